@@ -1,0 +1,70 @@
+# Needs Python 3.11 or newer with venv, and make. Everything else is installed into .venv by the first target that needs it.
+PYTHON ?= python3
+PIP_ARGS ?=
+LAB_ARGS ?= $(if $(filter 0,$(shell id -u)),--allow-root)
+
+# In the activated conda environment of environment.yml its own programs are used; everywhere else those of .venv.
+ifeq ($(CONDA_DEFAULT_ENV),specviz)
+BIN := $(CONDA_PREFIX)/bin
+READY :=
+else
+BIN := .venv/bin
+READY := .venv/.installed
+endif
+
+NOTEBOOKS = $(sort $(shell find notebooks -name '*.ipynb' -not -path '*/.*'))
+
+.DEFAULT_GOAL := help
+.PHONY: help lab demo test lint notebooks figures bench wheel clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@echo
+	@echo "  PYTHON=python3.12      the interpreter to build .venv with"
+	@echo "  PIP_ARGS='...'         more arguments for pip; torch without CUDA on Linux:"
+	@echo "                         --extra-index-url https://download.pytorch.org/whl/cpu"
+
+lab: $(READY) ## open the quickstart notebook in JupyterLab
+	$(BIN)/jupyter lab $(LAB_ARGS) notebooks/00_quickstart.ipynb
+
+demo: $(READY) ## decode a few prompts with the embedded pair
+	$(BIN)/specviz demo
+
+test: lint ## everything: lint, tests, and every notebook run again and compared with its stored outputs
+	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --nbval notebooks
+
+lint: $(READY) ## style, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+notebooks: $(READY) ## run all notebooks again, in order, and save their outputs
+	$(BIN)/jupyter nbconvert --to notebook --execute --inplace --ExecutePreprocessor.kernel_name=python3 \
+	  --ExecutePreprocessor.record_timing=False --ExecutePreprocessor.store_widget_state=False $(NOTEBOOKS)
+
+figures: $(READY) ## draw the figures again
+	$(BIN)/specviz figures
+
+bench: $(READY) ## measure all strategies on this machine
+	$(BIN)/specviz bench
+
+wheel: $(READY) ## build the wheel, install it into an empty environment and run the demo there
+	rm -rf build dist
+	$(BIN)/python -m build --wheel
+	$(BIN)/python -m venv build/venv
+	build/venv/bin/python -m pip install -c constraints.txt $(PIP_ARGS) dist/*.whl
+	cd build && venv/bin/specviz demo
+
+clean: ## remove .venv, builds and caches
+	rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# torch goes first, so that nothing else can ask for another build of it.
+.venv/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "specviz needs Python 3.11 or newer, but '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Name one: make PYTHON=python3.12 ..."; exit 1; }
+	$(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install -c constraints.txt $(PIP_ARGS) torch
+	.venv/bin/python -m pip install -c constraints.txt $(PIP_ARGS) -e '.[lab,dev]'
+	@touch $@

@@ -1,0 +1,50 @@
+"""specviz: see, check and compare batch speculative decoding.
+
+    import specviz as sv
+    pair = sv.load_pair()
+    result = sv.generate(pair, ["def add(a, b):"], strategy="eqspec", record=True)
+
+Names are imported when they are first used, so that reading a trace imports no torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from specviz.engine.decode import decode as decode
+    from specviz.engine.drafters import drafter as drafter
+    from specviz.engine.pair import Pair as Pair
+    from specviz.engine.pair import load_pair as load_pair
+    from specviz.engine.strategies import strategy as strategy
+    from specviz.generation import generate as generate
+    from specviz.prompts import load_prompts as load_prompts
+    from specviz.result import Result as Result
+    from specviz.trace import Trace as Trace
+    from specviz.trace import TraceError as TraceError
+
+_HOME = {
+    "Pair": "specviz.engine.pair",
+    "load_pair": "specviz.engine.pair",
+    "decode": "specviz.engine.decode",
+    "drafter": "specviz.engine.drafters",
+    "strategy": "specviz.engine.strategies",
+    "generate": "specviz.generation",
+    "load_prompts": "specviz.prompts",
+    "Result": "specviz.result",
+    "Trace": "specviz.trace",
+    "TraceError": "specviz.trace",
+}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'specviz' has no attribute {name!r}; it has {', '.join(__all__)}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

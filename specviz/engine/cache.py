@@ -1,0 +1,188 @@
+"""KV state of one model: slabs that are written slot by slot. The only file that touches the caches of transformers.
+
+A slab holds one layer's keys (or values) as (R rows, T slots, H heads, D). A forward writes each token's K/V at the slot that
+the caller names and attends to the slots that the caller shows it; so rows of different length need no common column.
+Knows slots, not tokens: what a slot means is the layout's business.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+
+class Move(NamedTuple):
+    """One block of K/V that moved: `length` slots from (from_row, from_slot) to (to_row, to_slot), in every layer."""
+
+    from_row: int
+    from_slot: int
+    to_row: int
+    to_slot: int
+    length: int
+
+
+@dataclass(frozen=True)
+class Feed:
+    """What one forward was given; all tensors (b, q) but `visible` (b, q, w) bool and `rows` (b,), on the model's device.
+
+    `indices` are the tokens' indices in their own rows, `positions` the position ids that the model was given for them.
+    `valid` (b, q) is False for the filling of shorter rows in a prefill.
+    """
+
+    rows: Tensor
+    tokens: Tensor
+    indices: Tensor
+    positions: Tensor
+    slots: Tensor
+    visible: Tensor
+    valid: Tensor
+
+
+class _SlabLayer(CacheLayerMixin):
+    """One layer's slabs. They are allocated at the first write, zeroed: a mask does not stop NaN from leftovers."""
+
+    is_sliding = False
+
+    def __init__(self, rows: int, slots: int) -> None:
+        super().__init__()
+        self.rows, self.slots = rows, slots
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        _, heads, _, depth = key_states.shape
+        self.keys = key_states.new_zeros(self.rows, self.slots, heads, depth)
+        self.values = value_states.new_zeros(self.rows, self.slots, value_states.shape[1], value_states.shape[3])
+        self.is_initialized = True
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        where: _Where = args[0]
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        found = []
+        for slab, states in ((self.keys, key_states), (self.values, value_states)):  # states (b, H, q, D)
+            slab[where.rows[:, None], where.slots] = states.transpose(1, 2)
+            seen = slab[: len(where.rows)] if where.dense else slab[where.rows]
+            found.append(seen[:, : where.window].transpose(1, 2))  # (b, H, w, D)
+        return found[0], found[1]
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.slots, 0
+
+    def get_seq_length(self) -> int:
+        return 0
+
+    def get_max_length(self) -> int:
+        return self.slots
+
+    def get_max_cache_shape(self) -> int:
+        return self.slots
+
+
+@dataclass(frozen=True)
+class _Where:
+    """Where the running forward writes: `slots` (b, q) of `rows` (b,), and how many slots it sees. `dense`: rows are 0..b-1."""
+
+    rows: Tensor
+    slots: Tensor
+    window: int
+    dense: bool
+
+
+class _SlabCache(Cache):
+    """All layers' slabs. `where` is set before a forward, because `update` is told no more than the layer."""
+
+    where: _Where
+
+    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        return self.layers[layer_idx].update(key_states, value_states, self.where)
+
+
+class CachedModel:
+    """A causal LM with KV slabs for `rows` rows of `slots` slots.
+
+    Attributes:
+        log: None, or a list to which every forward appends a `Feed` and every move its list of `Move`s, in order.
+    """
+
+    def __init__(self, model: PreTrainedModel, rows: int, slots: int) -> None:
+        layers: list[CacheLayerMixin] = [_SlabLayer(rows, slots) for _ in range(model.config.get_text_config().num_hidden_layers)]
+        self.model, self.rows, self.slots = model, rows, slots
+        self.cache = _SlabCache(layers=layers)
+        self.log: list[Feed | list[Move]] | None = None
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    @property
+    def bytes_per_slot(self) -> int:
+        """Bytes of K and V that one slot holds over all layers; 0 before the first forward."""
+        layers = [layer for layer in self.cache.layers if layer.is_initialized]
+        return sum(slab[0, 0].numel() * slab.element_size() for layer in layers for slab in (layer.keys, layer.values))
+
+    def forward(self, feed: Feed, *, dense: bool = True) -> Tensor:
+        """Run one forward, write K/V at feed.slots, and return the logits (b, q, V) in the model's dtype."""
+        return self.model(**self._arguments(feed, dense)).logits
+
+    def prefill(self, feed: Feed) -> None:
+        """Write K/V of feed.tokens; no logits are computed. `feed.rows` may be any rows."""
+        self.model.base_model(**self._arguments(feed, dense=False))
+
+    def _arguments(self, feed: Feed, dense: bool) -> dict[str, Any]:
+        if self.log is not None:
+            self.log.append(feed)
+        self.cache.where = _Where(feed.rows, feed.slots, feed.visible.shape[-1], dense)
+        return {
+            "input_ids": feed.tokens,
+            "position_ids": feed.positions,
+            "attention_mask": self._mask(feed.visible),
+            "past_key_values": self.cache,
+            "use_cache": True,
+        }
+
+    def _mask(self, visible: Tensor) -> Tensor:
+        """(b, 1, q, w): bool for sdpa; additive for eager, which would read a bool mask as numbers."""
+        visible = visible[:, None]
+        if self.model.config._attn_implementation == "sdpa":
+            return visible
+        additive = torch.zeros(visible.shape, dtype=self.model.dtype, device=visible.device)
+        return additive.masked_fill(~visible, torch.finfo(self.model.dtype).min)
+
+    def move(self, moves: Sequence[Move], method: Literal["blocks", "gather"] | None = None) -> None:
+        """Move blocks of K/V, all read before any is written. `method`: one copy per block (the default on a CPU), or one gather a layer.
+
+        A gather costs two launches a layer whatever the number of rows, which pays on a GPU; on a CPU it is slower than the copies.
+        """
+        if not moves:
+            return
+        if self.log is not None:
+            self.log.append(list(moves))
+        method = method or ("blocks" if self.device.type == "cpu" else "gather")
+        index = _gather_index(moves, self.device) if method == "gather" else None
+        for layer in self.cache.layers:
+            if layer.is_initialized:
+                for slab in (layer.keys, layer.values):
+                    _move_blocks(slab, moves) if index is None else _move_gathered(slab, *index)
+
+
+def _move_blocks(slab: Tensor, moves: Sequence[Move]) -> None:
+    taken = [slab[m.from_row, m.from_slot : m.from_slot + m.length].clone() for m in moves]
+    for m, block in zip(moves, taken, strict=True):
+        slab[m.to_row, m.to_slot : m.to_slot + m.length] = block
+
+
+def _gather_index(moves: Sequence[Move], device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """from_row, from_slot, to_row, to_slot of every moved slot, each (sum of lengths,)."""
+    columns = torch.tensor(moves).T
+    lengths = columns[4]
+    offset = torch.arange(int(lengths.sum())) - (lengths.cumsum(0) - lengths).repeat_interleave(lengths)
+    from_row, from_slot, to_row, to_slot = (columns[i].repeat_interleave(lengths) for i in range(4))
+    index = torch.stack([from_row, from_slot + offset, to_row, to_slot + offset]).to(device, non_blocking=True)
+    return index[0], index[1], index[2], index[3]
+
+
+def _move_gathered(slab: Tensor, from_row: Tensor, from_slot: Tensor, to_row: Tensor, to_slot: Tensor) -> None:
+    slab[to_row, to_slot] = slab[from_row, from_slot]

@@ -1,0 +1,81 @@
+"""`decode`: the loop with everything chosen by name and checked first. `specviz.generate` is its collecting form."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from specviz.engine.batch import Request
+from specviz.engine.drafters import Drafter, NoDrafter
+from specviz.engine.drafters import drafter as make_drafter
+from specviz.engine.events import Event
+from specviz.engine.loop import prepare, run_rounds
+from specviz.engine.pair import Pair
+from specviz.engine.requests import Prompt, make_requests, whole
+from specviz.engine.state import State
+from specviz.engine.strategies import Strategy
+from specviz.engine.strategies import strategy as make_strategy
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that is ready to start: what was asked for, resolved and checked, and its state before the first round."""
+
+    pair: Pair
+    requests: list[Request]
+    strategy: Strategy
+    drafter: Drafter
+    num_draft_tokens: int
+    batch_size: int
+    seed: int
+    state: State
+
+    def events(self) -> Iterator[Event]:
+        """Run it; see `decode`."""
+        return run_rounds(self.state, self.strategy, self.drafter, self.num_draft_tokens)
+
+
+def make_run(
+    pair: Pair,
+    prompts: Sequence[Prompt],
+    *,
+    strategy: str | Strategy = "inplace",
+    drafter: str | Drafter = "model",
+    num_draft_tokens: int = 5,
+    batch_size: int = 8,
+    max_new_tokens: int | Sequence[int] = 128,
+    sampling: None = None,
+    seed: int = 0,
+) -> Run:
+    """Check all arguments (those of `decode`) and lay out the state; no model runs.
+
+    Raises:
+        ValueError: an argument cannot be used; names it, its value and the remedy.
+    """
+    if not isinstance(pair, Pair):
+        raise ValueError(f"pair={type(pair).__name__} is no Pair; use specviz.load_pair() or specviz.Pair(target, draft, tokenizer)")
+    if sampling is not None:
+        raise ValueError(f"sampling={sampling!r} is not offered: decoding is greedy in this version; pass sampling=None")
+    batch_size, k = whole("batch_size", batch_size), whole("num_draft_tokens", num_draft_tokens)
+    chosen = make_strategy(strategy) if isinstance(strategy, str) else strategy
+    if not isinstance(chosen, Strategy):
+        raise ValueError(f"strategy={strategy!r} is neither a name nor a Strategy; use specviz.strategy(name, **options)")
+    proposer = make_drafter(drafter) if isinstance(drafter, str) else drafter
+    if not isinstance(proposer, Drafter):
+        raise ValueError(f"drafter={drafter!r} is neither a name nor a Drafter; use specviz.drafter(name, **options)")
+    if not chosen.drafts:
+        proposer, k = NoDrafter(), 0
+    requests = make_requests(pair, prompts, max_new_tokens, k)
+    state = prepare(pair, requests, proposer, k, batch_size)
+    return Run(pair, requests, chosen, proposer, k, batch_size, whole("seed", seed, least=0), state)
+
+
+def decode(pair: Pair, prompts: Sequence[Prompt], **arguments: object) -> Iterator[Event]:
+    """Decode `prompts` and yield an event after each of the five phases of every round; arguments as for `specviz.generate`.
+
+    The events carry the run's own tensors and its live state, for a reader who wants to look inside. Arguments are checked
+    when this is called; the models run as the events are taken.
+
+        for event in decode(pair, ["def add(a, b):"], strategy="eqspec", max_new_tokens=16):
+            if event.phase == "accept":
+                print(event.round, [row.accepted for row in event.state.batch.rows])
+    """
+    return make_run(pair, prompts, **arguments).events()  # type: ignore[arg-type]

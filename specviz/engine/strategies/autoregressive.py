@@ -1,0 +1,15 @@
+"""Batched decoding without speculation: one token a row and round. The reference that the others are measured against."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from specviz.engine.strategies.inplace import InPlace
+
+
+@dataclass(frozen=True)
+class Autoregressive(InPlace):
+    """Every row emits the target's choice after its last token; nothing is drafted, so rows never fall out of step."""
+
+    name: ClassVar[str] = "autoregressive"
+    description: ClassVar[str] = "no speculation: one target forward a token, all rows together"
+    drafts: ClassVar[bool] = False

@@ -1,0 +1,154 @@
+"""`generate`: decode prompts in batches, collect the outcome, and record the run if asked to."""
+
+import platform
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import torch
+from tqdm.auto import tqdm
+from transformers import PreTrainedModel
+
+from specviz.engine.decode import Run, make_run
+from specviz.engine.drafters import Drafter
+from specviz.engine.events import Event
+from specviz.engine.pair import Pair
+from specviz.engine.recorder import Recorder, Stopwatch, Table, Tally, with_requests
+from specviz.engine.requests import Prompt
+from specviz.engine.strategies import Strategy
+from specviz.result import Result
+from specviz.trace import Trace, flatten_requests
+
+
+def generate(
+    pair: Pair,
+    prompts: Sequence[Prompt],
+    *,
+    strategy: str | Strategy = "inplace",
+    drafter: str | Drafter = "model",
+    num_draft_tokens: int = 5,
+    batch_size: int = 8,
+    max_new_tokens: int | Sequence[int] = 128,
+    sampling: None = None,
+    seed: int = 0,
+    record: bool = False,
+    progress: bool = True,
+) -> Result:
+    """Decode `prompts` greedily with batch speculative decoding.
+
+    Args:
+        pair: from `load_pair`, or `Pair(target, draft, tokenizer)`.
+        prompts: strings or lists of token ids.
+        strategy: how rows are kept in step: "autoregressive", "eqspec", "inplace", or an object from `strategy(name, **options)`.
+        drafter: who proposes: "model", or an object from `drafter(name, **options)`.
+        num_draft_tokens: K, drafts a row and round; autoregressive decoding ignores it.
+        batch_size: rows at a time; a finished row makes room for the next prompt.
+        max_new_tokens: budget of new tokens for all prompts, or one for each.
+        sampling: None: greedy.
+        seed: kept in the record; greedy decoding draws nothing.
+        record: keep every step as `result.trace`.
+        progress: show a bar over prompts with tokens/s and mean acceptance length.
+
+    Raises:
+        ValueError: an argument cannot be used; nothing has run.
+    """
+    run = make_run(
+        pair, prompts, strategy=strategy, drafter=drafter, num_draft_tokens=num_draft_tokens, batch_size=batch_size,
+        max_new_tokens=max_new_tokens, sampling=sampling, seed=seed,
+    )  # fmt: skip
+    tally, recorder, stopwatch = Tally(run), Recorder(run) if record else None, Stopwatch(pair.device)
+    with _Progress(len(run.requests), run.strategy.name, enabled=progress) as bar:
+        for event in stopwatch.watch(run.events()):
+            tally.see(event)
+            if recorder is not None:
+                recorder.see(event)
+            bar.see(event)
+    tokens = [tally.outputs[request.index] for request in run.requests]
+    meta, rounds, rows = _describe(run), tally.rounds(stopwatch.milliseconds()), tally.rows()
+    trace = _make_trace(run, recorder, tokens, meta, rounds, rows) if recorder is not None else None
+    return Result(tokens, _decode_texts(pair, tokens), meta, rounds, rows, trace)
+
+
+class _Progress:
+    """A bar over prompts; silent if not enabled."""
+
+    def __init__(self, prompts: int, name: str, enabled: bool) -> None:
+        self._bar = tqdm(total=prompts, desc=name, unit="prompt", disable=not enabled)
+        self._tokens = self._accepted = self._row_rounds = 0
+
+    def __enter__(self) -> "_Progress":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+    def see(self, event: Event) -> None:
+        if event.phase != "accept" or self._bar.disable:
+            return
+        working = [row for row in event.state.batch.rows if row.gained]
+        self._row_rounds += len(working)
+        self._tokens += sum(row.gained for row in working)
+        self._accepted += sum(row.accepted for row in working)
+        speed, length = self._tokens / max(self._bar.format_dict["elapsed"], 1e-9), 1 + self._accepted / self._row_rounds
+        self._bar.set_postfix_str(f"{speed:.0f} tokens/s, mean acceptance length {length:.2f}", refresh=False)
+        self._bar.update(sum(row.finished for row in working))
+
+
+def _describe(run: Run) -> dict[str, Any]:
+    """The header of a trace: what was run, with what, on what, when."""
+    pair, caches = run.pair, run.state.caches
+    return {
+        "strategy": run.strategy.name,
+        "strategy_options": run.strategy.options,
+        "valid": run.strategy.valid,
+        "drafter": run.drafter.name,
+        "num_draft_tokens": run.num_draft_tokens,
+        "batch_size": run.batch_size,
+        "device": _device_name(pair.device),
+        "dtype": str(pair.target.dtype).removeprefix("torch."),
+        "versions": _versions(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "target": _model_name(pair.target),
+        "draft": _model_name(pair.draft),
+        "vocabulary_size": pair.vocabulary_size,
+        "eos_token_ids": pair.eos_token_ids,
+        "seed": run.seed,
+        "kv_bytes_per_slot": {name: caches[name].bytes_per_slot if name in caches else 0 for name in ("target", "draft")},
+        "decisions": ["refill" if run.strategy.refill else "static"],
+        "token_texts": {},
+    }
+
+
+def _versions() -> dict[str, str]:
+    libraries = {name: version(name) for name in ("specviz", "torch", "transformers")}
+    return {**libraries, "python": platform.python_version()}
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
+
+
+def _model_name(model: PreTrainedModel) -> str:
+    parameters = sum(p.numel() for p in model.parameters())
+    return f"{type(model).__name__} {parameters / 1e6:.1f}M"
+
+
+def _decode_texts(pair: Pair, tokens: list[list[int]]) -> list[str]:
+    if pair.tokenizer is None:
+        return ["" for _ in tokens]
+    return [pair.tokenizer.decode(row, skip_special_tokens=True) for row in tokens]
+
+
+def _make_trace(run: Run, recorder: Recorder, tokens: list[list[int]], meta: dict[str, Any], rounds: Table, rows: Table) -> Trace:
+    rows = recorder.rows(rows)
+    feeds, holes = recorder.feeds()
+    requests = flatten_requests([r.prompt for r in run.requests], tokens, [r.budget for r in run.requests])
+    occurring = [requests["prompt_tokens"], requests["output_tokens"], rows["drafts"], rows["target_top_ids"], rows["draft_top_ids"]]
+    ids = [int(token) for token in np.unique(np.concatenate([column.ravel() for column in occurring])) if token >= 0]
+    texts = {str(token): run.pair.tokenizer.decode([token]) for token in ids} if run.pair.tokenizer is not None else {}
+    return Trace(
+        meta=meta | {"token_texts": texts}, requests=requests, rounds=rounds, rows=rows,
+        feeds=with_requests(feeds, rows), holes=holes, moves=recorder.moves(),
+    )  # fmt: skip

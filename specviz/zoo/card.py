@@ -1,0 +1,58 @@
+"""The model card beside the weights: data, licence, sizes, command, device, time, figures, date."""
+
+from pathlib import Path
+
+import pandas as pd
+
+from specviz.engine.pair import Pair
+
+_CARD = """# The embedded pair
+
+Two small Llama models that write Python, trained by specviz itself so that everything in this repository runs without a network:
+a target that is deep and narrow, and a two-layer draft distilled from it. They are made to be decoded, measured and looked at, not to
+be useful programmers.
+
+| | target | draft |
+|---|---|---|
+{sizes}
+
+- **Data**: the sources of the Python {python} standard library, as found beside the interpreter (`specviz/zoo/corpus.py`); one tenth of
+  the files, chosen by a hash of their path, is held out. The draft also learned from the target's own greedy continuations.
+- **Licence**: the corpus is under the Python Software Foundation License 2.0, and these weights are offered under the same terms.
+- **Command**: `specviz train`, {date}, on {device}; torch {torch}, transformers {transformers}; {hours:.1f} hours in the last sitting.
+- **Training**: target {target_steps} steps, {target_tokens:.1f}M tokens, last loss {target_loss:.3f} nats a token (cross-entropy);
+  draft {draft_steps} steps, {draft_tokens:.1f}M tokens, last loss {draft_loss:.3f} nats a token (KL from the target).
+- **Stored** as float16 safetensors; loaded as float32 unless asked otherwise.
+- `prompts.jsonl`: 32 beginnings of held-out functions and classes.
+
+Measured on the stored weights, CPU, float32 (`specviz evaluate`):
+
+| figure | value |
+|---|---|
+{figures}
+"""
+
+
+def write_card(
+    path: Path, pair: Pair, history: dict[str, list[dict[str, float]]], figures: pd.DataFrame, facts: dict[str, str], seconds: float
+) -> None:
+    """Write the card; `history` as returned by `train` for target and draft, `figures` as by `measure_pair`."""
+    models = {"target": pair.target, "draft": pair.draft}
+    configs = [model.config for model in models.values()]
+    rows = {
+        "parameters": [f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f}M" for model in models.values()],
+        "layers x width": [f"{config.num_hidden_layers} x {config.hidden_size}" for config in configs],
+        "heads (query / key-value)": [f"{config.num_attention_heads} / {config.num_key_value_heads}" for config in configs],
+        "vocabulary, positions": [f"{config.vocab_size}, {config.max_position_embeddings}" for config in configs],
+    }
+    last = {f"{name}_{key}": history[name][-1][key] for name in models for key in ("tokens", "loss")}
+    text = _CARD.format(
+        sizes="\n".join(f"| {name} | {a} | {b} |" for name, (a, b) in rows.items()),
+        figures="\n".join(f"| {row.figure} | {row.value:.3f} |" for row in figures.itertuples()),
+        hours=seconds / 3600,
+        target_steps=history["target"][-1]["step"],
+        draft_steps=history["draft"][-1]["step"],
+        **facts,
+        **(last | {name: value / 1e6 for name, value in last.items() if name.endswith("tokens")}),
+    )
+    path.write_text(text, encoding="utf-8")

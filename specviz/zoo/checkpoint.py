@@ -1,0 +1,49 @@
+"""Training checkpoints as one safetensors file: model, optimisers and step, written beside and renamed, never pickled.
+
+Knows tensors and names, not what is being trained.
+"""
+
+import json
+import os
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+
+def save_checkpoint(
+    path: Path, model: nn.Module, optimisers: list[torch.optim.Optimizer], step: int, history: list[dict[str, float]]
+) -> None:
+    """Write parameters, optimiser state, `step` and the `history` of losses to `path`; an interrupted write leaves the old file."""
+    tensors = {f"model.{name}": parameter.detach() for name, parameter in model.named_parameters()}
+    for i, optimiser in enumerate(optimisers):
+        for parameter_id, state in optimiser.state_dict()["state"].items():
+            tensors |= {f"optimiser.{i}.{parameter_id}.{name}": torch.as_tensor(value) for name, value in state.items()}
+    header = {"step": str(step), "history": json.dumps(history)}
+    beside = path.with_suffix(".partial")
+    save_file({name: tensor.contiguous().cpu() for name, tensor in tensors.items()}, beside, metadata=header)
+    os.replace(beside, path)
+
+
+def load_checkpoint(path: Path, model: nn.Module, optimisers: list[torch.optim.Optimizer]) -> tuple[int, list[dict[str, float]]]:
+    """Restore what `save_checkpoint` wrote and return its step and history."""
+    with safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (safe_open is no mapping)
+        header = file.metadata()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(tensors[f"model.{name}"])
+    for i, optimiser in enumerate(optimisers):
+        _restore_optimiser(optimiser, {name.split(".", 2)[2]: t for name, t in tensors.items() if name.startswith(f"optimiser.{i}.")})
+    return int(header["step"]), json.loads(header["history"])
+
+
+def _restore_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, torch.Tensor]) -> None:
+    whole = optimiser.state_dict()
+    whole["state"] = {}
+    for key, tensor in tensors.items():
+        parameter_id, name = key.split(".", 1)
+        whole["state"].setdefault(int(parameter_id), {})[name] = tensor
+    optimiser.load_state_dict(whole)

@@ -1,0 +1,106 @@
+"""Token identity with Hugging Face's own greedy decoding at batch 1, for every row, composition, class and precision."""
+
+import pytest
+import torch
+from conftest import CLASSES, EOS, generate_one_by_one, make_pair, make_prompts
+
+import specviz as sv
+from specviz.engine.strategies import STRATEGIES
+
+VALID = sorted(name for name, kind in STRATEGIES.items() if kind.valid)
+NEW_TOKENS = 24
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["fp32", "fp64"])
+@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("strategy", VALID)
+def test_every_row_equals_generate(strategy: str, name: str, dtype: torch.dtype, prompts: list[list[int]]) -> None:
+    pair, expected = make_pair(name, dtype), generate_one_by_one(name, dtype, NEW_TOKENS)
+    for batch_size in (1, 3, 8):
+        for k in (1, 2, 5, 8):
+            result = sv.generate(
+                pair, prompts, strategy=strategy, num_draft_tokens=k, batch_size=batch_size, max_new_tokens=NEW_TOKENS, progress=False
+            )
+            assert result.tokens == expected, f"B={batch_size}, K={k}"
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_the_drafts_are_accepted_sometimes(name: str, prompts: list[list[int]]) -> None:
+    """The identity above would prove little if drafts were always or never accepted, or if no row ever met EOS."""
+    result = sv.generate(make_pair(name), prompts, num_draft_tokens=1, max_new_tokens=NEW_TOKENS, progress=False)
+    assert 0.3 <= result.summary["draft_acceptance_rate"].item() <= 0.8
+    assert any(row[-1] in EOS for row in result.tokens)
+    assert any(len(row) == NEW_TOKENS for row in result.tokens)
+
+
+@pytest.mark.parametrize("options", [{"refill": True}, {"refill": False}])
+@pytest.mark.parametrize("strategy", VALID)
+def test_static_batches_and_refill_give_the_same_text(
+    strategy: str, options: dict[str, bool], pair: sv.Pair, prompts: list[list[int]]
+) -> None:
+    chosen = sv.strategy(strategy, **options)
+    result = sv.generate(pair, prompts, strategy=chosen, batch_size=3, max_new_tokens=NEW_TOKENS, progress=False)
+    assert result.tokens == generate_one_by_one("llama", torch.float32, NEW_TOKENS)
+
+
+@pytest.mark.parametrize("strategy", VALID)
+def test_budgets_are_kept_row_by_row(strategy: str, pair: sv.Pair, prompts: list[list[int]]) -> None:
+    """A small budget cuts its own row and no other; K does not shrink for anyone."""
+    whole = generate_one_by_one("llama", torch.float32, NEW_TOKENS)
+    budgets = [1, 2, 3, 5, 24, 7, 24, 4, 6, 1]
+    result = sv.generate(pair, prompts, strategy=strategy, batch_size=4, max_new_tokens=budgets, progress=False)
+    assert result.tokens == [row[:budget] for row, budget in zip(whole, budgets, strict=True)]
+    assert set(result.rows["drafted"]) == {0 if strategy == "autoregressive" else 5}
+
+
+def test_attention_written_out_takes_the_mask_as_numbers(prompts: list[list[int]]) -> None:
+    """The eager path adds its mask to the scores, where a bool mask would be silently wrong."""
+    pair = make_pair("qwen3")
+    pair.target.set_attn_implementation("eager")
+    pair.draft.set_attn_implementation("eager")
+    try:
+        result = sv.generate(pair, prompts, strategy="eqspec", batch_size=3, max_new_tokens=NEW_TOKENS, progress=False)
+    finally:
+        pair.target.set_attn_implementation("sdpa")
+        pair.draft.set_attn_implementation("sdpa")
+    assert result.tokens == generate_one_by_one("qwen3", torch.float32, NEW_TOKENS)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("move", ["blocks", "gather"])
+@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("strategy", VALID)
+def test_every_row_equals_generate_on_cuda(strategy: str, name: str, move: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    _force_move(monkeypatch, move)
+    pair, expected = make_pair(name, torch.float64, "cuda"), generate_one_by_one(name, torch.float64, NEW_TOKENS, "cuda")
+    for batch_size in (1, 3, 8):
+        result = sv.generate(pair, make_prompts(), strategy=strategy, batch_size=batch_size, max_new_tokens=NEW_TOKENS, progress=False)
+        assert result.tokens == expected, f"B={batch_size}"
+
+
+@pytest.mark.parametrize("move", ["blocks", "gather"])
+def test_both_ways_of_realigning_give_the_same_text(
+    move: str, pair: sv.Pair, prompts: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _force_move(monkeypatch, move)
+    result = sv.generate(pair, prompts, strategy="eqspec", batch_size=4, max_new_tokens=NEW_TOKENS, progress=False)
+    assert result.tokens == generate_one_by_one("llama", torch.float32, NEW_TOKENS)
+
+
+def _force_move(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    from specviz.engine.cache import CachedModel
+
+    original = CachedModel.move
+    monkeypatch.setattr(CachedModel, "move", lambda self, moves: original(self, moves, method))
+
+
+@pytest.mark.parametrize("strategy", VALID)
+def test_bundled_prompts_on_the_embedded_pair(strategy: str, embedded: sv.Pair) -> None:
+    prompts = sv.load_prompts()
+    rows = [embedded.tokenizer(prompt, return_tensors="pt") for prompt in prompts]
+    outputs = [embedded.target.generate(**row, do_sample=False, max_new_tokens=48) for row in rows]
+    expected = [output[0, row["input_ids"].shape[1] :].tolist() for row, output in zip(rows, outputs, strict=True)]
+    result = sv.generate(embedded, prompts, strategy=strategy, max_new_tokens=48, progress=False)
+    assert result.tokens == expected

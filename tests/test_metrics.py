@@ -1,0 +1,121 @@
+"""The tables of a run against numbers worked out by hand."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from specviz.analysis import metrics
+
+PHASES_MS = {"schedule_ms": [1, 0], "draft_ms": [4, 2], "verify_ms": [3, 2], "accept_ms": [1, 0], "synchronise_ms": [1, 0]}
+# round, row, request, length, drafted, accepted, gained, finished; in the last entry a finished row stays in the batch
+ENTRIES = [(0, 0, 0, 5, 2, 2, 3, 0), (0, 1, 1, 4, 2, 0, 1, 1), (1, 0, 0, 8, 2, 1, 2, 1), (1, 1, 1, 5, 0, 0, 0, 1)]
+
+
+def make_run(entries=ENTRIES, **more):
+    names = ("round", "row", "request", "length", "drafted", "accepted", "gained", "finished")
+    columns = np.array(entries, np.int32).reshape(-1, len(names)).T
+    meta = {"strategy": "eqspec", "drafter": "model", "num_draft_tokens": 2, "batch_size": 2, "decisions": ["grouped", "fallback"]}
+    rounds = {name: np.array(values, np.float32) for name, values in PHASES_MS.items()}
+    rounds |= {"batch": np.array([2, 2], np.int32), "slots": np.array([7, 9], np.int32), "decision": np.array([0, 1], np.uint8)}
+    return SimpleNamespace(
+        meta=meta | {"kv_bytes_per_slot": {"target": 64, "draft": 16}}, rounds=rounds, rows=dict(zip(names, columns, strict=True)), **more
+    )
+
+
+def test_rounds():
+    table = metrics.rounds(make_run())
+    assert list(table.columns) == [
+        *("round", "decision", "batch_rows", "cache_slots", "mean_accepted_tokens", "gained_tokens"),
+        *("schedule_ms", "draft_ms", "verify_ms", "accept_ms", "sync_ms", "total_ms"),
+    ]
+    assert table["decision"].tolist() == ["grouped", "fallback"]
+    assert table["batch_rows"].tolist() == [2, 2]
+    assert table["cache_slots"].tolist() == [7, 9]
+    assert table["mean_accepted_tokens"].tolist() == [1.0, 1.0]
+    assert table["gained_tokens"].tolist() == [4, 2]
+    assert table["total_ms"].tolist() == [10.0, 4.0]
+
+
+def test_rounds_count_the_bytes_that_were_moved():
+    moves = {"round": np.array([1, 1, 1]), "model": np.array([0, 1, 0], np.uint8), "length": np.array([3, 3, 2**27], np.int32)}
+    assert metrics.rounds(make_run(moves=moves))["moved_bytes"].tolist() == [0, 3 * 64 + 3 * 16 + 2**33]
+
+
+def test_rows_are_the_record_without_its_wider_columns():
+    run = make_run()
+    run.rows["drafts"] = np.zeros((4, 2), np.int32)
+    table = metrics.rows(run)
+    assert list(table.columns) == ["round", "row", "request", "length", "drafted", "accepted", "gained", "finished"]
+    assert table["finished"].tolist() == [False, True, True, True]
+
+
+def test_stages_and_their_totals():
+    table = metrics.stages(make_run())
+    assert table["draft_share"].tolist() == [0.4, 0.5]
+    shares = [name for name in table if name.endswith("_share")]
+    assert table[shares].sum(axis=1).tolist() == pytest.approx([1, 1])
+    totals = metrics.stage_totals(make_run()).set_index("phase")
+    assert totals.loc["draft"].tolist() == pytest.approx([6, 6 / 14, 3])
+    assert totals["total_ms"].sum() == 14
+
+
+def test_acceptance_at_each_position():
+    """Three entries work: they accept 2, 0 and 1 of 2 drafts."""
+    table = metrics.acceptance(make_run())
+    assert table["position"].tolist() == [1, 2]
+    assert table["drafted_tokens"].tolist() == [3, 3]
+    assert table["accepted_tokens"].tolist() == [2, 1]
+    assert table["acceptance"].tolist() == pytest.approx([2 / 3, 1 / 3])
+    assert table["conditional_acceptance"].tolist() == pytest.approx([2 / 3, 1 / 2])
+
+
+def test_requests():
+    table = metrics.requests(make_run()).set_index("request")
+    assert table.loc[0].to_dict() == pytest.approx(
+        {"rounds": 2, "new_tokens": 5, "mean_acceptance_length": 2.5, "draft_acceptance_rate": 0.75, "full_acceptance_share": 0.5}
+    )
+    assert table.loc[1].to_dict() == pytest.approx(
+        {"rounds": 1, "new_tokens": 1, "mean_acceptance_length": 1, "draft_acceptance_rate": 0, "full_acceptance_share": 0}
+    )
+
+
+def test_summary():
+    table = metrics.summary(make_run())
+    assert len(table) == 1
+    assert table.iloc[0].to_dict() == pytest.approx(
+        {
+            "strategy": "eqspec",
+            "drafter": "model",
+            "num_draft_tokens": 2,
+            "batch_size": 2,
+            "prompts": 2,
+            "new_tokens": 6,
+            "rounds": 2,
+            "mean_acceptance_length": 2,
+            "draft_acceptance_rate": 0.5,
+            "full_acceptance_share": 1 / 3,
+            "total_s": 0.014,
+            "tokens_per_s": 6 / 0.014,
+        }
+    )
+    timed = metrics.summary(make_run(num_requests=5), total_s=2.0).iloc[0]
+    assert (timed["prompts"], timed["total_s"], timed["tokens_per_s"]) == (5, 2.0, 3.0)
+
+
+def test_a_run_without_drafts_has_no_rate():
+    run = make_run([(0, 0, 0, 5, 0, 0, 1, 0), (1, 0, 0, 6, 0, 0, 1, 1)])
+    run.meta["num_draft_tokens"] = 0
+    summary = metrics.summary(run).iloc[0]
+    assert summary["mean_acceptance_length"] == 1
+    assert np.isnan(summary["draft_acceptance_rate"])
+    assert np.isnan(summary["full_acceptance_share"])
+    assert len(metrics.acceptance(run)) == 0
+
+
+def test_a_run_without_entries_gives_nan_not_an_error():
+    run = make_run([])
+    assert np.isnan(metrics.summary(run)["mean_acceptance_length"][0])
+    assert metrics.rounds(run)["mean_accepted_tokens"].isna().all()
+    assert metrics.acceptance(run)["acceptance"].isna().all()
+    assert len(metrics.requests(run)) == 0

@@ -1,0 +1,179 @@
+"""Stored notebooks are worth reading without a kernel: run in order, outputs kept, short cells, small files, nothing private.
+
+That the stored outputs are what the code prints today is nbval's part (`make test` calls it); its settings are tested here.
+"""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import nbformat
+import pytest
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = sorted(path for path in (ROOT / "notebooks").rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts)
+MAX_CELL_LINES, MAX_MEDIAN_LINES, MAX_BYTES = 25, 7, 2**20
+LOCAL_PATH = re.compile(r"(?<![\w.:/~-])/(?:home|Users|root|tmp|var|opt|usr|mnt|work|workspace|content|private)/\w|\b[A-Z]:\\{1,2}\w")
+
+
+def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
+    """Code cells that hold any code."""
+    return [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
+
+
+def runs_in_order(notebook: NotebookNode) -> list[str]:
+    counts = [cell.execution_count for cell in code_cells(notebook)]
+    return [] if counts == list(range(1, len(counts) + 1)) else [f"execution counts {counts}"]
+
+
+def shows_its_outputs(notebook: NotebookNode) -> list[str]:
+    cells = code_cells(notebook)
+    shown = sum(bool(cell.outputs) for cell in cells)
+    problems = [f"nothing below a cell that shows something: {cell.source!r}" for cell in cells if shows(cell.source) and not cell.outputs]
+    return problems + ([f"only {shown} of {len(cells)} code cells have outputs"] if 3 * shown < len(cells) or not cells else [])
+
+
+def shows(source: str) -> bool:
+    """Whether a cell certainly has an output: a print or display outside any block, or a last line that only names something."""
+    statements = ast.parse("\n".join("pass" if line.startswith(("%", "!")) else line for line in source.splitlines())).body
+    expressions = [node.value for node in statements if isinstance(node, ast.Expr)]
+    calls = [node.func for node in expressions if isinstance(node, ast.Call)]
+    named = bool(statements) and isinstance(statements[-1], ast.Expr) and isinstance(statements[-1].value, ast.Name | ast.Attribute)
+    silent = source.rstrip().endswith(";")
+    return (named and not silent) or any(isinstance(call, ast.Name) and call.id in {"print", "display"} for call in calls)
+
+
+def has_no_errors(notebook: NotebookNode) -> list[str]:
+    return [output.ename for cell in code_cells(notebook) for output in cell.outputs if output.output_type == "error"]
+
+
+def has_short_cells(notebook: NotebookNode) -> list[str]:
+    lines = [len(cell.source.splitlines()) for cell in code_cells(notebook)]
+    problems = [f"a cell of {count} lines" for count in lines if count > MAX_CELL_LINES]
+    return problems + ([f"median cell of {median(lines)} lines"] if lines and median(lines) > MAX_MEDIAN_LINES else [])
+
+
+def is_small(notebook: NotebookNode) -> list[str]:
+    count = len(nbformat.writes(notebook).encode())
+    return [f"{count} bytes"] if count > MAX_BYTES else []
+
+
+def needs_no_set_up(notebook: NotebookNode) -> list[str]:
+    return [found[0] for cell in code_cells(notebook) for found in re.finditer(r"\bsys\.path\b|\bpip3? install\b", cell.source)]
+
+
+def keeps_paths_to_itself(notebook: NotebookNode) -> list[str]:
+    texts = [text for cell in code_cells(notebook) for output in cell.outputs for text in output_texts(output)]
+    return [text[found.start() : found.end() + 40] for text in texts for found in LOCAL_PATH.finditer(text)]
+
+
+def output_texts(value: Any) -> list[str]:
+    """All strings in an output, without pictures, whose base64 may spell anything."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, dict):
+        return [text for key, part in value.items() if key not in {"image/png", "image/jpeg"} for text in output_texts(part)]
+    return [text for part in value for text in output_texts(part)] if isinstance(value, list) else []
+
+
+def stores_no_widget_state(notebook: NotebookNode) -> list[str]:
+    """It goes stale; a widget brings its own static picture."""
+    return ["metadata.widgets"] if "widgets" in notebook.metadata else []
+
+
+CHECKS: tuple[Callable[[NotebookNode], list[str]], ...] = (
+    runs_in_order,
+    shows_its_outputs,
+    has_no_errors,
+    has_short_cells,
+    is_small,
+    needs_no_set_up,
+    keeps_paths_to_itself,
+    stores_no_widget_state,
+)
+
+
+def printing_cell(text: str = "5\n", source: str = "print(2 + 3)", count: int | None = 1) -> NotebookNode:
+    return new_code_cell(source, execution_count=count, outputs=[new_output("stream", text=text)])
+
+
+def silent_cells(count: int) -> list[NotebookNode]:
+    return [new_code_cell("x = 1", execution_count=2 + i) for i in range(count)]
+
+
+ERROR = new_output("error", ename="ZeroDivisionError", evalue="division by zero", traceback=[])
+PLOT = new_output("display_data", data={"application/x+json": {"file": ["/home/somebody/run.safetensors"]}})
+BAD = (
+    (runs_in_order, [printing_cell(count=2)]),
+    (runs_in_order, [printing_cell(count=None)]),
+    (runs_in_order, [printing_cell(), printing_cell(count=3)]),
+    (shows_its_outputs, [new_markdown_cell("No code at all.")]),
+    (shows_its_outputs, [printing_cell(), *silent_cells(3)]),
+    (shows_its_outputs, [printing_cell(), new_code_cell("x = 1\nprint(x)", execution_count=2)]),
+    (shows_its_outputs, [printing_cell(), new_code_cell("result.summary", execution_count=2)]),
+    (has_no_errors, [new_code_cell("1 / 0", execution_count=1, outputs=[ERROR])]),
+    (has_short_cells, [printing_cell(source="x = 1\n" * 26), printing_cell(count=2), printing_cell(count=3)]),
+    (has_short_cells, [printing_cell(source="x = 1\n" * 8)]),
+    (is_small, [printing_cell("x" * 2**20)]),
+    (needs_no_set_up, [printing_cell(source="import sys\nsys.path.append('..')")]),
+    (needs_no_set_up, [printing_cell(source="%pip install torch")]),
+    (keeps_paths_to_itself, [printing_cell("saved to /home/somebody/run.safetensors\n")]),
+    (keeps_paths_to_itself, [printing_cell("C:\\Users\\somebody")]),
+    (keeps_paths_to_itself, [new_code_cell("fig", execution_count=1, outputs=[PLOT])]),
+)
+
+
+def test_there_are_notebooks():
+    assert NOTEBOOKS, "notebooks/ holds no notebook"
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_notebook(path, check):
+    assert check(nbformat.read(path, as_version=4)) == []
+
+
+@pytest.mark.parametrize(("check", "cells"), BAD, ids=lambda value: getattr(value, "__name__", ""))
+def test_bad_notebooks_are_refused(check, cells):
+    assert check(new_notebook(cells=cells))
+
+
+def test_stored_widget_state_is_refused():
+    assert stores_no_widget_state(new_notebook(metadata={"widgets": {}}))
+
+
+def test_a_good_notebook_passes_all_checks():
+    url = printing_cell("https://example.org/home/page and run.safetensors\n", count=2)
+    assert {check.__name__: found for check in CHECKS if (found := check(new_notebook(cells=[printing_cell(), url])))} == {}
+
+
+def run_nbval(folder: Path, stored: str, source: str) -> subprocess.CompletedProcess[str]:
+    """`pytest --nbval` with the project's settings on a notebook of one cell whose stored output is `stored`."""
+    nbformat.write(new_notebook(cells=[printing_cell(stored, source)]), folder / "tiny.ipynb")
+    command = [sys.executable, "-m", "pytest", "-c", "pyproject.toml", "-p", "no:cacheprovider", "--nbval", str(folder / "tiny.ipynb")]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+
+
+SHOWN = "tokens 17, 3 rounds in 0.25 s, 68 tokens/s on cpu, torch 2.11.0, 2024-05-06, <A object at 0x7f00deadbeef>"
+
+
+@pytest.mark.slow
+def test_nbval_forgives_the_machine(tmp_path):
+    stored = "tokens 17, 3 rounds in 1.5 s, 11.3 tokens/s on cuda:0, torch 2.13.0+cpu, 2026-01-02, <A object at 0x7fffdeadbeef>"
+    run = run_nbval(tmp_path, stored + "\n", f"print({SHOWN!r})")
+    assert run.returncode == 0, run.stdout
+    assert "1 passed" in run.stdout
+
+
+@pytest.mark.slow
+def test_nbval_refuses_another_output(tmp_path):
+    run = run_nbval(tmp_path, SHOWN.replace("17", "18") + "\n", f"print({SHOWN!r})")
+    assert run.returncode == 1
+    assert "Cell outputs differ" in run.stdout

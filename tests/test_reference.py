@@ -1,0 +1,133 @@
+"""The loop against thirty lines of plain Python, for any acceptance pattern: a scripted model whose K/V can be read."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+import specviz as sv
+from specviz.engine.events import Event
+
+VOCABULARY, EOS = 23, 4
+
+
+class ScriptedConfig(PreTrainedConfig):
+    model_type = "scripted"
+
+    def __init__(self, misses: tuple[int, ...] = (), **kwargs: object) -> None:
+        super().__init__(vocab_size=VOCABULARY, num_hidden_layers=1, max_position_embeddings=4096, eos_token_id=EOS, **kwargs)
+        self.misses = misses
+
+
+class Scripted(PreTrainedModel):
+    """Its K/V of a token are (token, position); its next token depends on all (token, position) that it attends to, and on no other.
+
+    At positions in `misses` it says something else: that is the draft's disagreement.
+    """
+
+    config_class = ScriptedConfig
+    _supports_sdpa = True
+
+    def __init__(self, config: ScriptedConfig) -> None:
+        super().__init__(config)
+        self.head = nn.Linear(1, VOCABULARY)
+        self.post_init()
+
+    def get_output_embeddings(self) -> nn.Module:
+        return self.head
+
+    def forward(self, input_ids, position_ids, attention_mask, past_key_values, use_cache=True):  # type: ignore[no-untyped-def]
+        states = torch.stack([input_ids, position_ids], -1)[:, None].double()  # (b, 1 head, q, 2)
+        keys, _ = past_key_values.update(states, states, 0)
+        weights = (keys[..., 0] + 1) * (7 * keys[..., 1] ** 2 + 13 * keys[..., 1] + 1)  # (b, 1, w)
+        said = (weights[:, :, None] * attention_mask).sum(-1)[:, 0].long() % VOCABULARY  # (b, q)
+        missed = torch.isin(position_ids, torch.tensor(self.config.misses, dtype=torch.long))
+        said = torch.where(missed, (said + 1) % VOCABULARY, said)
+        return CausalLMOutputWithPast(logits=nn.functional.one_hot(said, VOCABULARY).float())
+
+
+def next_token(tokens: list[int], misses: tuple[int, ...] = ()) -> int:
+    said = sum((token + 1) * (7 * i**2 + 13 * i + 1) for i, token in enumerate(tokens)) % VOCABULARY
+    return (said + 1) % VOCABULARY if len(tokens) - 1 in misses else said
+
+
+def reference(prompt: list[int], budget: int, k: int, misses: tuple[int, ...]) -> tuple[list[int], list[int], list[int]]:
+    """Draft, verify and accept for one row, in plain Python: its output, and a and the gain of each round."""
+    tokens, accepted, gained = list(prompt), [], []
+    while len(tokens) < len(prompt) + budget and (len(tokens) == len(prompt) or tokens[-1] != EOS):
+        drafts: list[int] = []
+        for _ in range(k):
+            drafts.append(next_token(tokens + drafts, misses))
+        says = [next_token(tokens + drafts[:j]) for j in range(k + 1)]
+        a = next((j for j in range(k) if drafts[j] != says[j]), k)
+        new = [*drafts[:a], says[a]]
+        if EOS in new:
+            new = new[: new.index(EOS) + 1]
+        new = new[: len(prompt) + budget - len(tokens)]
+        tokens, accepted, gained = tokens + new, [*accepted, a], [*gained, len(new)]
+    return tokens[len(prompt) :], accepted, gained
+
+
+def check_state(event: Event) -> None:
+    """Each row's n, start and K/V: the token with index p lies at slot start + p and was computed at position p."""
+    state = event.state
+    rows = [row for row in state.batch.rows if not row.finished]
+    if event.phase != "synchronise" or len(rows) < len(state.batch):
+        return
+    assert state.batch.n.tolist() == [row.length for row in rows]
+    assert state.layout.start.tolist()[: len(rows)] == state.layout.starts[: len(rows)]
+    for name, missing in (("target", 1), ("draft", 2)):  # the pending token's K/V, and the last draft's after a full acceptance
+        keys = state.caches[name].cache.layers[0].keys
+        for i, row in enumerate(rows):
+            tokens = [*row.request.prompt, *row.output]
+            known = max(len(tokens) - missing, 0)
+            held = keys[i, state.layout.starts[i] :][:known, 0].long().tolist()
+            assert held == [[token, p] for p, token in enumerate(tokens[:known])]
+
+
+PROMPTS = st.lists(st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=9), min_size=1, max_size=7)
+STRATEGIES = st.sampled_from(["eqspec", "inplace"])
+
+
+@given(PROMPTS, st.data(), STRATEGIES, st.booleans(), st.integers(1, 5), st.integers(1, 4))
+@settings(max_examples=150, deadline=None)
+def test_the_loop_is_the_reference(
+    prompts: list[list[int]], data: st.DataObject, strategy: str, refill: bool, k: int, batch_size: int
+) -> None:
+    misses = tuple(data.draw(st.lists(st.integers(0, 30), max_size=31, unique=True), label="misses"))
+    budgets = data.draw(st.lists(st.integers(1, 20), min_size=len(prompts), max_size=len(prompts)), label="budgets")
+    pair = sv.Pair(Scripted(ScriptedConfig()), Scripted(ScriptedConfig(misses)))
+    seen: dict[int, tuple[list[int], list[int], list[int]]] = {}
+    for event in sv.decode(
+        pair, prompts, strategy=sv.strategy(strategy, refill=refill), num_draft_tokens=k, batch_size=batch_size, max_new_tokens=budgets
+    ):
+        check_state(event)
+        for row in event.state.batch.rows if event.phase == "accept" else []:
+            output, accepted, gained = seen.setdefault(row.request.index, ([], [], []))
+            if row.gained:
+                accepted.append(row.accepted)
+                gained.append(row.gained)
+                output[:] = row.output
+    for i, (prompt, budget) in enumerate(zip(prompts, budgets, strict=True)):
+        assert seen[i] == reference(prompt, budget, k, misses)
+
+
+@pytest.mark.parametrize("break_it", ["start", "index"])
+def test_the_check_sees_a_broken_layout(break_it: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A negative control: K/V at the wrong slot, or at the wrong position, does not pass."""
+    from specviz.engine.layout import Layout
+
+    wrong: dict[str, tuple[str, Callable[..., torch.Tensor]]] = {
+        "start": ("slots", lambda self, rows, indices: self.start[rows, None] + (indices + 1)),
+        "index": ("positions", lambda self, rows, indices: indices + (indices > 5).long()),
+    }
+    monkeypatch.setattr(Layout, *wrong[break_it])
+    pair = sv.Pair(Scripted(ScriptedConfig()), Scripted(ScriptedConfig((8, 11))))
+    events = sv.decode(pair, [[1, 2, 3], [5, 6, 7, 8]], strategy="eqspec", max_new_tokens=12)
+    with pytest.raises(AssertionError):
+        any(check_state(event) for event in events)

@@ -1,0 +1,262 @@
+"""The record: what it tells, how it is stored, and what is refused when it is made or read."""
+
+import json
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import load as from_safetensors
+from safetensors.numpy import save as to_safetensors
+from tiny_run import META, OUTPUTS, PROMPTS, TRACE, blank, changed, fill
+
+from specviz.schema import COLUMNS
+from specviz.trace import ACCEPTED, BONUS, PENDING, PROMPT, Trace, TraceError, flatten_requests
+
+
+def test_prompts_outputs_origins_and_texts():
+    assert [TRACE.prompt(r) for r in range(TRACE.num_requests)] == PROMPTS
+    assert [TRACE.output(r) for r in range(TRACE.num_requests)] == OUTPUTS
+    assert TRACE.num_rounds == 3
+    assert TRACE.origins(0).tolist() == [PROMPT] * 4 + [BONUS, ACCEPTED, BONUS, ACCEPTED, ACCEPTED, BONUS]
+    assert TRACE.origins(1).tolist() == [PROMPT] * 2 + [ACCEPTED, ACCEPTED, BONUS, BONUS]
+    assert TRACE.origins(2).dtype == np.uint8
+    assert (TRACE.text(2), TRACE.text(11)) == ("<eos>", "<11>")
+    assert repr(TRACE) == "Trace(eqspec, 3 requests, 3 rounds)"
+    with pytest.raises(IndexError, match="no request 3"):
+        TRACE.prompt(3)
+
+
+def test_a_draft_kept_after_clipping_is_accepted_not_bonus():
+    rows = TRACE.rows
+    trace = changed("rows", accepted=np.where(rows["round"] == 1, 2, rows["accepted"]).astype(np.int32))
+    assert trace.origins(1)[-1] == ACCEPTED
+
+
+def test_a_saved_record_comes_back_byte_for_byte(tmp_path):
+    TRACE.save(tmp_path / "a.safetensors")
+    loaded = Trace.load(str(tmp_path / "a.safetensors"))
+    loaded.save(tmp_path / "b.safetensors")
+    assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
+    assert loaded.meta == TRACE.meta == META
+    for table, columns in COLUMNS.items():
+        for name, column in columns.items():
+            values = getattr(loaded, table)[name]
+            assert np.array_equal(values, getattr(TRACE, table)[name])
+            assert values.dtype == column.dtype
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.safetensors", "b.safetensors"]
+
+
+def test_a_record_without_drafts_can_be_kept_and_replayed(tmp_path):
+    """Autoregressive decoding: K = 0, no draft model, one token a round."""
+    rows = blank("rows", 2, 0)
+    rows |= {name: np.array(values, np.int32) for name, values in {"round": [0, 1], "length": [1, 2], "gained": [1, 1]}.items()}
+    rounds = blank("rounds", 2) | {"batch": np.ones(2, np.int32), "slots": np.array([1, 2], np.int32)}
+    names = "round phase step model row request token index position slot visible_start visible_stop"
+    feeds = fill("feeds", names, [(i, 2, 0, 0, 0, 0, 5 + i, i, i, i, 0, i + 1) for i in range(2)])
+    meta = META | {"num_draft_tokens": 0, "drafter": None, "draft": None}
+    Trace(meta, flatten_requests([[5]], [[6, 7]], [2]), rounds, rows, feeds, blank("holes", 0), blank("moves", 0)).save(tmp_path / "ar")
+    loaded = Trace.load(tmp_path / "ar")
+    assert loaded.rows["draft_top_ids"].shape == (2, 0, 1)
+    assert loaded.frame(1, "accept").target.state.tolist() == [[PROMPT, BONUS, PENDING]]
+
+
+def test_a_record_is_read_only_and_apart_from_its_source():
+    meta = dict(META)
+    trace = replace(TRACE, meta=meta)
+    meta["strategy"] = "other"
+    assert trace.meta["strategy"] == "eqspec"
+    with pytest.raises(ValueError, match="read-only"):
+        trace.rows["length"][0] = 1
+
+
+def test_an_interrupted_save_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
+    path = tmp_path / "run.safetensors"
+    TRACE.save(path)
+    before = path.read_bytes()
+
+    def interrupt(self, target):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pathlib.Path.replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        TRACE.save(path)
+    assert [file.read_bytes() for file in tmp_path.iterdir()] == [before]
+
+
+def test_saving_into_a_missing_folder_says_so(tmp_path):
+    for path in (tmp_path / "missing" / "run.safetensors", tmp_path):
+        with pytest.raises(TraceError, match=r"cannot be written .*; choose a file in a folder that exists"):
+            TRACE.save(path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def stored(tmp_path, trace: Trace = TRACE) -> tuple[dict[str, np.ndarray], dict]:
+    """The tensors and the header of a saved trace."""
+    trace.save(tmp_path / "stored")
+    return from_safetensors((tmp_path / "stored").read_bytes()), {"format_version": 1, "meta": trace.meta}
+
+
+def refuse(tmp_path, content: bytes, match: str) -> None:
+    """Loading fails with one sentence that names the file, the fault and, behind a semicolon, the remedy."""
+    path = tmp_path / "faulty.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(TraceError, match=match) as caught:
+        Trace.load(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "; " in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_loading_what_is_no_trace(tmp_path):
+    tensors, header = stored(tmp_path)
+    whole = (tmp_path / "stored").read_bytes()
+    for content in (b"", b"garbage " * 100, whole[:-1], whole[:50]):
+        refuse(tmp_path, content, "is no safetensors file, or a damaged one")
+    refuse(tmp_path, to_safetensors(tensors), "is a safetensors file but no trace")
+    refuse(tmp_path, to_safetensors(tensors, {"format": "pt"}), "is a safetensors file but no trace")
+    for text in ("{", "[]", '{"meta": {}}', "[" * 100_000):
+        refuse(tmp_path, to_safetensors(tensors, {"specviz": text}), "has a damaged trace header")
+    refuse(tmp_path, to_safetensors(tensors, {"specviz": json.dumps(header | {"meta": 1})}), "meta lacks batch_size, created")
+
+
+@pytest.mark.parametrize("version", [2, 0, "1", 1.0, None, True])
+def test_loading_another_format_version_names_both(tmp_path, version):
+    tensors, header = stored(tmp_path)
+    content = to_safetensors(tensors, {"specviz": json.dumps(header | {"format_version": version})})
+    refuse(tmp_path, content, f"has format version {version!r} where this release reads version 1")
+
+
+@pytest.mark.parametrize("name", ["missing.safetensors", "missing/run.safetensors", ""])
+def test_loading_from_a_path_that_is_no_file(tmp_path, name):
+    with pytest.raises(TraceError, match=r"cannot be read \(.*\); check the path"):
+        Trace.load(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", [f"{table}.{column}" for table in COLUMNS for column in COLUMNS[table]])
+def test_loading_names_a_column_that_is_missing_or_of_a_wrong_kind(tmp_path, name):
+    tensors, header = stored(tmp_path)
+    values = tensors.pop(name)
+    faults = {
+        rf"columns are missing: {name};": None,
+        rf"{name} is stored as F64": values.astype(np.float64),
+        rf"{name} is \w+ of rank \d instead of": values.astype(np.uint8 if values.dtype != np.uint8 else np.int32),
+        rf"{name} is \w+ of rank {values.ndim + 1} instead of": values[None],
+        rf"{name} is \w+ of rank 0 instead of": np.zeros((), values.dtype),
+    }
+    for match, fault in faults.items():
+        others = tensors if fault is None else tensors | {name: fault}
+        refuse(tmp_path, to_safetensors(others, {"specviz": json.dumps(header)}), match)
+
+
+def test_loading_names_columns_that_nobody_knows(tmp_path):
+    tensors, header = stored(tmp_path)
+    for name in ("rows.extra", "weights"):
+        content = to_safetensors(tensors | {name: np.zeros(1, np.int32)}, {"specviz": json.dumps(header)})
+        refuse(tmp_path, content, f"columns are unknown: {name}")
+
+
+def at(table: str, column: str, value: int, entry: int = 0) -> dict[str, np.ndarray]:
+    values = getattr(TRACE, table)[column].copy()
+    values[entry] = value
+    return {column: values}
+
+
+HUGE = 2**31 - 1
+FAULTS = [
+    ("rounds", {"slots": np.zeros(2, np.int32)}, "rounds.slots has 2 entries along N where 3 belong"),
+    ("rows", {"emitted": np.zeros((6, 2), np.int32)}, r"rows.emitted has 2 entries along K\+1 where 3 belong"),
+    ("rows", {"drafts": np.zeros((6, 3), np.int32)}, "rows.drafts has 3 entries along K where 2 belong"),
+    ("rows", {"draft_top_ids": np.zeros((6, 2, 3), np.int32)}, "rows.draft_top_logprobs has 1 entries along j where 3 belong"),
+    ("rows", {"length": [1, 2]}, "rows.length is no numpy array"),
+    ("requests", {"prompt_offsets": np.zeros(3, np.int64)}, r"prompt_offsets has 3 entries along R\+1 where 4 belong"),
+    ("requests", at("requests", "prompt_offsets", 1), "prompt_offsets does not run from 0 to the 9 prompt tokens"),
+    ("requests", at("requests", "output_offsets", 2**62, -1), "output_offsets does not run from 0 to the 11 output tokens"),
+    ("requests", at("requests", "output_offsets", -(2**63), 1), "output_offsets does not run from 0"),
+    ("requests", at("requests", "output_offsets", 11, 1), "output_offsets gives a request fewer than 0 tokens"),
+    ("requests", at("requests", "prompt_offsets", 0, 1), "prompt_offsets gives a request fewer than 1 tokens"),
+    ("requests", at("requests", "prompt_tokens", -1), "requests.prompt_tokens holds values outside 0.."),
+    ("requests", at("requests", "budget", -1), "requests.budget holds values outside 0.."),
+    ("rounds", at("rounds", "batch", 1), "rounds.batch differs from the number of entries"),
+    ("rounds", at("rounds", "decision", 1), r"rounds.decision holds values outside 0\.\.0"),
+    ("rounds", at("rounds", "slots", HUGE), "a cache of 2 rows and 2147483647 slots is far more than"),
+    ("rows", at("rows", "round", 3, -1), r"rows.round holds values outside 0\.\.2"),
+    ("rows", at("rows", "round", 2), "rows is not sorted by round and row"),
+    ("rows", at("rows", "row", 0, 1), "rows is not sorted by round and row, or holds one of them twice"),
+    ("rows", at("rows", "row", HUGE, 1), "a cache of 2147483648 rows"),
+    ("rows", at("rows", "request", 3), r"rows.request holds values outside 0\.\.2"),
+    ("rows", at("rows", "length", 3), "rows.length is shorter than the request's prompt"),
+    ("rows", at("rows", "length", HUGE), "rows.length and rows.gained run past the request's output"),
+    ("rows", at("rows", "drafted", 3), r"rows.drafted holds values outside 0\.\.2"),
+    ("rows", at("rows", "gained", 4), r"rows.gained holds values outside 0\.\.3"),
+    ("rows", at("rows", "accepted", 3), "rows.accepted exceeds rows.drafted"),
+    ("rows", at("rows", "finished", 2), r"rows.finished holds values outside 0\.\.1"),
+    ("rows", at("rows", "start", HUGE), "a cache of 2 rows and 2147483652 slots"),
+    ("rows", at("rows", "start_after", -1), "rows.start_after holds values outside 0.."),
+    ("feeds", at("feeds", "round", 3), r"feeds.round holds values outside 0\.\.2"),
+    ("feeds", at("feeds", "phase", 5), r"feeds.phase holds values outside 0\.\.4"),
+    ("feeds", at("feeds", "model", 2), r"feeds.model holds values outside 0\.\.1"),
+    ("feeds", at("feeds", "request", -1), r"feeds.request holds values outside 0\.\.2"),
+    ("feeds", at("feeds", "slot", HUGE), "a cache of 2 rows and 2147483648 slots"),
+    ("feeds", at("feeds", "visible_start", 8), "feeds.visible_start lies behind feeds.visible_stop"),
+    ("feeds", at("feeds", "visible_stop", HUGE), "a cache of 2 rows and 2147483647 slots"),
+    ("holes", at("holes", "feed", 99), r"holes.feed holds values outside 0\.\.\d+;"),
+    ("holes", at("holes", "stop", 50), "holes.start and holes.stop leave what the feed attends to"),
+    ("moves", at("moves", "to_row", -1), "moves.to_row holds values outside 0.."),
+    ("moves", at("moves", "length", HUGE), "a cache of 2 rows and 2147483649 slots"),
+]
+
+
+@pytest.mark.parametrize(("table", "columns", "match"), FAULTS)
+def test_a_record_that_contradicts_itself_is_refused_when_made_and_when_read(tmp_path, table, columns, match):
+    with pytest.raises(TraceError, match=match):
+        changed(table, **columns)
+    if all(isinstance(values, np.ndarray) for values in columns.values()):
+        tensors, header = stored(tmp_path)
+        tensors |= {f"{table}.{column}": values for column, values in columns.items()}
+        refuse(tmp_path, to_safetensors(tensors, {"specviz": json.dumps(header)}), match)
+
+
+META_FAULTS = [
+    ({"valid": 1}, "meta.valid is no bool"),
+    ({"seed": "0"}, "meta.seed is no int or null"),
+    ({"num_draft_tokens": -1}, "meta.num_draft_tokens is negative"),
+    ({"num_draft_tokens": 10**30}, "rows.drafts has 2 entries along K"),
+    ({"eos_token_ids": ["2"]}, "meta.eos_token_ids holds something else than int"),
+    ({"token_texts": {"2": 2}}, "meta.token_texts holds something else than str"),
+    ({"decisions": [0]}, "meta.decisions holds something else than str"),
+    ({"kv_bytes_per_slot": {"target": 1}}, "meta.kv_bytes_per_slot holds no sensible int for each of target and draft"),
+    ({"versions": {"numpy": float("nan")}}, "meta does not fit into JSON"),
+    ({"seed": np.int64(1)}, "meta does not fit into JSON"),
+]
+
+
+@pytest.mark.parametrize(("entries", "match"), META_FAULTS)
+def test_meta_data_of_the_wrong_kind_is_refused(entries, match):
+    with pytest.raises(TraceError, match=match):
+        replace(TRACE, meta=META | entries)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_a_file_with_changed_bytes_is_refused_or_can_be_replayed(tmp_path_factory, data):
+    path = tmp_path_factory.getbasetemp() / "flipped"
+    TRACE.save(path)
+    content = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 3))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path.write_bytes(content)
+    frames = 15
+    with suppress(TraceError):  # anything else fails the test
+        frames = len(list(Trace.load(path).frames()))
+    assert frames == 15
+
+
+@pytest.mark.parametrize("module", ["specviz.trace", "specviz.analysis.metrics"])
+def test_reading_a_record_imports_no_torch(module):
+    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
