@@ -13,6 +13,7 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from specviz.engine.pair import Pair
+from specviz.engine.requests import whole
 from specviz.generation import generate
 from specviz.result import Result
 
@@ -31,8 +32,9 @@ class Grid:
         for name in ("strategies", "batch_sizes"):
             if not getattr(self, name):
                 raise ValueError(f"{name} is empty; name at least one")
-        if self.repetitions < 1:
-            raise ValueError(f"repetitions={self.repetitions} is too small; pass at least 1")
+        for i, size in enumerate(self.batch_sizes):
+            whole(f"batch_sizes[{i}]", size)
+        whole("repetitions", self.repetitions)
 
 
 def run_bench(pair: Pair, prompts: Sequence[str], grid: Grid, *, progress: bool = True) -> tuple[pd.DataFrame, dict[str, object]]:

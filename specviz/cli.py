@@ -17,8 +17,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         options.run(options)
-    except (ValueError, FileNotFoundError) as error:
-        print(f"specviz {options.command}: {error}", file=sys.stderr)
+    except (ValueError, OSError) as error:
+        print(f"specviz {options.command}: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     return 0
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Collection
 from importlib import resources
+from numbers import Integral
 from pathlib import Path
 
 SOURCES = ("bundled", "spec_bench")
@@ -26,20 +27,24 @@ def load_prompts(
     """
     if source not in SOURCES:
         raise ValueError(f"source={source!r} is unknown; choose one of {', '.join(SOURCES)}")
-    if limit is not None and limit < 1:
-        raise ValueError(f"limit={limit} is too small; pass at least 1, or None for all")
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, Integral) or limit < 1):
+        raise ValueError(f"limit={limit!r} is no positive whole number; pass at least 1, or None for all")
     if source == "bundled":
         if path is not None or categories is not None:
             raise ValueError("path and categories belong to source='spec_bench'; leave them out for the bundled prompts")
         lines = (resources.files("specviz") / "zoo" / "weights" / "prompts.jsonl").read_text(encoding="utf-8").splitlines()
         return [json.loads(line)["text"] for line in lines][:limit]
-    if path is None:
-        raise ValueError("path=None for source='spec_bench'; pass the path of SpecBench's question.jsonl")
+    if not isinstance(path, str | Path):
+        raise ValueError(f"path={path!r} for source='spec_bench'; pass the path of SpecBench's question.jsonl")
+    if isinstance(categories, str):
+        raise ValueError(f"categories={categories!r} is no list; pass a list of categories, even for one")
     return _spec_bench(Path(path), categories)[:limit]
 
 
 def _spec_bench(path: Path, categories: Collection[str] | None) -> list[str]:
-    lines = path.read_text(encoding="utf-8").splitlines()
+    if not path.is_file():
+        raise FileNotFoundError(f"path={str(path)!r} is no file; pass the path of SpecBench's question.jsonl")
+    lines = path.read_bytes().splitlines()  # bytes: in text, signs inside a question would count as ends of lines, too
     questions = [_question(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
     known = {category for category, _ in questions}
     unknown = sorted(set(categories or ()) - known)
@@ -48,12 +53,12 @@ def _spec_bench(path: Path, categories: Collection[str] | None) -> list[str]:
     return [text for category, text in questions if categories is None or category in categories]
 
 
-def _question(path: Path, number: int, line: str) -> tuple[str, str]:
+def _question(path: Path, number: int, line: bytes) -> tuple[str, str]:
     try:
         item = json.loads(line)
         category, text = item["category"], item["turns"][0]
     except (ValueError, KeyError, TypeError, IndexError):
         raise ValueError(f"line {number} of {path} is no SpecBench question; each line is an object with category and turns") from None
-    if not isinstance(category, str) or not isinstance(text, str):
-        raise ValueError(f"line {number} of {path} is no SpecBench question; category and the turns must be text")
+    if not isinstance(category, str) or not isinstance(text, str) or isinstance(item["turns"], str):
+        raise ValueError(f"line {number} of {path} is no SpecBench question; category must be text, turns a list of texts")
     return category, text

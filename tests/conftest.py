@@ -25,7 +25,7 @@ CLASSES = {
     "glm4": (Glm4ForCausalLM, Glm4Config, 0.05),
     "gpt2": (GPT2LMHeadModel, GPT2Config, 0.1),
 }  # class, config, how far the draft's weights are from the target's
-EOS = [5, 9]
+EOS = [5, 9, 17, 40]
 
 torch.set_num_threads(1)  # tiny models: threads cost more than they save
 

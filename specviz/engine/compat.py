@@ -17,7 +17,8 @@ def check_model(role: str, model: PreTrainedModel) -> None:
     name = f"{role}={type(model).__name__}"
     if not isinstance(model, PreTrainedModel):
         raise TypeError(f"{name} is no transformers model; pass a causal LM loaded with AutoModelForCausalLM or made from a config")
-    if model.get_output_embeddings() is None or model.config.is_encoder_decoder:
+    config, looks_ahead = model.config, any(getattr(module, "is_causal", True) is False for module in model.modules())
+    if model.get_output_embeddings() is None or config.is_encoder_decoder or looks_ahead:
         raise ValueError(f"{name} is no decoder-only causal LM; pass one with a language-model head, such as LlamaForCausalLM")
     accepted = inspect.signature(model.forward).parameters
     for argument in ("position_ids", "attention_mask", "past_key_values"):
@@ -25,7 +26,7 @@ def check_model(role: str, model: PreTrainedModel) -> None:
             raise ValueError(
                 f"{name} takes no {argument}, so the rows of a batch cannot be kept apart; choose a model with rotary or learned positions"
             )
-    _check_attention(name, model.config.get_text_config(), model.config._attn_implementation)
+    _check_attention(name, config.get_text_config(), config._attn_implementation)
 
 
 def _check_attention(name: str, config: Any, implementation: str) -> None:
@@ -34,7 +35,13 @@ def _check_attention(name: str, config: Any, implementation: str) -> None:
             f"{name} uses attn_implementation={implementation!r}, which takes no mask per row and slot; "
             "load it with attn_implementation='sdpa'"
         )
+    if getattr(config, "alibi", False):
+        raise ValueError(
+            f"{name} has alibi=True, which counts columns where the rows of a batch need position_ids of their own; "
+            "choose a model with rotary or learned positions"
+        )
     layer_types = set(getattr(config, "layer_types", None) or ["full_attention"])
+    layer_types |= set(getattr(config, "attention_layers", None) or []) - {"global"}
     if getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True):
         layer_types.add("sliding_attention")
     others = sorted(layer_types - {"full_attention"})

@@ -9,7 +9,7 @@ from specviz.engine.drafters import drafter as make_drafter
 from specviz.engine.events import Event
 from specviz.engine.loop import prepare, run_rounds
 from specviz.engine.pair import Pair
-from specviz.engine.requests import Prompt, make_requests, whole
+from specviz.engine.requests import Prompt, make_requests, short, whole
 from specviz.engine.state import State
 from specviz.engine.strategies import Strategy
 from specviz.engine.strategies import strategy as make_strategy
@@ -53,14 +53,14 @@ def make_run(
     if not isinstance(pair, Pair):
         raise ValueError(f"pair={type(pair).__name__} is no Pair; use specviz.load_pair() or specviz.Pair(target, draft, tokenizer)")
     if sampling is not None:
-        raise ValueError(f"sampling={sampling!r} is not offered: decoding is greedy in this version; pass sampling=None")
+        raise ValueError(f"sampling={short(sampling)} is not offered: decoding is greedy in this version; pass sampling=None")
     batch_size, k = whole("batch_size", batch_size), whole("num_draft_tokens", num_draft_tokens)
     chosen = make_strategy(strategy) if isinstance(strategy, str) else strategy
     if not isinstance(chosen, Strategy):
-        raise ValueError(f"strategy={strategy!r} is neither a name nor a Strategy; use specviz.strategy(name, **options)")
+        raise ValueError(f"strategy={short(strategy)} is neither a name nor a Strategy; use specviz.strategy(name, **options)")
     proposer = make_drafter(drafter) if isinstance(drafter, str) else drafter
     if not isinstance(proposer, Drafter):
-        raise ValueError(f"drafter={drafter!r} is neither a name nor a Drafter; use specviz.drafter(name, **options)")
+        raise ValueError(f"drafter={short(drafter)} is neither a name nor a Drafter; use specviz.drafter(name, **options)")
     if not chosen.drafts:
         proposer, k = NoDrafter(), 0
     requests = make_requests(pair, prompts, max_new_tokens, k)

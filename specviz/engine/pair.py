@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
@@ -73,7 +74,9 @@ def load_pair(
         dtype: "float32", "bfloat16", "float16" or "float64"; None for float32 (embedded pair) or the checkpoints' own.
 
     Raises:
-        ValueError: only one of the two is named, the device or dtype is unknown or absent, or the two do not fit together.
+        ValueError: only one of the two is named, one of them cannot be loaded, the device or dtype is unknown or absent, or the two do
+            not fit together.
+        FileNotFoundError: there is no such folder, or no model in it.
     """
     if (target is None) != (draft is None):
         missing, given = ("draft", target) if draft is None else ("target", draft)
@@ -87,10 +90,31 @@ def load_pair(
 
 
 def _load(target: str | Path, draft: str | Path, device: torch.device, dtype: torch.dtype | str) -> Pair:
-    tokenizer = AutoTokenizer.from_pretrained(target)
-    check_tokenizers(tokenizer, AutoTokenizer.from_pretrained(draft))
-    models = [AutoModelForCausalLM.from_pretrained(name, dtype=dtype, use_safetensors=True).to(device) for name in (target, draft)]
-    return Pair(models[0], models[1], tokenizer)
+    names = {"target": target, "draft": draft}
+    for role, name in names.items():
+        _check_name(role, name)
+    tokenizers = [_fetch(AutoTokenizer, role, name) for role, name in names.items()]
+    check_tokenizers(*tokenizers)
+    models = [_fetch(AutoModelForCausalLM, role, name, dtype=dtype, use_safetensors=True).to(device) for role, name in names.items()]
+    return Pair(models[0], models[1], tokenizers[0])
+
+
+def _check_name(role: str, name: object) -> None:
+    """Raise unless `name` may be a hub id or is a folder with a model in it; looks at no network."""
+    if not isinstance(name, str | Path) or not str(name):
+        raise ValueError(f"{role}={name!r} is no name; pass a hub id or a local folder")
+    folder = Path(name)
+    looks_local = isinstance(name, Path) or folder.exists() or name.startswith((".", "~", "/"))
+    if looks_local and not (folder / "config.json").is_file():
+        raise FileNotFoundError(f"{role}={str(name)!r} is no folder with a model in it (a config.json); check the path")
+
+
+def _fetch(kind: Any, role: str, name: str | Path, **arguments: Any) -> Any:
+    try:
+        return kind.from_pretrained(name, **arguments)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ValueError(f"{role}={str(name)!r} cannot be loaded ({reason}); check the name, and for a hub id the network") from error
 
 
 @contextmanager
@@ -120,9 +144,9 @@ def _device(name: str | None) -> torch.device:
     return device
 
 
-def _dtype(name: str | None, default: str) -> torch.dtype | str:
+def _dtype(name: object, default: str) -> torch.dtype | str:
     if name is None:
         return DTYPES.get(default, default)
-    if name not in DTYPES:
+    if not isinstance(name, str) or name not in DTYPES:
         raise ValueError(f"dtype={name!r} is unknown; choose one of {', '.join(DTYPES)}")
     return DTYPES[name]

@@ -152,17 +152,20 @@ class Recorder:
             return
         log_q = logits.log_softmax(-1)  # (B, K, V)
         self._said["draft_logprob"].append(log_q.gather(2, tokens[:, :, None])[:, :, 0])
-        self._keep_top("draft", log_q)
+        self._keep_top("draft", log_q, logits.argmax(-1))
 
     def _say_target(self, logits: Tensor) -> None:
         log_p = logits.float().log_softmax(-1)  # (B, K+1, V)
         drafts = self._said["drafts"][-1]
         self._said["target_logprob"].append(log_p[:, : self._k].gather(2, drafts[:, :, None])[:, :, 0])
-        self._keep_top("target", log_p)
+        self._keep_top("target", log_p, logits.float().argmax(-1))
 
-    def _keep_top(self, model: str, log_probabilities: Tensor) -> None:
+    def _keep_top(self, model: str, log_probabilities: Tensor, chosen: Tensor) -> None:
+        """The best candidates, `chosen` (b, q) first: among equals, `topk` may name another one first."""
         top = log_probabilities.topk(min(TOP, log_probabilities.shape[-1]), -1)
-        self._said[f"{model}_top_ids"].append(top.indices)
+        ids = torch.where(top.indices == chosen[:, :, None], top.indices[:, :, :1], top.indices)
+        ids[:, :, 0] = chosen
+        self._said[f"{model}_top_ids"].append(ids)
         self._said[f"{model}_top_logprobs"].append(top.values)
 
     def rows(self, tally: Table) -> Table:
@@ -199,7 +202,9 @@ class Recorder:
                 parts[name].append(np.full(keep.sum(), value))
             first.append(first[-1] + int(keep.sum()))
         names = ("round", "phase", "step", "model", "row", "token", "index", "position", "slot", "visible_start", "visible_stop")
-        table = {name: np.concatenate(parts[name]).astype(_dtype(name)) if parts[name] else np.zeros(0, _dtype(name)) for name in names}
+        table: Table = {
+            name: np.concatenate(parts[name]).astype(_dtype(name)) if parts[name] else np.zeros(0, _dtype(name)) for name in names
+        }
         return table, self._hole_table(first)
 
     def _hole_table(self, first: list[int]) -> Table:

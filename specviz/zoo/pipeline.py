@@ -79,7 +79,9 @@ def train_pair(out: Path, budget: Budget, *, device: str = "cpu", compile: bool 
 def _tokenizer(files: list[SourceFile], work: Path) -> PreTrainedTokenizerFast:
     folder = work / "tokenizer"
     if not folder.exists():
-        train_tokenizer(file.text for file in files).save_pretrained(folder)
+        beside = folder.with_suffix(".partial")
+        train_tokenizer(file.text for file in files).save_pretrained(beside)
+        beside.rename(folder)
     return PreTrainedTokenizerFast.from_pretrained(folder)
 
 

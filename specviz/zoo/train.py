@@ -21,7 +21,6 @@ from specviz.zoo.data import VOCABULARY, Windows
 
 POSITIONS = 1024
 WARMUP_STEPS = 100
-CHECKPOINT_EVERY = 100
 MATRIX_RATE, OTHER_RATE = 0.02, 3e-3
 
 
@@ -97,7 +96,7 @@ def distillation_loss(draft: nn.Module, target: nn.Module, tokens: torch.Tensor)
 
 @dataclass(frozen=True)
 class Job:
-    """One model's training: where its checkpoint lies, how long it runs, on what, how the loss is computed."""
+    """One model's training: where its checkpoint lies, how long it runs and on what, and after how many steps it is kept."""
 
     name: str
     folder: Path
@@ -105,6 +104,7 @@ class Job:
     device: torch.device
     compile: bool
     progress: bool = True
+    checkpoint_every: int = 100
 
 
 def train(
@@ -130,7 +130,7 @@ def train(
         losses.append(value.detach())
         tokens_seen += tokens[:, 1:].numel()
         bar.update()
-        if (step + 1) % CHECKPOINT_EVERY == 0 or step + 1 == job.steps:
+        if (step + 1) % job.checkpoint_every == 0 or step + 1 == job.steps:
             mean = torch.stack(losses).mean().item()
             history.append({"step": step + 1, "tokens": tokens_seen, "loss": mean, "seconds": time.monotonic() - begun})
             save_checkpoint(checkpoint, model, optimisers, step + 1, history)

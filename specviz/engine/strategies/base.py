@@ -27,6 +27,10 @@ class Strategy:
     valid: ClassVar[bool] = True
     drafts: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.refill, bool):
+            raise ValueError(f"refill={self.refill!r} is no bool; pass True, or False for static batches")
+
     @property
     def options(self) -> dict[str, Any]:
         """The options that this strategy was made with, by name."""

@@ -1,0 +1,68 @@
+"""`show`: a chart in a notebook, interactive where the page can run it and as a picture where it cannot.
+
+Contract: one output with both parts, so that a code host draws the picture and JupyterLab the chart. The picture needs kaleido
+and a browser; where one is missing the output has no picture, and nothing is said about it. Outside IPython nothing happens.
+"""
+
+import base64
+import json
+import logging
+from functools import cache
+from typing import Any
+
+import plotly.graph_objects as go
+from plotly.optional_imports import get_module
+
+from specviz.views.png import with_palette
+from specviz.views.theme import CLEAR, THEMES, repainted
+
+_CONFIG = {"displayModeBar": False, "displaylogo": False, "showTips": False}
+_NO_FORMULAS = {"mathjax": False}  # kaleido would fetch MathJax from the network
+
+
+def show(figure: go.Figure, alt: str = "chart") -> None:
+    """Display a figure as the output of the cell. alt: what it shows, for readers who see neither part."""
+    display = get_module("IPython.display")
+    if display is not None:
+        size = {"width": figure.layout.width, "height": figure.layout.height}
+        display.display(mime_bundle(figure, alt), metadata={"image/png": size}, raw=True)
+
+
+def mime_bundle(figure: go.Figure, alt: str = "chart") -> dict[str, Any]:
+    """The output's parts by MIME type: the chart for JupyterLab and VS Code, its picture in base64 if there can be one, text."""
+    chart = json.loads(figure.to_json())
+    bundle = {"application/vnd.plotly.v1+json": {**chart, "config": _CONFIG}, "text/plain": alt}
+    picture = to_png(figure, scale=1.5)  # sharp enough for the screens of today, light enough for a notebook
+    return bundle if picture is None else {**bundle, "image/png": base64.b64encode(picture).decode()}
+
+
+def to_png(figure: go.Figure, scale: float = 1) -> bytes | None:
+    """The figure as PNG on its own background, white where it has none; None where no browser can draw it."""
+    if not _renderer_starts():
+        return None
+    layout = figure.layout
+    chart = json.loads(repainted(figure.to_json()))
+    if layout.paper_bgcolor == CLEAR:
+        chart["layout"]["paper_bgcolor"] = THEMES["light"].paper
+    size = {"width": layout.width or 700, "height": layout.height or 450}
+    picture = get_module("kaleido").calc_fig_sync(chart, opts={"format": "png", "scale": scale, **size})
+    return with_palette(bytes(picture))
+
+
+@cache
+def _renderer_starts() -> bool:
+    """Try the browser that draws pictures once, then keep one until the process ends: each picture costs 0.2 s instead of 2."""
+    kaleido = get_module("kaleido")
+    if kaleido is None:
+        return False
+    logger = logging.getLogger("choreographer")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        kaleido.calc_fig_sync({"data": [], "layout": {}}, opts={"format": "png", "width": 10, "height": 10}, kopts={**_NO_FORMULAS})
+    except Exception:  # no browser, one that may not run here, none that this kaleido understands: all mean no picture
+        return False
+    finally:
+        logger.setLevel(level)
+    kaleido.start_sync_server(n=1, silence_warnings=True, **_NO_FORMULAS)
+    return True

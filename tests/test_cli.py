@@ -1,0 +1,161 @@
+"""The command line in process: what it prints, what it writes, and how it refuses."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import specviz as sv
+from specviz.bench import Grid
+from specviz.cli import main
+from specviz.zoo.corpus import SourceFile
+from specviz.zoo.data import VOCABULARY
+from specviz.zoo.measure import WINDOW, bits_per_byte
+from specviz.zoo.train import build_model
+
+COMMANDS = ("demo", "generate", "bench", "figures", "train", "evaluate")
+Captured = pytest.CaptureFixture[str]
+
+
+def table_in(text: str, first_column: str) -> list[dict[str, str]]:
+    """The rows of the printed table whose header begins with `first_column`, as text."""
+    lines = text.splitlines()
+    begin = next(i for i, line in enumerate(lines) if line.split()[:1] == [first_column])
+    names, rows = lines[begin].split(), []
+    for line in lines[begin + 1 :]:
+        if len(line.split()) != len(names):
+            break
+        rows.append(dict(zip(names, line.split(), strict=True)))
+    return rows
+
+
+def test_demo_compares_and_records(tmp_path: Path, capsys: Captured) -> None:
+    path = tmp_path / "new folder" / "demo.safetensors"
+    assert main(["demo", "--limit", "2", "--out", str(path)]) == 0
+    printed = capsys.readouterr().out
+    rows = table_in(printed, "strategy")
+    assert [row["strategy"] for row in rows] == ["autoregressive", "eqspec", "inplace"]
+    assert {row["same_text"] for row in rows} == {"True"}
+    assert len({row["new_tokens"] for row in rows}) == 1
+    assert str(path) in printed
+    trace = sv.Trace.load(path)
+    assert (trace.meta["strategy"], trace.num_requests) == ("eqspec", 2)
+    assert int(rows[0]["new_tokens"]) == sum(len(trace.output(i)) for i in range(2))
+
+
+def test_generate_prints_texts_and_records(tmp_path: Path, capsys: Captured) -> None:
+    path, prompts = tmp_path / "run.safetensors", ["def add(a, b):\n", "class Stack:"]
+    options = ["--strategy", "eqspec", "--num-draft-tokens", "3", "--max-new-tokens", "4", "--batch-size", "1", "--device", "cpu"]
+    assert main(["generate", *prompts, *options, "--record", str(path)]) == 0
+    printed, trace = capsys.readouterr().out, sv.Trace.load(path)
+    for i, prompt in enumerate(prompts):
+        assert f"{prompt}▸{''.join(trace.text(token) for token in trace.output(i) if token != 2)}\n" in printed
+    assert table_in(printed, "strategy")[0]["num_draft_tokens"] == "3"
+    assert (trace.meta["batch_size"], trace.requests["budget"].tolist()) == (1, [4, 4])
+
+
+def test_generate_without_recording_writes_nothing(tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["generate", "import os", "--max-new-tokens", "2", "--device", "cpu"]) == 0
+    assert table_in(capsys.readouterr().out, "strategy")[0]["strategy"] == "inplace"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_bench_writes_a_table_and_its_conditions(tmp_path: Path, capsys: Captured) -> None:
+    options = ["--batch-sizes", "16", "--repetitions", "1", "--max-new-tokens", "2", "--device", "cpu"]
+    assert main(["bench", *options, "--out", str(tmp_path / "data")]) == 0
+    table = pd.read_csv(tmp_path / "data" / "bench.csv")
+    assert table["strategy"].tolist() == ["autoregressive", "eqspec", "inplace"]
+    assert table["batch_size"].tolist() == [16, 16, 16]
+    assert table["exact_match"].tolist() == [1, 1, 1]
+    assert table["ratio_to_autoregressive"][0] == 1
+    assert (table["tokens_per_s_low"] <= table["tokens_per_s"]).all()
+    assert (table["tokens_per_s"] <= table["tokens_per_s_high"]).all()
+    conditions = json.loads((tmp_path / "data" / "bench.json").read_text())
+    assert conditions | {"device": "cpu", "dtype": "float32", "prompts": 32, "max_new_tokens": 2, "repetitions": 1} == conditions
+    assert [row["strategy"] for row in table_in(capsys.readouterr().out, "batch_size")] == table["strategy"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "begins"),
+    [
+        ({"batch_sizes": []}, "batch_sizes is empty"),
+        ({"strategies": ()}, "strategies is empty"),
+        ({"batch_sizes": [4, 0]}, r"batch_sizes\[1\]=0 is too small"),
+        ({"repetitions": 0}, "repetitions=0 is too small"),
+        ({"repetitions": 1.5}, "repetitions=1.5 is no whole number"),
+    ],
+)
+def test_a_grid_that_cannot_be_measured(arguments: dict[str, object], begins: str) -> None:
+    with pytest.raises(ValueError, match=f"^{begins}.*; "):
+        Grid(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "begins"),
+    [
+        (["generate", "x", "--strategy", "eqspek"], "specviz generate: strategy='eqspek' is unknown; choose one of autoregressive, "),
+        (["generate", "x", "--device", "tpu"], "specviz generate: device='tpu' is unknown; "),
+        (["generate", "x", "--dtype", "int8"], "specviz generate: dtype='int8' is unknown; "),
+        (["generate", "x", "--batch-size", "0"], "specviz generate: batch_size=0 is too small; "),
+        (["generate", "x", "--target", "."], "specviz generate: draft=None with '.' for the other; "),
+        (["generate", "x", "--target", "./no", "--draft", "./no"], "specviz generate: target='./no' is no folder with a model in it"),
+        (["generate", ""], "specviz generate: prompts[0]='' is empty; "),
+        (["demo", "--limit", "0"], "specviz demo: limit=0 is no positive whole number; "),
+        (["bench", "--repetitions", "0"], "specviz bench: repetitions=0 is too small; "),
+        (["bench", "--batch-sizes", "4", "-1"], "specviz bench: batch_sizes[1]=-1 is too small; "),
+        (["evaluate", "--dtype", "int8"], "specviz evaluate: dtype='int8' is unknown; "),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_wrong_argument_ends_with_2_and_one_line(arguments: list[str], begins: str, capsys: Captured) -> None:
+    assert main(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(begins)
+    assert printed.err.count("\n") == 1
+
+
+def test_a_file_that_cannot_be_written_ends_with_2_and_one_line(tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file" / "run", tmp_path):
+        assert main(["generate", "x", "--max-new-tokens", "1", "--device", "cpu", "--record", str(path)]) == 2
+        errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("specviz generate: ")]
+        assert len(errors) == 1
+        assert str(path.parent if path.name == "run" else path) in errors[0]
+
+
+@pytest.mark.parametrize("arguments", [[], ["decode"], ["demo", "--limit", "two"], ["generate", "--no-such-option"]], ids=" ".join)
+def test_what_cannot_be_parsed_ends_with_2(arguments: list[str], capsys: Captured) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert "usage: specviz" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [[], *([name] for name in COMMANDS)], ids=lambda arguments: " ".join(arguments) or "all")
+def test_help_lists_every_command_and_explains_each(arguments: list[str], capsys: Captured) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*arguments, "--help"])
+    assert ended.value.code == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("usage: specviz")
+    if not arguments:
+        assert [name for name in COMMANDS if f"\n    {name} " not in printed] == []
+
+
+def test_bits_per_byte_of_one_file(embedded: sv.Pair) -> None:
+    """A model that knows nothing needs log2 V bits for each token but the first; the embedded one knows Python better than that."""
+    text = "import os\n\n\ndef read(path):\n    with open(path) as file:\n        return file.read()\n" * 30  # more than one window
+    file = SourceFile("a.py", text, held_out=True, is_test=False)
+    tokens = sum(len(ids) for ids in embedded.tokenizer(file.blocks)["input_ids"]) + len(file.blocks) - 1  # eos ends, one bos is given
+    expected = tokens * np.log2(VOCABULARY) / sum(len(block.encode()) for block in file.blocks)
+    blank = build_model(layers=1, width=8, heads=1, kv_heads=1, mlp=8)
+    torch.nn.init.zeros_(blank.lm_head.weight)
+    assert tokens > WINDOW
+    assert bits_per_byte(blank, embedded.tokenizer, [file]) == pytest.approx(expected)
+    assert 0 < bits_per_byte(embedded.target, embedded.tokenizer, [file]) < expected

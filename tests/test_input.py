@@ -1,0 +1,259 @@
+"""What is refused before any model runs, each with one sentence that names argument, value and remedy; and what is taken as it comes."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import EOS, VOCABULARY, make_pair
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import LlamaModel, PreTrainedTokenizerFast
+
+import specviz as sv
+
+NEW_TOKENS = 8
+
+
+@pytest.fixture
+def speaking() -> sv.Pair:
+    """A pair whose tokenizer knows the words w0 ... w9."""
+    words = Tokenizer(models.WordLevel({f"w{i}": i for i in range(10)}))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    plain = make_pair("llama")
+    return sv.Pair(plain.target, plain.draft, PreTrainedTokenizerFast(tokenizer_object=words))
+
+
+@pytest.fixture
+def no_forward(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every forward of the tiny Llamas fails; the reason says so."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("a forward has run")
+
+    monkeypatch.setattr(LlamaModel, "forward", fail)
+
+
+def check_refusal(call: Callable[[], object], begins: str, error: type[Exception] = ValueError) -> None:
+    """`call` fails with one line: what is wrong, a semicolon, and the remedy."""
+    with pytest.raises(error) as caught:
+        call()
+    message = str(caught.value)
+    assert type(caught.value) is error
+    assert message.startswith(begins), message
+    assert "\n" not in message
+    assert len(message) < 300
+    assert message.partition("; ")[2]
+
+
+@pytest.mark.usefixtures("no_forward")
+def test_a_good_call_does_run_a_forward(pair: sv.Pair) -> None:
+    """The control for all that follows."""
+    with pytest.raises(AssertionError, match="a forward has run"):
+        sv.generate(pair, [[1, 2]], progress=False)
+
+
+BAD_PROMPTS = [
+    ([], "prompts=[] is empty"),
+    ((), "prompts=[] is empty"),
+    ("w1 w2", "prompts='w1 w2' is no list of prompts"),
+    (b"w1 w2", "prompts=b'w1 w2' is no list of prompts"),
+    (None, "prompts=None is no list"),
+    (7, "prompts=7 is no list"),
+    ({"w1"}, "prompts={'w1'} is no list"),
+    (np.array([[1, 2], [3, 4]]), "prompts=array([[1, 2], [3, 4]]) is no list"),
+    ([""], "prompts[0]='' is empty"),
+    (["w1", "  "], "prompts[1]='  ' is no token"),
+    (["w1\ud800"], r"prompts[0]='w1\ud800' has a lone surrogate"),
+    ([[1], []], "prompts[1]=[] is empty"),
+    ([np.array([], dtype=int)], "prompts[0]=[] is empty"),
+    ([7], "prompts[0]=7 is neither text nor a list of token ids"),
+    ([None], "prompts[0]=None is neither"),
+    ([b"w1"], "prompts[0]=b'w1' is neither"),
+    ([bytearray(b"w1")], "prompts[0]=bytearray(b'w1') is neither"),
+    ([{1: 2}], "prompts[0]={1: 2} is neither"),
+    ([np.array([[1, 2], [3, 4]])], "prompts[0]=array([[1, 2], [3, 4]]) is neither"),
+    ([[1, 2.0]], "prompts[0][1]=2.0 is no token id"),
+    ([np.array([1.0])], "prompts[0][0]=1.0 is no token id"),
+    ([[True]], "prompts[0][0]=True is no token id"),
+    ([np.array([True])], "prompts[0][0]=True is no token id"),
+    ([["w1"]], "prompts[0][0]='w1' is no token id"),
+    ([["w1" * 99]], "prompts[0][0]='w1w1"),
+    ([[1], [-1]], "prompts[1][0]=-1 is outside the vocabulary; token ids go from 0 to 96"),
+    ([[1], [3, VOCABULARY]], "prompts[1][1]=97 is outside the vocabulary"),
+    ([[1], [3, np.int64(VOCABULARY)]], "prompts[1][1]=97 is outside the vocabulary"),
+    ([[10**30]], "prompts[0][0]=1000000000000000000000000000000 is outside the vocabulary"),
+]
+COUNTS = ("num_draft_tokens", "batch_size", "max_new_tokens")
+BAD_COUNTS = [({name: value}, f"{name}={value!r} is ") for name in COUNTS for value in (0, -1, 1.5, "3", True, None, float("nan"))]
+BAD_OPTIONS = [
+    *BAD_COUNTS,
+    ({"max_new_tokens": []}, "max_new_tokens has 0 entries for 2 prompts"),
+    ({"max_new_tokens": [4]}, "max_new_tokens has 1 entries for 2 prompts"),
+    ({"max_new_tokens": [4, 4, 4]}, "max_new_tokens has 3 entries for 2 prompts"),
+    ({"max_new_tokens": [4, 0]}, "max_new_tokens[1]=0 is too small"),
+    ({"max_new_tokens": (4, "4")}, "max_new_tokens[1]='4' is no whole number"),
+    ({"max_new_tokens": {4: 4}}, "max_new_tokens={4: 4} is no whole number"),
+    ({"num_draft_tokens": [5]}, "num_draft_tokens=[5] is no whole number"),
+    ({"seed": -1}, "seed=-1 is too small"),
+    ({"seed": None}, "seed=None is no whole number"),
+    ({"strategy": "eqspek"}, "strategy='eqspek' is unknown; choose one of autoregressive, eqspec, inplace"),
+    ({"strategy": None}, "strategy=None is neither a name nor a Strategy"),
+    ({"strategy": np.zeros((2, 2))}, "strategy=array([[0., 0.], [0., 0.]]) is neither"),
+    ({"strategy": sv.drafter("model")}, "strategy=ModelDrafter() is neither"),
+    ({"drafter": "lookahead"}, "drafter='lookahead' is unknown; choose one of model"),
+    ({"drafter": 5}, "drafter=5 is neither a name nor a Drafter"),
+    ({"drafter": sv.strategy("eqspec")}, "drafter=EqSpec(refill=True) is neither"),
+    ({"sampling": 0.7}, "sampling=0.7 is not offered"),
+    ({"sampling": {}}, "sampling={} is not offered"),
+]
+RUNS = [sv.generate, sv.decode]
+
+
+@pytest.mark.usefixtures("no_forward")
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize(("prompts", "begins"), BAD_PROMPTS)
+def test_prompts_that_cannot_be_decoded(run: Callable[..., object], prompts: Any, begins: str, speaking: sv.Pair) -> None:
+    check_refusal(lambda: run(speaking, prompts), begins)
+
+
+@pytest.mark.usefixtures("no_forward")
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize(("arguments", "begins"), BAD_OPTIONS)
+def test_options_that_cannot_be_used(run: Callable[..., object], arguments: dict[str, Any], begins: str, pair: sv.Pair) -> None:
+    check_refusal(lambda: run(pair, [[1, 2], [3]], **arguments), begins)
+
+
+@pytest.mark.usefixtures("no_forward")
+@pytest.mark.parametrize("run", RUNS)
+def test_what_is_no_pair_and_what_cannot_read(run: Callable[..., object], pair: sv.Pair) -> None:
+    for wrong in (None, "pair", pair.target, (pair.target, pair.draft)):
+        check_refusal(lambda wrong=wrong: run(wrong, [[1]]), f"pair={type(wrong).__name__} is no Pair")
+    check_refusal(lambda: run(pair, [[1], "w1"]), "prompts[1] is text, but the pair has no tokenizer")
+
+
+MAKERS = [
+    (lambda: sv.strategy("eqspek"), "strategy='eqspek' is unknown; choose one of autoregressive, eqspec, inplace"),
+    (lambda: sv.strategy(["eqspec"]), "strategy=['eqspec'] is unknown"),
+    (lambda: sv.strategy("eqspec", window=3), "strategy 'eqspec' takes no option 'window'; its options are refill"),
+    (lambda: sv.strategy("inplace", valid=False), "strategy 'inplace' takes no option 'valid'"),
+    (lambda: sv.strategy("inplace", refill="no"), "refill='no' is no bool"),
+    (lambda: sv.strategy("inplace", refill=None), "refill=None is no bool"),
+    (lambda: sv.drafter("lookahead"), "drafter='lookahead' is unknown; choose one of model"),
+    (lambda: sv.drafter("model", n=3), "drafter 'model' takes no option 'n'; it has none"),
+    (lambda: sv.load_pair("a"), "draft=None with 'a' for the other"),
+    (lambda: sv.load_pair(draft="a"), "target=None with 'a' for the other"),
+    (lambda: sv.load_pair("", ""), "target='' is no name"),
+    (lambda: sv.load_pair(1, 2), "target=1 is no name"),
+    *((lambda device=device: sv.load_pair(device=device), f"device={device!r} is ") for device in ("tpu", "", 3, "cuda:99", "meta")),
+    *((lambda dtype=dtype: sv.load_pair(dtype=dtype), f"dtype={dtype!r} is unknown") for dtype in ("int8", "auto", "", 32, [])),
+    (lambda: sv.load_prompts("spec-bench"), "source='spec-bench' is unknown"),
+    *((lambda limit=limit: sv.load_prompts(limit=limit), f"limit={limit!r} is no positive") for limit in (0, -1, 1.5, "3", True)),
+    (lambda: sv.load_prompts(path="questions.jsonl"), "path and categories belong to source='spec_bench'"),
+    (lambda: sv.load_prompts(categories=["math"]), "path and categories belong to source='spec_bench'"),
+    (lambda: sv.load_prompts("spec_bench"), "path=None for source='spec_bench'"),
+    (lambda: sv.load_prompts("spec_bench", 3), "path=3 for source='spec_bench'"),
+    (lambda: sv.load_prompts("spec_bench", __file__, categories="math"), "categories='math' is no list"),
+]
+
+
+@pytest.mark.parametrize(("call", "begins"), MAKERS, ids=[begins for _, begins in MAKERS])
+def test_what_cannot_be_made_or_loaded(call: Callable[[], object], begins: str) -> None:
+    check_refusal(call, begins)
+
+
+def test_files_that_are_not_there(tmp_path: Path) -> None:
+    """An empty folder, a missing one, and a path that needs no network to be seen as wrong."""
+    for name in (tmp_path, str(tmp_path), str(tmp_path / "missing"), "./missing", "~/missing"):
+        check_refusal(lambda name=name: sv.load_pair(name, name), f"target={str(name)!r} is no folder with a model", FileNotFoundError)
+    for path in (tmp_path, tmp_path / "missing.jsonl"):
+        check_refusal(lambda path=path: sv.load_prompts("spec_bench", path), f"path={str(path)!r} is no file", FileNotFoundError)
+
+
+QUESTION = {"question_id": 1, "category": "writing", "turns": ["Say\u2028it\x0b.", "Again."]}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"{", b"[]", b'"text"', b'{"category": "a"}', b'{"category": "a", "turns": []}', b'{"category": 1, "turns": ["x"]}',
+     b'{"category": "a", "turns": [3]}', b'{"category": "a", "turns": "text"}', b'{"category": "a", "turns": ["\xff"]}'],
+)  # fmt: skip
+def test_a_line_that_is_no_question_is_named(line: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "questions.jsonl"
+    path.write_bytes(json.dumps(QUESTION).encode() + b"\n\n" + line + b"\n")
+    check_refusal(lambda: sv.load_prompts("spec_bench", path), f"line 3 of {path} is no SpecBench question")
+
+
+def test_questions_are_read_by_category(tmp_path: Path) -> None:
+    """A line ends at a newline alone, not at the other signs that Python's text lines end at."""
+    others = [QUESTION | {"category": name, "turns": [name]} for name in ("math", "qa", "math")]
+    path = tmp_path / "questions.jsonl"
+    path.write_text("\n".join(json.dumps(item, ensure_ascii=False) for item in [QUESTION, *others]), encoding="utf-8")
+    assert sv.load_prompts("spec_bench", path) == [QUESTION["turns"][0], "math", "qa", "math"]
+    assert sv.load_prompts("spec_bench", str(path), categories=["math"]) == ["math", "math"]
+    assert sv.load_prompts("spec_bench", path, categories={"qa", "math"}, limit=2) == ["math", "qa"]
+    check_refusal(lambda: sv.load_prompts("spec_bench", path, categories=["maths"]), "categories names 'maths'")
+
+
+@pytest.mark.parametrize("strategy", ["autoregressive", "eqspec", "inplace"])
+def test_a_prompt_may_fill_the_models_positions_and_no_more(strategy: str) -> None:
+    """GPT-2 has a table of 256 positions: one beyond it would be an index error."""
+    pair = make_pair("gpt2")
+    K = 0 if strategy == "autoregressive" else 5
+    prompts, room = [[3, 1, 4, 1, 5, 9, 2, 6] * 25, [7, 8]], 256 - 200 - K - 1
+    run = {"strategy": strategy, "num_draft_tokens": 5, "progress": False}
+    result = sv.generate(pair, prompts, max_new_tokens=[room, 3], **run)
+    assert len(result.tokens[0]) == room or result.tokens[0][-1] in EOS
+    begins = (
+        f"prompts[0] has 200 tokens; with max_new_tokens={room + 1} and num_draft_tokens={K} it needs 257 positions and the models have 256"
+    )
+    check_refusal(lambda: sv.generate(pair, prompts, max_new_tokens=[room + 1, 3], **run), begins)
+
+
+def decode_alone(pair: sv.Pair, prompt: list[int]) -> list[int]:
+    return sv.generate(pair, [prompt], max_new_tokens=NEW_TOKENS, progress=False).tokens[0]
+
+
+@pytest.mark.parametrize(
+    "as_prompt",
+    [tuple, np.array, torch.tensor, lambda ids: [np.int64(token) for token in ids], lambda ids: np.array(ids, dtype=np.uint8)],
+    ids=["tuple", "array", "tensor", "numpy ids", "uint8 array"],
+)
+def test_ids_may_come_in_any_sequence(as_prompt: Callable[[list[int]], Any], pair: sv.Pair, prompts: list[list[int]]) -> None:
+    expected = sv.generate(pair, prompts[:4], max_new_tokens=[5, 6, 7, 8], progress=False)
+    budgets = as_prompt([5, 6, 7, 8])
+    result = sv.generate(pair, tuple(as_prompt(prompt) for prompt in prompts[:4]), max_new_tokens=budgets, progress=False)
+    assert result.tokens == expected.tokens
+    assert {type(token) for row in result.tokens for token in row} == {int}
+
+
+def test_numbers_may_be_numpys_own(pair: sv.Pair, prompts: list[list[int]]) -> None:
+    plain, numpys = ({name: kind(3) for name in (*COUNTS, "seed")} for kind in (int, np.int64))
+    assert sv.generate(pair, prompts, **numpys, progress=False).tokens == sv.generate(pair, prompts, **plain, progress=False).tokens
+
+
+@pytest.mark.parametrize("strategy", ["autoregressive", "eqspec", "inplace"])
+def test_the_callers_order_is_kept_whatever_the_batch(strategy: str, pair: sv.Pair, prompts: list[list[int]]) -> None:
+    """Duplicates and one-token prompts among them; rows finish in another order than they came."""
+    alone = {tuple(prompt): decode_alone(pair, prompt) for prompt in prompts}
+    mixed = [*reversed(prompts), prompts[0], prompts[0]]
+    for batch_size in (2, len(mixed), 1000):
+        result = sv.generate(pair, mixed, strategy=strategy, batch_size=batch_size, max_new_tokens=NEW_TOKENS, progress=False)
+        assert result.tokens == [alone[tuple(prompt)] for prompt in mixed]
+
+
+def test_nothing_follows_eos_and_no_budget_is_exceeded(pair: sv.Pair, prompts: list[list[int]]) -> None:
+    result = sv.generate(pair, prompts, max_new_tokens=24, progress=False)
+    ends = [[i for i, token in enumerate(row, 1) if token in EOS] for row in result.tokens]
+    assert all(end in ([], [len(row)]) for end, row in zip(ends, result.tokens, strict=True))
+    assert {len(row) for row, end in zip(result.tokens, ends, strict=True) if not end} == {24}
+    assert any(ends)
+
+
+def test_texts_are_the_tokens_decoded(speaking: sv.Pair, pair: sv.Pair) -> None:
+    said = sv.generate(speaking, ["w3 w1 w4", [3, 1, 4]], max_new_tokens=NEW_TOKENS, progress=False)
+    assert said.tokens[0] == said.tokens[1]
+    assert said.texts == [speaking.tokenizer.decode(row) for row in said.tokens]
+    assert sv.generate(pair, [[3, 1, 4]], max_new_tokens=NEW_TOKENS, progress=False).texts == [""]

@@ -1,0 +1,301 @@
+"""Recorded runs: what the record says is what was decoded, for each strategy; and recording changes nothing."""
+
+import functools
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from conftest import EOS, make_pair, make_prompts
+from torch import Tensor
+
+import specviz as sv
+from specviz.engine.layout import Layout
+from specviz.engine.recorder import Stopwatch
+from specviz.engine.state import State
+from specviz.engine.strategies.eqspec import EqSpec
+from specviz.schema import COLUMNS
+from specviz.trace import ACCEPTED, BONUS, DRAFTED, MODELS, PENDING, PHASES, PROMPT, Trace
+
+K, ROWS, NEW_TOKENS = 4, 4, 24
+RUNS = [(name, refill) for name in ("autoregressive", "eqspec", "inplace") for refill in (True, False)]
+each_run = pytest.mark.parametrize(("name", "refill"), RUNS, ids=[f"{name}-{'refill' if refill else 'static'}" for name, refill in RUNS])
+
+
+@functools.cache
+def run(name: str, refill: bool, record: bool = True) -> sv.Result:
+    return sv.generate(
+        make_pair("llama"), make_prompts(), strategy=sv.strategy(name, refill=refill), num_draft_tokens=K, batch_size=ROWS,
+        max_new_tokens=NEW_TOKENS, record=record, progress=False,
+    )  # fmt: skip
+
+
+def recorded(name: str, refill: bool) -> Trace:
+    trace = run(name, refill).trace
+    assert trace is not None
+    return trace
+
+
+def entries(trace: Trace) -> Iterator[dict[str, int]]:
+    """The scalar columns of the table `rows`, entry by entry."""
+    names = [name for name, column in COLUMNS["rows"].items() if column.shape == ("N",)]
+    for values in zip(*(trace.rows[name].tolist() for name in names), strict=True):
+        yield dict(zip(names, values, strict=True))
+
+
+@each_run
+def test_recording_changes_nothing(name: str, refill: bool) -> None:
+    plain, kept = run(name, refill, record=False), run(name, refill)
+    assert plain.trace is None
+    assert plain.tokens == kept.tokens
+    for column, values in plain.rows.items():
+        assert np.array_equal(values, kept.rows[column]), column
+
+
+@each_run
+def test_without_recording_no_forward_is_logged(name: str, refill: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specviz.generation.Recorder", None)  # making one would fail
+    assert sv.generate(make_pair("llama"), [[1, 2]], max_new_tokens=2, progress=False).trace is None
+    events = 0
+    for event in sv.decode(
+        make_pair("llama"), make_prompts(), strategy=sv.strategy(name, refill=refill), batch_size=ROWS, max_new_tokens=4
+    ):
+        assert [cache.log for cache in event.state.caches.values()] == [None] * len(event.state.caches)
+        events += 1
+    assert events % len(PHASES) == 0
+    assert events > 0
+
+
+@each_run
+def test_what_was_emitted_adds_up_to_the_result(name: str, refill: bool) -> None:
+    trace, result = recorded(name, refill), run(name, refill)
+    outputs: dict[int, list[int]] = {}
+    for entry, emitted in zip(entries(trace), trace.rows["emitted"].tolist(), strict=True):
+        output = outputs.setdefault(entry["request"], [])
+        assert entry["length"] == len(make_prompts()[entry["request"]]) + len(output)
+        assert emitted[entry["gained"] :] == [-1] * (len(emitted) - entry["gained"])
+        output += emitted[: entry["gained"]]
+        assert entry["finished"] == (len(output) == NEW_TOKENS or output[-1] in EOS)
+    assert [outputs[i] for i in range(len(outputs))] == result.tokens
+    assert [trace.output(i) for i in range(trace.num_requests)] == result.tokens
+    assert [trace.prompt(i) for i in range(trace.num_requests)] == make_prompts()
+
+
+@each_run
+def test_a_record_survives_the_file(name: str, refill: bool, tmp_path: Path) -> None:
+    trace = recorded(name, refill)
+    trace.save(tmp_path / "run.safetensors")
+    loaded = Trace.load(tmp_path / "run.safetensors")
+    assert loaded.meta == trace.meta
+    for table, columns in COLUMNS.items():
+        for column in columns:
+            np.testing.assert_array_equal(getattr(loaded, table)[column], getattr(trace, table)[column], strict=True)
+
+
+@each_run
+def test_drafts_and_probabilities_fit_together(name: str, refill: bool) -> None:
+    """Ties included: after the prompt [0], whose embedding is zero, all tokens are equally likely."""
+    rows = recorded(name, refill).rows
+    k = 0 if name == "autoregressive" else K
+    assert rows["drafts"].shape[1] == k
+    for model in MODELS if k else ["target"]:
+        logprobs = rows[f"{model}_top_logprobs"]
+        assert logprobs.shape[2] == 5
+        assert (logprobs <= 0).all()
+        assert (np.diff(logprobs) <= 0).all()  # best first
+        assert (np.exp(logprobs).sum(-1) <= 1 + 1e-5).all()
+    assert np.array_equal(rows["drafts"], rows["draft_top_ids"][:, :, 0] if k else rows["drafts"])
+    assert np.array_equal(rows["draft_logprob"], rows["draft_top_logprobs"][:, :, 0] if k else rows["draft_logprob"])
+    assert (rows["target_logprob"] <= rows["target_top_logprobs"][:, :k, 0]).all()
+    for i, (accepted, gained) in enumerate(zip(rows["accepted"], rows["gained"], strict=True)):
+        assert rows["emitted"][i, :gained].tolist() == rows["target_top_ids"][i, :gained, 0].tolist()
+        agreed = rows["drafts"][i] == rows["target_top_ids"][i, :k, 0]
+        assert not gained or accepted == (k if agreed.all() else agreed.argmin())
+
+
+@each_run
+def test_every_token_that_was_fed_is_recorded_once(name: str, refill: bool) -> None:
+    """K + 1 tokens a row and round for the target; for the draft two and K - 1; a prompt but its last token for both, once."""
+    trace, feeds = recorded(name, refill), recorded(name, refill).feeds
+    models = ["target"] if name == "autoregressive" else MODELS
+    found = Counter(zip(feeds["phase"].tolist(), feeds["model"].tolist(), strict=True))
+    prompts, in_rounds = sum(len(prompt) - 1 for prompt in make_prompts()), trace.rounds["batch"].sum()
+    expected = {(PHASES.index("schedule"), MODELS.index(model)): prompts for model in models}
+    expected[PHASES.index("verify"), MODELS.index("target")] = in_rounds * (trace.meta["num_draft_tokens"] + 1)
+    if len(models) == 2:
+        expected[PHASES.index("draft"), MODELS.index("draft")] = in_rounds * (2 + K - 1)
+    assert found == expected
+
+
+@each_run
+def test_feeds_see_exactly_the_rows_own_tokens_up_to_themselves(name: str, refill: bool) -> None:
+    trace = recorded(name, refill)
+    feeds = trace.feeds
+    start = {(entry["round"], entry["row"]): (entry["start"], entry["request"]) for entry in entries(trace)}
+    begins, served = np.array([start[key] for key in zip(feeds["round"].tolist(), feeds["row"].tolist(), strict=True)]).T
+    assert np.array_equal(feeds["request"], served)
+    assert np.array_equal(feeds["position"], feeds["index"])
+    assert np.array_equal(feeds["slot"], begins + feeds["index"])
+    assert np.array_equal(feeds["visible_start"], begins)
+    assert np.array_equal(feeds["visible_stop"], begins + feeds["index"] + 1)
+    assert trace.holes["feed"].size == 0
+
+
+def moved_slots(trace: Trace) -> Counter[tuple[int, int]]:
+    """(round, phase) -> slots that had to move in each model: a row's K/V, once for a new start and once for a new row."""
+    moved: Counter[tuple[int, int]] = Counter()
+    before: dict[int, tuple[int, int]] = {}
+    for number in range(trace.num_rounds):
+        after = {}
+        for entry in (entry for entry in entries(trace) if entry["round"] == number):
+            row, start = before.get(entry["request"], (entry["row"], entry["start"]))
+            moved[number, 0] += (entry["length"] - 1) * ((row != entry["row"]) + (start != entry["start"]))
+            moved[number, PHASES.index("synchronise")] += (entry["length"] + entry["gained"] - 1) * (entry["start"] != entry["start_after"])
+            after[entry["request"]] = entry["row"], entry["start_after"]
+        before = after
+    return +moved
+
+
+@each_run
+def test_moves_are_those_of_the_starts_that_changed(name: str, refill: bool) -> None:
+    trace = recorded(name, refill)
+    for model in range(len(MODELS) if name != "autoregressive" else 1):
+        found: Counter[tuple[int, int]] = Counter()
+        mine = trace.moves["model"] == model
+        for number, phase, length in zip(*(trace.moves[key][mine].tolist() for key in ("round", "phase", "length")), strict=True):
+            found[number, phase] += length
+        assert found == moved_slots(trace)
+    assert any(phase == PHASES.index("synchronise") for phase in trace.moves["phase"]) == (name == "eqspec")
+    assert set(trace.rows["start"].tolist()) == {0} or name == "eqspec"
+
+
+@each_run
+def test_after_synchronising_the_target_holds_all_but_the_pending_token(name: str, refill: bool) -> None:
+    trace = recorded(name, refill)
+    drafted = 0
+    for frame in trace.frames():
+        for row, (request, n, start) in enumerate(zip(frame.requests, frame.lengths, frame.starts, strict=True)):
+            state = frame.target.state[row]
+            committed = (trace.prompt(request) + trace.output(request))[:n]
+            if frame.phase == "verify":
+                ahead = slice(start + n, start + n + trace.meta["num_draft_tokens"])
+                assert set(state[ahead]) <= {DRAFTED}
+                drafted += len(state[ahead])
+            finished = n == len(trace.prompt(request)) + len(trace.output(request))
+            if frame.phase == "synchronise" and not finished:
+                assert frame.target.token[row, start : start + n - 1].tolist() == committed[:-1]
+                assert frame.target.position[row, start : start + n - 1].tolist() == list(range(n - 1))
+                assert np.array_equal(state[start : start + n - 1], trace.origins(request)[: n - 1])
+                assert set(state[start : start + n - 1]) <= {PROMPT, ACCEPTED, BONUS}
+                assert state[start + n - 1] == PENDING
+    assert drafted == trace.rounds["batch"].sum() * trace.meta["num_draft_tokens"]
+
+
+HIDDEN = (1, 3, 4)
+
+
+class HidingLayout(Layout):
+    """Later tokens do not see the tokens with an index in HIDDEN."""
+
+    def visible(self, rows: Tensor, indices: Tensor, window: int) -> Tensor:
+        seen = super().visible(rows, indices, window)
+        held = torch.arange(window) - self.start[rows, None]  # (b, w)
+        hidden = torch.isin(held, torch.tensor(HIDDEN))[:, None] & (held[:, None] < indices[:, :, None])
+        return seen & ~hidden
+
+
+@dataclass(frozen=True)
+class Hiding(EqSpec):
+    """A strategy of one's own, with a layout of its own."""
+
+    name: ClassVar[str] = "hiding"
+    valid: ClassVar[bool] = False
+
+    def schedule(self, state: State) -> None:
+        if not isinstance(state.layout, HidingLayout):
+            state.layout = HidingLayout(state.batch.capacity, state.batch.tokens.device)
+        super().schedule(state)
+
+
+def test_holes_are_recorded_as_ranges() -> None:
+    result = sv.generate(
+        make_pair("llama"), make_prompts()[:4], strategy=Hiding(), batch_size=2, max_new_tokens=8, record=True, progress=False
+    )
+    trace = result.trace
+    assert trace is not None
+    assert (trace.meta["strategy"], trace.meta["valid"]) == ("hiding", False)
+    found: dict[int, list[tuple[int, int]]] = {}
+    for feed, start, stop in zip(*(trace.holes[name].tolist() for name in ("feed", "start", "stop")), strict=True):
+        begin = trace.feeds["slot"][feed] - trace.feeds["index"][feed]
+        found.setdefault(feed, []).append((start - begin, stop - begin))
+    expected = [[], [], [(1, 2)], [(1, 2)], [(1, 2), (3, 4)], [(1, 2), (3, 5)]]  # by the token's index
+    assert set(trace.feeds["index"].tolist()) > set(range(6))
+    for feed, index in enumerate(trace.feeds["index"].tolist()):
+        assert found.get(feed, []) == expected[min(index, 5)]
+    assert len(list(trace.frames())) == trace.num_rounds * len(PHASES)
+
+
+@each_run
+def test_tables_of_a_result_have_the_columns_that_are_promised(name: str, refill: bool) -> None:
+    result = run(name, refill)
+    phases = ("schedule", "draft", "verify", "accept", "sync")
+    columns = [f"{phase}_ms" for phase in phases]
+    assert list(result.stages) == ["round", *columns, "total_ms", *(f"{phase}_share" for phase in phases)]
+    assert len(result.stages) == len(result.rounds["batch"]) > 0
+    assert (result.stages[columns] > 0).all(axis=None)
+    assert result.stages["total_ms"].to_numpy() == pytest.approx(result.stages[columns].sum(axis=1).to_numpy())
+    summary = result.summary
+    promised = {"strategy", "tokens_per_s", "rounds", "mean_acceptance_length", "draft_acceptance_rate", "prompts", "new_tokens", "total_s"}
+    assert len(summary) == 1
+    assert promised <= set(summary)
+    assert summary["new_tokens"].item() == sum(map(len, result.tokens))
+    assert summary["prompts"].item() == len(result.tokens)
+    assert summary["total_s"].item() == pytest.approx(result.stages["total_ms"].sum() / 1000)
+
+
+@each_run
+def test_the_header_says_what_was_run(name: str, refill: bool) -> None:
+    meta = recorded(name, refill).meta
+    assert (meta["strategy"], meta["strategy_options"], meta["valid"]) == (name, {"refill": refill}, True)
+    drafting = name != "autoregressive"
+    assert (meta["drafter"], meta["num_draft_tokens"], meta["batch_size"]) == (("model", K, ROWS) if drafting else ("none", 0, ROWS))
+    one_slot = 3 * 2 * 2 * 8 * 4  # layers, K and V, heads, depth, bytes
+    assert meta["kv_bytes_per_slot"] == {"target": one_slot, "draft": one_slot if drafting else 0}
+    assert (meta["device"], meta["dtype"], meta["eos_token_ids"]) == ("cpu", "float32", EOS)
+
+
+def test_token_texts_are_kept_for_the_tokens_that_occur(embedded: sv.Pair) -> None:
+    trace = sv.generate(embedded, ["def f(x):\n"], max_new_tokens=3, record=True, progress=False).trace
+    assert trace is not None
+    occurring = {*trace.prompt(0), *trace.output(0), *trace.rows["target_top_ids"].ravel().tolist()}
+    assert {int(token) for token in trace.meta["token_texts"]} >= occurring
+    assert "".join(trace.text(token) for token in trace.prompt(0)[1:]) == "def f(x):\n"
+
+
+def test_a_stopwatch_does_not_count_what_the_consumer_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+
+    def work() -> Iterator[int]:
+        for event in range(7):
+            clock[0] += event / 1000
+            yield event
+
+    stopwatch = Stopwatch(torch.device("cpu"))
+    for _ in stopwatch.watch(work()):
+        clock[0] += 100.0
+    assert stopwatch.milliseconds().dtype == np.float32
+    np.testing.assert_allclose(stopwatch.milliseconds(), [[0, 1, 2, 3, 4]], atol=1e-3)  # whole rounds alone
+
+
+def test_a_record_is_small(tmp_path: Path) -> None:
+    prompts = [[i + 1] * 100 for i in range(16)]
+    trace = sv.generate(make_pair("llama"), prompts, strategy="eqspec", max_new_tokens=64, record=True, progress=False).trace
+    assert trace is not None
+    trace.save(tmp_path / "run")
+    assert (tmp_path / "run").stat().st_size < 4e6

@@ -1,0 +1,440 @@
+"""How the embedded pair is made: corpus, tokenizer, windows, checkpoints, prompts, and a whole training run at toy size."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors import safe_open
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+import specviz as sv
+from specviz.zoo import bundled, distil, pipeline
+from specviz.zoo import train as training
+from specviz.zoo.bundled import cut_bundled_prompts, read_prompts, write_prompts
+from specviz.zoo.checkpoint import load_checkpoint
+from specviz.zoo.corpus import SourceFile, is_held_out, read_corpus, split_blocks
+from specviz.zoo.data import LIBRARY_REPEATS, Windows, encode_blocks, held_out_windows, train_tokenizer
+from specviz.zoo.distil import continuations, cut_prompts, split_documents
+from specviz.zoo.train import Job, Stage, build_model, learning_rate_factor, next_token_loss, optimisers_for, stage_batches, train
+
+# corpus
+
+
+def test_a_file_is_cut_at_its_functions_and_classes() -> None:
+    head, function = "#!x\nimport os\n\n\n", "@cache\n@wraps(\n    f,\n)\n\ndef f():\n    def g(): pass\n\n"
+    text = head + function + "class C:\n    @x\n    def m(self): pass\nasync def h(): pass\nx = 1\n"
+    assert split_blocks(text) == [
+        "#!x\nimport os",
+        "@cache\n@wraps(\n    f,\n)\ndef f():\n    def g(): pass",
+        "class C:\n    @x\n    def m(self): pass",
+        "async def h(): pass\nx = 1",
+    ]
+    assert split_blocks("\n \n\t\n") == []
+
+
+LINES = ("@cache", "@wraps(", "    f,", ")", "def f():", "async def f():", "class C:", "    x = 1", "    @x", "# why", "", "  ", "x = 1")
+
+
+@given(st.lists(st.sampled_from(LINES)).map("\n".join) | st.text())
+def test_cutting_loses_no_text_and_leaves_no_decorator_behind(text: str) -> None:
+    blocks = split_blocks(text)
+    assert "".join("".join(blocks).split()) == "".join(text.split())
+    assert all(block.strip() for block in blocks)
+    for block in blocks[:-1]:
+        assert not block.startswith("@") or re.search("^(async def|def|class) ", block, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("path", "held_out"),
+    [("ast.py", True), ("asyncio/events.py", True), ("pickletools.py", True), ("os.py", False), ("test/test_os.py", False)],
+)
+def test_the_same_files_are_held_out_everywhere(path: str, held_out: bool) -> None:
+    assert is_held_out(path) is held_out
+
+
+def test_one_file_in_ten_is_held_out() -> None:
+    """Deterministic: 958 of these names, where a fair draw has 1000 with a standard deviation of 30."""
+    assert sum(is_held_out(f"{i}.py") for i in range(10_000)) == 958
+
+
+def test_a_corpus_is_read_in_order_without_what_is_no_source(tmp_path: Path) -> None:
+    kept = {"b.py": "x = 1\n", "a/c.py": "y = 2\n", "test/test_b.py": "é = 3\n", "test.py": "z = 4\n"}
+    left_out = ["site-packages/x.py", "encodings/cp1.py", "a/__pycache__/x.py", "config-3.11-linux/x.py", "a/x.txt"]
+    for name, text in {**kept, **dict.fromkeys(left_out, "x = 1\n"), "blank.py": " \n"}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    (tmp_path / "latin.py").write_bytes(b"x = '\xe9'\n")
+    files = read_corpus(tmp_path)
+    assert {file.path: file.text for file in files} == kept
+    assert [file.path for file in files] == ["a/c.py", "b.py", "test/test_b.py", "test.py"]
+    assert [file.path for file in files if file.is_test] == ["test/test_b.py"]
+    assert all(file.held_out == is_held_out(file.path) for file in files)
+
+
+def test_a_folder_without_sources_is_named(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "missing", str(tmp_path)):
+        with pytest.raises(FileNotFoundError, match=f"root='{folder}' holds no Python source; name the folder"):
+            read_corpus(folder)
+
+
+# tokenizer and windows
+
+
+def make_source(number: int) -> str:
+    """A head, a decorated function of some thirty lines, and a class."""
+    lines = [f"    if x > {i}:\n        return total_{number} + {i} * {number}" for i in range(15)]
+    body = "\n".join(lines)
+    return (
+        f'"""Module {number}."""\nimport os\n\n\n@cache\ndef first_{number}(x):\n{body}\n\n\nclass C{number}:\n    def run(self):\n{body}\n'
+    )
+
+
+@pytest.fixture(scope="module")
+def files() -> list[SourceFile]:
+    """Forty sources, one in four held out and one in five a test."""
+    return [SourceFile(f"m{i}.py", make_source(i), held_out=i % 4 == 0, is_test=i % 5 == 1) for i in range(40)]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(files: list[SourceFile]) -> PreTrainedTokenizerFast:
+    return train_tokenizer((file.text for file in files), vocabulary=400)
+
+
+def test_a_trained_tokenizer_has_three_special_ids_and_loses_nothing(tokenizer: PreTrainedTokenizerFast) -> None:
+    assert [tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id] == [0, 1, 2]
+    assert 259 < len(tokenizer) <= 400
+    for text in (make_source(3), "", " \t\r\n\x00", "größe = '👩‍👩‍👧'", "<eos>"):
+        ids = tokenizer(text)["input_ids"]
+        assert ids[0] == 1
+        assert tokenizer.decode(ids[1:]) == text
+    assert len(tokenizer(make_source(3))["input_ids"]) < len(make_source(3)) / 2  # it has learned
+
+
+def test_blocks_are_encoded_as_documents(tokenizer: PreTrainedTokenizerFast, files: list[SourceFile]) -> None:
+    tokens = encode_blocks(tokenizer, files[0])
+    assert tokens.dtype == np.uint16
+    documents = split_documents(tokens, bos=1)
+    assert all(document[0] == 1 and document[-1] == 2 and (document == 2).sum() == 1 for document in documents)
+    assert [tokenizer.decode(document[1:-1]) for document in documents] == files[0].blocks
+    assert encode_blocks(tokenizer, SourceFile("blank.py", "\n", held_out=False, is_test=False)).shape == (0,)
+
+
+def make_windows(rows: int = 3, length: int = 16, seed: int = 0) -> Windows:
+    """Every token of two library files and three test files is another number."""
+    bounds = [0, 150, 190, 600, 602, 1000]
+    parts = [np.arange(first, stop, dtype=np.uint16) for first, stop in pairwise(bounds)]
+    return Windows(parts[:2], parts[2:], rows, length, seed)
+
+
+def test_a_step_always_reads_the_same_batch() -> None:
+    """In any order, and from any step on: a run that is taken up again sees what it would have seen."""
+    steps = range(3 * make_windows().steps_per_epoch)
+    windows, again = make_windows(), make_windows()
+    in_order = [windows.batch(step) for step in steps]
+    for step in reversed(steps):
+        assert np.array_equal(again.batch(step), in_order[step])
+    assert {(batch.shape, batch.dtype.name) for batch in in_order} == {((3, 17), "int64")}
+    assert not np.array_equal(in_order[0], in_order[windows.steps_per_epoch])  # each epoch has its own order
+    assert not np.array_equal(in_order[0], make_windows(seed=1).batch(0))
+
+
+def test_an_epoch_reads_no_token_twice_but_the_librarys_three_times() -> None:
+    windows = make_windows()
+    for epoch in range(2):
+        first = epoch * windows.steps_per_epoch
+        seen = Counter(np.concatenate([windows.batch(first + i).ravel() for i in range(windows.steps_per_epoch)]).tolist())
+        assert max(count for token, count in seen.items() if token < 190) <= LIBRARY_REPEATS == 3
+        assert {count for token, count in seen.items() if token >= 190} == {1}
+        assert seen.total() > LIBRARY_REPEATS * 190 + 810 - 17 * (3 + 2)  # less than a batch and the two ends are left
+
+
+def test_held_out_windows_predict_every_token_once() -> None:
+    texts = [np.arange(n, dtype=np.uint16) for n in (1, 2, 16, 17, 18, 40)]
+    windows = list(held_out_windows(texts, 16))
+    assert all(window.shape[0] == 1 and 2 <= window.shape[1] <= 17 for window in windows)
+    assert np.concatenate([window[0, 1:] for window in windows]).tolist() == [token for text in texts for token in text[1:].tolist()]
+
+
+# training
+
+STAGES = (Stage(0.75, 2, 16), Stage(0.25, 1, 32))
+STEPS, EVERY = 12, 2
+
+
+@pytest.fixture(autouse=True)
+def _short_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "STAGES", STAGES)
+
+
+def tiny_model(seed: int = 3) -> LlamaForCausalLM:
+    return build_model(layers=1, width=16, heads=2, kv_heads=1, mlp=16, seed=seed)
+
+
+def train_tiny(
+    folder: Path, before_step: Callable[[int], object] = lambda step: None, steps: int = STEPS
+) -> tuple[dict[str, torch.Tensor], list[dict[str, float]]]:
+    """Parameters and history of a tiny training in `folder`; `before_step` is told how many losses this call has computed."""
+    rng = np.random.default_rng(0)
+    texts = [rng.integers(3, 400, 300).astype(np.uint16) for _ in range(4)]
+    model, calls = tiny_model(), iter(range(steps))
+
+    def loss(tokens: torch.Tensor) -> torch.Tensor:
+        before_step(next(calls))
+        return next_token_loss(model, tokens)
+
+    job = Job("tiny", folder, steps, torch.device("cpu"), compile=False, progress=False, checkpoint_every=EVERY)
+    history = train(job, model, loss, lambda stage: Windows(texts[:2], texts[2:], stage.rows, stage.length))
+    facts = [{name: entry[name] for name in ("step", "tokens", "loss")} for entry in history]
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}, facts
+
+
+def interrupt_at(stop: int) -> Callable[[int], None]:
+    def before_step(step: int) -> None:
+        if step == stop:
+            raise KeyboardInterrupt
+
+    return before_step
+
+
+def assert_same(found: tuple[dict[str, torch.Tensor], list[dict[str, float]]], expected: tuple[dict[str, torch.Tensor], object]) -> None:
+    """Bit for bit."""
+    assert found[1] == expected[1]
+    for name, parameter in expected[0].items():
+        assert torch.equal(found[0][name], parameter), name
+
+
+@pytest.mark.parametrize("stops", [[6], [7], [1], [3, 3, 3]])
+def test_a_training_that_was_interrupted_ends_like_one_that_was_not(stops: list[int], tmp_path: Path) -> None:
+    (tmp_path / "whole").mkdir()
+    whole = train_tiny(tmp_path / "whole")
+    for stop in stops:
+        with pytest.raises(KeyboardInterrupt):
+            train_tiny(tmp_path, interrupt_at(stop))
+    left: list[int] = []
+    assert_same(train_tiny(tmp_path, left.append), whole)
+    assert len(left) == STEPS - sum(stop // EVERY * EVERY for stop in stops)
+    assert [entry["step"] for entry in whole[1]] == list(range(EVERY, STEPS + 1, EVERY))
+    assert whole[1][-1]["tokens"] == 9 * 2 * 16 + 3 * 1 * 32
+
+
+def test_a_training_needs_the_state_of_its_optimisers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A negative control: taken up again with fresh optimisers, it ends elsewhere."""
+    (tmp_path / "whole").mkdir()
+    whole = train_tiny(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        train_tiny(tmp_path, interrupt_at(6))
+    monkeypatch.setattr(training, "load_checkpoint", lambda path, model, optimisers: load_checkpoint(path, model, []))
+    with pytest.raises(AssertionError):
+        assert_same(train_tiny(tmp_path), whole)
+
+
+def test_a_training_that_is_complete_is_not_run_again(tmp_path: Path) -> None:
+    assert_same(train_tiny(tmp_path, interrupt_at(STEPS)), train_tiny(tmp_path, interrupt_at(0)))
+
+
+def test_a_training_that_was_killed_goes_on(tmp_path: Path) -> None:
+    """SIGKILL between the 7th step and the 10th, wherever it lands, the writing of a checkpoint included."""
+    (tmp_path / "whole").mkdir()
+    code = (
+        "import sys, time, pathlib, torch, test_zoo; torch.set_num_threads(1); test_zoo.training.STAGES = test_zoo.STAGES\n"
+        "def tell(step):\n    print(step, flush=True)\n    time.sleep(60 if step == 9 else 0)\n"
+        "test_zoo.train_tiny(pathlib.Path(sys.argv[1]), tell)"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], cwd=Path(__file__).parent, stdout=subprocess.PIPE)
+    with child:
+        assert child.stdout is not None
+        for _ in range(7):
+            child.stdout.readline()
+        child.send_signal(signal.SIGKILL)
+    assert child.returncode == -signal.SIGKILL
+    with safe_open(tmp_path / "tiny.safetensors", framework="pt") as file:
+        assert int(file.metadata()["step"]) in (6, 8)
+    assert_same(train_tiny(tmp_path), train_tiny(tmp_path / "whole"))
+
+
+def test_a_checkpoint_holds_tensors_and_a_header_and_no_pickle(tmp_path: Path) -> None:
+    parameters, history = train_tiny(tmp_path)
+    content = (tmp_path / "tiny.safetensors").read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    metadata = header.pop("__metadata__")
+    assert set(metadata) == {"step", "history"}
+    assert {entry["dtype"] for entry in header.values()} == {"F32"}
+    assert len(content) == 8 + size + max(entry["data_offsets"][1] for entry in header.values())  # nothing behind the tensors
+    assert {f"model.{name}" for name in parameters} < set(header)
+    model = tiny_model(seed=4)
+    step, restored = load_checkpoint(tmp_path / "tiny.safetensors", model, optimisers_for(model))
+    assert step == STEPS
+    assert [entry["loss"] for entry in restored] == [entry["loss"] for entry in history]
+    assert all(torch.equal(parameter, parameters[name]) for name, parameter in model.named_parameters())
+
+
+def test_an_interrupted_write_leaves_the_old_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        train_tiny(tmp_path, interrupt_at(3))
+    before = (tmp_path / "tiny.safetensors").read_bytes()
+
+    def write_half(tensors: object, path: Path, metadata: object) -> None:
+        path.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("specviz.zoo.checkpoint.save_file", write_half)
+        with pytest.raises(KeyboardInterrupt):
+            train_tiny(tmp_path)
+    assert (tmp_path / "tiny.safetensors").read_bytes() == before
+    (tmp_path / "whole").mkdir()
+    assert_same(train_tiny(tmp_path), train_tiny(tmp_path / "whole"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tiny.safetensors", "whole"]
+
+
+class Empty:
+    """Windows that hold nothing but the step that asked."""
+
+    def batch(self, step: int) -> np.ndarray:
+        return np.array([[step]])
+
+
+def test_stages_divide_any_number_of_steps_and_each_reads_from_its_beginning() -> None:
+    for steps in range(1, 60):
+        first = round(0.75 * steps)
+        expected = [(step, step if step < first else step - first) for step in range(steps)]
+        for start in {0, 1, first, steps}:
+            batches = stage_batches(lambda stage: Empty(), steps, start)
+            assert [(step, tokens.item()) for step, tokens in batches] == expected[start:]
+
+
+def test_the_learning_rate_warms_up_and_decays_to_zero() -> None:
+    factors = [learning_rate_factor(step, 1000) for step in range(1001)]
+    assert factors[0] == pytest.approx(0.01)
+    assert factors[99] == max(factors) == pytest.approx(0.9, abs=0.01)
+    assert factors[1000] == 0
+
+
+def test_every_parameter_has_one_optimiser() -> None:
+    model = tiny_model()
+    muon, adam = optimisers_for(model)
+    matrices, others = (group["params"] for optimiser in (muon, adam) for group in optimiser.param_groups)
+    assert {id(p) for p in matrices}.isdisjoint({id(p) for p in others})
+    assert len(matrices) + len(others) == len(list(model.parameters()))
+    assert {p.ndim for p in matrices} == {2}
+    assert any(p is model.get_input_embeddings().weight for p in others)
+
+
+# prompts
+
+
+def test_bundled_prompts_are_beginnings_of_held_out_blocks(
+    tokenizer: PreTrainedTokenizerFast, files: list[SourceFile], tmp_path: Path
+) -> None:
+    held_out = [SourceFile(f"h{i}.py", make_source(i), held_out=True, is_test=False) for i in range(100, 120)]
+    prompts = cut_bundled_prompts(tokenizer, [*files, *held_out])
+    lengths = [len(tokenizer(prompt["text"])["input_ids"]) for prompt in prompts]
+    assert [prompt["tokens"] for prompt in prompts] == lengths == sorted(lengths)
+    assert lengths[0] <= 12
+    assert lengths[-1] > 200
+    assert max(lengths) <= 300
+    sources = {file.path: file for file in [*files, *held_out]}
+    for prompt in prompts:
+        file = sources[prompt["source"]]
+        assert file.held_out
+        assert not file.is_test
+        (block,) = (block for block in file.blocks if block.startswith(prompt["text"]))
+        assert block.startswith(("def ", "class "))
+        assert block[len(prompt["text"])] == "\n"
+        assert len(tokenizer(block)["input_ids"]) >= prompt["tokens"] + bundled.LEFT
+    assert max(Counter(prompt["source"] for prompt in prompts).values()) <= 2
+    assert len({prompt["text"] for prompt in prompts}) == len(prompts) > 20
+    assert cut_bundled_prompts(tokenizer, [*files, *held_out]) == prompts
+    write_prompts(tmp_path / "prompts.jsonl", [*prompts, {"source": "x", "tokens": 1, "text": "é\u2028\n"}])
+    assert read_prompts(tmp_path / "prompts.jsonl") == [*(prompt["text"] for prompt in prompts), "é\u2028\n"]
+
+
+def test_distillation_prompts_are_proper_beginnings() -> None:
+    """60 draws of blocks of 5 to 400 tokens; a block is told by its second token."""
+    blocks = [np.array([1, n, *range(3, n + 1)], dtype=np.uint16) for n in (5, 9, 10, 11, 60, 400)]
+    prompts = cut_prompts(blocks, 60, np.random.default_rng(0))
+    assert len(prompts) == 60
+    for prompt in prompts:
+        block = next(block for block in blocks if block[1] == prompt[1])
+        assert prompt == block[: len(prompt)].tolist()
+        assert 8 <= len(prompt) <= min(256, len(block) - 1)
+        assert len(block) > 9
+    assert prompts == cut_prompts(blocks, 60, np.random.default_rng(0))
+    assert len({len(prompt) for prompt in prompts}) > 10
+
+
+def test_continuations_are_kept_chunk_by_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distil, "CHUNK", 2)
+    monkeypatch.setattr(distil, "NEW_TOKENS", 3)
+    pair = sv.Pair(tiny_model(), tiny_model(4))
+    blocks = [np.arange(1, 40, dtype=np.uint16), np.arange(1, 30, dtype=np.uint16)]
+    (tmp_path / "whole").mkdir()
+    whole = continuations(pair, blocks, 5, tmp_path / "whole", progress=False)
+    continuations(pair, blocks, 2, tmp_path, progress=False)
+    (tmp_path / "continuations-1.partial").write_bytes(b"half")
+    kept = (tmp_path / "continuations-0.safetensors").stat().st_mtime_ns
+    again = continuations(pair, blocks, 5, tmp_path, progress=False)
+    assert (tmp_path / "continuations-0.safetensors").stat().st_mtime_ns == kept
+    assert len(list(tmp_path.glob("continuations-?.safetensors"))) == 3
+    assert [document.tolist() for document in again] == [document.tolist() for document in whole]
+    for document in whole:
+        prompt = document[: len(document) - 3].tolist()
+        assert prompt == list(range(1, len(prompt) + 1))
+        assert sv.generate(pair, [prompt], max_new_tokens=3, progress=False).tokens[0] == document[-3:].tolist()
+
+
+# the whole
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def refuse(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_pair_from_sources_to_folders(files: list[SourceFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every stage at toy size: interrupted before the draft's training, taken up again, and not run again when complete."""
+    for module in ("pipeline", "measure"):
+        monkeypatch.setattr(f"specviz.zoo.{module}.read_corpus", lambda: files)
+    monkeypatch.setattr(pipeline, "build_target", lambda: tiny_model(1))
+    monkeypatch.setattr(pipeline, "build_draft", lambda: tiny_model(2))
+    monkeypatch.setattr(distil, "NEW_TOKENS", 4)
+    monkeypatch.setattr(bundled, "COUNT", 4)
+    make = partial(pipeline.train_pair, tmp_path, pipeline.Budget(target_steps=4, draft_steps=4, continuations=3), progress=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, "distillation_loss", refuse)
+        with pytest.raises(KeyboardInterrupt):
+            make()
+    monkeypatch.setattr(pipeline, "next_token_loss", refuse)  # the target is complete
+    weights = make()
+    pair = sv.load_pair(weights / "target", weights / "draft", device="cpu")
+    assert pair.target.dtype == torch.float16
+    assert pair.eos_token_ids == [pair.tokenizer.eos_token_id] == [2]
+    prompts = read_prompts(weights / "prompts.jsonl")
+    assert prompts
+    assert len(sv.generate(pair, prompts, max_new_tokens=4, progress=False).tokens) == len(prompts)
+    card = (weights / "README.md").read_text(encoding="utf-8")
+    assert "bits per byte, held-out library" in card
+    assert "PSF" in card or "Python Software Foundation" in card
+    assert not re.search(r"[{}]", card)
+    before = snapshot(weights)
+    monkeypatch.setattr(pipeline, "distillation_loss", refuse)
+    make()
+    after = snapshot(weights)
+    assert [name for name in before if before[name] != after[name] and not name.endswith("README.md")] == []
+    assert before.keys() == after.keys()
