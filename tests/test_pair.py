@@ -42,6 +42,13 @@ def flash() -> PreTrainedModel:
     return model
 
 
+def window_off() -> PreTrainedModel:
+    """Some configurations keep the width of a window that is not in use."""
+    model = hf.Qwen2ForCausalLM(hf.Qwen2Config(**SIZES | SLIDING | {"use_sliding_window": False}))
+    model.config.sliding_window = 16
+    return model
+
+
 LONG = rope("longrope", short_factor=[1.0] * 4, long_factor=[2.0] * 4, original_max_position_embeddings=128)
 SLIDING = {"sliding_window": 16, "use_sliding_window": True, "max_window_layers": 1}
 REFUSED: dict[str, tuple[Callable[[], PreTrainedModel], str]] = {
@@ -78,7 +85,7 @@ YARN = rope("yarn", factor=2.0, original_max_position_embeddings=128)
 LLAMA3 = rope("llama3", factor=2.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=128)
 ACCEPTED: dict[str, Callable[[], PreTrainedModel]] = {
     "mistral without a window": lambda: hf.MistralForCausalLM(hf.MistralConfig(**SIZES, sliding_window=None)),
-    "qwen2 with its window off": lambda: hf.Qwen2ForCausalLM(hf.Qwen2Config(**SIZES | SLIDING | {"use_sliding_window": False})),
+    "qwen2 with its window off": window_off,
     "qwen3 with its window off": lambda: hf.Qwen3ForCausalLM(hf.Qwen3Config(**SIZES | HEADS | SLIDING | {"use_sliding_window": False})),
     "linear rope": lambda: llama(**rope("linear", factor=2.0)),
     "yarn": lambda: llama(**YARN),

@@ -1,12 +1,15 @@
 """`show`: a chart in a notebook, interactive where the page can run it and as a picture where it cannot.
 
-Contract: one output with both parts, so that a code host draws the picture and JupyterLab the chart. The picture needs kaleido
-and a browser; where one is missing the output has no picture, and nothing is said about it. Outside IPython nothing happens.
+Contract: one output with both parts, so that a code host draws the picture and JupyterLab the chart. The picture is made when a
+notebook is executed for keeping (nbconvert, nbval), not in a live JupyterLab session: there it would cost time, and the page
+would show it, without its theme, until the pointer comes by. It needs kaleido and a browser; where one is missing the output
+has no picture, and nothing is said about it. Outside IPython nothing happens.
 """
 
 import base64
 import json
 import logging
+import os
 from functools import cache
 from typing import Any
 
@@ -17,23 +20,23 @@ from specviz.views.png import with_palette
 from specviz.views.theme import CLEAR, THEMES, repainted
 
 _CONFIG = {"displayModeBar": False, "displaylogo": False, "showTips": False}
+_LIVE = "JPY_SESSION_NAME"  # set by Jupyter's server for the kernels of open notebooks
 _NO_FORMULAS = {"mathjax": False}  # kaleido would fetch MathJax from the network
 
 
 def show(figure: go.Figure, alt: str = "chart") -> None:
-    """Display a figure as the output of the cell. alt: what it shows, for readers who see neither part."""
+    """Display a figure as an output of the cell. alt: what it shows, for readers who see neither part."""
     display = get_module("IPython.display")
     if display is not None:
-        size = {"width": figure.layout.width, "height": figure.layout.height}
-        display.display(mime_bundle(figure, alt), metadata={"image/png": size}, raw=True)
+        display.display(mime_bundle(figure, alt, picture=_LIVE not in os.environ), raw=True)
 
 
-def mime_bundle(figure: go.Figure, alt: str = "chart") -> dict[str, Any]:
-    """The output's parts by MIME type: the chart for JupyterLab and VS Code, its picture in base64 if there can be one, text."""
+def mime_bundle(figure: go.Figure, alt: str = "chart", *, picture: bool = True) -> dict[str, Any]:
+    """The output's parts by MIME type: the chart for JupyterLab and VS Code, text, and the picture if it is wanted and can be made."""
     chart = json.loads(figure.to_json())
     bundle = {"application/vnd.plotly.v1+json": {**chart, "config": _CONFIG}, "text/plain": alt}
-    picture = to_png(figure, scale=1.5)  # sharp enough for the screens of today, light enough for a notebook
-    return bundle if picture is None else {**bundle, "image/png": base64.b64encode(picture).decode()}
+    png = to_png(figure) if picture else None
+    return bundle if png is None else {**bundle, "image/png": base64.b64encode(png).decode()}
 
 
 def to_png(figure: go.Figure, scale: float = 1) -> bytes | None:

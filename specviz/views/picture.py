@@ -17,7 +17,7 @@ from specviz.views.text import escape, label, visible
 from specviz.views.theme import AMBER, BLUE, BRIGHT_AMBER, CLEAR, GREEN, GREY, ORANGE, SANS, Theme, ThemeName, solid, themed, tint
 
 LOOKS: dict[Kind, Look] = {
-    "padding": Look("· padding", CLEAR),
+    "padding": Look("· padding", CLEAR, sign="·"),
     "prompt": Look("prompt", tint(GREY, 0.16)),
     "accepted": Look("✓ accepted earlier", tint(GREY, 0.06), tint(GREY, 0.45), 1, "✓"),
     "bonus": Look("● earlier bonus", tint(GREY, 0.06), tint(GREY, 0.45), 1, "●"),
@@ -104,7 +104,7 @@ class _Painter:
 
     def _text(self, cell: Cell) -> str:
         if cell.token is None:
-            return "·" if cell.kind == "padding" else ""
+            return LOOKS[cell.kind].sign
         return (LOOKS[cell.kind].sign if cell.lane else "") + label(self.trace.text(cell.token), LETTERS[cell.lane])
 
     def _hover(self, cell: Cell) -> str:
