@@ -20,7 +20,7 @@ from specviz.views import charts
 from specviz.views.theme import ThemeName
 
 STRATEGIES = ("autoregressive", "eqspec", "inplace")
-SETTINGS = {"num_draft_tokens": 5, "batch_size": 8, "max_new_tokens": 64}
+SETTINGS: dict[str, Any] = {"num_draft_tokens": 5, "batch_size": 8, "max_new_tokens": 64}
 PAGES: tuple[ThemeName, ...] = ("light", "dark")
 SLOTS = 26  # of the first figure: as wide as a README page
 SCALE = 2  # pixels of the file for one of the page

@@ -112,7 +112,7 @@ class Recorder:
     def __init__(self, run: Run) -> None:
         self._k = run.num_draft_tokens
         self._said: dict[str, list[Tensor]] = defaultdict(list)
-        self._feeds: list[tuple[np.ndarray, Feed, Tensor, Tensor]] = []
+        self._feeds: list[tuple[tuple[int, int, int, int], Tensor, dict[str, Tensor]]] = []
         self._holes: list[tuple[int, Tensor]] = []
         self._moves: list[tuple[int, ...]] = []
         for cache in run.state.caches.values():
@@ -142,8 +142,10 @@ class Recorder:
         start = torch.where(entry.visible, slot, len(slot)).amin(-1)  # (b, q)
         stop = torch.where(entry.visible, slot + 1, 0).amax(-1)
         if (entry.visible.sum(-1) != stop - start).any():
-            self._holes.append((len(self._feeds), entry.visible))
-        self._feeds.append((np.array(where, dtype=np.int32), entry, start, stop))
+            self._holes.append((len(self._feeds), entry.visible[entry.valid]))
+        columns = {"row": entry.rows[:, None].expand_as(entry.tokens), "token": entry.tokens, "index": entry.indices}
+        columns |= {"position": entry.positions, "slot": entry.slots, "visible_start": start, "visible_stop": stop}
+        self._feeds.append((where, entry.valid, columns))  # not the mask itself, which is the largest part
 
     def _say_draft(self, event: Drafted) -> None:
         tokens, logits = event.draft.tokens, event.draft.logits
@@ -192,14 +194,12 @@ class Recorder:
         """The tables `feeds` and `holes`."""
         parts: dict[str, list[np.ndarray]] = defaultdict(list)
         first = [0]
-        for where, feed, start, stop in self._feeds:
-            keep = feed.valid.cpu().numpy()
-            columns = {"row": feed.rows[:, None].expand_as(feed.tokens), "token": feed.tokens, "index": feed.indices}
-            columns |= {"position": feed.positions, "slot": feed.slots, "visible_start": start, "visible_stop": stop}
+        for where, valid, columns in self._feeds:
+            keep = valid.cpu().numpy()
             for name, value in columns.items():
                 parts[name].append(value.cpu().numpy()[keep])
-            for name, value in zip(("round", "phase", "step", "model"), where, strict=True):
-                parts[name].append(np.full(keep.sum(), value))
+            for name, number in zip(("round", "phase", "step", "model"), where, strict=True):
+                parts[name].append(np.full(keep.sum(), number))
             first.append(first[-1] + int(keep.sum()))
         names = ("round", "phase", "step", "model", "row", "token", "index", "position", "slot", "visible_start", "visible_stop")
         table: Table = {
@@ -209,9 +209,8 @@ class Recorder:
 
     def _hole_table(self, first: list[int]) -> Table:
         found: list[tuple[int, int, int]] = []
-        for number, visible in self._holes:
-            masks = visible[self._feeds[number][1].valid].cpu().numpy()  # (tokens, w)
-            for i, mask in enumerate(masks):
+        for number, visible in self._holes:  # (tokens, w)
+            for i, mask in enumerate(visible.cpu().numpy()):
                 edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8)))
                 found += [(first[number] + i, int(a), int(b)) for a, b in zip(edges[1:-1:2], edges[2::2], strict=True)]
         feed, start, stop = np.array(found, dtype=np.int32).reshape(-1, 3).T

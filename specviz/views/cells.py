@@ -32,7 +32,6 @@ class Row:
     finished: bool
     start: int
     start_after: int
-    drafts: tuple[int, ...]
 
     @property
     def kept(self) -> int:
@@ -72,9 +71,9 @@ def batch_rows(trace: Trace, round: int) -> list[Row]:
     if not 0 <= round < trace.num_rounds:
         raise ValueError(f"there is no round {round}: rounds run from 0 to {trace.num_rounds - 1}")
     entries = np.flatnonzero(trace.rows["round"] == round)
-    names = ("request", "length", "drafted", "accepted", "gained", "finished", "start", "start_after", "drafts")
+    names = ("request", "length", "drafted", "accepted", "gained", "finished", "start", "start_after")
     columns = [trace.rows[name][entries].tolist() for name in names]
-    return [Row(*values[:-1], tuple(values[-1])) for values in zip(*columns, strict=True)]
+    return [Row(**dict(zip(names, values, strict=True))) for values in zip(*columns, strict=True)]
 
 
 def choose_window(rows: list[Row], slots: int) -> Window:
@@ -88,8 +87,9 @@ def choose_window(rows: list[Row], slots: int) -> Window:
 
 def frame_cells(trace: Trace, round: int, phase: str, rows: list[Row], window: Window) -> list[Cell]:
     """The cells of the window after `phase` of `round`. Raises ValueError when there is no such phase."""
-    reader = _Reader(trace, trace.frame(round, phase), judged=PHASES.index(phase) >= PHASES.index("accept"))
-    ahead = _drafts_ahead(trace, round) if phase == "draft" else {}
+    drafts = _draft_cells(trace, round)
+    reader = _Reader(trace, trace.frame(round, phase), drafts, judged=PHASES.index(phase) >= PHASES.index("accept"))
+    ahead = drafts if phase == "draft" else {}
     cells: list[Cell] = []
     for number, row in enumerate(rows):
         first, stop = window.firsts[number], window.firsts[number] + window.slots
@@ -101,8 +101,8 @@ def frame_cells(trace: Trace, round: int, phase: str, rows: list[Row], window: W
     return cells
 
 
-def _drafts_ahead(trace: Trace, round: int) -> dict[tuple[int, int], tuple[int, int, int]]:
-    """(row number, slot) -> token, index, position of the drafts that this round's verify forward is going to write."""
+def _draft_cells(trace: Trace, round: int) -> dict[tuple[int, int], tuple[int, int, int]]:
+    """(row number, slot) -> token, index, position of the drafts that this round's verify forward writes."""
     feeds, rows = trace.feeds, trace.rows
     entries = np.flatnonzero(rows["round"] == round)
     numbers = {int(row): number for number, row in enumerate(rows["row"][entries])}
@@ -115,10 +115,14 @@ def _drafts_ahead(trace: Trace, round: int) -> dict[tuple[int, int], tuple[int, 
 
 @dataclass(frozen=True)
 class _Reader:
-    """Turns slots of a frame into cells. judged: whether the round's drafts were accepted or rejected by then."""
+    """Turns slots of a frame into cells.
+
+    drafts: (row number, slot) -> token, index, position, where the round's drafts are written; judged: whether they were by then.
+    """
 
     trace: Trace
     frame: Frame
+    drafts: dict[tuple[int, int], tuple[int, int, int]]
     judged: bool
 
     def cells(self, number: int, slot: int, row: Row) -> list[Cell]:
@@ -126,7 +130,7 @@ class _Reader:
         held = self.frame.target
         state, request = int(held.state[number, slot]), int(held.request[number, slot])
         token, index, position = (int(getattr(held, name)[number, slot]) for name in ("token", "index", "position"))
-        leftover = Cell(number, slot, 1, self._leftover_kind(row, token, index), token, index, position)
+        leftover = Cell(number, slot, 1, self._leftover_kind(number, slot, row), token, index, position)
         if state == PENDING:
             return [self._pending(number, slot, row), *([leftover] if request == row.request else [])]
         if state == STALE:
@@ -140,9 +144,12 @@ class _Reader:
             return "accepted_now"
         return _KINDS[state]
 
-    def _leftover_kind(self, row: Row, token: int, index: int) -> Kind:
-        draft = index - row.length
-        rejected = self.judged and row.accepted <= draft < row.drafted and row.drafts[draft] == token
+    def _leftover_kind(self, number: int, slot: int, row: Row) -> Kind:
+        """Of KV that does not count: a draft that this round rejected, or what was left earlier or by a row that had finished."""
+        token, index, _ = self.drafts.get((number, slot), (-1, -1, -1))
+        held = self.frame.target
+        here = (held.token[number, slot], held.index[number, slot]) == (token, index)
+        rejected = self.judged and here and row.accepted <= index - row.length < row.drafted
         return "rejected_now" if rejected else "stale"
 
     def _pending(self, number: int, slot: int, row: Row) -> Cell:

@@ -16,12 +16,13 @@ from specviz.schema import PHASES
 from specviz.views.canvas import Look, boxes, canvas, lines, texts, write_into
 from specviz.views.display import show, to_png
 from specviz.views.picture import batch_picture
-from specviz.views.text import escape
+from specviz.views.text import escape, shorten
 from specviz.views.theme import BLUE, GREEN, GREY, ORANGE, SANS, Theme, ThemeName, solid, themed, tint
 
 __all__ = ["acceptance_by_position", "acceptance_map", "batch_picture", "pick_ragged_round", "show", "stage_bars", "to_png"]
 
 WIDTH = 900  # px, of every chart here but the narrow one
+_SMALLEST = 1e-9  # of what bars are scaled to: a record without times has bars without length
 PHASE_LOOKS = {
     "schedule": Look("schedule", tint(GREY, 0.3), solid(GREY), 1),
     "draft": Look("draft", tint(BLUE, 0.22), solid(BLUE), 1),
@@ -52,10 +53,15 @@ def _raggedness(run: Run, round: int) -> tuple[int, int, int]:
 
 
 def acceptance_map(run: Run, *, theme: ThemeName = "auto") -> go.Figure:
-    """Requests down, each one's rounds to the right, the number of accepted drafts a as colour and figure; its mean at the side."""
+    """Requests down, each one's rounds to the right, the number of accepted drafts a as colour and figure; its mean at the side.
+
+    Raises ValueError when the run has no rounds.
+    """
     lists = _accepted_per_request(run)
-    rounds, drafts = max(map(len, lists.values()), default=1), run.meta["num_draft_tokens"]
-    painted, row = themed(theme), min(26.0, max(3.0, 520 / max(len(lists), 1)))
+    if not lists:
+        raise ValueError("the run has no rounds; choose one that decoded something")
+    rounds, drafts = max(map(len, lists.values())), run.meta["num_draft_tokens"]
+    painted, row = themed(theme), min(26.0, max(3.0, 520 / len(lists)))
     left, top, cell = 84, 92, min(26.0, 600 / rounds)
     figure = canvas(painted, WIDTH, top + len(lists) * row + 20)
     grid = np.full((len(lists), rounds), np.nan)
@@ -119,22 +125,23 @@ def stage_bars(runs: Mapping[str, Run], *, theme: ThemeName = "auto") -> go.Figu
     painted, top, row = themed(theme), 96, 62
     figure = canvas(painted, WIDTH, top + len(runs) * row + 34)
     parts = {name: metrics.stage_totals(run).set_index("phase")["ms_per_round"].to_dict() for name, run in runs.items()}
-    speeds = [float(metrics.summary(run)["tokens_per_s"].iloc[0]) for run in runs.values()]
+    speeds = np.nan_to_num([metrics.summary(run)["tokens_per_s"].iloc[0] for run in runs.values()]).tolist()
     tops = [top + row * number for number in range(len(runs))]
-    names = [painted.inked(f"<b>{escape(name)}</b>") for name in runs]
+    names = [painted.inked(f"<b>{escape(shorten(name, 40))}</b>") for name in runs]
+    left = 30 + 7.2 * min(max(map(len, runs)), 40)
     figure.add_trace(texts("runs", [8] * len(runs), [y + 13 for y in tops], names, 12.5, "right"))
-    figure.add_traces(_phase_bars(list(parts.values()), painted, left=122, width=430, tops=tops))
+    figure.add_traces(_phase_bars(list(parts.values()), painted, left=left, width=562 - left, tops=tops))
     figure.add_traces(_speed_bars(speeds, painted, left=650, width=170, tops=tops))
-    for x, text in ((122, "milliseconds a round"), (650, "tokens per second")):
+    for x, text in ((left, "milliseconds a round"), (650, "tokens per second")):
         figure.add_trace(texts(text, [x], [top - 14], [painted.faded(text)], 10.5, "right"))
     words = "where a round's time goes; with speculation a round takes longer and gains more tokens"
     figure.add_traces(_title(painted, "Time by phase", words))
     return figure
 
 
-def _phase_bars(parts: list[dict[str, float]], theme: Theme, left: float, width: float, tops: list[float]) -> list[go.Bar | go.Scatter]:
+def _phase_bars(parts: list[dict[str, float]], theme: Theme, left: float, width: float, tops: Sequence[float]) -> list[go.Bar | go.Scatter]:
     """A bar of five segments for each run; what is too narrow for its label is told below the bar."""
-    scale = width / max(sum(part.values()) for part in parts)
+    scale = width / max(_SMALLEST, *(sum(part.values()) for part in parts))
     offsets = [dict(zip(PHASES, np.cumsum([0, *part.values()]), strict=False)) for part in parts]
     inside = [{phase for phase in PHASES if part[phase] * scale > 7.5 * len(phase) + 28} for part in parts]
     traces: list[go.Bar | go.Scatter] = []
@@ -149,15 +156,20 @@ def _phase_bars(parts: list[dict[str, float]], theme: Theme, left: float, width:
     return [*traces, texts("totals", ends, [y + 13 for y in tops], totals, 12, "right"), small]
 
 
-def _speed_bars(speeds: list[float], theme: Theme, left: float, width: float, tops: list[float]) -> list[go.Bar | go.Scatter]:
-    widths = [speed * width / max(speeds) for speed in speeds]
+def _speed_bars(speeds: list[float], theme: Theme, left: float, width: float, tops: Sequence[float]) -> list[go.Bar | go.Scatter]:
+    widths = [speed * width / max(_SMALLEST, *speeds) for speed in speeds]
     bars = boxes("speeds", Look("", tint(GREY, 0.3), solid(GREY), 1, corner_px=2), [left] * len(speeds), tops, widths, 26)
     values = [theme.inked(f"<b>{speed:.0f}</b>") for speed in speeds]
     return [bars, texts("speed values", [left + w + 6 for w in widths], [y + 13 for y in tops], values, 12, "right")]
 
 
 def acceptance_by_position(run: Run, *, theme: ThemeName = "auto") -> go.Figure:
-    """How often the draft at each position 1..K was accepted: of all rounds as a bar, of those that reached it as a mark."""
+    """How often the draft at each position 1..K was accepted: of all rounds as a bar, of those that reached it as a mark.
+
+    Raises ValueError when the run drafted nothing.
+    """
+    if not run.rows["drafted"].any():
+        raise ValueError("the run drafted nothing, so there are no positions; choose a run with drafts")
     table, painted = metrics.acceptance(run), themed(theme)
     left, top, height, step = 60, 86, 200, 84
     middles = [left + step * (number + 0.5) for number in range(len(table))]

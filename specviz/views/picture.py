@@ -46,9 +46,11 @@ def batch_picture(trace: Trace, round: int, phase: str = "accept", *, slots: int
     Under a row's tokens hang the slots whose KV does not count: rejected drafts. Slots before the last `slots` are folded;
     where rows end too far from each other for that, each row is folded by itself, so that all drafts begin in one column.
 
-    Raises ValueError: no such round, phase or theme, or fewer slots than a round needs.
+    Raises ValueError: no such round, phase or theme, a round without rows, or fewer slots than a round needs.
     """
     rows = batch_rows(trace, round)
+    if not rows:
+        raise ValueError(f"round {round} has no rows; choose another one")
     if phase not in PHASES:
         raise ValueError(f"phase={phase!r} is unknown; choose one of {', '.join(PHASES)}")
     needed = trace.meta["num_draft_tokens"] + 3
