@@ -65,6 +65,7 @@ clean: ## remove .venv, builds and caches
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 	  { echo "specviz needs Python 3.11 or newer, but '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Name one: make PYTHON=python3.12 ..."; exit 1; }
 	$(PYTHON) -m venv .venv
-	.venv/bin/python -m pip install -c constraints.txt $(PIP_ARGS) torch
-	.venv/bin/python -m pip install -c constraints.txt $(PIP_ARGS) -e '.[lab,dev]'
+	@echo "installing into .venv; the first time takes some minutes"
+	.venv/bin/python -m pip install -q -c constraints.txt $(PIP_ARGS) torch
+	.venv/bin/python -m pip install -q -c constraints.txt $(PIP_ARGS) -e '.[lab,dev]'
 	@touch $@

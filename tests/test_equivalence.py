@@ -1,11 +1,16 @@
 """Token identity with Hugging Face's own greedy decoding at batch 1, for every row, composition, class and precision."""
 
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import ClassVar
+
 import pytest
 import torch
 from conftest import CLASSES, EOS, generate_one_by_one, make_pair, make_prompts
 
 import specviz as sv
-from specviz.engine.strategies import STRATEGIES
+from specviz.engine.state import State
+from specviz.engine.strategies import STRATEGIES, Strategy
 
 VALID = sorted(name for name, kind in STRATEGIES.items() if kind.valid)
 NEW_TOKENS = 24
@@ -94,6 +99,23 @@ def _force_move(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
 
     original = CachedModel.move
     monkeypatch.setattr(CachedModel, "move", lambda self, moves: original(self, moves, method))
+
+
+@dataclass(frozen=True)
+class TwoFromTheLeft(Strategy):
+    """The example of CONTRIBUTING.md."""
+
+    name: ClassVar[str] = "two_from_the_left"
+    valid: ClassVar[bool] = True
+
+    def align(self, state: State, fresh: Collection[int] = ()) -> None:
+        state.layout.set_starts([2] * len(state.batch))
+
+
+def test_a_strategy_of_ones_own(pair: sv.Pair, prompts: list[list[int]]) -> None:
+    result = sv.generate(pair, prompts, strategy=TwoFromTheLeft(), batch_size=3, max_new_tokens=NEW_TOKENS, record=True, progress=False)
+    assert result.tokens == generate_one_by_one("llama", torch.float32, NEW_TOKENS)
+    assert set(result.trace.rows["start"]) == {2}
 
 
 @pytest.mark.parametrize("strategy", VALID)

@@ -1,5 +1,6 @@
 """`decode`: the loop with everything chosen by name and checked first. `specviz.generate` is its collecting form."""
 
+import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -58,6 +59,8 @@ def make_run(
     chosen = make_strategy(strategy) if isinstance(strategy, str) else strategy
     if not isinstance(chosen, Strategy):
         raise ValueError(f"strategy={short(strategy)} is neither a name nor a Strategy; use specviz.strategy(name, **options)")
+    if not chosen.name:
+        raise ValueError(f"strategy={short(strategy)} has no name; give its class a `name`, under which it is recorded")
     proposer = make_drafter(drafter) if isinstance(drafter, str) else drafter
     if not isinstance(proposer, Drafter):
         raise ValueError(f"drafter={short(drafter)} is neither a name nor a Drafter; use specviz.drafter(name, **options)")
@@ -69,7 +72,9 @@ def make_run(
 
 
 def decode(pair: Pair, prompts: Sequence[Prompt], **arguments: object) -> Iterator[Event]:
-    """Decode `prompts` and yield an event after each of the five phases of every round; arguments as for `specviz.generate`.
+    """Decode `prompts` and yield an event after each of the five phases of every round.
+
+    Arguments are those of `specviz.generate` without `record` and `progress`, which are the consumer's business here.
 
     The events carry the run's own tensors and its live state, for a reader who wants to look inside. Arguments are checked
     when this is called; the models run as the events are taken.
@@ -79,3 +84,6 @@ def decode(pair: Pair, prompts: Sequence[Prompt], **arguments: object) -> Iterat
                 print(event.round, [row.accepted for row in event.state.batch.rows])
     """
     return make_run(pair, prompts, **arguments).events()  # type: ignore[arg-type]
+
+
+decode.__signature__ = inspect.signature(make_run).replace(return_annotation=Iterator[Event])  # type: ignore[attr-defined]

@@ -16,7 +16,8 @@ class Strategy:
     Attributes:
         refill: whether a finished row leaves at once and the next prompt takes its place. Without it a batch is static: finished
             rows stay in the forwards, gaining nothing, until the whole batch has finished.
-        name, description, valid: what `specviz.strategies()` lists; `valid` promises token identity with autoregressive decoding.
+        name, description: what it is called in records and messages.
+        valid: whether it promises token identity with autoregressive decoding; no promise unless it says so.
         drafts: whether rows draft at all; False makes every round a plain decoding step.
     """
 
@@ -24,7 +25,7 @@ class Strategy:
 
     name: ClassVar[str] = ""
     description: ClassVar[str] = ""
-    valid: ClassVar[bool] = True
+    valid: ClassVar[bool] = False
     drafts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

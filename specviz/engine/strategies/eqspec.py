@@ -18,6 +18,7 @@ class EqSpec(Strategy):
     """Unpad, append, repad: correct, at the price of moving K/V. `refill=False` is the paper's static batch."""
 
     name: ClassVar[str] = "eqspec"
+    valid: ClassVar[bool] = True
     description: ClassVar[str] = "right-aligned rectangle, K/V realigned after every ragged acceptance (the paper's EQSPEC)"
 
     def align(self, state: State, fresh: Collection[int] = ()) -> None:

@@ -15,4 +15,5 @@ class InPlace(Strategy):
     """Nothing to align: every row starts at slot 0 and stays there."""
 
     name: ClassVar[str] = "inplace"
+    valid: ClassVar[bool] = True
     description: ClassVar[str] = "K/V written at per-row positions; rejected slots are overwritten, nothing ever moves"
