@@ -32,6 +32,7 @@ def _parser() -> argparse.ArgumentParser:
     generate = _command(commands, "generate", _generate, "decode prompts and print what was written")
     generate.add_argument("prompts", nargs="*", help="prompts; none for the bundled ones")
     _add_pair(generate)
+    generate.add_argument("--batch-size", type=int, default=8, metavar="B")
     generate.add_argument("--strategy", default="inplace", help="autoregressive, eqspec or inplace (%(default)s)")
     generate.add_argument("--record", type=Path, metavar="PATH", help="save the recorded run here")
     bench = _command(commands, "bench", _bench, "measure the strategies on equal work")
@@ -45,9 +46,12 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--out", type=Path, default=Path("training"), help="folder for checkpoints and weights (%(default)s)")
     train.add_argument("--target-steps", type=int, help="optimiser steps of the target")
     train.add_argument("--draft-steps", type=int, help="optimiser steps of the draft")
+    train.add_argument("--continuations", type=int, help="documents that the target writes for the draft")
     train.add_argument("--device", default="cpu")
     train.add_argument("--compile", action="store_true", help="use torch.compile (needs a C++ compiler)")
-    _add_pair(_command(commands, "evaluate", _evaluate, "print what a pair reaches on files that it has not seen"))
+    evaluate = _command(commands, "evaluate", _evaluate, "print what a pair reaches on files that it has not seen")
+    _add_pair(evaluate)
+    evaluate.set_defaults(max_new_tokens=128)
     return parser
 
 
@@ -64,7 +68,6 @@ def _add_pair(command: argparse.ArgumentParser) -> None:
     command.add_argument("--dtype", help="float32, bfloat16, float16 or float64")
     command.add_argument("--num-draft-tokens", type=int, default=5, metavar="K")
     command.add_argument("--max-new-tokens", type=int, default=64, metavar="N")
-    command.add_argument("--batch-size", type=int, default=8, metavar="B")
 
 
 def _load(options: argparse.Namespace) -> "Pair":
@@ -152,7 +155,7 @@ def _figures(options: argparse.Namespace) -> None:
 def _train(options: argparse.Namespace) -> None:
     from specviz.zoo.pipeline import Budget, train_pair
 
-    asked = {"target_steps": options.target_steps, "draft_steps": options.draft_steps}
+    asked = {"target_steps": options.target_steps, "draft_steps": options.draft_steps, "continuations": options.continuations}
     budget = Budget(**{name: steps for name, steps in asked.items() if steps is not None})
     weights = train_pair(options.out, budget, device=options.device, compile=options.compile)
     print(f"{weights} holds the pair; use load_pair({str(weights / 'target')!r}, {str(weights / 'draft')!r})")
