@@ -95,8 +95,8 @@ def _check_room(pair: Pair, request: Request, num_draft_tokens: int) -> None:
     if pair.max_positions is not None and need > pair.max_positions:
         raise ValueError(
             f"prompts[{request.index}] has {len(request.prompt)} tokens; with max_new_tokens={request.budget} and "
-            f"num_draft_tokens={num_draft_tokens} it needs {need} positions and the models have {pair.max_positions} (prompt + budget + K + 1 are counted); "
-            "shorten the prompt, or lower max_new_tokens or num_draft_tokens"
+            f"num_draft_tokens={num_draft_tokens} it needs {need} positions and the models have {pair.max_positions} "
+            "(prompt + budget + K + 1 are counted); shorten the prompt, or lower max_new_tokens or num_draft_tokens"
         )
 
 
