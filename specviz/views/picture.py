@@ -183,7 +183,7 @@ class _Painter:
     def _arrows(self, shifts: dict[int, int]) -> list[go.Scatter]:
         """shifts: slots to the right, by row number."""
         ends = {number: self.x(number, self.starts[number] + self.rows[number].length + self.rows[number].gained) for number in shifts}
-        middles = {number: self.y(number, 1) + LOWER / 2 for number in shifts}
+        middles = {number: self.y(number, 1) + LOWER + BETWEEN / 2 for number in shifts}  # under the cells, not through them
         arrows = [(ends[number] - shift * CELL, middles[number], ends[number], middles[number]) for number, shift in shifts.items()]
         words = [self.theme.inked(f"moved {count(abs(shift), 'slot')}") for shift in shifts.values()]
         left = [min(x0, x1) - 6 for x0, _, x1, _ in arrows]
