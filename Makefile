@@ -31,7 +31,7 @@ demo: $(READY) ## decode a few prompts with the embedded pair
 	$(BIN)/specviz demo
 
 test: lint ## everything: lint, tests, and every notebook run again and compared with its stored outputs
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 	$(BIN)/python -m pytest --nbval notebooks
 
 lint: $(READY) ## style, format and types

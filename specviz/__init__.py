@@ -11,10 +11,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from specviz.analysis.violations import Violation as Violation
+    from specviz.checking import check_invariants as check_invariants
+    from specviz.comparing import Comparison as Comparison
+    from specviz.comparing import compare as compare
     from specviz.engine.decode import decode as decode
     from specviz.engine.drafters import drafter as drafter
+    from specviz.engine.drafters import drafters as drafters
     from specviz.engine.pair import Pair as Pair
     from specviz.engine.pair import load_pair as load_pair
+    from specviz.engine.sampling import SamplingParams as SamplingParams
+    from specviz.engine.strategies import strategies as strategies
     from specviz.engine.strategies import strategy as strategy
     from specviz.generation import generate as generate
     from specviz.prompts import load_prompts as load_prompts
@@ -23,16 +30,23 @@ if TYPE_CHECKING:
     from specviz.trace import TraceError as TraceError
 
 _HOME = {
+    "Comparison": "specviz.comparing",
+    "compare": "specviz.comparing",
     "Pair": "specviz.engine.pair",
     "load_pair": "specviz.engine.pair",
+    "SamplingParams": "specviz.engine.sampling",
     "decode": "specviz.engine.decode",
     "drafter": "specviz.engine.drafters",
+    "drafters": "specviz.engine.drafters",
+    "strategies": "specviz.engine.strategies",
     "strategy": "specviz.engine.strategies",
     "generate": "specviz.generation",
     "load_prompts": "specviz.prompts",
     "Result": "specviz.result",
     "Trace": "specviz.trace",
     "TraceError": "specviz.trace",
+    "Violation": "specviz.analysis.violations",
+    "check_invariants": "specviz.checking",
 }
 
 __all__ = sorted(_HOME)

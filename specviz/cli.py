@@ -1,4 +1,4 @@
-"""The command `specviz`: demo, generate, bench, figures, train, evaluate. Parses arguments, calls the library, prints."""
+"""The command `specviz`: demo, generate, survey, bench, figures, train, evaluate. Parses arguments, calls the library, prints."""
 
 import argparse
 import sys
@@ -33,8 +33,13 @@ def _parser() -> argparse.ArgumentParser:
     generate.add_argument("prompts", nargs="*", help="prompts; none for the bundled ones")
     _add_pair(generate)
     generate.add_argument("--batch-size", type=int, default=8, metavar="B")
-    generate.add_argument("--strategy", default="inplace", help="autoregressive, eqspec or inplace (%(default)s)")
+    generate.add_argument("--strategy", default="inplace", help="eqspec, exspec, rollback ...; an unknown name lists them (%(default)s)")
     generate.add_argument("--record", type=Path, metavar="PATH", help="save the recorded run here")
+    survey = _command(commands, "survey", _survey, "run every strategy, valid or not: is the text right, what breaks, what is wasted")
+    _add_pair(survey)
+    survey.add_argument("--batch-size", type=int, default=8, metavar="B")
+    survey.add_argument("--limit", type=int, default=16, help="how many of the bundled prompts (%(default)s)")
+    survey.add_argument("--out", type=Path, help="also write the table to this CSV file, and a JSON file with the conditions beside it")
     bench = _command(commands, "bench", _bench, "measure the strategies on equal work")
     _add_pair(bench)
     bench.add_argument("--batch-sizes", type=int, nargs="+", default=[1, 4, 8, 16])
@@ -73,6 +78,10 @@ def _add_pair(command: argparse.ArgumentParser) -> None:
 def _load(options: argparse.Namespace) -> "Pair":
     from specviz.engine.pair import load_pair
 
+    names = {"target": options.target, "draft": options.draft}
+    for missing, given in (("draft", "target"), ("target", "draft")):
+        if names[missing] is None and names[given] is not None:
+            raise ValueError(f"--{given} {names[given]} comes without a {missing}; give --{missing} too")
     return load_pair(options.target, options.draft, device=options.device, dtype=options.dtype)
 
 
@@ -143,6 +152,28 @@ def _bench(options: argparse.Namespace) -> None:
     _print(table, 2)
     print("\n" + ", ".join(f"{name} {value}" for name, value in conditions.items() if name != "versions"))
     print("written to " + " and ".join(map(str, save_bench(table, conditions, options.out))))
+
+
+def _survey(options: argparse.Namespace) -> None:
+    import specviz as sv
+    from specviz.survey import survey
+
+    prompts = sv.load_prompts(limit=options.limit)
+    found = survey(
+        _load(options), prompts, batch_size=options.batch_size, num_draft_tokens=options.num_draft_tokens,
+        max_new_tokens=options.max_new_tokens,
+    )  # fmt: skip
+    meta, named = (
+        found.reference.meta,
+        found.table["strategy"] + found.table["options"].map(lambda options: f"({options})" if options else ""),
+    )
+    print(f"\n{len(prompts)} prompts, B = {options.batch_size}, K = {options.num_draft_tokens}, on {meta['device']} in {meta['dtype']}\n")
+    print(found.table.drop(columns=["strategy", "options"]).round(3).set_axis(named).T.to_string())
+    print("\nWhat became of the first prompt, after " + repr(prompts[0][-60:]))
+    for name, result in zip(["autoregressive, alone", *named], [found.reference, *found.results], strict=True):
+        print(f"{name:>38}: {result.texts[0][:100]!r}")
+    if options.out is not None:
+        print("written to " + " and ".join(map(str, found.save(options.out))))
 
 
 def _figures(options: argparse.Namespace) -> None:

@@ -50,6 +50,7 @@ class Frame:
     requests: int32 (B,), the request in each row, rows in the order of the record.
     lengths: int32 (B,), committed tokens n of each row, prompt included; from "accept" on with the round's gain.
     starts: int32 (B,), slot of each row's first token.
+    pending: int32 (B,), slot where the K/V of each row's pending token goes: its last one, whose K/V does not exist before it is fed.
     target, draft: Slots of (B, T), T being what the verify forward saw, or more where a row holds or awaits more.
     """
 
@@ -58,11 +59,12 @@ class Frame:
     requests: Array
     lengths: Array
     starts: Array
+    pending: Array
     target: Slots
     draft: Slots
 
     def __post_init__(self) -> None:
-        rows = {len(values) for values in (self.requests, self.lengths, self.starts, self.target.state, self.draft.state)}
+        rows = {len(values) for values in (self.requests, self.lengths, self.starts, self.pending, self.target.state, self.draft.state)}
         if self.phase not in PHASES or len(rows) != 1 or self.target.state.shape != self.draft.state.shape:
             raise ValueError("a Frame needs a known phase and the same rows and slots throughout")
 
@@ -101,11 +103,14 @@ class Replay:
         requests, lengths = rows["request"][batch], rows["length"][batch].copy()
         if PHASES.index(phase) >= _ACCEPT:
             lengths += rows["gained"][batch]
-        starts = rows["start_after" if phase == "synchronise" else "start"][batch]
+        starts, pending = (rows[f"{name}_after" if phase == "synchronise" else name][batch] for name in ("start", "pending"))
+        if phase == "accept":
+            pending = pending + rows["gained"][batch]
         cells = self._ledger[:, rows["row"][batch]]  # (2, B, slots)
-        width = self._width(round, cells, requests, starts + lengths)
-        target, draft = (self._slots(cells[model, :, :width], round, phase, requests, lengths, starts) for model in range(len(MODELS)))
-        return Frame(int(round), phase, requests, lengths, starts, target, draft)
+        width = self._width(round, cells, requests, pending + 1)
+        drafting = round if PHASES.index(phase) < _ACCEPT else None
+        target, draft = (self._slots(cells[model, :, :width], drafting, requests, lengths, starts, pending) for model in range(len(MODELS)))
+        return Frame(int(round), phase, requests, lengths, starts, pending, target, draft)
 
     def _restart(self) -> None:
         self._ledger = np.full(self._shape, -1, _CELL)
@@ -148,13 +153,12 @@ class Replay:
         used = (cells["request"] == requests[:, None]).any(axis=(0, 1)).nonzero()[0]
         return int(max(self._trace.rounds["slots"][round], used.max(initial=-1) + 1, stops.max(initial=0)))
 
-    def _slots(self, cells: Array, round: int, phase: str, requests: Array, lengths: Array, starts: Array) -> Slots:
-        drafting = round if PHASES.index(phase) < _ACCEPT else None
+    def _slots(self, cells: Array, drafting: int | None, requests: Array, lengths: Array, starts: Array, pending: Array) -> Slots:
         state = np.empty(cells.shape, np.uint8)
-        for row, (request, length, start) in enumerate(zip(requests, lengths, starts, strict=True)):
+        for row, (request, length, start, awaited) in enumerate(zip(requests, lengths, starts, pending, strict=True)):
             own = (cells[row]["request"] == request) & (np.arange(cells.shape[1]) >= start)
             valid = _valid(cells[row], own, self._committed[request][:length])
-            state[row] = _states(cells[row], own, valid, self._origins[request], int(start), int(length), drafting)
+            state[row] = _states(cells[row], own, valid, self._origins[request], int(start), int(length), int(awaited), drafting)
         return Slots(state=state, **{name: np.ascontiguousarray(cells[name]) for name in _SHOWN})
 
 
@@ -168,14 +172,45 @@ def _valid(cells: Array, own: Array, committed: Array) -> Array:
     return valid & (cells["written"] == newest[index])
 
 
-def _states(cells: Array, own: Array, valid: Array, origins: Array, start: int, length: int, drafting: int | None) -> Array:
+def _states(cells: Array, own: Array, valid: Array, origins: Array, start: int, length: int, pending: int, drafting: int | None) -> Array:
     """State codes (T,) of one row; `drafting` is the round whose unverified tokens count as drafted, None after that."""
     states = np.where(own, STALE, EMPTY)
     if drafting is not None:
         states[own & (cells["index"] >= length) & (cells["fed_round"] == drafting)] = DRAFTED
     states[valid] = origins[cells["index"][valid]]
     states[:start] = PADDING
-    pending = start + length - 1
     if not valid[pending] and not (cells["index"][valid] == length - 1).any():
         states[pending] = PENDING
     return states
+
+
+class Sight:
+    """Which slots the queries of a record attended to."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._feeds, self._holes = trace.feeds, trace.holes
+        self._order = np.argsort(trace.holes["feed"], kind="stable")
+
+    def __call__(self, feeds: Array) -> Array:
+        """(q, w) bool for q entries of the table `feeds`; w is where the one that looks furthest stops."""
+        start, stop = self._feeds["visible_start"][feeds, None], self._feeds["visible_stop"][feeds, None]
+        slots = np.arange(stop.max(initial=0))
+        seen: Array = (slots >= start) & (slots < stop)
+        first, last = (np.searchsorted(self._holes["feed"], feeds, side, sorter=self._order) for side in ("left", "right"))
+        counts = last - first
+        if counts.any():
+            holes = self._order[np.repeat(first, counts) + np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)]
+            query, edges = np.repeat(np.arange(feeds.size), counts), np.zeros((feeds.size, slots.size + 1), np.int32)
+            np.add.at(edges, (query, self._holes["start"][holes]), 1)
+            np.add.at(edges, (query, self._holes["stop"][holes]), -1)
+            seen &= edges[:, :-1].cumsum(axis=1) == 0
+        return seen
+
+
+def operations(table: Table) -> dict[tuple[int, int, int], Array]:
+    """Entries of `feeds` or `moves` that happened at once, by (round * 5 + phase, model, step), in the order of these."""
+    stages = table["round"].astype(np.int64) * len(PHASES) + table["phase"]
+    keys, group = np.unique(np.stack([stages, table["model"], table["step"]], axis=1), axis=0, return_inverse=True)
+    order = np.argsort(group.ravel(), kind="stable")
+    stops = np.bincount(group.ravel(), minlength=len(keys)).cumsum().tolist()
+    return {(int(a), int(b), int(c)): order[i:j] for (a, b, c), i, j in zip(keys, [0, *stops], stops, strict=False)}

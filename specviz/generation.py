@@ -2,6 +2,7 @@
 
 import platform
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
@@ -15,8 +16,9 @@ from specviz.engine.decode import Run, make_run
 from specviz.engine.drafters import Drafter
 from specviz.engine.events import Event
 from specviz.engine.pair import Pair
-from specviz.engine.recorder import Recorder, Stopwatch, Table, Tally, with_requests
+from specviz.engine.recorder import Recorder, Stopwatch, Table, Tally
 from specviz.engine.requests import Prompt
+from specviz.engine.sampling import SamplingParams
 from specviz.engine.strategies import Strategy
 from specviz.result import Result
 from specviz.trace import Trace, flatten_requests
@@ -31,23 +33,28 @@ def generate(
     num_draft_tokens: int = 5,
     batch_size: int = 8,
     max_new_tokens: int | Sequence[int] = 128,
-    sampling: None = None,
+    sampling: SamplingParams | None = None,
     seed: int = 0,
+    deterministic: bool = False,
     record: bool = False,
     progress: bool = True,
 ) -> Result:
-    """Decode `prompts` greedily with batch speculative decoding.
+    """Decode `prompts` with batch speculative decoding: what the target alone would write, greedily or by sampling.
 
     Args:
         pair: from `load_pair`, or `Pair(target, draft, tokenizer)`.
         prompts: strings or lists of token ids.
         strategy: how rows are kept in step: "autoregressive", "eqspec", "inplace", or an object from `strategy(name, **options)`.
-        drafter: who proposes: "model", or an object from `drafter(name, **options)`.
+        drafter: who proposes: "model", "lookup", or an object from `drafter(name, **options)`; `drafters()` lists them.
         num_draft_tokens: K, drafts a row and round; autoregressive decoding ignores it.
         batch_size: rows at a time; a finished row makes room for the next prompt.
         max_new_tokens: budget of new tokens for all prompts, or one for each.
-        sampling: None: greedy.
-        seed: kept in the record; greedy decoding draws nothing.
+        sampling: how tokens are drawn, `SamplingParams(temperature=0.7)` for instance; None: greedy.
+        seed: of all that is drawn, any whole number of at least 0; greedy decoding draws nothing, unless its drafter does. A
+            prompt's text depends on the seed and its place in the list, not on its neighbours or the batch size.
+        deterministic: run every forward of the target in one fixed shape, so that a prompt's text does not depend on the batch around it,
+            in any dtype; costs what the filling costs. Compare with autoregressive decoding in the same mode and with the same
+            `num_draft_tokens`, which sets the shape.
         record: keep every step as `result.trace`.
         progress: show a bar over prompts with tokens/s and mean acceptance length.
 
@@ -56,7 +63,7 @@ def generate(
     """
     run = make_run(
         pair, prompts, strategy=strategy, drafter=drafter, num_draft_tokens=num_draft_tokens, batch_size=batch_size,
-        max_new_tokens=max_new_tokens, sampling=sampling, seed=seed,
+        max_new_tokens=max_new_tokens, sampling=sampling, seed=seed, deterministic=deterministic,
     )  # fmt: skip
     tally, recorder, stopwatch = Tally(run), Recorder(run) if record else None, Stopwatch(pair.device)
     with _Progress(len(run.requests), run.strategy.name, enabled=progress) as bar:
@@ -65,10 +72,12 @@ def generate(
             if recorder is not None:
                 recorder.see(event)
             bar.see(event)
+            run.between(event)
     tokens = [tally.outputs[request.index] for request in run.requests]
     meta, rounds, rows = _describe(run), tally.rounds(stopwatch.milliseconds()), tally.rows()
-    trace = _make_trace(run, recorder, tokens, meta, rounds, rows) if recorder is not None else None
-    return Result(tokens, _decode_texts(pair, tokens), meta, rounds, rows, trace)
+    trace = _make_trace(run, recorder, tokens, meta, rounds, rows, tally.pool()) if recorder is not None else None
+    asked, budgets = [list(request.prompt) for request in run.requests], [request.budget for request in run.requests]
+    return Result(tokens, _decode_texts(pair, tokens), meta, rounds, rows, trace, prompts=asked, budgets=budgets)
 
 
 class _Progress:
@@ -102,21 +111,24 @@ def _describe(run: Run) -> dict[str, Any]:
     return {
         "strategy": run.strategy.name,
         "strategy_options": run.strategy.options,
-        "valid": run.strategy.valid,
+        "valid": run.strategy.promises,
         "drafter": run.drafter.name,
+        "drafter_options": run.drafter.options,
         "num_draft_tokens": run.num_draft_tokens,
         "batch_size": run.batch_size,
         "device": _device_name(pair.device),
         "dtype": str(pair.target.dtype).removeprefix("torch."),
         "versions": _versions(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "target": _model_name(pair.target),
-        "draft": _model_name(pair.draft),
+        "target": model_name(pair.target),
+        "draft": model_name(pair.draft),
         "vocabulary_size": pair.vocabulary_size,
         "eos_token_ids": pair.eos_token_ids,
+        "sampling": None if run.sampling is None else asdict(run.sampling),
         "seed": run.seed,
+        "deterministic": run.deterministic,
         "kv_bytes_per_slot": {name: caches[name].bytes_per_slot if name in caches else 0 for name in ("target", "draft")},
-        "decisions": ["refill" if run.strategy.refill else "static"],
+        "decisions": list(run.strategy.decisions),
         "token_texts": {},
     }
 
@@ -130,7 +142,8 @@ def _device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
 
 
-def _model_name(model: PreTrainedModel) -> str:
+def model_name(model: PreTrainedModel) -> str:
+    """Class and parameters in millions, as records name a model."""
     parameters = sum(p.numel() for p in model.parameters())
     return f"{type(model).__name__} {parameters / 1e6:.1f}M"
 
@@ -141,7 +154,9 @@ def _decode_texts(pair: Pair, tokens: list[list[int]]) -> list[str]:
     return [pair.tokenizer.decode(row, skip_special_tokens=True) for row in tokens]
 
 
-def _make_trace(run: Run, recorder: Recorder, tokens: list[list[int]], meta: dict[str, Any], rounds: Table, rows: Table) -> Trace:
+def _make_trace(
+    run: Run, recorder: Recorder, tokens: list[list[int]], meta: dict[str, Any], rounds: Table, rows: Table, pool: Table
+) -> Trace:
     rows = recorder.rows(rows)
     feeds, holes = recorder.feeds()
     requests = flatten_requests([r.prompt for r in run.requests], tokens, [r.budget for r in run.requests])
@@ -150,5 +165,5 @@ def _make_trace(run: Run, recorder: Recorder, tokens: list[list[int]], meta: dic
     texts = {str(token): run.pair.tokenizer.decode([token]) for token in ids} if run.pair.tokenizer is not None else {}
     return Trace(
         meta=meta | {"token_texts": texts}, requests=requests, rounds=rounds, rows=rows,
-        feeds=with_requests(feeds, rows), holes=holes, moves=recorder.moves(),
+        feeds=feeds, holes=holes, moves=recorder.moves(), pool=pool,
     )  # fmt: skip

@@ -1,51 +1,142 @@
-"""Prompts: the bundled ones, and those of SpecBench from a file that the reader has. Runs no model."""
+"""Prompts: the bundled ones, those of SpecBench, and a reader's own, from files of JSON or plain lines. Runs no model, loads no torch."""
 
+import codecs
 import json
 from collections.abc import Collection
 from importlib import resources
 from numbers import Integral
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, overload
 
-SOURCES = ("bundled", "spec_bench")
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+FILES = {"spec_bench": "SpecBench's question.jsonl", "jsonl": "a file with a JSON object in each line", "text": "a file of lines"}
+SOURCES = ("bundled", *FILES)
+
+Line = tuple[str, bytes]  # where it stands ("line 3 of prompts.txt"), and its bytes without the end
 
 
+@overload
 def load_prompts(
-    source: str = "bundled", path: str | Path | None = None, *, categories: Collection[str] | None = None, limit: int | None = None
-) -> list[str]:
-    """Prompts as strings.
+    source: str = ..., path: str | Path | None = ..., *, categories: Collection[str] | None = ..., limit: int | None = ...,
+    field: str = ..., chat_template: Literal[False] = ..., tokenizer: None = ...,
+) -> list[str]: ...  # fmt: skip
+@overload
+def load_prompts(
+    source: str = ..., path: str | Path | None = ..., *, categories: Collection[str] | None = ..., limit: int | None = ...,
+    field: str = ..., chat_template: Literal[True], tokenizer: "PreTrainedTokenizerBase",
+) -> list[list[int]]: ...  # fmt: skip
+def load_prompts(
+    source: str = "bundled",
+    path: str | Path | None = None,
+    *,
+    categories: Collection[str] | None = None,
+    limit: int | None = None,
+    field: str = "text",
+    chat_template: bool = False,
+    tokenizer: "PreTrainedTokenizerBase | None" = None,
+) -> list[str] | list[list[int]]:
+    """Prompts as strings; with a chat template, as token ids.
 
     Args:
         source: "bundled": 32 beginnings of functions and classes, 10 to 300 tokens long, from files that the embedded pair was not
-            trained on. "spec_bench": the first turns in SpecBench's JSONL file at `path`, without a chat template.
-        path: the file, for "spec_bench".
+            trained on. "spec_bench": the first turns in SpecBench's JSONL file at `path`. "jsonl": the text under the key `field` of
+            the JSON object in each line. "text": one prompt a line. Lines that are blank are passed over; files are UTF-8.
+        path: the file, for all but "bundled".
         categories: SpecBench categories to keep, all by default.
         limit: how many to return at most, the first ones.
+        field: the key of the prompts, for "jsonl".
+        chat_template: whether each prompt becomes a user's message in the tokenizer's chat template, up to where the answer begins. The
+            result is token ids, since templates bring the special tokens that encoding a string would add a second time.
+        tokenizer: whose template it is, for instance `pair.tokenizer`; only with `chat_template=True`.
 
     Raises:
-        ValueError: an unknown source or category, a missing path, a line that is no SpecBench question (its number is named).
+        ValueError: an unknown source or category, a missing path, a tokenizer without a template, a line that holds no prompt (file and
+            number are named), a file that holds none.
         FileNotFoundError: there is no file at `path`.
     """
     if source not in SOURCES:
         raise ValueError(f"source={source!r} is unknown; choose one of {', '.join(SOURCES)}")
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, Integral) or limit < 1):
         raise ValueError(f"limit={limit!r} is no positive whole number; pass at least 1, or None for all")
+    _check_template(chat_template, tokenizer)
+    texts = _read(source, path, categories, field)[:limit]
+    return texts if tokenizer is None else [_as_chat(tokenizer, text) for text in texts]
+
+
+def _check_template(chat_template: object, tokenizer: object) -> None:
+    if not isinstance(chat_template, bool):
+        raise ValueError(f"chat_template={type(chat_template).__name__} is no bool; pass chat_template=True and tokenizer=pair.tokenizer")
+    if not chat_template and tokenizer is not None:
+        raise ValueError("tokenizer is given, but chat_template=False does not use it; pass chat_template=True, or leave it out")
+    if chat_template and not getattr(tokenizer, "chat_template", None):
+        raise ValueError(
+            f"tokenizer={type(tokenizer).__name__} has no chat template; pass the tokenizer of a chat model, for instance "
+            "pair.tokenizer, or chat_template=False"
+        )
+
+
+def _as_chat(tokenizer: Any, text: str) -> list[int]:
+    messages = [{"role": "user", "content": text}]
+    return list(tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False))
+
+
+def _read(source: str, path: str | Path | None, categories: Collection[str] | None, field: Any) -> list[str]:
+    """All prompts of a source, in its order."""
+    if not isinstance(field, str) or (field != "text" and source != "jsonl"):
+        raise ValueError(f"field={field!r} with source={source!r}; pass a key as text, and that for source='jsonl' alone")
     if source == "bundled":
         if path is not None or categories is not None:
-            raise ValueError("path and categories belong to source='spec_bench'; leave them out for the bundled prompts")
-        lines = (resources.files("specviz") / "zoo" / "weights" / "prompts.jsonl").read_text(encoding="utf-8").splitlines()
-        return [json.loads(line)["text"] for line in lines][:limit]
+            raise ValueError(
+                "path and categories belong to source='spec_bench', a path also to 'jsonl' and 'text'; name that source, or leave them "
+                "out for the bundled prompts"
+            )
+        path, source = Path(str(resources.files("specviz") / "zoo" / "weights" / "prompts.jsonl")), "jsonl"
     if not isinstance(path, str | Path):
-        raise ValueError(f"path={path!r} for source='spec_bench'; pass the path of SpecBench's question.jsonl")
+        raise ValueError(f"path={path!r} for source={source!r}; pass the path of {FILES[source]}")
     if isinstance(categories, str):
         raise ValueError(f"categories={categories!r} is no list; pass a list of categories, even for one")
-    return _spec_bench(Path(path), categories)[:limit]
+    if categories is not None and source != "spec_bench":
+        raise ValueError(f"categories={categories!r} with source={source!r}; leave them out, only source='spec_bench' has categories")
+    lines = _lines(Path(path), source)
+    if source == "spec_bench":
+        return _spec_bench(Path(path), lines, categories)
+    return [_field(*line, field) if source == "jsonl" else _text(*line) for line in lines]
 
 
-def _spec_bench(path: Path, categories: Collection[str] | None) -> list[str]:
+def _lines(path: Path, source: str) -> list[Line]:
     if not path.is_file():
-        raise FileNotFoundError(f"path={str(path)!r} is no file; pass the path of SpecBench's question.jsonl")
-    lines = path.read_bytes().splitlines()  # bytes: in text, signs inside a question would count as ends of lines, too
-    questions = [_question(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
+        raise FileNotFoundError(f"path={str(path)!r} is no file; pass the path of {FILES[source]}")
+    # Bytes: in text, signs inside a prompt would count as ends of lines, too.
+    lines = path.read_bytes().removeprefix(codecs.BOM_UTF8).splitlines()
+    found = [(f"line {number} of {path}", line) for number, line in enumerate(lines, 1) if line.strip()]
+    if not found:
+        raise ValueError(f"path={str(path)!r} holds no prompt; pass {FILES[source]}")
+    return found
+
+
+def _text(where: str, line: bytes) -> str:
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        raise ValueError(f"{where} is no UTF-8; save the file in that encoding") from None
+
+
+def _field(where: str, line: bytes, field: str) -> str:
+    try:
+        item = json.loads(line)
+    except (ValueError, RecursionError):
+        raise ValueError(f"{where} is no JSON; each line must be an object with the prompt under {field!r}") from None
+    text = item.get(field) if isinstance(item, dict) else None
+    if not isinstance(text, str) or not text:
+        keys = ", ".join(repr(key[:20]) for key in list(item)[:5]) if isinstance(item, dict) else "no keys"
+        raise ValueError(f"{where} has no text under {field!r}, but {keys or 'no keys'}; name the key of the prompts with field=")
+    return text
+
+
+def _spec_bench(path: Path, lines: list[Line], categories: Collection[str] | None) -> list[str]:
+    questions = [_question(*line) for line in lines]
     known = {category for category, _ in questions}
     unknown = sorted(set(categories or ()) - known)
     if unknown:
@@ -53,12 +144,12 @@ def _spec_bench(path: Path, categories: Collection[str] | None) -> list[str]:
     return [text for category, text in questions if categories is None or category in categories]
 
 
-def _question(path: Path, number: int, line: bytes) -> tuple[str, str]:
+def _question(where: str, line: bytes) -> tuple[str, str]:
     try:
         item = json.loads(line)
         category, text = item["category"], item["turns"][0]
-    except (ValueError, KeyError, TypeError, IndexError):
-        raise ValueError(f"line {number} of {path} is no SpecBench question; each line is an object with category and turns") from None
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
+        raise ValueError(f"{where} is no SpecBench question; each line is an object with category and turns") from None
     if not isinstance(category, str) or not isinstance(text, str) or isinstance(item["turns"], str):
-        raise ValueError(f"line {number} of {path} is no SpecBench question; category must be text, turns a list of texts")
+        raise ValueError(f"{where} is no SpecBench question; category must be text, turns a list of texts")
     return category, text

@@ -17,8 +17,9 @@ class Result:
     Attributes:
         tokens: new tokens of each prompt, in the caller's order; EOS is kept, nothing follows it, and no row exceeds its budget.
         texts: the same as text, special tokens left out; empty strings if the pair has no tokenizer.
-        trace: the recorded run, or None.
+        trace: the recorded run, or None without record=True.
         meta, rounds, rows: what was run, and counts per round and per (round, row); the columns are those of `Trace`.
+        prompts, budgets: what was asked, for each prompt its token ids and how many new tokens it may have.
     """
 
     tokens: list[list[int]]
@@ -27,6 +28,8 @@ class Result:
     rounds: dict[str, np.ndarray] = field(repr=False)
     rows: dict[str, np.ndarray] = field(repr=False)
     trace: Trace | None = field(default=None, repr=False)
+    prompts: list[list[int]] = field(repr=False, kw_only=True)
+    budgets: list[int] = field(repr=False, kw_only=True)
 
     @property
     def summary(self) -> pd.DataFrame:
@@ -40,4 +43,4 @@ class Result:
 
     def __repr__(self) -> str:
         counts = f"{len(self.tokens)} prompts, {sum(map(len, self.tokens))} new tokens, {len(self.rounds['batch'])} rounds"
-        return f"<Result of {self.meta['strategy']}: {counts}, {'recorded' if self.trace else 'not recorded'}>"
+        return f"<Result of {self.meta['strategy']}: {counts}, {'recorded' if self.trace else 'not recorded: pass record=True'}>"

@@ -59,7 +59,7 @@ COLUMNS: dict[str, dict[str, Column]] = {
         **_columns("decision", "uint8"),
     },
     "rows": {
-        **_columns("round row request length drafted accepted gained start start_after"),
+        **_columns("round row request length drafted accepted gained discarded start start_after pending pending_after"),
         **_columns("finished", "uint8"),
         **_columns("drafts", "int32", ("N", "K")),
         **_columns("emitted", "int32", ("N", "K+1")),
@@ -78,6 +78,10 @@ COLUMNS: dict[str, dict[str, Column]] = {
         **_columns("round step from_row from_slot to_row to_slot length"),
         **_columns("phase model", "uint8"),
     },
+    "pool": {
+        **_columns("round row request length waited"),
+        **_columns("chosen", "uint8"),
+    },
 }
 _MAY_BE_NEGATIVE = {"drafts", "emitted", "target_top_ids", "draft_top_ids", "position"}
 
@@ -89,6 +93,7 @@ _META: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("eos_token_ids", "decisions"), (list,)),
     "valid": (bool,),
     "seed": (int, type(None)),
+    "sampling": (dict, type(None)),
 }
 
 
@@ -117,6 +122,7 @@ def ledger_shape(tables: Mapping[str, Table]) -> tuple[int, int]:
         feeds["visible_stop"],
         _total(feeds["slot"], 1),
         _total(np.maximum(rows["start"], rows["start_after"]), rows["length"], rows["gained"]),
+        _total(np.maximum(rows["pending"], rows["pending_after"]), 1),
         _total(np.maximum(moves["from_slot"], moves["to_slot"]), moves["length"]),
     )
     return 1 + max(_largest(ids) for ids in row_ids), max(_largest(stop) for stop in stops)
@@ -211,8 +217,8 @@ def _check_range(name: str, values: Array, stop: int | None = None) -> None:
 def _check_ranges(tables: dict[str, Table], num_decisions: int) -> None:
     """Check that whatever counts is not negative, and that whatever refers to something refers to what exists."""
     stops = {"round": tables["rounds"]["batch"].size, "request": tables["requests"]["budget"].size, "feed": tables["feeds"]["slot"].size}
-    stops |= {"phase": len(PHASES), "model": len(MODELS), "decision": num_decisions, "finished": 2}
-    for table in ("rounds", "rows", "feeds", "holes", "moves"):
+    stops |= {"phase": len(PHASES), "model": len(MODELS), "decision": num_decisions, "finished": 2, "chosen": 2}
+    for table in ("rounds", "rows", "feeds", "holes", "moves", "pool"):
         for column, values in tables[table].items():
             if values.dtype != np.float32 and column not in _MAY_BE_NEGATIVE:
                 _check_range(f"{table}.{column}", values, stops.get(column))

@@ -70,19 +70,23 @@ _FILE_DTYPES = ("U8", "I32", "I64", "F32")
 class Trace:
     """A recorded run. Every table is {column: array}; `COLUMNS` lists dtypes and shapes. Raises TraceError if one is off.
 
-    meta: JSON values: strategy, strategy_options, valid, drafter, num_draft_tokens (K), batch_size, device, dtype,
+    meta: JSON values: strategy, strategy_options, valid, drafter, drafter_options, num_draft_tokens (K), batch_size, device, dtype,
         versions, created (ISO time), target and draft (names), vocabulary_size, eos_token_ids, seed,
+        sampling (a dict of what `SamplingParams` holds, None for greedy),
         kv_bytes_per_slot {"target", "draft"}, decisions (name of each code in rounds.decision), token_texts {"id": text}.
     requests: the callers' prompts, their outputs and budgets; tokens flat, offsets (R+1,).
     rounds: one entry a round: batch (rows), slots (columns the verify forward saw), decision, five times in ms.
     rows: one entry per round and row, sorted: request, length (n before acceptance), drafted, accepted, gained (tokens kept
         after clipping; 0 for a finished row that stays in the batch), finished, start and start_after (slot of the row's
-        first token before and after synchronising); drafts (N, K), emitted (N, K+1) with -1 behind the gained ones,
+        first token before and after synchronising), pending and pending_after (slot of its last token, likewise), discarded (tokens
+        that were verified and thrown away); drafts (N, K), emitted (N, K+1) with -1 behind the gained ones,
         log-probabilities, and the top candidates.
     feeds: one entry per token fed through a model: round, phase, step, model, row, request, token, its index in the row,
         the position id it was given, slot (written), and the slots [visible_start, visible_stop) that it attended to.
     holes: ranges [start, stop) of slots masked out of what entry `feed` of feeds attended to.
     moves: blocks of `length` slots copied inside a model's cache, (from_row, from_slot) to (to_row, to_slot).
+    pool: for a strategy with a pool, one entry per round and row of it: request, length, waited (rounds that it has been passed over),
+        chosen (whether it is in this round's batch). Empty otherwise.
 
     Operations of one phase happen in the order of `step`; those of one step happen at once. The arrays are read-only.
     """
@@ -94,6 +98,7 @@ class Trace:
     feeds: Table
     holes: Table
     moves: Table
+    pool: Table
 
     def __post_init__(self) -> None:
         meta, tables = validated(self.meta, {name: getattr(self, name) for name in COLUMNS})

@@ -142,7 +142,7 @@ def files_are_short(source: Source) -> list[str]:
 def third_party_is_declared(source: Source) -> list[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     declared = {text.partition(">")[0] for text in project["dependencies"]} | {"specviz"} | sys.stdlib_module_names
-    return [name for name in source.imports if name.partition(".")[0] not in declared]
+    return [name for name in source.imports if name.partition(".")[0].lower() not in declared]  # the module of ipython is IPython
 
 
 @dataclass(frozen=True)

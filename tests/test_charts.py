@@ -22,9 +22,9 @@ from specviz import figures
 from specviz.analysis import metrics
 from specviz.trace import PHASES
 from specviz.views import charts, display
-from specviz.views.cells import batch_rows, choose_window
+from specviz.views.cells import Row, batch_rows, choose_window
 from specviz.views.charts import PHASE_LOOKS
-from specviz.views.picture import LOOKS
+from specviz.views.picture import LOOKS, RIGHT, _Painter
 from specviz.views.png import with_palette
 from specviz.views.sentences import sentence
 from specviz.views.text import escape, label, shorten, visible
@@ -120,6 +120,53 @@ def test_only_realignment_draws_arrows(traces):
     assert "moves" not in kinds_of(charts.batch_picture(traces["inplace"], round, "synchronise"))
 
 
+def test_arrows_and_their_labels_keep_away_from_the_next_rows_positions(traces):
+    """Whichever way a row moves, a figure of 8.5 px below an arrow's head of 11 px keeps 4 px, and no label lies on a cell."""
+    trace, directions, lefts = traces["eqspec"], set(), []  # lefts: how far from a label the cells in its lane begin
+    for round in range(trace.num_rounds):
+        found = kinds_of(charts.batch_picture(trace, round, "synchronise"))
+        if "moves" not in found:
+            continue
+        directions |= {row.start_after > row.start for row in batch_rows(trace, round) if row.start_after != row.start}
+        numbers = np.array(sorted(set(found["positions"].y)))
+        for level in set(found["moves"].y) - {None}:
+            assert (numbers[numbers > level] - level >= 4 + 8.5 / 2 + 11 / 2).all()
+        edges = [(x - w / 2, y, y + h) for x, w, y, h in all_cells(found)]
+        for x, level in zip(found["moved"].x, found["moved"].y, strict=True):
+            lefts += [left - x for left, top, bottom in edges if top < level < bottom]
+    assert directions == {True, False}
+    assert min(lefts) > 0
+
+
+def all_cells(found):
+    """(middle, width, top, height) of every drawn cell."""
+    for bars in (bars for kind, bars in found.items() if kind in LOOKS):
+        yield from zip(bars.x, bars.width, bars.base, bars.y, strict=True)
+
+
+def test_an_arrow_from_beyond_the_window_is_cut_and_its_row_stays_in_view():
+    """A long row has ended, so the others move left by more slots than are drawn."""
+    rows = [
+        make_row(length=30, start=20, start_after=0),
+        make_row(length=25, start=25, start_after=5),
+        make_row(length=50, start=0, start_after=0),
+    ]
+    window = choose_window(rows, 8, moved=True)
+    assert not window.shared
+    assert window.firsts == (30 + 4 - 8, 30 + 4 - 8, 50 + 4 - 8)
+    painter = _Painter(TRACE, rows, window, THEMES["light"], "synchronise")
+    found = {trace.meta["kind"]: trace for trace in painter.motion()}
+    left, right = painter.x(0, window.firsts[0]), painter.x(0, window.firsts[0] + 8)
+    assert [x for x in found["moves"].x if x is not None] == [right + RIGHT, painter.x(0, 32)] * 2
+    assert [plain(text) for text in found["moved"].text] == ["moved 20 slots", "moved 20 slots"]
+    assert all(left <= x <= right for x in found["begins"].x if x is not None)
+
+
+def make_row(length: int, start: int, start_after: int) -> Row:
+    slots = {"start": start, "start_after": start_after, "pending": start + length - 1, "pending_after": start_after + length + 1}
+    return Row(request=0, length=length, drafted=4, accepted=1, gained=2, finished=False, discarded=0, **slots)
+
+
 def test_row_labels(traces):
     trace = traces["eqspec"]
     round = charts.pick_ragged_round(trace)
@@ -203,6 +250,23 @@ def test_hand_written_run():
 def test_picture_rejects(arguments, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         charts.batch_picture(TRACE, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("chart", "name"),
+    [
+        (lambda: charts.batch_picture(None, 0), "trace"),
+        (lambda: sentence(None, 0, "accept"), "trace"),
+        (lambda: charts.pick_ragged_round(None), "run"),
+        (lambda: charts.acceptance_map(None), "run"),
+        (lambda: charts.acceptance_by_position(None), "run"),
+        (lambda: charts.stage_bars({"good": TRACE, "bad": None}), "runs['bad']"),
+    ],
+    ids=["batch_picture", "sentence", "pick_ragged_round", "acceptance_map", "acceptance_by_position", "stage_bars"],
+)
+def test_what_was_not_recorded_cannot_be_drawn(chart, name):
+    with pytest.raises(ValueError, match=re.escape(f"{name}=None: this run was not recorded; call generate(..., record=True)")):
+        chart()
 
 
 # ---------------------------------------------------------------- text
@@ -364,15 +428,16 @@ def test_sentences_carry_the_numbers_of_the_round(traces):
 def make_run(accepted: list[list[int]], drafts: int = 5, finished: tuple[int, ...] = ()):
     """Rounds of rows with these numbers of accepted drafts; in the rounds of `finished` the first row ends."""
     rows = [
-        (round, row, a, drafts, a + 1, round in finished and row == 0)
+        (round, row, a, drafts, a + 1, round in finished and row == 0, 0)
         for round, counts in enumerate(accepted)
         for row, a in enumerate(counts)
     ]
-    names = ("round", "request", "accepted", "drafted", "gained", "finished")
+    names = ("round", "request", "accepted", "drafted", "gained", "finished", "discarded")
     columns = np.array(rows, np.int32).reshape(-1, len(names)).T
     rounds = {"batch": np.array([len(counts) for counts in accepted], np.int32)}
     rounds |= {f"{phase}_ms": np.full(len(accepted), 2.0**number, np.float32) for number, phase in enumerate(PHASES)}
-    meta = {"strategy": "eqspec", "drafter": "model", "num_draft_tokens": drafts, "batch_size": 3}
+    meta = {"strategy": "eqspec", "drafter": "model", "num_draft_tokens": drafts, "batch_size": 3, "decisions": ["batch"]}
+    rounds["decision"] = np.zeros(len(accepted), np.uint8)
     return SimpleNamespace(meta=meta, rounds=rounds, rows=dict(zip(names, columns, strict=True)))
 
 
@@ -405,6 +470,15 @@ def test_acceptance_map_is_uneven():
     assert [plain(text) for text in found["requests"].text] == ["request 0", "request 1", "request 2"]
     lengths = found["means"].width
     assert lengths[1] == pytest.approx(2 * lengths[0])
+
+
+def test_acceptance_map_counts_rounds_from_zero():
+    """As tables and pictures do; each number stands over its cell."""
+    found = kinds_of(charts.acceptance_map(make_run([[1, 2]] * 12)))
+    assert [plain(text) for text in found["ticks"].text] == ["0", "5", "10"]
+    heat = found["acceptance"]
+    assert list(found["ticks"].x) == [heat.x0 + round * heat.dx for round in (0, 5, 10)]
+    assert [plain(text) for text in found["axis"].text] == ["its round"]
 
 
 def test_acceptance_map_of_many_requests_leaves_the_words_out():
@@ -482,7 +556,8 @@ def test_bundle_without_a_browser(no_browser):
 @pytest.mark.parametrize("live", [True, False])
 def test_pictures_are_made_where_notebooks_are_kept(monkeypatch, live):
     shown, asked = [], []
-    monkeypatch.setattr(display, "get_module", lambda name: SimpleNamespace(display=lambda bundle, raw: shown.append((bundle, raw))))
+    monkeypatch.setattr(display, "get_ipython", object)
+    monkeypatch.setattr(display, "display", lambda bundle, raw: shown.append((bundle, raw)))
     monkeypatch.setattr(display, "to_png", lambda figure: asked.append(figure) or b"png")
     monkeypatch.setenv("JPY_SESSION_NAME", "x.ipynb") if live else monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
     charts.show(charts.acceptance_map(TRACE))
@@ -492,9 +567,11 @@ def test_pictures_are_made_where_notebooks_are_kept(monkeypatch, live):
     assert len(asked) == (not live)
 
 
-def test_show_does_nothing_outside_ipython(monkeypatch):
-    monkeypatch.setattr(display, "get_module", lambda name: None)
+def test_show_does_nothing_outside_ipython(monkeypatch, capsys):
+    """Nor does it print the parts, as IPython's own `display` would in a script."""
+    monkeypatch.setattr(display, "to_png", None)  # drawing would fail
     charts.show(go.Figure())
+    assert capsys.readouterr() == ("", "")
 
 
 def test_figures_stay_light(traces):

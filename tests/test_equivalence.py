@@ -1,28 +1,47 @@
 """Token identity with Hugging Face's own greedy decoding at batch 1, for every row, composition, class and precision."""
 
-from collections.abc import Collection
-from dataclasses import dataclass
-from typing import ClassVar
+import contextlib
+import io
+import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from conftest import CLASSES, EOS, generate_one_by_one, make_pair, make_prompts
 
 import specviz as sv
-from specviz.engine.state import State
 from specviz.engine.strategies import STRATEGIES, Strategy
 
-VALID = sorted(name for name, kind in STRATEGIES.items() if kind.valid)
+VARIANTS = (
+    sv.strategy("repadding", ones_mask=False, draft_bonus=False),
+    sv.strategy("repadding", skip_unpadding=False, ones_mask=False, draft_bonus=False),
+    sv.strategy("exspec", window=8, fallback="partial"),
+    sv.strategy("exspec", window=9, fallback="wait", max_wait=2, sort_prompts=True),
+)
+STATIC = tuple(sv.strategy(name, refill=False) for name in ("autoregressive", "rollback", "masking", "eqspec", "inplace"))
+VALID = [strategy for strategy in (*map(sv.strategy, STRATEGIES), *VARIANTS) if strategy.valid]
+SPINE = ("autoregressive", "eqspec", "inplace")
+
+
+def named(strategy: Strategy) -> str:
+    """The strategy as a test's id: its name and the options that are not the default."""
+    default = STRATEGIES[strategy.name]().options
+    changed = [f"{name}={value}" for name, value in strategy.options.items() if value != default[name]]
+    return "-".join([strategy.name, *changed])
+
+
+each_valid = pytest.mark.parametrize("strategy", VALID, ids=named)
 NEW_TOKENS = 24
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["fp32", "fp64"])
 @pytest.mark.parametrize("name", CLASSES)
-@pytest.mark.parametrize("strategy", VALID)
-def test_every_row_equals_generate(strategy: str, name: str, dtype: torch.dtype, prompts: list[list[int]]) -> None:
+@each_valid
+def test_every_row_equals_generate(strategy: Strategy, name: str, dtype: torch.dtype, prompts: list[list[int]]) -> None:
     pair, expected = make_pair(name, dtype), generate_one_by_one(name, dtype, NEW_TOKENS)
     for batch_size in (1, 3, 8):
-        for k in (1, 2, 5, 8):
+        for k in (1, 2, 5, 8) if strategy.name in SPINE else (1, 5):
             result = sv.generate(
                 pair, prompts, strategy=strategy, num_draft_tokens=k, batch_size=batch_size, max_new_tokens=NEW_TOKENS, progress=False
             )
@@ -38,24 +57,20 @@ def test_the_drafts_are_accepted_sometimes(name: str, prompts: list[list[int]]) 
     assert any(len(row) == NEW_TOKENS for row in result.tokens)
 
 
-@pytest.mark.parametrize("options", [{"refill": True}, {"refill": False}])
-@pytest.mark.parametrize("strategy", VALID)
-def test_static_batches_and_refill_give_the_same_text(
-    strategy: str, options: dict[str, bool], pair: sv.Pair, prompts: list[list[int]]
-) -> None:
-    chosen = sv.strategy(strategy, **options)
-    result = sv.generate(pair, prompts, strategy=chosen, batch_size=3, max_new_tokens=NEW_TOKENS, progress=False)
+@pytest.mark.parametrize("strategy", STATIC, ids=named)
+def test_static_batches_give_the_same_text(strategy: Strategy, pair: sv.Pair, prompts: list[list[int]]) -> None:
+    result = sv.generate(pair, prompts, strategy=strategy, batch_size=3, max_new_tokens=NEW_TOKENS, progress=False)
     assert result.tokens == generate_one_by_one("llama", torch.float32, NEW_TOKENS)
 
 
-@pytest.mark.parametrize("strategy", VALID)
-def test_budgets_are_kept_row_by_row(strategy: str, pair: sv.Pair, prompts: list[list[int]]) -> None:
+@each_valid
+def test_budgets_are_kept_row_by_row(strategy: Strategy, pair: sv.Pair, prompts: list[list[int]]) -> None:
     """A small budget cuts its own row and no other; K does not shrink for anyone."""
     whole = generate_one_by_one("llama", torch.float32, NEW_TOKENS)
     budgets = [1, 2, 3, 5, 24, 7, 24, 4, 6, 1]
     result = sv.generate(pair, prompts, strategy=strategy, batch_size=4, max_new_tokens=budgets, progress=False)
     assert result.tokens == [row[:budget] for row, budget in zip(whole, budgets, strict=True)]
-    assert set(result.rows["drafted"]) == {0 if strategy == "autoregressive" else 5}
+    assert set(result.rows["drafted"]) == {0 if strategy.name == "autoregressive" else 5}
 
 
 def test_attention_written_out_takes_the_mask_as_numbers(prompts: list[list[int]]) -> None:
@@ -74,8 +89,8 @@ def test_attention_written_out_takes_the_mask_as_numbers(prompts: list[list[int]
 @pytest.mark.gpu
 @pytest.mark.parametrize("move", ["blocks", "gather"])
 @pytest.mark.parametrize("name", CLASSES)
-@pytest.mark.parametrize("strategy", VALID)
-def test_every_row_equals_generate_on_cuda(strategy: str, name: str, move: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@each_valid
+def test_every_row_equals_generate_on_cuda(strategy: Strategy, name: str, move: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
     _force_move(monkeypatch, move)
@@ -101,25 +116,23 @@ def _force_move(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     monkeypatch.setattr(CachedModel, "move", lambda self, moves: original(self, moves, method))
 
 
-@dataclass(frozen=True)
-class TwoFromTheLeft(Strategy):
-    """The example of CONTRIBUTING.md."""
-
-    name: ClassVar[str] = "two_from_the_left"
-    valid: ClassVar[bool] = True
-
-    def align(self, state: State, fresh: Collection[int] = ()) -> None:
-        state.layout.set_starts([2] * len(state.batch))
-
-
-def test_a_strategy_of_ones_own(pair: sv.Pair, prompts: list[list[int]]) -> None:
-    result = sv.generate(pair, prompts, strategy=TwoFromTheLeft(), batch_size=3, max_new_tokens=NEW_TOKENS, record=True, progress=False)
-    assert result.tokens == generate_one_by_one("llama", torch.float32, NEW_TOKENS)
-    assert set(result.trace.rows["start"]) == {2}
+def test_the_strategy_of_contributing(pair: sv.Pair, prompts: list[list[int]]) -> None:
+    """The example as it stands in the text, and its class on prompts that make rows ragged."""
+    text = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    example = next(block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "class LazyEqSpec" in block)
+    names: dict[str, Any] = {"__name__": "example"}
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(compile(example, "CONTRIBUTING.md", "exec"), names)
+    assert printed.getvalue().strip() == "all invariants hold"
+    for every in (1, 3, 7):
+        lazy = names["LazyEqSpec"](every=every)
+        result = sv.generate(pair, prompts, strategy=lazy, batch_size=4, max_new_tokens=NEW_TOKENS, record=True, progress=False)
+        assert result.tokens == generate_one_by_one("llama", torch.float32, NEW_TOKENS)
+    assert len(example.splitlines()) <= 40
 
 
-@pytest.mark.parametrize("strategy", VALID)
-def test_bundled_prompts_on_the_embedded_pair(strategy: str, embedded: sv.Pair) -> None:
+@each_valid
+def test_bundled_prompts_on_the_embedded_pair(strategy: Strategy, embedded: sv.Pair) -> None:
     prompts = sv.load_prompts()
     rows = [embedded.tokenizer(prompt, return_tensors="pt") for prompt in prompts]
     outputs = [embedded.target.generate(**row, do_sample=False, max_new_tokens=48) for row in rows]

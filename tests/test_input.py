@@ -1,6 +1,7 @@
 """What is refused before any model runs, each with one sentence that names argument, value and remedy; and what is taken as it comes."""
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -99,15 +100,16 @@ BAD_OPTIONS = [
     ({"num_draft_tokens": [5]}, "num_draft_tokens=[5] is no whole number"),
     ({"seed": -1}, "seed=-1 is too small"),
     ({"seed": None}, "seed=None is no whole number"),
-    ({"strategy": "eqspek"}, "strategy='eqspek' is unknown; choose one of autoregressive, eqspec, inplace"),
+    ({"strategy": "eqspek"}, "strategy='eqspek' is unknown; choose one of autoregressive, eqspec, exspec, inplace"),
     ({"strategy": None}, "strategy=None is neither a name nor a Strategy"),
     ({"strategy": np.zeros((2, 2))}, "strategy=array([[0., 0.], [0., 0.]]) is neither"),
     ({"strategy": sv.drafter("model")}, "strategy=ModelDrafter() is neither"),
-    ({"drafter": "lookahead"}, "drafter='lookahead' is unknown; choose one of model"),
+    ({"drafter": "lookahead"}, "drafter='lookahead' is unknown; choose one of lookup, model, synthetic"),
     ({"drafter": 5}, "drafter=5 is neither a name nor a Drafter"),
-    ({"drafter": sv.strategy("eqspec")}, "drafter=EqSpec(refill=True) is neither"),
-    ({"sampling": 0.7}, "sampling=0.7 is not offered"),
-    ({"sampling": {}}, "sampling={} is not offered"),
+    ({"drafter": sv.strategy("eqspec")}, "drafter=EqSpec(refill=True, "),
+    ({"sampling": 0.7}, "sampling=0.7 is no SamplingParams"),
+    ({"sampling": {}}, "sampling={} is no SamplingParams"),
+    ({"sampling": sv.SamplingParams}, "sampling=<class 'specviz.engine.sampling.SamplingParams'> is no SamplingParams"),
 ]
 RUNS = [sv.generate, sv.decode]
 
@@ -134,14 +136,24 @@ def test_what_is_no_pair_and_what_cannot_read(run: Callable[..., object], pair: 
     check_refusal(lambda: run(pair, [[1], "w1"]), "prompts[1] is text, but the pair has no tokenizer")
 
 
+BAD_SAMPLING: list[tuple[dict[str, Any], str]] = [
+    *(
+        ({"temperature": value}, f"temperature={value!r} is no number from 1e-05")
+        for value in (0, -1, 1e-6, 1e6, math.inf, math.nan, "1", None, True)
+    ),
+    *(({"top_k": value}, f"top_k={value!r} is no whole number of at least 1") for value in (0, -1, 1.5, "3", True)),
+    *(({"top_p": value}, f"top_p={value!r} is not above 0 and at most 1") for value in (0, 0.0, -0.1, 1.01, math.nan, "0.9", True)),
+    *(({"coupling": value}, f"coupling={value!r} is unknown; choose one of rejection, gumbel") for value in ("Gumbel", "", None)),
+]
 MAKERS = [
-    (lambda: sv.strategy("eqspek"), "strategy='eqspek' is unknown; choose one of autoregressive, eqspec, inplace"),
+    *((lambda options=options: sv.SamplingParams(**{"temperature": 1.0} | options), begins) for options, begins in BAD_SAMPLING),
+    (lambda: sv.strategy("eqspek"), "strategy='eqspek' is unknown; choose one of autoregressive, eqspec, exspec, inplace"),
     (lambda: sv.strategy(["eqspec"]), "strategy=['eqspec'] is unknown"),
-    (lambda: sv.strategy("eqspec", window=3), "strategy 'eqspec' takes no option 'window'; its options are refill"),
+    (lambda: sv.strategy("eqspec", window=3), "strategy 'eqspec' takes no option 'window'; its options are break_invariant, from_round"),
     (lambda: sv.strategy("inplace", valid=False), "strategy 'inplace' takes no option 'valid'"),
     (lambda: sv.strategy("inplace", refill="no"), "refill='no' is no bool"),
     (lambda: sv.strategy("inplace", refill=None), "refill=None is no bool"),
-    (lambda: sv.drafter("lookahead"), "drafter='lookahead' is unknown; choose one of model"),
+    (lambda: sv.drafter("lookahead"), "drafter='lookahead' is unknown; choose one of lookup, model, synthetic"),
     (lambda: sv.drafter("model", n=3), "drafter 'model' takes no option 'n'; it has none"),
     (lambda: sv.load_pair("a"), "draft=None with 'a' for the other"),
     (lambda: sv.load_pair(draft="a"), "target=None with 'a' for the other"),

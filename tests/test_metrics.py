@@ -1,5 +1,6 @@
 """The tables of a run against numbers worked out by hand."""
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,19 +8,25 @@ import pytest
 
 from specviz.analysis import metrics
 
+TABLES = ("rounds", "rows", "stages", "stage_totals", "acceptance", "requests", "summary")
 PHASES_MS = {"schedule_ms": [1, 0], "draft_ms": [4, 2], "verify_ms": [3, 2], "accept_ms": [1, 0], "synchronise_ms": [1, 0]}
 # round, row, request, length, drafted, accepted, gained, finished; in the last entry a finished row stays in the batch
 ENTRIES = [(0, 0, 0, 5, 2, 2, 3, 0), (0, 1, 1, 4, 2, 0, 1, 1), (1, 0, 0, 8, 2, 1, 2, 1), (1, 1, 1, 5, 0, 0, 0, 1)]
+UNUSED = [(0, 4, 0), (1, 5, 1), (0, 9, 0), (4, 8, 2)]  # start, pending, discarded of each: two slots are padding or holes, then four
 
 
 def make_run(entries=ENTRIES, **more):
     names = ("round", "row", "request", "length", "drafted", "accepted", "gained", "finished")
     columns = np.array(entries, np.int32).reshape(-1, len(names)).T
+    unused = np.array(UNUSED[: len(entries)], np.int32).reshape(-1, 3).T
     meta = {"strategy": "eqspec", "drafter": "model", "num_draft_tokens": 2, "batch_size": 2, "decisions": ["grouped", "fallback"]}
     rounds = {name: np.array(values, np.float32) for name, values in PHASES_MS.items()}
     rounds |= {"batch": np.array([2, 2], np.int32), "slots": np.array([7, 9], np.int32), "decision": np.array([0, 1], np.uint8)}
     return SimpleNamespace(
-        meta=meta | {"kv_bytes_per_slot": {"target": 64, "draft": 16}}, rounds=rounds, rows=dict(zip(names, columns, strict=True)), **more
+        meta=meta | {"kv_bytes_per_slot": {"target": 64, "draft": 16}},
+        rounds=rounds,
+        rows=dict(zip(names, columns, strict=True)) | dict(zip(("start", "pending", "discarded"), unused, strict=True)),
+        **more,
     )
 
 
@@ -27,8 +34,12 @@ def test_rounds():
     table = metrics.rounds(make_run())
     assert list(table.columns) == [
         *("round", "decision", "batch_rows", "cache_slots", "mean_accepted_tokens", "gained_tokens"),
+        *("discarded_tokens", "padding_share", "hole_share"),
         *("schedule_ms", "draft_ms", "verify_ms", "accept_ms", "sync_ms", "total_ms"),
     ]
+    assert table["discarded_tokens"].tolist() == [1, 2]
+    assert table["padding_share"].tolist() == pytest.approx([1 / 11, 4 / 19])  # slots up to the last tokens: 5 + 6, 10 + 9
+    assert table["hole_share"].tolist() == pytest.approx([1 / 11, 2 / 19])
     assert table["decision"].tolist() == ["grouped", "fallback"]
     assert table["batch_rows"].tolist() == [2, 2]
     assert table["cache_slots"].tolist() == [7, 9]
@@ -38,15 +49,46 @@ def test_rounds():
 
 
 def test_rounds_count_the_bytes_that_were_moved():
-    moves = {"round": np.array([1, 1, 1]), "model": np.array([0, 1, 0], np.uint8), "length": np.array([3, 3, 2**27], np.int32)}
-    assert metrics.rounds(make_run(moves=moves))["moved_bytes"].tolist() == [0, 3 * 64 + 3 * 16 + 2**33]
+    """Realignment: the phase synchronise, and shifts within a row; the rest went from row to row. Sums pass 32 bits."""
+    entries = [  # round, phase, model, from_row, to_row, length
+        (0, 0, 0, 2, 1, 5),  # a row takes the place of one that has left,
+        (0, 0, 1, 2, 1, 4),
+        (0, 0, 0, 0, 0, 7),  # and another one makes room for a longer prompt
+        (1, 4, 0, 1, 1, 3),
+        (1, 4, 1, 1, 1, 3),
+        (1, 4, 0, 0, 0, 2**27),
+        (1, 4, 1, 2, 0, 1),
+    ]
+    names = ("round", "phase", "model", "from_row", "to_row", "length")
+    moves = dict(zip(names, np.array(entries, np.int32).T, strict=True))
+    table = metrics.rounds(make_run(moves=moves))
+    assert table["realigned_bytes"].tolist() == [7 * 64, 3 * 64 + 3 * 16 + 2**33 + 16]
+    assert table["compacted_bytes"].tolist() == [5 * 64 + 4 * 16, 0]
+
+
+@pytest.mark.parametrize("make_table", [getattr(metrics, name) for name in TABLES], ids=TABLES)
+def test_a_run_that_was_not_recorded_has_no_tables(make_table):
+    with pytest.raises(ValueError, match=re.escape("run=None: this run was not recorded; call generate(..., record=True)")):
+        make_table(None)
 
 
 def test_rows_are_the_record_without_its_wider_columns():
     run = make_run()
     run.rows["drafts"] = np.zeros((4, 2), np.int32)
     table = metrics.rows(run)
-    assert list(table.columns) == ["round", "row", "request", "length", "drafted", "accepted", "gained", "finished"]
+    assert list(table.columns) == [
+        "round",
+        "row",
+        "request",
+        "length",
+        "drafted",
+        "accepted",
+        "gained",
+        "finished",
+        "start",
+        "pending",
+        "discarded",
+    ]
     assert table["finished"].tolist() == [False, True, True, True]
 
 
@@ -95,6 +137,8 @@ def test_summary():
             "mean_acceptance_length": 2,
             "draft_acceptance_rate": 0.5,
             "full_acceptance_share": 1 / 3,
+            "discarded_tokens": 3,
+            "grouping_rate": 0.5,
             "total_s": 0.014,
             "tokens_per_s": 6 / 0.014,
         }

@@ -3,7 +3,7 @@
 import copy
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -108,6 +108,17 @@ def check_refusal(call: Callable[[], object], *parts: str, error: type[Exception
     assert message.partition("; ")[2]
 
 
+def generate_alone(model: PreTrainedModel, prompts: list[list[int]]) -> list[list[int]]:
+    """New tokens of `model.generate(do_sample=False)`, prompt by prompt."""
+    rows = [torch.tensor([prompt]) for prompt in prompts]
+    outputs = [model.generate(row, attention_mask=torch.ones_like(row), do_sample=False, max_new_tokens=16) for row in rows]
+    return [output[0, row.shape[1] :].tolist() for row, output in zip(rows, outputs, strict=True)]
+
+
+def generate_as_pair(pair: sv.Pair, prompts: list[list[int]], strategy: str = "eqspec") -> sv.Result:
+    return sv.generate(pair, prompts, strategy=strategy, num_draft_tokens=3, batch_size=4, max_new_tokens=16, progress=False)
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_models_that_cannot_be_decoded_here(name: str) -> None:
     make, reason = REFUSED[name]
@@ -121,10 +132,7 @@ def test_models_that_only_look_like_those(name: str) -> None:
     """They are taken, and decode to what `generate()` says."""
     torch.manual_seed(0)
     model, prompts = ACCEPTED[name]().eval(), [[3, 1, 4, 1, 5, 9, 2, 6], [7], [11, 12, 13] * 5]
-    rows = [torch.tensor([prompt]) for prompt in prompts]
-    outputs = [model.generate(row, attention_mask=torch.ones_like(row), do_sample=False, max_new_tokens=12) for row in rows]
-    result = sv.generate(sv.Pair(model, model), prompts, strategy="eqspec", num_draft_tokens=3, max_new_tokens=12, progress=False)
-    assert result.tokens == [output[0, row.shape[1] :].tolist() for row, output in zip(rows, outputs, strict=True)]
+    assert generate_as_pair(sv.Pair(model, model), prompts).tokens == generate_alone(model, prompts)
 
 
 def test_what_is_no_model() -> None:
@@ -138,9 +146,13 @@ def test_vocabularies_of_different_size_are_named_with_their_ids() -> None:
         check_refusal(lambda target=target, draft=draft: sv.Pair(target, draft), f"draft has a vocabulary of {sizes}", "ids 97..99")
 
 
-def make_tokenizer(words: list[str]) -> PreTrainedTokenizerFast:
+WORDS = [f"w{i}" for i in range(20)]
+
+
+def make_tokenizer(words: list[str], added: Sequence[str] = ()) -> PreTrainedTokenizerFast:
     inner = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}))
     inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    inner.add_special_tokens(list(added))
     return PreTrainedTokenizerFast(tokenizer_object=inner)
 
 
@@ -156,14 +168,61 @@ def test_a_draft_on_another_device_is_refused() -> None:
     check_refusal(lambda: sv.Pair(model, copy.deepcopy(model).to("meta")), "draft is on meta, target on cpu", "draft.to('cpu')")
 
 
-WORDS = [f"w{i}" for i in range(20)]
+def pad(model: PreTrainedModel, more: int) -> PreTrainedModel:
+    """A copy with `more` rows of padding in its embeddings."""
+    padded = copy.deepcopy(model)
+    padded.resize_token_embeddings(VOCABULARY + more, mean_resizing=False)
+    with torch.no_grad():
+        padded.get_input_embeddings().weight[VOCABULARY:] = 0
+        padded.get_output_embeddings().weight[VOCABULARY:] = 0
+    return padded
 
 
-def save(folder: Path, words: list[str] = WORDS, dtype: torch.dtype = torch.float32, **more: Any) -> Path:
+@pytest.mark.parametrize("strategy", ["eqspec", "inplace"])
+def test_a_drafts_padding_is_never_proposed(strategy: str, prompts: list[list[int]]) -> None:
+    """A draft that wants its padding more than all else, and but for that is the target: all that it may propose is accepted."""
+    target = make_pair("llama").target
+    draft = pad(target, 7)
+    with torch.no_grad():
+        draft.lm_head.weight[VOCABULARY:] = 3 * draft.lm_head.weight[:7]
+    assert any(token >= VOCABULARY for row in generate_alone(draft, prompts) for token in row)
+    pair = sv.Pair(target, draft, make_tokenizer(WORDS))
+    assert pair.vocabulary_size == VOCABULARY
+    assert pair.notes == (f"The embeddings are padded to different sizes, target 97 and draft 104: ids from {VOCABULARY} are cut.",)
+    result = generate_as_pair(pair, prompts, strategy)
+    assert result.tokens == generate_alone(target, prompts)
+    assert result.summary["draft_acceptance_rate"].item() == 1
+    assert result.meta["vocabulary_size"] == VOCABULARY
+
+
+def test_a_targets_padding_changes_nothing(prompts: list[list[int]]) -> None:
+    plain = make_pair("llama")
+    target = pad(plain.target, 5)
+    expected = generate_alone(target, prompts)
+    assert max(token for row in expected for token in row) < VOCABULARY
+    pair = sv.Pair(target, plain.draft, make_tokenizer(WORDS))
+    assert pair.vocabulary_size == VOCABULARY
+    assert generate_as_pair(pair, prompts).tokens == expected
+    events = sv.decode(pair, prompts, max_new_tokens=16)
+    assert {event.logits.shape[-1] for event in events if event.phase == "verify"} == {VOCABULARY}
+    check_refusal(lambda: sv.generate(pair, [[VOCABULARY]]), "prompts[0][0]=97 is outside the vocabulary")
+
+
+def test_sizes_differ_and_the_tokenizer_names_what_only_one_of_them_has() -> None:
+    words = [f"w{i}" for i in range(VOCABULARY + 2)]
+    for target, draft in ((llama(), llama(vocab_size=104)), (llama(vocab_size=104), llama())):
+        check_refusal(
+            lambda target=target, draft=draft: sv.Pair(target, draft, make_tokenizer(words)),
+            "ids 97..103 exist in one",
+            "names ids up to 98",
+        )
+
+
+def save(folder: Path, words: list[str] = WORDS, dtype: torch.dtype = torch.float32, added: Sequence[str] = (), **more: Any) -> Path:
     """A tiny Llama and its tokenizer in `folder`."""
     torch.manual_seed(0)
     llama(**more).to(dtype).save_pretrained(folder)
-    make_tokenizer(words).save_pretrained(folder)
+    make_tokenizer(words, added).save_pretrained(folder)
     return folder
 
 
@@ -191,6 +250,131 @@ def test_folders_whose_tokenizers_differ(tmp_path: Path) -> None:
     )
     longer = save(tmp_path / "longer", [*WORDS, "more"])
     check_refusal(lambda: sv.load_pair(target, longer), "in 1 ids", "20 (None for the target, 'more' for the draft)")
+
+
+def test_control_tokens_of_one_tokenizer_alone_are_no_difference(tmp_path: Path) -> None:
+    """GLM-4.5's tokenizer is GLM-4's and some more; what both name must still agree."""
+    old, new = save(tmp_path / "old", added=["<user>"]), save(tmp_path / "new", added=["<user>", "<think>"])
+    for target, draft in ((old, new), (new, old)):
+        assert sv.load_pair(target, draft, device="cpu").notes == ()
+    other = save(tmp_path / "other", added=["<think>"])
+    check_refusal(lambda: sv.load_pair(new, other), "in 1 ids", "20 ('<user>' for the target, '<think>' for the draft)")
+
+
+def test_folders_whose_embeddings_are_padded_differently(tmp_path: Path) -> None:
+    target, draft = save(tmp_path / "target", vocab_size=104), save(tmp_path / "draft")
+    pair = sv.load_pair(target, draft, device="cpu")
+    assert (pair.vocabulary_size, len(pair.notes)) == (VOCABULARY, 1)
+    longer = save(tmp_path / "longer", added=[f"<{i}>" for i in range(80)], vocab_size=104)
+    for one, two in ((target, longer), (longer, target)):
+        assert sv.load_pair(one, two, device="cpu").vocabulary_size == 104
+    for one, two in ((draft, longer), (longer, draft)):
+        check_refusal(lambda one=one, two=two: sv.load_pair(one, two, device="cpu"), "ids 97..103 exist in one", "names ids up to 99")
+
+
+FAMILIES: dict[str, tuple[type[PreTrainedModel], type[hf.PreTrainedConfig], type[PreTrainedModel], type[hf.PreTrainedConfig]]] = {
+    "Qwen3-8B with Qwen3-0.6B": (hf.Qwen3ForCausalLM, hf.Qwen3Config, hf.Qwen3ForCausalLM, hf.Qwen3Config),
+    "vicuna-7b-v1.3 with vicuna-68m": (hf.LlamaForCausalLM, hf.LlamaConfig, hf.LlamaForCausalLM, hf.LlamaConfig),
+    "GLM-4-9B-0414 with GLM-4.5-DRAFT-0.6B": (hf.Glm4ForCausalLM, hf.Glm4Config, hf.Qwen2ForCausalLM, hf.Qwen2Config),
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_classes_of_known_pairs_from_folders(name: str, tmp_path: Path, prompts: list[list[int]]) -> None:
+    """Tiny models of the same classes; the GLM draft is a Qwen2 that was given the vocabulary of a later GLM."""
+    target_class, target_config, draft_class, draft_config = FAMILIES[name]
+    torch.manual_seed(0)
+    target = target_class(target_config(**SIZES | ({} if target_config is hf.LlamaConfig else HEADS)))
+    draft = draft_class(draft_config(**SIZES | {"num_hidden_layers": 1, "tie_word_embeddings": True}))
+    for model, role, added in ((target, "target", []), (draft, "draft", ["<think>"])):
+        model.save_pretrained(tmp_path / role)
+        make_tokenizer(WORDS, added).save_pretrained(tmp_path / role)
+    pair = sv.load_pair(tmp_path / "target", tmp_path / "draft", device="cpu")
+    assert (type(pair.target), type(pair.draft)) == (target_class, draft_class)
+    assert generate_as_pair(pair, prompts, "inplace").tokens == generate_alone(target.eval(), prompts)
+
+
+def test_repr_is_one_short_line(tmp_path: Path) -> None:
+    model = llama()
+    assert repr(sv.Pair(model, copy.deepcopy(model).half())) == (
+        "Pair(target=LlamaForCausalLM 24.8K, draft=LlamaForCausalLM 24.8K, vocabulary_size=97, device=cpu, dtype=float32/float16)"
+    )
+    folder = save(tmp_path / "tiny")
+    assert repr(sv.load_pair(folder, folder, device="cpu")).startswith("Pair(target=tiny (LlamaForCausalLM, 24.8K), draft=tiny (")
+
+
+def test_device_map_places_the_target_and_the_draft_beside_it(tmp_path: Path, prompts: list[list[int]]) -> None:
+    pytest.importorskip("accelerate", reason="device_map needs accelerate")
+    target, draft = save(tmp_path / "target"), save(tmp_path / "draft", num_hidden_layers=1)
+    for device_map in ({"": "cpu"}, "auto"):
+        pair = sv.load_pair(target, draft, device_map=device_map, dtype="float32")
+        assert pair.device == pair.draft.device == pair.target.get_input_embeddings().weight.device
+        result = generate_as_pair(pair, prompts)
+        assert result.tokens == generate_as_pair(sv.load_pair(target, draft, device=str(pair.device), dtype="float32"), prompts).tokens
+
+
+def test_device_map_for_the_embedded_pair() -> None:
+    pytest.importorskip("accelerate", reason="device_map needs accelerate")
+    assert sv.load_pair(device_map={"": "cpu"}).device == torch.device("cpu")
+
+
+def test_a_target_whose_weights_wait_elsewhere(prompts: list[list[int]]) -> None:
+    """Accelerate keeps no weight where it runs the layers, so the model itself cannot say where inputs go."""
+    accelerate = pytest.importorskip("accelerate", reason="device_map needs accelerate")
+    plain = make_pair("llama")
+    target = accelerate.cpu_offload(copy.deepcopy(plain.target), execution_device=torch.device("cpu"))
+    assert target.device == torch.device("meta")
+    pair = sv.Pair(target, plain.draft)
+    assert pair.device == torch.device("cpu")
+    for strategy in ("eqspec", "inplace"):
+        assert generate_as_pair(pair, prompts, strategy).tokens == generate_alone(plain.target, prompts)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
+def test_a_target_whose_last_layer_lies_on_the_cpu(device: str, prompts: list[list[int]]) -> None:
+    """Laid out as accelerate lays out a model over several GPUs: each layer moves what it is given to where it lies."""
+    hooks = pytest.importorskip("accelerate.hooks", reason="device_map needs accelerate")
+    if device != "cpu" and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    plain = make_pair("llama", torch.float64)
+    target = copy.deepcopy(plain.target).to(device)
+    for module in (target.model.layers[-1], target.model.norm, target.lm_head):
+        hooks.add_hook_to_module(module.to("cpu"), hooks.AlignDevicesHook("cpu", skip_keys="past_key_values"))
+    hooks.add_hook_to_module(target, hooks.AlignDevicesHook(io_same_device=True, skip_keys="past_key_values"))
+    pair = sv.Pair(target, copy.deepcopy(plain.draft).to(device))
+    assert pair.device == torch.device(device)
+    for strategy in ("eqspec", "inplace"):
+        assert generate_as_pair(pair, prompts, strategy).tokens == generate_alone(plain.target, prompts)
+
+
+DEVICE_MAPS: list[tuple[dict[str, Any], str]] = [
+    ({"device_map": "auto", "device": "cpu"}, "device='cpu' and device_map='auto' exclude each other"),
+    ({"device_map": "cuda:0"}, "device_map='cuda:0' is unknown"),
+    ({"device_map": {}}, "device_map={} is no map"),
+    ({"device_map": 0}, "device_map=0 is no map"),
+    ({"device_map": {"": 99}}, "device_map='cuda:99' is not there"),
+    ({"device_map": {"": "tpu"}}, "device_map='tpu' is unknown"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "begins"), DEVICE_MAPS, ids=[begins for _, begins in DEVICE_MAPS])
+def test_device_maps_that_cannot_be(arguments: dict[str, Any], begins: str) -> None:
+    check_refusal(lambda: sv.load_pair(**arguments), begins)
+
+
+def test_device_map_without_accelerate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specviz.engine.pair.is_accelerate_available", lambda: False)
+    check_refusal(lambda: sv.load_pair(device_map="auto"), "needs accelerate", 'pip install "specviz[accelerate]"', error=ImportError)
+
+
+def test_a_device_has_an_index_that_exists() -> None:
+    for name in ("cpu:7", "mps:3", "cuda:99"):
+        check_refusal(lambda name=name: sv.load_pair(device=name), f"device={name!r} is not there; this machine has cpu")
+    assert sv.load_pair(device="cpu:0").device == torch.device("cpu")
+
+
+def test_one_of_two_names() -> None:
+    check_refusal(lambda: sv.load_pair("Qwen/Qwen3-8B"), "draft=None with 'Qwen/Qwen3-8B' for the other", "give a draft too")
 
 
 def test_a_folder_that_is_damaged_is_named(tmp_path: Path) -> None:

@@ -54,12 +54,14 @@ def test_a_saved_record_comes_back_byte_for_byte(tmp_path):
 def test_a_record_without_drafts_can_be_kept_and_replayed(tmp_path):
     """Autoregressive decoding: K = 0, no draft model, one token a round."""
     rows = blank("rows", 2, 0)
-    rows |= {name: np.array(values, np.int32) for name, values in {"round": [0, 1], "length": [1, 2], "gained": [1, 1]}.items()}
+    counts = {"round": [0, 1], "length": [1, 2], "gained": [1, 1], "pending": [0, 1], "pending_after": [1, 2]}
+    rows |= {name: np.array(values, np.int32) for name, values in counts.items()}
     rounds = blank("rounds", 2) | {"batch": np.ones(2, np.int32), "slots": np.array([1, 2], np.int32)}
     names = "round phase step model row request token index position slot visible_start visible_stop"
     feeds = fill("feeds", names, [(i, 2, 0, 0, 0, 0, 5 + i, i, i, i, 0, i + 1) for i in range(2)])
     meta = META | {"num_draft_tokens": 0, "drafter": None, "draft": None}
-    Trace(meta, flatten_requests([[5]], [[6, 7]], [2]), rounds, rows, feeds, blank("holes", 0), blank("moves", 0)).save(tmp_path / "ar")
+    nothing = [blank(table, 0) for table in ("holes", "moves", "pool")]
+    Trace(meta, flatten_requests([[5]], [[6, 7]], [2]), rounds, rows, feeds, *nothing).save(tmp_path / "ar")
     loaded = Trace.load(tmp_path / "ar")
     assert loaded.rows["draft_top_ids"].shape == (2, 0, 1)
     assert loaded.frame(1, "accept").target.state.tolist() == [[PROMPT, BONUS, PENDING]]
@@ -224,6 +226,7 @@ def test_a_record_that_contradicts_itself_is_refused_when_made_and_when_read(tmp
 META_FAULTS = [
     ({"valid": 1}, "meta.valid is no bool"),
     ({"seed": "0"}, "meta.seed is no int or null"),
+    ({"sampling": 0.7}, "meta.sampling is no dict or null"),
     ({"num_draft_tokens": -1}, "meta.num_draft_tokens is negative"),
     ({"num_draft_tokens": 10**30}, "rows.drafts has 2 entries along K"),
     ({"eos_token_ids": ["2"]}, "meta.eos_token_ids holds something else than int"),

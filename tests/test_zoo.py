@@ -159,6 +159,19 @@ def test_an_epoch_reads_no_token_twice_but_the_librarys_three_times() -> None:
         assert seen.total() > LIBRARY_REPEATS * 190 + 810 - 17 * (3 + 2)  # less than a batch and the two ends are left
 
 
+def test_a_corpus_that_is_too_short_for_a_batch_is_refused() -> None:
+    """Three windows of 5 + 1 tokens, whatever the epoch's offset of up to 5: 24 tokens, library files counted three times."""
+    for library, tests in ((8, 0), (0, 24), (5, 9)):
+        parts = [[np.arange(n, dtype=np.uint16)] if n else [] for n in (library, tests)]
+        windows = Windows(*parts, rows=3, length=5)
+        assert {windows.batch(step).shape for step in range(40)} == {(3, 6)}
+        assert windows.steps_per_epoch == 1
+    for library, tests, tokens in ((7, 2, 23), (0, 23, 23), (0, 0, 0)):
+        parts = [[np.arange(n, dtype=np.uint16)] if n else [] for n in (library, tests)]
+        with pytest.raises(ValueError, match=rf"^an epoch of {tokens} tokens is too short for a batch of 3 windows; give files with 24 "):
+            Windows(*parts, rows=3, length=5)
+
+
 def test_held_out_windows_predict_every_token_once() -> None:
     texts = [np.arange(n, dtype=np.uint16) for n in (1, 2, 16, 17, 18, 40)]
     windows = list(held_out_windows(texts, 16))

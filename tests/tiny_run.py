@@ -44,6 +44,7 @@ META = {
     "vocabulary_size": 100,
     "eos_token_ids": [2],
     "seed": None,
+    "sampling": None,
     "kv_bytes_per_slot": {"target": 64, "draft": 16},
     "decisions": ["grouped"],
     "token_texts": {"10": "ä\ud800", "2": "<eos>"},  # a lone surrogate, too, survives the file
@@ -84,15 +85,19 @@ def feed_entries() -> list[tuple]:
 
 def make_trace() -> Trace:
     moves = [(number, PHASES.index("synchronise"), 0, model, row, a, row, b, length) for number, model, row, a, b, length in MOVES]
+    rows = fill("rows", "round row request length drafted accepted gained finished start start_after drafts emitted", ROWS)
+    rows["pending"] = rows["start"] + rows["length"] - 1
+    rows["pending_after"] = rows["start_after"] + rows["length"] + rows["gained"] - 1
     rounds = blank("rounds", 3) | {"batch": np.array([2, 2, 2], np.int32), "slots": np.array([6, 7, 9], np.int32)}
     return Trace(
         meta=META,
         requests=flatten_requests(PROMPTS, OUTPUTS, [6, 9, 9]),
         rounds=rounds,
-        rows=fill("rows", "round row request length drafted accepted gained finished start start_after drafts emitted", ROWS),
+        rows=rows,
         feeds=fill("feeds", "round phase step model row request token index position slot visible_start visible_stop", feed_entries()),
         holes=fill("holes", "feed start stop", [(0, 0, 1)]),
         moves=fill("moves", "round phase step model from_row from_slot to_row to_slot length", moves),
+        pool=blank("pool", 0),
     )
 
 

@@ -1,8 +1,9 @@
 """Tables of a run: what each round, row, phase, draft position and request did, and the one-line summary.
 
 Contract: each function takes a run, anything with `meta`, `rounds` and `rows` as a `Trace` has them (of `rows`, the columns
-round, row, request, length, drafted, accepted, gained and finished are enough), and returns a tidy DataFrame. A ratio with
-nothing to divide by is NaN. Not known here: models, files, and the caches' contents.
+those that a result without a trace has are enough), and returns a tidy DataFrame. A ratio with
+nothing to divide by is NaN. None, the trace of a run that was not recorded, raises ValueError. Not known here: models, files,
+and the caches' contents.
 
 Acceptance has three names. Mean acceptance length: 1 + accepted / entries, the bonus included, an entry being one row at
 work in one round (a finished row that stays in the batch gains nothing and is not counted). Draft acceptance rate:
@@ -31,26 +32,48 @@ class Run(Protocol):
     def rows(self) -> Mapping[str, Array]: ...
 
 
+def check_recorded(run: object, name: str = "run") -> None:
+    """Raise ValueError where `run` is None, as `result.trace` is without record=True. name: of the caller's argument."""
+    if run is None:
+        raise ValueError(f"{name}=None: this run was not recorded; call generate(..., record=True)")
+
+
 def rounds(run: Run) -> pd.DataFrame:
-    """One entry a round: round, decision, batch_rows, cache_slots, mean_accepted_tokens, gained_tokens, each phase's ms
-    (schedule_ms ...), total_ms, and moved_bytes where the run recorded moves: the K/V that was copied inside the caches.
+    """One entry a round: round, decision, batch_rows, cache_slots, mean_accepted_tokens, gained_tokens, discarded_tokens (verified
+    and thrown away), padding_share and hole_share (of the slots up to the rows' last tokens), each phase's ms (schedule_ms ...),
+    total_ms, and where the run recorded moves the K/V that was copied inside the caches: realigned_bytes to bring rows into step,
+    in the phase synchronise or within a row, and compacted_bytes from row to row, to fill gaps or trade places.
     """
+    check_recorded(run)
     table = pd.DataFrame({"round": np.arange(len(run.rounds["batch"]))})
     table["decision"] = [run.meta["decisions"][code] for code in run.rounds["decision"]]
     table["batch_rows"], table["cache_slots"] = run.rounds["batch"], run.rounds["slots"]
     entries = _entries(run)
     accepted, gained, count = (_per_round(run, entries[name], entries["round"]) for name in ("accepted", "gained", "entries"))
     table["mean_accepted_tokens"], table["gained_tokens"] = _ratio(accepted, count), gained
-    table = table.join(_phases_ms(run))
+    table["discarded_tokens"] = _per_round(run, run.rows["discarded"].astype(np.int64), run.rows["round"])
+    table = table.join(_unused_shares(run)).join(_phases_ms(run))
     moves = getattr(run, "moves", None)
     if moves is not None:
         bytes_per_slot = np.array([run.meta["kv_bytes_per_slot"][model] for model in MODELS], np.int64)
-        table["moved_bytes"] = _per_round(run, moves["length"] * bytes_per_slot[moves["model"]], moves["round"])
+        copied = moves["length"] * bytes_per_slot[moves["model"]]
+        realigning = (moves["phase"] == PHASES.index("synchronise")) | (moves["from_row"] == moves["to_row"])
+        table["realigned_bytes"] = _per_round(run, copied * realigning, moves["round"])
+        table["compacted_bytes"] = _per_round(run, copied * ~realigning, moves["round"])
     return table
+
+
+def _unused_shares(run: Run) -> pd.DataFrame:
+    """padding_share and hole_share of each round: slots before a row's first token, and behind it without a token of the row."""
+    start, pending, length = (run.rows[name].astype(np.int64) for name in ("start", "pending", "length"))
+    counts = {"padding_share": start, "hole_share": pending - start + 1 - length}
+    slots = _per_round(run, pending + 1, run.rows["round"])
+    return pd.DataFrame({name: _ratio(_per_round(run, unused, run.rows["round"]), slots) for name, unused in counts.items()})
 
 
 def rows(run: Run) -> pd.DataFrame:
     """One entry per round and row, idle ones too: the record's one-dimensional columns by their own names, finished as bool."""
+    check_recorded(run)
     table = pd.DataFrame({name: values for name, values in run.rows.items() if values.ndim == 1})
     return table.assign(finished=table["finished"].astype(bool))
 
@@ -78,6 +101,7 @@ def acceptance(run: Run) -> pd.DataFrame:
     """One entry per draft position 1..K: position, drafted_tokens, accepted_tokens, acceptance (of all entries) and
     conditional_acceptance (of the entries that proposed a token there and accepted all before it).
     """
+    check_recorded(run)
     position = np.arange(1, run.meta["num_draft_tokens"] + 1)
     entries = _entries(run)
     num_drafted, num_accepted = (entries[name].to_numpy()[:, None] for name in ("drafted", "accepted"))
@@ -105,7 +129,8 @@ def requests(run: Run) -> pd.DataFrame:
 
 def summary(run: Run, *, total_s: float | None = None) -> pd.DataFrame:
     """The run in one row: strategy, drafter, num_draft_tokens, batch_size, prompts, new_tokens, rounds,
-    mean_acceptance_length, draft_acceptance_rate, full_acceptance_share, total_s, tokens_per_s.
+    mean_acceptance_length, draft_acceptance_rate, full_acceptance_share, discarded_tokens, grouping_rate (share of rounds with a
+    batch of equal length, for a strategy with a pool, else NaN), total_s, tokens_per_s.
 
     total_s: wall-clock seconds; None takes the sum of all phases. prompts counts the run's `num_requests`, or the
     requests that took part where a run has none.
@@ -116,11 +141,22 @@ def summary(run: Run, *, total_s: float | None = None) -> pd.DataFrame:
     table = pd.DataFrame({key: [run.meta[key]] for key in ("strategy", "drafter", "num_draft_tokens", "batch_size")})
     table["prompts"] = getattr(run, "num_requests", entries["request"].nunique())
     table["new_tokens"], table["rounds"] = sums["gained"], len(run.rounds["batch"])
-    return table.join(_acceptance_figures(sums)).assign(total_s=total_s, tokens_per_s=_ratio(sums["gained"], total_s))
+    table = table.join(_acceptance_figures(sums)).assign(
+        discarded_tokens=int(run.rows["discarded"].sum()), grouping_rate=_grouping_rate(run)
+    )
+    return table.assign(total_s=total_s, tokens_per_s=_ratio(sums["gained"], total_s))
+
+
+def _grouping_rate(run: Run) -> float:
+    decisions = run.meta["decisions"]
+    if "grouped" not in decisions or not len(run.rounds["decision"]):
+        return float("nan")
+    return float((run.rounds["decision"] == decisions.index("grouped")).mean())
 
 
 def _entries(run: Run) -> pd.DataFrame:
     """Counts per row at work in a round, ready to be summed."""
+    check_recorded(run)
     names = ("round", "request", "gained", "drafted", "accepted")
     table = pd.DataFrame({name: run.rows[name].astype(np.int64) for name in names})
     table = table[table["gained"] > 0]
@@ -142,6 +178,7 @@ def _acceptance_figures(sums: pd.DataFrame) -> pd.DataFrame:
 
 def _phases_ms(run: Run) -> pd.DataFrame:
     """Each phase's milliseconds and their total_ms, one entry a round, in float64."""
+    check_recorded(run)
     table = pd.DataFrame({f"{name}_ms": run.rounds[f"{phase}_ms"].astype(np.float64) for phase, name in _COLUMN_NAMES.items()})
     return table.assign(total_ms=table.sum(axis=1))
 

@@ -1,4 +1,4 @@
-"""The rows that are being decoded: their tokens, lengths and budgets, dense in [0, b), on the device and mirrored on the host.
+"""The rows that are being decoded: their tokens, lengths and budgets, dense, on the device and mirrored on the host.
 
 Knows no model, cache or strategy. The host learns what happened by one copy a round (`commit`).
 """
@@ -23,12 +23,13 @@ class Request:
 
 @dataclass
 class Row:
-    """Host side of one live row. `output` are the tokens emitted so far, `accepted` and `gained` those of the last round."""
+    """Host side of one live row. `output` are the tokens emitted so far; `accepted`, `gained` and `discarded` are the last round's."""
 
     request: Request
     output: list[int] = field(default_factory=list)
     accepted: int = 0
     gained: int = 0
+    discarded: int = 0
     finished: bool = False
 
     @property
@@ -38,17 +39,19 @@ class Row:
 
 
 class Batch:
-    """Up to R live rows.
+    """Up to R live rows, of which the first b, the batch, take part in the running round.
 
     Attributes:
-        rows: the live rows in order; their number is b.
+        live: the live rows in order; most strategies run all of them, a pool keeps some parked behind the batch.
+        active: b.
         tokens: (R, S) int64, committed tokens from index 0; what lies at and beyond n is no token of the row.
         lengths: (R,) int64, n of each row.
         limits: (R,) int64, the n at which a row's budget is spent; a finished row's limit is its n.
     """
 
     def __init__(self, capacity: int, slots: int, device: torch.device) -> None:
-        self.rows: list[Row] = []
+        self.live: list[Row] = []
+        self.active = 0
         self.capacity = capacity
         self.tokens = torch.zeros(capacity, slots, dtype=torch.long, device=device)
         self.lengths = torch.zeros(capacity, dtype=torch.long, device=device)
@@ -56,48 +59,51 @@ class Batch:
         self._all_rows = torch.arange(capacity, device=device)
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return self.active
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows of the batch."""
+        return self.live[: self.active]
 
     @property
     def index(self) -> Tensor:
-        """(b,): the live rows' numbers, 0..b-1."""
-        return self._all_rows[: len(self)]
+        """(b,): the rows' numbers, 0..b-1."""
+        return self._all_rows[: self.active]
 
     @property
     def n(self) -> Tensor:
-        """(b,): committed tokens of each live row."""
-        return self.lengths[: len(self)]
-
-    @property
-    def longest(self) -> int:
-        """The largest n among the live rows; 0 without rows."""
-        return max((row.length for row in self.rows), default=0)
+        """(b,): committed tokens of each row."""
+        return self.lengths[: self.active]
 
     def place(self, requests: Sequence[Request], at: Sequence[int]) -> None:
-        """Start `requests` in the rows `at`: rows that are free, or the next ones after the last."""
+        """Start `requests` in the rows `at`: rows that are free, or the next ones after the last. All live rows are active then."""
         for request, row in zip(requests, at, strict=True):
-            if row == len(self.rows):
-                self.rows.append(Row(request))
+            if row == len(self.live):
+                self.live.append(Row(request))
             else:
-                self.rows[row] = Row(request)
+                self.live[row] = Row(request)
             n = len(request.prompt)
             self.tokens[row, :n] = torch.tensor(request.prompt).to(self.tokens.device, non_blocking=True)
             self.lengths[row] = n
             self.limits[row] = n + request.budget
+        self.active = len(self.live)
 
-    def move_row(self, source: int, target: int) -> None:
-        """Let the row `source` take the place of `target`; the caller drops `source`."""
-        self.rows[target] = self.rows[source]
+    def take(self, order: Sequence[int]) -> None:
+        """Let live row order[k] become row k; rows that are not named leave. All that stay are active."""
+        changed = [k for k, row in enumerate(order) if row != k]
         for state in (self.tokens, self.lengths, self.limits):
-            state[target] = state[source]
+            state[changed] = state[[order[k] for k in changed]]
+        self.live = [self.live[row] for row in order]
+        self.active = len(order)
 
     def last_tokens(self, count: int) -> tuple[Tensor, Tensor]:
-        """The last `count` committed tokens of each live row and their indices, both (b, count).
+        """The last `count` committed tokens of each row and their indices, both (b, count).
 
         A row shorter than `count` repeats its token 0, at index 0.
         """
         indices = (self.n[:, None] + torch.arange(-count, 0, device=self.n.device)).clamp(min=0)
-        return self.tokens[: len(self)].gather(1, indices), indices
+        return self.tokens[: self.active].gather(1, indices), indices
 
     def commit(self, outcome: Outcome) -> None:
         """Append what each row gained; the round's only copy to the host."""
@@ -106,7 +112,8 @@ class Batch:
         self.tokens[:b].scatter_(1, ahead, outcome.emitted)  # what exceeds `gained` is overwritten by the next round
         self.lengths[:b] += outcome.gained
         self.limits[:b] = torch.where(outcome.finished, self.lengths[:b], self.limits[:b])
-        facts = torch.stack([outcome.accepted, outcome.gained, outcome.finished.long()], 1)
-        for row, (accepted, gained, finished, *emitted) in zip(self.rows, torch.cat([facts, outcome.emitted], 1).tolist(), strict=True):
-            row.accepted, row.gained, row.finished = accepted if gained else 0, gained, bool(finished)
+        facts = torch.stack([outcome.accepted, outcome.gained, outcome.discarded, outcome.finished.long()], 1)
+        told = torch.cat([facts, outcome.emitted], 1).tolist()
+        for row, (accepted, gained, discarded, finished, *emitted) in zip(self.rows, told, strict=True):
+            row.accepted, row.gained, row.discarded, row.finished = accepted if gained else 0, gained, discarded, bool(finished)
             row.output.extend(emitted[:gained])

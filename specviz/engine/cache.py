@@ -6,7 +6,7 @@ Knows slots, not tokens: what a slot means is the layout's business.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -29,17 +29,20 @@ class Move(NamedTuple):
 class Feed:
     """What one forward was given; all tensors (b, q) but `visible` (b, q, w) bool and `rows` (b,), on the model's device.
 
-    `indices` are the tokens' indices in their own rows, `positions` the position ids that the model was given for them.
-    `valid` (b, q) is False for the filling of shorter rows in a prefill.
+    `requests` names the request that each row of the slab serves. `indices` are the tokens' indices in their own rows, `positions`
+    the position ids that the model was given for them. `valid` (b, q) is False for the filling of shorter rows in a prefill.
+    `order` (b, w) are the slots that `visible` speaks of; None for 0..w-1.
     """
 
     rows: Tensor
+    requests: Sequence[int]
     tokens: Tensor
     indices: Tensor
     positions: Tensor
     slots: Tensor
     visible: Tensor
     valid: Tensor
+    order: Tensor | None = None
 
 
 class _SlabLayer(CacheLayerMixin):
@@ -64,8 +67,11 @@ class _SlabLayer(CacheLayerMixin):
         found = []
         for slab, states in ((self.keys, key_states), (self.values, value_states)):  # states (b, H, q, D)
             slab[where.rows[:, None], where.slots] = states.transpose(1, 2)
-            seen = slab[: len(where.rows)] if where.dense else slab[where.rows]
-            found.append(seen[:, : where.window].transpose(1, 2))  # (b, H, w, D)
+            if where.order is not None:
+                seen = slab[where.rows[:, None], where.order]
+            else:
+                seen = (slab[: len(where.rows)] if where.dense else slab[where.rows])[:, : where.window]
+            found.append(seen.transpose(1, 2))  # (b, H, w, D)
         return found[0], found[1]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
@@ -83,12 +89,23 @@ class _SlabLayer(CacheLayerMixin):
 
 @dataclass(frozen=True)
 class _Where:
-    """Where the running forward writes: `slots` (b, q) of `rows` (b,), and how many slots it sees. `dense`: rows are 0..b-1."""
+    """Where the running forward writes: `slots` (b, q) of `rows` (b,), and how many slots it sees. `dense`: rows are 0..b-1.
+
+    `order` (b, window): the slots that it sees, in that order; None for the first `window` as they lie.
+    """
 
     rows: Tensor
     slots: Tensor
     window: int
     dense: bool
+    order: Tensor | None
+
+    def on(self, device: torch.device) -> "_Where":
+        """For a layer that lies on another device than the inputs, as a device_map may have it."""
+        if self.rows.device == device:
+            return self
+        order = None if self.order is None else self.order.to(device)
+        return replace(self, rows=self.rows.to(device), slots=self.slots.to(device), order=order)
 
 
 class _SlabCache(Cache):
@@ -97,25 +114,24 @@ class _SlabCache(Cache):
     where: _Where
 
     def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        return self.layers[layer_idx].update(key_states, value_states, self.where)
+        return self.layers[layer_idx].update(key_states, value_states, self.where.on(key_states.device))
 
 
 class CachedModel:
-    """A causal LM with KV slabs for `rows` rows of `slots` slots.
+    """A causal LM with KV slabs for `rows` rows of `slots` slots, each layer's on the device that the layer runs on.
 
     Attributes:
+        vocabulary: V, how many ids the logits go over; None for all that the model has.
         log: None, or a list to which every forward appends a `Feed` and every move its list of `Move`s, in order.
+        hidden: (b, q, D), the last hidden states of the last `forward` that was asked to keep them.
     """
 
-    def __init__(self, model: PreTrainedModel, rows: int, slots: int) -> None:
+    def __init__(self, model: PreTrainedModel, rows: int, slots: int, vocabulary: int | None = None) -> None:
         layers: list[CacheLayerMixin] = [_SlabLayer(rows, slots) for _ in range(model.config.get_text_config().num_hidden_layers)]
-        self.model, self.rows, self.slots = model, rows, slots
+        self.model, self.rows, self.slots, self.vocabulary = model, rows, slots, vocabulary
         self.cache = _SlabCache(layers=layers)
         self.log: list[Feed | list[Move]] | None = None
-
-    @property
-    def device(self) -> torch.device:
-        return self.model.device
+        self.hidden: Tensor | None = None
 
     @property
     def bytes_per_slot(self) -> int:
@@ -123,18 +139,29 @@ class CachedModel:
         layers = [layer for layer in self.cache.layers if layer.is_initialized]
         return sum(slab[0, 0].numel() * slab.element_size() for layer in layers for slab in (layer.keys, layer.values))
 
-    def forward(self, feed: Feed, *, dense: bool = True) -> Tensor:
-        """Run one forward, write K/V at feed.slots, and return the logits (b, q, V) in the model's dtype."""
-        return self.model(**self._arguments(feed, dense)).logits
+    def forward(self, feed: Feed, *, keep_hidden: bool = False, dense: bool = True) -> Tensor:
+        """Run one forward, write K/V at feed.slots, and return the logits (b, q, V) in the model's dtype. `dense`: over rows 0..b-1."""
+        said = self.model(**self._arguments(feed, dense), **({"output_hidden_states": True} if keep_hidden else {}))
+        self.hidden = said.hidden_states[-1] if keep_hidden else None
+        return said.logits[..., : self.vocabulary]
 
-    def prefill(self, feed: Feed) -> None:
-        """Write K/V of feed.tokens; no logits are computed. `feed.rows` may be any rows."""
-        self.model.base_model(**self._arguments(feed, dense=False))
+    def prefill(self, feed: Feed) -> Tensor:
+        """Write K/V of feed.tokens and return the last hidden states (b, q, D); no logits are computed. `feed.rows` may be any rows."""
+        hidden: Tensor = self.model.base_model(**self._arguments(feed, dense=False))[0]
+        return hidden.to(feed.tokens.device)
 
-    def _arguments(self, feed: Feed, dense: bool) -> dict[str, Any]:
+    def held(self, rows: Tensor, slots: Tensor) -> list[Tensor]:
+        """Copies of what slots (n,) of rows (n,) hold: keys (n, H, D), then values, of one layer after the other."""
+        layers = [layer for layer in self.cache.layers if layer.is_initialized]
+        return [slab[rows.to(slab.device), slots.to(slab.device)] for layer in layers for slab in (layer.keys, layer.values)]
+
+    def _note(self, feed: Feed) -> None:
         if self.log is not None:
             self.log.append(feed)
-        self.cache.where = _Where(feed.rows, feed.slots, feed.visible.shape[-1], dense)
+
+    def _arguments(self, feed: Feed, dense: bool) -> dict[str, Any]:
+        self._note(feed)
+        self.cache.where = _Where(feed.rows, feed.slots, feed.visible.shape[-1], dense, feed.order)
         return {
             "input_ids": feed.tokens,
             "position_ids": feed.positions,
@@ -160,12 +187,11 @@ class CachedModel:
             return
         if self.log is not None:
             self.log.append(list(moves))
-        method = method or ("blocks" if self.device.type == "cpu" else "gather")
-        index = _gather_index(moves, self.device) if method == "gather" else None
-        for layer in self.cache.layers:
-            if layer.is_initialized:
-                for slab in (layer.keys, layer.values):
-                    _move_blocks(slab, moves) if index is None else _move_gathered(slab, *index)
+        slabs = [slab for layer in self.cache.layers if layer.is_initialized for slab in (layer.keys, layer.values)]
+        method = method or ("blocks" if all(slab.device.type == "cpu" for slab in slabs) else "gather")
+        index = _gather_index(moves).to(slabs[0].device, non_blocking=True) if method == "gather" and slabs else None
+        for slab in slabs:
+            _move_blocks(slab, moves) if index is None else _move_gathered(slab, *index.to(slab.device))
 
 
 def _move_blocks(slab: Tensor, moves: Sequence[Move]) -> None:
@@ -174,14 +200,13 @@ def _move_blocks(slab: Tensor, moves: Sequence[Move]) -> None:
         slab[m.to_row, m.to_slot : m.to_slot + m.length] = block
 
 
-def _gather_index(moves: Sequence[Move], device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """from_row, from_slot, to_row, to_slot of every moved slot, each (sum of lengths,)."""
+def _gather_index(moves: Sequence[Move]) -> Tensor:
+    """from_row, from_slot, to_row, to_slot of every moved slot: (4, sum of lengths)."""
     columns = torch.tensor(moves).T
     lengths = columns[4]
     offset = torch.arange(int(lengths.sum())) - (lengths.cumsum(0) - lengths).repeat_interleave(lengths)
     from_row, from_slot, to_row, to_slot = (columns[i].repeat_interleave(lengths) for i in range(4))
-    index = torch.stack([from_row, from_slot + offset, to_row, to_slot + offset]).to(device, non_blocking=True)
-    return index[0], index[1], index[2], index[3]
+    return torch.stack([from_row, from_slot + offset, to_row, to_slot + offset])
 
 
 def _move_gathered(slab: Tensor, from_row: Tensor, from_slot: Tensor, to_row: Tensor, to_slot: Tensor) -> None:

@@ -6,6 +6,7 @@ Knows configurations and signatures, not weights.
 import inspect
 from typing import Any
 
+import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 # The scaling of these looks at the largest position in the batch, so a row's result would depend on its neighbours.
@@ -69,33 +70,58 @@ def _rope_type(parameters: dict[str, Any]) -> str:
     return str(parameters.get("rope_type", parameters.get("type", "default")))
 
 
+def input_device(model: PreTrainedModel) -> torch.device:
+    """Where token ids go: the model's device; if accelerate spread the model over several, where its embedding runs."""
+    if not hasattr(model, "_hf_hook"):
+        return model.device
+    embedding = model.get_input_embeddings()
+    place = getattr(getattr(embedding, "_hf_hook", None), "execution_device", None)  # its weights may wait elsewhere
+    return embedding.weight.device if place is None else torch.empty(0, device=place).device
+
+
 def check_same_device(target: PreTrainedModel, draft: PreTrainedModel) -> None:
-    """Raise ValueError if the two models lie on different devices."""
-    if target.device != draft.device:
-        remedy = f"move one of them, for instance draft.to({str(target.device)!r})"
-        raise ValueError(f"draft is on {draft.device}, target on {target.device}; {remedy}")
+    """Raise ValueError if the two models take their inputs on different devices."""
+    theirs, ours = input_device(draft), input_device(target)
+    if ours != theirs:
+        raise ValueError(f"draft is on {theirs}, target on {ours}; move one of them, for instance draft.to({str(ours)!r})")
+
+
+def vocabulary_sizes(target: PreTrainedModel, draft: PreTrainedModel) -> tuple[int, int]:
+    """Rows of the two embeddings, as the configurations say."""
+    return target.config.get_text_config().vocab_size, draft.config.get_text_config().vocab_size
 
 
 def check_vocabularies(target: PreTrainedModel, draft: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None) -> None:
-    """Raise ValueError unless both models, and the tokenizer if there is one, speak the same token ids."""
-    sizes = [model.config.get_text_config().vocab_size for model in (target, draft)]
-    if sizes[0] != sizes[1]:
-        low, high = sorted(sizes)
+    """Raise ValueError unless both models, and the tokenizer if there is one, speak the same token ids.
+
+    Sizes may differ where the tokenizer shows that only padding does: it names no id beyond the smaller one.
+    """
+    ours, theirs = vocabulary_sizes(target, draft)
+    low, high = sorted((ours, theirs))
+    named = max(tokenizer.get_vocab().values(), default=-1) + 1 if tokenizer is not None else None
+    if low < high and (named is None or named > low):
+        evidence = "no tokenizer is given that shows them to be padding" if named is None else f"the tokenizer names ids up to {named - 1}"
         raise ValueError(
-            f"draft has a vocabulary of {sizes[1]} tokens and target of {sizes[0]}: ids {low}..{high - 1} exist in one of them only; "
-            "choose a draft that was trained with the target's tokenizer"
+            f"draft has a vocabulary of {theirs} tokens and target of {ours}: ids {low}..{high - 1} exist in one of them only, and "
+            f"{evidence}; choose a draft that was trained with the target's tokenizer, and pass that tokenizer"
         )
-    if tokenizer is not None and len(tokenizer) > sizes[0]:
+    if named is not None and named > low:
         raise ValueError(
-            f"tokenizer has {len(tokenizer)} tokens and the models only {sizes[0]}: ids {sizes[0]}..{len(tokenizer) - 1} have no "
+            f"tokenizer has {named} tokens and the models only {low}: ids {low}..{named - 1} have no "
             "embedding; pass the tokenizer that the models were trained with"
         )
 
 
 def check_tokenizers(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase) -> None:
-    """Raise ValueError if the same id means different tokens to the two tokenizers; says which ids differ."""
+    """Raise ValueError if the same id means different tokens to the two tokenizers; says which ids differ.
+
+    An id that one of them knows alone is no difference if it is an added token there, such as a control token of a later release
+    (GLM-4.5 against GLM-4): the draft may propose it, and the target, whose word is final, decides.
+    """
     ours, theirs = ({i: token for token, i in tokenizer.get_vocab().items()} for tokenizer in (target, draft))
-    differing = sorted(i for i in ours.keys() | theirs.keys() if ours.get(i) != theirs.get(i))
+    added = {i for tokenizer in (target, draft) for i in tokenizer.get_added_vocab().values()}
+    alone = (ours.keys() ^ theirs.keys()) & added
+    differing = sorted(i for i in (ours.keys() | theirs.keys()) - alone if ours.get(i) != theirs.get(i))
     if differing:
         examples = ", ".join(f"{i} ({ours.get(i)!r} for the target, {theirs.get(i)!r} for the draft)" for i in differing[:3])
         raise ValueError(

@@ -4,6 +4,9 @@ import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import torch
+
+from specviz.engine.accept import Chooser, Greedy
 from specviz.engine.batch import Request
 from specviz.engine.drafters import Drafter, NoDrafter
 from specviz.engine.drafters import drafter as make_drafter
@@ -11,6 +14,7 @@ from specviz.engine.events import Event
 from specviz.engine.loop import prepare, run_rounds
 from specviz.engine.pair import Pair
 from specviz.engine.requests import Prompt, make_requests, short, whole
+from specviz.engine.sampling import SamplingParams
 from specviz.engine.state import State
 from specviz.engine.strategies import Strategy
 from specviz.engine.strategies import strategy as make_strategy
@@ -26,12 +30,20 @@ class Run:
     drafter: Drafter
     num_draft_tokens: int
     batch_size: int
+    sampling: SamplingParams | None
     seed: int
+    deterministic: bool
     state: State
 
     def events(self) -> Iterator[Event]:
-        """Run it; see `decode`."""
+        """Run it; see `decode`. Whoever takes the events calls `between` after each."""
         return run_rounds(self.state, self.strategy, self.drafter, self.num_draft_tokens)
+
+    @torch.inference_mode()
+    def between(self, event: Event) -> None:
+        """What belongs to no phase, and is not to be timed: before a round drafts, the drafter may prepare."""
+        if event.phase == "schedule":
+            self.state.prepared = self.drafter.prepare(self)
 
 
 def make_run(
@@ -43,8 +55,9 @@ def make_run(
     num_draft_tokens: int = 5,
     batch_size: int = 8,
     max_new_tokens: int | Sequence[int] = 128,
-    sampling: None = None,
+    sampling: SamplingParams | None = None,
     seed: int = 0,
+    deterministic: bool = False,
 ) -> Run:
     """Check all arguments (those of `decode`) and lay out the state; no model runs.
 
@@ -53,8 +66,6 @@ def make_run(
     """
     if not isinstance(pair, Pair):
         raise ValueError(f"pair={type(pair).__name__} is no Pair; use specviz.load_pair() or specviz.Pair(target, draft, tokenizer)")
-    if sampling is not None:
-        raise ValueError(f"sampling={short(sampling)} is not offered: decoding is greedy in this version; pass sampling=None")
     batch_size, k = whole("batch_size", batch_size), whole("num_draft_tokens", num_draft_tokens)
     chosen = make_strategy(strategy) if isinstance(strategy, str) else strategy
     if not isinstance(chosen, Strategy):
@@ -64,11 +75,31 @@ def make_run(
     proposer = make_drafter(drafter) if isinstance(drafter, str) else drafter
     if not isinstance(proposer, Drafter):
         raise ValueError(f"drafter={short(drafter)} is neither a name nor a Drafter; use specviz.drafter(name, **options)")
+    if not isinstance(deterministic, bool):
+        raise ValueError(f"deterministic={short(deterministic)} is no bool; pass True or False")
+    fixed_width = k + 1 if deterministic else None  # autoregressive decoding, too, runs in the shape that its K gives
     if not chosen.drafts:
         proposer, k = NoDrafter(), 0
     requests = make_requests(pair, prompts, max_new_tokens, k)
-    state = prepare(pair, requests, proposer, k, batch_size)
-    return Run(pair, requests, chosen, proposer, k, batch_size, whole("seed", seed, least=0), state)
+    seed = whole("seed", seed, least=0)
+    state = prepare(pair, requests, chosen, proposer, k, batch_size, _chooser(pair, sampling, seed), fixed_width)
+    run = Run(pair, requests, chosen, proposer, k, batch_size, sampling, seed, deterministic, state)
+    proposer.check(run)
+    return run
+
+
+def _chooser(pair: Pair, sampling: SamplingParams | None, seed: int) -> Chooser:
+    if sampling is None:
+        return Greedy()
+    if not isinstance(sampling, SamplingParams):
+        raise ValueError(
+            f"sampling={short(sampling)} is no SamplingParams; pass specviz.SamplingParams(temperature=0.7), or None for greedy"
+        )
+    if pair.device.type == "mps":
+        raise ValueError(
+            "sampling needs float64, which pair.device=mps does not have; load the pair with device='cpu', or pass sampling=None"
+        )
+    return sampling.chooser(seed)
 
 
 def decode(pair: Pair, prompts: Sequence[Prompt], **arguments: object) -> Iterator[Event]:
@@ -83,7 +114,13 @@ def decode(pair: Pair, prompts: Sequence[Prompt], **arguments: object) -> Iterat
             if event.phase == "accept":
                 print(event.round, [row.accepted for row in event.state.batch.rows])
     """
-    return make_run(pair, prompts, **arguments).events()  # type: ignore[arg-type]
+    return _taken(make_run(pair, prompts, **arguments))  # type: ignore[arg-type]
+
+
+def _taken(run: Run) -> Iterator[Event]:
+    for event in run.events():
+        yield event
+        run.between(event)
 
 
 decode.__signature__ = inspect.signature(make_run).replace(return_annotation=Iterator[Event])  # type: ignore[attr-defined]

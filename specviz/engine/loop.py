@@ -10,12 +10,13 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from specviz.engine.accept import accept_greedy, clip
+from specviz.engine.accept import Chooser, Outcome, clip
 from specviz.engine.batch import Batch, Request
 from specviz.engine.cache import CachedModel
-from specviz.engine.drafters import Drafter
+from specviz.engine.drafters import Draft, Drafter
 from specviz.engine.events import Accepted, Drafted, Event, Scheduled, Synchronised, Verified
-from specviz.engine.layout import Layout
+from specviz.engine.fixed import FixedModel, fixed_shape
+from specviz.engine.layout import NO_LIMIT
 from specviz.engine.pair import Pair
 from specviz.engine.state import State
 from specviz.engine.strategies import Strategy
@@ -24,31 +25,29 @@ from specviz.engine.strategies import Strategy
 @torch.inference_mode()
 def run_rounds(state: State, strategy: Strategy, drafter: Drafter, num_draft_tokens: int) -> Iterator[Event]:
     """Decode until no prompt waits and every row has finished; yields five events a round."""
-    number = 0
-    while state.waiting or not all(row.finished for row in state.batch.rows):
+    while state.waiting or not all(row.finished for row in state.batch.live):
         # 1. schedule: rows that finished leave, prompts that wait enter and are prefilled
         strategy.schedule(state)
-        yield Scheduled(number, state)
+        yield Scheduled(state.round, state)
 
         # 2. draft: K tokens a row
         draft = drafter.propose(state, num_draft_tokens)  # (B, K)
-        yield Drafted(number, state, draft)
+        yield Drafted(state.round, state, draft)
 
         # 3. verify: one target forward over the pending token and the drafts
         logits = verify(state, draft.tokens)  # (B, K+1, V)
-        yield Verified(number, state, logits)
+        yield Verified(state.round, state, logits)
 
         # 4. accept: a ragged number a row, and the target's own token
-        accepted, emitted = accept_greedy(draft.tokens, logits)  # (B,), (B, K+1)
-        room = state.batch.limits[: len(state.batch)] - state.batch.n
-        outcome = clip(accepted, emitted, room, state.eos_token_ids)
+        outcome = accept(state, strategy, draft, logits)
         state.batch.commit(outcome)
-        yield Accepted(number, state, outcome)
+        yield Accepted(state.round, state, outcome)
 
         # 5. synchronise: what differs between the methods
         strategy.synchronise(state)
-        yield Synchronised(number, state)
-        number += 1
+        state.slip()  # does nothing, unless a fault was asked for
+        yield Synchronised(state.round, state)
+        state.round += 1
 
 
 def verify(state: State, drafts: Tensor) -> Tensor:
@@ -56,19 +55,59 @@ def verify(state: State, drafts: Tensor) -> Tensor:
     pending, index = state.batch.last_tokens(1)  # (B, 1)
     tokens = torch.cat([pending, drafts], 1)
     indices = index + torch.arange(tokens.shape[1], device=tokens.device)
-    return state.caches["target"].forward(state.feed(tokens, indices))
+    return state.caches["target"].forward(state.feed(tokens, indices), keep_hidden=state.hidden is not None)
 
 
-def prepare(pair: Pair, requests: Sequence[Request], drafter: Drafter, num_draft_tokens: int, batch_size: int) -> State:
-    """Empty rows and slabs for `requests`: min(batch_size, requests) rows of the longest prompt + budget + K + 1 slots."""
-    rows = min(batch_size, len(requests))
-    slots = max(len(request.prompt) + request.budget for request in requests) + num_draft_tokens + 1
+def accept(state: State, strategy: Strategy, draft: Draft, logits: Tensor) -> Outcome:
+    """What each row of the batch gains: what the target accepts, as far as the strategy keeps it, up to EOS and budget."""
+    rows = state.batch.rows
+    verified, emitted = state.chooser.accept(
+        draft.tokens, draft.logits, logits, [row.request.index for row in rows], [row.length for row in rows]
+    )
+    if state.fault is not None:
+        emitted = state.fault.bonus(state.round, draft.tokens, verified, emitted)
+    room = state.batch.limits[: len(rows)] - state.batch.n
+    accepted, emitted = strategy.keep(draft.tokens, verified, emitted, room)
+    outcome = clip(accepted, emitted, room, state.eos_token_ids, verified)
+    hidden = state.caches["target"].hidden  # (B, K+1, D), if the drafter asked for it
+    if state.hidden is not None and hidden is not None:
+        last = (outcome.gained - 1).clamp(min=0)[:, None, None].expand(-1, 1, hidden.shape[-1])
+        state.hidden[: len(rows)] = torch.where(outcome.gained[:, None] > 0, hidden.gather(1, last)[:, 0], state.hidden[: len(rows)])
+    return outcome
+
+
+def prepare(
+    pair: Pair,
+    requests: Sequence[Request],
+    strategy: Strategy,
+    drafter: Drafter,
+    num_draft_tokens: int,
+    batch_size: int,
+    chooser: Chooser,
+    fixed_width: int | None = None,
+) -> State:
+    """Empty rows and slabs for `requests`; the strategy says how many rows it keeps and how many slots they may need.
+
+    `fixed_width`: K + 1 of the shape that every forward of the target has in the deterministic mode; None without it.
+    """
+    rows = strategy.capacity(batch_size, len(requests))
+    longest, budget = max(len(r.prompt) + r.budget for r in requests), max(r.budget for r in requests)
+    slots = strategy.slots(longest, budget, num_draft_tokens)
     models = {"target": pair.target, **drafter.models(pair)}
+    wide = pair.target.config.get_text_config().hidden_size if drafter.needs_hidden else 0
+    caches = {name: CachedModel(model, rows, slots, pair.vocabulary_size) for name, model in models.items()}
+    if fixed_width is not None:
+        caches["target"] = FixedModel(pair.target, rows, slots, pair.vocabulary_size, fixed_shape(fixed_width, longest))
     return State(
-        batch=Batch(rows, slots, pair.device),
-        layout=Layout(rows, pair.device),
-        caches={name: CachedModel(model, rows, slots) for name, model in models.items()},
-        waiting=deque(requests),
+        batch=Batch(rows, longest + num_draft_tokens + 1, pair.device),
+        layout=strategy.layout(rows, slots, num_draft_tokens, pair.device, pair.max_positions),
+        caches=caches,
+        waiting=deque(strategy.order(requests)),
+        batch_size=min(batch_size, rows),
         headroom=num_draft_tokens,
         eos_token_ids=torch.tensor(pair.eos_token_ids, dtype=torch.long, device=pair.device),
+        chooser=chooser,
+        last_position=(pair.max_positions or NO_LIMIT) - 1,
+        fault=strategy.fault,
+        hidden=torch.zeros(rows, wide, dtype=pair.target.dtype, device=pair.device) if wide else None,
     )

@@ -71,29 +71,44 @@ class Tally:
         self.outputs: dict[int, list[int]] = {}
         self._rounds: dict[str, list[int]] = defaultdict(list)
         self._rows: dict[str, list[int]] = defaultdict(list)
+        self._pool: dict[str, list[int]] = defaultdict(list)
         self._drafted = run.num_draft_tokens
 
     def see(self, event: Event) -> None:
         """Take one phase event."""
         rows = event.state.batch.rows
         if event.phase == "schedule":
-            facts = {"batch": len(rows), "slots": event.state.window, "decision": 0}
+            facts = {"batch": len(rows), "slots": event.state.window, "decision": event.state.decision}
             for name, value in facts.items():
                 self._rounds[name].append(value)
             for i, (row, start) in enumerate(zip(rows, event.state.layout.starts, strict=False)):
                 facts = {"round": event.round, "row": i, "request": row.request.index, "length": row.length, "start": start}
+                facts["pending"] = event.state.layout.pending(i, row.length)
                 for name, value in facts.items():
                     self._rows[name].append(value)
+            self._see_pool(event)
         elif event.phase == "accept":
             for row in rows:
                 self._rows["drafted"].append(self._drafted if row.gained else 0)
                 self._rows["accepted"].append(row.accepted)
                 self._rows["gained"].append(row.gained)
+                self._rows["discarded"].append(row.discarded)
                 self._rows["finished"].append(row.finished)
                 if row.finished:
                     self.outputs[row.request.index] = row.output
         elif event.phase == "synchronise":
             self._rows["start_after"] += event.state.layout.starts[: len(rows)]
+            self._rows["pending_after"] += [event.state.layout.pending(i, row.length) for i, row in enumerate(rows)]
+
+    def _see_pool(self, event: Event) -> None:
+        """Who is in the pool, for a strategy that has one: the batch and those that wait."""
+        if not event.state.passed_over:
+            return
+        for i, row in enumerate(event.state.batch.live):
+            facts = {"round": event.round, "row": i, "request": row.request.index, "length": row.length}
+            facts |= {"waited": event.state.passed_over[row.request.index], "chosen": i < len(event.state.batch)}
+            for name, value in facts.items():
+                self._pool[name].append(value)
 
     def rounds(self, milliseconds: np.ndarray) -> Table:
         """The table `rounds` of a trace."""
@@ -104,6 +119,11 @@ class Tally:
     def rows(self) -> Table:
         """The columns of a trace's table `rows` that are known without recording."""
         return {name: np.array(column, dtype=np.uint8 if name == "finished" else np.int32) for name, column in self._rows.items()}
+
+    def pool(self) -> Table:
+        """The table `pool` of a trace."""
+        names = ("round", "row", "request", "length", "waited", "chosen")
+        return {name: np.array(self._pool[name], dtype=np.uint8 if name == "chosen" else np.int32) for name in names}
 
 
 class Recorder:
@@ -144,6 +164,8 @@ class Recorder:
         if (entry.visible.sum(-1) != stop - start).any():
             self._holes.append((len(self._feeds), entry.visible[entry.valid]))
         columns = {"row": entry.rows[:, None].expand_as(entry.tokens), "token": entry.tokens, "index": entry.indices}
+        served = torch.tensor(entry.requests, device=entry.rows.device)
+        columns["request"] = served[entry.rows][:, None].expand_as(entry.tokens)
         columns |= {"position": entry.positions, "slot": entry.slots, "visible_start": start, "visible_stop": stop}
         self._feeds.append((where, entry.valid, columns))  # not the mask itself, which is the largest part
 
@@ -201,7 +223,7 @@ class Recorder:
             for name, number in zip(("round", "phase", "step", "model"), where, strict=True):
                 parts[name].append(np.full(keep.sum(), number))
             first.append(first[-1] + int(keep.sum()))
-        names = ("round", "phase", "step", "model", "row", "token", "index", "position", "slot", "visible_start", "visible_stop")
+        names = ("round", "phase", "step", "model", "row", "request", "token", "index", "position", "slot", "visible_start", "visible_stop")
         table: Table = {
             name: np.concatenate(parts[name]).astype(_dtype(name)) if parts[name] else np.zeros(0, _dtype(name)) for name in names
         }
@@ -219,11 +241,3 @@ class Recorder:
 
 def _dtype(name: str) -> type:
     return np.uint8 if name in ("phase", "model") else np.int32
-
-
-def with_requests(feeds: Table, rows: Table) -> Table:
-    """`feeds` with the column `request`: whom each row served in that round."""
-    width = int(rows["row"].max(initial=0)) + 1
-    served = np.full((int(rows["round"].max(initial=0)) + 1, width), -1, dtype=np.int32)
-    served[rows["round"], rows["row"]] = rows["request"]
-    return feeds | {"request": served[feeds["round"], feeds["row"]]}

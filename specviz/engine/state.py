@@ -1,14 +1,17 @@
 """Everything that a run keeps between rounds, and the few operations that touch all of it at once."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from specviz.engine.accept import Chooser
 from specviz.engine.batch import Batch, Request
 from specviz.engine.cache import CachedModel, Feed, Move
+from specviz.engine.faults import Fault
 from specviz.engine.layout import Layout
 
 
@@ -19,73 +22,115 @@ class State:
     Attributes:
         caches: the models' KV state by name: "target", and "draft" where the drafter is a model. They share `layout`.
         waiting: requests that have not started.
+        batch_size: B, rows that may take part in a round.
         headroom: slots beyond a row's n that a round may write, K.
         eos_token_ids: (E,) int64 on the device.
+        chooser: how tokens are chosen from logits: greedy or by sampling.
+        last_position: the largest position id that the models know.
+        fault: what is broken on purpose, None in every honest run.
+        hidden: (R, D), the target's last hidden state behind each row's pending token's predecessor, for drafters that ask for it.
+        round: number of the running round.
         admitted: rows whose request entered in this round.
+        decision: what the scheduler decided in this round, an index into the strategy's `decisions`.
+        passed_over: for a strategy with a pool: rounds that each live request has waited, by the request's index.
+        memory: what else the strategy keeps between rounds.
+        prepared: what the drafter's `prepare` returned for this round.
     """
 
     batch: Batch
     layout: Layout
     caches: dict[str, CachedModel]
     waiting: deque[Request]
+    batch_size: int
     headroom: int
     eos_token_ids: Tensor
+    chooser: Chooser
+    last_position: int
+    fault: Fault | None = None
+    hidden: Tensor | None = None
+    round: int = 0
     admitted: list[int] = field(default_factory=list)
+    decision: int = 0
+    passed_over: Mapping[int, int] = field(default_factory=dict)
+    memory: Any = None
+    prepared: Any = None
 
     @property
     def window(self) -> int:
         """Slots that this round's forwards see: up to the last draft of the row that reaches furthest."""
-        ends = (start + row.length for start, row in zip(self.layout.starts, self.batch.rows, strict=False))
-        return max(ends) + self.headroom
+        pending = (self.layout.pending(i, row.length) for i, row in enumerate(self.batch.rows))
+        return max(pending) + 1 + self.headroom
 
     def feed(self, tokens: Tensor, indices: Tensor) -> Feed:
-        """Tokens (b, q) of all live rows, at their indices (b, q) in their rows."""
-        rows = self.batch.index
-        return Feed(
-            rows=rows,
-            tokens=tokens,
-            indices=indices,
-            positions=self.layout.positions(rows, indices),
-            slots=self.layout.slots(rows, indices),
-            visible=self.layout.visible(rows, indices, self.window),
-            valid=torch.ones_like(tokens, dtype=torch.bool),
-        )
+        """Tokens (b, q) of all rows of the batch, at their indices (b, q) in their rows."""
+        return self._feed(self.batch.index, tokens, indices, self.window, torch.ones_like(tokens, dtype=torch.bool))
+
+    def _feed(self, rows: Tensor, tokens: Tensor, indices: Tensor, window: int, valid: Tensor) -> Feed:
+        slots, positions = self.layout.slots(rows, indices), self.layout.positions(rows, indices)
+        visible = self.layout.visible(rows, indices, window)
+        if self.fault is not None:
+            positions = self.fault.positions(self.round, rows, positions).clamp(max=self.last_position)
+            visible = self.fault.visible(self.round, rows, slots, visible)
+        requests = [row.request.index for row in self.batch.live]
+        return Feed(rows, requests, tokens, indices, positions, slots, visible, valid)
 
     def prefill(self, rows: Sequence[int]) -> None:
-        """Write the K/V of all tokens but the last of `rows` into every cache; the last one is pending."""
-        counts = [self.batch.rows[row].length - 1 for row in rows]
-        if max(counts, default=0) == 0:
+        """Write the K/V of all tokens but the last of `rows` into every cache, batch_size rows at a time; the last one is pending."""
+        for i in range(0, len(rows), self.batch_size):
+            self._prefill(rows[i : i + self.batch_size])
+
+    def _prefill(self, rows: Sequence[int]) -> None:
+        counts = [self.batch.live[row].length - 1 for row in rows]
+        if self.hidden is not None:
+            self.hidden[list(rows)] = 0
+        if max(counts) == 0:
             return
         device = self.batch.tokens.device
-        index = torch.tensor(list(rows), device=device)
-        indices = torch.arange(max(counts), device=device).expand(len(rows), -1)
-        valid = indices < torch.tensor(counts, device=device)[:, None]
-        slots = self.layout.slots(index, indices)
-        feed = Feed(
-            rows=index,
-            tokens=self.batch.tokens[index, : max(counts)],
-            indices=indices,
-            positions=self.layout.positions(index, indices),
-            slots=slots.clamp(max=self.batch.tokens.shape[1] - 1),  # filling of shorter rows lands behind their n and is overwritten
-            visible=self.layout.visible(index, indices, self.window),
-            valid=valid,
-        )
-        for cache in self.caches.values():
-            cache.prefill(feed)
+        index, ends = torch.tensor(list(rows), device=device), torch.tensor(counts, device=device)[:, None]
+        along = torch.arange(max(counts), device=device).expand(len(rows), -1)
+        indices = torch.minimum(along, ends)  # the filling of shorter rows lands on the pending token's slot, which is written next
+        window = 1 + max(self.layout.pending(row, count + 1) for row, count in zip(rows, counts, strict=True))
+        feed = self._feed(index, self.batch.tokens[index].gather(1, indices), indices, window, along < ends)
+        for name, cache in self.caches.items():
+            hidden = cache.prefill(feed)
+            if name == "target" and self.hidden is not None:
+                last = hidden.gather(1, (ends - 1).clamp(min=0)[:, :, None].expand(-1, -1, hidden.shape[-1]))[:, 0]
+                self.hidden[index] = last.masked_fill(ends == 0, 0)  # nothing stands before the only token of a prompt
 
     def move(self, moves: Sequence[Move]) -> None:
         """Move blocks of K/V in every cache alike."""
         for cache in self.caches.values():
             cache.move(moves)
 
-    def drop_row(self, row: int) -> None:
-        """Remove a row; the last live row takes its place, so that rows stay dense."""
-        last = len(self.batch) - 1
-        if row != last:
-            n, start = self.batch.rows[last].length, self.layout.starts[last]
-            self.move([Move(last, start, row, start, n - 1)])
-            self.batch.move_row(last, row)
-            starts = self.layout.starts[: last + 1]
-            starts[row] = start
-            self.layout.set_starts(starts)
-        self.batch.rows.pop()
+    def take(self, order: Sequence[int]) -> None:
+        """Let live row order[k] become row k, with its K/V; rows that are not named leave."""
+        moves = []
+        for k, row in enumerate(order):
+            n, start = self.batch.live[row].length, self.layout.starts[row]
+            length = self.layout.pending(row, n) - start
+            if row != k and length:
+                moves.append(Move(row, start, k, start, length))
+        self.move(moves)
+        self.batch.take(order)
+        self.layout.take(order)
+        if self.hidden is not None:
+            self.hidden[: len(order)] = self.hidden[list(order)]
+
+    def drop(self, rows: Sequence[int]) -> None:
+        """Remove rows; the last live ones take their places, so that rows stay dense."""
+        order = list(range(len(self.batch.live)))
+        for row in sorted(rows, reverse=True):
+            last = order.pop()
+            if row < len(order):
+                order[row] = last
+        self.take(order)
+
+    def slip(self) -> None:
+        """The fault "kv": cached K/V of the rows that it hits lands one slot too far to the right."""
+        fault, moves = self.fault, []
+        if fault is not None and fault.active("kv", self.round):
+            for i, row in enumerate(self.batch.rows):
+                start, length = self.layout.starts[i], self.layout.pending(i, row.length) - self.layout.starts[i] - 1
+                if fault.includes(i) and not row.finished and length > 0:
+                    moves.append(Move(i, start, i, start + 1, length))
+        self.move(moves)

@@ -6,16 +6,28 @@ A row has two lanes. The first is its tokens: what is committed, up to the pendi
 The second is what lies in a slot without counting: KV of rejected drafts, which a token of the first lane may overlie.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 import numpy as np
 
+from specviz.analysis.metrics import check_recorded
 from specviz.schema import ACCEPTED, BONUS, DRAFTED, EMPTY, PADDING, PENDING, PHASES, PROMPT, STALE
 from specviz.trace import Frame, Trace
 
 Kind = Literal[
-    "prompt", "accepted", "bonus", "pending", "drafted", "accepted_now", "bonus_now", "rejected_now", "stale", "padding", "empty"
+    "prompt",
+    "accepted",
+    "bonus",
+    "pending",
+    "drafted",
+    "accepted_now",
+    "bonus_now",
+    "rejected_now",
+    "discarded_now",
+    "stale",
+    "padding",
+    "empty",
 ]
 _KINDS: dict[int, Kind] = {int(PROMPT): "prompt", int(ACCEPTED): "accepted", int(BONUS): "bonus", int(DRAFTED): "drafted"}
 
@@ -30,8 +42,11 @@ class Row:
     accepted: int
     gained: int
     finished: bool
+    discarded: int
     start: int
     start_after: int
+    pending: int
+    pending_after: int
 
     @property
     def kept(self) -> int:
@@ -41,7 +56,11 @@ class Row:
     @property
     def stop(self) -> int:
         """Slot behind all that the row holds or awaits in this round, before and after synchronising."""
-        return self.length + max(self.start + max(self.drafted, self.gained), self.start_after + self.gained)
+        return 1 + max(self.pending + max(self.drafted, self.gained), self.pending_after)
+
+    def end(self, moved: bool) -> int:
+        """Slot behind the tokens that the row had when the round began; moved: as they lie once the rows have been synchronised."""
+        return 1 + self.pending + (self.start_after - self.start if moved else 0)
 
 
 @dataclass(frozen=True)
@@ -67,22 +86,28 @@ class Window:
 
 
 def batch_rows(trace: Trace, round: int) -> list[Row]:
-    """The rows of the batch in a round. Raises ValueError when there is no such round."""
+    """The rows of the batch in a round. Raises ValueError when there is no such round, or no trace."""
+    check_recorded(trace, "trace")
     if not 0 <= round < trace.num_rounds:
         raise ValueError(f"there is no round {round}: rounds run from 0 to {trace.num_rounds - 1}")
     entries = np.flatnonzero(trace.rows["round"] == round)
-    names = ("request", "length", "drafted", "accepted", "gained", "finished", "start", "start_after")
+    names = tuple(field.name for field in fields(Row))
     columns = [trace.rows[name][entries].tolist() for name in names]
     return [Row(**dict(zip(names, values, strict=True))) for values in zip(*columns, strict=True)]
 
 
-def choose_window(rows: list[Row], slots: int) -> Window:
-    """The last slots of the cache if every row's drafts lie among them; else each row's own last slots."""
+def choose_window(rows: list[Row], slots: int, moved: bool = False) -> Window:
+    """The last slots of the cache if every row's drafts lie among them; else each row's own last slots.
+
+    moved: whether the rows have been synchronised.
+    """
     last = max(row.stop for row in rows)
     first = max(last - slots, 0)
-    if all(min(row.start, row.start_after) + row.length - 1 >= first for row in rows):
+    if all(min(row.end(False), row.end(True)) > first for row in rows):
         return Window((first,) * len(rows), slots, shared=True)
-    return Window(tuple(row.start + row.length + max(max(r.drafted, r.gained) for r in rows) - slots for row in rows), slots, shared=False)
+    begins = [row.end(moved) for row in rows]
+    drafts = max(max(row.drafted, row.gained) for row in rows)
+    return Window(tuple(begin + drafts - slots for begin in begins), slots, shared=False)
 
 
 def frame_cells(trace: Trace, round: int, phase: str, rows: list[Row], window: Window) -> list[Cell]:
@@ -140,17 +165,19 @@ class _Reader:
         return [Cell(number, slot, 0, self._kind(state, index, row), token, index, position)]
 
     def _kind(self, state: int, index: int, row: Row) -> Kind:
-        if state == ACCEPTED and self.judged and index >= row.length:
-            return "accepted_now"
+        if self.judged and index >= row.length and state in (ACCEPTED, BONUS):
+            return "accepted_now" if state == ACCEPTED else "bonus_now"
         return _KINDS[state]
 
     def _leftover_kind(self, number: int, slot: int, row: Row) -> Kind:
-        """Of KV that does not count: a draft that this round rejected, or what was left earlier or by a row that had finished."""
+        """Of KV that does not count: a draft that this round rejected or threw away, or what was left earlier or by another row."""
         token, index, _ = self.drafts.get((number, slot), (-1, -1, -1))
         held = self.frame.target
         here = (held.token[number, slot], held.index[number, slot]) == (token, index)
-        rejected = self.judged and here and row.accepted <= index - row.length < row.drafted
-        return "rejected_now" if rejected else "stale"
+        draft = index - row.length
+        if not (self.judged and here and row.accepted <= draft < row.drafted):
+            return "stale"
+        return "discarded_now" if draft < row.accepted + row.discarded else "rejected_now"
 
     def _pending(self, number: int, slot: int, row: Row) -> Cell:
         """The last committed token, whose KV does not exist yet: this round's bonus once the round was judged."""

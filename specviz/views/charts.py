@@ -2,7 +2,8 @@
 
 Contract: each function reads a Trace or a Result (`acceptance_map`, `stage_bars` and `acceptance_by_position` need its counts
 alone) and returns a plotly Figure of fixed size. theme: "auto" takes its text colour from the page that it lands on; "light"
-and "dark" bring their own page, for files. `show` displays one in a notebook. Not known here: models.
+and "dark" bring their own page, for files. `show` displays one in a notebook. None, the trace of a run that was not recorded,
+raises ValueError. Not known here: models.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from specviz.analysis import metrics
-from specviz.analysis.metrics import Run
+from specviz.analysis.metrics import Run, check_recorded
 from specviz.schema import PHASES
 from specviz.views.canvas import Look, boxes, canvas, lines, texts, write_into
 from specviz.views.display import show, to_png
@@ -37,6 +38,7 @@ def pick_ragged_round(run: Run) -> int:
 
     Of equals the first. Raises ValueError when the run has no rounds or drafted nothing.
     """
+    check_recorded(run)
     scores = {round: _raggedness(run, round) for round in range(len(run.rounds["batch"]))}
     if not scores or max(score[0] for score in scores.values()) == 0:
         raise ValueError("the run drafted nothing, so no round is ragged; choose a run with drafts")
@@ -53,10 +55,12 @@ def _raggedness(run: Run, round: int) -> tuple[int, int, int]:
 
 
 def acceptance_map(run: Run, *, theme: ThemeName = "auto") -> go.Figure:
-    """Requests down, each one's rounds to the right, the number of accepted drafts a as colour and figure; its mean at the side.
+    """Requests down, each one's own rounds to the right, counted from 0, the number of accepted drafts a as colour and figure; its
+    mean at the side.
 
     Raises ValueError when the run has no rounds.
     """
+    check_recorded(run)
     lists = _accepted_per_request(run)
     if not lists:
         raise ValueError("the run has no rounds; choose one that decoded something")
@@ -72,12 +76,12 @@ def acceptance_map(run: Run, *, theme: ThemeName = "auto") -> go.Figure:
     if row >= 12:
         figure.add_trace(texts("requests", [8] * len(lists), middles, [painted.inked(f"request {name}") for name in lists], 11.5, "right"))
     figure.add_traces(_mean_lengths(run, painted, left + rounds * cell + 34, middles, row))
-    ticks = [number for number in range(1, rounds + 1) if number == 1 or number % 5 == 0]
+    ticks = range(0, rounds, 5)
     numbers = [painted.faded(str(tick)) for tick in ticks]
-    figure.add_trace(texts("ticks", [left + cell * (tick - 0.5) for tick in ticks], [top - 10] * len(ticks), numbers, 10))
+    figure.add_trace(texts("ticks", [left + cell * (tick + 0.5) for tick in ticks], [top - 10] * len(ticks), numbers, 10))
     words = f"each line is a request, each cell one of its rounds: how many of its {drafts} drafts were accepted"
     figure.add_traces(_title(painted, f"{run.meta['strategy']} · accepted drafts", words))
-    figure.add_trace(texts("axis", [8], [top - 10], [painted.faded("round")], 10, "right"))
+    figure.add_trace(texts("axis", [8], [top - 10], [painted.faded("its round")], 10, "right"))
     return figure.update_layout(showlegend=False)
 
 
@@ -122,6 +126,8 @@ def stage_bars(runs: Mapping[str, Run], *, theme: ThemeName = "auto") -> go.Figu
     """
     if not runs:
         raise ValueError("runs is empty; pass at least one run")
+    for name, run in runs.items():
+        check_recorded(run, f"runs[{name!r}]")
     painted, top, row = themed(theme), 96, 62
     figure = canvas(painted, WIDTH, top + len(runs) * row + 34)
     parts = {name: metrics.stage_totals(run).set_index("phase")["ms_per_round"].to_dict() for name, run in runs.items()}
@@ -168,6 +174,7 @@ def acceptance_by_position(run: Run, *, theme: ThemeName = "auto") -> go.Figure:
 
     Raises ValueError when the run drafted nothing.
     """
+    check_recorded(run)
     if not run.rows["drafted"].any():
         raise ValueError("the run drafted nothing, so there are no positions; choose a run with drafts")
     table, painted = metrics.acceptance(run), themed(theme)

@@ -3,7 +3,7 @@
 Contract: one output with both parts, so that a code host draws the picture and JupyterLab the chart. The picture is made when a
 notebook is executed for keeping (nbconvert, nbval), not in a live JupyterLab session: there it would cost time, and the page
 would show it, without its theme, until the pointer comes by. It needs kaleido and a browser; where one is missing the output
-has no picture, and nothing is said about it. Outside IPython nothing happens.
+has no picture, and nothing is said about it. Outside a notebook or an IPython shell nothing happens.
 """
 
 import base64
@@ -14,6 +14,8 @@ from functools import cache
 from typing import Any
 
 import plotly.graph_objects as go
+from IPython import get_ipython
+from IPython.display import display
 from plotly.optional_imports import get_module
 
 from specviz.views.png import with_palette
@@ -26,9 +28,8 @@ _NO_FORMULAS = {"mathjax": False}  # kaleido would fetch MathJax from the networ
 
 def show(figure: go.Figure, alt: str = "chart") -> None:
     """Display a figure as an output of the cell. alt: what it shows, for readers who see neither part."""
-    display = get_module("IPython.display")
-    if display is not None:
-        display.display(mime_bundle(figure, alt, picture=_LIVE not in os.environ), raw=True)
+    if get_ipython() is not None:
+        display(mime_bundle(figure, alt, picture=_LIVE not in os.environ), raw=True)
 
 
 def mime_bundle(figure: go.Figure, alt: str = "chart", *, picture: bool = True) -> dict[str, Any]:

@@ -26,6 +26,7 @@ LOOKS: dict[Kind, Look] = {
     "accepted_now": Look("✓ accepted now", tint(GREEN, 0.3), solid(GREEN), 1.5, "✓"),
     "bonus_now": Look("● bonus, pending", tint(BRIGHT_AMBER, 0.36), solid(AMBER), 2.5, "●"),
     "rejected_now": Look("✗ rejected, stale KV", tint(ORANGE, 0.15), solid(ORANGE), 1, "✗", tint(ORANGE, 0.3)),
+    "discarded_now": Look("↺ verified, thrown away", tint(BRIGHT_AMBER, 0.12), solid(AMBER), 1, "↺", tint(BRIGHT_AMBER, 0.3)),
     "stale": Look("stale KV", tint(GREY, 0.06), tint(GREY, 0.5), 1, "", tint(GREY, 0.35)),
     "empty": Look("empty slot", CLEAR, tint(GREY, 0.25), 1),
 }  # in the order of the legend
@@ -34,8 +35,9 @@ LOOKS: dict[Kind, Look] = {
 CELL, GAP = 38, 2  # width of a slot, and what separates two cells
 LABELS, MINIATURE, FOLD, RIGHT = 108, 78, 92, 16  # columns left and right of the slots; the second stands in the third
 HEADER, AXIS, FOOTER = 58, 22, 58
-NUMBERS, LANE, LOWER, BETWEEN = 12, 25, 19, 10  # parts of a row, from the top: positions, tokens, KV that does not count
+NUMBERS, LANE, LOWER, BETWEEN = 12, 25, 19, 14  # parts of a row, from the top: positions, tokens, KV that does not count, arrow
 ROW = NUMBERS + LANE + GAP + LOWER + BETWEEN
+ARROW = 5  # middle of a realignment arrow under the last cells: nearer to its own row than to the next one's positions
 LETTERS = {0: 5, 1: 4}  # of a token, in a cell of each lane
 SIZES = {0: 10.5, 1: 9.5}  # of their font
 
@@ -46,7 +48,8 @@ def batch_picture(trace: Trace, round: int, phase: str = "accept", *, slots: int
     Under a row's tokens hang the slots whose KV does not count: rejected drafts. Slots before the last `slots` are folded;
     where rows end too far from each other for that, each row is folded by itself, so that all drafts begin in one column.
 
-    Raises ValueError: no such round, phase or theme, a round without rows, or fewer slots than a round needs.
+    Raises ValueError: no such round, phase or theme, a round without rows, or fewer slots than a round needs;
+    or the trace is None.
     """
     rows = batch_rows(trace, round)
     if not rows:
@@ -56,7 +59,7 @@ def batch_picture(trace: Trace, round: int, phase: str = "accept", *, slots: int
     needed = trace.meta["num_draft_tokens"] + 3
     if slots < needed:
         raise ValueError(f"slots={slots} is too small; choose {needed} or more")
-    window = choose_window(rows, slots)
+    window = choose_window(rows, slots, moved=phase == "synchronise")
     painter = _Painter(trace, rows, window, themed(theme), phase)
     figure = canvas(painter.theme, LABELS + FOLD + slots * CELL + RIGHT, HEADER + AXIS + len(rows) * ROW + FOOTER)
     cells = frame_cells(trace, round, phase, rows, window)
@@ -83,6 +86,11 @@ class _Painter:
     def starts(self) -> list[int]:
         """Slot of each row's first token."""
         return [row.start_after if self.phase == "synchronise" else row.start for row in self.rows]
+
+    @property
+    def ends(self) -> list[int]:
+        """Slot behind the tokens with which each row began the round."""
+        return [row.end(self.phase == "synchronise") for row in self.rows]
 
     def x(self, number: int, slot: int) -> float:
         """Left edge of a slot."""
@@ -154,7 +162,7 @@ class _Painter:
     def miniatures(self) -> list[go.Bar]:
         """The whole cache in small: where each row lies, what it gained, and which slots are drawn in full."""
         starts, last = self.starts, max(row.stop for row in self.rows)
-        stops = [start + row.length for start, row in zip(starts, self.rows, strict=True)]
+        stops = self.ends
         new = [stop + row.gained for stop, row in zip(stops, self.rows, strict=True)] if self.judged else stops
         drawn = [min(first + self.window.slots, last) for first in self.window.firsts]
         return [
@@ -174,22 +182,24 @@ class _Painter:
         """Where the round began in each row; after synchronising, an arrow under each row that moved, to where it now ends."""
         bottom = self.y(0, 0) + LANE if self.phase == "synchronise" else self.y(0, 1) + LOWER
         height = bottom - self.y(0, -1)
-        edges = [self.x(number, start + self.rows[number].length) for number, start in enumerate(self.starts)]
+        edges = [self.x(number, end) for number, end in enumerate(self.ends)]
         begins = [(x, self.y(number, -1), x, self.y(number, -1) + height) for number, x in enumerate(edges)]
         traces = [lines("begins", self.theme.inked("here the round begins"), begins, solid(BLUE))]
         shifts = {number: row.start_after - row.start for number, row in enumerate(self.rows) if row.start_after != row.start}
         return traces + (self._arrows(shifts) if shifts and self.phase == "synchronise" else [])
 
     def _arrows(self, shifts: dict[int, int]) -> list[go.Scatter]:
-        """shifts: slots to the right, by row number."""
-        ends = {number: self.x(number, self.starts[number] + self.rows[number].length + self.rows[number].gained) for number in shifts}
-        middles = {number: self.y(number, 1) + LOWER + BETWEEN / 2 for number in shifts}  # under the cells, not through them
-        arrows = [(ends[number] - shift * CELL, middles[number], ends[number], middles[number]) for number, shift in shifts.items()]
+        """shifts: slots to the right, by row number. An arrow from beyond the window begins at its edge."""
+        ends = {number: self.x(number, self.ends[number] + self.rows[number].gained) for number in shifts}
+        levels = {number: self.y(number, 1) + LOWER + ARROW for number in shifts}  # under the cells, not through them
+        left, right = LABELS + FOLD, LABELS + FOLD + self.window.slots * CELL + RIGHT  # room for a head where a row fills its window
+        tails = {number: min(max(ends[number] - shift * CELL, left), right) for number, shift in shifts.items()}
+        arrows = [(tails[number], levels[number], ends[number], levels[number]) for number in shifts]
         words = [self.theme.inked(f"moved {count(abs(shift), 'slot')}") for shift in shifts.values()]
-        left = [min(x0, x1) - 6 for x0, _, x1, _ in arrows]
+        beside = [ends[number] - CELL - 6 for number in shifts]  # left of all KV that does not count, under the row's own tokens
         return [
             lines("moves", self.theme.inked("moved by realignment"), arrows, solid(BLUE), arrow=True),
-            texts("moved", left, list(middles.values()), words, 9.5, "left"),
+            texts("moved", beside, [self.y(number, 1) + LOWER / 2 for number in shifts], words, 9.5, "left"),
         ]
 
     def header(self, title: str, words: str) -> list[go.Scatter]:

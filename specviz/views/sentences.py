@@ -16,14 +16,16 @@ def sentence(trace: Trace, round: int, phase: str) -> str:
     """What the phase did in this round, with its numbers."""
     rows = [row for row in batch_rows(trace, round) if row.gained]
     drafts, gains = _span([row.drafted for row in rows]), _span([row.gained for row in rows])
+    gains += " token" if gains == "1" else " tokens"
     if phase == "synchronise":
         return _synchronised(trace, round, gains)
+    wasted = sum(row.discarded for row in rows)
     return {
         "schedule": f"{count(len(rows), 'row')} about to take part in this round.",
         "draft": f"Each row has {drafts} drafts that the target has not read yet.",
         "verify": f"One target forward has read every row's pending token and its {drafts} drafts.",
         "accept": f"Of {drafts} drafts a row the target agrees with {_span([row.accepted for row in rows])}; "
-        f"with the bonus, rows gain {gains} tokens.",
+        f"with the bonus, rows gain {gains}." + (f" {count(wasted, 'verified token')} thrown away." if wasted else ""),
     }[phase]
 
 
@@ -31,11 +33,12 @@ def _synchronised(trace: Trace, round: int, gains: str) -> str:
     moves = trace.moves
     here = (moves["round"] == round) & (moves["phase"] == PHASES.index("synchronise"))
     if not here.any():
-        return f"Rows gained {gains} tokens, and nothing has moved: all KV stays where it was written."
+        return f"Rows gained {gains}, and nothing has moved: all KV stays where it was written."
     per_slot = [trace.meta["kv_bytes_per_slot"][MODELS[model]] for model in moves["model"][here]]
     copied = sum(int(length) * size for length, size in zip(moves["length"][here], per_slot, strict=True))
-    moved = len(set(moves["to_row"][here].tolist()))
-    return f"Rows gained {gains} tokens; to end in one column again, {count(moved, 'row')} moved: {_amount(copied)} of KV copied."
+    moved = count(len(set(moves["to_row"][here].tolist())), "row")
+    why = "to end in one column again, " if len({row.pending_after for row in batch_rows(trace, round)}) == 1 else ""
+    return f"Rows gained {gains}; {why}{moved} moved: {_amount(copied)} of KV copied."
 
 
 def _span(values: Sequence[int]) -> str:

@@ -19,7 +19,7 @@ be useful programmers.
 - **Data**: the sources of the Python {python} standard library, as found beside the interpreter (`specviz/zoo/corpus.py`); one tenth of
   the files, chosen by a hash of their path, is held out. The draft also learned from the target's own greedy continuations.
 - **Licence**: the corpus is under the Python Software Foundation License 2.0, and these weights are offered under the same terms.
-- **Command**: `specviz train`, {date}, on {device}; torch {torch}, transformers {transformers}; {hours:.1f} hours in the last sitting.
+- **Command**: `{command}`, {date}, on {device}; torch {torch}, transformers {transformers}; {hours:.1f} hours in the last sitting.
 - **Training**: target {target_steps} steps, {target_tokens:.1f}M tokens, last loss {target_loss:.3f} nats a token (cross-entropy);
   draft {draft_steps} steps, {draft_tokens:.1f}M tokens, last loss {draft_loss:.3f} nats a token (KL from the target).
 - **Stored** as float16 safetensors; loaded as float32 unless asked otherwise.

@@ -42,6 +42,8 @@ class Windows:
     Attributes:
         library, tests: encoded files (uint16 arrays). Library files are repeated LIBRARY_REPEATS times an epoch.
         rows, length: one batch is an int64 array (rows, length + 1), inputs and targets overlapping by one shift.
+
+    Raises ValueError when the files are too short for one batch.
     """
 
     library: list[np.ndarray]
@@ -51,10 +53,22 @@ class Windows:
     seed: int = 0
     _epoch: tuple[int, np.ndarray] = field(default=(-1, np.empty(0)), repr=False)
 
+    def __post_init__(self) -> None:
+        if self.steps_per_epoch < 1:
+            needed = (self.rows + 1) * (self.length + 1)
+            raise ValueError(
+                f"an epoch of {self._tokens} tokens is too short for a batch of {self.rows} windows; "
+                f"give files with {needed} tokens or more, library files counted {LIBRARY_REPEATS} times"
+            )
+
+    @property
+    def _tokens(self) -> int:
+        return LIBRARY_REPEATS * sum(map(len, self.library)) + sum(map(len, self.tests))
+
     @property
     def steps_per_epoch(self) -> int:
-        tokens = LIBRARY_REPEATS * sum(map(len, self.library)) + sum(map(len, self.tests))
-        return max(1, (tokens // (self.length + 1) - 1) // self.rows)
+        """Whole batches, whatever offset the epoch's first window has."""
+        return (self._tokens // (self.length + 1) - 1) // self.rows
 
     def batch(self, step: int) -> np.ndarray:
         epoch, index = divmod(step, self.steps_per_epoch)

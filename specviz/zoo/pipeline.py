@@ -70,6 +70,10 @@ def train_pair(out: Path, budget: Budget, *, device: str = "cpu", compile: bool 
     write_prompts(weights / "prompts.jsonl", cut_bundled_prompts(tokenizer, read_corpus()))
     pair = load_pair(weights / "target", weights / "draft", device="cpu", dtype="float32")
     facts = {"date": str(date.today()), "device": f"{device} ({platform.machine()}, {torch.get_num_threads()} threads)"}
+    facts["command"] = (
+        f"specviz train{' --compile' * compile} --target-steps {budget.target_steps} --draft-steps {budget.draft_steps}"
+        f" --continuations {budget.continuations}"
+    )
     facts |= {"torch": torch.__version__, "transformers": transformers.__version__, "python": platform.python_version()}
     figures = measure_pair(pair, read_prompts(weights / "prompts.jsonl"))
     write_card(weights / "README.md", pair, history, figures, facts, time.monotonic() - begun)

@@ -1,7 +1,7 @@
 """What a drafter is: whoever proposes K tokens for each row, without knowing how rows are kept in step."""
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -9,6 +9,11 @@ from transformers import PreTrainedModel
 
 from specviz.engine.pair import Pair
 from specviz.engine.state import State
+
+if TYPE_CHECKING:
+    from specviz.engine.decode import Run
+
+_PLAIN = (bool, int, float, str, list, tuple, type(None))
 
 
 @dataclass(frozen=True)
@@ -21,17 +26,35 @@ class Draft:
 
 @dataclass(frozen=True)
 class Drafter:
-    """Proposes tokens. A drafter of your own subclasses this and overrides `propose`, and `models` if it needs K/V kept."""
+    """Proposes tokens. A drafter of your own subclasses this, sets `name`, and overrides `propose`, and `models` if it needs K/V kept.
+
+    Attributes:
+        needs_hidden: whether it reads the target's hidden states, `state.hidden` (R, D), as a draft head does: for each row the last
+            layer's state at its last token but one, from which the target chose the last one. Zero for a prompt of one token.
+    """
 
     name: ClassVar[str] = ""
     description: ClassVar[str] = ""
+    needs_hidden: ClassVar[bool] = False
 
     def models(self, pair: Pair) -> dict[str, PreTrainedModel]:
         """Models whose K/V the loop keeps for this drafter, by the name under which they stand in `state.caches`."""
         return {}
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that this drafter was made with, by name; a model or a tensor among them is left out."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, _PLAIN)}
+
+    def check(self, run: "Run") -> None:
+        """Raise ValueError if it cannot serve this run. No model has run yet."""
+
+    def prepare(self, run: "Run") -> Any:
+        """Called before each round's draft phase and in no phase's time; what it returns stands in `state.prepared` when it proposes."""
+
     def propose(self, state: State, num_draft_tokens: int) -> Draft:
-        """K proposals for each live row, given its committed tokens."""
+        """K proposals for each row of the batch, given its committed tokens."""
         raise NotImplementedError
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from specviz.engine.drafters.base import Draft, Drafter
@@ -17,7 +18,7 @@ from specviz.engine.state import State
 
 @dataclass(frozen=True)
 class ModelDrafter(Drafter):
-    """The pair's draft model, drafting greedily: K forwards a round."""
+    """The pair's draft model, K forwards a round."""
 
     name: ClassVar[str] = "model"
     description: ClassVar[str] = "the pair's draft model, one forward a draft token"
@@ -26,12 +27,25 @@ class ModelDrafter(Drafter):
         return {"draft": pair.draft}
 
     def propose(self, state: State, num_draft_tokens: int) -> Draft:
-        """K forwards of the draft model: the first over two tokens, the others over the token just drafted."""
-        drafts, logits = [], []
-        tokens, indices = state.batch.last_tokens(2)
-        for _ in range(num_draft_tokens):
-            step = state.caches["draft"].forward(state.feed(tokens, indices))[:, -1].float()  # (b, V)
-            tokens, indices = step.argmax(-1, keepdim=True), indices[:, -1:] + 1
-            drafts.append(tokens)
-            logits.append(step)
-        return Draft(torch.cat(drafts, 1), torch.stack(logits, 1))
+        """The first forward goes over two tokens, the others over the token just drafted."""
+        return run_ahead(state, "draft", num_draft_tokens, fed_first=2)
+
+
+def run_ahead(state: State, model: str, num_tokens: int, fed_first: int, instead: Tensor | None = None) -> Draft:
+    """One forward a token of the model `state.caches[model]`: the first over each row's last tokens, the others over the one just chosen.
+
+    Args:
+        fed_first: how many tokens the first forward is given.
+        instead: (b, num_tokens), tokens that take the places of those that are chosen.
+    """
+    tokens, logits = [], []
+    requests = [row.request.index for row in state.batch.rows]
+    fed, indices = state.batch.last_tokens(fed_first)
+    for j in range(num_tokens):
+        step = state.caches[model].forward(state.feed(fed, indices))[:, -1].float()  # (b, V)
+        ahead = [row.length + j for row in state.batch.rows]
+        fed, indices = state.chooser.draft(step, requests, ahead)[:, None], indices[:, -1:] + 1
+        fed = fed if instead is None else instead[:, j : j + 1]
+        tokens.append(fed)
+        logits.append(step)
+    return Draft(torch.cat(tokens, 1), torch.stack(logits, 1))

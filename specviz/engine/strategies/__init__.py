@@ -2,13 +2,20 @@
 
 from typing import Any
 
+import pandas as pd
+
 from specviz.engine.registry import make
 from specviz.engine.strategies.autoregressive import Autoregressive
 from specviz.engine.strategies.base import Strategy
 from specviz.engine.strategies.eqspec import EqSpec
+from specviz.engine.strategies.exspec import ExSpec
 from specviz.engine.strategies.inplace import InPlace
+from specviz.engine.strategies.masking import Masking
+from specviz.engine.strategies.repadding import Repadding
+from specviz.engine.strategies.rollback import Rollback
 
-STRATEGIES: dict[str, type[Strategy]] = {kind.name: kind for kind in (Autoregressive, EqSpec, InPlace)}
+_KINDS: tuple[type[Strategy], ...] = (Autoregressive, Rollback, Masking, Repadding, EqSpec, ExSpec, InPlace)
+STRATEGIES: dict[str, type[Strategy]] = {kind.name: kind for kind in _KINDS}
 
 
 def strategy(name: str, **options: Any) -> Strategy:
@@ -18,3 +25,20 @@ def strategy(name: str, **options: Any) -> Strategy:
         ValueError: unknown name or option; the message lists the known ones.
     """
     return make("strategy", STRATEGIES, name, options)
+
+
+def strategies() -> pd.DataFrame:
+    """The registered strategies as a frame: strategy, valid (with its default options), description, cost, options (with defaults).
+
+    Beside its own options every valid strategy takes those that inject a fault: break_invariant, rows, from_round (see `Strategy`).
+    """
+    made = [kind() for kind in STRATEGIES.values()]
+    return pd.DataFrame(
+        {
+            "strategy": [each.name for each in made],
+            "valid": [each.valid for each in made],
+            "description": [each.description for each in made],
+            "cost": [each.cost for each in made],
+            "options": [", ".join(f"{name}={value!r}" for name, value in each.options.items()) for each in made],
+        }
+    )

@@ -12,4 +12,5 @@ class Autoregressive(InPlace):
 
     name: ClassVar[str] = "autoregressive"
     description: ClassVar[str] = "no speculation: one target forward a token, all rows together"
+    cost: ClassVar[str] = "one target forward a token"
     drafts: ClassVar[bool] = False

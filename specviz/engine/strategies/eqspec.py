@@ -20,17 +20,22 @@ class EqSpec(Strategy):
     name: ClassVar[str] = "eqspec"
     valid: ClassVar[bool] = True
     description: ClassVar[str] = "right-aligned rectangle, K/V realigned after every ragged acceptance (the paper's EQSPEC)"
+    cost: ClassVar[str] = "moves the K/V of every row but the longest, every round"
 
     def align(self, state: State, fresh: Collection[int] = ()) -> None:
         """Let every row that stays end in the column of the longest; a row that is about to leave is not moved."""
-        starts = list(state.layout.starts[: len(state.batch)])
-        staying = [i for i, row in enumerate(state.batch.rows) if not (row.finished and self.refill)]
-        longest = max((state.batch.rows[i].length for i in staying), default=0)
-        moves = []
-        for i in staying:
-            n, old, new = state.batch.rows[i].length, starts[i], longest - state.batch.rows[i].length
-            if new != old and i not in fresh and n > 1:
-                moves.append(Move(i, old, i, new, n - 1))  # all K/V but the pending token's, which does not exist yet
-            starts[i] = new
-        state.move(moves)
-        state.layout.set_starts(starts)
+        rows = state.batch.rows
+        staying = [i for i, row in enumerate(rows) if not (row.finished and self.refill)]
+        end_at(state, max((rows[i].length for i in staying), default=0), staying, fresh)
+
+
+def end_at(state: State, end: int, rows: Collection[int], fresh: Collection[int] = ()) -> None:
+    """Let `rows` end in one column: start = end - n, and move the K/V that lies elsewhere; rows in `fresh` have none yet."""
+    starts, moves = list(state.layout.starts[: len(state.batch.live)]), []
+    for i in rows:
+        n = state.batch.live[i].length
+        old, starts[i] = starts[i], end - n
+        if starts[i] != old and i not in fresh and n > 1:
+            moves.append(Move(i, old, i, starts[i], n - 1))  # all K/V but the pending token's, which does not exist yet
+    state.move(moves)
+    state.layout.set_starts(starts)

@@ -1,0 +1,99 @@
+"""EXSPEC: a pool of sequences, each with its own K/V, from which rounds take groups of equal length (arXiv 2510.22876, on EXSPEC).
+
+Rows of equal length form a rectangle as they are, so nothing has to be realigned. When no group fills the batch, the scheduler falls
+back as it was told. All rows of the pool live in the slabs; a round's group occupies the first of them. K/V moves when rows trade
+places, and when a group has to end in one column and a row of it lies elsewhere; no row is ever prefilled twice.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from specviz.engine.batch import Request
+from specviz.engine.scheduler import DECISIONS, FALLBACKS, Scheduler
+from specviz.engine.state import State
+from specviz.engine.strategies.base import Strategy, is_count, require_bool
+from specviz.engine.strategies.eqspec import end_at
+
+
+@dataclass(frozen=True)
+class ExSpec(Strategy):
+    """A pool of `window` rows.
+
+    `fallback`, when no batch of equal length can be formed: "realign" takes the rows that came first and realigns them (the
+    paper's way), "partial" the largest group of equal length even if it is smaller than the batch, "wait" the same, but a row that was
+    passed over `max_wait` times is taken, realigned if need be. Then no row waits more than max_wait + window / batch_size rounds.
+    `sort_prompts` lets prompts enter by length, so that equal lengths meet.
+    """
+
+    window: int = 32
+    fallback: str = "realign"
+    max_wait: int = 8
+    sort_prompts: bool = False
+
+    name: ClassVar[str] = "exspec"
+    valid: ClassVar[bool] = True
+    description: ClassVar[str] = "a pool from which rounds take groups of equal length, with a fallback (the paper's EXSPEC)"
+    cost: ClassVar[str] = "K/V of a whole pool; moves K/V when the group changes; rows wait"
+    decisions: ClassVar[tuple[str, ...]] = DECISIONS
+
+    def __post_init__(self) -> None:
+        if not is_count(self.window) or self.window < 1:
+            raise ValueError(f"window={self.window!r} is no size of a pool; pass a whole number of at least the batch size")
+        if self.fallback not in FALLBACKS:
+            raise ValueError(f"fallback={self.fallback!r} is unknown; choose one of {', '.join(FALLBACKS)}")
+        if not is_count(self.max_wait) or self.max_wait < 1:
+            raise ValueError(f"max_wait={self.max_wait!r} is no number of rounds; pass a whole number of at least 1")
+        if not self.refill:
+            raise ValueError("refill=False leaves exspec no pool to choose from; leave it out")
+        require_bool("sort_prompts", self.sort_prompts)
+        super().__post_init__()
+
+    def capacity(self, batch_size: int, requests: int) -> int:
+        if self.window < batch_size:
+            raise ValueError(f"window={self.window} is smaller than batch_size={batch_size}; pass a window of at least the batch size")
+        return min(self.window, requests)
+
+    def order(self, requests: Sequence[Request]) -> Sequence[Request]:
+        return sorted(requests, key=lambda request: len(request.prompt)) if self.sort_prompts else requests
+
+    def schedule(self, state: State) -> None:
+        """Refill the pool, choose this round's group, and bring it to the front of the slabs, ending in one column."""
+        if state.memory is None:
+            state.memory = Scheduler(state.batch_size, self.fallback, self.max_wait)
+        fresh = self.replace(state)
+        if fresh:
+            starts = state.layout.starts[: len(state.batch.live)]
+            state.layout.set_starts([0 if row in fresh else start for row, start in enumerate(starts)])
+            state.prefill(fresh)
+        lengths = {row.request.index: row.length for row in state.batch.live}
+        state.passed_over = state.memory.update(lengths)
+        group, decision = state.memory.choose(lengths)
+        state.decision = self.decisions.index(decision)
+        bring_to_front(state, group)
+        end_at(state, self._end(state), range(len(group)))
+
+    def _end(self, state: State) -> int:
+        """The column where the group ends: where half of it or more ends already, else as far left as its longest row allows."""
+        rows, starts = state.batch.rows, state.layout.starts
+        longest = max(row.length for row in rows)
+        room = state.caches["target"].slots - state.headroom
+        ends = Counter(start + row.length for row, start in zip(rows, starts, strict=False))
+        end, rows_there = ends.most_common(1)[0]
+        return end if 2 * rows_there >= len(rows) and longest <= end <= room else longest
+
+    def synchronise(self, state: State) -> None:
+        """Nothing: rows of the pool stay where they are until a group needs them elsewhere."""
+
+
+def bring_to_front(state: State, group: Sequence[int]) -> None:
+    """Let the requests `group` occupy the first rows and be the batch; only rows that are not there yet trade places."""
+    order = list(range(len(state.batch.live)))
+    row_of = {row.request.index: i for i, row in enumerate(state.batch.live)}
+    wanted = {row_of[request] for request in group}
+    places = [row for row in range(len(group)) if row not in wanted]
+    for place, row in zip(places, sorted(row for row in wanted if row >= len(group)), strict=True):
+        order[place], order[row] = row, place
+    state.take(order)
+    state.batch.active = len(group)

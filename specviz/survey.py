@@ -1,0 +1,134 @@
+"""`survey`: every way to handle raggedness on the same prompts: is its text right, what breaks first, what does it waste and cost.
+
+Runs models through `generate` alone. Each strategy runs twice: unrecorded, which gives its speed, and recorded, which gives the rest.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from tqdm.auto import tqdm
+
+from specviz.analysis import metrics
+from specviz.comparing import compare
+from specviz.engine.pair import Pair
+from specviz.engine.requests import Prompt
+from specviz.engine.strategies import STRATEGIES, Strategy, strategy
+from specviz.generation import generate
+from specviz.result import Result
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What `survey` found.
+
+    Attributes:
+        table: one entry per strategy: strategy, options (those that are not the default), valid (what it promises), exact_match and
+            partial_match (against autoregressive decoding at batch 1), near_ties, unexplained, first_violation (rule and round, "" if
+            none), mean_acceptance_length, discarded_tokens (verified and thrown away), hole_share and padding_share (of the slots
+            up to the rows' last tokens, over all rounds), realigned_mb and compacted_mb (K/V copied to bring rows into step, and from
+            row to row), grouping_rate, rounds, tokens_per_s (one unrecorded run: for an impression, not a benchmark).
+        results: the recorded runs, in the same order.
+        reference: the recorded run that they are compared with.
+    """
+
+    table: pd.DataFrame
+    results: list[Result]
+    reference: Result
+
+    def save(self, path: Path) -> list[Path]:
+        """Write the table as CSV to `path` and, beside it, what it was measured on as JSON; returns both paths."""
+        meta = self.reference.meta
+        conditions = {name: meta[name] for name in ("device", "dtype", "versions", "created", "target", "draft")}
+        conditions |= {"prompts": len(self.reference.tokens), "max_new_tokens": max(self.reference.budgets)}
+        conditions |= {
+            "batch_size": self.results[0].meta["batch_size"],
+            "num_draft_tokens": max(r.meta["num_draft_tokens"] for r in self.results),
+        }
+        paths = [path, path.with_suffix(".json")]
+        self.table.round(4).to_csv(paths[0], index=False)
+        paths[1].write_text(json.dumps(conditions, indent=2) + "\n", encoding="utf-8")
+        return paths
+
+
+def survey(
+    pair: Pair,
+    prompts: Sequence[Prompt],
+    strategies: Sequence[str | Strategy] | None = None,
+    *,
+    batch_size: int = 8,
+    num_draft_tokens: int = 5,
+    max_new_tokens: int = 64,
+    progress: bool = True,
+) -> Survey:
+    """Run `strategies` (None: all that specviz has, with their variants) on `prompts`, greedily, and say what is right, wasted and wrong.
+
+    Raises:
+        ValueError: as `generate`; nothing has run.
+    """
+    chosen = [strategy(each) if isinstance(each, str) else each for each in (everything() if strategies is None else strategies)]
+    if not chosen:
+        raise ValueError("strategies=[] names none; pass at least one, or None for all")
+
+    def run(each: Strategy, record: bool, size: int = batch_size) -> Result:
+        return generate(
+            pair, prompts, strategy=each, batch_size=size, num_draft_tokens=num_draft_tokens, max_new_tokens=max_new_tokens,
+            record=record, progress=False,
+        )  # fmt: skip
+
+    reference = run(strategy("autoregressive"), record=True, size=1)
+    rows, results = [], []
+    for each in tqdm(chosen, desc="survey", unit="strategy", disable=not progress):
+        speed = run(each, record=False).summary["tokens_per_s"].item()
+        results.append(run(each, record=True))
+        rows.append(_row(each, results[-1], reference, pair, speed))
+    return Survey(pd.DataFrame(rows), results, reference)
+
+
+def everything() -> list[Strategy]:
+    """All strategies, the failing ones and the fallbacks of exspec among them."""
+    return [
+        strategy("autoregressive"),
+        strategy("rollback"),
+        strategy("masking"),
+        strategy("masking", positions="column"),
+        strategy("repadding"),
+        strategy("eqspec"),
+        *(strategy("exspec", fallback=fallback) for fallback in ("realign", "partial", "wait")),
+        strategy("inplace"),
+    ]
+
+
+def changed_options(chosen: Strategy) -> str:
+    """The options of a strategy that are not the default, as they are written in a call."""
+    default = type(chosen)().options
+    return ", ".join(f"{name}={value!r}" for name, value in chosen.options.items() if value != default.get(name))
+
+
+def _row(chosen: Strategy, result: Result, reference: Result, pair: Pair, speed: float) -> dict[str, object]:
+    compared = compare(result, reference, pair=pair).summary.iloc[0]
+    assert result.trace is not None
+    rounds, summary = metrics.rounds(result.trace), result.summary.iloc[0]
+    slots = rounds["cache_slots"] * rounds["batch_rows"]
+    return {
+        "strategy": chosen.name,
+        "options": changed_options(chosen) if chosen.name in STRATEGIES else "",
+        "valid": chosen.promises,
+        "exact_match": compared["exact_match"],
+        "partial_match": compared["partial_match"],
+        "near_ties": compared["near_ties"],
+        "unexplained": compared["unexplained"],
+        "first_violation": compared["first_violated"],
+        "mean_acceptance_length": summary["mean_acceptance_length"],
+        "discarded_tokens": summary["discarded_tokens"],
+        "hole_share": np.average(rounds["hole_share"], weights=slots),
+        "padding_share": np.average(rounds["padding_share"], weights=slots),
+        "realigned_mb": rounds["realigned_bytes"].sum() / 1e6,
+        "compacted_mb": rounds["compacted_bytes"].sum() / 1e6,
+        "grouping_rate": summary["grouping_rate"],
+        "rounds": summary["rounds"],
+        "tokens_per_s": speed,
+    }

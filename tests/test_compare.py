@@ -1,0 +1,412 @@
+"""`compare`: matches by hand, a bug that is called a bug and named, a near tie that is called one, and the noise behind the verdict."""
+
+import copy
+import functools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from conftest import EOS, VOCABULARY, make_pair, make_prompts
+from tiny_run import TRACE, changed
+
+import specviz as sv
+from specviz import comparing
+from specviz.analysis.equivalence import (
+    CEILINGS,
+    NEAR_TIE,
+    UNEXPLAINED,
+    UNKNOWN,
+    Evidence,
+    changes,
+    divergence,
+    partial_match,
+    recorded,
+    settled,
+)
+from specviz.analysis.violations import Violations
+from specviz.engine.noise import measure_noise, read
+from specviz.engine.strategies import STRATEGIES
+
+VALID = [name for name, kind in STRATEGIES.items() if kind().promises]
+BROKEN = {
+    "positions": ("eqspec", {"break_invariant": "positions", "from_round": 2}),
+    "mask": ("eqspec", {"break_invariant": "mask", "from_round": 2}),
+    "kv": ("inplace", {"break_invariant": "kv", "from_round": 2}),
+    "bonus": ("masking", {"break_invariant": "bonus", "from_round": 2}),
+    "column": ("masking", {"positions": "column"}),
+    "repadding": ("repadding", {}),
+    "ones": ("repadding", {"draft_bonus": False}),
+}
+RULES = {"column": {"positions"}, "repadding": {"bonus", "positions"}, "ones": {"positions"}}  # where not called as the fault
+NEW_TOKENS = 16
+
+
+def run(pair: sv.Pair, prompts: list, strategy: object, batch_size: int = 4, record: bool = True, **more: object) -> sv.Result:
+    more = {"max_new_tokens": NEW_TOKENS, "progress": False} | more
+    return sv.generate(pair, prompts, strategy=strategy, batch_size=batch_size, record=record, **more)
+
+
+@pytest.fixture(scope="module")
+def reference() -> sv.Result:
+    return run(make_pair("llama"), make_prompts(), "autoregressive", batch_size=1)
+
+
+@functools.cache
+def run_broken(fault: str) -> sv.Result:
+    name, options = BROKEN[fault]
+    return run(make_pair("llama"), make_prompts(), sv.strategy(name, **options))
+
+
+@pytest.fixture(scope="module")
+def embedded_reference(embedded: sv.Pair) -> sv.Result:
+    return run(embedded, sv.load_prompts(limit=4), "autoregressive", batch_size=1)
+
+
+def without_record(result: sv.Result) -> sv.Result:
+    return replace(result, trace=None)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "reference", "at", "partial"),
+    [
+        ([1, 2, 3], [1, 2, 3], None, 1.0),
+        ([1, 2, 3, 4], [1, 2, 9, 4], 2, 0.5),
+        ([9], [1, 2], 0, 0.0),
+        ([1], [1, 2, 3, 4], 1, 0.25),
+        ([1, 2, 3], [1, 2], 2, 1.0),  # all of the reference, and more
+        ([], [], None, 1.0),
+        ([1], [], 0, 0.0),
+    ],
+)
+def test_first_divergence_and_partial_match(tokens: list[int], reference: list[int], at: int | None, partial: float) -> None:
+    assert divergence(tokens, reference) == at
+    assert partial_match(tokens, reference) == partial
+
+
+@pytest.mark.parametrize("strategy", VALID)
+def test_valid_strategies_match(strategy: str, pair: sv.Pair, prompts: list[list[int]], reference: sv.Result) -> None:
+    comparison = sv.compare(run(pair, prompts, strategy), reference)
+    summary = comparison.summary.iloc[0]
+    assert (summary["exact_match"], summary["partial_match"], summary["divergences"], summary["first_violated"]) == (1.0, 1.0, 0, "")
+    assert comparison.unexplained == []
+    assert comparison.prompts["first_divergence"].isna().all()
+    assert set(comparison.prompts["cause"]) == set(comparison.prompts["measured_from"]) == {""}
+    causes = "0 near ties, 0 not explained by noise, 0 unknown"
+    assert repr(comparison) == f"<Comparison of {strategy} with autoregressive: 100.0% of 10 prompts exact, partial match 100.0%; {causes}>"
+
+
+@pytest.mark.parametrize("strategy", ["inplace", "exspec"])
+def test_valid_strategies_match_on_the_embedded_pair(strategy: str, embedded: sv.Pair, embedded_reference: sv.Result) -> None:
+    ours = run(embedded, embedded_reference.prompts, strategy, record=False)
+    assert sv.compare(ours, embedded_reference, pair=embedded).summary["exact_match"].item() == 1.0
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_bug_is_a_bug_and_is_named(fault: str, pair: sv.Pair, reference: sv.Result) -> None:
+    """From the records, and with the pair as well."""
+    ours = run_broken(fault)
+    for given in (None, pair):
+        comparison = sv.compare(ours, reference, pair=given)
+        diverging = comparison.prompts[~comparison.prompts["exact"]]
+        assert len(diverging) >= 2
+        assert set(diverging["cause"]) == {UNEXPLAINED}
+        assert comparison.unexplained == diverging.index.tolist()
+        assert set(diverging["violated"]) <= RULES.get(fault, {fault})
+        assert comparison.summary["first_violated"].item() in RULES.get(fault, {fault})
+        assert f"{len(diverging)} not explained by noise" in repr(comparison)
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_bug_that_was_not_recorded_is_seen_with_the_pair(fault: str, pair: sv.Pair, reference: sv.Result) -> None:
+    """It cannot be named then."""
+    comparison = sv.compare(without_record(run_broken(fault)), without_record(reference), pair=pair)
+    summary = comparison.summary.iloc[0]
+    assert (summary["near_ties"], summary["unexplained"]) == (0, summary["divergences"])
+    assert comparison.prompts["violated"].isna().all()
+
+
+@pytest.mark.parametrize("fault", ["positions", "mask", "kv", "column", "ones"])
+def test_a_bug_that_no_invariant_sees_does_not_explain_itself(
+    fault: str, pair: sv.Pair, reference: sv.Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a broken run computes differs from the reference by far more than rounding, so it is no measure of noise."""
+    monkeypatch.setattr(comparing, "check_invariants", lambda trace: Violations())
+    blind = sv.compare(run_broken(fault), reference).summary.iloc[0]
+    assert blind["noise"] > CEILINGS["float32"]
+    assert blind["near_ties"] == 0
+    assert blind["unexplained"] >= 1
+    seen = sv.compare(run_broken(fault), reference, pair=pair).summary.iloc[0]
+    assert seen["noise"] < 1e-4
+    assert (seen["near_ties"], seen["unexplained"]) == (0, seen["divergences"])
+
+
+@pytest.mark.parametrize("fault", ["positions", "kv"])
+def test_a_bug_on_the_embedded_pair(fault: str, embedded: sv.Pair, embedded_reference: sv.Result) -> None:
+    name, options = BROKEN[fault]
+    ours = run(embedded, embedded_reference.prompts, sv.strategy(name, **options))
+    comparison = sv.compare(ours, embedded_reference)
+    assert comparison.unexplained
+    assert comparison.summary["near_ties"].item() == 0
+    assert set(comparison.prompts.loc[comparison.unexplained, "violated"]) == {fault}
+
+
+def test_a_fault_in_one_row_is_found_there_alone(pair: sv.Pair, prompts: list[list[int]], reference: sv.Result) -> None:
+    broken = sv.strategy("eqspec", break_invariant="mask", rows=[1], refill=False)
+    comparison = sv.compare(run(pair, prompts, broken), reference)
+    hit = set(range(1, len(prompts), 4))
+    assert comparison.unexplained
+    assert set(comparison.unexplained) <= hit
+    assert set(comparison.prompts.index[comparison.prompts["violated"] != ""]) <= hit
+    assert comparison.prompts.loc[[i for i in range(len(prompts)) if i not in hit], "exact"].all()
+
+
+def twins(token: int, twin: int, factor: float) -> sv.Pair:
+    """The tiny pair with a second output row for `token`, `factor` times as large: where `token` is best, `twin` is next to it."""
+    pair = copy.deepcopy(make_pair("llama"))
+    with torch.no_grad():
+        pair.target.lm_head.weight[twin] = pair.target.lm_head.weight[token] * factor
+    return pair
+
+
+@pytest.fixture(scope="module")
+def tied(reference: sv.Result) -> tuple[sv.Pair, sv.Result, sv.Result]:
+    """A pair whose target says two tokens equally loud, a run that takes the second by rounding, and one that takes the first."""
+    longest = max(reference.tokens, key=len)
+    token, unused = longest[6], [token for token in range(VOCABULARY) if token not in (*longest, *EOS)]
+    twin = next(other for other in unused if other > token)  # of equals, the argmax is the first
+    equal, louder = twins(token, twin, 1.0), twins(token, twin, 1.0 + 6e-7)
+    prompts = [reference.prompts[reference.tokens.index(longest)], [2, 7], [1, 8, 2, 8]]
+    return equal, run(louder, prompts, "eqspec"), run(equal, prompts, "autoregressive", 1)
+
+
+def test_a_near_tie_is_a_near_tie(tied: tuple[sv.Pair, sv.Result, sv.Result]) -> None:
+    pair, ours, theirs = tied
+    for measured_from, comparison in {
+        "records": sv.compare(ours, theirs),
+        "pair": sv.compare(without_record(ours), without_record(theirs), pair=pair),
+    }.items():
+        found = comparison.prompts.loc[0]
+        assert (found["cause"], found["measured_from"]) == (NEAR_TIE, measured_from)
+        assert found["gap"] <= 2 * max(found["noise"], 1e-6)
+        assert 0 < found["noise"] < 1e-4
+        assert (comparison.summary["near_ties"].item(), comparison.unexplained) == (comparison.summary["divergences"].item(), [])
+    assert sv.compare(ours, theirs, pair=pair).prompts.loc[0, "cause"] == NEAR_TIE
+
+
+def test_a_token_far_from_the_best_is_no_near_tie(tied: tuple[sv.Pair, sv.Result, sv.Result]) -> None:
+    """At the same divergence: the gap is that of the tokens that were chosen, not that of the two best ones."""
+    pair, ours, theirs = tied
+    at = sv.compare(ours, theirs).prompts.loc[0, "first_divergence"]
+    worst = int(read(pair, (theirs.prompts[0], theirs.tokens[0]), VOCABULARY).ids[at, -1])
+    tokens = [[*ours.tokens[0][:at], worst], *theirs.tokens[1:]]
+    found = sv.compare(replace(without_record(ours), tokens=tokens), without_record(theirs), pair=pair).prompts.loc[0]
+    assert (found["first_divergence"], found["result_token"], found["cause"]) == (at, worst, UNEXPLAINED)
+
+
+def test_what_follows_a_near_tie_has_to_be_right_too(tied: tuple[sv.Pair, sv.Result, sv.Result]) -> None:
+    pair, ours, theirs = (part if isinstance(part, sv.Pair) else without_record(part) for part in tied)
+    row = ours.tokens[0]
+    spoilt = replace(ours, tokens=[[*row[:-1], (row[-1] + 1) % VOCABULARY], *ours.tokens[1:]])
+    found = sv.compare(spoilt, theirs, pair=pair).prompts.loc[0]
+    assert found["gap"] <= 2e-6
+    assert found["later_gap"] > 0.1
+    assert found["cause"] == UNEXPLAINED
+
+
+def test_without_anything_to_measure_with_the_cause_is_unknown(tied: tuple[sv.Pair, sv.Result, sv.Result]) -> None:
+    _, ours, theirs = tied
+    assert sv.compare(without_record(ours), without_record(theirs)).prompts.loc[0, ["cause", "measured_from"]].tolist() == [UNKNOWN, ""]
+    half = sv.compare(without_record(ours), theirs).prompts.loc[0]
+    assert (half["cause"], half["measured_from"], math.isnan(half["noise"])) == (UNKNOWN, "records", True)
+
+
+def test_a_large_gap_is_no_near_tie_whatever_the_noise(embedded_reference: sv.Result) -> None:
+    """With nothing but the reference's record, the most noise that is believed of float32 decides."""
+    theirs = embedded_reference
+    tokens = [[0, *row[1:]] for row in theirs.tokens]
+    found = sv.compare(replace(without_record(theirs), tokens=tokens), theirs).prompts
+    assert set(found["cause"]) == {UNEXPLAINED}
+    assert (found["gap"] > 2 * CEILINGS["float32"]).all()
+
+
+@pytest.mark.slow
+def test_bfloat16_on_the_embedded_pair() -> None:
+    """Batch 8 against batch 1: whatever differs is a near tie, by either measure, and the noise is that of eight bits."""
+    pair = sv.load_pair(device="cpu", dtype="bfloat16")
+    prompts = [sv.load_prompts()[i] for i in (0, 3, 7, 16, 22, 29)]
+    theirs, ours = run(pair, prompts, "autoregressive", 1), run(pair, prompts, "rollback", 8)
+    for given in (None, pair):
+        summary = sv.compare(ours, theirs, pair=given).summary.iloc[0]
+        assert (summary["near_ties"], summary["unexplained"], summary["unknown"]) == (summary["divergences"], 0, 0)
+    noise = measure_noise(pair, list(zip(theirs.prompts, theirs.tokens, strict=True)), [(8, 6)])
+    assert 0.01 < noise < CEILINGS["bfloat16"]
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_read_is_what_the_model_says(name: str, prompts: list[list[int]]) -> None:
+    pair, new = make_pair(name, torch.float64), [5, 0, 7, 7, 90]
+    for prompt in prompts[:3]:
+        said = read(pair, (prompt, new), 3)
+        logits = pair.target(torch.tensor([prompt + new])).logits[0, len(prompt) - 1 : -1].float().log_softmax(-1).detach()
+        assert said.ids.tolist() == logits.topk(3).indices.tolist()
+        np.testing.assert_allclose(said.logprobs, logits.topk(3).values, atol=1e-5)
+        np.testing.assert_allclose(said.chosen, logits[range(5), new], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_noise_is_none_in_float64_and_little_in_float32(name: str, prompts: list[list[int]]) -> None:
+    """In all shapes, over prompts of 1 to 40 tokens and texts of different length: so the plain forwards are padded rightly."""
+    texts = [(prompt, prompts[(i + 3) % 10][:17]) for i, prompt in enumerate(prompts)]
+    shapes = [(1, 1), (3, 2), (8, 6), (10, 1)]
+    assert measure_noise(make_pair(name, torch.float64), texts, shapes, VOCABULARY) <= 4e-6
+    assert 0 < measure_noise(make_pair(name), texts, shapes, VOCABULARY) < 1e-3
+
+
+def test_a_model_whose_batches_are_wrong_is_not_excused(
+    embedded: sv.Pair, embedded_reference: sv.Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What plain forwards change by is believed up to the ceiling; beyond, a divergence stays unknown at best."""
+    monkeypatch.setattr("specviz.engine.noise.measure_noise", lambda *_: 0.5)
+    theirs = without_record(embedded_reference)
+    said = [read(embedded, text) for text in zip(theirs.prompts, theirs.tokens, strict=True)]
+    second = [[int(each.ids[0, 1])] for each in said]
+    comparison = sv.compare(replace(theirs, tokens=second), theirs, pair=embedded)
+    assert set(comparison.prompts["cause"]) == {UNEXPLAINED}  # their gaps exceed all that float32 can do
+    assert NEAR_TIE not in Evidence(gap=0.0).cause(0.5, CEILINGS["float32"])
+
+
+@pytest.mark.parametrize(
+    ("evidence", "noise", "cause"),
+    [
+        (Evidence(gap=0.2), 0.1, NEAR_TIE),
+        (Evidence(gap=0.2, deviation=0.2, later_gap=0.2), 0.1, NEAR_TIE),
+        (Evidence(gap=0.21), 0.1, UNEXPLAINED),
+        (Evidence(gap=0.0, deviation=0.21), 0.1, UNEXPLAINED),
+        (Evidence(gap=0.0, later_gap=0.21), 0.1, UNEXPLAINED),
+        (Evidence(gap=0.0, violated="mask"), 0.1, UNEXPLAINED),
+        (Evidence(gap=0.0, plausible=False), 0.1, UNEXPLAINED),
+        (Evidence(), 0.1, UNKNOWN),
+        (Evidence(deviation=0.21), 0.1, UNEXPLAINED),
+        (Evidence(gap=0.0), math.nan, UNKNOWN),
+        (Evidence(gap=0.9), math.nan, UNKNOWN),
+        (Evidence(gap=1.1), math.nan, UNEXPLAINED),
+        (Evidence(gap=0.0), 0.6, UNKNOWN),  # more than is believed
+        (Evidence(gap=1.1), 0.6, UNEXPLAINED),
+        (Evidence(gap=0.0), 0.0, NEAR_TIE),
+        (Evidence(gap=1e-3), 0.0, UNEXPLAINED),
+    ],
+)
+def test_cause(evidence: Evidence, noise: float, cause: str) -> None:
+    assert evidence.cause(noise, ceiling=0.5) == cause
+
+
+def test_nothing_is_a_near_tie_where_something_is_wrong_that_nobody_locates() -> None:
+    assert settled([NEAR_TIE, "", UNEXPLAINED], ["", "", "kv"]) == [NEAR_TIE, "", UNEXPLAINED]
+    assert settled([NEAR_TIE, "", UNEXPLAINED], ["", "", ""]) == [UNKNOWN, "", UNEXPLAINED]
+
+
+def test_an_unknown_precision_has_no_ceiling() -> None:
+    assert Evidence(gap=3.0).cause(0.1, math.nan) == UNKNOWN
+    assert Evidence(gap=3.0, violated="kv").cause(0.1, math.nan) == UNEXPLAINED
+
+
+def test_what_was_recorded_of_a_request() -> None:
+    """Token by token: request 0 of the tiny run gained 1, 2 and 3 tokens in its rounds."""
+    ids = np.arange(6 * 3).reshape(6, 3, 1).astype(np.int32)
+    said = recorded(changed("rows", target_top_ids=ids))
+    assert [each.rounds.tolist() for each in said] == [[0, 1, 1, 2, 2, 2], [0, 0, 0, 1], [2]]
+    assert [each.ids[:, 0].tolist() for each in said] == [[0, 6, 7, 12, 13, 14], [3, 4, 5, 9], [15]]
+
+
+def test_changes_of_the_two_leading_tokens() -> None:
+    """By hand: 0.5 and 0.25 where both are known; at least 1.0 where the second fell below all that is kept."""
+    said = recorded(TRACE)[0]
+    sound = replace(said, ids=np.array([[7, 8, 9], [7, 8, 9]]), logprobs=np.array([[-1.0, -2.0, -3.0]] * 2))
+    other = replace(said, ids=np.array([[8, 7, 1], [7, 3, 4]]), logprobs=np.array([[-1.5, -1.25, -4.0], [-1.0, -2.0, -3.0]]))
+    assert changes(sound, other, 2).tolist() == [[0.25, 0.5], [0.0, 1.0]]
+
+
+def test_an_output_that_just_ends_is_a_bug(reference: sv.Result, pair: sv.Pair) -> None:
+    tokens = [row[:-1] if len(row) == NEW_TOKENS else row for row in reference.tokens]
+    comparison = sv.compare(replace(reference, tokens=tokens, trace=None), reference, pair=pair)
+    cut = [i for i, row in enumerate(reference.tokens) if len(row) == NEW_TOKENS]
+    assert cut
+    assert comparison.unexplained == cut
+    assert comparison.prompts.loc[cut, "result_token"].isna().all()
+    assert (comparison.prompts.loc[cut, "first_divergence"] == NEW_TOKENS - 1).all()
+
+
+def test_traces_are_compared_like_results(pair: sv.Pair, prompts: list[list[int]], reference: sv.Result) -> None:
+    ours = run(pair, prompts, sv.strategy("eqspec", break_invariant="kv"))
+    whole, records = sv.compare(ours, reference), sv.compare(ours.trace, reference.trace)
+    assert whole.unexplained
+    assert whole.prompts.equals(records.prompts)
+    assert whole.summary.equals(records.summary)
+
+
+@pytest.mark.parametrize(("coupling", "cause"), [("gumbel", UNKNOWN), ("rejection", "")])
+def test_sampled_runs_are_compared_by_their_tokens(coupling: str, cause: str, pair: sv.Pair, prompts: list[list[int]]) -> None:
+    sampling = sv.SamplingParams(temperature=1.5, coupling=coupling)
+    theirs = run(pair, prompts, "autoregressive", 1, sampling=sampling)
+    tokens = [[(row[0] + 1) % VOCABULARY, *row[1:]] for row in theirs.tokens]
+    comparison = sv.compare(replace(theirs, tokens=tokens, trace=None), theirs, pair=pair)
+    assert set(comparison.prompts["cause"]) == {cause}
+    assert comparison.summary["partial_match"].item() == 0.0
+    same = sv.compare(run(pair, prompts, "eqspec", sampling=sampling), theirs)
+    assert same.summary["unexplained"].item() == 0
+    if coupling == "gumbel":
+        assert same.summary["exact_match"].item() == 1.0
+
+
+def test_two_deterministic_runs_have_no_noise(pair: sv.Pair, prompts: list[list[int]]) -> None:
+    """So not even a near-best token is excused in one of them, pair or not."""
+    theirs = run(pair, prompts[:3], "autoregressive", 1, deterministic=True)
+    ours = run(pair, prompts[:3], sv.strategy("eqspec", break_invariant="bonus"), deterministic=True)
+    for given in (None, pair):
+        comparison = sv.compare(ours, theirs, pair=given)
+        assert comparison.unexplained
+        assert comparison.summary[["noise", "near_ties"]].iloc[0].tolist() == [0.0, 0]
+
+
+def test_the_page_escapes_what_a_strategy_is_called(reference: sv.Result) -> None:
+    named = replace(reference, meta=reference.meta | {"strategy": "<script>"}, trace=None)
+    page = sv.compare(named, reference)._repr_html_()
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_what_cannot_be_compared_is_named(pair: sv.Pair, prompts: list[list[int]], embedded: sv.Pair) -> None:
+    theirs = run(pair, prompts[:2], "autoregressive", record=False, max_new_tokens=2)
+
+    def other(**changes: object) -> sv.Result:
+        return replace(theirs, **changes)
+
+    def meta(**changes: object) -> sv.Result:
+        return replace(theirs, meta=theirs.meta | changes)
+
+    cases = [
+        (other(prompts=theirs.prompts[:1]), r"the number of prompts differs: 1 in result, 2 in reference; run both over the same list"),
+        (other(prompts=[theirs.prompts[0], [1]]), r"prompts\[1\] differs: \[1\] in result, \["),
+        (other(budgets=[2, 3]), r"max_new_tokens of prompt 1 differs: 3 in result, 2 in reference; give both the same"),
+        (meta(target="Other 1.0M"), r"target differs: 'Other 1.0M' in result"),
+        (meta(eos_token_ids=[]), r"eos_token_ids differs: \[\] in result"),
+        (meta(sampling={"coupling": "gumbel"}), r"sampling differs: .* run both with the same sampling"),
+        (theirs.tokens, r"result=list is neither a Result nor a Trace; pass what specviz.generate returned"),
+    ]
+    for result, message in cases:
+        with pytest.raises(ValueError, match=message):
+            sv.compare(result, theirs)
+    sampled = meta(sampling={"coupling": "gumbel"})
+    with pytest.raises(ValueError, match="seed differs: 1 in result, 0 in reference; run both with the same seed"):
+        sv.compare(replace(sampled, meta=sampled.meta | {"seed": 1}), sampled)
+    with pytest.raises(ValueError, match="reference=NoneType is neither"):
+        sv.compare(theirs, None)
+    for wrong, message in (
+        (embedded, "pair has target LlamaForCausalLM"),
+        (make_pair("llama", torch.float64), "pair has dtype float64, result was"),
+        (pair.target, "is no Pair"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            sv.compare(theirs, theirs, pair=wrong)

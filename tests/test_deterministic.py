@@ -1,0 +1,109 @@
+"""The deterministic mode: the target's K/V and logits are the same bits whatever the batch around a row, in any dtype."""
+
+import pytest
+import torch
+from conftest import CLASSES, make_pair, make_prompts
+
+import specviz as sv
+from specviz.engine.fixed import FixedModel, fixed_shape
+from specviz.engine.strategies import Strategy
+
+NEW_TOKENS = 16
+STRATEGIES = (
+    sv.strategy("autoregressive"),
+    sv.strategy("inplace"),
+    sv.strategy("eqspec"),
+    sv.strategy("eqspec", refill=False),
+    sv.strategy("masking"),
+    sv.strategy("rollback"),
+    sv.strategy("exspec", window=8, fallback="wait", max_wait=2),
+)
+
+
+def run(pair: sv.Pair, prompts: list[list[int]], strategy: str | Strategy, batch_size: int, **options: object) -> sv.Result:
+    arguments = {"max_new_tokens": NEW_TOKENS, "progress": False, "deterministic": True} | options
+    return sv.generate(pair, prompts, strategy=strategy, batch_size=batch_size, **arguments)
+
+
+@pytest.mark.parametrize(("name", "dtype"), [*((name, torch.bfloat16) for name in CLASSES), ("llama", torch.float32)], ids=str)
+def test_text_does_not_depend_on_the_batch(name: str, dtype: torch.dtype) -> None:
+    """In bf16, where batches of another size usually change some rows, too. Twelve rows take two forwards."""
+    pair, prompts = make_pair(name, dtype), make_prompts()
+    alone = run(pair, prompts, "autoregressive", 1)
+    for strategy in STRATEGIES:
+        assert run(pair, prompts, strategy, 4).tokens == alone.tokens, strategy
+    twice = run(pair, prompts * 2, "inplace", 12)
+    assert twice.tokens == alone.tokens * 2
+
+
+def recorded_logits(result: sv.Result) -> dict[tuple[int, int], tuple[float, ...]]:
+    """The target's best log-probabilities where it said each kept token, by request and index."""
+    rows = result.trace.rows
+    said = {}
+    for number, (request, length, gained) in enumerate(zip(rows["request"], rows["length"], rows["gained"], strict=True)):
+        for j in range(gained):
+            said[int(request), int(length) + j] = tuple(rows["target_top_logprobs"][number, j].tolist())
+    return said
+
+
+def test_logits_are_the_same_bits(prompts: list[list[int]]) -> None:
+    pair = make_pair("llama", torch.bfloat16)
+    alone = recorded_logits(run(pair, prompts, "autoregressive", 1, record=True))
+    for strategy in STRATEGIES[1:]:
+        assert recorded_logits(run(pair, prompts, strategy, 4, record=True)) == alone, strategy
+    moved = recorded_logits(run(pair, prompts, "eqspec", 4, record=True, deterministic=False))
+    assert moved != alone  # the mode is what does it: without it the bits differ somewhere
+
+
+def test_prompts_longer_than_a_chunk_of_the_prefill() -> None:
+    pair = make_pair("llama", torch.bfloat16)
+    generator = torch.Generator().manual_seed(5)
+    prompts = [torch.randint(0, 97, (n,), generator=generator).tolist() for n in (64, 65, 66, 130, 3)]
+    alone = run(pair, prompts, "autoregressive", 1)
+    assert run(pair, prompts, "eqspec", 5).tokens == alone.tokens
+    assert run(pair, prompts[::-1], "inplace", 2).tokens == alone.tokens[::-1]
+
+
+def test_the_text_is_generates_own_in_fp64(prompts: list[list[int]]) -> None:
+    pair = make_pair("qwen3", torch.float64)
+    rows = [torch.tensor([prompt]) for prompt in prompts]
+    whole = [pair.target.generate(row, attention_mask=row >= 0, do_sample=False, max_new_tokens=NEW_TOKENS)[0] for row in rows]
+    expected = [tokens[row.shape[1] :].tolist() for tokens, row in zip(whole, rows, strict=True)]
+    assert run(pair, prompts, "eqspec", 4).tokens == expected
+
+
+def test_every_forward_has_the_one_shape(monkeypatch: pytest.MonkeyPatch, prompts: list[list[int]]) -> None:
+    pair, seen = make_pair("llama"), set()
+    original = FixedModel._arguments
+
+    def watched(self, feed, dense):  # type: ignore[no-untyped-def]
+        seen.add((tuple(feed.tokens.shape), tuple(feed.visible.shape), tuple(feed.order.shape)))
+        return original(self, feed, dense)
+
+    monkeypatch.setattr(FixedModel, "_arguments", watched)
+    run(pair, prompts, "exspec", 3)
+    run(pair, prompts, "autoregressive", 10)
+    assert seen == {((8, 6), (8, 6, 256), (8, 256)), ((8, 64), (8, 64, 256), (8, 256))}
+    assert fixed_shape(6, 251).attended == 512
+
+
+def test_a_fault_is_still_seen(prompts: list[list[int]]) -> None:
+    pair = make_pair("llama")
+    alone = run(pair, prompts, "autoregressive", 1)
+    for kind in ("positions", "mask", "kv", "bonus"):
+        assert run(pair, prompts, sv.strategy("eqspec", break_invariant=kind), 4).tokens != alone.tokens, kind
+
+
+def test_it_has_to_be_a_bool(pair: sv.Pair) -> None:
+    with pytest.raises(ValueError, match=r"deterministic='yes' is no bool; pass True or False"):
+        sv.generate(pair, [[1]], deterministic="yes")
+
+
+@pytest.mark.gpu
+def test_text_does_not_depend_on_the_batch_on_cuda(prompts: list[list[int]]) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    pair = make_pair("llama", torch.bfloat16, "cuda")
+    alone = run(pair, prompts, "autoregressive", 1)
+    for strategy in STRATEGIES:
+        assert run(pair, prompts, strategy, 8).tokens == alone.tokens, strategy

@@ -1,0 +1,217 @@
+"""Where models come from: a hub on this machine that answers, denies, stays silent or is switched off; folders; no network at all."""
+
+import hashlib
+import json
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import torch
+from huggingface_hub import HfApi, constants
+from test_pair import check_refusal, save
+
+import specviz as sv
+from specviz.engine import hub
+
+COMMIT = "a" * 40
+
+
+@dataclass
+class Hub:
+    """Serves `folder`/owner/name as the Hugging Face hub does, as far as loading a model asks."""
+
+    folder: Path
+    gated: set[str] = field(default_factory=set)
+    requests: list[str] = field(default_factory=list)
+
+    def answer(self, path: str) -> tuple[int, bytes, dict[str, str]]:
+        """Status, body and headers for a request."""
+        self.requests.append(path)
+        parts = path.partition("?")[0].strip("/").split("/")
+        is_api = parts[:2] == ["api", "models"]
+        owner, name, *rest = [*(parts[2:] if is_api else parts), "", ""]
+        model = self.folder / owner / name
+        if not name or not model.is_dir():
+            return 404, b"", {"X-Error-Code": "RepoNotFound"}
+        if is_api and not any(rest):
+            siblings = [{"rfilename": file.name} for file in model.iterdir()]
+            return 200, json.dumps({"id": f"{owner}/{name}", "sha": COMMIT, "siblings": siblings}).encode(), {}
+        if name in self.gated:
+            return 403, b"", {"X-Error-Code": "GatedRepo"}
+        file = model.joinpath(*rest[2:])
+        if is_api or not file.is_file():
+            return 404, b"", {"X-Error-Code": "EntryNotFound"}
+        body = file.read_bytes()
+        return 200, body, {"ETag": f'"{hashlib.sha256(body).hexdigest()}"', "X-Repo-Commit": COMMIT}
+
+
+def serve(pages: Hub) -> ThreadingHTTPServer:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, body, headers = pages.answer(self.path)
+            self.send_response(status)
+            for name, value in {**headers, "Content-Length": str(len(body))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(body)
+
+        do_HEAD = do_GET  # noqa: N815
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    return ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+
+
+def go_to(endpoint: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let transformers and its client take `endpoint` for the hub, with an empty cache of their own."""
+    monkeypatch.setattr(constants, "ENDPOINT", endpoint)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", endpoint + "/{repo_id}/resolve/{revision}/{filename}")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    now = property(lambda self: constants.ENDPOINT, lambda self, value: None)  # clients made before would keep the old one
+    monkeypatch.setattr(HfApi, "endpoint", now, raising=False)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A hub with two models."""
+    save(tmp_path / "hub/owner/target")
+    save(tmp_path / "hub/owner/draft", num_hidden_layers=1)
+    pages = Hub(tmp_path / "hub")
+    server = serve(pages)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    go_to(f"http://127.0.0.1:{server.server_port}", tmp_path / "cache", monkeypatch)
+    yield pages
+    server.shutdown()
+    server.server_close()
+
+
+def switch_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on nobody listens where the hub was."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{free.getsockname()[1]}")
+
+
+def test_hub_ids_are_downloaded_once_and_loaded_without_a_network_after_that(here: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = sv.load_pair("owner/target", "owner/draft", device="cpu")
+    assert [model.config.num_hidden_layers for model in (first.target, first.draft)] == [2, 1]
+    assert {f"/api/models/owner/{name}" for name in ("target", "draft")} <= set(here.requests)
+    switch_off(monkeypatch)
+    seen = len(here.requests)
+    begun = time.monotonic()
+    again = sv.load_pair("owner/target", "owner/draft", device="cpu")
+    assert time.monotonic() - begun < 5  # without the client's retries, which take half a minute
+    assert len(here.requests) == seen
+    assert torch.equal(again.target.lm_head.weight, first.target.lm_head.weight)
+    assert repr(again) == (
+        "Pair(target=owner/target (LlamaForCausalLM, 24.8K), draft=owner/draft (LlamaForCausalLM, 15.5K), vocabulary_size=97, "
+        "device=cpu, dtype=float32)"
+    )
+
+
+def test_what_the_hub_does_not_have(here: Hub) -> None:
+    check_refusal(
+        lambda: sv.load_pair("owner/target", "owner/darft", device="cpu"),
+        f"draft='owner/darft' is neither a local folder nor a model that {constants.ENDPOINT} shows you; check the spelling, or log in",
+    )
+    assert [path for path in here.requests if "resolve" in path] == []  # both are looked for before anything is loaded
+
+
+def test_a_model_that_asks_for_leave_first(here: Hub) -> None:
+    here.gated.add("draft")
+    check_refusal(
+        lambda: sv.load_pair("owner/target", "owner/draft", device="cpu"),
+        "draft='owner/draft' cannot be loaded (You are trying to access a gated repo",
+        f"see {constants.ENDPOINT}/owner/draft",
+    )
+
+
+def test_a_hub_that_cannot_be_reached(here: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    switch_off(monkeypatch)
+    begun = time.monotonic()
+    check_refusal(
+        lambda: sv.load_pair("owner/target", "owner/draft"), "target='owner/target' is no local folder, and as a hub id", "refused"
+    )
+    assert time.monotonic() - begun < 2
+
+
+def test_a_hub_that_is_switched_off_by_hand(here: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    check_refusal(lambda: sv.load_pair("owner/target", "owner/draft"), "target='owner/target' is no local folder", "HF_HUB_OFFLINE")
+    assert here.requests == []
+
+
+def test_a_hub_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes the connection and stays silent."""
+    monkeypatch.setattr(hub, "HUB_SECONDS", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        go_to(f"http://127.0.0.1:{silent.getsockname()[1]}", tmp_path, monkeypatch)
+        begun = time.monotonic()
+        check_refusal(
+            lambda: sv.load_pair("owner/target", "owner/draft"), "target='owner/target' is no local folder", "cannot be looked up ("
+        )
+        assert time.monotonic() - begun < 2
+
+
+def test_a_part_of_a_model_in_the_cache_is_no_model(here: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    sv.load_pair("owner/target", "owner/draft", device="cpu")
+    for file in Path(constants.HF_HUB_CACHE).glob("models--owner--draft/snapshots/*/model.safetensors"):
+        file.unlink()
+    switch_off(monkeypatch)
+    check_refusal(
+        lambda: sv.load_pair("owner/target", "owner/draft", device="cpu"), "draft='owner/draft' cannot be loaded (", "go online once"
+    )
+
+
+def as_pickle(folder: Path) -> None:
+    """Weights under the name of a pickle; what is in it must not matter."""
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'exit 1'\ntR.")
+
+
+def test_pickled_weights_are_not_read(tmp_path: Path) -> None:
+    target, draft = save(tmp_path / "target"), save(tmp_path / "draft")
+    as_pickle(draft)
+    check_refusal(lambda: sv.load_pair(target, draft), f"draft='{draft}' holds its weights as pickles alone", "with save_pretrained")
+
+
+def test_pickled_weights_on_the_hub_are_not_read(here: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Transformers would ask a public service to convert them; not from here."""
+    monkeypatch.setenv("DISABLE_SAFETENSORS_CONVERSION", "1")
+    as_pickle(here.folder / "owner/draft")
+    check_refusal(
+        lambda: sv.load_pair("owner/target", "owner/draft", device="cpu"), "draft='owner/draft' holds its weights as pickles alone"
+    )
+    assert [path for path in here.requests if path.endswith("pytorch_model.bin")] == []
+
+
+def test_code_that_comes_with_a_model_is_not_run(tmp_path: Path) -> None:
+    target, draft = save(tmp_path / "target"), save(tmp_path / "draft")
+    config = json.loads((draft / "config.json").read_text())
+    config |= {"model_type": "of_its_own", "auto_map": {"AutoConfig": "code.Config", "AutoModelForCausalLM": "code.Model"}}
+    (draft / "config.json").write_text(json.dumps(config))
+    (draft / "code.py").write_text(f"from pathlib import Path\nPath({str(tmp_path / 'ran')!r}).touch()\n")
+    check_refusal(lambda: sv.load_pair(target, draft), f"draft='{draft}' cannot be loaded (")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("name", ["models/qwen/target", "no such model", "owner/", "a--b", "C:\\models\\target", "x" * 97])
+def test_what_can_be_no_hub_id_is_not_looked_for(name: str, here: Hub) -> None:
+    check_refusal(lambda: sv.load_pair(name, name), f"target={name!r} is no folder, and no hub id either", error=FileNotFoundError)
+    assert here.requests == []
+
+
+def test_a_folder_that_looks_like_a_hub_id_is_taken_first(here: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    shutil.copytree(here.folder / "owner", tmp_path / "work/owner")
+    monkeypatch.chdir(tmp_path / "work")
+    assert sv.load_pair("owner/target", "owner/draft", device="cpu").vocabulary_size == 97
+    assert here.requests == []

@@ -1,0 +1,111 @@
+"""A reader's own prompts: files of JSON and of lines, chat templates, and what is said of a file that does not fit."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_pair import WORDS, check_refusal, llama, make_tokenizer
+
+import specviz as sv
+
+TEMPLATE = "{% for message in messages %}w0 {{ message.content }}{% endfor %}{% if add_generation_prompt %} w1{% endif %}"
+
+
+def write(folder: Path, *lines: str | bytes | dict[str, Any]) -> Path:
+    """A file of these lines: text, bytes as they are, or JSON."""
+    as_text = [json.dumps(line, ensure_ascii=False) if isinstance(line, dict) else line for line in lines]
+    path = folder / "prompts.txt"
+    path.write_bytes(b"\n".join(line.encode() if isinstance(line, str) else line for line in as_text))
+    return path
+
+
+def test_jsonl_has_a_prompt_in_each_object(tmp_path: Path) -> None:
+    path = write(tmp_path, {"text": "One\u2028two\n", "id": 3}, "", {"text": " three", "prompt": "other"}, "  ")
+    assert sv.load_prompts("jsonl", path) == ["One\u2028two\n", " three"]
+    assert sv.load_prompts("jsonl", str(path), limit=1) == ["One\u2028two\n"]
+    path = write(tmp_path, {"prompt": "a"}, {"prompt": "b"})
+    assert sv.load_prompts("jsonl", path, field="prompt") == ["a", "b"]
+
+
+def test_text_has_a_prompt_in_each_line(tmp_path: Path) -> None:
+    """Blank lines are passed over, indentation is kept, Windows' marks and line ends do not become part of a prompt."""
+    path = write(tmp_path, b"\xef\xbb\xbfdef add(a, b):\r", "", "    return \u2028", " \t", "grün")
+    assert sv.load_prompts("text", path) == ["def add(a, b):", "    return \u2028", "grün"]
+    assert sv.load_prompts("text", path, limit=2) == ["def add(a, b):", "    return \u2028"]
+
+
+def test_a_mark_of_byte_order_is_no_part_of_json(tmp_path: Path) -> None:
+    assert sv.load_prompts("jsonl", write(tmp_path, b'\xef\xbb\xbf{"text": "a"}')) == ["a"]
+
+
+BAD_LINES: list[tuple[str, str | bytes | dict[str, Any], str]] = [
+    ("jsonl", "{", "is no JSON; each line must be an object with the prompt under 'text'"),
+    ("jsonl", b'{"text": "\xff"}', "is no JSON"),
+    ("jsonl", "[" * 100_000, "is no JSON"),
+    ("jsonl", "[]", "has no text under 'text', but no keys"),
+    ("jsonl", "{}", "has no text under 'text', but no keys"),
+    ("jsonl", {"prompt": "a", "id\n": 1}, r"has no text under 'text', but 'prompt', 'id\n'; name the key"),
+    ("jsonl", {"text": 3}, "has no text under 'text', but 'text'"),
+    ("jsonl", {"text": ""}, "has no text under 'text'"),
+    ("text", b"gr\xfcn", "is no UTF-8; save the file"),
+    ("spec_bench", "[" * 100_000, "is no SpecBench question"),
+]
+
+
+@pytest.mark.parametrize(("source", "line", "reason"), BAD_LINES)
+def test_a_line_that_holds_no_prompt_is_named(source: str, line: str | bytes | dict[str, Any], reason: str, tmp_path: Path) -> None:
+    path = write(tmp_path, {"text": "a", "category": "b", "turns": ["c"]}, "", line)
+    check_refusal(lambda: sv.load_prompts(source, path), f"line 3 of {path} {reason}")
+
+
+@pytest.mark.parametrize("source", ["spec_bench", "jsonl", "text"])
+def test_a_file_without_a_prompt(source: str, tmp_path: Path) -> None:
+    path = write(tmp_path, "", " ")
+    check_refusal(lambda: sv.load_prompts(source, path), f"path={str(path)!r} holds no prompt")
+    check_refusal(lambda: sv.load_prompts(source, tmp_path), "is no file", error=FileNotFoundError)
+    check_refusal(lambda: sv.load_prompts(source), f"path=None for source={source!r}")
+
+
+REFUSED: list[tuple[Callable[[], object], str]] = [
+    (lambda: sv.load_prompts("jsonl", __file__, categories=["math"]), "categories=['math'] with source='jsonl'"),
+    (lambda: sv.load_prompts("text", __file__, field="prompt"), "field='prompt' with source='text'"),
+    (lambda: sv.load_prompts(field="prompt"), "field='prompt' with source='bundled'"),
+    (lambda: sv.load_prompts("jsonl", __file__, field=3), "field=3 with source='jsonl'"),
+    (lambda: sv.load_prompts(chat_template=True), "tokenizer=NoneType has no chat template"),
+    (lambda: sv.load_prompts(chat_template=True, tokenizer=make_tokenizer(WORDS)), "tokenizer=TokenizersBackend has no chat template"),
+    (lambda: sv.load_prompts(chat_template=True, tokenizer=sv.Pair(llama(), llama())), "tokenizer=Pair has no chat template"),
+    (lambda: sv.load_prompts(chat_template=make_tokenizer(WORDS)), "chat_template=TokenizersBackend is no bool"),
+    (lambda: sv.load_prompts(tokenizer=make_tokenizer(WORDS)), "tokenizer is given, but chat_template=False"),
+]
+
+
+@pytest.mark.parametrize(("call", "begins"), REFUSED, ids=[begins for _, begins in REFUSED])
+def test_arguments_that_do_not_fit(call: Callable[[], object], begins: str) -> None:
+    check_refusal(call, begins)
+
+
+def test_a_chat_template_gives_token_ids(tmp_path: Path) -> None:
+    """As ids, since this tokenizer, like most of them, would put its first token before the text once more."""
+    from tokenizers.processors import TemplateProcessing
+
+    tokenizer = make_tokenizer(WORDS)
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="w0 $A", special_tokens=[("w0", 0)])
+    path = write(tmp_path, "w3 w4", "w5")
+    prompts = sv.load_prompts("text", path, chat_template=True, tokenizer=tokenizer)
+    assert prompts == [[0, 3, 4, 1], [0, 5, 1]]
+    assert tokenizer("w0 w5 w1")["input_ids"] == [0, 0, 5, 1]
+    pair = sv.Pair(llama(), llama(), tokenizer)
+    assert len(sv.generate(pair, prompts, max_new_tokens=2, progress=False).tokens) == 2
+    assert sv.load_prompts("text", path, chat_template=True, tokenizer=tokenizer, limit=1) == prompts[:1]
+
+
+def test_prompts_need_no_torch() -> None:
+    """In a fresh interpreter."""
+    code = "import sys, specviz; specviz.load_prompts(limit=1); print('torch' in sys.modules, 'transformers' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["False", "False"]

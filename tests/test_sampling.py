@@ -1,0 +1,564 @@
+"""Sampling that is lossless: the distribution against exact enumeration, token identity, and the arithmetic against plain Python.
+
+Seeds are fixed, so every test gives one and the same result on one machine. Stated odds of false failure are those over seeds.
+"""
+
+import copy
+import functools
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import make_pair, make_prompts
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM
+
+import specviz as sv
+from specviz.engine import sampling
+from specviz.engine.accept import Chooser
+from specviz.engine.sampling import COUPLINGS, Noise, accept_drafts, draw, residual, unit
+from specviz.engine.strategies import STRATEGIES, Strategy
+
+each_coupling = pytest.mark.parametrize("coupling", COUPLINGS)
+SPECULATIVE = ("rollback", "masking", "eqspec", "exspec", "inplace", "repadding")
+SAME_ROUNDS = tuple(name for name in SPECULATIVE if name != "rollback")  # a row's rounds do not depend on its neighbours
+
+
+def make_strategy(name: str, **options: Any) -> Strategy:
+    """The strategy with options that make it valid."""
+    return sv.strategy(name, **options | ({"ones_mask": False, "draft_bonus": False} if name == "repadding" else {}))
+
+
+def test_every_valid_strategy_is_sampled_here() -> None:
+    assert {"autoregressive", *SPECULATIVE} == set(STRATEGIES)
+    assert all(make_strategy(name).promises for name in STRATEGIES)
+
+
+# ---- the distribution of what is emitted ----
+
+V, PROMPT, NEW_TOKENS, COPIES, BATCH = 6, [1, 2], 3, 2000, 1000
+FEW = 600, 5  # copies and batch size for rollback, as the smallest of a thousand acceptances is always zero
+WARM = {"temperature": 1.3}
+
+
+@functools.cache
+def make_tiny() -> sv.Pair:
+    """Two Llamas over six tokens that differ a lot, in float64; token 5 ends a row."""
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8}
+    ids = {"vocab_size": V, "eos_token_id": 5, "bos_token_id": 0, "pad_token_id": 0, "max_position_embeddings": 64}
+    config = LlamaConfig(num_hidden_layers=1, initializer_range=0.5, **sizes, **ids)
+    torch.manual_seed(1)
+    target, other = LlamaForCausalLM(config).double(), LlamaForCausalLM(config).double()
+    draft = copy.deepcopy(target)
+    with torch.no_grad():
+        for mine, theirs in zip(draft.parameters(), other.parameters(), strict=True):
+            mine += 0.8 * theirs if mine.ndim > 1 else 0
+    return sv.Pair(target, draft)
+
+
+def probabilities(params: sv.SamplingParams, prefix: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], float]]:
+    """All outputs of up to three tokens with what the target's warped distributions make of them by the chain rule."""
+    if len(prefix) == NEW_TOKENS or prefix[-1:] == (5,):
+        yield prefix, 1.0
+        return
+    with torch.no_grad():
+        said = make_tiny().target(torch.tensor([[*PROMPT, *prefix]])).logits[0, -1]
+    for token, chance in enumerate(params.distribution(said).tolist()):
+        if chance > 0:
+            yield from ((row, chance * rest) for row, rest in probabilities(params, (*prefix, token)))
+
+
+@functools.cache
+def sample(strategy: str, coupling: str, k: int, copies: int = COPIES, batch_size: int = BATCH, **options: Any) -> list[list[int]]:
+    """The outputs of many copies of one prompt, each with noise of its own because each has its own place in the list."""
+    chosen = make_strategy(strategy, **({"window": batch_size} if strategy == "exspec" else {}))
+    return sv.generate(
+        make_tiny(), [PROMPT] * copies, strategy=chosen, num_draft_tokens=k, batch_size=batch_size, max_new_tokens=NEW_TOKENS,
+        sampling=sv.SamplingParams(coupling=coupling, **options or WARM), seed=7, progress=False,
+    ).tokens  # fmt: skip
+
+
+def chi_square(rows: Sequence[Sequence[int]], params: sv.SamplingParams) -> tuple[float, float]:
+    """Pearson's statistic of `rows` against the exact probabilities, and the value it exceeds with probability below 1e-6.
+
+    Cells with fewer than five rows expected count as one. For a chi-square variable of n degrees of freedom
+    P(X >= n + 2 sqrt(n x) + 2 x) <= exp(-x) (Laurent and Massart 2000).
+    """
+    expected, found = {row: len(rows) * chance for row, chance in probabilities(params)}, Counter(map(tuple, rows))
+    assert found.keys() <= expected.keys(), "a row was emitted that the target cannot say"
+    cells = [(found[row], mean) for row, mean in expected.items() if mean >= 5]
+    small = [(found[row], mean) for row, mean in expected.items() if mean < 5]
+    cells.append((sum(count for count, _ in small), sum(mean for _, mean in small)))
+    n, x = len(cells) - 1, math.log(1e6)
+    return sum((count - mean) ** 2 / mean for count, mean in cells if mean > 0), n + 2 * math.sqrt(n * x) + 2 * x
+
+
+def check_distribution(rows: Sequence[Sequence[int]], coupling: str, **options: Any) -> None:
+    statistic, limit = chi_square(rows, sv.SamplingParams(coupling=coupling, **options or WARM))
+    assert statistic < limit
+
+
+def test_the_enumeration_is_one_worth_testing_against() -> None:
+    chances = dict(probabilities(sv.SamplingParams(**WARM)))
+    assert sum(chances.values()) == pytest.approx(1)
+    assert len(chances) == 5**3 + 5**2 + 5 + 1  # three tokens without an EOS before the last, or an EOS earlier: each is possible
+    assert len([chance for chance in chances.values() if chance * COPIES >= 5]) > 30
+
+
+@each_coupling
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy_emits_what_the_target_would(strategy: str, coupling: str) -> None:
+    """Odds of false failure: 4e-5 in all, 1e-6 for each of 38 runs."""
+    for k in (1, 2, 3) if strategy != "autoregressive" else (1,):
+        rows = sample(strategy, coupling, k) if strategy != "rollback" else sample(strategy, coupling, k, *FEW)
+        check_distribution(rows, coupling)
+
+
+@each_coupling
+@pytest.mark.parametrize("options", [{"temperature": 0.8, "top_k": 3}, {"temperature": 1.5, "top_p": 0.8}], ids=["top_k", "top_p"])
+def test_warped_distributions_are_emitted_too(coupling: str, options: dict[str, float]) -> None:
+    """Odds of false failure: 4e-6 in all."""
+    assert len(dict(probabilities(sv.SamplingParams(**options)))) < 156
+    check_distribution(sample("inplace", coupling, 2, **options), coupling, **options)
+
+
+def test_proposals_without_a_distribution_leave_it_as_it_is() -> None:
+    """Prompt lookup proposes what it proposes with certainty. Odds of false failure: 1e-6."""
+    result = sv.generate(
+        make_tiny(), [PROMPT] * COPIES, drafter="lookup", num_draft_tokens=2, batch_size=BATCH, max_new_tokens=NEW_TOKENS,
+        sampling=sv.SamplingParams(**WARM), progress=False,
+    )  # fmt: skip
+    assert 0.05 < result.summary["draft_acceptance_rate"].item() < 0.95
+    check_distribution(result.tokens, "rejection")
+
+
+def one_number_for_all(original: Any) -> Any:
+    return lambda self, request, index, count: original(self, request, index, count)[:, [0, 0, 0]]
+
+
+def one_noise_for_all_places(original: Any) -> Any:
+    return lambda self, request, index, size: original(self, request, 0, size)
+
+
+@pytest.mark.parametrize(
+    ("coupling", "place", "name", "wrong"),
+    [
+        ("rejection", sampling, "residual", lambda _: lambda p, q: p),
+        ("rejection", sampling, "residual", lambda _: lambda p, q: (p - q).abs()),
+        ("rejection", Noise, "uniforms", one_number_for_all),
+        ("gumbel", Noise, "gumbel", one_noise_for_all_places),
+    ],
+    ids=["drawn from p after a rejection", "drawn from |p - q|", "one number for draft and acceptance", "one noise for all places"],
+)
+def test_what_is_wrong_fails_by_far(coupling: str, place: Any, name: str, wrong: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place, name, wrong(getattr(place, name)))
+    statistic, limit = chi_square(sample.__wrapped__("inplace", coupling, 2), sv.SamplingParams(coupling=coupling, **WARM))
+    assert statistic > 3 * limit
+
+
+# ---- token identity ----
+
+
+def test_under_gumbel_every_strategy_and_k_emits_the_same_tokens() -> None:
+    """2000 rows each; in float64 a near tie that another shape breaks the other way has odds of about 1e-9."""
+    expected = sample("autoregressive", "gumbel", 1)
+    for strategy in SPECULATIVE:
+        for k in (1, 2, 3):
+            found = sample(strategy, "gumbel", k, *(FEW if strategy == "rollback" else ()))
+            assert found == expected[: len(found)], f"{strategy}, K={k}"
+
+
+def test_under_rejection_strategies_with_the_same_rounds_emit_the_same_tokens() -> None:
+    for k in (1, 2, 3):
+        assert all(sample(strategy, "rejection", k) == sample("inplace", "rejection", k) for strategy in SAME_ROUNDS)
+    assert sample("inplace", "rejection", 1) != sample("inplace", "rejection", 3)
+
+
+COLD, TOP_K, TOP_P = {"temperature": 0.7}, {"temperature": 1.0, "top_k": 5}, {"temperature": 1.5, "top_p": 0.8}
+BOTH = {"temperature": 1.0, "top_k": 9, "top_p": 0.9}
+
+
+def texts(
+    pair: sv.Pair, strategy: str, params: sv.SamplingParams, batch_size: int, k: int, refill: bool = True, drafter: str = "model"
+) -> list[list[int]]:
+    """Outputs for the ten prompts, with budgets of 24 and 12 tokens in turn; many end earlier, at EOS."""
+    chosen = make_strategy(strategy, **({} if strategy == "exspec" else {"refill": refill}))
+    return sv.generate(
+        pair, make_prompts(), strategy=chosen, drafter=drafter, batch_size=batch_size, num_draft_tokens=k, max_new_tokens=[24, 12] * 5,
+        sampling=params, seed=2, progress=False,
+    ).tokens  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "batch_size", "k", "refill", "drafter"),
+    [(COLD, 1, 3, True, "model"), (TOP_K, 3, 5, True, "lookup"), (TOP_P, 4, 2, False, "model"), (BOTH, 10, 5, True, "model")],
+)
+def test_gumbel_equals_autoregressive_sampling(options: dict[str, float], batch_size: int, k: int, refill: bool, drafter: str) -> None:
+    pair, params = make_pair("qwen3", torch.float64), sv.SamplingParams(coupling="gumbel", **options)
+    expected = texts(pair, "autoregressive", params, 1, 1)
+    assert {len(row) for row in expected} > {24, 12}
+    for strategy in ("autoregressive", *SPECULATIVE):
+        assert texts(pair, strategy, params, batch_size, k, refill, drafter) == expected, strategy
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("options", "batch_size", "refill"), [(COLD, 3, True), (TOP_K, 4, False), (TOP_P, 10, True), (BOTH, 3, False)])
+def test_under_rejection_a_text_depends_on_neither_batch_nor_strategy(options: dict[str, float], batch_size: int, refill: bool) -> None:
+    pair, params = make_pair("llama", torch.float64), sv.SamplingParams(**options)
+    expected = texts(pair, "inplace", params, 1, 4)
+    assert {len(row) for row in expected} > {24, 12}
+    for strategy in SAME_ROUNDS:
+        assert texts(pair, strategy, params, batch_size, 4, refill) == expected, strategy
+    assert texts(pair, "inplace", params, 1, 2) != expected  # another K draws other numbers
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("temperature", "coupling"), [(0.7, "gumbel"), (1.0, "gumbel"), (1.0, "rejection"), (1.5, "rejection")])
+def test_the_embedded_pair_samples_the_same_text_under_every_strategy(temperature: float, coupling: str, embedded: sv.Pair) -> None:
+    """In float32, where forwards of other shapes differ by about 4e-6: on another machine the odds of one other token are about 1e-2."""
+    params = sv.SamplingParams(temperature, coupling=coupling)
+    run = {"batch_size": 3, "max_new_tokens": 16, "sampling": params, "progress": False}
+    names = ("autoregressive", *SPECULATIVE) if coupling == "gumbel" else SAME_ROUNDS
+    results = [sv.generate(embedded, sv.load_prompts(limit=4), strategy=make_strategy(name), **run) for name in names]
+    assert all(result.tokens == results[0].tokens for result in results)
+    assert 1.3 < results[-1].summary["mean_acceptance_length"].item() < 5
+
+
+@each_coupling
+def test_a_text_depends_on_seed_and_place_alone(coupling: str, prompts: list[list[int]]) -> None:
+    pair, params = make_pair("llama", torch.float64), sv.SamplingParams(1.5, coupling=coupling)
+
+    def run(some: list[list[int]], seed: int) -> list[list[int]]:
+        return sv.generate(pair, some, sampling=params, seed=seed, batch_size=2, max_new_tokens=12, progress=False).tokens
+
+    expected = run(prompts, 0)
+    assert run(prompts, 0) == expected
+    assert run([*prompts[:2], prompts[6]], 0)[:2] == expected[:2]
+    same = run([prompts[3]] * 4, 0)
+    assert len(set(map(tuple, same))) == 4
+    assert same[3] == expected[3]
+    others = [run(prompts, seed) for seed in (1, 2**64, 2**64 + 1, 10**40)]
+    assert len({str(tokens) for tokens in [expected, *others]}) == 5
+
+
+@each_coupling
+def test_a_temperature_near_zero_is_greedy(coupling: str) -> None:
+    """All but the prompt whose embedding is zero: there all tokens are equally likely, and greedy decoding takes the first."""
+    pair, prompts = make_pair("llama", torch.float64), [prompt for prompt in make_prompts() if prompt != [0]]
+    greedy = sv.generate(pair, prompts, max_new_tokens=24, progress=False)
+    cold = sv.generate(pair, prompts, max_new_tokens=24, sampling=sv.SamplingParams(1e-5, coupling=coupling), progress=False)
+    assert cold.tokens == greedy.tokens
+    assert np.array_equal(cold.rows["accepted"], greedy.rows["accepted"])
+
+
+@pytest.mark.gpu
+@each_coupling
+def test_another_device_samples_the_same_text(coupling: str) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    params = sv.SamplingParams(1.0, top_p=0.95, coupling=coupling)
+    ours, theirs = (texts(make_pair("llama", torch.float64, device), "inplace", params, 4, 5) for device in ("cpu", "cuda"))
+    assert ours == theirs
+
+
+def test_a_device_without_float64_is_refused(pair: sv.Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sv.Pair, "device", torch.device("mps"))
+    with pytest.raises(ValueError, match=r"^sampling needs float64, which pair.device=mps does not have; load the pair with device='cpu'"):
+        sv.generate(pair, [[1]], sampling=sv.SamplingParams(1.0))
+
+
+# ---- what is recorded ----
+
+
+@each_coupling
+def test_a_record_holds_what_the_models_said_before_warping(coupling: str, tmp_path: Path) -> None:
+    pair, params = make_pair("llama"), sv.SamplingParams(0.5, top_k=20, coupling=coupling)
+    run = {"batch_size": 3, "num_draft_tokens": 4, "max_new_tokens": 12, "sampling": params, "seed": 5, "progress": False}
+    plain, kept = (sv.generate(pair, make_prompts(), record=record, **run) for record in (False, True))
+    assert plain.tokens == kept.tokens
+    trace = kept.trace
+    assert trace is not None
+    assert trace.meta["sampling"] == {"temperature": 0.5, "top_k": 20, "top_p": None, "coupling": coupling}
+    assert trace.meta["seed"] == 5
+    trace.save(tmp_path / "run.safetensors")
+    assert sv.Trace.load(tmp_path / "run.safetensors").meta == trace.meta
+    rows, surprises = trace.rows, 0
+    for i, (request, n, gained) in enumerate(zip(rows["request"], rows["length"], rows["gained"], strict=True)):
+        text = (trace.prompt(request) + trace.output(request))[:n]
+        fed = torch.tensor([[*text, *rows["drafts"][i].tolist()]])
+        with torch.no_grad():
+            said = {name: getattr(pair, name)(fed).logits[0, n - 1 :].log_softmax(-1) for name in ("target", "draft")}
+        for name, log_p in said.items():
+            expected = log_p[:4].gather(1, fed[0, n:, None])[:, 0]
+            np.testing.assert_allclose(rows[f"{name}_logprob"][i], expected, atol=1e-4)
+            width = rows[f"{name}_top_logprobs"].shape[1]
+            np.testing.assert_allclose(rows[f"{name}_top_logprobs"][i], log_p[:width].topk(5).values, atol=1e-4)
+        surprises += sum(rows["emitted"][i, :gained] != rows["target_top_ids"][i, :gained, 0])
+    assert surprises > 5  # a draw is not always the most likely token
+
+
+def test_a_greedy_record_says_so(pair: sv.Pair) -> None:
+    meta = sv.generate(pair, [[1, 2]], max_new_tokens=2, seed=9, progress=False).meta
+    assert (meta["sampling"], meta["seed"]) == (None, 9)
+
+
+# ---- parameters, noise, and the arithmetic ----
+
+GOLDEN_UNIFORMS = [0.46410376207644755, 0.6806847721100925, 0.9177656911879312]
+GOLDEN_GUMBEL = [1.079902251091142, 1.5563321315549907]
+
+
+def test_parameters_become_plain_numbers() -> None:
+    params = sv.SamplingParams(np.float32(0.5), top_k=np.int64(3), top_p=1)
+    assert params == sv.SamplingParams(0.5, 3, 1.0)
+    assert [type(value) for value in (params.temperature, params.top_k, params.top_p)] == [float, int, float]
+    with pytest.raises(AttributeError):
+        params.temperature = 1.0  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_logits_are_warped_as_generate_warps_them(name: str) -> None:
+    model, prompt = make_pair(name).target, torch.tensor([[3, 1, 4]])
+    for options in ({"temperature": 0.6, "top_k": 7, "top_p": 0.8}, {"temperature": 1.4, "top_k": 500, "top_p": 1.0}):
+        out = model.generate(
+            prompt, attention_mask=torch.ones_like(prompt), do_sample=True, max_new_tokens=4, output_logits=True, output_scores=True,
+            return_dict_in_generate=True, **options,
+        )  # fmt: skip
+        for logits, scores in zip(out.logits, out.scores, strict=True):
+            assert torch.equal(sv.SamplingParams(**options).warp(logits.double()), scores)
+
+
+def test_warping_keeps_shapes_and_works_in_float32() -> None:
+    logits = torch.randn(2, 3, 11, generator=torch.Generator().manual_seed(0)).bfloat16()
+    params = sv.SamplingParams(0.7, top_k=4)
+    assert params.warp(logits).shape == logits.shape
+    assert params.warp(logits).dtype == torch.float32
+    p = params.distribution(logits)
+    assert p.dtype == torch.float64
+    torch.testing.assert_close(p.sum(-1), torch.ones(2, 3, dtype=torch.float64), rtol=0, atol=1e-14)
+    torch.testing.assert_close(params.distribution(logits[1, 2]), p[1, 2], rtol=0, atol=0)
+
+
+def test_noise_is_a_function_of_seed_prompt_and_index() -> None:
+    noise = Noise(3)
+    many = noise.uniforms(5, 10, 6)
+    assert many.shape == (6, 3)
+    assert np.array_equal(noise.uniforms(5, 12, 2), many[2:4])  # however many are asked for at once
+    assert np.array_equal(Noise(3).uniforms(5, 10, 6), many)
+    gumbel = noise.gumbel(5, 10, 1000)
+    assert np.array_equal(noise.gumbel(5, 10, 10), gumbel[:10])
+    others = [
+        noise.uniforms(5, 0, 9),
+        noise.uniforms(6, 10, 9),
+        Noise(4).uniforms(5, 10, 9),
+        noise.gumbel(5, 11, 99),
+        noise.gumbel(6, 10, 99),
+    ]
+    numbers = np.concatenate([drawn.ravel() for drawn in (many, gumbel, *others)])
+    assert len(np.unique(numbers)) == len(numbers)
+
+
+def test_noise_is_the_same_on_every_machine_and_release() -> None:
+    """A changed stream would silently change every seeded text."""
+    assert Noise(0).uniforms(0, 0, 1)[0].tolist() == GOLDEN_UNIFORMS
+    assert Noise(10**30).gumbel(2, 7, 2).tolist() == pytest.approx(GOLDEN_GUMBEL, rel=1e-12)
+
+
+def test_noise_has_the_moments_that_it_should() -> None:
+    """Means of 1e5 numbers within six standard errors: odds of false failure 4e-9 each."""
+    uniforms = Noise(1).uniforms(0, 0, 10**5)
+    assert np.abs(uniforms.mean(0) - 0.5).max() < 6 * (1 / 12 / 10**5) ** 0.5
+    assert np.abs(np.corrcoef(uniforms.T) - np.eye(3)).max() < 6 / 10**2.5
+    assert abs(Noise(1).gumbel(0, 0, 10**5).mean() - np.euler_gamma) < 6 * (np.pi**2 / 6 / 10**5) ** 0.5
+
+
+def test_no_number_is_zero_or_one() -> None:
+    numbers = unit(np.array([0, 1, 2**63, 2**64 - 1], dtype=np.uint64))
+    assert (numbers > 0).all()
+    assert (numbers < 1).all()
+    assert np.isfinite(-np.log(-np.log(numbers))).all()
+
+
+def plain_draw(weights: Sequence[float], u: float) -> int:
+    threshold, total = u * math.fsum(weights), 0.0
+    for token, weight in enumerate(weights):
+        total += weight
+        if total > threshold:
+            return token
+    raise AssertionError("the last token is reached by the full sum")
+
+
+def odd(n: int) -> float:
+    """(2n + 1) / 2018: never a ratio of small numbers, so that no comparison in these tests is a tie."""
+    return (2 * n + 1) / 2018
+
+
+unit_numbers = st.integers(0, 1008).map(odd)
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=8).filter(any), unit_numbers)
+def test_draws_are_by_inverse_cdf(weights: list[int], u: float) -> None:
+    assert draw(torch.tensor([weights], dtype=torch.float64), torch.tensor([u], dtype=torch.float64)).tolist() == [plain_draw(weights, u)]
+
+
+@pytest.mark.parametrize("u", [2.0**-53, 0.5, 1 - 2.0**-53])
+@pytest.mark.parametrize(
+    "weights",
+    [[0.0, 1.0, 0.0], [0.0] * 5 + [1e-300, 0.0], [0.1] * 10 + [0.0], [0.0, 1 / 3, 1 / 3, 1 / 3, 0.0], [1.0, 1e-20, 0.0], [5e-324, 0.0]],
+)
+def test_rounding_never_draws_what_has_no_weight(weights: list[float], u: float) -> None:
+    token = draw(torch.tensor([weights], dtype=torch.float64), torch.tensor([u], dtype=torch.float64)).item()
+    assert weights[token] > 0
+
+
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=6).filter(any), st.data())
+def test_the_residual_is_never_empty(weights: list[float], data: st.DataObject) -> None:
+    p = torch.tensor([weights], dtype=torch.float64)
+    q = torch.tensor([data.draw(st.lists(st.floats(0, 1), min_size=len(weights), max_size=len(weights)))], dtype=torch.float64)
+    for other in (p, q, p.clone().mul_(1 + 2**-52)):
+        rest = residual(p, other)
+        assert rest.sum() > 0
+        assert ((rest == 0) | (p > 0)).all()
+    assert torch.equal(residual(p, torch.zeros_like(p)), p)  # the bonus
+
+
+class Told(Noise):
+    """Noise that says what it is told: uniforms (B, K+1, 3) by prompt."""
+
+    def __init__(self, uniforms: Sequence[Any]) -> None:
+        self.told = np.array(uniforms)
+
+    def uniforms(self, request: int, index: int, count: int) -> np.ndarray:
+        return self.told[request, index : index + count]
+
+    def gumbel(self, request: int, index: int, size: int) -> np.ndarray:
+        return self.told[request, index, :size]
+
+
+def make_chooser(coupling: str, noise: Noise, **options: Any) -> Chooser:
+    chooser = sv.SamplingParams(coupling=coupling, **{"temperature": 1.0} | options).chooser(0)
+    chooser._noise = noise  # type: ignore[attr-defined]
+    return chooser
+
+
+def softmax(logits: Sequence[float]) -> list[float]:
+    weights = [math.exp(logit) for logit in logits]
+    return [weight / math.fsum(weights) for weight in weights]
+
+
+def plain_rejection(
+    drafts: list[int], draft_logits: list[list[float]] | None, logits: list[list[float]], uniforms: list[list[float]]
+) -> tuple[int, list[int]]:
+    """Accepted, and the accepted drafts with the token after them, for one row, number by number.
+
+    No token after them where p and q are equal, so that nothing but rounding is left: that happens if the draft itself cannot say d.
+    """
+    size = len(logits[0])
+    for j, d in enumerate(drafts):
+        p, q = softmax(logits[j]), [float(v == d) for v in range(size)] if draft_logits is None else softmax(draft_logits[j])
+        if uniforms[j][1] * q[d] >= p[d]:
+            rest = [max(x - y, 0.0) for x, y in zip(p, q, strict=True)]
+            return j, [*drafts[:j], *([plain_draw(rest, uniforms[j][2])] if sum(rest) > 1e-9 else [])]
+    return len(drafts), [*drafts, plain_draw(softmax(logits[len(drafts)]), uniforms[len(drafts)][2])]
+
+
+def to_tensor(rows: Sequence[Sequence[Sequence[float]]], size: int) -> Tensor:
+    return torch.tensor(rows, dtype=torch.float32).reshape(len(rows), -1, size)
+
+
+@st.composite
+def rounds(draw_: st.DrawFn) -> tuple[int, list[Any], list[Any] | None, list[Any], list[Any]]:
+    """V, drafts (B, K), draft logits (B, K, V) or None, logits (B, K+1, V) and numbers (B, K+1, 3): few values, -inf among them."""
+    B, K, size = draw_(st.integers(1, 3)), draw_(st.integers(0, 3)), draw_(st.integers(2, 5))
+
+    def matrix(entry: st.SearchStrategy[Any], *shape: int) -> Any:
+        return [matrix(entry, *shape[1:]) for _ in range(shape[0])] if shape else draw_(entry)
+
+    logit = st.sampled_from([-math.inf, 0.0, 0.5, 1.0, 2.0])
+    row = st.lists(logit, min_size=size, max_size=size).filter(lambda values: max(values) > -math.inf)
+    drawn = matrix(row, B, K) if draw_(st.booleans()) else None
+    return size, matrix(st.integers(0, size - 1), B, K), drawn, matrix(row, B, K + 1), matrix(unit_numbers, B, K + 1, 3)
+
+
+@given(rounds())
+def test_rejection_agrees_with_plain_python(drawn: tuple[int, list[Any], list[Any] | None, list[Any], list[Any]]) -> None:
+    """Drafts that the target or even the draft itself cannot say are among them; identical p and q as well."""
+    size, drafts, draft_logits, logits, uniforms = drawn
+    B = len(drafts)
+    accepted, emitted = make_chooser("rejection", Told(uniforms)).accept(
+        torch.tensor(drafts, dtype=torch.long), None if draft_logits is None else to_tensor(draft_logits, size), to_tensor(logits, size),
+        range(B), [0] * B,
+    )  # fmt: skip
+    assert emitted.dtype == accepted.dtype == torch.int64
+    assert emitted.shape == (B, len(logits[0]))
+    for i in range(B):
+        a, expected = plain_rejection(drafts[i], draft_logits and draft_logits[i], logits[i], uniforms[i])
+        assert accepted[i] == a
+        assert emitted[i, : len(expected)].tolist() == expected
+        assert logits[i][a][emitted[i, a]] > -math.inf
+
+
+@given(rounds())
+def test_gumbel_agrees_with_plain_python(drawn: tuple[int, list[Any], list[Any] | None, list[Any], list[Any]]) -> None:
+    size, drafts, _, logits, _ = drawn
+    B, width = len(drafts), len(logits[0])
+    noise = np.random.default_rng(size).gumbel(size=(B, width, size))
+    chooser = make_chooser("gumbel", Told(noise))
+    accepted, emitted = chooser.accept(torch.tensor(drafts, dtype=torch.long), None, to_tensor(logits, size), range(B), [0] * B)
+    for i in range(B):
+        said = [max(range(size), key=lambda v: logits[i][j][v] + noise[i, j, v]) for j in range(width)]
+        agreed = [draft == token for draft, token in zip(drafts[i], said, strict=False)]
+        assert emitted[i].tolist() == said
+        assert accepted[i] == [*agreed, False].index(False)
+
+
+def test_gumbel_draws_each_noise_once_and_keeps_no_more_than_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+    original = Noise.gumbel
+
+    def counted(self: Noise, request: int, index: int, size: int) -> np.ndarray:
+        asked.append((request, index))
+        return original(self, request, index, size)
+
+    monkeypatch.setattr(Noise, "gumbel", counted)
+    pair, params = make_pair("llama"), sv.SamplingParams(1.0, coupling="gumbel")
+    for event in sv.decode(pair, make_prompts()[:4], num_draft_tokens=3, batch_size=2, max_new_tokens=16, sampling=params):
+        assert len(event.state.chooser._kept) <= 2 * 2 * 4  # type: ignore[attr-defined]
+    assert len(asked) == len(set(asked)) > 0
+
+
+# ---- how many drafts are accepted ----
+
+
+@pytest.mark.parametrize("distance", [0.0, 0.3, 1.0, 3.0])
+def test_acceptance_is_what_the_total_variation_allows(distance: float) -> None:
+    """Rejection 1 - TV, gumbel between (1 - TV) / (1 + TV) and 1 - TV, each in 20,000 tries within 0.025: odds below 3e-11 (Hoeffding)."""
+    generator, tries = torch.Generator().manual_seed(0), 20_000
+    logits = torch.randn(1, 2, 12, generator=generator)
+    draft_logits = logits[:, :1] + distance * torch.randn(1, 1, 12, generator=generator)
+    overlap = torch.minimum(*(said[0, 0].double().softmax(-1) for said in (logits, draft_logits))).sum().item()  # 1 - TV
+    share = {}
+    for coupling in COUPLINGS:
+        chooser = sv.SamplingParams(1.0, coupling=coupling).chooser(1)
+        drafts = chooser.draft(draft_logits[:, 0].expand(tries, -1), range(tries), [4] * tries)[:, None]
+        accepted, _ = chooser.accept(drafts, draft_logits.expand(tries, -1, -1), logits.expand(tries, -1, -1), range(tries), [4] * tries)
+        share[coupling] = accepted.double().mean().item()
+    assert share["rejection"] == pytest.approx(overlap, abs=0.025)
+    assert overlap / (2 - overlap) - 0.025 < share["gumbel"] < overlap + 0.025
+    if distance == 0:
+        assert share == dict.fromkeys(COUPLINGS, 1.0)
+
+
+def test_a_draft_is_accepted_where_u_q_is_below_p() -> None:
+    p, q = torch.tensor([[[0.2, 0.8], [0.2, 0.8], [0.5, 0.5]]]).double(), torch.tensor([[[0.4, 0.6], [0.4, 0.6]]]).double()
+    drafts = torch.tensor([[0, 1]])
+    for u, expected in (([0.49, 0.9], 2), ([0.51, 0.9], 0), ([0.49, 0.999], 2)):
+        assert accept_drafts(drafts, p, q, torch.tensor([u]).double()).tolist() == [expected]
