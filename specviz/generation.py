@@ -44,7 +44,8 @@ def generate(
     Args:
         pair: from `load_pair`, or `Pair(target, draft, tokenizer)`.
         prompts: strings or lists of token ids.
-        strategy: how rows are kept in step: "autoregressive", "eqspec", "inplace", or an object from `strategy(name, **options)`.
+        strategy: how rows are kept in step: a name, "eqspec" for instance, or an object from `strategy(name, **options)`;
+            `strategies()` lists them.
         drafter: who proposes: "model", "lookup", or an object from `drafter(name, **options)`; `drafters()` lists them.
         num_draft_tokens: K, drafts a row and round; autoregressive decoding ignores it.
         batch_size: rows at a time; a finished row makes room for the next prompt.

@@ -28,7 +28,8 @@ class State:
         chooser: how tokens are chosen from logits: greedy or by sampling.
         last_position: the largest position id that the models know.
         fault: what is broken on purpose, None in every honest run.
-        hidden: (R, D), the target's last hidden state behind each row's pending token's predecessor, for drafters that ask for it.
+        hidden: (R, D), the target's last hidden state at each row's last token but one, from which its pending token was chosen; None
+            unless the drafter asks for it.
         round: number of the running round.
         admitted: rows whose request entered in this round.
         decision: what the scheduler decided in this round, an index into the strategy's `decisions`.
