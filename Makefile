@@ -15,7 +15,7 @@ endif
 NOTEBOOKS = $(sort $(shell find notebooks -name '*.ipynb' -not -path '*/.*'))
 
 .DEFAULT_GOAL := help
-.PHONY: help lab demo test lint notebooks figures bench wheel clean
+.PHONY: help lab demo test lint notebooks figures bench survey agreement paint wheel clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -45,9 +45,19 @@ notebooks: $(READY) ## run all notebooks again, in order, and save their outputs
 
 figures: $(READY) ## draw the figures again
 	$(BIN)/specviz figures
+	PYTHONPATH=tests $(BIN)/python -m browser.screenshots
 
 bench: $(READY) ## measure all strategies on this machine
 	$(BIN)/specviz bench
+
+survey: $(READY) ## run every strategy, valid or not: what is right, wasted and wrong
+	$(BIN)/specviz survey --limit 32 --out figures/data/survey.csv
+
+agreement: $(READY) ## compare the valid strategies with decoding alone; SPEC_BENCH=question.jsonl for SpecBench's prompts
+	$(BIN)/specviz agreement $(if $(SPEC_BENCH),--spec-bench $(SPEC_BENCH))
+
+paint: $(READY) ## measure on this machine how fast the step-through opens and paints
+	PYTHONPATH=tests $(BIN)/python -m browser.measure
 
 wheel: $(READY) ## build the wheel, install it into an empty environment and run the demo there
 	rm -rf build dist

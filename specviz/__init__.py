@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from specviz.checking import check_invariants as check_invariants
     from specviz.comparing import Comparison as Comparison
     from specviz.comparing import compare as compare
+    from specviz.dashboard import lab as lab
     from specviz.engine.decode import decode as decode
     from specviz.engine.drafters import drafter as drafter
     from specviz.engine.drafters import drafters as drafters
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from specviz.result import Result as Result
     from specviz.trace import Trace as Trace
     from specviz.trace import TraceError as TraceError
+    from specviz.views.stepper import step_through as step_through
 
 _HOME = {
     "Comparison": "specviz.comparing",
@@ -41,12 +43,14 @@ _HOME = {
     "strategies": "specviz.engine.strategies",
     "strategy": "specviz.engine.strategies",
     "generate": "specviz.generation",
+    "lab": "specviz.dashboard",
     "load_prompts": "specviz.prompts",
     "Result": "specviz.result",
     "Trace": "specviz.trace",
     "TraceError": "specviz.trace",
     "Violation": "specviz.analysis.violations",
     "check_invariants": "specviz.checking",
+    "step_through": "specviz.views.stepper",
 }
 
 __all__ = sorted(_HOME)

@@ -3,11 +3,9 @@
 Runs models through `generate` alone; draws nothing.
 """
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pandas as pd
 from tqdm.auto import tqdm
@@ -15,6 +13,7 @@ from tqdm.auto import tqdm
 from specviz.engine.pair import Pair
 from specviz.engine.requests import whole
 from specviz.generation import generate
+from specviz.measured import conditions
 from specviz.result import Result
 
 
@@ -79,16 +78,5 @@ def _row(cell: tuple[int, str], result: Result, reference: Result, speeds: pd.Se
 
 
 def _conditions(reference: Result, grid: Grid, prompts: int) -> dict[str, object]:
-    kept = ("device", "dtype", "versions", "created", "target", "draft")
-    conditions: dict[str, object] = {name: reference.meta[name] for name in kept}
     asked = {"num_draft_tokens": grid.num_draft_tokens, "max_new_tokens": grid.max_new_tokens, "repetitions": grid.repetitions}
-    return conditions | asked | {"prompts": prompts, "cpu_count": os.cpu_count()}
-
-
-def save_bench(table: pd.DataFrame, conditions: dict[str, object], folder: Path) -> list[Path]:
-    """Write bench.csv and, beside it, bench.json with the conditions; returns both paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / "bench.csv", folder / "bench.json"]
-    table.round(4).to_csv(paths[0], index=False)
-    paths[1].write_text(json.dumps(conditions, indent=2) + "\n", encoding="utf-8")
-    return paths
+    return conditions(reference.meta, **asked, prompts=prompts, cpu_count=os.cpu_count())

@@ -1,79 +1,96 @@
-"""The figures of the README, drawn from a real run of the embedded pair, with the numbers that they show.
+"""The pictures and pages of figures/: one telling step of each way to handle raggedness, from real runs of the embedded pair.
 
-Contract: `make_figures` writes PNG files for light and dark pages and one JSON file into a folder. It decodes and draws; how
-either is done stands in `generation` and `views`.
+Contract: `make_figures` decodes, and writes what `step_through` exports. What a step looks like stands in `views`.
 """
 
-import json
+from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
-import plotly.graph_objects as go
-
-from specviz.analysis import metrics
-from specviz.engine.pair import load_pair
+from specviz.engine.pair import Pair, load_pair
+from specviz.engine.strategies import strategy
 from specviz.generation import generate
 from specviz.prompts import load_prompts
-from specviz.result import Result
+from specviz.schema import PHASES
 from specviz.trace import Trace
-from specviz.views import charts
-from specviz.views.theme import ThemeName
+from specviz.views.charts import pick_ragged_round
+from specviz.views.stepper import StepThrough, step_through
 
-STRATEGIES = ("autoregressive", "eqspec", "inplace")
-SETTINGS: dict[str, Any] = {"num_draft_tokens": 5, "batch_size": 8, "max_new_tokens": 64}
-PAGES: tuple[ThemeName, ...] = ("light", "dark")
-SLOTS = 26  # of the first figure: as wide as a README page
-SCALE = 2  # pixels of the file for one of the page
+PROMPTS, NEW_TOKENS = 8, 64
+THEMES = ("light", "dark")
+WIDTH, SCALE = 1200, 1.5
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One run, and the step of it that tells most. name: of the files; caption: what there is to see."""
+
+    name: str
+    strategy: str
+    options: dict[str, Any]
+    phase: str
+    caption: str
+    batch_size: int = PROMPTS
+
+
+SCENES = (
+    Scene("naive", "masking", {"positions": "column"}, "verify", "Positions counted in columns drift away from the indices: wrong text."),
+    Scene("repadding", "repadding", {}, "verify", "Padding that is never taken off, a mask of ones, a bonus from the draft: wrong text."),
+    Scene("eqspec", "eqspec", {}, "synchronise", "After a ragged acceptance, rows move until they end in one column again."),
+    Scene("exspec", "exspec", {}, "schedule", "A pool of sequences, from which rounds take groups of equal length if there are any.", 4),
+    Scene("inplace", "inplace", {}, "accept", "Every row's K/V is written at its own positions: nothing has to move."),
+)  # fmt: skip
+BESIDE = ("naive", "eqspec")  # shown side by side on a page of their own
 
 
 def make_figures(out: Path) -> list[Path]:
-    """Decode eight bundled prompts on the best device and write hero-*.png, stages-*.png and data/quickstart.json below `out`.
+    """Decode eight bundled prompts with each strategy and write below `out`, for each, NAME-light.png, NAME-dark.png, NAME.svg and the page
+    replays/NAME.html; replays/index.html links the pages. Returns the files.
 
-    Returns the files. Raises RuntimeError when kaleido or its browser is missing.
+    Raises OSError when there is no browser to draw with.
     """
-    runs = _run_all()
-    trace = runs["eqspec"].trace
-    assert trace is not None
-    round = charts.pick_ragged_round(trace)
-    files: list[Path] = []
-    for page in PAGES:
-        files.append(_write(charts.batch_picture(trace, round, slots=SLOTS, theme=page), out / f"hero-{page}.png"))
-        files.append(_write(charts.stage_bars(runs, theme=page), out / f"stages-{page}.png"))
-    numbers = out / "data" / "quickstart.json"
-    numbers.parent.mkdir(parents=True, exist_ok=True)
-    numbers.write_text(json.dumps(_numbers(runs, trace, round), indent=2) + "\n", encoding="utf-8")
-    return [*files, numbers]
+    (out / "replays").mkdir(parents=True, exist_ok=True)
+    pair, files, traces = load_pair(), [], {}
+    for scene in SCENES:
+        traces[scene.name] = _record(pair, scene)
+        files += _write(scene, step_through(traces[scene.name]), traces[scene.name], out)
+    beside = out / "replays" / ("-".join(BESIDE) + ".html")
+    step_through(*(traces[name] for name in BESIDE)).export_html(beside)
+    index = out / "replays" / "index.html"
+    index.write_text(_index(), encoding="utf-8")
+    return [*files, beside, index]
 
 
-def _run_all() -> dict[str, Result]:
-    """Each strategy on the same prompts, the paper's recorded; a short run before each warms the caches up."""
-    pair, prompts = load_pair(), load_prompts(limit=SETTINGS["batch_size"])
-    runs = {}
-    for name in STRATEGIES:
-        generate(pair, prompts, strategy=name, **SETTINGS | {"max_new_tokens": 8}, progress=False)
-        runs[name] = generate(pair, prompts, strategy=name, **SETTINGS, record=name == "eqspec", progress=False)
-    return runs
+def _record(pair: Pair, scene: Scene) -> Trace:
+    result = generate(
+        pair, load_prompts(limit=PROMPTS), strategy=strategy(scene.strategy, **scene.options), batch_size=scene.batch_size,
+        max_new_tokens=NEW_TOKENS, record=True, progress=False,
+    )  # fmt: skip
+    assert result.trace is not None
+    return result.trace
 
 
-def _write(figure: go.Figure, path: Path) -> Path:
-    picture = charts.to_png(figure, scale=SCALE)
-    if picture is None:
-        raise RuntimeError("no browser can draw figures; install kaleido and Chromium or Chrome")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(picture)
-    return path
+def _write(scene: Scene, view: StepThrough, trace: Trace, out: Path) -> list[Path]:
+    view.step = pick_ragged_round(trace) * len(PHASES) + PHASES.index(scene.phase)
+    pictures = [out / f"{scene.name}-{theme}.png" for theme in THEMES]
+    for theme, path in zip(THEMES, pictures, strict=True):
+        view.export_png(path, theme=theme, width=WIDTH, scale=SCALE)
+    drawing, page = out / f"{scene.name}.svg", out / "replays" / f"{scene.name}.html"
+    view.export_svg(drawing, width=WIDTH)
+    view.export_html(page)
+    return [*pictures, drawing, page]
 
 
-def _numbers(runs: dict[str, Result], trace: Trace, round: int) -> dict[str, Any]:
-    """What the figures show, and where, when and with what it was measured."""
-    rows = metrics.rows(trace).query("round == @round")[["row", "length", "drafted", "accepted", "gained"]]
-    where = {key: trace.meta[key] for key in ("device", "dtype", "created", "target", "draft", "versions")}
-    measured = {
-        name: {"summary": _records(metrics.summary(run))[0], "phases": _records(metrics.stage_totals(run))} for name, run in runs.items()
-    }
-    return {**where, "settings": SETTINGS, "runs": measured, "hero": {"strategy": "eqspec", "round": round, "rows": _records(rows)}}
-
-
-def _records(table: Any) -> list[dict[str, Any]]:
-    """A data frame's rows as plain JSON values, numbers to four digits after the point, NaN as null."""
-    return list(json.loads(table.to_json(orient="records", double_precision=4)))
+def _index() -> str:
+    """A page that links the others."""
+    entries = [(scene.name, scene.caption) for scene in SCENES]
+    entries.append(("-".join(BESIDE), "The first and the third side by side: press d for the first difference."))
+    items = "\n".join(f'<li><a href="{name}.html">{escape(name)}</a>: {escape(caption)}</li>' for name, caption in entries)
+    style = "body { font: 16px/1.6 system-ui, sans-serif; max-width: 44em; margin: 3em auto; padding: 0 1em; color-scheme: light dark }"
+    words = f"{PROMPTS} prompts, {NEW_TOKENS} new tokens each, of the pair that comes with specviz. Arrow keys step, ? lists the keys."
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8"><meta name="viewport" content="width=device-width">\n'
+        f"<title>Recorded runs</title><style>{style}</style></head>\n<body>\n<h1>Recorded runs, step by step</h1>\n<p>{words}</p>\n"
+        f"<ul>\n{items}\n</ul>\n</body>\n</html>\n"
+    )

@@ -8,7 +8,7 @@ the right slots (the invariant checks judge that).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from specviz.trace import Trace
 
 _SHOWN = ("request", "token", "index", "position")
-_CELL = np.dtype([(name, np.int32) for name in (*_SHOWN, "fed_round", "written")])  # written: number of the last write
+_REQUEST, _TOKEN, _INDEX, _POSITION, _FED_ROUND, _WRITTEN = range(6)  # what is kept of a cell; the last one: number of the last write
 _ACCEPT = PHASES.index("accept")
 
 
@@ -69,17 +69,21 @@ class Frame:
             raise ValueError("a Frame needs a known phase and the same rows and slots throughout")
 
 
-class _Timeline:
-    """Finds a table's entries by stage, a stage being round * 5 + phase."""
+class Timeline:
+    """Finds a table's entries by stage, a stage being round * 5 + phase. Records are written in that order, but need not be.
+
+    order, stages: (N,), the table's entries sorted by stage, and the stage of each.
+    """
 
     def __init__(self, table: Table) -> None:
         stages = table["round"].astype(np.int64) * len(PHASES) + table["phase"]
-        self._order = np.argsort(stages, kind="stable")
-        self._stages = stages[self._order]
+        self.order = np.argsort(stages, kind="stable")
+        self.stages = stages[self.order]
 
     def at(self, stage: int) -> Array:
-        first, stop = np.searchsorted(self._stages, (stage, stage + 1))
-        return self._order[first:stop]
+        """The entries of a stage."""
+        first, stop = np.searchsorted(self.stages, (stage, stage + 1))
+        return self.order[first:stop]
 
 
 class Replay:
@@ -87,10 +91,10 @@ class Replay:
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        self._feeds, self._moves = _Timeline(trace.feeds), _Timeline(trace.moves)
-        self._shape = (len(MODELS), *ledger_shape({name: getattr(trace, name) for name in COLUMNS}))
-        self._committed = [np.array(trace.prompt(r) + trace.output(r), np.int32) for r in range(trace.num_requests)]
-        self._origins = [trace.origins(r) for r in range(trace.num_requests)]
+        self._feeds, self._moves = Timeline(trace.feeds), Timeline(trace.moves)
+        self._shape = (_WRITTEN + 1, len(MODELS), *ledger_shape({name: getattr(trace, name) for name in COLUMNS}))
+        self._texts = Texts(trace)
+        self._origins = np.concatenate([np.zeros(0, np.uint8), *(trace.origins(r) for r in range(trace.num_requests))])
         self._restart()
 
     def frame(self, round: int, phase: str) -> Frame:
@@ -106,15 +110,24 @@ class Replay:
         starts, pending = (rows[f"{name}_after" if phase == "synchronise" else name][batch] for name in ("start", "pending"))
         if phase == "accept":
             pending = pending + rows["gained"][batch]
-        cells = self._ledger[:, rows["row"][batch]]  # (2, B, slots)
-        width = self._width(round, cells, requests, pending + 1)
+        width = self._width(round, rows["row"][batch], requests, pending + 1)
         drafting = round if PHASES.index(phase) < _ACCEPT else None
-        target, draft = (self._slots(cells[model, :, :width], drafting, requests, lengths, starts, pending) for model in range(len(MODELS)))
+        batch_rows = (rows["row"][batch], requests, lengths, starts, pending)
+        target, draft = (self._held(model, width, drafting, *batch_rows) for model in range(len(MODELS)))
         return Frame(int(round), phase, requests, lengths, starts, pending, target, draft)
 
     def _restart(self) -> None:
-        self._ledger = np.full(self._shape, -1, _CELL)
+        self._ledger = np.full(self._shape, -1, np.int32)
         self._stage, self._writes = -1, 0
+        self._touched = np.zeros(len(MODELS), np.int64)  # number of the last write into each model's cache
+        self._known: dict[int, tuple[Any, Slots]] = {}  # by model, what was asked for last and found
+
+    def _held(self, model: int, width: int, drafting: int | None, rows: Array, *state: Array) -> Slots:
+        """What the first `width` slots of a model's `rows` hold; the very same Slots as before where nothing has changed."""
+        question = (self._touched[model], width, drafting, *(values.tobytes() for values in (rows, *state)))
+        if model not in self._known or self._known[model][0] != question:
+            self._known[model] = question, self._slots(self._ledger[:, model, rows, :width], drafting, *state)
+        return self._known[model][1]
 
     def _seek(self, stage: int) -> None:
         if stage < self._stage:
@@ -132,56 +145,73 @@ class Replay:
             self._feed(feeds[feed_steps == step])
 
     def _move(self, moves: Array) -> None:
-        if moves.size == 0:
-            return
-        before = self._ledger.copy()
-        before["written"] = self._writes
         columns = ("model", "from_row", "from_slot", "to_row", "to_slot", "length")
-        for move in np.stack([self._trace.moves[name][moves] for name in columns], axis=1).tolist():
-            model, from_row, from_slot, to_row, to_slot, length = move
-            self._ledger[model, to_row, to_slot : to_slot + length] = before[model, from_row, from_slot : from_slot + length]
+        blocks = np.stack([self._trace.moves[name][moves] for name in columns], axis=1).tolist()
+        taken = [self._ledger[:, model, row, slot : slot + length].copy() for model, row, slot, _, _, length in blocks]
+        ages = np.unique(np.concatenate([np.zeros(0, np.int32), *(block[_WRITTEN] for block in taken)]))
+        for (model, _, _, row, slot, length), block in zip(blocks, taken, strict=True):
+            block[_WRITTEN] = self._writes + np.searchsorted(ages, block[_WRITTEN])  # newer than what stays, in the order as before
+            self._touched[model] = self._writes
+            self._ledger[:, model, row, slot : slot + length] = block
+        self._writes += ages.size
 
     def _feed(self, feeds: Array) -> None:
         table = self._trace.feeds
-        cells = np.empty(feeds.size, _CELL)
-        for name in _SHOWN:
-            cells[name] = table[name][feeds]
-        cells["fed_round"], cells["written"] = table["round"][feeds], self._writes
-        self._ledger[table["model"][feeds], table["row"][feeds], table["slot"][feeds]] = cells
+        model, row, slot = (table[name][feeds] for name in ("model", "row", "slot"))
+        for plane, name in enumerate((*_SHOWN, "round")):
+            self._ledger[plane, model, row, slot] = table[name][feeds]
+        self._ledger[_WRITTEN, model, row, slot] = self._touched[model] = self._writes
 
-    def _width(self, round: int, cells: Array, requests: Array, stops: Array) -> int:
-        used = (cells["request"] == requests[:, None]).any(axis=(0, 1)).nonzero()[0]
+    def _width(self, round: int, rows: Array, requests: Array, stops: Array) -> int:
+        used = (self._ledger[_REQUEST][:, rows] == requests[:, None]).any(axis=(0, 1)).nonzero()[0]
         return int(max(self._trace.rounds["slots"][round], used.max(initial=-1) + 1, stops.max(initial=0)))
 
     def _slots(self, cells: Array, drafting: int | None, requests: Array, lengths: Array, starts: Array, pending: Array) -> Slots:
-        state = np.empty(cells.shape, np.uint8)
-        for row, (request, length, start, awaited) in enumerate(zip(requests, lengths, starts, pending, strict=True)):
-            own = (cells[row]["request"] == request) & (np.arange(cells.shape[1]) >= start)
-            valid = _valid(cells[row], own, self._committed[request][:length])
-            state[row] = _states(cells[row], own, valid, self._origins[request], int(start), int(length), int(awaited), drafting)
-        return Slots(state=state, **{name: np.ascontiguousarray(cells[name]) for name in _SHOWN})
+        """What a model's cells (6, B, T) hold; `drafting` is the round whose unverified tokens count as drafted, None after that."""
+        index, before = cells[_INDEX], np.arange(cells.shape[2]) < starts[:, None]
+        own = (cells[_REQUEST] == requests[:, None]) & ~before
+        state = np.where(own, STALE, EMPTY)
+        if drafting is not None:
+            state[own & (index >= lengths[:, None]) & (cells[_FED_ROUND] == drafting)] = DRAFTED
+        committed = own & (index < lengths[:, None])
+        place = self._texts.first[requests, None] + np.where(committed, index, 0)
+        told = (self._texts.tokens[place] == cells[_TOKEN]) & (self._texts.rounds[place] <= cells[_FED_ROUND])
+        valid = _newest(cells, committed & told, lengths)
+        state[valid] = self._origins[place[valid]]
+        state[before] = PADDING
+        rows = np.arange(len(requests))
+        awaited = rows[~valid[rows, pending] & ~(valid & (index == lengths[:, None] - 1)).any(1)]
+        state[awaited, pending[awaited]] = PENDING
+        return Slots(state=state, **{name: cells[plane] for plane, name in enumerate(_SHOWN)})
 
 
-def _valid(cells: Array, own: Array, committed: Array) -> Array:
-    """Which cells (T,) hold K/V of a committed token; of several copies of one token, the one written last."""
-    valid = own & (cells["index"] < committed.size)
-    index = np.where(valid, cells["index"], 0)
-    valid &= committed[index] == cells["token"]
-    newest = np.full(committed.size, -1)
-    np.maximum.at(newest, index[valid], cells["written"][valid])
-    return valid & (cells["written"] == newest[index])
+def _newest(cells: Array, valid: Array, lengths: Array) -> Array:
+    """Of the cells (B, T) with K/V of a committed token: of several copies of one token, the one written last."""
+    longest, latest = int(lengths.max(initial=0)), valid.copy()
+    written = cells[_WRITTEN][valid]
+    token = (np.arange(len(lengths))[:, None] * longest + cells[_INDEX])[valid]
+    last = np.full(len(lengths) * longest, -1, np.int32)
+    np.maximum.at(last, token, written)
+    latest[valid] = written == last[token]
+    return latest
 
 
-def _states(cells: Array, own: Array, valid: Array, origins: Array, start: int, length: int, pending: int, drafting: int | None) -> Array:
-    """State codes (T,) of one row; `drafting` is the round whose unverified tokens count as drafted, None after that."""
-    states = np.where(own, STALE, EMPTY)
-    if drafting is not None:
-        states[own & (cells["index"] >= length) & (cells["fed_round"] == drafting)] = DRAFTED
-    states[valid] = origins[cells["index"][valid]]
-    states[:start] = PADDING
-    if not valid[pending] and not (cells["index"][valid] == length - 1).any():
-        states[pending] = PENDING
-    return states
+class Texts:
+    """The committed tokens of all requests, prompt and output, one behind the other.
+
+    tokens, rounds: int32 (n,); rounds says when each was committed, -1 for a prompt's: K/V from an earlier round, of a rejected draft, is
+        not that token's even where the ids are equal. first, size: int64 (R,), where those of a request begin, and how many there are.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        columns = [np.split(trace.requests[f"{name}_tokens"], trace.requests[f"{name}_offsets"][1:-1]) for name in ("prompt", "output")]
+        self.tokens = np.concatenate([part for both in zip(*columns, strict=True) for part in both])
+        self.size = np.diff(trace.requests["prompt_offsets"]) + np.diff(trace.requests["output_offsets"])
+        self.first = self.size.cumsum() - self.size
+        self.rounds = np.full(self.tokens.size, -1, np.int32)
+        gained, before = trace.rows["gained"], self.first[trace.rows["request"]] + trace.rows["length"]
+        place = np.repeat(before - gained.cumsum() + gained, gained) + np.arange(gained.sum())
+        self.rounds[place] = np.repeat(trace.rows["round"], gained)
 
 
 class Sight:
@@ -210,7 +240,8 @@ class Sight:
 def operations(table: Table) -> dict[tuple[int, int, int], Array]:
     """Entries of `feeds` or `moves` that happened at once, by (round * 5 + phase, model, step), in the order of these."""
     stages = table["round"].astype(np.int64) * len(PHASES) + table["phase"]
-    keys, group = np.unique(np.stack([stages, table["model"], table["step"]], axis=1), axis=0, return_inverse=True)
-    order = np.argsort(group.ravel(), kind="stable")
-    stops = np.bincount(group.ravel(), minlength=len(keys)).cumsum().tolist()
-    return {(int(a), int(b), int(c)): order[i:j] for (a, b, c), i, j in zip(keys, [0, *stops], stops, strict=False)}
+    order = np.lexsort((table["step"], table["model"], stages))
+    keys = np.stack([stages, table["model"], table["step"]], axis=1)[order]
+    firsts = np.flatnonzero((np.diff(keys, axis=0, prepend=-1) != 0).any(1))
+    groups = zip(keys[firsts].tolist(), np.split(order, firsts[1:]), strict=False)  # nothing splits into one empty part
+    return {(stage, model, step): entries for (stage, model, step), entries in groups}

@@ -3,7 +3,7 @@
 Runs models through `generate` alone. Each strategy runs twice: unrecorded, which gives its speed, and recorded, which gives the rest.
 """
 
-import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +13,13 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from specviz.analysis import metrics
+from specviz.analysis.equivalence import divergence
 from specviz.comparing import compare
 from specviz.engine.pair import Pair
 from specviz.engine.requests import Prompt
 from specviz.engine.strategies import STRATEGIES, Strategy, strategy
 from specviz.generation import generate
+from specviz.measured import conditions, save_measured
 from specviz.result import Result
 
 
@@ -41,17 +43,36 @@ class Survey:
 
     def save(self, path: Path) -> list[Path]:
         """Write the table as CSV to `path` and, beside it, what it was measured on as JSON; returns both paths."""
-        meta = self.reference.meta
-        conditions = {name: meta[name] for name in ("device", "dtype", "versions", "created", "target", "draft")}
-        conditions |= {"prompts": len(self.reference.tokens), "max_new_tokens": max(self.reference.budgets)}
-        conditions |= {
-            "batch_size": self.results[0].meta["batch_size"],
-            "num_draft_tokens": max(r.meta["num_draft_tokens"] for r in self.results),
-        }
-        paths = [path, path.with_suffix(".json")]
-        self.table.round(4).to_csv(paths[0], index=False)
-        paths[1].write_text(json.dumps(conditions, indent=2) + "\n", encoding="utf-8")
-        return paths
+        asked = {"prompts": len(self.reference.tokens), "max_new_tokens": max(self.reference.budgets)}
+        asked |= {"batch_size": self.results[0].meta["batch_size"]}
+        asked |= {"num_draft_tokens": max(result.meta["num_draft_tokens"] for result in self.results)}
+        return save_measured(self.table, conditions(self.reference.meta, **asked), path)
+
+    @property
+    def names(self) -> list[str]:
+        """The strategies as they are shown: name(options)."""
+        options = self.table["options"].map(lambda options: f"({options})" if options else "")
+        return list(self.table["strategy"] + options)
+
+    @property
+    def telling_prompt(self) -> int:
+        """Where the strategies that promise nothing show it: the prompt at which they have soonest all left the reference.
+
+        As far as there is one, a prompt whose reference ends before its budget: small models repeat themselves where they find no end.
+        """
+        failing = [result for result, valid in zip(self.results, self.table["valid"], strict=True) if not valid]
+
+        def rank(i: int) -> tuple[float, ...]:
+            left = max((_leaves(result, self.reference, i) for result in failing), default=0)
+            return left == math.inf, len(self.reference.tokens[i]) == self.reference.budgets[i], left
+
+        return min(range(len(self.reference.tokens)), key=rank)
+
+    def texts(self, prompt: int) -> dict[str, str]:
+        """What the reference and every strategy wrote after a prompt, as `marked` shows it, by name."""
+        expected = self.reference.texts[prompt]
+        written = {name: result.texts[prompt] for name, result in zip(self.names, self.results, strict=True)}
+        return {name: marked(text, expected) for name, text in {"autoregressive, alone": expected, **written}.items()}
 
 
 def survey(
@@ -106,6 +127,18 @@ def changed_options(chosen: Strategy) -> str:
     """The options of a strategy that are not the default, as they are written in a call."""
     default = type(chosen)().options
     return ", ".join(f"{name}={value!r}" for name, value in chosen.options.items() if value != default.get(name))
+
+
+def marked(text: str, expected: str, characters: int = 200) -> str:
+    """The text's beginning as a literal, with ‖ where it first departs from the expected one, and … if there is more of it."""
+    at = divergence([*map(ord, text)], [*map(ord, expected)])
+    shown = text if at is None else f"{text[:at]}‖{text[at:]}"
+    return repr(shown[:characters]) + ("…" if len(shown) > characters else "")
+
+
+def _leaves(result: Result, reference: Result, prompt: int) -> float:
+    at = divergence(result.tokens[prompt], reference.tokens[prompt])
+    return math.inf if at is None else at
 
 
 def _row(chosen: Strategy, result: Result, reference: Result, pair: Pair, speed: float) -> dict[str, object]:

@@ -69,6 +69,21 @@ def generate_one_by_one(name: str, dtype: torch.dtype, max_new_tokens: int, devi
     return [output[0, row.shape[1] :].tolist() for row, output in zip(rows, outputs, strict=True)]
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """With several workers, all tests in a browser go to one, which starts the only JupyterLab; the others are dealt out one by one.
+
+    A group by mark (`--dist loadgroup`) would say the same, but pytest-xdist 3.8 loses groups with pytest 9.2 (its issue 1386).
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "browser" if nodeid.startswith("tests/browser/") else nodeid
+
+    return Scheduling(config, log)
+
+
 @pytest.fixture
 def prompts() -> list[list[int]]:
     return make_prompts()

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from tiny_run import TRACE
 
 import specviz as sv
-from specviz import figures
 from specviz.analysis import metrics
 from specviz.trace import PHASES
 from specviz.views import charts, display
@@ -416,10 +415,11 @@ def test_explicit_themes_need_no_page(traces):
 
 
 def test_sentences_carry_the_numbers_of_the_round(traces):
-    assert sentence(TRACE, 0, "accept") == "Of 2 drafts a row the target agrees with 0 to 2; with the bonus, rows gain 1 to 3 tokens."
-    assert sentence(TRACE, 0, "synchronise").endswith("to end in one column again, 1 row moved: 0.3 kB of KV copied.")  # 4*64 + 3*16
-    assert "nothing has moved" in sentence(traces["inplace"], 0, "synchronise")
-    assert all(sentence(TRACE, 1, phase) for phase in PHASES)
+    """What the pictures show; `test_sentences` looks at more of them."""
+    assert sentence(TRACE, 0, "accept") == "Row 1 accepts 2 of 2 drafts, row 0 none; with the target's own token, rows gain 1 to 3."
+    assert sentence(TRACE, 0, "synchronise").startswith("Row 1 moves by 2 slots so that all end in slot 4 again: 0.3 kB")  # 4*64 + 3*16
+    assert sentence(traces["inplace"], 0, "synchronise").startswith("Nothing has to move")
+    assert [plain(text) for text in kinds_of(charts.batch_picture(TRACE, 0))["sentence"].text] == [sentence(TRACE, 0, "accept")]
 
 
 # ---------------------------------------------------------------- charts of counts
@@ -631,29 +631,3 @@ def test_palette_takes_the_nearest_of_256_colours():
 def test_other_pictures_stay_as_they_are(rows):
     png = make_png(rows, 2, 4)
     assert with_palette(png) == png
-
-
-# ---------------------------------------------------------------- figures of the README
-
-
-@pytest.fixture
-def tiny_figures(monkeypatch):
-    monkeypatch.setattr(figures, "load_pair", lambda: make_pair("llama"))
-    monkeypatch.setattr(figures, "load_prompts", lambda limit: make_prompts()[:limit])
-
-
-def test_figures_are_drawn_with_their_numbers(tiny_figures, monkeypatch, tmp_path):
-    monkeypatch.setattr(charts, "to_png", lambda figure, scale: b"png")
-    written = figures.make_figures(tmp_path / "new")
-    names = ["hero-light.png", "stages-light.png", "hero-dark.png", "stages-dark.png", "data/quickstart.json"]
-    assert written == [tmp_path / "new" / name for name in names]
-    numbers = json.loads(written[-1].read_text())
-    assert set(numbers["runs"]) == {"autoregressive", "eqspec", "inplace"}
-    assert {"device", "created", "versions", "settings"} <= numbers.keys()
-    assert all(0 < row["gained"] <= row["accepted"] + 1 for row in numbers["hero"]["rows"])
-    assert [part["phase"] for part in numbers["runs"]["eqspec"]["phases"]] == list(PHASES)
-
-
-def test_figures_need_a_browser(tiny_figures, no_browser, tmp_path):
-    with pytest.raises(RuntimeError, match="install kaleido"):
-        figures.make_figures(tmp_path)

@@ -16,7 +16,7 @@ from specviz.zoo.data import VOCABULARY
 from specviz.zoo.measure import WINDOW, bits_per_byte
 from specviz.zoo.train import build_model
 
-COMMANDS = ("demo", "generate", "bench", "figures", "train", "evaluate")
+COMMANDS = ("demo", "generate", "survey", "agreement", "couplings", "bench", "figures", "train", "evaluate")
 Captured = pytest.CaptureFixture[str]
 
 
@@ -62,6 +62,35 @@ def test_generate_without_recording_writes_nothing(tmp_path: Path, capsys: Captu
     assert main(["generate", "import os", "--max-new-tokens", "2", "--device", "cpu"]) == 0
     assert table_in(capsys.readouterr().out, "strategy")[0]["strategy"] == "inplace"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_generate_samples_with_the_drafter_that_is_named(embedded: sv.Pair, tmp_path: Path, capsys: Captured) -> None:
+    path, prompts, sampling = tmp_path / "run.safetensors", ["def add(a, b):\n", "class Stack:"], sv.SamplingParams(0.9, 20, 0.95, "gumbel")
+    options = ["--temperature", "0.9", "--top-k", "20", "--top-p", "0.95", "--coupling", "gumbel", "--seed", "3", "--drafter", "lookup"]
+    options += ["--max-new-tokens", "6", "--device", "cpu", "--record", str(path)]
+    assert main(["generate", *prompts, *options, "--deterministic"]) == 0
+    same = {"drafter": "lookup", "sampling": sampling, "seed": 3, "max_new_tokens": 6, "deterministic": True}
+    expected, trace = sv.generate(embedded, prompts, **same, progress=False), sv.Trace.load(path)
+    assert [trace.output(i) for i in range(2)] == expected.tokens
+    recorded = ("drafter", "sampling", "seed", "deterministic")
+    assert {name: trace.meta[name] for name in recorded} == {name: expected.meta[name] for name in recorded}
+    assert f"{prompts[1]}▸{expected.texts[1]}\n" in capsys.readouterr().out
+
+
+def test_sampling_is_by_rejection_unless_told_otherwise(tmp_path: Path) -> None:
+    path = tmp_path / "run.safetensors"
+    assert main(["generate", "import os", "--max-new-tokens", "2", "--device", "cpu", "--temperature", "0.5", "--record", str(path)]) == 0
+    meta = sv.Trace.load(path).meta
+    assert meta["sampling"] == {"temperature": 0.5, "top_k": None, "top_p": None, "coupling": "rejection"}
+    assert (meta["drafter"], meta["seed"], meta["deterministic"]) == ("model", 0, False)
+
+
+def test_a_missing_library_ends_with_2_and_the_remedy(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specviz.engine.pair.is_accelerate_available", lambda: False)
+    assert main(["generate", "x", "--device-map", "auto"]) == 2
+    printed = capsys.readouterr()
+    needs = "device_map='auto' needs accelerate, which is not installed; run: pip install \"specviz[accelerate]\""
+    assert (printed.out, printed.err) == ("", f"specviz generate: {needs}\n")
 
 
 @pytest.mark.slow
@@ -111,6 +140,23 @@ def test_a_grid_that_cannot_be_measured(arguments: dict[str, object], begins: st
         (["demo", "--limit", "0"], "specviz demo: limit=0 is no positive whole number; "),
         (["bench", "--repetitions", "0"], "specviz bench: repetitions=0 is too small; "),
         (["bench", "--batch-sizes", "4", "-1"], "specviz bench: batch_sizes[1]=-1 is too small; "),
+        (["generate", "x", "--drafter", "eagle"], "specviz generate: drafter='eagle' is unknown; choose one of lookup, model, "),
+        (["generate", "x", "--temperature", "0"], "specviz generate: temperature=0.0 is no number from 1e-05 to "),
+        (["generate", "x", "--temperature", "1", "--coupling", "max"], "specviz generate: coupling='max' is unknown; "),
+        (["generate", "x", "--top-k", "5"], "specviz generate: --top-k 5 comes without a temperature; give --temperature too"),
+        (["generate", "x", "--top-p", "1"], "specviz generate: --top-p 1.0 comes without a temperature; give --temperature too"),
+        (["generate", "x", "--coupling", "gumbel"], "specviz generate: --coupling gumbel comes without a temperature; give --temp"),
+        (["generate", "x", "--seed", "-1"], "specviz generate: seed=-1 is too small; "),
+        (["survey", "--device-map", "everywhere"], "specviz survey: device_map='everywhere' is unknown; choose one of auto, "),
+        (["survey", "--limit", "0"], "specviz survey: limit=0 is no positive whole number; "),
+        (["agreement", "--device-map", "auto", "--device", "cpu"], "specviz agreement: device='cpu' and device_map='auto' exclude "),
+        (["agreement", "--strategies", "repadding"], "specviz agreement: strategies names 'repadding', which does not promise "),
+        (["agreement", "--spec-bench", "none.jsonl"], "specviz agreement: path='none.jsonl' is no file; "),
+        (["agreement", "--limit", "0"], "specviz agreement: limit=0 is too small; "),
+        (["agreement", "--max-prompt-tokens", "0"], "specviz agreement: max_prompt_tokens=0 is too small; "),
+        (["agreement", "--batch-sizes", "2", "0"], "specviz agreement: batch_sizes[1]=0 is too small; "),
+        (["couplings", "--temperatures", "1", "0"], "specviz couplings: temperature=0.0 is no number from "),
+        (["couplings", "--seeds", "-1"], "specviz couplings: seeds[0]=-1 is too small; "),
         (["evaluate", "--dtype", "int8"], "specviz evaluate: dtype='int8' is unknown; "),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -132,7 +178,17 @@ def test_a_file_that_cannot_be_written_ends_with_2_and_one_line(tmp_path: Path, 
         assert str(path.parent if path.name == "run" else path) in errors[0]
 
 
-@pytest.mark.parametrize("arguments", [[], ["decode"], ["demo", "--limit", "two"], ["generate", "--no-such-option"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["decode"],
+        ["demo", "--limit", "two"],
+        ["generate", "--no-such-option"],
+        *([name, "--out", "found.json"] for name in ("survey", "agreement", "couplings")),
+    ],
+    ids=" ".join,
+)
 def test_what_cannot_be_parsed_ends_with_2(arguments: list[str], capsys: Captured) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
@@ -162,3 +218,19 @@ def test_bits_per_byte_of_one_file(embedded: sv.Pair) -> None:
     assert tokens > WINDOW
     assert bits_per_byte(blank, embedded.tokenizer, [file]) == pytest.approx(expected)
     assert 0 < bits_per_byte(embedded.target, embedded.tokenizer, [file]) < expected
+
+
+def test_replay_makes_a_page_of_a_saved_run(tmp_path, capsys):
+    run, page = tmp_path / "run.safetensors", tmp_path / "run.html"
+    assert main(["generate", "def add(a, b):", "--device", "cpu", "--max-new-tokens", "4", "--record", str(run)]) == 0
+    assert main(["replay", str(run), "--step", "4"]) == 0
+    assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert "open it in a browser" in capsys.readouterr().out
+    page.unlink()
+    assert main(["replay", str(run), "-o", str(tmp_path / "run.gif")]) == 2
+    assert "no known ending" in capsys.readouterr().err
+    assert main(["replay", str(run), "--step", "10000"]) == 2
+    assert "step=10000" in capsys.readouterr().err
+    assert main(["replay", str(tmp_path / "none.safetensors")]) == 2
+    assert "none.safetensors" in capsys.readouterr().err
+    assert not page.exists()

@@ -3,8 +3,10 @@
 import pytest
 import torch
 from conftest import CLASSES, make_pair, make_prompts
+from test_equivalence import VALID
 
 import specviz as sv
+from specviz.engine.drafters import Drafter
 from specviz.engine.fixed import FixedModel, fixed_shape
 from specviz.engine.strategies import Strategy
 
@@ -34,6 +36,18 @@ def test_text_does_not_depend_on_the_batch(name: str, dtype: torch.dtype) -> Non
         assert run(pair, prompts, strategy, 4).tokens == alone.tokens, strategy
     twice = run(pair, prompts * 2, "inplace", 12)
     assert twice.tokens == alone.tokens * 2
+
+
+@pytest.mark.parametrize("drafter", [sv.drafter("lookup"), sv.drafter("synthetic", rates=[0.9, 0.7, 0.5, 0.4, 0.3])], ids=lambda d: d.name)
+def test_text_does_not_depend_on_the_drafter(drafter: Drafter) -> None:
+    """Of the synthetic one's drafts enough are accepted that the drafter matters."""
+    pair, prompts = make_pair("llama", torch.bfloat16), make_prompts()
+    alone = run(pair, prompts, "autoregressive", 1)
+    for strategy in VALID:
+        result = run(pair, prompts, strategy, 4, drafter=drafter)
+        assert result.tokens == alone.tokens, strategy
+        if drafter.name == "synthetic" and strategy.drafts:
+            assert result.summary["draft_acceptance_rate"].item() > 0.1, strategy
 
 
 def recorded_logits(result: sv.Result) -> dict[tuple[int, int], tuple[float, ...]]:

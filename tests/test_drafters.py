@@ -47,7 +47,7 @@ def test_the_drafters_are_listed() -> None:
     frame = sv.drafters()
     assert list(frame["drafter"]) == ["model", "lookup", "synthetic"] == list(DRAFTERS)
     assert frame["description"].str.len().min() > 10
-    assert list(frame["options"]) == ["", "max_ngram=3, min_ngram=1", "rates=()"]
+    assert list(frame["options"]) == ["", "max_ngram=3, min_ngram=1", "rates (required)"]
 
 
 @pytest.mark.parametrize("drafter", [sv.drafter("lookup"), synthetic()], ids=lambda drafter: drafter.name)

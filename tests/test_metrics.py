@@ -163,3 +163,19 @@ def test_a_run_without_entries_gives_nan_not_an_error():
     assert metrics.rounds(run)["mean_accepted_tokens"].isna().all()
     assert metrics.acceptance(run)["acceptance"].isna().all()
     assert len(metrics.requests(run)) == 0
+
+
+def test_smallest_gap_looks_at_choices_that_decided_something():
+    """The target's at indices 0..a and the draft's at 0..min(a, K-1), of rows at work; accepted are 2, 0, 1 drafts, then a row idles."""
+    run = make_run()
+    target = np.array([[3, 2, 0.5], [4, 0.1, 0.1], [2, 0.75, 0.1], [0.1, 0.1, 0.1]])
+    draft = np.array([[3, 2], [4, 0.1], [2, 0.625], [0.1, 0.1]])
+    for model, gaps in (("target", target), ("draft", draft)):
+        run.rows[f"{model}_top_logprobs"] = np.stack([-1 + 0 * gaps, -1 - gaps, -9 + 0 * gaps], -1).astype(np.float32)
+    assert metrics.smallest_gap(run) == 0.5
+    run.rows["target_top_logprobs"] -= np.array([0, 1, 0], np.float32)
+    assert metrics.smallest_gap(run) == 0.625
+    run.rows["draft_top_logprobs"] = np.zeros((4, 2, 0), np.float32)  # proposals without logits
+    assert metrics.smallest_gap(run) == 1.5
+    run.rows["target_top_logprobs"] = np.zeros((4, 3, 0), np.float32)
+    assert metrics.smallest_gap(run) == np.inf

@@ -1,13 +1,14 @@
 """The survey of all strategies: the paper's pattern, on the embedded pair."""
 
 import json
+from dataclasses import replace
 
 import pandas as pd
 import pytest
 
 import specviz as sv
 from specviz.cli import main
-from specviz.survey import changed_options, everything, survey
+from specviz.survey import Survey, changed_options, everything, marked, survey
 
 
 @pytest.fixture(scope="module")
@@ -40,13 +41,55 @@ def test_each_way_pays_in_its_own_coin(found) -> None:  # type: ignore[no-untype
     assert table["tokens_per_s"].gt(0).all()
 
 
+def test_the_prompt_that_is_shown_tells_the_failing_from_the_valid(found) -> None:  # type: ignore[no-untyped-def]
+    shown = found.texts(found.telling_prompt)
+    expected = shown.pop("autoregressive, alone")
+    assert len(shown) == 10
+    for name, valid in zip(found.names, found.table["valid"], strict=True):
+        assert ("‖" in shown[name]) != valid, name
+        assert (shown[name] == expected) == valid, name
+
+
+def test_of_the_prompts_that_tell_the_soonest_is_shown(found) -> None:  # type: ignore[no-untyped-def]
+    """On runs with made-up tokens: all must leave, then an end of the reference counts, then how soon the last one leaves."""
+    reference = [[1, 2], [1, 2, 3], [1, 2, 3], [1, 2, 3], [1, 2]]
+    failing = ([[9], [9], [1, 9], [1, 2, 9], [1, 2, 9]], [[1, 2], [1, 9], [9], [9], [1, 9]])
+    runs = [replace(found.reference, tokens=tokens, budgets=[3] * 5) for tokens in (reference, *failing)]
+    table = pd.DataFrame({"valid": [False, False]})
+    assert Survey(table, runs[1:], runs[0]).telling_prompt == 4  # ends by itself; at 0 the second one never leaves
+    full = [replace(run, budgets=[len(row) for row in reference]) for run in runs]
+    assert Survey(table, full[1:], full[0]).telling_prompt == 1  # 1 and 2 both at token 1
+    assert Survey(table, [full[0]] * 2, full[0]).telling_prompt == 0
+    assert Survey(pd.DataFrame({"valid": [True]}), full[1:2], full[0]).telling_prompt == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("abc", "'abc'"),
+        ("abd", "'ab‖d'"),
+        ("x", "'‖x'"),
+        ("ab", "'ab‖'"),
+        ("", "'‖'"),
+        ("abc\n", "'abc‖\\n'"),
+        ("abcdefgh", "'abc‖d'…"),
+    ],
+)
+def test_a_text_is_marked_where_it_departs(text: str, shown: str) -> None:
+    assert marked(text, "abc", characters=5) == shown
+
+
 def test_the_command_prints_and_writes_it(embedded: sv.Pair, tmp_path, capsys, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setattr("specviz.survey.everything", lambda: [sv.strategy("eqspec"), sv.strategy("masking", positions="column")])
     path = tmp_path / "survey.csv"
     assert main(["survey", "--limit", "3", "--max-new-tokens", "8", "--batch-size", "2", "--device", "cpu", "--out", str(path)]) == 0
     printed = capsys.readouterr().out
     assert "masking(positions='column')" in printed
-    assert "autoregressive, alone" in printed
+    before, after = printed.split("; ‖ is where a text leaves the one written alone\n\n")
+    assert before.splitlines()[-1].startswith("What became of prompt ")
+    assert [line.split(": ")[0].strip() for line in after.splitlines()[:3]] == [
+        "autoregressive, alone", "eqspec", "masking(positions='column')"
+    ]  # fmt: skip
     assert pd.read_csv(path)["strategy"].tolist() == ["eqspec", "masking"]
     conditions = json.loads((tmp_path / "survey.json").read_text())
     assert (conditions["prompts"], conditions["batch_size"], conditions["num_draft_tokens"], conditions["device"]) == (3, 2, 5, "cpu")

@@ -103,12 +103,12 @@ class Ledger:
         known = self.computed[model, batch.requests, :count]
         slots = batch.starts[:, None] + self.offset[model, batch.requests, :count]
         inside = known & (slots >= 0) & (slots < self.cells.shape[3])
-        cells = self.cells[:, model, batch.rows[:, None], np.where(inside, slots, 0)]
+        cells = self.cells[:TAINT, model, batch.rows[:, None], np.where(inside, slots, 0)]
         right = (cells[REQUEST] == batch.requests[:, None]) & (cells[INDEX] == np.arange(count)) & (cells[ALIVE] == 1)
         return known, slots, inside & right
 
-    def settle(self, stage: int, batch: Batch) -> list[tuple[int, int, Array, Array]]:
-        """Compare both accounts. Returns (model, k, indices, slots) of what each row batch.rows[k] should hold."""
+    def settle(self, stage: int, batch: Batch) -> list[tuple[Array, Array]]:
+        """Compare both accounts. Returns for each model which indices the rows should hold, and the slots of all, both (b, count)."""
         count, held = int(batch.lengths.max(initial=1)) - 1, []
         for model in range(len(MODELS)):
             known, slots, right = self.places(model, batch, count)
@@ -117,7 +117,7 @@ class Ledger:
             self.astray[model, batch.requests, :count] = np.where(known, lost, before)
             for k in np.flatnonzero((lost & ~before).any(1)):
                 self._suspect(stage, model, batch, int(k), np.flatnonzero(lost[k] & ~before[k]), slots[k])
-            held += [(model, k, found := np.flatnonzero(known[k]), slots[k, found]) for k in range(len(batch.rows))]
+            held.append((known, slots))
         return held
 
     def _suspect(self, stage: int, model: int, batch: Batch, k: int, indices: Array, slots: Array) -> None:

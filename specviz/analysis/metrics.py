@@ -127,6 +127,23 @@ def requests(run: Run) -> pd.DataFrame:
     return head.join(_acceptance_figures(sums))
 
 
+def smallest_gap(run: Run) -> float:
+    """The closest call of a recorded run: smallest lead of the best token over the second best, as a difference of log-probabilities.
+
+    Over the choices that decided something: the target's at indices 0..a of each entry at work, the draft's at indices 0..min(a, K-1).
+    Far above the noise of a forward (`specviz.analysis.equivalence`), the run comes out the same on another machine. Infinite if there
+    were no choices.
+    """
+    check_recorded(run)
+    reached, gaps = run.rows["accepted"][:, None], [np.full(0, np.inf)]
+    for model in MODELS:
+        top = run.rows[f"{model}_top_logprobs"]  # (N, K+1, k) or (N, K, j)
+        if top.shape[-1] > 1:
+            decided = (np.arange(top.shape[1]) <= reached) & (run.rows["gained"][:, None] > 0)
+            gaps.append((top[..., 0] - top[..., 1])[decided])
+    return float(np.nanmin(np.concatenate(gaps), initial=np.inf))
+
+
 def summary(run: Run, *, total_s: float | None = None) -> pd.DataFrame:
     """The run in one row: strategy, drafter, num_draft_tokens, batch_size, prompts, new_tokens, rounds,
     mean_acceptance_length, draft_acceptance_rate, full_acceptance_share, discarded_tokens, grouping_rate (share of rounds with a

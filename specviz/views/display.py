@@ -29,7 +29,12 @@ _NO_FORMULAS = {"mathjax": False}  # kaleido would fetch MathJax from the networ
 def show(figure: go.Figure, alt: str = "chart") -> None:
     """Display a figure as an output of the cell. alt: what it shows, for readers who see neither part."""
     if get_ipython() is not None:
-        display(mime_bundle(figure, alt, picture=_LIVE not in os.environ), raw=True)
+        display(mime_bundle(figure, alt, picture=picture_wanted()), raw=True)
+
+
+def picture_wanted() -> bool:
+    """Whether an output is being made for keeping, not in a live JupyterLab session."""
+    return _LIVE not in os.environ
 
 
 def mime_bundle(figure: go.Figure, alt: str = "chart", *, picture: bool = True) -> dict[str, Any]:

@@ -63,7 +63,11 @@ def _pixels(rows: Array, channels: int) -> Array | None:
 
 def _reduced(colours: Array) -> tuple[Array, Array]:
     """(256 or fewer, 3) palette and the index of each colour's nearest entry, both uint8."""
-    found, index, counts = np.unique(colours, axis=0, return_inverse=True, return_counts=True)
-    palette = found[np.argsort(-counts, kind="stable")[:256]]
-    distances = ((found[:, None].astype(np.int32) - palette[None]) ** 2).sum(-1)
-    return palette, distances.argmin(1).astype(np.uint8)[index.ravel()]
+    red, green, blue = (colours[:, channel].astype(np.int32) for channel in range(3))
+    codes = red << 16 | green << 8 | blue
+    found, counts = np.unique(codes, return_counts=True)
+    split = np.stack([found >> 16, found >> 8 & 255, found & 255], axis=1)
+    palette = split[np.argsort(-counts, kind="stable")[:256]]
+    index = np.zeros(1 << 24, np.uint8)
+    index[found] = ((split[:, None] - palette[None]) ** 2).sum(-1).argmin(1)
+    return palette.astype(np.uint8), index[codes]

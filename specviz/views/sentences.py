@@ -1,10 +1,33 @@
-"""A phase of a recorded round in plain words, with its own numbers. Reads a Trace; knows no colours and no charts."""
+"""A phase of a recorded round in plain words, with its own numbers, for the batch and for each row. Knows no colours and no charts.
 
-from collections.abc import Sequence
+Contract: `Narrator` tells a phase in a few sentences, what matters most first, and in one phrase for each row. Rows are called by their
+number in the batch, drafts are counted from 1. Texts of tokens occur only in what a violation says, spelled as Python literals.
+"""
 
-from specviz.schema import MODELS, PHASES
+from collections.abc import Iterable
+
+from specviz.analysis.violations import Violation
 from specviz.trace import Trace
-from specviz.views.cells import batch_rows
+from specviz.views.batchwords import BATCH_WORDS
+from specviz.views.phrases import count, names
+from specviz.views.rowwords import ROW_WORDS
+from specviz.views.scene import Scene, Scenes
+
+__all__ = ["ROOM", "Narrator", "count", "headline", "sentence"]
+
+ROOM = 220  # letters for the sentences of a phase
+_BROKEN = {
+    "lengths": "lengths do not add up",
+    "rectangle": "rows leave the rectangle",
+    "positions": "positions are not the tokens' indices",
+    "mask": "queries see the wrong slots",
+    "kv": "the cache holds wrong K/V",
+    "caches": "the draft's cache is not in step with the target's",
+    "acceptance": "an accepted draft is not the target's choice",
+    "bonus": "the token behind the accepted drafts is not the target's",
+    "budget": "the budget is not kept",
+    "eos": "EOS does not end the row",
+}
 
 
 def headline(trace: Trace, round: int, phase: str) -> str:
@@ -13,42 +36,41 @@ def headline(trace: Trace, round: int, phase: str) -> str:
 
 
 def sentence(trace: Trace, round: int, phase: str) -> str:
-    """What the phase did in this round, with its numbers."""
-    rows = [row for row in batch_rows(trace, round) if row.gained]
-    drafts, gains = _span([row.drafted for row in rows]), _span([row.gained for row in rows])
-    gains += " token" if gains == "1" else " tokens"
-    if phase == "synchronise":
-        return _synchronised(trace, round, gains)
-    wasted = sum(row.discarded for row in rows)
-    return {
-        "schedule": f"{count(len(rows), 'row')} about to take part in this round.",
-        "draft": f"Each row has {drafts} drafts that the target has not read yet.",
-        "verify": f"One target forward has read every row's pending token and its {drafts} drafts.",
-        "accept": f"Of {drafts} drafts a row the target agrees with {_span([row.accepted for row in rows])}; "
-        f"with the bonus, rows gain {gains}." + (f" {count(wasted, 'verified token')} thrown away." if wasted else ""),
-    }[phase]
+    """What the phase did in this round, in one sentence. Raises ValueError when there is no such round, or no trace."""
+    return BATCH_WORDS[phase](Scenes(trace)[round])[0]
 
 
-def _synchronised(trace: Trace, round: int, gains: str) -> str:
-    moves = trace.moves
-    here = (moves["round"] == round) & (moves["phase"] == PHASES.index("synchronise"))
-    if not here.any():
-        return f"Rows gained {gains}, and nothing has moved: all KV stays where it was written."
-    per_slot = [trace.meta["kv_bytes_per_slot"][MODELS[model]] for model in moves["model"][here]]
-    copied = sum(int(length) * size for length, size in zip(moves["length"][here], per_slot, strict=True))
-    moved = count(len(set(moves["to_row"][here].tolist())), "row")
-    why = "to end in one column again, " if len({row.pending_after for row in batch_rows(trace, round)}) == 1 else ""
-    return f"Rows gained {gains}; {why}{moved} moved: {_amount(copied)} of KV copied."
+class Narrator:
+    """Tells the phases of a record, and the violations among `violations` where they happened. Raises ValueError if there is no record."""
+
+    def __init__(self, trace: Trace, violations: Iterable[Violation] = ()) -> None:
+        self._scenes = Scenes(trace)
+        self._broken: dict[tuple[int, str], list[Violation]] = {}
+        for violation in violations:
+            self._broken.setdefault((violation.round, violation.phase), []).append(violation)
+        self._scene: Scene | None = None
+
+    def tell(self, round: int, phase: str) -> tuple[str, list[str]]:
+        """The phase in about ROOM letters, and a phrase for each row. Raises ValueError when there is no such round."""
+        if self._scene is None or self._scene.number != round:
+            self._scene = self._scenes[round]
+        scene, broken = self._scene, self._broken.get((round, phase), [])
+        gist, *more = BATCH_WORDS[phase](scene)
+        told = gist
+        for part in (*_broken(broken), *more):
+            told += f" {part}" if len(told) + len(part) < ROOM else ""
+        rules: dict[int, dict[str, None]] = {}
+        for violation in broken:
+            rules.setdefault(violation.row, {})[violation.rule] = None
+        phrases = (ROW_WORDS[phase](scene, row) for row in range(len(scene.rows)))
+        return told, [phrase + (f"; broken: {', '.join(rules[row])}" if row in rules else "") for row, phrase in enumerate(phrases)]
 
 
-def _span(values: Sequence[int]) -> str:
-    low, high = min(values, default=0), max(values, default=0)
-    return f"{low}" if low == high else f"{low} to {high}"
-
-
-def count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
-
-
-def _amount(size: int) -> str:
-    return f"{size / 1e6:.1f} MB" if size >= 100_000 else f"{size / 1e3:.1f} kB"
+def _broken(found: list[Violation]) -> list[str]:
+    """What is wrong, and its numbers in the row that comes first."""
+    if not found:
+        return []
+    first = found[0]
+    rows = sorted({violation.row for violation in found if violation.rule == first.rule})
+    lead = f"Broken in {names(rows, 'row')}: {_BROKEN.get(first.rule, first.rule)}."
+    return [lead, f"Row {first.row}: expected {first.expected}; found {first.found}."]

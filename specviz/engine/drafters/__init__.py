@@ -1,6 +1,6 @@
 """The drafters by name. A new one is a file here and an entry in DRAFTERS."""
 
-from dataclasses import fields
+from dataclasses import Field, fields
 from typing import Any
 
 import pandas as pd
@@ -26,6 +26,10 @@ def drafter(name: str, **options: Any) -> Drafter:
 
 
 def drafters() -> pd.DataFrame:
-    """The registered drafters as a frame: drafter, description, options (with defaults; `rates` has to be given)."""
-    options = [", ".join(f"{field.name}={field.default!r}" for field in fields(kind)) for kind in DRAFTERS.values()]
+    """The registered drafters as a frame: drafter, description, options (with defaults, or "required" where one has to be given)."""
+    options = [", ".join(map(_shown, fields(kind))) for kind in DRAFTERS.values()]
     return pd.DataFrame({"drafter": list(DRAFTERS), "description": [kind.description for kind in DRAFTERS.values()], "options": options})
+
+
+def _shown(option: Field[Any]) -> str:
+    return f"{option.name} (required)" if option.default == () else f"{option.name}={option.default!r}"

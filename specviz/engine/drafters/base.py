@@ -28,6 +28,10 @@ class Draft:
 class Drafter:
     """Proposes tokens. A drafter of your own subclasses this, sets `name`, and overrides `propose`, and `models` if it needs K/V kept.
 
+    Under coupling="rejection" a drafter of your own has to draw its drafts from the very q that it reports (without logits: all of it
+    on the draft), and without a look at the target's output for that position: else what is emitted is no longer distributed as the
+    target's. Greedy decoding and coupling="gumbel" do not mind.
+
     Attributes:
         needs_hidden: whether it reads the target's hidden states, `state.hidden` (R, D), as a draft head does: for each row the last
             layer's state at its last token but one, from which the target chose the last one. Zero for a prompt of one token.

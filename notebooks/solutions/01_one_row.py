@@ -1,0 +1,46 @@
+"""Solutions to the exercises of 01_one_row.ipynb. Look here after you have tried."""
+
+from specviz.exercises import one_row as check
+
+# %% 1. Predict: accepted drafts up to the first disagreement, then the target's own token
+assert check.emitted([[7, 3, 5], [4, 4, 4, 4, 1], [2]])
+
+
+# %% 2. Write: the acceptance of one round
+def accept(drafts, target_says):
+    gained = []
+    for draft, said in zip(drafts, target_says, strict=False):  # the target says one more than there are drafts
+        gained.append(said)  # where both agree it is the draft, where they do not the bonus
+        if draft != said:
+            return gained
+    return [*gained, target_says[-1]]  # all agreed: the bonus stands behind the last draft
+
+
+assert check.accept(accept)
+
+
+# %% 3. Write: the expected length. The sum needs no division, so a rate of 1 needs no case of its own
+def expected_length(rate, K):
+    return sum(rate**j for j in range(K + 1))
+
+
+assert check.expected_length(expected_length)
+
+
+# %% 4. Debug: after a full acceptance the draft has never read its own last draft. Let it read all that it lacks
+def decode(target, draft, prompt, K, budget):
+    tokens = list(prompt)
+    target.read(tokens[:-1])
+    while len(tokens) < len(prompt) + budget:
+        drafts = draft.read(tokens[len(draft.held) :])[-1:]
+        while len(drafts) < K:
+            drafts += draft.read(drafts[-1:])
+        gained = accept(drafts, target.read([tokens[-1], *drafts]))
+        a = len(gained) - 1
+        target.forget(K - a)
+        draft.forget(max(K - 1 - a, 0))
+        tokens += gained
+    return tokens[len(prompt) :][:budget]
+
+
+assert check.decode(decode)

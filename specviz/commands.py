@@ -1,0 +1,199 @@
+"""What the commands of `specviz` do: each takes the parsed arguments, calls the library and prints. Libraries are imported when needed."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from specviz.engine.pair import Pair
+    from specviz.engine.sampling import SamplingParams
+
+
+def load(options: argparse.Namespace) -> "Pair":
+    """The pair that is named, the embedded one if none is."""
+    from specviz.engine.pair import load_pair
+
+    names = {"target": options.target, "draft": options.draft}
+    for missing, given in (("draft", "target"), ("target", "draft")):
+        if names[missing] is None and names[given] is not None:
+            raise ValueError(f"--{given} {names[given]} comes without a {missing}; give --{missing} too")
+    return load_pair(options.target, options.draft, device=options.device, dtype=options.dtype, device_map=options.device_map)
+
+
+def demo(options: argparse.Namespace) -> None:
+    import pandas as pd
+
+    import specviz as sv
+
+    pair, prompts = sv.load_pair(), sv.load_prompts(limit=options.limit)
+    results = {
+        name: sv.generate(pair, prompts, strategy=name, max_new_tokens=64, record=name == "eqspec")
+        for name in ("autoregressive", "eqspec", "inplace")
+    }
+    table = pd.concat([result.summary for result in results.values()])
+    reference = results["autoregressive"]
+    table.insert(1, "same_text", [result.tokens == reference.tokens for result in results.values()])
+    shown = ["strategy", "same_text", "new_tokens", "rounds", "mean_acceptance_length", "draft_acceptance_rate", "tokens_per_s"]
+    print(f"\n{len(prompts)} prompts, B = 8, K = 5, on {reference.meta['device']} in {reference.meta['dtype']}\n")
+    _print(table[shown])
+    print(_verdict(table))
+    print(f"\nOne of the texts (prompt, then what was written):\n\n{prompts[-1][-240:]}▸{reference.texts[-1]}\n")
+    _save(results["eqspec"].trace, options.out)
+    print("Open notebooks/00_quickstart.ipynb (make lab) to see how it came about.")
+
+
+def _verdict(table: "pd.DataFrame") -> str:
+    """One sentence on who was fastest, and why that is no surprise."""
+    speed = table.set_index("strategy")["tokens_per_s"]
+    ratio = speed["inplace"] / speed["autoregressive"]
+    why = "fewer rounds, each of them dearer: K draft forwards, and a verification of K + 1 tokens a row"
+    return f"\ninplace ran at {ratio:.2f} times the speed of autoregressive decoding in the same batch ({why})."
+
+
+def generate(options: argparse.Namespace) -> None:
+    import specviz as sv
+
+    prompts = options.prompts or sv.load_prompts()
+    result = sv.generate(
+        load(options), prompts, strategy=options.strategy, drafter=options.drafter, num_draft_tokens=options.num_draft_tokens,
+        batch_size=options.batch_size, max_new_tokens=options.max_new_tokens, sampling=_sampling(options), seed=options.seed,
+        deterministic=options.deterministic, record=options.record is not None,
+    )  # fmt: skip
+    for prompt, text in zip(prompts, result.texts, strict=True):
+        print(f"{prompt}▸{text}\n{'─' * 60}")
+    _print(result.summary)
+    if options.record is not None:
+        _save(result.trace, options.record)
+
+
+def _sampling(options: argparse.Namespace) -> "SamplingParams | None":
+    from specviz.engine.sampling import SamplingParams
+
+    if options.temperature is not None:
+        return SamplingParams(options.temperature, options.top_k, options.top_p, options.coupling or "rejection")
+    for name in ("top_k", "top_p", "coupling"):
+        if getattr(options, name) is not None:
+            raise ValueError(f"--{name.replace('_', '-')} {getattr(options, name)} comes without a temperature; give --temperature too")
+    return None
+
+
+def bench(options: argparse.Namespace) -> None:
+    from specviz.bench import Grid, run_bench
+    from specviz.measured import save_measured
+    from specviz.prompts import load_prompts
+
+    grid = Grid(
+        batch_sizes=options.batch_sizes, num_draft_tokens=options.num_draft_tokens, max_new_tokens=options.max_new_tokens,
+        repetitions=options.repetitions,
+    )  # fmt: skip
+    table, conditions = run_bench(load(options), load_prompts(), grid)
+    _print(table, 2)
+    _print_conditions(conditions)
+    _written(save_measured(table, conditions, options.out / "bench.csv"))
+
+
+def survey(options: argparse.Namespace) -> None:
+    import specviz as sv
+    from specviz.survey import survey as run_survey
+
+    prompts = sv.load_prompts(limit=options.limit)
+    found = run_survey(
+        load(options), prompts, batch_size=options.batch_size, num_draft_tokens=options.num_draft_tokens,
+        max_new_tokens=options.max_new_tokens,
+    )  # fmt: skip
+    meta, telling = found.reference.meta, found.telling_prompt
+    print(f"\n{len(prompts)} prompts, B = {options.batch_size}, K = {options.num_draft_tokens}, on {meta['device']} in {meta['dtype']}\n")
+    print(found.table.drop(columns=["strategy", "options"]).round(3).set_axis(found.names).T.to_string())
+    print(f"\nWhat became of prompt {telling}, after {prompts[telling][-60:]!r}; ‖ is where a text leaves the one written alone\n")
+    for name, text in found.texts(telling).items():
+        print(f"{name:>30}: {text}")
+    if options.out is not None:
+        _written(found.save(options.out))
+
+
+def agreement(options: argparse.Namespace) -> None:
+    from specviz.agreement import Cells, measure_agreement, spread
+    from specviz.prompts import load_prompts
+
+    source = "bundled" if options.spec_bench is None else "spec_bench"
+    prompts = spread(load_prompts(source, options.spec_bench), options.limit)
+    modes = (False, True) if options.deterministic else (False,)
+    cells = Cells(
+        options.strategies or Cells.strategies, options.batch_sizes, modes, num_draft_tokens=options.num_draft_tokens,
+        max_new_tokens=options.max_new_tokens, max_prompt_tokens=options.max_prompt_tokens,
+    )  # fmt: skip
+    pair = load(options)
+    dtype = str(pair.target.dtype).removeprefix("torch.")
+    path = options.out or Path(f"figures/data/agreement-{dtype}.csv")
+    table, conditions = measure_agreement(pair, prompts, cells, path, source=source)
+    print(table.to_string(index=False, float_format="{:.4g}".format))
+    _print_conditions(conditions)
+    _written([path, path.with_suffix(".json")])
+
+
+def couplings(options: argparse.Namespace) -> None:
+    from specviz.couplings import measure_couplings
+    from specviz.measured import save_measured
+    from specviz.prompts import load_prompts
+
+    table, conditions = measure_couplings(
+        load(options), load_prompts(), options.temperatures, options.seeds, batch_size=options.batch_size,
+        num_draft_tokens=options.num_draft_tokens, max_new_tokens=options.max_new_tokens,
+    )  # fmt: skip
+    _print(table)
+    _print_conditions(conditions)
+    if options.out is not None:
+        _written(save_measured(table, conditions, options.out))
+
+
+def figures(options: argparse.Namespace) -> None:
+    from specviz.figures import make_figures
+
+    for path in make_figures(options.out):
+        print(path)
+
+
+def train(options: argparse.Namespace) -> None:
+    from specviz.zoo.pipeline import Budget, train_pair
+
+    asked = {"target_steps": options.target_steps, "draft_steps": options.draft_steps, "continuations": options.continuations}
+    budget = Budget(**{name: steps for name, steps in asked.items() if steps is not None})
+    weights = train_pair(options.out, budget, device=options.device, compile=options.compile)
+    print(f"{weights} holds the pair; use load_pair({str(weights / 'target')!r}, {str(weights / 'draft')!r})")
+
+
+def evaluate(options: argparse.Namespace) -> None:
+    from specviz.prompts import load_prompts
+    from specviz.zoo.measure import measure_pair
+
+    pair = load(options)
+    _print(measure_pair(pair, load_prompts(), num_draft_tokens=options.num_draft_tokens, max_new_tokens=options.max_new_tokens))
+
+
+def _print(table: "pd.DataFrame", decimals: int = 3) -> None:
+    print(table.round(decimals).to_string(index=False))
+
+
+def _print_conditions(conditions: dict[str, object]) -> None:
+    print("\n" + ", ".join(f"{name} {value}" for name, value in conditions.items() if name != "versions"))
+
+
+def _written(paths: list[Path]) -> None:
+    print("written to " + " and ".join(map(str, paths)))
+
+
+def _save(trace: object, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    trace.save(path)  # type: ignore[attr-defined]
+    print(f"{trace} saved as {path} ({path.stat().st_size / 1e6:.1f} MB)")
+
+
+def replay(options: argparse.Namespace) -> None:
+    from specviz.views.stepper import save_replay
+
+    out = options.out or options.run_file.with_suffix(".html")
+    save_replay(options.run_file, out, options.other, options.step)
+    hint = "; open it in a browser and press ? for the keys" if out.suffix == ".html" else ""
+    print(f"{out} ({out.stat().st_size / 1e6:.1f} MB){hint}")

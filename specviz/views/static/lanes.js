@@ -1,0 +1,123 @@
+// LanePainter: the cells and bars of one row's lanes, in the window of a StageLayout.
+
+const SIGNS = {
+  padding: "·", drafted: "?", pending: "○", accepted_now: "✓", bonus_now: "●", rejected_now: "✗", discarded_now: "↺", a: "✓", b: "●",
+};
+
+const COMMITTED = new Set(["held", "pending", "accepted_now", "bonus_now"]);
+
+// How a kind of cell looks; `strip`: its colour where a cell is too small for an outline.
+function cellLooks(p) {
+  return {
+    p: { fill: p.prompt }, a: { fill: p.held }, b: { fill: p.held }, held: { fill: p.held, strip: p.held },
+    pending: { fill: p.page, stroke: p.blue, width: 2, strip: p.blue },
+    drafted: { fill: p.blueSoft, stroke: p.blue, dash: [3, 2], strip: p.blue },
+    accepted_now: { fill: p.greenSoft, stroke: p.green, width: 1.5, strip: p.green },
+    bonus_now: { fill: p.amberSoft, stroke: p.amber, width: 2, strip: p.amber },
+    rejected_now: { fill: p.orangeSoft, stroke: p.orange, dash: [3, 2], strip: p.orange },
+    discarded_now: { fill: p.amberSoft, stroke: p.amber, dash: [2, 2], strip: p.amber, hatch: p.stale },
+    stale: { fill: p.page, stroke: p.faint, hatch: p.faint, strip: p.stale },
+  };
+}
+
+class LanePainter {
+  constructor(pen, at) {
+    Object.assign(this, { pen, at, film: at.film, looks: cellLooks(pen.p) });
+  }
+
+  // Calls visit(cell, x) for the window's slots of a lane.
+  _each(which, number, visit) {
+    const { at } = this, first = at.firsts[number] - 1, stop = at.firsts[number] + at.count + 1;
+    for (const run of this.film.lane(at.step, which, number)) {
+      if (run[1] <= first || run[0] >= stop) continue;
+      for (let slot = Math.max(run[0], first); slot < Math.min(run[1], stop); slot++) visit(this.film.cellOf(run, slot), at.x(number, slot));
+    }
+  }
+
+  // Calls visit(kind, x, width) for the runs of a lane that the window shows.
+  _runs(which, number, slide, visit) {
+    const { at } = this, { kinds } = this.film.json;
+    for (const run of this.film.lane(at.step, which, number)) {
+      const x = at.x(number, run[0]) + slide, w = (run[1] - run[0]) * at.cell;
+      if (x + w >= GUTTER && x <= at.right) visit(kinds[run[2]], x, w);
+    }
+  }
+
+  tokens(number, slide) {
+    const { at } = this, lane = at.lanes[number];
+    if (!at.signs || lane.tokens.h < 10) return this._strip(number, lane, slide);
+    this._each("tokens", number, (cell, x) => {
+      this._cell(lane, cell, x + slide);
+      if (lane.positions && cell.position >= 0) this._position(lane, cell, x + slide);
+      if (COMMITTED.has(cell.kind) && at.view.differs?.(cell.request, cell.index)) this._differs(lane, x + slide);
+    });
+  }
+
+  // A run at a time, for cells too small for signs.
+  _strip(number, lane, slide) {
+    this._runs("tokens", number, slide, (kind, x, w) => {
+      if (kind === "empty" || kind === "padding") return;
+      const look = this.looks[kind];
+      this.pen.rect(x, lane.tokens.y, w, lane.tokens.h, { fill: look.strip, hatch: this.at.cell > 3 ? look.hatch : undefined });
+    });
+  }
+
+  _cell(lane, cell, x) {
+    const { pen, at } = this, { p } = pen, { y, h } = lane.tokens, middle = x + at.cell / 2;
+    if (cell.kind === "padding") return pen.text("·", middle, y + h / 2, { size: 11, fill: p.muted, align: "center" });
+    if (cell.kind === "empty") return pen.rect(x + 1, y + h - 1, at.cell - 2, 1, { fill: p.faint });
+    pen.rect(x + 1, y, at.cell - 2, h, { ...this.looks[cell.kind === "held" ? cell.origin || "p" : cell.kind], radius: 4 });
+    if (!at.texts) return this._sign(cell, middle, y + h / 2);
+    const fill = cell.kind === "stale" ? p.muted : p.ink, size = lane.open ? 10.5 : 9;
+    pen.text(this.film.text(cell.token), middle, y + h / 2, { size, mono: true, align: "center", fill, max: at.cell - 5 });
+  }
+
+  _sign(cell, x, y) {
+    const { p } = this.pen, sign = cell.kind === "held" ? "" : SIGNS[cell.kind] ?? "";
+    const fill = { accepted_now: p.green, rejected_now: p.orange, bonus_now: p.amber, pending: p.blue, drafted: p.blue }[cell.kind] ?? p.muted;
+    const string = sign || ([...this.film.text(cell.token)][0] ?? "");
+    this.pen.text(string, x, y, { size: 10, fill, align: "center", mono: !sign, weight: sign ? 700 : 400 });
+  }
+
+  // The position id under its token; where it is not the token's index, in red with the drift.
+  _position(lane, cell, x) {
+    const { pen, at } = this, { p } = pen, y = lane.positions.y + lane.positions.h / 2, drift = cell.position - cell.index;
+    if (drift && cell.kind !== "stale") {
+      const look = { size: 8.5, fill: p.red, weight: 700, align: "center" }, by = `${drift > 0 ? "+" : "−"}${Math.abs(drift)}`;
+      const string = [`${cell.position}${by}`, by].find((each) => pen.measure(each, look) <= at.cell - 2) ?? "≠";
+      pen.rect(x + 1, lane.positions.y, at.cell - 2, lane.positions.h, { fill: p.redSoft, radius: 2 });
+      return pen.text(string, x + at.cell / 2, y, look);
+    }
+    const sign = cell.kind === "held" ? "" : SIGNS[cell.kind] ?? "", look = sign ? { fill: p.ink, weight: 650 } : { fill: p.muted };
+    pen.text(`${sign}${cell.position}`, x + at.cell / 2, y, { size: 9, align: "center", max: at.cell - 1, ...look });
+  }
+
+  _differs(lane, x) {
+    for (const up of [1, 4]) this.pen.rect(x + 2, lane.tokens.y + lane.tokens.h - up, this.at.cell - 4, 1.5, { fill: this.pen.p.red });
+  }
+
+  // K/V of one model, slot by slot: full where it counts, hatched where it is stale, outlined where there is none.
+  bar(which, number, slide, colour) {
+    const { p } = this.pen, lane = this.at.lanes[number][which];
+    if (!lane.h) return;
+    const looks = {
+      held: { fill: colour, radius: lane.h / 2 }, drafted: { fill: p.blueSoft, stroke: colour }, stale: { fill: p.orangeSoft, hatch: p.orange },
+      padding: { fill: p.greySoft },
+    };
+    this._runs(which, number, slide, (kind, x, w) => {
+      const look = looks[kind] ?? (lane.h > 3 ? { stroke: p.faint } : null);
+      if (look) this.pen.rect(kind === "held" ? x : x + 0.5, lane.y, kind === "held" ? w : w - 1, lane.h, look);
+    });
+    this._written(which, number, slide, lane);
+  }
+
+  // Slots that a forward of this phase has written.
+  _written(which, number, slide, lane) {
+    if (lane.h < 3) return;
+    const model = which === "target" ? 0 : 1;
+    for (const [of, , row, slot, count] of this.at.stage.feeds) {
+      if (of !== model || row !== number) continue;
+      this.pen.rect(this.at.x(number, slot) + slide, lane.y - 1, count * this.at.cell, lane.h + 2, { stroke: this.pen.p.ink, radius: 2 });
+    }
+  }
+}

@@ -1,0 +1,70 @@
+// Legend: what the colours and signs of the batch mean, of those that the run has. Nothing in it can be pointed at.
+
+class Legend {
+  constructor(view) {
+    this.view = view;
+    this.entries = this._entries();
+  }
+
+  // [what is drawn, words]; of both runs where there are two, so that their panels stand at one height
+  _entries() {
+    const { film, other } = this.view, films = other ? [film, other] : [film], any = (holds) => films.some(holds);
+    const held = new Set(films.flatMap(({ json }) => json.lanes.flatMap((lane) => lane.map((run) => json.kinds[run[2]]))));
+    const moved = any(({ json }) => json.rounds.some((round) => round.stages.some((stage) => stage.moves.length)));
+    const drafts = any(({ json }) => json.meta.kv_bytes_per_slot.draft > 0), broken = any((each) => each.violations.length > 0);
+    const drifts = any(({ json }) => json.lanes.some((lane) => lane.some(([, , , index, position]) => position >= 0 && position !== index)));
+    const own = (...kinds) => kinds.filter(([kind]) => held.has(kind));
+    return [
+      ["p", "prompt"], ["a", "committed"], ["pending", "○ pending: no K/V yet"],
+      ...own(["drafted", "? drafted"], ["accepted_now", "✓ accepted"]), ["bonus_now", "● the target's own token"],
+      ...own(["rejected_now", "✗ rejected"], ["discarded_now", "↺ verified, thrown away"], ["stale", "stale"], ["padding", "padding"]),
+      ["target", "target K/V"], ...(drafts ? [["draft", "draft K/V"]] : []), ...(held.has("stale") ? [["staleKV", "stale K/V"]] : []),
+      ["written", "written now"], ...(moved ? [["moved", "moved by realignment"]] : []),
+      ...(drifts ? [["drift", "position is not the index"]] : []), ...(broken ? [["violation", "violation"]] : []),
+      ...(other ? [["differs", "not what the other run wrote"]] : []),
+    ];
+  }
+
+  describe() { return `Legend: ${this.entries.map(([, words]) => words).join("; ")}.`; }
+
+  // [look, words, x, y] of each entry, line after line
+  _places(width) {
+    const pen = new Pen(), places = [];
+    let x = 12, y = 12;
+    for (const [look, words] of this.entries) {
+      const w = 26 + pen.measure(words, { size: 11 }) + 16;
+      if (x > 12 && x + w > width) [x, y] = [12, y + 20];
+      places.push([look, words, x, y]);
+      x += w;
+    }
+    return places;
+  }
+
+  height(width) { return (this._places(width).at(-1)?.[3] ?? 0) + 12; }
+
+  draw(pen, width) {
+    for (const [look, words, x, y] of this._places(width)) {
+      this._sample(pen, look, x, y);
+      pen.text(words, x + 26, y, { size: 11, fill: pen.p.muted });
+    }
+  }
+
+  _sample(pen, name, x, y) {
+    const { p } = pen, sign = (text, fill) => pen.text(text, x + 10, y, { size: 12, weight: 700, fill, align: "center" });
+    const bar = (look) => pen.rect(x, y - 3, 20, 6, { radius: 3, ...look });
+    const special = {
+      padding: () => sign("·", p.muted), target: () => bar({ fill: p.target }), draft: () => bar({ fill: p.draft }),
+      staleKV: () => bar({ fill: p.orangeSoft, hatch: p.orange, radius: 0 }), written: () => bar({ stroke: p.ink, radius: 2 }),
+      moved: () => pen.line(x, y, x + 20, y, { stroke: p.blue, width: 1.75, arrow: true }),
+      drift: () => this._drift(pen, x, y), violation: () => sign("▲", p.red),
+      differs: () => [1, 4].forEach((up) => pen.rect(x + 2, y + 5 - up, 16, 1.5, { fill: p.red })),
+    };
+    if (special[name]) special[name]();
+    else pen.rect(x + 2, y - 7, 16, 14, { ...cellLooks(p)[name], radius: 4 });
+  }
+
+  _drift(pen, x, y) {
+    pen.rect(x, y - 6, 20, 12, { fill: pen.p.redSoft, radius: 2 });
+    pen.text("9+2", x + 10, y, { size: 9, fill: pen.p.red, weight: 700, align: "center" });
+  }
+}

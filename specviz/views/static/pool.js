@@ -1,0 +1,140 @@
+// PoolPanel: the pool of a strategy that chooses who decodes next: its rows as bars of their length, the chosen group, and who waits.
+
+const POOL = { top: 26, bars: 92, signs: 17, gap: 4, least: 3, most: 56, axis: 58, lines: 2 }; // px
+
+class PoolPanel {
+  static id = "pool";
+
+  constructor(view) { this.view = view; }
+
+  get _pool() { return this.view.film.scene(this.view.step).pool; }
+  get _chosen() { return this._pool.filter((each) => each.chosen); }
+  empty() { return !this._pool.length; }
+
+  title() {
+    const { window } = this.view.film.json.meta.strategy_options, size = this._pool.length;
+    return `Pool · ${counted(size, "row")}${window ? ` in a window of ${window}` : ""}, ${this._chosen.length} chosen`;
+  }
+
+  // {length, count} of the length that most rows share.
+  _largest() {
+    const counts = new Map();
+    for (const { length } of this._pool) counts.set(length, (counts.get(length) ?? 0) + 1);
+    return [...counts].map(([length, count]) => ({ length, count })).reduce((best, each) => (each.count > best.count ? each : best));
+  }
+
+  // How the round was chosen, in words.
+  decision() {
+    const { film, step } = this.view, { batch_size: size, strategy_options: options } = film.json.meta, chosen = this._chosen;
+    const same = new Set(chosen.map((each) => each.length)).size === 1, rows = counted(chosen.length, "row");
+    const { count, length } = this._largest(), go = chosen.length === 1 ? "goes" : "go";
+    const alone = `${rows} of length ${chosen[0]?.length} ${go} alone`;
+    const wanted = Math.min(size, this._pool.length), closest = count > 1 ? ` (at most ${count} do, ${length} each)` : "";
+    return {
+      grouped: `grouped: ${rows} of length ${chosen[0]?.length}`,
+      realigned: `fallback realign: no ${wanted} rows share a length${closest}, so those that came first are realigned`,
+      partial: `fallback partial: no ${wanted} rows share a length, so ${alone}`,
+      overdue: `overdue: a row was passed over ${options.max_wait} times, so those that waited longest go${same ? "" : ", realigned"}`,
+    }[film.scene(step).decision] ?? film.scene(step).decision;
+  }
+
+  _waits() {
+    const waiting = this._pool.filter((each) => !each.chosen), longest = Math.max(0, ...waiting.map((each) => each.waited));
+    if (!waiting.length) return "nobody waits";
+    return `${counted(waiting.length, "row waits", "rows wait")}${longest ? `, the longest for ${counted(longest, "round")} already` : ""}`;
+  }
+
+  describe() { return `${this.title()}. ${this.decision()}; ${this._waits()}.`; }
+
+  table() {
+    const rows = this._pool.slice(0, 400).map(({ request, length, waited, chosen }) => {
+      const row = this.view.film.rowOf(this.view.step, request);
+      return [request, length, chosen ? "chosen" : "waits", waited, row < 0 ? "–" : row];
+    });
+    return { caption: this.describe(), head: ["request", "length", "this round", "rounds waited before", "row of the batch"], rows };
+  }
+
+  height(width) {
+    const at = this._bars(width);
+    return at.bottom + (at.wide ? 2 : 1) * POOL.signs + 8;
+  }
+
+  // Room for two lines of words at least, so that most rounds have one height.
+  _top(width) { return Math.max(this._lines(width).length, POOL.lines) * 17 + POOL.top; }
+
+  _lines(width) { return wrapWords(`${this.decision()}; ${this._waits()}.`, width - 2 * PAD, { size: 12 }); }
+
+  // Where the bars stand; pitch: px of one with its gap; numbers: whether there is room for how long they waited; wide: and for more.
+  _bars(width) {
+    const top = this._top(width), lengths = this._pool.map((each) => each.length), longest = Math.max(...lengths);
+    const shortest = Math.min(...lengths), close = shortest > longest * 0.6;
+    const base = close ? Math.max(0, Math.floor(shortest - Math.max(2, (longest - shortest) / 3))) : 0;
+    const pitch = Math.min((width - PAD - POOL.axis) / lengths.length, POOL.most + POOL.gap);
+    const waited = Math.max(...this._pool.map((each) => each.waited)), numbers = pitch >= (waited > 9 ? 18 : 10);
+    const y = (length) => top + POOL.bars * (1 - (length - base) / Math.max(longest - base, 1));
+    return { top, bottom: top + POOL.bars, base, pitch, waited, numbers, wide: pitch >= 20, y };
+  }
+
+  draw(pen, width) {
+    const at = this._bars(width), { p } = pen;
+    this._lines(width).forEach((line, n) => pen.text(line, PAD, 8 + n * 17, { size: 12, fill: p.ink }));
+    this._axis(pen, at, width);
+    this._guide(pen, at, width);
+    this._pool.forEach((each, n) => this._bar(pen, at, each, POOL.axis + n * at.pitch));
+  }
+
+  _axis(pen, at, width) {
+    const { p } = pen, look = { size: 11, fill: p.muted, align: "right" }, right = POOL.axis - 8;
+    pen.line(POOL.axis - 4, at.bottom + 0.5, width - PAD, at.bottom + 0.5, { stroke: p.grey });
+    pen.text(`${at.base}`, right, at.bottom - 1, look);
+    pen.text("length", right, at.top - 11, look);
+    pen.text("waited", right, at.bottom + 4 + POOL.signs / 2, look);
+    if (at.wide) pen.text("request", right, at.bottom + 4 + POOL.signs * 1.5, look);
+  }
+
+  _bar(pen, at, { request, length, waited, chosen }, x) {
+    const { p } = pen, w = Math.max(at.pitch - POOL.gap, POOL.least), y = at.y(length), middle = x + w / 2;
+    const row = this.view.film.rowOf(this.view.step, request), inside = at.bottom - y > 20 ? at.bottom - 10 : y - 8;
+    pen.rect(x, y, w, at.bottom - y, chosen ? { fill: p.blueSoft, stroke: p.blue, width: 1.5 } : { fill: p.greySoft, stroke: p.grey });
+    if (row >= 0 && row === this.view.row) pen.rect(x - 2, y - 2, w + 4, at.bottom - y + 4, { stroke: p.ink, width: 1.5, radius: 2 });
+    if (at.wide) pen.text(`${length}`, middle, inside, { size: 11, weight: chosen ? 700 : 400, align: "center", max: w + 3 });
+    this._sign(pen, at, waited, chosen, x, w);
+    if (at.wide) pen.text(`${request}`, middle, at.bottom + 4 + POOL.signs * 1.5, { size: 11, fill: p.muted, align: "center" });
+  }
+
+  // Chosen, or for how many rounds it has waited: a number, or where there is no room for one a bar.
+  _sign(pen, at, waited, chosen, x, w) {
+    const { p } = pen, middle = x + w / 2, y = at.bottom + 4 + POOL.signs / 2;
+    if (chosen) return pen.text("✓", middle, y, { size: at.pitch >= 9 ? 12 : 9, weight: 700, fill: p.blue, align: "center" });
+    if (at.numbers) return pen.text(waited ? `${waited}` : "·", middle, y, { size: 11, fill: waited ? p.ink : p.muted, align: "center" });
+    if (waited) pen.rect(x, at.bottom + 4, w, Math.max((waited / at.waited) * (POOL.signs - 3), 1.5), { fill: p.grey });
+  }
+
+  // A line at the length that the group shares, or at the one that most rows share.
+  _guide(pen, at, width) {
+    const { p } = pen, lengths = new Set(this._chosen.map((each) => each.length)), grouped = lengths.size === 1;
+    const { length, count } = this._largest(), shown = grouped ? [...lengths][0] : length, y = at.y(shown);
+    if (!grouped && count < 2) return;
+    pen.line(POOL.axis - 4, y, width - PAD, y, { stroke: grouped ? p.blue : p.grey, dash: [4, 3] });
+    const look = { size: 11, weight: 700, fill: grouped ? p.blue : p.muted, align: "right" };
+    if (y < at.bottom - 14) pen.text(`${shown}`, POOL.axis - 8, y, look);
+  }
+
+  _at(x, width) {
+    const n = Math.floor((x - POOL.axis) / this._bars(width).pitch);
+    return this._pool[n] ?? null;
+  }
+
+  hit(x, y, width) {
+    const found = this._at(x, width), at = this._bars(width);
+    if (!found || y < at.top - 4 || y > at.bottom + 2 * POOL.signs + 4) return null;
+    const { request, length, waited, chosen } = found, row = this.view.film.rowOf(this.view.step, request);
+    const wait = waited ? `, waited ${counted(waited, "round")} before this one` : "", now = chosen ? `chosen, row ${row}` : "waits";
+    return { row: row < 0 ? null : row, slot: null, index: null, hint: `request ${request}: ${counted(length, "token")}, ${now}${wait}` };
+  }
+
+  click(x, y, width) {
+    const row = this.hit(x, y, width)?.row;
+    if (row !== null && row !== undefined) this.view.pick(row);
+  }
+}

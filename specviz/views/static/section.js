@@ -1,0 +1,161 @@
+// Section: a panel on the page, with its heading, its canvas, and the same as a table. Knows no film.
+
+class Section {
+  // desk: {palette(), touch(section), tip(hint, event), point(place), pick(row), go(step), happening(step), focus()}; under: panels drawn below the first one that cannot be pointed at
+  constructor(desk, panel, under = []) {
+    Object.assign(this, { desk, panel, under, width: 0, asTable: false, pens: new Map() });
+    this.heading = element("h3");
+    const click = () => this.showTable(!this.asTable);
+    this.toggle = element("button", { type: "button", class: "sv-small", "aria-pressed": "false", on: { click } }, "table");
+    this.canvas = this._makeCanvas();
+    this.legends = under.map(() => element("canvas", { role: "img", class: "sv-legend" }));
+    this.tableBox = element("div", { class: "sv-table", tabindex: "0", role: "group", hidden: true });
+    this.body = element("div", { class: "sv-body" }, this.canvas, this.tableBox, ...this.legends);
+    const head = element("div", { class: "sv-head" }, this.heading, this.toggle);
+    this.root = element("div", { class: `sv-panel sv-${panel.constructor.id}` }, head, this.body);
+    this.observer = new ResizeObserver(() => this._resized());
+    this.observer.observe(this.body);
+  }
+
+  dispose() { this.observer.disconnect(); }
+
+  _makeCanvas() {
+    const on = {
+      pointermove: (event) => this._move(event), pointerleave: () => this._leave(), pointerdown: (event) => this._press(event),
+      pointerup: () => { this.dragging = false; }, click: (event) => this._click(event), wheel: (event) => this._wheel(event),
+    };
+    return element("canvas", { role: "img", on });
+  }
+
+  _resized() {
+    const width = Math.floor(this.body.clientWidth);
+    if (width === this.width) return;
+    this.width = width;
+    this.desk.touch(this);
+  }
+
+  showTable(shown) {
+    this.asTable = shown;
+    this.toggle.setAttribute("aria-pressed", String(shown));
+    this.canvas.hidden = shown;
+    this.tableBox.hidden = !shown;
+    this.desk.touch(this);
+  }
+
+  // False: it could not be drawn, because it has no place on the page yet.
+  paint() {
+    const hidden = this.panel.empty();
+    if (this.root.hidden !== hidden) this.root.hidden = hidden;
+    if (hidden) return true;
+    this.width ||= Math.floor(this.body.clientWidth);
+    if (!this.width) return false;
+    const title = this.panel.title();
+    setText(this.heading, title);
+    setAttribute(this.toggle, "aria-label", `show as table: ${title}`);
+    if (this.asTable) this._fillTable();
+    else this._draw(this.canvas, this.panel);
+    this.under.forEach((panel, n) => this._draw(this.legends[n], panel));
+    return true;
+  }
+
+  _fillTable() {
+    const table = this.panel.table();
+    setAttribute(this.tableBox, "aria-label", table.caption);
+    this.tableBox.replaceChildren(tableElement(table));
+  }
+
+  _draw(canvas, panel) {
+    const height = Math.ceil(panel.height(this.width)), ratio = window.devicePixelRatio || 1, context = canvas.getContext("2d");
+    const [w, h] = [Math.round(this.width * ratio), Math.round(height * ratio)];
+    if (canvas.width !== w || canvas.height !== h) {
+      [canvas.width, canvas.height] = [w, h];
+      canvas.style.height = `${height}px`;
+    }
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.clearRect(0, 0, this.width, height);
+    panel.draw(this._pen(canvas, context, ratio), this.width, height);
+    setAttribute(canvas, "aria-label", panel.describe());
+  }
+
+  // A pen keeps patterns that belong to one palette and one resolution.
+  _pen(canvas, context, ratio) {
+    const palette = this.desk.palette(), kept = this.pens.get(canvas);
+    if (kept?.p === palette && kept.ratio === ratio) return kept;
+    const pen = Object.assign(new CanvasPen(palette, context), { ratio });
+    this.pens.set(canvas, pen);
+    return pen;
+  }
+
+  _move(event) {
+    if (this.dragging) {
+      if (this.panel.drag(event.offsetX, event.offsetY, this.width)) this.desk.touch(this);
+      return;
+    }
+    const found = this.panel.hit(event.offsetX, event.offsetY, this.width);
+    this.desk.point(found && { row: found.row, slot: found.slot, index: found.index });
+    this.desk.tip(found?.hint, event);
+  }
+
+  _leave() {
+    this.desk.point(null);
+    this.desk.tip(null);
+  }
+
+  _press(event) {
+    this.dragged = Boolean(this.panel.drag?.(event.offsetX, event.offsetY, this.width));
+    if (!this.dragged) return;
+    this.dragging = true;
+    this.canvas.setPointerCapture(event.pointerId);
+    this.desk.touch(this);
+  }
+
+  _click(event) {
+    if (this.dragged) return;
+    if (this.panel.click) return this.panel.click(event.offsetX, event.offsetY, this.width);
+    const found = this.panel.hit(event.offsetX, event.offsetY, this.width);
+    if (found && found.row !== null && found.row !== undefined) this.desk.pick(found.row);
+  }
+
+  // Sideways: the stage slides. Anything else belongs to the page.
+  _wheel(event) {
+    const sideways = event.shiftKey && !event.deltaX ? event.deltaY : Math.abs(event.deltaX) > Math.abs(event.deltaY) ? event.deltaX : 0;
+    if (!this.panel.panBy || !sideways) return;
+    event.preventDefault();
+    this.panel.panBy(sideways / 30);
+    this.desk.touch(this);
+  }
+}
+
+// What is out of step, as a list whose entries lead there. The same panel is drawn where there is no page to click on.
+class ListSection extends Section {
+  constructor(desk, panel) {
+    super(desk, panel);
+    this.list = element("ul", { class: "sv-violations" });
+    this.canvas.remove();
+    this.body.prepend(this.list);
+  }
+
+  showTable(shown) {
+    this.list.hidden = shown;
+    super.showTable(shown);
+  }
+
+  _draw() {
+    const items = this.panel.items(), key = JSON.stringify(items.map((item) => [item, this.desk.happening(item.step)]));
+    if (key === this.key) return;
+    this.key = key;
+    const focused = this.list.contains(document.activeElement);
+    this.list.replaceChildren(...items.map((item) => element("li", {}, this._button(item))));
+    if (focused) this.desk.focus();
+  }
+
+  _button({ text, row, slot, step }) {
+    const click = () => {
+      this.desk.go(step);
+      this.desk.pick(row);
+      this.desk.point({ row, slot: slot ?? null, index: null });
+    };
+    const here = this.desk.happening(step), sign = element("span", { "aria-hidden": "true" }, here ? "▲" : "→");
+    return element("button", { type: "button", class: here ? "sv-wrong" : null, on: { click } }, sign, text);
+  }
+}

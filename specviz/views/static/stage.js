@@ -1,0 +1,285 @@
+// Stage: the batch after one phase. For each row four lanes in the columns of the cache: tokens, position ids, and the K/V of target and draft.
+
+class Stage {
+  constructor(view) { this.view = view; }
+  static id = "stage";
+
+  title() {
+    const { film, step } = this.view;
+    return `Batch · tokens, position ids, K/V of target and draft · ${film.rows(step).length} rows × ${film.stage(step).width} slots`;
+  }
+
+  empty() { return this.view.film.rows(this.view.step).length === 0; }
+  height(width) { return this._layout(width).height; }
+
+  _layout(width) {
+    const { step, row, zoom, pan } = this.view;
+    const key = [step, row, zoom, pan, width].join();
+    if (this._key !== key) [this._key, this._kept] = [key, new StageLayout(this.view, width)];
+    return this._kept;
+  }
+
+  draw(pen, width) {
+    const at = this._layout(width), p = pen.p;
+    this._backdrop(pen, at);
+    if (at.mapped) this._map(pen, at);
+    this._axis(pen, at);
+    const shifts = this._shifts(at), painter = new LanePainter(pen, at);
+    at.rows.forEach((row, number) => {
+      this._label(pen, at, row, number);
+      const slide = (shifts.get(number)?.by ?? 0) * at.cell * (1 - (this.view.progress ?? 1));
+      pen.clip(GUTTER - 1, at.lanes[number].y, at.right - GUTTER + 2, at.lanes[number].height, () => {
+        painter.tokens(number, -slide);
+        painter.bar("target", number, -slide, p.target);
+        painter.bar("draft", number, -slide, p.draft);
+      });
+      this._note(pen, at, number, shifts.get(number));
+    });
+    this._begin(pen, at);
+    this._violations(pen, at);
+    this._pointed(pen, at);
+    this._reading(pen, at);
+  }
+
+  // -- what is behind and around the rows
+
+  _backdrop(pen, at) {
+    const lane = at.lanes[this.view.row];
+    if (lane && at.rows.length > 1) pen.rect(4, lane.y, at.width - 8, lane.height, { fill: pen.p.blueSoft, radius: 6 });
+  }
+
+  _map(pen, at) {
+    const p = pen.p, h = at.mapHeight / at.rows.length;
+    pen.text("whole cache", GUTTER - 12, at.mapTop + at.mapHeight / 2, { size: 10, fill: p.muted, align: "right" });
+    pen.rect(GUTTER, at.mapTop, at.mapX(at.last) - GUTTER, at.mapHeight, { fill: p.greySoft });
+    const colour = {
+      held: p.target, drafted: p.blue, pending: p.blue, accepted_now: p.green, bonus_now: p.amber, rejected_now: p.orange, stale: p.stale,
+      discarded_now: p.amber,
+    };
+    at.rows.forEach((row, number) => {
+      for (const run of at.film.lane(at.step, "tokens", number)) {
+        const fill = colour[at.film.json.kinds[run[2]]];
+        const x = at.mapX(run[0]);
+        if (fill) pen.rect(x, at.mapTop + number * h, Math.max(at.mapX(run[1]) - x, 1), Math.max(h - (h > 2 ? 1 : 0), 1), { fill });
+      }
+    });
+    at.rows.forEach((row, number) => {
+      if (at.shared && number) return;
+      const first = Math.max(at.firsts[number], 0), x = at.mapX(first), w = at.mapX(Math.min(at.firsts[number] + at.count, at.last)) - x;
+      const [y, tall] = at.shared ? [at.mapTop - 2, at.mapHeight + 4] : [at.mapTop + number * h - 1, h + 1];
+      if (w > 0) pen.rect(x - 1, y, w + 2, tall, { stroke: p.blue, width: 1.5, radius: 2 });
+    });
+  }
+
+  _axis(pen, at) {
+    const p = pen.p, y = at.top - 8, look = { size: 10, fill: p.muted };
+    if (!at.shared) {
+      pen.text("each row in its own window, so that all drafts begin in one column", GUTTER, y, { ...look, max: at.right - GUTTER });
+      return;
+    }
+    const every = [1, 5, 10, 25, 50, 100, 250, 500, 1000].find((each) => each * at.cell >= 44) ?? 2000;
+    const first = Math.ceil(Math.max(at.firsts[0], 0) / every) * every, stop = Math.min(at.firsts[0] + at.count, at.last);
+    for (let slot = first; slot < stop; slot += every) pen.text(String(slot), at.x(0, slot) + at.cell / 2, y, { ...look, align: "center" });
+    pen.text("slot", GUTTER - 12, y, { ...look, align: "right" });
+  }
+
+  _label(pen, at, row, number) {
+    const { p } = pen, lane = at.lanes[number], judged = at.film.judged(at.step), middle = lane.tokens.y + lane.tokens.h / 2;
+    const small = lane.height <= 14, size = lane.open ? 12.5 : small ? 9.5 : 11;
+    pen.text(small ? String(number) : `row ${number}`, 12, middle, { size, weight: 650 });
+    if (judged) this._gain(pen, row, small ? 70 : 66, middle, small ? 11 : 16, small ? 9 : 11);
+    else pen.text(`n ${row.length}`, 104, middle, { size: small ? 9 : 10.5, fill: p.muted, align: "right" });
+    if (!lane.open || !at.signs) return;
+    const second = judged ? `n ${row.length}→${row.length + row.gained}` : `request ${row.request}`;
+    const named = number === this.view.row && at.texts;
+    const look = { size: 10.5, fill: p.muted, max: named ? 62 : GUTTER - 20 };
+    pen.text(second + (judged && row.finished ? " · end" : ""), 12, middle + 19, look);
+    if (at.texts && judged) pen.text(`request ${row.request}`, 12, middle + 33, { size: 10, fill: p.muted, max: named ? 58 : GUTTER - 20 });
+    if (named) this._laneNames(pen, lane);
+  }
+
+  _laneNames(pen, lane) {
+    const look = { size: 8.5, fill: pen.p.muted, align: "right" };
+    pen.text("position", GUTTER - 4, lane.positions.y + lane.positions.h / 2, look);
+    pen.text("target K/V", GUTTER - 4, lane.target.y + lane.target.h / 2 - 1, look);
+    pen.text("draft K/V", GUTTER - 4, lane.draft.y + lane.draft.h / 2 + 3, look);
+  }
+
+  _gain(pen, row, x, y, h, size) {
+    const { p } = pen, full = row.drafted > 0 && row.accepted === row.drafted;
+    const fill = row.gained === 0 ? p.greySoft : row.accepted ? p.greenSoft : p.orangeSoft;
+    const stroke = row.gained === 0 ? p.grey : full ? p.green : undefined;
+    pen.rect(x, y - h / 2, 38, h, { fill, stroke, radius: h / 2 });
+    pen.text(row.gained ? `+${row.gained}` : "idle", x + 19, y, { size, weight: 650, align: "center" });
+  }
+
+  // -- motion
+
+  // Row number -> {by: slots to the right, from: null or where the K/V came from, slots: how many the target's cache copied}
+  _shifts(at) {
+    if (this._shiftsOf === at.step) return this._shiftsKept;
+    const found = new Map();
+    for (const [model, , from, fromSlot, to, toSlot, length] of at.stage.moves) {
+      if (to < 0) continue;
+      const entry = found.get(to) ?? { by: 0, from: null, slots: 0 };
+      if (from !== to) entry.from = from;
+      else if (model === 0) entry.by = toSlot - fromSlot;
+      if (model === 0) entry.slots += length;
+      found.set(to, entry);
+    }
+    [this._shiftsOf, this._shiftsKept] = [at.step, found];
+    return found;
+  }
+
+  _note(pen, at, number, shift) {
+    const { notes } = at.lanes[number], { p } = pen;
+    if (!shift || !notes) return;
+    const y = notes.y + notes.h / 2, row = at.rows[number];
+    if (shift.from !== null) {
+      const origin = shift.from < 0 ? `cache row ${-1 - shift.from}` : `row ${shift.from}`;
+      return pen.text(`⇡ K/V copied here from ${origin}: ${shift.slots} slots`, GUTTER, y, { size: 10, fill: p.blue });
+    }
+    if (!shift.by) return;
+    const end = Math.min(Math.max(at.x(number, at.begin(row) + 1 + (at.film.judged(at.step) ? row.gained : 0)), GUTTER + 30), at.right);
+    const tail = Math.min(Math.max(end - shift.by * at.cell, GUTTER + 4), at.right - 4);
+    pen.line(tail, y, end, y, { stroke: p.blue, width: 1.75, arrow: true });
+    const words = `moved ${Math.abs(shift.by)} ${shift.by > 0 ? "right" : "left"}`;
+    pen.text(words, Math.min(tail, end) - 8, y, { size: 10, fill: p.blue, align: "right" });
+  }
+
+  // -- marks
+
+  _begin(pen, at) {
+    if (!at.signs) return;
+    const xs = at.rows.map((row, number) => at.x(number, at.begin(row) + 1));
+    at.rows.forEach((row, number) => {
+      const lane = at.lanes[number];
+      const x = xs[number], look = { stroke: pen.p.blue, dash: [2, 3] };
+      if (x >= GUTTER && x <= at.right) pen.line(x, lane.y, x, lane.draft.y + lane.draft.h, look);
+    });
+    if (at.rows.length && xs[0] < at.right - 60) pen.text("drafts →", xs[0] + 3, at.top - (at.shared ? 19 : 8), { size: 10, fill: pen.p.blue });
+  }
+
+  _violations(pen, at) {
+    for (const each of at.film.violationsAt(at.step)) {
+      const lane = at.lanes[each.row];
+      if (!lane) continue;
+      pen.text("▲", GUTTER - 8, lane.tokens.y + lane.tokens.h / 2, { size: lane.open ? 11 : 8, fill: pen.p.red, align: "center" });
+      if (each.slot === null || each.slot === undefined) continue;
+      const x = at.x(each.row, each.slot);
+      if (x < GUTTER - at.cell || x > at.right) continue;
+      const lanes = { positions: lane.positions ?? lane.tokens, kv: lane.target }, where = each.model === 1 ? lane.draft : lanes[each.rule] ?? lane.tokens;
+      pen.rect(Math.max(x, GUTTER), where.y - 1, Math.max(at.cell, 3), where.h + 2, { stroke: pen.p.red, width: 2, radius: 3 });
+    }
+  }
+
+  _pointed(pen, at) {
+    const spot = this.view.hover, lane = spot && at.lanes[spot.row];
+    if (!lane || spot.slot === null || spot.slot === undefined) return;
+    const x = at.x(spot.row, spot.slot);
+    if (x < GUTTER || x + 1 > at.right) return;
+    if (at.shared) pen.rect(x + at.cell / 2 - 0.5, at.top - 2, 1, at.bottom - at.top, { fill: pen.p.blue });
+    pen.rect(x, lane.y + 1, Math.max(at.cell, 2), lane.draft.y + lane.draft.h - lane.y + 1, { stroke: pen.p.blue, width: 2, radius: 4 });
+  }
+
+  // The chosen row's last tokens as running text, so that narrow cells need not be read.
+  _reading(pen, at) {
+    const { p } = pen, number = this.view.row, y = at.readingTop + 18;
+    pen.text(`row ${number} reads`, 12, y, { size: 10.5, fill: p.muted });
+    let x = at.width - RIGHT;
+    const cells = this._told(at, number), looks = cellLooks(p);
+    for (const cell of cells.reverse()) {
+      const string = at.film.text(cell.token), w = pen.measure(string, { size: 12, mono: true }) + 3;
+      if (x - w < GUTTER + 12) {
+        pen.text("…", x - 4, y, { size: 12, fill: p.muted, align: "right" });
+        break;
+      }
+      x -= w;
+      const look = looks[cell.kind === "held" ? cell.origin || "p" : cell.kind];
+      if (cell.kind !== "held") pen.rect(x, y - 10, w - 1, 20, { fill: look.fill, stroke: look.stroke, dash: look.dash, radius: 3 });
+      pen.text(string, x + 1, y, { size: 12, mono: true, fill: cell.origin === "p" ? p.muted : p.ink });
+    }
+  }
+
+  _told(at, number) {
+    const cells = [];
+    for (const run of at.film.lane(at.step, "tokens", number)) {
+      for (let slot = run[0]; slot < run[1]; slot++) {
+        const cell = at.film.cellOf(run, slot);
+        if (cell.token >= 0 && cell.kind !== "stale") cells.push(cell);
+      }
+    }
+    return cells.slice(-160);
+  }
+
+  // -- asked by the shell
+
+  hit(x, y, width) {
+    const at = this._layout(width), row = at.rowAt(y);
+    if (row < 0 || x > at.right) return null;
+    if (x < GUTTER) return { row, slot: null, index: null, hint: `row ${row}: ${at.stage.words_of?.[row] ?? `request ${at.rows[row].request}`}` };
+    const slot = at.slotAt(row, x), cell = at.film.cell(at.step, "tokens", row, slot);
+    if (!cell) return null;
+    return { row, slot, index: cell.index < 0 ? null : cell.index, hint: this._hint(at, row, slot, cell) };
+  }
+
+  _hint(at, row, slot, cell) {
+    const held = (which) => at.film.cell(at.step, which, row, slot), words = at.film.wordOf(cell);
+    const token = cell.token >= 0 ? `“${at.film.text(cell.token)}” · ` : "";
+    const place = cell.index < 0 ? "" : ` · index ${cell.index}, position ${cell.position}${cell.position === cell.index ? "" : " (drift!)"}`;
+    const kv = ["target", "draft"].map((which) => `${which} K/V ${this._compared(held(which), cell)}`).join(", ");
+    return `${token}row ${row}, slot ${slot}: ${words}${place} · ${kv}`;
+  }
+
+  _compared(held, cell) {
+    if (!held || held.kind === "empty" || held.kind === "pending") return "empty";
+    if (held.kind === "held") return held.index === cell.index ? "valid" : `of index ${held.index}`;
+    return held.kind === "drafted" ? "of a draft" : held.kind;
+  }
+
+  click(x, y, width) {
+    const at = this._layout(width), row = at.rowAt(y);
+    if (row >= 0) this.view.pick(row);
+  }
+
+  drag(x, y, width) {
+    const at = this._layout(width);
+    if (!at.mapped || y > at.mapTop + at.mapHeight + 4 || x < GUTTER) return false;
+    const now = at.firsts[this.view.row] ?? 0;
+    this.panBy(at.mapSlot(x) - at.count / 2 - now);
+    return true;
+  }
+
+  zoomBy(direction) {
+    const automatic = this._kept?.cell ?? 34;
+    const now = this.view.zoom ?? ZOOMS.findLastIndex((each) => each <= automatic);
+    this.view.zoom = Math.min(Math.max(now + direction, 0), ZOOMS.length - 1);
+  }
+
+  panBy(slots) {
+    const at = this._kept, most = at ? Math.max(...at.firsts) + (this.view.pan ?? 0) : 0;
+    this.view.pan = Math.min(Math.max((this.view.pan ?? 0) - slots, -8), Math.max(most, 0));
+  }
+
+  reset() { Object.assign(this.view, { zoom: null, pan: 0 }); }
+
+  describe() {
+    const { film, step, row } = this.view, rows = film.rows(step), own = rows[row];
+    if (!own) return "No row in this round.";
+    const stage = film.stage(step), lengths = stage.lengths;
+    return `${rows.length} rows of ${Math.min(...lengths)} to ${Math.max(...lengths)} committed tokens in ${stage.width} slots. ` +
+      `Row ${row}: request ${own.request}, ${lengths[row]} tokens. ${stage.words_of?.[row] ?? ""}`;
+  }
+
+  table() {
+    const { film, step, row } = this.view, stage = film.stage(step), cells = [];
+    for (let slot = Math.max(0, stage.width - 400); slot < stage.width; slot++) {
+      const cell = film.cell(step, "tokens", row, slot);
+      if (!cell) continue;
+      const of = (which) => this._compared(film.cell(step, which, row, slot), cell);
+      const number = (value) => (value < 0 ? "" : value);
+      cells.push([slot, film.text(cell.token), film.wordOf(cell), number(cell.index), number(cell.position), of("target"), of("draft")]);
+    }
+    return { caption: `Row ${row}, slot by slot`, head: ["slot", "token", "state", "index", "position", "target K/V", "draft K/V"], rows: cells };
+  }
+}

@@ -1,0 +1,154 @@
+"""How long a reader waits: from a click to the picture, and from `step_through(run)` to something to click on. `make paint` calls it.
+
+What is measured, in headless Chromium without a GPU, on the exported page with all panels in sight:
+- click to paint: from the time stamp of a real click on "next phase" to the first task after the frame in which the panels were drawn. It
+  holds script, the wait for the next frame, style, layout and paint, not the screen's own delay. A motion that follows is not waited for.
+- click to screen: the same clicks by the browser's Event Timing, to the moment when the frame was presented; in steps of 8 ms.
+- open in Python: the call `step_through(run)`, which makes the film and packs it. open in the browser: from the start of the navigation to
+  the file until all panels are drawn. open: both.
+Runs are generated here, by random models that only have to have the right shape, and kept nowhere.
+"""
+
+import copy
+import os
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+import pandas as pd
+import torch
+from playwright.sync_api import Browser, Page
+from transformers import LlamaConfig, LlamaForCausalLM
+
+import specviz as sv
+from browser.chromium import Log, open_page, start_browser
+from browser.stepper import Stepper
+from specviz.measured import conditions, save_measured
+from specviz.trace import Trace
+from specviz.views.browser import find_browser
+
+OUT = Path(__file__).parents[2] / "figures" / "data" / "paint.csv"
+WINDOW = {"width": 1400, "height": 1800}
+VOCABULARY, CLICKS, WARM_UP, OPENINGS = 97, 64, 5, 5
+PAUSE_MS = 350  # longer than a motion lasts
+WATCH = """
+window.waits = [];
+window.shown = [];
+const { port1, port2 } = new MessageChannel();
+let clicked = 0;
+port1.onmessage = () => window.waits.push(performance.now() - clicked);
+document.addEventListener('click', (event) => {
+  clicked = event.timeStamp;
+  requestAnimationFrame(() => port2.postMessage(null));
+}, { capture: true });
+new PerformanceObserver((list) => window.shown.push(...list.getEntriesByName('click').map((each) => each.duration)))
+  .observe({ type: 'event', durationThreshold: 16 });
+const observer = new MutationObserver(() => {
+  if (!document.querySelector('.specviz[data-ready]')) return;
+  window.opened = performance.now();
+  observer.disconnect();
+});
+observer.observe(document, { subtree: true, childList: true, attributes: true, attributeFilter: ['data-ready'] });
+"""
+
+
+def make_pair() -> sv.Pair:
+    """Small models of random weights, the draft near enough to the target to be right now and then."""
+    torch.manual_seed(1)
+    ids = {"vocab_size": VOCABULARY, "eos_token_id": 5, "bos_token_id": 1, "pad_token_id": 0, "initializer_range": 0.3}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8, "num_hidden_layers": 1}
+    config = LlamaConfig(hidden_size=16, intermediate_size=32, max_position_embeddings=4096, **heads, **ids)
+    target = LlamaForCausalLM(config)
+    draft = copy.deepcopy(target)
+    with torch.no_grad():
+        for parameter in draft.parameters():
+            if parameter.ndim > 1:
+                parameter += torch.randn_like(parameter) * parameter.std() * 0.05
+    return sv.Pair(target, draft)
+
+
+def make_run(rows: int, prompt_tokens: int, new_tokens: int) -> Trace:
+    """EQSPEC with K = 5, all rows in one batch, prompts of up to `prompt_tokens`; tokens have texts of up to 7 letters."""
+    generator = torch.Generator().manual_seed(3)
+    lengths = torch.randint(max(prompt_tokens - 24, 2), prompt_tokens + 1, (rows,), generator=generator).tolist()
+    prompts = [torch.randint(6, VOCABULARY, (length,), generator=generator).tolist() for length in lengths]
+    pair = make_pair()
+    trace = sv.generate(pair, prompts, strategy="eqspec", batch_size=rows, max_new_tokens=new_tokens, record=True, progress=False).trace
+    texts = {str(token): f" {'abcdefg'[: token % 7]}" for token in range(VOCABULARY)}
+    return replace(trace, meta=trace.meta | {"token_texts": texts})
+
+
+def open_file(page: Page, trace: Trace, path: Path) -> tuple[Stepper, float]:
+    """The run's page, and the seconds that the call of `step_through` took."""
+    began = time.perf_counter()
+    widget = sv.step_through(trace)
+    seconds = time.perf_counter() - began
+    widget.export_html(path)
+    page.goto(path.as_uri())
+    return Stepper(page.locator(".specviz")).wait(), seconds
+
+
+def click_to_paint(page: Page, trace: Trace, path: Path) -> dict[str, list[float]]:
+    """Milliseconds of CLICKS clicks on "next phase", after a few that warm up."""
+    stepper, _ = open_file(page, trace, path)
+    stepper.button("next phase").hover()
+    for number in range(WARM_UP + CLICKS):
+        page.mouse.down()
+        page.mouse.up()
+        page.wait_for_timeout(PAUSE_MS)
+        stepper.is_at(number + 1)
+    waits, shown = page.evaluate("[window.waits, window.shown]")
+    assert len(waits) == WARM_UP + CLICKS
+    return {"click to paint": waits[WARM_UP:], "click to screen": shown[WARM_UP:]}
+
+
+def opening(page: Page, trace: Trace, path: Path) -> dict[str, list[float]]:
+    """Milliseconds of OPENINGS openings."""
+    measured: dict[str, list[float]] = {"open in Python": [], "open in the browser": [], "open": []}
+    for _ in range(OPENINGS):
+        _, seconds = open_file(page, trace, path)
+        parts = [1000 * seconds, page.evaluate("window.opened")]
+        for values, value in zip(measured.values(), (*parts, sum(parts)), strict=True):
+            values.append(value)
+    return measured
+
+
+def measure(browser: Browser) -> tuple[pd.DataFrame, Trace]:
+    """The table, and one of the runs."""
+    records = []
+    with tempfile.TemporaryDirectory() as folder, open_page(browser, viewport=WINDOW) as (page, log):
+        page.add_init_script(WATCH)
+        for look, rows, prompt, new, goals in CASES:
+            trace = make_run(rows, prompt, new)
+            for what, values in look(page, trace, Path(folder) / "run.html").items():
+                slots = int(trace.rounds["slots"].max())
+                numbers = {"median_ms": median(values), "best_ms": min(values), "worst_ms": max(values), "goal_ms": goals.get(what)}
+                records.append({"what": what, "B": rows, "T": slots, "times": len(values), **numbers})
+        assert log == Log()
+    return pd.DataFrame(records), trace
+
+
+CASES = (
+    (click_to_paint, 8, 174, 80, {"click to paint": 16}),
+    (click_to_paint, 32, 1965, 80, {"click to paint": 33}),
+    (opening, 64, 48, 128, {"open": 1500}),
+)  # what is done, B, tokens of the longest prompt, new tokens, goals in ms
+
+
+def main() -> None:
+    path = find_browser()
+    if path is None:
+        raise SystemExit("make paint: no Chromium, Chrome or Edge found; install Chromium or set BROWSER_PATH")
+    with start_browser(path) as browser:
+        table, trace = measure(browser)
+        where = conditions(
+            trace.meta, browser=f"headless Chromium {browser.version}", cores=os.cpu_count(), window=WINDOW, measured=__doc__
+        )
+    save_measured(table, where, OUT)
+    print(table.to_string(index=False))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""Recorded runs that the browser is shown, and what is true of them, worked out without the widget's own code."""
+
+import functools
+from collections.abc import Iterator
+
+import specviz as sv
+from specviz.trace import PHASES, Trace
+from specviz.views.film import film
+
+ACCEPT = PHASES.index("accept")
+Json = dict[str, object]
+
+
+@functools.cache
+def record(strategy: str, prompts: int = 4, tokens: int = 64, batch_size: int = 4) -> Trace:
+    """The embedded pair on bundled prompts. Of the first four, one ends with EOS within 64 tokens."""
+    return sv.generate(
+        sv.load_pair(device="cpu"), sv.load_prompts(limit=prompts), strategy=strategy, batch_size=batch_size, max_new_tokens=tokens,
+        record=True, progress=False,
+    ).trace  # fmt: skip
+
+
+def film_of(trace: Trace) -> Json:
+    return film(trace)
+
+
+def steps_of(trace: Trace, what: str) -> list[int]:
+    """The steps that a jump to a "rejection", "full" acceptance, "eos" or "violation" may lead to."""
+    if what == "violation":
+        return sorted({each.round * len(PHASES) + PHASES.index(each.phase) for each in sv.check_invariants(trace)})
+    return sorted({number * len(PHASES) + ACCEPT for number in _rounds_of(trace, what)})
+
+
+def _rounds_of(trace: Trace, what: str) -> Iterator[int]:
+    ends = set(trace.meta["eos_token_ids"])
+    names = ("round", "drafted", "accepted", "gained", "emitted")
+    for number, drafted, accepted, gained, emitted in zip(*(trace.rows[name].tolist() for name in names), strict=True):
+        happens = {
+            "rejection": gained > 0 and accepted < drafted,
+            "full": drafted > 0 and accepted == drafted,
+            "eos": bool(ends & set(emitted)),
+        }
+        if happens[what]:
+            yield number
+
+
+def parting(first: Trace, second: Trace) -> tuple[int, int, int] | None:
+    """(round, request, index): where the first run first writes a token that the second one does not; index counts the prompt."""
+    found = []
+    for request in range(first.num_requests):
+        texts = [trace.prompt(request) + trace.output(request) for trace in (first, second)]
+        index = next((at for at, pair in enumerate(zip(*texts, strict=False)) if pair[0] != pair[1]), None)
+        if index is not None:
+            rows = zip(*(first.rows[name].tolist() for name in ("request", "length", "gained", "round")), strict=True)
+            found.append(next((number, request, index) for who, n, gained, number in rows if who == request and n + gained > index))
+    return min(found, default=None)

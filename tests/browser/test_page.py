@@ -1,0 +1,331 @@
+"""The exported page, opened from disk: alone, safe, readable at any width, in both themes, on paper and to a screen reader."""
+
+import re
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+from tiny_run import TRACE
+
+import specviz as sv
+from browser.runs import film_of, parting, record, steps_of
+from browser.stepper import Stepper
+from specviz.engine.strategies import STRATEGIES
+
+pytestmark = pytest.mark.browser
+THEMES = ("light", "dark")
+PANELS = ("stage", "verify", "mask", "time")
+
+PWN = "window.__pwned = 1"
+HOSTILE = (
+    f"</script><script>{PWN}</script>", f"<img src=x onerror='{PWN}'>", "<!--<script>", "]]>", f"'\"`${{{PWN}}}", "&lt;b&gt;",
+    f"{{{{constructor.constructor('{PWN}')()}}}}", "line\u2028and\u2029paragraph", "\u202eright to left\u2066", "\x1b[31mred\x1b[0m\x07\0",
+    "javascript:alert(1)", "a\u0301\u0302\u0303\u0304\u0305", "👩‍👩‍👧‍👦🏳️‍🌈", "\ud800", " \t\r\n", "x" * 500, "",
+)  # fmt: skip
+
+
+def disguised() -> sv.Trace:
+    """A run whose tokens and models have names that want to be more than text."""
+    trace = record("eqspec")
+    ids = sorted(trace.meta["token_texts"], key=int)
+    texts = {token: HOSTILE[number % len(HOSTILE)] for number, token in enumerate(ids)}
+    return replace(trace, meta=trace.meta | {"token_texts": texts, "target": HOSTILE[0], "draft": HOSTILE[1], "device": HOSTILE[0]})
+
+
+@pytest.fixture(scope="module")
+def eqspec() -> sv.Trace:
+    return record("eqspec")
+
+
+# ---------------------------------------------------------------- alone and safe
+
+
+def test_a_page_asks_for_nothing(saved_page, eqspec):
+    stepper = saved_page(eqspec)
+    stepper.press("End", "t", "t", "?")
+    assert stepper.page.evaluate("performance.getEntriesByType('resource').map((each) => each.name)") == []
+    assert stepper.page.evaluate("navigator.serviceWorker === undefined || navigator.serviceWorker.controller === null")
+
+
+REFUSED = """new Promise((done) => {
+  document.addEventListener('securitypolicyviolation', (event) => done(event.effectiveDirective), { once: true });
+  %s
+})"""
+
+
+def test_a_page_may_ask_for_nothing(saved_page, eqspec):
+    """Its own policy forbids all requests, and scripts that are not the page's own."""
+    page = saved_page(eqspec).page
+    policy = page.locator("meta[http-equiv='Content-Security-Policy']").get_attribute("content")
+    assert "default-src 'none'" in policy
+    assert "unsafe-eval" not in policy
+    assert not re.search(r"script-src[^;]*'unsafe-inline'", policy)
+    assert not re.search(r"https?:|wss?:|\*|'self'", policy)
+    assert page.evaluate(REFUSED % "fetch('http://127.0.0.1:9/').catch(() => {});") == "connect-src"
+    add = "const made = document.createElement('script'); made.textContent = 'window.__pwned = 1'; document.body.append(made);"
+    assert page.evaluate(REFUSED % add).startswith("script-src")
+    assert page.evaluate("window.__pwned") is None
+
+
+def test_a_page_is_one_small_file(tmp_path):
+    path = tmp_path / "run.html"
+    sv.step_through(record("eqspec", prompts=8, tokens=64, batch_size=8)).export_html(path)
+    assert [each.name for each in tmp_path.iterdir()] == ["run.html"]
+    assert path.stat().st_size < 10**6
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_text_stays_text(saved_page, theme):
+    stepper = saved_page(disguised(), color_scheme=theme)
+    shown = set()
+    for step in (0, 7, 8, 23):
+        stepper.go(step)
+        shown |= {cell for panel in ("stage", "verify") for line in stepper.table(panel) for cell in line}
+    for words in ("</script><script>", "<img·src=x·onerror=", "${window.__pwned", "{{constructor", "&lt;b&gt;"):
+        assert any(words in cell for cell in shown), words
+    assert not any(re.search("[\x00-\x1f\x7f\u2028-\u202e\u2066\u2067]", cell) for cell in shown)
+    page = stepper.page
+    assert page.evaluate("window.__pwned") is None
+    assert page.locator("img, iframe, object, embed, .specviz script, .specviz a").count() == 0
+    assert "undefined" not in stepper.root.inner_text()
+
+
+@pytest.mark.parametrize("width", [700, 2000])
+def test_no_token_breaks_the_layout(saved_page, width):
+    stepper = saved_page(disguised(), viewport={"width": width, "height": 1000})
+    check_layout(stepper)
+    stepper.press("t")
+    check_layout(stepper)
+
+
+def test_a_lone_surrogate_and_a_run_by_hand(saved_page):
+    stepper = saved_page(TRACE)
+    stepper.press("End")
+    stepper.is_at(5 * TRACE.num_rounds - 1)
+
+
+# ---------------------------------------------------------------- what it shows
+
+
+VISIT = """async (steps) => {
+  const root = document.querySelector('.specviz'), slider = root.querySelector('input[type=range]');
+  const list = root.querySelector('select[aria-label=row]');
+  const frame = () => new Promise((done) => requestAnimationFrame(done)), seen = [];
+  for (let step = 0; step < steps; step++) {
+    slider.value = step;
+    slider.dispatchEvent(new Event('input'));
+    await frame();
+    if (step % 4 === 1) {
+      list.selectedIndex = step % list.options.length;
+      list.dispatchEvent(new Event('change'));
+      await frame();
+    }
+    const labels = [...root.querySelectorAll('.sv-panel:not([hidden]) canvas')].map((canvas) => canvas.getAttribute('aria-label'));
+    seen.push([root.dataset.step, root.querySelector('.sv-words').textContent, labels]);
+  }
+  return seen;
+}"""
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_step_of_every_strategy(saved_page, strategy):
+    """The sentence is the record's own, and each picture says in words what it shows."""
+    trace = record(strategy, prompts=6, tokens=16)
+    stepper = saved_page(trace)
+    words = [stage["words"] for each in film_of(trace)["rounds"] for stage in each["stages"]]
+    seen = stepper.page.evaluate(VISIT, len(words))
+    assert [int(step) for step, _, _ in seen] == list(range(len(words)))
+    assert [told for told, (_, text, _) in zip(words, seen, strict=True) if told not in text] == []
+    for step, _, labels in seen:
+        assert len(labels) >= len(PANELS), step
+        assert [label for label in labels if not label or re.search("undefined|NaN|null|Infinity|object Object", label)] == [], step
+
+
+def test_tables_and_sentences_agree_with_the_record(saved_page, eqspec):
+    """Of the round with the first rejection, row by row: what the tables say is what the record's columns hold."""
+    stepper = saved_page(eqspec)
+    step = steps_of(eqspec, "rejection")[0]
+    entries = [number for number, found in enumerate(eqspec.rows["round"].tolist()) if found == step // 5]
+    for row, entry in enumerate(entries):
+        stepper.go(step, row)
+        states = [line[2] for line in stepper.table("stage")[1:]]
+        accepted, drafted, gained = (int(eqspec.rows[name][entry]) for name in ("accepted", "drafted", "gained"))
+        assert sum("accepted now" in state for state in states) == min(accepted, gained)
+        assert sum("bonus, now pending" in state for state in states) == 1
+        assert sum("rejected" in state for state in states) <= drafted - accepted
+        assert len(stepper.table("verify")) >= 2
+
+
+def test_colours_mean_what_the_record_says(saved_page, eqspec):
+    stepper = saved_page(eqspec)
+    step = steps_of(eqspec, "rejection")[0]
+    stepper.go(step - 1)
+    before = {colour: stepper.count(colour) for colour in ("green-soft", "orange-soft", "amber-soft", "blue-soft")}
+    stepper.go(step)
+    after = {colour: stepper.count(colour) for colour in before}
+    assert before["blue-soft"] > 500
+    assert before["green-soft"] == before["orange-soft"] == 0
+    assert after["blue-soft"] < before["blue-soft"]
+    assert after["green-soft"] > 500
+    assert after["amber-soft"] > 500
+    assert after["orange-soft"] > 500
+
+
+def test_pointing_links_the_panels(saved_page, eqspec):
+    stepper = saved_page(eqspec)
+    stepper.go(steps_of(eqspec, "rejection")[0])
+    calm = {panel: stepper.digest(panel) for panel in PANELS}
+    stepper.find("row 0, slot 14: accepted")
+    changed = [panel for panel in PANELS if stepper.digest(panel) != calm[panel]]
+    assert {"stage", "verify"} <= set(changed)
+    stepper.page.mouse.move(2, 2)
+    expect(stepper.root.locator(".sv-tip")).to_be_hidden()
+    assert {panel: stepper.digest(panel) for panel in PANELS} == calm
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_first_difference_is_one_key_away(saved_page, eqspec, theme):
+    stepper = saved_page(eqspec, record("repadding"), color_scheme=theme)
+    number, request, index = parting(eqspec, record("repadding"))
+    stepper.press("d")
+    stepper.is_at(5 * number + 3)
+    expect(stepper.root).to_contain_text(f"request {request}, token {index}")
+    assert int(stepper.root.get_by_role("combobox", name="row").evaluate("(list) => list.value.split('request ')[1]")) == request
+
+
+# ---------------------------------------------------------------- for every reader
+
+
+@pytest.mark.parametrize("width", [700, 1000, 1400, 2000])
+@pytest.mark.parametrize("compared", [False, True], ids=["one run", "two runs"])
+def test_widths(saved_page, eqspec, width, compared):
+    stepper = saved_page(eqspec, record("repadding") if compared else None, viewport={"width": width, "height": 900})
+    for step in (0, 8, 9):
+        stepper.go(step)
+        check_layout(stepper)
+    stepper.press("t")
+    check_layout(stepper)
+
+
+def check_layout(stepper: Stepper) -> None:
+    """Nothing sticks out to the right, and no panel covers another."""
+    assert stepper.page.evaluate("document.scrollingElement.scrollWidth <= window.innerWidth")
+    boxes = [panel.bounding_box() for panel in stepper.root.locator(".sv-panel:visible").all()]
+    assert len(boxes) >= len(PANELS)
+    assert [box for box in boxes if box["width"] < 200 or box["height"] < 20] == []
+    assert [pair for pair in combinations(boxes, 2) if overlap(*pair) > 1] == []
+
+
+def overlap(a: dict[str, float], b: dict[str, float]) -> float:
+    """Of two rectangles: px of the smaller side of what they share, 0 or less if they share nothing."""
+    return min(min(a[start] + a[size], b[start] + b[size]) - max(a[start], b[start]) for start, size in (("x", "width"), ("y", "height")))
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("state", ["pictures", "tables", "help", "violations", "two runs"])
+def test_no_accessibility_violation(saved_page, eqspec, theme, state):
+    broken = record("repadding")
+    first, other = (broken, None) if state == "violations" else (eqspec, broken) if state == "two runs" else (eqspec, None)
+    stepper = saved_page(first, other, color_scheme=theme)
+    stepper.go(steps_of(first, "violation" if state == "violations" else "rejection")[0])
+    stepper.press(*{"tables": "t", "help": "?"}.get(state, ""))
+    found = Axe().run(stepper.page).response
+    assert found["passes"]
+    assert [(each["id"], [node["html"][:200] for node in each["nodes"]]) for each in found["violations"]] == []
+
+
+COLOURS = (
+    "ink",
+    "muted",
+    "red",
+    "page",
+    "panel",
+    "held",
+    "prompt",
+    *(f"{name}-soft" for name in ("green", "orange", "amber", "blue", "red", "grey")),
+)
+PALETTE = """(root, names) => Object.fromEntries(names.map((name) => {
+  const probe = document.createElement('canvas').getContext('2d');
+  probe.fillStyle = getComputedStyle(root).getPropertyValue(`--sv-${name}`).trim();
+  probe.fillRect(0, 0, 1, 1);
+  return [name, [...probe.getImageData(0, 0, 1, 1).data]];
+}))"""
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_palette_is_readable(saved_page, eqspec, theme):
+    """What a canvas draws, no accessibility checker sees: WCAG's contrast, 4.5 for text."""
+    colours = saved_page(eqspec, color_scheme=theme).root.evaluate(PALETTE, COLOURS)
+    grounds = [name for name in colours if name.endswith("-soft")] + ["page", "panel", "held", "prompt"]
+    pairs = [("ink", ground) for ground in grounds] + [(text, ground) for text in ("muted", "red") for ground in ("page", "panel")]
+    assert all(colour[3] == 255 for colour in colours.values())
+    low = {pair: ratio for pair in pairs if (ratio := contrast(*(colours[name] for name in pair))) < 4.5}
+    assert low == {}
+
+
+def contrast(*colours: list[int]) -> float:
+    dark, light = sorted(luminance(colour) for colour in colours)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def luminance(colour: list[int]) -> float:
+    parts = [value / 255 for value in colour[:3]]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def moving_step(trace: sv.Trace) -> int:
+    """A step that shows K/V being moved."""
+    stages = [stage for each in film_of(trace)["rounds"] for stage in each["stages"]]
+    return next(step for step, stage in enumerate(stages) if stage["moves"] and step % 5 == 4)
+
+
+@pytest.mark.parametrize(("motion", "moves"), [("reduce", False), ("no-preference", True)])
+def test_motion_only_for_those_who_want_it(saved_page, eqspec, motion, moves):
+    stepper = saved_page(eqspec, reduced_motion=motion)
+    step = moving_step(eqspec)
+    stepper.go(step - 1)
+    pictures = stepper.canvas("stage").evaluate(
+        """async (canvas) => {
+          const seen = new Set(), began = performance.now();
+          canvas.closest('.specviz').dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight', bubbles: true }));
+          for (const frame = () => new Promise((done) => requestAnimationFrame(done)); performance.now() - began < 500;) {
+            await frame();
+            await frame();
+            seen.add(canvas.toDataURL());
+          }
+          return seen.size;
+        }"""
+    )
+    stepper.is_at(step)
+    assert (pictures > 2) == moves
+    longest = stepper.root.evaluate(
+        """(root) => Math.max(...[root, ...root.querySelectorAll('*')].flatMap((each) => {
+          const { transitionDuration, animationDuration } = getComputedStyle(each);
+          return `${transitionDuration},${animationDuration}`.split(',').map(parseFloat);
+        }))"""
+    )
+    assert moves or longest < 0.001
+
+
+def test_paper(saved_page, eqspec):
+    """Light, without anything to press, every panel whole; a dark page prints like a light one."""
+    stepper = saved_page(eqspec, color_scheme="dark", viewport={"width": 760, "height": 1000})
+    page = stepper.page
+    stepper.go(steps_of(eqspec, "rejection")[0])
+    dark = stepper.digest()
+    assert 1 <= len(re.findall(rb"/Type\s*/Page\b", page.pdf(format="A4"))) <= 3
+    assert stepper.digest() == dark
+    page.emulate_media(media="print")
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert stepper.digest() != dark
+    expect(stepper.root.locator(".sv-words")).to_be_visible()
+    assert stepper.root.get_by_role("button").filter(visible=True).count() == 0
+    assert stepper.root.get_by_role("slider").filter(visible=True).count() == 0
+    ground = "(root) => [root, document.body].map((each) => getComputedStyle(each).backgroundColor)"
+    assert {re.sub(r"rgba\(0, 0, 0, 0\)", "rgb(255, 255, 255)", colour) for colour in stepper.root.evaluate(ground)} == {
+        "rgb(255, 255, 255)"
+    }
+    check_layout(stepper)

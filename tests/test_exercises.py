@@ -1,0 +1,157 @@
+"""The notebooks' exercises can be solved, wrong answers are told so, and no answer at all stops a notebook.
+
+Convention, for a notebook NN_name.ipynb:
+- specviz/exercises/name.py: a function decorated with `@exercise` for each exercise, a *check* under its own name. The notebook imports it
+  as `from specviz.exercises import name as check` and calls `check.some_name(answer)`.
+- notebooks/solutions/NN_name.py: a script that imports the same and asserts of each check that it returns True for the right answer.
+- tests/mistakes/name.py: WRONG = {check's name: [arguments, ...]}, for each check one or more wrong answers, plausible ones, each a tuple.
+
+The right answers are those that the solutions pass, so they are written down once. From them and the wrong ones follow the other demands:
+what is missing is "not yet", what stops or makes no sense is "no", and neither raises anything.
+"""
+
+import importlib
+import json
+import pkgutil
+import runpy
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from specviz import exercises
+from specviz.exercises import base
+
+ROOT = Path(__file__).parents[1]
+NAMES = sorted(module.name for module in pkgutil.iter_modules(exercises.__path__) if module.name != "base")
+Check = Callable[..., bool]
+
+
+def module_of(name: str) -> ModuleType:
+    return importlib.import_module(f"specviz.exercises.{name}")
+
+
+def checks_of(name: str) -> dict[str, Check]:
+    """The checks of a module: what carries the decorator and was written there."""
+    module = module_of(name)
+    return {key: value for key, value in vars(module).items() if hasattr(value, "__wrapped__") and value.__module__ == module.__name__}
+
+
+def only(folder: str, pattern: str) -> Path:
+    """The one file of that name, NN_ before it."""
+    found = sorted((ROOT / folder).glob(pattern))
+    assert len(found) == 1, f"{len(found)} files {folder}/{pattern}"
+    return found[0]
+
+
+@cache
+def mistakes(name: str) -> dict[str, list[tuple]]:
+    return runpy.run_path(str(ROOT / "tests" / "mistakes" / f"{name}.py"))["WRONG"]
+
+
+@cache
+def run_solution(name: str) -> list[tuple[str, tuple, object]]:
+    """The calls of checks in a solution: check, arguments, what it returned."""
+    module, calls = module_of(name), []
+
+    def watched(key: str, check: Check) -> Check:
+        def call(*answers: object) -> bool:
+            calls.append((key, answers, said := check(*answers)))
+            return said
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        for key, check in checks_of(name).items():
+            patch.setattr(module, key, watched(key, check))
+        runpy.run_path(str(only("notebooks/solutions", f"[0-9][0-9]_{name}.py")), run_name="__main__")
+    return calls
+
+
+def right_answer(name: str, key: str) -> tuple:
+    answers = [answers for called, answers, _ in run_solution(name) if called == key]
+    assert answers, f"the solution does not call check.{key}"
+    return answers[0]
+
+
+def stub(*arguments: object, **named: object) -> None:
+    """What an exercise starts with."""
+
+
+def crash(*arguments: object, **named: object) -> None:
+    raise ZeroDivisionError("a slip in the reader's code")
+
+
+EVERY_CHECK = [pytest.param(name, key, id=f"{name}.{key}") for name in NAMES for key in checks_of(name)]
+
+
+def test_there_are_exercises():
+    assert NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_notebook_solution_and_mistakes_cover_every_check(name):
+    cells = json.loads(only("notebooks", f"[0-9][0-9]_{name}.ipynb").read_text(encoding="utf-8"))["cells"]
+    code = "".join("".join(cell["source"]) + "\n" for cell in cells if cell["cell_type"] == "code")
+    links = "".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    solution = only("notebooks/solutions", f"[0-9][0-9]_{name}.py")
+    assert checks_of(name)
+    assert f"from specviz.exercises import {name} as check" in code
+    assert [key for key in checks_of(name) if f"check.{key}(" not in code] == []
+    assert f"](solutions/{solution.name})" in links
+    assert mistakes(name).keys() == checks_of(name).keys()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_solution_is_right(name, capsys):
+    assert {key for key, _, _ in run_solution(name)} == checks_of(name).keys()
+    assert [(key, said) for key, _, said in run_solution(name) if said is not True] == []
+
+
+@pytest.mark.parametrize(("name", "key"), EVERY_CHECK)
+def test_right_answer_is_right_as_often_as_it_is_given(name, key, capsys):
+    answers = right_answer(name, key)
+    capsys.readouterr()
+    for _ in range(2):
+        assert checks_of(name)[key](*answers) is True
+        assert capsys.readouterr().out.startswith("right: ")
+
+
+@pytest.mark.parametrize(("name", "key"), EVERY_CHECK)
+def test_wrong_answers_are_wrong(name, key, capsys):
+    assert mistakes(name)[key], "no wrong answer"
+    for answers in mistakes(name)[key]:
+        assert checks_of(name)[key](*answers) is False
+        assert capsys.readouterr().out.startswith("no: ")
+
+
+@pytest.mark.parametrize(("name", "key"), EVERY_CHECK)
+def test_missing_and_crashing_answers_raise_nothing(name, key, capsys):
+    right = right_answer(name, key)
+    for place, answer in enumerate(right):
+        missing, broken = ([None, ..., stub], [crash]) if callable(answer) else ([None, ...], [object()])
+        for replacement in (*missing, *broken):
+            capsys.readouterr()
+            assert checks_of(name)[key](*right[:place], replacement, *right[place + 1 :]) is False
+            begins = "not yet: " if replacement in missing else "no: "
+            assert capsys.readouterr().out.startswith(begins)
+
+
+def test_a_check_names_the_case(capsys):
+    """What the reader is told of an answer that is not right."""
+
+    @base.exercise
+    def double(answer: Callable[[int], int]) -> str:
+        base.expect(base.ask(answer, 3), 6, "the number 3")
+        return "doubled"
+
+    assert double(lambda x: 2 * x) is True
+    assert double(lambda x: x + 2) is False
+    assert double(7) is False
+    assert capsys.readouterr().out.splitlines() == [
+        "right: doubled",
+        "no: for the number 3 expected 6, got 5",
+        "no: a function is wanted, and this is int",
+    ]

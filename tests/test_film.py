@@ -1,0 +1,406 @@
+"""`film` says what the record says: lanes, feeds and moves expanded and compared with it, for every strategy, with and without faults."""
+
+import functools
+import json
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import EOS, make_pair, make_prompts
+from tiny_run import TRACE
+
+import specviz as sv
+from specviz.frames import Sight, Timeline
+from specviz.trace import BONUS, EMPTY, MODELS, PADDING, PHASES, PROMPT, STATES, Frame, Trace
+from specviz.views import film as film_module
+from specviz.views.cells import Cell, Window, batch_rows, frame_cells
+from specviz.views.film import film
+from specviz.views.lanes import KINDS
+
+PROMPTS = [prompt for prompt in make_prompts() if len(prompt) < 20]  # eight
+BUDGETS = [1, 2, 3, 24, 7, 24, 4, 1]  # some end within the accepted drafts, some at once
+RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # strategy, its options, and what else differs from the settings below
+    "autoregressive": ("autoregressive", {}, {}),
+    "rollback": ("rollback", {}, {}),
+    "masking": ("masking", {}, {}),
+    "masking by column": ("masking", {"positions": "column"}, {}),
+    "repadding": ("repadding", {}, {}),
+    "repadding, valid": ("repadding", {"ones_mask": False, "draft_bonus": False}, {}),
+    "eqspec": ("eqspec", {}, {}),
+    "eqspec, static": ("eqspec", {"refill": False}, {}),
+    "exspec": ("exspec", {"window": 6}, {}),
+    "exspec, partial": ("exspec", {"window": 6, "fallback": "partial"}, {}),
+    "exspec, wait": ("exspec", {"window": 8, "fallback": "wait", "max_wait": 2}, {}),
+    "inplace": ("inplace", {}, {}),
+    "wrong positions": ("eqspec", {"break_invariant": "positions", "rows": [1], "from_round": 2}, {}),
+    "wrong mask": ("inplace", {"break_invariant": "mask", "rows": [0, 2], "from_round": 1}, {}),
+    "slipped kv": ("eqspec", {"break_invariant": "kv", "rows": [1], "from_round": 2}, {}),
+    "slipped kv in a pool": ("exspec", {"break_invariant": "kv", "window": 6}, {}),
+    "wrong bonus": ("eqspec", {"break_invariant": "bonus"}, {}),
+    "lookup": ("eqspec", {}, {"drafter": "lookup"}),
+    "one draft": ("eqspec", {}, {"num_draft_tokens": 1}),
+    "many drafts, small budgets": ("masking", {}, {"num_draft_tokens": 8, "max_new_tokens": BUDGETS}),
+    "sampled": ("rollback", {}, {"sampling": sv.SamplingParams(0.8)}),
+    "one row": ("eqspec", {}, {"batch_size": 1, "prompts": PROMPTS[2:4]}),
+}
+
+
+@functools.cache
+def recorded(name: str) -> Trace:
+    strategy, options, more = RUNS[name]
+    given: dict[str, Any] = {"num_draft_tokens": 4, "batch_size": 4, "max_new_tokens": 12, "record": True, "progress": False} | more
+    trace = sv.generate(make_pair("llama"), given.pop("prompts", PROMPTS), strategy=sv.strategy(strategy, **options), **given).trace
+    assert trace is not None
+    return trace
+
+
+@functools.cache
+def filmed(name: str) -> dict[str, Any]:
+    return film(recorded(name))
+
+
+every_run = pytest.mark.parametrize("name", RUNS)
+
+
+class Lanes:
+    """Lanes of a film, expanded to (5, T): kind, index, position, request, token."""
+
+    def __init__(self, told: dict[str, Any]) -> None:
+        self._told = told
+        self._known: dict[int, np.ndarray] = {}
+
+    def cells(self, number: int) -> np.ndarray:
+        if number not in self._known:
+            runs = self.runs(number)
+            assert [run[0] for run in runs] == [0, *(run[1] for run in runs[:-1])], "runs follow each other"
+            self._known[number] = np.array([cell for run in runs for cell in self._cells(*run)], np.int64).reshape(-1, 5).T
+        return self._known[number]
+
+    def runs(self, number: int) -> list[Any]:
+        lane = self._told["lanes"][number]
+        if not lane or isinstance(lane[0], list):
+            return lane
+        base, count, *runs = lane
+        assert base < number
+        return [*self.runs(base)[:count], *runs]
+
+    def _cells(self, first: int, stop: int, kind: int, index: int, position: int, request: int, tokens: Any) -> list[tuple[int, ...]]:
+        if request < 0:
+            assert tokens == 0
+            return [(kind, -1, -1, -1, -1)] * (stop - first)
+        size = stop - first
+        tokens = tokens or self._told["requests"][request]["tokens"][index : index + size]
+        return [(kind, index + j, position + j, request, tokens[j]) for j in range(size)]
+
+
+def stages(trace: Trace, told: dict[str, Any]):
+    """Every frame with its stage of the film."""
+    for frame in trace.frames():
+        yield frame, told["rounds"][frame.round]["stages"][PHASES.index(frame.phase)]
+
+
+@every_run
+def test_lanes_of_the_caches_are_what_the_frames_hold(name):
+    trace, told = recorded(name), filmed(name)
+    lanes = Lanes(told)
+    kind_of = {code: KINDS.index("held" if PROMPT <= code <= BONUS else state) for code, state in enumerate(STATES)}
+    for frame, stage in stages(trace, told):
+        assert stage["width"] == frame.target.state.shape[1]
+        for key in ("lengths", "starts", "pending"):
+            assert stage[key] == getattr(frame, key).tolist()
+        for model in MODELS:
+            held = getattr(frame, model)
+            found = np.stack([lanes.cells(number) for number in stage[model]], axis=1)  # (5, B, T)
+            assert np.array_equal(found[0], np.vectorize(kind_of.get)(held.state))
+            shown = (held.state != EMPTY) & (held.state != PADDING) & (held.request >= 0)
+            for plane, column in enumerate(("index", "position", "request", "token"), 1):
+                assert np.array_equal(found[plane], np.where(shown, getattr(held, column), -1)), (frame.round, frame.phase, model, column)
+
+
+@every_run
+def test_the_lane_of_tokens_is_what_the_picture_draws(name):
+    """All but the position of a pending token, which the picture takes for right."""
+    trace, told = recorded(name), filmed(name)
+    lanes, kinds = Lanes(told), Counter()
+    for frame, stage in stages(trace, told):
+        rows = batch_rows(trace, frame.round)
+        window = Window((0,) * len(rows), stage["width"], shared=True)
+        drawn: dict[tuple[int, int], Cell] = {}
+        for cell in frame_cells(trace, frame.round, frame.phase, rows, window):
+            if (cell.row, cell.slot) not in drawn or cell.lane == 0:
+                drawn[cell.row, cell.slot] = cell
+        for row, number in enumerate(stage["tokens"]):
+            for slot, (code, index, position, request, token) in enumerate(lanes.cells(number).T.tolist()):
+                cell, kind = drawn[row, slot], KINDS[code]
+                kinds[kind] += 1
+                if kind == "held":
+                    kind = {"p": "prompt", "a": "accepted", "b": "bonus"}[told["requests"][request]["origins"][index]]
+                assert kind == cell.kind, (frame.round, frame.phase, row, slot)
+                assert (None if token < 0 else token) == cell.token
+                assert (None if index < 0 else index) == cell.index
+                if kind not in ("pending", "bonus_now"):
+                    assert (None if index < 0 else position) == cell.position
+    assert kinds["held"]
+    if name not in ("autoregressive", "wrong bonus"):
+        assert min(kinds[kind] for kind in ("drafted", "accepted_now", "rejected_now")) > 0
+    assert (kinds["discarded_now"] > 0) == (name in ("rollback", "sampled"))
+
+
+def test_a_pending_token_has_the_position_that_it_is_fed_with():
+    """Derived from columns, it runs ahead of the index by the holes of the row."""
+    trace, told = recorded("masking by column"), filmed("masking by column")
+    lanes, feeds, drifts = Lanes(told), trace.feeds, 0
+    fed = (feeds["phase"] == PHASES.index("verify")) & (feeds["model"] == 0)
+    for frame, stage in stages(trace, told):
+        after = frame.phase in ("accept", "synchronise")
+        for row, number in enumerate(stage["tokens"]):
+            kind, index, position, request, _ = lanes.cells(number)[:, stage["pending"][row]].tolist()
+            if KINDS[kind] not in ("pending", "bonus_now"):
+                continue
+            coming = fed & (feeds["request"] == request) & (feeds["index"] == index) & (feeds["round"] >= frame.round + after)
+            assert position == (feeds["position"][coming][0] if coming.any() else index)
+            drifts += position != index
+    assert drifts > 20
+
+
+@every_run
+def test_feeds_are_what_was_read_and_seen(name):
+    trace, told = recorded(name), filmed(name)
+    sight, timeline, feeds = Sight(trace), Timeline(trace.feeds), trace.feeds
+    for frame, stage in stages(trace, told):
+        found = []
+        for model, step, row, slot, count, index, position, see, until, holes in stage["feeds"]:
+            for j in range(count):
+                seen = set(range(see, until + j)) - {hidden for a, b in holes for hidden in range(a, b)}
+                found.append((row, model, step, slot + j, index + j, position + j, sorted(seen)))
+        at = timeline.at(frame.round * len(PHASES) + PHASES.index(frame.phase))
+        rows = {request: row for row, request in enumerate(frame.requests.tolist())}
+        numbers = [rows.get(q, -1 - r) for q, r in zip(feeds["request"][at].tolist(), feeds["row"][at].tolist(), strict=True)]
+        columns = (feeds[column][at].tolist() for column in ("model", "step", "slot", "index", "position"))
+        seen = [np.flatnonzero(line).tolist() for line in sight(at)]
+        assert found == list(zip(numbers, *columns, seen, strict=True))
+
+
+def row_numbers(trace: Trace, frame: Frame) -> list[int]:
+    """The row of the cache of each row of the batch."""
+    return trace.rows["row"][trace.rows["round"] == frame.round].tolist()
+
+
+@every_run
+def test_moves_are_those_of_the_record(name):
+    trace, told = recorded(name), filmed(name)
+    timeline, moves = Timeline(trace.moves), trace.moves
+    for frame, stage in stages(trace, told):
+        rows = row_numbers(trace, frame)
+        at = timeline.at(frame.round * len(PHASES) + PHASES.index(frame.phase))
+        names = ("model", "step", "from_row", "from_slot", "to_row", "to_slot", "length")
+        wanted = [list(values) for values in zip(*(moves[column][at].tolist() for column in names), strict=True)]
+        found = [[*move] for move in stage["moves"]]
+        for move in found:
+            for place in (2, 4):
+                move[place] = rows[move[place]] if move[place] >= 0 else -1 - move[place]
+        assert found == wanted
+
+
+@every_run
+def test_rounds_and_rows_are_those_of_the_record(name):
+    trace, told = recorded(name), filmed(name)
+    rows, requests = trace.rows, told["requests"]
+    entries = [(number, row) for number, each in enumerate(told["rounds"]) for row in each["rows"]]
+    assert [number for number, _ in entries] == rows["round"].tolist()
+    for n, (_, row) in enumerate(entries):
+        for column, values in rows.items():
+            if values.ndim == 1 and column != "round":
+                assert row[column] == values[n], column
+        k, gained = row["drafted"], row["gained"]
+        assert row["drafts"] == rows["drafts"][n, :k].tolist()
+        assert row["emitted"] == rows["emitted"][n, :gained].tolist()
+        assert row["emitted"] == requests[row["request"]]["tokens"][row["length"] : row["length"] + gained]
+        assert_probabilities(row["q"], rows["draft_logprob"][n, :k])
+        assert_probabilities(row["p"], rows["target_logprob"][n, :k])
+        for model, columns in (("target", k + 1), ("draft", k)):
+            assert len(row[model]) == columns
+            for j, choices in enumerate(row[model]):
+                kept = rows[f"{model}_top_ids"][n, j] >= 0
+                assert [token for token, _ in choices] == rows[f"{model}_top_ids"][n, j][kept].tolist()
+                assert_probabilities([p for _, p in choices], rows[f"{model}_top_logprobs"][n, j][kept])
+    pool = [{"round": number, **row} for number, each in enumerate(told["rounds"]) for row in each["pool"]]
+    assert pool == [dict(zip(trace.pool, values, strict=True)) for values in zip(*(v.tolist() for v in trace.pool.values()), strict=True)]
+    assert bool(pool) == (trace.meta["strategy"] == "exspec")
+
+
+def assert_probabilities(found: list[float | None], logprobs: np.ndarray) -> None:
+    """Four digits of each, None for none."""
+    assert [p is None for p in found] == np.isnan(logprobs).tolist()
+    assert np.allclose([p for p in found if p is not None], np.exp(logprobs[~np.isnan(logprobs)]), rtol=6e-4, atol=1e-25)
+    assert all(len(f"{p:.10e}".split("e")[0].rstrip("0")) <= 5 and 0 <= p <= 1 for p in found if p is not None)
+
+
+@every_run
+def test_violations_lie_where_they_happened(name):
+    trace, told = recorded(name), filmed(name)
+    found = sv.check_invariants(trace)
+    assert [violation["message"] for violation in told["violations"]] == [str(violation) for violation in found]
+    places = {(v, n, p) for n, each in enumerate(told["rounds"]) for p, stage in enumerate(each["stages"]) for v in stage["violations"]}
+    assert places == {(v, each.round, PHASES.index(each.phase)) for v, each in enumerate(found)}
+    assert bool(found) == (not trace.meta["valid"])
+
+
+def test_who_does_not_judge_is_not_told_what_is_violated():
+    told, plain = filmed("wrong mask"), film(recorded("wrong mask"), judge=False)
+    assert told["violations"]
+    assert plain["violations"] is None
+    pairs = [zip(*(each["stages"] for each in both), strict=True) for both in zip(told["rounds"], plain["rounds"], strict=True)]
+    stages = [stage for pair in pairs for stage in pair]
+    assert any("Broken" in one["words"] for one, _ in stages)
+    for one, other in stages:
+        assert other["violations"] == []
+        assert "roken" not in " ".join([other["words"], *other["words_of"]])
+        hushed = {"words", "words_of", "violations"}
+        assert {name: value for name, value in one.items() if name not in hushed} == {
+            name: value for name, value in other.items() if name not in hushed
+        }
+
+
+@every_run
+def test_a_film_is_plain_json(name):
+    told = filmed(name)
+    assert json.loads(json.dumps(told, allow_nan=False)) == told
+    assert plain_types(told) <= {dict, list, str, int, float, bool, type(None)}
+    assert len(json.dumps(told["lanes"])) < len(json.dumps(told))
+    numbers = [stage[which] for each in told["rounds"] for stage in each["stages"] for which in ("tokens", "target", "draft")]
+    assert {n for lanes in numbers for n in lanes} == set(range(len(told["lanes"])))  # none is missing, none unused
+    assert len({json.dumps(lane) for lane in told["lanes"]}) == len(told["lanes"])
+
+
+def plain_types(value: Any) -> set[type]:
+    """The exact types of everything in it: numpy's float64 would pass for a float."""
+    inner = [*value, *value.values()] if type(value) is dict else value if type(value) is list else []
+    return {type(value)}.union(*map(plain_types, inner))
+
+
+def test_a_film_by_hand():
+    """Round 0 of the hand-written run: row 0 rejects both drafts, the second being what it says later anyway; row 1 accepts both."""
+    told = film(TRACE)
+    held, drafted, stale, pending, accepted, bonus, rejected = (
+        KINDS.index(kind) for kind in ("held", "drafted", "stale", "pending", "accepted_now", "bonus_now", "rejected_now")
+    )
+    empty, padding = KINDS.index("empty"), KINDS.index("padding")
+    lane = lambda phase, which, row: told["lanes"][told["rounds"][0]["stages"][PHASES.index(phase)][which][row]]  # noqa: E731
+    assert told["requests"][1] == {"prompt": 2, "tokens": [20, 21, 22, 23, 24, 2], "origins": "ppaabb", "budget": 9}
+    assert lane("schedule", "tokens", 0) == [[0, 3, held, 0, 0, 0, 0], [3, 4, pending, 3, 3, 0, 0], [4, 6, empty, -1, -1, -1, 0]]
+    assert lane("draft", "tokens", 0) == [[0, 3, held, 0, 0, 0, 0], [3, 4, pending, 3, 3, 0, 0], [4, 6, drafted, 4, 4, 0, [14, 15]]]
+    assert (
+        lane("draft", "target", 0)
+        == lane("schedule", "target", 0)
+        == [[0, 3, held, 0, 0, 0, 0], [3, 4, pending, -1, -1, -1, 0], [4, 6, empty, -1, -1, -1, 0]]
+    )
+    assert lane("verify", "tokens", 0) == [[0, 4, held, 0, 0, 0, 0], [4, 6, drafted, 4, 4, 0, [14, 15]]]
+    assert lane("accept", "tokens", 0) == [
+        [0, 4, held, 0, 0, 0, 0],
+        [4, 5, bonus, 4, 4, 0, 0],
+        [5, 6, rejected, 5, 5, 0, 0],
+        [6, 7, empty, -1, -1, -1, 0],
+    ]
+    assert lane("accept", "target", 0) == [
+        [0, 4, held, 0, 0, 0, 0],
+        [4, 5, pending, 4, 4, 0, [14]],
+        [5, 6, stale, 5, 5, 0, 0],
+        [6, 7, empty, -1, -1, -1, 0],
+    ]
+    assert lane("accept", "tokens", 1) == [
+        [0, 2, padding, -1, -1, -1, 0],
+        [2, 4, held, 0, 0, 1, 0],
+        [4, 6, accepted, 2, 2, 1, 0],
+        [6, 7, bonus, 4, 4, 1, 0],
+    ]
+    stage = told["rounds"][0]["stages"][PHASES.index("synchronise")]
+    assert stage["moves"] == [[0, 0, 1, 2, 1, 0, 4], [1, 0, 1, 2, 1, 0, 3]]
+    assert told["rounds"][0]["stages"][PHASES.index("verify")]["feeds"] == [
+        [0, 0, 0, 3, 3, 3, 3, 0, 4, []],
+        [0, 0, 1, 3, 3, 1, 1, 2, 4, []],
+    ]
+
+
+@pytest.mark.parametrize("name", ["masking", "exspec"])
+def test_the_order_of_a_records_tables_does_not_matter(name):
+    """Stages back to front, as a recorder of one's own might have them; what happened at once keeps its order."""
+    trace = recorded(name)
+    tables: dict[str, Any] = {}
+    for table in ("feeds", "moves", "pool"):
+        columns = getattr(trace, table)
+        order = np.argsort(-columns["round"].astype(np.int64) * len(PHASES) - columns.get("phase", 0), kind="stable")
+        tables[table] = {column: values[order] for column, values in columns.items()}
+        if table == "feeds":
+            place = np.empty(order.size, np.int32)
+            place[order] = np.arange(order.size)
+            tables["holes"] = trace.holes | {"feed": place[trace.holes["feed"]]}
+    assert film(replace(trace, **tables)) == filmed(name)
+
+
+def test_a_film_needs_no_torch(tmp_path):
+    path = tmp_path / "run.safetensors"
+    recorded("exspec").save(path)
+    code = (
+        f"import sys, specviz as sv; from specviz.views.film import film; film(sv.Trace.load({str(path)!r})); print('torch' in sys.modules)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "False"
+
+
+def test_what_cannot_be_shown_is_refused(monkeypatch):
+    with pytest.raises(ValueError, match="trace=None: this run was not recorded"):
+        film(None)
+    monkeypatch.setattr(film_module, "MAX_ROWS", 5)
+    with pytest.raises(ValueError, match=r"trace has 6 rows in 3 rounds.*record fewer prompts or fewer new tokens"):
+        film(TRACE)
+    monkeypatch.setattr(film_module, "MAX_ROWS", 6)
+    monkeypatch.setattr(film_module, "MAX_RUNS", 50)
+    with pytest.raises(ValueError, match=r"trace has more than 50 blocks of slots by round 1.*record fewer"):
+        film(TRACE)
+
+
+@pytest.mark.parametrize("rounds", [0, 1])
+def test_the_film_of_a_run_without_rows(rounds):
+    empty = {table: {name: values[:0] for name, values in getattr(TRACE, table).items()} for table in ("rows", "feeds", "holes", "moves")}
+    trace = replace(TRACE, **empty, rounds={name: np.zeros(rounds, values.dtype) for name, values in TRACE.rounds.items()})
+    told = film(trace)
+    assert (len(told["rounds"]), told["lanes"], told["violations"]) == (rounds, [], [])
+    assert all(stage["tokens"] == stage["words_of"] == [] for each in told["rounds"] for stage in each["stages"])
+
+
+def test_what_is_no_number_stays_out_of_the_json():
+    """Times and log-probabilities of a damaged or foreign record."""
+    odd = np.array([np.nan, np.inf, -np.inf], np.float32)
+    trace = replace(TRACE, rounds=TRACE.rounds | {"draft_ms": odd})
+    logprobs = np.full((6, 2), -np.inf, np.float32)
+    logprobs[0] = np.nan, np.inf
+    told = film(replace(trace, rows=TRACE.rows | {"draft_logprob": logprobs}))
+    json.dumps(told, allow_nan=False)
+    assert [each["ms"][1] for each in told["rounds"]] == [0, 0, 0]
+    assert [row["q"] for row in told["rounds"][0]["rows"]] == [[None, 1], [0, 0]]
+
+
+def test_a_film_that_is_not_judged_knows_of_no_violations():
+    told = film(recorded("repadding"), judge=False)
+    assert told["violations"] is None
+    assert not any(stage["violations"] or "Broken" in stage["words"] for each in told["rounds"] for stage in each["stages"])
+
+
+def test_runs_hold_what_the_tests_are_about():
+    """EOS within the accepted drafts, a budget that cuts, lanes told by others, rows that take another one's place or wait in a pool."""
+    trace = recorded("many drafts, small budgets")
+    rows = trace.rows
+    cut = (rows["accepted"] + 1 > rows["gained"]) & (rows["finished"] == 1)
+    last = rows["emitted"][np.arange(rows["gained"].size), np.maximum(rows["gained"] - 1, 0)]
+    assert (cut & np.isin(last, EOS)).any()
+    assert (cut & ~np.isin(last, EOS)).any()
+    assert any(type(lane[0]) is int for lane in filmed("many drafts, small budgets")["lanes"])
+    assert (recorded("eqspec").moves["from_row"] != recorded("eqspec").moves["to_row"]).any()
+    assert (recorded("exspec").pool["chosen"] == 0).any()
+    assert any(move[2] < 0 or move[4] < 0 for each in filmed("exspec")["rounds"] for stage in each["stages"] for move in stage["moves"])
+    assert any(run[2] < 0 for each in filmed("exspec")["rounds"] for stage in each["stages"] for run in stage["feeds"])

@@ -1,0 +1,381 @@
+"""The step-through in Python: what it carries, what it refuses, and the files that it writes. What it looks like is tests/browser's."""
+
+import base64
+import gzip
+import hashlib
+import html
+import json
+import re
+import struct
+import subprocess
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import traitlets
+from tiny_run import PROMPTS, TRACE, blank, changed
+
+import specviz as sv
+from specviz.trace import flatten_requests
+from specviz.views import browser, stepper
+from specviz.views.film import film
+from specviz.views.stepper import StepThrough, save_replay
+
+ROOT = Path(__file__).parents[1]
+HOSTILE = (
+    "</script><script>alert(1)</script>", "<!--", "-->", "]]>", "&lt;b&gt;", "<img src=x onerror=alert(1)>", "\u2028\u2029",
+    "\u202e\u2066abc", "\x00\x07\x1b[31m", "👩‍👩‍👧‍👦", "e\u0301\u0302", "\ud800", "x" * 5000, " \t\r\n", "${alert(1)}`'\"", "",
+)  # fmt: skip
+
+
+def disguised() -> sv.Trace:
+    """TRACE, with all its names and texts hostile."""
+    ids = {token for request in range(TRACE.num_requests) for token in TRACE.prompt(request) + TRACE.output(request)}
+    ids |= set(TRACE.rows["drafts"].ravel().tolist())
+    texts = {str(token): HOSTILE[number % len(HOSTILE)] for number, token in enumerate(sorted(ids))}
+    return replace(TRACE, meta=TRACE.meta | {"token_texts": texts, "strategy": HOSTILE[0], "target": HOSTILE[5], "device": HOSTILE[2]})
+
+
+def asked(prompts: list[list[int]]) -> sv.Trace:
+    """TRACE, with other prompts of the same lengths, or one more."""
+    outputs = [TRACE.output(request) for request in range(TRACE.num_requests)]
+    budgets = TRACE.requests["budget"].tolist()
+    more = len(prompts) - len(budgets)
+    return replace(TRACE, requests=flatten_requests(prompts, [*outputs, *[[]] * more], [*budgets, *[1] * more]))
+
+
+EMPTY = replace(TRACE, **{table: blank(table, 0) for table in ("rounds", "rows", "feeds", "holes", "moves", "pool")})
+
+
+@pytest.fixture(scope="module")
+def widget() -> StepThrough:
+    return sv.step_through(TRACE)
+
+
+@pytest.fixture(scope="module")
+def drawing() -> None:
+    if not browser.browser_starts():
+        pytest.skip("no Chromium, Chrome or Edge that starts, to draw figures with")
+
+
+# ---------------------------------------------------------------- what it carries
+
+
+def test_it_carries_the_film(widget):
+    """And the same bytes each time, so that notebooks do not change when nothing has."""
+    assert json.loads(gzip.decompress(widget.film)) == json.loads(json.dumps(film(TRACE)))
+    assert widget.film == sv.step_through(TRACE).film
+    assert widget.other == b""
+    assert (widget.step, widget.row, widget.theme) == (0, 0, "auto")
+
+
+def test_two_runs_travel_together():
+    two = sv.step_through(TRACE, other=changed("rounds", verify_ms=TRACE.rounds["verify_ms"] + 1))
+    assert two.film != two.other
+    assert json.loads(gzip.decompress(two.other))["rounds"][0]["ms"][2] == pytest.approx(TRACE.rounds["verify_ms"][0] + 1)
+    assert repr(two) == "StepThrough(eqspec, 3 rounds, 3 requests | eqspec, 3 rounds, 3 requests)"
+
+
+def test_its_name_says_what_it_shows(widget):
+    assert repr(widget) == "StepThrough(eqspec, 3 rounds, 3 requests)"
+
+
+def test_step_row_and_theme_are_shared_with_the_page(widget):
+    synced = widget.get_state()
+    assert {"film", "other", "step", "row", "theme", "_esm", "_css"} <= set(synced)
+    assert "export default { render }" in synced["_esm"]
+
+
+@pytest.mark.parametrize("step", [-1, 15, 999])
+def test_a_step_is_one_of_the_run(widget, step):
+    with pytest.raises(ValueError, match=rf"step={step} .* from 0 to 14"):
+        widget.step = step
+    with pytest.raises(ValueError, match=rf"step={step} .* from 0 to 14"):
+        widget.export_png("never.png", step=step)
+    assert widget.step == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("trace", None, "record=True"),
+        ("trace", "run.safetensors", r"Trace\.load"),
+        ("other", 3, "is no Trace"),
+        ("other", asked([[9, *PROMPTS[0][1:]], *PROMPTS[1:]]), "another prompt 0"),
+        ("other", asked([*PROMPTS, [9]]), "4 prompts and trace 3"),
+        ("trace", EMPTY, "no rounds"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused(name, value, words):
+    with pytest.raises(ValueError, match=rf"^{name}.*{words}"):
+        sv.step_through(**{"trace": TRACE, name: value})
+
+
+def test_a_result_is_no_trace_but_has_one():
+    class Recorded:
+        trace = TRACE
+
+    with pytest.raises(ValueError, match=r"trace=Recorded is no Trace; pass its \.trace"):
+        sv.step_through(Recorded())
+
+
+def test_themes_and_rows_are_checked(widget):
+    with pytest.raises(traitlets.TraitError):
+        widget.theme = "blue"
+    with pytest.raises(traitlets.TraitError):
+        widget.row = -1
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("theme", "auto"), ("width", 10), ("width", True), ("scale", 9), ("scale", "2"), ("row", -1), ("row", 1.5), ("step", True)],
+)
+def test_a_figure_is_checked_before_anything_is_drawn(widget, name, value, tmp_path):
+    with pytest.raises(ValueError, match=f"^{name}={value!r} "):
+        widget.export_png(tmp_path / "figure.png", **{name: value})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_torch_is_needed():
+    code = "import specviz as sv, sys; sv.step_through; print('torch' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert run.stdout == "False\n"
+
+
+# ---------------------------------------------------------------- in a notebook
+
+
+def test_a_live_page_gets_the_widget_alone(widget, monkeypatch):
+    monkeypatch.setenv("JPY_SESSION_NAME", "notebook.ipynb")
+    data, _ = widget._repr_mimebundle_()
+    assert set(data) == {"text/plain", "application/vnd.jupyter.widget-view+json"}
+    assert data["text/plain"] == repr(widget)
+
+
+def test_a_notebook_for_keeping_gets_a_picture(widget, monkeypatch, drawing):
+    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
+    data, metadata = widget._repr_mimebundle_()
+    width, _ = png_size(base64.b64decode(data["image/png"]))
+    assert width == 1.5 * metadata["image/png"]["width"]
+    assert data["text/plain"] == repr(widget)
+
+
+def test_without_a_browser_there_is_no_picture(widget, monkeypatch):
+    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
+    monkeypatch.setattr(stepper, "browser_starts", lambda: False)
+    assert "image/png" not in widget._repr_mimebundle_()[0]
+
+
+# ---------------------------------------------------------------- a page
+
+
+class Page(HTMLParser):
+    """The elements of a page, each with its attributes and text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None], str]] = []
+        self.open = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attributes), ""))
+        self.open = True
+
+    def handle_endtag(self, tag: str) -> None:
+        self.open = False
+
+    def handle_data(self, data: str) -> None:
+        if self.open:
+            tag, attributes, text = self.elements[-1]
+            self.elements[-1] = tag, attributes, text + data
+
+    def of(self, tag: str) -> list[tuple[dict[str, str | None], str]]:
+        return [(attributes, text) for name, attributes, text in self.elements if name == tag]
+
+
+@pytest.fixture(scope="module", params=["plain", "hostile", "two"])
+def page(request, tmp_path_factory) -> tuple[sv.Trace, Page, str]:
+    trace = TRACE if request.param == "plain" else disguised()
+    path = tmp_path_factory.mktemp("page") / "run.html"
+    made = sv.step_through(trace, other=trace if request.param == "two" else None)
+    made.step, made.row = 7, 1
+    made.export_html(path)
+    text = path.read_text(encoding="utf-8")
+    return trace, Page(text), text
+
+
+def test_a_page_holds_what_the_widget_holds(page):
+    trace, parsed, _ = page
+    blocks = {given["id"]: base64.b64decode(text) for given, text in parsed.of("script") if given["type"] == "application/octet-stream"}
+    assert json.loads(gzip.decompress(blocks["film"])) == json.loads(json.dumps(film(trace)))
+    assert json.loads(blocks["settings"]) == {"step": 7, "row": 1, "theme": "auto"}
+    assert ("other" in blocks) == (" | " in parsed.of("title")[0][1])
+
+
+def test_nothing_in_it_breaks_out(page):
+    """One script and one style, which are the widget's own, whatever the record is made of."""
+    trace, parsed, text = page
+    assert [tag for tag, _, _ in parsed.elements] == [
+        "html", "head", "meta", "meta", "meta", "title", "style", "body", "main", "h1",
+        *["script"] * (3 + ("|" in parsed.of("title")[0][1])),
+    ]  # fmt: skip
+    assert parsed.of("title")[0][1].strip().startswith(f"specviz: {trace.meta['strategy']}, ")
+    assert [given["type"] for given, _ in parsed.of("script")].count("module") == 1
+    assert not re.search("[\ud800-\udfff\u2028\u2029\u202a-\u202e\u2066-\u2069\x00-\x08]", text)
+
+
+def test_its_policy_names_its_own_parts_alone(page):
+    _, parsed, _ = page
+    (policy,) = (given["content"] for given, _ in parsed.of("meta") if given.get("http-equiv"))
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    (module,) = (text for given, text in parsed.of("script") if given["type"] == "module")
+    assert rules == {
+        "default-src": "'none'", "script-src": f"'{sha256(module)}'", "style-src": f"'{sha256(parsed.of('style')[0][1])}'",
+        "img-src": "data:", "base-uri": "'none'",
+    }  # fmt: skip
+
+
+def sha256(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def test_no_address_but_the_name_of_svg(page):
+    _, _, text = page
+    assert set(re.findall(r"\w+://[^\s\"'`)]+", text)) == {"http://www.w3.org/2000/svg"}
+
+
+def test_a_file_is_written_whole_or_not_at_all(widget, tmp_path):
+    with pytest.raises(OSError, match=r"nowhere.run\.html: cannot be written .* folder that exists"):
+        widget.export_html(tmp_path / "nowhere" / "run.html")
+    widget.export_html(tmp_path / "run.html")
+    assert [path.name for path in tmp_path.iterdir()] == ["run.html"]
+
+
+@pytest.mark.slow
+def test_eight_rows_of_sixty_four_tokens_stay_below_a_megabyte(embedded, tmp_path):
+    result = sv.generate(embedded, sv.load_prompts(limit=8), strategy="eqspec", max_new_tokens=64, record=True, progress=False)
+    sv.step_through(result.trace).export_html(tmp_path / "run.html")
+    assert (tmp_path / "run.html").stat().st_size < 10**6
+
+
+# ---------------------------------------------------------------- from a file
+
+
+def test_a_saved_record_becomes_a_page(tmp_path):
+    TRACE.save(tmp_path / "run.safetensors")
+    save_replay(tmp_path / "run.safetensors", tmp_path / "run.HTML", other=tmp_path / "run.safetensors", step=8)
+    blocks = {given.get("id"): text for given, text in Page((tmp_path / "run.HTML").read_text()).of("script")}
+    assert json.loads(base64.b64decode(blocks["settings"]))["step"] == 8
+    assert blocks["other"] == blocks["film"]
+
+
+def test_a_saved_record_becomes_a_figure(drawing, tmp_path):
+    TRACE.save(tmp_path / "run.safetensors")
+    save_replay(tmp_path / "run.safetensors", tmp_path / "run.svg", step=8)
+    assert "Batch" in " ".join(svg_texts(tmp_path / "run.svg"))
+
+
+def test_what_cannot_be_replayed_is_refused(tmp_path):
+    TRACE.save(tmp_path / "run.safetensors")
+    with pytest.raises(ValueError, match=r"out='run\.pdf' has no known ending; choose one of \.html, \.png, \.svg"):
+        save_replay(tmp_path / "run.safetensors", "run.pdf")
+    with pytest.raises(ValueError, match=r"step=15 .* 0 to 14"):
+        save_replay(tmp_path / "run.safetensors", tmp_path / "run.html", step=15)
+    with pytest.raises(sv.TraceError, match=r"none\.safetensors"):
+        save_replay(tmp_path / "none.safetensors", tmp_path / "run.html")
+    assert [path.name for path in tmp_path.iterdir()] == ["run.safetensors"]
+
+
+# ---------------------------------------------------------------- figures
+
+
+def png_size(data: bytes) -> tuple[int, int]:
+    assert data.startswith(b"\x89PNG\r\n\x1a\n")
+    return struct.unpack(">II", data[16:24])
+
+
+def test_a_figure_as_pixels(widget, drawing, tmp_path):
+    for name, options in {"light": {}, "dark": {"theme": "dark"}, "narrow": {"width": 700, "scale": 1}}.items():
+        widget.export_png(tmp_path / name, step=8, row=1, **options)
+    pictures = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert png_size(pictures["light"])[0] == png_size(pictures["dark"])[0] == 2400
+    assert png_size(pictures["narrow"])[0] == 700
+    assert pictures["light"] != pictures["dark"]
+
+
+def svg_texts(path: Path) -> list[str]:
+    root = ElementTree.parse(path).getroot()
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert {each.tag.split("}")[1] for each in root.iter()} <= {"svg", "title", "defs", "pattern", "clipPath", "g", "rect", "path", "text"}
+    return [each.text or "" for each in root.iter("{http://www.w3.org/2000/svg}text")]
+
+
+def test_a_figure_as_vectors_says_what_the_step_is(widget, drawing, tmp_path):
+    """Heading, sentence, batch with legend, verification and mask of the row, all as text."""
+    widget.export_svg(tmp_path / "figure.svg", step=8, row=1)
+    texts = svg_texts(tmp_path / "figure.svg")
+    words = film(TRACE)["rounds"][1]["stages"][3]["words"]
+    assert texts[0] == "eqspec"
+    assert "round 1 / 2 · accept" in texts[1]
+    assert words.split()[0] in " ".join(texts[2:5])
+    for part in ("Batch", "✓ accepted", "Row 1 · verification", "Row 1 · attention mask"):
+        assert any(part in text for text in texts), part
+
+
+def test_a_figure_that_does_not_judge_names_no_violation(drawing, tmp_path):
+    broken = changed("feeds", position=TRACE.feeds["position"] + 2)
+    assert sv.check_invariants(broken)
+    for judge in (True, False):
+        sv.step_through(broken, judge=judge).export_svg(tmp_path / "figure.svg", step=7)
+        texts = " ".join(svg_texts(tmp_path / "figure.svg"))
+        assert ("not judged" in texts) is not judge
+        assert [word in texts for word in ("breaks:", "Invariants", "violation")] == [judge] * 3
+        assert "position is not the index" in texts  # what is shown of positions and masks is no verdict on the run
+
+
+def test_a_figure_of_two_runs_shows_both(drawing, tmp_path):
+    sv.step_through(TRACE, other=TRACE).export_svg(tmp_path / "figure.svg", step=8)
+    assert sum("Batch" in text for text in svg_texts(tmp_path / "figure.svg")) == 2
+
+
+def test_hostile_text_stays_text_in_a_figure(drawing, tmp_path):
+    sv.step_through(disguised()).export_svg(tmp_path / "figure.svg", step=8, row=1)
+    texts = svg_texts(tmp_path / "figure.svg")
+    assert any("</script>" in text or "</scr" in text for text in texts)
+    assert not any(re.search("[\x00-\x1f\u2028\u2029\u202e]", text) for text in texts)
+
+
+def test_without_a_browser_a_figure_says_what_to_do(widget, monkeypatch, tmp_path):
+    monkeypatch.setattr(browser, "find_browser", lambda: None)
+    with pytest.raises(OSError, match=r"needs a browser, and none was found; install Chromium, or set BROWSER_PATH"):
+        widget.export_svg(tmp_path / "figure.svg")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_named_browser_has_to_be_there(monkeypatch):
+    monkeypatch.setenv("BROWSER_PATH", "/nowhere/chromium")
+    with pytest.raises(OSError, match=r"BROWSER_PATH='/nowhere/chromium' is no program"):
+        browser.find_browser()
+    monkeypatch.setenv("BROWSER_PATH", sys.executable)
+    assert browser.find_browser() == sys.executable
+
+
+@pytest.mark.parametrize(
+    ("script", "words"), [("exit 3", "cannot be run"), ("echo nothing", "drew nothing"), ("exec sleep 9", r"did not answer within 0\.5 s")]
+)
+def test_a_browser_that_fails_is_named(script, words, monkeypatch, tmp_path):
+    program = tmp_path / "browser"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("BROWSER_PATH", str(program))
+    with pytest.raises(OSError, match=rf"{re.escape(str(program))} {words}"):
+        browser.rendered("<p>", "figure", timeout_s=0.5)
+
+
+def test_what_a_page_says_comes_back_as_it_was(drawing):
+    said = "a < b && c > d"
+    assert browser.rendered(f'<!DOCTYPE html><meta charset="utf-8"><pre id="here">{html.escape(said)}</pre>', "here") == said
