@@ -39,7 +39,7 @@ def divergences() -> pd.DataFrame:
 
 
 @exercise
-def causes(answer: dict[str, str]) -> str:
+def causes(answer: dict[str, Any]) -> str:
     """The cause of each of the `divergences`, by its letter."""
     if not isinstance(answer, dict):
         raise WrongAnswerError(f"a dict is wanted, a cause for each letter, and this is {type(answer).__name__}")
