@@ -40,7 +40,7 @@ BY_HAND = {
         "accepted 2 of 2 drafts, gained 3; ends in slot 6",
     ),
     (0, "synchronise"): (
-        "Row 1 moves by 2 slots so that all end in slot 4 again: 0.3 kB of K/V copied in 1.5 ms, 25% of this round.",  # 4*64 + 3*16
+        "Row 1 moves by 2 slots so that all end in slot 4 again: 0.3 kB of K/V copied. That took 1.5 ms, 25% of this round.",  # 4*64 + 3*16
         "stayed where it was; ends in slot 4",
         "moved 2 slots to the left; ends in slot 4",
     ),
@@ -149,7 +149,7 @@ def test_what_moved_is_told_with_its_bytes_and_its_share(name):
             assert told.startswith(("Nothing", "Every row has finished"))
             continue
         copied = int((moves["length"] * size[moves["model"]])[here].sum())
-        assert f": {amount(copied)} of K/V copied in {ms[phase][round]:.1f} ms" in told
+        assert f": {amount(copied)} of K/V copied. That took {ms[phase][round]:.1f} ms," in told
         assert f" {ms[phase][round] / sum(float(values[round]) for values in ms.values()):.0%} of this round." in told
 
 

@@ -192,16 +192,22 @@ def _ragged(scene: Scene) -> list[str]:
 
 def _synchronise(scene: Scene) -> list[str]:
     motion = scene.motion.get(SYNCHRONISE)
-    return [_still(scene) if motion is None else _moved(scene, motion), *_drifting(scene), *_padding(scene)]
+    gist = [_still(scene)] if motion is None else [_moved(scene, motion), *_price(scene)]
+    return [*gist, *_drifting(scene), *_padding(scene)]
+
+
+def _price(scene: Scene) -> list[str]:
+    """What moving cost: a sentence of its own, since it differs from run to run."""
+    took, total = scene.ms[SYNCHRONISE], sum(scene.ms)
+    return [f"That took {took:.1f} ms, {took / total:.0%} of this round."] if total else []
 
 
 def _moved(scene: Scene, motion: Motion) -> str:
-    rows, ends, total = sorted(motion.shifts), {scene.rows[at].pending_after for at in scene.staying}, sum(scene.ms)
+    rows, ends = sorted(motion.shifts), {scene.rows[at].pending_after for at in scene.staying}
     who = f"{begin(names(rows, 'row'))} {verb(rows, 'moves', 'move')}" if rows else "Rows are rearranged"
     far = f" by {span([abs(shift) for shift in motion.shifts.values()], 'slot')}" if rows else ""
     where = f" so that all end in slot {ends.pop()} again" if len(ends) == 1 and len(scene.staying) > 1 else ""
-    cost = f", {scene.ms[SYNCHRONISE] / total:.0%} of this round" if total else ""
-    return f"{who}{far}{where}: {amount(motion.size)} of K/V copied in {scene.ms[SYNCHRONISE]:.1f} ms{cost}."
+    return f"{who}{far}{where}: {amount(motion.size)} of K/V copied."
 
 
 def _still(scene: Scene) -> str:

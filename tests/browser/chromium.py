@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 WINDOW = {"width": 1400, "height": 1000}
 FLAGS = (
@@ -39,7 +39,8 @@ def open_page(browser: Browser, **options: Any) -> Iterator[tuple[Page, Log]]:
     """A page in a fresh profile. Requests to any other machine fail; options are those of a Playwright context."""
     log = Log()
     context = browser.new_context(service_workers="block", **{"viewport": WINDOW, **options})
-    context.set_default_timeout(30_000)
+    context.set_default_timeout(60_000)
+    expect.set_options(timeout=60_000)  # a limit for what hangs; a busy machine is only slow
     context.route(ELSEWHERE, lambda route: (log.asked.append(route.request.url), route.abort()))
     page = context.new_page()
     page.on("pageerror", lambda error: log.errors.append(error.stack or str(error)))

@@ -131,7 +131,7 @@ def measure(browser: Browser) -> tuple[pd.DataFrame, Trace]:
 
 
 CASES = (
-    (click_to_paint, 8, 174, 80, {"click to paint": 16}),
+    (click_to_paint, 8, 175, 80, {"click to paint": 16}),
     (click_to_paint, 32, 1965, 80, {"click to paint": 33}),
     (opening, 64, 48, 128, {"open": 1500}),
 )  # what is done, B, tokens of the longest prompt, new tokens, goals in ms

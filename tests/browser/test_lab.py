@@ -78,7 +78,7 @@ def test_quickstart(offline_page, lab):
     (lab.root / QUICKSTART.name).write_bytes(QUICKSTART.read_bytes())
     with offline_page() as page:
         notebook = Notebook(page, lab).open(QUICKSTART.name)
-        assert notebook.run_all(seconds=180), notebook.error_outputs()
+        assert notebook.run_all(seconds=480), notebook.error_outputs()
         assert notebook.error_outputs() == []
         notebook.shut_down()
 
