@@ -21,6 +21,7 @@ SETTINGS = {
     "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
 }
 START_S, STOP_S = 60, 15
+LEFT_ALONE_S = 900  # then it ends itself, should the tests have been killed
 OPEN = """async (path) => {
   const app = window.jupyterapp;
   await app.restored;
@@ -76,7 +77,8 @@ def _command(lab: Lab) -> list[str]:
     return [
         sys.executable, "-m", "jupyter", "lab", "--no-browser", "--ip=127.0.0.1", f"--ServerApp.port={port}", "--ServerApp.port_retries=0",
         f"--IdentityProvider.token={lab.token}", f"--ServerApp.root_dir={lab.root}", "--LabApp.expose_app_in_browser=True",
-        "--LabApp.extension_manager=readonly",
+        "--LabApp.extension_manager=readonly", f"--ServerApp.shutdown_no_activity_timeout={LEFT_ALONE_S}",
+        f"--MappingKernelManager.cull_idle_timeout={LEFT_ALONE_S}",
         *(["--allow-root"] if os.geteuid() == 0 else []),
     ]  # fmt: skip
 
