@@ -34,9 +34,9 @@ from specviz.trace import Trace
 NEAR_TIE, UNEXPLAINED, UNKNOWN = CAUSES = ("near tie", "not explained by noise", "unknown")
 
 # No more noise is believed: where more is found, something else than rounding is at work. Far above what the embedded pair shows on a
-# CPU, 0, 1.3e-5, 0.023 and 0.19 at the most between batch 1 and the shapes (1, 1), (8, 1), (1, 6), (8, 6) and (32, 6), by
+# CPU, 0, 1.5e-5, 0.023 and 0.16 at the most between batch 1 and the shapes (1, 1), (8, 1), (1, 6), (8, 6) and (32, 6), by
 #     measure_noise(sv.load_pair(dtype=dtype), texts, shapes, leading=5)
-# with measure_noise from specviz.engine.noise, over bundled prompts and 48 new tokens each.
+# with measure_noise from specviz.engine.noise, over 32 bundled prompts and 48 new tokens each.
 CEILINGS = {"float64": 1e-5, "float32": 1e-3, "float16": 0.125, "bfloat16": 0.75}
 _RESOLUTION = 1e-6  # of a log-probability in float32, as records and the choice of a token have it
 _ACCEPT = PHASES.index("accept")
