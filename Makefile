@@ -47,8 +47,8 @@ figures: $(READY) ## draw the figures again
 	$(BIN)/specviz figures
 	PYTHONPATH=tests $(BIN)/python -m browser.screenshots
 
-bench: $(READY) ## measure all strategies on this machine
-	$(BIN)/specviz bench
+bench: $(READY) ## measure all strategies and baselines on this machine; goes on where it was interrupted
+	$(BIN)/specviz bench --max-new-tokens 64 128 --report figures/bench.html
 
 survey: $(READY) ## run every strategy, valid or not: what is right, wasted and wrong
 	$(BIN)/specviz survey --limit 32 --out figures/data/survey.csv

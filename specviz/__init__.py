@@ -8,6 +8,7 @@ Names are imported when they are first used, so that reading a trace imports no 
 """
 
 from importlib import import_module
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ _HOME = {
 }
 
 __all__ = sorted(_HOME)
+__version__ = version("specviz")
 
 
 def __getattr__(name: str) -> Any:

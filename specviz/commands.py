@@ -1,6 +1,7 @@
 """What the commands of `specviz` do: each takes the parsed arguments, calls the library and prints. Libraries are imported when needed."""
 
 import argparse
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,9 +40,9 @@ def demo(options: argparse.Namespace) -> None:
     print(f"\n{len(prompts)} prompts, B = 8, K = 5, on {reference.meta['device']} in {reference.meta['dtype']}\n")
     _print(table[shown])
     print(_verdict(table))
-    print(f"\nOne of the texts (prompt, then what was written):\n\n{prompts[-1][-240:]}▸{reference.texts[-1]}\n")
+    print(f"\nOne of the texts (▸ is where the prompt ends):\n\n{prompts[-1][-240:]}▸{reference.texts[-1]}\n")
     _save(results["eqspec"].trace, options.out)
-    print("Open notebooks/00_quickstart.ipynb (make lab) to see how it came about.")
+    print(f"To see how it came about: `specviz replay {options.out}` makes a page for a browser; `make lab` opens the quickstart.")
 
 
 def _verdict(table: "pd.DataFrame") -> str:
@@ -80,18 +81,55 @@ def _sampling(options: argparse.Namespace) -> "SamplingParams | None":
 
 
 def bench(options: argparse.Namespace) -> None:
-    from specviz.bench import Grid, run_bench
-    from specviz.measured import save_measured
+    from specviz.bench import failures, readable, run_bench, sections
+    from specviz.bench.asked import check_pyarrow, grids, runner, sources
+    from specviz.bench.report import save_report
     from specviz.prompts import load_prompts
 
-    grid = Grid(
-        batch_sizes=options.batch_sizes, num_draft_tokens=options.num_draft_tokens, max_new_tokens=options.max_new_tokens,
-        repetitions=options.repetitions,
+    if options.parquet:
+        check_pyarrow()
+    path = options.out / "bench.csv"
+    table, conditions = run_bench(
+        sources(options), [] if options.shapes else load_prompts(), grids(options), path, limit=options.limit,
+        recording=options.recording, fresh=options.fresh, runner=runner(options),
     )  # fmt: skip
-    table, conditions = run_bench(load(options), load_prompts(), grid)
-    _print(table, 2)
+    for heading, part in sections(table):
+        print(f"\n{heading}\n\n{readable(part)}")
+    print("".join(f"\nno speed: {text}" for text in failures(table)))
     _print_conditions(conditions)
-    _written(save_measured(table, conditions, options.out / "bench.csv"))
+    written = [path, path.with_suffix(".json"), save_report(table, conditions, options.report or path.with_suffix(".html"))]
+    if options.parquet:
+        table.to_parquet(path.with_suffix(".parquet"), index=False)
+        written.append(path.with_suffix(".parquet"))
+    _written(written)
+
+
+def ceilings(options: argparse.Namespace) -> None:
+    from specviz.engine.ceilings import measure_ceilings
+    from specviz.engine.pair import find_device
+    from specviz.measured import save_measured
+
+    table, conditions = measure_ceilings(find_device(options.device), options.dtypes)
+    print(table.to_string(index=False, float_format="{:.4g}".format, na_rep=""))
+    _print_conditions(conditions)
+    name = "-".join(re.findall(r"[a-z0-9]+", str(conditions["device"]).lower()))
+    _written(save_measured(table, conditions, options.out or Path(f"figures/data/ceilings-{name}.csv")))
+
+
+def cost(options: argparse.Namespace) -> None:
+    from specviz.cost import Case, asked
+
+    case: Case = asked(options)
+    largest = None if options.memory_gb is None else case.largest_batch(options.memory_gb)
+    floors, paying, memory, roofline = case.floors(), case.paying(), case.memory(), case.roofline
+    where = f"K = {case.num_draft_tokens}, T = {case.slots:g}, on {roofline.ceilings.device} in {roofline.dtype}"
+    print(f"\nThe least time of each phase: {case.how.name}, {where}\n")
+    _print(floors)
+    print("\nWhat speculation has to bring to break even: a mean acceptance length, or an acceptance rate of each draft\n")
+    _print(paying)
+    print(f"\nMemory for {case.prompt_tokens} + {case.max_new_tokens} tokens a row\n")
+    _print(memory)
+    print("" if largest is None else f"\nThe largest B in {options.memory_gb:g} GB: {largest}")
 
 
 def survey(options: argparse.Namespace) -> None:
@@ -143,6 +181,48 @@ def couplings(options: argparse.Namespace) -> None:
         num_draft_tokens=options.num_draft_tokens, max_new_tokens=options.max_new_tokens,
     )  # fmt: skip
     _print(table)
+    _print_conditions(conditions)
+    if options.out is not None:
+        _written(save_measured(table, conditions, options.out))
+
+
+def losses(options: argparse.Namespace) -> None:
+    from specviz.losses import measure_losses
+    from specviz.measured import save_measured
+    from specviz.prompts import load_prompts
+
+    table, conditions = measure_losses(
+        load(options), load_prompts(limit=options.limit), options.batch_sizes, num_draft_tokens=options.num_draft_tokens,
+        max_new_tokens=options.max_new_tokens, repetitions=options.repetitions,
+    )  # fmt: skip
+    _print(table)
+    _print_conditions(conditions)
+    if options.out is not None:
+        _written(save_measured(table, conditions, options.out))
+
+
+def moves(options: argparse.Namespace) -> None:
+    import torch
+
+    from specviz.measured import save_measured
+    from specviz.moves import measure_moves
+
+    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    table, conditions = measure_moves(device, options.rows, options.slots)
+    _print(table)
+    if options.out is not None:
+        _written(save_measured(table, conditions, options.out))
+
+
+def simulate(options: argparse.Namespace) -> None:
+    from specviz.measured import save_measured
+    from specviz.prompts import load_prompts
+    from specviz.simulating import Plan, source_of
+
+    plan = Plan.of(options)
+    source = source_of(options, lambda: (load(options), load_prompts(limit=8)))
+    table, conditions = plan.fitting(source).answer(source, options.study)
+    _print(plan.shown(table))
     _print_conditions(conditions)
     if options.out is not None:
         _written(save_measured(table, conditions, options.out))

@@ -11,6 +11,7 @@ import ipywidgets as widgets
 import pandas as pd
 
 from specviz.analysis import metrics
+from specviz.engine.drafters import DRAFTERS, Drafter, SyntheticDrafter, drafter
 from specviz.engine.faults import FAULTS
 from specviz.engine.pair import Pair, load_pair
 from specviz.engine.requests import Prompt
@@ -23,6 +24,7 @@ from specviz.survey import changed_options, everything
 from specviz.views.stepper import StepThrough, step_through
 
 _NOTHING = "nothing"
+_SYNTHETIC = SyntheticDrafter.name
 _SUMMARY = (
     "strategy", "new_tokens", "rounds", "mean_acceptance_length", "draft_acceptance_rate", "full_acceptance_share", "discarded_tokens",
     "tokens_per_s",
@@ -46,7 +48,8 @@ class Lab(widgets.VBox):
     """The form, and under it the last run. Made by `lab`.
 
     Attributes:
-        fields: the form's parts by name: strategy, compare, num_draft_tokens, batch_size, prompts, max_new_tokens, drafter, temperature.
+        fields: the form's parts by name: strategy, compare, num_draft_tokens, batch_size, prompts, max_new_tokens, drafter, acceptance
+            (of the synthetic drafter: the chance that a draft is right if those before it are), temperature.
         button: runs what the form says.
         status: one line: what is being done, or what went wrong.
         results: of the last run, one or two; stepper: the widget that shows them, None before.
@@ -60,6 +63,8 @@ class Lab(widgets.VBox):
         self.fields = _fields(list(self._strategies), len(prompts))
         self.button = widgets.Button(description="Run", button_style="primary", icon="play", layout={"width": "120px"})
         self.button.on_click(lambda _: self.run())
+        self.fields["drafter"].observe(lambda _: self._allow(), "value")
+        self._allow()
         self.status, self._numbers = widgets.HTML(), widgets.HTML()
         self.results: list[Result] = []
         self.stepper: StepThrough | None = None
@@ -82,6 +87,10 @@ class Lab(widgets.VBox):
         finally:
             self.button.disabled = False
 
+    def _allow(self) -> None:
+        """Acceptance can be set for the one drafter that takes it."""
+        self.fields["acceptance"].disabled = self.fields["drafter"].value != _SYNTHETIC
+
     def _chosen(self) -> list[str]:
         names = [self.fields["strategy"].value, self.fields["compare"].value]
         return [name for name in dict.fromkeys(names) if name != _NOTHING]
@@ -91,9 +100,9 @@ class Lab(widgets.VBox):
         if self._pair is None:
             self._pair = load_pair()
         return generate(
-            self._pair, self._prompts[: values["prompts"]], strategy=self._strategies[name], drafter=values["drafter"],
+            self._pair, self._prompts[: values["prompts"]], strategy=self._strategies[name], drafter=_drafter(values),
             num_draft_tokens=values["num_draft_tokens"], batch_size=values["batch_size"], max_new_tokens=values["max_new_tokens"],
-            sampling=SamplingParams(values["temperature"]) if values["temperature"] else None, record=True, progress=False,
+            sampling=_sampling(values), record=True, progress=False,
         )  # fmt: skip
 
     def _show(self, results: dict[str, Result]) -> None:
@@ -118,9 +127,26 @@ def _name(chosen: Strategy) -> str:
     return f"{chosen.name}({options})" if options else chosen.name
 
 
+def _drafter(values: dict[str, Any]) -> Drafter:
+    """The synthetic one gets rates r, r², ..., since draft j counts only with all before it."""
+    if values["drafter"] != _SYNTHETIC:
+        return drafter(values["drafter"])
+    return drafter(_SYNTHETIC, rates=[values["acceptance"] ** j for j in range(1, values["num_draft_tokens"] + 1)])
+
+
+def _sampling(values: dict[str, Any]) -> SamplingParams | None:
+    """None at temperature 0. The synthetic drafter can only know what is right where the noise is shared."""
+    if not values["temperature"]:
+        return None
+    return SamplingParams(values["temperature"], coupling="gumbel" if values["drafter"] == _SYNTHETIC else "rejection")
+
+
 def _fields(names: list[str], prompts: int) -> dict[str, Any]:
     def slider(value: int, low: int, high: int, text: str) -> widgets.IntSlider:
         return widgets.IntSlider(min(value, high), min=low, max=high, description=text, continuous_update=False, **_LAYOUT)
+
+    def share(value: float, high: float, step: float, text: str) -> widgets.FloatSlider:
+        return widgets.FloatSlider(value, min=0, max=high, step=step, description=text, continuous_update=False, **_LAYOUT)
 
     return {
         "strategy": widgets.Dropdown(options=names, value="eqspec", description="strategy", **_LAYOUT),
@@ -129,8 +155,9 @@ def _fields(names: list[str], prompts: int) -> dict[str, Any]:
         "batch_size": slider(8, 1, 32, "B, rows"),
         "prompts": slider(8, 1, prompts, "prompts"),
         "max_new_tokens": slider(48, 1, 128, "new tokens each"),
-        "drafter": widgets.Dropdown(options=["model", "lookup"], description="drafter", **_LAYOUT),
-        "temperature": widgets.FloatSlider(0, min=0, max=1.5, step=0.1, description="temperature", continuous_update=False, **_LAYOUT),
+        "drafter": widgets.Dropdown(options=list(DRAFTERS), description="drafter", **_LAYOUT),
+        "acceptance": share(0.8, 1, 0.05, "acceptance"),
+        "temperature": share(0, 1.5, 0.1, "temperature"),
     }
 
 

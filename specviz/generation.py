@@ -12,11 +12,12 @@ import torch
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
+from specviz.engine.controller import Depth
 from specviz.engine.decode import Run, make_run
 from specviz.engine.drafters import Drafter
 from specviz.engine.events import Event
 from specviz.engine.pair import Pair
-from specviz.engine.recorder import Recorder, Stopwatch, Table, Tally
+from specviz.engine.recorder import Recorder, Table, Tally
 from specviz.engine.requests import Prompt
 from specviz.engine.sampling import SamplingParams
 from specviz.engine.strategies import Strategy
@@ -30,12 +31,14 @@ def generate(
     *,
     strategy: str | Strategy = "inplace",
     drafter: str | Drafter = "model",
-    num_draft_tokens: int = 5,
+    num_draft_tokens: int | str | Depth = 5,
     batch_size: int = 8,
     max_new_tokens: int | Sequence[int] = 128,
     sampling: SamplingParams | None = None,
     seed: int = 0,
     deterministic: bool = False,
+    graphs: bool | None = False,
+    compile: bool = False,
     record: bool = False,
     progress: bool = True,
 ) -> Result:
@@ -47,7 +50,9 @@ def generate(
         strategy: how rows are kept in step: a name, "eqspec" for instance, or an object from `strategy(name, **options)`;
             `strategies()` lists them.
         drafter: who proposes: "model", "lookup", or an object from `drafter(name, **options)`; `drafters()` lists them.
-        num_draft_tokens: K, drafts a row and round; autoregressive decoding ignores it.
+        num_draft_tokens: K, drafts a row and round; autoregressive decoding ignores it. "auto": chosen before each round, 0 to 8, by what
+            this run's own rounds took and accepted (`engine/controller.py`). The text is the same whatever K is, greedily and with
+            coupling="gumbel"; with coupling="rejection" it is distributed as ever, but the very sample then depends on timing.
         batch_size: rows at a time; a finished row makes room for the next prompt.
         max_new_tokens: budget of new tokens for all prompts, or one for each.
         sampling: how tokens are drawn, `SamplingParams(temperature=0.7)` for instance; None: greedy.
@@ -56,26 +61,33 @@ def generate(
         deterministic: run every forward of the target in one fixed shape, so that a prompt's text does not depend on the batch around it,
             in any dtype; costs what the filling costs. Compare with autoregressive decoding in the same mode and with the same
             `num_draft_tokens`, which sets the shape.
+        graphs: capture the phases of a round as CUDA graphs and replay them; True: or refuse to run, None: where that is possible. A
+            model that turns out not to be capturable runs uncaptured, with a warning. The text is the same, near ties apart: captured
+            windows are rounded up. A recorded run is not captured.
+        compile: let torch.compile make the models' forwards of a round; the first rounds then take a minute or more.
         record: keep every step as `result.trace`.
         progress: show a bar over prompts with tokens/s and mean acceptance length.
 
     Raises:
         ValueError: an argument cannot be used; nothing has run.
     """
+    if record and graphs:
+        raise ValueError("graphs=True replays phases without their records; pass graphs=None, or record=False")
     run = make_run(
         pair, prompts, strategy=strategy, drafter=drafter, num_draft_tokens=num_draft_tokens, batch_size=batch_size,
         max_new_tokens=max_new_tokens, sampling=sampling, seed=seed, deterministic=deterministic,
+        graphs=False if record else graphs, compile=compile,
     )  # fmt: skip
-    tally, recorder, stopwatch = Tally(run), Recorder(run) if record else None, Stopwatch(pair.device)
+    tally, recorder = Tally(run), Recorder(run) if record else None
     with _Progress(len(run.requests), run.strategy.name, enabled=progress) as bar:
-        for event in stopwatch.watch(run.events()):
+        for event in run.events():
             tally.see(event)
             if recorder is not None:
                 recorder.see(event)
             bar.see(event)
             run.between(event)
     tokens = [tally.outputs[request.index] for request in run.requests]
-    meta, rounds, rows = _describe(run), tally.rounds(stopwatch.milliseconds()), tally.rows()
+    meta, rounds, rows = _describe(run), tally.rounds(run.stopwatch.milliseconds()), tally.rows()
     trace = _make_trace(run, recorder, tokens, meta, rounds, rows, tally.pool()) if recorder is not None else None
     asked, budgets = [list(request.prompt) for request in run.requests], [request.budget for request in run.requests]
     return Result(tokens, _decode_texts(pair, tokens), meta, rounds, rows, trace, prompts=asked, budgets=budgets)
@@ -116,6 +128,8 @@ def _describe(run: Run) -> dict[str, Any]:
         "drafter": run.drafter.name,
         "drafter_options": run.drafter.options,
         "num_draft_tokens": run.num_draft_tokens,
+        "num_draft_tokens_chosen": run.depth.name,
+        "keep_draft": run.state.keep_draft,
         "batch_size": run.batch_size,
         "device": _device_name(pair.device),
         "dtype": str(pair.target.dtype).removeprefix("torch."),

@@ -304,7 +304,7 @@ def test_shown_text_hides_nothing(text):
         ("\x07\u200b\ud800", "\\x07\\u200b\\ud800"),
         ("\u0301", "◌\u0301"),
         (" " * 12, "·¹²"),
-        ("", ""),
+        ("", "∅"),
     ],
 )
 def test_visible(text, shown):
@@ -557,12 +557,13 @@ def test_bundle_without_a_browser(no_browser):
 def test_pictures_are_made_where_notebooks_are_kept(monkeypatch, live):
     shown, asked = [], []
     monkeypatch.setattr(display, "get_ipython", object)
-    monkeypatch.setattr(display, "display", lambda bundle, raw: shown.append((bundle, raw)))
+    monkeypatch.setattr(display, "display", lambda bundle, metadata, raw: shown.append((bundle, metadata, raw)))
     monkeypatch.setattr(display, "to_png", lambda figure: asked.append(figure) or b"png")
     monkeypatch.setenv("JPY_SESSION_NAME", "x.ipynb") if live else monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
-    charts.show(charts.acceptance_map(TRACE))
-    ((bundle, raw),) = shown
+    charts.show(charts.acceptance_map(TRACE), alt="a map")
+    ((bundle, metadata, raw),) = shown
     assert raw
+    assert metadata["image/png"]["alt"] == bundle["text/plain"] == "a map"
     assert ("image/png" in bundle) is not live
     assert len(asked) == (not live)
 

@@ -9,14 +9,13 @@ import pytest
 import torch
 
 import specviz as sv
-from specviz.bench import Grid
 from specviz.cli import main
 from specviz.zoo.corpus import SourceFile
 from specviz.zoo.data import VOCABULARY
 from specviz.zoo.measure import WINDOW, bits_per_byte
 from specviz.zoo.train import build_model
 
-COMMANDS = ("demo", "generate", "survey", "agreement", "couplings", "bench", "figures", "train", "evaluate")
+COMMANDS = ("demo", "generate", "survey", "agreement", "couplings", "bench", "ceilings", "cost", "simulate", "figures", "train", "evaluate")
 Captured = pytest.CaptureFixture[str]
 
 
@@ -93,37 +92,6 @@ def test_a_missing_library_ends_with_2_and_the_remedy(capsys: Captured, monkeypa
     assert (printed.out, printed.err) == ("", f"specviz generate: {needs}\n")
 
 
-@pytest.mark.slow
-def test_bench_writes_a_table_and_its_conditions(tmp_path: Path, capsys: Captured) -> None:
-    options = ["--batch-sizes", "16", "--repetitions", "1", "--max-new-tokens", "2", "--device", "cpu"]
-    assert main(["bench", *options, "--out", str(tmp_path / "data")]) == 0
-    table = pd.read_csv(tmp_path / "data" / "bench.csv")
-    assert table["strategy"].tolist() == ["autoregressive", "eqspec", "inplace"]
-    assert table["batch_size"].tolist() == [16, 16, 16]
-    assert table["exact_match"].tolist() == [1, 1, 1]
-    assert table["ratio_to_autoregressive"][0] == 1
-    assert (table["tokens_per_s_low"] <= table["tokens_per_s"]).all()
-    assert (table["tokens_per_s"] <= table["tokens_per_s_high"]).all()
-    conditions = json.loads((tmp_path / "data" / "bench.json").read_text())
-    assert conditions | {"device": "cpu", "dtype": "float32", "prompts": 32, "max_new_tokens": 2, "repetitions": 1} == conditions
-    assert [row["strategy"] for row in table_in(capsys.readouterr().out, "batch_size")] == table["strategy"].tolist()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "begins"),
-    [
-        ({"batch_sizes": []}, "batch_sizes is empty"),
-        ({"strategies": ()}, "strategies is empty"),
-        ({"batch_sizes": [4, 0]}, r"batch_sizes\[1\]=0 is too small"),
-        ({"repetitions": 0}, "repetitions=0 is too small"),
-        ({"repetitions": 1.5}, "repetitions=1.5 is no whole number"),
-    ],
-)
-def test_a_grid_that_cannot_be_measured(arguments: dict[str, object], begins: str) -> None:
-    with pytest.raises(ValueError, match=f"^{begins}.*; "):
-        Grid(**arguments)
-
-
 @pytest.mark.parametrize(
     ("arguments", "begins"),
     [
@@ -133,13 +101,10 @@ def test_a_grid_that_cannot_be_measured(arguments: dict[str, object], begins: st
         (["generate", "x", "--batch-size", "0"], "specviz generate: batch_size=0 is too small; "),
         (["generate", "x", "--target", "."], "specviz generate: --target . comes without a draft; give --draft too"),
         (["generate", "x", "--draft", "."], "specviz generate: --draft . comes without a target; give --target too"),
-        (["bench", "--target", "."], "specviz bench: --target . comes without a draft; give --draft too"),
         (["evaluate", "--draft", "."], "specviz evaluate: --draft . comes without a target; give --target too"),
         (["generate", "x", "--target", "./no", "--draft", "./no"], "specviz generate: target='./no' is no folder with a model in it"),
         (["generate", ""], "specviz generate: prompts[0]='' is empty; "),
         (["demo", "--limit", "0"], "specviz demo: limit=0 is no positive whole number; "),
-        (["bench", "--repetitions", "0"], "specviz bench: repetitions=0 is too small; "),
-        (["bench", "--batch-sizes", "4", "-1"], "specviz bench: batch_sizes[1]=-1 is too small; "),
         (["generate", "x", "--drafter", "eagle"], "specviz generate: drafter='eagle' is unknown; choose one of lookup, model, "),
         (["generate", "x", "--temperature", "0"], "specviz generate: temperature=0.0 is no number from 1e-05 to "),
         (["generate", "x", "--temperature", "1", "--coupling", "max"], "specviz generate: coupling='max' is unknown; "),
@@ -205,6 +170,20 @@ def test_help_lists_every_command_and_explains_each(arguments: list[str], capsys
     assert printed.startswith("usage: specviz")
     if not arguments:
         assert [name for name in COMMANDS if f"\n    {name} " not in printed] == []
+
+
+def test_version_is_that_of_the_package(capsys: Captured) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"specviz {sv.__version__}\n"
+
+
+def test_moves_prints_and_writes_its_table(tmp_path: Path, capsys: Captured) -> None:
+    out = tmp_path / "moves.csv"
+    assert main(["moves", "--device", "cpu", "--rows", "2", "--slots", "16", "--out", str(out)]) == 0
+    assert "double_buffer_ms" in capsys.readouterr().out
+    assert pd.read_csv(out)["rows"].tolist() == [2]
+    assert json.loads(out.with_suffix(".json").read_text())["device"] == "cpu"
 
 
 def test_bits_per_byte_of_one_file(embedded: sv.Pair) -> None:

@@ -4,6 +4,7 @@ import pytest
 from conftest import make_pair, make_prompts
 
 import specviz as sv
+from specviz.engine.drafters import DRAFTERS
 from specviz.engine.strategies import STRATEGIES
 
 
@@ -47,6 +48,34 @@ def test_two_runs_stand_beside_each_other_and_replace_the_last(form):
     assert len(form.children) == 4
     assert all(name in form.children[2].value for name in ("<td>eqspec</td>", "masking(positions='column')", "accepted at 3"))
     assert first.comm is None  # closed
+
+
+def test_it_offers_every_drafter(form):
+    assert list(form.fields["drafter"].options) == list(DRAFTERS)
+
+
+@pytest.mark.parametrize("temperature", [0, 0.7])
+def test_acceptance_is_that_of_the_synthetic_drafter(form, temperature):
+    """The rates are those of a draft that is right with this chance if all before it are; it can be set for no other drafter."""
+    assert form.fields["acceptance"].disabled
+    form.fields["drafter"].value = "synthetic"
+    assert not form.fields["acceptance"].disabled
+    form.fields["acceptance"].value, form.fields["temperature"].value = 0.5, temperature
+    form.run()
+    assert form.status.value == ""
+    assert list(form.results[0].meta["drafter_options"]["rates"]) == [0.5, 0.25, 0.125]
+    form.fields["drafter"].value = "lookup"
+    assert form.fields["acceptance"].disabled
+
+
+@pytest.mark.parametrize(("acceptance", "drafts"), [(0, 0), (1, 3)])
+def test_acceptance_at_its_ends(form, acceptance, drafts):
+    form.fields["drafter"].value, form.fields["acceptance"].value = "synthetic", acceptance
+    form.run()
+    rows = form.results[0].trace.rows
+    going_on = rows["finished"] == 0  # at a row's end more may have been cut off
+    assert going_on.sum() > 3 or acceptance == 1
+    assert set(rows["accepted"][going_on].tolist()) <= {drafts}
 
 
 @pytest.mark.parametrize("sampled", [False, True])

@@ -47,7 +47,7 @@ def test_the_drafters_are_listed() -> None:
     frame = sv.drafters()
     assert list(frame["drafter"]) == ["model", "lookup", "synthetic"] == list(DRAFTERS)
     assert frame["description"].str.len().min() > 10
-    assert list(frame["options"]) == ["", "max_ngram=3, min_ngram=1", "rates (required)"]
+    assert list(frame["options"]) == ["keep_cache=True", "max_ngram=3, min_ngram=1", "keep_cache=True, rates (required)"]
 
 
 @pytest.mark.parametrize("drafter", [sv.drafter("lookup"), synthetic()], ids=lambda drafter: drafter.name)
@@ -292,7 +292,7 @@ REFUSED = [
     ("lookup", {"max_ngram": 2, "min_ngram": 3}, "min_ngram=3 is larger than max_ngram=2; "),
     ("synthetic", {}, 'drafter "synthetic" needs rates; '),
     ("synthetic", {"rates": []}, 'drafter "synthetic" needs rates; '),
-    ("synthetic", {"rate": [1]}, "drafter 'synthetic' takes no option 'rate'; its options are rates"),
+    ("synthetic", {"rate": [1]}, "drafter 'synthetic' takes no option 'rate'; its options are keep_cache, rates"),
     *(("synthetic", {"rates": value}, "rates=") for value in BAD_RATES),
     ("synthetic", {"rates": [0.5, 0.6]}, "rates=[0.5, 0.6] rise, "),
     ("synthetic", {"rates": [i / 1000 for i in range(1000)]}, "rates=[0.0, 0.001, "),
@@ -370,7 +370,7 @@ def test_options_of_a_drafter_are_recorded_without_its_modules(pair: sv.Pair) ->
     module = torch.nn.Linear(2, 2)
     result = sv.generate(pair, [[1, 2]], drafter=Head(module), max_new_tokens=2, record=True, progress=False)
     assert result.trace is not None
-    assert result.trace.meta["drafter_options"] == {"width": 3}
+    assert result.trace.meta["drafter_options"] == {"keep_cache": True, "width": 3}
 
 
 # --- hidden states for draft heads ---

@@ -11,6 +11,7 @@ import torch
 from conftest import CLASSES, EOS, generate_one_by_one, make_pair, make_prompts
 
 import specviz as sv
+from specviz.engine.moving import METHOD, METHODS
 from specviz.engine.strategies import STRATEGIES, Strategy
 
 VARIANTS = (
@@ -87,7 +88,7 @@ def test_attention_written_out_takes_the_mask_as_numbers(prompts: list[list[int]
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("move", ["blocks", "gather"])
+@pytest.mark.parametrize("move", METHODS)
 @pytest.mark.parametrize("name", CLASSES)
 @each_valid
 def test_every_row_equals_generate_on_cuda(strategy: Strategy, name: str, move: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,8 +101,8 @@ def test_every_row_equals_generate_on_cuda(strategy: Strategy, name: str, move: 
         assert result.tokens == expected, f"B={batch_size}"
 
 
-@pytest.mark.parametrize("move", ["blocks", "gather"])
-def test_both_ways_of_realigning_give_the_same_text(
+@pytest.mark.parametrize("move", METHODS)
+def test_all_ways_of_realigning_give_the_same_text(
     move: str, pair: sv.Pair, prompts: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _force_move(monkeypatch, move)
@@ -110,10 +111,8 @@ def test_both_ways_of_realigning_give_the_same_text(
 
 
 def _force_move(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
-    from specviz.engine.cache import CachedModel
-
-    original = CachedModel.move
-    monkeypatch.setattr(CachedModel, "move", lambda self, moves: original(self, moves, method))
+    for device in ("cpu", "cuda"):
+        monkeypatch.setitem(METHOD, device, method)
 
 
 def test_the_strategy_of_contributing(pair: sv.Pair, prompts: list[list[int]]) -> None:

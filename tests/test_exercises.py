@@ -22,6 +22,7 @@ from types import ModuleType
 import pytest
 
 from specviz import exercises
+from specviz.analysis import metrics
 from specviz.exercises import base
 
 ROOT = Path(__file__).parents[1]
@@ -137,6 +138,23 @@ def test_missing_and_crashing_answers_raise_nothing(name, key, capsys):
             assert checks_of(name)[key](*right[:place], replacement, *right[place + 1 :]) is False
             begins = "not yet: " if replacement in missing else "no: "
             assert capsys.readouterr().out.startswith(begins)
+
+
+def test_the_hunts_answers_are_about_the_row_that_was_named(capsys):
+    """And only the run that is wrong by design is said to be so."""
+    hunt = module_of("invariants")
+    for answer, words in (((4, "kv", 1, 4), "row 1 (request 1): kv"), ((5, "positions", 3, 1), "row 3 (request 3): positions")):
+        assert hunt.found(*answer) is True
+        said = capsys.readouterr().out
+        assert words in said
+        assert ("nothing was injected" in said) == (answer[0] == 5)
+
+
+def test_the_hunts_runs_are_the_same_on_every_machine():
+    """No choice in them was close: the answers depend on what was accepted."""
+    hunt = module_of("invariants")
+    runs = [*(hunt.mystery(n) for n in hunt._MYSTERIES), *(hunt._RECORDED[name] for name in hunt._PRACTICE)]
+    assert min(map(metrics.smallest_gap, runs)) > 1e-3
 
 
 def test_a_check_names_the_case(capsys):

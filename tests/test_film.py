@@ -1,6 +1,7 @@
 """`film` says what the record says: lanes, feeds and moves expanded and compared with it, for every strategy, with and without faults."""
 
 import functools
+import gc
 import json
 import subprocess
 import sys
@@ -175,7 +176,7 @@ def test_feeds_are_what_was_read_and_seen(name):
         found = []
         for model, step, row, slot, count, index, position, see, until, holes in stage["feeds"]:
             for j in range(count):
-                seen = set(range(see, until + j)) - {hidden for a, b in holes for hidden in range(a, b)}
+                seen = set(range(see, until + j)) - {hidden for a, b in told["holes"][holes] for hidden in range(a, b)}
                 found.append((row, model, step, slot + j, index + j, position + j, sorted(seen)))
         at = timeline.at(frame.round * len(PHASES) + PHASES.index(frame.phase))
         rows = {request: row for row, request in enumerate(frame.requests.tolist())}
@@ -183,6 +184,32 @@ def test_feeds_are_what_was_read_and_seen(name):
         columns = (feeds[column][at].tolist() for column in ("model", "step", "slot", "index", "position"))
         seen = [np.flatnonzero(line).tolist() for line in sight(at)]
         assert found == list(zip(numbers, *columns, seen, strict=True))
+
+
+@every_run
+def test_lists_of_holes_are_kept_once(name):
+    told = filmed(name)
+    assert told["holes"][0] == []
+    assert len({json.dumps(hidden) for hidden in told["holes"]}) == len(told["holes"])
+    used = {run[-1] for each in told["rounds"] for stage in each["stages"] for run in stage["feeds"]}
+    assert used | {0} == set(range(len(told["holes"])))
+    if "masking" in name:
+        assert len(told["holes"]) > 9
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_garbage_collector_is_left_as_it_was(enabled, monkeypatch):
+    was = gc.isenabled()
+    try:
+        (gc.enable if enabled else gc.disable)()
+        film(TRACE)
+        assert gc.isenabled() == enabled
+        monkeypatch.setattr(film_module, "MAX_RUNS", 0)
+        with pytest.raises(ValueError, match="too much to step through"):
+            film(TRACE)
+        assert gc.isenabled() == enabled
+    finally:
+        (gc.enable if was else gc.disable)()
 
 
 def row_numbers(trace: Trace, frame: Frame) -> list[int]:
@@ -321,8 +348,8 @@ def test_a_film_by_hand():
     stage = told["rounds"][0]["stages"][PHASES.index("synchronise")]
     assert stage["moves"] == [[0, 0, 1, 2, 1, 0, 4], [1, 0, 1, 2, 1, 0, 3]]
     assert told["rounds"][0]["stages"][PHASES.index("verify")]["feeds"] == [
-        [0, 0, 0, 3, 3, 3, 3, 0, 4, []],
-        [0, 0, 1, 3, 3, 1, 1, 2, 4, []],
+        [0, 0, 0, 3, 3, 3, 3, 0, 4, 0],
+        [0, 0, 1, 3, 3, 1, 1, 2, 4, 0],
     ]
 
 

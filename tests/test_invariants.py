@@ -15,8 +15,9 @@ from conftest import EOS, make_pair, make_prompts
 
 import specviz as sv
 from specviz.analysis.violations import RULES, Violations
-from specviz.engine.cache import CachedModel, Move
+from specviz.engine.cache import CachedModel
 from specviz.engine.faults import FAULTS
+from specviz.engine.moving import Move
 from specviz.engine.replay import tolerance
 from specviz.engine.state import State
 from specviz.engine.strategies import Strategy

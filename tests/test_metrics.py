@@ -147,6 +147,18 @@ def test_summary():
     assert (timed["prompts"], timed["total_s"], timed["tokens_per_s"]) == (5, 2.0, 3.0)
 
 
+def test_grouping_rate_counts_full_batches_alone():
+    """Of all rounds; one that has fewer rows than the batch size is no success, however equal its rows are."""
+    run = make_run()
+    assert metrics.summary(run)["grouping_rate"][0] == 0.5
+    run.rounds["batch"] = np.array([1, 2], np.int32)
+    assert metrics.summary(run)["grouping_rate"][0] == 0
+    run.meta["batch_size"] = 1
+    assert metrics.summary(run)["grouping_rate"][0] == 0.5
+    run.meta["decisions"] = ["in place"]
+    assert np.isnan(metrics.summary(run)["grouping_rate"][0])
+
+
 def test_a_run_without_drafts_has_no_rate():
     run = make_run([(0, 0, 0, 5, 0, 0, 1, 0), (1, 0, 0, 6, 0, 0, 1, 1)])
     run.meta["num_draft_tokens"] = 0

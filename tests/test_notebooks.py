@@ -1,6 +1,7 @@
-"""Stored notebooks are worth reading without a kernel: run in order, outputs kept, short cells, small files, nothing private.
+"""Stored notebooks are worth reading without a kernel: run in order, outputs and pictures kept, short cells, small files, nothing private.
 
-That the stored outputs are what the code prints today is nbval's part (`make test` calls it); its settings are tested here.
+That the stored outputs are what the code prints today is nbval's part (`make test` calls it); its settings are tested here. What a notebook
+has to say is `test_course.py`'s part, links and words are `test_prose.py`'s.
 """
 
 import ast
@@ -20,6 +21,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted(path for path in (ROOT / "notebooks").rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts)
 MAX_CELL_LINES, MAX_MEDIAN_LINES, MAX_BYTES = 25, 7, 2**20
+WIDGET, CHART = "application/vnd.jupyter.widget-view+json", "application/vnd.plotly.v1+json"
 LOCAL_PATH = re.compile(r"(?<![\w.:/~-])/(?:home|Users|root|tmp|var|opt|usr|mnt|work|workspace|content|private)/\w|\b[A-Z]:\\{1,2}\w")
 
 
@@ -40,6 +42,20 @@ def shows_its_outputs(notebook: NotebookNode) -> list[str]:
     return problems + ([f"only {shown} of {len(cells)} code cells have outputs"] if 3 * shown < len(cells) or not cells else [])
 
 
+def shows_pictures(notebook: NotebookNode) -> list[str]:
+    """A widget or a plotly chart has, beside it, a static image, and words for those who see neither."""
+    outputs = [output for cell in code_cells(notebook) for output in cell.outputs if "data" in output]
+    live = [output for output in outputs if {WIDGET, CHART} & set(output.data)]
+    problems = [f"no picture: {sorted(each.data)}" for each in live if "image/png" not in each.data]
+    problems += [f"no words: {sorted(each.data)}" for each in live if not each.data.get("text/plain")]
+    return problems + [f"no alt: {each.data['text/plain']}" for each in live if CHART in each.data and not picture_alt(each)]
+
+
+def picture_alt(output: NotebookNode) -> str:
+    """What nbconvert gives a picture for those who do not see it."""
+    return output.metadata.get("image/png", {}).get("alt", "")
+
+
 def shows(source: str) -> bool:
     """Whether a cell certainly has an output: a print or display outside any block, or a last line that only names something."""
     statements = ast.parse("\n".join("pass" if line.startswith(("%", "!")) else line for line in source.splitlines())).body
@@ -51,7 +67,9 @@ def shows(source: str) -> bool:
 
 
 def has_no_errors(notebook: NotebookNode) -> list[str]:
-    return [output.ename for cell in code_cells(notebook) for output in cell.outputs if output.output_type == "error"]
+    """Neither errors nor warnings, which go to stderr."""
+    outputs = [output for cell in code_cells(notebook) for output in cell.outputs]
+    return [str(output) for output in outputs if output.output_type == "error" or output.get("name") == "stderr"]
 
 
 def has_short_cells(notebook: NotebookNode) -> list[str]:
@@ -70,7 +88,8 @@ def needs_no_set_up(notebook: NotebookNode) -> list[str]:
 
 
 def keeps_paths_to_itself(notebook: NotebookNode) -> list[str]:
-    texts = [text for cell in code_cells(notebook) for output in cell.outputs for text in output_texts(output)]
+    texts = [cell.source for cell in notebook.cells]
+    texts += [text for cell in code_cells(notebook) for output in cell.outputs for text in output_texts(output)]
     return [text[found.start() : found.end() + 40] for text in texts for found in LOCAL_PATH.finditer(text)]
 
 
@@ -97,11 +116,16 @@ CHECKS: tuple[Callable[[NotebookNode], list[str]], ...] = (
     needs_no_set_up,
     keeps_paths_to_itself,
     stores_no_widget_state,
+    shows_pictures,
 )
 
 
 def printing_cell(text: str = "5\n", source: str = "print(2 + 3)", count: int | None = 1) -> NotebookNode:
     return new_code_cell(source, execution_count=count, outputs=[new_output("stream", text=text)])
+
+
+def chart_cell(data: dict[str, Any], count: int = 1, alt: str = "a line") -> NotebookNode:
+    return new_code_cell("chart", execution_count=count, outputs=[new_output("display_data", data, metadata={"image/png": {"alt": alt}})])
 
 
 def silent_cells(count: int) -> list[NotebookNode]:
@@ -119,6 +143,7 @@ BAD = (
     (shows_its_outputs, [printing_cell(), new_code_cell("x = 1\nprint(x)", execution_count=2)]),
     (shows_its_outputs, [printing_cell(), new_code_cell("result.summary", execution_count=2)]),
     (has_no_errors, [new_code_cell("1 / 0", execution_count=1, outputs=[ERROR])]),
+    (has_no_errors, [new_code_cell("warn()", execution_count=1, outputs=[new_output("stream", name="stderr", text="careful\n")])]),
     (has_short_cells, [printing_cell(source="x = 1\n" * 26), printing_cell(count=2), printing_cell(count=3)]),
     (has_short_cells, [printing_cell(source="x = 1\n" * 8)]),
     (is_small, [printing_cell("x" * 2**20)]),
@@ -127,6 +152,12 @@ BAD = (
     (keeps_paths_to_itself, [printing_cell("saved to /home/somebody/run.safetensors\n")]),
     (keeps_paths_to_itself, [printing_cell("C:\\Users\\somebody")]),
     (keeps_paths_to_itself, [new_code_cell("fig", execution_count=1, outputs=[PLOT])]),
+    (keeps_paths_to_itself, [new_markdown_cell("Look into `/home/somebody`.")]),
+    (keeps_paths_to_itself, [printing_cell(source="print(open('/home/somebody/run.safetensors'))")]),
+    (shows_pictures, [chart_cell({CHART: {}, "text/plain": "a line"})]),
+    (shows_pictures, [chart_cell({CHART: {}, "image/png": "AAAA"})]),
+    (shows_pictures, [chart_cell({CHART: {}, "image/png": "AAAA", "text/plain": "a line"}, alt="")]),
+    (shows_pictures, [printing_cell(), chart_cell({WIDGET: {"model_id": "1"}, "text/plain": "StepThrough()"})]),
 )
 
 
@@ -151,7 +182,8 @@ def test_stored_widget_state_is_refused():
 
 def test_a_good_notebook_passes_all_checks():
     url = printing_cell("https://example.org/home/page and run.safetensors\n", count=2)
-    assert {check.__name__: found for check in CHECKS if (found := check(new_notebook(cells=[printing_cell(), url])))} == {}
+    chart = chart_cell({CHART: {}, "image/png": "AAAA", "text/plain": "a line"}, count=3)
+    assert {check.__name__: found for check in CHECKS if (found := check(new_notebook(cells=[printing_cell(), url, chart])))} == {}
 
 
 def run_nbval(folder: Path, stored: str, source: str) -> subprocess.CompletedProcess[str]:

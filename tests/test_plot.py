@@ -64,9 +64,9 @@ def test_sliders_start_at_the_first_value_and_draw_when_moved(drawn):
 def test_a_saved_notebook_shows_the_picture_and_a_stable_text(drawn, monkeypatch):
     _, explorer = drawn
     monkeypatch.setattr(sliders, "picture_wanted", lambda: True)
-    data = explorer._repr_mimebundle_()
+    data, metadata = explorer._repr_mimebundle_()
     assert base64.b64decode(data["image/png"]) == b"png"
-    assert data["text/plain"] == "rounds by batch"
+    assert data["text/plain"] == metadata["image/png"]["alt"] == "rounds by batch"
     monkeypatch.setattr(sliders, "picture_wanted", lambda: False)
     assert "image/png" not in explorer._repr_mimebundle_()
 

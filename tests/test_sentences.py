@@ -12,8 +12,10 @@ import specviz as sv
 from specviz.trace import MODELS, PHASES, Trace
 from specviz.views.cells import batch_rows
 from specviz.views.phrases import amount, everyone, names, span
+from specviz.views.scene import milliseconds
 from specviz.views.sentences import ROOM, Narrator, sentence
 
+WAITING = re.compile(r"(\d+) waits?(?: for the first time|, request (\d+)(?: longest)?: left out (once|\d+) (?:times )?before)\.")
 BY_HAND = {
     (0, "schedule"): (
         "Requests 0 and 1 enter as rows 0 and 1: 4 of their 6 prompt tokens are prefilled, each last one is pending. "
@@ -139,7 +141,7 @@ def test_acceptance_is_told_with_the_rows_that_matter(name):
 @every_run
 def test_what_moved_is_told_with_its_bytes_and_its_share(name):
     trace = recorded(name)
-    ms, moves = {phase: trace.rounds[f"{phase}_ms"] for phase in PHASES}, trace.moves
+    ms, moves = dict(zip(PHASES, zip(*milliseconds(trace), strict=True), strict=True)), trace.moves
     size = np.array([trace.meta["kv_bytes_per_slot"][model] for model in MODELS])
     for round, phase, told, _ in tell(trace):
         if phase != "synchronise":
@@ -150,7 +152,12 @@ def test_what_moved_is_told_with_its_bytes_and_its_share(name):
             continue
         copied = int((moves["length"] * size[moves["model"]])[here].sum())
         assert f": {amount(copied)} of K/V copied. That took {ms[phase][round]:.1f} ms," in told
-        assert f" {ms[phase][round] / sum(float(values[round]) for values in ms.values()):.0%} of this round." in told
+        assert f" {ms[phase][round] / sum(values[round] for values in ms.values()):.0%} of this round." in told
+
+
+def test_milliseconds_are_the_record_s():
+    ms = np.array(milliseconds(recorded("eqspec, static")))
+    assert np.allclose(ms, np.stack([recorded("eqspec, static").rounds[f"{phase}_ms"] for phase in PHASES], axis=1), atol=6e-4)
 
 
 def test_positions_that_will_run_ahead_are_told_before_they_are_fed():
@@ -173,9 +180,24 @@ def test_positions_that_will_run_ahead_are_told_before_they_are_fed():
     assert not any("next token" in told for _, _, told, _ in tell(recorded("eqspec")))
 
 
+def test_who_does_not_judge_does_not_tell_of_positions():
+    """And all else as it is."""
+    trace = recorded("masking by column")
+    judging, other = Narrator(trace), Narrator(trace, judge=False)
+    differing = 0
+    for round in range(trace.num_rounds):
+        for phase in PHASES:
+            (told, words), (plain, plain_words) = judging.tell(round, phase), other.tell(round, phase)
+            assert plain_words == [re.sub(r"; its next token gets position .*", "", text) for text in words]
+            assert "next token" not in plain
+            assert plain.startswith(sentence(trace, round, phase))
+            differing += told != plain
+    assert differing > 5
+
+
 @pytest.mark.parametrize("name", ["exspec", "exspec, partial", "exspec, wait"])
 def test_the_pools_decision_is_told_with_its_reason(name):
-    trace, openings = recorded(name), set()
+    trace, openings, waits = recorded(name), set(), set()
     for round, phase, told, words in tell(trace):
         if phase != "schedule":
             continue
@@ -187,14 +209,17 @@ def test_the_pools_decision_is_told_with_its_reason(name):
             assert int(found[2]) == len(lengths)
         if told.startswith("Grouped"):
             assert len(set(np.array(lengths)[chosen].tolist())) == 1
-        if found := re.search(r"(\d+) requests? waits?, request (\d+) longest: (\d+) rounds? now", told):
+        if found := WAITING.search(told):
             assert int(found[1]) == (~chosen).sum()
-            assert int(found[3]) == pool["waited"][~chosen].max() + 1
-            assert pool["waited"][pool["request"] == int(found[2])] + 1 == int(found[3])
+            times = 0 if found[2] is None else 1 if found[3] == "once" else int(found[3])
+            assert times == pool["waited"][~chosen].max()
+            assert found[2] is None or pool["waited"][pool["request"] == int(found[2])] == times
+            waits |= {times}
         else:
             assert chosen.all()
         assert len(words) == chosen.sum()
     assert "Fallback" in openings
+    assert {0, 1} <= waits
     assert ("Overdue" in openings) == (name == "exspec, wait")
 
 

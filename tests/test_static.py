@@ -80,8 +80,17 @@ def selectors() -> list[str]:
 
 
 def test_the_style_touches_nothing_else():
+    """But for the picture of the widget that lies under it in a notebook."""
     assert len(selectors()) > 60
-    assert [each for each in selectors() if not re.match(r"\.specviz(-body)?(?![\w-])", each)] == []
+    others = [each for each in selectors() if not re.match(r"\.specviz(-body)?(?![\w-])", each)]
+    assert [each for each in others if not each.startswith(".jp-OutputArea-child:has(.specviz) + ")] == []
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.iterdir()), ids=lambda path: path.name)
+def test_lines_are_as_short_as_elsewhere(path):
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert [number for number, line in enumerate(lines, 1) if len(line) > 140] == []
+    assert len(lines) <= (400 if path.name.endswith(".css") else 300)
 
 
 def test_the_style_loads_nothing():

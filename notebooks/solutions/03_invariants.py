@@ -16,16 +16,16 @@ assert check.realigned(new_length, [2, 0, -2])
 assert (new_length - 8 - gained == [2, 0, -2]).all()
 
 # %% [markdown]
-# 2. The hunt. In 1 the mask panel of row 3 shows red squares ahead of the queries in the draft phase of round 2 and not before. In 2 the
-# card at which row 0 was rejected turns red in round 2. In 3 row 2's figures are red from round 3 on; its pending token shows it one
-# round early. In 4 row 1 is moved in synchronise of round 3, though the strategy is `inplace`, and its positions skip one. In 5 all four
-# rows are red from round 1 on, each by the number of its holes.
+# 2. The hunt. In 1 the lines of row 3's mask end one slot too late from the draft phase of round 2 on. In 2 row 0's card emits in round
+# 2 what the target did not choose first. In 3 row 2's pending token is fed in round 3 with a position that is not n - 1; it shows it
+# one round early. In 4 row 1 is moved in synchronise of round 4, though the strategy is `inplace`, and its positions skip one. In 5 the
+# positions of all four rows jump from round 1 on, each by the number of its holes.
 
 # %%
 assert check.found(1, "mask", 3, 2)
 assert check.found(2, "bonus", 0, 2)
 assert check.found(3, "positions", 2, 3)
-assert check.found(4, "kv", 1, 3)
+assert check.found(4, "kv", 1, 4)
 assert check.found(5, "positions", 0, 1)
 
 # %% [markdown]

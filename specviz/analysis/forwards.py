@@ -18,7 +18,7 @@ from specviz.schema import MODELS, PHASES, Array
 from specviz.trace import Trace
 
 _SCHEDULE, _ACCEPT, _SYNCHRONISE = (PHASES.index(name) for name in ("schedule", "accept", "synchronise"))
-_TARGET = MODELS.index("target")
+_TARGET, _DRAFT = (MODELS.index(name) for name in ("target", "draft"))
 _PAIRS = 2**20  # (query, slot) pairs that are judged at a time
 
 
@@ -61,9 +61,11 @@ class Forwards:
         batch = Batch(rows["row"][these], rows["request"][these], starts, n if phase == _SCHEDULE else n + gained)
         if phase == _ACCEPT:
             drafts = rows["drafts"][these]
-            same = drafts == rows["emitted"][these, : drafts.shape[1]]
+            same = (drafts == rows["emitted"][these, : drafts.shape[1]]) & (drafts >= 0)
             self._ledger.reject(batch, n + same.cumprod(axis=1).sum(axis=1))
             return
+        if not self._trace.meta.get("keep_draft", True):  # the draft reads everything again in the next round
+            self._ledger.computed[_DRAFT] = False
         held = self._ledger.settle(stage, batch)
         if phase == _SYNCHRONISE:
             names = list(zip(batch.rows.tolist(), batch.requests.tolist(), strict=True))

@@ -146,8 +146,9 @@ def smallest_gap(run: Run) -> float:
 
 def summary(run: Run, *, total_s: float | None = None) -> pd.DataFrame:
     """The run in one row: strategy, drafter, num_draft_tokens, batch_size, prompts, new_tokens, rounds,
-    mean_acceptance_length, draft_acceptance_rate, full_acceptance_share, discarded_tokens, grouping_rate (share of rounds with a
-    batch of equal length, for a strategy with a pool, else NaN), total_s, tokens_per_s.
+    mean_acceptance_length, draft_acceptance_rate, full_acceptance_share, discarded_tokens, grouping_rate (of all rounds, the last
+    ones with fewer rows included, those in which the scheduler found a full batch of equal length; NaN for a strategy without a pool),
+    total_s, tokens_per_s.
 
     total_s: wall-clock seconds; None takes the sum of all phases. prompts counts the run's `num_requests`, or the
     requests that took part where a run has none.
@@ -165,10 +166,15 @@ def summary(run: Run, *, total_s: float | None = None) -> pd.DataFrame:
 
 
 def _grouping_rate(run: Run) -> float:
+    """Rounds with `batch_size` rows of equal length, as the scheduler found them, / all rounds of the run (paper, Fig. 5c).
+
+    Towards the end of a run the pool holds fewer rows than a batch; equally long or not, such a round counts in the denominator alone.
+    """
     decisions = run.meta["decisions"]
     if "grouped" not in decisions or not len(run.rounds["decision"]):
         return float("nan")
-    return float((run.rounds["decision"] == decisions.index("grouped")).mean())
+    grouped = run.rounds["decision"] == decisions.index("grouped")
+    return float((grouped & (run.rounds["batch"] == run.meta["batch_size"])).mean())
 
 
 def _entries(run: Run) -> pd.DataFrame:

@@ -77,19 +77,23 @@ def accept_greedy(drafts: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
     return accepted, choice
 
 
-def clip(accepted: Tensor, emitted: Tensor, room: Tensor, eos_token_ids: Tensor, verified: Tensor | None = None) -> Outcome:
+def clip(
+    accepted: Tensor, emitted: Tensor, room: Tensor, eos_token_ids: Tensor, verified: Tensor | None = None, bonus: bool = True
+) -> Outcome:
     """Cut what is emitted after the first EOS and at the row's remaining budget.
 
     Args:
         verified: (B,) int64, drafts that the target accepted, where the strategy keeps fewer of them; None where it keeps all.
         room: (B,) int64, tokens that each row may still emit; 0 for a finished row.
         eos_token_ids: (E,) int64, E may be 0.
+        bonus: whether the target's token is emitted after a full acceptance, too; without, K tokens are, if any were drafted.
     """
     width = emitted.shape[1]
     is_eos = torch.isin(emitted, eos_token_ids)
     before_eos = torch.where(is_eos.any(1), is_eos.long().argmax(1) + 1, width)  # tokens up to the first EOS, itself included
     limit = torch.minimum(before_eos, room)
-    gained = torch.minimum(accepted + 1, limit)
+    most = width if bonus else max(width - 1, 1)
+    gained = torch.minimum((accepted + 1).clamp(max=most), limit)
     discarded = torch.minimum((accepted if verified is None else verified) + 1, limit) - gained
     last = emitted.gather(1, (gained - 1).clamp(min=0)[:, None])[:, 0]
     finished = (gained == room) | torch.isin(last, eos_token_ids)

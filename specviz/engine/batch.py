@@ -1,6 +1,6 @@
 """The rows that are being decoded: their tokens, lengths and budgets, dense, on the device and mirrored on the host.
 
-Knows no model, cache or strategy. The host learns what happened by one copy a round (`commit`).
+Knows no model, cache or strategy. The host learns what happened by one copy a round (`hear`).
 """
 
 from collections.abc import Sequence
@@ -23,13 +23,17 @@ class Request:
 
 @dataclass
 class Row:
-    """Host side of one live row. `output` are the tokens emitted so far; `accepted`, `gained` and `discarded` are the last round's."""
+    """Host side of one live row. `output` are the tokens emitted so far; `accepted`, `gained` and `discarded` are the last round's.
+
+    `held`: how many of its first tokens the draft models have K/V of, at least; all but the last two or three after a round that drafted.
+    """
 
     request: Request
     output: list[int] = field(default_factory=list)
     accepted: int = 0
     gained: int = 0
     discarded: int = 0
+    held: int = 0
     finished: bool = False
 
     @property
@@ -105,15 +109,20 @@ class Batch:
         indices = (self.n[:, None] + torch.arange(-count, 0, device=self.n.device)).clamp(min=0)
         return self.tokens[: self.active].gather(1, indices), indices
 
-    def commit(self, outcome: Outcome) -> None:
-        """Append what each row gained; the round's only copy to the host."""
+    def append(self, outcome: Outcome) -> None:
+        """Append what each row gained, on the device."""
         b, width = outcome.emitted.shape
         ahead = self.n[:, None] + torch.arange(width, device=self.n.device)
         self.tokens[:b].scatter_(1, ahead, outcome.emitted)  # what exceeds `gained` is overwritten by the next round
         self.lengths[:b] += outcome.gained
         self.limits[:b] = torch.where(outcome.finished, self.lengths[:b], self.limits[:b])
+
+    def hear(self, outcome: Outcome) -> None:
+        """Let the host know what each row gained: the round's only copy to it."""
         facts = torch.stack([outcome.accepted, outcome.gained, outcome.discarded, outcome.finished.long()], 1)
         told = torch.cat([facts, outcome.emitted], 1).tolist()
         for row, (accepted, gained, discarded, finished, *emitted) in zip(self.rows, told, strict=True):
             row.accepted, row.gained, row.discarded, row.finished = accepted if gained else 0, gained, discarded, bool(finished)
             row.output.extend(emitted[:gained])
+            if outcome.emitted.shape[1] > 1:
+                row.held = row.length - 2

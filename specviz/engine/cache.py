@@ -5,24 +5,17 @@ the caller names and attends to the slots that the caller shows it; so rows of d
 Knows slots, not tokens: what a slot means is the layout's business.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-
-class Move(NamedTuple):
-    """One block of K/V that moved: `length` slots from (from_row, from_slot) to (to_row, to_slot), in every layer."""
-
-    from_row: int
-    from_slot: int
-    to_row: int
-    to_slot: int
-    length: int
+from specviz.engine.attention import attending, grouped_mask, query_groups, takes_grouped
+from specviz.engine.moving import Move, move
 
 
 @dataclass(frozen=True)
@@ -132,6 +125,12 @@ class CachedModel:
         self.cache = _SlabCache(layers=layers)
         self.log: list[Feed | list[Move]] | None = None
         self.hidden: Tensor | None = None
+        self._groups = query_groups(model)
+        self._call: Callable[..., Any] = model
+
+    def compile(self) -> None:
+        """Let torch.compile make the forwards of a round; prefills stay as they are."""
+        self._call = torch.compile(self.model)
 
     @property
     def bytes_per_slot(self) -> int:
@@ -141,13 +140,15 @@ class CachedModel:
 
     def forward(self, feed: Feed, *, keep_hidden: bool = False, dense: bool = True) -> Tensor:
         """Run one forward, write K/V at feed.slots, and return the logits (b, q, V) in the model's dtype. `dense`: over rows 0..b-1."""
-        said = self.model(**self._arguments(feed, dense), **({"output_hidden_states": True} if keep_hidden else {}))
+        with attending([self.model]):
+            said = self._call(**self._arguments(feed, dense), **({"output_hidden_states": True} if keep_hidden else {}))
         self.hidden = said.hidden_states[-1] if keep_hidden else None
         return said.logits[..., : self.vocabulary]
 
     def prefill(self, feed: Feed) -> Tensor:
         """Write K/V of feed.tokens and return the last hidden states (b, q, D); no logits are computed. `feed.rows` may be any rows."""
-        hidden: Tensor = self.model.base_model(**self._arguments(feed, dense=False))[0]
+        with attending([self.model]):
+            hidden: Tensor = self.model.base_model(**self._arguments(feed, dense=False))[0]
         return hidden.to(feed.tokens.device)
 
     def held(self, rows: Tensor, slots: Tensor) -> list[Tensor]:
@@ -171,43 +172,21 @@ class CachedModel:
         }
 
     def _mask(self, visible: Tensor) -> Tensor:
-        """(b, 1, q, w): bool for sdpa; additive for eager, which would read a bool mask as numbers."""
+        """As `grouped_mask` says; (b, 1, q, w) for models that attend by themselves: bool for sdpa, additive for eager, which would read
+        a bool mask as numbers.
+        """
+        if takes_grouped(self.model):
+            return grouped_mask(visible, self._groups, self.model.dtype)
         visible = visible[:, None]
         if self.model.config._attn_implementation == "sdpa":
             return visible
         additive = torch.zeros(visible.shape, dtype=self.model.dtype, device=visible.device)
         return additive.masked_fill(~visible, torch.finfo(self.model.dtype).min)
 
-    def move(self, moves: Sequence[Move], method: Literal["blocks", "gather"] | None = None) -> None:
-        """Move blocks of K/V, all read before any is written. `method`: one copy per block (the default on a CPU), or one gather a layer.
-
-        A gather costs two launches a layer whatever the number of rows, which pays on a GPU; on a CPU it is slower than the copies.
-        """
+    def move(self, moves: Sequence[Move]) -> None:
+        """Move blocks of K/V in every layer, all read before any is written."""
         if not moves:
             return
         if self.log is not None:
             self.log.append(list(moves))
-        slabs = [slab for layer in self.cache.layers if layer.is_initialized for slab in (layer.keys, layer.values)]
-        method = method or ("blocks" if all(slab.device.type == "cpu" for slab in slabs) else "gather")
-        index = _gather_index(moves).to(slabs[0].device, non_blocking=True) if method == "gather" and slabs else None
-        for slab in slabs:
-            _move_blocks(slab, moves) if index is None else _move_gathered(slab, *index.to(slab.device))
-
-
-def _move_blocks(slab: Tensor, moves: Sequence[Move]) -> None:
-    taken = [slab[m.from_row, m.from_slot : m.from_slot + m.length].clone() for m in moves]
-    for m, block in zip(moves, taken, strict=True):
-        slab[m.to_row, m.to_slot : m.to_slot + m.length] = block
-
-
-def _gather_index(moves: Sequence[Move]) -> Tensor:
-    """from_row, from_slot, to_row, to_slot of every moved slot: (4, sum of lengths)."""
-    columns = torch.tensor(moves).T
-    lengths = columns[4]
-    offset = torch.arange(int(lengths.sum())) - (lengths.cumsum(0) - lengths).repeat_interleave(lengths)
-    from_row, from_slot, to_row, to_slot = (columns[i].repeat_interleave(lengths) for i in range(4))
-    return torch.stack([from_row, from_slot + offset, to_row, to_slot + offset])
-
-
-def _move_gathered(slab: Tensor, from_row: Tensor, from_slot: Tensor, to_row: Tensor, to_slot: Tensor) -> None:
-    slab[to_row, to_slot] = slab[from_row, from_slot]
+        move([slab for layer in self.cache.layers if layer.is_initialized for slab in (layer.keys, layer.values)], moves)

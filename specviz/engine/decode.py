@@ -8,6 +8,8 @@ import torch
 
 from specviz.engine.accept import Chooser, Greedy
 from specviz.engine.batch import Request
+from specviz.engine.capture import CudaGraphs, Replay, why_not_captured
+from specviz.engine.controller import Auto, Depth, Meter
 from specviz.engine.drafters import Drafter, NoDrafter
 from specviz.engine.drafters import drafter as make_drafter
 from specviz.engine.events import Event
@@ -16,34 +18,45 @@ from specviz.engine.pair import Pair
 from specviz.engine.requests import Prompt, make_requests, short, whole
 from specviz.engine.sampling import SamplingParams
 from specviz.engine.state import State
+from specviz.engine.stopwatch import Stopwatch
 from specviz.engine.strategies import Strategy
 from specviz.engine.strategies import strategy as make_strategy
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run that is ready to start: what was asked for, resolved and checked, and its state before the first round."""
+    """A run that is ready to start: what was asked for, resolved and checked, and its state before the first round.
+
+    `num_draft_tokens` is the largest K, `depth` says how many tokens a row drafts in each round, and `stopwatch` times the events.
+    """
 
     pair: Pair
     requests: list[Request]
     strategy: Strategy
     drafter: Drafter
-    num_draft_tokens: int
+    depth: Depth
     batch_size: int
     sampling: SamplingParams | None
     seed: int
     deterministic: bool
     state: State
+    stopwatch: Stopwatch
+    meter: Meter
+
+    @property
+    def num_draft_tokens(self) -> int:
+        return self.depth.most
 
     def events(self) -> Iterator[Event]:
         """Run it; see `decode`. Whoever takes the events calls `between` after each."""
-        return run_rounds(self.state, self.strategy, self.drafter, self.num_draft_tokens)
+        return self.stopwatch.watch(run_rounds(self.state, self.strategy, self.drafter, self.depth))
 
     @torch.inference_mode()
     def between(self, event: Event) -> None:
-        """What belongs to no phase, and is not to be timed: before a round drafts, the drafter may prepare."""
-        if event.phase == "schedule":
+        """What belongs to no phase, and is not to be timed: before a round drafts, the drafter may prepare; after it, K is thought over."""
+        if event.phase == "schedule" and self.state.num_draft_tokens:
             self.state.prepared = self.drafter.prepare(self)
+        self.meter.see(event)
 
 
 def make_run(
@@ -52,12 +65,14 @@ def make_run(
     *,
     strategy: str | Strategy = "inplace",
     drafter: str | Drafter = "model",
-    num_draft_tokens: int = 5,
+    num_draft_tokens: int | str | Depth = 5,
     batch_size: int = 8,
     max_new_tokens: int | Sequence[int] = 128,
     sampling: SamplingParams | None = None,
     seed: int = 0,
     deterministic: bool = False,
+    graphs: bool | None = False,
+    compile: bool = False,
 ) -> Run:
     """Check all arguments (those of `decode`) and lay out the state; no model runs.
 
@@ -66,26 +81,57 @@ def make_run(
     """
     if not isinstance(pair, Pair):
         raise ValueError(f"pair={type(pair).__name__} is no Pair; use specviz.load_pair() or specviz.Pair(target, draft, tokenizer)")
-    batch_size, k = whole("batch_size", batch_size), whole("num_draft_tokens", num_draft_tokens)
+    batch_size, depth = whole("batch_size", batch_size), _depth(num_draft_tokens)
     chosen = make_strategy(strategy) if isinstance(strategy, str) else strategy
     if not isinstance(chosen, Strategy):
         raise ValueError(f"strategy={short(strategy)} is neither a name nor a Strategy; use specviz.strategy(name, **options)")
     if not chosen.name:
         raise ValueError(f"strategy={short(strategy)} has no name; give its class a `name`, under which it is recorded")
-    proposer = make_drafter(drafter) if isinstance(drafter, str) else drafter
-    if not isinstance(proposer, Drafter):
-        raise ValueError(f"drafter={short(drafter)} is neither a name nor a Drafter; use specviz.drafter(name, **options)")
-    if not isinstance(deterministic, bool):
-        raise ValueError(f"deterministic={short(deterministic)} is no bool; pass True or False")
-    fixed_width = k + 1 if deterministic else None  # autoregressive decoding, too, runs in the shape that its K gives
+    proposer = _proposer(drafter, chosen)
+    for name, value in (("deterministic", deterministic), ("compile", compile), ("graphs", graphs)):
+        if not isinstance(value, bool) and (name, value) != ("graphs", None):
+            raise ValueError(f"{name}={short(value)} is no bool; pass True or False")
+    fixed_width = depth.most + 1 if deterministic else None  # autoregressive decoding, too, runs in the shape that its K gives
     if not chosen.drafts:
-        proposer, k = NoDrafter(), 0
-    requests = make_requests(pair, prompts, max_new_tokens, k)
+        proposer, depth = NoDrafter(), Depth(0)
+    requests = make_requests(pair, prompts, max_new_tokens, depth.most)
     seed = whole("seed", seed, least=0)
-    state = prepare(pair, requests, chosen, proposer, k, batch_size, _chooser(pair, sampling, seed), fixed_width)
-    run = Run(pair, requests, chosen, proposer, k, batch_size, sampling, seed, deterministic, state)
+    state = prepare(pair, requests, chosen, proposer, depth.most, batch_size, _chooser(pair, sampling, seed), fixed_width)
+    stopwatch = Stopwatch(pair.device)
+    run = Run(pair, requests, chosen, proposer, depth, batch_size, sampling, seed, deterministic, state, stopwatch, Meter(depth, stopwatch))
     proposer.check(run)
+    _make_fast(run, graphs, compile)
     return run
+
+
+def _make_fast(run: Run, graphs: bool | None, compile: bool) -> None:
+    """Compile the models and capture the phases, as far as that was asked for; `graphs` None: captured if it can be."""
+    reason = why_not_captured(run)
+    if graphs and reason is not None:
+        raise ValueError(f"graphs=True, but {reason}; pass graphs=None, which captures only what can be captured")
+    if graphs is not False and reason is None:
+        run.state.replay = Replay(CudaGraphs(run.pair.device))
+    if compile:
+        for cache in run.state.caches.values():
+            cache.compile()
+
+
+def _proposer(drafter: str | Drafter, strategy: Strategy) -> Drafter:
+    made = make_drafter(drafter, **strategy.drafter_options.get(drafter, {})) if isinstance(drafter, str) else drafter
+    if not isinstance(made, Drafter):
+        raise ValueError(f"drafter={short(drafter)} is neither a name nor a Drafter; use specviz.drafter(name, **options)")
+    return made
+
+
+def _depth(value: int | str | Depth) -> Depth:
+    if isinstance(value, Depth):
+        whole("num_draft_tokens.most", getattr(value, "most", None), least=0)
+        return value
+    if isinstance(value, str):
+        if value != Auto.name:
+            raise ValueError(f"num_draft_tokens={short(value)} is unknown; pass a number of at least 1, or {Auto.name!r}")
+        return Auto()
+    return Depth(whole("num_draft_tokens", value))
 
 
 def _chooser(pair: Pair, sampling: SamplingParams | None, seed: int) -> Chooser:
@@ -105,7 +151,8 @@ def _chooser(pair: Pair, sampling: SamplingParams | None, seed: int) -> Chooser:
 def decode(pair: Pair, prompts: Sequence[Prompt], **arguments: object) -> Iterator[Event]:
     """Decode `prompts` and yield an event after each of the five phases of every round.
 
-    Arguments are those of `specviz.generate` without `record` and `progress`, which are the consumer's business here.
+    Arguments are those of `specviz.generate` without `record` and `progress`, which are the consumer's business here, and `graphs`, which
+    is off unless asked for: the tensors of an event are then overwritten by a later round.
 
     The events carry the run's own tensors and its live state, for a reader who wants to look inside. Arguments are checked
     when this is called; the models run as the events are taken.

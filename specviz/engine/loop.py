@@ -13,7 +13,8 @@ from torch import Tensor
 from specviz.engine.accept import Chooser, Outcome, clip
 from specviz.engine.batch import Batch, Request
 from specviz.engine.cache import CachedModel
-from specviz.engine.drafters import Draft, Drafter
+from specviz.engine.controller import Depth
+from specviz.engine.drafters import Draft, Drafter, NoDrafter
 from specviz.engine.events import Accepted, Drafted, Event, Scheduled, Synchronised, Verified
 from specviz.engine.fixed import FixedModel, fixed_shape
 from specviz.engine.layout import NO_LIMIT
@@ -23,24 +24,25 @@ from specviz.engine.strategies import Strategy
 
 
 @torch.inference_mode()
-def run_rounds(state: State, strategy: Strategy, drafter: Drafter, num_draft_tokens: int) -> Iterator[Event]:
+def run_rounds(state: State, strategy: Strategy, drafter: Drafter, depth: Depth) -> Iterator[Event]:
     """Decode until no prompt waits and every row has finished; yields five events a round."""
     while state.waiting or not all(row.finished for row in state.batch.live):
         # 1. schedule: rows that finished leave, prompts that wait enter and are prefilled
         strategy.schedule(state)
+        state.num_draft_tokens = strategy.shorten(state, depth.choose(state))  # K of this round
         yield Scheduled(state.round, state)
 
         # 2. draft: K tokens a row
-        draft = drafter.propose(state, num_draft_tokens)  # (B, K)
+        draft = propose(state, drafter)  # (B, K)
         yield Drafted(state.round, state, draft)
 
         # 3. verify: one target forward over the pending token and the drafts
-        logits = verify(state, draft.tokens)  # (B, K+1, V)
+        logits = state.run(verify, state, draft.tokens)  # (B, K+1, V)
         yield Verified(state.round, state, logits)
 
         # 4. accept: a ragged number a row, and the target's own token
-        outcome = accept(state, strategy, draft, logits)
-        state.batch.commit(outcome)
+        outcome = state.run(accept, state, strategy, draft, logits)
+        state.batch.hear(outcome)
         yield Accepted(state.round, state, outcome)
 
         # 5. synchronise: what differs between the methods
@@ -48,6 +50,16 @@ def run_rounds(state: State, strategy: Strategy, drafter: Drafter, num_draft_tok
         state.slip()  # does nothing, unless a fault was asked for
         yield Synchronised(state.round, state)
         state.round += 1
+
+
+def propose(state: State, drafter: Drafter) -> Draft:
+    """K proposals for each row of the batch, by draft models that have read all that came before; with K = 0 nobody is asked."""
+    if not 0 <= state.num_draft_tokens <= state.headroom:
+        raise ValueError(f"K={state.num_draft_tokens} was chosen for a round; there is room for 0 to {state.headroom}")
+    if state.num_draft_tokens == 0:
+        return state.run(NoDrafter().propose, state, 0)
+    state.catch_up()
+    return state.run(drafter.propose, state, state.num_draft_tokens)
 
 
 def verify(state: State, drafts: Tensor) -> Tensor:
@@ -59,7 +71,7 @@ def verify(state: State, drafts: Tensor) -> Tensor:
 
 
 def accept(state: State, strategy: Strategy, draft: Draft, logits: Tensor) -> Outcome:
-    """What each row of the batch gains: what the target accepts, as far as the strategy keeps it, up to EOS and budget."""
+    """What each row of the batch gains, and now has: what the target accepts, as far as the strategy keeps it, up to EOS and budget."""
     rows = state.batch.rows
     verified, emitted = state.chooser.accept(
         draft.tokens, draft.logits, logits, [row.request.index for row in rows], [row.length for row in rows]
@@ -68,11 +80,12 @@ def accept(state: State, strategy: Strategy, draft: Draft, logits: Tensor) -> Ou
         emitted = state.fault.bonus(state.round, draft.tokens, verified, emitted)
     room = state.batch.limits[: len(rows)] - state.batch.n
     accepted, emitted = strategy.keep(draft.tokens, verified, emitted, room)
-    outcome = clip(accepted, emitted, room, state.eos_token_ids, verified)
+    outcome = clip(accepted, emitted, room, state.eos_token_ids, verified, strategy.bonus)
     hidden = state.caches["target"].hidden  # (B, K+1, D), if the drafter asked for it
     if state.hidden is not None and hidden is not None:
         last = (outcome.gained - 1).clamp(min=0)[:, None, None].expand(-1, 1, hidden.shape[-1])
         state.hidden[: len(rows)] = torch.where(outcome.gained[:, None] > 0, hidden.gather(1, last)[:, 0], state.hidden[: len(rows)])
+    state.batch.append(outcome)
     return outcome
 
 
@@ -105,9 +118,11 @@ def prepare(
         waiting=deque(strategy.order(requests)),
         batch_size=min(batch_size, rows),
         headroom=num_draft_tokens,
+        num_draft_tokens=num_draft_tokens,
         eos_token_ids=torch.tensor(pair.eos_token_ids, dtype=torch.long, device=pair.device),
         chooser=chooser,
         last_position=(pair.max_positions or NO_LIMIT) - 1,
+        keep_draft=drafter.keeps_cache,
         fault=strategy.fault,
         hidden=torch.zeros(rows, wide, dtype=pair.target.dtype, device=pair.device) if wide else None,
     )

@@ -123,7 +123,7 @@ def load_pair(
         raise ValueError(f"{missing}=None with {str(given)!r} for the other; give a {missing} too, or neither for the embedded pair")
     if device_map is not None:
         _check_device_map(device_map, device)
-    where, kind = _device(device) if device_map is None else None, _dtype(dtype, "float32" if target is None else "auto")
+    where, kind = find_device(device) if device_map is None else None, _dtype(dtype, "float32" if target is None else "auto")
     if target is None or draft is None:
         folder = Path(str(resources.files("specviz") / "zoo" / "weights"))
         with _no_progress_bars():
@@ -168,7 +168,8 @@ def _no_progress_bars() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _device(name: str | None, argument: str = "device") -> torch.device:
+def find_device(name: str | None, argument: str = "device") -> torch.device:
+    """The device of that name; None for CUDA where there is one, else the CPU. Raises ValueError if it is unknown or absent."""
     present = ["cpu"]
     present += [f"cuda:{i}" for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
     present += ["mps"] if torch.backends.mps.is_available() else []
@@ -196,7 +197,7 @@ def _check_device_map(device_map: object, device: str | None) -> None:
         raise ValueError(f"device_map={device_map!r} is no map; pass one of {', '.join(DEVICE_MAPS)}, or a dict from modules to devices")
     for place in device_map.values() if isinstance(device_map, Mapping) else ():
         if place != "disk":
-            _device(f"cuda:{place}" if isinstance(place, int) else place, "device_map")
+            find_device(f"cuda:{place}" if isinstance(place, int) else place, "device_map")
     if not is_accelerate_available():
         raise ImportError(f'device_map={device_map!r} needs accelerate, which is not installed; run: pip install "specviz[accelerate]"')
 

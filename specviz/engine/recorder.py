@@ -3,61 +3,21 @@
 Without a recorder nothing is copied and nothing waits for the device: a tally reads what the loop has told the host anyway.
 """
 
-import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from specviz.engine.cache import Feed, Move
+from specviz.engine.cache import Feed
 from specviz.engine.decode import Run
 from specviz.engine.events import Accepted, Drafted, Event, Verified
+from specviz.engine.moving import Move
 from specviz.trace import MODELS, PHASES
 
 TOP = 5  # alternatives kept for each verified and each drafted token
 Table = dict[str, np.ndarray]
-
-
-class Stopwatch:
-    """Times what happens between the consumer's asking for an event and getting it, so the consumer's own work is not counted.
-
-    On CUDA it records events on the stream and waits for the device only when the times are read.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self._cuda = device.type == "cuda"
-        self._spans: list[tuple[Any, Any]] = []
-
-    def _mark(self) -> Any:
-        if not self._cuda:
-            return time.perf_counter()
-        mark = torch.cuda.Event(enable_timing=True)
-        mark.record()
-        return mark
-
-    def watch(self, events: Iterable[Event]) -> Iterator[Event]:
-        """Pass `events` on, timing each."""
-        iterator = iter(events)
-        while True:
-            begin = self._mark()
-            event = next(iterator, None)
-            if event is None:
-                return
-            self._spans.append((begin, self._mark()))
-            yield event
-
-    def milliseconds(self) -> np.ndarray:
-        """(rounds, 5) float32: time of each phase of each whole round."""
-        if self._cuda:
-            torch.cuda.synchronize()
-            spans = [begin.elapsed_time(end) for begin, end in self._spans]
-        else:
-            spans = [(end - begin) * 1e3 for begin, end in self._spans]
-        whole = len(spans) // len(PHASES) * len(PHASES)
-        return np.array(spans[:whole], dtype=np.float32).reshape(-1, len(PHASES))
 
 
 class Tally:
@@ -72,7 +32,6 @@ class Tally:
         self._rounds: dict[str, list[int]] = defaultdict(list)
         self._rows: dict[str, list[int]] = defaultdict(list)
         self._pool: dict[str, list[int]] = defaultdict(list)
-        self._drafted = run.num_draft_tokens
 
     def see(self, event: Event) -> None:
         """Take one phase event."""
@@ -89,7 +48,7 @@ class Tally:
             self._see_pool(event)
         elif event.phase == "accept":
             for row in rows:
-                self._rows["drafted"].append(self._drafted if row.gained else 0)
+                self._rows["drafted"].append(event.state.num_draft_tokens if row.gained else 0)
                 self._rows["accepted"].append(row.accepted)
                 self._rows["gained"].append(row.gained)
                 self._rows["discarded"].append(row.discarded)
@@ -130,8 +89,9 @@ class Recorder:
     """Keeps every token fed, every block moved, and what target and draft said; makes the tables `rows`, `feeds`, `holes`, `moves`."""
 
     def __init__(self, run: Run) -> None:
-        self._k = run.num_draft_tokens
+        self._k, self._top = run.num_draft_tokens, min(TOP, run.pair.vocabulary_size)
         self._said: dict[str, list[Tensor]] = defaultdict(list)
+        self._drafts: Tensor
         self._feeds: list[tuple[tuple[int, int, int, int], Tensor, dict[str, Tensor]]] = []
         self._holes: list[tuple[int, Tensor]] = []
         self._moves: list[tuple[int, ...]] = []
@@ -151,8 +111,9 @@ class Recorder:
         elif isinstance(event, Verified):
             self._say_target(event.logits)
         elif isinstance(event, Accepted):
-            beyond = torch.arange(self._k + 1, device=event.outcome.gained.device) >= event.outcome.gained[:, None]
-            self._said["emitted"].append(event.outcome.emitted.masked_fill(beyond, -1))
+            width = event.outcome.emitted.shape[1]
+            beyond = torch.arange(width, device=event.outcome.gained.device) >= event.outcome.gained[:, None]
+            self._say("emitted", event.outcome.emitted.masked_fill(beyond, -1))
 
     def _take(self, entry: Feed | list[Move], where: tuple[int, int, int, int]) -> None:
         if isinstance(entry, list):
@@ -170,41 +131,37 @@ class Recorder:
         self._feeds.append((where, entry.valid, columns))  # not the mask itself, which is the largest part
 
     def _say_draft(self, event: Drafted) -> None:
-        tokens, logits = event.draft.tokens, event.draft.logits
-        self._said["drafts"].append(tokens)
+        self._drafts, logits = event.draft.tokens, event.draft.logits
+        self._say("drafts", self._drafts)
         if logits is None:
-            return
+            logits = torch.full((len(self._drafts), 0, self._top), torch.nan, device=self._drafts.device)
         log_q = logits.log_softmax(-1)  # (B, K, V)
-        self._said["draft_logprob"].append(log_q.gather(2, tokens[:, :, None])[:, :, 0])
+        self._say("draft_logprob", log_q.gather(2, self._drafts[:, : log_q.shape[1], None])[:, :, 0])
         self._keep_top("draft", log_q, logits.argmax(-1))
 
     def _say_target(self, logits: Tensor) -> None:
         log_p = logits.float().log_softmax(-1)  # (B, K+1, V)
-        drafts = self._said["drafts"][-1]
-        self._said["target_logprob"].append(log_p[:, : self._k].gather(2, drafts[:, :, None])[:, :, 0])
+        self._say("target_logprob", log_p[:, :-1].gather(2, self._drafts[:, :, None])[:, :, 0])
         self._keep_top("target", log_p, logits.float().argmax(-1))
 
     def _keep_top(self, model: str, log_probabilities: Tensor, chosen: Tensor) -> None:
         """The best candidates, `chosen` (b, q) first: among equals, `topk` may name another one first."""
-        top = log_probabilities.topk(min(TOP, log_probabilities.shape[-1]), -1)
+        top = log_probabilities.topk(self._top, -1)
         ids = torch.where(top.indices == chosen[:, :, None], top.indices[:, :, :1], top.indices)
         ids[:, :, 0] = chosen
-        self._said[f"{model}_top_ids"].append(ids)
-        self._said[f"{model}_top_logprobs"].append(top.values)
+        self._say(f"{model}_top_ids", ids)
+        self._say(f"{model}_top_logprobs", top.values)
+
+    def _say(self, name: str, values: Tensor) -> None:
+        """Keep values (b, q, ...) of a round, filled up to what the largest K needs: tokens with -1, log-probabilities with NaN."""
+        missing = self._k + (name == "emitted" or name.startswith("target_top")) - values.shape[1]
+        filling = torch.nan if "logprob" in name else -1
+        self._said[name].append(pad(values, (0, 0) * (values.ndim - 2) + (0, missing), value=filling))
 
     def rows(self, tally: Table) -> Table:
         """The table `rows`: the tally's columns with what was drafted, said and emitted."""
-        n, k = len(tally["round"]), self._k
-        top = self._said["target_top_ids"][0].shape[-1] if self._said["target_top_ids"] else 0
-        shapes: dict[str, tuple[int, ...]] = {"drafts": (n, k), "emitted": (n, k + 1), "draft_logprob": (n, k), "target_logprob": (n, k)}
-        shapes |= {f"target_top_{name}": (n, k + 1, top) for name in ("ids", "logprobs")}
-        shapes |= {f"draft_top_{name}": (n, k, top) for name in ("ids", "logprobs")}
-        table = dict(tally)
-        for name, shape in shapes.items():
-            said = self._said[name]
-            dtype, nothing = (np.float32, np.nan) if "logprob" in name else (np.int32, -1)
-            table[name] = torch.cat(said).cpu().numpy().astype(dtype) if said else np.full(shape, nothing, dtype=dtype)
-        return table
+        said = {name: torch.cat(values).cpu().numpy() for name, values in self._said.items()}
+        return tally | {name: values.astype(np.float32 if "logprob" in name else np.int32) for name, values in said.items()}
 
     def moves(self) -> Table:
         """The table `moves`."""

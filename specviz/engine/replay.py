@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from specviz.engine.cache import CachedModel, Feed, Move
+from specviz.engine.cache import CachedModel, Feed
+from specviz.engine.moving import Move
 from specviz.engine.pair import Pair
 from specviz.frames import Sight, operations
 from specviz.schema import COLUMNS, MODELS, PHASES, Array, ledger_shape

@@ -1,18 +1,23 @@
 """Everything that a run keeps between rounds, and the few operations that touch all of it at once."""
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from specviz.engine.accept import Chooser
+from specviz.engine.attention import attending
 from specviz.engine.batch import Batch, Request
-from specviz.engine.cache import CachedModel, Feed, Move
+from specviz.engine.cache import CachedModel, Feed
+from specviz.engine.capture import Replay, next_window
 from specviz.engine.faults import Fault
 from specviz.engine.layout import Layout
+from specviz.engine.moving import Move
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -23,7 +28,9 @@ class State:
         caches: the models' KV state by name: "target", and "draft" where the drafter is a model. They share `layout`.
         waiting: requests that have not started.
         batch_size: B, rows that may take part in a round.
-        headroom: slots beyond a row's n that a round may write, K.
+        headroom: slots beyond a row's n that a round may write, the largest K.
+        num_draft_tokens: K of the running round; between rounds, of the last one.
+        keep_draft: whether K/V of the draft models is kept from round to round; without, they read every row's text again in each round.
         eos_token_ids: (E,) int64 on the device.
         chooser: how tokens are chosen from logits: greedy or by sampling.
         last_position: the largest position id that the models know.
@@ -36,6 +43,8 @@ class State:
         passed_over: for a strategy with a pool: rounds that each live request has waited, by the request's index.
         memory: what else the strategy keeps between rounds.
         prepared: what the drafter's `prepare` returned for this round.
+        caught_up: tokens that the draft models were shown in this round because they had missed them.
+        replay: runs the phases, or replays what it captured of them.
     """
 
     batch: Batch
@@ -44,9 +53,11 @@ class State:
     waiting: deque[Request]
     batch_size: int
     headroom: int
+    num_draft_tokens: int
     eos_token_ids: Tensor
     chooser: Chooser
     last_position: int
+    keep_draft: bool = True
     fault: Fault | None = None
     hidden: Tensor | None = None
     round: int = 0
@@ -55,12 +66,23 @@ class State:
     passed_over: Mapping[int, int] = field(default_factory=dict)
     memory: Any = None
     prepared: Any = None
+    caught_up: int = 0
+    replay: Replay = field(default_factory=Replay)
 
     @property
     def window(self) -> int:
         """Slots that this round's forwards see: up to the last draft of the row that reaches furthest."""
         pending = (self.layout.pending(i, row.length) for i, row in enumerate(self.batch.rows))
-        return max(pending) + 1 + self.headroom
+        window = max(pending) + 1 + self.num_draft_tokens
+        return next_window(window, self.caches["target"].slots) if self.replay.active else window
+
+    def run(self, phase: Callable[..., T], *arguments: Any) -> T:
+        """phase(*arguments), or its replay: besides them it reads tensors of this state that stay in place, B, K and the window."""
+        if not self.replay.active:
+            with attending([cache.model for cache in self.caches.values()]):  # once a phase: it costs more than a small operation
+                return phase(*arguments)
+        sizes = (value.shape if isinstance(value, Tensor) else value for value in arguments if isinstance(value, Tensor | int))
+        return self.replay.run((phase.__qualname__, len(self.batch), self.window, *sizes), lambda: phase(*arguments))
 
     def feed(self, tokens: Tensor, indices: Tensor) -> Feed:
         """Tokens (b, q) of all rows of the batch, at their indices (b, q) in their rows."""
@@ -76,32 +98,52 @@ class State:
         return Feed(rows, requests, tokens, indices, positions, slots, visible, valid)
 
     def prefill(self, rows: Sequence[int]) -> None:
-        """Write the K/V of all tokens but the last of `rows` into every cache, batch_size rows at a time; the last one is pending."""
-        for i in range(0, len(rows), self.batch_size):
-            self._prefill(rows[i : i + self.batch_size])
+        """Write the K/V of all tokens but the last of `rows` into every cache, batch_size rows at a time; the last one is pending.
 
-    def _prefill(self, rows: Sequence[int]) -> None:
+        Draft models are left out while nothing is drafted, and where they keep nothing: `catch_up` shows them what they missed.
+        """
+        names = list(self.caches) if self.keep_draft and self.num_draft_tokens else ["target"]
+        for i in range(0, len(rows), self.batch_size):
+            if self.hidden is not None:
+                self.hidden[list(rows[i : i + self.batch_size])] = 0
+            self._read(rows[i : i + self.batch_size], [0] * len(rows[i : i + self.batch_size]), names)
+
+    def catch_up(self) -> None:
+        """Let the draft models read what they have missed of the batch's rows, before they draft."""
+        names = [name for name in self.caches if name != "target"]
+        firsts = [row.held if self.keep_draft else 0 for row in self.batch.rows]
+        behind = [i for i, row in enumerate(self.batch.rows) if firsts[i] < row.length - 2] if names else []
+        self.caught_up = len(behind) * max((self.batch.live[i].length - 1 - firsts[i] for i in behind), default=0)
+        if behind:
+            self._read(behind, [firsts[i] for i in behind], names)
+
+    def _read(self, rows: Sequence[int], firsts: Sequence[int], names: Sequence[str]) -> None:
+        """One prefill of the caches `names` over each row's tokens from the index in `firsts` up to the last but one."""
         counts = [self.batch.live[row].length - 1 for row in rows]
-        if self.hidden is not None:
-            self.hidden[list(rows)] = 0
-        if max(counts) == 0:
+        longest = max(count - first for count, first in zip(counts, firsts, strict=True))
+        if longest == 0:
             return
         device = self.batch.tokens.device
-        index, ends = torch.tensor(list(rows), device=device), torch.tensor(counts, device=device)[:, None]
-        along = torch.arange(max(counts), device=device).expand(len(rows), -1)
+        index, first, ends = (torch.tensor(list(values), device=device) for values in (rows, firsts, counts))
+        ends = ends[:, None]
+        along = first[:, None] + torch.arange(longest, device=device)
         indices = torch.minimum(along, ends)  # the filling of shorter rows lands on the pending token's slot, which is written next
         window = 1 + max(self.layout.pending(row, count + 1) for row, count in zip(rows, counts, strict=True))
         feed = self._feed(index, self.batch.tokens[index].gather(1, indices), indices, window, along < ends)
-        for name, cache in self.caches.items():
-            hidden = cache.prefill(feed)
+        if names != ["target"]:
+            for row, count in zip(rows, counts, strict=True):
+                self.batch.live[row].held = count
+        for name in names:
+            hidden = self.caches[name].prefill(feed)
             if name == "target" and self.hidden is not None:
                 last = hidden.gather(1, (ends - 1).clamp(min=0)[:, :, None].expand(-1, -1, hidden.shape[-1]))[:, 0]
                 self.hidden[index] = last.masked_fill(ends == 0, 0)  # nothing stands before the only token of a prompt
 
     def move(self, moves: Sequence[Move]) -> None:
-        """Move blocks of K/V in every cache alike."""
-        for cache in self.caches.values():
-            cache.move(moves)
+        """Move blocks of K/V in every cache that is kept alike."""
+        for name, cache in self.caches.items():
+            if name == "target" or self.keep_draft:
+                cache.move(moves)
 
     def take(self, order: Sequence[int]) -> None:
         """Let live row order[k] become row k, with its K/V; rows that are not named leave."""

@@ -18,7 +18,7 @@ _MYSTERIES: dict[int, tuple[str, dict[str, Any]]] = {
     1: ("inplace", {"break_invariant": "mask", "rows": [3], "from_round": 2}),
     2: ("masking", {"break_invariant": "bonus", "rows": [0], "from_round": 2}),
     3: ("eqspec", {"break_invariant": "positions", "rows": [2], "from_round": 3}),
-    4: ("inplace", {"break_invariant": "kv", "rows": [1], "from_round": 3}),
+    4: ("inplace", {"break_invariant": "kv", "rows": [1], "from_round": 4}),
     5: ("masking", {"positions": "column"}),
 }
 _PRACTICE: dict[str, tuple[str, dict[str, Any]]] = {
@@ -28,14 +28,14 @@ _PRACTICE: dict[str, tuple[str, dict[str, Any]]] = {
     "a run of eqspec with a leaking mask": ("eqspec", {"break_invariant": "mask", "rows": [1], "from_round": 1}),
     "a run of repadding with a mask of ones": ("repadding", {"draft_bonus": False}),
 }
-_LENGTH, _OFFSETS = 11, [2, 0, -2]  # of what the notebook asks about p = [0, 4, 2], c = [8, 4, 6], a = [1, 3, 5]
+_LENGTH, _OFFSETS = 11, [2, 0, -2]  # of what the notebook asks about p = [0, 4, 2], c = [8, 4, 6], gains [1, 3, 5]
 
 
 @exercise
 def realigned(length: int, offsets: list[int]) -> str:
     """The new common length L' and the offsets d of three rows."""
     if length == 8 + 5:
-        raise WrongAnswerError("13 is L + max a, but the row that gains most need not be the one that ends up longest")
+        raise WrongAnswerError("13 is L + the largest gain, but the row that gains most need not be the one that ends up longest")
     expect(length, _LENGTH, "the new common length L'")
     expect([int(offset) for offset in offsets], _OFFSETS, "the offsets d")
     return "the padding becomes [2, 4, 0]: row 0 moves two slots to the right, row 2 two slots to the left, row 1 stays"
@@ -93,7 +93,7 @@ def found(n: int, rule: str, row: int, round: int) -> str:
     if not all(right.values()):
         verdicts = ", ".join(f"the {name} is {'right' if fits else 'another'}" for name, fits in right.items())
         raise WrongAnswerError(f"in mystery {n} {verdicts}{_advice(first, round) if right['rule'] else ''}")
-    return f"{first}{_story(n, firsts)}"
+    return f"{next(each for each in firsts if each.row == row)}{_story(n, firsts)}"
 
 
 def mystery(n: int) -> sv.Trace:
@@ -164,7 +164,8 @@ def _advice(first: Violation, round: object) -> str:
 
 
 def _story(n: int, firsts: list[Violation]) -> str:
-    rows = ", ".join(map(str, sorted({each.row for each in firsts})))
-    if len(firsts) == 1:
+    strategy, options = _MYSTERIES[n]
+    if "break_invariant" in options:
         return ""
-    return f". Rows {rows} alike: nothing was injected here, this is {_MYSTERIES[n][0]} with positions counted in columns"
+    rows = ", ".join(map(str, sorted({each.row for each in firsts})))
+    return f". Rows {rows} alike: nothing was injected here, this is {strategy} with positions counted in columns"

@@ -7,10 +7,11 @@ from functools import cache
 from importlib.resources import files
 
 SCRIPTS = (
-    "film", "pen", "layout", "lanes", "stage", "panels", "sight", "mask", "maskpaint", "verdicts", "verify", "pool", "time", "invariants",
-    "elements", "theme", "compare", "legend", "section", "run", "keys", "controls", "shell",
+    "film", "pen", "layout", "lanes", "reading", "stage", "panels", "sight", "mask", "maskpaint", "verdicts", "verify", "pool", "time",
+    "invariants", "elements", "theme", "compare", "legend", "section", "run", "keys", "controls", "figure", "shell",
+    "render",
 )  # fmt: skip
-PAGE, FIGURE = "page", "figure"  # what a saved page and a picture append to the module
+PAGE, FIGURE = "page", "picture"  # what a saved page and a page that only draws append to the module
 
 
 @cache

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from specviz.schema import PHASES
 from specviz.views.phrases import amount, begin, count, everyone, names, span, verb
-from specviz.views.scene import DRAFT, DRAFTER, SCHEDULE, SYNCHRONISE, TARGET, VERIFY, Motion, Scene
+from specviz.views.scene import DRAFT, DRAFTER, SCHEDULE, SYNCHRONISE, TARGET, VERIFY, Motion, Scene, Waiting
 from specviz.views.text import visible
 
 
@@ -74,15 +74,23 @@ def _lengths(scene: Scene) -> str:
 def _pooled(scene: Scene) -> list[str]:
     found = [_decision(scene)]
     if waiting := [each for each in scene.pool if not each.chosen]:
-        longest = max(waiting, key=lambda each: each.waited)
-        words = f"{count(len(waiting), 'request')} {verb(waiting, 'waits', 'wait')}, request {longest.request} longest"
-        found.append(f"{words}: {count(longest.waited + 1, 'round')} now.")
+        found.append(_waiting(waiting))
     if newcomers := [each.request for each in scene.pool if each.request in scene.new]:
         fed = sum(scene.prefilled.get(request, 0) for request in newcomers)
         found.append(f"{count(len(newcomers), 'prompt')} {verb(newcomers, 'enters', 'enter')} the pool: {count(fed, 'token')} prefilled.")
     if motion := scene.motion.get(SCHEDULE):
         found.append(f"{amount(motion.size)} of K/V copied to bring {verb(scene.rows, 'it', f'these {len(scene.rows)}')} to the front.")
     return found
+
+
+def _waiting(waiting: list[Waiting]) -> str:
+    """Who is left out of this round, and who was most often before it; the panel of the pool says the same (static/pool.js)."""
+    longest = max(waiting, key=lambda each: each.waited)
+    words = f"{len(waiting)} {verb(waiting, 'waits', 'wait')}"
+    if not longest.waited:
+        return f"{words} for the first time."
+    who = f"request {longest.request}{' longest' if len(waiting) > 1 else ''}"
+    return f"{words}, {who}: left out {'once' if longest.waited == 1 else f'{longest.waited} times'} before."
 
 
 def _decision(scene: Scene) -> str:

@@ -29,7 +29,7 @@ _NO_FORMULAS = {"mathjax": False}  # kaleido would fetch MathJax from the networ
 def show(figure: go.Figure, alt: str = "chart") -> None:
     """Display a figure as an output of the cell. alt: what it shows, for readers who see neither part."""
     if get_ipython() is not None:
-        display(mime_bundle(figure, alt, picture=picture_wanted()), raw=True)
+        display(mime_bundle(figure, alt, picture=picture_wanted()), metadata={"image/png": {"alt": alt}}, raw=True)
 
 
 def picture_wanted() -> bool:

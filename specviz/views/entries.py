@@ -87,8 +87,10 @@ def move_entries(trace: Trace) -> list[list[list[int]]]:
     return _split(timeline.stages, entries, trace.num_rounds * len(PHASES))
 
 
-def feed_runs(trace: Trace) -> list[list[list[Any]]]:
-    """[model, step, row, slot, count, index, position, see, until, holes] of what forwards read, in runs, by stage."""
+def feed_runs(trace: Trace) -> tuple[list[list[list[int]]], list[list[list[int]]]]:
+    """[model, step, row, slot, count, index, position, see, until, holes] of what forwards read, in runs, by stage; and the lists of holes,
+    [start, stop] each, that `holes` is a number in: the first one is empty.
+    """
     timeline = Timeline(trace.feeds)
     feeds = {name: values[timeline.order] for name, values in trace.feeds.items()}
     size, holes = timeline.order.size, _Holes(trace.holes)
@@ -106,10 +108,9 @@ def feed_runs(trace: Trace) -> list[list[list[Any]]]:
     feeds["count"] = np.zeros(size, np.int64)
     feeds["count"][firsts] = np.diff(firsts, append=size)
     names = ("model", "step", "row", "slot", "count", "index", "position", "visible_start", "visible_stop")
-    entries = np.stack([feeds[name][firsts] for name in names], axis=1).tolist()
-    for entry, hidden in zip(entries, holes.of(timeline.order[firsts]), strict=True):
-        entry.append(hidden)
-    return _split(timeline.stages[firsts], entries, trace.num_rounds * len(PHASES))
+    numbers, lists = holes.listed(timeline.order[firsts])
+    entries = np.column_stack([*(feeds[name][firsts] for name in names), np.array(numbers, np.int64)]).tolist()
+    return _split(timeline.stages[firsts], entries, trace.num_rounds * len(PHASES)), lists
 
 
 class _Holes:
@@ -123,11 +124,18 @@ class _Holes:
     def _edges(self, feeds: Array) -> tuple[Array, Array]:
         return np.searchsorted(self._feed, feeds, "left"), np.searchsorted(self._feed, feeds, "right")
 
-    def of(self, feeds: Array) -> list[list[list[int]]]:
-        """[start, stop] of each hole in what each of `feeds` (n,) saw."""
+    def listed(self, feeds: Array) -> tuple[list[int], list[list[list[int]]]]:
+        """For each of `feeds` (n,) the number of what was hidden from it, and what these numbers mean: [start, stop] of each hole."""
         first, stop = self._edges(feeds)
-        ranges = self._ranges.tolist()
-        return [ranges[a:b] for a, b in zip(first.tolist(), stop.tolist(), strict=True)]
+        ranges, raw, size = self._ranges.tolist(), self._ranges.tobytes(), self._ranges.itemsize * 2
+        known: dict[bytes, int] = {}
+        numbers, lists = [0] * feeds.size, [list[list[int]]()]
+        for n in np.flatnonzero(stop > first).tolist():
+            a, b = int(first[n]), int(stop[n])
+            numbers[n] = known.setdefault(raw[size * a : size * b], len(lists))
+            if numbers[n] == len(lists):
+                lists.append(ranges[a:b])
+        return numbers, lists
 
     def differ(self, feeds: Array, others: Array) -> Array:
         """Whether the holes of `feeds` (n,) are other ones than those of `others` (n,)."""

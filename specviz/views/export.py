@@ -61,7 +61,7 @@ def _named(films: Sequence[bytes]) -> dict[str, bytes]:
 def _document(title: str, code: str, blocks: Mapping[str, bytes]) -> str:
     """code and the style must hold no end tag of their own; a test keeps them so."""
     look = style()
-    policy = f"default-src 'none'; script-src '{_hash(code)}'; style-src '{_hash(look)}'; img-src data:; base-uri 'none'"
+    policy = f"default-src 'none'; script-src '{_hash(code)}'; style-src '{_hash(look)}'; base-uri 'none'"
     data = "\n".join(_block(name, content) for name, content in blocks.items())
     return f"""<!DOCTYPE html>
 <html lang="en">

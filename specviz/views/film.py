@@ -7,6 +7,9 @@ There are three lanes (see `lanes`) for a row and phase: its tokens (what is com
 slot where the target has or awaits its K/V), and the caches of target and draft.
 """
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -23,7 +26,7 @@ from specviz.views.scene import entries_of, milliseconds, pending_positions
 from specviz.views.sentences import Narrator
 from specviz.views.text import visible
 
-VERSION = 1
+VERSION = 2
 MAX_ROWS, MAX_RUNS = 20_000, 1_000_000  # entries of the table `rows` and runs of all lanes: a few seconds, and some 60 MB of JSON
 _ORIGINS = np.array(list("..pab"))  # by state: prompt, accepted draft, bonus
 _DRAFT, _VERIFY, _ACCEPT = (PHASES.index(name) for name in ("draft", "verify", "accept"))
@@ -35,7 +38,7 @@ Json = dict[str, Any]
 def film(trace: Trace, *, judge: bool = True) -> Json:
     """Everything, ready for `json.dumps`. Made for runs that somebody looks at step by step: 64 rows x 35 rounds take half a second and
     4 MB of JSON, and both grow with rows x rounds, with holes faster; what is far beyond that is refused.
-    judge: whether to check the invariants.
+    judge: whether to check the invariants, and to say what is wrong; nothing in the film does otherwise.
 
     Keys:
         version, kinds, phases; meta: the record's header without the texts; texts: token id -> text with nothing hidden in it.
@@ -45,6 +48,7 @@ def film(trace: Trace, *, judge: bool = True) -> Json:
             pending token is the one that it will be fed with, its index where the run ends before that; in a cache's lane, a pending
             slot tells of what still lies there. A lane that is [number, count, run, ...] begins with the first `count` runs of that lane,
             which is an earlier one.
+        holes: what lay hidden from queries, lists of [start, stop]; the first one is empty.
         violations: the fields of `Violation`, phase as its number, model as its number (-1: of neither), and message; null if not judged.
         rounds: slots, decision, ms (of the five phases), rows, pool (exspec; request, row, length, waited, chosen), stages.
             A row has the columns of the record's table `rows`, and target, draft: for each column the leading choices [token, p], p in
@@ -52,8 +56,8 @@ def film(trace: Trace, *, judge: bool = True) -> Json:
             A stage is the state after one phase: words, words_of (a sentence for each row), width, lengths, starts, pending, and tokens,
             target, draft (the lane of each row);
             feeds: runs [model, step, row, slot, count, index, position, see, until, holes] of what forwards read: `see` is the first slot
-            that the queries saw, `until` where the sight of the first of them stopped (each further one sees one slot more), holes what
-            lay hidden;
+            that the queries saw, `until` where the sight of the first of them stopped (each further one sees one slot more), holes the
+            number of a list of what lay hidden;
             moves [model, step, from row, from slot, to row, to slot, length] of copied K/V; violations: their numbers. Rows are numbers
             in the batch, or -1 - r for cache row r that is not in it; the row of a feed is that of the request that was fed, which in a
             pool may have traded places since.
@@ -66,8 +70,13 @@ def film(trace: Trace, *, judge: bool = True) -> Json:
         raise _too_long(
             f"{trace.rows['row'].size:,} rows in {trace.num_rounds:,} rounds; more than {MAX_ROWS:,} are too many to step through"
         )
+    with _collector_paused():
+        return _film(trace, judge)
+
+
+def _film(trace: Trace, judge: bool) -> Json:
     violations = check_invariants(trace) if judge else Violations()
-    camera = _Camera(trace, violations)
+    camera = _Camera(trace, violations, judge)
     return {
         "version": VERSION,
         "kinds": list(KINDS),
@@ -77,8 +86,21 @@ def film(trace: Trace, *, judge: bool = True) -> Json:
         "requests": [_request(trace, number) for number in range(trace.num_requests)],
         "rounds": [camera.round(number) for number in range(trace.num_rounds)],
         "lanes": camera.lanes.found,
+        "holes": camera.holes,
         "violations": [_violation(each) for each in violations] if judge else None,
     }
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """A film is a million small lists without a cycle: to look through them for garbage, again and again, costs a third of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _too_long(problem: str) -> ValueError:
@@ -101,11 +123,12 @@ def _violation(each: Violation) -> Json:
 class _Camera:
     """Takes round after round; walks forward through the record once."""
 
-    def __init__(self, trace: Trace, violations: Violations) -> None:
+    def __init__(self, trace: Trace, violations: Violations, judge: bool) -> None:
         self._trace, self._replay, self._texts = trace, Replay(trace), Texts(trace)
         self.lanes = Lanes(self._texts)
-        self._narrator, self._positions, self._drafts = Narrator(trace, violations), pending_positions(trace), _drafts(trace)
-        self._rows, self._pool, self._feeds, self._moves = row_entries(trace), pool_entries(trace), feed_runs(trace), move_entries(trace)
+        self._narrator, self._positions = Narrator(trace, violations, judge=judge), pending_positions(trace)
+        self._rows, self._pool, self._moves, self._drafts = row_entries(trace), pool_entries(trace), move_entries(trace), _drafts(trace)
+        self._feeds, self.holes = feed_runs(trace)
         self._ms = milliseconds(trace)
         self._shot: dict[int, tuple[Slots, list[int]]] = {}
         self._violations: dict[tuple[int, str], list[int]] = {}

@@ -7,6 +7,7 @@ A lane may also be [number, count, run, ...]: it begins with the first `count` r
 Not known here: rounds, JSON.
 """
 
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -90,13 +91,12 @@ class Lanes:
             rows, firsts, stops = rows[new], firsts[new], stops[new]
         runs = np.column_stack([firsts, stops, cells[:4, rows, firsts].T, np.zeros_like(rows)]).astype(np.int32)  # (n, 7)
         runs[runs[:, 2] < _HELD, 3:6] = -1
-        found, keys = runs.tolist(), runs.tobytes()
+        found, keys, size = runs.tolist(), runs.tobytes(), runs.itemsize * runs.shape[1]
         more = {row: np.array(head, np.int32).tobytes() for row, head in heads.items()}
-        for run in np.unique(foreign).tolist():
-            row, tokens = int(rows[run]), cells[4, rows[run], firsts[run] : stops[run]]
-            found[run][-1] = tokens.tolist()
-            more[row] = more.get(row, b"") + runs[run, :1].tobytes() + tokens.tobytes()
-        edges, size = np.searchsorted(rows, np.arange(cells.shape[1] + 1)).tolist(), runs.itemsize * runs.shape[1]
+        for run, row, tokens, key in _foreign_tokens(cells, rows, firsts, stops, foreign[np.diff(foreign, prepend=-1) > 0]):
+            found[run][-1] = tokens
+            more[row] = more.get(row, b"") + keys[size * run : size * run + runs.itemsize] + key  # behind the run's slot
+        edges = np.searchsorted(rows, np.arange(cells.shape[1] + 1)).tolist()
         numbers = [
             self._number(keys[size * first : size * stop] + more.get(row, b""), heads.get(row), found[first:stop])
             for row, (first, stop) in enumerate(pairwise(edges))
@@ -130,6 +130,17 @@ class Lanes:
         own = self._texts.tokens[self._texts.first[request] + np.where(known, index, 0)] == token
         foreign: Array = at[(request >= 0) & ~(known & own)]
         return foreign
+
+
+def _foreign_tokens(cells: Array, rows: Array, firsts: Array, stops: Array, runs: Array) -> Iterator[tuple[int, int, list[int], bytes]]:
+    """Of each of `runs` (n,): its number, its row, and its tokens, as ids and as bytes."""
+    sizes = stops[runs] - firsts[runs]
+    ends = sizes.cumsum()
+    flat = np.repeat(rows[runs] * cells.shape[2] + firsts[runs] - ends + sizes, sizes) + np.arange(sizes.sum())
+    tokens = cells[4].ravel()[flat]
+    ids, raw, size = tokens.tolist(), tokens.tobytes(), tokens.itemsize
+    for run, row, first, stop in zip(*(values.tolist() for values in (runs, rows[runs], ends - sizes, ends)), strict=True):
+        yield run, row, ids[first:stop], raw[size * first : size * stop]
 
 
 def _breaks(cells: Array) -> tuple[Array, Array]:

@@ -25,9 +25,9 @@ LOOKS: dict[Kind, Look] = {
     "drafted": Look("? drafted", tint(BLUE, 0.16), tint(BLUE, 0.6), 1, "?"),
     "accepted_now": Look("✓ accepted now", tint(GREEN, 0.3), solid(GREEN), 1.5, "✓"),
     "bonus_now": Look("● bonus, pending", tint(BRIGHT_AMBER, 0.36), solid(AMBER), 2.5, "●"),
-    "rejected_now": Look("✗ rejected, stale KV", tint(ORANGE, 0.15), solid(ORANGE), 1, "✗", tint(ORANGE, 0.3)),
+    "rejected_now": Look("✗ rejected, stale K/V", tint(ORANGE, 0.15), solid(ORANGE), 1, "✗", tint(ORANGE, 0.3)),
     "discarded_now": Look("↺ verified, thrown away", tint(BRIGHT_AMBER, 0.12), solid(AMBER), 1, "↺", tint(BRIGHT_AMBER, 0.3)),
-    "stale": Look("stale KV", tint(GREY, 0.06), tint(GREY, 0.5), 1, "", tint(GREY, 0.35)),
+    "stale": Look("stale K/V", tint(GREY, 0.06), tint(GREY, 0.5), 1, "", tint(GREY, 0.35)),
     "empty": Look("empty slot", CLEAR, tint(GREY, 0.25), 1),
 }  # in the order of the legend
 

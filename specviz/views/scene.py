@@ -53,6 +53,7 @@ class Scene:
         doubts: by row, the probabilities that the draft gave its drafts; NaN where it told none.
         next_positions: by row, the position id that its last token is given after this round.
         ended: by row, whether its last token is EOS.
+        judge: whether it may be said that a position is not its token's index.
     """
 
     number: int
@@ -70,6 +71,7 @@ class Scene:
     doubts: list[list[float]]
     next_positions: list[int]
     ended: list[bool]
+    judge: bool
 
     @cached_property
     def staying(self) -> list[int]:
@@ -93,16 +95,16 @@ class Scene:
         return row.pending_after - row.start_after + 1 - row.length - row.gained
 
     def drift(self, at: int) -> int:
-        """By how much the position of the row's next token will differ from its index."""
-        return self.next_positions[at] - (self.rows[at].length + self.rows[at].gained - 1)
+        """By how much the position of the row's next token will differ from its index; 0 where that may not be said."""
+        return self.next_positions[at] - (self.rows[at].length + self.rows[at].gained - 1) if self.judge else 0
 
 
 class Scenes:
     """The rounds of a record. Raises ValueError where there is no record, or no such round."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, *, judge: bool = True) -> None:
         check_recorded(trace, "trace")
-        self._trace, rows = trace, trace.rows
+        self._trace, self._judge, rows = trace, judge, trace.rows
         self._rows = [Row(*values) for values in zip(*(rows[field.name].tolist() for field in fields(Row)), strict=True)]
         self._edges = np.searchsorted(rows["round"], np.arange(trace.num_rounds + 1)).tolist()
         self._feeds, self._moves = Timeline(trace.feeds), Timeline(trace.moves)
@@ -141,6 +143,7 @@ class Scenes:
             doubts=self._doubts[here],
             next_positions=self._next_positions[here],
             ended=self._ended[here],
+            judge=self._judge,
         )
 
     def _forwards(self, number: int) -> dict[tuple[int, int], int]:

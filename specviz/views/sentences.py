@@ -41,10 +41,13 @@ def sentence(trace: Trace, round: int, phase: str) -> str:
 
 
 class Narrator:
-    """Tells the phases of a record, and the violations among `violations` where they happened. Raises ValueError if there is no record."""
+    """Tells the phases of a record, and the violations among `violations` where they happened. Raises ValueError if there is no record.
 
-    def __init__(self, trace: Trace, violations: Iterable[Violation] = ()) -> None:
-        self._scenes = Scenes(trace)
+    judge: whether to say that a position will not be its token's index.
+    """
+
+    def __init__(self, trace: Trace, violations: Iterable[Violation] = (), *, judge: bool = True) -> None:
+        self._scenes = Scenes(trace, judge=judge)
         self._broken: dict[tuple[int, str], list[Violation]] = {}
         for violation in violations:
             self._broken.setdefault((violation.round, violation.phase), []).append(violation)

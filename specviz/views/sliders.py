@@ -71,4 +71,4 @@ class Explore(widgets.VBox):
         """The sliders, and for pages that run none the picture, under the same rule as charts (see `display`)."""
         data = super()._repr_mimebundle_(**kwargs)
         png = to_png(self.figure) if self.figure is not None and picture_wanted() else None
-        return data if png is None else {**data, "image/png": base64.b64encode(png).decode()}
+        return data if png is None else ({**data, "image/png": base64.b64encode(png).decode()}, {"image/png": {"alt": self._alt}})

@@ -17,7 +17,7 @@ def escape(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """`text` with nothing hidden in it: ↵ ⇥ ␍ for line ends and tabs, · for a space, ·⁴ for four, \\x07 for a bell."""
+    """`text` with nothing hidden in it: ↵ ⇥ ␍ for line ends and tabs, · for a space, ·⁴ for four, \\x07 for a bell, ∅ for no text."""
     parts: list[str] = []
     position = 0
     while position < len(text):
@@ -27,7 +27,7 @@ def visible(text: str) -> str:
         else:
             parts.append(_shown(text[position]))
         position += max(run, 1)
-    return "".join(parts)
+    return "".join(parts) or "∅"
 
 
 def shorten(text: str, columns: int) -> str:

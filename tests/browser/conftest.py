@@ -58,12 +58,12 @@ def offline_page(browser: Browser) -> OpenPage:
 
 @pytest.fixture
 def saved_page(offline_page: OpenPage, tmp_path: Path) -> Iterator[Callable[..., Stepper]]:
-    """Exports a run, or two, and opens the file: `saved_page(trace, other=None, **options of the profile)`."""
+    """Exports a run, or two, and opens the file: `saved_page(trace, other=None, judge=True, **options of the profile)`."""
     with ExitStack() as pages:
 
-        def go(trace: Trace, other: Trace | None = None, **options: object) -> Stepper:
+        def go(trace: Trace, other: Trace | None = None, *, judge: bool = True, **options: object) -> Stepper:
             path = tmp_path / "run.html"
-            sv.step_through(trace, other=other).export_html(path)
+            sv.step_through(trace, other=other, judge=judge).export_html(path)
             page = pages.enter_context(offline_page(**options))
             page.goto(path.as_uri())
             return Stepper(page.locator(".specviz")).wait()

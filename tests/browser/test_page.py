@@ -1,5 +1,6 @@
 """The exported page, opened from disk: alone, safe, readable at any width, in both themes, on paper and to a screen reader."""
 
+import functools
 import re
 from dataclasses import replace
 from itertools import combinations
@@ -193,6 +194,133 @@ def test_first_difference_is_one_key_away(saved_page, eqspec, theme):
     stepper.is_at(5 * number + 3)
     expect(stepper.root).to_contain_text(f"request {request}, token {index}")
     assert int(stepper.root.get_by_role("combobox", name="row").evaluate("(list) => list.value.split('request ')[1]")) == request
+
+
+AT_ONCE = """async (root) => {
+  const seen = [], press = () => root.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight', bubbles: true }));
+  const frame = () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+  for (let n = 0; n < 3; n++) {
+    press();
+    seen.push(Number(root.dataset.step));
+  }
+  await frame();
+  return [...seen, Number(root.dataset.step)];
+}"""
+
+
+def test_a_step_is_drawn_at_once_but_once_a_frame(saved_page, eqspec):
+    assert saved_page(eqspec).root.evaluate(AT_ONCE) == [1, 1, 1, 3]
+
+
+def test_what_looks_the_same_is_not_drawn_again(saved_page, eqspec):
+    """A dot on a canvas stays there until the panel is drawn: on the legend, and on the verification from accept to synchronise."""
+    stepper = saved_page(eqspec)
+    stepper.go(8)
+    panels = {"legend": stepper.panel("stage").locator(".sv-legend"), "verify": stepper.canvas("verify"), "stage": stepper.canvas("stage")}
+    for canvas in panels.values():
+        canvas.evaluate("(canvas) => { canvas.getContext('2d').fillStyle = '#123456'; canvas.getContext('2d').fillRect(0, 0, 1, 1); }")
+
+    def kept() -> set[str]:
+        stepper.frame()
+        dot = "(canvas) => canvas.getContext('2d').getImageData(0, 0, 1, 1).data[2] === 0x56"
+        return {name for name, canvas in panels.items() if canvas.evaluate(dot)}
+
+    assert kept() == {"legend", "verify", "stage"}
+    stepper.press("ArrowRight")
+    assert kept() == {"legend", "verify"}
+    stepper.press("ArrowRight")
+    assert kept() == {"legend"}
+    stepper.page.emulate_media(color_scheme="dark")
+    assert kept() == set()
+
+
+UNDER = """(canvas, [x, y]) => {
+  const probe = document.createElement('canvas').getContext('2d'), box = canvas.getBoundingClientRect(), found = new Set();
+  const palette = getComputedStyle(canvas.closest('.specviz'));
+  for (const name of ['target', 'orange', 'orange-soft']) {
+    probe.fillStyle = palette.getPropertyValue(`--sv-${name}`).trim();
+    probe.fillRect(0, 0, 1, 1);
+    const wanted = probe.getImageData(0, 0, 1, 1).data.join();
+    const column = canvas.getContext('2d').getImageData(Math.round(x - box.left), Math.round(y - box.top), 12, 60).data;
+    for (let at = 0; at < column.length; at += 4) if (column.slice(at, at + 4).join() === wanted) found.add(name);
+  }
+  return [...found].sort();
+}"""
+
+
+def test_what_lies_under_a_pending_token_is_drawn_as_stale(saved_page, eqspec):
+    """Where a row rejected a draft, the slot of the target's own token still holds the draft's K/V."""
+    stepper, rows = saved_page(eqspec), eqspec.rows
+    entry = next(
+        n for n, (a, k, end) in enumerate(zip(rows["accepted"], rows["drafted"], rows["finished"], strict=True)) if a < k and not end
+    )
+    row = int((rows["round"][:entry] == rows["round"][entry]).sum())
+    stepper.go(5 * int(rows["round"][entry]) + 3, row)
+    head, *lines = stepper.table("stage")
+    (line,) = (line for line in lines if line[2] == "bonus, now pending")
+    assert dict(zip(head, line, strict=True))["target K/V"] == "stale"
+    place = stepper.find(f"row {row}, slot {line[0]}: bonus")
+    stepper.page.mouse.move(2, 2)
+    stepper.frame()
+    assert "orange-soft" in stepper.canvas("stage").evaluate(UNDER, place)
+
+
+def test_sentence_and_pool_say_the_same_of_who_waits(saved_page):
+    trace = record("exspec", prompts=8, tokens=16)
+    stepper, waiting = saved_page(trace), 0
+    for number in range(trace.num_rounds):
+        stepper.go(5 * number)
+        if found := re.search(r"\d+ waits?( for the first time|, request \d+( longest)?: left out .* before)\.", stepper.sentence()):
+            assert found[0] in stepper.canvas("pool").get_attribute("aria-label")
+            waiting += "left out" in found[0]
+    assert waiting > 3
+
+
+FAULTY = {"positions": "inplace", "mask": "eqspec", "kv": "eqspec", "bonus": "eqspec"}
+
+
+@functools.cache
+def faulty(fault: str) -> sv.Trace:
+    strategy = sv.strategy(FAULTY[fault], break_invariant=fault, rows=[1], from_round=1)
+    pair, prompts = sv.load_pair(device="cpu"), sv.load_prompts(limit=3)
+    return sv.generate(pair, prompts, strategy=strategy, batch_size=3, max_new_tokens=16, record=True, progress=False).trace
+
+
+def redness(stepper: Stepper) -> int:
+    return sum(stepper.count(colour, panel) for colour in ("red", "red-soft") for panel in ("stage", "verify", "mask"))
+
+
+@pytest.mark.parametrize("fault", FAULTY)
+def test_who_does_not_judge_finds_no_fault_told(saved_page, fault):
+    """Neither in red nor in words, at any step; what the faulty row's steps show judged is told in both."""
+    trace, telling = faulty(fault), re.compile(r"leak|hole\b|drift|≠|not its|indices|in no slot|yet |though|roken")
+    told: dict[bool, set[str]] = {}
+    for judge in (True, False):
+        stepper, told[judge] = saved_page(trace, judge=judge), set()
+        for step in range(5, min(5 * trace.num_rounds, 20)):
+            stepper.go(step, 1)
+            labels = stepper.root.locator(".sv-panel:visible canvas:visible").evaluate_all("(all) => all.map((one) => one.ariaLabel)")
+            told[judge] |= {found[0] for text in (*labels, stepper.root.inner_text()) for found in telling.finditer(text)}
+            told[judge] |= {"red"} if redness(stepper) else set()
+        stepper.press("t")
+        told[judge] |= {found[0] for found in telling.finditer(stepper.root.inner_text())}
+    assert "red" in told[True]
+    assert len(told[True]) > 1
+    assert told[False] == set()
+
+
+@pytest.mark.parametrize("width", [420, 560, 700, 860, 1200])
+def test_the_phases_names_fit(saved_page, eqspec, width):
+    names = saved_page(eqspec, viewport={"width": width, "height": 900}).root.locator(".sv-phase")
+    assert names.evaluate_all("(names) => names.map((name) => name.scrollWidth - name.clientWidth)") == [0] * 5
+
+
+def test_a_short_run_takes_the_whole_width(saved_page):
+    trace = record("eqspec", prompts=2, tokens=8)
+    stepper = saved_page(trace, viewport={"width": 2000, "height": 1000})
+    stepper.press("End")
+    x, _ = stepper.find(f"slot {int(trace.rounds['slots'][-1]) - 1}:")
+    assert x > 0.75 * 2000
 
 
 # ---------------------------------------------------------------- for every reader

@@ -51,7 +51,7 @@ WRONG: dict[str, list[tuple[Any, ...]]] = {
         (2, "acceptance", 0, 2),
         (3, "positions", 2, 2),
         (4, "mask", 1, 4),
-        (4, "kv", 1, 4),
+        (4, "kv", 1, 5),
         (5, "mask", 0, 1),
         (6, "kv", 0, 0),
         (1, "masks", 3, 2),

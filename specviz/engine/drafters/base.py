@@ -35,11 +35,19 @@ class Drafter:
     Attributes:
         needs_hidden: whether it reads the target's hidden states, `state.hidden` (R, D), as a draft head does: for each row the last
             layer's state at its last token but one, from which the target chose the last one. Zero for a prompt of one token.
+        capturable: whether `propose` reads tensors that stay in place alone, and no value on the host, so that it may be replayed. Each
+            class says so for itself: it is not inherited.
     """
 
     name: ClassVar[str] = ""
     description: ClassVar[str] = ""
     needs_hidden: ClassVar[bool] = False
+    capturable: ClassVar[bool] = False
+
+    @property
+    def keeps_cache(self) -> bool:
+        """Whether K/V of its models is kept from round to round; without, they read each row's whole text before every round."""
+        return True
 
     def models(self, pair: Pair) -> dict[str, PreTrainedModel]:
         """Models whose K/V the loop keeps for this drafter, by the name under which they stand in `state.caches`."""
@@ -58,7 +66,7 @@ class Drafter:
         """Called before each round's draft phase and in no phase's time; what it returns stands in `state.prepared` when it proposes."""
 
     def propose(self, state: State, num_draft_tokens: int) -> Draft:
-        """K proposals for each row of the batch, given its committed tokens."""
+        """K proposals for each row of the batch, given its committed tokens. K may differ from round to round; it is never 0 here."""
         raise NotImplementedError
 
 
@@ -68,6 +76,7 @@ class NoDrafter(Drafter):
 
     name: ClassVar[str] = "none"
     description: ClassVar[str] = "no proposals"
+    capturable: ClassVar[bool] = True
 
     def propose(self, state: State, num_draft_tokens: int) -> Draft:
         b = len(state.batch)

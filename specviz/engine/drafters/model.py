@@ -4,7 +4,7 @@ At the first step of a round it is fed the last two committed tokens: after a fu
 (a draft is proposed, never fed), and feeding two tokens always keeps the shape the same and fills that slot.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
@@ -13,15 +13,30 @@ from transformers import PreTrainedModel
 
 from specviz.engine.drafters.base import Draft, Drafter
 from specviz.engine.pair import Pair
+from specviz.engine.requests import short
 from specviz.engine.state import State
 
 
 @dataclass(frozen=True)
 class ModelDrafter(Drafter):
-    """The pair's draft model, K forwards a round."""
+    """The pair's draft model, K forwards a round.
+
+    `keep_cache=False` is what it costs to do without: no K/V is kept, and before each round the model reads every row's whole text again.
+    """
+
+    keep_cache: bool = field(default=True, kw_only=True)
 
     name: ClassVar[str] = "model"
     description: ClassVar[str] = "the pair's draft model, one forward a draft token"
+    capturable: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.keep_cache, bool):
+            raise ValueError(f"keep_cache={short(self.keep_cache)} is no bool; pass True or False")
+
+    @property
+    def keeps_cache(self) -> bool:
+        return self.keep_cache
 
     def models(self, pair: Pair) -> dict[str, PreTrainedModel]:
         return {"draft": pair.draft}

@@ -38,8 +38,10 @@ class SyntheticDrafter(ModelDrafter):
 
     name: ClassVar[str] = "synthetic"
     description: ClassVar[str] = "the target's own continuation, wrong by lot so that drafts are accepted at given rates; for benchmarks"
+    capturable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         rates: Any = self.rates.tolist() if isinstance(self.rates, np.ndarray | torch.Tensor) else self.rates
         if not isinstance(rates, Sequence) or isinstance(rates, str) or not all(_is_share(rate) for rate in rates):
             raise ValueError(f"rates={short(rates)} is no list of shares; pass numbers from 0 to 1, for instance rates=[0.8, 0.6, 0.5]")
@@ -59,7 +61,7 @@ class SyntheticDrafter(ModelDrafter):
 
     def prepare(self, run: "Run") -> Tensor:
         """The round's proposals (b, K): the target runs ahead, its K/V to be overwritten by the verification, and lots spoil some."""
-        k, state, cache, noise = run.num_draft_tokens, run.state, run.state.caches["target"], Noise(run.seed)
+        k, state, cache, noise = run.state.num_draft_tokens, run.state, run.state.caches["target"], Noise(run.seed)
         if run.sampling is not None:
             state = replace(state, chooser=run.sampling.chooser(run.seed))  # keeps its noise to itself: drafting pays for its own
         log, cache.log = cache.log, None  # no drafter could do this, so it is no part of the record
@@ -68,7 +70,8 @@ class SyntheticDrafter(ModelDrafter):
         drawn = np.stack([noise.uniforms(row.request.index, row.length, 1)[:, DRAFT] for row in state.batch.rows])  # (b, 1)
         harmless = np.setdiff1d(np.arange(run.pair.vocabulary_size), run.pair.eos_token_ids)
         wrong = harmless[np.searchsorted(harmless, right, side="right") % len(harmless)]  # the next id that is no EOS
-        return torch.from_numpy(np.where(drawn < np.array(self.rates[:k]), right, wrong)).to(run.pair.device)
+        proposals = torch.from_numpy(np.where(drawn < np.array(self.rates[:k]), right, wrong)).to(run.pair.device)
+        return state.replay.still(proposals)
 
     def propose(self, state: State, num_draft_tokens: int) -> Draft:
         """As `ModelDrafter`, over the proposals that were prepared; without logits, since these did not come from the draft's."""

@@ -14,3 +14,4 @@ class Autoregressive(InPlace):
     description: ClassVar[str] = "no speculation: one target forward a token, all rows together"
     cost: ClassVar[str] = "one target forward a token"
     drafts: ClassVar[bool] = False
+    capturable: ClassVar[bool] = True

@@ -25,16 +25,23 @@ class Strategy:
     Attributes:
         refill: whether a finished row leaves at once and the next prompt takes its place. Without it a batch is static: finished
             rows stay in the forwards, gaining nothing, until the whole batch has finished.
+        bonus: whether a round that accepts all K drafts also emits the target's token behind them. Without it that token, verified and
+            right, is thrown away: such a round gains K, and K = 1 gains no more than decoding without drafts.
+        shrink_to_budget: whether K shrinks, for the whole batch, to the smallest budget that one of its rows has left.
         break_invariant: a fault to inject on purpose: "positions", "mask", "kv" or "bonus" (see `Fault`); None in honest runs.
         rows: the rows of the batch that the fault hits, None for all.
         from_round: the first round that it hits.
         name, description, cost: what it is called, does, and costs.
         valid: whether it promises token identity with autoregressive decoding; no promise unless it says so.
         drafts: whether rows draft at all; False makes every round a plain decoding step.
+        capturable: whether `keep` reads device tensors alone and the layout is a plain `Layout`, so that phases may be replayed. Each
+            class says so for itself: it is not inherited.
         decisions: names of what its scheduler may decide in a round; `state.decision` is an index into them.
     """
 
     refill: bool = True
+    bonus: bool = True
+    shrink_to_budget: bool = False
     break_invariant: str | None = None
     rows: Collection[int] | None = None
     from_round: int = 0
@@ -44,10 +51,12 @@ class Strategy:
     cost: ClassVar[str] = ""
     valid: ClassVar[bool] = False
     drafts: ClassVar[bool] = True
+    capturable: ClassVar[bool] = False
     decisions: ClassVar[tuple[str, ...]] = ("batch",)
 
     def __post_init__(self) -> None:
-        require_bool("refill", self.refill)
+        for name in ("refill", "bonus", "shrink_to_budget"):
+            require_bool(name, getattr(self, name))
         if self.break_invariant is None:
             if self.rows is not None or self.from_round != 0:
                 raise ValueError(f"rows={self.rows!r}, from_round={self.from_round!r} say where a fault hits; give break_invariant too")
@@ -72,6 +81,11 @@ class Strategy:
     def promises(self) -> bool:
         """Whether this very object promises token identity: a valid strategy without a fault."""
         return self.valid and self.break_invariant is None
+
+    @property
+    def drafter_options(self) -> dict[str, dict[str, Any]]:
+        """Options that a drafter chosen by name is made with under this strategy, by the drafter's name; an object is taken as it is."""
+        return {}
 
     @property
     def options(self) -> dict[str, Any]:
@@ -115,6 +129,13 @@ class Strategy:
         if left_over := [row for row in free[len(entering) :] if row in finished]:
             state.drop(left_over)
         return state.admitted
+
+    def shorten(self, state: State, num_draft_tokens: int) -> int:
+        """K of this round, where `num_draft_tokens` were wanted; the batch is there."""
+        if not self.shrink_to_budget:
+            return num_draft_tokens
+        left = [row.request.budget - len(row.output) for row in state.batch.rows if not row.finished]
+        return min([num_draft_tokens, *left])
 
     def keep(self, drafts: Tensor, accepted: Tensor, emitted: Tensor, room: Tensor) -> tuple[Tensor, Tensor]:
         """What is kept of what the target accepted: accepted (b,) and emitted (b, K+1). `room` (b,) is 0 for a finished row."""

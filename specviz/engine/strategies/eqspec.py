@@ -6,21 +6,41 @@ defines the new length L, each row's padding becomes L - n_i, and its K/V moves 
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from specviz.engine.cache import Move
+from specviz.engine.moving import Move
 from specviz.engine.state import State
-from specviz.engine.strategies.base import Strategy
+from specviz.engine.strategies.base import Strategy, require_bool
 
 
 @dataclass(frozen=True)
 class EqSpec(Strategy):
-    """Unpad, append, repad: correct, at the price of moving K/V. `refill=False` is the paper's static batch."""
+    """Unpad, append, repad: correct, at the price of moving K/V. `refill=False` is the paper's static batch.
+
+    `as_published` sets what the paper's public code does besides, whatever was given for it: refill=False, bonus=False,
+    shrink_to_budget=True, and, of a drafter chosen by name, keep_cache=False. The text is the same, and comes more slowly.
+    """
+
+    as_published: bool = False
 
     name: ClassVar[str] = "eqspec"
     valid: ClassVar[bool] = True
+    capturable: ClassVar[bool] = True
     description: ClassVar[str] = "right-aligned rectangle, K/V realigned after every ragged acceptance (the paper's EQSPEC)"
     cost: ClassVar[str] = "moves the K/V of every row but the longest, every round"
+
+    def __post_init__(self) -> None:
+        require_bool("as_published", self.as_published)
+        if self.as_published:
+            if self.name != EqSpec.name:
+                raise ValueError(f"as_published=True is no option of {self.name!r}, which was not published; choose eqspec or exspec")
+            for name, value in {"refill": False, "bonus": False, "shrink_to_budget": True}.items():
+                object.__setattr__(self, name, value)
+        super().__post_init__()
+
+    @property
+    def drafter_options(self) -> dict[str, dict[str, Any]]:
+        return {"model": {"keep_cache": False}} if self.as_published else {}
 
     def align(self, state: State, fresh: Collection[int] = ()) -> None:
         """Let every row that stays end in the column of the longest; a row that is about to leave is not moved."""

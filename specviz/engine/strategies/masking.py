@@ -11,8 +11,8 @@ from typing import ClassVar
 
 import torch
 
-from specviz.engine.cache import Move
 from specviz.engine.layout import Columns
+from specviz.engine.moving import Move
 from specviz.engine.state import State
 from specviz.engine.strategies.base import Strategy
 
@@ -59,7 +59,7 @@ class Masking(Strategy):
     def synchronise(self, state: State) -> None:
         """Rejected columns become holes; all rows go on behind the last column that was written."""
         layout, rows = _columns(state), state.batch.rows
-        layout.advance([row.length for row in rows], [row.gained for row in rows], layout.frontier + state.headroom + 1)
+        layout.advance([row.length for row in rows], [row.gained for row in rows], layout.frontier + state.num_draft_tokens + 1)
         if not all(row.finished for row in rows):
             self._make_room(state, range(len(rows)))
 

@@ -52,7 +52,7 @@ class Repadding(EqSpec):
 
     def keep(self, drafts: Tensor, accepted: Tensor, emitted: Tensor, room: Tensor) -> tuple[Tensor, Tensor]:
         """With `draft_bonus`: drafts up to and including the first mismatch, and all K after a full acceptance."""
-        if not self.draft_bonus:
+        if not self.draft_bonus or drafts.shape[1] == 0:
             return accepted, emitted
         return accepted.clamp(max=drafts.shape[1] - 1), torch.cat([drafts, emitted[:, -1:]], 1)
 

@@ -18,6 +18,7 @@ class Rollback(EqSpec):
 
     name: ClassVar[str] = "rollback"
     valid: ClassVar[bool] = True
+    capturable: ClassVar[bool] = True
     description: ClassVar[str] = "every row cut to the smallest acceptance of the batch, so that nothing is ragged"
     cost: ClassVar[str] = "throws verified tokens away: the batch is as slow as its worst row"
 

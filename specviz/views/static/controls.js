@@ -1,5 +1,6 @@
 // Controls: what a reader can press, and where the run is. Each asks the shell; `update` shows what the shell then says. Knows no canvas.
 
+const MARKS = 48; // of a kind under the slider, at most
 const JUMPS = { rejection: "rejection", full: "full acceptance", violation: "violation", eos: "EOS" };
 
 class Controls {
@@ -70,15 +71,24 @@ class Controls {
     return element("div", { class: "sv-track" }, this.slider, ...lanes);
   }
 
-  // The clock of a step may change with the way in which two runs are in step, so marks are placed by `update`.
+  // Steps of a kind that would stand on each other share a mark.
   _marks(run) {
-    return run.film.marks().map(({ step, kind }) => {
-      const [sign, word] = kind === "eos" ? ["■", "EOS"] : ["▲", "violation"];
-      const title = `${word}: round ${run.film.round(step)}, ${run.film.phaseName(step)}`, click = () => this.shell.goTo(run, step);
-      const mark = element("span", { class: `sv-mark sv-${kind}`, title, on: { click } }, sign);
-      (this.marks ??= []).push({ mark, run, step });
-      return mark;
-    });
+    const width = Math.ceil(run.film.steps / MARKS), groups = new Map();
+    for (const { step, kind } of run.film.marks()) {
+      const key = `${kind} ${Math.floor(step / width)}`;
+      groups.set(key, [...(groups.get(key) ?? []), step]);
+    }
+    return [...groups].map(([key, steps]) => this._mark(run, key.split(" ")[0], steps));
+  }
+
+  // The clock of a step may change with the way in which two runs are in step, so marks are placed by `update`.
+  _mark(run, kind, steps) {
+    const { film } = run, [step] = steps, last = steps.at(-1), [sign, word] = kind === "eos" ? ["■", "EOS"] : ["▲", "violation"];
+    const where = (at) => `round ${film.round(at)}, ${film.phaseName(at)}`;
+    const title = `${word}: ${where(step)}${steps.length > 1 ? `, to ${where(last)}, in ${counted(steps.length, "step")}` : ""}`;
+    const mark = element("span", { class: `sv-mark sv-${kind}`, title, on: { click: () => this.shell.goTo(run, step) } }, sign);
+    (this.marks ??= []).push({ mark, run, step });
+    return mark;
   }
 
   _speed() {

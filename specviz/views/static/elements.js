@@ -20,6 +20,13 @@ function element(tag, attributes = {}, ...children) {
   return made;
 }
 
+// What Python has written into a page of its own, under an id; nothing where it has not.
+function storedBytes(id) {
+  const text = atob(document.getElementById(id)?.textContent ?? ""), bytes = new Uint8Array(text.length);
+  for (let n = 0; n < text.length; n++) bytes[n] = text.charCodeAt(n);
+  return bytes;
+}
+
 function icon(name) {
   const [svg, path] = ["svg", "path"].map((name) => document.createElementNS("http://www.w3.org/2000/svg", name));
   const attributes = { viewBox: "0 0 16 16", width: "16", height: "16", "aria-hidden": "true" };

@@ -1,15 +1,6 @@
-// Figure: one step as a picture, without anything to press: the same panels, one under the other. Appended to the widget's own script.
-// Leaves the picture, in base64, as text in the page; or what went wrong.
+// Figure: one step as a picture, without anything to press: the same panels, one under the other.
 
 const MARGIN = 16, BETWEEN_CARDS = 12, HEADING = 30, SIDE_BY_SIDE = 860; // px
-
-function shift(pen, x, y, draw) {
-  if (pen.shifted) return pen.shifted(x, y, draw);
-  pen.context.save();
-  pen.context.translate(x, y);
-  draw();
-  pen.context.restore();
-}
 
 // What a run shows, as blocks {height, draw(pen)} of a width.
 class FigureRun {
@@ -62,7 +53,7 @@ class FigureRun {
       pen.text(panel.title(), PAD, 17, { size: 12.5, weight: 650, fill: pen.p.muted, max: width - 2 * PAD });
       let y = HEADING;
       parts.forEach((each, n) => {
-        shift(pen, 0, y, () => each.draw(pen, width, heights[n]));
+        pen.shifted(0, y, () => each.draw(pen, width, heights[n]));
         y += heights[n] + 8;
       });
     };
@@ -76,7 +67,7 @@ class FigureRun {
     const cards = divided.reduce((best, each) => (height(each) < height(best) ? each : best)), tall = height(cards);
     const draw = (pen) => {
       cards[0].draw(pen, tall);
-      shift(pen, cards[0].width + BETWEEN_CARDS, 0, () => cards[1].draw(pen, tall));
+      pen.shifted(cards[0].width + BETWEEN_CARDS, 0, () => cards[1].draw(pen, tall));
     };
     return { height: tall, draw };
   }
@@ -109,7 +100,7 @@ class Figure {
     pen.rect(0, 0, this.width, this.height, { fill: this.palette.page });
     let y = MARGIN;
     for (const block of this.runs.flatMap((run) => run.blocks)) {
-      shift(pen, MARGIN, y, () => block.draw(pen));
+      pen.shifted(MARGIN, y, () => block.draw(pen));
       y += block.height + BETWEEN_CARDS;
     }
   }
@@ -138,22 +129,12 @@ function base64(text) {
   return btoa(Array.from(new TextEncoder().encode(text), (byte) => String.fromCharCode(byte)).join(""));
 }
 
-function drawFigure() {
-  const stored = (id) => {
-    const block = document.getElementById(id);
-    return block && JSON.parse(new TextDecoder().decode(Uint8Array.from(atob(block.textContent), (letter) => letter.charCodeAt(0))));
-  };
-  const settings = stored("settings"), films = ["film", "other"].map(stored).filter(Boolean).map((json) => new Film(json));
-  const root = element("div", { class: "specviz", "data-theme": settings.theme });
-  document.querySelector("main").append(root);
+// A step of one run, or of two, as a picture in base64. settings: format ("png" or "svg"), theme, width, scale, step, row; place: any
+// element of the page, which lends the colours.
+function drawFigure(films, settings, place) {
+  const root = element("div", { class: "specviz", "data-theme": settings.theme, hidden: true });
+  place.append(root);
   const figure = new Figure(films, settings, readPalette(root));
+  root.remove();
   return settings.format === "svg" ? base64(figure.svg()) : figure.png(settings.scale);
 }
-
-let picture;
-try {
-  picture = drawFigure();
-} catch (error) {
-  picture = `error: ${error.message}`;
-}
-document.body.append(element("pre", { id: "figure" }, picture));

@@ -3,7 +3,8 @@
 
 const EMPTY_CELL = { kind: "empty", index: -1, position: -1, request: -1, token: -1, origin: "" };
 const WORDS = {
-  empty: "empty", padding: "padding", p: "prompt", a: "accepted earlier", b: "bonus of an earlier round", drafted: "drafted, not judged yet",
+  empty: "empty", padding: "padding", p: "prompt", a: "accepted earlier", b: "bonus of an earlier round",
+  drafted: "drafted, not judged yet",
   stale: "stale: K/V that no longer counts", pending: "pending: its K/V does not exist yet", accepted_now: "accepted now",
   bonus_now: "bonus, now pending", rejected_now: "rejected, its K/V is stale", discarded_now: "verified, but thrown away",
 };
@@ -18,10 +19,16 @@ function unfoldLanes(lanes) {
   lanes.forEach((lane, n) => { if (typeof lane[0] === "number") lanes[n] = [...lanes[lane[0]].slice(0, lane[1]), ...lane.slice(2)]; });
 }
 
+// Feeds name their holes by number, since most have the same ones.
+function unfoldHoles({ rounds, holes }) {
+  for (const { stages } of rounds) for (const { feeds } of stages) for (const feed of feeds) feed[9] = holes[feed[9]];
+}
+
 class Film {
   constructor(json) {
     this.json = json;
     unfoldLanes(json.lanes);
+    unfoldHoles(json);
     this.phases = json.phases.length;
     this.steps = json.rounds.length * this.phases;
     this._gains = this._sumGains();

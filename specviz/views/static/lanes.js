@@ -4,6 +4,9 @@ const SIGNS = {
   padding: "·", drafted: "?", pending: "○", accepted_now: "✓", bonus_now: "●", rejected_now: "✗", discarded_now: "↺", a: "✓", b: "●",
 };
 
+// Whether in a slot that awaits the K/V of a row's pending token something of the row lies still, which is stale.
+function liesUnder(index, request, own) { return index >= 0 && request === own; }
+
 const COMMITTED = new Set(["held", "pending", "accepted_now", "bonus_now"]);
 
 // How a kind of cell looks; `strip`: its colour where a cell is too small for an outline.
@@ -22,7 +25,11 @@ function cellLooks(p) {
 
 class LanePainter {
   constructor(pen, at) {
-    Object.assign(this, { pen, at, film: at.film, looks: cellLooks(pen.p) });
+    Object.assign(this, { pen, at, film: at.film, looks: cellLooks(pen.p), fed: new Map() });
+    for (const feed of at.stage.feeds) {
+      const key = `${feed[0]} ${feed[2]}`;
+      this.fed.set(key, [...(this.fed.get(key) ?? []), feed]);
+    }
   }
 
   // Calls visit(cell, x) for the window's slots of a lane.
@@ -30,27 +37,40 @@ class LanePainter {
     const { at } = this, first = at.firsts[number] - 1, stop = at.firsts[number] + at.count + 1;
     for (const run of this.film.lane(at.step, which, number)) {
       if (run[1] <= first || run[0] >= stop) continue;
-      for (let slot = Math.max(run[0], first); slot < Math.min(run[1], stop); slot++) visit(this.film.cellOf(run, slot), at.x(number, slot));
+      const last = Math.min(run[1], stop);
+      for (let slot = Math.max(run[0], first); slot < last; slot++) visit(this.film.cellOf(run, slot), at.x(number, slot));
     }
   }
 
-  // Calls visit(kind, x, width) for the runs of a lane that the window shows.
+  // Calls visit(kind, x, width, run) for the runs of a lane that the window shows.
   _runs(which, number, slide, visit) {
     const { at } = this, { kinds } = this.film.json;
     for (const run of this.film.lane(at.step, which, number)) {
       const x = at.x(number, run[0]) + slide, w = (run[1] - run[0]) * at.cell;
-      if (x + w >= GUTTER && x <= at.right) visit(kinds[run[2]], x, w);
+      if (x + w >= GUTTER && x <= at.right) visit(kinds[run[2]], x, w, run);
     }
   }
 
-  tokens(number, slide) {
-    const { at } = this, lane = at.lanes[number];
-    if (!at.signs || lane.tokens.h < 10) return this._strip(number, lane, slide);
-    this._each("tokens", number, (cell, x) => {
-      this._cell(lane, cell, x + slide);
-      if (lane.positions && cell.position >= 0) this._position(lane, cell, x + slide);
-      if (COMMITTED.has(cell.kind) && at.view.differs?.(cell.request, cell.index)) this._differs(lane, x + slide);
-    });
+  // All rows; slides: px by which each is away from where it belongs. One kind of thing after the other, since a context that has to
+  // change its font less is faster.
+  paint(slides) {
+    const { at } = this, cells = [], rows = at.lanes.map((lane, number) => [lane, number, slides[number]]);
+    for (const [lane, number, slide] of rows) {
+      if (!at.signs || lane.tokens.h < 10) this._strip(number, lane, slide);
+      else this._each("tokens", number, (cell, x) => cells.push([lane, cell, x + slide]));
+    }
+    for (const cell of cells) this._box(...cell);
+    for (const cell of cells) this._token(...cell);
+    for (const cell of cells) this._below(...cell);
+    for (const [, number, slide] of rows) {
+      this._bar("target", number, slide, this.pen.p.target);
+      this._bar("draft", number, slide, this.pen.p.draft);
+    }
+  }
+
+  _below(lane, cell, x) {
+    if (lane.positions && cell.position >= 0) this._position(lane, cell, x);
+    if (COMMITTED.has(cell.kind) && this.at.view.differs?.(cell.request, cell.index)) this._differs(lane, x);
   }
 
   // A run at a time, for cells too small for signs.
@@ -62,50 +82,60 @@ class LanePainter {
     });
   }
 
-  _cell(lane, cell, x) {
-    const { pen, at } = this, { p } = pen, { y, h } = lane.tokens, middle = x + at.cell / 2;
-    if (cell.kind === "padding") return pen.text("·", middle, y + h / 2, { size: 11, fill: p.muted, align: "center" });
-    if (cell.kind === "empty") return pen.rect(x + 1, y + h - 1, at.cell - 2, 1, { fill: p.faint });
-    pen.rect(x + 1, y, at.cell - 2, h, { ...this.looks[cell.kind === "held" ? cell.origin || "p" : cell.kind], radius: 4 });
-    if (!at.texts) return this._sign(cell, middle, y + h / 2);
-    const fill = cell.kind === "stale" ? p.muted : p.ink, size = lane.open ? 10.5 : 9;
-    pen.text(this.film.text(cell.token), middle, y + h / 2, { size, mono: true, align: "center", fill, max: at.cell - 5 });
+  _box({ tokens: { y, h } }, { kind, origin }, x) {
+    const { pen, at } = this;
+    if (kind === "padding") return;
+    if (kind === "empty") pen.rect(x + 1, y + h - 1, at.cell - 2, 1, { fill: pen.p.faint });
+    else pen.rect(x + 1, y, at.cell - 2, h, { ...this.looks[kind === "held" ? origin || "p" : kind], radius: 4 });
+  }
+
+  _token(lane, cell, x) {
+    const { pen, at } = this, { p } = pen, middle = x + at.cell / 2, y = lane.tokens.y + lane.tokens.h / 2;
+    if (cell.kind === "empty") return;
+    if (cell.kind === "padding") return pen.text("·", middle, y, { size: 11, fill: p.muted, align: "center" });
+    if (!at.texts) return this._sign(cell, middle, y);
+    const fill = cell.kind === "stale" ? p.muted : p.ink, size = lane.open ? (at.large ? 12 : 10.5) : 9;
+    pen.text(this.film.text(cell.token), middle, y, { size, mono: true, align: "center", fill, max: at.cell - 5 });
   }
 
   _sign(cell, x, y) {
     const { p } = this.pen, sign = cell.kind === "held" ? "" : SIGNS[cell.kind] ?? "";
-    const fill = { accepted_now: p.green, rejected_now: p.orange, bonus_now: p.amber, pending: p.blue, drafted: p.blue }[cell.kind] ?? p.muted;
+    const fills = { accepted_now: p.green, rejected_now: p.orange, bonus_now: p.amber, pending: p.blue, drafted: p.blue };
+    const fill = fills[cell.kind] ?? p.muted;
     const string = sign || ([...this.film.text(cell.token)][0] ?? "");
     this.pen.text(string, x, y, { size: 10, fill, align: "center", mono: !sign, weight: sign ? 700 : 400 });
   }
 
-  // The position id under its token; where it is not the token's index, in red with the drift.
+  // The position id under its token; where it is not the token's index, in red with the drift, if that may be said.
   _position(lane, cell, x) {
     const { pen, at } = this, { p } = pen, y = lane.positions.y + lane.positions.h / 2, drift = cell.position - cell.index;
-    if (drift && cell.kind !== "stale") {
+    if (drift && cell.kind !== "stale" && this.film.checked) {
       const look = { size: 8.5, fill: p.red, weight: 700, align: "center" }, by = `${drift > 0 ? "+" : "−"}${Math.abs(drift)}`;
       const string = [`${cell.position}${by}`, by].find((each) => pen.measure(each, look) <= at.cell - 2) ?? "≠";
       pen.rect(x + 1, lane.positions.y, at.cell - 2, lane.positions.h, { fill: p.redSoft, radius: 2 });
       return pen.text(string, x + at.cell / 2, y, look);
     }
     const sign = cell.kind === "held" ? "" : SIGNS[cell.kind] ?? "", look = sign ? { fill: p.ink, weight: 650 } : { fill: p.muted };
-    pen.text(`${sign}${cell.position}`, x + at.cell / 2, y, { size: 9, align: "center", max: at.cell - 1, ...look });
+    const size = at.large ? 10 : 9;
+    pen.text(`${sign}${cell.position}`, x + at.cell / 2, y, { size, align: "center", max: at.cell - 1, ...look });
   }
 
   _differs(lane, x) {
-    for (const up of [1, 4]) this.pen.rect(x + 2, lane.tokens.y + lane.tokens.h - up, this.at.cell - 4, 1.5, { fill: this.pen.p.red });
+    const bottom = lane.tokens.y + lane.tokens.h;
+    for (const up of [1, 4]) this.pen.rect(x + 2, bottom - up, this.at.cell - 4, 1.5, { fill: this.pen.p.red });
   }
 
   // K/V of one model, slot by slot: full where it counts, hatched where it is stale, outlined where there is none.
-  bar(which, number, slide, colour) {
-    const { p } = this.pen, lane = this.at.lanes[number][which];
+  _bar(which, number, slide, colour) {
+    const { p } = this.pen, lane = this.at.lanes[number][which], { request: own } = this.at.rows[number];
     if (!lane.h) return;
     const looks = {
-      held: { fill: colour, radius: lane.h / 2 }, drafted: { fill: p.blueSoft, stroke: colour }, stale: { fill: p.orangeSoft, hatch: p.orange },
-      padding: { fill: p.greySoft },
+      held: { fill: colour, radius: lane.h / 2 }, drafted: { fill: p.blueSoft, stroke: colour },
+      stale: { fill: p.orangeSoft, hatch: p.orange }, padding: { fill: p.greySoft },
     };
-    this._runs(which, number, slide, (kind, x, w) => {
-      const look = looks[kind] ?? (lane.h > 3 ? { stroke: p.faint } : null);
+    this._runs(which, number, slide, (kind, x, w, [, , , index, , request]) => {
+      const under = kind === "pending" && liesUnder(index, request, own), none = lane.h > 3 ? { stroke: p.faint } : null;
+      const look = looks[under ? "stale" : kind] ?? none;
       if (look) this.pen.rect(kind === "held" ? x : x + 0.5, lane.y, kind === "held" ? w : w - 1, lane.h, look);
     });
     this._written(which, number, slide, lane);
@@ -114,9 +144,7 @@ class LanePainter {
   // Slots that a forward of this phase has written.
   _written(which, number, slide, lane) {
     if (lane.h < 3) return;
-    const model = which === "target" ? 0 : 1;
-    for (const [of, , row, slot, count] of this.at.stage.feeds) {
-      if (of !== model || row !== number) continue;
+    for (const [, , , slot, count] of this.fed.get(`${which === "target" ? 0 : 1} ${number}`) ?? []) {
       this.pen.rect(this.at.x(number, slot) + slide, lane.y - 1, count * this.at.cell, lane.h + 2, { stroke: this.pen.p.ink, radius: 2 });
     }
   }

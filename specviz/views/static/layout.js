@@ -2,9 +2,9 @@
 // A window shows `count` slots of each row, from firsts[row] on: the same ones for all rows if the round begins in there for all of them,
 // else each row's own, so that all drafts stand in one column.
 
-const ZOOMS = [1, 2, 4, 8, 13, 20, 28, 36, 46]; // px of a slot
-const TEXT_FROM = 26, SIGNS_FROM = 10; // px of a slot from which a cell shows its token, or its sign
-const ALL_FROM = 28; // px of a slot from which the whole cache is shown rather than its end
+const ZOOMS = [1, 2, 4, 8, 13, 20, 28, 36, 46, 64, 90, 120]; // px of a slot
+const TEXT_FROM = 26, SIGNS_FROM = 10, LARGE_FROM = 60; // px of a slot from which a cell shows its token, its sign, larger letters
+const ALL_FROM = 28, WIDEST = 110; // px of a slot from which the whole cache is shown rather than its end, and at which it stops growing
 const GUTTER = 118, RIGHT = 14, AXIS = 20, READING = 40, MAP_GAP = 10;
 
 class StageLayout {
@@ -28,6 +28,7 @@ class StageLayout {
 
   get texts() { return this.cell >= TEXT_FROM; }
   get signs() { return this.cell >= SIGNS_FROM; }
+  get large() { return this.cell >= LARGE_FROM; }
 
   // Slot behind the last one that any row holds or awaits in this round.
   _last() {
@@ -38,7 +39,7 @@ class StageLayout {
   _cell() {
     if (this.view.zoom != null) return ZOOMS[this.view.zoom];
     const fits = (this.width - GUTTER - RIGHT) / this.last;
-    return fits >= ALL_FROM ? Math.min(fits, 40) : 34;
+    return fits >= ALL_FROM ? Math.min(fits, WIDEST) : 34;
   }
 
   // Slot of each row's pending token when the round began, where it lies now.
@@ -48,7 +49,8 @@ class StageLayout {
   }
 
   _window() {
-    const begins = this.rows.map((row) => this.begin(row)), span = Math.max(...this.rows.map((row) => Math.max(row.drafted, row.gained)), 0);
+    const begins = this.rows.map((row) => this.begin(row));
+    const span = Math.max(...this.rows.map((row) => Math.max(row.drafted, row.gained)), 0);
     const first = this.last <= this.count ? 0 : this.last - this.count;
     this.shared = begins.every((begin) => begin >= first);
     const own = (begin) => begin + span + 1 - this.count + 1;
@@ -76,7 +78,8 @@ class StageLayout {
     if (!open) {
       const tokens = { y: y + 1, h: height > 14 ? 14 : 7 };
       const bar = height > 14 ? 3 : 2;
-      const target = { y: tokens.y + tokens.h + 1, h: bar }, draft = { y: target.y + bar + (height > 14 ? 1 : 0), h: height > 14 ? bar : 0 };
+      const target = { y: tokens.y + tokens.h + 1, h: bar };
+      const draft = { y: target.y + bar + (height > 14 ? 1 : 0), h: height > 14 ? bar : 0 };
       return { y, height, open, tokens, positions: null, target, draft, notes: null };
     }
     const tokens = { y: y + 4, h: this.texts ? 23 : this.signs ? 18 : 10 };

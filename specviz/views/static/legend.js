@@ -12,7 +12,8 @@ class Legend {
     const held = new Set(films.flatMap(({ json }) => json.lanes.flatMap((lane) => lane.map((run) => json.kinds[run[2]]))));
     const moved = any(({ json }) => json.rounds.some((round) => round.stages.some((stage) => stage.moves.length)));
     const drafts = any(({ json }) => json.meta.kv_bytes_per_slot.draft > 0), broken = any((each) => each.violations.length > 0);
-    const drifts = any(({ json }) => json.lanes.some((lane) => lane.some(([, , , index, position]) => position >= 0 && position !== index)));
+    const drifting = (lane) => lane.some(([, , , index, position]) => position >= 0 && position !== index);
+    const drifts = any(({ checked, json }) => checked && json.lanes.some(drifting));
     const own = (...kinds) => kinds.filter(([kind]) => held.has(kind));
     return [
       ["p", "prompt"], ["a", "committed"], ["pending", "○ pending: no K/V yet"],
@@ -24,6 +25,8 @@ class Legend {
       ...(other ? [["differs", "not what the other run wrote"]] : []),
     ];
   }
+
+  key() { return ""; }
 
   describe() { return `Legend: ${this.entries.map(([, words]) => words).join("; ")}.`; }
 

@@ -16,6 +16,12 @@ class MaskPanel {
 
   empty() { return !this.view.film.rows(this.view.step)[this.view.row]; }
 
+  // The phases behind the verification show its forward again; what is pointed at lies where the step has it.
+  key() {
+    const { film, step, row, hover } = this.view, lit = hover?.row === row ? `${step} ${hover.slot} ${hover.index}` : "";
+    return `${film.round(step)} ${Math.min(film.phase(step), 2)} ${row} ${lit}`;
+  }
+
   // Verdicts of a phase of this round, or null.
   cells(phase = this.view.film.phase(this.view.step)) {
     const { film, step, row } = this.view, at = step - film.phase(step) + phase;
@@ -42,6 +48,7 @@ class MaskPanel {
   // [whether all is well, what there is to say]
   verdict(cells = this.cells()) {
     if (!cells) return [true, this._absence()];
+    if (!this.view.film.checked) return [true, "Whether a query should see what it sees is not judged here."];
     const wrong = [], { drifts } = cells;
     if (cells.leaks.length) wrong.push(`${this._slots(cells.leaks, "leaks", "leak")}: ${this._nature(cells)}`);
     if (cells.holes.length) wrong.push(`${this._slots(cells.holes, "is", "are")} not seen, which hold the row's own tokens`);
@@ -85,12 +92,12 @@ class MaskPanel {
   }
 
   table() {
-    const cells = this.cells(), caption = `${this.title()}. ${this.verdict()[1]}`;
-    const head = ["query", "token", "index", "position", "its slot", "sees slots", "leaks", "holes", "stale, hidden"];
+    const cells = this.cells(), caption = `${this.title()}. ${this.verdict()[1]}`, judged = this.view.film.checked;
+    const head = ["query", "token", "index", "position", "its slot", "sees slots", ...(judged ? ["leaks", "holes", "stale, hidden"] : [])];
     const of = (query, ...verdicts) => rangeWords(joinedRanges(query.segments.filter((each) => verdicts.includes(each[2]))), 12) || "–";
     const rows = (cells?.queries ?? []).slice(-400).map((query) => [
       query.name, this.view.film.text(query.token), query.index, query.position, query.slot, of(query, "seen", "own", "leak"),
-      of(query, "leak"), of(query, "hole"), of(query, "hidden"),
+      ...(judged ? [of(query, "leak"), of(query, "hole"), of(query, "hidden")] : []),
     ]);
     return { caption, head, rows };
   }
@@ -144,7 +151,7 @@ class MaskPanel {
     const at = this._layout(width), n = at ? Math.floor((y - MASK_TICKS) / at.line) : -1, query = at?.cells.queries[n];
     if (!query) return null;
     const { film, row } = this.view, { cells } = at, slot = at.slotAt(x);
-    const drift = query.position === query.index ? "" : `, index ${query.index}`;
+    const drift = film.checked && query.position === query.index ? "" : `, index ${query.index}`;
     const name = `query ${query.name} ${quoted(film.text(query.token))} (position ${query.position}${drift})`;
     if (slot === null) return { row, slot: cells.now(query.slot), index: query.index, hint: `${name}, in slot ${query.slot}` };
     const verdict = query.segments.find((each) => slot >= each[0] && slot < each[1])[2], held = cells.holds(slot);

@@ -107,7 +107,7 @@ class MaskPainter {
   }
 
   _label(query, y) {
-    const { pen, at, p } = this, drift = query.position !== query.index, own = this.lit?.index === query.index;
+    const { pen, at, p } = this, drift = at.cells.drifts > 0 && query.position !== query.index, own = this.lit?.index === query.index;
     const name = own ? { size: 11.5, fill: p.blue, weight: 700 } : { size: 11.5, fill: p.ink };
     pen.text(query.name, PAD, y, name);
     if (at.wide) pen.text(this.view.film.text(query.token), PAD + at.names, y, { size: 11, mono: true, fill: p.muted, max: 64 });

@@ -1,6 +1,7 @@
 // What the panels under the stage share: margins, words and chips. Knows no run.
 
 const PAD = 12; // px left and right of what a panel draws
+const LONGEST = 150; // px of a token in running text; what is longer is cut
 
 function counted(number, noun, nouns = `${noun}s`) { return `${number} ${number === 1 ? noun : nouns}`; }
 
@@ -46,23 +47,10 @@ function wrapWords(string, max, look = {}) {
 
 // A token in a box of its kind; returns the width that it took.
 function drawChip(pen, text, x, y, max, { fill, stroke, sign = "", dash, size = 11.5, height = 20, width }) {
-  const look = { size, mono: true }, lead = sign ? 14 : 0, shown = text === "" ? "∅" : text;
-  const inner = Math.min(pen.measure(shown, look), max - 14 - lead), w = width ?? inner + 14 + lead;
+  const look = { size, mono: true }, lead = sign ? 14 : 0;
+  const inner = Math.min(pen.measure(text, look), max - 14 - lead), w = width ?? inner + 14 + lead;
   pen.rect(x, y - height / 2, w, height, { fill, stroke, radius: 5, dash });
   if (sign) pen.text(sign, x + 7, y, { size: 10, weight: 700, fill: pen.p.ink });
-  pen.text(shown, x + 7 + lead, y + 0.5, { ...look, fill: pen.p.ink, max: w - 13 - lead });
+  pen.text(text, x + 7 + lead, y + 0.5, { ...look, fill: pen.p.ink, max: w - 13 - lead });
   return w;
-}
-
-// The last results of a costly question, by key.
-class Kept {
-  constructor(most = 200) { Object.assign(this, { most, found: new Map() }); }
-
-  get(key, make) {
-    if (!this.found.has(key)) {
-      if (this.found.size >= this.most) this.found.clear();
-      this.found.set(key, make());
-    }
-    return this.found.get(key);
-  }
 }

@@ -2,8 +2,8 @@
 // Palette: the colours that CSS gives to the widget's root, read once for each theme.
 
 const PALETTE = [
-  "ink", "muted", "faint", "panel", "page", "blue", "blueSoft", "green", "greenSoft", "orange", "orangeSoft", "amber", "amberSoft", "red", "redSoft",
-  "grey", "greySoft", "target", "draft", "stale", "held", "prompt",
+  "ink", "muted", "faint", "panel", "page", "blue", "blueSoft", "green", "greenSoft", "orange", "orangeSoft", "amber", "amberSoft",
+  "red", "redSoft", "grey", "greySoft", "target", "draft", "stale", "held", "prompt",
 ];
 const SANS = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif";
 const MONO = "'DejaVu Sans Mono', Menlo, Consolas, 'Liberation Mono', monospace";
@@ -14,25 +14,39 @@ function readPalette(element) {
   return Object.fromEntries(PALETTE.map((name) => [name, style.getPropertyValue(`--sv-${dashed(name)}`).trim() || "#888"]));
 }
 
-const measuring = { context: null, widths: new Map() };
+// The last results of a costly question, by key.
+class Kept {
+  constructor(most = 200) { Object.assign(this, { most, found: new Map() }); }
+
+  get(key, make) {
+    const known = this.found.get(key);
+    if (known !== undefined) return known;
+    if (this.found.size >= this.most) this.found.clear();
+    const made = make();
+    this.found.set(key, made);
+    return made;
+  }
+}
+
+const measuring = { context: null, widths: new Kept(20000), cuts: new Kept(20000), fonts: new Kept() };
 
 function measureText(string, font) {
-  measuring.context ??= document.createElement("canvas").getContext("2d");
-  const key = font + string;
-  if (!measuring.widths.has(key)) {
-    if (measuring.widths.size > 20000) measuring.widths.clear();
+  return measuring.widths.get(font + string, () => {
+    measuring.context ??= document.createElement("canvas").getContext("2d");
     measuring.context.font = font;
-    measuring.widths.set(key, measuring.context.measureText(string).width);
-  }
-  return measuring.widths.get(key);
+    return measuring.context.measureText(string).width;
+  });
 }
 
 function fontOf({ size = 11, weight = 400, mono = false }) {
-  return `${weight} ${size}px ${mono ? MONO : SANS}`;
+  const key = weight + size / 100 + (mono ? 0.5 : 0); // a number: it is asked for every word
+  return measuring.fonts.get(key, () => `${weight} ${size}px ${mono ? MONO : SANS}`);
 }
 
 // `string` cut with … so that it takes at most `max` px; by letters, not by halves of them.
-function cutText(string, max, font) {
+function cutText(string, max, font) { return measuring.cuts.get(`${max} ${font}${string}`, () => cutLetters(string, max, font)); }
+
+function cutLetters(string, max, font) {
   if (measureText(string, font) <= max) return string;
   const letters = [...string];
   let low = 0, high = letters.length;
@@ -47,6 +61,7 @@ function cutText(string, max, font) {
 class Pen {
   constructor(palette) { this.p = palette; }
   measure(string, look = {}) { return measureText(string, fontOf(look)); }
+  cut(string, max, look = {}) { return cutText(string, max, fontOf(look)); }
 
   line(x1, y1, x2, y2, { stroke, width = 1, dash, arrow = false }) {
     this._path([[x1, y1], [x2, y2]], { stroke, width, dash });
@@ -62,12 +77,25 @@ class CanvasPen extends Pen {
     super(palette);
     this.context = context;
     this._hatches = new Map();
+    this.forget();
+  }
+
+  // The context is told nothing twice, since that is most of what drawing costs. To be called when it may have lost what it was told.
+  forget() {
+    this._told = {};
+    Object.assign(this.context, { textBaseline: "middle", direction: "ltr" });
+  }
+
+  _tell(name, value) {
+    if (this._told[name] === value) return;
+    this._told[name] = value;
+    this.context[name] = value;
   }
 
   rect(x, y, w, h, { fill, stroke, width = 1, radius = 0, dash, hatch }) {
     const c = this.context;
     if (!radius && !stroke && !hatch) {
-      c.fillStyle = fill;
+      this._tell("fillStyle", fill);
       c.fillRect(x, y, w, h);
       return;
     }
@@ -77,17 +105,18 @@ class CanvasPen extends Pen {
     else c.rect(x + inset, y + inset, w - 2 * inset, h - 2 * inset);
     for (const style of [fill, hatch && this._hatch(hatch)]) {
       if (!style) continue;
-      c.fillStyle = style;
+      this._tell("fillStyle", style);
       c.fill();
     }
     if (stroke) this._stroke(stroke, width, dash);
   }
 
   _stroke(stroke, width, dash) {
-    const c = this.context;
-    c.setLineDash(dash ?? []);
-    c.strokeStyle = stroke;
-    c.lineWidth = width;
+    const c = this.context, pattern = dash ?? [], key = pattern.join();
+    if (this._told.dash !== key) c.setLineDash(pattern);
+    this._told.dash = key;
+    this._tell("strokeStyle", stroke);
+    this._tell("lineWidth", width);
     c.stroke();
   }
 
@@ -113,13 +142,12 @@ class CanvasPen extends Pen {
   }
 
   text(string, x, y, look) {
-    const c = this.context, font = fontOf(look);
-    c.font = font;
-    c.fillStyle = look.fill ?? this.p.ink;
-    c.textAlign = look.align ?? "left";
-    c.textBaseline = "middle";
-    c.direction = "ltr";
-    c.fillText(look.max === undefined ? string : cutText(string, look.max, font), x, y);
+    const font = fontOf(look), shown = look.max === undefined ? string : cutText(string, look.max, font);
+    if (shown === "") return;
+    this._tell("font", font);
+    this._tell("fillStyle", look.fill ?? this.p.ink);
+    this._tell("textAlign", look.align ?? "left");
+    this.context.fillText(shown, x, y);
   }
 
   clip(x, y, w, h, draw) {
@@ -129,7 +157,20 @@ class CanvasPen extends Pen {
     c.rect(x, y, w, h);
     c.clip();
     draw();
-    c.restore();
+    this._restore();
+  }
+
+  // Draw what follows moved by (x, y).
+  shifted(x, y, draw) {
+    this.context.save();
+    this.context.translate(x, y);
+    draw();
+    this._restore();
+  }
+
+  _restore() {
+    this.context.restore();
+    this.forget();
   }
 
   _path(points, { stroke, fill, width = 1, dash }) {
@@ -138,7 +179,7 @@ class CanvasPen extends Pen {
     points.forEach(([x, y], n) => (n ? c.lineTo(x, y) : c.moveTo(x, y)));
     if (fill) {
       c.closePath();
-      c.fillStyle = fill;
+      this._tell("fillStyle", fill);
       c.fill();
     }
     if (stroke) this._stroke(stroke, width, dash);
@@ -188,7 +229,8 @@ class SvgPen extends Pen {
 
   clip(x, y, w, h, draw) {
     const name = `${this._prefix}-clip-${this.definitions.length}`;
-    this.definitions.push(`<clipPath id="${name}"><rect x="${round2(x)}" y="${round2(y)}" width="${round2(w)}" height="${round2(h)}"/></clipPath>`);
+    const box = `x="${round2(x)}" y="${round2(y)}" width="${round2(w)}" height="${round2(h)}"`;
+    this.definitions.push(`<clipPath id="${name}"><rect ${box}/></clipPath>`);
     this.parts.push(`<g clip-path="url(#${name})">`);
     draw();
     this.parts.push("</g>");

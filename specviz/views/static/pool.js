@@ -10,6 +10,7 @@ class PoolPanel {
   get _pool() { return this.view.film.scene(this.view.step).pool; }
   get _chosen() { return this._pool.filter((each) => each.chosen); }
   empty() { return !this._pool.length; }
+  key() { return `${this.view.film.round(this.view.step)} ${this.view.row}`; }
 
   title() {
     const { window } = this.view.film.json.meta.strategy_options, size = this._pool.length;
@@ -38,20 +39,27 @@ class PoolPanel {
     }[film.scene(step).decision] ?? film.scene(step).decision;
   }
 
+  // The same words as in the sentence of the phase (batchwords.py).
   _waits() {
-    const waiting = this._pool.filter((each) => !each.chosen), longest = Math.max(0, ...waiting.map((each) => each.waited));
+    const waiting = this._pool.filter((each) => !each.chosen);
     if (!waiting.length) return "nobody waits";
-    return `${counted(waiting.length, "row waits", "rows wait")}${longest ? `, the longest for ${counted(longest, "round")} already` : ""}`;
+    const { request, waited } = waiting.reduce((longest, each) => (each.waited > longest.waited ? each : longest));
+    const words = counted(waiting.length, "waits", "wait");
+    if (!waited) return `${words} for the first time`;
+    const who = `request ${request}${waiting.length > 1 ? " longest" : ""}`;
+    return `${words}, ${who}: left out ${waited === 1 ? "once" : `${waited} times`} before`;
   }
 
-  describe() { return `${this.title()}. ${this.decision()}; ${this._waits()}.`; }
+  _sentences() { return `${capital(this.decision())}. ${capital(this._waits())}.`; }
+  describe() { return `${this.title()}. ${this._sentences()}`; }
 
   table() {
     const rows = this._pool.slice(0, 400).map(({ request, length, waited, chosen }) => {
       const row = this.view.film.rowOf(this.view.step, request);
       return [request, length, chosen ? "chosen" : "waits", waited, row < 0 ? "–" : row];
     });
-    return { caption: this.describe(), head: ["request", "length", "this round", "rounds waited before", "row of the batch"], rows };
+    const head = ["request", "length", "this round", "times left out before", "row of the batch"];
+    return { caption: this.describe(), head, rows };
   }
 
   height(width) {
@@ -62,7 +70,7 @@ class PoolPanel {
   // Room for two lines of words at least, so that most rounds have one height.
   _top(width) { return Math.max(this._lines(width).length, POOL.lines) * 17 + POOL.top; }
 
-  _lines(width) { return wrapWords(`${this.decision()}; ${this._waits()}.`, width - 2 * PAD, { size: 12 }); }
+  _lines(width) { return wrapWords(this._sentences(), width - 2 * PAD, { size: 12 }); }
 
   // Where the bars stand; pitch: px of one with its gap; numbers: whether there is room for how long they waited; wide: and for more.
   _bars(width) {

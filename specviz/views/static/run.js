@@ -74,7 +74,7 @@ function sentences({ film, step, row }) {
 
 function runName(film) {
   const { strategy, strategy_options: options } = film.json.meta;
-  const usual = ([name, value]) => value === null || value === false || (name === "refill" && value === true);
+  const usual = ([name, value]) => value === null || value === ["refill", "bonus"].includes(name);
   if (!film.checked) return strategy;
   const told = Object.entries(options).filter((option) => !usual(option)).map(([name, value]) => `${name}=${value}`);
   return strategy + (told.length ? ` (${told.join(", ")})` : "");
@@ -91,7 +91,8 @@ function runFacts(film, step) {
 function verdictOf(film) {
   if (!film.checked) return "not judged";
   const rules = [...new Set(film.violations.map((each) => each.rule))];
-  return rules.length ? `▲ breaks: ${rules.join(", ")}` : `✓ ${film.json.meta.valid ? "valid" : "promises nothing, breaks nothing here"}`;
+  if (rules.length) return `▲ breaks: ${rules.join(", ")}`;
+  return `✓ ${film.json.meta.valid ? "valid" : "promises nothing, breaks nothing here"}`;
 }
 
 function badge(film) {

@@ -1,9 +1,10 @@
 // Section: a panel on the page, with its heading, its canvas, and the same as a table. Knows no film.
 
 class Section {
-  // desk: {palette(), touch(section), tip(hint, event), point(place), pick(row), go(step), happening(step), focus()}; under: panels drawn below the first one that cannot be pointed at
+  // desk: {palette(), touch(section), tip(hint, event), point(place), pick(row), go(step), happening(step), focus()}
+  // under: panels drawn below the first one, which cannot be pointed at
   constructor(desk, panel, under = []) {
-    Object.assign(this, { desk, panel, under, width: 0, asTable: false, pens: new Map() });
+    Object.assign(this, { desk, panel, under, width: 0, asTable: false, pens: new Map(), drawn: new Map() });
     this.heading = element("h3");
     const click = () => this.showTable(!this.asTable);
     this.toggle = element("button", { type: "button", class: "sv-small", "aria-pressed": "false", on: { click } }, "table");
@@ -49,13 +50,19 @@ class Section {
     if (hidden) return true;
     this.width ||= Math.floor(this.body.clientWidth);
     if (!this.width) return false;
+    if (!this.asTable) this._draw(this.canvas, this.panel);
+    this.under.forEach((panel, n) => this._draw(this.legends[n], panel));
+    return true;
+  }
+
+  // All that is not drawn, once all panels are: a canvas asks for its style, which every change of the page makes out of date.
+  tell() {
+    if (this.root.hidden || !this.width) return;
     const title = this.panel.title();
     setText(this.heading, title);
     setAttribute(this.toggle, "aria-label", `show as table: ${title}`);
     if (this.asTable) this._fillTable();
-    else this._draw(this.canvas, this.panel);
-    this.under.forEach((panel, n) => this._draw(this.legends[n], panel));
-    return true;
+    for (const [canvas, { panel }] of this.drawn) setAttribute(canvas, "aria-label", panel.describe());
   }
 
   _fillTable() {
@@ -64,8 +71,17 @@ class Section {
     this.tableBox.replaceChildren(tableElement(table));
   }
 
+  // A panel with a key looks the same as long as that stays the same, so it is not drawn again.
   _draw(canvas, panel) {
-    const height = Math.ceil(panel.height(this.width)), ratio = window.devicePixelRatio || 1, context = canvas.getContext("2d");
+    const ratio = window.devicePixelRatio || 1, palette = this.desk.palette(), key = panel.key && `${panel.key()} ${this.width} ${ratio}`;
+    const last = this.drawn.get(canvas);
+    if (panel.key && last?.key === key && last.palette === palette) return;
+    this.drawn.set(canvas, { key, palette, panel });
+    this._drawAnew(canvas, panel, ratio);
+  }
+
+  _drawAnew(canvas, panel, ratio) {
+    const height = Math.ceil(panel.height(this.width)), context = canvas.getContext("2d");
     const [w, h] = [Math.round(this.width * ratio), Math.round(height * ratio)];
     if (canvas.width !== w || canvas.height !== h) {
       [canvas.width, canvas.height] = [w, h];
@@ -73,8 +89,9 @@ class Section {
     }
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, this.width, height);
-    panel.draw(this._pen(canvas, context, ratio), this.width, height);
-    setAttribute(canvas, "aria-label", panel.describe());
+    const pen = this._pen(canvas, context, ratio);
+    pen.forget();
+    panel.draw(pen, this.width, height);
   }
 
   // A pen keeps patterns that belong to one palette and one resolution.

@@ -63,7 +63,9 @@ class Shell {
 
   go(clock) {
     const next = this._clamp(clock);
-    if (next !== this.clock) this._show(next, next === this.clock + 1);
+    if (next === this.clock) return;
+    this._show(next, next === this.clock + 1);
+    this._paintAtOnce();
   }
 
   goTo(run, step) { this.go(this.clockOf(run, step)); }
@@ -113,6 +115,7 @@ class Shell {
     if (row === this.row && row === this.runs[0].view.row) return;
     this.row = row;
     this._show(this.clock, false);
+    this._paintAtOnce();
   }
 
   point(run, place) {
@@ -241,6 +244,14 @@ class Shell {
     this.frame ||= requestAnimationFrame(() => this._paint());
   }
 
+  // For what a reader asked for: the work is done by the time the next frame begins. Of what comes faster than frames do, such as from a
+  // slider that is dragged, the rest is left to that frame.
+  _paintAtOnce() {
+    if (this.painted) return;
+    this.painted = requestAnimationFrame(() => { this.painted = 0; });
+    this._paint();
+  }
+
   touchAll() { this.runs.forEach((run) => run.sections.forEach((section) => this.touch(section))); }
 
   _paint() {
@@ -248,10 +259,11 @@ class Shell {
     this.frame = 0;
     const sections = [...this.dirty];
     this.dirty.clear();
+    const drawn = sections.map((section) => section.paint());
+    sections.forEach((section) => section.tell());
     this.controls.update();
     const over = (n) => this.comparison !== null && this.comparison.over(n, this.clock);
     this.runs.forEach((run, n) => run.tell(n ? this.missing : null, over(n)));
-    const drawn = sections.map((section) => section.paint());
     Object.assign(this.root.dataset, { step: this.clock, row: this.runs[0].view.row });
     if (drawn.every(Boolean)) this.root.dataset.ready = "";
   }
@@ -273,24 +285,3 @@ class Tip {
     Object.assign(this.root.style, { left: `${left}px`, top: `${y + 20}px` });
   }
 }
-
-function render({ model, el }) {
-  const attributes = { class: "specviz", tabindex: "0", role: "group", "aria-label": "step-through of a decoding run; press ? for keys" };
-  const root = element("div", { ...attributes, "data-lm-suppress-shortcuts": "true" }, "opening the run …"); // JupyterLab's shortcuts
-  el.append(root);
-  let shell = null, gone = false;
-  const bytes = ["film", "other"].map((name) => model.get(name)).filter((each) => each?.byteLength);
-  Promise.all(bytes.map(decodeFilm)).then((films) => {
-    if (!gone) shell = new Shell(model, root, films);
-  }).catch((error) => {
-    root.textContent = `This run cannot be shown: ${error.message}`;
-    console.error(error);
-  });
-  return () => {
-    gone = true;
-    shell?.dispose();
-    root.remove();
-  };
-}
-
-export default { render };

@@ -5,8 +5,10 @@
 // queries: {name, forward, token, index, position, slot, until, lost, segments: [start, stop, verdict]}; segments cover all slots.
 // verdicts: those that occur: "seen", "own" (seen, and a draft of this round), "blank" (rightly not seen), "hidden" (the same, of a stale
 //   slot within reach), "leak" (seen although it holds no token of the row up to the query), "hole" (not seen although it does).
+//   In a film that does not judge there are "seen", "own" and "blank" alone, right or not.
 // leaks, holes: ranges of slots that are wrong for any query; drifts: queries whose position is not their index; lost: the most tokens that
-//   a query should see and no slot holds; holds(slot) is a cell of the film; now(slot): where its content lies at the step asked for.
+//   a query should see and no slot holds (all of them empty or 0 in a film that does not judge); holds(slot) is a cell of the film;
+//   now(slot): where its content lies at the step asked for.
 function maskCells(film, step, row) {
   const entry = film.rows(step)[row], phase = film.phase(step);
   if (!entry) return null;
@@ -21,7 +23,8 @@ function maskCells(film, step, row) {
   const queries = fed.flatMap((run) => queriesOf(film, entry, run, ledger, slots));
   const moves = phase === 4 ? film.stage(step).moves.filter((move) => !move[0] && move[2] === row && move[4] === row) : source.moves;
   return {
-    kind, step: at, row, slots, queries, length: entry.length, ...summary(queries), now: (slot) => moves.reduce(movedSlot, slot),
+    kind, step: at, row, slots, queries, length: entry.length, ...summary(queries, film.checked),
+    now: (slot) => moves.reduce(movedSlot, slot),
     holds: (slot) => {
       const run = lane.find((each) => slot >= each[0] && slot < each[1]);
       return run ? film.cellOf(run, slot) : null;
@@ -29,12 +32,13 @@ function maskCells(film, step, row) {
   };
 }
 
-function summary(queries) {
+function summary(queries, judge) {
   const segments = queries.flatMap((query) => query.segments);
   const of = (verdict) => joinedRanges(segments.filter((each) => each[2] === verdict));
   return {
     verdicts: new Set(segments.map((each) => each[2])), leaks: of("leak"), holes: of("hole"),
-    drifts: queries.filter((query) => query.position !== query.index).length, lost: Math.max(...queries.map((query) => query.lost)),
+    drifts: queries.filter((query) => judge && query.position !== query.index).length,
+    lost: judge ? Math.max(...queries.map((query) => query.lost)) : 0,
   };
 }
 
@@ -65,7 +69,7 @@ function queriesOf(film, entry, run, ledger, slots) {
   const [, forward, , slot, count, index, position, , until] = run, pieces = piecesOf(run, ledger, slots);
   return Array.from({ length: count }, (_, n) => {
     const at = index + n, ahead = at - entry.length;
-    const segments = judgedSegments(pieces, { index: at, until: until + n, length: entry.length });
+    const segments = judgedSegments(pieces, { index: at, until: until + n, length: entry.length, judge: film.checked });
     const name = ahead >= 0 ? `d${ahead + 1}` : ahead === -1 ? "pending" : `index ${at}`;
     const token = ahead >= 0 ? entry.drafts[ahead] ?? -1 : film.token(entry.request, at);
     let lost = at + 1;
@@ -107,7 +111,8 @@ function judgedSegments(pieces, query) {
 // A query should see the slots that hold K/V of its row's tokens up to itself, and no other.
 function sightOf(piece, slot, query) {
   const index = piece.index < 0 ? -1 : piece.index + slot - piece.start, right = index >= 0 && index <= query.index;
-  if (piece.open && slot < query.until) return right ? (index >= query.length ? "own" : "seen") : "leak";
+  if (piece.open && slot < query.until) return right || !query.judge ? (index >= query.length ? "own" : "seen") : "leak";
+  if (!query.judge) return "blank";
   if (right) return "hole";
   return piece.stale && slot < query.until ? "hidden" : "blank";
 }

@@ -1,4 +1,5 @@
-// Stage: the batch after one phase. For each row four lanes in the columns of the cache: tokens, position ids, and the K/V of target and draft.
+// Stage: the batch after one phase. For each row four lanes in the columns of the cache: tokens, position ids, and the K/V of target and
+// draft.
 
 class Stage {
   constructor(view) { this.view = view; }
@@ -20,25 +21,21 @@ class Stage {
   }
 
   draw(pen, width) {
-    const at = this._layout(width), p = pen.p;
+    const at = this._layout(width);
     this._backdrop(pen, at);
     if (at.mapped) this._map(pen, at);
     this._axis(pen, at);
-    const shifts = this._shifts(at), painter = new LanePainter(pen, at);
+    const shifts = this._shifts(at), away = 1 - (this.view.progress ?? 1);
+    const slides = at.rows.map((_, number) => -(shifts.get(number)?.by ?? 0) * at.cell * away);
+    pen.clip(GUTTER - 1, at.top, at.right - GUTTER + 2, at.bottom - at.top, () => new LanePainter(pen, at).paint(slides));
     at.rows.forEach((row, number) => {
       this._label(pen, at, row, number);
-      const slide = (shifts.get(number)?.by ?? 0) * at.cell * (1 - (this.view.progress ?? 1));
-      pen.clip(GUTTER - 1, at.lanes[number].y, at.right - GUTTER + 2, at.lanes[number].height, () => {
-        painter.tokens(number, -slide);
-        painter.bar("target", number, -slide, p.target);
-        painter.bar("draft", number, -slide, p.draft);
-      });
       this._note(pen, at, number, shifts.get(number));
     });
     this._begin(pen, at);
     this._violations(pen, at);
     this._pointed(pen, at);
-    this._reading(pen, at);
+    drawReading(pen, at, this.view.row);
   }
 
   // -- what is behind and around the rows
@@ -157,7 +154,8 @@ class Stage {
       const x = xs[number], look = { stroke: pen.p.blue, dash: [2, 3] };
       if (x >= GUTTER && x <= at.right) pen.line(x, lane.y, x, lane.draft.y + lane.draft.h, look);
     });
-    if (at.rows.length && xs[0] < at.right - 60) pen.text("drafts →", xs[0] + 3, at.top - (at.shared ? 19 : 8), { size: 10, fill: pen.p.blue });
+    const y = at.top - (at.shared ? 19 : 8);
+    if (at.rows.length && xs[0] < at.right - 60) pen.text("drafts →", xs[0] + 3, y, { size: 10, fill: pen.p.blue });
   }
 
   _violations(pen, at) {
@@ -168,7 +166,8 @@ class Stage {
       if (each.slot === null || each.slot === undefined) continue;
       const x = at.x(each.row, each.slot);
       if (x < GUTTER - at.cell || x > at.right) continue;
-      const lanes = { positions: lane.positions ?? lane.tokens, kv: lane.target }, where = each.model === 1 ? lane.draft : lanes[each.rule] ?? lane.tokens;
+      const of = { positions: lane.positions ?? lane.tokens, kv: lane.target }[each.rule] ?? lane.tokens;
+      const where = each.model === 1 ? lane.draft : of;
       pen.rect(Math.max(x, GUTTER), where.y - 1, Math.max(at.cell, 3), where.h + 2, { stroke: pen.p.red, width: 2, radius: 3 });
     }
   }
@@ -182,42 +181,13 @@ class Stage {
     pen.rect(x, lane.y + 1, Math.max(at.cell, 2), lane.draft.y + lane.draft.h - lane.y + 1, { stroke: pen.p.blue, width: 2, radius: 4 });
   }
 
-  // The chosen row's last tokens as running text, so that narrow cells need not be read.
-  _reading(pen, at) {
-    const { p } = pen, number = this.view.row, y = at.readingTop + 18;
-    pen.text(`row ${number} reads`, 12, y, { size: 10.5, fill: p.muted });
-    let x = at.width - RIGHT;
-    const cells = this._told(at, number), looks = cellLooks(p);
-    for (const cell of cells.reverse()) {
-      const string = at.film.text(cell.token), w = pen.measure(string, { size: 12, mono: true }) + 3;
-      if (x - w < GUTTER + 12) {
-        pen.text("…", x - 4, y, { size: 12, fill: p.muted, align: "right" });
-        break;
-      }
-      x -= w;
-      const look = looks[cell.kind === "held" ? cell.origin || "p" : cell.kind];
-      if (cell.kind !== "held") pen.rect(x, y - 10, w - 1, 20, { fill: look.fill, stroke: look.stroke, dash: look.dash, radius: 3 });
-      pen.text(string, x + 1, y, { size: 12, mono: true, fill: cell.origin === "p" ? p.muted : p.ink });
-    }
-  }
-
-  _told(at, number) {
-    const cells = [];
-    for (const run of at.film.lane(at.step, "tokens", number)) {
-      for (let slot = run[0]; slot < run[1]; slot++) {
-        const cell = at.film.cellOf(run, slot);
-        if (cell.token >= 0 && cell.kind !== "stale") cells.push(cell);
-      }
-    }
-    return cells.slice(-160);
-  }
-
   // -- asked by the shell
 
   hit(x, y, width) {
     const at = this._layout(width), row = at.rowAt(y);
     if (row < 0 || x > at.right) return null;
-    if (x < GUTTER) return { row, slot: null, index: null, hint: `row ${row}: ${at.stage.words_of?.[row] ?? `request ${at.rows[row].request}`}` };
+    const named = { row, slot: null, index: null, hint: `row ${row}: ${at.stage.words_of?.[row] ?? `request ${at.rows[row].request}`}` };
+    if (x < GUTTER) return named;
     const slot = at.slotAt(row, x), cell = at.film.cell(at.step, "tokens", row, slot);
     if (!cell) return null;
     return { row, slot, index: cell.index < 0 ? null : cell.index, hint: this._hint(at, row, slot, cell) };
@@ -226,13 +196,15 @@ class Stage {
   _hint(at, row, slot, cell) {
     const held = (which) => at.film.cell(at.step, which, row, slot), words = at.film.wordOf(cell);
     const token = cell.token >= 0 ? `“${at.film.text(cell.token)}” · ` : "";
-    const place = cell.index < 0 ? "" : ` · index ${cell.index}, position ${cell.position}${cell.position === cell.index ? "" : " (drift!)"}`;
+    const drifts = at.film.checked && cell.position !== cell.index, drift = drifts ? " (drift!)" : "";
+    const place = cell.index < 0 ? "" : ` · index ${cell.index}, position ${cell.position}${drift}`;
     const kv = ["target", "draft"].map((which) => `${which} K/V ${this._compared(held(which), cell)}`).join(", ");
     return `${token}row ${row}, slot ${slot}: ${words}${place} · ${kv}`;
   }
 
   _compared(held, cell) {
-    if (!held || held.kind === "empty" || held.kind === "pending") return "empty";
+    if (!held || held.kind === "empty") return "empty";
+    if (held.kind === "pending") return liesUnder(held.index, held.request, cell.request) ? "stale" : "empty";
     if (held.kind === "held") return held.index === cell.index ? "valid" : `of index ${held.index}`;
     return held.kind === "drafted" ? "of a draft" : held.kind;
   }
@@ -278,8 +250,10 @@ class Stage {
       if (!cell) continue;
       const of = (which) => this._compared(film.cell(step, which, row, slot), cell);
       const number = (value) => (value < 0 ? "" : value);
-      cells.push([slot, film.text(cell.token), film.wordOf(cell), number(cell.index), number(cell.position), of("target"), of("draft")]);
+      const kv = [of("target"), of("draft")];
+      cells.push([slot, film.text(cell.token), film.wordOf(cell), number(cell.index), number(cell.position), ...kv]);
     }
-    return { caption: `Row ${row}, slot by slot`, head: ["slot", "token", "state", "index", "position", "target K/V", "draft K/V"], rows: cells };
+    const head = ["slot", "token", "state", "index", "position", "target K/V", "draft K/V"];
+    return { caption: `Row ${row}, slot by slot`, head, rows: cells };
   }
 }

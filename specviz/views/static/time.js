@@ -6,8 +6,12 @@ const TIME = { line: 23, bar: 13, name: 104, number: 60, share: 50, strip: 74, w
 class TimePanel {
   static id = "time";
 
-  constructor(view) { this.view = view; }
+  constructor(view) {
+    this.view = view;
+    this._means = new Kept(5);
+  }
 
+  key() { return `${this.view.step}`; }
   empty() { return !this.view.film.steps; }
   get _round() { return this.view.film.round(this.view.step); }
   get _ms() { return this.view.film.scene(this.view.step).ms; }
@@ -98,7 +102,12 @@ class TimePanel {
 
   // The rounds of the run, or where several share a pixel their mean; a column that is taller than the strip ends in a gap.
   _columns({ w }) {
-    const { rounds } = this.view.film.json, count = Math.max(1, Math.min(rounds.length, Math.floor(w / 2))), columns = [];
+    const { rounds } = this.view.film.json, count = Math.max(1, Math.min(rounds.length, Math.floor(w / 2)));
+    return this._means.get(count, () => this._meansOf(rounds, count));
+  }
+
+  _meansOf(rounds, count) {
+    const columns = [];
     for (let n = 0; n < count; n++) {
       const some = rounds.slice(Math.floor((n * rounds.length) / count), Math.floor(((n + 1) * rounds.length) / count));
       columns.push(some[0].ms.map((_, phase) => sumOf(some.map((round) => round.ms[phase])) / some.length));

@@ -34,6 +34,7 @@ function judgement(film, entry, j) {
   const { accepted, gained, discarded, drafted, emitted } = entry, taken = { emitted: j < gained ? emitted[j] : null };
   const verified = accepted + discarded, ends = gained <= accepted && j >= gained && j <= accepted;
   if (ends) return { ...taken, fate: "ended", words: `${j < accepted ? "agreed, but " : ""}the row ended: ${endOf(film, entry)}` };
+  if (!film.checked && j <= accepted && !(j === accepted && discarded)) return unjudgedCard(film, entry, j, taken);
   if (j === drafted) return j === accepted ? ownToken(film, entry, j, taken) : behindAll(entry, verified, j);
   if (j < accepted) return acceptedDraft(film, entry, j, taken);
   if (j === accepted && discarded) return { ...taken, own: true, fate: "kept", words: "agreed; kept as the row's last of this round" };
@@ -49,6 +50,14 @@ function behindAll({ accepted, gained }, verified, j) {
 
 function endOf(film, { emitted }) {
   return emitted.some((token) => film.json.meta.eos_token_ids.includes(token)) ? "EOS" : "its budget is spent";
+}
+
+// What the run did, and not whether that was right.
+function unjudgedCard(film, entry, j, taken) {
+  if (j < entry.accepted) return { ...taken, fate: "accepted", words: "accepted" };
+  const said = quoted(film.text(taken.emitted)), found = { ...taken, own: true };
+  if (j < entry.drafted) return { ...found, fate: "rejected", words: `rejected: ${said} is emitted` };
+  return { ...found, fate: "bonus", words: j ? `all drafts accepted: ${said} is emitted` : `${said} is emitted` };
 }
 
 function acceptedDraft(film, entry, j, taken) {

@@ -15,6 +15,12 @@ class VerifyPanel {
 
   empty() { return !this.view.film.rows(this.view.step)[this.view.row]; }
 
+  // What is judged stays as it is to the end of the round.
+  key() {
+    const { film, step, row, hover } = this.view;
+    return `${film.round(step)} ${Math.min(film.phase(step), 3)} ${row} ${hover?.row === row ? hover.index : ""}`;
+  }
+
   cards(step = this.view.step) {
     const { film, row } = this.view;
     return this._known.get(`${step} ${row}`, () => verdictCards(film, step, row));
@@ -67,13 +73,14 @@ class VerifyPanel {
     const pending = film.text(film.token(request, length - 1)), chip = Math.min(pen.measure(pending, look) + 28, 160);
     let x = PAD + pen.measure("the row so far", { size: 11 }) + 10, first = length - 1, room = width - PAD - x - chip - 14;
     pen.text("the row so far", PAD, y, { size: 11, fill: p.muted });
-    const textOf = (index) => film.text(film.token(request, index));
-    while (first > 0 && pen.measure(textOf(first - 1), look) + 4 <= room) room -= pen.measure(textOf(--first), look) + 4;
+    const textOf = (index) => pen.cut(film.text(film.token(request, index)), LONGEST, look);
+    const widthOf = (text) => pen.measure(text, look) + 4;
+    while (first > 0 && widthOf(textOf(first - 1)) <= room) room -= widthOf(textOf(--first));
     if (first) pen.text("…", x, y, { size: 11, fill: p.muted });
     if (first) x += 14;
     for (let index = first; index < length - 1; index++) {
       pen.text(textOf(index), x, y, { ...look, fill: p.muted });
-      x += pen.measure(textOf(index), look) + 4;
+      x += widthOf(textOf(index));
     }
     drawChip(pen, pending, x, y, chip, { fill: p.page, stroke: p.blue, sign: "○" });
   }

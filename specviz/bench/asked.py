@@ -1,0 +1,59 @@
+"""From the arguments of `specviz bench` to sources, grids and a runner."""
+
+from argparse import Namespace
+from importlib.util import find_spec
+from typing import Any
+
+from specviz.bench.grid import SYNTHETIC, Grid, standard
+from specviz.bench.on_ray import OnRay
+from specviz.bench.sources import Shape, Source, Stored
+from specviz.engine.drafters import drafter
+
+FOR_SHAPES = ("autoregressive", "hf_generate", "rollback", "eqspec", "exspec", "inplace")  # a random draft assists nobody
+
+
+def sources(options: Namespace) -> list[Source]:
+    """Where the pairs come from.
+
+    Raises:
+        ValueError: only one model is named, or models and shapes, or a shape is unknown.
+    """
+    for missing, given in (("draft", "target"), ("target", "draft")):
+        if getattr(options, missing) is None and getattr(options, given) is not None:
+            raise ValueError(f"--{given} {getattr(options, given)} comes without a {missing}; give --{missing} too")
+    if options.shapes and options.target is not None:
+        raise ValueError(f"--target {options.target} and --shapes exclude each other; give one of them")
+    if options.shapes:
+        return [Shape(name) for name in options.shapes]
+    return [Stored(options.target, options.draft, options.device_map)]
+
+
+def grids(options: Namespace) -> list[Grid]:
+    """What is measured: the standard grids, unless strategies or drafters are named or it is about shapes.
+
+    Raises:
+        ValueError: as `Grid`.
+    """
+    names = ("batch_sizes", "num_draft_tokens", "max_new_tokens", "prompt_tokens", "dtypes", "devices", "repetitions")
+    axes: dict[str, Any] = {name: getattr(options, name) for name in names}
+    synthetic = SYNTHETIC if options.rates is None else drafter("synthetic", rates=options.rates)
+    if not options.strategies and not options.drafters and not options.shapes:
+        return standard(synthetic, **axes)
+    named = options.drafters or (["synthetic"] if options.shapes else ["model"])
+    drafters = [synthetic if name == "synthetic" else name for name in named]
+    return [Grid(options.strategies or (FOR_SHAPES if options.shapes else Grid.strategies), drafters=drafters, **axes)]
+
+
+def runner(options: Namespace) -> OnRay | None:
+    """Where it runs; None: here.
+
+    Raises:
+        ImportError: Ray was asked for and is not installed.
+    """
+    return None if options.ray is None else OnRay(options.ray or None, options.gpus, options.cpus)
+
+
+def check_pyarrow() -> None:
+    """Raise ImportError if there is none."""
+    if find_spec("pyarrow") is None:
+        raise ImportError('--parquet needs pyarrow, which is not installed; run: pip install "specviz[parquet]"')

@@ -1,0 +1,197 @@
+"""One cell, run once: decode, time it by the clock on the wall, and compare every text with decoding alone.
+
+A speed without equal texts is none: such a row says why it has no speed. Writes no files.
+"""
+
+import gc
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+
+from specviz.bench.baselines import Baseline, Written
+from specviz.bench.grid import Cell
+from specviz.comparing import compare
+from specviz.engine.decode import Run
+from specviz.engine.drafters import DRAFTERS, Drafter
+from specviz.engine.drafters.synthetic import SyntheticDrafter
+from specviz.engine.pair import Pair
+from specviz.generation import generate
+from specviz.result import Result
+
+Outcome = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What cells that have to write the same texts share: the pair, the prompts' ids, and what the target writes for each alone."""
+
+    pair: Pair
+    prompts: Sequence[Sequence[int]]
+    reference: Result
+
+
+def reference_of(pair: Pair, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> Result:
+    """What the target writes for each prompt alone.
+
+    Raises:
+        ValueError: as `generate`.
+    """
+    return generate(pair, prompts, strategy="autoregressive", batch_size=1, max_new_tokens=max_new_tokens, progress=False)
+
+
+def warm_up(work: Work, cell: Cell) -> None:
+    """One batch of the longest prompts, uncounted: libraries load, forwards are captured or compiled in the shapes of the cell.
+
+    What cannot run says so when it is measured.
+    """
+    longest = sorted(work.prompts, key=len, reverse=True)[: cell.batch_size]
+    try:
+        _run(replace(work, prompts=longest), cell)
+    except Exception:
+        _clean(work.pair)
+
+
+def measure(work: Work, cell: Cell, *, recording: bool = False) -> Outcome:
+    """Run the cell.
+
+    Returns:
+        exact_match (share of the prompts whose tokens equal the reference's), near_ties (texts that differ where rounding explains it),
+        mean_acceptance_length, rounds (target forwards behind the prompts' own), new_tokens, seconds, tokens_per_s, failure ("", or why
+        there is no speed: then seconds and tokens_per_s are None), and with `recording` recorded_tokens_per_s, measured in a second
+        run (None for a baseline). Seconds are those of the whole call; what a synthetic drafter needs to know the right
+        tokens beforehand is taken off. With them stands what `stamp` says.
+    """
+    try:
+        found = _measured(work, cell, recording)
+    except Exception as error:  # whatever it is, it ends this cell and not the grid
+        found = failed(error)
+        _clean(work.pair)
+    return found | stamp(work.reference, len(work.prompts))
+
+
+def stamp(reference: Result, prompts: int) -> Outcome:
+    """What runs of this process, with this reference, run on and with, and when."""
+    meta, now = reference.meta, datetime.now(UTC).isoformat(timespec="seconds")
+    kept = {name: meta[name] for name in ("target", "draft", "dtype")} | {"device_name": meta["device"]} | dict(meta["versions"])
+    return kept | {"threads": torch.get_num_threads(), "prompts": prompts, "created": now}
+
+
+def failed(error: BaseException) -> Outcome:
+    """The outcome of a cell that could not be run."""
+    kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+    why = kind + " ".join(str(error).split())
+    names = ("exact_match", "near_ties", "mean_acceptance_length", "rounds", "new_tokens", "seconds", "tokens_per_s")
+    return dict.fromkeys(names) | {"failure": why[:300] or type(error).__name__}
+
+
+class Ran(NamedTuple):
+    """One run. rounds: for a baseline, forwards of the target."""
+
+    result: Result
+    seconds: float
+    mean_acceptance_length: float
+    rounds: int
+
+
+def _measured(work: Work, cell: Cell, recording: bool) -> Outcome:
+    ran = _run(work, cell)
+    new = sum(map(len, ran.result.tokens))
+    found: Outcome = _equality(ran.result, work)
+    found |= {"mean_acceptance_length": ran.mean_acceptance_length, "rounds": ran.rounds, "new_tokens": new}
+    equal = not found["failure"]
+    found |= {"seconds": ran.seconds if equal else None, "tokens_per_s": new / ran.seconds if equal else None}
+    if recording:
+        recorded = equal and not isinstance(cell.method.how, Baseline)
+        found["recorded_tokens_per_s"] = new / _run(work, cell, record=True).seconds if recorded else None
+    return found
+
+
+def _equality(result: Result, work: Work) -> Outcome:
+    """exact_match, near_ties, and a failure if a text differs for another reason than rounding."""
+    reference = work.reference
+    differing = [ours != theirs for ours, theirs in zip(result.tokens, reference.tokens, strict=True)]
+    found: Outcome = {"exact_match": 1 - sum(differing) / len(differing), "near_ties": 0, "failure": ""}
+    if any(differing):
+        causes = compare(result, reference, pair=work.pair).summary.iloc[0]
+        found["near_ties"] = int(causes["near_ties"])
+        if causes["near_ties"] < sum(differing):
+            why = f"{causes['unexplained']} of them not explained by noise, {causes['unknown']} for an unknown cause"
+            found["failure"] = f"{sum(differing)} of {len(differing)} texts differ from decoding alone, {why}"
+    return found
+
+
+def _run(work: Work, cell: Cell, record: bool = False) -> Ran:
+    how, pair, clock = cell.method.how, work.pair, Clock()
+    gc.collect()
+    _wait(pair.device)
+    began = time.perf_counter()
+    if isinstance(how, Baseline):
+        k = cell.num_draft_tokens if isinstance(cell.num_draft_tokens, int) else 0
+        written = how.write(pair, work.prompts, cell.batch_size, cell.max_new_tokens, k)
+        _wait(pair.device)
+        return _as_ran(written, time.perf_counter() - began, work, cell)
+    options = _drafting(cell, clock) | dict(cell.method.asked) | {"record": record, "progress": False}
+    result = generate(pair, work.prompts, strategy=how, batch_size=cell.batch_size, max_new_tokens=cell.max_new_tokens, **options)
+    _wait(pair.device)
+    seconds = time.perf_counter() - began - clock.seconds
+    summary = result.summary.iloc[0]
+    return Ran(result, seconds, float(summary["mean_acceptance_length"]), int(summary["rounds"]))
+
+
+def _drafting(cell: Cell, clock: "Clock") -> dict[str, Any]:
+    """K and drafter. A drafter without options of its own goes by its name: a strategy may have options for it."""
+    drafter: str | Drafter | None = cell.drafter if cell.drafter in DRAFTERS else cell.proposer
+    if drafter is None:
+        return {}
+    if isinstance(drafter, SyntheticDrafter):
+        drafter = Clocked(**{item.name: getattr(drafter, item.name) for item in fields(drafter)}, clock=clock)
+    return {"drafter": drafter, "num_draft_tokens": cell.num_draft_tokens}
+
+
+def _as_ran(written: Written, seconds: float, work: Work, cell: Cell) -> Ran:
+    """What a baseline wrote, as far as a comparison needs it. Every forward of assisted generation verifies drafts."""
+    drafts = cell.method.how.drafts
+    length = sum(map(len, written.tokens)) / written.forwards if drafts else 1.0
+    asked = {"strategy": cell.strategy, "batch_size": cell.batch_size, "num_draft_tokens": cell.num_draft_tokens if drafts else 0}
+    result = replace(work.reference, tokens=written.tokens, meta=work.reference.meta | asked)
+    return Ran(result, seconds, length, written.forwards)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _clean(pair: Pair) -> None:
+    """Give back what a run that failed left in a GPU's memory."""
+    gc.collect()
+    if pair.device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+class Clock:
+    """Seconds that are not to be counted."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+
+@dataclass(frozen=True)
+class Clocked(SyntheticDrafter):
+    """A synthetic drafter that notes how long the target ran ahead for it, which no real drafter could let it do."""
+
+    clock: Clock = field(default_factory=Clock, compare=False, repr=False)
+
+    capturable: ClassVar[bool] = SyntheticDrafter.capturable
+
+    def prepare(self, run: Run) -> torch.Tensor:
+        _wait(run.pair.device)
+        began = time.perf_counter()
+        prepared = super().prepare(run)
+        _wait(run.pair.device)
+        self.clock.seconds += time.perf_counter() - began
+        return prepared

@@ -1,0 +1,167 @@
+"""The report of a benchmark: one HTML page that loads nothing, with charts, tables, conditions, and why cells failed.
+
+What comes from names, errors and devices is shown letter for letter, whatever it is; the page's security policy runs only its two scripts.
+"""
+
+import base64
+import hashlib
+import html
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pandas as pd
+import plotly.graph_objects as go
+from plotly.offline import get_plotlyjs
+
+from specviz.bench.charts import ratio_chart, speed_chart
+from specviz.bench.table import VERSIONS, failures, names, sections
+from specviz.views.export import write
+
+_STYLE = """
+:root { color-scheme: light dark; --jp-content-font-color1: #1d2430; --jp-content-font-color2: #5a6372; --line: #c9d0da; --page: #ffffff }
+@media (prefers-color-scheme: dark) {
+  :root { --jp-content-font-color1: #e8ecf3; --jp-content-font-color2: #9aa4b5; --line: #39424f; --page: #0d1117 }
+}
+body { background: var(--page); color: var(--jp-content-font-color1); font: 15px/1.5 Inter, "Segoe UI", Arial, "DejaVu Sans", sans-serif;
+  margin: 0 auto; max-width: 1080px; padding: 16px 24px 64px }
+h1 { font-size: 24px } h2 { font-size: 18px; margin-top: 40px; border-top: 1px solid var(--line); padding-top: 24px }
+p { max-width: 75ch } .quiet { color: var(--jp-content-font-color2) } .scroll { overflow-x: auto }
+table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; margin: 12px 0 }
+th, td { border-bottom: 1px solid var(--line); padding: 4px 10px; text-align: right; white-space: nowrap }
+tr.first td { border-top: 2px solid var(--line) }
+th { color: var(--jp-content-font-color2); font-weight: 600; white-space: normal; vertical-align: bottom } .text { text-align: left }
+"""
+_DRAW = """
+for (const block of document.querySelectorAll('script[type="application/json"]')) {
+  const figure = JSON.parse(block.textContent), place = document.getElementById(block.dataset.place);
+  Plotly.newPlot(place, figure.data, figure.layout, {displayModeBar: false, displaylogo: false, staticPlot: false});
+}
+"""
+_COLUMNS = {
+    "batch_size": "B", "name": "method", "num_draft_tokens": "K", "tokens_per_s": "tokens/s", "range": "lowest – highest",
+    "ratio_to_autoregressive": "to autoregressive", "ratio_to_hf_assisted": "to HF assisted, B = 1", "exact_match": "exact match",
+    "near_ties": "near ties", "mean_acceptance_length": "mean acceptance length", "rounds": "rounds", "recording": "recording takes",
+    "created": "date",
+}  # fmt: skip
+
+
+def save_report(table: pd.DataFrame, conditions: Mapping[str, object], path: Path) -> Path:
+    """Write the report of `run_bench`'s table and conditions, whole or not at all; returns the path.
+
+    Raises:
+        OSError: it cannot be written; says what to do.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return write(path, report(table, conditions).encode())
+
+
+def report(table: pd.DataFrame, conditions: Mapping[str, object]) -> str:
+    """The page."""
+    charts: list[str] = []
+    parts = [_section(heading, part, charts) for heading, part in sections(table)]
+    blocks = "\n".join(f'<script type="application/json" data-place="chart-{i}">{chart}</script>' for i, chart in enumerate(charts))
+    code = get_plotlyjs()
+    policy = (
+        f"default-src 'none'; script-src '{_hash(code)}' '{_hash(_DRAW)}'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'"
+    )
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>specviz bench</title>
+<style>{_STYLE}</style>
+</head>
+<body>
+<main>
+<h1>specviz bench</h1>
+{_about(conditions)}
+{"".join(parts)}
+{_failed(table)}
+</main>
+{blocks}
+<script>{code}</script>
+<script>{_DRAW}</script>
+</body>
+</html>
+"""
+
+
+def _about(conditions: Mapping[str, object]) -> str:
+    told = ", ".join(f"{name.replace('_', ' ')} {_plain(value)}" for name, value in conditions.items())
+    how = (
+        "Speeds are medians of interleaved runs, new tokens over the seconds of the whole call, recording off, warmed up beforehand. "
+        "A speed stands only where every text equals what the target writes for that prompt alone, or differs at a near tie that "
+        "rounding explains (exact match below 100 %); every other cell says below why it has none. Mean acceptance length is 1 + "
+        "accepted drafts a round."
+    )
+    return f'<p>{html.escape(how)}</p>\n<p class="quiet">{html.escape(told)}</p>'
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_plain(item)}" for name, item in value.items())
+    return " / ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _section(heading: str, part: pd.DataFrame, charts: list[str]) -> str:
+    places = []
+    drawing: tuple[Callable[[pd.DataFrame], go.Figure], ...] = (speed_chart, ratio_chart)
+    for draw in drawing:
+        try:
+            chart = draw(part)
+        except ValueError:  # nothing to draw: no speeds, or one batch size alone
+            continue
+        places.append(f'<div class="scroll"><div id="chart-{len(charts)}"></div></div>')
+        charts.append(chart.to_json().replace("<", "\\u003c"))
+    return f"<h2>{html.escape(heading)}</h2>\n{''.join(places)}\n{_table(part)}\n"
+
+
+def _table(part: pd.DataFrame) -> str:
+    shown = part.assign(name=names(part)).sort_values("batch_size", kind="stable")
+    shown["range"] = [f"{e.tokens_per_s_low:.1f} – {e.tokens_per_s_high:.1f}" if e.repetitions else "" for e in shown.itertuples()]
+    if "recorded_tokens_per_s" in shown:
+        shown["recording"] = 1 - shown["recorded_tokens_per_s"] / shown["tokens_per_s"]
+    columns = {name: title for name, title in _COLUMNS.items() if name in shown}
+    entries = [entry for _, entry in shown.iterrows()]
+    head = "".join(f"<th{_kind(name)}>{html.escape(title)}</th>" for name, title in columns.items())
+    body = "\n".join(
+        f"<tr{_first(entry, before)}>"
+        + "".join(f"<td{_kind(name)}>{html.escape(_written(name, entry[name]))}</td>" for name in columns)
+        + "</tr>"
+        for entry, before in zip(entries, [None, *entries], strict=False)
+    )
+    said = ", ".join(f"{name} {_plain(list(dict.fromkeys(part[name])))}" for name in ("prompts", "threads", *VERSIONS))
+    rows = f"<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
+    return f'<div class="scroll">{rows}</div><p class="quiet">{html.escape(said)}</p>'
+
+
+def _kind(name: str) -> str:
+    return ' class="text"' if name in ("name", "created") else ""
+
+
+def _first(entry: pd.Series, before: pd.Series | None) -> str:
+    """A rule above the entries of another B."""
+    return ' class="first"' if before is not None and before["batch_size"] != entry["batch_size"] else ""
+
+
+def _written(name: str, value: object) -> str:
+    if name in ("exact_match", "recording"):
+        return "" if pd.isna(value) else f"{value:.1%}"
+    if name == "created":
+        return str(value)[:10]
+    if isinstance(value, float):
+        digits = 1 if name == "tokens_per_s" else 0 if name in ("near_ties", "rounds") else 2
+        return "failed" if pd.isna(value) and name == "tokens_per_s" else "" if pd.isna(value) else f"{value:.{digits}f}"
+    return str(value)
+
+
+def _failed(table: pd.DataFrame) -> str:
+    if not (found := failures(table)):
+        return ""
+    return "<h2>Cells without a speed</h2>\n<ul>" + "".join(f"<li>{html.escape(text)}</li>" for text in found) + "</ul>"
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

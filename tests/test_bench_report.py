@@ -1,0 +1,107 @@
+"""The report of a benchmark as text: what it says, and that nothing in it is markup but its own; and the table in the README."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from bench_rows import HOSTILE, row, sample
+
+from specviz.bench import make_table, sections
+from specviz.bench.charts import ratio_chart, speed_chart
+from specviz.bench.report import report, save_report
+from specviz.bench.table import conditions
+
+ROOT = Path(__file__).parents[1]
+
+
+def parts() -> list[pd.DataFrame]:
+    return [part for _, part in sections(make_table(sample()))]
+
+
+def test_the_page_holds_everything_and_loads_nothing() -> None:
+    table = make_table(sample())
+    page = report(table, conditions(sample(), note=HOSTILE))
+    assert page.startswith("<!DOCTYPE html>")
+    head, _, rest = page.partition("</head>")
+    assert "default-src 'none'" in head
+    body = rest[: rest.index("<script>")]  # up to the code
+    assert HOSTILE not in body
+    assert "&lt;/script&gt;&lt;script&gt;alert(1)" in body
+    assert not re.search(r"\b(src|href)=", head + body)
+    assert body.count("<h2>") == 3
+    for text in ("p, cpu, float32, 64 new tokens", "p, cpu, float32, 128 new tokens", "Cells without a speed", "it &lt;broke&gt;"):
+        assert text in body
+    assert body.count("<tr") == len(table) + 2
+    assert re.search(r">inplace</td>.*>155\.0</td><td>150\.0 – 160\.0</td><td>1\.55</td>", body)
+    assert ">failed</td>" in body
+    charts = re.findall(r'<script type="application/json" data-place="(chart-\d)">(.*?)</script>', body, re.DOTALL)
+    assert [place for place, _ in charts] == ["chart-0", "chart-1", "chart-2"]  # two for the first section, one for that with a single B
+    assert all(f'<div id="{place}"></div>' in body and json.loads(chart)["data"] for place, chart in charts)
+
+
+def test_what_recording_costs_stands_beside() -> None:
+    page = report(make_table(sample()), {})
+    assert "recording takes" in page
+    assert re.search(r">inplace</td>.*<td>16\.1%</td>", page)
+    without = [{name: value for name, value in entry.items() if name != "recorded_tokens_per_s"} for entry in sample()]
+    assert "recording takes" not in report(make_table(without), {})
+
+
+def test_a_report_is_written_whole(tmp_path: Path) -> None:
+    path = save_report(make_table(sample()), {}, tmp_path / "a" / "bench.html")
+    assert path.read_text(encoding="utf-8").endswith("</html>\n")
+    assert [file.name for file in path.parent.iterdir()] == ["bench.html"]
+
+
+def test_marks_stand_where_their_values_are() -> None:
+    figure = speed_chart(parts()[0])
+    columns = [trace for trace in figure.data if (trace.meta or {}).get("kind") == "speeds"]
+    assert [len(trace.x) for trace in columns] == [3, 4]
+    first = columns[0]
+    edge = next(trace for trace in figure.data if trace.meta == {"kind": "edges"})
+    left, one = edge.x[0], edge.x[3]  # where 0 and 1 are
+    assert [(x - left) / (one - left) for x in first.x] == pytest.approx([1, 0.8, 1.55])
+    assert list(first.marker.symbol) == ["circle", "square", "circle"]
+    assert [text for trace in figure.data if trace.name == "methods" for text in trace.text if HOSTILE in text] == []
+
+
+def test_without_autoregressive_decoding_speeds_are_shown() -> None:
+    ((_, part),) = sections(make_table([row("inplace", 70.0), row("eqspec", 90.0)]))
+    figure = speed_chart(part)
+    assert any("90" in text for trace in figure.data if trace.name == "values" for text in trace.text)
+
+
+def test_lines_are_drawn_for_what_has_several_batch_sizes() -> None:
+    figure = ratio_chart(parts()[0])
+    lines = {re.sub("<.*?>", "", line.name): (list(line.x), list(line.y), line.line.dash) for line in figure.data}
+    assert lines["inplace"] == ([1, 4], [1.55, 1.55], "solid")
+    assert lines["hf_generate"] == ([1, 4], [0.8, 0.8], "dash")
+    assert set(lines) == {"autoregressive", "hf_generate", "inplace"}
+
+
+@pytest.mark.parametrize("draw", [speed_chart, ratio_chart])
+def test_without_a_speed_there_is_nothing_to_draw(draw: Any) -> None:
+    ((_, part),) = sections(make_table([row("inplace", None)]))
+    with pytest.raises(ValueError, match=r"; pass "):
+        draw(part)
+
+
+def test_the_table_in_the_readme_is_the_measured_one() -> None:
+    """Every figure of the README's table stands in figures/data/bench.csv, at its strategy and B."""
+    table = pd.read_csv(ROOT / "figures" / "data" / "bench.csv")
+    measured = {(e.strategy, e.batch_size, f"{e.tokens_per_s:.0f} ({e.ratio_to_autoregressive:.2f})") for e in table.itertuples()}
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    begin = next(i for i, line in enumerate(lines) if line.startswith("| tokens/s (ratio to `autoregressive`) |"))
+    sizes = [int(text) for text in re.findall(r"B = (\d+)", lines[begin])]
+    written = set()
+    for line in lines[begin + 2 :]:
+        if not line.startswith("| `"):
+            break
+        name, *cells = (text.strip() for text in line.strip("|").split("|"))
+        strategy = re.match(r"`(.+?)`", name)[1]
+        written |= {(strategy, size, cell) for size, cell in zip(sizes, cells, strict=True) if cell != "-"}
+    assert len(written) > 8
+    assert written - measured == set()

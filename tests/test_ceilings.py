@@ -1,0 +1,164 @@
+"""What is measured of a device, the file it is kept in, and the curves that are read from it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from specviz.analysis.ceilings import Ceilings
+from specviz.cli import main
+from specviz.engine import ceilings as measuring
+from specviz.engine.ceilings import Sizes, measure_ceilings
+from specviz.measured import save_measured
+
+SMALL = Sizes(buffers=(4096, 65536), rows=(1, 16), inner=32, seconds=0.001)
+CPU = torch.device("cpu")
+COUNTS = {"copy": 2, "read": 2, "matmul": 4, "launch": 1}
+
+
+@pytest.fixture(scope="module")
+def measured() -> tuple[pd.DataFrame, dict[str, object]]:
+    return measure_ceilings(CPU, ("float32", "bfloat16"), SMALL, progress=False)
+
+
+def test_everything_is_measured(measured: tuple[pd.DataFrame, dict[str, object]]) -> None:
+    table, conditions = measured
+    assert table["quantity"].value_counts().to_dict() == COUNTS
+    assert (table["seconds"] > 0).all()
+    assert (table["seconds_low"] <= table["seconds"]).all()
+    assert (table["seconds"] <= table["seconds_high"]).all()
+    amounts = table["seconds"] * table["rate"]
+    by_kind = {kind: amounts[table["quantity"] == kind].to_numpy() for kind in COUNTS}
+    np.testing.assert_allclose(by_kind["copy"], [2 * 4096, 2 * 65536])  # both buffers
+    np.testing.assert_allclose(by_kind["read"], [4096, 65536])
+    np.testing.assert_allclose(by_kind["matmul"], [2 * 32 * 32, 2 * 16 * 32 * 32] * 2)
+    np.testing.assert_allclose(by_kind["launch"], measuring.KERNELS)
+    assert table.set_index("quantity").loc["copy", "bytes"].tolist() == [8192, 131072]
+    assert (conditions["device"], conditions["threads"]) == ("cpu", torch.get_num_threads())
+
+
+def test_a_stall_spoils_no_median(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that goes on by 2 ms a run, and by a second in every ninth."""
+    runs, now = [0], [0.0]
+
+    def run() -> None:
+        runs[0] += 1
+        now[0] += 1.0 if runs[0] % 9 == 0 else 0.002
+
+    monkeypatch.setattr(measuring, "perf_counter", lambda: now[0])
+    plan = measuring._Plan({"quantity": "launch"}, run, 6.0, "kernels/s")
+    found = measuring._measure(plan, 0.01, lambda: None)
+    assert (found["seconds"], found["rate"]) == (pytest.approx(0.002), pytest.approx(3000))
+    assert found["seconds_high"] == pytest.approx(1)
+
+
+def test_the_file_is_read_back(measured: tuple[pd.DataFrame, dict[str, object]], tmp_path: Path) -> None:
+    table, conditions = measured
+    save_measured(table, conditions, tmp_path / "ceilings-cpu.csv")
+    read, direct = Ceilings.load(tmp_path / "ceilings-cpu.csv"), Ceilings.from_table(table, "cpu")
+    assert read.device == direct.device == "cpu"
+    assert read.launch_s == pytest.approx(direct.launch_s, rel=1e-4)
+    assert read.replay_s is None
+    assert set(read.matmul) == {"float32", "bfloat16"}
+    np.testing.assert_allclose(read.bandwidth, direct.bandwidth, rtol=1e-4)
+    assert [size for size, _ in read.bandwidth] == [4096, 8192, 65536, 131072]
+
+
+def test_curves_are_monotone_and_interpolated() -> None:
+    """A larger working set is never faster, more rows are never slower; between sizes linear in the logarithm."""
+    made = Ceilings(((100, 8.0), (1, 2.0), (10, 9.0)), {"float32": ((4, 3.0), (1, 5.0), (16, 11.0))}, 1e-6)
+    assert made.bandwidth == ((1, 9.0), (10, 9.0), (100, 8.0))
+    assert made.matmul["float32"] == ((1, 5.0), (4, 5.0), (16, 11.0))
+    assert [made.bandwidth_at(size) for size in (0, 1, 10, 10**1.5, 1e9)] == pytest.approx([9, 9, 9, 8.5, 8])
+    assert made.matmul_at("float32", np.array([0, 2, 8, 16, 999.0])) == pytest.approx([5, 5, 8, 11, 11])
+
+
+ROWS = [("copy", None, None, 10, 1.0, 5.0), ("read", None, None, 5, 1.0, 4.0), ("matmul", "float32", 1, 9, 1.0, 6.0)]
+TABLE = pd.DataFrame([*ROWS, ("launch", None, None, None, 1.0, 2.0)], columns=["quantity", "dtype", "rows", "bytes", "seconds", "rate"])
+
+
+def test_graphs_are_read_where_they_were_measured() -> None:
+    graphs = pd.concat([TABLE, TABLE.tail(1).assign(quantity="replay", rate=8.0)])
+    assert (Ceilings.from_table(graphs).launch_s, Ceilings.from_table(graphs).replay_s) == (0.5, 0.125)
+
+
+@pytest.mark.parametrize(("table", "message"), [
+    (TABLE.drop(columns="rate"), "table has no column rate; pass what specviz ceilings wrote"),
+    (TABLE[TABLE["quantity"] != "launch"], "table has no measurement of launch"),
+    (TABLE.assign(rate=0.0), "table has a rate that is no number above 0"),
+    (TABLE.assign(rate=np.nan), "table has a rate that is no number above 0"),
+    (TABLE.assign(rate="fast"), "table has a rate that is no number above 0"),
+    (TABLE.assign(bytes=np.nan), r"bandwidth=.* is no list of sizes and rates above 0"),
+])  # fmt: skip
+def test_a_table_that_is_none_says_why(table: pd.DataFrame, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Ceilings.from_table(table)
+
+
+@pytest.mark.parametrize(("values", "message"), [
+    ({"bandwidth": ()}, r"bandwidth=\(\) is no list of sizes and rates above 0"),
+    ({"matmul": {"float32": ((0, 1.0),)}}, r"matmul\['float32'\]=.* is no list of sizes"),
+    ({"launch_s": -1.0}, "launch_s=-1.0 is no time"),
+    ({"replay_s": float("inf")}, "replay_s=inf is no time"),
+])  # fmt: skip
+def test_ceilings_that_cannot_be(values: dict[str, Any], message: str) -> None:
+    good: dict[str, Any] = {"bandwidth": ((1, 1.0),), "matmul": {"float32": ((1, 1.0),)}, "launch_s": 0.0}
+    with pytest.raises(ValueError, match=message):
+        Ceilings(**good | values)
+
+
+def test_other_bad_input(tmp_path: Path) -> None:
+    made = Ceilings(((1, 1.0),), {"float32": ((1, 1.0),)}, 0.0)
+    with pytest.raises(ValueError, match="dtype='float16' was not measured, float32 was; run specviz ceilings --dtypes float16"):
+        made.matmul_at("float16", 1)
+    with pytest.raises(FileNotFoundError, match=r"measure them with specviz ceilings --out .*none\.csv"):
+        Ceilings.load(tmp_path / "none.csv")
+    (tmp_path / "empty.csv").write_text("")
+    with pytest.raises(ValueError, match=r"empty\.csv' is no table"):
+        Ceilings.load(tmp_path / "empty.csv")
+    for dtypes in ((), ("int8",)):
+        with pytest.raises(ValueError, match=r"cannot be measured; name one or more of float32"):
+            measure_ceilings(CPU, dtypes, SMALL, progress=False)
+
+
+@pytest.mark.parametrize(("values", "message"), [
+    ({"buffers": ()}, r"buffers=\(\) holds no sizes"), ({"rows": (0,)}, r"rows=\(0,\) holds no sizes"), ({"inner": 0}, "must be above 0"),
+    ({"seconds": 0.0}, "must be above 0"),
+])  # fmt: skip
+def test_sizes_that_cannot_be(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Sizes(**{"buffers": (1,), "rows": (1,), "inner": 1, "seconds": 1.0} | values)
+
+
+def test_the_command_writes_table_and_conditions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measuring, "CPU", SMALL)
+    monkeypatch.chdir(tmp_path)
+    assert main(["ceilings", "--device", "cpu", "--dtypes", "float64"]) == 0
+    path = tmp_path / "figures" / "data" / "ceilings-cpu.csv"
+    assert json.loads(path.with_suffix(".json").read_text())["device"] == "cpu"
+    assert list(Ceilings.load(path).matmul) == ["float64"]
+    assert "written to figures/data/ceilings-cpu.csv and" in capsys.readouterr().out
+    assert main(["ceilings", "--dtypes", "int4"]) == 2
+    assert "dtypes=['int4'] cannot be measured" in capsys.readouterr().err
+
+
+@pytest.mark.gpu
+def test_a_gpu_is_measured_by_its_own_clock() -> None:
+    """Launched kernels cost more than replayed ones, and a large copy goes at a GPU's speed, not at that of its queue."""
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    mib = 2**20
+    sizes = Sizes(buffers=(64 * mib, 512 * mib), rows=(1, 64, 1024), inner=4096, seconds=0.05)
+    table, conditions = measure_ceilings(torch.device("cuda:0"), ("bfloat16",), sizes, progress=False)
+    assert table["quantity"].value_counts().to_dict() == {"copy": 2, "read": 2, "matmul": 3, "launch": 1, "replay": 1}
+    made = Ceilings.from_table(table, str(conditions["device"]))
+    assert made.replay_s is not None
+    assert made.replay_s < made.launch_s < 1e-4
+    assert 5e10 < made.bandwidth_at(1024 * mib) < 2e13
+    assert made.matmul_at("bfloat16", 1024) > 10 * made.matmul_at("bfloat16", 1)

@@ -1,0 +1,132 @@
+"""What a notebook of the course has to say: an opening, predictions, prose around every code cell, exercises, a summary and what is next.
+
+And that no choice was close in the runs whose text it stores, so that the text is the same on another machine.
+"""
+
+import re
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+MIN_PREDICTIONS = 3
+
+
+def prose(notebook: NotebookNode) -> list[str]:
+    return [cell.source for cell in notebook.cells if cell.cell_type == "markdown"] or [""]
+
+
+def missing(patterns: list[str], text: str) -> list[str]:
+    return [f"lacks {pattern!r}" for pattern in patterns if not re.search(pattern, text)]
+
+
+def opens_with_a_promise(notebook: NotebookNode) -> list[str]:
+    """What the reader will be able to do, in minutes, and what it needs."""
+    return missing([r"^# \S", r"After this notebook you can", r"[Ii]t takes\b.* \d+ minutes", r"\bneeds\b"], prose(notebook)[0])
+
+
+def ends_with_a_summary(notebook: NotebookNode) -> list[str]:
+    return missing([r"(?m)^## Summary$", r"(?m)^\*\*Next\.\*\* \S"], prose(notebook)[-1])
+
+
+def has_prose_around_code(notebook: NotebookNode) -> list[str]:
+    """Text before and after every code cell; an empty cell counts for nothing."""
+    kinds = ["code", *(cell.cell_type for cell in notebook.cells if cell.source.strip()), "code"]
+    return [f"two code cells, or a code cell at an end: place {i}" for i, pair in enumerate(pairwise(kinds)) if set(pair) == {"code"}]
+
+
+def predicts_before_it_runs(notebook: NotebookNode) -> list[str]:
+    """At key results the reader is asked first, and a cell that runs comes next."""
+    cells = pairwise(notebook.cells)
+    count = sum("**Before you " in cell.source and following.cell_type == "code" for cell, following in cells)
+    return [] if count >= MIN_PREDICTIONS else [f"{count} predictions before a code cell"]
+
+
+def has_exercises(notebook: NotebookNode) -> list[str]:
+    """Numbered, one each or more to predict, to write and to debug, each with a folded hint and its minutes, counted in at the top."""
+    text = "\n".join(prose(notebook))
+    titles = re.findall(r"(?m)^(?:\*\*|### )(\d+)\. (.+)$", text)
+    problems = [f"nothing to {kind}" for kind in ("Predict", "Write", "Debug") if not any(title.startswith(kind) for _, title in titles)]
+    minutes = [int(found[0]) for _, title in titles if (found := re.findall(r"\((\d+) minutes\)", title))]
+    problems += [f"minutes of {len(minutes)} of {len(titles)} exercises"] if len(minutes) < len(titles) else []
+    promised = re.search(r"(\d+) minutes", prose(notebook)[0])
+    problems += [f"{sum(minutes)} minutes of exercises"] if promised is None or sum(minutes) >= int(promised[1]) else []
+    numbers, hints = [int(number) for number, _ in titles], text.count("<details><summary>Hint</summary>\n\n")
+    problems += [f"exercises numbered {numbers}"] if numbers != list(range(1, len(titles) + 1)) else []
+    return problems + ([f"{hints} hints for {len(titles)} exercises"] if hints < len(titles) else [])
+
+
+def asserts_that_no_choice_was_close(notebook: NotebookNode) -> list[str]:
+    """A notebook that records runs shows what they wrote, and asserts of them that nothing was nearly tied."""
+    code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+    records = re.search(r"\brecord\b\W{1,3}True\b", code)
+    return missing([r"assert .*smallest_gap.* > 1e-3"], code) if records else []
+
+
+CHECKS: tuple[Callable[[NotebookNode], list[str]], ...] = (
+    opens_with_a_promise,
+    ends_with_a_summary,
+    has_prose_around_code,
+    predicts_before_it_runs,
+    has_exercises,
+    asserts_that_no_choice_was_close,
+)
+OPENING = "# Title\n\n**After this notebook you can** do it.\n\n**It takes** about 20 minutes and needs no GPU."
+ASSERTED = 'run = sv.generate(pair, prompts, **{"record": True})\nassert metrics.smallest_gap(run.trace) > 1e-3'
+EXERCISES = [
+    f"**{number}. {kind}** (4 minutes). What?\n\n<details><summary>Hint</summary>\n\nLook.\n</details>"
+    for number, kind in enumerate(("Predict", "Write", "Debug"), 1)
+]
+ENDING = "## Summary\n\n- That was it.\n\n**Next.** Another one."
+PREDICTION = "**Before you run the next cell:** what will it be?"
+# markdown and code in turns
+GOOD = [OPENING, ASSERTED, PREDICTION, "1 + 1", PREDICTION, "2 + 2", PREDICTION, "3 + 3", "\n\n".join(EXERCISES), "check.it(...)", ENDING]
+BROKEN = (
+    (opens_with_a_promise, "After this notebook you can", "This notebook is about how to"),
+    (opens_with_a_promise, "about 20 minutes", "a while"),
+    (opens_with_a_promise, "needs no GPU", "is fun"),
+    (opens_with_a_promise, "# Title", "Title"),
+    (ends_with_a_summary, "## Summary", "## Farewell"),
+    (ends_with_a_summary, "**Next.** Another one.", ""),
+    (has_prose_around_code, OPENING, ""),
+    (has_prose_around_code, ENDING, " \n"),
+    (has_prose_around_code, "\n\n".join(EXERCISES), ""),
+    (predicts_before_it_runs, "2 + 2", ""),
+    (predicts_before_it_runs, PREDICTION, "Now the next cell."),
+    (has_exercises, "Write", "Predict"),
+    (has_exercises, "Debug", "Look at"),
+    (has_exercises, "**2. Write** (4 minutes)", "**2. Write**"),
+    (has_exercises, "**2. Write** (4 minutes)", "**2. Write** (40 minutes)"),
+    (has_exercises, "**2. Write**", "**3. Write**"),
+    (has_exercises, EXERCISES[2], "**3. Debug** (4 minutes). What?"),
+    (asserts_that_no_choice_was_close, "assert metrics.smallest_gap(run.trace) > 1e-3", "assert run.texts"),
+    (asserts_that_no_choice_was_close, "assert metrics", "print(metrics"),
+)
+
+
+def make_notebook(sources: list[str]) -> NotebookNode:
+    """Markdown and code in turns; an empty source is no cell."""
+    kinds = [(new_markdown_cell, new_code_cell)[i % 2] for i in range(len(sources))]
+    return new_notebook(cells=[make(source) for make, source in zip(kinds, sources, strict=True) if source])
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_notebook(path, check):
+    assert check(nbformat.read(path, as_version=4)) == []
+
+
+def test_a_good_notebook_passes_all_checks():
+    assert {check.__name__: found for check in CHECKS if (found := check(make_notebook(GOOD)))} == {}
+
+
+@pytest.mark.parametrize(("check", "old", "new"), BROKEN, ids=lambda value: getattr(value, "__name__", ""))
+def test_broken_notebooks_are_refused(check, old, new):
+    broken = [source.replace(old, new) for source in GOOD]
+    assert broken != GOOD
+    assert check(make_notebook(broken))

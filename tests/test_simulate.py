@@ -1,0 +1,266 @@
+"""The simulation by itself: nothing is lost, nobody is overtaken, bounds hold, and queues are as long as closed formulas say.
+
+Whatever is random here has a fixed seed: a test that passes once passes always. The odds of a test are those that another seed fails.
+"""
+
+import math
+from collections import deque
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from specviz.analysis.simulation import Acceptance, Costs, Policy, Simulation, Workload, simulate, size_cluster
+from specviz.analysis.simulation.cluster import TooSlowError
+from specviz.analysis.simulation.policy import DECISIONS, FALLBACKS, STRATEGIES
+from specviz.engine import scheduler
+
+COSTS = Costs(
+    schedule=1e-5, draft=lambda rows, slots: 2e-3 + 1e-5 * rows, verify=lambda rows, slots: 4e-3 + 2e-4 * rows + 1e-8 * rows * slots,
+    accept=1e-4, synchronise=1e-5, prefill=lambda rows, tokens: 1e-4 + 1e-5 * rows * tokens, move=1e-7,
+)  # fmt: skip
+POLICIES = (
+    *(Policy(name, 4) for name in STRATEGIES[:3]),
+    *(Policy(name, 4, refill=False) for name in STRATEGIES[:3]),
+    *(Policy("exspec", 4, window=12, fallback=fallback, max_wait=3) for fallback in FALLBACKS),
+)
+GEOMETRIC = Acceptance.geometric([0.3, 0.7, 0.95], 5)
+
+
+def some(requests: int = 60, **options: Any) -> Workload:
+    return Workload.drawn(requests, range(3, 40), range(1, 60), GEOMETRIC, **{"replicas": 3, "seed": 1} | options)
+
+
+def named(policy: Policy) -> str:
+    return policy.name
+
+
+@pytest.mark.parametrize("arrivals", [None, 20.0, 200.0])
+@pytest.mark.parametrize("policy", POLICIES, ids=named)
+def test_every_request_ends_with_the_tokens_that_it_asked_for(policy: Policy, arrivals: float | None) -> None:
+    workload = some(arrivals=arrivals)
+    for devices, router in ((1, "round_robin"), (3, "round_robin"), (3, "shortest_queue"), (3, "least_work")):
+        found = simulate(workload, policy, COSTS, devices=devices, router=router, series=True)
+        assert found.series is not None
+        assert np.isfinite(found.finished_s).all()
+        assert (found.admitted_s >= workload.arrival_s).all()
+        assert (found.finished_s > found.admitted_s).all()
+        assert found.totals.gained_tokens.sum() == workload.new_tokens.sum() == found.series["gained_tokens"].sum()
+        assert found.totals.finished.sum() == workload.new_tokens.size
+        assert (found.own_rounds <= found.pool_rounds).all()
+        assert (found.own_rounds >= -(-workload.new_tokens // (policy.drafted + 1))).all()
+        assert (found.own_rounds <= workload.new_tokens).all()
+        assert found.series["rows"].between(1, policy.batch_size).all()
+        assert found.series["live"].between(1, policy.capacity).all()
+        # a request is live from its admission to its end: the time-average of live rows and the time in a row are two counts of one thing
+        assert (found.series["live"] * found.series["seconds"]).sum() >= (found.finished_s - found.admitted_s).sum() - 1e-9
+        if policy.refill:
+            assert (found.series["live"] * found.series["seconds"]).sum() == pytest.approx((found.finished_s - found.admitted_s).sum())
+        assert found.totals.seconds.sum() == pytest.approx(found.series["seconds"].sum())
+
+
+def test_acceptance_belongs_to_the_request_not_to_the_policy() -> None:
+    own = [simulate(some(), policy, COSTS).own_rounds for policy in POLICIES if policy.drafted]
+    assert all((rounds == own[0]).all() for rounds in own)
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=named)
+def test_replicas_and_devices_know_nothing_of_each_other(policy: Policy) -> None:
+    """Each replica alone, and each device's own requests alone, come out as they did among others."""
+    workload = some(arrivals=50.0)
+    found = simulate(workload, policy, COSTS, devices=3)
+    parts = ("prompt_tokens", "new_tokens", "arrival_s", "first")
+    for replica in range(3):
+        for device in range(3):
+            alone = replace(workload, **{name: getattr(workload, name)[replica : replica + 1, device::3] for name in parts})
+            assert np.array_equal(simulate(alone, policy, COSTS).finished_s[0], found.finished_s[replica, device::3])
+
+
+@pytest.mark.parametrize("router", ["round_robin", "shortest_queue", "least_work"])
+def test_with_one_device_there_is_nothing_to_route(router: str) -> None:
+    workload = some(arrivals=30.0)
+    expected = simulate(workload, POLICIES[0], COSTS).finished_s
+    assert np.array_equal(simulate(workload, POLICIES[0], COSTS, router=router).finished_s, expected)
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=named)
+def test_nobody_is_overtaken_in_the_queue(policy: Policy) -> None:
+    found = simulate(some(arrivals=100.0), policy, COSTS)
+    assert (np.diff(found.admitted_s, axis=1) >= 0).all()
+
+
+def test_requests_of_one_length_end_in_the_order_of_arrival_without_speculation() -> None:
+    workload = Workload.drawn(200, 8, 20, GEOMETRIC, arrivals=30.0)
+    assert (np.diff(simulate(workload, Policy("autoregressive", 4), COSTS).finished_s, axis=1) >= 0).all()
+
+
+def reference(workload: Workload, policy: Policy) -> tuple[list[tuple[str, int]], int]:
+    """(decision, rows) of each round of the engine's own scheduler, requests all at once, and the longest wait in rounds."""
+    prompts, budgets, first = (values[0].tolist() for values in (workload.prompt_tokens, workload.new_tokens, workload.first))
+    chooser = scheduler.Scheduler(min(policy.batch_size, len(prompts)), policy.fallback, policy.max_wait)
+    waiting, lengths, left, turns = deque(range(len(prompts))), {}, dict(enumerate(budgets)), dict.fromkeys(range(len(prompts)), 0)
+    rounds, longest = [], 0
+    while waiting or lengths:
+        while waiting and len(lengths) < policy.window:
+            request = waiting.popleft()
+            lengths[request] = prompts[request]
+        longest = max(longest, *chooser.update(lengths).values())
+        group, decision = chooser.choose(lengths)
+        rounds.append((decision, len(group)))
+        for request in group:
+            gained = min(int(workload.accepted[first[request] + turns[request]]) + 1, left[request])
+            lengths[request] += gained
+            left[request] -= gained
+            turns[request] += 1
+            if not left[request]:
+                del lengths[request]
+    return rounds, longest
+
+
+@pytest.mark.parametrize("fallback", FALLBACKS)
+@pytest.mark.parametrize(("batch_size", "window"), [(1, 1), (2, 9), (3, 3), (4, 16), (8, 64)])
+def test_choices_are_those_of_the_engines_scheduler(fallback: str, batch_size: int, window: int) -> None:
+    assert (FALLBACKS, DECISIONS) == (scheduler.FALLBACKS, scheduler.DECISIONS)
+    policy = Policy("exspec", batch_size, window=window, fallback=fallback, max_wait=4)
+    for seed, prompts in ((0, 10), (1, range(8, 12)), (2, range(5, 60)), (3, [4, 4, 30])):
+        workload = Workload.drawn(45, prompts, range(1, 40), GEOMETRIC, seed=seed)
+        found = simulate(workload, policy, Costs(), series=True)
+        assert found.series is not None
+        rounds, longest = reference(workload, policy)
+        assert list(zip(found.series["decision"], found.series["rows"], strict=True)) == rounds
+        assert found.summary()["longest_wait_rounds"].item() == longest
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 8])
+@pytest.mark.parametrize("max_wait", [1, 5])
+def test_the_bound_on_waiting_is_kept(batch_size: int, max_wait: int) -> None:
+    policy = Policy("exspec", batch_size, window=24, fallback="wait", max_wait=max_wait)
+    for arrivals in (None, 60.0):
+        found = simulate(some(150, arrivals=arrivals), policy, COSTS)
+        assert 0 < found.summary()["longest_wait_rounds"].item() <= max_wait + policy.window / batch_size
+
+
+def test_refill_never_needs_more_rounds_and_in_place_never_moves() -> None:
+    counts = {policy.name: simulate(some(), policy, COSTS).summary().iloc[0] for policy in POLICIES}
+    assert counts["eqspec"]["rounds"] == counts["inplace"]["rounds"] <= counts["eqspec:refill=false"]["rounds"]
+    assert counts["inplace"]["realigned_slots"] == 0 < counts["eqspec"]["realigned_slots"]
+    assert counts["inplace"]["tokens_per_s"] > counts["eqspec"]["tokens_per_s"] > counts["eqspec:refill=false"]["tokens_per_s"]
+
+
+def errors(values: np.ndarray, expected: float) -> float:
+    """How many standard errors the mean of independent values lies off."""
+    return float(abs(values.mean() - expected) / (values.std(ddof=1) / math.sqrt(len(values))))
+
+
+@pytest.mark.parametrize("new_tokens", [20, range(1, 40)], ids=["M/D/1", "M/G/1"])
+def test_one_row_without_speculation_waits_as_pollaczek_and_khinchine_say(new_tokens: Any) -> None:
+    """Mean wait = rate * E[S^2] / (2 (1 - load)) (Pollaczek-Khinchine), S = new tokens * 10 ms, at a load of 0.7.
+
+    200 independent replicas of 1500 requests, the first third left out; another seed fails with odds of about 1 in 15 000 (4 standard
+    errors, each below 2 % of the mean).
+    """
+    lengths = np.atleast_1d(np.asarray(new_tokens)) * 0.01
+    rate = 0.7 / lengths.mean()
+    expected = rate * (lengths**2).mean() / (2 * (1 - 0.7))
+    workload = Workload.drawn(1500, 4, new_tokens, GEOMETRIC, arrivals=rate, replicas=200)
+    found = simulate(workload, Policy("autoregressive", 1), Costs(verify=0.01))
+    waits = found.waiting_s[:, 500:].mean(1)
+    assert waits.std(ddof=1) / math.sqrt(200) < 0.02 * expected
+    assert errors(waits, expected) < 4
+
+
+def test_littles_law_at_a_steady_load() -> None:
+    """Rows that are live on average = arrivals a second * seconds in a row, with the rate that was asked for, from the second half.
+
+    40 independent replicas; another seed fails with odds of about 1 in 15 000 (4 standard errors).
+    """
+    rate, policy = 25.0, Policy("exspec", 4, window=16)
+    workload = Workload.drawn(1200, 20, 40, Acceptance.geometric(0.7), arrivals=rate, replicas=40)
+    found = simulate(workload, policy, COSTS, series=True)
+    assert found.series is not None
+    end_s, begin_s = workload.arrival_s[:, -1], workload.arrival_s[:, 600]
+    late = found.series[
+        found.series["start_s"].between(
+            found.series["lane"].map(dict(enumerate(begin_s))), found.series["lane"].map(dict(enumerate(end_s)))
+        )
+    ]
+    live = (late["live"] * late["seconds"]).groupby(late["lane"]).sum().to_numpy() / (end_s - begin_s)
+    held = (found.finished_s - found.admitted_s)[:, 600:].mean(1)
+    assert live.mean() == pytest.approx(rate * held.mean(), rel=0.05)
+    assert errors(live - rate * held, 0.0) < 4
+
+
+def test_routers_that_look_wait_less_than_one_that_does_not() -> None:
+    """Long and short requests on 4 devices at a load of 0.85; waits differ by a factor of 1.5 and more, so the odds are negligible.
+
+    What counts are free rows: four of them are held by four requests, however long they are, and so the fewest requests beat least work.
+    """
+    workload = Workload.drawn(2000, 8, [8, 8, 8, 160], Acceptance.geometric(0.7), replicas=4)
+    alone = simulate(workload, Policy("inplace", 4), COSTS).summary()["tokens_per_s"].item()
+    arriving = workload.arriving(0.85 * 4 * alone / workload.new_tokens.mean())
+    waits = [
+        simulate(arriving, Policy("inplace", 4), COSTS, devices=4, router=router).summary(0.1)["waiting_mean_s"].item()
+        for router in ("shortest_queue", "least_work", "round_robin")
+    ]
+    assert waits[0] < waits[1] < waits[2] / 1.5
+
+
+def sizing() -> tuple[Workload, Policy]:
+    return Workload.drawn(3000, range(10, 50), 40, Acceptance.geometric(0.7), replicas=2), Policy("inplace", 4)
+
+
+def p99(found: Simulation) -> float:
+    return float(np.percentile(found.latency_s[:, 300:], 99))
+
+
+def test_a_cluster_is_large_enough_and_not_larger() -> None:
+    workload, policy = sizing()
+    found = size_cluster(workload, policy, COSTS, rate=300.0, latency_s=0.3)
+    arriving = workload.arriving(300.0)
+    latency = {
+        number: p99(simulate(arriving, policy, COSTS, devices=number, router="shortest_queue"))
+        for number in (found.devices, found.devices - 1)
+    }
+    assert latency[found.devices] <= 0.3
+    last = found.tried.set_index("devices").loc[found.devices - 1] if found.devices - 1 in set(found.tried["devices"]) else None
+    assert latency[found.devices - 1] > 0.3 or (last is None and found.tried["load"].iloc[0] * found.devices / (found.devices - 1) >= 1)
+    assert found.tried["devices"].is_monotonic_increasing
+    assert found.tried.set_index("devices")["enough"][found.devices]
+    more = size_cluster(workload, policy, COSTS, rate=300.0, latency_s=0.2).devices
+    assert more >= found.devices
+
+
+def test_a_load_of_one_is_never_enough() -> None:
+    """However short the run and however generous the bound."""
+    workload, policy = sizing()
+    found = size_cluster(workload, policy, COSTS, rate=300.0, latency_s=1e6)
+    assert found.tried["load"].max() < 1
+    assert found.tried["load"].max() * found.devices / (found.devices - 1) >= 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "begins"),
+    [
+        ({"rate": 0}, "rate=0 cannot be; "),
+        ({"rate": "many"}, "rate='many' cannot be; "),
+        ({"latency_s": math.inf}, "latency_s=inf cannot be; "),
+        ({"percentile": 100}, "percentile=100 is none; "),
+        ({"most": 0}, "most=0 cannot be; "),
+        ({"router": "random"}, "router='random' is unknown; "),
+        ({"costs": Costs()}, "costs=Costs.* are all 0"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_sized(changes: dict[str, Any], begins: str) -> None:
+    workload, policy = sizing()
+    with pytest.raises(ValueError, match=f"^{begins}"):
+        size_cluster(workload, policy, **{"costs": COSTS, "rate": 10.0, "latency_s": 1.0} | changes)
+
+
+def test_bounds_that_no_cluster_keeps() -> None:
+    workload, policy = sizing()
+    with pytest.raises(TooSlowError, match=r"^latency_s=0.01 is too short: without company 99 % take up to 0.\d+ s"):
+        size_cluster(workload, policy, COSTS, rate=10.0, latency_s=0.01)
+    with pytest.raises(TooSlowError, match=r"^most=2 devices do not keep"):
+        size_cluster(workload, policy, COSTS, rate=300.0, latency_s=0.3, most=2)
