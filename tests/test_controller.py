@@ -291,7 +291,7 @@ def test_what_was_missed_is_a_debt() -> None:
     World(*STEPS["linear"], ACCEPTANCE["middling"]).play(auto, 1, 200)
     for _ in range(LATELY):
         auto.learn(Spent(1, 2, 100, [2], 2 * 0.4 + 100 * 0.5, 2 + 0.45 * 3))  # half a ms for each token missed
-    assert [auto.decide(1, 0, 64) > 0, auto.decide(1, 100, 4) > 0, auto.decide(1, 100, 5000) > 0] == [True, False, True]
+    assert [auto.decide(1, behind, left, left) > 0 for behind, left in ((0, 64), (100, 4), (100, 5000))] == [True, False, True]
 
 
 def test_a_fixed_k_is_a_depth_that_never_changes() -> None:
