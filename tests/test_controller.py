@@ -253,11 +253,11 @@ ACCEPTANCE = {"low": [0.35] * 8, "middling": [0.68, 0.66, 0.64, 0.62, 0.6, 0.6, 
 @pytest.mark.parametrize("rows", [1, 4, 8, 16])
 @pytest.mark.parametrize("acceptance", ACCEPTANCE)
 @pytest.mark.parametrize("cost", STEPS)
-def test_it_loses_five_per_cent_at_the_most(cost: str, acceptance: str, rows: int) -> None:
+def test_it_loses_three_per_cent_at_the_most(cost: str, acceptance: str, rows: int) -> None:
     """Against the best fixed K, K = 0 among them, all that trying and catching up costs included, over 600 rounds; seeds are fixed."""
     world = World(*STEPS[cost], ACCEPTANCE[acceptance])
     reached = [world.play(Auto(), rows, 600, seed=seed)[0] for seed in range(3)]
-    assert np.mean(reached) >= 0.95, reached
+    assert np.mean(reached) >= 0.97, reached
 
 
 def test_nothing_is_drafted_where_it_cannot_pay() -> None:

@@ -19,10 +19,10 @@ from specviz.engine.stopwatch import Stopwatch
 LATELY = 9  # times of one kind of which the median is taken
 UNLIKELY = 1.5  # a time so many times as long as expected counts only if it happens again
 MARGIN, LEAVING = 0.02, 0.03  # K changes for a gain of more than this, and to 0, from where the way back is dearer
-TRYING = 0.01  # share of the time that trying other K may cost, and one round
-SURE = 150
-CLOSE, ENOUGH = 0.8, 9  # a K with that share of the best rate is tried until it was measured so many times
-AGAIN = 16  # rounds after which a K may be tried once more
+TRYING = 0.01  # share of the run's time that trying other K may cost; of a short run, one round
+CLOSE, ENOUGH = 0.8, 9  # a K that reaches this share of the best one's rate is tried until it was measured so many times
+SURE = 150  # and in place of K = 0 until so many first drafts were judged
+AGAIN = 16  # rounds after which any K may be tried once more
 TRIALS = 400  # drafts of one position after which half of what was known of its acceptance is forgotten, about
 GUESS, WEIGHT = 0.6, 8.0  # acceptance before anything is known, and how many drafts that is worth
 
@@ -75,8 +75,9 @@ class Auto(Depth):
 
     A round of b rows with K drafts gains 1 + c_1 + c_1 c_2 + ... tokens a row, c_j being the acceptance at position j given all before it.
     It costs K draft steps, whose time depends on b, and the other phases, whose time depends on the tokens verified, b (K + 1), in straight
-    lines between those that were measured. What the draft model has missed since it last drafted is a debt, spread over the rounds that
-    the rows have left. Other K are tried now and then, as long as what that has cost stays below `TRYING` of the time.
+    lines between those that were measured. All times are taken relative to how slow the device is at present, so that K is no worse for a
+    busy machine or a growing text. What the draft models have missed while nothing was drafted is a debt, spread over the rounds that the
+    rows have left. Other K are tried now and then, as long as what trying has cost stays below `TRYING` of the run.
     """
 
     name = "auto"
@@ -96,10 +97,10 @@ class Auto(Depth):
     def choose(self, state: State) -> int:
         rows = [row for row in state.batch.rows if not row.finished]
         behind = sum(max(row.length - 2 - row.held, 0) for row in rows) if len(state.caches) > 1 and state.keep_draft else 0
-        left = sum(row.request.budget - len(row.output) for row in rows)
-        parked = [row for row in state.batch.live[len(state.batch) :] if not row.finished]
-        later = sum(row.request.budget - len(row.output) for row in parked) + sum(request.budget for request in state.waiting)
-        return self.decide(len(state.batch), behind, left / max(len(rows), 1), (left + later) / len(state.batch))
+        left = sum(row.request.budget - len(row.output) for row in rows) / max(len(rows), 1)
+        others = len(state.batch.live) - len(state.batch) + len(state.waiting)  # their budgets are taken to be like these rows'
+        later = others * sum(row.request.budget for row in rows) / max(len(rows), 1)
+        return self.decide(len(state.batch), behind, left, left + later / len(state.batch))
 
     def decide(self, rows: int, behind: int, left: float, ahead: float) -> int:
         """K for `rows` rows that have `left` tokens to go on average, and with those that come after them `ahead`; the draft models have
@@ -130,8 +131,8 @@ class Auto(Depth):
             self._now = best
         now = self._now
         others = {0, now - 1, now + 1, max(every[1:], key=rate.__getitem__)} - {now, -1, self.most + 1}
-        vague = self._reached[0] < SURE and now == 0
-        seldom = {k for k in others if rate[k] > CLOSE * rate[now] and (vague or self._rest.count(rows * (k + 1)) < ENOUGH)}
+        unsure = now == 0 and self._reached[0] < SURE
+        seldom = {k for k in others if rate[k] > CLOSE * rate[now] and (unsure or self._rest.count(rows * (k + 1)) < ENOUGH)}
         due = [k for k in others if k in seldom or self._round - self._last[k] >= (AGAIN if self._read else AGAIN // 4)]
         if due:
             k = min(due, key=self._last.__getitem__)
