@@ -1,6 +1,7 @@
 # Needs Python 3.11 or newer with venv, and make. Everything else is installed into .venv by the first target that needs it.
 PYTHON ?= python3
 PIP_ARGS ?=
+LOWEST_TESTS ?= $(addprefix tests/test_,trace.py hub.py cache.py accept.py equivalence.py)
 LAB_ARGS ?= $(if $(filter 0,$(shell id -u)),--allow-root)
 
 # In the activated conda environment of environment.yml its own programs are used; everywhere else those of .venv.
@@ -15,7 +16,7 @@ endif
 NOTEBOOKS = $(sort $(shell find notebooks -name '*.ipynb' -not -path '*/.*'))
 
 .DEFAULT_GOAL := help
-.PHONY: help lab demo test lint notebooks figures bench survey agreement paint wheel clean
+.PHONY: help lab demo test lowest fuzz lint notebooks figures bench survey agreement paint licences wheel clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -34,6 +35,13 @@ test: lint ## everything: lint, tests, and every notebook run again and compared
 	$(BIN)/python -m pytest -n auto
 	$(BIN)/python -m pytest --nbval notebooks
 
+lowest: .venv-lowest/.installed ## a part of the tests with the oldest supported transformers and its hub library
+	.venv-lowest/bin/python -m pip check
+	.venv-lowest/bin/python -m pytest -o addopts=-ra -n 2 -k "not fp64" $(LOWEST_TESTS)
+
+fuzz: $(READY) ## ten minutes and 100,000 damaged records: none may do more than be refused; atheris instead of seeds: FUZZ_ARGS=--atheris
+	PYTHONPATH=tests $(BIN)/python -m trace_fuzz --inputs 100000 --seconds 600 $(FUZZ_ARGS)
+
 lint: $(READY) ## style, format and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -48,7 +56,7 @@ figures: $(READY) ## draw the figures again
 	PYTHONPATH=tests $(BIN)/python -m browser.screenshots
 
 bench: $(READY) ## measure all strategies and baselines on this machine; goes on where it was interrupted
-	$(BIN)/specviz bench --max-new-tokens 64 128 --report figures/bench.html
+	$(BIN)/specviz bench --max-new-tokens 64 128 --limit 64 --report runs/bench.html
 
 survey: $(READY) ## run every strategy, valid or not: what is right, wasted and wrong
 	$(BIN)/specviz survey --limit 32 --out figures/data/survey.csv
@@ -59,6 +67,9 @@ agreement: $(READY) ## compare the valid strategies with decoding alone; SPEC_BE
 paint: $(READY) ## measure on this machine how fast the step-through opens and paints
 	PYTHONPATH=tests $(BIN)/python -m browser.measure
 
+licences: $(READY) ## write docs/licences.md from the packages that are installed
+	PYTHONPATH=tests $(BIN)/python -m licences
+
 wheel: $(READY) ## build the wheel, install it into an empty environment and run the demo there
 	rm -rf build dist
 	$(BIN)/python -m build --wheel
@@ -67,7 +78,7 @@ wheel: $(READY) ## build the wheel, install it into an empty environment and run
 	cd build && venv/bin/specviz demo
 
 clean: ## remove .venv, builds and caches
-	rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-lowest build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # torch goes first, so that nothing else can ask for another build of it.
@@ -78,4 +89,12 @@ clean: ## remove .venv, builds and caches
 	@echo "installing into .venv; the first time takes some minutes"
 	.venv/bin/python -m pip install -q -c constraints.txt $(PIP_ARGS) torch
 	.venv/bin/python -m pip install -q -c constraints.txt $(PIP_ARGS) -e '.[lab,dev]'
+	@touch $@
+
+# Of constraints.txt, all but what constraints-lowest.txt pins otherwise.
+.venv-lowest/.installed: pyproject.toml constraints.txt constraints-lowest.txt
+	$(PYTHON) -m venv .venv-lowest
+	awk -F'==' '!/==/ {next} NR == FNR {low[$$1]; print; next} !($$1 in low)' constraints-lowest.txt constraints.txt > .venv-lowest/constraints.txt
+	.venv-lowest/bin/python -m pip install -q -c .venv-lowest/constraints.txt $(PIP_ARGS) torch
+	.venv-lowest/bin/python -m pip install -q -c .venv-lowest/constraints.txt $(PIP_ARGS) -e . hypothesis pytest pytest-xdist
 	@touch $@

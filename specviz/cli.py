@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from specviz import __version__, commands
+from specviz.views.text import harmless
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -17,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options.run(options)
     except (ValueError, OSError, ImportError) as error:
-        print(f"specviz {options.command}: {' '.join(str(error).split())}", file=sys.stderr)
+        print(harmless(f"specviz {options.command}: {' '.join(str(error).split())}"), file=sys.stderr)
         return 2
     return 0
 
@@ -35,6 +36,7 @@ def _parser() -> argparse.ArgumentParser:
         _add_couplings,
         _add_losses,
         _add_moves,
+        _add_overhead,
         _add_bench,
         _add_ceilings,
         _add_cost,
@@ -154,6 +156,15 @@ def _add_moves(group: Subparsers) -> None:
     moves.add_argument("--rows", type=int, nargs="+", default=[4, 8, 16, 32], metavar="B")
     moves.add_argument("--slots", type=int, nargs="+", default=[256, 1024], metavar="T")
     moves.add_argument("--out", type=_csv, help="also write the table to this CSV file, and a JSON file with the conditions beside it")
+
+
+def _add_overhead(group: Subparsers) -> None:
+    overhead = _command(group, commands.overhead, "measure what each phase takes in the models' forwards and beside them")
+    _add_pair(overhead)
+    overhead.add_argument("--batch-sizes", type=int, nargs="+", default=[1, 8], metavar="B")
+    overhead.add_argument("--limit", type=int, default=8, help="how many of the bundled prompts (%(default)s)")
+    overhead.add_argument("--repetitions", type=int, default=3, metavar="N", help="interleaved; medians are shown (%(default)s)")
+    overhead.add_argument("--out", type=_csv, help="also write the table to this CSV file, and a JSON file with the conditions beside it")
 
 
 def _add_bench(group: Subparsers) -> None:

@@ -5,11 +5,15 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specviz.views.text import harmless
+
 if TYPE_CHECKING:
     import pandas as pd
 
     from specviz.engine.pair import Pair
     from specviz.engine.sampling import SamplingParams
+
+_UNFINISHED = {"interrupted": " [interrupted]", "not_finite": " [ended: the target's logits were no numbers]"}
 
 
 def load(options: argparse.Namespace) -> "Pair":
@@ -40,7 +44,7 @@ def demo(options: argparse.Namespace) -> None:
     print(f"\n{len(prompts)} prompts, B = 8, K = 5, on {reference.meta['device']} in {reference.meta['dtype']}\n")
     _print(table[shown])
     print(_verdict(table))
-    print(f"\nOne of the texts (▸ is where the prompt ends):\n\n{prompts[-1][-240:]}▸{reference.texts[-1]}\n")
+    print(harmless(f"\nOne of the texts (▸ is where the prompt ends):\n\n{prompts[-1][-240:]}▸{reference.texts[-1]}\n"))
     _save(results["eqspec"].trace, options.out)
     print(f"To see how it came about: `specviz replay {options.out}` makes a page for a browser; `make lab` opens the quickstart.")
 
@@ -60,10 +64,10 @@ def generate(options: argparse.Namespace) -> None:
     result = sv.generate(
         load(options), prompts, strategy=options.strategy, drafter=options.drafter, num_draft_tokens=options.num_draft_tokens,
         batch_size=options.batch_size, max_new_tokens=options.max_new_tokens, sampling=_sampling(options), seed=options.seed,
-        deterministic=options.deterministic, record=options.record is not None,
+        deterministic=options.deterministic, record=options.record is not None, on_interrupt="partial",
     )  # fmt: skip
-    for prompt, text in zip(prompts, result.texts, strict=True):
-        print(f"{prompt}▸{text}\n{'─' * 60}")
+    for prompt, text, status in zip(prompts, result.texts, result.status, strict=True):
+        print(harmless(f"{prompt}▸{text}{_UNFINISHED.get(status, '')}\n{'─' * 60}"))
     _print(result.summary)
     if options.record is not None:
         _save(result.trace, options.record)
@@ -85,6 +89,7 @@ def bench(options: argparse.Namespace) -> None:
     from specviz.bench.asked import check_pyarrow, grids, runner, sources
     from specviz.bench.report import save_report
     from specviz.prompts import load_prompts
+    from specviz.writing import beside
 
     if options.parquet:
         check_pyarrow()
@@ -99,7 +104,8 @@ def bench(options: argparse.Namespace) -> None:
     _print_conditions(conditions)
     written = [path, path.with_suffix(".json"), save_report(table, conditions, options.report or path.with_suffix(".html"))]
     if options.parquet:
-        table.to_parquet(path.with_suffix(".parquet"), index=False)
+        with beside(path.with_suffix(".parquet")) as partial:
+            table.to_parquet(partial, index=False)
         written.append(path.with_suffix(".parquet"))
     _written(written)
 
@@ -146,7 +152,7 @@ def survey(options: argparse.Namespace) -> None:
     print(found.table.drop(columns=["strategy", "options"]).round(3).set_axis(found.names).T.to_string())
     print(f"\nWhat became of prompt {telling}, after {prompts[telling][-60:]!r}; ‖ is where a text leaves the one written alone\n")
     for name, text in found.texts(telling).items():
-        print(f"{name:>30}: {text}")
+        print(harmless(f"{name:>30}: {text}"))
     if options.out is not None:
         _written(found.save(options.out))
 
@@ -214,6 +220,21 @@ def moves(options: argparse.Namespace) -> None:
         _written(save_measured(table, conditions, options.out))
 
 
+def overhead(options: argparse.Namespace) -> None:
+    from specviz.measured import save_measured
+    from specviz.overhead import measure_overhead
+    from specviz.prompts import load_prompts
+
+    table, conditions = measure_overhead(
+        load(options), load_prompts(limit=options.limit), batch_sizes=options.batch_sizes, num_draft_tokens=options.num_draft_tokens,
+        max_new_tokens=options.max_new_tokens, repetitions=options.repetitions,
+    )  # fmt: skip
+    _print(table)
+    _print_conditions(conditions)
+    if options.out is not None:
+        _written(save_measured(table, conditions, options.out))
+
+
 def simulate(options: argparse.Namespace) -> None:
     from specviz.measured import save_measured
     from specviz.prompts import load_prompts
@@ -253,7 +274,7 @@ def evaluate(options: argparse.Namespace) -> None:
 
 
 def _print(table: "pd.DataFrame", decimals: int = 3) -> None:
-    print(table.round(decimals).to_string(index=False))
+    print(harmless(table.round(decimals).to_string(index=False)))
 
 
 def _print_conditions(conditions: dict[str, object]) -> None:

@@ -16,6 +16,7 @@ from specviz.schema import PHASES
 from specviz.trace import Trace
 from specviz.views.charts import pick_ragged_round
 from specviz.views.stepper import StepThrough, step_through
+from specviz.writing import write
 
 PROMPTS, NEW_TOKENS = 8, 64
 THEMES = ("light", "dark")
@@ -58,7 +59,7 @@ def make_figures(out: Path) -> list[Path]:
     beside = out / "replays" / ("-".join(BESIDE) + ".html")
     step_through(*(traces[name] for name in BESIDE)).export_html(beside)
     index = out / "replays" / "index.html"
-    index.write_text(_index(), encoding="utf-8")
+    write(index, _index().encode())
     return [*files, beside, index]
 
 

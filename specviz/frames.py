@@ -100,7 +100,8 @@ class Replay:
     def frame(self, round: int, phase: str) -> Frame:
         """The state after `phase` of `round`. Raises ValueError when there is no such round or phase."""
         if phase not in PHASES or not 0 <= round < self._trace.num_rounds:
-            raise ValueError(f"no phase {phase!r} of round {round}: rounds run from 0 to {self._trace.num_rounds - 1}, phases are {PHASES}")
+            last = self._trace.num_rounds - 1
+            raise ValueError(f"no phase {phase!r} of round {round}; choose a round from 0 to {last} and one of {', '.join(PHASES)}")
         self._seek(round * len(PHASES) + PHASES.index(phase))
         rows = self._trace.rows
         batch = slice(*np.searchsorted(rows["round"], (round, round + 1)))

@@ -9,20 +9,23 @@ from typing import Any
 
 import numpy as np
 import torch
-from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
+from specviz.collecting import Collected, collect
+from specviz.engine.cache import CachedModel
 from specviz.engine.controller import Depth
 from specviz.engine.decode import Run, make_run
 from specviz.engine.drafters import Drafter
-from specviz.engine.events import Event
 from specviz.engine.pair import Pair
-from specviz.engine.recorder import Recorder, Table, Tally
-from specviz.engine.requests import Prompt
+from specviz.engine.recorder import Table
+from specviz.engine.requests import Prompt, short
 from specviz.engine.sampling import SamplingParams
 from specviz.engine.strategies import Strategy
+from specviz.fitting import refuse_what_cannot_fit
 from specviz.result import Result
 from specviz.trace import Trace, flatten_requests
+
+ON_INTERRUPT = ("raise", "partial")
 
 
 def generate(
@@ -41,6 +44,7 @@ def generate(
     compile: bool = False,
     record: bool = False,
     progress: bool = True,
+    on_interrupt: str = "raise",
 ) -> Result:
     """Decode `prompts` with batch speculative decoding: what the target alone would write, greedily or by sampling.
 
@@ -57,7 +61,8 @@ def generate(
         max_new_tokens: budget of new tokens for all prompts, or one for each.
         sampling: how tokens are drawn, `SamplingParams(temperature=0.7)` for instance; None: greedy.
         seed: of all that is drawn, any whole number of at least 0; greedy decoding draws nothing, unless its drafter does. A
-            prompt's text depends on the seed and its place in the list, not on its neighbours or the batch size.
+            prompt's text depends on the seed and its place in the list, not on its neighbours or the batch size; but where neighbours
+            decide how a round goes (rollback, shrink_to_budget), coupling="rejection" draws another sample of the same distribution.
         deterministic: run every forward of the target in one fixed shape, so that a prompt's text does not depend on the batch around it,
             in any dtype; costs what the filling costs. Compare with autoregressive decoding in the same mode and with the same
             `num_draft_tokens`, which sets the shape.
@@ -67,10 +72,21 @@ def generate(
         compile: let torch.compile make the models' forwards of a round; the first rounds then take a minute or more.
         record: keep every step as `result.trace`.
         progress: show a bar over prompts with tokens/s and mean acceptance length.
+        on_interrupt: what Ctrl-C (a kernel's interrupt) does: "raise" KeyboardInterrupt, or "partial": return what the rounds so far wrote,
+            with the trace so far; `result.status` says which prompts were not finished.
+
+    A device that runs out of memory while the models run halves the batch: a warning says so, no text changes, and rounds go on where
+    they were. A row whose logits are no numbers ends there, with a status that says so.
 
     Raises:
-        ValueError: an argument cannot be used; nothing has run.
+        ValueError: an argument cannot be used, or the run needs more memory than the device has; nothing has run.
+        MemoryError: the device ran out of memory with a single row.
     """
+    if on_interrupt not in ON_INTERRUPT:
+        raise ValueError(f"on_interrupt={short(on_interrupt)} is unknown; choose one of {', '.join(ON_INTERRUPT)}")
+    for name, value in (("record", record), ("progress", progress)):
+        if not isinstance(value, bool):
+            raise ValueError(f"{name}={short(value)} is no bool; pass True or False")
     if record and graphs:
         raise ValueError("graphs=True replays phases without their records; pass graphs=None, or record=False")
     run = make_run(
@@ -78,49 +94,18 @@ def generate(
         max_new_tokens=max_new_tokens, sampling=sampling, seed=seed, deterministic=deterministic,
         graphs=False if record else graphs, compile=compile,
     )  # fmt: skip
-    tally, recorder = Tally(run), Recorder(run) if record else None
-    with _Progress(len(run.requests), run.strategy.name, enabled=progress) as bar:
-        for event in run.events():
-            tally.see(event)
-            if recorder is not None:
-                recorder.see(event)
-            bar.see(event)
-            run.between(event)
-    tokens = [tally.outputs[request.index] for request in run.requests]
-    meta, rounds, rows = _describe(run), tally.rounds(run.stopwatch.milliseconds()), tally.rows()
-    trace = _make_trace(run, recorder, tokens, meta, rounds, rows, tally.pool()) if recorder is not None else None
+    refuse_what_cannot_fit(run)
+    found = collect(run, record=record, partial=on_interrupt == "partial", progress=progress)
+    meta = _describe(run, found.run.state.caches) | found.facts()
+    rounds, rows = found.tally.rounds(run.stopwatch.milliseconds()), found.tally.rows()
+    trace = _make_trace(run, found, meta, rounds, rows) if record else None
     asked, budgets = [list(request.prompt) for request in run.requests], [request.budget for request in run.requests]
-    return Result(tokens, _decode_texts(pair, tokens), meta, rounds, rows, trace, prompts=asked, budgets=budgets)
+    return Result(found.tokens, _decode_texts(pair, found.tokens), meta, rounds, rows, trace, prompts=asked, budgets=budgets)
 
 
-class _Progress:
-    """A bar over prompts; silent if not enabled."""
-
-    def __init__(self, prompts: int, name: str, enabled: bool) -> None:
-        self._bar = tqdm(total=prompts, desc=name, unit="prompt", disable=not enabled)
-        self._tokens = self._accepted = self._row_rounds = 0
-
-    def __enter__(self) -> "_Progress":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.close()
-
-    def see(self, event: Event) -> None:
-        if event.phase != "accept" or self._bar.disable:
-            return
-        working = [row for row in event.state.batch.rows if row.gained]
-        self._row_rounds += len(working)
-        self._tokens += sum(row.gained for row in working)
-        self._accepted += sum(row.accepted for row in working)
-        speed, length = self._tokens / max(self._bar.format_dict["elapsed"], 1e-9), 1 + self._accepted / self._row_rounds
-        self._bar.set_postfix_str(f"{speed:.0f} tokens/s, mean acceptance length {length:.2f}", refresh=False)
-        self._bar.update(sum(row.finished for row in working))
-
-
-def _describe(run: Run) -> dict[str, Any]:
+def _describe(run: Run, caches: dict[str, CachedModel]) -> dict[str, Any]:
     """The header of a trace: what was run, with what, on what, when."""
-    pair, caches = run.pair, run.state.caches
+    pair = run.pair
     return {
         "strategy": run.strategy.name,
         "strategy_options": run.strategy.options,
@@ -169,16 +154,16 @@ def _decode_texts(pair: Pair, tokens: list[list[int]]) -> list[str]:
     return [pair.tokenizer.decode(row, skip_special_tokens=True) for row in tokens]
 
 
-def _make_trace(
-    run: Run, recorder: Recorder, tokens: list[list[int]], meta: dict[str, Any], rounds: Table, rows: Table, pool: Table
-) -> Trace:
+def _make_trace(run: Run, found: Collected, meta: dict[str, Any], rounds: Table, rows: Table) -> Trace:
+    recorder = found.recorder
+    assert recorder is not None
     rows = recorder.rows(rows)
     feeds, holes = recorder.feeds()
-    requests = flatten_requests([r.prompt for r in run.requests], tokens, [r.budget for r in run.requests])
+    requests = flatten_requests([r.prompt for r in run.requests], found.tokens, [r.budget for r in run.requests])
     occurring = [requests["prompt_tokens"], requests["output_tokens"], rows["drafts"], rows["target_top_ids"], rows["draft_top_ids"]]
     ids = [int(token) for token in np.unique(np.concatenate([column.ravel() for column in occurring])) if token >= 0]
     texts = {str(token): run.pair.tokenizer.decode([token]) for token in ids} if run.pair.tokenizer is not None else {}
     return Trace(
         meta=meta | {"token_texts": texts}, requests=requests, rounds=rounds, rows=rows,
-        feeds=feeds, holes=holes, moves=recorder.moves(), pool=pool,
+        feeds=feeds, holes=holes, moves=recorder.moves(), pool=found.tally.pool(),
     )  # fmt: skip

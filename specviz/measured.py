@@ -1,12 +1,13 @@
 """Measurements as files: a table as CSV, and beside it, as JSON, what it was measured on."""
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+
+from specviz.writing import write
 
 KEPT = ("device", "dtype", "versions", "created", "target", "draft")
 
@@ -24,7 +25,5 @@ def save_measured(table: pd.DataFrame, conditions: Mapping[str, object], path: P
         path.with_suffix(".json"): json.dumps(conditions, indent=2) + "\n",
     }
     for file, text in texts.items():
-        partial = file.with_name(file.name + ".partial")
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, file)
+        write(file, text.encode())
     return list(texts)

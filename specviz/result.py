@@ -17,6 +17,8 @@ class Result:
     Attributes:
         tokens: new tokens of each prompt, in the caller's order; EOS is kept, nothing follows it, and no row exceeds its budget.
         texts: the same as text, special tokens left out; empty strings if the pair has no tokenizer.
+        status: how each prompt ended: "eos", "budget", "not_finite" (the target's logits for its next token were no numbers) or
+            "interrupted"; of the last two, the tokens so far are kept.
         trace: the recorded run, or None without record=True.
         meta, rounds, rows: what was run, and counts per round and per (round, row); the columns are those of `Trace`.
         prompts, budgets: what was asked, for each prompt its token ids and how many new tokens it may have.
@@ -30,6 +32,10 @@ class Result:
     trace: Trace | None = field(default=None, repr=False)
     prompts: list[list[int]] = field(repr=False, kw_only=True)
     budgets: list[int] = field(repr=False, kw_only=True)
+
+    @property
+    def status(self) -> list[str]:
+        return list(self.meta["status"])
 
     @property
     def summary(self) -> pd.DataFrame:

@@ -17,14 +17,20 @@ from numpy.typing import NDArray
 
 PHASES = ("schedule", "draft", "verify", "accept", "synchronise")
 MODELS = ("target", "draft")
+STATUSES = ("eos", "budget", "not_finite", "interrupted")  # how a request ended: the last two before EOS or its budget
 STATES = ("empty", "padding", "prompt", "accepted", "bonus", "drafted", "stale", "pending")
 EMPTY, PADDING, PROMPT, ACCEPTED, BONUS, DRAFTED, STALE, PENDING = (np.uint8(code) for code in range(len(STATES)))
 
 Array = NDArray[Any]
 Table = dict[str, Array]
 
+# What a reader may have to allocate grows with what the file holds, not with what it claims.
 FREE_CELLS = 2**21  # a cache of this many (row, slot) cells is always believed
 CELLS_PER_FEED = 32  # beyond that, a record has to hold this much evidence for a large cache
+FREE_SLOTS = 2**17  # likewise of one row; beyond that, a feed for each slot
+MAX_WIDTH = 2**16  # drafts a round, kept candidates, EOS tokens
+MAX_DEPTH = 32  # of nested lists and dicts in the meta data
+MAX_LOGPROB = 0.01  # what rounding may leave above 0
 
 
 class TraceError(ValueError):
@@ -109,7 +115,8 @@ def validated(meta: Mapping[str, Any], tables: Mapping[str, Mapping[str, Array]]
     _check_ranges(checked, len(plain["decisions"]))
     _check_rows(checked, plain["num_draft_tokens"])
     _check_visibility(checked["feeds"], checked["holes"])
-    _check_cells(checked)
+    _check_numbers(checked["rounds"], checked["rows"])
+    _check_extent(checked, plain["num_draft_tokens"])
     return plain, checked
 
 
@@ -122,7 +129,7 @@ def ledger_shape(tables: Mapping[str, Table]) -> tuple[int, int]:
         feeds["visible_stop"],
         _total(feeds["slot"], 1),
         _total(np.maximum(rows["start"], rows["start_after"]), rows["length"], rows["gained"]),
-        _total(np.maximum(rows["pending"], rows["pending_after"]), 1),
+        _total(np.maximum(rows["pending"], rows["pending_after"]), rows["gained"], 1),
         _total(np.maximum(moves["from_slot"], moves["to_slot"]), moves["length"]),
     )
     return 1 + max(_largest(ids) for ids in row_ids), max(_largest(stop) for stop in stops)
@@ -152,6 +159,12 @@ def _plain_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
     except (TypeError, ValueError, RecursionError) as error:
         raise TraceError(f"meta does not fit into JSON ({error}); use plain str, int, float, bool, list and dict") from None
     _require(isinstance(plain, dict), "meta is no dict")
+    level, depth = [plain], 0
+    while level:
+        depth += 1
+        _require(depth <= MAX_DEPTH, f"meta is nested more than {MAX_DEPTH} deep")
+        inner = (each.values() if isinstance(each, dict) else each for each in level)
+        level = [value for values in inner for value in values if isinstance(value, dict | list)]
     return dict(plain)
 
 
@@ -163,19 +176,24 @@ def _check_meta(meta: dict[str, Any]) -> None:
         _require(type(meta[key]) in types, f"meta.{key} is no {wanted}")
     for key in ("num_draft_tokens", "batch_size", "vocabulary_size"):
         _require(meta[key] >= 0, f"meta.{key} is negative")
-    _require(all(type(token) is int for token in meta["eos_token_ids"]), "meta.eos_token_ids holds something else than int")
+    _require(meta["num_draft_tokens"] < MAX_WIDTH, f"meta.num_draft_tokens is not below {MAX_WIDTH}")
+    _require(len(meta["eos_token_ids"]) < MAX_WIDTH, f"meta.eos_token_ids are not fewer than {MAX_WIDTH}")
+    fits = all(type(token) is int and 0 <= token < 2**31 for token in meta["eos_token_ids"])
+    _require(fits, "meta.eos_token_ids holds something else than int of 0 to 2^31")
     _require(all(type(text) is str for text in meta["token_texts"].values()), "meta.token_texts holds something else than str")
+    status = meta.get("status", [])
+    _require(isinstance(status, list) and all(each in STATUSES for each in status), "meta.status holds something else than how prompts end")
     _require(all(type(name) is str for name in meta["decisions"]), "meta.decisions holds something else than str")
     kv_bytes = meta["kv_bytes_per_slot"]
-    fits = all(type(kv_bytes.get(model)) is int and 0 <= kv_bytes[model] < 2**40 for model in MODELS)
+    fits = all(type(kv_bytes.get(model)) is int and 0 <= kv_bytes[model] < 2**32 for model in MODELS)
     _require(fits, f"meta.kv_bytes_per_slot holds no sensible int for each of {' and '.join(MODELS)}")
 
 
 def _checked_table(name: str, table: Mapping[str, Array], num_draft_tokens: int) -> Table:
     wanted = COLUMNS[name]
-    missing, foreign = (sorted(f"{name}.{column}" for column in rest) for rest in (wanted.keys() - table, table.keys() - wanted))
+    missing, foreign = (sorted(f"{name}.{named(column)}" for column in rest) for rest in (wanted.keys() - table, table.keys() - wanted))
     _require(not missing, f"columns are missing: {', '.join(missing)}")
-    _require(not foreign, f"columns are unknown: {', '.join(foreign)}")
+    _require(not foreign, f"columns are unknown: {', '.join(foreign[:3])}")
     sizes = {"K": num_draft_tokens}
     for column, form in wanted.items():
         _check_column(f"{name}.{column}", table[column], form, sizes)
@@ -191,6 +209,7 @@ def _check_column(name: str, values: Array, form: Column, sizes: dict[str, int])
         letter, _, extra = symbol.partition("+")
         expected = sizes.setdefault(letter, size - int(extra or 0)) + int(extra or 0)
         _require(size == expected, f"{name} has {size} entries along {symbol} where {expected} belong")
+        _require(size <= MAX_WIDTH or letter not in "Kkj", f"{name} has {size} entries along {symbol}, more than {MAX_WIDTH}")
 
 
 def _read_only(values: Array) -> Array:
@@ -244,8 +263,36 @@ def _check_visibility(feeds: Table, holes: Table) -> None:
     _require((inside & (holes["start"] <= holes["stop"])).all(), "holes.start and holes.stop leave what the feed attends to")
 
 
-def _check_cells(tables: dict[str, Table]) -> None:
+def _check_numbers(rounds: Table, rows: Table) -> None:
+    for phase in PHASES:
+        ms = rounds[f"{phase}_ms"]
+        _require((np.isfinite(ms) & (ms >= 0)).all(), f"rounds.{phase}_ms holds something else than times")
+    for name, values in rows.items():
+        if "logprob" in name:
+            _require(not (values > MAX_LOGPROB).any(), f"rows.{name} holds probabilities above 1")
+
+
+def _check_extent(tables: dict[str, Table], num_draft_tokens: int) -> None:
     """Refuse a small record that claims a huge cache, because replaying it would allocate that cache."""
+    feeds, moves, requests = tables["feeds"], tables["moves"], tables["requests"]
     rows, slots = ledger_shape(tables)
-    limit = FREE_CELLS + CELLS_PER_FEED * tables["feeds"]["slot"].size
-    _require(rows * slots <= limit, f"a cache of {rows} rows and {slots} slots is far more than the recorded feeds can fill")
+    evidence = feeds["slot"].size
+    limit = FREE_CELLS + CELLS_PER_FEED * evidence
+    fits = rows * slots <= limit and slots <= FREE_SLOTS + evidence
+    _require(fits, f"a cache of {rows} rows and {slots} slots is far more than the recorded feeds can fill")
+    sizes = np.diff(requests["prompt_offsets"]) + np.diff(requests["output_offsets"])
+    last = sizes[feeds["request"]] + num_draft_tokens
+    _require((feeds["index"] <= last).all(), "feeds.index lies behind the request's last draft")
+    count, longest = sizes.size, int(sizes.max(initial=0)) + num_draft_tokens + 1
+    _require(count * longest <= limit, f"{count} requests of up to {longest} tokens are far more than the recorded feeds can fill")
+    order = np.lexsort((moves["step"], moves["phase"], moves["round"]))
+    keys = np.stack([moves[name][order] for name in ("round", "phase", "step")])
+    firsts = np.flatnonzero((np.diff(keys, axis=1, prepend=-1) != 0).any(0))
+    copied = np.add.reduceat(moves["length"][order].astype(np.int64), firsts) if firsts.size else np.zeros(0, np.int64)
+    _require(_largest(copied) <= limit, "moves copies more slots at once than the caches have")
+
+
+def named(name: str) -> str:
+    """A name out of a file as it can stand in a message: nothing in it that a terminal obeys, and not endless."""
+    shown = repr(name)[1:-1]
+    return shown if len(shown) <= 60 else f"{shown[:60]}..."

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ from specviz.schema import (
     Array,
     Table,
     TraceError,
+    named,
     validated,
 )
 
@@ -62,6 +64,9 @@ __all__ = [
 ]
 
 FORMAT_VERSION = 1
+# What brings the meta data and columns of an older file one version further: {version of the file: function of both}.
+# A release that changes the format raises FORMAT_VERSION, adds an entry, and keeps a file of the version before in tests/data.
+UPGRADES: dict[int, Callable[[dict[str, Any], Table], tuple[dict[str, Any], Table]]] = {}
 _HEADER = "specviz"  # the one key in the file's metadata; a second would make the order of bytes random
 _FILE_DTYPES = ("U8", "I32", "I64", "F32")
 
@@ -106,7 +111,7 @@ class Trace:
             object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
-        return f"Trace({self.meta['strategy']}, {self.num_requests} requests, {self.num_rounds} rounds)"
+        return f"Trace({named(self.meta['strategy'])}, {self.num_requests} requests, {self.num_rounds} rounds)"
 
     @property
     def num_rounds(self) -> int:
@@ -178,7 +183,7 @@ class Trace:
 
     def _tokens(self, name: str, request: int) -> list[int]:
         if not 0 <= request < self.num_requests:
-            raise IndexError(f"there is no request {request}: the record has {self.num_requests}")
+            raise IndexError(f"there is no request {request}: the record has {self.num_requests}; count from 0")
         start, stop = self.requests[f"{name}_offsets"][request : request + 2]
         return [int(token) for token in self.requests[f"{name}_tokens"][start:stop]]
 
@@ -198,18 +203,32 @@ def flatten_requests(prompts: Sequence[Sequence[int]], outputs: Sequence[Sequenc
 
 
 def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Table]]:
+    _check_file(path)
     try:
         with safe_open(path, framework="numpy") as file:
-            meta = _meta(file.metadata())
-            return meta, _tables({name: _column(file, name) for name in file.keys()})  # noqa: SIM118 - it is no dict
+            version, meta = _header(file.metadata())
+            columns = {name: _column(file, name) for name in file.keys()}  # noqa: SIM118 - it is no dict
     except OSError as error:
         raise TraceError(f"cannot be read ({error.strerror or error}); check the path") from error
     except SafetensorError as error:
         raise TraceError("is no safetensors file, or a damaged one; copy it again or record the run again") from error
+    for step in range(version, FORMAT_VERSION):
+        meta, columns = UPGRADES[step](meta, columns)
+    return meta, _tables(columns)
 
 
-def _meta(metadata: dict[str, str] | None) -> dict[str, Any]:
-    """The meta data in a file's header, once its format version is known to be one that can be read."""
+def _check_file(path: str | os.PathLike[str]) -> None:
+    """Refuse what could keep a reader waiting or never end."""
+    try:
+        regular = S_ISREG(Path(path).stat().st_mode)
+    except (OSError, ValueError) as error:
+        raise TraceError(f"cannot be read ({getattr(error, 'strerror', None) or error}); check the path") from error
+    if not regular:
+        raise TraceError("is a folder or a device and no file; check the path")
+
+
+def _header(metadata: dict[str, str] | None) -> tuple[int, dict[str, Any]]:
+    """A file's format version, once it is known to be one that can be read, and its meta data."""
     if not metadata or _HEADER not in metadata:
         raise TraceError("is a safetensors file but no trace; choose a file that Trace.save wrote")
     try:
@@ -217,16 +236,21 @@ def _meta(metadata: dict[str, str] | None) -> dict[str, Any]:
         version, meta = header["format_version"], header["meta"]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise TraceError("has a damaged trace header; record the run again") from error
-    if type(version) is not int or version != FORMAT_VERSION:
-        raise TraceError(f"has format version {version!r} where this release reads version {FORMAT_VERSION}; install a matching release")
-    return dict(meta) if isinstance(meta, dict) else {}
+    if type(version) is not int or not 1 <= version <= FORMAT_VERSION:
+        remedy = "install a newer release of specviz" if type(version) is int and version > 1 else "record the run again"
+        told = f"{named(repr(version))} where this release reads version {FORMAT_VERSION}"
+        raise TraceError(f"has format version {told}; {remedy}")
+    return version, dict(meta) if isinstance(meta, dict) else {}
 
 
 def _column(file: Any, name: str) -> Array:
     dtype = file.get_slice(name).get_dtype()
     if dtype not in _FILE_DTYPES:
-        raise TraceError(f"{name} is stored as {dtype}, which no column of a trace is; record the run again")
-    return np.asarray(file.get_tensor(name))
+        raise TraceError(f"{named(name)} is stored as {named(dtype)}, which no column of a trace is; record the run again")
+    try:
+        return np.asarray(file.get_tensor(name))
+    except (ValueError, OverflowError) as error:  # no bytes, but sizes that no array can have
+        raise TraceError(f"{named(name)} has a shape that no column can have; record the run again") from error
 
 
 def _tables(columns: dict[str, Array]) -> dict[str, Table]:
@@ -234,6 +258,6 @@ def _tables(columns: dict[str, Array]) -> dict[str, Table]:
     for name, values in columns.items():
         table, _, column = name.partition(".")
         if table not in tables:
-            raise TraceError(f"columns are unknown: {name}; record the run again")
+            raise TraceError(f"columns are unknown: {named(name)}; record the run again")
         tables[table][column] = values
     return tables

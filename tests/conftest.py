@@ -69,6 +69,14 @@ def generate_one_by_one(name: str, dtype: torch.dtype, max_new_tokens: int, devi
     return [output[0, row.shape[1] :].tolist() for row, output in zip(rows, outputs, strict=True)]
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What takes minutes to hours runs only where `-m` asks for it."""
+    if "soak" not in config.option.markexpr:
+        long = [item for item in items if item.get_closest_marker("soak")]
+        items[:] = [item for item in items if item not in long]
+        config.hook.pytest_deselected(items=long)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     """With several workers, all tests in a browser go to one, which starts the only JupyterLab; the others are dealt out one by one.

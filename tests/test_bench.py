@@ -77,7 +77,7 @@ def test_the_standard_grids_hold_every_strategy_that_promises_the_text_but_maski
     assert len(cells) == len(set(cells)) == sum(map(len, at.values()))
     assert {cell.strategy for cell in at[64]} == set(STANDARD)
     ways = {new: {(cell.drafter.partition(":")[0], cell.num_draft_tokens) for cell in at[new] if cell.strategy == "inplace"} for new in at}
-    assert ways == {64: {("model", 5), ("model", "auto"), ("synthetic", 5)}, 128: {("model", 5), ("model", "auto")}}
+    assert ways == {64: {("model", 5), ("model", 3), ("model", 7), ("model", "auto"), ("synthetic", 5)}, 128: {("model", 5)}}
     (synthetic,) = {cell.proposer for cell in cells if cell.drafter.startswith("synthetic")}
     assert isinstance(synthetic, SyntheticDrafter)
     assert 1 + sum(synthetic.rates) == pytest.approx(3)

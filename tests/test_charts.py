@@ -69,7 +69,8 @@ def test_picture_has_each_kind_of_cell_as_often_as_the_record_says(traces, name)
         assert cells["prompt"] == sum(prompts)
         assert cells["accepted_now"] == sum(row.kept for row in rows)
         assert cells["bonus_now"] == sum(row.gained > row.kept for row in rows)
-        assert cells["rejected_now"] == sum(row.drafted - row.accepted for row in rows)
+        assert cells["rejected_now"] == sum(row.accepted < min(row.drafted, row.gained) for row in rows)
+        assert cells["rejected_now"] + cells["unreached_now"] == sum(row.drafted - row.accepted for row in rows)
         assert cells["padding"] == sum(row.start for row in rows)
         idle = sum(row.gained == 0 for row in rows)  # a finished row's last token may still be pending
         assert sum(row.length for row in rows) - sum(prompts) - (cells["accepted"] + cells["bonus"]) in range(idle + 1)
@@ -81,7 +82,7 @@ def test_picture_before_judgement(traces, phase, kind):
         for round in range(0, trace.num_rounds, 5):
             rows = batch_rows(trace, round)
             found = whole_cache(trace, round, phase)
-            assert not {"accepted_now", "bonus_now", "rejected_now", "gained"} & found.keys()
+            assert not {"accepted_now", "bonus_now", "rejected_now", "unreached_now", "gained"} & found.keys()
             working = sum(row.gained > 0 for row in rows)
             count = len(found[kind].x) if kind in found else 0
             assert count in range(working * (K if kind == "drafted" else 1), len(rows) * (K if kind == "drafted" else 1) + 1)
@@ -219,6 +220,10 @@ def test_rows_far_from_each_other_are_folded_one_by_one(traces):
     assert max(row.length for row in rows) - min(row.length for row in rows) > 10
     window = choose_window(rows, 10)
     assert not window.shared
+    needed = max(row.stop for row in rows) - min(row.end(False) for row in rows) + 1
+    together = choose_window(rows, 10, needed)
+    assert (together.shared, together.slots, len(set(together.firsts))) == (True, needed, 1)
+    assert not choose_window(rows, 10, needed - 1).shared
     assert len({row.start + row.length - first for row, first in zip(rows, window.firsts, strict=True)}) == 1
     begins = kinds_of(charts.batch_picture(trace, round, slots=10))["begins"]
     assert len(set(begins.x) - {None}) == 1
@@ -229,7 +234,8 @@ def test_hand_written_run():
     """Row 0 rejects both drafts, row 1 accepts both: cells, texts and places are known."""
     found = kinds_of(charts.batch_picture(TRACE, 0))
     assert [plain(text) for text in found["gained"].text] == ["+1", "+3"]
-    assert list(found["rejected_now"].text) == ["✗" + label("<14>", 4), "✗" + label("<15>", 4)]
+    assert list(found["rejected_now"].text) == ["✗" + label("<14>", 4)]
+    assert list(found["unreached_now"].text) == ["–" + label("<15>", 4)]
     assert list(found["accepted_now"].text) == [label("<22>", 5), label("<23>", 5)]
     assert list(found["bonus_now"].text) == [label("<19>", 5), label("<24>", 5)]
     assert found["bonus_now"].x[0] == found["rejected_now"].x[0]  # the bonus takes the slot of the first rejected draft
@@ -416,7 +422,7 @@ def test_explicit_themes_need_no_page(traces):
 
 def test_sentences_carry_the_numbers_of_the_round(traces):
     """What the pictures show; `test_sentences` looks at more of them."""
-    assert sentence(TRACE, 0, "accept") == "Row 1 accepts 2 of 2 drafts, row 0 none; with the target's own token, rows gain 1 to 3."
+    assert sentence(TRACE, 0, "accept") == "Row 1 accepts 2 of 2 drafts, row 0 none; with one more token, rows gain 1 to 3."
     assert sentence(TRACE, 0, "synchronise").startswith("Row 1 moves by 2 slots so that all end in slot 4 again: 0.3 kB")  # 4*64 + 3*16
     assert sentence(traces["inplace"], 0, "synchronise").startswith("Nothing has to move")
     assert [plain(text) for text in kinds_of(charts.batch_picture(TRACE, 0))["sentence"].text] == [sentence(TRACE, 0, "accept")]

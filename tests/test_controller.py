@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 import torch
 from conftest import generate_one_by_one, make_pair, make_prompts
+from test_capture import outputs, traced
 from test_sampling import chi_square, make_tiny
 
 import specviz as sv
+from specviz.engine.capture import Replay
 from specviz.engine.controller import LATELY, Auto, Curve, Depth, Spent
 from specviz.engine.decode import make_run
 from specviz.engine.state import State
@@ -191,6 +193,17 @@ def test_decode_tells_it_too() -> None:
     depth = Forced([1, 0])
     events = sv.decode(make_pair("llama"), make_prompts(), num_draft_tokens=depth, max_new_tokens=6)
     assert sum(event.phase == "synchronise" for event in events) == len(depth.told) == depth.rounds
+
+
+@pytest.mark.parametrize("strategy", ["eqspec", sv.strategy("exspec", window=6, as_published=True)], ids=["eqspec", "as published"])
+def test_phases_are_replayed_for_each_k(strategy: Any) -> None:
+    depth = Forced([2, 0, 0, 3])
+    run = make_run(make_pair("llama"), make_prompts(), strategy=strategy, num_draft_tokens=depth, batch_size=3, max_new_tokens=NEW_TOKENS)
+    run.state.replay = Replay(lambda function: traced(run, function))
+    assert outputs(run) == generate_one_by_one("llama", torch.float32, NEW_TOKENS)
+    cold = [spent.cold for spent in depth.told]
+    assert cold[0]
+    assert 0 < sum(cold) < len(cold) / 2
 
 
 def test_times_of_captured_rounds_come_with_a_warning() -> None:

@@ -15,6 +15,7 @@ from conftest import EOS, make_pair, make_prompts
 from tiny_run import TRACE
 
 import specviz as sv
+from specviz.engine.strategies import STRATEGIES
 from specviz.frames import Sight, Timeline
 from specviz.trace import BONUS, EMPTY, MODELS, PADDING, PHASES, PROMPT, STATES, Frame, Trace
 from specviz.views import film as film_module
@@ -143,11 +144,14 @@ def test_the_lane_of_tokens_is_what_the_picture_draws(name):
                 assert kind == cell.kind, (frame.round, frame.phase, row, slot)
                 assert (None if token < 0 else token) == cell.token
                 assert (None if index < 0 else index) == cell.index
+                rank = index - rows[row].length - rows[row].accepted  # 0: the draft that was rejected, if one was
+                assert kind not in ("rejected_now", "unreached_now") or (rank >= 0 and (kind == "unreached_now" or rank == 0))
                 if kind not in ("pending", "bonus_now"):
                     assert (None if index < 0 else position) == cell.position
     assert kinds["held"]
     if name not in ("autoregressive", "wrong bonus"):
-        assert min(kinds[kind] for kind in ("drafted", "accepted_now", "rejected_now")) > 0
+        assert min(kinds[kind] for kind in ("drafted", "accepted_now")) > 0
+        assert (kinds["unreached_now"] > 0) == (trace.meta["num_draft_tokens"] > 1)
     assert (kinds["discarded_now"] > 0) == (name in ("rollback", "sampled"))
 
 
@@ -310,11 +314,20 @@ def plain_types(value: Any) -> set[type]:
     return {type(value)}.union(*map(plain_types, inner))
 
 
+def test_options_are_told_where_they_are_not_the_usual_ones():
+    """Those of a strategy's name say nothing."""
+    for name, kind in STRATEGIES.items():
+        assert film(replace(TRACE, meta=TRACE.meta | {"strategy": name, "strategy_options": kind().options}))["options"] == {}
+    options = {"window": 8, "fallback": "realign", "max_wait": 4, "refill": False, "break_invariant": None, "sort_prompts": True}
+    told = film(replace(TRACE, meta=TRACE.meta | {"strategy_options": options}))["options"]
+    assert told == {"window": 8, "max_wait": 4, "refill": False, "sort_prompts": True}
+
+
 def test_a_film_by_hand():
     """Round 0 of the hand-written run: row 0 rejects both drafts, the second being what it says later anyway; row 1 accepts both."""
     told = film(TRACE)
-    held, drafted, stale, pending, accepted, bonus, rejected = (
-        KINDS.index(kind) for kind in ("held", "drafted", "stale", "pending", "accepted_now", "bonus_now", "rejected_now")
+    held, drafted, stale, pending, accepted, bonus, unreached = (
+        KINDS.index(kind) for kind in ("held", "drafted", "stale", "pending", "accepted_now", "bonus_now", "unreached_now")
     )
     empty, padding = KINDS.index("empty"), KINDS.index("padding")
     lane = lambda phase, which, row: told["lanes"][told["rounds"][0]["stages"][PHASES.index(phase)][which][row]]  # noqa: E731
@@ -330,7 +343,7 @@ def test_a_film_by_hand():
     assert lane("accept", "tokens", 0) == [
         [0, 4, held, 0, 0, 0, 0],
         [4, 5, bonus, 4, 4, 0, 0],
-        [5, 6, rejected, 5, 5, 0, 0],
+        [5, 6, unreached, 5, 5, 0, 0],
         [6, 7, empty, -1, -1, -1, 0],
     ]
     assert lane("accept", "target", 0) == [
@@ -401,14 +414,11 @@ def test_the_film_of_a_run_without_rows(rounds):
 
 
 def test_what_is_no_number_stays_out_of_the_json():
-    """Times and log-probabilities of a damaged or foreign record."""
-    odd = np.array([np.nan, np.inf, -np.inf], np.float32)
-    trace = replace(TRACE, rounds=TRACE.rounds | {"draft_ms": odd})
+    """Log-probabilities that are not known, or of what cannot be; all other odd numbers are refused when a record is made."""
     logprobs = np.full((6, 2), -np.inf, np.float32)
-    logprobs[0] = np.nan, np.inf
-    told = film(replace(trace, rows=TRACE.rows | {"draft_logprob": logprobs}))
+    logprobs[0] = np.nan, 0.001
+    told = film(replace(TRACE, rows=TRACE.rows | {"draft_logprob": logprobs}))
     json.dumps(told, allow_nan=False)
-    assert [each["ms"][1] for each in told["rounds"]] == [0, 0, 0]
     assert [row["q"] for row in told["rounds"][0]["rows"]] == [[None, 1], [0, 0]]
 
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specviz.engine.moving import METHODS, Move, move
+from specviz.engine.moving import LONG, METHODS, Move, choose, move
 from specviz.moves import measure_moves
 
 ROWS, SLOTS = 5, 12
@@ -71,3 +71,10 @@ def test_the_measurement_has_an_entry_for_each_size_and_a_time_for_each_way() ->
 def test_sizes_that_cannot_be_used_are_refused(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         measure_moves(**arguments)
+
+
+def test_long_blocks_on_a_cpu_are_copied_one_by_one() -> None:
+    short, long = Move(0, 0, 1, 0, LONG - 10), Move(1, 0, 2, 0, LONG + 20)
+    assert choose("cpu", [short]) == "selected"
+    assert choose("cpu", [short, long]) == "blocks"
+    assert choose("cuda", [short, long]) == "selected"

@@ -36,8 +36,7 @@ BY_HAND = {
         "the target read its pending token in slot 3 and 2 drafts behind it",
     ),
     (0, "accept"): (
-        "Row 1 accepts 2 of 2 drafts, row 0 none; with the target's own token, rows gain 1 to 3. "
-        "Row 0's tokens now end 2 slots before row 1's.",
+        "Row 1 accepts 2 of 2 drafts, row 0 none; with one more token, rows gain 1 to 3. Row 0's tokens now end 2 slots before row 1's.",
         "accepted 0 of 2 drafts, gained 1; ends 2 slots before row 1",
         "accepted 2 of 2 drafts, gained 3; ends in slot 6",
     ),
@@ -47,7 +46,7 @@ BY_HAND = {
         "moved 2 slots to the left; ends in slot 4",
     ),
     (1, "accept"): (
-        "Row 0 accepts 1 of 2 drafts, row 1 none; with the target's own token, rows gain 1 to 2. Row 1 ends with EOS.",
+        "Row 0 accepts 1 of 2 drafts, row 1 none; with one more token, rows gain 1 to 2. Row 1 ends with EOS.",
         "accepted 1 of 2 drafts, gained 2; ends in slot 6",
         "accepted 0 of 2 drafts, gained 1; ends with EOS",
     ),
@@ -115,7 +114,7 @@ def test_sentences_are_sentences(name):
 @every_run
 def test_acceptance_is_told_with_the_rows_that_matter(name):
     trace = recorded(name)
-    apart = 0
+    apart = onward = 0
     for round, phase, told, words in tell(trace):
         if phase != "accept":
             continue
@@ -135,7 +134,13 @@ def test_acceptance_is_told_with_the_rows_that_matter(name):
                 pending = trace.frame(round, "accept").pending
                 assert pending[int(found[2])] - pending[at] == int(found[1]) > 0
                 apart += 1
-    assert (apart > 0) == (name not in ("rollback", "inplace", "wrong mask"))  # whose rows gain the same, or never end in one column
+            if found := re.search(r"its last token goes to slot (\d+), behind (\d+) holes?", words[at]):
+                ends = [int(trace.frame(round, when).pending[at]) for when in ("accept", "synchronise")]
+                assert [ends[1], ends[1] - ends[0]] == [int(number) for number in found.groups()]
+                onward += 1
+    masked = trace.meta["strategy"] == "masking"
+    assert (onward > 0) == masked
+    assert (apart > 0) == (not masked and name not in ("rollback", "inplace", "wrong mask"))  # whose rows gain the same, or end apart
 
 
 @every_run
@@ -180,8 +185,18 @@ def test_positions_that_will_run_ahead_are_told_before_they_are_fed():
     assert not any("next token" in told for _, _, told, _ in tell(recorded("eqspec")))
 
 
+def test_only_the_targets_token_is_called_its_own():
+    """In a run that keeps the draft's instead, all rows that rejected one have a wrong token; not so where K/V alone goes wrong."""
+    for name, rounds in (("wrong bonus", {"one more token"}), ("eqspec, static", {"the target's own token"})):
+        told = [words for _, phase, words, _ in tell(recorded(name)) if phase == "accept"]
+        assert rounds <= {found[0] for words in told if (found := re.search("one more token|the target's own token", words))}
+    trace = recorded("wrong bonus")
+    for each in sv.check_invariants(trace):
+        assert each.rule != "bonus" or "with one more token" in Narrator(trace).tell(each.round, "accept")[0]
+
+
 def test_who_does_not_judge_does_not_tell_of_positions():
-    """And all else as it is."""
+    """And all else as it is, but for whose choice a token is."""
     trace = recorded("masking by column")
     judging, other = Narrator(trace), Narrator(trace, judge=False)
     differing = 0
@@ -190,7 +205,7 @@ def test_who_does_not_judge_does_not_tell_of_positions():
             (told, words), (plain, plain_words) = judging.tell(round, phase), other.tell(round, phase)
             assert plain_words == [re.sub(r"; its next token gets position .*", "", text) for text in words]
             assert "next token" not in plain
-            assert plain.startswith(sentence(trace, round, phase))
+            assert plain.startswith(re.sub("the target's own token", "one more token", sentence(trace, round, phase)))
             differing += told != plain
     assert differing > 5
 

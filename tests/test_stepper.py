@@ -19,7 +19,7 @@ import traitlets
 from tiny_run import PROMPTS, TRACE, blank, changed
 
 import specviz as sv
-from specviz.trace import flatten_requests
+from specviz.trace import PHASES, flatten_requests
 from specviz.views import browser, stepper
 from specviz.views.film import film
 from specviz.views.stepper import StepThrough, save_replay
@@ -192,8 +192,15 @@ def test_a_live_page_draws_the_picture_for_later(monkeypatch):
 
 def test_what_the_style_knows_the_picture_by(widget):
     """The rule that hides it where the widget is to be seen."""
-    width, background = stepper._KEPT["image/png"]["width"], stepper._KEPT["needs_background"]
+    kept = widget._kept()
+    width, background = kept["image/png"]["width"], kept["needs_background"]
     assert f'img.jp-needs-{background}-background[width="{width}"]' in widget._css
+
+
+def test_the_kept_picture_says_in_words_what_it_shows(widget):
+    widget.step = 8
+    alt = widget._kept()["image/png"]["alt"]
+    assert alt == f"Step-through of {widget._names[0]}; round 1, accept: {film(TRACE)['rounds'][1]['stages'][3]['words']}"
 
 
 def test_outside_a_live_page_it_is_displayed_as_ever(widget, monkeypatch):
@@ -360,7 +367,9 @@ def test_a_figure_as_vectors_says_what_the_step_is(widget, drawing, tmp_path):
     words = film(TRACE)["rounds"][1]["stages"][3]["words"]
     assert texts[0] == "eqspec"
     assert "round 1 / 2 · accept" in texts[1]
-    assert words.split()[0] in " ".join(texts[2:5])
+    phases = [f"{number} {phase}" for number, phase in enumerate(PHASES, 1)]
+    assert texts[3:8] == phases
+    assert words.split()[0] in texts[8]
     for part in ("Batch", "✓ accepted", "Row 1 · verification", "Row 1 · attention mask"):
         assert any(part in text for text in texts), part
 
@@ -376,9 +385,40 @@ def test_a_figure_that_does_not_judge_names_no_violation(drawing, tmp_path):
         assert ("not their tokens' indices" in texts) == ("≠" in texts) == judge
 
 
-def test_a_figure_of_two_runs_shows_both(drawing, tmp_path):
-    sv.step_through(TRACE, other=TRACE).export_svg(tmp_path / "figure.svg", step=8)
-    assert sum("Batch" in text for text in svg_texts(tmp_path / "figure.svg")) == 2
+@pytest.mark.parametrize(("width", "beside"), [(1000, True), (700, False)])
+def test_a_figure_of_two_runs_shows_both(drawing, tmp_path, width, beside):
+    """Side by side where there is room, panel beside panel."""
+    path = tmp_path / "figure.svg"
+    sv.step_through(TRACE, other=TRACE).export_svg(path, step=8, width=width)
+    for panel in ("Batch, ", "Row 0 · verification", "Row 0 · attention mask"):
+        (_, first), (_, second) = places_of(path, panel)
+        assert (first == second) == beside
+
+
+def places_of(path: Path, words: str) -> list[tuple[float, float]]:
+    """Where in a figure there are texts that begin so: px from its left and its top."""
+    found = []
+
+    def visit(node, x, y):
+        moved = re.match(r"translate\(([-\d.]+)[ ,]+([-\d.]+)\)", node.get("transform", ""))
+        x, y = (x + float(moved[1]), y + float(moved[2])) if moved else (x, y)
+        if node.tag.endswith("}text") and (node.text or "").startswith(words):
+            found.append((x + float(node.get("x")), y + float(node.get("y"))))
+        for child in node:
+            visit(child, x, y)
+
+    visit(ElementTree.parse(path).getroot(), 0, 0)
+    return found
+
+
+def test_a_figure_names_the_rejected_draft_and_those_behind_it(drawing, tmp_path):
+    """Row 0 rejects its first draft in round 0, and does not reach the second."""
+    names, path = {str(token): f"t{token}" for token in range(100)}, tmp_path / "figure.svg"
+    sv.step_through(replace(TRACE, meta=TRACE.meta | {"token_texts": names})).export_svg(path, step=3, row=0)
+    texts = svg_texts(path)
+    assert "✗ t14 rejected" in texts
+    assert {"✗ rejected", "– not reached"} <= set(texts)
+    assert not {"t14", "t15"} & set(read_aloud(path, 0))
 
 
 def test_hostile_text_stays_text_in_a_figure(drawing, tmp_path):
@@ -386,6 +426,33 @@ def test_hostile_text_stays_text_in_a_figure(drawing, tmp_path):
     texts = svg_texts(tmp_path / "figure.svg")
     assert any("</script>" in text or "</scr" in text for text in texts)
     assert not any(re.search("[\x00-\x1f\u2028\u2029\u202e]", text) for text in texts)
+
+
+def read_aloud(path: Path, row: int) -> list[str]:
+    """What the line "row .. reads" of a figure says, token by token."""
+    texts = svg_texts(path)
+    first = texts.index(f"row {row} reads") + 1
+    return texts[first : next(at for at, text in enumerate(texts) if at > first and text == "prompt")]  # where the legend begins
+
+
+def test_one_long_token_hides_no_other(drawing, tmp_path):
+    """Row 0 ends with a long token behind short ones."""
+    texts = {str(token): f"t{token}" for token in range(100)} | {"16": "x" * 500}
+    path = tmp_path / "figure.svg"
+    sv.step_through(replace(TRACE, meta=TRACE.meta | {"token_texts": texts})).export_svg(path, step=8, row=0, width=900)
+    *short, long = read_aloud(path, 0)
+    assert short == ["t10", "t11", "t12", "t13", "t19", "t15"]  # and no draft that was not kept
+    assert re.fullmatch("x{5,100}…", long)
+
+
+def test_an_empty_token_has_a_sign(drawing, tmp_path):
+    """In the batch, in the line that reads it, and in the verification's cards."""
+    texts = {str(token): f"t{token}" for token in range(100)} | {"15": ""}
+    path = tmp_path / "figure.svg"
+    sv.step_through(replace(TRACE, meta=TRACE.meta | {"token_texts": texts})).export_svg(path, step=8, row=0)
+    assert "∅" in read_aloud(path, 0)
+    assert svg_texts(path).count("∅") >= 4
+    assert "" not in svg_texts(path)
 
 
 def test_without_a_browser_a_figure_says_what_to_do(widget, monkeypatch, tmp_path):

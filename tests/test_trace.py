@@ -1,10 +1,12 @@
 """The record: what it tells, how it is stored, and what is refused when it is made or read."""
 
 import json
+import re
 import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from safetensors.numpy import save as to_safetensors
 from tiny_run import META, OUTPUTS, PROMPTS, TRACE, blank, changed, fill
 
 from specviz.schema import COLUMNS
-from specviz.trace import ACCEPTED, BONUS, PENDING, PROMPT, Trace, TraceError, flatten_requests
+from specviz.trace import ACCEPTED, BONUS, FORMAT_VERSION, PENDING, PROMPT, UPGRADES, Trace, TraceError, flatten_requests
 
 
 def test_prompts_outputs_origins_and_texts():
@@ -126,14 +128,20 @@ def test_loading_what_is_no_trace(tmp_path):
     refuse(tmp_path, to_safetensors(tensors, {"specviz": json.dumps(header | {"meta": 1})}), "meta lacks batch_size, created")
 
 
-@pytest.mark.parametrize("version", [2, 0, "1", 1.0, None, True])
+@pytest.mark.parametrize("version", [2, 0, "1", 1.0, None, True, -1, 10**30, ["x"]])
 def test_loading_another_format_version_names_both(tmp_path, version):
     tensors, header = stored(tmp_path)
     content = to_safetensors(tensors, {"specviz": json.dumps(header | {"format_version": version})})
-    refuse(tmp_path, content, f"has format version {version!r} where this release reads version 1")
+    refuse(tmp_path, content, re.escape(f"has format version {version!r} where this release reads version 1; ") + "(install|record)")
 
 
-@pytest.mark.parametrize("name", ["missing.safetensors", "missing/run.safetensors", ""])
+def test_a_newer_format_version_is_refused_by_name_with_what_to_install(tmp_path):
+    tensors, header = stored(tmp_path)
+    content = to_safetensors(tensors, {"specviz": json.dumps(header | {"format_version": 2})})
+    refuse(tmp_path, content, r"format version 2 .* version 1; install a newer release of specviz")
+
+
+@pytest.mark.parametrize("name", ["missing.safetensors", "missing/run.safetensors", "nul\x00"])
 def test_loading_from_a_path_that_is_no_file(tmp_path, name):
     with pytest.raises(TraceError, match=r"cannot be read \(.*\); check the path"):
         Trace.load(tmp_path / name)
@@ -162,7 +170,7 @@ def test_loading_names_columns_that_nobody_knows(tmp_path):
         refuse(tmp_path, content, f"columns are unknown: {name}")
 
 
-def at(table: str, column: str, value: int, entry: int = 0) -> dict[str, np.ndarray]:
+def at(table: str, column: str, value: float, entry: int = 0) -> dict[str, np.ndarray]:
     values = getattr(TRACE, table)[column].copy()
     values[entry] = value
     return {column: values}
@@ -170,6 +178,10 @@ def at(table: str, column: str, value: int, entry: int = 0) -> dict[str, np.ndar
 
 HUGE = 2**31 - 1
 FAULTS = [
+    ("rounds", at("rounds", "draft_ms", np.nan), "rounds.draft_ms holds something else than times"),
+    ("rounds", at("rounds", "verify_ms", -1), "rounds.verify_ms holds something else than times"),
+    ("rows", {"draft_logprob": np.full((6, 2), np.inf, np.float32)}, "rows.draft_logprob holds probabilities above 1"),
+    ("feeds", at("feeds", "index", 13), "feeds.index lies behind the request's last draft"),
     ("rounds", {"slots": np.zeros(2, np.int32)}, "rounds.slots has 2 entries along N where 3 belong"),
     ("rows", {"emitted": np.zeros((6, 2), np.int32)}, r"rows.emitted has 2 entries along K\+1 where 3 belong"),
     ("rows", {"drafts": np.zeros((6, 3), np.int32)}, "rows.drafts has 3 entries along K where 2 belong"),
@@ -228,7 +240,11 @@ META_FAULTS = [
     ({"seed": "0"}, "meta.seed is no int or null"),
     ({"sampling": 0.7}, "meta.sampling is no dict or null"),
     ({"num_draft_tokens": -1}, "meta.num_draft_tokens is negative"),
-    ({"num_draft_tokens": 10**30}, "rows.drafts has 2 entries along K"),
+    ({"num_draft_tokens": 10**30}, "meta.num_draft_tokens is not below 65536"),
+    ({"num_draft_tokens": 3}, "rows.drafts has 2 entries along K"),
+    ({"eos_token_ids": [2] * 2**16}, "meta.eos_token_ids are not fewer than 65536"),
+    ({"eos_token_ids": [2**31]}, "meta.eos_token_ids holds something else than int"),
+    ({"versions": {"a": json.loads("[" * 40 + "]" * 40)}}, "meta is nested more than 32 deep"),
     ({"eos_token_ids": ["2"]}, "meta.eos_token_ids holds something else than int"),
     ({"token_texts": {"2": 2}}, "meta.token_texts holds something else than str"),
     ({"decisions": [0]}, "meta.decisions holds something else than str"),
@@ -263,3 +279,41 @@ def test_a_file_with_changed_bytes_is_refused_or_can_be_replayed(tmp_path_factor
 def test_reading_a_record_imports_no_torch(module):
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# ---------------------------------------------------------------- files of other releases
+
+RECORDED = Path(__file__).parent / "data" / "trace-v1.safetensors"  # written when the format had version 1; never written again
+
+
+def test_a_file_of_the_first_format_version_opens():
+    trace = Trace.load(RECORDED)
+    assert repr(trace) == "Trace(exspec, 5 requests, 8 rounds)"
+    assert trace.meta["versions"]["specviz"] == "0.1.0"
+    assert len(trace.pool["round"]) == 22
+    assert len(list(trace.frames())) == 5 * trace.num_rounds
+
+
+def test_a_file_of_an_older_format_version_is_brought_up_to_date(monkeypatch):
+    """Two made-up changes of the format: each entry of `UPGRADES` takes a file one version further.
+
+    The real table is empty as long as there has been one version only.
+    """
+
+    def once(meta, columns):
+        return meta | {"steps": 1}, columns
+
+    def twice(meta, columns):
+        return meta | {"steps": meta["steps"] + 1}, columns
+
+    monkeypatch.setattr("specviz.trace.FORMAT_VERSION", 3)
+    monkeypatch.setattr("specviz.trace.UPGRADES", {1: once, 2: twice})
+    trace = Trace.load(RECORDED)
+    assert trace.meta["steps"] == 2
+    assert trace.num_rounds == 8
+
+
+def test_there_is_an_upgrade_for_every_older_version():
+    assert sorted(UPGRADES) == list(range(1, FORMAT_VERSION))
+    kept = sorted(path.name for path in RECORDED.parent.glob("trace-v*"))
+    assert kept == [f"trace-v{number}.safetensors" for number in range(1, FORMAT_VERSION + 1)]

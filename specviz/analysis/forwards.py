@@ -90,7 +90,7 @@ class Forwards:
         row, slot, request, index = (self._feeds[name][fed] for name in ("row", "slot", "request", "index"))
         self._ledger.write(model, row, slot, request, index, self._start[fed])
         taint, odd = np.where(self._faulty[fed], stage + 1, 0), np.flatnonzero(~self._plain(model, fed))
-        step = max(1, _PAIRS // self._ledger.cells.shape[3])
+        step = max(1, _PAIRS // max(self._ledger.cells.shape[3], self._ledger.computed.shape[2]))
         for at in (odd[i : i + step] for i in range(0, odd.size, step)):
             taint[at] = self._look(stage, model, fed[at])
         self._ledger.cells[TAINT, model, row, slot] = taint
@@ -103,13 +103,19 @@ class Forwards:
         start, stop = (self._feeds[f"visible_{name}"][fed] for name in ("start", "stop"))
         key = (row * self._trace.num_requests + request) * (start.max() + 1) + start
         _, firsts, view = np.unique(key, return_index=True, return_inverse=True)  # what queries of one row see begins in one slot
-        slots = np.arange(max(int(stop.max()), 1))
-        cells = self._ledger.cells[:, model, row[firsts], : slots.size]  # (4, v, w)
-        owner, begin = request[firsts, None], start[firsts, None]
-        right = (cells[REQUEST] == owner) & (cells[INDEX] == slots - begin) & (cells[ALIVE] == 1) & (cells[TAINT] == 0) | (slots < begin)
-        reach = np.where(right.all(1), slots.size, right.argmin(1))  # the first slot that is not as it should be
-        plain: Array = ~self._holed[fed] & (stop - start == index + 1) & (stop <= reach[view])
+        width, views = max(int(stop.max()), 1), (row[firsts], request[firsts], start[firsts])
+        step = max(1, _PAIRS // width)
+        reach = [self._reach(model, width, *(values[i : i + step] for values in views)) for i in range(0, firsts.size, step)]
+        plain: Array = ~self._holed[fed] & (stop - start == index + 1) & (stop <= np.concatenate(reach)[view])
         return plain
+
+    def _reach(self, model: int, width: int, rows: Array, requests: Array, starts: Array) -> Array:
+        """The first slot of each row (v,), from its start on, that does not hold the request's next token."""
+        slots, owner, begin = np.arange(width), requests[:, None], starts[:, None]
+        cells = self._ledger.cells[:, model, rows, :width]  # (4, v, w)
+        right = (cells[REQUEST] == owner) & (cells[INDEX] == slots - begin) & (cells[ALIVE] == 1) & (cells[TAINT] == 0) | (slots < begin)
+        reach: Array = np.where(right.all(1), width, right.argmin(1))
+        return reach
 
     def _look(self, stage: int, model: int, fed: Array) -> Array:
         """Judge these queries (q,); returns what to note of the K/V that they leave: 0, or 1 + the stage that spoilt it."""
@@ -158,7 +164,8 @@ class Forwards:
         problems = [f"it also sees slot {slot}, {self._nature(i, slot)}" for slot in sees]
         problems += [f"it does not see slot {slot} with {self._ledger.content(model, row, request, slot)}" for slot in misses]
         words = f"the query of index {self._feeds['index'][i]} to see {_ranges(meant[k])}", " and ".join(problems)
-        self._add("mask", i, *words, slots=[*sees, *misses, *np.flatnonzero((extra | hidden)[at].any(0)).tolist()])
+        affected = np.flatnonzero((extra | hidden)[at].any(0))
+        self._add("mask", i, *words, slots=np.concatenate([np.array(sees + misses, np.int64), affected]))
 
     def _nature(self, i: int, slot: int) -> str:
         """What a slot is to the query of feed i, which should not see it."""

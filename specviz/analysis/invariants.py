@@ -160,7 +160,8 @@ def _ends(trace: Trace, entries: pd.DataFrame, findings: Findings) -> None:
     for entry in _where(entries, gained & (entries["after"] > entries["end"])):
         words = f"nothing behind the EOS, which is new token {entry.end}", f"{entry.after} new tokens"
         _add(findings, "eos", _ACCEPT, entry, *words, count=entry.after - max(entry.before, entry.end))
-    for entry in _where(entries, (entries["finished"] == 1) & (entries["after"] < limit)):
+    broken = [request for request, status in enumerate(trace.meta.get("status", ())) if status == "not_finite"]
+    for entry in _where(entries, (entries["finished"] == 1) & (entries["after"] < limit) & ~entries["request"].isin(broken)):
         words = f"the row to go on, up to {entry.budget} new tokens or EOS", f"it finished with {entry.after}"
         _add(findings, "budget", _ACCEPT, entry, *words)
     for entry in _where(entries, (entries["finished"] == 0) & (entries["after"] == limit)):

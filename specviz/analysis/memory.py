@@ -78,7 +78,7 @@ def peak_bytes(table: pd.DataFrame) -> int:
 
 def largest_batch(
     budget_bytes: float, target: ModelShape, draft: ModelShape | None, strategy: Slabs, *, dtype: str, num_draft_tokens: int = 5,
-    prompt_tokens: int, max_new_tokens: int,
+    prompt_tokens: int, max_new_tokens: int, requests: int | None = None,
 ) -> int:  # fmt: skip
     """The largest B whose peak is within `budget_bytes`; 0 if not even one row fits. Other arguments are those of `memory`."""
     if not 0 < budget_bytes < float("inf"):
@@ -88,7 +88,7 @@ def largest_batch(
         try:
             table = memory(
                 target, draft, strategy, dtype=dtype, batch_size=rows, num_draft_tokens=num_draft_tokens, prompt_tokens=prompt_tokens,
-                max_new_tokens=max_new_tokens,
+                max_new_tokens=max_new_tokens, requests=requests,
             )  # fmt: skip
         except ValueError:
             if rows == 1:

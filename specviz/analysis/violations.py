@@ -4,12 +4,13 @@ Contract: `Findings` gathers what the checks find, one `Violation` for each (rou
 order in which things went wrong. Not known here: how anything is found.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
+import numpy as np
 import pandas as pd
 
-from specviz.schema import MODELS, PHASES
+from specviz.schema import MODELS, PHASES, Array
 
 RULES = {
     "lengths": "what a row gains is what its request's output says, and the next round starts from there",
@@ -90,7 +91,8 @@ class Violations(list[Violation]):
 class _Found:
     expected: str
     found: str
-    slots: dict[int, None]
+    first: int | None
+    slots: Array
     count: int
 
 
@@ -102,7 +104,7 @@ class Findings:
 
     def add(
         self, rule: str, stage: int, row: int, request: int, expected: str, found: str,
-        *, model: int | None = None, slots: Iterable[int] = (), count: int = 1, evidence: bool = False,
+        *, model: int | None = None, slots: Array | Sequence[int] = (), count: int = 1, evidence: bool = False,
     ) -> None:  # fmt: skip
         """`stage`: round * 5 + phase; `model`: its place in MODELS; `slots`: those affected, or else `count` tokens; `evidence`: whether
         `found` says more of a violation that may be known already.
@@ -111,8 +113,11 @@ class Findings:
         key = (round_number, phase, -1 if model is None else int(model), int(row), int(request), rule)
         if evidence and key in self._found:
             self._found[key].found += f"; {found}"
-        known = self._found.setdefault(key, _Found(expected, found, {}, 0))
-        known.slots.update((int(slot), None) for slot in slots)
+        affected = np.asarray(slots, np.int64)
+        first = int(affected[0]) if affected.size else None
+        known = self._found.setdefault(key, _Found(expected, found, first, affected[:0], 0))
+        known.first = first if known.first is None else known.first
+        known.slots = np.union1d(known.slots, affected)
         known.count += int(count)
 
     def sorted(self) -> Violations:
@@ -122,6 +127,6 @@ class Findings:
 
     def _violation(self, key: tuple[int, int, int, int, int, str]) -> Violation:
         (number, phase, model, row, request, rule), found = key, self._found[key]
-        slot, count = (next(iter(found.slots)), len(found.slots)) if found.slots else (None, found.count)
+        count = found.slots.size or found.count
         name = MODELS[model] if model >= 0 else None
-        return Violation(number, PHASES[phase], name, row, request, rule, slot, count, found.expected, found.found)
+        return Violation(number, PHASES[phase], name, row, request, rule, found.first, count, found.expected, found.found)

@@ -137,6 +137,8 @@ def _run(work: Work, cell: Cell, record: bool = False) -> Ran:
     options = _drafting(cell, clock) | dict(cell.method.asked) | {"record": record, "progress": False}
     result = generate(pair, work.prompts, strategy=how, batch_size=cell.batch_size, max_new_tokens=cell.max_new_tokens, **options)
     _wait(pair.device)
+    if result.meta["halvings"]:
+        raise MemoryError(f"B = {cell.batch_size} does not fit into the memory of {pair.device}")
     seconds = time.perf_counter() - began - clock.seconds
     summary = result.summary.iloc[0]
     return Ran(result, seconds, float(summary["mean_acceptance_length"]), int(summary["rounds"]))

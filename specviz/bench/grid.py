@@ -18,6 +18,7 @@ STANDARD = (
     "exspec:as_published=true", "inplace",
 )  # fmt: skip
 LONGER = ("autoregressive", "hf_assisted:confidence=0", "eqspec", "exspec", "inplace")
+DEPTHS: tuple[int | str, ...] = (3, 7, "auto")
 AXES = ("strategies", "batch_sizes", "num_draft_tokens", "max_new_tokens", "prompt_tokens", "drafters", "dtypes", "devices")
 
 
@@ -149,8 +150,11 @@ class Grid:
 
 
 def standard(synthetic: str | Drafter = SYNTHETIC, **axes: Any) -> list[Grid]:
-    """The grids of `make bench`. At the first of `max_new_tokens`: all strategies and baselines, `inplace` with K chosen anew in each
-    round, and with drafts that are accepted at given rates; at the others those that show how it goes on. axes: as `Grid` takes them.
+    """The grids of `make bench`. At the first of `max_new_tokens`: all strategies and baselines, `inplace` with other K and with K chosen
+    anew in each round, and with drafts that are accepted at given rates; at the others those that show how it goes on.
+
+    Args:
+        axes: as `Grid` takes them.
 
     Raises:
         ValueError: as `Grid`.
@@ -159,5 +163,6 @@ def standard(synthetic: str | Drafter = SYNTHETIC, **axes: Any) -> list[Grid]:
     first, *others = everywhere.max_new_tokens
     grids = [Grid(STANDARD, **axes | {"max_new_tokens": (first,)})]
     grids += [Grid(LONGER, **axes | {"max_new_tokens": others})] if others else []
-    chosen = Grid(("inplace",), **axes | {"num_draft_tokens": ("auto",)})
-    return [*grids, chosen, Grid(("inplace",), **axes | {"max_new_tokens": (first,)}, drafters=(synthetic,))]
+    depths = [k for k in DEPTHS if k not in everywhere.num_draft_tokens]
+    grids += [Grid(("inplace",), **axes | {"max_new_tokens": (first,), "num_draft_tokens": depths})] if depths else []
+    return [*grids, Grid(("inplace",), **axes | {"max_new_tokens": (first,)}, drafters=(synthetic,))]

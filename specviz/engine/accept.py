@@ -22,6 +22,8 @@ class Outcome:
         gained: (B,) int64, accepted + 1 unless EOS or the budget cuts it; 0 for a row that had finished before.
         finished: (B,) bool, whether the row has reached EOS or its budget.
         discarded: (B,) int64, tokens that were verified and could have been kept, but that the strategy threw away.
+        broken: (B,) bool, whether the row ends here because the target's logits for its next token are no numbers.
+        unsound: (B,) bool, whether anything that target or draft said of the row in this round was no number.
     """
 
     accepted: Tensor
@@ -29,6 +31,8 @@ class Outcome:
     gained: Tensor
     finished: Tensor
     discarded: Tensor
+    broken: Tensor
+    unsound: Tensor
 
 
 class Chooser(Protocol):
@@ -77,24 +81,52 @@ def accept_greedy(drafts: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
     return accepted, choice
 
 
+def soundness(logits: Tensor, drafts: Tensor, draft_logits: Tensor | None) -> tuple[Tensor, Tensor]:
+    """How far the target's logits (B, K+1, V) can be chosen from: (B,) int64, positions before the first with a NaN, an infinity or nothing
+    but -inf (a few are a model's way to rule tokens out). And (B,) bool, whether anything said of the row was no number.
+
+    Of what the draft said, the logits of the tokens it proposed are looked at: K/V that is no number makes all logits so.
+    """
+    width = logits.shape[1]
+    fine = logits.amax(-1).abs() < torch.inf  # (B, K+1); the maximum of anything with a NaN is NaN, which is below nothing
+    sound = torch.where(fine, width, torch.arange(width, device=logits.device)).amin(1)
+    unsound = sound < width
+    if draft_logits is not None and drafts.shape[1]:
+        unsound = unsound | ~(draft_logits.gather(2, drafts[:, :, None]).abs() < torch.inf).all(1)[:, 0]
+    return sound, unsound
+
+
 def clip(
-    accepted: Tensor, emitted: Tensor, room: Tensor, eos_token_ids: Tensor, verified: Tensor | None = None, bonus: bool = True
+    accepted: Tensor,
+    emitted: Tensor,
+    room: Tensor,
+    eos_token_ids: Tensor,
+    verified: Tensor | None = None,
+    bonus: bool = True,
+    sound: Tensor | None = None,
+    unsound: Tensor | None = None,
 ) -> Outcome:
-    """Cut what is emitted after the first EOS and at the row's remaining budget.
+    """Cut what is emitted after the first EOS, at the row's remaining budget, and where the target's logits are no numbers.
 
     Args:
         verified: (B,) int64, drafts that the target accepted, where the strategy keeps fewer of them; None where it keeps all.
         room: (B,) int64, tokens that each row may still emit; 0 for a finished row.
         eos_token_ids: (E,) int64, E may be 0.
         bonus: whether the target's token is emitted after a full acceptance, too; without, K tokens are, if any were drafted.
+        sound, unsound: of `soundness`; None where all is known to be numbers.
     """
     width = emitted.shape[1]
-    is_eos = torch.isin(emitted, eos_token_ids)
-    before_eos = torch.where(is_eos.any(1), is_eos.long().argmax(1) + 1, width)  # tokens up to the first EOS, itself included
+    is_eos = (emitted[:, :, None] == eos_token_ids).any(-1)
+    up_to = torch.arange(1, width + 1, device=room.device)
+    before_eos = torch.where(is_eos, up_to, width + 1).amin(1)  # tokens up to EOS, or more than there are
     limit = torch.minimum(before_eos, room)
-    most = width if bonus else max(width - 1, 1)
-    gained = torch.minimum((accepted + 1).clamp(max=most), limit)
-    discarded = torch.minimum((accepted if verified is None else verified) + 1, limit) - gained
-    last = emitted.gather(1, (gained - 1).clamp(min=0)[:, None])[:, 0]
-    finished = (gained == room) | torch.isin(last, eos_token_ids)
-    return Outcome(accepted, emitted, gained, finished, discarded)
+    reached = torch.minimum(accepted + 1, limit)
+    wanted = reached if bonus else reached.clamp(max=max(width - 1, 1))
+    right = reached if verified is None else torch.minimum(verified + 1, limit)
+    if sound is None or unsound is None:
+        nothing = torch.zeros_like(room, dtype=torch.bool)
+        return Outcome(accepted, emitted, wanted, wanted == limit, right - wanted, nothing, nothing)
+    gained = torch.minimum(wanted, sound)
+    broken = gained < wanted
+    finished, discarded = (gained == limit) | broken, torch.minimum(right, sound) - gained
+    return Outcome(torch.minimum(accepted, sound), emitted, gained, finished, discarded, broken, unsound)

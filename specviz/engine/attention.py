@@ -13,28 +13,42 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 NAME = "specviz_grouped"
 
 
 def grouped_attention(
-    module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor, scaling: float | None = None, **_: Any
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    **others: Any,
 ) -> tuple[Tensor, None]:
     """Attention as transformers calls it: query (b, H, q, D), key and value (b, G, w, D), H a multiple of G; returns (b, q, H, D).
 
-    `attention_mask` (b, 1, H / G * q, w), additive, as `grouped_mask` makes it.
+    `attention_mask` (b, 1, H / G * q, w), additive, as `grouped_mask` makes it; with any other, from whoever else calls the model while a
+    run goes on, transformers' own sdpa attends.
     """
     b, heads, q, depth = query.shape
+    if attention_mask is None or attention_mask.shape[2] * key.shape[1] != heads * q:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **others)
     folded = query.reshape(b, key.shape[1], -1, depth)  # heads of one group follow one another
     said = scaled_dot_product_attention(folded, key, value, attn_mask=attention_mask, scale=scaling)
     return said.reshape(b, heads, q, -1).transpose(1, 2).contiguous(), None
 
 
-def grouped_mask(visible: Tensor, groups: int, dtype: torch.dtype) -> Tensor:
-    """Additive mask (b, 1, groups * q, w) from `visible` (b, q, w): made once a forward, not once a layer."""
-    mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, -torch.inf)
-    return mask[:, None].repeat(1, 1, groups, 1) if groups > 1 else mask[:, None]
+def additive_mask(visible: Tensor, dtype: torch.dtype) -> Tensor:
+    """0 where `visible` (b, q, w), -inf elsewhere: made once for all layers."""
+    return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, -torch.inf)
+
+
+def grouped_mask(added: Tensor, groups: int) -> Tensor:
+    """The mask (b, 1, groups * q, w) of `grouped_attention`, from an additive one (b, q, w)."""
+    return added[:, None].repeat(1, 1, groups, 1) if groups > 1 else added[:, None]
 
 
 def query_groups(model: PreTrainedModel) -> int:
@@ -51,7 +65,10 @@ def takes_grouped(model: PreTrainedModel) -> bool:
 
 @contextmanager
 def attending(models: Iterable[PreTrainedModel]) -> Iterator[None]:
-    """While this runs, models that let others attend for them do so by `grouped_attention`; then they are as they were. May be nested."""
+    """While this runs, models that let others attend for them do so by `grouped_attention`; then they are as they were.
+
+    May be nested, but costs more than a small operation: a run enters it once.
+    """
     changed = [model.config for model in models if model.config._attn_implementation == "sdpa" and takes_grouped(model)]
     for config in changed:
         config._attn_implementation = NAME

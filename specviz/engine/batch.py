@@ -14,16 +14,20 @@ from specviz.engine.accept import Outcome
 
 @dataclass(frozen=True)
 class Request:
-    """One prompt to decode: its place in the caller's list, its token ids, and how many tokens it may emit."""
+    """One prompt to decode: its place in the caller's list, its token ids, and how many tokens it may emit, of which some may be written
+    already.
+    """
 
     index: int
     prompt: tuple[int, ...]
     budget: int
+    written: tuple[int, ...] = ()
 
 
 @dataclass
 class Row:
     """Host side of one live row. `output` are the tokens emitted so far; `accepted`, `gained` and `discarded` are the last round's.
+    `broken`: it has finished because the target's logits were no numbers.
 
     `held`: how many of its first tokens the draft models have K/V of, at least; all but the last two or three after a round that drafted.
     """
@@ -35,6 +39,7 @@ class Row:
     discarded: int = 0
     held: int = 0
     finished: bool = False
+    broken: bool = False
 
     @property
     def length(self) -> int:
@@ -84,13 +89,13 @@ class Batch:
         """Start `requests` in the rows `at`: rows that are free, or the next ones after the last. All live rows are active then."""
         for request, row in zip(requests, at, strict=True):
             if row == len(self.live):
-                self.live.append(Row(request))
+                self.live.append(Row(request, list(request.written)))
             else:
-                self.live[row] = Row(request)
-            n = len(request.prompt)
-            self.tokens[row, :n] = torch.tensor(request.prompt).to(self.tokens.device, non_blocking=True)
+                self.live[row] = Row(request, list(request.written))
+            n = self.live[row].length
+            self.tokens[row, :n] = torch.tensor(request.prompt + request.written).to(self.tokens.device, non_blocking=True)
             self.lengths[row] = n
-            self.limits[row] = n + request.budget
+            self.limits[row] = len(request.prompt) + request.budget
         self.active = len(self.live)
 
     def take(self, order: Sequence[int]) -> None:
@@ -117,12 +122,14 @@ class Batch:
         self.lengths[:b] += outcome.gained
         self.limits[:b] = torch.where(outcome.finished, self.lengths[:b], self.limits[:b])
 
-    def hear(self, outcome: Outcome) -> None:
-        """Let the host know what each row gained: the round's only copy to it."""
-        facts = torch.stack([outcome.accepted, outcome.gained, outcome.discarded, outcome.finished.long()], 1)
-        told = torch.cat([facts, outcome.emitted], 1).tolist()
-        for row, (accepted, gained, discarded, finished, *emitted) in zip(self.rows, told, strict=True):
+    def hear(self, outcome: Outcome) -> list[int]:
+        """Let the host know what each row gained: the round's only copy to it. Returns the rows that are unsound; none should be."""
+        numbers = outcome.accepted, outcome.gained, outcome.discarded, outcome.finished, outcome.broken, outcome.unsound
+        told = torch.cat([torch.stack(numbers, 1), outcome.emitted], 1).tolist()
+        for row, (accepted, gained, discarded, finished, broken, _, *emitted) in zip(self.rows, told, strict=True):
             row.accepted, row.gained, row.discarded, row.finished = accepted if gained else 0, gained, discarded, bool(finished)
+            row.broken = row.broken or bool(broken)
             row.output.extend(emitted[:gained])
             if outcome.emitted.shape[1] > 1:
                 row.held = row.length - 2
+        return [i for i, facts in enumerate(told) if facts[5]]

@@ -6,6 +6,7 @@ Knows slots, not tokens: what a slot means is the layout's business.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from specviz.engine.attention import attending, grouped_mask, query_groups, takes_grouped
+from specviz.engine.attention import NAME, additive_mask, attending, grouped_mask, query_groups, takes_grouped
 from specviz.engine.moving import Move, move
 
 
@@ -24,7 +25,8 @@ class Feed:
 
     `requests` names the request that each row of the slab serves. `indices` are the tokens' indices in their own rows, `positions`
     the position ids that the model was given for them. `valid` (b, q) is False for the filling of shorter rows in a prefill.
-    `order` (b, w) are the slots that `visible` speaks of; None for 0..w-1.
+    `order` (b, w) are the slots that `visible` speaks of; None for 0..w-1. `added` (b, q, w) is `visible` as an additive mask, if that
+    was made already.
     """
 
     rows: Tensor
@@ -36,6 +38,15 @@ class Feed:
     visible: Tensor
     valid: Tensor
     order: Tensor | None = None
+    added: Tensor | None = None
+
+    def part(self, tokens: Tensor, columns: slice) -> "Feed":
+        """Some of its columns, with the tokens (b, q) that stand there."""
+        indices, positions, slots, visible, valid = (
+            each[:, columns] for each in (self.indices, self.positions, self.slots, self.visible, self.valid)
+        )
+        added = None if self.added is None else self.added[:, columns]
+        return Feed(self.rows, self.requests, tokens, indices, positions, slots, visible, valid, self.order, added)
 
 
 class _SlabLayer(CacheLayerMixin):
@@ -125,7 +136,7 @@ class CachedModel:
         self.cache = _SlabCache(layers=layers)
         self.log: list[Feed | list[Move]] | None = None
         self.hidden: Tensor | None = None
-        self._groups = query_groups(model)
+        self._groups, self._grouped = query_groups(model), takes_grouped(model)
         self._call: Callable[..., Any] = model
 
     def compile(self) -> None:
@@ -140,16 +151,21 @@ class CachedModel:
 
     def forward(self, feed: Feed, *, keep_hidden: bool = False, dense: bool = True) -> Tensor:
         """Run one forward, write K/V at feed.slots, and return the logits (b, q, V) in the model's dtype. `dense`: over rows 0..b-1."""
-        with attending([self.model]):
+        with self._attending():
             said = self._call(**self._arguments(feed, dense), **({"output_hidden_states": True} if keep_hidden else {}))
         self.hidden = said.hidden_states[-1] if keep_hidden else None
         return said.logits[..., : self.vocabulary]
 
     def prefill(self, feed: Feed) -> Tensor:
         """Write K/V of feed.tokens and return the last hidden states (b, q, D); no logits are computed. `feed.rows` may be any rows."""
-        with attending([self.model]):
+        with self._attending():
             hidden: Tensor = self.model.base_model(**self._arguments(feed, dense=False))[0]
         return hidden.to(feed.tokens.device)
+
+    def _attending(self) -> AbstractContextManager[None]:
+        """`attending`, unless the run does so already."""
+        already = not self._grouped or self.model.config._attn_implementation == NAME
+        return nullcontext() if already else attending([self.model])
 
     def held(self, rows: Tensor, slots: Tensor) -> list[Tensor]:
         """Copies of what slots (n,) of rows (n,) hold: keys (n, H, D), then values, of one layer after the other."""
@@ -166,22 +182,34 @@ class CachedModel:
         return {
             "input_ids": feed.tokens,
             "position_ids": feed.positions,
-            "attention_mask": self._mask(feed.visible),
+            "attention_mask": self._mask(feed),
             "past_key_values": self.cache,
             "use_cache": True,
         }
 
-    def _mask(self, visible: Tensor) -> Tensor:
+    def ready(self, feed: Feed) -> Feed:
+        """The feed with its mask made: for one that is fed in parts."""
+        return replace(feed, added=additive_mask(feed.visible, self.model.dtype)) if self._grouped else feed
+
+    def _mask(self, feed: Feed) -> Tensor:
         """As `grouped_mask` says; (b, 1, q, w) for models that attend by themselves: bool for sdpa, additive for eager, which would read
         a bool mask as numbers.
         """
-        if takes_grouped(self.model):
-            return grouped_mask(visible, self._groups, self.model.dtype)
-        visible = visible[:, None]
+        if self._grouped:
+            added = additive_mask(feed.visible, self.model.dtype) if feed.added is None else feed.added
+            return grouped_mask(added, self._groups)
+        visible = feed.visible[:, None]
         if self.model.config._attn_implementation == "sdpa":
             return visible
         additive = torch.zeros(visible.shape, dtype=self.model.dtype, device=visible.device)
         return additive.masked_fill(~visible, torch.finfo(self.model.dtype).min)
+
+    def scrub(self, rows: Sequence[int]) -> None:
+        """Zeros in place of whatever is no finite number in these rows."""
+        for layer in self.cache.layers:
+            for slab in (layer.keys, layer.values) if layer.is_initialized else ():
+                for row in rows:
+                    slab[row].nan_to_num_(0.0, 0.0, 0.0)
 
     def move(self, moves: Sequence[Move]) -> None:
         """Move blocks of K/V in every layer, all read before any is written."""

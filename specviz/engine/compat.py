@@ -96,6 +96,8 @@ def check_vocabularies(target: PreTrainedModel, draft: PreTrainedModel, tokenize
 
     Sizes may differ where the tokenizer shows that only padding does: it names no id beyond the smaller one.
     """
+    if tokenizer is not None and not isinstance(tokenizer, PreTrainedTokenizerBase):
+        raise TypeError(f"tokenizer={type(tokenizer).__name__} is no tokenizer; pass one loaded with AutoTokenizer, or None")
     ours, theirs = vocabulary_sizes(target, draft)
     low, high = sorted((ours, theirs))
     named = max(tokenizer.get_vocab().values(), default=-1) + 1 if tokenizer is not None else None

@@ -1,12 +1,14 @@
 """`decode`: the loop with everything chosen by name and checked first. `specviz.generate` is its collecting form."""
 
 import inspect
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
 from specviz.engine.accept import Chooser, Greedy
+from specviz.engine.attention import attending
 from specviz.engine.batch import Request
 from specviz.engine.capture import CudaGraphs, Replay, why_not_captured
 from specviz.engine.controller import Auto, Depth, Meter
@@ -28,6 +30,7 @@ class Run:
     """A run that is ready to start: what was asked for, resolved and checked, and its state before the first round.
 
     `num_draft_tokens` is the largest K, `depth` says how many tokens a row drafts in each round, and `stopwatch` times the events.
+    `lay_out` makes a state for requests, a strategy and a batch size, and `make_fast` captures and compiles what was asked for.
     """
 
     pair: Pair
@@ -42,6 +45,8 @@ class Run:
     state: State
     stopwatch: Stopwatch
     meter: Meter
+    lay_out: Callable[[Sequence[Request], Strategy, int], State]
+    make_fast: Callable[["Run"], None]
 
     @property
     def num_draft_tokens(self) -> int:
@@ -49,7 +54,18 @@ class Run:
 
     def events(self) -> Iterator[Event]:
         """Run it; see `decode`. Whoever takes the events calls `between` after each."""
-        return self.stopwatch.watch(run_rounds(self.state, self.strategy, self.drafter, self.depth))
+        with attending([cache.model for cache in self.state.caches.values()]):
+            yield from self.stopwatch.watch(run_rounds(self.state, self.strategy, self.drafter, self.depth))
+
+    def halved(self, requests: list[Request], rounds: int) -> "Run":
+        """The rest of this run, `requests`, with half the batch size, as the rounds from `rounds` on; nothing of its state is kept."""
+        strategy, batch_size = self.strategy.halved(), self.batch_size // 2
+        self.stopwatch.cut(rounds)
+        state = replace(self.lay_out(requests, strategy, batch_size), round=rounds)
+        meter = Meter(self.depth, self.stopwatch)
+        run = replace(self, requests=requests, strategy=strategy, batch_size=batch_size, state=state, meter=meter)
+        self.make_fast(run)
+        return run
 
     @torch.inference_mode()
     def between(self, event: Event) -> None:
@@ -95,12 +111,14 @@ def make_run(
     if not chosen.drafts:
         proposer, depth = NoDrafter(), Depth(0)
     requests = make_requests(pair, prompts, max_new_tokens, depth.most)
-    seed = whole("seed", seed, least=0)
-    state = prepare(pair, requests, chosen, proposer, depth.most, batch_size, _chooser(pair, sampling, seed), fixed_width)
-    stopwatch = Stopwatch(pair.device)
-    run = Run(pair, requests, chosen, proposer, depth, batch_size, sampling, seed, deterministic, state, stopwatch, Meter(depth, stopwatch))
+    seed, stopwatch = whole("seed", seed, least=0), Stopwatch(pair.device)
+    lay_out = partial(prepare, pair, proposer, depth.most, _chooser(pair, sampling, seed), fixed_width)
+    run = Run(
+        pair, requests, chosen, proposer, depth, batch_size, sampling, seed, deterministic, lay_out(requests, chosen, batch_size),
+        stopwatch, Meter(depth, stopwatch), lay_out, partial(_make_fast, graphs=graphs, compile=compile),
+    )  # fmt: skip
     proposer.check(run)
-    _make_fast(run, graphs, compile)
+    run.make_fast(run)
     return run
 
 

@@ -51,6 +51,10 @@ class FixedModel(CachedModel):
         self.log, self.hidden = log, torch.cat(hidden) if hidden else None
         return torch.cat(said)
 
+    def ready(self, feed: Feed) -> Feed:
+        """As it is: each piece has a mask of its own."""
+        return feed
+
     def prefill(self, feed: Feed) -> Tensor:
         """As `CachedModel.prefill`, in chunks along the prompt, too."""
         self._note(feed)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from specviz.engine.accept import Chooser, Outcome, clip
+from specviz.engine.accept import Chooser, Outcome, clip, soundness
 from specviz.engine.batch import Batch, Request
 from specviz.engine.cache import CachedModel
 from specviz.engine.controller import Depth
@@ -42,7 +42,7 @@ def run_rounds(state: State, strategy: Strategy, drafter: Drafter, depth: Depth)
 
         # 4. accept: a ragged number a row, and the target's own token
         outcome = state.run(accept, state, strategy, draft, logits)
-        state.batch.hear(outcome)
+        state.scrub(state.batch.hear(outcome))
         yield Accepted(state.round, state, outcome)
 
         # 5. synchronise: what differs between the methods
@@ -80,7 +80,8 @@ def accept(state: State, strategy: Strategy, draft: Draft, logits: Tensor) -> Ou
         emitted = state.fault.bonus(state.round, draft.tokens, verified, emitted)
     room = state.batch.limits[: len(rows)] - state.batch.n
     accepted, emitted = strategy.keep(draft.tokens, verified, emitted, room)
-    outcome = clip(accepted, emitted, room, state.eos_token_ids, verified, strategy.bonus)
+    sound = soundness(logits, draft.tokens, draft.logits)
+    outcome = clip(accepted, emitted, room, state.eos_token_ids, verified, strategy.bonus, *sound)
     hidden = state.caches["target"].hidden  # (B, K+1, D), if the drafter asked for it
     if state.hidden is not None and hidden is not None:
         last = (outcome.gained - 1).clamp(min=0)[:, None, None].expand(-1, 1, hidden.shape[-1])
@@ -91,13 +92,13 @@ def accept(state: State, strategy: Strategy, draft: Draft, logits: Tensor) -> Ou
 
 def prepare(
     pair: Pair,
-    requests: Sequence[Request],
-    strategy: Strategy,
     drafter: Drafter,
     num_draft_tokens: int,
-    batch_size: int,
     chooser: Chooser,
-    fixed_width: int | None = None,
+    fixed_width: int | None,
+    requests: Sequence[Request],
+    strategy: Strategy,
+    batch_size: int,
 ) -> State:
     """Empty rows and slabs for `requests`; the strategy says how many rows it keeps and how many slots they may need.
 

@@ -1,6 +1,6 @@
 """Ways to move blocks of K/V within a slab (R rows, T slots, H heads, D), every block read before any is written.
 
-`specviz moves` measures them; METHOD holds the fastest for each kind of device.
+`specviz moves` measures them; `choose` names the one that was fastest.
 """
 
 from collections.abc import Callable, Sequence
@@ -61,14 +61,18 @@ METHODS: dict[str, Callable[[Sequence[Tensor], Sequence[Move]], None]] = {
     "gathered": move_gathered,
     "selected": move_selected,
 }
-METHOD = {"cpu": "blocks"}  # elsewhere a launch costs more than what it copies
-ELSEWHERE = "selected"
+LONG = 600  # slots a block, from where on two copies cost less than an index
+
+
+def choose(device: str, moves: Sequence[Move]) -> str:
+    """The way that was fastest: on a CPU, long blocks are copied one by one; elsewhere a launch costs more than what it copies."""
+    return "blocks" if device == "cpu" and sum(m.length for m in moves) >= LONG * len(moves) else "selected"
 
 
 def move(slabs: Sequence[Tensor], moves: Sequence[Move]) -> None:
     """Move blocks within each of the slabs, in the way that is fastest where they lie."""
     if slabs:
-        METHODS[METHOD.get(slabs[0].device.type, ELSEWHERE)](slabs, moves)
+        METHODS[choose(slabs[0].device.type, moves)](slabs, moves)
 
 
 def _index(moves: Sequence[Move]) -> Tensor:

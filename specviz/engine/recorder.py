@@ -3,7 +3,7 @@
 Without a recorder nothing is copied and nothing waits for the device: a tally reads what the loop has told the host anyway.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from specviz.engine.cache import Feed
 from specviz.engine.decode import Run
 from specviz.engine.events import Accepted, Drafted, Event, Verified
 from specviz.engine.moving import Move
-from specviz.trace import MODELS, PHASES
+from specviz.trace import COLUMNS, MODELS, PHASES
 
 TOP = 5  # alternatives kept for each verified and each drafted token
 Table = dict[str, np.ndarray]
@@ -25,10 +25,12 @@ class Tally:
 
     Attributes:
         outputs: new tokens of each finished request, by its index.
+        broken: finished requests whose logits were no numbers.
     """
 
     def __init__(self, run: Run) -> None:
         self.outputs: dict[int, list[int]] = {}
+        self.broken: set[int] = set()
         self._rounds: dict[str, list[int]] = defaultdict(list)
         self._rows: dict[str, list[int]] = defaultdict(list)
         self._pool: dict[str, list[int]] = defaultdict(list)
@@ -55,6 +57,8 @@ class Tally:
                 self._rows["finished"].append(row.finished)
                 if row.finished:
                     self.outputs[row.request.index] = row.output
+                    if row.broken:
+                        self.broken.add(row.request.index)
         elif event.phase == "synchronise":
             self._rows["start_after"] += event.state.layout.starts[: len(rows)]
             self._rows["pending_after"] += [event.state.layout.pending(i, row.length) for i, row in enumerate(rows)]
@@ -69,6 +73,24 @@ class Tally:
             for name, value in facts.items():
                 self._pool[name].append(value)
 
+    def cut(self, rounds: int) -> None:
+        """Forget what came after the first `rounds` rounds, be it half noted."""
+        entries, members = sum(self._rounds["batch"][:rounds]), sum(number < rounds for number in self._pool["round"])
+        for columns, count in ((self._rounds, rounds), (self._rows, entries), (self._pool, members)):
+            for column in columns.values():
+                del column[count:]
+        ended = {request for request, finished in zip(self._rows["request"], self._rows["finished"], strict=True) if finished}
+        self.outputs, self.broken = {i: tokens for i, tokens in self.outputs.items() if i in ended}, self.broken & ended
+
+    def written(self, run: Run) -> dict[int, list[int]]:
+        """New tokens of each request so far, by its index: of those that ended and of those of `run`, what the rounds noted here gave."""
+        texts = {request.index: list(request.written) for request in run.requests}
+        texts |= {row.request.index: row.output for row in run.state.batch.live} | self.outputs
+        counts: Counter[int] = Counter()
+        for request, gained in zip(self._rows["request"], self._rows["gained"], strict=True):
+            counts[request] += gained
+        return {index: tokens[: counts[index]] for index, tokens in texts.items()}
+
     def rounds(self, milliseconds: np.ndarray) -> Table:
         """The table `rounds` of a trace."""
         table: Table = {name: np.array(self._rounds[name], dtype=np.int32) for name in ("batch", "slots")}
@@ -77,7 +99,7 @@ class Tally:
 
     def rows(self) -> Table:
         """The columns of a trace's table `rows` that are known without recording."""
-        return {name: np.array(column, dtype=np.uint8 if name == "finished" else np.int32) for name, column in self._rows.items()}
+        return {name: np.array(self._rows[name], form.dtype) for name, form in COLUMNS["rows"].items() if form.shape == ("N",)}
 
     def pool(self) -> Table:
         """The table `pool` of a trace."""
@@ -95,8 +117,20 @@ class Recorder:
         self._feeds: list[tuple[tuple[int, int, int, int], Tensor, dict[str, Tensor]]] = []
         self._holes: list[tuple[int, Tensor]] = []
         self._moves: list[tuple[int, ...]] = []
+        self.follow(run)
+
+    def follow(self, run: Run) -> None:
+        """Take the events of this run from now on."""
         for cache in run.state.caches.values():
             cache.log = []
+
+    def cut(self, rounds: int) -> None:
+        """Forget what came after the first `rounds` rounds, be it half noted."""
+        for values in self._said.values():
+            del values[rounds:]
+        self._feeds = [feed for feed in self._feeds if feed[0][0] < rounds]
+        self._holes = [holes for holes in self._holes if holes[0] < len(self._feeds)]
+        self._moves = [move for move in self._moves if move[0] < rounds]
 
     def see(self, event: Event) -> None:
         """Take one phase event."""
@@ -160,6 +194,9 @@ class Recorder:
 
     def rows(self, tally: Table) -> Table:
         """The table `rows`: the tally's columns with what was drafted, said and emitted."""
+        if not len(tally["round"]):  # interrupted before the first round was over
+            sizes = {"N": 0, "K": self._k, "K+1": self._k + 1, "k": 0, "j": 0}
+            return {name: np.zeros([sizes[letter] for letter in form.shape], form.dtype) for name, form in COLUMNS["rows"].items()}
         said = {name: torch.cat(values).cpu().numpy() for name, values in self._said.items()}
         return tally | {name: values.astype(np.float32 if "logprob" in name else np.int32) for name, values in said.items()}
 

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from specviz.engine.accept import Chooser
-from specviz.engine.attention import attending
 from specviz.engine.batch import Batch, Request
 from specviz.engine.cache import CachedModel, Feed
 from specviz.engine.capture import Replay, next_window
@@ -79,8 +78,7 @@ class State:
     def run(self, phase: Callable[..., T], *arguments: Any) -> T:
         """phase(*arguments), or its replay: besides them it reads tensors of this state that stay in place, B, K and the window."""
         if not self.replay.active:
-            with attending([cache.model for cache in self.caches.values()]):  # once a phase: it costs more than a small operation
-                return phase(*arguments)
+            return phase(*arguments)
         sizes = (value.shape if isinstance(value, Tensor) else value for value in arguments if isinstance(value, Tensor | int))
         return self.replay.run((phase.__qualname__, len(self.batch), self.window, *sizes), lambda: phase(*arguments))
 
@@ -138,6 +136,14 @@ class State:
             if name == "target" and self.hidden is not None:
                 last = hidden.gather(1, (ends - 1).clamp(min=0)[:, :, None].expand(-1, -1, hidden.shape[-1]))[:, 0]
                 self.hidden[index] = last.masked_fill(ends == 0, 0)  # nothing stands before the only token of a prompt
+
+    def scrub(self, rows: Sequence[int]) -> None:
+        """Put zeros in place of K/V that is no number in `rows` of the batch: a mask would not stop it from whoever gets the slot next.
+
+        A row that goes on has none among its committed tokens, or its logits would be none either.
+        """
+        for cache in self.caches.values() if rows else ():
+            cache.scrub(rows)
 
     def move(self, moves: Sequence[Move]) -> None:
         """Move blocks of K/V in every cache that is kept alike."""

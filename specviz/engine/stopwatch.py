@@ -40,6 +40,10 @@ class Stopwatch:
             self._spans.append((begin, self._mark()))
             yield event
 
+    def cut(self, rounds: int) -> None:
+        """Forget what came after the first `rounds` rounds."""
+        del self._spans[rounds * len(PHASES) :]
+
     def milliseconds(self) -> np.ndarray:
         """(rounds, 5) float32: time of each phase of each whole round."""
         if self._cuda:

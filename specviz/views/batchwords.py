@@ -155,10 +155,11 @@ def _accept(scene: Scene) -> list[str]:
     best, worst = max(working, key=accepted.__getitem__), min(working, key=accepted.__getitem__)
     gains = span([scene.rows[at].gained for at in working])
     who = begin(everyone(working) if len(working) == len(scene.rows) else names(working, "row"))
-    gaining = f"with the target's own token, {verb(working, 'it gains', 'each gains' if gains.isdigit() else 'rows gain')} {gains}."
+    more, choice = ("the target's own token", ", the target's own choice") if scene.own else ("one more token", "")
+    gaining = f"with {more}, {verb(working, 'it gains', 'each gains' if gains.isdigit() else 'rows gain')} {gains}."
     keep = "keep" if any(row.discarded for row in scene.rows) else "accept"
     if k == 0:
-        gist = f"{who} {verb(working, 'gains', 'gain')} one token, the target's own choice."
+        gist = f"{who} {verb(working, 'gains', 'gain')} one token{choice}."
     elif not accepted[best] and keep == "accept" and len(working) > 1:
         gist = f"No row accepts any of its {count(k, 'draft')}; {gaining}"
     elif accepted[best] == accepted[worst]:
@@ -195,7 +196,9 @@ def _ragged(scene: Scene) -> list[str]:
     if not scene.level or len(set(ends.values())) == 1:
         return []
     first, last = min(ends, key=ends.__getitem__), max(ends, key=ends.__getitem__)
-    return [f"Row {first}'s tokens now end {count(ends[last] - ends[first], 'slot')} before row {last}'s."]
+    onward = scene.onward(first)
+    where = "" if onward is None else f"; all go on in slot {onward}"
+    return [f"Row {first}'s tokens now end {count(ends[last] - ends[first], 'slot')} before row {last}'s{where}."]
 
 
 def _synchronise(scene: Scene) -> list[str]:

@@ -25,6 +25,7 @@ Kind = Literal[
     "bonus_now",
     "rejected_now",
     "discarded_now",
+    "unreached_now",
     "stale",
     "padding",
     "empty",
@@ -96,15 +97,17 @@ def batch_rows(trace: Trace, round: int) -> list[Row]:
     return [Row(**dict(zip(names, values, strict=True))) for values in zip(*columns, strict=True)]
 
 
-def choose_window(rows: list[Row], slots: int, moved: bool = False) -> Window:
-    """The last slots of the cache if every row's drafts lie among them; else each row's own last slots.
+def choose_window(rows: list[Row], slots: int, most: int | None = None, *, moved: bool = False) -> Window:
+    """The last slots of the cache, as many more than `slots` as every row's drafts need to lie among them; where that takes more than
+    `most`, by default `slots`, each row's own last slots.
 
     moved: whether the rows have been synchronised.
     """
     last = max(row.stop for row in rows)
-    first = max(last - slots, 0)
-    if all(min(row.end(False), row.end(True)) > first for row in rows):
-        return Window((first,) * len(rows), slots, shared=True)
+    needed = last - min(min(row.end(False), row.end(True)) for row in rows) + 1
+    if needed <= max(slots, most or 0):
+        slots = max(slots, needed)
+        return Window((max(last - slots, 0),) * len(rows), slots, shared=True)
     begins = [row.end(moved) for row in rows]
     drafts = max(max(row.drafted, row.gained) for row in rows)
     return Window(tuple(begin + drafts - slots for begin in begins), slots, shared=False)
@@ -170,14 +173,16 @@ class _Reader:
         return _KINDS[state]
 
     def _leftover_kind(self, number: int, slot: int, row: Row) -> Kind:
-        """Of KV that does not count: a draft that this round rejected or threw away, or what was left earlier or by another row."""
+        """Of KV that does not count: a draft that this round did not keep, or what was left earlier or by another row."""
         token, index, _ = self.drafts.get((number, slot), (-1, -1, -1))
         held = self.frame.target
         here = (held.token[number, slot], held.index[number, slot]) == (token, index)
         draft = index - row.length
         if not (self.judged and here and row.accepted <= draft < row.drafted):
             return "stale"
-        return "discarded_now" if draft < row.accepted + row.discarded else "rejected_now"
+        if draft < row.accepted + row.discarded:
+            return "discarded_now"
+        return "rejected_now" if draft == row.accepted < row.gained else "unreached_now"
 
     def _pending(self, number: int, slot: int, row: Row) -> Cell:
         """The last committed token, whose KV does not exist yet: this round's bonus once the round was judged."""

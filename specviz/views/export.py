@@ -10,13 +10,12 @@ import gzip
 import hashlib
 import html
 import json
-import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from specviz.views.assets import FIGURE, PAGE, script, style
 from specviz.views.browser import rendered
+from specviz.writing import write as write
 
 THEMES = ("auto", "light", "dark")
 _ERROR = "error: "
@@ -38,20 +37,6 @@ def figure(films: Sequence[bytes], settings: Mapping[str, Any]) -> bytes:
     if said.startswith(_ERROR):
         raise OSError(f"the figure cannot be drawn: {said.removeprefix(_ERROR)}")
     return base64.b64decode(said)
-
-
-def write(path: str | os.PathLike[str], content: bytes) -> Path:
-    """Write a file, whole or not at all; returns its path. Raises OSError that names it and the remedy."""
-    path = Path(path)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        partial.write_bytes(content)
-        partial.replace(path)
-    except OSError as error:
-        raise OSError(f"{path}: cannot be written ({error.strerror}); choose a file in a folder that exists") from error
-    finally:
-        partial.unlink(missing_ok=True)
-    return path
 
 
 def _named(films: Sequence[bytes]) -> dict[str, bytes]:

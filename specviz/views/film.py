@@ -28,9 +28,16 @@ from specviz.views.text import visible
 
 VERSION = 2
 MAX_ROWS, MAX_RUNS = 20_000, 1_000_000  # entries of the table `rows` and runs of all lanes: a few seconds, and some 60 MB of JSON
+MAX_CELLS = 2**27  # slots of all rows in all rounds, each of which is looked at ten times a round
 _ORIGINS = np.array(list("..pab"))  # by state: prompt, accepted draft, bonus
 _DRAFT, _VERIFY, _ACCEPT = (PHASES.index(name) for name in ("draft", "verify", "accept"))
 _TARGET, _DRAFTER = (MODELS.index(name) for name in ("target", "draft"))
+
+# an option of a strategy says nothing where it has this value, and neither do None and, of what is not named here, False
+_USUAL = {
+    "refill": True, "bonus": True, "from_round": 0, "window": 32, "fallback": "realign", "max_wait": 8, "group_by": "length",
+    "positions": "token", "skip_unpadding": True, "ones_mask": True, "draft_bonus": True,
+}  # fmt: skip
 
 Json = dict[str, Any]
 
@@ -41,7 +48,8 @@ def film(trace: Trace, *, judge: bool = True) -> Json:
     judge: whether to check the invariants, and to say what is wrong; nothing in the film does otherwise.
 
     Keys:
-        version, kinds, phases; meta: the record's header without the texts; texts: token id -> text with nothing hidden in it.
+        version, kinds, phases; meta: the record's header without the texts; options: what the strategy was told but its usual;
+            texts: token id -> text with nothing hidden in it.
         requests: prompt (its length), tokens (prompt and output), origins (a letter for each: p prompt, a accepted draft, b bonus), budget.
         lanes: each a list of runs [slot, stop, kind, index, position, request, tokens]; index and position are those of the first slot, -1
             where there is none; tokens is 0 where the request's own tokens at these indices are meant, else a list. The position of a
@@ -66,10 +74,9 @@ def film(trace: Trace, *, judge: bool = True) -> Json:
         ValueError: there is no record, or it is too long.
     """
     check_recorded(trace, "trace")
-    if trace.rows["row"].size > MAX_ROWS:
-        raise _too_long(
-            f"{trace.rows['row'].size:,} rows in {trace.num_rounds:,} rounds; more than {MAX_ROWS:,} are too many to step through"
-        )
+    rows, cells = trace.rows["row"].size, int((trace.rounds["batch"].astype(np.int64) * trace.rounds["slots"]).sum())
+    if max(rows, trace.num_rounds) > MAX_ROWS or cells > MAX_CELLS:
+        raise _too_long(f"{rows:,} rows in {trace.num_rounds:,} rounds; more than {MAX_ROWS:,} are too many to step through")
     with _collector_paused():
         return _film(trace, judge)
 
@@ -82,6 +89,9 @@ def _film(trace: Trace, judge: bool) -> Json:
         "kinds": list(KINDS),
         "phases": list(PHASES),
         "meta": {name: value for name, value in trace.meta.items() if name != "token_texts"},
+        "options": {
+            name: value for name, value in trace.meta["strategy_options"].items() if value is not None and value != _USUAL.get(name, False)
+        },
         "texts": {token: visible(text) for token, text in trace.meta["token_texts"].items()},
         "requests": [_request(trace, number) for number in range(trace.num_requests)],
         "rounds": [camera.round(number) for number in range(trace.num_rounds)],

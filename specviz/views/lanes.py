@@ -18,8 +18,9 @@ from specviz.schema import BONUS, DRAFTED, EMPTY, PADDING, PENDING, PROMPT, STAL
 
 KINDS = (
     "empty", "padding", "held", "drafted", "stale", "pending", "accepted_now", "bonus_now", "rejected_now", "discarded_now",
+    "unreached_now",
 )  # fmt: skip
-_HELD, _DRAFTED, _STALE, _PENDING, _ACCEPTED_NOW, _BONUS_NOW, _REJECTED_NOW, _DISCARDED_NOW = range(2, 10)
+_HELD, _DRAFTED, _STALE, _PENDING, _ACCEPTED_NOW, _BONUS_NOW, _REJECTED_NOW, _DISCARDED_NOW, _UNREACHED_NOW = range(2, 11)
 _OF_STATE = np.empty(8, np.int32)
 _OF_STATE[[EMPTY, PADDING, DRAFTED, STALE, PENDING]] = 0, 1, _DRAFTED, _STALE, _PENDING
 _OF_STATE[PROMPT : BONUS + 1] = _HELD
@@ -44,7 +45,8 @@ def foretell(cells: Array, rows: Array, slots: Array, kind: str, ahead: Array) -
 
 
 def judge(cells: Array, rows: Table, requests: Array, drafts: Array) -> None:
-    """Mark, in place, what a round accepted, rejected, threw away and added.
+    """Mark, in place, what a round accepted, rejected, threw away, did not reach and added: of a row's drafts one is rejected at most,
+    and what was drafted behind it is not reached.
 
     rows: the round's part of the record's table; requests (B,); drafts (5, n): row, slot, index, position, token of what was verified.
     """
@@ -58,8 +60,10 @@ def judge(cells: Array, rows: Table, requests: Array, drafts: Array) -> None:
     number, accepted = drafted - rows["length"][row], rows["accepted"][row]
     there = (kind[row, slot] == _STALE) & (index[row, slot] == drafted) & (token[row, slot] == said)
     refused = there & (number >= accepted) & (number < rows["drafted"][row])
-    thrown_away = refused & (number < accepted + rows["discarded"][row])
-    kind[row[refused], slot[refused]] = np.where(thrown_away, _DISCARDED_NOW, _REJECTED_NOW)[refused]
+    discarded = rows["discarded"][row]
+    fate = np.where(number < accepted + discarded, _DISCARDED_NOW, _UNREACHED_NOW)
+    fate[(number == accepted) & (discarded == 0) & (rows["gained"][row] > accepted)] = _REJECTED_NOW
+    kind[row[refused], slot[refused]] = fate[refused]
 
 
 class Lanes:

@@ -26,13 +26,14 @@ LOOKS: dict[Kind, Look] = {
     "accepted_now": Look("✓ accepted now", tint(GREEN, 0.3), solid(GREEN), 1.5, "✓"),
     "bonus_now": Look("● bonus, pending", tint(BRIGHT_AMBER, 0.36), solid(AMBER), 2.5, "●"),
     "rejected_now": Look("✗ rejected, stale K/V", tint(ORANGE, 0.15), solid(ORANGE), 1, "✗", tint(ORANGE, 0.3)),
+    "unreached_now": Look("– not reached, stale K/V", tint(GREY, 0.06), solid(GREY), 1, "–", tint(ORANGE, 0.3)),
     "discarded_now": Look("↺ verified, thrown away", tint(BRIGHT_AMBER, 0.12), solid(AMBER), 1, "↺", tint(BRIGHT_AMBER, 0.3)),
     "stale": Look("stale K/V", tint(GREY, 0.06), tint(GREY, 0.5), 1, "", tint(GREY, 0.35)),
     "empty": Look("empty slot", CLEAR, tint(GREY, 0.25), 1),
 }  # in the order of the legend
 
 # all in px
-CELL, GAP = 38, 2  # width of a slot, and what separates two cells
+CELL, NARROW, GAP = 38, 22, 2  # width of a slot, the least one, and what separates two cells
 LABELS, MINIATURE, FOLD, RIGHT = 108, 78, 92, 16  # columns left and right of the slots; the second stands in the third
 HEADER, AXIS, FOOTER = 58, 22, 58
 NUMBERS, LANE, LOWER, BETWEEN = 12, 25, 19, 14  # parts of a row, from the top: positions, tokens, KV that does not count, arrow
@@ -45,8 +46,9 @@ SIZES = {0: 10.5, 1: 9.5}  # of their font
 def batch_picture(trace: Trace, round: int, phase: str = "accept", *, slots: int = 18, theme: ThemeName = "auto") -> go.Figure:
     """The target's cache after `phase` of `round`: a line of cells for each row, the round's drafts and bonus among them.
 
-    Under a row's tokens hang the slots whose KV does not count: rejected drafts. Slots before the last `slots` are folded;
-    where rows end too far from each other for that, each row is folded by itself, so that all drafts begin in one column.
+    Under a row's tokens hang the slots whose KV does not count: drafts that were not accepted. Slots before the last `slots` are folded.
+    Where rows end too far from each other for that, there are more and narrower ones; where even those are too few, each row is folded
+    by itself, so that all drafts begin in one column.
 
     Raises ValueError: no such round, phase or theme, a round without rows, or fewer slots than a round needs;
     or the trace is None.
@@ -59,8 +61,8 @@ def batch_picture(trace: Trace, round: int, phase: str = "accept", *, slots: int
     needed = trace.meta["num_draft_tokens"] + 3
     if slots < needed:
         raise ValueError(f"slots={slots} is too small; choose {needed} or more")
-    window = choose_window(rows, slots, moved=phase == "synchronise")
-    painter = _Painter(trace, rows, window, themed(theme), phase)
+    window = choose_window(rows, slots, slots * CELL // NARROW, moved=phase == "synchronise")
+    painter = _Painter(trace, rows, window, themed(theme), phase, slots * CELL / window.slots)
     figure = canvas(painter.theme, LABELS + FOLD + slots * CELL + RIGHT, HEADER + AXIS + len(rows) * ROW + FOOTER)
     cells = frame_cells(trace, round, phase, rows, window)
     figure.add_traces([*painter.cells(cells), painter.numbers(cells), *painter.margin(), *painter.miniatures(), *painter.motion()])
@@ -77,6 +79,7 @@ class _Painter:
     window: Window
     theme: Theme
     phase: str
+    cell: float = CELL
 
     @property
     def judged(self) -> bool:
@@ -94,7 +97,7 @@ class _Painter:
 
     def x(self, number: int, slot: int) -> float:
         """Left edge of a slot."""
-        return LABELS + FOLD + (slot - self.window.firsts[number]) * CELL
+        return LABELS + FOLD + (slot - self.window.firsts[number]) * self.cell
 
     def y(self, number: int, lane: int) -> float:
         """Upper edge of a row's lane: 0 tokens, 1 what does not count; -1 the positions over them."""
@@ -107,7 +110,7 @@ class _Painter:
 
     def _bars(self, kind: Kind, cells: list[Cell]) -> go.Bar:
         left, top = [self.x(cell.row, cell.slot) + GAP / 2 for cell in cells], [self.y(cell.row, cell.lane) for cell in cells]
-        bars = boxes(kind, LOOKS[kind], left, top, CELL - GAP, [LOWER if cell.lane else LANE for cell in cells])
+        bars = boxes(kind, LOOKS[kind], left, top, self.cell - GAP, [LOWER if cell.lane else LANE for cell in cells])
         bars = write_into(bars, [self._text(cell) for cell in cells], self.theme.inked("%{text}"), SIZES[cells[0].lane])
         hover = [self._hover(cell) for cell in cells]
         return bars.update(name=self.theme.inked(bars.name), hovertext=hover, hovertemplate="%{hovertext}<extra></extra>")
@@ -115,7 +118,7 @@ class _Painter:
     def _text(self, cell: Cell) -> str:
         if cell.token is None:
             return LOOKS[cell.kind].sign
-        return (LOOKS[cell.kind].sign if cell.lane else "") + label(self.trace.text(cell.token), LETTERS[cell.lane])
+        return (LOOKS[cell.kind].sign if cell.lane else "") + label(self.trace.text(cell.token), int(LETTERS[cell.lane] * self.cell / CELL))
 
     def _hover(self, cell: Cell) -> str:
         where = f"row {cell.row}, slot {cell.slot}: {cell.kind.replace('_', ' ')}"
@@ -127,7 +130,7 @@ class _Painter:
     def numbers(self, cells: Sequence[Cell]) -> go.Scatter:
         """Positions over the tokens, each with the sign of its kind."""
         shown = [cell for cell in cells if cell.lane == 0 and cell.position is not None]
-        x = [self.x(cell.row, cell.slot) + CELL / 2 for cell in shown]
+        x = [self.x(cell.row, cell.slot) + self.cell / 2 for cell in shown]
         return texts("positions", x, [self.y(cell.row, -1) + NUMBERS / 2 for cell in shown], [self._number(cell) for cell in shown], 8.5)
 
     def _number(self, cell: Cell) -> str:
@@ -192,11 +195,11 @@ class _Painter:
         """shifts: slots to the right, by row number. An arrow from beyond the window begins at its edge."""
         ends = {number: self.x(number, self.ends[number] + self.rows[number].gained) for number in shifts}
         levels = {number: self.y(number, 1) + LOWER + ARROW for number in shifts}  # under the cells, not through them
-        left, right = LABELS + FOLD, LABELS + FOLD + self.window.slots * CELL + RIGHT  # room for a head where a row fills its window
-        tails = {number: min(max(ends[number] - shift * CELL, left), right) for number, shift in shifts.items()}
+        left, right = LABELS + FOLD, LABELS + FOLD + self.window.slots * self.cell + RIGHT  # room for a head where a row fills its window
+        tails = {number: min(max(ends[number] - shift * self.cell, left), right) for number, shift in shifts.items()}
         arrows = [(tails[number], levels[number], ends[number], levels[number]) for number in shifts]
         words = [self.theme.inked(f"moved {count(abs(shift), 'slot')}") for shift in shifts.values()]
-        beside = [ends[number] - CELL - 6 for number in shifts]  # left of all KV that does not count, under the row's own tokens
+        beside = [ends[number] - self.cell - 6 for number in shifts]  # left of all KV that does not count, under the row's own tokens
         return [
             lines("moves", self.theme.inked("moved by realignment"), arrows, solid(BLUE), arrow=True),
             texts("moved", beside, [self.y(number, 1) + LOWER / 2 for number in shifts], words, 9.5, "left"),
@@ -205,7 +208,7 @@ class _Painter:
     def header(self, title: str, words: str) -> list[go.Scatter]:
         """Title, sentence, and the line that says what the columns are."""
         y = HEADER + AXIS / 2 - 3
-        right = LABELS + FOLD + self.window.slots * CELL
+        right = LABELS + FOLD + self.window.slots * self.cell
         above = "small figures over tokens: their positions"
         return [
             texts("title", [8], [18], [self.theme.inked(f"<b>{escape(title)}</b>")], 16, "right"),
@@ -224,7 +227,7 @@ class _Painter:
         ticks = [slot for slot in range(first, first + self.window.slots) if slot % 5 == 0]
         return texts(
             "slots",
-            [self.x(0, slot) + CELL / 2 for slot in ticks],
+            [self.x(0, slot) + self.cell / 2 for slot in ticks],
             [y] * len(ticks),
             [self.theme.faded(f"slot {slot}") for slot in ticks],
             10,

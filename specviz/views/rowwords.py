@@ -47,7 +47,9 @@ def _accept(scene: Scene, at: int) -> str:
 
 
 def _end(scene: Scene, at: int) -> str:
-    """Where the row ends: before another one if they ended in one column, else its slot."""
+    """Where the row ends: before another one if they ended in one column, else its slot; or where it goes on past what was rejected."""
+    if (onward := scene.onward(at)) is not None:
+        return f"its last token goes to slot {onward}, behind {count(onward - scene.ends[at], 'hole')}"
     furthest = max(scene.ends, key=scene.ends.__getitem__)
     behind = scene.ends[furthest] - scene.ends[at]
     return f"ends {count(behind, 'slot')} before row {furthest}" if scene.level and behind else f"ends in slot {scene.ends[at]}"

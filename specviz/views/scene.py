@@ -53,7 +53,8 @@ class Scene:
         doubts: by row, the probabilities that the draft gave its drafts; NaN where it told none.
         next_positions: by row, the position id that its last token is given after this round.
         ended: by row, whether its last token is EOS.
-        judge: whether it may be said that a position is not its token's index.
+        judge: whether it may be said that a position is not its token's index, or a token the target's own.
+        foreign: by row, whether its last token is known not to be the target's choice.
     """
 
     number: int
@@ -72,6 +73,7 @@ class Scene:
     next_positions: list[int]
     ended: list[bool]
     judge: bool
+    foreign: list[bool]
 
     @cached_property
     def staying(self) -> list[int]:
@@ -88,6 +90,16 @@ class Scene:
     def level(self) -> bool:
         """Whether the rows that stay ended in one column when the round began."""
         return len({self.rows[at].pending for at in self.staying}) == 1
+
+    @property
+    def own(self) -> bool:
+        """Whether the token that each row gains behind its accepted drafts may be called the target's own."""
+        return self.judge and not any(self.foreign)
+
+    def onward(self, at: int) -> int | None:
+        """The slot where a row's last token goes past what was rejected, though nothing moves; None where it goes right behind the row."""
+        row = self.rows[at]
+        return None if row.start_after != row.start or row.pending_after == self.ends[at] else row.pending_after
 
     def holes(self, at: int) -> int:
         """Slots between a row's first and last token that hold none of its tokens, after synchronising."""
@@ -114,8 +126,11 @@ class Scenes:
         self._ms = milliseconds(trace)
         self._doubts = np.exp(rows["draft_logprob"]).tolist()
         self._next_positions = pending_positions(trace)[1].tolist()
-        last = np.take_along_axis(rows["emitted"], np.maximum(rows["gained"] - 1, 0)[:, None], axis=1)[:, 0]
+        at = np.maximum(rows["gained"] - 1, 0)[:, None]
+        last, choice = (np.take_along_axis(values, at, axis=1)[:, 0] for values in (rows["emitted"], rows["target_top_ids"][:, :, 0]))
         self._ended = (np.isin(last, trace.meta["eos_token_ids"]) & (rows["gained"] > 0)).tolist()
+        greedy = trace.meta["sampling"] is None
+        self._foreign = (greedy & (last != choice) & (choice >= 0) & (rows["gained"] > rows["accepted"])).tolist()
 
     def __getitem__(self, number: int) -> Scene:
         trace = self._trace
@@ -144,6 +159,7 @@ class Scenes:
             next_positions=self._next_positions[here],
             ended=self._ended[here],
             judge=self._judge,
+            foreign=self._foreign[here],
         )
 
     def _forwards(self, number: int) -> dict[tuple[int, int], int]:

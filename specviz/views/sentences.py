@@ -43,7 +43,7 @@ def sentence(trace: Trace, round: int, phase: str) -> str:
 class Narrator:
     """Tells the phases of a record, and the violations among `violations` where they happened. Raises ValueError if there is no record.
 
-    judge: whether to say that a position will not be its token's index.
+    judge: whether to say that a position will not be its token's index, and that a token is the target's own.
     """
 
     def __init__(self, trace: Trace, violations: Iterable[Violation] = (), *, judge: bool = True) -> None:
@@ -76,4 +76,9 @@ def _broken(found: list[Violation]) -> list[str]:
     first = found[0]
     rows = sorted({violation.row for violation in found if violation.rule == first.rule})
     lead = f"Broken in {names(rows, 'row')}: {_BROKEN.get(first.rule, first.rule)}."
-    return [lead, f"Row {first.row}: expected {first.expected}; found {first.found}."]
+    others = dict.fromkeys(violation.rule for violation in found if violation.rule != first.rule)
+    return [
+        lead,
+        *([f"Broken too: {', '.join(others)}."] if others else []),
+        f"Row {first.row}: expected {first.expected}; found {first.found}.",
+    ]

@@ -24,10 +24,10 @@ from specviz.views.browser import browser_starts
 from specviz.views.display import picture_wanted
 from specviz.views.film import film
 from specviz.views.png import with_palette
+from specviz.views.text import harmless
 
 _WIDTH = 1200  # CSS px of a figure
 _KEPT_WIDTH, _KEPT_SCALE = 1000, 1.5  # of the picture in a notebook that is kept, which is to stay small: about 200 KB
-_KEPT = {"image/png": {"width": _KEPT_WIDTH}, "needs_background": "light"}  # by both, stepper.css knows the picture
 _WIDTHS, _SCALES = (400, 4000), (0.5, 4)
 
 
@@ -124,12 +124,19 @@ class StepThrough(anywidget.AnyWidget):
         }
         return export.figure(self._films, {"format": kind, "theme": theme, "width": float(width), "scale": float(scale), **shown})
 
+    def _kept(self) -> dict[str, Any]:
+        """Metadata of the picture in a notebook: nbconvert reads alt; by width and background stepper.css knows it."""
+        told = json.loads(gzip.decompress(self.film))["rounds"]
+        number, phase = divmod(min(self.step, len(told) * len(PHASES) - 1), len(PHASES))
+        alt = f"Step-through of {' and '.join(self._names)}; round {number}, {PHASES[phase]}: {told[number]['stages'][phase]['words']}"
+        return {"image/png": {"width": _KEPT_WIDTH, "alt": alt}, "needs_background": "light"}
+
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """The widget, and for pages that run none a picture of the step, under the same rule as charts (see `display`)."""
         data, metadata = super()._repr_mimebundle_(**kwargs)  # type: ignore[misc]  # None only without a view
         if picture_wanted() and browser_starts():
             data |= _as_output(self._figure("png", None, None, "light", _KEPT_WIDTH, _KEPT_SCALE))
-            metadata = {**metadata, **_KEPT}
+            metadata = {**metadata, **self._kept()}
         return data, metadata
 
     def _ipython_display_(self) -> None:
@@ -150,7 +157,7 @@ class StepThrough(anywidget.AnyWidget):
         if not change["new"]:
             return
         for place in self._places:
-            place.update(_as_output(base64.b64decode(change["new"])) | {"text/plain": repr(self)}, metadata=_KEPT, raw=True)
+            place.update(_as_output(base64.b64decode(change["new"])) | {"text/plain": repr(self)}, metadata=self._kept(), raw=True)
         self._places.clear()
         self.set_trait("_still_wanted", None)
         self._still = ""
@@ -230,7 +237,7 @@ def _is(value: object, kind: type) -> bool:
 
 
 def _name(trace: Trace) -> str:
-    return f"{trace.meta['strategy']}, {trace.num_rounds} rounds, {trace.num_requests} requests"
+    return f"{harmless(trace.meta['strategy'])}, {trace.num_rounds} rounds, {trace.num_requests} requests"
 
 
 def _as_output(png: bytes) -> dict[str, str]:

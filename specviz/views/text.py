@@ -4,10 +4,12 @@ Contract: plain strings in, plain strings out. Tokens come from a model or from 
 known here: colours, charts and tokenizers.
 """
 
+import re
 import unicodedata
 
 _MARKUP = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;"})  # two dollar signs would start a formula
 _SIGNS = {"\n": "↵", "\t": "⇥", "\r": "␍", " ": "·"}
+_PIECES = re.compile(r" {2,}|.", re.DOTALL)
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -18,16 +20,13 @@ def escape(text: str) -> str:
 
 def visible(text: str) -> str:
     """`text` with nothing hidden in it: ↵ ⇥ ␍ for line ends and tabs, · for a space, ·⁴ for four, \\x07 for a bell, ∅ for no text."""
-    parts: list[str] = []
-    position = 0
-    while position < len(text):
-        run = len(text) - len(text[position:].lstrip(" ")) - position
-        if run > 1:
-            parts.append("·" + str(run).translate(_RAISED))
-        else:
-            parts.append(_shown(text[position]))
-        position += max(run, 1)
-    return "".join(parts) or "∅"
+    pieces = (piece[0] for piece in _PIECES.finditer(text))
+    return "".join("·" + str(len(piece)).translate(_RAISED) if len(piece) > 1 else _shown(piece) for piece in pieces) or "∅"
+
+
+def harmless(text: str) -> str:
+    """`text` for a terminal: as it is, but for control and format characters and lone surrogates, which are spelled out; lines stay."""
+    return "".join(letter if letter in "\n\t" or unicodedata.category(letter)[0] != "C" else _shown(letter) for letter in text)
 
 
 def shorten(text: str, columns: int) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+from specviz.writing import write
 from specviz.zoo.corpus import SourceFile
 
 COUNT, SHORTEST, LONGEST = 32, 10, 300
@@ -45,7 +46,7 @@ def _cut(tokenizer: PreTrainedTokenizerBase, block: str, wanted: int) -> str | N
 
 def write_prompts(path: Path, prompts: Sequence[dict[str, str | int]]) -> None:
     """One JSON object a line."""
-    path.write_text("".join(json.dumps(prompt) + "\n" for prompt in prompts), encoding="utf-8")
+    write(path, "".join(json.dumps(prompt) + "\n" for prompt in prompts).encode())
 
 
 def read_prompts(path: Path) -> list[str]:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pandas as pd
 
 from specviz.engine.pair import Pair
+from specviz.writing import write
 
 _CARD = """# The embedded pair
 
@@ -55,4 +56,4 @@ def write_card(
         **facts,
         **(last | {name: value / 1e6 for name, value in last.items() if name.endswith("tokens")}),
     )
-    path.write_text(text, encoding="utf-8")
+    write(path, text.encode())

@@ -4,13 +4,14 @@ Knows tensors and names, not what is being trained.
 """
 
 import json
-import os
 from pathlib import Path
 
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
+
+from specviz.writing import beside
 
 
 def save_checkpoint(
@@ -22,9 +23,8 @@ def save_checkpoint(
         for parameter_id, state in optimiser.state_dict()["state"].items():
             tensors |= {f"optimiser.{i}.{parameter_id}.{name}": torch.as_tensor(value) for name, value in state.items()}
     header = {"step": str(step), "history": json.dumps(history)}
-    beside = path.with_suffix(".partial")
-    save_file({name: tensor.contiguous().cpu() for name, tensor in tensors.items()}, beside, metadata=header)
-    os.replace(beside, path)
+    with beside(path, alone=True) as partial:
+        save_file({name: tensor.contiguous().cpu() for name, tensor in tensors.items()}, partial, metadata=header)
 
 
 def load_checkpoint(path: Path, model: nn.Module, optimisers: list[torch.optim.Optimizer]) -> tuple[int, list[dict[str, float]]]:

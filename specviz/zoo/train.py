@@ -16,6 +16,7 @@ from torch import nn
 from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from specviz.writing import write_folder
 from specviz.zoo.checkpoint import load_checkpoint, save_checkpoint
 from specviz.zoo.data import VOCABULARY, Windows
 
@@ -142,5 +143,10 @@ def train(
 
 def export(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
     """Write the model as float16 safetensors with its tokenizer: half the size, and finer than bfloat16 for weights of this range."""
-    model.to(torch.float16).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+
+    def fill(partial: Path) -> None:
+        model.to(torch.float16).save_pretrained(partial)
+        tokenizer.save_pretrained(partial)
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    write_folder(folder, fill)

@@ -1,8 +1,9 @@
 """How long a reader waits: from a click to the picture, and from `step_through(run)` to something to click on. `make paint` calls it.
 
 What is measured, in headless Chromium without a GPU, on the exported page with all panels in sight:
-- click to paint: from the time stamp of a real click on "next phase" to the first task after the frame in which the panels were drawn. It
-  holds script, the wait for the next frame, style, layout and paint, not the screen's own delay. A motion that follows is not waited for.
+- click to paint: from the time stamp of a real click on "next phase" to the first task after the next frame, which shows the panels as they
+  are then. It holds script, the wait for that frame, style, layout and paint, not the screen's own delay. A motion that follows is not
+  waited for.
 - click to screen: the same clicks by the browser's Event Timing, to the moment when the frame was presented; in steps of 8 ms.
 - open in Python: the call `step_through(run)`, which makes the film and packs it. open in the browser: from the start of the navigation to
   the file until all panels are drawn. open: both.
@@ -31,7 +32,7 @@ from specviz.views.browser import find_browser
 
 OUT = Path(__file__).parents[2] / "figures" / "data" / "paint.csv"
 WINDOW = {"width": 1400, "height": 1800}
-VOCABULARY, CLICKS, WARM_UP, OPENINGS = 97, 64, 5, 5
+VOCABULARY, CLICKS, WARM_UP, OPENINGS = 97, 64, 15, 5
 PAUSE_MS = 350  # longer than a motion lasts
 WATCH = """
 window.waits = [];

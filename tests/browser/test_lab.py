@@ -341,9 +341,11 @@ def test_violations_lead_to_their_row(notebook, runs):
     stepper.press("v")
     stepper.is_at(step)
     here = [each for each in violations if 5 * each["round"] + each["phase"] == step]
-    row, expected, found = (here[-1][name] for name in ("row", "expected", "found"))
-    items = stepper.panel("invariants").locator("li button")
-    items.filter(has_text=f"row {row} (").filter(has_text=f"expected {expected}; found {found}").click()
+    entry = stepper.panel("invariants").locator("li button").last
+    row, expected, found = re.search(r"row (\d+)(?: \(.*)? expected (.*); found (.*?)(?: \(\d+ \w+\))?$", entry.inner_text()).groups()
+    assert (int(row), expected, found) in [(each["row"], each["expected"], each["found"]) for each in here]
+    row = int(row)
+    entry.click()
     stepper.is_at(step, row)
     assert stepper.panel("mask").get_by_role("heading").inner_text().startswith(f"Row {row}")
     assert stepper.count("red") > 0

@@ -4,6 +4,7 @@ import functools
 import re
 from dataclasses import replace
 from itertools import combinations
+from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -14,6 +15,7 @@ import specviz as sv
 from browser.runs import film_of, parting, record, steps_of
 from browser.stepper import Stepper
 from specviz.engine.strategies import STRATEGIES
+from specviz.trace import PHASES
 
 pytestmark = pytest.mark.browser
 THEMES = ("light", "dark")
@@ -172,6 +174,90 @@ def test_colours_mean_what_the_record_says(saved_page, eqspec):
     assert after["green-soft"] > 500
     assert after["amber-soft"] > 500
     assert after["orange-soft"] > 500
+
+
+def test_a_page_takes_keys_at_once(saved_page, eqspec):
+    """No click is needed: there is nothing else on the page."""
+    stepper = saved_page(eqspec)
+    stepper.page.keyboard.press("ArrowRight")
+    stepper.is_at(1)
+    stepper.page.keyboard.press("?")
+    expect(stepper.root.get_by_role("dialog")).to_be_visible()
+
+
+def test_a_page_inside_another_leaves_the_focus_there(saved_page, eqspec):
+    page = saved_page(eqspec).page
+    around = Path(page.url.removeprefix("file://")).with_name("around.html")
+    around.write_text("<!DOCTYPE html><title>around</title><iframe src='run.html' width='800' height='600'></iframe>")
+    page.goto(around.as_uri())
+    page.frame_locator("iframe").locator(".specviz[data-ready]").wait_for()
+    assert page.evaluate("document.activeElement.tagName") == "BODY"
+
+
+NARROW = """(cells) => cells.filter((cell) => {
+  const range = document.createRange(), line = parseFloat(getComputedStyle(cell).fontSize) * 1.6;
+  range.selectNodeContents(cell);
+  return cell.textContent.length < 12 && range.getBoundingClientRect().height > line;
+}).map((cell) => cell.textContent)"""
+
+
+@pytest.mark.parametrize("width", [700, 1280, 2000])
+def test_no_short_word_of_a_table_is_broken(saved_page, eqspec, width):
+    """What is too wide for its panel can be scrolled to."""
+    stepper = saved_page(eqspec, viewport={"width": width, "height": 1000})
+    stepper.go(steps_of(eqspec, "rejection")[0])
+    stepper.press("t")
+    stepper.frame()
+    assert stepper.root.locator("td, th").evaluate_all(NARROW) == []
+    for box in stepper.root.locator(".sv-table:visible").all():
+        inside, shown = box.evaluate("(box) => [box.scrollWidth, box.clientWidth]")
+        assert inside <= shown or box.evaluate("(box) => getComputedStyle(box).overflowX") == "auto"
+        heading = box.locator("xpath=../..").get_by_role("heading").inner_text()
+        assert heading not in box.locator("caption").all_inner_texts()
+
+
+def test_one_scale_for_all_rounds_of_a_pool(saved_page):
+    """The area of the chosen rows' bars is as their lengths together, but for the letters on them."""
+    trace = record("exspec", prompts=8, tokens=16)
+    stepper, areas = saved_page(trace), []
+    for number in range(3):
+        stepper.go(5 * number)
+        here = (trace.pool["round"] == number) & (trace.pool["chosen"] > 0)
+        areas.append(stepper.count("blue-soft", "pool") / trace.pool["length"][here].sum())
+    assert max(areas) < 1.2 * min(areas)
+
+
+@functools.cache
+def naive() -> sv.Trace:
+    strategy = sv.strategy("masking", positions="column")
+    pair, prompts = sv.load_pair(device="cpu"), sv.load_prompts(limit=4)
+    return sv.generate(pair, prompts, strategy=strategy, batch_size=4, max_new_tokens=16, record=True, progress=False).trace
+
+
+def test_violations_of_many_rows_are_told_together(saved_page):
+    """Of each rule, phase and model one entry; it leads to the chosen row, which is its example."""
+    trace = naive()
+    stepper, step = saved_page(trace), steps_of(naive(), "violation")[1]
+    stepper.go(step, 2)
+    here = [each for each in sv.check_invariants(trace) if each.round == step // 5 and PHASES.index(each.phase) <= step % 5]
+    kinds = {(each.phase, each.rule, each.model) for each in here}
+    items = stepper.panel("invariants").locator("li button")
+    assert items.count() == len(kinds) < len(here)
+    assert "rows 0–3" in items.first.inner_text()
+    assert "row 2 expected" in items.first.inner_text()
+    items.first.click()
+    expect(stepper.root).to_have_attribute("data-row", "2")
+
+
+def test_a_wrong_last_token_is_red_in_the_batch(saved_page):
+    """And where it is right, none is."""
+    trace = faulty("bonus")
+    stepper, step = saved_page(trace), steps_of(trace, "violation")[0]
+    stepper.go(step, 1)
+    assert stepper.count("red-soft") > 200
+    assert "not the target's own token" in {line[2].partition(",")[0] for line in stepper.table("stage")}
+    stepper.go(step, 0)
+    assert "bonus" in {line[2].partition(",")[0] for line in stepper.table("stage")}
 
 
 def test_pointing_links_the_panels(saved_page, eqspec):
@@ -368,6 +454,7 @@ COLOURS = (
     "ink",
     "muted",
     "red",
+    "orange",
     "page",
     "panel",
     "held",
@@ -388,6 +475,7 @@ def test_palette_is_readable(saved_page, eqspec, theme):
     colours = saved_page(eqspec, color_scheme=theme).root.evaluate(PALETTE, COLOURS)
     grounds = [name for name in colours if name.endswith("-soft")] + ["page", "panel", "held", "prompt"]
     pairs = [("ink", ground) for ground in grounds] + [(text, ground) for text in ("muted", "red") for ground in ("page", "panel")]
+    pairs += [("orange", ground) for ground in ("panel", "blue-soft")] + [("muted", "grey-soft"), ("red", "red-soft")]
     assert all(colour[3] == 255 for colour in colours.values())
     low = {pair: ratio for pair in pairs if (ratio := contrast(*(colours[name] for name in pair))) < 4.5}
     assert low == {}

@@ -54,12 +54,15 @@ def run_ahead(state: State, model: str, num_tokens: int, fed_first: int, instead
         instead: (b, num_tokens), tokens that take the places of those that are chosen.
     """
     tokens, logits = [], []
-    requests = [row.request.index for row in state.batch.rows]
+    cache, requests = state.caches[model], [row.request.index for row in state.batch.rows]
     fed, indices = state.batch.last_tokens(fed_first)
+    along = torch.cat([indices, indices[:, -1:] + torch.arange(1, num_tokens, device=indices.device)], 1)
+    way = cache.ready(state.feed(along, along))  # where each token goes; which ones they are is not known yet
     for j in range(num_tokens):
-        step = state.caches[model].forward(state.feed(fed, indices))[:, -1].float()  # (b, V)
+        columns = slice(fed_first + j - 1 if j else 0, fed_first + j)
+        step = cache.forward(way.part(fed, columns))[:, -1].float()  # (b, V)
         ahead = [row.length + j for row in state.batch.rows]
-        fed, indices = state.chooser.draft(step, requests, ahead)[:, None], indices[:, -1:] + 1
+        fed = state.chooser.draft(step, requests, ahead)[:, None]
         fed = fed if instead is None else instead[:, j : j + 1]
         tokens.append(fed)
         logits.append(step)

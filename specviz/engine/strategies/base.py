@@ -97,6 +97,10 @@ class Strategy:
         """Rows to keep K/V for."""
         return min(batch_size, requests)
 
+    def halved(self) -> "Strategy":
+        """This strategy for half the batch size, where memory ran out."""
+        return self
+
     def slots(self, longest: int, budget: int, num_draft_tokens: int) -> int:
         """Slots a row may need. `longest`: the largest prompt + budget; `budget`: the largest budget."""
         return longest + num_draft_tokens + 1

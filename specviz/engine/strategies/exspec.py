@@ -7,7 +7,7 @@ places, and when a group has to end in one column and a row of it lies elsewhere
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from specviz.engine.batch import Request
@@ -74,6 +74,9 @@ class ExSpec(Strategy):
             raise ValueError(f"window={self.window} is smaller than batch_size={batch_size}; pass a window of at least the batch size")
         return min(self.window, requests)
 
+    def halved(self) -> "ExSpec":
+        return replace(self, window=max(self.window // 2, 1))
+
     def slots(self, longest: int, budget: int, num_draft_tokens: int) -> int:
         """A row that keeps its padding may end as far behind the longest one as it has tokens to write."""
         return super().slots(longest, budget, num_draft_tokens) + (budget if self.group_by == "padded" else 0)
@@ -104,7 +107,7 @@ class ExSpec(Strategy):
 
     def _unread(self, state: State, decision: str) -> list[int]:
         """Rows of the batch that have no K/V: those that are in a batch for the first time; and, if it is realigned, with them all."""
-        first = [i for i, row in enumerate(state.batch.rows) if not row.output]
+        first = [i for i, row in enumerate(state.batch.rows) if len(row.output) == len(row.request.written)]
         return list(range(len(state.batch))) if first and decision == "realigned" else first
 
     def _end(self, state: State) -> int:

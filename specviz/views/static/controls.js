@@ -1,6 +1,6 @@
 // Controls: what a reader can press, and where the run is. Each asks the shell; `update` shows what the shell then says. Knows no canvas.
 
-const MARKS = 48; // of a kind under the slider, at most
+const MARKS = 40; // of a kind under the slider, at most
 const JUMPS = { rejection: "rejection", full: "full acceptance", violation: "violation", eos: "EOS" };
 
 class Controls {

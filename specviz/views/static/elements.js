@@ -7,6 +7,7 @@ const ICONS = {
   minus: "M3.5 8h9", plus: "M3.5 8h9M8 3.5v9",
   fit: "M2.5 6V2.5H6M10 2.5h3.5V6M13.5 10v3.5H10M6 13.5H2.5V10",
 };
+const LONG = 30; // letters of a table's cell from which it may take several lines
 const FILLED = new Set(["first", "play", "last"]);
 
 // attributes: null and false are left out, true is empty; `on`: listeners by event.
@@ -56,10 +57,11 @@ function setUsable(button, usable) {
   setAttribute(button, "aria-disabled", String(!usable));
 }
 
-// {caption, head, rows} as an element.
+// {caption, head, rows} as an element; caption: what the heading over it does not say, "" for nothing.
 function tableElement({ caption, head, rows }) {
   const row = (cells, make) => element("tr", {}, ...cells.map((cell) => make(String(cell ?? ""))));
   const heading = (text) => (text ? element("th", { scope: "col" }, text) : element("td"));
-  const body = rows.map((cells) => row(cells, (text) => element("td", {}, text)));
-  return element("table", {}, element("caption", {}, caption), element("thead", {}, row(head, heading)), element("tbody", {}, ...body));
+  const body = rows.map((cells) => row(cells, (text) => element("td", { class: text.length > LONG ? "sv-long" : null }, text)));
+  const words = caption ? [element("caption", {}, caption)] : [];
+  return element("table", {}, ...words, element("thead", {}, row(head, heading)), element("tbody", {}, ...body));
 }

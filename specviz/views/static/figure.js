@@ -1,13 +1,14 @@
 // Figure: one step as a picture, without anything to press: the same panels, one under the other.
 
-const MARGIN = 16, BETWEEN_CARDS = 12, HEADING = 30, SIDE_BY_SIDE = 860; // px
+// px; at the last two, two panels of a run and two runs stand side by side
+const MARGIN = 16, BETWEEN_CARDS = 12, HEADING = 30, SIDE_BY_SIDE = 860, TWO_RUNS = 960;
 
 // What a run shows, as blocks {height, draw(pen)} of a width.
 class FigureRun {
   constructor(view, width) {
     const own = this._telling(view);
     Object.assign(this, { view, width });
-    this.blocks = [this._head(), this._words(), this._card(new Stage(view), width, [new Legend(view)])];
+    this.blocks = [this._head(), this._rail(), this._words(), this._card(new Stage(view), width, [new Legend(view)])];
     while (own.length > 1 && width >= SIDE_BY_SIDE) this.blocks.push(this._beside(own.splice(0, 2)));
     this.blocks.push(...own.map((panel) => this._card(panel, width)));
     const broken = new InvariantPanel(view);
@@ -24,15 +25,27 @@ class FigureRun {
 
   _head() {
     const { film, step } = this.view, name = runName(film), facts = `${runFacts(film, step).join(" · ")} · `;
-    const look = { size: 16, weight: 700 }, small = { size: 12.5 };
+    const look = { size: 16, weight: 700 }, small = { size: 12.5 }, [beside, wide] = [measureText(name, fontOf(look)) + 12, fontOf(small)];
+    const needed = beside + measureText(facts, wide) + measureText(verdictOf(film), wide);
+    const [x, y] = needed <= this.width ? [beside, 13] : [0, 33];
     const draw = (pen) => {
       pen.text(name, 0, 12, { ...look, max: this.width });
-      const x = pen.measure(name, look) + 12;
       const after = x + pen.measure(facts, small), fill = film.violations.length > 0 ? pen.p.red : pen.p.muted;
-      pen.text(facts, x, 13, { ...small, fill: pen.p.muted, max: this.width - x });
-      pen.text(verdictOf(film), after, 13, { ...small, fill, max: this.width - after });
+      pen.text(facts, x, y, { ...small, fill: pen.p.muted, max: this.width - x });
+      pen.text(verdictOf(film), after, y, { ...small, fill, max: this.width - after });
     };
-    return { height: 22, draw };
+    return { height: y + 9, draw };
+  }
+
+  // Where in the round the step is; a page has buttons there.
+  _rail() {
+    const { film, step } = this.view, now = film.phase(step), w = this.width / film.phases;
+    const draw = (pen) => film.json.phases.forEach((name, phase) => {
+      const { p } = pen, look = phase === now ? { weight: 700 } : { fill: p.muted };
+      pen.rect(phase * w, 0, w - 4, 3, { fill: phase === now ? p.blue : phase < now ? p.draft : p.faint });
+      pen.text(`${phase + 1} ${name}`, phase * w, 13, { size: 12, ...look });
+    });
+    return { height: 20, draw };
   }
 
   _words() {
@@ -46,12 +59,13 @@ class FigureRun {
   }
 
   _card(panel, width, under = []) {
-    const parts = [panel, ...under], heights = parts.map((each) => Math.ceil(each.height(width)));
-    const height = HEADING + heights.reduce((sum, each) => sum + each + 8, 0);
+    const parts = [panel, ...under], heights = parts.map((each) => Math.ceil(each.height(width))), look = { size: 12.5, weight: 650 };
+    const title = wrapWords(panel.title(), width - 2 * PAD, look), head = HEADING + 17 * (title.length - 1);
+    const height = head + heights.reduce((sum, each) => sum + each + 8, 0);
     const draw = (pen, tall = height) => {
       pen.rect(0, 0, width, tall, { fill: pen.p.panel, stroke: pen.p.faint, radius: 10 });
-      pen.text(panel.title(), PAD, 17, { size: 12.5, weight: 650, fill: pen.p.muted, max: width - 2 * PAD });
-      let y = HEADING;
+      title.forEach((line, n) => pen.text(line, PAD, 17 + 17 * n, { ...look, fill: pen.p.muted, max: width - 2 * PAD }));
+      let y = head;
       parts.forEach((each, n) => {
         pen.shifted(0, y, () => each.draw(pen, width, heights[n]));
         y += heights[n] + 8;
@@ -62,14 +76,14 @@ class FigureRun {
 
   // Two panels in one line, divided where they are lowest.
   _beside(panels) {
-    const room = this.width - BETWEEN_CARDS, height = (block) => Math.max(...block.map((card) => card.height));
+    const room = this.width - BETWEEN_CARDS;
     const divided = [0.5, 0.58, 0.66].map((share) => [this._card(panels[0], room * share), this._card(panels[1], room * (1 - share))]);
-    const cards = divided.reduce((best, each) => (height(each) < height(best) ? each : best)), tall = height(cards);
-    const draw = (pen) => {
+    const cards = divided.reduce((best, each) => (tallest(each) < tallest(best) ? each : best)), height = tallest(cards);
+    const draw = (pen, tall = height) => {
       cards[0].draw(pen, tall);
       pen.shifted(cards[0].width + BETWEEN_CARDS, 0, () => cards[1].draw(pen, tall));
     };
-    return { height: tall, draw };
+    return { height, draw };
   }
 }
 
@@ -78,12 +92,25 @@ class Figure {
     const comparison = films.length > 1 ? new Comparison(...films) : null;
     this.runs = films.map((film, number) => {
       const at = comparison ? comparison.stepOf(number, Math.min(step, comparison.clocks - 1)) : Math.min(step, film.steps - 1);
-      return new FigureRun(this._view(films, number, at, row, palette, comparison), width - 2 * MARGIN);
+      return new FigureRun(this._view(films, number, at, row, palette, comparison), this._room(films.length, width));
     });
     this.width = width;
     this.palette = palette;
-    const gaps = this.runs.flatMap((run) => run.blocks).length - 1;
-    this.height = 2 * MARGIN + this.runs.flatMap((run) => run.blocks).reduce((sum, block) => sum + block.height, 0) + gaps * BETWEEN_CARDS;
+    this.lines = this._lines();
+    this.height = 2 * MARGIN - BETWEEN_CARDS + this.lines.reduce((sum, line) => sum + tallest(line) + BETWEEN_CARDS, 0);
+  }
+
+  // px for a run
+  _room(runs, width) {
+    const room = width - 2 * MARGIN;
+    return runs > 1 && width >= TWO_RUNS ? (room - BETWEEN_CARDS) / 2 : room;
+  }
+
+  // Blocks that stand side by side, from the top.
+  _lines() {
+    const [first, second] = this.runs.map((run) => run.blocks);
+    if (!second || this.width < TWO_RUNS) return this.runs.flatMap((run) => run.blocks.map((block) => [block]));
+    return Array.from({ length: Math.max(first.length, second.length) }, (_, n) => [first[n], second[n]]);
   }
 
   _view(films, number, step, row, palette, comparison) {
@@ -99,9 +126,12 @@ class Figure {
   draw(pen) {
     pen.rect(0, 0, this.width, this.height, { fill: this.palette.page });
     let y = MARGIN;
-    for (const block of this.runs.flatMap((run) => run.blocks)) {
-      pen.shifted(MARGIN, y, () => block.draw(pen));
-      y += block.height + BETWEEN_CARDS;
+    for (const line of this.lines) {
+      const tall = tallest(line);
+      line.forEach((block, n) => {
+        if (block) pen.shifted(MARGIN + n * (this.runs[0].width + BETWEEN_CARDS), y, () => block.draw(pen, tall));
+      });
+      y += tall + BETWEEN_CARDS;
     }
   }
 
@@ -124,6 +154,8 @@ class Figure {
     throw new Error(`${canvas.width} × ${canvas.height} pixels are too many; choose a smaller width or scale`);
   }
 }
+
+function tallest(blocks) { return Math.max(...blocks.map((block) => block?.height ?? 0)); }
 
 function base64(text) {
   return btoa(Array.from(new TextEncoder().encode(text), (byte) => String.fromCharCode(byte)).join(""));

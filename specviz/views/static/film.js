@@ -7,6 +7,7 @@ const WORDS = {
   drafted: "drafted, not judged yet",
   stale: "stale: K/V that no longer counts", pending: "pending: its K/V does not exist yet", accepted_now: "accepted now",
   bonus_now: "bonus, now pending", rejected_now: "rejected, its K/V is stale", discarded_now: "verified, but thrown away",
+  unreached_now: "not reached, its K/V is stale", wrong_now: "not the target's own token, now pending",
 };
 
 async function decodeFilm(bytes) {
@@ -71,6 +72,24 @@ class Film {
 
   violationsAt(step) { return this.stage(step).violations.map((number) => this._violations[number]); }
   get violations() { return this._violations; }
+
+  // Whether any token's position is known not to be its index.
+  get drifts() {
+    const drifting = ([, , , index, position]) => position >= 0 && position !== index;
+    return this._drifts ??= this.checked && this.json.lanes.some((lane) => lane.some(drifting));
+  }
+
+  // Rows whose last token of the round, judged by now, is known not to be the target's choice.
+  wrongEnds(step) {
+    const found = this.judged(step) ? this.violationsAt(this.step(this.round(step), "accept")) : [];
+    return new Set(found.filter((each) => each.rule === "bonus").map((each) => each.row));
+  }
+
+  // The draft that a row of the round rejected for another token; null where there is none.
+  rejectedDraft({ drafts, drafted, accepted, gained, discarded, emitted }) {
+    const rejects = accepted < drafted && gained > accepted && !discarded && emitted[accepted] !== drafts[accepted];
+    return rejects ? drafts[accepted] : null;
+  }
 
   // New tokens of all requests up to and including a step.
   committed(step) { return this._gains[this.round(step) + (this.judged(step) ? 1 : 0)]; }

@@ -1,11 +1,8 @@
 // InvariantPanel: what is out of step in this round, up to the phase that is shown, in words that lead to row and slot. A page lists the
 // items as buttons; a picture draws them as text.
 
-const RULE_WORDS = {
-  lengths: "length of the row", rectangle: "common end of the rows", positions: "position ids", mask: "mask", kv: "K/V",
-  caches: "the draft's cache", acceptance: "acceptance", bonus: "bonus token", budget: "budget", eos: "end of the text",
-};
-const LISTED = 50, DRAWN = 8; // violations of a round that the page lists, and that a picture does
+const LISTED = 50, DRAWN = 8; // entries of the list for a round on the page, and in a picture
+const APART = 2; // rows up to which each has an entry of its own
 
 class InvariantPanel {
   static id = "invariants";
@@ -40,28 +37,46 @@ class InvariantPanel {
   }
 
   _text(each) {
-    const { rule, phase, model, request, slot, count, expected, found } = each, unit = slot === null ? "token" : "slot";
-    const where = model < 0 ? "" : `, ${["target", "draft"][model]} model`, more = count > 1 ? ` (${counted(count, unit)})` : "";
-    const place = `row ${this._row(each)} (request ${request}), ${this.view.film.json.phases[phase]} phase${where}`;
-    return `${RULE_WORDS[rule] ?? rule}, ${place}: expected ${expected}; found ${found}${more}`;
+    const more = each.count > 1 ? ` (${this._size([each])})` : "", where = `row ${this._row(each)} (request ${each.request})`;
+    return `${each.rule}, ${where}, ${this._place(each)}: expected ${each.expected}; found ${each.found}${more}`;
+  }
+
+  _place({ phase, model }) {
+    return `${this.view.film.json.phases[phase]} phase${model < 0 ? "" : `, ${["target", "draft"][model]} model`}`;
+  }
+
+  _size(some) { return counted(some.reduce((sum, each) => sum + each.count, 0), some[0].slot === null ? "token" : "slot"); }
+
+  // Violations of one rule in one phase and model: an entry for all of them where many rows have one, with the first as its example.
+  _together(some) {
+    if (some.length <= APART) return some.map((each) => this._item(each));
+    const rows = joinedRanges(some.map((each) => [this._row(each), this._row(each) + 1])), [first] = some;
+    const where = `rows ${rangeWords(rows)}`, example = `row ${this._row(first)} expected ${first.expected}; found ${first.found}`;
+    return [{ ...this._item(first), text: `${first.rule}, ${where}, ${this._place(first)}, ${this._size(some)}: ${example}` }];
+  }
+
+  _grouped(found) {
+    const groups = new Map();
+    for (const each of found) {
+      const key = `${each.step} ${each.rule} ${each.model}`;
+      groups.set(key, [...(groups.get(key) ?? []), each]);
+    }
+    return [...groups.values()].flatMap((some) => this._together(some));
   }
 
   _item(each) { return { text: this._text(each), row: this._row(each), slot: each.slot, step: each.step }; }
 
   // What leads somewhere: this round's violations, or else where the next or the last ones are.
   items() {
-    const { film, step } = this.view, found = this._found();
-    if (found.length > LISTED) return [...found.slice(0, LISTED).map((each) => this._item(each)), this._rest(found)];
-    if (found.length || !film.violations.length) return found.map((each) => this._item(each));
+    const { film, step } = this.view, found = this._found(), listed = this._grouped(found);
+    if (listed.length > LISTED) return [...listed.slice(0, LISTED), this._rest(listed)];
+    if (found.length || !film.violations.length) return listed;
     const next = film.violations.find((each) => each.step > step), near = next ?? film.violations.findLast((each) => each.step < step);
     const same = film.round(near.step) === film.round(step), when = same ? "in this round" : `in round ${film.round(near.step)}`;
     return [{ ...this._item(near), text: `${next ? "next" : "last"} one ${when}: ${this._text(near)}` }];
   }
 
-  _rest(found) {
-    const item = this._item(found[LISTED]);
-    return { ...item, text: `and ${found.length - LISTED} more, the first of them: ${item.text}` };
-  }
+  _rest(listed) { return { ...listed[LISTED], text: `and ${listed.length - LISTED} more, the first of them: ${listed[LISTED].text}` }; }
 
   describe() {
     const found = this._found(), items = this.items();
@@ -74,15 +89,15 @@ class InvariantPanel {
       this._row(each), each.request, film.json.phases[each.phase], ["–", "target", "draft"][each.model + 1], each.rule, each.slot ?? "–",
       each.count, each.expected, each.found,
     ]);
-    return { caption: this.title(), head, rows };
+    return { caption: "", head, rows };
   }
 
   // {sign, lines} of what a picture says.
   _paragraphs(width) {
-    const items = this.items(), sign = this._found().length ? "▲" : "→", all = this._found().length;
+    const items = this.items(), sign = this._found().length ? "▲" : "→", all = items.length;
     const told = items.slice(0, DRAWN).map(({ text }) => ({ sign, text }));
     if (!items.length) told.push({ sign: "✓", text: `Nothing is out of step in ${counted(this.view.film.json.rounds.length, "round")}.` });
-    if (all > DRAWN) told.push({ sign: "", text: `and ${all - DRAWN} more in this round` });
+    if (all > DRAWN) told.push({ sign: "", text: `and ${all - DRAWN} more of them` });
     return told.map(({ text, ...rest }) => ({ ...rest, lines: wrapWords(text, width - 2 * PAD - 18, { size: 12 }) }));
   }
 

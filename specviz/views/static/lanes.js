@@ -1,13 +1,14 @@
 // LanePainter: the cells and bars of one row's lanes, in the window of a StageLayout.
 
 const SIGNS = {
-  padding: "·", drafted: "?", pending: "○", accepted_now: "✓", bonus_now: "●", rejected_now: "✗", discarded_now: "↺", a: "✓", b: "●",
+  padding: "·", drafted: "?", pending: "○", accepted_now: "✓", bonus_now: "●", rejected_now: "✗", discarded_now: "↺",
+  unreached_now: "–", wrong_now: "▲", a: "✓", b: "●",
 };
 
 // Whether in a slot that awaits the K/V of a row's pending token something of the row lies still, which is stale.
 function liesUnder(index, request, own) { return index >= 0 && request === own; }
 
-const COMMITTED = new Set(["held", "pending", "accepted_now", "bonus_now"]);
+const COMMITTED = new Set(["held", "pending", "accepted_now", "bonus_now", "wrong_now"]);
 
 // How a kind of cell looks; `strip`: its colour where a cell is too small for an outline.
 function cellLooks(p) {
@@ -17,6 +18,8 @@ function cellLooks(p) {
     drafted: { fill: p.blueSoft, stroke: p.blue, dash: [3, 2], strip: p.blue },
     accepted_now: { fill: p.greenSoft, stroke: p.green, width: 1.5, strip: p.green },
     bonus_now: { fill: p.amberSoft, stroke: p.amber, width: 2, strip: p.amber },
+    wrong_now: { fill: p.redSoft, stroke: p.red, width: 2, strip: p.red },
+    unreached_now: { fill: p.greySoft, stroke: p.grey, dash: [3, 2], strip: p.grey },
     rejected_now: { fill: p.orangeSoft, stroke: p.orange, dash: [3, 2], strip: p.orange },
     discarded_now: { fill: p.amberSoft, stroke: p.amber, dash: [2, 2], strip: p.amber, hatch: p.stale },
     stale: { fill: p.page, stroke: p.faint, hatch: p.faint, strip: p.stale },
@@ -25,7 +28,7 @@ function cellLooks(p) {
 
 class LanePainter {
   constructor(pen, at) {
-    Object.assign(this, { pen, at, film: at.film, looks: cellLooks(pen.p), fed: new Map() });
+    Object.assign(this, { pen, at, film: at.film, looks: cellLooks(pen.p), fed: new Map(), wrong: at.film.wrongEnds(at.step) });
     for (const feed of at.stage.feeds) {
       const key = `${feed[0]} ${feed[2]}`;
       this.fed.set(key, [...(this.fed.get(key) ?? []), feed]);
@@ -57,7 +60,7 @@ class LanePainter {
     const { at } = this, cells = [], rows = at.lanes.map((lane, number) => [lane, number, slides[number]]);
     for (const [lane, number, slide] of rows) {
       if (!at.signs || lane.tokens.h < 10) this._strip(number, lane, slide);
-      else this._each("tokens", number, (cell, x) => cells.push([lane, cell, x + slide]));
+      else this._each("tokens", number, (cell, x) => cells.push([lane, this._judged(cell, number), x + slide]));
     }
     for (const cell of cells) this._box(...cell);
     for (const cell of cells) this._token(...cell);
@@ -66,6 +69,11 @@ class LanePainter {
       this._bar("target", number, slide, this.pen.p.target);
       this._bar("draft", number, slide, this.pen.p.draft);
     }
+  }
+
+  _judged(cell, number) {
+    if (cell.kind === "bonus_now" && this.wrong.has(number)) cell.kind = "wrong_now";
+    return cell;
   }
 
   _below(lane, cell, x) {
@@ -77,7 +85,7 @@ class LanePainter {
   _strip(number, lane, slide) {
     this._runs("tokens", number, slide, (kind, x, w) => {
       if (kind === "empty" || kind === "padding") return;
-      const look = this.looks[kind];
+      const look = this.looks[kind === "bonus_now" && this.wrong.has(number) ? "wrong_now" : kind];
       this.pen.rect(x, lane.tokens.y, w, lane.tokens.h, { fill: look.strip, hatch: this.at.cell > 3 ? look.hatch : undefined });
     });
   }
@@ -94,13 +102,13 @@ class LanePainter {
     if (cell.kind === "empty") return;
     if (cell.kind === "padding") return pen.text("·", middle, y, { size: 11, fill: p.muted, align: "center" });
     if (!at.texts) return this._sign(cell, middle, y);
-    const fill = cell.kind === "stale" ? p.muted : p.ink, size = lane.open ? (at.large ? 12 : 10.5) : 9;
+    const fill = cell.kind === "stale" || cell.kind === "unreached_now" ? p.muted : p.ink, size = lane.open ? (at.large ? 12 : 10.5) : 9;
     pen.text(this.film.text(cell.token), middle, y, { size, mono: true, align: "center", fill, max: at.cell - 5 });
   }
 
   _sign(cell, x, y) {
     const { p } = this.pen, sign = cell.kind === "held" ? "" : SIGNS[cell.kind] ?? "";
-    const fills = { accepted_now: p.green, rejected_now: p.orange, bonus_now: p.amber, pending: p.blue, drafted: p.blue };
+    const fills = { accepted_now: p.green, rejected_now: p.orange, bonus_now: p.amber, wrong_now: p.red, pending: p.blue, drafted: p.blue };
     const fill = fills[cell.kind] ?? p.muted;
     const string = sign || ([...this.film.text(cell.token)][0] ?? "");
     this.pen.text(string, x, y, { size: 10, fill, align: "center", mono: !sign, weight: sign ? 700 : 400 });
@@ -110,12 +118,14 @@ class LanePainter {
   _position(lane, cell, x) {
     const { pen, at } = this, { p } = pen, y = lane.positions.y + lane.positions.h / 2, drift = cell.position - cell.index;
     if (drift && cell.kind !== "stale" && this.film.checked) {
-      const look = { size: 8.5, fill: p.red, weight: 700, align: "center" }, by = `${drift > 0 ? "+" : "−"}${Math.abs(drift)}`;
-      const string = [`${cell.position}${by}`, by].find((each) => pen.measure(each, look) <= at.cell - 2) ?? "≠";
+      const look = { size: at.large ? 10 : 9, fill: p.red, weight: 700, align: "center", max: at.cell - 3 }, middle = x + at.cell / 2;
+      const by = `${drift > 0 ? "+" : "−"}${Math.abs(drift)}`, apart = at.stacked ? 4.5 : 0;
       pen.rect(x + 1, lane.positions.y, at.cell - 2, lane.positions.h, { fill: p.redSoft, radius: 2 });
-      return pen.text(string, x + at.cell / 2, y, look);
+      if (apart) pen.text(by, middle, y + apart, { ...look, weight: 400 });
+      return pen.text(apart ? `${cell.position}` : `${cell.position}${by}`, middle, y - apart, look);
     }
-    const sign = cell.kind === "held" ? "" : SIGNS[cell.kind] ?? "", look = sign ? { fill: p.ink, weight: 650 } : { fill: p.muted };
+    const plain = cell.kind === "held" || cell.kind === "unreached_now"; // whose sign would look like a minus
+    const sign = plain ? "" : SIGNS[cell.kind] ?? "", look = sign ? { fill: p.ink, weight: 650 } : { fill: p.muted };
     const size = at.large ? 10 : 9;
     pen.text(`${sign}${cell.position}`, x + at.cell / 2, y, { size, align: "center", max: at.cell - 1, ...look });
   }

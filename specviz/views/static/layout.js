@@ -4,7 +4,9 @@
 
 const ZOOMS = [1, 2, 4, 8, 13, 20, 28, 36, 46, 64, 90, 120]; // px of a slot
 const TEXT_FROM = 26, SIGNS_FROM = 10, LARGE_FROM = 60; // px of a slot from which a cell shows its token, its sign, larger letters
-const ALL_FROM = 28, WIDEST = 110; // px of a slot from which the whole cache is shown rather than its end, and at which it stops growing
+// px of a slot from which the whole cache is shown rather than its end, at which it stops growing, and where only the end is shown
+const ALL_FROM = 28, WIDEST = 110, USUAL = 34;
+const STACKED_BELOW = 44, DEEPER = 9; // px of a slot up to which a drift stands under its position, and what that takes
 const GUTTER = 118, RIGHT = 14, AXIS = 20, READING = 40, MAP_GAP = 10;
 
 class StageLayout {
@@ -28,18 +30,22 @@ class StageLayout {
 
   get texts() { return this.cell >= TEXT_FROM; }
   get signs() { return this.cell >= SIGNS_FROM; }
+  get stacked() { return (this.film.drifts || this.view.other?.drifts) && this.cell < STACKED_BELOW + (this.last > 99 ? 12 : 0); }
   get large() { return this.cell >= LARGE_FROM; }
+
+  // As wide as it fits; else so wide that the drafts of all rows stand in one window, unless that leaves no room even for signs.
+  _cell() {
+    if (this.view.zoom != null) return ZOOMS[this.view.zoom];
+    const room = this.width - GUTTER - RIGHT, fits = room / this.last;
+    if (fits >= ALL_FROM) return Math.min(fits, WIDEST);
+    const together = room / (this.last - Math.min(...this.rows.map((row) => this.begin(row))) + 1);
+    return together >= SIGNS_FROM ? Math.min(together, USUAL) : USUAL;
+  }
 
   // Slot behind the last one that any row holds or awaits in this round.
   _last() {
     const ends = this.rows.map((row) => 1 + Math.max(row.pending + Math.max(row.drafted, row.gained), row.pending_after));
     return Math.max(this.stage.width, ...ends);
-  }
-
-  _cell() {
-    if (this.view.zoom != null) return ZOOMS[this.view.zoom];
-    const fits = (this.width - GUTTER - RIGHT) / this.last;
-    return fits >= ALL_FROM ? Math.min(fits, WIDEST) : 34;
   }
 
   // Slot of each row's pending token when the round began, where it lies now.
@@ -71,7 +77,7 @@ class StageLayout {
     this.bottom = y;
   }
 
-  _heights() { return this.texts ? 68 : this.signs ? 50 : 34; }
+  _heights() { return this.texts ? 68 + (this.stacked ? DEEPER : 0) : this.signs ? 50 : 34; }
 
   // tops and heights of a row's lanes; positions: null where they are folded away
   _lane(y, height, open) {
@@ -83,7 +89,7 @@ class StageLayout {
       return { y, height, open, tokens, positions: null, target, draft, notes: null };
     }
     const tokens = { y: y + 4, h: this.texts ? 23 : this.signs ? 18 : 10 };
-    const positions = this.texts ? { y: tokens.y + tokens.h + 1, h: 11 } : null;
+    const positions = this.texts ? { y: tokens.y + tokens.h + 1, h: 11 + (this.stacked ? DEEPER : 0) } : null;
     const target = { y: (positions ?? tokens).y + (positions ?? tokens).h + 2, h: 6 };
     const draft = { y: target.y + 7, h: 4 };
     return { y, height, open, tokens, positions, target, draft, notes: this.signs ? { y: draft.y + 6, h: 12 } : null };

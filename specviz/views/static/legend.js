@@ -12,16 +12,18 @@ class Legend {
     const held = new Set(films.flatMap(({ json }) => json.lanes.flatMap((lane) => lane.map((run) => json.kinds[run[2]]))));
     const moved = any(({ json }) => json.rounds.some((round) => round.stages.some((stage) => stage.moves.length)));
     const drafts = any(({ json }) => json.meta.kv_bytes_per_slot.draft > 0), broken = any((each) => each.violations.length > 0);
-    const drifting = (lane) => lane.some(([, , , index, position]) => position >= 0 && position !== index);
-    const drifts = any(({ checked, json }) => checked && json.lanes.some(drifting));
+    const wrong = any(({ violations }) => violations.some((each) => each.rule === "bonus")), judged = films.every((each) => each.checked);
+    const ownToken = judged ? "● the target's own token" : "● the last token of the round";
     const own = (...kinds) => kinds.filter(([kind]) => held.has(kind));
     return [
       ["p", "prompt"], ["a", "committed"], ["pending", "○ pending: no K/V yet"],
-      ...own(["drafted", "? drafted"], ["accepted_now", "✓ accepted"]), ["bonus_now", "● the target's own token"],
-      ...own(["rejected_now", "✗ rejected"], ["discarded_now", "↺ verified, thrown away"], ["stale", "stale"], ["padding", "padding"]),
+      ...own(["drafted", "? drafted"], ["accepted_now", "✓ accepted"]), ["bonus_now", ownToken],
+      ...(wrong ? [["wrong_now", "▲ not the target's own"]] : []),
+      ...(any((each) => each.points("rejection").length > 0) ? [["rejected_now", "✗ rejected"]] : []),
+      ...own(["unreached_now", "– not reached"], ["discarded_now", "↺ verified, thrown away"], ["stale", "stale"], ["padding", "padding"]),
       ["target", "target K/V"], ...(drafts ? [["draft", "draft K/V"]] : []), ...(held.has("stale") ? [["staleKV", "stale K/V"]] : []),
       ["written", "written now"], ...(moved ? [["moved", "moved by realignment"]] : []),
-      ...(drifts ? [["drift", "position is not the index"]] : []), ...(broken ? [["violation", "violation"]] : []),
+      ...(any((each) => each.drifts) ? [["drift", "position is not the index"]] : []), ...(broken ? [["violation", "violation"]] : []),
       ...(other ? [["differs", "not what the other run wrote"]] : []),
     ];
   }

@@ -92,7 +92,7 @@ class MaskPanel {
   }
 
   table() {
-    const cells = this.cells(), caption = `${this.title()}. ${this.verdict()[1]}`, judged = this.view.film.checked;
+    const cells = this.cells(), caption = this.verdict()[1], judged = this.view.film.checked;
     const head = ["query", "token", "index", "position", "its slot", "sees slots", ...(judged ? ["leaks", "holes", "stale, hidden"] : [])];
     const of = (query, ...verdicts) => rangeWords(joinedRanges(query.segments.filter((each) => verdicts.includes(each[2]))), 12) || "–";
     const rows = (cells?.queries ?? []).slice(-400).map((query) => [

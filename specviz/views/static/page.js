@@ -4,3 +4,4 @@ const state = JSON.parse(new TextDecoder().decode(storedBytes("settings")));
 for (const name of ["film", "other"]) state[name] = new DataView(storedBytes(name).buffer);
 const get = (name) => state[name], set = (name, value) => { state[name] = value; };
 render({ model: { get, set, save_changes() {}, on() {}, off() {} }, el: document.querySelector("main") });
+if (window === window.top) document.querySelector(".specviz").focus({ preventScroll: true }); // it is all there is: keys go there

@@ -1,11 +1,22 @@
 // PoolPanel: the pool of a strategy that chooses who decodes next: its rows as bars of their length, the chosen group, and who waits.
+// The bars have one scale in all rounds of a run.
 
-const POOL = { top: 26, bars: 92, signs: 17, gap: 4, least: 3, most: 56, axis: 58, lines: 2 }; // px
+const POOL = { top: 26, bars: 92, signs: 17, key: 20, gap: 4, least: 3, most: 56, axis: 58, lines: 2 }; // px
 
 class PoolPanel {
   static id = "pool";
 
-  constructor(view) { this.view = view; }
+  constructor(view) {
+    this.view = view;
+    this._scale = this._scaleOf(view.film.json.rounds.flatMap((round) => round.pool.map((each) => each.length)));
+  }
+
+  // Lengths at the foot and at the top of the bars: from 0, unless all bars of the run would look alike.
+  _scaleOf(lengths) {
+    const longest = lengths.reduce((most, each) => Math.max(most, each), 1);
+    const shortest = lengths.reduce((least, each) => Math.min(least, each), longest);
+    return { base: shortest > longest * 0.6 ? Math.floor(shortest * 0.9) : 0, longest };
+  }
 
   get _pool() { return this.view.film.scene(this.view.step).pool; }
   get _chosen() { return this._pool.filter((each) => each.chosen); }
@@ -59,12 +70,12 @@ class PoolPanel {
       return [request, length, chosen ? "chosen" : "waits", waited, row < 0 ? "–" : row];
     });
     const head = ["request", "length", "this round", "times left out before", "row of the batch"];
-    return { caption: this.describe(), head, rows };
+    return { caption: this._sentences(), head, rows };
   }
 
   height(width) {
     const at = this._bars(width);
-    return at.bottom + (at.wide ? 2 : 1) * POOL.signs + 8;
+    return at.bottom + (at.wide ? 2 : 1) * POOL.signs + POOL.key + 8;
   }
 
   // Room for two lines of words at least, so that most rounds have one height.
@@ -74,10 +85,8 @@ class PoolPanel {
 
   // Where the bars stand; pitch: px of one with its gap; numbers: whether there is room for how long they waited; wide: and for more.
   _bars(width) {
-    const top = this._top(width), lengths = this._pool.map((each) => each.length), longest = Math.max(...lengths);
-    const shortest = Math.min(...lengths), close = shortest > longest * 0.6;
-    const base = close ? Math.max(0, Math.floor(shortest - Math.max(2, (longest - shortest) / 3))) : 0;
-    const pitch = Math.min((width - PAD - POOL.axis) / lengths.length, POOL.most + POOL.gap);
+    const top = this._top(width), { base, longest } = this._scale;
+    const pitch = Math.min((width - PAD - POOL.axis) / this._pool.length, POOL.most + POOL.gap);
     const waited = Math.max(...this._pool.map((each) => each.waited)), numbers = pitch >= (waited > 9 ? 18 : 10);
     const y = (length) => top + POOL.bars * (1 - (length - base) / Math.max(longest - base, 1));
     return { top, bottom: top + POOL.bars, base, pitch, waited, numbers, wide: pitch >= 20, y };
@@ -88,6 +97,7 @@ class PoolPanel {
     this._lines(width).forEach((line, n) => pen.text(line, PAD, 8 + n * 17, { size: 12, fill: p.ink }));
     this._axis(pen, at, width);
     this._guide(pen, at, width);
+    this._explain(pen, at, width);
     this._pool.forEach((each, n) => this._bar(pen, at, each, POOL.axis + n * at.pitch));
   }
 
@@ -118,14 +128,35 @@ class PoolPanel {
     if (waited) pen.rect(x, at.bottom + 4, w, Math.max((waited / at.waited) * (POOL.signs - 3), 1.5), { fill: p.grey });
   }
 
-  // A line at the length that the group shares, or at the one that most rows share.
+  // {length, grouped}: what the chosen rows share, or else what most rows do; null where no two share one.
+  _common() {
+    const lengths = new Set(this._chosen.map((each) => each.length)), { length, count } = this._largest();
+    if (lengths.size === 1) return { length: [...lengths][0], grouped: true };
+    return count > 1 ? { length, grouped: false } : null;
+  }
+
+  // A line at that length.
   _guide(pen, at, width) {
-    const { p } = pen, lengths = new Set(this._chosen.map((each) => each.length)), grouped = lengths.size === 1;
-    const { length, count } = this._largest(), shown = grouped ? [...lengths][0] : length, y = at.y(shown);
-    if (!grouped && count < 2) return;
+    const { p } = pen, common = this._common();
+    if (!common) return;
+    const { length: shown, grouped } = common, y = at.y(shown);
     pen.line(POOL.axis - 4, y, width - PAD, y, { stroke: grouped ? p.blue : p.grey, dash: [4, 3] });
     const look = { size: 11, weight: 700, fill: grouped ? p.blue : p.muted, align: "right" };
     if (y < at.bottom - 14) pen.text(`${shown}`, POOL.axis - 8, y, look);
+  }
+
+  // What the frame and the line are, and where the bars begin if not at 0.
+  _explain(pen, at, width) {
+    const { p } = pen, look = { size: 11, fill: p.muted }, y = at.bottom + (at.wide ? 2 : 1) * POOL.signs + 4 + POOL.key / 2;
+    const common = this._common(), words = `row ${this.view.row}`;
+    let x = PAD + 20 + pen.measure(words, look) + 16;
+    pen.rect(PAD, y - 6, 14, 12, { stroke: p.ink, width: 1.5, radius: 2 });
+    pen.text(words, PAD + 20, y, look);
+    if (common) pen.line(x, y, x + 20, y, { stroke: common.grouped ? p.blue : p.grey, dash: [4, 3] });
+    if (common) x += 26;
+    const line = common ? [common.grouped ? "length of the chosen" : "most common length"] : [];
+    const foot = at.base ? [`bars begin at ${at.base}`] : [];
+    pen.text([...line, ...foot].join(" · "), x, y, { ...look, max: width - PAD - x });
   }
 
   _at(x, width) {

@@ -1,5 +1,7 @@
 // Reading: the chosen row's last tokens as running text, so that narrow cells need not be read.
 
+const UNREAD = new Set(["stale", "rejected_now", "discarded_now", "unreached_now"]); // what is no text of the row
+
 function drawReading(pen, at, number) {
   const { p } = pen, y = at.readingTop + 18, looks = cellLooks(p), { words, more } = lastWords(pen, at, number);
   pen.text(`row ${number} reads`, 12, y, { size: 10.5, fill: p.muted });
@@ -27,10 +29,12 @@ function lastWords(pen, at, number) {
 }
 
 function* tokensFromTheEnd(at, number) {
+  const wrong = at.film.wrongEnds(at.step).has(number);
   for (const run of [...at.film.lane(at.step, "tokens", number)].reverse()) {
     for (let slot = run[1] - 1; slot >= run[0]; slot--) {
       const cell = at.film.cellOf(run, slot);
-      if (cell.token >= 0 && cell.kind !== "stale") yield cell;
+      if (wrong && cell.kind === "bonus_now") cell.kind = "wrong_now";
+      if (cell.token >= 0 && !UNREAD.has(cell.kind)) yield cell;
     }
   }
 }

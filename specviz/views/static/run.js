@@ -73,10 +73,8 @@ function sentences({ film, step, row }) {
 }
 
 function runName(film) {
-  const { strategy, strategy_options: options } = film.json.meta;
-  const usual = ([name, value]) => value === null || value === ["refill", "bonus"].includes(name);
+  const { meta: { strategy }, options } = film.json, told = Object.entries(options).map(([name, value]) => `${name}=${value}`);
   if (!film.checked) return strategy;
-  const told = Object.entries(options).filter((option) => !usual(option)).map(([name, value]) => `${name}=${value}`);
   return strategy + (told.length ? ` (${told.join(", ")})` : "");
 }
 

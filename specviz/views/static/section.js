@@ -67,7 +67,7 @@ class Section {
 
   _fillTable() {
     const table = this.panel.table();
-    setAttribute(this.tableBox, "aria-label", table.caption);
+    setAttribute(this.tableBox, "aria-label", [this.panel.title(), table.caption].filter(Boolean).join(". "));
     this.tableBox.replaceChildren(tableElement(table));
   }
 

@@ -7,7 +7,8 @@ class Stage {
 
   title() {
     const { film, step } = this.view;
-    return `Batch · tokens, position ids, K/V of target and draft · ${film.rows(step).length} rows × ${film.stage(step).width} slots`;
+    const size = `${counted(film.rows(step).length, "row")} × ${counted(film.stage(step).width, "slot")}`;
+    return `Batch, ${size} · tokens, position ids, K/V of target and draft`;
   }
 
   empty() { return this.view.film.rows(this.view.step).length === 0; }
@@ -31,6 +32,7 @@ class Stage {
     at.rows.forEach((row, number) => {
       this._label(pen, at, row, number);
       this._note(pen, at, number, shifts.get(number));
+      this._refused(pen, at, row, number);
     });
     this._begin(pen, at);
     this._violations(pen, at);
@@ -51,7 +53,7 @@ class Stage {
     pen.rect(GUTTER, at.mapTop, at.mapX(at.last) - GUTTER, at.mapHeight, { fill: p.greySoft });
     const colour = {
       held: p.target, drafted: p.blue, pending: p.blue, accepted_now: p.green, bonus_now: p.amber, rejected_now: p.orange, stale: p.stale,
-      discarded_now: p.amber,
+      discarded_now: p.amber, unreached_now: p.stale,
     };
     at.rows.forEach((row, number) => {
       for (const run of at.film.lane(at.step, "tokens", number)) {
@@ -144,6 +146,19 @@ class Stage {
     pen.text(words, Math.min(tail, end) - 8, y, { size: 10, fill: p.blue, align: "right" });
   }
 
+  // Under the row's last token: the draft that was rejected there, and where that token goes on if not in its slot.
+  _refused(pen, at, row, number) {
+    const { notes } = at.lanes[number], { film } = at, slot = row.pending + row.gained, x = at.x(number, slot);
+    if (!notes || !at.texts || !film.judged(at.step) || row.gained <= row.accepted || x < GUTTER || x >= at.right) return;
+    const rests = row.start === row.start_after, stays = rests && row.pending_after === slot, draft = film.rejectedDraft(row);
+    if (film.phase(at.step) > 3 && !stays) return;
+    const look = { size: 10 }, words = draft === null ? "" : `✗ ${pen.cut(film.text(draft), 90, look)} rejected`;
+    const sign = film.wrongEnds(at.step).has(number) ? "▲" : "●";
+    const onward = rests && !stays && !row.finished ? `${sign} goes to slot ${row.pending_after}` : "";
+    const string = [words, onward].filter(Boolean).join(" · "), left = Math.min(x + 2, at.width - RIGHT - pen.measure(string, look));
+    pen.text(string, left, notes.y + notes.h / 2, { ...look, fill: pen.p.orange });
+  }
+
   // -- marks
 
   _begin(pen, at) {
@@ -194,12 +209,19 @@ class Stage {
   }
 
   _hint(at, row, slot, cell) {
-    const held = (which) => at.film.cell(at.step, which, row, slot), words = at.film.wordOf(cell);
+    const held = (which) => at.film.cell(at.step, which, row, slot), words = this._wordOf(row, cell);
     const token = cell.token >= 0 ? `“${at.film.text(cell.token)}” · ` : "";
     const drifts = at.film.checked && cell.position !== cell.index, drift = drifts ? " (drift!)" : "";
     const place = cell.index < 0 ? "" : ` · index ${cell.index}, position ${cell.position}${drift}`;
     const kv = ["target", "draft"].map((which) => `${which} K/V ${this._compared(held(which), cell)}`).join(", ");
-    return `${token}row ${row}, slot ${slot}: ${words}${place} · ${kv}`;
+    const draft = cell.kind === "bonus_now" ? at.film.rejectedDraft(at.rows[row]) : null;
+    const instead = draft === null ? "" : `, in place of the rejected draft “${at.film.text(draft)}”`;
+    return `${token}row ${row}, slot ${slot}: ${words}${instead}${place} · ${kv}`;
+  }
+
+  _wordOf(row, cell) {
+    const { film, step } = this.view, wrong = cell.kind === "bonus_now" && film.wrongEnds(step).has(row);
+    return film.wordOf(wrong ? { ...cell, kind: "wrong_now" } : cell);
   }
 
   _compared(held, cell) {
@@ -251,7 +273,7 @@ class Stage {
       const of = (which) => this._compared(film.cell(step, which, row, slot), cell);
       const number = (value) => (value < 0 ? "" : value);
       const kv = [of("target"), of("draft")];
-      cells.push([slot, film.text(cell.token), film.wordOf(cell), number(cell.index), number(cell.position), ...kv]);
+      cells.push([slot, film.text(cell.token), this._wordOf(row, cell), number(cell.index), number(cell.position), ...kv]);
     }
     const head = ["slot", "token", "state", "index", "position", "target K/V", "draft K/V"];
     return { caption: `Row ${row}, slot by slot`, head, rows: cells };

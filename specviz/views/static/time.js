@@ -58,7 +58,7 @@ class TimePanel {
     const rows = film.json.phases.map((name, phase) => [name, milliseconds(this._ms[phase]), milliseconds(so[phase]), shares[phase]]);
     rows.push(["all", milliseconds(sumOf(this._ms)), milliseconds(sumOf(so)), percent(1)]);
     const head = ["phase", "this round", `rounds 0 to ${this._round}`, "share of these"];
-    return { caption: `${this.title()}. ${this._moved()}`, head, rows };
+    return { caption: this._moved(), head, rows };
   }
 
   // left: where the phases stand; right: where the run does, beside or under them.

@@ -103,11 +103,11 @@ class VerifyPanel {
     const { film } = this.view, text = (token) => (token === null ? "–" : film.text(token));
     const list = (choices) => choices.map(([token, p]) => `${film.text(token)} ${chance(p)}`).join(", ") || "–";
     const rows = this.cards().map((card) => [
-      card.name, card.index, text(card.draft), chance(card.q), chance(card.p), list(card.mind), list(card.says), card.words,
-      text(card.emitted),
+      card.name, card.index, text(card.draft), chance(card.q), chance(card.p), card.words, text(card.emitted), list(card.mind),
+      list(card.says),
     ]);
-    const head = ["", "index", "draft", "q", "target's p of it", "draft's choices", "target's choices", "what became of it", "emitted"];
-    return { caption: this.title(), head, rows };
+    const head = ["", "index", "draft", "q", "target's p of it", "what became of it", "emitted", "draft's choices", "target's choices"];
+    return { caption: "", head, rows };
   }
 
   hit(x, y, width) {
@@ -163,7 +163,8 @@ class CardPainter {
   _head(y) {
     const { card, at, fate } = this, quiet = fate.pale || card.fate === "waiting";
     this.text(card.name, this.left, y, { size: 13, weight: 700, fill: quiet ? this.p.muted : this.p.ink });
-    if (at.w >= 120) this.text(`index ${card.index}`, this.left + 8 + this.pen.measure(card.name, { size: 13, weight: 700 }), y + 1);
+    const x = this.left + 8 + this.pen.measure(card.name, { size: 13, weight: 700 }), index = `index ${card.index}`;
+    if (x + this.pen.measure(index) + 24 < at.x + at.w) this.text(index, x, y + 1);
     this.text(fate.sign, at.x + at.w - CARD.pad, y, { size: 13, weight: 700, fill: quiet ? this.p.muted : this.strong, align: "right" });
   }
 

@@ -1,0 +1,113 @@
+"""Run as `python killed.py bench|train FOLDER SEED`: begin the job ten times, kill it each time at a random moment, then let it end.
+
+Each attempt is a child process, forked from this one so that libraries are loaded once, and killed with SIGKILL. Prints one line of JSON:
+kills, how many of them hit a running job, and what the checks of each attempt found damaged.
+"""
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from conftest import make_config, make_pair, make_prompts
+from safetensors import safe_open
+from transformers import LlamaForCausalLM
+
+from specviz.bench import Grid, run_bench, running
+from specviz.bench.log import Log
+from specviz.zoo.train import Job, next_token_loss, train
+
+KILLS = 10
+STRATEGIES = ("autoregressive", "eqspec", "inplace")
+GRID = Grid(STRATEGIES, batch_sizes=[1, 4], num_draft_tokens=[2, 3], max_new_tokens=[6], repetitions=2)
+
+
+def note(path: Path, line: str) -> None:
+    """One write, so that a line is there or is not."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(handle, line.encode() + b"\n")
+    os.close(handle)
+
+
+def bench(folder: Path) -> None:
+    """A small grid; begun.txt and added.txt tell which cells were begun, and which runs came to the log."""
+    plain_measure, plain_add = running.measure, Log.add
+
+    def measure(work: object, cell: object, **options: object) -> object:
+        note(folder / "begun.txt", json.dumps(cell.key, sort_keys=True))  # type: ignore[attr-defined]
+        return plain_measure(work, cell, **options)  # type: ignore[arg-type]
+
+    def add(self: Log, row: dict[str, object]) -> None:
+        plain_add(self, row)
+        note(folder / "added.txt", json.dumps(row["cell"], sort_keys=True))
+
+    running.measure, Log.add = measure, add  # type: ignore[assignment, method-assign]
+    run_bench(make_pair("llama"), make_prompts()[:4], GRID, folder / "bench.csv", progress=False)
+
+
+class Windows:
+    """Batches that depend on the step alone, and take their time."""
+
+    def batch(self, step: int) -> object:
+        time.sleep(0.004)
+        return torch.randint(0, 97, (2, 17), generator=torch.Generator().manual_seed(step)).numpy()
+
+
+def training(folder: Path) -> None:
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(make_config("llama"))
+
+    def loss(tokens: torch.Tensor) -> torch.Tensor:
+        note(folder / "begun.txt", "step")
+        return next_token_loss(model, tokens)
+
+    job = Job("tiny", folder, steps=120, device=torch.device("cpu"), compile=False, progress=False, checkpoint_every=6)
+    train(job, model, loss, lambda stage: Windows())
+
+
+def whole_files(folder: Path) -> list[str]:
+    """What is damaged among the files that have their final names; half a file may only lie beside them."""
+    damaged = []
+    for path in folder.glob("*.safetensors"):
+        try:
+            with safe_open(path, framework="pt") as file:
+                int(file.metadata()["step"])
+                sum(file.get_tensor(name).sum() for name in file.keys())  # noqa: SIM118
+        except Exception as error:
+            damaged.append(f"{path.name}: {error}")
+    return damaged
+
+
+def attempt(work: Callable[[Path], None], folder: Path, seconds: float | None) -> bool:
+    """Run the work in a child; kill it after so many seconds. Returns whether it was killed."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work(folder)
+        except BaseException as error:
+            note(folder / "errors.txt", repr(error))
+            os._exit(1)
+        os._exit(0)
+    if seconds is not None:
+        time.sleep(seconds)
+        os.kill(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+def main(kind: str, folder: Path, seed: int) -> None:
+    (work, longest), dice = {"bench": (bench, 0.9), "train": (training, 0.5)}[kind], random.Random(seed)
+    killed, damaged = 0, []
+    for _ in range(KILLS):
+        killed += attempt(work, folder, dice.uniform(0.05, longest))
+        damaged += whole_files(folder)
+    attempt(work, folder, None)
+    sys.stdout.write(json.dumps({"killed": killed, "damaged": damaged + whole_files(folder)}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,108 @@
+"""The licences of all that the project depends on, as a table: `PYTHONPATH=tests python -m licences` writes docs/licences.md.
+
+Read from the packages that are installed, by importlib.metadata: what pyproject.toml asks for, extras included, and what that asks
+for in turn.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+TABLE = ROOT / "docs" / "licences.md"
+# Extras that a test machine need not have, as these projects state their licence; what they ask for in turn is not followed.
+STATED = {"pyarrow": "Apache-2.0", "ray": "Apache-2.0"}
+# Metadata that leaves it to the licence's text, or names none: read from the text that the package ships.
+READ = {"kaleido": "MIT", "logistro": "MIT", "axe-playwright-python": "MIT"}
+SPELLED = {
+    "Apache License 2.0": "Apache-2.0", "Apache Software License": "Apache-2.0", "Apache 2.0 License": "Apache-2.0", "Apache": "Apache-2.0",
+    "Apache 2.0": "Apache-2.0", "MIT License": "MIT", "BSD License": "BSD", "BSD 3-Clause License": "BSD-3-Clause",
+    "Apache License, Version 2.0": "Apache-2.0",
+    "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0", "ISC License (ISCL)": "ISC", "Python Software Foundation License": "PSF-2.0",
+    "The Unlicense (Unlicense)": "Unlicense", "new BSD License": "BSD-3-Clause", "BSD 3-Clause": "BSD-3-Clause",
+}  # fmt: skip
+BY_MACHINE = ("nvidia-", "cuda-", "triton", "colorama", "pywin", "appnope")  # of another platform, or of a build of torch for CUDA
+HEAD = """# Licences
+
+What specviz itself asks for, what its extras ask for, and what that asks for in turn, with the licence that each package states.
+specviz is under the [Apache License 2.0](../LICENSE). Written by `make licences` from the packages that are installed; a test keeps
+every dependency in it. A build of torch for CUDA brings NVIDIA's libraries along, under NVIDIA's own terms; they are not in the table.
+
+| package | asked for by | licence |
+|---|---|---|
+"""
+
+
+def asked() -> dict[str, str]:
+    """By name, what asks for it: "specviz", or the first of its extras; of what pyproject.toml names."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    found: dict[str, str] = {}
+    for group, texts in {"specviz": project["dependencies"], **project["optional-dependencies"]}.items():
+        for text in texts:
+            found.setdefault(canonicalize_name(Requirement(text).name), group if group == "specviz" else f"extra {group}")
+    return found
+
+
+def closure() -> dict[str, str]:
+    """`asked`, and what is installed because those ask for it."""
+    found = asked()
+    waiting = [(name, "") for name in found]
+    seen = set(waiting)
+    while waiting:
+        name, extra = waiting.pop()
+        for requirement in required(name, extra):
+            inner = canonicalize_name(requirement.name)
+            found.setdefault(inner, name)
+            new = {(inner, ""), *((inner, each) for each in requirement.extras)} - seen
+            seen |= new
+            waiting += sorted(new)
+    return found
+
+
+def required(name: str, extra: str) -> Iterator[Requirement]:
+    """What an installed package asks for on this machine, and is there."""
+    package = installed(name)
+    for text in (package.requires or []) if package else []:
+        requirement = Requirement(text)
+        if (requirement.marker is None or requirement.marker.evaluate({"extra": extra})) and installed(requirement.name):
+            yield requirement
+
+
+def installed(name: str) -> Distribution | None:
+    try:
+        return distribution(name)
+    except PackageNotFoundError:
+        return None
+
+
+def licence(name: str) -> str:
+    """As the package states it: an SPDX expression, else its classifiers, else a short text."""
+    package = installed(name)
+    if name in STATED or package is None:
+        return STATED.get(name, "")
+    meta = package.metadata
+    classified = [line.rpartition(" :: ")[2] for line in meta.get_all("Classifier") or [] if line.startswith("License :: ")]
+    text = (meta["License"] or "").strip()
+    short = [text] if text and len(text) < 50 and "\n" not in text else []
+    stated = [meta["License-Expression"]] if meta["License-Expression"] else [READ[name]] if name in READ else classified or short
+    return " AND ".join(dict.fromkeys(SPELLED.get(each, each) for each in stated if each != "OSI Approved"))
+
+
+def table() -> str:
+    lines = [f"| {name} | {by} | {licence(name)} |" for name, by in sorted(closure().items()) if not name.startswith(BY_MACHINE)]
+    return HEAD + "\n".join(lines) + "\n"
+
+
+def listed() -> dict[str, str]:
+    """Name -> licence, of the table as it stands."""
+    rows = re.findall(r"^\| ([a-z0-9-]+) \| [^|]+ \|([^|]*)\|$", TABLE.read_text(encoding="utf-8"), re.MULTILINE)
+    return {name: text.strip() for name, text in rows if name != "package"}
+
+
+if __name__ == "__main__":
+    TABLE.write_text(table(), encoding="utf-8")

@@ -1,0 +1,63 @@
+"""Grouped-query attention without copies: it is the models' own while a run goes on, disturbs nobody, and is gone afterwards."""
+
+import pytest
+import torch
+from conftest import generate_one_by_one, make_pair, make_prompts
+
+import specviz as sv
+from specviz.engine.attention import NAME, additive_mask, grouped_attention, grouped_mask
+
+NEW_TOKENS = 12
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_it_is_attention_with_repeated_heads(groups: int) -> None:
+    torch.manual_seed(0)
+    query = torch.randn(2, 4, 3, 8, dtype=torch.float64)
+    key, value = (torch.randn(2, 4 // groups, 5, 8, dtype=torch.float64) for _ in range(2))
+    visible = torch.rand(2, 3, 5) < 0.6
+    visible[:, :, 0] = True
+    said, _ = grouped_attention(torch.nn.Module(), query, key, value, grouped_mask(additive_mask(visible, query.dtype), groups))
+    wide = [each.repeat_interleave(groups, 1) for each in (key, value)]
+    scores = (query @ wide[0].mT / 8**0.5).masked_fill(~visible[:, None], -torch.inf)
+    torch.testing.assert_close(said, (scores.softmax(-1) @ wide[1]).transpose(1, 2))
+
+
+def test_the_models_serve_others_meanwhile() -> None:
+    pair, prompts = make_pair("llama"), make_prompts()
+    alone = torch.tensor([prompts[0]])
+    before = pair.target(alone).logits
+    run = sv.decode(pair, prompts, batch_size=3, max_new_tokens=NEW_TOKENS)
+    for event in run:
+        if event.phase == "draft" and event.round == 1:
+            assert pair.target.config._attn_implementation == NAME
+            torch.testing.assert_close(pair.target(alone).logits, before)
+            padded = torch.ones_like(alone)
+            padded[0, 0] = 0
+            assert pair.target(alone, attention_mask=padded).logits.isfinite().all()
+    assert pair.target.config._attn_implementation == pair.draft.config._attn_implementation == "sdpa"
+    torch.testing.assert_close(pair.target(alone).logits, before)
+
+
+@pytest.mark.parametrize("first_ends", [True, False])
+def test_two_runs_of_one_pair_side_by_side(first_ends: bool) -> None:
+    pair, prompts = make_pair("llama"), make_prompts()
+    runs = [sv.decode(pair, prompts, batch_size=3, max_new_tokens=NEW_TOKENS) for _ in range(2)]
+    states = [next(run).state for run in runs]
+    rows = [{id(row): row for row in state.batch.live} for state in states]
+    for number in (0, 1) if first_ends else (1, 0):
+        for event in runs[number]:
+            rows[number] |= {id(row): row for row in event.state.batch.live}
+    for found in rows:
+        texts = {row.request.index: row.output for row in found.values()}
+        assert [texts[i] for i in sorted(texts)] == generate_one_by_one("llama", torch.float32, NEW_TOKENS)
+    assert pair.target.config._attn_implementation == "sdpa"
+
+
+def test_a_run_that_is_given_up_leaves_the_models_as_they_were() -> None:
+    pair = make_pair("llama")
+    run = sv.decode(pair, make_prompts(), max_new_tokens=NEW_TOKENS)
+    next(run)
+    assert pair.target.config._attn_implementation == NAME
+    run.close()
+    assert pair.target.config._attn_implementation == "sdpa"

@@ -1,0 +1,236 @@
+"""Hostile records: whatever a file holds, it is refused in one sentence, or every reader can read it; in bounded time and memory."""
+
+import gzip
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import save as to_safetensors
+from trace_fuzz import ALL, RECORDED, attempt, damaged, readers_for, sources
+
+from specviz.trace import Trace, TraceError
+from specviz.views.text import harmless, visible
+
+SEEDS = 400
+# What loading a file and reading it in every way may allocate: so many times its size, and so many bytes more; docs/reliability.md says so.
+LOAD_FACTOR, LOAD_BYTES = 64, 2**20
+READ_FACTOR, READ_BYTES = 1000, 2**28
+
+
+@pytest.fixture
+def within_a_minute():
+    """A hang ends as an error."""
+
+    def ring(*_: object) -> None:
+        raise TimeoutError("an input took more than a minute")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_what_is_not_damaged_is_read(tmp_path):
+    """The control: without faults nothing is refused, and no reader objects."""
+    for tensors, header in sources():
+        path = tmp_path / "run.safetensors"
+        path.write_bytes(to_safetensors(tensors, {"specviz": json.dumps(header)}))
+        assert attempt(path, ALL) == "read"
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_damaged_records_are_refused_or_can_be_read(tmp_path, within_a_minute, part):
+    """The first seeds of `make fuzz`, so each failure has a number: no chance in it."""
+    found = set()
+    for seed in range(part, SEEDS, 4):
+        path = tmp_path / f"{seed}.safetensors"
+        path.write_bytes(damaged(Random(seed).randint))
+        found.add(attempt(path, readers_for(seed // 4)))
+        path.unlink()
+    assert found == {"refused", "read"}
+
+
+@settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_damaged_records_found_by_hypothesis(tmp_path_factory, data):
+    path = tmp_path_factory.getbasetemp() / "damaged.safetensors"
+    path.write_bytes(damaged(lambda low, high: data.draw(st.integers(low, high))))
+    attempt(path)
+
+
+def test_a_file_cut_anywhere_is_refused(tmp_path):
+    whole, path = RECORDED.read_bytes(), tmp_path / "cut"
+    for stop in range(0, len(whole), 97):
+        path.write_bytes(whole[:stop])
+        with pytest.raises(TraceError, match="is no safetensors file, or a damaged one"):
+            Trace.load(path)
+
+
+def packed(tmp_path: Path, kind: str) -> Path:
+    path = tmp_path / f"run.{kind}"
+    content = bytes(2**24) if "bomb" in kind else RECORDED.read_bytes()
+    if "zip" in kind and "gzip" not in kind:
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("run.safetensors", content)
+    else:
+        path.write_bytes(gzip.compress(content))
+    return path
+
+
+@pytest.mark.parametrize("kind", ["zip", "gzip", "zip-bomb", "gzip-bomb"])
+def test_nothing_is_unpacked(tmp_path, kind):
+    """The format has no compression, so there is nothing in a file that could grow."""
+    with pytest.raises(TraceError, match="is no safetensors file, or a damaged one"):
+        Trace.load(packed(tmp_path, kind))
+
+
+@pytest.mark.parametrize("kind", ["folder", "device", "pipe"])
+def test_only_files_are_opened(tmp_path, within_a_minute, kind):
+    path = {"folder": tmp_path, "device": Path("/dev/zero"), "pipe": tmp_path / "pipe"}[kind]
+    if kind == "pipe":
+        os.mkfifo(path)
+    with pytest.raises(TraceError, match="is a folder or a device and no file; check the path"):
+        Trace.load(path)
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "a\nb\x1b[31m", "x" * 10_000, "\u202e", "rows.\x00"])
+def test_a_hostile_name_of_a_column_does_nothing_and_is_told_harmlessly(tmp_path, name):
+    tensors, header = sources()[0]
+    path = tmp_path / "named.safetensors"
+    path.write_bytes(to_safetensors(tensors | {name: np.zeros(1, np.int32)}, {"specviz": json.dumps(header)}))
+    with pytest.raises(TraceError, match="columns are unknown") as caught:
+        Trace.load(path)
+    said = str(caught.value)
+    assert harmless(said) == said
+    assert "\n" not in said
+    assert len(said) < len(str(path)) + 200
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+
+
+# ---------------------------------------------------------------- memory and time
+
+
+def with_changes(columns: dict[str, np.ndarray], **meta: object) -> bytes:
+    """The hand-written record with other columns and meta data, not checked."""
+    tensors, header = sources()[0]
+    return to_safetensors(tensors | columns, {"specviz": json.dumps({**header, "meta": header["meta"] | meta})})
+
+
+def put(name: str, value: int) -> dict[str, np.ndarray]:
+    values = sources()[0][0][name].copy()
+    values.reshape(-1)[-1] = value
+    return {name: values}
+
+
+def many(table: str, count: int, **columns: int) -> dict[str, np.ndarray]:
+    """`count` copies of a table's last entry, with these values."""
+    tensors = sources()[0][0]
+    made = {name: np.repeat(values[-1:], count, axis=0) for name, values in tensors.items() if name.startswith(f"{table}.")}
+    return made | {f"{table}.{name}": np.full(count, value, made[f"{table}.{name}"].dtype) for name, value in columns.items()}
+
+
+def lying(entry: dict[str, object]) -> bytes:
+    content = with_changes({})
+    size = struct.unpack("<Q", content[:8])[0]
+    told = json.loads(content[8 : 8 + size])
+    told["rows.length"] |= entry
+    text = json.dumps(told).encode()
+    return struct.pack("<Q", len(text)) + text + content[8 + size :]
+
+
+def empty_rows(width: int) -> dict[str, np.ndarray]:
+    """No rounds at all, and columns of no entries that claim to be wide."""
+    tensors = {name: values[:0] for name, values in sources()[0][0].items() if not name.startswith("requests.")}
+    wide = {"drafts": (0, width), "emitted": (0, width + 1), "draft_logprob": (0, width), "target_logprob": (0, width)}
+    wide |= {"target_top_ids": (0, width + 1, 1), "target_top_logprobs": (0, width + 1, 1)}
+    wide |= {"draft_top_ids": (0, width, 1), "draft_top_logprobs": (0, width, 1)}
+    return tensors | {f"rows.{name}": np.zeros(shape, tensors[f"rows.{name}"].dtype) for name, shape in wide.items()}
+
+
+HUGE = 2**31 - 1
+BOMBS = {
+    "a shape that lies": lambda: lying({"shape": [2**40]}),
+    "offsets that lie": lambda: lying({"data_offsets": [0, 2**40]}),
+    "a header without an end": lambda: struct.pack("<Q", 2**62) + b"{}",
+    "wide columns of nothing": lambda: with_changes(empty_rows(2**40), num_draft_tokens=2**40),
+    "a slot far away": lambda: with_changes(put("rounds.slots", HUGE)),
+    "as many slots as are believed": lambda: with_changes(put("rounds.slots", 2**17)),
+    "a row far away": lambda: with_changes(put("feeds.row", HUGE)),
+    "as many cells as are believed": lambda: with_changes(put("rounds.slots", 2**17) | put("moves.to_row", 15)),
+    "an index far away": lambda: with_changes(put("feeds.index", HUGE)),
+    "many requests and a long one": lambda: with_changes({
+        "requests.budget": np.zeros(10_003, np.int32), "requests.prompt_tokens": np.zeros(20_003, np.int32),
+        "requests.prompt_offsets": np.append(np.arange(10_003), 20_003), "requests.output_tokens": np.zeros(0, np.int32),
+        "requests.output_offsets": np.zeros(10_004, np.int64), **many("rows", 0), **many("rounds", 0), **many("feeds", 0),
+        **many("holes", 0), **many("moves", 0),
+    }),
+    "many moves at once": lambda: with_changes(many("moves", 5000, length=2**16, from_slot=0, to_slot=1)),
+    "many moves of nothing": lambda: with_changes(many("moves", 5000, length=0)),
+    "many queries that see far": lambda: with_changes(many("feeds", 300, visible_start=0, visible_stop=2**15)),
+    "many queries, many holes": lambda: with_changes(
+        many("feeds", 100, visible_start=0, visible_stop=2**15) | many("holes", 5000, feed=99, start=1, stop=2**15)
+    ),
+    "nesting": lambda: to_safetensors({}, {"specviz": "[" * 10**6}),
+    "nesting that JSON can read": lambda: with_changes({}, versions=json.loads("[" * 400 + "]" * 400)),
+    "much of nothing in the header": lambda: with_changes({}, more=[[] for _ in range(10**5)]),
+    "one long text": lambda: with_changes({}, token_texts={"10": "  a" * 10**5}),
+    "a number without an end": lambda: to_safetensors({}, {"specviz": '{"format_version": 1' + "0" * 10**6 + "}"}),
+    "a large record": lambda: RECORDED.read_bytes(),
+}  # fmt: skip
+MEASURE = """
+import resource, sys, time, tracemalloc
+from pathlib import Path
+from trace_fuzz import READERS, attempt
+from specviz.trace import Trace, TraceError
+attempt(Path(sys.argv[1]), READERS)  # what is imported and kept on first use
+for path in map(Path, sys.argv[1:]):
+    peaks, begun = [], time.process_time()
+    for readers in ("load", "all"):
+        tracemalloc.start()
+        try:
+            Trace.load(path) if readers == "load" else attempt(path, READERS)
+        except TraceError:
+            pass
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    print(path.name, path.stat().st_size, *peaks, round(time.process_time() - begun, 2), sep="\\t", flush=True)
+print("resident", 0, 0, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, 0, sep="\\t")
+"""
+
+
+@pytest.mark.slow
+def test_memory_grows_with_the_file(tmp_path):
+    """And not with what the file claims; nor does a small file keep a reader busy. Measured in a process of its own."""
+    paths = [tmp_path / f"{name}.safetensors" for name in ("a large record", *BOMBS)]
+    for path in paths:
+        path.write_bytes(BOMBS[path.stem]())
+    folder = Path(__file__).parent
+    run = subprocess.run(
+        [sys.executable, "-c", MEASURE, *map(str, paths)], capture_output=True, text=True, cwd=folder, timeout=240, check=False,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), str(folder.parent)])},
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    *lines, last = [line.split("\t") for line in run.stdout.splitlines()]
+    assert len(lines) == len(paths)
+    for name, *figures in lines:
+        size, load, read = map(int, figures[:3])
+        assert load <= LOAD_FACTOR * size + LOAD_BYTES, (name, size, load)
+        assert read <= READ_FACTOR * size + READ_BYTES, (name, size, read)
+        assert float(figures[3]) < 60, (name, figures)
+    assert int(last[3]) < 3 * READ_BYTES, last  # the libraries take some 200 MB of it
+
+
+def test_one_long_text_is_shown_in_linear_time():
+    text = "a  b \x00" * 50_000
+    assert len(visible(text)) > len(text)

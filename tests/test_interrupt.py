@@ -1,0 +1,144 @@
+"""Runs that are interrupted, and runs whose device is out of memory: what is written by then is kept, and no text changes."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import make_pair, make_prompts
+from test_numbers import ALONE, HOW, SAMPLINGS, VALID
+from transformers import LlamaForCausalLM, LlamaModel
+
+import specviz as sv
+from specviz import collecting
+from specviz.engine.recorder import Recorder, Tally
+
+RUN = {"max_new_tokens": 16, "batch_size": 4, "num_draft_tokens": 4, "progress": False}
+
+
+class Interrupting:
+    """Raises an error at the call of a given number, counted over everything that it is put in front of."""
+
+    def __init__(self, number: int, error: type[BaseException] = KeyboardInterrupt) -> None:
+        self.left, self.error = number, error
+
+    def before(self, monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
+        plain = getattr(owner, name)
+
+        def call(*arguments: object, **more: object) -> object:
+            self.left -= 1
+            if self.left == 0:
+                raise self.error
+            return plain(*arguments, **more)
+
+        monkeypatch.setattr(owner, name, call)
+
+
+def check_partial(result: sv.Result, whole: sv.Result) -> None:
+    """Finished rows are there, others as far as they came, marked; and the record ends where they do."""
+    assert all(ours == theirs[: len(ours)] for ours, theirs in zip(result.tokens, whole.tokens, strict=True))
+    for ours, theirs, status, expected in zip(result.tokens, whole.tokens, result.status, whole.status, strict=True):
+        assert status == "interrupted" or (ours, status) == (theirs, expected)
+    assert int(result.rows["gained"].sum()) == sum(map(len, result.tokens))
+    assert len(result.summary) == 1
+    assert len(result.texts) == len(whole.texts)
+
+
+@pytest.mark.parametrize("kind", SAMPLINGS)
+@pytest.mark.parametrize("name", VALID)
+def test_an_interrupted_run_returns_what_is_written(name: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupted within a forward: in the first prefill, and early, in the middle and late in the run."""
+    run = RUN | {"strategy": sv.strategy(name, **HOW[name]), "sampling": SAMPLINGS[kind], "record": True, "on_interrupt": "partial"}
+    pair = make_pair("llama")
+    whole = sv.generate(pair, make_prompts(), **run)
+    left = []
+    for number in (1, 9, 24):
+        with monkeypatch.context() as patch:
+            Interrupting(number).before(patch, LlamaModel, "forward")
+            result = sv.generate(pair, make_prompts(), **run)
+        check_partial(result, whole)
+        left.append(result.status.count("interrupted"))
+        assert list(sv.check_invariants(result.trace)) == []
+        result.trace.save(tmp_path / "run.safetensors")
+        loaded = sv.Trace.load(tmp_path / "run.safetensors")
+        assert [loaded.output(i) for i in range(len(result.tokens))] == result.tokens
+        assert loaded.meta["status"] == result.status
+        assert len(list(loaded.frames())) == 5 * loaded.num_rounds
+    assert left[0] == len(whole.tokens) >= left[1] >= left[2] > 0
+
+
+def test_wherever_the_interrupt_falls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between any two of the consumers' steps, half-way through their notes included."""
+    pair, run = make_pair("llama"), RUN | {"record": True, "on_interrupt": "partial", "strategy": "exspec"}
+    whole, kept = sv.generate(pair, make_prompts(), **run), []
+    for number in itertools.count(1, 7):
+        with monkeypatch.context() as patch:
+            at = Interrupting(number)
+            for owner, name in ((Tally, "see"), (Tally, "_see_pool"), (Recorder, "see"), (Recorder, "_say"), (collecting._Progress, "see")):
+                at.before(patch, owner, name)
+            result = sv.generate(pair, make_prompts(), **run)
+        if at.left > 0:
+            break
+        check_partial(result, whole)
+        assert list(sv.check_invariants(result.trace)) == []
+        kept.append(sum(map(len, result.tokens)))
+    assert kept == sorted(kept)
+    assert kept[0] == 0
+    assert len(set(kept)) > 10
+
+
+def test_an_interrupt_is_raised_unless_a_part_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    Interrupting(9).before(monkeypatch, LlamaModel, "forward")
+    with pytest.raises(KeyboardInterrupt):
+        sv.generate(make_pair("llama"), make_prompts(), **RUN)
+
+
+@pytest.fixture
+def small_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """A device with room for forwards of as many rows as the list says."""
+    rows, plain = [1000], LlamaModel.forward
+
+    def forward(self: LlamaModel, input_ids: torch.Tensor, **more: object) -> object:
+        if len(input_ids) > rows[0]:
+            raise torch.OutOfMemoryError(f"tried to allocate {len(input_ids)} rows")
+        return plain(self, input_ids, **more)
+
+    monkeypatch.setattr(LlamaModel, "forward", forward)
+    return rows
+
+
+@pytest.mark.parametrize(("name", "kind"), ALONE)
+def test_out_of_memory_halves_the_batch_and_changes_no_text(name: str, kind: str, small_device: list[int]) -> None:
+    """It has room for 8 rows in the first rounds and for 3 after that; K/V of the pool is made anew each time."""
+    pair, forwards = make_pair("llama"), itertools.count()
+    options = {"window": 16} if name == "exspec" else HOW[name]
+    run = RUN | {"batch_size": 8, "strategy": sv.strategy(name, **options), "sampling": SAMPLINGS[kind], "record": True}
+    expected = sv.generate(pair, make_prompts(), **run)
+    with pair.target.register_forward_hook(lambda *_: small_device.__setitem__(0, 3 if next(forwards) > 5 else 8)):  # noqa: SIM117
+        with pytest.warns(UserWarning, match="out of memory at batch_size=") as caught:
+            result = sv.generate(pair, make_prompts(), **run)
+    assert [str(each.message).partition("; ")[2].partition(" (")[0] for each in caught] == [f"the run goes on with {b}" for b in (4, 2)]
+    assert caught[0].filename == __file__
+    assert (result.tokens, result.status) == (expected.tokens, expected.status)
+    assert result.meta["halvings"] == 2
+    assert result.meta["batch_size"] == 8
+    assert list(sv.check_invariants(result.trace)) == []
+    assert int(result.rows["gained"].sum()) == sum(map(len, result.tokens))
+
+
+def test_memory_that_holds_no_row_at_all(small_device: list[int]) -> None:
+    small_device[0] = 0
+    says = r"^batch_size=1 is more than cpu can hold \(.*\); lower max_new_tokens"
+    with pytest.warns(UserWarning, match="goes on with"), pytest.raises(MemoryError, match=says):
+        sv.generate(make_pair("llama"), make_prompts(), **RUN)
+
+
+def test_memory_runs_out_and_then_somebody_interrupts(small_device: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    small_device[0] = 2
+    whole = sv.generate(make_pair("llama"), make_prompts(), **RUN | {"batch_size": 2})
+    Interrupting(60).before(monkeypatch, LlamaForCausalLM, "forward")
+    with pytest.warns(UserWarning, match="out of memory"):
+        result = sv.generate(make_pair("llama"), make_prompts(), on_interrupt="partial", record=True, **RUN)
+    check_partial(result, whole)
+    assert 0 < result.status.count("interrupted") < len(whole.tokens)

@@ -1,0 +1,69 @@
+"""`bench` and `train`, killed ten times at random moments: nothing that was done is lost or done twice, and no file is damaged.
+
+The moments are drawn with a fixed seed; where in the work they fall depends on the machine, and what is asserted holds wherever that is.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import killed
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file
+
+HERE = Path(__file__).parent
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+
+
+def run(kind: str, folder: Path) -> dict[str, object]:
+    command = [sys.executable, str(HERE / "killed.py"), kind, str(folder), "7"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=HERE, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert not (folder / "errors.txt").exists(), (folder / "errors.txt").read_text()
+    return json.loads(done.stdout)
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().splitlines()
+
+
+@pytest.mark.slow
+def test_bench_loses_no_cell_and_runs_none_twice(tmp_path: Path) -> None:
+    report = run("bench", tmp_path)
+    begun, added = (Counter(lines(tmp_path / name)) for name in ("begun.txt", "added.txt"))
+    wanted = {json.dumps(cell.key, sort_keys=True): killed.GRID.repetitions for cell in killed.GRID.cells("own")}
+    logged = sum(added.values())
+    assert set(begun) == set(wanted)
+    assert all(begun[cell] >= count for cell, count in wanted.items())
+    assert sum(begun.values()) <= sum(wanted.values()) + report["killed"]  # beyond those asked for, only the one that each kill hit
+    assert logged <= sum(wanted.values())
+    assert sum(wanted.values()) - logged <= report["killed"]  # a kill may fall between the log's line and ours
+    table = pd.read_csv(tmp_path / "bench.csv")
+    assert len(table) == len(wanted)
+    assert table["repetitions"].tolist() == [killed.GRID.repetitions] * len(wanted)
+    assert (table["exact_match"] == 1).all()
+    json.loads((tmp_path / "bench.json").read_text())
+    assert not list(tmp_path.glob("*.partial"))
+    assert report["killed"] >= 3
+
+
+@pytest.mark.slow
+def test_training_goes_on_at_its_checkpoint(tmp_path: Path) -> None:
+    """The weights are those of a training that nobody disturbed, bit by bit; each kill costs the steps since the checkpoint before it."""
+    report = run("train", tmp_path)
+    assert report["damaged"] == []
+    assert report["killed"] >= 3
+    steps = len(lines(tmp_path / "begun.txt"))
+    assert 120 <= steps <= 120 + 6 * report["killed"]
+    (calm := tmp_path / "calm").mkdir()
+    threads = torch.get_num_threads()
+    killed.training(calm)
+    assert torch.get_num_threads() == threads
+    ours, theirs = (load_file(folder / "tiny.safetensors") for folder in (tmp_path, calm))
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)

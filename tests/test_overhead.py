@@ -1,0 +1,43 @@
+"""What a phase takes beside the models: all forwards are counted, none twice, and nothing of the watching stays behind."""
+
+from collections.abc import Iterator
+
+import pytest
+from conftest import make_pair, make_prompts
+
+from specviz.overhead import measure_overhead
+from specviz.schema import PHASES
+
+K = 3
+
+
+def test_every_phase_has_its_forwards_and_its_time() -> None:
+    pair = make_pair("llama")
+    table, said = measure_overhead(
+        pair, make_prompts(), ["autoregressive", "inplace"], [2], num_draft_tokens=K, max_new_tokens=9, repetitions=1
+    )
+    assert table[["strategy", "batch_size"]].drop_duplicates().to_numpy().tolist() == [["autoregressive", 2], ["inplace", 2]]
+    assert table["phase"].tolist() == [*PHASES, *PHASES]
+    forwards = table.set_index(["strategy", "phase"])["forwards"]
+    assert forwards["inplace"].to_dict() == {"schedule": 0, "draft": K, "verify": 1, "accept": 0, "synchronise": 0}
+    assert forwards["autoregressive"].to_dict() == {"schedule": 0, "draft": 0, "verify": 1, "accept": 0, "synchronise": 0}
+    assert (table["beside_ms"] > 0).all()
+    assert ((table["model_ms"] > 0) == (table["forwards"] > 0)).all()
+    assert (table["beside_ms"] + table["model_ms"]).to_numpy() == pytest.approx(table["ms"], rel=0.5)  # medians need not add up
+    assert table.groupby("strategy")["share"].sum().between(0.5, 1.5).all()
+    assert (said["prompts"], said["repetitions"], said["num_draft_tokens"]) == (len(make_prompts()), 1, K)
+    assert not list(hooks(pair))
+
+
+def hooks(pair: object) -> Iterator[object]:
+    for model in (pair.target, pair.draft):
+        for module in model.modules():
+            yield from module._forward_hooks.values()
+            yield from module._forward_pre_hooks.values()
+
+
+def test_what_cannot_be_used_is_refused() -> None:
+    with pytest.raises(ValueError, match="repetitions=0"):
+        measure_overhead(make_pair("llama"), make_prompts(), repetitions=0)
+    with pytest.raises(ValueError, match=r"batch_sizes\[1\]=0"):
+        measure_overhead(make_pair("llama"), make_prompts(), batch_sizes=[1, 0])

@@ -1,0 +1,145 @@
+"""Many prompts of random lengths, one call after the other: texts stay right, nobody starves, nothing leaks, and nothing depends on chance.
+
+`pytest -m soak` is the long one: 2,000 prompts through every valid strategy at B = 16 (SPECVIZ_SOAK=N for another number).
+"""
+
+import gc
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import make_pair, make_prompts
+from test_numbers import HOW, SAMPLINGS, VALID
+
+import specviz as sv
+from specviz.trace import COLUMNS, Trace
+
+B = 16
+MB = 2**20
+LEAK = 8 * MB  # what resident memory may grow by over 150 runs: about 50 KB a run
+LONG = int(os.environ.get("SPECVIZ_SOAK", "2000"))
+_REFERENCE: dict[int, list[list[int]]] = {}
+
+
+def drawn(count: int) -> tuple[list[list[int]], list[int]]:
+    """Prompts of 1 to 60 tokens, and budgets of 1 to 40, with a fixed seed."""
+    generator = torch.Generator().manual_seed(11)
+    lengths, budgets = torch.randint(1, 61, (count,), generator=generator), torch.randint(1, 41, (count,), generator=generator)
+    return [torch.randint(0, 97, (int(n),), generator=generator).tolist() for n in lengths], budgets.tolist()
+
+
+def alone(count: int) -> list[list[int]]:
+    """What the target writes for each prompt at batch 1, in float64, where no two choices are close."""
+    if count not in _REFERENCE:
+        prompts, budgets = drawn(count)
+        run = {"strategy": "autoregressive", "batch_size": 1, "max_new_tokens": budgets, "progress": False}
+        _REFERENCE[count] = sv.generate(make_pair("llama", torch.float64), prompts, **run).tokens
+    return _REFERENCE[count]
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def check_soak(name: str, count: int) -> None:
+    prompts, budgets = drawn(count)
+    options = {"fallback": "wait", "window": 2 * B, "max_wait": 8} if name == "exspec" else HOW[name]
+    strategy, longest_wait, before = sv.strategy(name, **options), 0, {}
+    written: dict[int, list[int]] = {}
+    gc.collect()
+    for event in sv.decode(make_pair("llama", torch.float64), prompts, strategy=strategy, batch_size=B, max_new_tokens=budgets):
+        if event.phase == "schedule":
+            longest_wait = max([longest_wait, *event.state.passed_over.values()])
+            if event.round == 40:
+                before["bytes"] = resident_bytes()
+        elif event.phase == "accept":
+            written |= {row.request.index: row.output for row in event.state.batch.rows if row.finished}
+    grown = resident_bytes() - before["bytes"]
+    assert [written[i] for i in range(count)] == alone(count)
+    assert longest_wait <= (8 + 2 * B // B if name == "exspec" else 0)  # max_wait + window / batch_size, as ExSpec says
+    assert grown < 16 * MB, f"{grown / MB:.1f} MB"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", VALID)
+def test_a_short_soak(name: str) -> None:
+    check_soak(name, 150)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", VALID)
+def test_a_long_soak(name: str) -> None:
+    check_soak(name, LONG)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("record", [False, True], ids=["unrecorded", "recorded"])
+def test_repeated_runs_leak_nothing(record: bool) -> None:
+    """200 runs; the first 50 warm up what libraries keep."""
+    pair, sizes = make_pair("llama"), []
+    for number in range(200):
+        sv.generate(pair, make_prompts()[:4], max_new_tokens=4, num_draft_tokens=3, record=record, progress=False)
+        if number in (49, 199):
+            gc.collect()
+            sizes.append(resident_bytes())
+    assert sizes[1] - sizes[0] < LEAK, f"{(sizes[1] - sizes[0]) / MB:.2f} MB"
+
+
+@pytest.mark.gpu
+def test_repeated_runs_leave_nothing_on_the_gpu() -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    pair, sizes = make_pair("llama", device="cuda"), set()
+    for number in range(200):
+        sv.generate(pair, make_prompts()[:4], max_new_tokens=4, num_draft_tokens=3, record=number % 2 == 0, progress=False)
+        if number >= 20:
+            sizes.add(torch.cuda.memory_allocated())
+    assert len(sizes) == 1
+
+
+def bits(trace: Trace) -> dict[str, bytes]:
+    """All columns but the times."""
+    return {f"{t}.{c}": getattr(trace, t)[c].tobytes() for t, columns in COLUMNS.items() for c in columns if not c.endswith("_ms")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", SAMPLINGS)
+@pytest.mark.parametrize("name", ["inplace", "eqspec", "exspec"])
+def test_twenty_runs_are_the_same_bits(name: str, kind: str) -> None:
+    run = {
+        "strategy": name,
+        "sampling": SAMPLINGS[kind],
+        "seed": 5,
+        "batch_size": 3,
+        "max_new_tokens": 8,
+        "record": True,
+        "progress": False,
+    }
+    first, *others = (sv.generate(make_pair("llama"), make_prompts(), **run) for _ in range(20))
+    same = {name: value for name, value in first.meta.items() if name != "created"}
+    for other in others:
+        assert other.tokens == first.tokens
+        assert bits(other.trace) == bits(first.trace)
+        assert {name: value for name, value in other.meta.items() if name != "created"} == same
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", SAMPLINGS)
+def test_in_the_deterministic_mode_no_neighbour_changes_a_bit(kind: str) -> None:
+    """bfloat16, where rounding is coarse: each prompt's tokens, and what was said of them, with 20 sets of neighbours and batch sizes.
+
+    A prompt keeps its place in the list, on which its draws depend. Autoregressive decoding draws otherwise than rejection sampling.
+    """
+    generator, places = torch.Generator().manual_seed(2), (0, 3, 5)
+    found = set()
+    for number in range(20):
+        prompts = [torch.randint(0, 97, (int(n),), generator=generator).tolist() for n in torch.randint(1, 40, (7,), generator=generator)]
+        for place in places:
+            prompts[place] = make_prompts()[place]
+        names = [name for name in VALID[1:] if kind != "rejection" or name != "rollback"]  # as test_numbers says
+        name = names[number % len(names)]
+        run = {"batch_size": 1 + number % 7, "strategy": sv.strategy(name, **HOW[name]), "max_new_tokens": 8, "sampling": SAMPLINGS[kind]}
+        result = sv.generate(make_pair("llama", torch.bfloat16), prompts, deterministic=True, progress=False, **run)
+        found.add(str([result.tokens[place] for place in places]))
+    assert len(found) == 1

@@ -1,0 +1,320 @@
+"""Damaged, lying and hostile records: what the fuzz tests and `make fuzz` feed to the loader and to all that reads a record.
+
+`damaged(pick)` writes a file with one to four faults, of bytes, of the header, of the meta data or of columns. `pick(low, high)` chooses a
+whole number, both ends included, so the same mutators run from a seed, from hypothesis and from atheris. `attempt` loads the file and gives
+what was loaded to every reader: nothing but ValueError may come of it. As a command, from the folder tests/:
+
+    python trace_fuzz.py --inputs 100000 --seconds 600     # own seeds; goes on until both are reached
+    python trace_fuzz.py --atheris --inputs 100000         # guided by coverage, where atheris is installed
+"""
+
+import argparse
+import json
+import os
+import signal
+import struct
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+from safetensors import safe_open
+from safetensors.numpy import load as from_safetensors
+from safetensors.numpy import save as to_safetensors
+from tiny_run import TRACE
+
+import specviz as sv
+from specviz.analysis import metrics
+from specviz.analysis.equivalence import recorded
+from specviz.analysis.waste import waste
+from specviz.trace import Trace, TraceError
+from specviz.views import charts, export
+from specviz.views.stepper import StepThrough
+
+Pick = Callable[[int, int], int]
+RECORDED = Path(__file__).parent / "data" / "trace-v1.safetensors"  # EXSPEC with a pool, on the embedded pair
+SECONDS = 20  # that one input may take, on a machine that does other things besides
+NUMBERS = (0, 1, -1, 2, 3, 5, 7, 100, 255, 256, 2**16, 2**20, 2**31 - 1, -(2**31), 2**31, 2**32, 2**53, 2**62, -(2**63))
+VALUES: tuple[Any, ...] = (
+    None, True, False, -1, 0, 2**31, 2**63, 10**40, 1.5, 1e308, "", "x", "</script><script>", "\ud800", "\u2028\x00\x1b[31m",
+    "../../etc/passwd", [], [[]], {}, {"target": 1}, {"target": -1, "draft": 2**50}, ["x"], [1], [2**70],
+    {"1": "a"}, {"x": 1}, "a" * 5000, [-1, 3, 3],
+)  # fmt: skip
+DTYPES = (np.uint8, np.int32, np.int64, np.float32, np.float64, np.int8, np.bool_, np.uint64)
+NAMES = ("../../x", "/etc/passwd", "rows.extra", "rows", "", "rows.", ".rows", "rows.length.x", "C:\\x", "\x00", "\ud7ff", "__metadata__ ")
+
+
+@cache
+def sources() -> tuple[tuple[dict[str, np.ndarray], dict[str, Any]], ...]:
+    """Tensors and header of each record that is damaged."""
+    with tempfile.TemporaryDirectory() as folder:
+        TRACE.save(Path(folder) / "tiny")
+        files = [Path(folder) / "tiny", RECORDED]
+        return tuple((from_safetensors(file.read_bytes()), header_of(file)) for file in files)
+
+
+def header_of(file: Path) -> dict[str, Any]:
+    with safe_open(file, "numpy") as opened:
+        return json.loads(opened.metadata()["specviz"])
+
+
+def damaged(pick: Pick) -> bytes:
+    """A file with faults."""
+    tensors, header = sources()[pick(0, 1)]
+    tensors, header = dict(tensors), json.loads(json.dumps(header))
+    kinds = [pick(0, 15) for _ in range(max(1, pick(-2, 4)))]
+    for kind in kinds:
+        if kind < 11:
+            change_values(tensors, pick)
+        elif kind == 11:
+            change_column(tensors, pick)
+        elif kind < 14:
+            change_meta(header, pick)
+    content = to_safetensors(tensors, {"specviz": dumped(header, pick)})
+    if 14 in kinds:
+        content = change_header(content, pick)
+    return change_bytes(content, pick) if 15 in kinds else content
+
+
+def dumped(header: dict[str, Any], pick: Pick) -> str:
+    """The trace's own header as JSON, now and then something that is hardly any."""
+    text = json.dumps(header)
+    odd = (
+        "[" * 20_000, '{"format_version": 1, "meta": ' + '{"a":' * 900 + "1" + "}" * 900 + "}", text[: len(text) // 2], "NaN", '"x"', "",
+        text.replace('"seed": ', '"seed": 1' + "0" * 5000 + ', "was": ', 1), text.replace('"seed": ', '"seed": 1e999, "was": ', 1),
+        text.replace("{", '{"meta": 1, ', 1), text[:-1] + ', "meta": {}}',
+        text.replace('"versions": {', '"versions": {"deep": ' + "[" * 300 + "]" * 300 + ", ", 1),
+    )  # fmt: skip
+    number = pick(0, 60 * len(odd))
+    return odd[number] if number < len(odd) else text
+
+
+def change_values(tensors: dict[str, np.ndarray], pick: Pick) -> None:
+    """A few numbers of one column: next to what they were, of another entry, or far off; floats that are none."""
+    name = chosen(sorted(tensors), pick)
+    values = tensors[name].copy()
+    if not values.size:
+        return
+    flat = values.reshape(-1)
+    for _ in range(pick(1, 3)):
+        at, how = pick(0, flat.size - 1), max(0, pick(-6, 4))
+        old = float(flat[at]) if values.dtype.kind == "f" else int(flat[at])
+        new = (old + pick(-2, 2), flat[pick(0, flat.size - 1)], chosen(NUMBERS, pick), pick(0, 40), old * 2)[how]
+        if values.dtype.kind == "f":
+            flat[at] = (np.nan, np.inf, -np.inf, np.float32(3e38), -0.0)[how]
+        else:
+            info = np.iinfo(values.dtype)
+            flat[at : at + (pick(1, 4) if how == 1 else 1)] = min(max(int(new), info.min), info.max)
+    tensors[name] = values
+
+
+def change_column(tensors: dict[str, np.ndarray], pick: Pick) -> None:
+    """A column of another length, order, kind or name; or entries of a whole table dropped, doubled or reordered alike."""
+    name, how = chosen(sorted(tensors), pick), pick(0, 7)
+    values = tensors[name]
+    if how == 0:
+        del tensors[name]
+    elif how == 1:
+        tensors[chosen(NAMES, pick)] = values
+    elif how == 2:
+        tensors[name] = values[: pick(0, len(values))].copy()
+    elif how == 3:
+        tensors[name] = values.astype(chosen(DTYPES, pick))
+    elif how == 4:
+        tensors[name] = chosen((values[None], values.ravel(), values[..., None], np.zeros((0, 3, 2, 2), values.dtype)), pick)
+    else:
+        table = name.partition(".")[0]
+        size = max(len(tensors[other]) for other in tensors if other.startswith(f"{table}."))
+        entries = [pick(0, max(size - 1, 0)) for _ in range(pick(0, 3))]
+        order = [at for at in range(size) if at not in entries] if how == 5 else [*range(size), *entries]
+        order = order[::-1] if how == 7 else order
+        for other in [other for other in tensors if other.startswith(f"{table}.") and len(tensors[other]) == size]:
+            tensors[other] = tensors[other][np.array(order, int)] if size else tensors[other]
+
+
+def change_meta(header: dict[str, Any], pick: Pick) -> None:
+    """One value of the header, at any depth, becomes another one, is left out, or is joined by others."""
+    place: Any = header
+    while isinstance(place, dict | list) and place:
+        key = chosen(sorted(place) if isinstance(place, dict) else range(len(place)), pick)
+        if pick(0, 2) == 0 or not isinstance(place[key], dict | list) or not place[key]:
+            break
+        place = place[key]
+    if pick(0, 4) == 0:
+        del place[key]
+    else:
+        place[key] = chosen(VALUES, pick)
+
+
+def change_header(content: bytes, pick: Pick) -> bytes:
+    """The header of safetensors: shapes and offsets that lie, sizes beyond everything, names twice, nesting, other encodings."""
+    size = struct.unpack("<Q", content[:8])[0]
+    text, body, how = content[8 : 8 + size], content[8 + size :], pick(0, 7)
+    if how == 0:
+        return struct.pack("<Q", chosen((0, 1, size - 1, size + 1, len(content), 2**31, 2**40, 2**63, 2**64 - 1), pick)) + text + body
+    if how == 1:
+        text = b"[" * 50_000
+    elif how == 2:
+        text = text.replace(b'{"', b'{"rows.length":{"dtype":"I32","shape":[1],"data_offsets":[0,4]},"', 1)
+    elif how == 3:
+        text = text.decode(errors="replace").encode("utf-16")
+    else:
+        entries = json.loads(text)
+        name = chosen([key for key in entries if key != "__metadata__"], pick)
+        key = ("shape", "dtype", "data_offsets", "shape")[how - 4]
+        numbers = [chosen(NUMBERS, pick) for _ in range(pick(0, 4))]
+        dtype = chosen(("F64", "BF16", "I8", "U64", "BOOL", "F8_E4M3", "X", 3), pick)
+        entries[name][key] = dtype if key == "dtype" else numbers
+        text = json.dumps(entries).encode()
+    return struct.pack("<Q", len(text)) + text + body
+
+
+def change_bytes(content: bytes, pick: Pick) -> bytes:
+    """Single bytes, a piece left out, cut off, doubled or zeroed."""
+    flipped = bytearray(content)
+    for _ in range(pick(1, 4)):
+        flipped[pick(0, len(flipped) - 1)] = pick(0, 255)
+    a, b = sorted((pick(0, len(flipped)), pick(0, len(flipped))))
+    b = min(b, a + 64)
+    pieces = (flipped, flipped[:a], flipped[:a] + flipped[b:], flipped[:b] + flipped[a:], flipped[:a] + bytes(b - a) + flipped[b:])
+    return bytes(pieces[pick(0, len(pieces) - 1)])
+
+
+def chosen(values: Any, pick: Pick) -> Any:
+    return values[pick(0, len(values) - 1)]
+
+
+def attempt(path: Path, readers: Sequence[Callable[[Trace], None]] = ()) -> str:
+    """What became of a file: "refused", or "read", by the readers too. Any error but a ValueError of one sentence goes on to the caller."""
+    try:
+        trace = Trace.load(path)
+    except TraceError as error:
+        said = str(error)
+        assert said.startswith(f"{path}: "), said
+        assert "; " in said, said
+        assert "\n" not in said, said
+        assert len(said) < 600, said
+        return "refused"
+    for read in (walk, *readers):
+        try:
+            read(trace)
+        except ValueError as error:
+            if not str(error).startswith(("trace", "run", "the run", "no phase", "there")):  # said by us, not by a library
+                raise
+    return "read"
+
+
+def walk(trace: Trace) -> None:
+    frames = list(trace.frames())
+    assert len(frames) == 5 * trace.num_rounds
+    for request in range(trace.num_requests):
+        trace.prompt(request), trace.output(request), trace.origins(request)
+
+
+def export_page(trace: Trace) -> None:
+    shown = StepThrough(trace)
+    page = export.page("run", [shown.film], {"step": 0, "row": 0, "theme": "auto"})
+    assert page.lower().count("</script>") == 3  # settings, film, the page's own
+
+
+def judge(trace: Trace) -> None:
+    found = sv.check_invariants(trace)
+    str(found), found.frame(), found.first_per_request()
+
+
+def tabulate(trace: Trace) -> None:
+    for name in ("rounds", "rows", "stages", "stage_totals", "acceptance", "requests", "summary"):
+        getattr(metrics, name)(trace)
+    metrics.smallest_gap(trace), waste(trace), recorded(trace)
+
+
+def save_again(trace: Trace) -> None:
+    trace._to_bytes()
+
+
+def draw(trace: Trace) -> None:
+    for round in {0, trace.num_rounds - 1}:
+        for phase in ("draft", "accept", "synchronise"):
+            charts.batch_picture(trace, round, phase)
+    charts.acceptance_map(trace), charts.stage_bars({"run": trace}), charts.acceptance_by_position(trace), charts.pick_ragged_round(trace)
+
+
+READERS = (judge, tabulate, save_again, export_page)
+ALL = (*READERS, draw)  # charts take more time than all others together
+
+
+def readers_for(seed: int) -> tuple[Callable[[Trace], None], ...]:
+    """Every record is loaded and replayed; the slower readers take turns."""
+    return ALL if seed % 20 == 0 else READERS if seed % 4 == 0 else ()
+
+
+# ---------------------------------------------------------------- as a command
+
+
+def ring(*_: object) -> None:
+    raise TimeoutError(f"an input took more than {SECONDS} s")
+
+
+def run_seeds(first: int, inputs: int, seconds: float, folder: Path) -> Counter[str]:
+    """Seeds from `first` on, until so many inputs and so many seconds have gone by. Raises what an input raises, and says its seed."""
+    found: Counter[str] = Counter()
+    begun, seed, path = time.monotonic(), first, folder / "input.safetensors"
+    while seed - first < inputs or time.monotonic() - begun < seconds:
+        path.write_bytes(damaged(Random(seed).randint))
+        signal.alarm(SECONDS)
+        try:
+            found[attempt(path, readers_for(seed))] += 1
+        except BaseException:
+            sys.stderr.write(f"seed {seed}\n")
+            raise
+        finally:
+            signal.alarm(0)
+        seed += 1
+    return found
+
+
+def run_atheris(inputs: int, folder: Path) -> None:
+    import atheris
+
+    path = folder / "input.safetensors"
+
+    def one(data: bytes) -> None:
+        path.write_bytes(damaged(atheris.FuzzedDataProvider(data).ConsumeIntInRange))
+        attempt(path, READERS)
+
+    for module in ("specviz.trace", "specviz.schema", "specviz.frames", "specviz.checking", "specviz.analysis.metrics"):
+        for value in vars(sys.modules[module]).copy().items():
+            if callable(value[1]) and getattr(value[1], "__module__", "") == module and not isinstance(value[1], type):
+                setattr(sys.modules[module], value[0], atheris.instrument_func(value[1]))
+    atheris.Setup([sys.argv[0], f"-runs={inputs}", f"-timeout={SECONDS}", "-rss_limit_mb=2000", "-max_len=512"], one)
+    atheris.Fuzz()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--inputs", type=int, default=100_000)
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--first", type=int, default=int.from_bytes(os.urandom(6)), help="first seed; without it another one each time")
+    parser.add_argument("--atheris", action="store_true")
+    options = parser.parse_args()
+    warnings.simplefilter("error")
+    signal.signal(signal.SIGALRM, ring)
+    with tempfile.TemporaryDirectory() as folder:
+        if options.atheris:
+            run_atheris(options.inputs, Path(folder))
+        else:
+            begun = time.monotonic()
+            found = run_seeds(options.first, options.inputs, options.seconds, Path(folder))
+            told = f"{found.total():,} inputs from seed {options.first} in {time.monotonic() - begun:.0f} s: {dict(found)}\n"
+            sys.stdout.write(told)
+
+
+if __name__ == "__main__":
+    main()
