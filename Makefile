@@ -16,7 +16,7 @@ endif
 NOTEBOOKS = $(sort $(shell find notebooks -name '*.ipynb' -not -path '*/.*'))
 
 .DEFAULT_GOAL := help
-.PHONY: help lab demo test lowest fuzz lint notebooks figures bench survey agreement paint licences wheel clean
+.PHONY: help lab demo test lowest fuzz soak lint notebooks figures bench survey agreement paint licences wheel clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -33,7 +33,7 @@ demo: $(READY) ## decode a few prompts with the embedded pair
 
 test: lint ## everything: lint, tests, and every notebook run again and compared with its stored outputs
 	$(BIN)/python -m pytest -n auto
-	$(BIN)/python -m pytest --nbval notebooks
+	$(BIN)/python -m pytest -n auto --dist loadscope --nbval notebooks
 
 lowest: .venv-lowest/.installed ## a part of the tests with the oldest supported transformers and its hub library
 	.venv-lowest/bin/python -m pip check
@@ -66,6 +66,9 @@ agreement: $(READY) ## compare the valid strategies with decoding alone; SPEC_BE
 
 paint: $(READY) ## measure on this machine how fast the step-through opens and paints
 	PYTHONPATH=tests $(BIN)/python -m browser.measure
+
+soak: $(READY) ## decode 2,000 prompts by each valid strategy and compare all texts; takes half an hour
+	$(BIN)/python -m pytest -m soak tests/test_soak.py
 
 licences: $(READY) ## write docs/licences.md from the packages that are installed
 	PYTHONPATH=tests $(BIN)/python -m licences

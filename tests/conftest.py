@@ -79,7 +79,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """With several workers, all tests in a browser go to one, which starts the only JupyterLab; the others are dealt out one by one.
+    """With several workers, all tests in a browser go to one, which starts the only JupyterLab, and all that share the survey, which
+    takes long; the others are dealt out one by one.
 
     A group by mark (`--dist loadgroup`) would say the same, but pytest-xdist 3.8 loses groups with pytest 9.2 (its issue 1386).
     """
@@ -87,7 +88,7 @@ def pytest_xdist_make_scheduler(config, log):
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "browser" if nodeid.startswith("tests/browser/") else nodeid
+            return next((place for place in ("tests/browser/", "tests/test_survey.py") if nodeid.startswith(place)), nodeid)
 
     return Scheduling(config, log)
 

@@ -59,7 +59,7 @@ def test_recording_changes_nothing(name: str, refill: bool) -> None:
 
 @each_run
 def test_without_recording_no_forward_is_logged(name: str, refill: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specviz.generation.Recorder", None)  # making one would fail
+    monkeypatch.setattr("specviz.collecting.Recorder", None)  # making one would fail
     assert sv.generate(make_pair("llama"), [[1, 2]], max_new_tokens=2, progress=False).trace is None
     events = 0
     for event in sv.decode(

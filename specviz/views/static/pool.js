@@ -1,5 +1,5 @@
 // PoolPanel: the pool of a strategy that chooses who decodes next: its rows as bars of their length, the chosen group, and who waits.
-// The bars have one scale in all rounds of a run.
+// The bars stand on one foot in all rounds of a run, nearly always 0; as rows grow, the scale halves now and then.
 
 const POOL = { top: 26, bars: 92, signs: 17, key: 20, gap: 4, least: 3, most: 56, axis: 58, lines: 2 }; // px
 
@@ -88,7 +88,8 @@ class PoolPanel {
     const top = this._top(width), { base, longest } = this._scale;
     const pitch = Math.min((width - PAD - POOL.axis) / this._pool.length, POOL.most + POOL.gap);
     const waited = Math.max(...this._pool.map((each) => each.waited)), numbers = pitch >= (waited > 9 ? 18 : 10);
-    const y = (length) => top + POOL.bars * (1 - (length - base) / Math.max(longest - base, 1));
+    const most = base ? longest : 2 ** Math.ceil(Math.log2(Math.max(...this._pool.map((each) => each.length))));
+    const y = (length) => top + POOL.bars * (1 - (length - base) / Math.max(most - base, 1));
     return { top, bottom: top + POOL.bars, base, pitch, waited, numbers, wide: pitch >= 20, y };
   }
 
