@@ -33,7 +33,7 @@ demo: $(READY) ## decode a few prompts with the embedded pair
 
 test: lint ## everything: lint, tests, and every notebook run again and compared with its stored outputs
 	$(BIN)/python -m pytest -n auto
-	$(BIN)/python -m pytest -n auto --dist loadscope --nbval notebooks
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadscope --nbval notebooks
 
 lowest: .venv-lowest/.installed ## a part of the tests with the oldest supported transformers and its hub library
 	.venv-lowest/bin/python -m pip check
