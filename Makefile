@@ -67,7 +67,7 @@ agreement: $(READY) ## compare the valid strategies with decoding alone; SPEC_BE
 paint: $(READY) ## measure on this machine how fast the step-through opens and paints
 	PYTHONPATH=tests $(BIN)/python -m browser.measure
 
-soak: $(READY) ## decode 2,000 prompts by each valid strategy and compare all texts; takes half an hour
+soak: $(READY) ## decode 2,000 prompts by each valid strategy and compare all texts; takes some minutes
 	$(BIN)/python -m pytest -m soak tests/test_soak.py
 
 licences: $(READY) ## write docs/licences.md from the packages that are installed
