@@ -141,6 +141,8 @@ def change_column(tensors: dict[str, np.ndarray], pick: Pick) -> None:
 
 def change_meta(header: dict[str, Any], pick: Pick) -> None:
     """One value of the header, at any depth, becomes another one, is left out, or is joined by others."""
+    if not header:
+        return  # another damage before this one has emptied it
     place: Any = header
     while isinstance(place, dict | list) and place:
         key = chosen(sorted(place) if isinstance(place, dict) else range(len(place)), pick)
