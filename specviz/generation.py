@@ -69,7 +69,8 @@ def generate(
         graphs: capture the phases of a round as CUDA graphs and replay them; True: or refuse to run, None: where that is possible. A
             model that turns out not to be capturable runs uncaptured, with a warning. The text is the same, near ties apart: captured
             windows are rounded up. A recorded run is not captured.
-        compile: let torch.compile make the models' forwards of a round; the first rounds then take a minute or more.
+        compile: let torch.compile make the models' forwards of a round (on a CPU it needs a C++ compiler); new shapes of a round, as one
+            row in place of many, then take some seconds each, a minute in all.
         record: keep every step as `result.trace`.
         progress: show a bar over prompts with tokens/s and mean acceptance length.
         on_interrupt: what Ctrl-C (a kernel's interrupt) does: "raise" KeyboardInterrupt, or "partial": return what the rounds so far wrote,

@@ -4,6 +4,7 @@ import shutil
 import warnings
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -166,6 +167,7 @@ def test_what_cannot_be_asked_for_is_refused(message: str) -> None:
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++ on a CPU")
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script_method.*:DeprecationWarning")  # torch's own, when its compiler is loaded
 def test_compiled_models_write_the_same_text() -> None:
+    torch._dynamo.reset()
     counters.clear()
     pair, prompts = make_pair("llama"), make_prompts()[2:5]
     arguments = {"batch_size": 3, "max_new_tokens": 6, "num_draft_tokens": 2, "progress": False}
@@ -173,6 +175,19 @@ def test_compiled_models_write_the_same_text() -> None:
     assert compiled.tokens == sv.generate(pair, prompts, **arguments).tokens
     assert counters["stats"]["unique_graphs"] > 0
     assert not counters["graph_break"], "a forward is one graph"
+
+
+def test_many_shapes_all_run_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Target and draft share their code, and every kind of shape is one form of it: more than torch allows unless told otherwise."""
+    torch._dynamo.reset()
+    counters.clear()
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))  # the same forms, without a compiler's minute
+    pair, prompts = make_pair("llama"), make_prompts()
+    with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
+        for strategy, batch_size in (("inplace", 1), ("eqspec", 4), ("inplace", 2)):
+            arguments = {"strategy": strategy, "batch_size": batch_size, "max_new_tokens": 6, "num_draft_tokens": 2, "progress": False}
+            assert sv.generate(pair, prompts, **arguments, compile=True).tokens == sv.generate(pair, prompts, **arguments).tokens
+    assert counters["stats"]["unique_graphs"] > torch._dynamo.config.recompile_limit
 
 
 @needs_cuda

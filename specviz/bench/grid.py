@@ -14,8 +14,8 @@ from specviz.engine.strategies import Strategy
 
 SYNTHETIC = "synthetic:rates=0.7/0.5/0.4/0.25/0.15"  # mean acceptance length 3 at K = 5
 STANDARD = (
-    "autoregressive", "hf_generate", "hf_assisted", "hf_assisted:confidence=0", "rollback", "eqspec", "eqspec:as_published=true", "exspec",
-    "exspec:as_published=true", "inplace",
+    "autoregressive", "autoregressive:compile=true", "hf_generate", "hf_assisted", "hf_assisted:confidence=0", "rollback", "eqspec",
+    "eqspec:as_published=true", "exspec", "exspec:as_published=true", "inplace", "inplace:compile=true",
 )  # fmt: skip
 LONGER = ("autoregressive", "hf_assisted:confidence=0", "eqspec", "exspec", "inplace")
 DEPTHS: tuple[int | str, ...] = (3, 7, "auto")

@@ -18,6 +18,8 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 from specviz.engine.attention import NAME, additive_mask, attending, grouped_mask, query_groups, takes_grouped
 from specviz.engine.moving import Move, move
 
+VARIANTS = 64  # compiled forms of a model's code, which target and draft share: one row or many, one token a row, two or more, ...
+
 
 @dataclass(frozen=True)
 class Feed:
@@ -141,7 +143,13 @@ class CachedModel:
 
     def compile(self) -> None:
         """Let torch.compile make the forwards of a round; prefills stay as they are."""
-        self._call = torch.compile(self.model)
+        compiled = torch.compile(self.model)
+
+        def call(**arguments: Any) -> Any:
+            with torch._dynamo.config.patch(recompile_limit=VARIANTS):
+                return compiled(**arguments)
+
+        self._call = call
 
     @property
     def bytes_per_slot(self) -> int:
