@@ -335,10 +335,18 @@ def make_curve(*measured: tuple[int, float]) -> Curve:
 
 def test_a_curve_is_straight_between_what_was_measured_and_beyond() -> None:
     curve = make_curve((1, 10.0), (2, 12.0), (4, 16.0))
-    assert [curve(size) for size in (1, 2, 3, 4, 6)] == [10.0, 12.0, 14.0, 16.0, 20.0]
+    assert [curve(size) for size in (1, 2, 3, 4, 6)] == [10.0, 12.0, 14.0, 16.0, 16.0]  # beyond: hoped, until it is measured
     assert Curve()(3) is None
     assert make_curve((8, 16.0), (16, 20.0))(4) == 14.0
-    assert make_curve((8, 20.0), (16, 16.0))(32) == 16.0  # more tokens never take less time where nobody has looked
+
+
+def test_a_curve_never_falls() -> None:
+    """More tokens never take less time: what was measured otherwise is chance, and shares its mean, each time counting alike."""
+    curve = make_curve((1, 16.0), (8, 20.0), (16, 17.0), (16, 17.0), (32, 24.0), (64, 12.0))
+    assert [curve(size) for size in (1, 8, 16)] == [16.0, 18.0, 18.0]
+    assert curve(32) == curve(64) == 18.0
+    curve = make_curve((8, 20.0), (16, 16.0))
+    assert [curve(size) for size in (4, 8, 16, 32)] == [18.0] * 4
 
 
 def test_a_curve_keeps_medians_and_doubts_what_is_far_too_long() -> None:

@@ -24,7 +24,7 @@ CLOSE, ENOUGH = 0.8, 9  # a K that reaches this share of the best one's rate is 
 SURE = 150  # and in place of K = 0 until so many first drafts were judged
 AGAIN = 16  # rounds after which any K may be tried once more
 TRIALS = 400  # drafts of one position after which half of what was known of its acceptance is forgotten, about
-GUESS, WEIGHT = 0.6, 8.0  # acceptance before anything is known, and how many drafts that is worth
+GUESS, WEIGHT = 0.6, 5.0  # acceptance before anything is known, and how many drafts that is worth
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,10 @@ class Auto(Depth):
     """K with the most tokens a second, from measured times and observed acceptance.
 
     A round of b rows with K drafts gains 1 + c_1 + c_1 c_2 + ... tokens a row, c_j being the acceptance at position j given all before it.
-    It costs K draft steps, whose time depends on b, and the other phases, whose time depends on the tokens verified, b (K + 1), in straight
-    lines between those that were measured. All times are taken relative to how slow the device is at present, so that K is no worse for a
-    busy machine or a growing text. What the draft models have missed while nothing was drafted is a debt, spread over the rounds that the
+    It costs K draft steps, whose time depends on b, and the other phases, whose time depends on the tokens verified, b (K + 1), rising in
+    straight lines between those that were measured; for more than were ever measured the best is hoped, until they are. All times are taken
+    relative to how slow the device is at present, so that K is no worse for a busy machine or a growing text. What the draft models have
+    missed while nothing was drafted is a debt, spread over the rounds that the
     rows have left. Other K are tried now and then, as long as what trying has cost stays below `TRYING` of the run.
     """
 
@@ -88,7 +89,7 @@ class Auto(Depth):
         self._read: deque[float] = deque(maxlen=LATELY)  # ms of each token that is read to catch up, beyond a step for all rows
         self._paces: deque[float] = deque(maxlen=5)  # how slow the last rounds were, by what was known of their kind
         self._reached, self._taken = [0.0] * most, [0.0] * most  # drafts that were reached, and accepted, by position
-        self._plan = deque([min(2, most), 0])  # K that come first, each until it was measured
+        self._plan = deque([min(3, most), 0])  # K that come first, each until it was measured
         self._now: int | None = None
         self._round, self._last = 0, [0] * (most + 1)  # rounds so far, and the one in which each K was last used
         self._elapsed = self._lost = 0.0  # ms of all rounds, and what trying has cost
@@ -176,10 +177,12 @@ class Auto(Depth):
 
 
 class Curve:
-    """Milliseconds by size: medians where they were measured, straight lines between and beyond.
+    """Milliseconds by size: medians where they were measured, straight lines between and below, and beyond the largest no more than there.
+
+    A larger size never takes less time: where medians say so, it is chance, and they share their mean.
 
     Attributes:
-        known: the median by size.
+        known: the time by size.
     """
 
     def __init__(self) -> None:
@@ -203,11 +206,18 @@ class Curve:
             self._doubted.add(size)
             return
         self._doubted.discard(size)
-        if not self._kept:
-            self.known.clear()  # no guess any more
-        times = self._kept.setdefault(size, deque(maxlen=LATELY))
-        times.append(ms)
-        self.known[size] = median(times)
+        self._kept.setdefault(size, deque(maxlen=LATELY)).append(ms)
+        self.known = self._rising()
+
+    def _rising(self) -> dict[int, float]:
+        """The medians, pooled where they fall (isotonic regression, weighted by how many times each comes from)."""
+        pools: list[tuple[list[int], float, int]] = []
+        for size in sorted(self._kept):
+            pools.append(([size], median(self._kept[size]), self.count(size)))
+            while len(pools) > 1 and pools[-2][1] > pools[-1][1]:
+                (sizes, ms, n), (more, other, m) = pools[-2:]
+                pools[-2:] = [(sizes + more, (n * ms + m * other) / (n + m), n + m)]
+        return {size: ms for sizes, ms, _ in pools for size in sizes}
 
     def __call__(self, size: int) -> float | None:
         """The time at that size; None if nothing is known at all."""
@@ -216,19 +226,19 @@ class Curve:
             return known.get(size)
         below = max((at for at in known if at < size), default=None)
         above = min((at for at in known if at > size), default=None)
-        if below is None or above is None:
-            return self._beyond(size)
+        if above is None:
+            return known[max(known)]
+        if below is None:
+            return self._before(size, above)
         share = (size - below) / (above - below)
         return known[below] * (1 - share) + known[above] * share
 
-    def _beyond(self, size: int) -> float:
-        """Outside of all sizes that are known: along the line from the nearest one to one about twice, or half, as large."""
+    def _before(self, size: int, near: int) -> float:
+        """Below `near`, the smallest size that is known: along the line from there to one about twice as large."""
         known = self.known
-        near = min(known, key=lambda at: abs(at - size))
-        other = near / 2 if size > near else near * 2
-        far = min((at for at in known if at != near), key=lambda at: abs(at - other), default=near)
-        slope = max((known[far] - known[near]) / (far - near), 0.0) if far != near else 0.0
-        return max(known[near] + slope * (size - near), known[near] / 5)
+        far = min((at for at in known if at != near), key=lambda at: abs(at - 2 * near), default=near)
+        slope = (known[far] - known[near]) / (far - near) if far != near else 0.0
+        return max(known[near] - slope * (near - size), known[near] / 5)
 
 
 class Meter:
