@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, product
 from operator import mul
 from typing import Any
 
@@ -271,6 +271,17 @@ def test_it_loses_three_per_cent_at_the_most(cost: str, acceptance: str, rows: i
     world = World(*STEPS[cost], ACCEPTANCE[acceptance])
     reached = [world.play(Auto(), rows, 600, seed=seed)[0] for seed in range(3)]
     assert np.mean(reached) >= 0.97, reached
+
+
+def test_a_short_run_on_an_unquiet_machine() -> None:
+    """64 prompts of 64 tokens on two shared cores: rounds that scatter by 18 %, and few of them to learn from; seeds are fixed."""
+    measured = {1: (1.4, 5.6, 0.27), 4: (1.65, 6.6, 0.145), 8: (2.1, 9.0, 0.11), 16: (2.9, 12.5, 0.115)}  # B: a step, a forward, a token
+    reached = []
+    for (rows, (step, forward, token)), acceptance in product(measured.items(), ("high", "middling")):
+        world = World(lambda rows, step=step: step, lambda tokens, a=forward, b=token: a + b * tokens, ACCEPTANCE[acceptance])
+        reached += [world.play(Auto(), rows, max(80, 1200 // rows), noise=0.18, seed=seed)[0] for seed in range(8)]
+    assert np.mean(reached) >= 0.97, reached
+    assert np.quantile(reached, 0.1) >= 0.93, reached
 
 
 def test_nothing_is_drafted_where_it_cannot_pay() -> None:

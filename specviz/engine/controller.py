@@ -20,7 +20,7 @@ LATELY = 9  # times of one kind of which the median is taken
 UNLIKELY = 1.5  # a time so many times as long as expected counts only if it happens again
 MARGIN, LEAVING = 0.02, 0.03  # K changes for a gain of more than this, and to 0, from where the way back is dearer
 TRYING = 0.01  # share of the run's time that trying other K may cost; of a short run, one round
-CLOSE, ENOUGH = 0.8, 9  # a K that reaches this share of the best one's rate is tried until it was measured so many times
+CLOSE, ENOUGH = 0.85, 9  # a K that reaches this share of the best one's rate is tried until it was measured so many times
 SURE = 150  # and in place of K = 0 until so many first drafts were judged
 AGAIN = 16  # rounds after which any K may be tried once more
 TRIALS = 400  # drafts of one position after which half of what was known of its acceptance is forgotten, about
