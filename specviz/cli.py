@@ -1,4 +1,4 @@
-"""The command `specviz`: its arguments, and how it ends. What a command does stands in `commands`."""
+"""The command `specviz`: its arguments. What a command does stands in `commands`, how it ends in `ending`."""
 
 import argparse
 import sys
@@ -7,20 +7,14 @@ from pathlib import Path
 from typing import TypeAlias
 
 from specviz import __version__, commands
-from specviz.views.text import harmless
+from specviz.ending import end
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status: 0, or 2 for an argument that cannot be used or a library that is missing."""
-    options = _parser().parse_args(arguments)
-    try:
-        options.run(options)
-    except (ValueError, OSError, ImportError) as error:
-        print(harmless(f"specviz {options.command}: {' '.join(str(error).split())}"), file=sys.stderr)
-        return 2
-    return 0
+    """Run the command line; returns the exit status, as `end` says."""
+    return end(_parser().parse_args(arguments))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -5,7 +5,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specviz.ending import check_finished
 from specviz.views.text import harmless
+from specviz.writing import beside, make_folder
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,6 +73,7 @@ def generate(options: argparse.Namespace) -> None:
     _print(result.summary)
     if options.record is not None:
         _save(result.trace, options.record)
+    check_finished(result.status)
 
 
 def _sampling(options: argparse.Namespace) -> "SamplingParams | None":
@@ -89,7 +92,6 @@ def bench(options: argparse.Namespace) -> None:
     from specviz.bench.asked import check_pyarrow, grids, runner, sources
     from specviz.bench.report import save_report
     from specviz.prompts import load_prompts
-    from specviz.writing import beside
 
     if options.parquet:
         check_pyarrow()
@@ -179,7 +181,6 @@ def agreement(options: argparse.Namespace) -> None:
 
 def couplings(options: argparse.Namespace) -> None:
     from specviz.couplings import measure_couplings
-    from specviz.measured import save_measured
     from specviz.prompts import load_prompts
 
     table, conditions = measure_couplings(
@@ -188,13 +189,11 @@ def couplings(options: argparse.Namespace) -> None:
     )  # fmt: skip
     _print(table)
     _print_conditions(conditions)
-    if options.out is not None:
-        _written(save_measured(table, conditions, options.out))
+    _keep(table, conditions, options.out)
 
 
 def losses(options: argparse.Namespace) -> None:
     from specviz.losses import measure_losses
-    from specviz.measured import save_measured
     from specviz.prompts import load_prompts
 
     table, conditions = measure_losses(
@@ -203,25 +202,21 @@ def losses(options: argparse.Namespace) -> None:
     )  # fmt: skip
     _print(table)
     _print_conditions(conditions)
-    if options.out is not None:
-        _written(save_measured(table, conditions, options.out))
+    _keep(table, conditions, options.out)
 
 
 def moves(options: argparse.Namespace) -> None:
     import torch
 
-    from specviz.measured import save_measured
     from specviz.moves import measure_moves
 
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     table, conditions = measure_moves(device, options.rows, options.slots)
     _print(table)
-    if options.out is not None:
-        _written(save_measured(table, conditions, options.out))
+    _keep(table, conditions, options.out)
 
 
 def overhead(options: argparse.Namespace) -> None:
-    from specviz.measured import save_measured
     from specviz.overhead import measure_overhead
     from specviz.prompts import load_prompts
 
@@ -231,12 +226,10 @@ def overhead(options: argparse.Namespace) -> None:
     )  # fmt: skip
     _print(table)
     _print_conditions(conditions)
-    if options.out is not None:
-        _written(save_measured(table, conditions, options.out))
+    _keep(table, conditions, options.out)
 
 
 def simulate(options: argparse.Namespace) -> None:
-    from specviz.measured import save_measured
     from specviz.prompts import load_prompts
     from specviz.simulating import Plan, source_of
 
@@ -245,8 +238,7 @@ def simulate(options: argparse.Namespace) -> None:
     table, conditions = plan.fitting(source).answer(source, options.study)
     _print(plan.shown(table))
     _print_conditions(conditions)
-    if options.out is not None:
-        _written(save_measured(table, conditions, options.out))
+    _keep(table, conditions, options.out)
 
 
 def figures(options: argparse.Namespace) -> None:
@@ -281,12 +273,19 @@ def _print_conditions(conditions: dict[str, object]) -> None:
     print("\n" + ", ".join(f"{name} {value}" for name, value in conditions.items() if name != "versions"))
 
 
+def _keep(table: "pd.DataFrame", conditions: dict[str, object], path: Path | None) -> None:
+    from specviz.measured import save_measured
+
+    if path is not None:
+        _written(save_measured(table, conditions, path))
+
+
 def _written(paths: list[Path]) -> None:
     print("written to " + " and ".join(map(str, paths)))
 
 
 def _save(trace: object, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     trace.save(path)  # type: ignore[attr-defined]
     print(f"{trace} saved as {path} ({path.stat().st_size / 1e6:.1f} MB)")
 

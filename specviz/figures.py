@@ -16,7 +16,7 @@ from specviz.schema import PHASES
 from specviz.trace import Trace
 from specviz.views.charts import pick_ragged_round
 from specviz.views.stepper import StepThrough, step_through
-from specviz.writing import write
+from specviz.writing import make_folder, write
 
 PROMPTS, NEW_TOKENS = 8, 64
 THEMES = ("light", "dark")
@@ -51,7 +51,7 @@ def make_figures(out: Path) -> list[Path]:
 
     Raises OSError when there is no browser to draw with.
     """
-    (out / "replays").mkdir(parents=True, exist_ok=True)
+    make_folder(out / "replays")
     pair, files, traces = load_pair(), [], {}
     for scene in SCENES:
         traces[scene.name] = _record(pair, scene)

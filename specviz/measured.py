@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from specviz.writing import write
+from specviz.writing import beside, make_folder, write
 
 KEPT = ("device", "dtype", "versions", "created", "target", "draft")
 
@@ -18,12 +18,13 @@ def conditions(meta: Mapping[str, Any], **asked: object) -> dict[str, object]:
 
 
 def save_measured(table: pd.DataFrame, conditions: Mapping[str, object], path: Path) -> list[Path]:
-    """Write `table` to `path` (CSV, five digits) and `conditions` beside it (JSON), each whole or not at all; returns both paths."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    texts = {
-        path: table.to_csv(index=False, float_format="%.5g"),
-        path.with_suffix(".json"): json.dumps(conditions, indent=2) + "\n",
-    }
-    for file, text in texts.items():
-        write(file, text.encode())
-    return list(texts)
+    """Write `table` to `path` (CSV, five digits) and `conditions` beside it (JSON), both whole or neither; returns both paths.
+
+    Raises WriteError.
+    """
+    make_folder(path.parent)
+    told = path.with_suffix(".json")
+    with beside(path) as partial:
+        partial.write_bytes(table.to_csv(index=False, float_format="%.5g").encode())
+        write(told, (json.dumps(conditions, indent=2) + "\n").encode())
+    return [path, told]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -41,6 +40,7 @@ from specviz.schema import (
     named,
     validated,
 )
+from specviz.writing import write
 
 __all__ = [
     "ACCEPTED",
@@ -156,17 +156,8 @@ class Trace:
         return (replay.frame(round, phase) for round in range(self.num_rounds) for phase in PHASES)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the record to `path`, whole or not at all. The folder has to exist; raises TraceError if it cannot be written."""
-        path = Path(path)
-        partial = path.parent / f"{path.name}.{os.getpid()}.partial"
-        try:
-            partial.write_bytes(self._to_bytes())
-            partial.replace(path)
-        except OSError as error:
-            raise TraceError(f"{path}: cannot be written ({error.strerror}); choose a file in a folder that exists") from error
-        finally:
-            with suppress(OSError):  # gone already when all went well
-                partial.unlink()
+        """Write the record to `path`, whole or not at all. The folder has to exist; raises WriteError if it cannot be written."""
+        write(path, self._to_bytes())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Trace:

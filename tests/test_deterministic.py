@@ -38,6 +38,16 @@ def test_text_does_not_depend_on_the_batch(name: str, dtype: torch.dtype) -> Non
     assert twice.tokens == alone.tokens * 2
 
 
+@pytest.mark.parametrize("strategy", ["inplace", "eqspec", "exspec"])
+def test_a_sample_does_not_depend_on_the_batch_though_the_draft_has_a_say(strategy: str) -> None:
+    """coupling="rejection" weighs what the draft said: in bf16, its rounding has to be the same in every batch, too."""
+    pair, prompts = make_pair("llama", torch.bfloat16), make_prompts()
+    options = {"sampling": sv.SamplingParams(1.0), "seed": 3, "max_new_tokens": 24}
+    alone = run(pair, prompts, strategy, 1, **options)
+    for batch_size in (2, 3, 5, 7, 10):
+        assert run(pair, prompts, strategy, batch_size, **options).tokens == alone.tokens, batch_size
+
+
 @pytest.mark.parametrize("drafter", [sv.drafter("lookup"), sv.drafter("synthetic", rates=[0.9, 0.7, 0.5, 0.4, 0.3])], ids=lambda d: d.name)
 def test_text_does_not_depend_on_the_drafter(drafter: Drafter) -> None:
     """Of the synthetic one's drafts enough are accepted that the drafter matters."""

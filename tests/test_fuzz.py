@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import signal
 import struct
 import subprocess
@@ -13,18 +14,29 @@ from random import Random
 
 import numpy as np
 import pytest
+import trace_fuzz
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save as to_safetensors
-from trace_fuzz import ALL, RECORDED, attempt, damaged, readers_for, sources
+from trace_fuzz import (
+    ALL,
+    LOAD_BYTES,
+    LOAD_FACTOR,
+    READ_BYTES,
+    READ_FACTOR,
+    RECORDED,
+    attempt,
+    check_intact,
+    damaged,
+    loading_takes,
+    readers_for,
+    sources,
+)
 
-from specviz.trace import Trace, TraceError
+from specviz.trace import PHASES, Trace, TraceError
 from specviz.views.text import harmless, visible
 
 SEEDS = 400
-# What loading a file and reading it in every way may allocate: so many times its size, and so many bytes more; docs/reliability.md says so.
-LOAD_FACTOR, LOAD_BYTES = 64, 2**20
-READ_FACTOR, READ_BYTES = 1000, 2**28
 
 
 @pytest.fixture
@@ -42,11 +54,7 @@ def within_a_minute():
 
 
 def test_what_is_not_damaged_is_read(tmp_path):
-    """The control: without faults nothing is refused, and no reader objects."""
-    for tensors, header in sources():
-        path = tmp_path / "run.safetensors"
-        path.write_bytes(to_safetensors(tensors, {"specviz": json.dumps(header)}))
-        assert attempt(path, ALL) == "read"
+    check_intact(tmp_path)
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -56,7 +64,8 @@ def test_damaged_records_are_refused_or_can_be_read(tmp_path, within_a_minute, p
     for seed in range(part, SEEDS, 4):
         path = tmp_path / f"{seed}.safetensors"
         path.write_bytes(damaged(Random(seed).randint))
-        found.add(attempt(path, readers_for(seed // 4)))
+        loading_takes(path)
+        found.add(attempt(path, readers_for(seed // 4 * 5)))
         path.unlink()
     assert found == {"refused", "read"}
 
@@ -116,6 +125,53 @@ def test_a_hostile_name_of_a_column_does_nothing_and_is_told_harmlessly(tmp_path
     assert "\n" not in said
     assert len(said) < len(str(path)) + 200
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_row_that_begins_behind_its_end_is_drawn(tmp_path):
+    """Found by `make fuzz`: its stripe in the miniature had a negative width."""
+    path = tmp_path / "run.safetensors"
+    path.write_bytes(with_changes(put("rows.start", 12)))
+    assert attempt(path, ALL) == "read"
+
+
+def test_a_feed_of_a_row_that_its_round_lacks_is_drawn(tmp_path):
+    """Found by `make fuzz`: a KeyError in the picture of the round."""
+    path, feeds = tmp_path / "run.safetensors", sources()[0][0]
+    at = np.flatnonzero((feeds["feeds.phase"] == PHASES.index("verify")) & (feeds["feeds.model"] == 0) & (feeds["feeds.round"] == 2))[-1]
+    rows = feeds["feeds.row"].copy()
+    rows[at] = 7
+    path.write_bytes(with_changes({"feeds.row": rows}))
+    assert attempt(path, ALL) == "read"
+
+
+def test_a_round_without_slots_is_told(tmp_path):
+    """Found by `make fuzz`: a division by zero in the words for its verification."""
+    path = tmp_path / "run.safetensors"
+    path.write_bytes(with_changes(put("rounds.slots", 0)))
+    assert attempt(path, ALL) == "read"
+
+
+# ---------------------------------------------------------------- the command
+
+
+def test_the_fuzzer_says_what_came_of_its_inputs(capsys):
+    assert trace_fuzz.main(["--inputs", "30", "--seconds", "0", "--first", "0"]) == 0
+    said = capsys.readouterr().out
+    assert re.match(r"30 inputs from seed 0 in \d+ s: \{'(refused|read)': \d+, '(refused|read)': \d+\}; the slowest took \d", said), said
+
+
+def test_without_atheris_the_fuzzer_says_so_in_one_sentence(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "atheris", None)
+    assert trace_fuzz.main(["--atheris"]) == 2
+    said = capsys.readouterr().err
+    assert re.fullmatch(r"--atheris needs atheris \(.+\); pip install atheris where there is a wheel \(Linux on x86-64.+\n", said), said
+
+
+def test_atheris_watches_what_reads_records():
+    """Functions and methods both, so that it is guided by the checks themselves."""
+    names = {function.__qualname__ for function in trace_fuzz.reached()}
+    assert {"_read", "Trace.load", "validated", "_check_rows", "Replay.frame"} <= names
+    assert len(names) > 100
 
 
 # ---------------------------------------------------------------- memory and time

@@ -1,8 +1,9 @@
 """Damaged, lying and hostile records: what the fuzz tests and `make fuzz` feed to the loader and to all that reads a record.
 
 `damaged(pick)` writes a file with one to four faults, of bytes, of the header, of the meta data or of columns. `pick(low, high)` chooses a
-whole number, both ends included, so the same mutators run from a seed, from hypothesis and from atheris. `attempt` loads the file and gives
-what was loaded to every reader: nothing but ValueError may come of it. As a command, from the folder tests/:
+whole number, both ends included, so the same mutators run from a seed, from hypothesis and from atheris; the lowest number is the harmless
+choice, which atheris makes where its bytes end. `attempt` loads the file and gives what was loaded to every reader: nothing but
+ValueError may come of it. As a command, from the folder tests/:
 
     python trace_fuzz.py --inputs 100000 --seconds 600     # own seeds; goes on until both are reached
     python trace_fuzz.py --atheris --inputs 100000         # guided by coverage, where atheris is installed
@@ -11,18 +12,25 @@ what was loaded to every reader: nothing but ValueError may come of it. As a com
 import argparse
 import json
 import os
+import resource
 import signal
 import struct
 import sys
 import tempfile
 import time
+import tracemalloc
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from random import Random
+from types import FunctionType
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 from safetensors import safe_open
@@ -40,7 +48,12 @@ from specviz.views.stepper import StepThrough
 
 Pick = Callable[[int, int], int]
 RECORDED = Path(__file__).parent / "data" / "trace-v1.safetensors"  # EXSPEC with a pool, on the embedded pair
-SECONDS = 20  # that one input may take, on a machine that does other things besides
+SECONDS = 20  # of a CPU that one input may take; by the clock 15 times as many, on a machine that does other things besides
+# What loading a file and reading it in every way may allocate: so many times its size, and so many bytes more; docs/reliability.md says so.
+LOAD_FACTOR, LOAD_BYTES = 64, 2**20
+READ_FACTOR, READ_BYTES = 1000, 2**28
+SMALL = 4096  # bytes: in the figures, files below count as this large, because an error's own text takes more than they do
+ATHERIS = "pip install atheris where there is a wheel (Linux on x86-64, Python 3.11 to 3.14), or leave the option out"
 NUMBERS = (0, 1, -1, 2, 3, 5, 7, 100, 255, 256, 2**16, 2**20, 2**31 - 1, -(2**31), 2**31, 2**32, 2**53, 2**62, -(2**63))
 VALUES: tuple[Any, ...] = (
     None, True, False, -1, 0, 2**31, 2**63, 10**40, 1.5, 1e308, "", "x", "</script><script>", "\ud800", "\u2028\x00\x1b[31m",
@@ -92,8 +105,8 @@ def dumped(header: dict[str, Any], pick: Pick) -> str:
         text.replace("{", '{"meta": 1, ', 1), text[:-1] + ', "meta": {}}',
         text.replace('"versions": {', '"versions": {"deep": ' + "[" * 300 + "]" * 300 + ", ", 1),
     )  # fmt: skip
-    number = pick(0, 60 * len(odd))
-    return odd[number] if number < len(odd) else text
+    number = pick(-60 * len(odd), len(odd) - 1)
+    return odd[number] if number >= 0 else text
 
 
 def change_values(tensors: dict[str, np.ndarray], pick: Pick) -> None:
@@ -107,7 +120,9 @@ def change_values(tensors: dict[str, np.ndarray], pick: Pick) -> None:
         at, how = pick(0, flat.size - 1), max(0, pick(-6, 4))
         old = float(flat[at]) if values.dtype.kind == "f" else int(flat[at])
         new = (old + pick(-2, 2), flat[pick(0, flat.size - 1)], chosen(NUMBERS, pick), pick(0, 40), old * 2)[how]
-        if values.dtype.kind == "f":
+        if values.dtype.kind == "b":
+            flat[at] = not flat[at]
+        elif values.dtype.kind == "f":
             flat[at] = (np.nan, np.inf, -np.inf, np.float32(3e38), -0.0)[how]
         else:
             info = np.iinfo(values.dtype)
@@ -126,7 +141,8 @@ def change_column(tensors: dict[str, np.ndarray], pick: Pick) -> None:
     elif how == 2:
         tensors[name] = values[: pick(0, len(values))].copy()
     elif how == 3:
-        tensors[name] = values.astype(chosen(DTYPES, pick))
+        with np.errstate(invalid="ignore"):  # NaN as a whole number
+            tensors[name] = values.astype(chosen(DTYPES, pick))
     elif how == 4:
         tensors[name] = chosen((values[None], values.ravel(), values[..., None], np.zeros((0, 3, 2, 2), values.dtype)), pick)
     else:
@@ -152,7 +168,7 @@ def change_meta(header: dict[str, Any], pick: Pick) -> None:
     if pick(0, 4) == 0:
         del place[key]
     else:
-        place[key] = chosen(VALUES, pick)
+        place[key] = deepcopy(chosen(VALUES, pick))  # a later fault may put something into it
 
 
 def change_header(content: bytes, pick: Pick) -> bytes:
@@ -213,6 +229,21 @@ def attempt(path: Path, readers: Sequence[Callable[[Trace], None]] = ()) -> str:
     return "read"
 
 
+def loading_takes(path: Path) -> int:
+    """The most bytes that numpy and Python hold at any time while the file is loaded or refused; no more than is promised."""
+    tracemalloc.start()
+    try:
+        Trace.load(path)
+    except TraceError:
+        pass
+    finally:
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    size = path.stat().st_size
+    assert most <= LOAD_FACTOR * size + LOAD_BYTES, f"loading {size} bytes takes {most}"
+    return most
+
+
 def walk(trace: Trace) -> None:
     frames = list(trace.frames())
     assert len(frames) == 5 * trace.num_rounds
@@ -252,71 +283,137 @@ READERS = (judge, tabulate, save_again, export_page)
 ALL = (*READERS, draw)  # charts take more time than all others together
 
 
-def readers_for(seed: int) -> tuple[Callable[[Trace], None], ...]:
+def check_intact(folder: Path) -> None:
+    """The control: without faults nothing is refused, and no reader objects. Loads all that readers import, too."""
+    for tensors, header in sources():
+        path = folder / "intact.safetensors"
+        path.write_bytes(to_safetensors(tensors, {"specviz": json.dumps(header)}))
+        assert attempt(path, ALL) == "read"
+
+
+def readers_for(number: int) -> tuple[Callable[[Trace], None], ...]:
     """Every record is loaded and replayed; the slower readers take turns."""
-    return ALL if seed % 20 == 0 else READERS if seed % 4 == 0 else ()
+    return ALL if number % 50 == 0 else READERS if number % 10 == 0 else ()
 
 
 # ---------------------------------------------------------------- as a command
 
 
 def ring(*_: object) -> None:
-    raise TimeoutError(f"an input took more than {SECONDS} s")
+    raise TimeoutError(f"an input took more than {SECONDS} s of a CPU, or {15 * SECONDS} s by the clock")
 
 
-def run_seeds(first: int, inputs: int, seconds: float, folder: Path) -> Counter[str]:
-    """Seeds from `first` on, until so many inputs and so many seconds have gone by. Raises what an input raises, and says its seed."""
-    found: Counter[str] = Counter()
+@dataclass
+class Found:
+    """What came of the inputs, and the seeds of the slowest and, of every tenth, of the one whose loading took most for its size."""
+
+    became: Counter[str] = field(default_factory=Counter)
+    slowest: tuple[float, int] = (0.0, -1)  # seconds of a CPU, seed
+    largest: tuple[float, int] = (0.0, -1)  # bytes allocated for each byte of the file, seed
+
+    def __str__(self) -> str:
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform == "linux" else 2**20)
+        return (
+            f"{dict(self.became)}; the slowest took {self.slowest[0]:.1f} s (seed {self.slowest[1]}), loading at most "
+            f"{self.largest[0]:.1f} bytes for each of the file (seed {self.largest[1]}), this process {most:.0f} MB"
+        )
+
+
+def run_seeds(first: int, inputs: int, seconds: float, folder: Path) -> Found:
+    """Seeds from `first` on, until so many inputs and so many seconds have gone by, or Ctrl-C. Raises what one raises and says which."""
+    found = Found()
     begun, seed, path = time.monotonic(), first, folder / "input.safetensors"
     while seed - first < inputs or time.monotonic() - begun < seconds:
-        path.write_bytes(damaged(Random(seed).randint))
-        signal.alarm(SECONDS)
+        at = time.process_time()
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
+        signal.alarm(15 * SECONDS)
         try:
-            found[attempt(path, readers_for(seed))] += 1
+            path.write_bytes(damaged(Random(seed).randint))
+            takes = loading_takes(path) / max(path.stat().st_size, SMALL) if seed % 10 == 5 else 0.0
+            found.became[attempt(path, readers_for(seed))] += 1
+        except KeyboardInterrupt:
+            break
         except BaseException:
             sys.stderr.write(f"seed {seed}\n")
             raise
         finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
             signal.alarm(0)
+        found.slowest = max(found.slowest, (time.process_time() - at, seed))
+        found.largest = max(found.largest, (takes, seed))
         seed += 1
     return found
 
 
-def run_atheris(inputs: int, folder: Path) -> None:
+def run_atheris(inputs: int, folder: Path) -> int:
+    """Let atheris choose inputs by the code that they reach. Returns its exit status: 0, or what a finding ends it with.
+
+    It ends the process that it runs in, so that has to be one of its own. Raises ImportError without atheris.
+    """
     import atheris
 
-    path = folder / "input.safetensors"
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    path, corpus = folder / "input.safetensors", folder / "corpus"
+    corpus.mkdir()
+    for seed in range(64):
+        (corpus / str(seed)).write_bytes(Random(seed).randbytes(400))
 
     def one(data: bytes) -> None:
         path.write_bytes(damaged(atheris.FuzzedDataProvider(data).ConsumeIntInRange))
-        attempt(path, READERS)
+        try:
+            attempt(path, readers_for(crc32(data)))
+        except BaseException:
+            sys.stderr.write(f"kept as {path.rename('found.safetensors').absolute()}\n")
+            raise
 
-    for module in ("specviz.trace", "specviz.schema", "specviz.frames", "specviz.checking", "specviz.analysis.metrics"):
-        for value in vars(sys.modules[module]).copy().items():
-            if callable(value[1]) and getattr(value[1], "__module__", "") == module and not isinstance(value[1], type):
-                setattr(sys.modules[module], value[0], atheris.instrument_func(value[1]))
-    atheris.Setup([sys.argv[0], f"-runs={inputs}", f"-timeout={SECONDS}", "-rss_limit_mb=2000", "-max_len=512"], one)
+    for function in reached():
+        atheris.instrument_func(function)
+    limits = (f"-runs={inputs}", f"-timeout={SECONDS}", "-rss_limit_mb=2000", "-max_len=512", "-len_control=0")
+    atheris.Setup([sys.argv[0], *limits, f"-artifact_prefix={folder}/", str(corpus)], one)
     atheris.Fuzz()
+    return 0
 
 
-def main() -> None:
+def reached() -> list[FunctionType]:
+    """What of specviz works on a record: functions and methods of these modules."""
+    names = ("trace", "schema", "frames", "checking", "analysis.invariants", "analysis.forwards", "analysis.metrics", "views.film")
+    found = []
+    for name in names:
+        module = import_module(f"specviz.{name}")
+        classes = [each for each in vars(module).values() if isinstance(each, type) and each.__module__ == module.__name__]
+        for value in [value for place in (module, *classes) for value in vars(place).values()]:
+            plain = next((getattr(value, inner) for inner in ("__func__", "fget", "func") if hasattr(value, inner)), value)
+            if isinstance(plain, FunctionType) and plain.__code__.co_filename == module.__file__:
+                found.append(plain)
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--inputs", type=int, default=100_000)
-    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--seconds", type=float, default=600, help="without --atheris, which stops after so many inputs")
     parser.add_argument("--first", type=int, default=int.from_bytes(os.urandom(6)), help="first seed; without it another one each time")
-    parser.add_argument("--atheris", action="store_true")
-    options = parser.parse_args()
+    parser.add_argument("--atheris", action="store_true", help="inputs guided by the code that they reach")
+    options = parser.parse_args(arguments)
     warnings.simplefilter("error")
-    signal.signal(signal.SIGALRM, ring)
     with tempfile.TemporaryDirectory() as folder:
+        check_intact(Path(folder))
         if options.atheris:
-            run_atheris(options.inputs, Path(folder))
-        else:
-            begun = time.monotonic()
-            found = run_seeds(options.first, options.inputs, options.seconds, Path(folder))
-            told = f"{found.total():,} inputs from seed {options.first} in {time.monotonic() - begun:.0f} s: {dict(found)}\n"
-            sys.stdout.write(told)
+            try:
+                return run_atheris(options.inputs, Path(folder))
+            except ImportError as error:
+                sys.stderr.write(f"--atheris needs atheris ({error}); {ATHERIS}\n")
+                return 2
+        for kind in (signal.SIGALRM, signal.SIGPROF):
+            signal.signal(kind, ring)
+        begun = time.monotonic()
+        found = run_seeds(options.first, options.inputs, options.seconds, Path(folder))
+        took = time.monotonic() - begun
+        sys.stdout.write(f"{found.became.total():,} inputs from seed {options.first} in {took:.0f} s: {found}\n")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

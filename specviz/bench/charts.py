@@ -68,7 +68,7 @@ def _column(
     )  # fmt: skip
     written = [f"{number:.2f}" if relative else f"{number:.0f}" for number in value]
     shown = [theme.inked(f"<b>{text}</b>") if fastest else theme.inked(text) for text, fastest in zip(written, best, strict=True)]
-    values = texts("values", [left + end * scale + 10 for end in high], y, shown, 11.5, "right")
+    values = texts("values", [left + width + 10] * len(y), y, shown, 11.5, "right")  # clear of the line at 1
     edge = [(left, _TOP - 2, left, bottom)] + ([(left + scale, _TOP - 2, left + scale, bottom)] if relative else [])
     return [
         lines("edges", "", edge, solid(GREY)).update(line={"width": 1, "color": solid(GREY)}, showlegend=False, opacity=0.5),

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from specviz.writing import make_folder, sayable
+
 Row = dict[str, Any]
 
 
@@ -17,7 +19,7 @@ class Log:
     """The rows of an unfinished benchmark. Use it in a `with` block; nobody else may write to the file meanwhile."""
 
     def __init__(self, path: Path, conditions: Mapping[str, Any], *, fresh: bool = False) -> None:
-        """Open the file at `path`, or begin it.
+        """Open the file at `path`, or begin it, and the folder that it stands in.
 
         Args:
             conditions: what the rows were measured under, as plain values.
@@ -25,18 +27,20 @@ class Log:
 
         Raises:
             ValueError: it was written under other conditions, or is no such file.
+            WriteError: it cannot be written.
         """
         self.path = path
         self.rows: list[Row] = []
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         lines = [] if fresh or not path.is_file() else path.read_bytes().splitlines(keepends=True)
         whole = [line for line in lines if line.endswith(b"\n")]
         if whole:
             before, *self.rows = [self._read(number, line) for number, line in enumerate(whole, 1)]
             self._check(before, dict(conditions))
-        self._file = path.open("r+b" if whole else "wb")
-        self._file.truncate(sum(map(len, whole)))
-        self._file.seek(0, os.SEEK_END)
+        with sayable(path):
+            self._file = path.open("r+b" if whole else "wb", buffering=0)
+            self._file.truncate(sum(map(len, whole)))
+            self._file.seek(0, os.SEEK_END)
         if not whole:
             self._write(dict(conditions))
 
@@ -47,14 +51,16 @@ class Log:
         self._file.close()
 
     def add(self, row: Row) -> None:
-        """Write a row; it is on the disk when this returns."""
+        """Write a row; it is on the disk when this returns. Raises WriteError: the rows before it are kept."""
         self._write(row)
         self.rows.append(row)
 
     def _write(self, line: Mapping[str, Any]) -> None:
-        self._file.write(json.dumps(line).encode() + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        content = json.dumps(line).encode() + b"\n"
+        with sayable(self.path, "make room; what is measured is kept there, and the same command goes on"):
+            while content:  # a disk that becomes full takes a part; half a line does not count
+                content = content[self._file.write(content) :]
+            os.fsync(self._file.fileno())
 
     def _read(self, number: int, line: bytes) -> Row:
         try:

@@ -15,7 +15,7 @@ from plotly.offline import get_plotlyjs
 
 from specviz.bench.charts import ratio_chart, speed_chart
 from specviz.bench.table import VERSIONS, failures, names, sections
-from specviz.views.export import write
+from specviz.writing import make_folder, write
 
 _STYLE = """
 :root { color-scheme: light dark; --jp-content-font-color1: #1d2430; --jp-content-font-color2: #5a6372; --line: #c9d0da; --page: #ffffff }
@@ -51,7 +51,7 @@ def save_report(table: pd.DataFrame, conditions: Mapping[str, object], path: Pat
     Raises:
         OSError: it cannot be written; says what to do.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     return write(path, report(table, conditions).encode())
 
 

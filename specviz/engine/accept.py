@@ -38,7 +38,12 @@ class Outcome:
 class Chooser(Protocol):
     """How tokens are chosen from logits. b rows; `requests` (b) are the rows' places in the caller's list, `indices` (b) the index in
     its row of the (first) token that is chosen: all that randomness may depend on besides the seed.
+
+    Attributes:
+        weighs_drafts: whether the text depends on what the draft said, and not on the target alone.
     """
+
+    weighs_drafts: bool
 
     def draft(self, logits: Tensor, requests: Sequence[int], indices: Sequence[int]) -> Tensor:
         """The draft's next token (b,), from its logits (b, V) float32."""
@@ -55,6 +60,8 @@ class Chooser(Protocol):
 
 class Greedy:
     """Always the most likely token; nothing is random."""
+
+    weighs_drafts = False
 
     def draft(self, logits: Tensor, requests: Sequence[int], indices: Sequence[int]) -> Tensor:
         return logits.argmax(-1)

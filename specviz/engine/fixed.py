@@ -1,4 +1,5 @@
-"""The deterministic mode: every forward of the target in one shape, so that a row's result does not depend on its neighbours.
+"""The deterministic mode: every forward in one shape, so that a row's result does not depend on its neighbours. That is each forward of the
+target, and of a draft model where the text depends on what it says.
 
 Floating-point sums depend on the order of their terms, and kernels choose that order by shape: batch size, tokens a row, and how long
 the K/V is and where in it a token lies. Here each forward has the same rows (`Shape.rows`, filled up), the same tokens a row (K + 1, filled

@@ -102,7 +102,7 @@ def prepare(
 ) -> State:
     """Empty rows and slabs for `requests`; the strategy says how many rows it keeps and how many slots they may need.
 
-    `fixed_width`: K + 1 of the shape that every forward of the target has in the deterministic mode; None without it.
+    `fixed_width`: K + 1 of the shape that every forward has in the deterministic mode, of all models that decide; None without it.
     """
     rows = strategy.capacity(batch_size, len(requests))
     longest, budget = max(len(r.prompt) + r.budget for r in requests), max(r.budget for r in requests)
@@ -111,7 +111,9 @@ def prepare(
     wide = pair.target.config.get_text_config().hidden_size if drafter.needs_hidden else 0
     caches = {name: CachedModel(model, rows, slots, pair.vocabulary_size) for name, model in models.items()}
     if fixed_width is not None:
-        caches["target"] = FixedModel(pair.target, rows, slots, pair.vocabulary_size, fixed_shape(fixed_width, longest))
+        shape = fixed_shape(fixed_width, longest)
+        for name in caches if chooser.weighs_drafts else ("target",):
+            caches[name] = FixedModel(models[name], rows, slots, pair.vocabulary_size, shape)
     return State(
         batch=Batch(rows, longest + num_draft_tokens + 1, pair.device),
         layout=strategy.layout(rows, slots, num_draft_tokens, pair.device, pair.max_positions),

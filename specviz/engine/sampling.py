@@ -89,6 +89,8 @@ class Rejection:
     Source: Leviathan et al. 2023 (arXiv 2211.17192). Behind the last draft q is zero, so that the bonus, drawn from p, is no other case.
     """
 
+    weighs_drafts = True
+
     def __init__(self, params: SamplingParams, seed: int) -> None:
         self._params, self._noise = params, Noise(seed)
 
@@ -123,6 +125,8 @@ class Gumbel:
     A draft is accepted with probability at least (1 - TV) / (1 + TV), where `Rejection` reaches 1 - TV; TV is the total variation
     distance of p and q. Source: the drafter-invariant coupling of Daliri, Musco, Suresh 2024 (arXiv 2408.07978).
     """
+
+    weighs_drafts = False
 
     def __init__(self, params: SamplingParams, seed: int) -> None:
         self._params, self._noise = params, Noise(seed)

@@ -15,6 +15,7 @@ from specviz.schema import Array, Table
 _PROMPTS = (2, 4, 6, 13)  # of the bundled ones; all are at work in the rounds that the questions are about
 _SETTINGS: dict[str, Any] = {"num_draft_tokens": 4, "batch_size": 4, "max_new_tokens": 24, "record": True, "progress": False}
 _MYSTERIES: dict[int, tuple[str, dict[str, Any]]] = {
+    0: ("eqspec", {"break_invariant": "bonus", "rows": [3], "from_round": 1}),  # the one that the notebook solves
     1: ("inplace", {"break_invariant": "mask", "rows": [3], "from_round": 2}),
     2: ("masking", {"break_invariant": "bonus", "rows": [0], "from_round": 2}),
     3: ("eqspec", {"break_invariant": "positions", "rows": [2], "from_round": 3}),
@@ -97,7 +98,7 @@ def found(n: int, rule: str, row: int, round: int) -> str:
 
 
 def mystery(n: int) -> sv.Trace:
-    """One of five recorded runs, each with one thing wrong; their headers do not tell what.
+    """One of five recorded runs to hunt in, or 0, an example; each has one thing wrong, and their headers do not tell what.
 
     Raises:
         ValueError: there is no such mystery.

@@ -8,8 +8,8 @@ from importlib.resources import files
 
 SCRIPTS = (
     "film", "pen", "layout", "lanes", "reading", "stage", "panels", "sight", "mask", "maskpaint", "verdicts", "verify", "pool", "time",
-    "invariants", "elements", "theme", "compare", "legend", "section", "run", "keys", "controls", "figure", "shell",
-    "render",
+    "invariants", "elements", "theme", "compare", "legend", "section", "run", "keys", "controls", "figure", "ahead",
+    "shell", "render",
 )  # fmt: skip
 PAGE, FIGURE = "page", "picture"  # what a saved page and a page that only draws append to the module
 

@@ -139,7 +139,7 @@ def _verify(scene: Scene) -> list[str]:
         "in holes": sum(row.pending - row.start + 1 - row.length for row in rows),
         "behind a row's end": sum(max(scene.slots - 1 - row.pending - k, 0) for row in rows),
     }
-    if total := sum(unused.values()):
+    if (total := sum(unused.values())) and scene.slots:
         kinds = ", ".join(f"{number} {kind}" for kind, number in unused.items() if number)
         found.append(
             f"{total / (len(rows) * scene.slots):.0%} of these {len(rows)} × {scene.slots} slots hold nothing for their row: {kinds}."

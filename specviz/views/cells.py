@@ -137,7 +137,7 @@ def _draft_cells(trace: Trace, round: int) -> dict[tuple[int, int], tuple[int, i
     lengths = rows["length"][entries]
     coming = (feeds["round"] == round) & (feeds["phase"] == PHASES.index("verify")) & (feeds["model"] == 0)
     columns = [feeds[name][coming].tolist() for name in ("row", "slot", "token", "index", "position")]
-    found = {(numbers[row], slot): values for row, slot, *values in zip(*columns, strict=True)}
+    found = {(numbers[row], slot): values for row, slot, *values in zip(*columns, strict=True) if row in numbers}
     return {key: (values[0], values[1], values[2]) for key, values in found.items() if values[1] >= lengths[key[0]]}
 
 

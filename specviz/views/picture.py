@@ -178,7 +178,7 @@ class _Painter:
     def _stripe(self, kind: str, firsts: Sequence[int], stops: Sequence[int], look: Look, margin: float = 0) -> go.Bar:
         scale = MINIATURE / max(row.stop for row in self.rows)
         top = [self.y(number, -1) + 2 - margin for number in range(len(self.rows))]
-        widths = [(stop - first) * scale for first, stop in zip(firsts, stops, strict=True)]
+        widths = [max(stop - first, 0) * scale for first, stop in zip(firsts, stops, strict=True)]
         return boxes(kind, look, [LABELS + first * scale for first in firsts], top, widths, 7 + 2 * margin)
 
     def motion(self) -> list[go.Scatter]:

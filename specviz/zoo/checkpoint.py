@@ -17,7 +17,10 @@ from specviz.writing import beside
 def save_checkpoint(
     path: Path, model: nn.Module, optimisers: list[torch.optim.Optimizer], step: int, history: list[dict[str, float]]
 ) -> None:
-    """Write parameters, optimiser state, `step` and the `history` of losses to `path`; an interrupted write leaves the old file."""
+    """Write parameters, optimiser state, `step` and the `history` of losses to `path`.
+
+    Raises WriteError: there is no room; the old file is left, as after an interruption.
+    """
     tensors = {f"model.{name}": parameter.detach() for name, parameter in model.named_parameters()}
     for i, optimiser in enumerate(optimisers):
         for parameter_id, state in optimiser.state_dict()["state"].items():

@@ -9,6 +9,7 @@ from tqdm import tqdm
 
 from specviz.engine.pair import Pair
 from specviz.generation import generate
+from specviz.writing import beside
 
 NEW_TOKENS = 128
 PROMPT_TOKENS = (8, 256)  # shortest and longest
@@ -33,9 +34,8 @@ def continuations(
             prompts = cut_prompts(blocks, min(CHUNK, count - number), np.random.default_rng([seed, number]))
             result = generate(pair, prompts, strategy="autoregressive", batch_size=64, max_new_tokens=NEW_TOKENS, progress=False)
             rows = [np.array(prompt + new, dtype=np.uint16) for prompt, new in zip(prompts, result.tokens, strict=True)]
-            beside = path.with_suffix(".partial")
-            save_file({"tokens": np.concatenate(rows), "offsets": np.cumsum([0, *map(len, rows)])}, beside)
-            beside.rename(path)
+            with beside(path, alone=True) as partial:
+                save_file({"tokens": np.concatenate(rows), "offsets": np.cumsum([0, *map(len, rows)])}, partial)
         chunk = load_file(path)
         documents += np.split(chunk["tokens"], chunk["offsets"][1:-1])
     return documents

@@ -13,6 +13,7 @@ import transformers
 from transformers import PreTrainedTokenizerFast
 
 from specviz.engine.pair import Pair, load_pair
+from specviz.writing import make_folder, write_folder
 from specviz.zoo.bundled import cut_bundled_prompts, read_prompts, write_prompts
 from specviz.zoo.card import write_card
 from specviz.zoo.corpus import SourceFile, read_corpus
@@ -46,9 +47,10 @@ def train_pair(out: Path, budget: Budget, *, device: str = "cpu", compile: bool 
     """Train, or go on training, the pair in `out`; returns the folder `out/weights` with target, draft and model card.
 
     Checkpoints and intermediate results lie in `out/checkpoints`; a second call with the same budget goes on where the first stopped.
+    Raises WriteError where the disk is full: the last checkpoint is still whole.
     """
     work = out / "checkpoints"
-    work.mkdir(parents=True, exist_ok=True)
+    make_folder(work)
     begun = time.monotonic()
     files = [file for file in read_corpus() if not file.held_out]
     tokenizer = _tokenizer(files, work)
@@ -83,9 +85,7 @@ def train_pair(out: Path, budget: Budget, *, device: str = "cpu", compile: bool 
 def _tokenizer(files: list[SourceFile], work: Path) -> PreTrainedTokenizerFast:
     folder = work / "tokenizer"
     if not folder.exists():
-        beside = folder.with_suffix(".partial")
-        train_tokenizer(file.text for file in files).save_pretrained(beside)
-        beside.rename(folder)
+        write_folder(folder, train_tokenizer(file.text for file in files).save_pretrained)
     return PreTrainedTokenizerFast.from_pretrained(folder)
 
 

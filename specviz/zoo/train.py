@@ -16,7 +16,7 @@ from torch import nn
 from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from specviz.writing import write_folder
+from specviz.writing import make_folder, write_folder
 from specviz.zoo.checkpoint import load_checkpoint, save_checkpoint
 from specviz.zoo.data import VOCABULARY, Windows
 
@@ -148,5 +148,5 @@ def export(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: 
         model.to(torch.float16).save_pretrained(partial)
         tokenizer.save_pretrained(partial)
 
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(folder.parent)
     write_folder(folder, fill)

@@ -28,10 +28,11 @@ class Kept {
   }
 }
 
-const measuring = { context: null, widths: new Kept(20000), cuts: new Kept(20000), fonts: new Kept() };
+const measuring = { context: null, widths: new Kept(), cuts: new Kept(20000), fonts: new Kept() };
 
+// Widths are kept by font and by string, since to join the two for every word takes longer than to draw it.
 function measureText(string, font) {
-  return measuring.widths.get(font + string, () => {
+  return measuring.widths.get(font, () => new Kept(20000)).get(string, () => {
     measuring.context ??= document.createElement("canvas").getContext("2d");
     measuring.context.font = font;
     return measuring.context.measureText(string).width;
@@ -44,10 +45,11 @@ function fontOf({ size = 11, weight = 400, mono = false }) {
 }
 
 // `string` cut with … so that it takes at most `max` px; by letters, not by halves of them.
-function cutText(string, max, font) { return measuring.cuts.get(`${max} ${font}${string}`, () => cutLetters(string, max, font)); }
+function cutText(string, max, font) {
+  return measureText(string, font) <= max ? string : measuring.cuts.get(`${max} ${font}${string}`, () => cutLetters(string, max, font));
+}
 
 function cutLetters(string, max, font) {
-  if (measureText(string, font) <= max) return string;
   const letters = [...string];
   let low = 0, high = letters.length;
   while (low < high) {

@@ -4,7 +4,7 @@ class Section {
   // desk: {palette(), touch(section), tip(hint, event), point(place), pick(row), go(step), happening(step), focus()}
   // under: panels drawn below the first one, which cannot be pointed at
   constructor(desk, panel, under = []) {
-    Object.assign(this, { desk, panel, under, width: 0, asTable: false, pens: new Map(), drawn: new Map() });
+    Object.assign(this, { desk, panel, under, width: 0, asTable: false, pens: new Map(), drawn: new Map(), ready: new Map() });
     this.heading = element("h3");
     const click = () => this.showTable(!this.asTable);
     this.toggle = element("button", { type: "button", class: "sv-small", "aria-pressed": "false", on: { click } }, "table");
@@ -71,32 +71,56 @@ class Section {
     this.tableBox.replaceChildren(tableElement(table));
   }
 
-  // A panel with a key looks the same as long as that stays the same, so it is not drawn again.
-  _draw(canvas, panel) {
-    const ratio = window.devicePixelRatio || 1, palette = this.desk.palette(), key = panel.key && `${panel.key()} ${this.width} ${ratio}`;
-    const last = this.drawn.get(canvas);
-    if (panel.key && last?.key === key && last.palette === palette) return;
-    this.drawn.set(canvas, { key, palette, panel });
-    this._drawAnew(canvas, panel, ratio);
+  // A panel looks the same as long as this does.
+  _look(panel) {
+    const ratio = window.devicePixelRatio || 1;
+    return { key: `${panel.key()} ${this.width} ${ratio}`, palette: this.desk.palette(), panel, ratio };
   }
 
-  _drawAnew(canvas, panel, ratio) {
-    const height = Math.ceil(panel.height(this.width)), context = canvas.getContext("2d");
-    const [w, h] = [Math.round(this.width * ratio), Math.round(height * ratio)];
+  // What looks the same is not drawn again, and of what was drawn ahead the picture is shown.
+  _draw(canvas, panel) {
+    const look = this._look(panel), ready = this.ready.get(canvas);
+    if (alike(this.drawn.get(canvas), look)) return;
+    this.drawn.set(canvas, look);
+    if (!alike(ready, look)) return this._drawAnew(canvas, look);
+    const context = this._clear(canvas, ready);
+    context.resetTransform(); // pixel by pixel
+    context.drawImage(ready.picture, 0, 0);
+  }
+
+  _drawAnew(canvas, look) {
+    const height = Math.ceil(look.panel.height(this.width)), pen = this._pen(canvas, this._clear(canvas, { ...look, height }), look);
+    pen.forget();
+    look.panel.draw(pen, this.width, height);
+    return height;
+  }
+
+  _clear(canvas, { height, ratio }) {
+    const [w, h] = [Math.round(this.width * ratio), Math.round(height * ratio)], context = canvas.getContext("2d");
     if (canvas.width !== w || canvas.height !== h) {
       [canvas.width, canvas.height] = [w, h];
-      canvas.style.height = `${height}px`;
+      if (canvas.style) canvas.style.height = `${height}px`;
     }
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, this.width, height);
-    const pen = this._pen(canvas, context, ratio);
-    pen.forget();
-    panel.draw(pen, this.width, height);
+    return context;
+  }
+
+  // Draw out of sight what the panels will look like; the desk sees to it that they know.
+  prepare() {
+    if (this.root.hidden || this.asTable || !this.width || this.panel.empty()) return;
+    [this.panel, ...this.under].forEach((panel, n) => {
+      const canvas = [this.canvas, ...this.legends][n], look = this._look(panel), known = this.ready.get(canvas);
+      if (alike(this.drawn.get(canvas), look) || alike(known, look)) return;
+      const aside = known?.aside ?? new OffscreenCanvas(1, 1), height = this._drawAnew(aside, look);
+      known?.picture.close();
+      this.ready.set(canvas, { ...look, aside, height, picture: aside.transferToImageBitmap() });
+    });
   }
 
   // A pen keeps patterns that belong to one palette and one resolution.
-  _pen(canvas, context, ratio) {
-    const palette = this.desk.palette(), kept = this.pens.get(canvas);
+  _pen(canvas, context, { palette, ratio }) {
+    const kept = this.pens.get(canvas);
     if (kept?.p === palette && kept.ratio === ratio) return kept;
     const pen = Object.assign(new CanvasPen(palette, context), { ratio });
     this.pens.set(canvas, pen);
@@ -143,6 +167,8 @@ class Section {
   }
 }
 
+function alike(one, other) { return one?.key === other.key && one.palette === other.palette; }
+
 // What is out of step, as a list whose entries lead there. The same panel is drawn where there is no page to click on.
 class ListSection extends Section {
   constructor(desk, panel) {
@@ -165,6 +191,8 @@ class ListSection extends Section {
     this.list.replaceChildren(...items.map((item) => element("li", {}, this._button(item))));
     if (focused) this.desk.focus();
   }
+
+  prepare() {} // there is nothing to draw
 
   _button({ text, row, slot, step }) {
     const click = () => {

@@ -15,6 +15,7 @@ class Shell {
     this.help = new Help(this.comparison !== null, `sv-${crypto.getRandomValues(new Uint32Array(1))[0]}`);
     this.runs = films.map((film, number) => new Run(this, film, number));
     this.controls = new Controls(this);
+    this.ahead = new Ahead(this);
     const shown = element("div", { class: "sv-runs" }, ...this.runs.map((run) => run.root));
     root.replaceChildren(this.controls.root, shown, this.tip.root, this.help.root);
     root.classList.toggle("sv-compared", this.comparison !== null);
@@ -72,15 +73,21 @@ class Shell {
 
   _show(clock, animate) {
     this.clock = clock;
+    const moving = this.move(clock, animate);
+    this.tip.show(null);
+    this._save();
+    this.touchAll();
+    if (moving.some(Boolean)) this._animate();
+  }
+
+  // Where the runs are then; whether each one's K/V is to be seen moving.
+  move(clock, animate) {
     const [first, second] = this.runs, step = this.stepOf(first, clock), rows = first.film.rows(step).length;
     const calm = !animate || matchMedia("(prefers-reduced-motion: reduce)").matches;
     const moving = [first.show(step, Math.max(Math.min(this.row, rows - 1), 0), !calm)];
     this.request = first.requestOf(first.view.row);
     if (second) moving.push(this._showSecond(second, this.stepOf(second, clock), !calm));
-    this.tip.show(null);
-    this._save();
-    this.touchAll();
-    if (moving.some(Boolean)) this._animate();
+    return moving;
   }
 
   _showSecond(run, step, animate) {
@@ -266,6 +273,7 @@ class Shell {
     this.runs.forEach((run, n) => run.tell(n ? this.missing : null, over(n)));
     Object.assign(this.root.dataset, { step: this.clock, row: this.runs[0].view.row });
     if (drawn.every(Boolean)) this.root.dataset.ready = "";
+    this.ahead.plan();
   }
 }
 

@@ -2,8 +2,17 @@
 // draft.
 
 class Stage {
-  constructor(view) { this.view = view; }
   static id = "stage";
+
+  constructor(view) {
+    this.view = view;
+    this._layouts = new Kept(5);
+  }
+
+  key() {
+    const { step, row, zoom, pan, progress, hover } = this.view;
+    return [step, row, zoom, pan, progress, hover?.row, hover?.slot].join();
+  }
 
   title() {
     const { film, step } = this.view;
@@ -16,9 +25,8 @@ class Stage {
 
   _layout(width) {
     const { step, row, zoom, pan } = this.view;
-    const key = [step, row, zoom, pan, width].join();
-    if (this._key !== key) [this._key, this._kept] = [key, new StageLayout(this.view, width)];
-    return this._kept;
+    this._width = width;
+    return this._layouts.get([step, row, zoom, pan, width].join(), () => new StageLayout(this.view, width));
   }
 
   draw(pen, width) {
@@ -116,7 +124,6 @@ class Stage {
 
   // Row number -> {by: slots to the right, from: null or where the K/V came from, slots: how many the target's cache copied}
   _shifts(at) {
-    if (this._shiftsOf === at.step) return this._shiftsKept;
     const found = new Map();
     for (const [model, , from, fromSlot, to, toSlot, length] of at.stage.moves) {
       if (to < 0) continue;
@@ -126,7 +133,6 @@ class Stage {
       if (model === 0) entry.slots += length;
       found.set(to, entry);
     }
-    [this._shiftsOf, this._shiftsKept] = [at.step, found];
     return found;
   }
 
@@ -245,13 +251,13 @@ class Stage {
   }
 
   zoomBy(direction) {
-    const automatic = this._kept?.cell ?? 34;
+    const automatic = this._width ? this._layout(this._width).cell : USUAL;
     const now = this.view.zoom ?? ZOOMS.findLastIndex((each) => each <= automatic);
     this.view.zoom = Math.min(Math.max(now + direction, 0), ZOOMS.length - 1);
   }
 
   panBy(slots) {
-    const at = this._kept, most = at ? Math.max(...at.firsts) + (this.view.pan ?? 0) : 0;
+    const at = this._width && this._layout(this._width), most = at ? Math.max(...at.firsts) + (this.view.pan ?? 0) : 0;
     this.view.pan = Math.min(Math.max((this.view.pan ?? 0) - slots, -8), Math.max(most, 0));
   }
 

@@ -1,0 +1,124 @@
+"""Run as `python interrupted.py FOLDER`: begin commands of `specviz`, send each a real SIGINT in the middle of its work, and let it end.
+
+Each command is a child process, forked from this one so that libraries are loaded once. Prints one line of JSON: for each, its exit status,
+what it said on stderr and stdout, and the files that it left; under "again" the exit statuses of those that were then begun once more.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from conftest import VOCABULARY
+
+import specviz as sv
+from specviz import cli
+
+assert VOCABULARY  # conftest is imported for its one thread
+SMALL = ["--max-new-tokens", "4", "--limit", "3"]
+LONGEST = 300  # seconds until a command is in the middle of its work
+
+
+def lines(path: Path) -> int:
+    return len(path.read_bytes().splitlines()) if path.exists() else 0
+
+
+def counted(errors: Path) -> bool:
+    """Whether a bar has counted one of what it counts."""
+    return any(f"{number}/" in errors.read_text() for number in range(1, 4))
+
+
+# command: its arguments, given its folder, and whether it is in the middle of its work, given that and what it wrote to stderr
+COMMANDS: dict[str, tuple[Callable[[Path], list[str]], Callable[[Path, Path], bool]]] = {
+    "generate": (
+        lambda folder: ["generate", "--batch-size", "1", "--record", str(folder / "run.safetensors")],
+        lambda folder, errors: counted(errors),
+    ),
+    "bench": (
+        lambda folder: ["bench", "--strategies", "inplace", "eqspec", "--batch-sizes", "1", "2", *SMALL, "--out", str(folder)],
+        lambda folder, errors: lines(folder / "bench.jsonl.partial") > 3,
+    ),
+    "agreement": (
+        lambda folder: [
+            "agreement",
+            "--strategies",
+            "inplace",
+            "eqspec",
+            "--batch-sizes",
+            "2",
+            "3",
+            *SMALL,
+            "--out",
+            str(folder / "a.csv"),
+        ],
+        lambda folder, errors: lines(folder / "a.csv") > 1,
+    ),
+    "survey": (
+        lambda folder: ["survey", *SMALL, "--out", str(folder / "survey.csv")],
+        lambda folder, errors: counted(errors),
+    ),
+    "train": (
+        lambda folder: ["train", "--out", str(folder)],
+        lambda folder, errors: (folder / "checkpoints").exists(),
+    ),
+}
+
+
+def begun(arguments: list[str], output: Path, errors: Path) -> int:
+    """The command in a child process; returns its number."""
+    child = os.fork()
+    if child:
+        return child
+    for path, number in ((output, 1), (errors, 2)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+    try:
+        status = cli.main(arguments)
+    except BaseException:
+        traceback.print_exc()
+        status = 99
+    os._exit(status)
+
+
+def ended(child: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def interrupted(name: str, folder: Path, seconds: float | None = None) -> dict[str, object]:
+    """After so many seconds, or in the middle of its work."""
+    arguments, works = COMMANDS[name]
+    place, output, errors = folder / name, folder / f"{name}.out", folder / f"{name}.err"
+    place.mkdir()
+    errors.touch()
+    child, began = begun(arguments(place), output, errors), time.monotonic()
+    while not works(place, errors) if seconds is None else time.monotonic() - began < seconds:
+        if time.monotonic() - began > LONGEST:
+            break
+        time.sleep(0.01)
+    os.kill(child, signal.SIGINT)
+    report = {"status": ended(child), "said": errors.read_text(), "printed": output.read_text()}
+    return report | {"files": sorted(str(path.relative_to(place)) for path in place.rglob("*") if path.is_file())}
+
+
+def main(folder: Path) -> None:
+    sv.load_pair()  # all that is imported on first use
+    torch.set_num_threads(1)
+    found = {name: interrupted(name, folder) for name in COMMANDS}
+    again = {}
+    for name in ("bench", "agreement"):
+        before = (folder / name / "bench.jsonl.partial").read_text() if name == "bench" else (folder / name / "a.csv").read_text()
+        again[name] = ended(begun(COMMANDS[name][0](folder / name), folder / f"{name}.out", folder / f"{name}.err"))
+        found[name]["before"] = before
+    early = []
+    for number in range(8):
+        (folder / str(number)).mkdir()
+        early.append(interrupted("generate", folder / str(number), seconds=0.1 + number * 0.15))
+    sys.stdout.write(json.dumps({"found": found, "again": again, "early": early}))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

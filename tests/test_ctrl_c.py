@@ -1,0 +1,58 @@
+"""Ctrl-C on the command line, as a real SIGINT: status 130, one sentence of what is kept and how to go on, no traceback, no half file."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from specviz.trace import Trace
+
+HERE = Path(__file__).parent
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+
+
+def last(report: dict[str, str]) -> str:
+    """The sentence; behind the bars, which end in their own ways."""
+    return re.split(r"[\r\n]+", report["said"].strip())[-1]
+
+
+@pytest.mark.slow
+def test_every_long_command_says_what_is_kept_and_how_to_go_on(tmp_path: Path) -> None:
+    command = [sys.executable, str(HERE / "interrupted.py"), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=HERE, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    report = json.loads(done.stdout)
+    found = report["found"]
+    for name, each in found.items():
+        assert each["status"] == 130, (name, each["said"][-2000:])
+        assert "Traceback" not in each["said"], each["said"]
+        assert last(each).startswith(f"specviz {name}: interrupted; "), last(each)
+        assert not [file for file in each["files"] if file.endswith(".partial") and file != "bench.jsonl.partial"], name
+    check_generate(found["generate"], tmp_path)
+    for number, each in enumerate(report["early"]):  # while models are loaded, or in a round; when none of it was asked for
+        assert each["status"] == 130, (number, each["said"][-2000:])
+        assert "Traceback" not in each["said"]
+        assert set(each["files"]) <= {"run.safetensors"}
+    log = tmp_path / "bench/bench.jsonl.partial"
+    assert last(found["bench"]).endswith(f"what is measured is kept in {log}, and the same command goes on there")
+    assert last(found["agreement"]).endswith(f"stand in {tmp_path}/agreement/a.csv, and the same command goes on there")
+    assert last(found["train"]).endswith(f"checkpoints are kept in {tmp_path}/train/checkpoints, and the same command goes on there")
+    assert last(found["survey"]).endswith("nothing else is kept; run it again")
+    assert found["survey"]["files"] == []
+    assert report["again"] == {"bench": 0, "agreement": 0}
+    assert len(pd.read_csv(tmp_path / "bench/bench.csv")) == 4
+    assert len(pd.read_csv(tmp_path / "agreement/a.csv")) == 4
+    before = found["agreement"]["before"].splitlines()
+    assert set(before) <= set((tmp_path / "agreement/a.csv").read_text().splitlines())  # measured once: its speed is the same
+
+
+def check_generate(report: dict[str, str], folder: Path) -> None:
+    assert re.search(r"interrupted; \d+ of 32 prompts had not ended, and stand above as far as they came; run it again$", last(report))
+    trace = Trace.load(folder / "generate/run.safetensors")
+    assert report["printed"].count("[interrupted]") == trace.meta["status"].count("interrupted") > 0
+    assert set(trace.meta["status"]) > {"interrupted"}

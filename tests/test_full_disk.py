@@ -1,0 +1,132 @@
+"""A disk that becomes full while a file is written: one sentence with path and remedy, the earlier file whole, nothing beside it.
+
+Real ones: a file system of 4 MB that is filled up (where this process may mount one), and a limit on the size of files anywhere.
+"""
+
+import errno
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from full_disk import KINDS
+
+from specviz import cli, ending
+from specviz.bench.log import Log
+from specviz.writing import WriteError, write, write_folder
+
+HERE = Path(__file__).parent
+CHOOSE = "choose a file in a folder that exists, with room left"
+RESUME = "make room; what is measured is kept there, and the same command goes on"
+SENTENCES = {name: (rf"\S+/{name}/{file}", CHOOSE) for name, (file, _) in KINDS.items()}
+SENTENCES |= {"bench": (r"\S+/bench/bench\.jsonl\.partial", RESUME), "command": (r"1 specviz generate: \S+/demo\.safetensors", CHOOSE)}
+
+
+def reports(command: list[str]) -> dict[str, dict[str, object]]:
+    done = subprocess.run(command, capture_output=True, text=True, cwd=HERE, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
+
+
+def check(found: dict[str, dict[str, object]], why: str) -> None:
+    assert list(found) == list(KINDS)
+    for name, report in found.items():
+        begins, remedy = SENTENCES[name]
+        assert re.fullmatch(rf"{begins}: cannot be written \({why}( \(os error \d+\))?\); {remedy}", str(report["said"])), report["said"]
+        assert report["whole"], name
+        assert report["extra"] == (["bench.jsonl.partial"] if name == "bench" else []), name
+        assert not any("partial" in file for file in report["later"]), name
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="needs RLIMIT_FSIZE as Linux has it")
+def test_files_that_may_not_grow(tmp_path: Path) -> None:
+    check(reports([sys.executable, "full_disk.py", str(tmp_path), "2048"]), "File too large")
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_full(tmp_path: Path) -> None:
+    """It is mounted for this one process and is gone with it."""
+    inside = f"mount -t tmpfs -o size=4m tmpfs {tmp_path} || exit 77; {sys.executable} full_disk.py {tmp_path}"
+    if shutil.which("unshare") is None or subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this process may not mount a file system of its own")
+    check(reports(["unshare", "--mount", "sh", "-c", inside]), "No space left on device")
+
+
+def test_what_is_written_to_a_device_does_not_take_its_place(tmp_path: Path) -> None:
+    """Nor that of a folder; a link stays a link, and what it leads to is replaced."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (Path("/dev/full"), Path("/dev/null"), tmp_path / "pipe", tmp_path):
+        with pytest.raises(WriteError, match=r": cannot be written \(it is a folder or a device and no file\); choose a file"):
+            write(path, b"new")
+    assert Path("/dev/full").is_char_device()
+    (tmp_path / "kept").write_bytes(b"old")
+    (tmp_path / "link").symlink_to("kept")
+    write(tmp_path / "link", b"new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "kept").read_bytes() == b"new"
+
+
+def test_a_log_on_a_full_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its device takes half a line: rows before it are read again, the half is not."""
+    path = tmp_path / "bench.jsonl.partial"
+    with Log(path, {"a": 1}) as log:
+        log.add({"row": 1})
+        plain = log._file
+
+        class Half:
+            def write(self, content: bytes) -> int:
+                if len(content) < 5:
+                    raise OSError(errno.ENOSPC, "No space left on device")
+                return plain.write(content[: len(content) // 2])
+
+            def __getattr__(self, name: str) -> object:
+                return getattr(plain, name)
+
+        log._file = Half()  # type: ignore[assignment]
+        with pytest.raises(WriteError, match=rf"^{path}: cannot be written \(No space left on device\); {RESUME}$"):
+            log.add({"row": 2})
+    assert len(path.read_bytes().splitlines()) == 3
+    with Log(path, {"a": 1}) as log:
+        assert log.rows == [{"row": 1}]
+        log.add({"row": 3})
+    with Log(path, {"a": 1}) as log:
+        assert log.rows == [{"row": 1}, {"row": 3}]
+
+
+def test_a_folder_between_its_two_names_is_not_lost(tmp_path: Path) -> None:
+    """Killed after the old folder has made way and before the new one has its name: the next writer begins from the old one."""
+    (tmp_path / "target.old").mkdir()
+    (tmp_path / "target.old" / "weights").write_text("old")
+
+    def fill(partial: Path) -> None:
+        assert (tmp_path / "target" / "weights").read_text() == "old"
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(WriteError, match=r"target: cannot be written \(No space left on device\)"):
+        write_folder(tmp_path / "target", fill)
+    assert [path.name for path in tmp_path.iterdir()] == ["target"]
+
+
+@pytest.mark.parametrize("output", ["full", "closed"])
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_standard_output_that_takes_nothing(output: str, tmp_path: Path) -> None:
+    """A full disk behind `>`, or a `| head` that has read enough: one sentence, status 1, and nothing more when Python ends."""
+    command = f"{sys.executable} -m specviz.cli replay {HERE}/data/trace-v1.safetensors -o {tmp_path}/x.html"
+    command += " > /dev/full" if output == "full" else " | true; exit ${PIPESTATUS[0]}"
+    plain = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}  # with it, a failure shows at once
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=plain, check=False)
+    why = "No space left on device" if output == "full" else "Broken pipe"
+    assert done.stderr == f"specviz replay: standard output: cannot be written ({why}); {ending.READ_ALL}\n"
+    assert done.returncode == 1
+
+
+def test_the_exit_status_tells_a_full_disk_from_a_wrong_argument(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    assert cli.main(["replay", str(HERE / "data/trace-v1.safetensors"), "-o", str(tmp_path / "file" / "x.html")]) == 1
+    assert "file/x.html: cannot be written (Not a directory); choose a file" in capsys.readouterr().err
+    assert cli.main(["replay", "/nowhere"]) == 2
