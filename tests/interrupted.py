@@ -74,6 +74,7 @@ def begun(arguments: list[str], output: Path, errors: Path) -> int:
     child = os.fork()
     if child:
         return child
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what is begun in the background by a shell ignores it
     for path, number in ((output, 1), (errors, 2)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
     try:
