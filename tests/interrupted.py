@@ -1,7 +1,8 @@
 """Run as `python interrupted.py FOLDER`: begin commands of `specviz`, send each a real SIGINT in the middle of its work, and let it end.
 
-Each command is a child process, forked from this one so that libraries are loaded once. Prints one line of JSON: for each, its exit status,
-what it said on stderr and stdout, and the files that it left; under "again" the exit statuses of those that were then begun once more.
+Each command is a child process, forked from this one so that libraries are loaded once. This one only loads them: a process that has
+computed with torch may have threads that a fork does not copy. Prints one line of JSON: for each, its exit status, what it said on stderr
+and stdout, and the files that it left; under "again" the exit statuses of those that were then begun once more.
 """
 
 import json
@@ -11,16 +12,23 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
-import torch
 from conftest import VOCABULARY
 
-import specviz as sv
 from specviz import cli
 
 assert VOCABULARY  # conftest is imported for its one thread
 SMALL = ["--max-new-tokens", "4", "--limit", "3"]
+USED = (
+    "transformers.models.llama.modeling_llama",
+    "specviz.commands",
+    "specviz.agreement",
+    "specviz.bench",
+    "specviz.survey",
+    "specviz.zoo.pipeline",
+)
 LONGEST = 300  # seconds until a command is in the middle of its work
 
 
@@ -106,8 +114,8 @@ def interrupted(name: str, folder: Path, seconds: float | None = None) -> dict[s
 
 
 def main(folder: Path) -> None:
-    sv.load_pair()  # all that is imported on first use
-    torch.set_num_threads(1)
+    for name in USED:
+        import_module(name)
     found = {name: interrupted(name, folder) for name in COMMANDS}
     again = {}
     for name in ("bench", "agreement"):
