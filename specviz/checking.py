@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def check_invariants(trace: Trace, *, deep: bool = False, pair: "Pair | None" = None) -> Violations:
     """What was out of step in a recorded run: a list of `Violation`s, empty when all invariants hold.
 
-    The first of them is the cause: they are sorted by round, phase and rule, and one rule is named once for each phase, row and model.
+    The first phase that is named holds the cause: they are sorted by round, phase and rule, a rule once for each phase, row and model.
     `print` shows a sentence for each; `.frame()` is a table of them, `.first_per_request()` what went wrong first for each request.
 
     The rules (`specviz.analysis.violations.RULES`) are checked on the record alone, for strategies of your own as for the built-in ones.

@@ -21,7 +21,7 @@ RULES = {
     "caches": "the draft's cache holds what the target's does; where it alone is wrong, drafts get worse and the text stays right",
     "acceptance": "an accepted draft is the target's choice, and is emitted as it was drafted",
     "bonus": "the token behind the accepted drafts comes from the target",
-    "budget": "a request emits no more tokens than its budget, and no fewer without EOS",
+    "budget": "a request emits no more tokens than its budget, and one that has finished no fewer without EOS",
     "eos": "nothing follows the first EOS of an output",
 }
 _ORDER = {name: place for place, name in enumerate(RULES)}
