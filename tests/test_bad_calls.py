@@ -1,4 +1,4 @@
-"""Ninety-odd calls that cannot work, over every public name and command: each ends with one sentence of specviz's own.
+"""A hundred calls that cannot work, over every public name and command: each ends with one sentence of specviz's own.
 
 It names the argument and its value, and the remedy behind a semicolon; it comes from specviz, not from inside torch or transformers; and no
 file, whole or half, is left behind.

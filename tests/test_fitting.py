@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import CLASSES, make_pair, make_prompts
-from test_numbers import HOW, VALID
+from test_numbers import VALID
 from transformers import LlamaModel
 
 import specviz as sv
@@ -26,7 +26,7 @@ def refused(monkeypatch: pytest.MonkeyPatch, room: float, batch_size: int, **opt
 
 @pytest.mark.parametrize("name", [name for name in VALID if name != "exspec"])
 def test_the_largest_batch_that_fits_is_named_and_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    strategy, room = sv.strategy(name, **HOW[name]), 8e6
+    strategy, room = sv.strategy(name), 8e6
     begin, _, most = refused(monkeypatch, room, 160, strategy=strategy).rpartition("pass batch_size=")
     assert begin.startswith("batch_size=160 needs 0.0")
     assert " GB, and cpu has 0.008 GB; " in begin

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import make_pair, make_prompts
-from test_numbers import ALONE, HOW, SAMPLINGS, VALID
+from test_numbers import ALONE, SAMPLINGS, VALID
 from transformers import LlamaForCausalLM, LlamaModel
 
 import specviz as sv
@@ -49,7 +49,7 @@ def check_partial(result: sv.Result, whole: sv.Result) -> None:
 @pytest.mark.parametrize("name", VALID)
 def test_an_interrupted_run_returns_what_is_written(name: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Interrupted within a forward: in the first prefill, and early, in the middle and late in the run."""
-    run = RUN | {"strategy": sv.strategy(name, **HOW[name]), "sampling": SAMPLINGS[kind], "record": True, "on_interrupt": "partial"}
+    run = RUN | {"strategy": sv.strategy(name), "sampling": SAMPLINGS[kind], "record": True, "on_interrupt": "partial"}
     pair = make_pair("llama")
     whole = sv.generate(pair, make_prompts(), **run)
     left = []
@@ -112,7 +112,7 @@ def small_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 def test_out_of_memory_halves_the_batch_and_changes_no_text(name: str, kind: str, small_device: list[int]) -> None:
     """It has room for 8 rows in the first rounds and for 3 after that; K/V of the pool is made anew each time."""
     pair, forwards = make_pair("llama"), itertools.count()
-    options = {"window": 16} if name == "exspec" else HOW[name]
+    options = {"window": 16} if name == "exspec" else {}
     run = RUN | {"batch_size": 8, "strategy": sv.strategy(name, **options), "sampling": SAMPLINGS[kind], "record": True}
     expected = sv.generate(pair, make_prompts(), **run)
     with pair.target.register_forward_hook(lambda *_: small_device.__setitem__(0, 3 if next(forwards) > 5 else 8)):  # noqa: SIM117

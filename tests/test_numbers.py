@@ -13,8 +13,7 @@ import specviz as sv
 from specviz.engine.accept import clip, soundness
 from specviz.engine.strategies import STRATEGIES
 
-VALID = [*(name for name, kind in STRATEGIES.items() if kind().promises), "masking"]
-HOW = {name: {"positions": "token"} if name == "masking" else {} for name in VALID}
+VALID = [name for name, kind in STRATEGIES.items() if kind().promises]
 SAMPLINGS = {
     "greedy": None,
     "rejection": sv.SamplingParams(temperature=0.8, top_k=20),
@@ -98,7 +97,7 @@ CASES += [(name, "greedy", breaks, True) for name in VALID for breaks in ("infin
 @pytest.mark.parametrize(("name", "kind", "breaks", "record"), CASES)
 def test_a_row_ends_where_the_targets_logits_are_no_numbers(name: str, kind: str, breaks: str, record: bool) -> None:
     """Slabs have three rows for twelve prompts, so that others follow where a broken row was."""
-    run = RUN | {"strategy": sv.strategy(name, **HOW[name]), "sampling": SAMPLINGS[kind], "record": record}
+    run = RUN | {"strategy": sv.strategy(name), "sampling": SAMPLINGS[kind], "record": record}
     clean = sv.generate(make_pair("llama"), prompts(), **run)
     result = sv.generate(broken_pair("target", breaks), prompts(), **run)
     check(result, clean, breaks)
@@ -121,7 +120,7 @@ def test_static_batches_fixed_shapes_and_other_drafters(options: dict[str, objec
 @pytest.mark.parametrize("name", VALID[1:])
 def test_a_draft_without_numbers_costs_no_text(name: str, kind: str, breaks: str) -> None:
     """Its proposals are tokens all the same, and the target judges them; with coupling="gumbel", too, the text is the target's own."""
-    run = RUN | {"strategy": sv.strategy(name, **HOW[name]), "sampling": SAMPLINGS[kind]}
+    run = RUN | {"strategy": sv.strategy(name), "sampling": SAMPLINGS[kind]}
     clean, result = (sv.generate(pair, prompts(), **run) for pair in (make_pair("llama"), broken_pair("draft", breaks)))
     assert result.tokens == clean.tokens
     assert "not_finite" not in result.status

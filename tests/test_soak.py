@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import make_pair, make_prompts
-from test_numbers import HOW, SAMPLINGS, VALID
+from test_numbers import SAMPLINGS, VALID
 
 import specviz as sv
 from specviz.trace import COLUMNS, Trace
@@ -44,7 +44,7 @@ def resident_bytes() -> int:
 
 def check_soak(name: str, count: int) -> None:
     prompts, budgets = drawn(count)
-    options = {"fallback": "wait", "window": 2 * B, "max_wait": 8} if name == "exspec" else HOW[name]
+    options = {"fallback": "wait", "window": 2 * B, "max_wait": 8} if name == "exspec" else {}
     strategy, longest_wait, before = sv.strategy(name, **options), 0, {}
     written: dict[int, list[int]] = {}
     gc.collect()
@@ -139,7 +139,7 @@ def test_in_the_deterministic_mode_no_neighbour_changes_a_bit(kind: str) -> None
             prompts[place] = make_prompts()[place]
         names = [name for name in VALID[1:] if kind != "rejection" or name != "rollback"]  # as test_numbers says
         name = names[number % len(names)]
-        run = {"batch_size": 1 + number % 7, "strategy": sv.strategy(name, **HOW[name]), "max_new_tokens": 8, "sampling": SAMPLINGS[kind]}
+        run = {"batch_size": 1 + number % 7, "strategy": sv.strategy(name), "max_new_tokens": 8, "sampling": SAMPLINGS[kind]}
         result = sv.generate(make_pair("llama", torch.bfloat16), prompts, deterministic=True, progress=False, **run)
         found.add(str([result.tokens[place] for place in places]))
     assert len(found) == 1

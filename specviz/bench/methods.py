@@ -1,6 +1,6 @@
 """What a benchmark compares: a strategy or a baseline with its options, and a drafter, by the names under which tables show them.
 
-exspec:window=32,fallback=wait      hf_assisted:confidence=0      inplace:graphs=false      synthetic:rates=0.8/0.6/0.5
+exspec:window=32,fallback=wait      hf_assisted:confidence=0      inplace:graphs=true      synthetic:rates=0.8/0.6/0.5
 """
 
 import inspect

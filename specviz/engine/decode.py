@@ -169,8 +169,8 @@ def _chooser(pair: Pair, sampling: SamplingParams | None, seed: int) -> Chooser:
 def decode(pair: Pair, prompts: Sequence[Prompt], **arguments: object) -> Iterator[Event]:
     """Decode `prompts` and yield an event after each of the five phases of every round.
 
-    Arguments are those of `specviz.generate` without `record` and `progress`, which are the consumer's business here, and `graphs`, which
-    is off unless asked for: the tensors of an event are then overwritten by a later round.
+    Arguments are those of `specviz.generate` without `record`, `progress` and `on_interrupt`, which are the consumer's business here, and
+    `graphs`, which is off unless asked for: the tensors of an event are then overwritten by a later round.
 
     The events carry the run's own tensors and its live state, for a reader who wants to look inside. Arguments are checked
     when this is called; the models run as the events are taken.

@@ -77,7 +77,7 @@ def film(trace: Trace, *, judge: bool = True) -> Json:
     rows, cells = trace.rows["row"].size, int((trace.rounds["batch"].astype(np.int64) * trace.rounds["slots"]).sum())
     if max(rows, trace.num_rounds) > MAX_ROWS or cells > MAX_CELLS:
         raise _too_long(f"{rows:,} rows in {trace.num_rounds:,} rounds; more than {MAX_ROWS:,} are too many to step through")
-    with _collector_paused():
+    with collector_paused():
         return _film(trace, judge)
 
 
@@ -102,7 +102,7 @@ def _film(trace: Trace, judge: bool) -> Json:
 
 
 @contextmanager
-def _collector_paused() -> Iterator[None]:
+def collector_paused() -> Iterator[None]:
     """A film is a million small lists without a cycle: to look through them for garbage, again and again, costs a third of the time."""
     enabled = gc.isenabled()
     gc.disable()

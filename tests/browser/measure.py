@@ -4,7 +4,7 @@ What is measured, in headless Chromium without a GPU, on the exported page with 
 - click to paint: from the time stamp of a real click on "next phase" to the first task after the next frame, which shows the panels as they
   are then. It holds script, the wait for that frame, style, layout and paint, not the screen's own delay. A motion that follows is not
   waited for. Between two clicks there is a third of a second, in which the page has drawn the next step's panels ahead.
-- back, click to paint: the same of "previous phase", which nobody has drawn ahead.
+- back, click to paint: the same of "previous phase"; it is drawn ahead once the reader goes back.
 - click to screen: the same clicks by the browser's Event Timing, to the moment when the frame was presented; in steps of 8 ms.
 - open in Python: the call `step_through(run)`, which makes the film and packs it. open in the browser: from the start of the navigation to
   the file until all panels are drawn. open: both.

@@ -327,9 +327,9 @@ COUNT_AHEAD = """() => {
   OffscreenCanvas.prototype.transferToImageBitmap = function () { window.made += 1; return make.call(this); };
   CanvasRenderingContext2D.prototype.drawImage = function (...all) { window.shown += 1; return show.apply(this, all); };
 }"""
-NEXT = """(root) => {
+PRESS = """(root, key) => {
   window.made = window.shown = 0;
-  root.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight', bubbles: true }));
+  root.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
   return window.shown;
 }"""
 DRAWN_AHEAD = "new Promise((done) => { const look = () => (window.made ? done() : setTimeout(look, 20)); look(); })"
@@ -344,21 +344,30 @@ def pictures(stepper: Stepper) -> list[np.ndarray]:
     return [np.frombuffer(base64.b64decode(stepper.canvas(name).evaluate(BYTES)), np.uint8) for name in PANELS]
 
 
-@pytest.mark.parametrize("scale", [1, 1.5])
-@pytest.mark.parametrize("other", [None, "repadding"])
-def test_a_step_that_was_drawn_ahead_looks_like_any_other(saved_page, eqspec, other, scale):
-    """First each step is left alone until the next one's batch is drawn; then the page cannot draw ahead, as in an older browser."""
+@pytest.mark.parametrize(
+    ("other", "scale", "key", "steps"),
+    [
+        (None, 1, "ArrowRight", range(6, 16)),
+        (None, 1.5, "ArrowLeft", range(14, 4, -1)),
+        ("repadding", 1, "ArrowLeft", range(14, 4, -1)),
+        ("repadding", 1.5, "ArrowRight", range(6, 16)),
+    ],
+)
+def test_a_step_that_was_drawn_ahead_looks_like_any_other(saved_page, eqspec, other, scale, key, steps):
+    """First each step is left alone until the batch of the one that comes next is drawn, which is the one before for who goes back; then
+    the page cannot draw ahead, as in an older browser.
+    """
     second = record(other) if other else None
     stepper = saved_page(eqspec, second, reduced_motion="reduce", device_scale_factor=scale, color_scheme="dark")
-    stepper.go(4, row=1)
+    stepper.go(steps.start - 2 * steps.step, row=1)
     stepper.page.evaluate(COUNT_AHEAD)
     stepper.frame()
-    stepper.root.evaluate(NEXT)
+    stepper.root.evaluate(PRESS, key)
     arrived = {}
-    for step in range(6, 16):
+    for step in steps:
         stepper.page.evaluate(DRAWN_AHEAD)
         stepper.frame()
-        assert stepper.root.evaluate(NEXT) > 0, step
+        assert stepper.root.evaluate(PRESS, key) > 0, step
         arrived[step] = pictures(stepper)
     stepper.page.add_init_script("delete window.OffscreenCanvas")
     stepper.page.reload()

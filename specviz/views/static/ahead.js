@@ -1,25 +1,26 @@
-// Ahead: while there is nothing else to do, draws the next step out of sight, a panel at a time, so that to go there is only to show it.
+// Ahead: while there is nothing else to do, draws the step that comes next on the reader's way, forward or back, out of sight, a panel at
+// a time, so that to go there is only to show it.
 
 class Ahead {
   constructor(shell) { Object.assign(this, { shell, rest: [], idle: window.requestIdleCallback ?? ((work) => setTimeout(work, 50)) }); }
 
   // To be called whenever something else is shown; what was begun for that before is given up.
   plan() {
-    const { runs, ends, clock, clocks } = this.shell, rest = runs.flatMap((run) => run.sections);
+    const { runs, ends, clock, clocks, way } = this.shell, to = clock + way, rest = runs.flatMap((run) => run.sections);
     const work = () => {
       if (this.rest !== rest || !rest.length || ends.signal.aborted) return;
-      this._asIfNext(() => rest.shift().prepare());
+      this._asIfAt(to, () => rest.shift().prepare());
       this.idle.call(window, work);
     };
     this.rest = rest;
-    if (clock + 1 < clocks && runs.every((run) => run.view.progress === 1) && window.OffscreenCanvas) this.idle.call(window, work);
+    if (to >= 0 && to < clocks && runs.every((run) => run.view.progress === 1) && window.OffscreenCanvas) this.idle.call(window, work);
   }
 
-  // Calls `draw` with the runs' views as they will be at the next step.
-  _asIfNext(draw) {
+  // Calls `draw` with the runs' views as they will be once the reader goes there.
+  _asIfAt(clock, draw) {
     const { shell } = this, { request, missing } = shell, views = shell.runs.map((run) => ({ ...run.view }));
     try {
-      shell.move(shell.clock + 1, true);
+      shell.move(clock, clock === shell.clock + 1);
       draw();
     } finally {
       shell.runs.forEach((run, n) => Object.assign(run.view, views[n]));

@@ -5,7 +5,7 @@ const MOTION_MS = 260;
 
 class Shell {
   constructor(model, root, films) {
-    Object.assign(this, { model, root, clock: 0, row: 0, request: null, playing: false, speed: 1, dirty: new Set(), frame: 0 });
+    Object.assign(this, { model, root, clock: 0, way: 1, row: 0, request: null, playing: false, speed: 1, dirty: new Set(), frame: 0 });
     this.ends = new AbortController();
     this.comparison = films.length > 1 ? new Comparison(...films) : null;
     this.phases = films[0].phases;
@@ -65,6 +65,7 @@ class Shell {
   go(clock) {
     const next = this._clamp(clock);
     if (next === this.clock) return;
+    this.way = Math.sign(next - this.clock);
     this._show(next, next === this.clock + 1);
     this._paintAtOnce();
   }
