@@ -56,7 +56,7 @@ figures: $(READY) ## draw the figures again
 	PYTHONPATH=tests $(BIN)/python -m browser.screenshots
 
 bench: $(READY) ## measure all strategies and baselines on this machine; goes on where it was interrupted
-	$(BIN)/specviz bench --max-new-tokens 64 128 --limit 64 --report runs/bench.html
+	$(BIN)/specviz bench --max-new-tokens 64 128 --limit 64 --turns 60 --report runs/bench.html
 
 survey: $(READY) ## run every strategy, valid or not: what is right, wasted and wrong
 	$(BIN)/specviz survey --limit 32 --out figures/data/survey.csv

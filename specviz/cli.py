@@ -179,14 +179,16 @@ def _add_bench(group: Subparsers) -> None:
     bench.add_argument("--num-draft-tokens", type=_number_or_word, nargs="+", default=[5], metavar="K", help="numbers, or auto")
     bench.add_argument("--max-new-tokens", type=int, nargs="+", default=[64], metavar="N")
     bench.add_argument("--prompt-tokens", type=int, nargs="+", default=[None], metavar="N", help="cut prompts to their last N tokens")
-    bench.add_argument(
-        "--dtype", "--dtypes", dest="dtypes", nargs="+", default=[None], metavar="DTYPE", help="float32, bfloat16, float16, float64"
-    )
+    words = "float32, bfloat16, float16, float64"
+    bench.add_argument("--dtype", "--dtypes", dest="dtypes", nargs="+", default=[None], metavar="DTYPE", help=words)
     bench.add_argument(
         "--device", "--devices", dest="devices", nargs="+", default=[None], help="cpu, cuda, cuda:1 (CUDA where there is one)"
     )
     bench.add_argument("--limit", type=int, metavar="N", help="how many prompts; beyond the bundled 32 come their first halves, and so on")
     bench.add_argument("--repetitions", type=int, default=3, metavar="N", help="interleaved; medians are shown (%(default)s)")
+    bench.add_argument(
+        "--turns", type=int, default=1, metavar="N", help="methods take turns, N each, for a machine of uneven speed (%(default)s)"
+    )
     bench.add_argument("--recording", action="store_true", help="measure what recording costs, too")
     bench.add_argument("--ray", nargs="?", const="", metavar="ADDRESS", help="cells as tasks of Ray, on this machine or the cluster there")
     bench.add_argument("--gpus", type=int, default=1, metavar="N", help="with --ray: GPUs of a cell on CUDA (%(default)s)")

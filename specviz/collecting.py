@@ -38,16 +38,20 @@ class Collected:
         """Run, to the end or until memory runs out: then its words."""
         try:
             for event in self.run.events():
-                self.tally.see(event)
-                if self.recorder is not None:
-                    self.recorder.see(event)
                 bar.see(event)
-                self.run.between(event)
-                if event.phase == "synchronise":
-                    self.rounds = event.round + 1
+                self.see(event)
         except torch.OutOfMemoryError as error:
             return " ".join(str(error).split())[:200]  # the error itself would keep the round's tensors
         return None
+
+    def see(self, event: Event) -> None:
+        """To be called with each event of the run, before the next one is asked for."""
+        self.tally.see(event)
+        if self.recorder is not None:
+            self.recorder.see(event)
+        self.run.between(event)
+        if event.phase == "synchronise":
+            self.rounds = event.round + 1
 
     def halve(self, why: str) -> None:
         """Go on with half the batch size: rows begin with the text that they have."""

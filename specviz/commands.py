@@ -98,7 +98,7 @@ def bench(options: argparse.Namespace) -> None:
     path = options.out / "bench.csv"
     table, conditions = run_bench(
         sources(options), [] if options.shapes else load_prompts(), grids(options), path, limit=options.limit,
-        recording=options.recording, fresh=options.fresh, runner=runner(options),
+        recording=options.recording, turns=options.turns, fresh=options.fresh, runner=runner(options),
     )  # fmt: skip
     for heading, part in sections(table):
         print(f"\n{heading}\n\n{readable(part)}")

@@ -1,7 +1,7 @@
 """`generate`: decode prompts in batches, collect the outcome, and record the run if asked to."""
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -96,10 +96,39 @@ def generate(
         graphs=False if record else graphs, compile=compile,
     )  # fmt: skip
     refuse_what_cannot_fit(run)
-    found = collect(run, record=record, partial=on_interrupt == "partial", progress=progress)
+    return _result(run, collect(run, record=record, partial=on_interrupt == "partial", progress=progress))
+
+
+def generate_in_turns(pair: Pair, prompts: Sequence[Prompt], *, record: bool = False, **arguments: Any) -> Generator[int, None, Result]:
+    """`generate`, by a caller who does something else between rounds: yields after each how many tokens there are; its value is the Result.
+
+    Args:
+        record, arguments: those of `decode`, and `record`.
+
+    Raises:
+        ValueError: as `generate`.
+        MemoryError: the device ran out of memory; the batch is not halved.
+    """
+    run = make_run(pair, prompts, **arguments)
+    refuse_what_cannot_fit(run)
+    found, written = Collected(run, record=record), 0
+    try:
+        for event in run.events():
+            found.see(event)
+            if event.phase == "accept":
+                written += sum(row.gained for row in event.state.batch.rows)
+            if event.phase == "synchronise":
+                yield written
+    except torch.OutOfMemoryError:
+        raise MemoryError(f"B = {run.batch_size} does not fit into the memory of {pair.device}") from None
+    return _result(run, found)
+
+
+def _result(run: Run, found: Collected) -> Result:
+    pair = run.pair
     meta = _describe(run, found.run.state.caches) | found.facts()
     rounds, rows = found.tally.rounds(run.stopwatch.milliseconds()), found.tally.rows()
-    trace = _make_trace(run, found, meta, rounds, rows) if record else None
+    trace = None if found.recorder is None else _make_trace(run, found, meta, rounds, rows)
     asked, budgets = [list(request.prompt) for request in run.requests], [request.budget for request in run.requests]
     return Result(found.tokens, _decode_texts(pair, found.tokens), meta, rounds, rows, trace, prompts=asked, budgets=budgets)
 

@@ -24,6 +24,8 @@ from specviz.bench import (
     HfGenerate,
     Shape,
     Stored,
+    baselines,
+    cells,
     make_table,
     readable,
     run_bench,
@@ -39,6 +41,7 @@ from specviz.bench.table import conditions, failures
 from specviz.cli import main
 from specviz.engine.drafters.synthetic import SyntheticDrafter
 from specviz.engine.strategies import STRATEGIES, EqSpec
+from specviz.generation import generate_in_turns
 
 SMALL: dict[str, Any] = {"num_draft_tokens": (3,), "max_new_tokens": (8,), "repetitions": 1}
 Captured = pytest.CaptureFixture[str]
@@ -277,12 +280,12 @@ def test_a_strategy_gives_its_options_to_a_drafter_that_is_named(pair: sv.Pair, 
     (cell,) = Grid(("eqspec:as_published=true",), (3,), **SMALL).cells("own")
     found: list[Any] = []
 
-    def watched(*arguments: Any, **options: Any) -> sv.Result:
-        found.append(sv.generate(*arguments, **options))
+    def watched(*arguments: Any, **options: Any) -> Any:
+        found.append((yield from generate_in_turns(*arguments, **options)))
         return found[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("specviz.bench.cells.generate", watched)
+        patch.setattr("specviz.bench.cells.generate_in_turns", watched)
         outcome = measure(Work(pair, few, reference_of(pair, few, 8)), cell)
     assert outcome["failure"] == ""
     assert found[-1].meta["drafter_options"]["keep_cache"] is False
@@ -295,14 +298,97 @@ def test_a_strategy_gives_its_options_to_a_drafter_that_is_named(pair: sv.Pair, 
 def test_baselines_write_what_the_target_writes_alone(name: str) -> None:
     pair, prompts = make_pair(name), make_prompts()
     expected = generate_one_by_one(name, torch.float32, 12)
-    assert HfGenerate().write(pair, prompts, 4, 12, 0).tokens == expected
+    *_, batched = HfGenerate().write(pair, prompts, 4, 12, 0)
+    assert batched.tokens == expected
     before = dict(vars(pair.draft.generation_config))
-    alone = HfAssisted(confidence=0).write(pair, prompts, 1, 12, 3)
+    *_, alone = HfAssisted(confidence=0).write(pair, prompts, 1, 12, 3)
     assert alone.tokens == expected
     assert vars(pair.draft.generation_config) == before
     rounds = len(sv.generate(pair, prompts, batch_size=1, num_draft_tokens=3, max_new_tokens=12, progress=False).rounds["batch"])
     assert abs(alone.forwards - rounds) <= len(prompts)  # a forward verifies drafts; near its budget it drafts fewer
-    assert HfAssisted(confidence=0.9).write(pair, prompts, 1, 12, 3).forwards >= alone.forwards
+    *_, sure = HfAssisted(confidence=0.9).write(pair, prompts, 1, 12, 3)
+    assert sure.forwards >= alone.forwards
+
+
+# Turns
+
+TURNS = Grid(("autoregressive", "hf_generate", "eqspec", "exspec:window=2", "inplace"), (3,), **SMALL)
+
+
+def stepping(monkeypatch: pytest.MonkeyPatch, seconds: float = 0) -> list[tuple[str, int]]:
+    """Who has written how many tokens, from now on, after each of its steps; those of eqspec take so much longer."""
+    steps: list[tuple[str, int]] = []
+
+    def watched(*arguments: Any, strategy: Any, **options: Any) -> Any:
+        running = generate_in_turns(*arguments, strategy=strategy, **options)
+        while True:
+            try:
+                written = next(running)
+            except StopIteration as end:
+                return end.value
+            time.sleep(seconds if strategy.name == "eqspec" else 0)
+            steps.append((strategy.name, written))
+            yield written
+
+    monkeypatch.setattr(cells, "generate_in_turns", watched)
+    monkeypatch.setattr(running, "warm_up", lambda work, cell: None)
+    return steps
+
+
+def test_cells_that_take_turns_write_alike_and_end_with_what_each_alone_would_say(
+    pair: sv.Pair, few: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone, _ = run_bench(pair, few, TURNS, progress=False)
+    attention: list[str] = []
+    plain = baselines._generated
+
+    def generated(asked: sv.Pair, *arguments: Any, **options: Any) -> list[list[int]]:
+        attention.append(asked.target.config._attn_implementation)
+        return plain(asked, *arguments, **options)
+
+    monkeypatch.setattr(baselines, "_generated", generated)
+    steps = stepping(monkeypatch)
+    table, _ = run_bench(pair, few, TURNS, turns=4, progress=False)
+    same = ["strategy", "exact_match", "mean_acceptance_length", "rounds", "new_tokens", "failure"]
+    pd.testing.assert_frame_equal(table[same], alone[same])
+    assert "window=2" in table["failure"][3]
+    total, most = table["new_tokens"][0], 3 * 4  # of one round: three rows, K + 1 tokens each
+    latest = dict.fromkeys(("autoregressive", "eqspec", "inplace"), 0)
+    for name, written in steps:
+        latest[name] = written
+        assert max(latest.values()) - min(latest.values()) <= total / 4 + 2 * most, steps
+    assert set(latest.values()) == {total}
+    assert set(attention) == {pair.target.config._attn_implementation} == {"sdpa"}
+
+
+def test_a_turn_is_timed_without_those_of_the_others(pair: sv.Pair, few: list[list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = stepping(monkeypatch, seconds=0.2)
+    table, _ = run_bench(pair, few, TURNS, turns=4, progress=False)
+    seconds = table["new_tokens"] / table["tokens_per_s"]
+    slept = 0.2 * sum(name == "eqspec" for name, _ in steps)
+    assert seconds[2] > slept > 0.5
+    assert max(seconds[[0, 1, 4]]) < slept
+
+
+def test_a_cell_that_breaks_in_its_turn_stops_no_other(pair: sv.Pair, few: list[list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = EqSpec.synchronise
+
+    def broken(self: EqSpec, state: Any) -> None:
+        if state.round == 2:
+            raise RuntimeError("the third round is too much")
+        plain(self, state)
+
+    monkeypatch.setattr(EqSpec, "synchronise", broken)
+    table, _ = run_bench(pair, few, TURNS, turns=4, progress=False)
+    assert table["failure"][2] == "RuntimeError: the third round is too much"
+    assert table["failure"][[0, 1, 4]].tolist() == [""] * 3
+
+
+def test_turns_that_cannot_be_taken_are_refused(pair: sv.Pair, few: list[list[int]]) -> None:
+    with pytest.raises(ValueError, match=r"^turns=0 "):
+        run_bench(pair, few, TURNS, turns=0, progress=False)
+    with pytest.raises(ValueError, match=r"^turns=2, but cells that a runner hands out .*; leave turns out, or the runner$"):
+        run_bench(pair, few, TURNS, turns=2, runner=lambda setting, jobs: iter(()), progress=False)
 
 
 # A run

@@ -46,8 +46,8 @@ class Baseline:
         """The options that it was made with, by name."""
         return asdict(self)
 
-    def write(self, pair: Pair, prompts: Prompts, batch_size: int, max_new_tokens: int, num_draft_tokens: int) -> Written:
-        """Decode the prompts, `batch_size` at a time, in their order."""
+    def write(self, pair: Pair, prompts: Prompts, batch_size: int, max_new_tokens: int, num_draft_tokens: int) -> Iterator[Written]:
+        """Decode the prompts, `batch_size` at a time, in their order; yields after each batch all that was written so far."""
         raise NotImplementedError
 
 
@@ -57,12 +57,13 @@ class HfGenerate(Baseline):
 
     name: ClassVar[str] = "hf_generate"
 
-    def write(self, pair: Pair, prompts: Prompts, batch_size: int, max_new_tokens: int, num_draft_tokens: int) -> Written:
-        tokens = []
-        with _counted(pair.target) as forwards:
-            for first in range(0, len(prompts), batch_size):
-                tokens += _generated(pair, prompts[first : first + batch_size], max_new_tokens)
-        return Written(tokens, len(forwards))
+    def write(self, pair: Pair, prompts: Prompts, batch_size: int, max_new_tokens: int, num_draft_tokens: int) -> Iterator[Written]:
+        found = Written([], 0)
+        for first in range(0, len(prompts), batch_size):
+            with _counted(pair.target) as forwards:
+                tokens = _generated(pair, prompts[first : first + batch_size], max_new_tokens)
+            found = Written(found.tokens + tokens, found.forwards + len(forwards))
+            yield found
 
 
 @dataclass(frozen=True)
@@ -84,14 +85,15 @@ class HfAssisted(Baseline):
         if isinstance(self.confidence, bool) or not isinstance(self.confidence, Real) or not 0 <= self.confidence < 1:
             raise ValueError(f"confidence={short(self.confidence)} is no probability; pass a number from 0 to below 1, 0 for all K drafts")
 
-    def write(self, pair: Pair, prompts: Prompts, batch_size: int, max_new_tokens: int, num_draft_tokens: int) -> Written:
+    def write(self, pair: Pair, prompts: Prompts, batch_size: int, max_new_tokens: int, num_draft_tokens: int) -> Iterator[Written]:
         """`num_draft_tokens` is kept as it is (`num_assistant_tokens_schedule="constant"`)."""
         asked = {"num_assistant_tokens": num_draft_tokens, "num_assistant_tokens_schedule": "constant"}
-        tokens = []
-        with _counted(pair.target) as forwards, _configured(pair.draft, asked | {"assistant_confidence_threshold": self.confidence}):
-            for prompt in prompts:
-                tokens += _generated(pair, [prompt], max_new_tokens, assistant_model=pair.draft)
-        return Written(tokens, len(forwards))
+        found = Written([], 0)
+        for prompt in prompts:
+            with _counted(pair.target) as forwards, _configured(pair.draft, asked | {"assistant_confidence_threshold": self.confidence}):
+                tokens = _generated(pair, [prompt], max_new_tokens, assistant_model=pair.draft)
+            found = Written(found.tokens + tokens, found.forwards + len(forwards))
+            yield found
 
 
 BASELINES: dict[str, type[Baseline]] = {kind.name: kind for kind in (HfGenerate, HfAssisted)}

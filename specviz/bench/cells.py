@@ -1,28 +1,33 @@
 """One cell, run once: decode, time it by the clock on the wall, and compare every text with decoding alone.
 
-A speed without equal texts is none: such a row says why it has no speed. Writes no files.
+A speed without equal texts is none: such a row says why it has no speed. Writes no files. Cells may take turns, so each is a generator
+that stops after every round, or batch of a baseline, and whose clock stops with it.
 """
 
 import gc
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 
 from specviz.bench.baselines import Baseline, Written
 from specviz.bench.grid import Cell
 from specviz.comparing import compare
+from specviz.engine.attention import attending
 from specviz.engine.decode import Run
 from specviz.engine.drafters import DRAFTERS, Drafter
 from specviz.engine.drafters.synthetic import SyntheticDrafter
 from specviz.engine.pair import Pair
-from specviz.generation import generate
+from specviz.generation import generate, generate_in_turns
 from specviz.result import Result
 
 Outcome = dict[str, Any]
+T = TypeVar("T")
+Steps = Generator[int, None, T]  # what it yields are the tokens written so far
 
 
 @dataclass(frozen=True)
@@ -50,15 +55,38 @@ def warm_up(work: Work, cell: Cell) -> None:
     """
     longest = sorted(work.prompts, key=len, reverse=True)[: cell.batch_size]
     try:
-        _run(replace(work, prompts=longest), cell)
+        _drained(_run(replace(work, prompts=longest), cell))
     except Exception:
         _clean(work.pair)
 
 
 def measure(work: Work, cell: Cell, *, recording: bool = False) -> Outcome:
-    """Run the cell.
+    """Run the cell. Returns what the value of `measure_in_turns` is."""
+    return _drained(measure_in_turns(work, cell, recording=recording))
 
-    Returns:
+
+def take_turns(work: Work, cells: Sequence[Cell], turns: int, *, recording: bool = False) -> Iterator[tuple[int, Outcome]]:
+    """Run cells side by side: in each of `turns` turns, each writes as much more of its texts, so that what slows the machine for a
+    while slows all of them alike. Yields the place of each cell and its outcome as it ends.
+    """
+    running = {place: measure_in_turns(work, cell, recording=recording) for place, cell in enumerate(cells)}
+    written, total = dict.fromkeys(running, 0), sum(map(len, work.reference.tokens))
+    for turn in range(1, turns + 1):
+        for place, steps in list(running.items()):
+            ours = not isinstance(cells[place].method.how, Baseline)
+            with attending([work.pair.target, work.pair.draft]) if ours else nullcontext():
+                try:
+                    while written[place] < total * turn / turns or turn == turns:
+                        written[place] = next(steps)
+                except StopIteration as end:
+                    del running[place]
+                    yield place, end.value
+
+
+def measure_in_turns(work: Work, cell: Cell, *, recording: bool = False) -> Steps[Outcome]:
+    """Run the cell; yields how many tokens there are whenever another one may have its turn.
+
+    Its value is:
         exact_match (share of the prompts whose tokens equal the reference's), near_ties (texts that differ where rounding explains it),
         mean_acceptance_length, rounds (target forwards behind the prompts' own), new_tokens, seconds, tokens_per_s, failure ("", or why
         there is no speed: then seconds and tokens_per_s are None), and with `recording` recorded_tokens_per_s, measured in a second
@@ -66,7 +94,7 @@ def measure(work: Work, cell: Cell, *, recording: bool = False) -> Outcome:
         tokens beforehand is taken off. With them stands what `stamp` says.
     """
     try:
-        found = _measured(work, cell, recording)
+        found = yield from _measured(work, cell, recording)
     except Exception as error:  # whatever it is, it ends this cell and not the grid
         found = failed(error)
         _clean(work.pair)
@@ -97,8 +125,18 @@ class Ran(NamedTuple):
     rounds: int
 
 
-def _measured(work: Work, cell: Cell, recording: bool) -> Outcome:
-    ran = _run(work, cell)
+def _drained(steps: Steps[T]) -> T:
+    """Go through all steps; returns the value at their end."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            value: T = end.value
+            return value
+
+
+def _measured(work: Work, cell: Cell, recording: bool) -> Steps[Outcome]:
+    ran = yield from _run(work, cell)
     new = sum(map(len, ran.result.tokens))
     found: Outcome = _equality(ran.result, work)
     found |= {"mean_acceptance_length": ran.mean_acceptance_length, "rounds": ran.rounds, "new_tokens": new}
@@ -106,7 +144,7 @@ def _measured(work: Work, cell: Cell, recording: bool) -> Outcome:
     found |= {"seconds": ran.seconds if equal else None, "tokens_per_s": new / ran.seconds if equal else None}
     if recording:
         recorded = equal and not isinstance(cell.method.how, Baseline)
-        found["recorded_tokens_per_s"] = new / _run(work, cell, record=True).seconds if recorded else None
+        found["recorded_tokens_per_s"] = new / (yield from _run(work, cell, record=True)).seconds if recorded else None
     return found
 
 
@@ -124,24 +162,39 @@ def _equality(result: Result, work: Work) -> Outcome:
     return found
 
 
-def _run(work: Work, cell: Cell, record: bool = False) -> Ran:
-    how, pair, clock = cell.method.how, work.pair, Clock()
+def _run(work: Work, cell: Cell, record: bool = False) -> Steps[Ran]:
+    how, pair, aside = cell.method.how, work.pair, Clock()
     gc.collect()
     _wait(pair.device)
     began = time.perf_counter()
     if isinstance(how, Baseline):
         k = cell.num_draft_tokens if isinstance(cell.num_draft_tokens, int) else 0
-        written = how.write(pair, work.prompts, cell.batch_size, cell.max_new_tokens, k)
+        for written in how.write(pair, work.prompts, cell.batch_size, cell.max_new_tokens, k):
+            with aside:
+                yield sum(map(len, written.tokens))
         _wait(pair.device)
-        return _as_ran(written, time.perf_counter() - began, work, cell)
-    options = _drafting(cell, clock) | dict(cell.method.asked) | {"record": record, "progress": False}
-    result = generate(pair, work.prompts, strategy=how, batch_size=cell.batch_size, max_new_tokens=cell.max_new_tokens, **options)
+        return _as_ran(written, time.perf_counter() - began - aside.seconds, work, cell)
+    options = _drafting(cell, aside) | dict(cell.method.asked) | {"record": record}
+    steps = generate_in_turns(
+        pair, work.prompts, strategy=how, batch_size=cell.batch_size, max_new_tokens=cell.max_new_tokens, **options
+    )  # fmt: skip
+    result = yield from _timed(steps, aside)
     _wait(pair.device)
-    if result.meta["halvings"]:
-        raise MemoryError(f"B = {cell.batch_size} does not fit into the memory of {pair.device}")
-    seconds = time.perf_counter() - began - clock.seconds
+    seconds = time.perf_counter() - began - aside.seconds
     summary = result.summary.iloc[0]
     return Ran(result, seconds, float(summary["mean_acceptance_length"]), int(summary["rounds"]))
+
+
+def _timed(steps: Steps[T], aside: "Clock") -> Steps[T]:
+    """The same steps; `aside` takes the time of whoever has his turn in between."""
+    while True:
+        try:
+            written = next(steps)
+        except StopIteration as end:
+            value: T = end.value
+            return value
+        with aside:
+            yield written
 
 
 def _drafting(cell: Cell, clock: "Clock") -> dict[str, Any]:
@@ -176,10 +229,16 @@ def _clean(pair: Pair) -> None:
 
 
 class Clock:
-    """Seconds that are not to be counted."""
+    """Seconds that are not to be counted: those within its `with` blocks."""
 
     def __init__(self) -> None:
-        self.seconds = 0.0
+        self.seconds = self._began = 0.0
+
+    def __enter__(self) -> None:
+        self._began = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.perf_counter() - self._began
 
 
 @dataclass(frozen=True)
@@ -192,8 +251,7 @@ class Clocked(SyntheticDrafter):
 
     def prepare(self, run: Run) -> torch.Tensor:
         _wait(run.pair.device)
-        began = time.perf_counter()
-        prepared = super().prepare(run)
-        _wait(run.pair.device)
-        self.clock.seconds += time.perf_counter() - began
+        with self.clock:
+            prepared = super().prepare(run)
+            _wait(run.pair.device)
         return prepared

@@ -14,7 +14,7 @@ from typing import Self
 import pandas as pd
 from tqdm.auto import tqdm
 
-from specviz.bench.cells import Work, measure, reference_of, warm_up
+from specviz.bench.cells import Work, measure, reference_of, take_turns, warm_up
 from specviz.bench.grid import Cell, Grid
 from specviz.bench.log import Log, Row
 from specviz.bench.sources import Held, Source, prompt_ids
@@ -33,12 +33,14 @@ class Setting:
         prompts: texts or token ids; sources that draw their own do not look at them.
         limit: how many prompts, see `prompt_ids`.
         recording: whether each run is followed by a recorded one, to see what recording costs.
+        turns: in how many turns cells of the same work share the machine, see `take_turns`; 1: one cell runs after the other.
     """
 
     sources: dict[str, Source]
     prompts: Sequence[Prompt]
     limit: int | None = None
     recording: bool = False
+    turns: int = 1
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ def run_bench(
     *,
     limit: int | None = None,
     recording: bool = False,
+    turns: int = 1,
     fresh: bool = False,
     runner: Runner | None = None,
     progress: bool = True,
@@ -79,6 +82,9 @@ def run_bench(
             file that ends in .jsonl.partial, and a benchmark that was interrupted goes on from there.
         limit: how many prompts (None: all; of a shape 32); see `prompt_ids`.
         recording: measure what recording costs, too.
+        turns: in how many turns cells that differ in method, drafter or K alone share the machine. 1: they run one after the other. More: a
+            machine whose speed changes within minutes slows all of them alike; a kill then costs all runs that take turns, and their
+            caches are in memory together. Only here, in this process.
         fresh: forget an interrupted run.
         runner: where the cells run; None: in this process. See `OnRay`.
 
@@ -89,7 +95,9 @@ def run_bench(
         ValueError: an argument cannot be used, the interrupted run was begun under other conditions, or all cells failed.
     """
     sources = _sources(pairs)
-    setting = Setting(sources, prompts, None if limit is None else whole("limit", limit), recording)
+    setting = Setting(sources, prompts, None if limit is None else whole("limit", limit), recording, whole("turns", turns))
+    if setting.turns > 1 and runner is not None:
+        raise ValueError(f"turns={turns}, but cells that a runner hands out run on their own; leave turns out, or the runner")
     jobs = _jobs(list(sources), [grids] if isinstance(grids, Grid) else grids)
     if path is None:
         rows = [job.row(row) for job, row in _shown(runner or run_here, setting, jobs, progress)]
@@ -132,23 +140,42 @@ def _rows(setting: Setting, jobs: Sequence[Job]) -> Iterator[tuple[Job, Row]]:
     works: dict[object, Work] = {}
     warm: set[Cell] = set()
     failed: set[Cell] = set()
-    for job in jobs:
+    for together in _together(jobs, setting.turns > 1):
+        alive = [job for job in together if job.cell not in failed]
+        for cell in (job.cell for job in alive):
+            if pair is None or cell.models != models:
+                pair, works, warm = None, {}, set()  # first let go of the other one
+                pair, models = setting.sources[cell.pair].load(cell.device, cell.dtype), cell.models
+            if cell.texts not in works:
+                ids = ids_for(setting, cell, pair)
+                works[cell.texts] = Work(pair, ids, reference_of(pair, ids, cell.max_new_tokens))
+            if cell not in warm:
+                warm_up(works[cell.texts], cell)
+                warm.add(cell)
+        for job, row in _measured(setting, works, alive):
+            if row["failure"]:
+                failed.add(job.cell)
+            yield job, row
+
+
+def _together(jobs: Sequence[Job], turns: bool) -> list[list[Job]]:
+    """Which jobs run at a time: each on its own, or, taking turns, all that do the same work at the same B."""
+    groups: dict[object, list[Job]] = defaultdict(list)
+    for number, job in enumerate(jobs):
         cell = job.cell
-        if cell in failed:
-            continue
-        if pair is None or cell.models != models:
-            pair, works, warm = None, {}, set()  # first let go of the other one
-            pair, models = setting.sources[cell.pair].load(cell.device, cell.dtype), cell.models
-        if cell.texts not in works:
-            ids = ids_for(setting, cell, pair)
-            works[cell.texts] = Work(pair, ids, reference_of(pair, ids, cell.max_new_tokens))
-        if cell not in warm:
-            warm_up(works[cell.texts], cell)
-            warm.add(cell)
-        row = measure(works[cell.texts], cell, recording=setting.recording)
-        if row["failure"]:
-            failed.add(cell)
-        yield job, row
+        groups[(cell.models, job.repetition, cell.texts, cell.batch_size) if turns else number].append(job)
+    return list(groups.values())
+
+
+def _measured(setting: Setting, works: dict[object, Work], jobs: Sequence[Job]) -> Iterator[tuple[Job, Row]]:
+    """Run these jobs, which have their work in common."""
+    if setting.turns == 1:
+        for job in jobs:
+            yield job, measure(works[job.cell.texts], job.cell, recording=setting.recording)
+    elif jobs:
+        work, cells = works[jobs[0].cell.texts], [job.cell for job in jobs]
+        for place, row in take_turns(work, cells, setting.turns, recording=setting.recording):
+            yield jobs[place], row
 
 
 def ids_for(setting: Setting, cell: Cell, pair: Pair) -> list[list[int]]:
