@@ -407,6 +407,20 @@ def test_repetitions_are_interleaved_and_every_cell_is_warmed_up_once(
     assert table["repetitions"].tolist() == [2, 2, 1]
 
 
+def test_what_is_compiled_is_warmed_up_on_all_prompts(pair: sv.Pair, few: list[list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, int] = {}
+
+    def run(work: Work, cell: Any) -> Any:
+        seen[cell.strategy] = len(work.prompts)
+        yield 0
+
+    monkeypatch.setattr(cells, "_run", run)
+    work = Work(pair, few, reference_of(pair, few, 8))
+    for cell in Grid(("inplace", "inplace:compile=true"), (3,), **SMALL).cells("own"):
+        cells.warm_up(work, cell)
+    assert seen == {"inplace": 3, "inplace:compile=true": 5}
+
+
 def test_a_cell_that_failed_is_not_repeated(pair: sv.Pair, few: list[list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[str] = []
     original = running.measure

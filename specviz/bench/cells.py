@@ -49,13 +49,15 @@ def reference_of(pair: Pair, prompts: Sequence[Sequence[int]], max_new_tokens: i
 
 
 def warm_up(work: Work, cell: Cell) -> None:
-    """One batch of the longest prompts, uncounted: libraries load, forwards are captured or compiled in the shapes of the cell.
+    """One batch of the longest prompts, uncounted: libraries load, forwards are captured in the shapes of the cell. What is compiled runs
+    as a whole, since every shape that is new to it takes seconds.
 
     What cannot run says so when it is measured.
     """
+    compiled = dict(cell.method.asked).get("compile", False)
     longest = sorted(work.prompts, key=len, reverse=True)[: cell.batch_size]
     try:
-        _drained(_run(replace(work, prompts=longest), cell))
+        _drained(_run(work if compiled else replace(work, prompts=longest), cell))
     except Exception:
         _clean(work.pair)
 

@@ -117,7 +117,7 @@ def _finish(rows: list[Row], jobs: Sequence[Job], setting: Setting, path: Path |
     asked = [by_key[key] for job in jobs if (key := _key(job.cell.key, job.repetition)) in by_key]
     if all(row["failure"] for row in asked):
         raise ValueError(f"no cell could be measured; the first failed because {asked[0]['failure']}")
-    table, found = make_table(asked), conditions(asked, recording=setting.recording)
+    table, found = make_table(asked), conditions(asked, recording=setting.recording, turns=setting.turns)
     if path is not None:
         save_measured(table, found, path)
         path.with_suffix(".jsonl.partial").unlink()
