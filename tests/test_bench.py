@@ -384,6 +384,19 @@ def test_a_cell_that_breaks_in_its_turn_stops_no_other(pair: sv.Pair, few: list[
     assert table["failure"][[0, 1, 4]].tolist() == [""] * 3
 
 
+@pytest.mark.parametrize("turns", [1, 4])
+def test_a_cell_that_runs_out_of_memory_has_failed(
+    turns: int, pair: sv.Pair, few: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: EqSpec, state: Any) -> None:
+        raise torch.OutOfMemoryError("no room for another slab")
+
+    monkeypatch.setattr(EqSpec, "synchronise", full)
+    table, _ = run_bench(pair, few, TURNS, turns=turns, progress=False)
+    assert table["failure"][2] == "MemoryError: B = 3 does not fit into the memory of cpu"
+    assert table["failure"][[0, 1, 4]].tolist() == [""] * 3
+
+
 def test_turns_that_cannot_be_taken_are_refused(pair: sv.Pair, few: list[list[int]]) -> None:
     with pytest.raises(ValueError, match=r"^turns=0 "):
         run_bench(pair, few, TURNS, turns=0, progress=False)
@@ -522,7 +535,7 @@ def test_an_interrupted_run_goes_on_and_may_be_extended(
     assert identity(rows) == [("inplace", 0)]
 
 
-@pytest.mark.parametrize("change", ["prompts", "limit", "recording"])
+@pytest.mark.parametrize("change", ["prompts", "limit", "recording", "turns"])
 def test_other_conditions_are_refused_or_begin_anew(
     change: str, pair: sv.Pair, few: list[list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

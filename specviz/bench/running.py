@@ -84,7 +84,8 @@ def run_bench(
         recording: measure what recording costs, too.
         turns: in how many turns cells that differ in method, drafter or K alone share the machine. 1: they run one after the other. More: a
             machine whose speed changes within minutes slows all of them alike; a kill then costs all runs that take turns, and their
-            caches are in memory together. Only here, in this process.
+            caches are in memory together. Only in this process, and on a CPU: on a GPU, where work goes on behind the host's clock, cells
+            run one after the other.
         fresh: forget an interrupted run.
         runner: where the cells run; None: in this process. See `OnRay`.
 
@@ -168,12 +169,14 @@ def _together(jobs: Sequence[Job], turns: bool) -> list[list[Job]]:
 
 
 def _measured(setting: Setting, works: dict[object, Work], jobs: Sequence[Job]) -> Iterator[tuple[Job, Row]]:
-    """Run these jobs, which have their work in common."""
-    if setting.turns == 1:
+    """Run these jobs, which have their work in common: on a CPU in turns, if that was asked for."""
+    if not jobs:
+        return
+    work, cells = works[jobs[0].cell.texts], [job.cell for job in jobs]
+    if setting.turns == 1 or work.pair.device.type != "cpu":
         for job in jobs:
-            yield job, measure(works[job.cell.texts], job.cell, recording=setting.recording)
-    elif jobs:
-        work, cells = works[jobs[0].cell.texts], [job.cell for job in jobs]
+            yield job, measure(work, job.cell, recording=setting.recording)
+    else:
         for place, row in take_turns(work, cells, setting.turns, recording=setting.recording):
             yield jobs[place], row
 
@@ -220,7 +223,7 @@ def _described(setting: Setting) -> dict[str, object]:
     """Under what the rows of one file have to have been measured."""
     texts = hashlib.sha256(json.dumps([list(each) for each in setting.prompts]).encode()).hexdigest()[:16]
     libraries = {name: version(name) for name in ("specviz", "torch", "transformers")}
-    return {"prompts": texts, "limit": setting.limit, "recording": setting.recording, "versions": libraries}
+    return {"prompts": texts, "limit": setting.limit, "recording": setting.recording, "turns": setting.turns, "versions": libraries}
 
 
 def _shown(runner: Runner, setting: Setting, jobs: Sequence[Job], progress: bool) -> Iterator[tuple[Job, Row]]:
