@@ -241,7 +241,7 @@ class World:
             return float(np.exp(rng.normal(0, noise))) * (3 if rng.random() < 0.01 else 1)
 
         for number in range(rounds):
-            k = auto.decide(rows, behind * rows, 64, (rounds - number) * gains.mean())
+            k = auto.decide(rows, behind * rows, [64] * rows, (rounds - number) * gains.mean())
             caught_up = behind * rows if k else 0
             draft, rest = k * self.step(rows) + (self.step(caught_up) if caught_up else 0), self.rest(rows * (k + 1))
             accepted = (rng.random((rows, len(self.acceptance))) < self.acceptance)[:, :k].cumprod(1).sum(1)
@@ -312,10 +312,18 @@ def test_it_follows_when_the_text_changes() -> None:
 def test_what_was_missed_is_a_debt() -> None:
     """A hundred tokens a row to be read for a few tokens more are not worth it; with as many rounds ahead they are."""
     auto = Auto()
-    World(*STEPS["linear"], ACCEPTANCE["middling"]).play(auto, 1, 200)
+    World(*STEPS["linear"], ACCEPTANCE["middling"]).play(auto, 1, 100)
     for _ in range(LATELY):
         auto.learn(Spent(1, 2, 100, [2], 2 * 0.4 + 100 * 0.5, 2 + 0.45 * 3))  # half a ms for each token missed
-    assert [auto.decide(1, behind, left, left) > 0 for behind, left in ((0, 64), (100, 4), (100, 5000))] == [True, False, True]
+    assert [auto.decide(1, behind, [left], left) > 0 for behind, left in ((0, 64), (100, 4), (100, 5000))] == [True, False, True]
+
+
+def test_no_more_is_drafted_than_rows_can_use() -> None:
+    """Drafts are nearly always accepted and cost little: K is the most that there is, or what is left but the target's own token."""
+    auto, rows = Auto(), 4
+    World(*STEPS["free"], ACCEPTANCE["high"]).play(auto, rows, 100)
+    assert [auto.decide(rows, 0, [left] * rows, left) for left in (1, 2, 4, 64)] == [0, 1, 3, 8]
+    assert auto.decide(rows, 0, [2, 64, 64, 64], 64) == 8  # more drafts cost one row nothing that the others do not gain
 
 
 def test_a_fixed_k_is_a_depth_that_never_changes() -> None:

@@ -19,10 +19,10 @@ from specviz.engine.stopwatch import Stopwatch
 LATELY = 9  # times of one kind of which the median is taken
 UNLIKELY = 1.5  # a time so many times as long as expected counts only if it happens again
 MARGIN, LEAVING = 0.02, 0.03  # K changes for a gain of more than this, and to 0, from where the way back is dearer
-TRYING = 0.01  # share of the run's time that trying other K may cost; of a short run, one round
+TRYING = 0.0075  # share of the run's time that trying other K may cost; of a short run, one round
 CLOSE, ENOUGH = 0.85, 9  # a K that reaches this share of the best one's rate is tried until it was measured so many times
 SURE = 150  # and in place of K = 0 until so many first drafts were judged
-AGAIN = 16  # rounds after which any K may be tried once more
+AGAIN, FAR = 16, 8  # rounds after which a K that is close may be tried once more; one that is not, after so many times as many
 TRIALS = 400  # drafts of one position after which half of what was known of its acceptance is forgotten, about
 GUESS, WEIGHT = 0.6, 5.0  # acceptance before anything is known, and how many drafts that is worth
 
@@ -73,7 +73,8 @@ class Depth:
 class Auto(Depth):
     """K with the most tokens a second, from measured times and observed acceptance.
 
-    A round of b rows with K drafts gains 1 + c_1 + c_1 c_2 + ... tokens a row, c_j being the acceptance at position j given all before it.
+    A round of b rows with K drafts gains 1 + c_1 + c_1 c_2 + ... tokens a row, c_j being the acceptance at position j given all before it,
+    and no more than the row has left: near the end of its budget a row needs few drafts.
     It costs K draft steps, whose time depends on b, and the other phases, whose time depends on the tokens verified, b (K + 1), rising in
     straight lines between those that were measured; for more than were ever measured the best is hoped, until they are. All times are taken
     relative to how slow the device is at present, so that K is no worse for a busy machine or a growing text. What the draft models have
@@ -98,14 +99,14 @@ class Auto(Depth):
     def choose(self, state: State) -> int:
         rows = [row for row in state.batch.rows if not row.finished]
         behind = sum(max(row.length - 2 - row.held, 0) for row in rows) if len(state.caches) > 1 and state.keep_draft else 0
-        left = sum(row.request.budget - len(row.output) for row in rows) / max(len(rows), 1)
+        left = [row.request.budget - len(row.output) for row in rows] or [1]
         others = len(state.batch.live) - len(state.batch) + len(state.waiting)  # their budgets are taken to be like these rows'
         later = others * sum(row.request.budget for row in rows) / max(len(rows), 1)
-        return self.decide(len(state.batch), behind, left, left + later / len(state.batch))
+        return self.decide(len(state.batch), behind, left, sum(left) / len(left) + later / len(state.batch))
 
-    def decide(self, rows: int, behind: int, left: float, ahead: float) -> int:
-        """K for `rows` rows that have `left` tokens to go on average, and with those that come after them `ahead`; the draft models have
-        not seen `behind` of their tokens.
+    def decide(self, rows: int, behind: int, left: Sequence[int], ahead: float) -> int:
+        """K for `rows` rows; those at work have `left` tokens to go each, and with those that come after them `ahead` on average; the draft
+        models have not seen `behind` of their tokens.
         """
         k, trial = 0, None
         while self._plan and self._rest.count(rows * (self._plan[0] + 1)):
@@ -119,14 +120,16 @@ class Auto(Depth):
         self._last[k] = self._round
         return k
 
-    def _best(self, rows: int, behind: int, left: float, ahead: float) -> tuple[int, float | None]:
+    def _best(self, rows: int, behind: int, left: Sequence[int], ahead: float) -> tuple[int, float | None]:
         """K, and for a trial the ms that the best K takes for what the trial gains."""
         every = range(self.most + 1)
-        gains = list(accumulate(accumulate(self.acceptance(), mul, initial=1.0)))  # tokens a row, by K
+        wanted = [sum(k < tokens for tokens in left) / len(left) for k in every]  # share of the rows that have room for a token more
+        gains = list(accumulate(map(mul, accumulate(self.acceptance(), mul, initial=1.0), wanted)))  # tokens a row, by K
         step = self._step(rows) or 0.0
         debt = step + behind * (median(self._read) if self._read else step / rows / 2) if behind else 0.0
         cost = [(self._rest(rows * (k + 1)) or 0.0) + k * step for k in every]
-        rate = [gains[k] / (cost[k] + (debt / max(left / gains[k], 1) if k else 0)) for k in every]
+        rounds = [max(sum(left) / len(left) / gain, 1) for gain in gains]  # that the rows have left
+        rate = [gains[k] / (cost[k] + (debt / rounds[k] if k else 0)) for k in every]
         best = max(every, key=rate.__getitem__)
         if self._now is None or rate[best] > rate[self._now] * (1 + (MARGIN if best else LEAVING)):
             self._now = best
@@ -134,7 +137,8 @@ class Auto(Depth):
         others = {0, now - 1, now + 1, max(every[1:], key=rate.__getitem__)} - {now, -1, self.most + 1}
         unsure = now == 0 and self._reached[0] < SURE
         seldom = {k for k in others if rate[k] > CLOSE * rate[now] and (unsure or self._rest.count(rows * (k + 1)) < ENOUGH)}
-        due = [k for k in others if k in seldom or self._round - self._last[k] >= (AGAIN if self._read else AGAIN // 4)]
+        far = {k for k in others if self._now and rate[k] < CLOSE * rate[now]}
+        due = [k for k in others if k in seldom or self._round - self._last[k] >= (AGAIN * FAR if k in far else AGAIN)]
         if due:
             k = min(due, key=self._last.__getitem__)
             fair = gains[k] / rate[now]
