@@ -140,7 +140,7 @@ def _add_losses(group: Subparsers) -> None:
     _add_pair(losses)
     losses.add_argument("--batch-sizes", type=int, nargs="+", default=[1, 4, 8, 16], metavar="B")
     losses.add_argument("--limit", type=int, help="how many of the bundled prompts (all)")
-    losses.add_argument("--repetitions", type=int, default=3, metavar="N", help="interleaved; medians are shown (%(default)s)")
+    losses.add_argument("--repetitions", type=int, default=3, metavar="N", help="of the timed runs; medians are shown (%(default)s)")
     losses.add_argument("--out", type=_csv, help="also write the table to this CSV file, and a JSON file with the conditions beside it")
 
 

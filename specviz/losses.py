@@ -1,25 +1,30 @@
 """`measure_losses`: what each loss of the published EQSPEC and EXSPEC costs, alone and with all others.
 
-Runs models through `generate` alone: once recorded, for what is done in vain, and several times unrecorded, for the speed.
+Runs models through `generate`: once recorded, for what is done in vain, and several times unrecorded, for the speed; on a CPU all methods
+of a batch size side by side.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 import pandas as pd
 from tqdm.auto import tqdm
 
+from specviz.alternating import alternate
 from specviz.analysis.waste import waste
+from specviz.engine.attention import attending
 from specviz.engine.drafters import Drafter, drafter
 from specviz.engine.pair import Pair
 from specviz.engine.requests import Prompt, whole
 from specviz.engine.strategies import Strategy, strategy
-from specviz.generation import generate
+from specviz.generation import generate, generate_in_turns
 from specviz.measured import conditions
 from specviz.result import Result
 
 NOTHING_LOST = "none"
+TURNS = 60
 LOSSES: dict[str, tuple[dict[str, Any], ...]] = {
     "eqspec": ({"refill": False}, {"bonus": False}, {"shrink_to_budget": True}, {"keep_cache": False}, {"as_published": True}),
     "exspec": (
@@ -51,12 +56,15 @@ def measure_losses(
     repetitions: int = 3,
     progress: bool = True,
 ) -> tuple[pd.DataFrame, dict[str, object]]:
-    """Run EQSPEC and EXSPEC greedily with no loss, with each one alone, and as published; repetitions interleaved.
+    """Run EQSPEC and EXSPEC greedily with no loss, with each one alone, and as published.
+
+    On a CPU those of a batch size take turns in each repetition, a sixtieth of their texts at a time; on a GPU they follow one another.
 
     Returns:
         (table, conditions). One entry per batch size, strategy and loss: exact_match (share of prompts whose tokens equal autoregressive
         decoding at batch 1), what `specviz.analysis.waste` counts, grouping_rate, tokens_per_s (median over repetitions), tokens_per_s_low
-        and _high (their range), ratio_to_none (of medians: the same strategy without a loss) and ratio_to_autoregressive.
+        and _high (their range), ratio_to_none (to the same strategy without a loss) and ratio_to_autoregressive: medians of the ratios
+        within a repetition.
 
     Raises:
         ValueError: as `generate`, or a list is empty; nothing has run.
@@ -66,26 +74,29 @@ def measure_losses(
     for i, size in enumerate(batch_sizes):
         whole(f"batch_sizes[{i}]", size)
     whole("repetitions", repetitions)
-    cells = [cell for size in batch_sizes for cell in _cells(size, window)]
+    sizes = list(dict.fromkeys(batch_sizes))
+    cells = [cell for size in sizes for cell in _cells(size, window)]
 
-    def run(cell: _Cell, record: bool) -> Result:
-        return generate(
-            pair, prompts, strategy=cell.strategy, drafter=cell.drafter, batch_size=cell.batch_size, record=record, progress=False,
-            num_draft_tokens=num_draft_tokens, max_new_tokens=max_new_tokens,
-        )  # fmt: skip
+    def asked_of(cell: _Cell) -> dict[str, Any]:
+        given = {"strategy": cell.strategy, "drafter": cell.drafter, "batch_size": cell.batch_size}
+        return given | {"num_draft_tokens": num_draft_tokens, "max_new_tokens": max_new_tokens}
 
-    reference = run(_Cell(1, strategy("autoregressive")), record=False)  # also warms up
-    runs = [(repetition, cell) for repetition in range(repetitions + 1) for cell in cells]
-    entries = []
-    for repetition, cell in tqdm(runs, desc="losses", unit="run", disable=not progress):
-        result = run(cell, record=repetition == 0)
-        if repetition == 0:
-            entries.append(_entry(cell, result, reference))
-        else:
-            cell.speeds.append(result.summary["tokens_per_s"].item())
-    table = pd.DataFrame(entries).join(pd.DataFrame([_speeds(cell) for cell in cells]))
+    reference = generate(pair, prompts, progress=False, **asked_of(_Cell(1, strategy("autoregressive"))))  # also warms up
+    entries, total = [], sum(map(len, reference.tokens))
+    turns = 1 if pair.device.type == "cuda" else TURNS
+    with tqdm(desc="losses", total=len(cells) * (repetitions + 1), unit="run", disable=not progress) as bar:
+        for cell in cells:
+            entries.append(_entry(cell, generate(pair, prompts, record=True, progress=False, **asked_of(cell)), reference))
+            bar.update()
+        for _, size in product(range(repetitions), sizes):
+            together = [cell for cell in cells if cell.batch_size == size]
+            running = [generate_in_turns(pair, prompts, **asked_of(cell)) for cell in together]
+            for place, result in alternate(running, total, turns, lambda _: attending([pair.target, pair.draft])):
+                together[place].speeds.append(result.summary["tokens_per_s"].item())
+                bar.update()
+    table = pd.DataFrame(entries).join(pd.DataFrame(_speeds(cells)))
     asked = {"num_draft_tokens": num_draft_tokens, "max_new_tokens": max_new_tokens, "window": window, "repetitions": repetitions}
-    return _with_ratios(table), conditions(reference.meta, prompts=len(prompts), **asked)
+    return table, conditions(reference.meta, prompts=len(prompts), **asked)
 
 
 def _cells(batch_size: int, window: int) -> list[_Cell]:
@@ -106,20 +117,18 @@ def _entry(cell: _Cell, result: Result, reference: Result) -> dict[str, object]:
     assert result.trace is not None
     same = [ours == theirs for ours, theirs in zip(result.tokens, reference.tokens, strict=True)]
     head = {"batch_size": cell.batch_size, "strategy": cell.strategy.name, "loss": cell.loss, "exact_match": sum(same) / len(same)}
-    return head | waste(result.trace).iloc[0].to_dict() | {"grouping_rate": result.summary["grouping_rate"].item()}
+    done = waste(result.trace).iloc[0].to_dict()
+    counts = {name: int(done[name]) for name in ("rounds", "verified_rows", "idle_rows", "discarded_tokens")}
+    return head | done | counts | {"grouping_rate": result.summary["grouping_rate"].item()}
 
 
-def _speeds(cell: _Cell) -> dict[str, float]:
-    speeds = pd.Series(cell.speeds)
-    return {"tokens_per_s": speeds.median(), "tokens_per_s_low": speeds.min(), "tokens_per_s_high": speeds.max()}
-
-
-def _with_ratios(table: pd.DataFrame) -> pd.DataFrame:
-    counts = ["rounds", "verified_rows", "idle_rows", "discarded_tokens"]
-    whole_ones = table[table["loss"] == NOTHING_LOST].set_index(["batch_size", "strategy"])["tokens_per_s"]
-    own = pd.Index(zip(table["batch_size"], table["strategy"], strict=True))
-    plain = pd.Index([(size, "autoregressive") for size in table["batch_size"]])
-    return table.astype(dict.fromkeys(counts, int)).assign(
-        ratio_to_none=table["tokens_per_s"].to_numpy() / whole_ones.loc[own].to_numpy(),
-        ratio_to_autoregressive=table["tokens_per_s"].to_numpy() / whole_ones.loc[plain].to_numpy(),
-    )
+def _speeds(cells: Sequence[_Cell]) -> Iterator[dict[str, float]]:
+    """Median and range of each cell's speeds, and its ratios to those that lose nothing."""
+    whole_ones = {(cell.batch_size, cell.strategy.name): pd.Series(cell.speeds) for cell in cells if cell.loss == NOTHING_LOST}
+    for cell in cells:
+        speeds = pd.Series(cell.speeds)
+        yield {
+            "tokens_per_s": speeds.median(), "tokens_per_s_low": speeds.min(), "tokens_per_s_high": speeds.max(),
+            "ratio_to_none": (speeds / whole_ones[cell.batch_size, cell.strategy.name]).median(),
+            "ratio_to_autoregressive": (speeds / whole_ones[cell.batch_size, "autoregressive"]).median(),
+        }  # fmt: skip

@@ -68,6 +68,17 @@ def test_marks_stand_where_their_values_are() -> None:
     assert [text for trace in figure.data if trace.name == "methods" for text in trace.text if HOSTILE in text] == []
 
 
+def test_ranges_are_those_of_the_ratios() -> None:
+    """A machine that is twice as slow in the second repetition leaves the ratio where it is."""
+    speeds = {"autoregressive": (100.0, 50.0), "inplace": (150.0, 80.0)}
+    ((_, part),) = sections(make_table([row(name, speed, repetition=i) for name, pair in speeds.items() for i, speed in enumerate(pair)]))
+    figure = speed_chart(part)
+    edge = next(trace for trace in figure.data if trace.meta == {"kind": "edges"})
+    ranges = next(trace for trace in figure.data if trace.meta == {"kind": "ranges"})
+    left, one = edge.x[0], edge.x[3]
+    assert [(x - left) / (one - left) for x in ranges.x if x is not None] == pytest.approx([1, 1, 1.5, 1.6])
+
+
 def test_without_autoregressive_decoding_speeds_are_shown() -> None:
     ((_, part),) = sections(make_table([row("inplace", 70.0), row("eqspec", 90.0)]))
     figure = speed_chart(part)

@@ -6,14 +6,15 @@ that stops after every round, or batch of a baseline, and whose clock stops with
 
 import gc
 import time
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 
+from specviz.alternating import Steps, alternate
 from specviz.bench.baselines import Baseline, Written
 from specviz.bench.grid import Cell
 from specviz.comparing import compare
@@ -27,7 +28,6 @@ from specviz.result import Result
 
 Outcome = dict[str, Any]
 T = TypeVar("T")
-Steps = Generator[int, None, T]  # what it yields are the tokens written so far
 
 
 @dataclass(frozen=True)
@@ -68,21 +68,13 @@ def measure(work: Work, cell: Cell, *, recording: bool = False) -> Outcome:
 
 
 def take_turns(work: Work, cells: Sequence[Cell], turns: int, *, recording: bool = False) -> Iterator[tuple[int, Outcome]]:
-    """Run cells side by side: in each of `turns` turns, each writes as much more of its texts, so that what slows the machine for a
-    while slows all of them alike. Yields the place of each cell and its outcome as it ends.
-    """
-    running = {place: measure_in_turns(work, cell, recording=recording) for place, cell in enumerate(cells)}
-    written, total = dict.fromkeys(running, 0), sum(map(len, work.reference.tokens))
-    for turn in range(1, turns + 1):
-        for place, steps in list(running.items()):
-            ours = not isinstance(cells[place].method.how, Baseline)
-            with attending([work.pair.target, work.pair.draft]) if ours else nullcontext():
-                try:
-                    while written[place] < total * turn / turns or turn == turns:
-                        written[place] = next(steps)
-                except StopIteration as end:
-                    del running[place]
-                    yield place, end.value
+    """Run cells side by side, as `alternate` does, and yield the place of each cell and its outcome as it ends."""
+
+    def turn(place: int) -> AbstractContextManager[object]:
+        return nullcontext() if isinstance(cells[place].method.how, Baseline) else attending([work.pair.target, work.pair.draft])
+
+    running = [measure_in_turns(work, cell, recording=recording) for cell in cells]
+    yield from alternate(running, sum(map(len, work.reference.tokens)), turns, turn)
 
 
 def measure_in_turns(work: Work, cell: Cell, *, recording: bool = False) -> Steps[Outcome]:

@@ -50,8 +50,8 @@ def _column(
     part: pd.DataFrame, rows: Sequence[str], left: float, width: float, bottom: float, theme: Any, relative: bool
 ) -> list[go.Scatter]:
     """The marks of one B with their ranges and values, and a line at 1."""
-    unit = part["tokens_per_s"] / part["ratio_to_autoregressive"] if relative else pd.Series(1.0, index=part.index)
-    value, low, high = (part[name] / unit for name in ("tokens_per_s", "tokens_per_s_low", "tokens_per_s_high"))
+    measure = "ratio_to_autoregressive" if relative else "tokens_per_s"
+    value, low, high = part[measure], part[f"{measure}_low"], part[f"{measure}_high"]
     scale = width / max(high.max(), 1.0 if relative else 0.0)
     y = [_TOP + _ROW * (rows.index(name) + 0.5) for name in part["name"]]
     best = value == value.max()

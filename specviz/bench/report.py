@@ -91,7 +91,8 @@ def report(table: pd.DataFrame, conditions: Mapping[str, object]) -> str:
 def _about(conditions: Mapping[str, object]) -> str:
     told = ", ".join(f"{name.replace('_', ' ')} {_plain(value)}" for name, value in conditions.items())
     how = (
-        "Speeds are medians of interleaved runs, new tokens over the seconds of the whole call, recording off, warmed up beforehand. "
+        "Speeds are medians of interleaved runs, new tokens over the seconds of the whole call, recording off, warmed up beforehand; "
+        "ratios are those within a repetition, and of them the median. "
         "A speed stands only where every text equals what the target writes for that prompt alone, or differs at a near tie that "
         "rounding explains (exact match below 100 %); every other cell says below why it has none. Mean acceptance length is 1 + "
         "accepted drafts a round."

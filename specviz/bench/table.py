@@ -17,24 +17,32 @@ def make_table(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     Columns: pair, device (its name), dtype, max_new_tokens, prompt_tokens (NA: prompts as they are), batch_size, strategy, drafter,
     num_draft_tokens, exact_match (share of prompts whose tokens equal decoding alone; the lowest of the repetitions), near_ties (texts
     that differ and rounding explains it; the most), mean_acceptance_length, rounds, new_tokens, tokens_per_s (median over repetitions),
-    tokens_per_s_low and _high (their range), repetitions (that have a speed), ratio_to_autoregressive (of medians, same B),
-    ratio_to_hf_assisted (of medians; the fastest HF assisted generation, B = 1), recorded_tokens_per_s where it was measured, failure (why
-    a cell has no speed), prompts, threads, versions, and created, the last repetition's date.
+    tokens_per_s_low and _high (their range), repetitions (that have a speed), ratio_to_autoregressive (to its speed at the same B within
+    the same repetition; median), ratio_to_autoregressive_low and _high (range), ratio_to_hf_assisted (likewise, to the fastest HF assisted
+    generation at B = 1), recorded_tokens_per_s where it was measured, failure (why a cell has no speed), prompts, threads, versions, and
+    created, the last repetition's date.
     """
     cells: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         cells.setdefault(json.dumps(row["cell"], sort_keys=True), []).append(row)
     table = pd.DataFrame([_entry(found) for found in cells.values()])
     table["prompt_tokens"] = table["prompt_tokens"].astype("Int64")
-    entries = list(table.itertuples())
-    plain = {_place(entry): entry.tokens_per_s for entry in entries if entry.strategy == "autoregressive"}
-    assisted: dict[tuple[Any, ...], float] = {}
-    for entry in entries:
-        if entry.strategy.startswith("hf_assisted") and entry.tokens_per_s > assisted.get(_place(entry)[:-1], 0):
-            assisted[_place(entry)[:-1]] = entry.tokens_per_s
-    at, unknown = table.columns.get_loc("repetitions") + 1, float("nan")
-    table.insert(at, "ratio_to_autoregressive", [entry.tokens_per_s / plain.get(_place(entry), unknown) for entry in entries])
-    table.insert(at + 1, "ratio_to_hf_assisted", [entry.tokens_per_s / assisted.get(_place(entry)[:-1], unknown) for entry in entries])
+    speeds, places = [_speeds(found) for found in cells.values()], [_place(entry) for entry in table.itertuples()]
+    plain: dict[tuple[Any, ...], pd.Series] = {}
+    assisted: dict[tuple[Any, ...], pd.Series] = {}
+    none, nothing = pd.Series(dtype=float), pd.Series([0.0])
+    for strategy, place, speed in zip(table["strategy"], places, speeds, strict=True):
+        if strategy == "autoregressive":
+            plain[place] = speed
+        if strategy.startswith("hf_assisted") and speed.median() > assisted.get(place[:-1], nothing).median():
+            assisted[place[:-1]] = speed
+    at = table.columns.get_loc("repetitions") + 1
+    to_plain = [speed / plain.get(place, none) for place, speed in zip(places, speeds, strict=True)]  # NaN where one of the two is missing
+    to_assisted = [speed / assisted.get(place[:-1], none) for place, speed in zip(places, speeds, strict=True)]
+    table.insert(at, "ratio_to_autoregressive", [ratios.median() for ratios in to_plain])
+    table.insert(at + 1, "ratio_to_autoregressive_low", [ratios.min() for ratios in to_plain])
+    table.insert(at + 2, "ratio_to_autoregressive_high", [ratios.max() for ratios in to_plain])
+    table.insert(at + 3, "ratio_to_hf_assisted", [ratios.median() for ratios in to_assisted])
     return table
 
 
@@ -44,11 +52,17 @@ def _place(entry: Any) -> tuple[Any, ...]:
     return tuple(None if pd.isna(value) else value for value in values)
 
 
+def _speeds(rows: Sequence[Mapping[str, Any]]) -> pd.Series:
+    """tokens/s of one cell by repetition; a cell that failed once has no speed."""
+    measured = {} if any(row["failure"] for row in rows) else {row["repetition"]: row["tokens_per_s"] for row in rows}
+    return pd.Series(measured, dtype=float)
+
+
 def _entry(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """One cell's entry; a cell that failed once has no speed."""
+    """One cell's entry."""
     cell, last = rows[0]["cell"], rows[-1]
     failures = [row["failure"] for row in rows if row["failure"]]
-    speeds = pd.Series([] if failures else [row["tokens_per_s"] for row in rows], dtype=float)
+    speeds = _speeds(rows)
     told = next((row for row in rows if row["failure"]), last)
     entry = {"pair": cell["pair"], "device": last["device_name"], "dtype": last["dtype"]}
     entry |= {name: cell[name] for name in ("max_new_tokens", "prompt_tokens", *WHAT)}
