@@ -91,6 +91,8 @@ def _add_generate(group: Subparsers) -> None:
     generate.add_argument("--coupling", help="rejection (the default) or gumbel: how drafts are accepted when sampling")
     generate.add_argument("--seed", type=int, default=0, help="of all that is drawn (%(default)s)")
     generate.add_argument("--deterministic", action="store_true", help="forwards of one shape: no text depends on the batch around it")
+    generate.add_argument("--graphs", action="store_true", help="capture the phases of a round as CUDA graphs where that is possible")
+    generate.add_argument("--compile", action="store_true", help="let torch.compile make the models' forwards")
     generate.add_argument("--record", type=Path, metavar="PATH", help="save the recorded run here")
 
 
@@ -191,7 +193,7 @@ def _add_bench(group: Subparsers) -> None:
     )
     bench.add_argument("--recording", action="store_true", help="measure what recording costs, too")
     bench.add_argument("--ray", nargs="?", const="", metavar="ADDRESS", help="cells as tasks of Ray, on this machine or the cluster there")
-    bench.add_argument("--gpus", type=int, default=1, metavar="N", help="with --ray: GPUs of a cell on CUDA (%(default)s)")
+    bench.add_argument("--gpus", type=int, metavar="N", help="with --ray: GPUs of a cell on CUDA (1)")
     bench.add_argument("--cpus", type=int, metavar="N", help="with --ray: CPUs of a cell (a whole node for a cell on the CPU, else 1)")
     bench.add_argument("--out", type=Path, default=Path("figures/data"), help="folder for bench.csv and bench.json (%(default)s)")
     bench.add_argument("--report", type=Path, help="page with charts and tables (bench.html in that folder)")

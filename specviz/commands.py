@@ -66,7 +66,8 @@ def generate(options: argparse.Namespace) -> None:
     result = sv.generate(
         load(options), prompts, strategy=options.strategy, drafter=options.drafter, num_draft_tokens=options.num_draft_tokens,
         batch_size=options.batch_size, max_new_tokens=options.max_new_tokens, sampling=_sampling(options), seed=options.seed,
-        deterministic=options.deterministic, record=options.record is not None, on_interrupt="partial",
+        deterministic=options.deterministic, graphs=None if options.graphs else False, compile=options.compile,
+        record=options.record is not None, on_interrupt="partial",
     )  # fmt: skip
     for prompt, text, status in zip(prompts, result.texts, result.status, strict=True):
         print(harmless(f"{prompt}▸{text}{_UNFINISHED.get(status, '')}\n{'─' * 60}"))
@@ -234,6 +235,7 @@ def simulate(options: argparse.Namespace) -> None:
     from specviz.simulating import Plan, source_of
 
     plan = Plan.of(options)
+    plan.check(options.study)
     source = source_of(options, lambda: (load(options), load_prompts(limit=8)))
     table, conditions = plan.fitting(source).answer(source, options.study)
     _print(plan.shown(table))

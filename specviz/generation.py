@@ -88,8 +88,7 @@ def generate(
     for name, value in (("record", record), ("progress", progress)):
         if not isinstance(value, bool):
             raise ValueError(f"{name}={short(value)} is no bool; pass True or False")
-    if record and graphs:
-        raise ValueError("graphs=True replays phases without their records; pass graphs=None, or record=False")
+    _check_recorded(record, graphs)
     run = make_run(
         pair, prompts, strategy=strategy, drafter=drafter, num_draft_tokens=num_draft_tokens, batch_size=batch_size,
         max_new_tokens=max_new_tokens, sampling=sampling, seed=seed, deterministic=deterministic,
@@ -109,7 +108,8 @@ def generate_in_turns(pair: Pair, prompts: Sequence[Prompt], *, record: bool = F
         ValueError: as `generate`.
         MemoryError: the device ran out of memory; the batch is not halved.
     """
-    run = make_run(pair, prompts, **arguments)
+    _check_recorded(record, arguments.get("graphs"))
+    run = make_run(pair, prompts, **arguments | ({"graphs": False} if record else {}))
     refuse_what_cannot_fit(run)
     found, written = Collected(run, record=record), 0
     try:
@@ -122,6 +122,11 @@ def generate_in_turns(pair: Pair, prompts: Sequence[Prompt], *, record: bool = F
     except torch.OutOfMemoryError:
         raise MemoryError(f"B = {run.batch_size} does not fit into the memory of {pair.device}") from None
     return _result(run, found)
+
+
+def _check_recorded(record: bool, graphs: object) -> None:
+    if record and graphs:
+        raise ValueError("graphs=True replays phases without their records; pass graphs=None, or record=False")
 
 
 def _result(run: Run, found: Collected) -> Result:

@@ -7,7 +7,7 @@ what is not, stands in `specviz.analysis.simulation`.
 import time
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -24,7 +24,7 @@ from specviz.analysis.simulation.cluster import TooSlowError, size_cluster
 from specviz.analysis.simulation.studies import costs_of
 from specviz.bench.methods import parse
 from specviz.engine.pair import Pair
-from specviz.engine.requests import Prompt, whole
+from specviz.engine.requests import Prompt, short, whole
 from specviz.engine.strategies import strategy
 from specviz.generation import generate
 from specviz.measured import conditions
@@ -33,7 +33,11 @@ from specviz.trace import Trace
 POLICIES = (
     "autoregressive", "eqspec:refill=false", "eqspec", "exspec", "exspec:fallback=partial", "exspec:fallback=wait", "inplace",
 )  # fmt: skip
-STUDIES = ("grouping", "latency", "refill")
+STUDIES = {  # each with what has no part in it
+    "grouping": ("policies", "requests", "window", "devices", "router", "rate", "latency_s"),
+    "latency": ("rate", "latency_s"),
+    "refill": ("policies", "devices", "router", "rate", "latency_s"),
+}
 DRAFTS = 5  # K where nobody says
 SHOWN = (
     "policy", "moves", "devices", "load", "own_load", "requests_per_s", "rounds", "tokens_per_s", "ratio", "latency_s", "latency_p50_s",
@@ -137,6 +141,12 @@ class Plan:
         asked = {name: value for name, value in named.items() if value is not None} | {name: getattr(options, name) for name in same}
         return cls(**asked, new_tokens=options.max_new_tokens, latency_s=options.latency)
 
+    def check(self, study: str | None) -> None:
+        """Raise ValueError if something was asked for that has no part in the study."""
+        for item in fields(self):
+            if item.name in STUDIES.get(study or "", ()) and (value := getattr(self, item.name)) != item.default:
+                raise ValueError(f"{item.name}={short(value)} has no part in the study of {study}; leave it out")
+
     def fitting(self, source: Source) -> "Plan":
         """The same with the K of the source."""
         return replace(self, num_draft_tokens=max(source.costs))
@@ -223,16 +233,24 @@ class Plan:
         )
 
     def answer(self, source: Source, study: str | None = None) -> tuple[pd.DataFrame, dict[str, object]]:
-        """The table that was asked for, and what it was simulated with."""
+        """The table that was asked for, and what it was simulated with.
+
+        Raises:
+            ValueError: as `check`.
+        """
+        self.check(study)
         made: Callable[[Source], pd.DataFrame] = self.compared if self.latency_s is None else self.sized
         table = made(source) if study is None else getattr(self, study)(source)
         asked: dict[str, Any] = {"simulated": study or "policies", "new_tokens": self.new_tokens, "num_draft_tokens": self.num_draft_tokens}
         asked |= {"mean_acceptance_length": round(source.acceptance.mean_acceptance_length, 4), "seed": self.seed}
+        lengths = sorted(set(source.prompt_tokens))
+        asked["prompt_tokens"] = lengths if len(lengths) <= 16 else f"{len(lengths)} lengths from {lengths[0]} to {lengths[-1]}"
         if study == "grouping":
             asked |= {"requests": _REQUESTS, "replicas": _REPLICAS}
         else:
-            asked |= {"requests": self.requests, "replicas": self.replicas, "devices": self.devices, "router": self.router}
-            asked |= {"batch_size": self.batch_size, "rate": self.rate, "latency_s": self.latency_s}
+            asked |= {"requests": self.requests, "replicas": self.replicas}
+            named = ("batch_size", "window", "devices", "router", "rate", "latency_s")
+            asked |= {name: getattr(self, name) for name in named if name not in STUDIES.get(study or "", ())}
         return table, dict(source.conditions) | asked
 
     @staticmethod
@@ -250,6 +268,8 @@ def source_of(options: Namespace, load: Callable[[], tuple[Pair, Sequence[Prompt
     drafts = options.num_draft_tokens or DRAFTS
     stated = None if options.alpha is None else Acceptance.geometric(options.alpha, drafts)
     lengths = None if options.prompt_tokens is None else range(min(options.prompt_tokens), max(options.prompt_tokens) + 1)
+    if options.captured and options.ceilings is None:
+        raise ValueError("--captured comes without --ceilings, and recorded runs cost what they cost; leave it out")
     if (options.ceilings is None) != (options.shapes is None):
         raise ValueError("--ceilings and --shapes belong together; give both, or neither for costs from recorded runs")
     if options.ceilings is not None:

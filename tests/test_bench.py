@@ -211,7 +211,11 @@ def test_every_entry_says_what_it_was_measured_on_and_that_its_texts_are_right(p
     assert (table["device"] == "cpu").all()
     assert table["created"].str.match(r"\d{4}-\d\d-\d\dT").all()
     foreign = table["strategy"].str.startswith("hf_")
-    assert (table["recorded_tokens_per_s"].notna() == ~foreign).all()
+    for name in ("recorded_tokens_per_s", "round_ms", "sync_share"):
+        assert (table[name].notna() == ~foreign).all()
+    ours = table[~foreign]
+    assert (ours["round_ms"] > 0).all()
+    assert ours["sync_share"].between(0, 0.9).all()
     plain = table[(table["strategy"] == "autoregressive")].set_index("batch_size")["tokens_per_s"]
     assert table["ratio_to_autoregressive"].tolist() == pytest.approx((table["tokens_per_s"] / table["batch_size"].map(plain)).tolist())
     assisted = table[table["strategy"] == "hf_assisted"]["tokens_per_s"].item()
@@ -646,6 +650,9 @@ def test_the_command_measures_prints_and_writes(tmp_path: Path, capsys: Captured
     [
         (["--target", "."], "--target . comes without a draft; give --draft too"),
         (["--draft", "."], "--draft . comes without a target; give --target too"),
+        (["--shapes", "qwen3-8b/0.6b", "--device-map", "auto"], "--device-map auto spreads stored models"),
+        (["--strategies", "inplace", "--rates", "0.5"], "--rates 0.5 comes without a synthetic drafter; give --drafters synthetic, too"),
+        (["--cpus", "1"], "--cpus 1 comes without Ray, which shares them out; give --ray too"),
         (["--target", "a", "--draft", "b", "--shapes", "qwen3-8b/0.6b"], "--target a and --shapes exclude each other; give one of them"),
         (["--shapes", "gpt-5/nano"], "shapes='gpt-5/nano' is unknown; choose one of qwen3-8b/0.6b, "),
         (["--rates", "0.5", "0.8"], "rates=[0.5, 0.8] rise"),

@@ -92,7 +92,9 @@ def test_names_of_shapes_are_checked_first() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device with 20 GB")
+@pytest.mark.skipif(
+    not torch.cuda.is_available() or torch.cuda.get_device_properties(0).total_memory < 40e9, reason="needs a CUDA device with 40 GB"
+)
 @pytest.mark.parametrize("name", SHAPES)
 def test_real_shapes_on_a_gpu(name: str) -> None:
     grid = Grid(

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from conftest import make_pair, make_prompts
@@ -12,7 +13,10 @@ from transformers import LlamaForCausalLM, LlamaModel
 
 import specviz as sv
 from specviz import collecting
+from specviz.engine.controller import Auto, Spent
 from specviz.engine.recorder import Recorder, Tally
+from specviz.engine.stopwatch import Stopwatch
+from specviz.trace import PHASES
 
 RUN = {"max_new_tokens": 16, "batch_size": 4, "num_draft_tokens": 4, "progress": False}
 
@@ -125,6 +129,43 @@ def test_out_of_memory_halves_the_batch_and_changes_no_text(name: str, kind: str
     assert result.meta["batch_size"] == 8
     assert list(sv.check_invariants(result.trace)) == []
     assert int(result.rows["gained"].sum()) == sum(map(len, result.tokens))
+
+
+class Told(Auto):
+    """Remembers how many rows each round had that it was told of."""
+
+    def __init__(self) -> None:
+        super().__init__(3)
+        self.rows = list[int]()
+
+    def learn(self, spent: Spent) -> None:
+        super().learn(spent)
+        self.rows.append(spent.rows)
+
+
+@pytest.mark.parametrize("late", [0, 1, 2])
+def test_after_a_halving_every_round_is_told_with_its_own_times(
+    late: int, small_device: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU tells of a round when it is done with it, `late` rounds later here; the round that ran out of memory is never told."""
+    plain, held, depth, forwards = Stopwatch.latest, late * len(PHASES), Told(), itertools.count()
+
+    def latest(self: Stopwatch) -> list[list[float]]:
+        spans = self._spans
+        self._spans = spans[: max(len(spans) - held, 0)]
+        told = plain(self)
+        self._spans = spans
+        return told
+
+    monkeypatch.setattr(Stopwatch, "latest", latest)
+    pair = make_pair("llama")
+    with pair.target.register_forward_hook(lambda *_: small_device.__setitem__(0, 3 if next(forwards) > 5 else 8)):  # noqa: SIM117
+        with pytest.warns(UserWarning, match="out of memory at batch_size="):
+            result = sv.generate(pair, make_prompts(), **RUN | {"batch_size": 8, "strategy": "inplace", "num_draft_tokens": depth})
+    rows = result.rows["round"]
+    assert depth.rows == np.bincount(rows)[: len(depth.rows)].tolist()
+    assert len(depth.rows) == rows.max() + 1 - late
+    assert len(depth._trials) == late
 
 
 def test_memory_that_holds_no_row_at_all(small_device: list[int]) -> None:

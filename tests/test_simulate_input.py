@@ -245,6 +245,10 @@ def test_the_command_sizes_a_cluster_from_a_roofline(tmp_path: Path, capsys: pyt
         (["--runs", "missing.safetensors"], "missing.safetensors: cannot be read"),
         (["--latency", "1"], "latency_s=1.0 comes without a rate"),
         (["--policies", "hope"], "strategy='hope' is not simulated"),
+        (["--captured"], "--captured comes without --ceilings"),
+        (["--study", "grouping", "--window", "64"], "window=64 has no part in the study of grouping; leave it out"),
+        (["--study", "refill", "--policies", "inplace"], "policies=['inplace'] has no part in the study of refill; leave it out"),
+        (["--study", "latency", "--rate", "3"], "rate=3.0 has no part in the study of latency; leave it out"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )

@@ -94,6 +94,7 @@ def test_repeated_runs_leave_nothing_on_the_gpu() -> None:
     for number in range(200):
         sv.generate(pair, make_prompts()[:4], max_new_tokens=4, num_draft_tokens=3, record=number % 2 == 0, progress=False)
         if number >= 20:
+            gc.collect()
             sizes.add(torch.cuda.memory_allocated())
     assert len(sizes) == 1
 

@@ -16,11 +16,13 @@ def sources(options: Namespace) -> list[Source]:
     """Where the pairs come from.
 
     Raises:
-        ValueError: only one model is named, or models and shapes, or a shape is unknown.
+        ValueError: only one model is named, models and shapes, shapes and a device map, or a shape is unknown.
     """
     for missing, given in (("draft", "target"), ("target", "draft")):
         if getattr(options, missing) is None and getattr(options, given) is not None:
             raise ValueError(f"--{given} {getattr(options, given)} comes without a {missing}; give --{missing} too")
+    if options.shapes and options.device_map is not None:
+        raise ValueError(f"--device-map {options.device_map} spreads stored models, and --shapes makes models on one device; leave it out")
     if options.shapes and options.target is not None:
         raise ValueError(f"--target {options.target} and --shapes exclude each other; give one of them")
     if options.shapes:
@@ -32,7 +34,7 @@ def grids(options: Namespace) -> list[Grid]:
     """What is measured: the standard grids, unless strategies or drafters are named or it is about shapes.
 
     Raises:
-        ValueError: as `Grid`.
+        ValueError: as `Grid`, or there are rates and nothing that drafts by them.
     """
     names = ("batch_sizes", "num_draft_tokens", "max_new_tokens", "prompt_tokens", "dtypes", "devices", "repetitions")
     axes: dict[str, Any] = {name: getattr(options, name) for name in names}
@@ -40,6 +42,8 @@ def grids(options: Namespace) -> list[Grid]:
     if not options.strategies and not options.drafters and not options.shapes:
         return standard(synthetic, **axes)
     named = options.drafters or (["synthetic"] if options.shapes else ["model"])
+    if options.rates is not None and "synthetic" not in named:
+        raise ValueError(f"--rates {' '.join(map(str, options.rates))} comes without a synthetic drafter; give --drafters synthetic, too")
     drafters = [synthetic if name == "synthetic" else name for name in named]
     return [Grid(options.strategies or (FOR_SHAPES if options.shapes else Grid.strategies), drafters=drafters, **axes)]
 
@@ -49,8 +53,12 @@ def runner(options: Namespace) -> OnRay | None:
 
     Raises:
         ImportError: Ray was asked for and is not installed.
+        ValueError: GPUs or CPUs of a task are named, and Ray is not asked for.
     """
-    return None if options.ray is None else OnRay(options.ray or None, options.gpus, options.cpus)
+    for name in ("gpus", "cpus"):
+        if options.ray is None and getattr(options, name) is not None:
+            raise ValueError(f"--{name} {getattr(options, name)} comes without Ray, which shares them out; give --ray too")
+    return None if options.ray is None else OnRay(options.ray or None, 1 if options.gpus is None else options.gpus, options.cpus)
 
 
 def check_pyarrow() -> None:

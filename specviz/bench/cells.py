@@ -49,8 +49,8 @@ def reference_of(pair: Pair, prompts: Sequence[Sequence[int]], max_new_tokens: i
 
 
 def warm_up(work: Work, cell: Cell) -> None:
-    """One batch of the longest prompts, uncounted: libraries load, forwards are captured in the shapes of the cell. What is compiled runs
-    as a whole, since every shape that is new to it takes seconds.
+    """One batch of the longest prompts, uncounted: libraries load, kernels are chosen. What is compiled runs as a whole, since every shape
+    that is new to it takes seconds. CUDA graphs belong to a run and are captured in each: `round_ms` is free of that, the seconds are not.
 
     What cannot run says so when it is measured.
     """
@@ -58,8 +58,10 @@ def warm_up(work: Work, cell: Cell) -> None:
     longest = sorted(work.prompts, key=len, reverse=True)[: cell.batch_size]
     try:
         _drained(_run(work if compiled else replace(work, prompts=longest), cell))
-    except Exception:
-        _clean(work.pair)
+        return
+    except Exception:  # it holds the tensors of the run, so what they leave is given back behind it
+        pass
+    _clean(work.pair)
 
 
 def measure(work: Work, cell: Cell, *, recording: bool = False) -> Outcome:
@@ -82,15 +84,16 @@ def measure_in_turns(work: Work, cell: Cell, *, recording: bool = False) -> Step
 
     Its value is:
         exact_match (share of the prompts whose tokens equal the reference's), near_ties (texts that differ where rounding explains it),
-        mean_acceptance_length, rounds (target forwards behind the prompts' own), new_tokens, seconds, tokens_per_s, failure ("", or why
-        there is no speed: then seconds and tokens_per_s are None), and with `recording` recorded_tokens_per_s, measured in a second
-        run (None for a baseline). Seconds are those of the whole call; what a synthetic drafter needs to know the right
-        tokens beforehand is taken off. With them stands what `stamp` says.
+        mean_acceptance_length, rounds (target forwards behind the prompts' own), new_tokens, seconds, tokens_per_s, round_ms and sync_share
+        (see `_per_round`; None for a baseline), failure ("", or why there is no speed: then those from seconds on are None), and with
+        `recording` recorded_tokens_per_s, measured in a second run (None for a baseline). Seconds are those of the whole call; what a
+        synthetic drafter needs to know the right tokens beforehand is taken off. With them stands what `stamp` says.
     """
     try:
         found = yield from _measured(work, cell, recording)
     except Exception as error:  # whatever it is, it ends this cell and not the grid
         found = failed(error)
+    if found["failure"]:
         _clean(work.pair)
     return found | stamp(work.reference, len(work.prompts))
 
@@ -106,7 +109,9 @@ def failed(error: BaseException) -> Outcome:
     """The outcome of a cell that could not be run."""
     kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
     why = kind + " ".join(str(error).split())
-    names = ("exact_match", "near_ties", "mean_acceptance_length", "rounds", "new_tokens", "seconds", "tokens_per_s")
+    names = (
+        "exact_match", "near_ties", "mean_acceptance_length", "rounds", "new_tokens", "seconds", "tokens_per_s", "round_ms", "sync_share",
+    )  # fmt: skip
     return dict.fromkeys(names) | {"failure": why[:300] or type(error).__name__}
 
 
@@ -136,10 +141,21 @@ def _measured(work: Work, cell: Cell, recording: bool) -> Steps[Outcome]:
     found |= {"mean_acceptance_length": ran.mean_acceptance_length, "rounds": ran.rounds, "new_tokens": new}
     equal = not found["failure"]
     found |= {"seconds": ran.seconds if equal else None, "tokens_per_s": new / ran.seconds if equal else None}
+    counted = equal and not isinstance(cell.method.how, Baseline)
+    found |= _per_round(ran.result) if counted else {"round_ms": None, "sync_share": None}
     if recording:
-        recorded = equal and not isinstance(cell.method.how, Baseline)
-        found["recorded_tokens_per_s"] = new / (yield from _run(work, cell, record=True)).seconds if recorded else None
+        found["recorded_tokens_per_s"] = new / (yield from _run(work, cell, record=True)).seconds if counted else None
     return found
+
+
+def _per_round(result: Result) -> Outcome:
+    """Medians over the rounds of as many rows as there ever were: ms of a round from its drafts on, no prompt included, and the share of
+    its phase synchronise. On a GPU by events on the stream.
+    """
+    stages, rows = result.stages, result.rounds["batch"]
+    ms = stages["total_ms"] - stages["schedule_ms"]
+    full = rows == rows.max()
+    return {"round_ms": float(ms[full].median()), "sync_share": float((stages["sync_ms"] / ms)[full].median())}
 
 
 def _equality(result: Result, work: Work) -> Outcome:
@@ -168,7 +184,7 @@ def _run(work: Work, cell: Cell, record: bool = False) -> Steps[Ran]:
                 yield sum(map(len, written.tokens))
         _wait(pair.device)
         return _as_ran(written, time.perf_counter() - began - aside.seconds, work, cell)
-    options = _drafting(cell, aside) | dict(cell.method.asked) | {"record": record}
+    options = _drafting(cell, aside) | dict(cell.method.asked) | ({"record": True, "graphs": False} if record else {})
     steps = generate_in_turns(
         pair, work.prompts, strategy=how, batch_size=cell.batch_size, max_new_tokens=cell.max_new_tokens, **options
     )  # fmt: skip

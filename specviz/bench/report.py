@@ -40,7 +40,8 @@ for (const block of document.querySelectorAll('script[type="application/json"]')
 _COLUMNS = {
     "batch_size": "B", "name": "method", "num_draft_tokens": "K", "tokens_per_s": "tokens/s", "range": "lowest – highest",
     "ratio_to_autoregressive": "to autoregressive", "ratio_to_hf_assisted": "to HF assisted, B = 1", "exact_match": "exact match",
-    "near_ties": "near ties", "mean_acceptance_length": "mean acceptance length", "rounds": "rounds", "recording": "recording takes",
+    "near_ties": "near ties", "mean_acceptance_length": "mean acceptance length", "rounds": "rounds",
+    "round_ms": "ms a round", "sync_share": "of that, synchronise", "recording": "recording takes",
     "created": "date",
 }  # fmt: skip
 
@@ -148,7 +149,7 @@ def _first(entry: pd.Series, before: pd.Series | None) -> str:
 
 
 def _written(name: str, value: object) -> str:
-    if name in ("exact_match", "recording"):
+    if name in ("exact_match", "recording", "sync_share"):
         return "" if pd.isna(value) else f"{value:.1%}"
     if name == "created":
         return str(value)[:10]

@@ -71,7 +71,7 @@ class Held:
         """Raises ValueError if another device or dtype than the pair's is asked for."""
         there = {"device": str(self.pair.device), "dtype": str(self.pair.target.dtype).removeprefix("torch.")}
         for name, asked in (("device", device), ("dtype", dtype)):
-            if asked not in (None, there[name]):
+            if asked not in (None, there[name], there[name].partition(":")[0]):  # "cuda" is "cuda:0", too
                 raise ValueError(f"{name}={asked!r} is not that of the pair, which is in memory in {there[name]}; leave {name}s out")
 
     def load(self, device: str | None, dtype: str | None) -> Pair:

@@ -19,8 +19,8 @@ def make_table(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     that differ and rounding explains it; the most), mean_acceptance_length, rounds, new_tokens, tokens_per_s (median over repetitions),
     tokens_per_s_low and _high (their range), repetitions (that have a speed), ratio_to_autoregressive (to its speed at the same B within
     the same repetition; median), ratio_to_autoregressive_low and _high (range), ratio_to_hf_assisted (likewise, to the fastest HF assisted
-    generation at B = 1), recorded_tokens_per_s where it was measured, failure (why a cell has no speed), prompts, threads, versions, and
-    created, the last repetition's date.
+    generation at B = 1), round_ms and sync_share (medians; of rounds of full batches, no prompt in them), recorded_tokens_per_s where it
+    was measured, failure (why a cell has no speed), prompts, threads, versions, and created, the last repetition's date.
     """
     cells: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -70,8 +70,9 @@ def _entry(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     entry |= {name: told[name] for name in ("mean_acceptance_length", "rounds", "new_tokens")}
     entry |= {"tokens_per_s": speeds.median(), "tokens_per_s_low": speeds.min(), "tokens_per_s_high": speeds.max()}
     entry["repetitions"] = len(speeds)
-    if "recorded_tokens_per_s" in last:
-        entry["recorded_tokens_per_s"] = _known(rows, "recorded_tokens_per_s").median()
+    for name in ("round_ms", "sync_share", "recorded_tokens_per_s"):
+        if name in last:
+            entry[name] = _known(rows, name).median()
     entry["failure"] = failures[0] if failures else ""
     return entry | {name: last[name] for name in ("prompts", "threads", *VERSIONS, "created")}
 

@@ -76,7 +76,8 @@ class _SlabLayer(CacheLayerMixin):
             if where.order is not None:
                 seen = slab[where.rows[:, None], where.order]
             else:
-                seen = (slab[: len(where.rows)] if where.dense else slab[where.rows])[:, : where.window]
+                window = slab[:, : where.window]
+                seen = window[: len(where.rows)] if where.dense else window[where.rows]
             found.append(seen.transpose(1, 2))  # (b, H, w, D)
         return found[0], found[1]
 

@@ -54,8 +54,11 @@ class Replay:
                 return function()
             try:
                 self._kept[key] = self._capture(function)
+            except torch.OutOfMemoryError:
+                raise
             except Exception as error:  # whatever a model does that cannot be captured, it can still run
                 self._capture = None
+                self._kept.clear()
                 reason = " ".join(str(error).split())[:200]
                 warnings.warn(f"the round cannot be captured ({type(error).__name__}: {reason}); it runs uncaptured", stacklevel=2)
                 return function()
@@ -73,13 +76,17 @@ class CudaGraphs:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._pool = torch.cuda.graph_pool_handle()
+        self._stream = torch.cuda.Stream(device)  # its own: that of torch.cuda.graph stays on the device of the process's first capture
 
     def __call__(self, function: Callable[[], T]) -> Callable[[], T]:
-        graph = torch.cuda.CUDAGraph()
-        with warnings.catch_warnings():
+        graph, before = torch.cuda.CUDAGraph(), torch.cuda.current_stream(self._device)
+        with warnings.catch_warnings(), torch.cuda.device(self._device):
             warnings.filterwarnings("ignore", "The CUDA Graph is empty")  # drafting nothing launches nothing
-            with torch.cuda.device(self._device), torch.cuda.graph(graph, pool=self._pool):
-                result = function()
+            try:
+                with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+                    result = function()
+            finally:
+                torch.cuda.set_stream(before)  # a capture that fails at its end leaves its own stream behind
 
         def again() -> T:
             graph.replay()
@@ -93,8 +100,8 @@ def why_not_captured(run: "Run") -> str | None:
     state, pair = run.state, run.pair
     if pair.device.type != "cuda":
         return f"the pair is on {pair.device}, and only CUDA has graphs"
-    if any(hasattr(model, "hf_device_map") for model in (pair.target, pair.draft)):
-        return "a model is spread by a device_map"
+    if any(hasattr(model, name) for model in (pair.target, pair.draft) for name in ("hf_device_map", "_hf_hook")):
+        return "a model is spread by a device_map, or its weights are kept elsewhere"
     if run.sampling is not None:
         return "sampling draws its noise on the host"
     if run.deterministic:

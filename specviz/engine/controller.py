@@ -69,6 +69,9 @@ class Depth:
     def learn(self, spent: Spent) -> None:
         """A round is over and measured; on a GPU, that may be told a round late."""
 
+    def forget(self, untold: int) -> None:
+        """The round that was begun last came to nothing; `untold` rounds before it are still to be told."""
+
 
 class Auto(Depth):
     """K with the most tokens a second, from measured times and observed acceptance.
@@ -137,7 +140,7 @@ class Auto(Depth):
         others = {0, now - 1, now + 1, max(every[1:], key=rate.__getitem__)} - {now, -1, self.most + 1}
         unsure = now == 0 and self._reached[0] < SURE
         seldom = {k for k in others if rate[k] > CLOSE * rate[now] and (unsure or self._rest.count(rows * (k + 1)) < ENOUGH)}
-        far = {k for k in others if self._now and rate[k] < CLOSE * rate[now]}
+        far = {k for k in others if k < now and rate[k] < CLOSE * rate[now]}
         due = [k for k in others if k in seldom or self._round - self._last[k] >= (AGAIN * FAR if k in far else AGAIN)]
         if due:
             k = min(due, key=self._last.__getitem__)
@@ -169,6 +172,10 @@ class Auto(Depth):
             self._lost = max(self._lost + draft_ms + rest_ms - trial, 0.0)
         if not spent.cold:
             self._take(spent, size, draft_ms, rest_ms)
+
+    def forget(self, untold: int) -> None:
+        while len(self._trials) > untold:
+            self._trials.pop()
 
     def _take(self, spent: Spent, size: int, draft_ms: float, rest_ms: float) -> None:
         """Take the times of a round as they would have been at the usual pace."""
@@ -252,6 +259,13 @@ class Meter:
         self._depth, self._stopwatch = depth, stopwatch
         self._cold = 0
         self._waiting: deque[tuple[bool, Spent]] = deque()  # rounds that are not measured yet, and whether rows entered in them
+
+    def anew(self) -> "Meter":
+        """One for the same run, whose state is laid out anew after a round that came to nothing; it still tells of the rounds before."""
+        meter = Meter(self._depth, self._stopwatch)
+        meter._waiting = self._waiting
+        self._depth.forget(len(self._waiting))
+        return meter
 
     def see(self, event: Event) -> None:
         """Take an event that the stopwatch has passed on."""

@@ -62,8 +62,7 @@ class Run:
         strategy, batch_size = self.strategy.halved(), self.batch_size // 2
         self.stopwatch.cut(rounds)
         state = replace(self.lay_out(requests, strategy, batch_size), round=rounds)
-        meter = Meter(self.depth, self.stopwatch)
-        run = replace(self, requests=requests, strategy=strategy, batch_size=batch_size, state=state, meter=meter)
+        run = replace(self, requests=requests, strategy=strategy, batch_size=batch_size, state=state, meter=self.meter.anew())
         self.make_fast(run)
         return run
 

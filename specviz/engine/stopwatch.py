@@ -18,7 +18,7 @@ class Stopwatch:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._cuda = device.type == "cuda"
+        self._device, self._cuda = device, device.type == "cuda"
         self._spans: list[tuple[Any, Any]] = []
         self._told = 0
 
@@ -26,7 +26,7 @@ class Stopwatch:
         if not self._cuda:
             return time.perf_counter()
         mark = torch.cuda.Event(enable_timing=True)
-        mark.record()
+        mark.record(torch.cuda.current_stream(self._device))
         return mark
 
     def watch(self, events: Iterable[Event]) -> Iterator[Event]:
@@ -47,7 +47,7 @@ class Stopwatch:
     def milliseconds(self) -> np.ndarray:
         """(rounds, 5) float32: time of each phase of each whole round."""
         if self._cuda:
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(self._device)
         whole = len(self._spans) // len(PHASES) * len(PHASES)
         return np.array([self._span(i) for i in range(whole)], dtype=np.float32).reshape(-1, len(PHASES))
 
