@@ -295,6 +295,22 @@ def test_a_strategy_gives_its_options_to_a_drafter_that_is_named(pair: sv.Pair, 
     assert found[-1].meta["drafter_options"]["keep_cache"] is False
 
 
+def test_what_is_recorded_is_not_captured(pair: sv.Pair, few: list[list[int]]) -> None:
+    with pytest.raises(ValueError, match=r"^graphs=True replays phases without their records; pass graphs=None, or record=False$"):
+        next(generate_in_turns(pair, few, record=True, graphs=True))
+    (cell,) = Grid(("inplace:graphs=true",), (3,), **SMALL).cells("own")
+    asked = list[Any]()
+
+    def watched(*arguments: Any, **options: Any) -> Any:
+        asked.append((options.get("record"), options["graphs"]))
+        return generate_in_turns(*arguments, **options | {"graphs": False})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("specviz.bench.cells.generate_in_turns", watched)
+        measure(Work(pair, few, reference_of(pair, few, 8)), cell, recording=True)
+    assert asked == [(None, True), (True, False)]
+
+
 # Baselines
 
 

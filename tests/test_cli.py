@@ -15,6 +15,7 @@ from specviz.zoo.data import VOCABULARY
 from specviz.zoo.measure import WINDOW, bits_per_byte
 from specviz.zoo.train import build_model
 
+GENERATE = sv.generate
 COMMANDS = ("demo", "generate", "survey", "agreement", "couplings", "bench", "ceilings", "cost", "simulate", "figures", "train", "evaluate")
 Captured = pytest.CaptureFixture[str]
 
@@ -61,6 +62,15 @@ def test_generate_without_recording_writes_nothing(tmp_path: Path, capsys: Captu
     assert main(["generate", "import os", "--max-new-tokens", "2", "--device", "cpu"]) == 0
     assert table_in(capsys.readouterr().out, "strategy")[0]["strategy"] == "inplace"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_generate_compiles_and_captures_what_it_can(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    asked = []
+    monkeypatch.setattr(sv, "generate", lambda *_, **options: asked.append(options) or GENERATE(*_, **options | {"compile": False}))
+    assert main(["generate", "import os", "--max-new-tokens", "2", "--device", "cpu", "--graphs", "--compile"]) == 0
+    assert main(["generate", "import os", "--max-new-tokens", "2", "--device", "cpu"]) == 0
+    assert [(options["graphs"], options["compile"]) for options in asked] == [(None, True), (False, False)]
+    assert "tokens_per_s" in capsys.readouterr().out
 
 
 def test_generate_samples_with_the_drafter_that_is_named(embedded: sv.Pair, tmp_path: Path, capsys: Captured) -> None:
