@@ -235,7 +235,6 @@ def simulate(options: argparse.Namespace) -> None:
     from specviz.simulating import Plan, source_of
 
     plan = Plan.of(options)
-    plan.check(options.study)
     source = source_of(options, lambda: (load(options), load_prompts(limit=8)))
     table, conditions = plan.fitting(source).answer(source, options.study)
     _print(plan.shown(table))

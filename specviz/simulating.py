@@ -135,11 +135,13 @@ class Plan:
 
     @classmethod
     def of(cls, options: Namespace) -> "Plan":
-        """From the arguments of the command."""
+        """From the arguments of the command. Raises ValueError as the plan itself and `check` do."""
         named = {"policies": options.policies, "num_draft_tokens": options.num_draft_tokens}
         same = ("requests", "batch_size", "window", "devices", "router", "rate", "seed")
         asked = {name: value for name, value in named.items() if value is not None} | {name: getattr(options, name) for name in same}
-        return cls(**asked, new_tokens=options.max_new_tokens, latency_s=options.latency)
+        plan = cls(**asked, new_tokens=options.max_new_tokens, latency_s=options.latency)
+        plan.check(options.study)
+        return plan
 
     def check(self, study: str | None) -> None:
         """Raise ValueError if something was asked for that has no part in the study."""

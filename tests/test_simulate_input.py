@@ -208,7 +208,8 @@ def test_the_command_prints_and_writes(
     few = {"windows": (8,), "replicas": 2, "requests": 24}
     monkeypatch.setattr("specviz.simulating.grouping_rates", lambda *given, **asked: grouping_rates(*given, **asked | few))
     path = tmp_path / "simulated.csv"
-    asked = ["--requests", "120", "--batch-size", "2", "--window", "4", "--max-new-tokens", "10", "--out", str(path)]
+    asked = ["--batch-size", "2", "--max-new-tokens", "10", "--out", str(path)]
+    asked += [] if study == "grouping" else ["--requests", "120", "--window", "4"]  # which have no part in it
     asked_for = {None: [], "latency": ["--study", "latency", "--policies", "autoregressive", "inplace"]}.get(study, ["--study", str(study)])
     assert main(["simulate", "--runs", *runs, *asked, *asked_for]) == 0
     printed, table = capsys.readouterr().out, pd.read_csv(path)
@@ -217,6 +218,8 @@ def test_the_command_prints_and_writes(
     assert column in table
     conditions = json.loads(path.with_suffix(".json").read_text())
     assert (conditions["simulated"], conditions["num_draft_tokens"], conditions["costs"]) == (study or "policies", 2, "measured")
+    assert ("window" in conditions, "rate" in conditions) == (study != "grouping", study is None)
+    assert conditions["prompt_tokens"]
     assert str(tmp_path) not in json.dumps(conditions)
 
 
