@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 from typing import TypeVar
 
 T = TypeVar("T")
+TURNS = 60  # where nobody says
 Steps = Generator[int, None, T]  # what it yields are the tokens written so far
 Around = Callable[[int], AbstractContextManager[object]]  # what a turn of the run at that place is taken within
 

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 from tqdm.auto import tqdm
 
-from specviz.alternating import alternate
+from specviz.alternating import TURNS, alternate
 from specviz.analysis.waste import waste
 from specviz.engine.attention import attending
 from specviz.engine.drafters import Drafter, drafter
@@ -24,7 +24,6 @@ from specviz.measured import conditions
 from specviz.result import Result
 
 NOTHING_LOST = "none"
-TURNS = 60
 LOSSES: dict[str, tuple[dict[str, Any], ...]] = {
     "eqspec": ({"refill": False}, {"bonus": False}, {"shrink_to_budget": True}, {"keep_cache": False}, {"as_published": True}),
     "exspec": (

@@ -10,12 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from tqdm.auto import tqdm
 
+from specviz.alternating import TURNS, alternate
 from specviz.analysis.ceilings import Ceilings
 from specviz.analysis.roofline import Roofline
 from specviz.analysis.shapes import named_pair
@@ -23,10 +25,11 @@ from specviz.analysis.simulation import Acceptance, Costs, Policy, Workload, com
 from specviz.analysis.simulation.cluster import TooSlowError, size_cluster
 from specviz.analysis.simulation.studies import costs_of
 from specviz.bench.methods import parse
+from specviz.engine.attention import attending
 from specviz.engine.pair import Pair
 from specviz.engine.requests import Prompt, short, whole
 from specviz.engine.strategies import strategy
-from specviz.generation import generate
+from specviz.generation import generate, generate_in_turns
 from specviz.measured import conditions
 from specviz.trace import Trace
 
@@ -68,15 +71,21 @@ def record_runs(
     max_new_tokens: int = 32,
     progress: bool = True,
 ) -> list[Trace]:
-    """Runs that costs can be fitted to: four strategies at B = 1, half of `batch_size` and all of it, after one that warms up."""
+    """Runs that costs can be fitted to: four strategies at B = 1, half of `batch_size` and all of it, after one that warms up.
+
+    On a CPU they run side by side, so that what slows the machine for a while slows all of them.
+    """
     sizes = sorted({1, max(1, whole("batch_size", batch_size) // 2), batch_size})
-    cells = [(name, size) for size in sizes for name in ("autoregressive", "inplace", "eqspec", "exspec")]
-    traces = []
-    for name, size in tqdm([cells[-1], *cells], desc="record", unit="run", disable=not progress):
+    asked: dict[str, Any] = {"num_draft_tokens": num_draft_tokens, "max_new_tokens": max_new_tokens, "record": True}
+    generate(pair, prompts, strategy="eqspec", batch_size=batch_size, progress=False, **asked)
+    running = []
+    for name, size in product(("autoregressive", "inplace", "eqspec", "exspec"), sizes):
         how = strategy(name, window=2 * size) if name == "exspec" else name
-        asked = {"batch_size": size, "num_draft_tokens": num_draft_tokens, "max_new_tokens": max_new_tokens}
-        traces.append(generate(pair, prompts, strategy=how, record=True, progress=False, **asked).trace)
-    return [trace for trace in traces[1:] if trace is not None]
+        running.append(generate_in_turns(pair, prompts, strategy=how, batch_size=size, **asked))
+    turns = 1 if pair.device.type == "cuda" else TURNS
+    ended = alternate(running, len(prompts) * max_new_tokens, turns, lambda _: attending([pair.target, pair.draft]))
+    found = dict(tqdm(ended, desc="record", total=len(running), unit="run", disable=not progress))
+    return [trace for _, result in sorted(found.items()) if (trace := result.trace) is not None]
 
 
 def from_runs(traces: Sequence[Trace]) -> Source:
