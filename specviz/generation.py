@@ -1,7 +1,7 @@
 """`generate`: decode prompts in batches, collect the outcome, and record the run if asked to."""
 
 import platform
-from collections.abc import Generator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -11,7 +11,9 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
+from specviz.alternating import TURNS, Steps, alternate
 from specviz.collecting import Collected, collect
+from specviz.engine.attention import attending
 from specviz.engine.cache import CachedModel
 from specviz.engine.controller import Depth
 from specviz.engine.decode import Run, make_run
@@ -98,7 +100,7 @@ def generate(
     return _result(run, collect(run, record=record, partial=on_interrupt == "partial", progress=progress))
 
 
-def generate_in_turns(pair: Pair, prompts: Sequence[Prompt], *, record: bool = False, **arguments: Any) -> Generator[int, None, Result]:
+def generate_in_turns(pair: Pair, prompts: Sequence[Prompt], *, record: bool = False, **arguments: Any) -> Steps[Result]:
     """`generate`, by a caller who does something else between rounds: yields after each how many tokens there are; its value is the Result.
 
     Args:
@@ -122,6 +124,19 @@ def generate_in_turns(pair: Pair, prompts: Sequence[Prompt], *, record: bool = F
     except torch.OutOfMemoryError:
         raise MemoryError(f"B = {run.batch_size} does not fit into the memory of {pair.device}") from None
     return _result(run, found)
+
+
+def generate_side_by_side(pair: Pair, prompts: Sequence[Prompt], runs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Result]]:
+    """Several runs of the same prompts, `runs` being the arguments of each: on a CPU side by side in `TURNS` turns, elsewhere one after
+    another. Yields the place of each and its Result as it ends; times are those of its own turns.
+
+    Raises:
+        ValueError, MemoryError: as `generate_in_turns`.
+    """
+    running = [generate_in_turns(pair, prompts, **arguments) for arguments in runs]
+    total = len(prompts) * max(arguments["max_new_tokens"] for arguments in runs)
+    turns = TURNS if pair.device.type == "cpu" else 1  # a GPU's work goes on behind the host's clock
+    return alternate(running, total, turns, lambda _: attending([pair.target, pair.draft]))
 
 
 def _check_recorded(record: bool, graphs: object) -> None:

@@ -1,7 +1,7 @@
 """`measure_losses`: what each loss of the published EQSPEC and EXSPEC costs, alone and with all others.
 
-Runs models through `generate`: once recorded, for what is done in vain, and several times unrecorded, for the speed; on a CPU all methods
-of a batch size side by side.
+Runs models through `generate`: once recorded, for what is done in vain, and several times unrecorded, for the speed; all methods of
+a batch size side by side.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,14 +12,12 @@ from typing import Any
 import pandas as pd
 from tqdm.auto import tqdm
 
-from specviz.alternating import TURNS, alternate
 from specviz.analysis.waste import waste
-from specviz.engine.attention import attending
 from specviz.engine.drafters import Drafter, drafter
 from specviz.engine.pair import Pair
 from specviz.engine.requests import Prompt, whole
 from specviz.engine.strategies import Strategy, strategy
-from specviz.generation import generate, generate_in_turns
+from specviz.generation import generate, generate_side_by_side
 from specviz.measured import conditions
 from specviz.result import Result
 
@@ -67,6 +65,7 @@ def measure_losses(
 
     Raises:
         ValueError: as `generate`, or a list is empty; nothing has run.
+        MemoryError: a batch size does not fit; it is not halved, since it would be measured as another.
     """
     if not batch_sizes:
         raise ValueError("batch_sizes is empty; name at least one")
@@ -81,16 +80,14 @@ def measure_losses(
         return given | {"num_draft_tokens": num_draft_tokens, "max_new_tokens": max_new_tokens}
 
     reference = generate(pair, prompts, progress=False, **asked_of(_Cell(1, strategy("autoregressive"))))  # also warms up
-    entries, total = [], sum(map(len, reference.tokens))
-    turns = 1 if pair.device.type == "cuda" else TURNS
+    entries = []
     with tqdm(desc="losses", total=len(cells) * (repetitions + 1), unit="run", disable=not progress) as bar:
         for cell in cells:
             entries.append(_entry(cell, generate(pair, prompts, record=True, progress=False, **asked_of(cell)), reference))
             bar.update()
         for _, size in product(range(repetitions), sizes):
             together = [cell for cell in cells if cell.batch_size == size]
-            running = [generate_in_turns(pair, prompts, **asked_of(cell)) for cell in together]
-            for place, result in alternate(running, total, turns, lambda _: attending([pair.target, pair.draft])):
+            for place, result in generate_side_by_side(pair, prompts, [asked_of(cell) for cell in together]):
                 together[place].speeds.append(result.summary["tokens_per_s"].item())
                 bar.update()
     table = pd.DataFrame(entries).join(pd.DataFrame(_speeds(cells)))

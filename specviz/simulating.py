@@ -17,7 +17,6 @@ from typing import Any
 import pandas as pd
 from tqdm.auto import tqdm
 
-from specviz.alternating import TURNS, alternate
 from specviz.analysis.ceilings import Ceilings
 from specviz.analysis.roofline import Roofline
 from specviz.analysis.shapes import named_pair
@@ -25,11 +24,10 @@ from specviz.analysis.simulation import Acceptance, Costs, Policy, Workload, com
 from specviz.analysis.simulation.cluster import TooSlowError, size_cluster
 from specviz.analysis.simulation.studies import costs_of
 from specviz.bench.methods import parse
-from specviz.engine.attention import attending
 from specviz.engine.pair import Pair
 from specviz.engine.requests import Prompt, short, whole
 from specviz.engine.strategies import strategy
-from specviz.generation import generate, generate_in_turns
+from specviz.generation import generate, generate_side_by_side
 from specviz.measured import conditions
 from specviz.trace import Trace
 
@@ -78,13 +76,12 @@ def record_runs(
     sizes = sorted({1, max(1, whole("batch_size", batch_size) // 2), batch_size})
     asked: dict[str, Any] = {"num_draft_tokens": num_draft_tokens, "max_new_tokens": max_new_tokens, "record": True}
     generate(pair, prompts, strategy="eqspec", batch_size=batch_size, progress=False, **asked)
-    running = []
+    runs = []
     for name, size in product(("autoregressive", "inplace", "eqspec", "exspec"), sizes):
         how = strategy(name, window=2 * size) if name == "exspec" else name
-        running.append(generate_in_turns(pair, prompts, strategy=how, batch_size=size, **asked))
-    turns = 1 if pair.device.type == "cuda" else TURNS
-    ended = alternate(running, len(prompts) * max_new_tokens, turns, lambda _: attending([pair.target, pair.draft]))
-    found = dict(tqdm(ended, desc="record", total=len(running), unit="run", disable=not progress))
+        runs.append({"strategy": how, "batch_size": size, **asked})
+    ended = generate_side_by_side(pair, prompts, runs)
+    found = dict(tqdm(ended, desc="record", total=len(runs), unit="run", disable=not progress))
     return [trace for _, result in sorted(found.items()) if (trace := result.trace) is not None]
 
 
