@@ -92,7 +92,7 @@ def _add_generate(group: Subparsers) -> None:
     generate.add_argument("--seed", type=int, default=0, help="of all that is drawn (%(default)s)")
     generate.add_argument("--deterministic", action="store_true", help="forwards of one shape: no text depends on the batch around it")
     generate.add_argument("--graphs", action="store_true", help="capture the phases of a round as CUDA graphs where that is possible")
-    generate.add_argument("--compile", action="store_true", help="let torch.compile make the models' forwards, which takes a minute or two at first")
+    generate.add_argument("--compile", action="store_true", help="let torch.compile make the models' forwards; slow at first")
     generate.add_argument("--record", type=Path, metavar="PATH", help="save the recorded run here")
 
 
