@@ -14,10 +14,9 @@ from specviz.engine.strategies import Strategy
 
 SYNTHETIC = "synthetic:rates=0.7/0.5/0.4/0.25/0.15"  # mean acceptance length 3 at K = 5
 STANDARD = (
-    "autoregressive", "autoregressive:compile=true", "hf_generate", "hf_assisted", "hf_assisted:confidence=0", "rollback", "eqspec",
-    "eqspec:as_published=true", "exspec", "exspec:as_published=true", "inplace", "inplace:compile=true",
+    "autoregressive", "autoregressive:compile=true", "hf_generate", "hf_assisted", "hf_assisted:confidence=0", "rollback", "masking",
+    "eqspec", "eqspec:as_published=true", "exspec", "exspec:as_published=true", "inplace", "inplace:compile=true",
 )  # fmt: skip
-LONGER = ("autoregressive", "hf_assisted:confidence=0", "eqspec", "exspec", "inplace")
 DEPTHS: tuple[int | str, ...] = (3, 7, "auto")
 AXES = ("strategies", "batch_sizes", "num_draft_tokens", "max_new_tokens", "prompt_tokens", "drafters", "dtypes", "devices")
 
@@ -150,8 +149,8 @@ class Grid:
 
 
 def standard(synthetic: str | Drafter = SYNTHETIC, **axes: Any) -> list[Grid]:
-    """The grids of `make bench`. At the first of `max_new_tokens`: all strategies and baselines, `inplace` with other K and with K chosen
-    anew in each round, and with drafts that are accepted at given rates; at the others those that show how it goes on.
+    """The grids of `make bench`: all strategies that promise the text and all baselines, `inplace` with other K and with K chosen anew in
+    each round, and with drafts that are accepted at given rates.
 
     Args:
         axes: as `Grid` takes them.
@@ -159,10 +158,7 @@ def standard(synthetic: str | Drafter = SYNTHETIC, **axes: Any) -> list[Grid]:
     Raises:
         ValueError: as `Grid`.
     """
-    everywhere = Grid(**axes)
-    first, *others = everywhere.max_new_tokens
-    grids = [Grid(STANDARD, **axes | {"max_new_tokens": (first,)})]
-    grids += [Grid(LONGER, **axes | {"max_new_tokens": others})] if others else []
+    everywhere = Grid(STANDARD, **axes)
     depths = [k for k in DEPTHS if k not in everywhere.num_draft_tokens]
-    grids += [Grid(("inplace",), **axes | {"max_new_tokens": (first,), "num_draft_tokens": depths})] if depths else []
-    return [*grids, Grid(("inplace",), **axes | {"max_new_tokens": (first,)}, drafters=(synthetic,))]
+    others = [Grid(("inplace",), **axes | {"num_draft_tokens": depths})] if depths else []
+    return [everywhere, *others, Grid(("inplace",), **axes, drafters=(synthetic,))]
