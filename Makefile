@@ -8,9 +8,11 @@ LAB_ARGS ?= $(if $(filter 0,$(shell id -u)),--allow-root)
 ifeq ($(CONDA_DEFAULT_ENV),specviz)
 BIN := $(CONDA_PREFIX)/bin
 READY :=
+READY_FOR_ALL :=
 else
 BIN := .venv/bin
 READY := .venv/.installed
+READY_FOR_ALL := .venv/.installed-all
 endif
 
 NOTEBOOKS = $(sort $(shell find notebooks -name '*.ipynb' -not -path '*/.*'))
@@ -31,8 +33,9 @@ lab: $(READY) ## open the quickstart notebook in JupyterLab
 demo: $(READY) ## decode a few prompts with the embedded pair
 	$(BIN)/specviz demo
 
-test: lint ## everything: lint, tests, and every notebook run again and compared with its stored outputs
-	$(BIN)/python -m pytest -n auto
+test: $(READY_FOR_ALL) lint ## everything: lint, tests, and every notebook run again and compared with its stored outputs
+	$(BIN)/python -m pytest -n auto --ignore tests/test_bench_ray.py
+	$(BIN)/python -m pytest tests/test_bench_ray.py # it has workers of its own
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadscope --nbval notebooks
 
 lowest: .venv-lowest/.installed ## a part of the tests with the oldest supported transformers and its hub library
@@ -92,6 +95,11 @@ clean: ## remove .venv, builds and caches
 	@echo "installing into .venv; the first time takes some minutes"
 	.venv/bin/python -m pip install -q -c constraints.txt $(PIP_ARGS) torch
 	.venv/bin/python -m pip install -q -c constraints.txt $(PIP_ARGS) -e '.[lab,dev]'
+	@touch $@
+
+# What only some tests need.
+.venv/.installed-all: .venv/.installed
+	.venv/bin/python -m pip install -q -c constraints.txt $(PIP_ARGS) -e '.[lab,parquet,ray,dev]'
 	@touch $@
 
 # Of constraints.txt, all but what constraints-lowest.txt pins otherwise.

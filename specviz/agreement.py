@@ -4,10 +4,11 @@ Runs models through `generate` and `compare` alone. A cell is written to its fil
 """
 
 import json
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pandas as pd
 from tqdm.auto import tqdm
@@ -20,7 +21,6 @@ from specviz.generation import generate
 from specviz.measured import conditions, save_measured
 from specviz.result import Result
 
-T = TypeVar("T")
 Cell = tuple[bool, int, str]
 CELL = ("deterministic", "batch_size", "strategy")
 FOUND = ("exact_match", "partial_match", "divergences", "near_ties", "unexplained", "unknown", "largest_gap", "noise")
@@ -101,6 +101,10 @@ def measure_agreement(
     described = conditions(first.meta, source=source, **counts, **cells.asked)
     entries = _resume(path, described)
     missing = sorted(set(cells) - {_cell(entry) for entry in entries}, key=lambda cell: (*cell[1:], cell[0]))
+    if not missing:
+        warnings.warn(
+            f"{path} holds all of these cells already, so nothing was measured; to measure again, name another file", stacklevel=2
+        )
     references = {mode: _run(pair, prompts, cells, (mode, 1, "autoregressive"), progress) for mode in sorted({cell[0] for cell in missing})}
     for cell in tqdm(missing, desc="agreement", unit="cell", disable=not progress):
         entries.append(_entry(cell, _run(pair, prompts, cells, cell, progress=False), references[cell[0]], pair))
@@ -121,16 +125,6 @@ def cut(pair: Pair, prompts: Sequence[Prompt], max_prompt_tokens: int) -> list[l
     if tokenizer is None and any(isinstance(prompt, str) for prompt in prompts):
         raise ValueError("prompts are text, but the pair has no tokenizer; pass token ids, or a Pair with a tokenizer")
     return [list(tokenizer(prompt)["input_ids"] if isinstance(prompt, str) else prompt)[-last:] for prompt in prompts]
-
-
-def spread(items: Sequence[T], limit: int | None) -> list[T]:
-    """`limit` of the items at equal distances, the first among them, so that what is sorted by kind stays mixed; None: all of them.
-
-    Raises:
-        ValueError: the limit is below 1.
-    """
-    count = len(items) if limit is None else min(whole("limit", limit), len(items))
-    return [items[i * len(items) // count] for i in range(count)]
 
 
 def _run(pair: Pair, prompts: Sequence[Prompt], cells: Cells, cell: Cell, progress: bool) -> Result:

@@ -186,7 +186,9 @@ def _add_bench(group: Subparsers) -> None:
     bench.add_argument(
         "--device", "--devices", dest="devices", nargs="+", default=[None], help="cpu, cuda, cuda:1 (CUDA where there is one)"
     )
-    bench.add_argument("--limit", type=int, metavar="N", help="how many prompts; beyond the bundled 32 come their first halves, and so on")
+    bench.add_argument("--spec-bench", type=Path, metavar="PATH", help="SpecBench's question.jsonl; without it the bundled prompts")
+    words = "how many prompts, of SpecBench's spread evenly over the file; beyond those that there are come their first halves, and so on"
+    bench.add_argument("--limit", type=int, metavar="N", help=words)
     bench.add_argument("--repetitions", type=int, default=3, metavar="N", help="interleaved; medians are shown (%(default)s)")
     bench.add_argument(
         "--turns", type=int, default=1, metavar="N", help="methods take turns, N each, for a machine of uneven speed (%(default)s)"
@@ -237,7 +239,7 @@ def _add_simulate(group: Subparsers) -> None:
     _add_pair(simulate)
     simulate.set_defaults(num_draft_tokens=None, max_new_tokens=64)
     simulate.add_argument("--policies", nargs="+", metavar="NAME", help="with options: exspec:window=64,fallback=wait (a standard list)")
-    simulate.add_argument("--study", choices=("grouping", "latency", "refill"), help="a question instead of a comparison")
+    simulate.add_argument("--study", choices=("grouping", "latency", "refill", "held_out"), help="a question instead of a comparison")
     simulate.add_argument("--requests", type=int, default=10_000, metavar="N", help="(%(default)s)")
     simulate.add_argument("--alpha", type=float, nargs="+", metavar="A", help="each draft is accepted with it; several: kinds of requests")
     simulate.add_argument("--prompt-tokens", type=int, nargs="+", metavar="N", help="from N to N (those of the runs)")

@@ -90,15 +90,14 @@ def _sampling(options: argparse.Namespace) -> "SamplingParams | None":
 
 def bench(options: argparse.Namespace) -> None:
     from specviz.bench import failures, readable, run_bench, sections
-    from specviz.bench.asked import check_pyarrow, grids, runner, sources
+    from specviz.bench.asked import check_pyarrow, grids, prompts, runner, sources
     from specviz.bench.report import save_report
-    from specviz.prompts import load_prompts
 
     if options.parquet:
         check_pyarrow()
     path = options.out / "bench.csv"
     table, conditions = run_bench(
-        sources(options), [] if options.shapes else load_prompts(), grids(options), path, limit=options.limit,
+        sources(options), prompts(options), grids(options), path, limit=options.limit,
         recording=options.recording, turns=options.turns, fresh=options.fresh, runner=runner(options),
     )  # fmt: skip
     for heading, part in sections(table):
@@ -161,8 +160,8 @@ def survey(options: argparse.Namespace) -> None:
 
 
 def agreement(options: argparse.Namespace) -> None:
-    from specviz.agreement import Cells, measure_agreement, spread
-    from specviz.prompts import load_prompts
+    from specviz.agreement import Cells, measure_agreement
+    from specviz.prompts import load_prompts, spread
 
     source = "bundled" if options.spec_bench is None else "spec_bench"
     prompts = spread(load_prompts(source, options.spec_bench), options.limit)

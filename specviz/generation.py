@@ -57,7 +57,8 @@ def generate(
             `strategies()` lists them.
         drafter: who proposes: "model", "lookup", or an object from `drafter(name, **options)`; `drafters()` lists them.
         num_draft_tokens: K, drafts a row and round; autoregressive decoding ignores it. "auto": chosen before each round, 0 to 8, by what
-            this run's own rounds took and accepted (`engine/controller.py`). The text is the same whatever K is, greedily and with
+            this run's own rounds took and accepted (`engine/controller.py`); it goes by the last few hundred drafts, and once it drafts
+            none it seldom tries again, since trying has to stay cheap. The text is the same whatever K is, greedily and with
             coupling="gumbel"; with coupling="rejection" it is distributed as ever, but the very sample then depends on timing.
         batch_size: rows at a time; a finished row makes room for the next prompt.
         max_new_tokens: budget of new tokens for all prompts, or one for each.
@@ -68,9 +69,9 @@ def generate(
         deterministic: run every forward of the target in one fixed shape, so that a prompt's text does not depend on the batch around it,
             in any dtype; costs what the filling costs. Compare with autoregressive decoding in the same mode and with the same
             `num_draft_tokens`, which sets the shape.
-        graphs: capture the phases of a round as CUDA graphs and replay them; True: or refuse to run, None: where that is possible. A
-            model that turns out not to be capturable runs uncaptured, with a warning. The text is the same, near ties apart: captured
-            windows are rounded up. A recorded run is not captured.
+        graphs: capture the phases of a round as CUDA graphs and replay them; True: or refuse to run, None: where that is possible, and
+            elsewhere with a warning that says why not. A model that turns out not to be capturable runs uncaptured, with a warning. The
+            text is the same, near ties apart: captured windows are rounded up. A recorded run is not captured.
         compile: let torch.compile make the models' forwards of a round (on a CPU it needs a C++ compiler); new shapes of a round, as one
             row in place of many, then take some seconds each, a minute in all.
         record: keep every step as `result.trace`.

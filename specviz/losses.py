@@ -61,7 +61,7 @@ def measure_losses(
         (table, conditions). One entry per batch size, strategy and loss: exact_match (share of prompts whose tokens equal autoregressive
         decoding at batch 1), what `specviz.analysis.waste` counts, grouping_rate, tokens_per_s (median over repetitions), tokens_per_s_low
         and _high (their range), ratio_to_none (to the same strategy without a loss) and ratio_to_autoregressive: medians of the ratios
-        within a repetition.
+        within a repetition. A cell that did not write the recorded texts each time has no speed.
 
     Raises:
         ValueError: as `generate`, or a list is empty; nothing has run.
@@ -80,15 +80,18 @@ def measure_losses(
         return given | {"num_draft_tokens": num_draft_tokens, "max_new_tokens": max_new_tokens}
 
     reference = generate(pair, prompts, progress=False, **asked_of(_Cell(1, strategy("autoregressive"))))  # also warms up
-    entries = []
+    entries, texts = [], {}
     with tqdm(desc="losses", total=len(cells) * (repetitions + 1), unit="run", disable=not progress) as bar:
-        for cell in cells:
-            entries.append(_entry(cell, generate(pair, prompts, record=True, progress=False, **asked_of(cell)), reference))
+        for place, cell in enumerate(cells):
+            recorded = generate(pair, prompts, record=True, progress=False, **asked_of(cell))
+            entries.append(_entry(cell, recorded, reference))
+            texts[place] = recorded.tokens
             bar.update()
         for _, size in product(range(repetitions), sizes):
-            together = [cell for cell in cells if cell.batch_size == size]
-            for place, result in generate_side_by_side(pair, prompts, [asked_of(cell) for cell in together]):
-                together[place].speeds.append(result.summary["tokens_per_s"].item())
+            together = [place for place, cell in enumerate(cells) if cell.batch_size == size]
+            for i, result in generate_side_by_side(pair, prompts, [asked_of(cells[place]) for place in together]):
+                same = result.tokens == texts[together[i]]
+                cells[together[i]].speeds.append(result.summary["tokens_per_s"].item() if same else float("nan"))
                 bar.update()
     table = pd.DataFrame(entries).join(pd.DataFrame(_speeds(cells)))
     asked = {"num_draft_tokens": num_draft_tokens, "max_new_tokens": max_new_tokens, "window": window, "repetitions": repetitions}
@@ -124,7 +127,8 @@ def _speeds(cells: Sequence[_Cell]) -> Iterator[dict[str, float]]:
     for cell in cells:
         speeds = pd.Series(cell.speeds)
         yield {
-            "tokens_per_s": speeds.median(), "tokens_per_s_low": speeds.min(), "tokens_per_s_high": speeds.max(),
-            "ratio_to_none": (speeds / whole_ones[cell.batch_size, cell.strategy.name]).median(),
-            "ratio_to_autoregressive": (speeds / whole_ones[cell.batch_size, "autoregressive"]).median(),
+            "tokens_per_s": speeds.median(skipna=False), "tokens_per_s_low": speeds.min(skipna=False),
+            "tokens_per_s_high": speeds.max(skipna=False),
+            "ratio_to_none": (speeds / whole_ones[cell.batch_size, cell.strategy.name]).median(skipna=False),
+            "ratio_to_autoregressive": (speeds / whole_ones[cell.batch_size, "autoregressive"]).median(skipna=False),
         }  # fmt: skip

@@ -2,11 +2,11 @@
 
 import codecs
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from importlib import resources
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 FILES = {"spec_bench": "SpecBench's question.jsonl", "jsonl": "a file with a JSON object in each line", "text": "a file of lines"}
 SOURCES = ("bundled", *FILES)
 
+T = TypeVar("T")
 Line = tuple[str, bytes]  # where it stands ("line 3 of prompts.txt"), and its bytes without the end
 
 
@@ -58,8 +59,7 @@ def load_prompts(
     """
     if source not in SOURCES:
         raise ValueError(f"source={source!r} is unknown; choose one of {', '.join(SOURCES)}")
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, Integral) or limit < 1):
-        raise ValueError(f"limit={limit!r} is no positive whole number; pass at least 1, or None for all")
+    _check(limit)
     _check_template(chat_template, tokenizer)
     texts = _read(source, path, categories, field)[:limit]
     return texts if tokenizer is None else [_as_chat(tokenizer, text) for text in texts]
@@ -80,6 +80,22 @@ def _check_template(chat_template: object, tokenizer: object) -> None:
 def _as_chat(tokenizer: Any, text: str) -> list[int]:
     messages = [{"role": "user", "content": text}]
     return list(tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False))
+
+
+def spread(items: Sequence[T], limit: int | None) -> list[T]:
+    """`limit` of the items at equal distances, the first among them, so that what is sorted by kind stays mixed; None: all of them.
+
+    Raises:
+        ValueError: the limit is below 1.
+    """
+    _check(limit)
+    count = len(items) if limit is None else min(limit, len(items))
+    return [items[i * len(items) // count] for i in range(count)]
+
+
+def _check(limit: int | None) -> None:
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, Integral) or limit < 1):
+        raise ValueError(f"limit={limit!r} is no positive whole number; pass at least 1, or None for all")
 
 
 def _read(source: str, path: str | Path | None, categories: Collection[str] | None, field: Any) -> list[str]:

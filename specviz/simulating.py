@@ -22,7 +22,7 @@ from specviz.analysis.roofline import Roofline
 from specviz.analysis.shapes import named_pair
 from specviz.analysis.simulation import Acceptance, Costs, Policy, Workload, compare, grouping_rates, latency_under_load, refill_or_grouping
 from specviz.analysis.simulation.cluster import TooSlowError, size_cluster
-from specviz.analysis.simulation.studies import costs_of
+from specviz.analysis.simulation.studies import costs_of, held_out
 from specviz.bench.methods import parse
 from specviz.engine.pair import Pair
 from specviz.engine.requests import Prompt, short, whole
@@ -38,6 +38,7 @@ STUDIES = {  # each with what has no part in it
     "grouping": ("policies", "requests", "window", "devices", "router", "rate", "latency_s"),
     "latency": ("rate", "latency_s"),
     "refill": ("policies", "devices", "router", "rate", "latency_s"),
+    "held_out": ("policies", "requests", "window", "new_tokens", "devices", "router", "rate", "latency_s", "seed"),
 }
 DRAFTS = 5  # K where nobody says
 SHOWN = (
@@ -58,6 +59,7 @@ class Source:
     acceptance: Acceptance
     prompt_tokens: Sequence[int]
     conditions: Mapping[str, object]
+    runs: Sequence[Trace] = ()
 
 
 def record_runs(
@@ -99,7 +101,7 @@ def from_runs(traces: Sequence[Trace]) -> Source:
     said = conditions(
         drafting[0].meta, costs="measured", runs=len(traces), batch_sizes=sorted({trace.meta["batch_size"] for trace in traces})
     )
-    return Source(costs, acceptance, prompts, said)
+    return Source(costs, acceptance, prompts, said, traces)
 
 
 def from_roofline(
@@ -231,14 +233,10 @@ class Plan:
         """`grouping_rates` for the source's acceptance and some plain ones, prompts of one length and of the source's."""
         plain = {f"alpha={alpha}": Acceptance.geometric(alpha, self.num_draft_tokens) for alpha in (0.3, 0.6, 0.9)}
         prompts: dict[str, int | Sequence[int]] = {"equal": _SHORT, "mixed": source.prompt_tokens}
+        acceptances = plain | {"source": source.acceptance}
         return grouping_rates(
-            plain | {"source": source.acceptance},
-            prompts,
-            new_tokens=self.new_tokens,
-            seed=self.seed,
-            requests=_REQUESTS,
-            replicas=_REPLICAS,
-        )
+            acceptances, prompts, new_tokens=self.new_tokens, seed=self.seed, requests=_REQUESTS, replicas=_REPLICAS
+        )  # fmt: skip
 
     def answer(self, source: Source, study: str | None = None) -> tuple[pd.DataFrame, dict[str, object]]:
         """The table that was asked for, and what it was simulated with.
@@ -247,6 +245,10 @@ class Plan:
             ValueError: as `check`.
         """
         self.check(study)
+        if study == "held_out":
+            if not source.runs:
+                raise ValueError("study='held_out' holds the simulation against recorded runs; leave out --ceilings")
+            return held_out(source.runs), {**source.conditions, "simulated": study, "num_draft_tokens": self.num_draft_tokens}
         made: Callable[[Source], pd.DataFrame] = self.compared if self.latency_s is None else self.sized
         table = made(source) if study is None else getattr(self, study)(source)
         asked: dict[str, Any] = {"simulated": study or "policies", "new_tokens": self.new_tokens, "num_draft_tokens": self.num_draft_tokens}
@@ -264,7 +266,7 @@ class Plan:
     @staticmethod
     def shown(table: pd.DataFrame) -> pd.DataFrame:
         """What of a table fits on a screen."""
-        return table if "window" in table else table[[name for name in SHOWN if name in table]]
+        return table if "window" in table or "deviation" in table else table[[name for name in SHOWN if name in table]]
 
 
 def source_of(options: Namespace, load: Callable[[], tuple[Pair, Sequence[Prompt]]]) -> Source:

@@ -13,9 +13,10 @@ from conftest import make_pair, make_prompts
 
 import specviz as sv
 from specviz import agreement
-from specviz.agreement import Cells, cut, measure_agreement, spread
+from specviz.agreement import Cells, cut, measure_agreement
 from specviz.cli import main
 from specviz.measured import save_measured
+from specviz.prompts import spread
 
 Ran = list[tuple[bool, int, str]]
 SMALL = {"strategies": ("autoregressive", "eqspec"), "batch_sizes": (1, 3), "num_draft_tokens": 2, "max_new_tokens": 6}
@@ -97,7 +98,8 @@ def test_what_is_measured_is_not_run_again(pair: sv.Pair, prompts: list[list[int
     path = tmp_path / "found.csv"
     measure_agreement(pair, prompts, Cells(**SMALL), path, progress=False)
     written, ran = path.read_bytes(), watched()
-    table, _ = measure_agreement(pair, prompts, Cells(**SMALL | {"batch_sizes": (3,)}), path, progress=False)
+    with pytest.warns(UserWarning, match=r"found\.csv holds all of these cells already, so nothing was measured; name another one"):
+        table, _ = measure_agreement(pair, prompts, Cells(**SMALL | {"batch_sizes": (3,)}), path, progress=False)
     assert ran == []
     assert cells_of(table) == SMALL_CELLS
     assert path.read_bytes() == written
@@ -148,7 +150,7 @@ def test_a_selection_is_spread_over_the_whole() -> None:
     assert spread(range(480), 24) == list(range(0, 480, 20))
     assert spread(range(480), 479)[-1] == 478
     assert spread("abc", 5) == spread("abc", None) == ["a", "b", "c"]
-    with pytest.raises(ValueError, match=r"^limit=0 is too small; "):
+    with pytest.raises(ValueError, match=r"^limit=0 is no positive whole number; "):
         spread("abc", 0)
 
 

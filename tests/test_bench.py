@@ -6,7 +6,9 @@ import signal
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ from specviz.bench import (
     sections,
     standard,
 )
+from specviz.bench.asked import prompts as prompts_of
 from specviz.bench.cells import Work, measure, reference_of
 from specviz.bench.log import Log
 from specviz.bench.methods import method, parse, proposer
@@ -294,6 +297,18 @@ def test_a_strategy_gives_its_options_to_a_drafter_that_is_named(pair: sv.Pair, 
         outcome = measure(Work(pair, few, reference_of(pair, few, 8)), cell)
     assert outcome["failure"] == ""
     assert found[-1].meta["drafter_options"]["keep_cache"] is False
+
+
+def test_a_recorded_run_that_writes_other_texts_has_no_speed(pair: sv.Pair, few: list[list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
+    def sloppy(*arguments: Any, record: bool = False, **options: Any) -> Any:
+        result = yield from generate_in_turns(*arguments, record=record, **options)
+        return replace(result, tokens=[[7] * len(tokens) for tokens in result.tokens]) if record else result
+
+    monkeypatch.setattr("specviz.bench.cells.generate_in_turns", sloppy)
+    (cell,) = Grid(("inplace",), (3,), **SMALL).cells("own")
+    outcome = measure(Work(pair, few, reference_of(pair, few, 8)), cell, recording=True)
+    assert outcome["tokens_per_s"] > 0
+    assert outcome["recorded_tokens_per_s"] is None
 
 
 def test_what_is_recorded_is_not_captured(pair: sv.Pair, few: list[list[int]]) -> None:
@@ -601,7 +616,8 @@ def test_medians_spread_and_ratios() -> None:
     rows = [row("autoregressive", speed, repetition=i) for i, speed in enumerate((100.0, 50.0, 60.0))]
     rows += [row("inplace", speed, repetition=i) for i, speed in enumerate((120.0, 90.0, 300.0))]
     rows += [row("hf_assisted", 30.0, size=1), row("hf_assisted", 40.0, size=1, num_draft_tokens=3)]
-    rows += [row("inplace", 10.0, max_new_tokens=128), row("eqspec", 90.0), row("eqspec", None, repetition=1, exact_match=0.5)]
+    rows += [row("inplace", 10.0, max_new_tokens=128), row("eqspec", 90.0, round_ms=5.0)]
+    rows.append(row("eqspec", None, repetition=1, exact_match=0.5, round_ms=None))
     table = make_table(rows)
     entry = indexed(table[table["max_new_tokens"] == 64]).loc[("inplace", 4)]
     speeds = ["tokens_per_s", "tokens_per_s_low", "tokens_per_s_high", "repetitions"]
@@ -615,7 +631,7 @@ def test_medians_spread_and_ratios() -> None:
     failed = indexed(table).loc[("eqspec", 4)]
     assert pd.isna(failed["tokens_per_s"])
     assert (failed["failure"], failed["exact_match"], failed["repetitions"]) == ("it <broke>", 0.5, 0)
-    assert failed[ratios].isna().all()
+    assert failed[[*ratios, "round_ms"]].isna().all()
     assert conditions(rows)["num_draft_tokens"] == [5, 3]
     assert conditions(rows)["versions"] == {"specviz": "1", "torch": "2", "transformers": "5", "python": "3"}
 
@@ -671,6 +687,7 @@ def test_the_command_measures_prints_and_writes(tmp_path: Path, capsys: Captured
         (["--strategies", "inplace", "--rates", "0.5"], "--rates 0.5 comes without a synthetic drafter; give --drafters synthetic, too"),
         (["--cpus", "1"], "--cpus 1 comes without Ray, which shares them out; give --ray too"),
         (["--target", "a", "--draft", "b", "--shapes", "qwen3-8b/0.6b"], "--target a and --shapes exclude each other; give one of them"),
+        (["--shapes", "qwen3-8b/0.6b", "--spec-bench", "q"], "--spec-bench q and --shapes exclude each other: shapes draw their prompts"),
         (["--shapes", "gpt-5/nano"], "shapes='gpt-5/nano' is unknown; choose one of qwen3-8b/0.6b, "),
         (["--rates", "0.5", "0.8"], "rates=[0.5, 0.8] rise"),
         (["--repetitions", "0"], "repetitions=0 is too small; "),
@@ -689,6 +706,15 @@ def test_what_the_command_refuses(arguments: list[str], begins: str, tmp_path: P
     assert printed.out == ""
     assert printed.err.startswith(f"specviz bench: {begins}")
     assert printed.err.count("\n") == 1
+
+
+def test_prompts_may_come_from_spec_bench(tmp_path: Path) -> None:
+    file = tmp_path / "question.jsonl"
+    file.write_text("\n".join(json.dumps({"question_id": i, "category": "ab"[i // 3], "turns": [f"x = {i}"]}) for i in range(6)))
+    asked = Namespace(shapes=None, spec_bench=file, limit=3)
+    assert prompts_of(asked) == ["x = 0", "x = 2", "x = 4"]
+    assert prompts_of(Namespace(shapes=["qwen3-8b/0.6b"], spec_bench=None, limit=3)) == []
+    assert prompts_of(Namespace(shapes=None, spec_bench=None, limit=3)) == sv.load_prompts()  # of which the benchmark takes the first
 
 
 @pytest.mark.parametrize(("arguments", "extra"), [(["--parquet"], "parquet"), (["--ray"], "ray")])

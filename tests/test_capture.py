@@ -15,8 +15,10 @@ from torch._dynamo.utils import counters
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import specviz as sv
+from specviz.engine import batch
 from specviz.engine.capture import WINDOW, Replay, next_window
 from specviz.engine.decode import Run, make_run
+from specviz.engine.transfer import to_host
 
 
 def traced(run: Run, function: Callable[[], Any]) -> Callable[[], Any]:
@@ -163,6 +165,14 @@ def test_what_cannot_be_asked_for_is_refused(message: str) -> None:
         sv.generate(make_pair("llama"), make_prompts(), **({"graphs": True, "progress": False} | REFUSED[message]))
 
 
+def test_what_is_captured_where_that_is_possible_says_where_it_is_not() -> None:
+    asked = {"max_new_tokens": 4, "progress": False}
+    with pytest.warns(UserWarning, match=r"^nothing is captured, since the pair is on cpu, and only CUDA has graphs$") as warned:
+        tokens = sv.generate(make_pair("llama"), make_prompts()[:2], graphs=None, **asked).tokens
+    assert len(warned) == 1
+    assert tokens == sv.generate(make_pair("llama"), make_prompts()[:2], **asked).tokens
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++ on a CPU")
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script_method.*:DeprecationWarning")  # torch's own, when its compiler is loaded
@@ -200,14 +210,18 @@ def test_cuda_graphs_write_the_same_text(name: str, strategy: str) -> None:
 
 
 @needs_cuda
-def test_a_round_with_graphs_reads_once_on_the_host() -> None:
-    """Synchronising calls between two rounds in which no row enters or leaves: the one copy of what each row gained."""
-    run = make_run(make_pair("llama", device="cuda"), make_prompts()[:3], batch_size=3, max_new_tokens=100, graphs=True)
+@pytest.mark.parametrize("strategy", ["inplace", "eqspec", "exspec"])
+def test_a_round_with_graphs_reads_once_on_the_host(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two rounds in which no row enters or leaves: no synchronising call, and one copy that is waited for."""
+    run = make_run(make_pair("llama", device="cuda"), make_prompts()[:3], strategy=strategy, batch_size=3, max_new_tokens=100, graphs=True)
     run.state.eos_token_ids = run.state.eos_token_ids[:0]
+    copied: list[torch.Size] = []
+    monkeypatch.setattr(batch, "to_host", lambda values: (copied.append(values.shape), to_host(values))[1])
     events = run.events()
     for event in events:
         if event.round == 4 and event.phase == "synchronise":
             break
+    copied.clear()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -218,4 +232,15 @@ def test_a_round_with_graphs_reads_once_on_the_host() -> None:
         finally:
             torch.cuda.set_sync_debug_mode("default")
     assert len(run.state.batch) == 3
-    assert len([w for w in caught if "called a synchronizing CUDA operation" in str(w.message)]) == 1
+    assert len(copied) == 1
+    assert [str(w.message) for w in caught if "called a synchronizing CUDA operation" in str(w.message)] == []
+
+
+@needs_cuda
+def test_a_copy_to_the_host_waits_for_what_was_launched_before() -> None:
+    values, busy = torch.zeros(4, dtype=torch.long, device="cuda"), torch.ones(4096, 4096, device="cuda")
+    for _ in range(50):
+        busy = busy @ busy / 4096
+    values += busy[0, :4].long() + 6  # ones, after some milliseconds
+    assert to_host(values).tolist() == [7] * 4
+    assert to_host(values).device.type == "cpu"

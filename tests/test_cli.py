@@ -67,7 +67,8 @@ def test_generate_without_recording_writes_nothing(tmp_path: Path, capsys: Captu
 def test_generate_compiles_and_captures_what_it_can(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     asked = []
     monkeypatch.setattr(sv, "generate", lambda *_, **options: asked.append(options) or GENERATE(*_, **options | {"compile": False}))
-    assert main(["generate", "import os", "--max-new-tokens", "2", "--device", "cpu", "--graphs", "--compile"]) == 0
+    with pytest.warns(UserWarning, match="nothing is captured, since the pair is on cpu"):
+        assert main(["generate", "import os", "--max-new-tokens", "2", "--device", "cpu", "--graphs", "--compile"]) == 0
     assert main(["generate", "import os", "--max-new-tokens", "2", "--device", "cpu"]) == 0
     assert [(options["graphs"], options["compile"]) for options in asked] == [(None, True), (False, False)]
     assert "tokens_per_s" in capsys.readouterr().out
@@ -127,7 +128,7 @@ def test_a_missing_library_ends_with_2_and_the_remedy(capsys: Captured, monkeypa
         (["agreement", "--device-map", "auto", "--device", "cpu"], "specviz agreement: device='cpu' and device_map='auto' exclude "),
         (["agreement", "--strategies", "repadding"], "specviz agreement: strategies names 'repadding', which does not promise "),
         (["agreement", "--spec-bench", "none.jsonl"], "specviz agreement: path='none.jsonl' is no file; "),
-        (["agreement", "--limit", "0"], "specviz agreement: limit=0 is too small; "),
+        (["agreement", "--limit", "0"], "specviz agreement: limit=0 is no positive whole number; "),
         (["agreement", "--max-prompt-tokens", "0"], "specviz agreement: max_prompt_tokens=0 is too small; "),
         (["agreement", "--batch-sizes", "2", "0"], "specviz agreement: batch_sizes[1]=0 is too small; "),
         (["couplings", "--temperatures", "1", "0"], "specviz couplings: temperature=0.0 is no number from "),

@@ -3,6 +3,7 @@
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from specviz.analysis.waste import waste
 from specviz.cli import main
 from specviz.engine.drafters import Drafter
 from specviz.engine.strategies import STRATEGIES, Strategy
+from specviz.generation import generate_side_by_side
 from specviz.losses import LOSSES, _Cell, _speeds, measure_losses
 from specviz.trace import MODELS, PHASES
 
@@ -265,6 +267,17 @@ def test_the_table_is_that_of_single_runs(pair: sv.Pair, prompts: list[list[int]
         assert entries.loc[("eqspec", "bonus=False"), name] == pytest.approx(value)
     assert entries.loc[("eqspec", "keep_cache=False"), "draft_read"] > entries.loc[("eqspec", "none"), "draft_read"]
     assert conditions | {"prompts": 10, "repetitions": 2, "window": 6, "num_draft_tokens": 3, "max_new_tokens": 8} == conditions
+
+
+def test_what_writes_another_text_has_no_speed(pair: sv.Pair, prompts: list[list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
+    def sloppy(*arguments: Any) -> Any:
+        for place, result in generate_side_by_side(*arguments):
+            yield place, replace(result, tokens=[[], *result.tokens[1:]]) if place == 1 else result
+
+    monkeypatch.setattr("specviz.losses.generate_side_by_side", sloppy)
+    table, _ = measure_losses(pair, prompts[:2], (2,), repetitions=2, num_draft_tokens=3, max_new_tokens=4, progress=False)
+    assert table["tokens_per_s"].isna().tolist() == [place == 1 for place in range(len(table))]
+    assert table["ratio_to_none"].isna().tolist() == [name == "eqspec" for name in table["strategy"]]  # to that one
 
 
 @pytest.mark.parametrize(

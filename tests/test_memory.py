@@ -120,7 +120,7 @@ def test_peak_is_within_5_per_cent_of_what_tensors_held_on_a_cpu(name: str, dtyp
         sv.generate(pair, prompts, **options)
     table = reckon(pair, how, longest)
     weights = parts(table)["target weights"] + parts(table)["draft weights"]
-    assert peak_bytes(table) == pytest.approx(weights + held.peak, rel=0.05)
+    assert peak_bytes(table) - weights == pytest.approx(held.peak, rel=0.05)
 
 
 @pytest.mark.gpu

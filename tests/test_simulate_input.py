@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -183,8 +184,14 @@ def test_recorded_runs_become_costs_and_acceptance(pair: sv.Pair, prompts: list[
     table, conditions = Plan(requests=1200, batch_size=2, num_draft_tokens=3, new_tokens=12, window=4).answer(source)
     assert len(table) == len(POLICIES)
     assert table["requests"].unique().tolist() == [1200]
-    assert (table["simulated_cpu_s"] >= 0).all()
+    assert (table["simulated_cpu_s"] > 0).all()
     assert conditions["costs"] == "measured"
+    held, conditions = Plan(batch_size=2, num_draft_tokens=3).answer(source, "held_out")
+    assert held[["policy", "batch_size"]].to_numpy().tolist()[:3] == [["autoregressive", 1], ["autoregressive", 2], ["inplace", 1]]
+    assert held["deviation"].to_numpy() == pytest.approx((held["simulated_tokens_per_s"] / held["tokens_per_s"] - 1).to_numpy())
+    assert (conditions["simulated"], conditions["runs"]) == ("held_out", 8)
+    with pytest.raises(ValueError, match=r"^study='held_out' holds the simulation against recorded runs; leave out --ceilings$"):
+        Plan().answer(replace(source, runs=()), "held_out")
 
 
 @pytest.fixture(scope="module")
@@ -251,6 +258,7 @@ def test_the_command_sizes_a_cluster_from_a_roofline(tmp_path: Path, capsys: pyt
         (["--captured"], "--captured comes without --ceilings"),
         (["--study", "grouping", "--window", "64"], "window=64 has no part in the study of grouping; leave it out"),
         (["--study", "refill", "--policies", "inplace"], "policies=['inplace'] has no part in the study of refill; leave it out"),
+        (["--study", "held_out", "--requests", "9"], "requests=9 has no part in the study of held_out; leave it out"),
         (["--study", "latency", "--rate", "3"], "rate=3.0 has no part in the study of latency; leave it out"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",

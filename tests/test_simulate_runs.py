@@ -9,7 +9,7 @@ import pytest
 
 import specviz as sv
 from specviz.analysis import metrics
-from specviz.analysis.simulation import Acceptance, Costs, Policy, Workload, simulate
+from specviz.analysis.simulation import Acceptance, Costs, Policy, Workload, held_out, simulate
 from specviz.schema import MODELS, PHASES
 
 NAMES = {
@@ -120,6 +120,21 @@ def test_costs_fitted_to_some_runs_predict_others() -> None:
         trace = priced(recorded(name, size))
         ours = simulate(Workload.replay(trace), Policy.of(trace.meta), fitted).summary()["tokens_per_s"].item()
         assert ours == pytest.approx(metrics.summary(trace)["tokens_per_s"].item(), rel=0.01)
+
+
+def test_each_run_is_foretold_by_the_others() -> None:
+    """The times are written in and lie on straight lines, so that runs which were not seen are foretold exactly, but for the fit."""
+    names = ("autoregressive", "inplace", "eqspec", "exspec, wait")
+    found = held_out([priced(recorded(name, size)) for name in names for size in (4, 8)])
+    assert found["policy"].tolist()[::2] == ["autoregressive", "inplace", "eqspec", "exspec:window=16,fallback=wait"]
+    assert found["deviation"].abs().max() < 0.01
+    assert found["simulated_grouping_rate"].tolist() == pytest.approx(found["grouping_rate"].tolist(), nan_ok=True)
+    slower = priced(recorded("inplace", 4))
+    slower = replace(slower, rounds=slower.rounds | {f"{phase}_ms": slower.rounds[f"{phase}_ms"] * 2 for phase in PHASES})
+    found = held_out([slower, priced(recorded("inplace", 8))])
+    assert found["deviation"].tolist() == pytest.approx([1, -0.5], rel=0.02)  # each takes the other's pace for its own
+    with pytest.raises(ValueError, match=r"^runs\[1\] alone has num_draft_tokens=0; "):
+        held_out([priced(recorded("inplace", 4)), priced(recorded("autoregressive", 4)), priced(recorded("inplace", 8))])
 
 
 def test_measured_acceptance_is_that_of_the_run() -> None:

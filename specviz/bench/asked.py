@@ -1,4 +1,4 @@
-"""From the arguments of `specviz bench` to sources, grids and a runner."""
+"""From the arguments of `specviz bench` to sources, prompts, grids and a runner."""
 
 from argparse import Namespace
 from importlib.util import find_spec
@@ -8,6 +8,7 @@ from specviz.bench.grid import SYNTHETIC, Grid, standard
 from specviz.bench.on_ray import OnRay
 from specviz.bench.sources import Shape, Source, Stored
 from specviz.engine.drafters import drafter
+from specviz.prompts import load_prompts, spread
 
 FOR_SHAPES = ("autoregressive", "hf_generate", "rollback", "eqspec", "exspec", "inplace")  # a random draft assists nobody
 
@@ -28,6 +29,19 @@ def sources(options: Namespace) -> list[Source]:
     if options.shapes:
         return [Shape(name) for name in options.shapes]
     return [Stored(options.target, options.draft, options.device_map)]
+
+
+def prompts(options: Namespace) -> list[str]:
+    """The bundled prompts, or some of SpecBench's; [] for shapes, which draw their own.
+
+    Raises:
+        ValueError, OSError: the file cannot be used, or comes with shapes.
+    """
+    if options.shapes:
+        if options.spec_bench is not None:
+            raise ValueError(f"--spec-bench {options.spec_bench} and --shapes exclude each other: shapes draw their prompts; leave it out")
+        return []
+    return load_prompts() if options.spec_bench is None else spread(load_prompts("spec_bench", options.spec_bench), options.limit)
 
 
 def grids(options: Namespace) -> list[Grid]:

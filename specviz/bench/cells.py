@@ -86,8 +86,8 @@ def measure_in_turns(work: Work, cell: Cell, *, recording: bool = False) -> Step
         exact_match (share of the prompts whose tokens equal the reference's), near_ties (texts that differ where rounding explains it),
         mean_acceptance_length, rounds (target forwards behind the prompts' own), new_tokens, seconds, tokens_per_s, round_ms and sync_share
         (see `_per_round`; None for a baseline), failure ("", or why there is no speed: then those from seconds on are None), and with
-        `recording` recorded_tokens_per_s, measured in a second run (None for a baseline). Seconds are those of the whole call; what a
-        synthetic drafter needs to know the right tokens beforehand is taken off. With them stands what `stamp` says.
+        `recording` recorded_tokens_per_s, measured in a second run whose texts are compared, too (None for a baseline). Seconds are those
+        of the whole call; what a synthetic drafter needs to know the right tokens beforehand is taken off. Beside them: what `stamp` says.
     """
     try:
         found = yield from _measured(work, cell, recording)
@@ -144,7 +144,9 @@ def _measured(work: Work, cell: Cell, recording: bool) -> Steps[Outcome]:
     counted = equal and not isinstance(cell.method.how, Baseline)
     found |= _per_round(ran.result) if counted else {"round_ms": None, "sync_share": None}
     if recording:
-        found["recorded_tokens_per_s"] = new / (yield from _run(work, cell, record=True)).seconds if counted else None
+        recorded = (yield from _run(work, cell, record=True)) if counted else None
+        fine = recorded is not None and not _equality(recorded.result, work)["failure"]
+        found["recorded_tokens_per_s"] = new / recorded.seconds if recorded is not None and fine else None
     return found
 
 

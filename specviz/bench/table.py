@@ -72,7 +72,7 @@ def _entry(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     entry["repetitions"] = len(speeds)
     for name in ("round_ms", "sync_share", "recorded_tokens_per_s"):
         if name in last:
-            entry[name] = _known(rows, name).median()
+            entry[name] = float("nan") if failures else _known(rows, name).median()
     entry["failure"] = failures[0] if failures else ""
     return entry | {name: last[name] for name in ("prompts", "threads", *VERSIONS, "created")}
 

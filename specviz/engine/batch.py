@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from specviz.engine.accept import Outcome
+from specviz.engine.transfer import to_device, to_host
 
 
 @dataclass(frozen=True)
@@ -93,16 +94,17 @@ class Batch:
             else:
                 self.live[row] = Row(request, list(request.written))
             n = self.live[row].length
-            self.tokens[row, :n] = torch.tensor(request.prompt + request.written).to(self.tokens.device, non_blocking=True)
+            self.tokens[row, :n] = to_device(request.prompt + request.written, self.tokens.device)
             self.lengths[row] = n
             self.limits[row] = len(request.prompt) + request.budget
         self.active = len(self.live)
 
     def take(self, order: Sequence[int]) -> None:
         """Let live row order[k] become row k; rows that are not named leave. All that stay are active."""
-        changed = [k for k, row in enumerate(order) if row != k]
-        for state in (self.tokens, self.lengths, self.limits):
-            state[changed] = state[[order[k] for k in changed]]
+        if changed := [(k, row) for k, row in enumerate(order) if row != k]:
+            to, source = to_device(changed, self.tokens.device).T
+            for state in (self.tokens, self.lengths, self.limits):
+                state[to] = state[source]
         self.live = [self.live[row] for row in order]
         self.active = len(order)
 
@@ -125,7 +127,7 @@ class Batch:
     def hear(self, outcome: Outcome) -> list[int]:
         """Let the host know what each row gained: the round's only copy to it. Returns the rows that are unsound; none should be."""
         numbers = outcome.accepted, outcome.gained, outcome.discarded, outcome.finished, outcome.broken, outcome.unsound
-        told = torch.cat([torch.stack(numbers, 1), outcome.emitted], 1).tolist()
+        told = to_host(torch.cat([torch.stack(numbers, 1), outcome.emitted], 1)).tolist()
         for row, (accepted, gained, discarded, finished, broken, _, *emitted) in zip(self.rows, told, strict=True):
             row.accepted, row.gained, row.discarded, row.finished = accepted if gained else 0, gained, discarded, bool(finished)
             row.broken = row.broken or bool(broken)

@@ -1,6 +1,7 @@
 """`decode`: the loop with everything chosen by name and checked first. `specviz.generate` is its collecting form."""
 
 import inspect
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -122,10 +123,12 @@ def make_run(
 
 
 def _make_fast(run: Run, graphs: bool | None, compile: bool) -> None:
-    """Compile the models and capture the phases, as far as that was asked for; `graphs` None: captured if it can be."""
+    """Compile the models and capture the phases, as far as that was asked for; `graphs` None: captured if it can be, or with a warning."""
     reason = why_not_captured(run)
     if graphs and reason is not None:
         raise ValueError(f"graphs=True, but {reason}; pass graphs=None, which captures only what can be captured")
+    if graphs is None and reason is not None:
+        warnings.warn(f"nothing is captured, since {reason}", stacklevel=2)
     if graphs is not False and reason is None:
         run.state.replay = Replay(CudaGraphs(run.pair.device))
     if compile:

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from specviz.engine.transfer import to_device
+
 NO_LIMIT = 2**31  # stands for positions without an end
 
 
@@ -30,7 +32,7 @@ class Layout:
         """Take new starts for the first len(starts) rows."""
         if list(starts) != self.starts[: len(starts)]:
             self.starts[: len(starts)] = starts
-            self.start[: len(starts)] = torch.tensor(starts).to(self.start.device, non_blocking=True)
+            self.start[: len(starts)] = to_device(starts, self.start.device)
 
     def take(self, order: Sequence[int]) -> None:
         """Let row order[k] become row k, for the first len(order) rows."""
@@ -119,7 +121,8 @@ class Columns(Layout):
 
     def take(self, order: Sequence[int]) -> None:
         super().take(order)
-        self.held[: len(order)], self.at[: len(order)] = self.held[list(order)], self.at[list(order)]
+        rows = to_device(order, self.at.device)
+        self.held[: len(order)], self.at[: len(order)] = self.held[rows], self.at[rows]
 
     def pending(self, row: int, n: int) -> int:
         return self.frontier

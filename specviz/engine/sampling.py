@@ -115,7 +115,7 @@ class Rejection:
     def _uniforms(self, requests: Sequence[int], indices: Sequence[int], count: int, device: torch.device) -> Tensor:
         """(b, count, 3) for `count` tokens from each of `indices` on."""
         rows = [self._noise.uniforms(request, index, count) for request, index in zip(requests, indices, strict=True)]
-        return torch.from_numpy(np.stack(rows)).to(device)
+        return torch.from_numpy(np.stack(rows)).to(device, non_blocking=True)
 
 
 class Gumbel:

@@ -15,6 +15,7 @@ from specviz.engine.capture import Replay, next_window
 from specviz.engine.faults import Fault
 from specviz.engine.layout import Layout
 from specviz.engine.moving import Move
+from specviz.engine.transfer import to_device
 
 T = TypeVar("T")
 
@@ -103,7 +104,7 @@ class State:
         names = list(self.caches) if self.keep_draft and self.num_draft_tokens else ["target"]
         for i in range(0, len(rows), self.batch_size):
             if self.hidden is not None:
-                self.hidden[list(rows[i : i + self.batch_size])] = 0
+                self.hidden[to_device(rows[i : i + self.batch_size], self.hidden.device)] = 0
             self._read(rows[i : i + self.batch_size], [0] * len(rows[i : i + self.batch_size]), names)
 
     def catch_up(self) -> None:
@@ -122,7 +123,7 @@ class State:
         if longest == 0:
             return
         device = self.batch.tokens.device
-        index, first, ends = (torch.tensor(list(values), device=device) for values in (rows, firsts, counts))
+        index, first, ends = (to_device(values, device) for values in (rows, firsts, counts))
         ends = ends[:, None]
         along = first[:, None] + torch.arange(longest, device=device)
         indices = torch.minimum(along, ends)  # the filling of shorter rows lands on the pending token's slot, which is written next
@@ -163,7 +164,7 @@ class State:
         self.batch.take(order)
         self.layout.take(order)
         if self.hidden is not None:
-            self.hidden[: len(order)] = self.hidden[list(order)]
+            self.hidden[: len(order)] = self.hidden[to_device(order, self.hidden.device)]
 
     def drop(self, rows: Sequence[int]) -> None:
         """Remove rows; the last live ones take their places, so that rows stay dense."""

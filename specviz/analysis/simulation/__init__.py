@@ -9,10 +9,10 @@ from specviz.analysis.simulation.cluster import Sizing, size_cluster
 from specviz.analysis.simulation.costs import Costs
 from specviz.analysis.simulation.policy import Policy
 from specviz.analysis.simulation.serving import Simulation, simulate
-from specviz.analysis.simulation.studies import compare, grouping_rates, latency_under_load, refill_or_grouping
+from specviz.analysis.simulation.studies import compare, grouping_rates, held_out, latency_under_load, refill_or_grouping
 from specviz.analysis.simulation.workload import Acceptance, Workload
 
 __all__ = [
     "Acceptance", "Costs", "Policy", "Simulation", "Sizing", "Workload",
-    "compare", "grouping_rates", "latency_under_load", "refill_or_grouping", "simulate", "size_cluster",
+    "compare", "grouping_rates", "held_out", "latency_under_load", "refill_or_grouping", "simulate", "size_cluster",
 ]  # fmt: skip

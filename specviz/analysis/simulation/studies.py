@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from specviz.analysis import metrics
 from specviz.analysis.simulation.cluster import capacity_tokens_per_s
 from specviz.analysis.simulation.costs import Costs
 from specviz.analysis.simulation.policy import Policy
 from specviz.analysis.simulation.serving import simulate
 from specviz.analysis.simulation.workload import Acceptance, Workload, short
+from specviz.trace import Trace
 
 CostsByK = Mapping[int, Costs]  # by drafts a round: 0 is autoregressive decoding
 
@@ -76,6 +78,30 @@ def grouping_rates(
                 entry |= {"mean_acceptance_length": acceptance.mean_acceptance_length, "grouping_rate": own.mean()}
                 entry["grouping_rate_error"] = own.std(ddof=1) / np.sqrt(replicas) if replicas > 1 else np.nan
                 entries.append(entry | {"realigned_slots_per_token": slots})
+    return pd.DataFrame(entries)
+
+
+def held_out(runs: Sequence[Trace]) -> pd.DataFrame:
+    """Each recorded run beside the simulation of its requests, told what was accepted, at costs fitted to the other runs alone.
+
+    One entry a run: policy, batch_size, rounds, tokens_per_s (as recorded), simulated_tokens_per_s, deviation (of the latter from the
+    former, as a share), grouping_rate and simulated_grouping_rate. What is left of a deviation is how far the runs' own paces differ and
+    how far a round's cost is no straight line in rows and slots.
+
+    Raises:
+        ValueError: a run has no other with the same number of drafts, or cannot be simulated.
+    """
+    entries = []
+    for i, run in enumerate(runs):
+        others = [other for j, other in enumerate(runs) if j != i and other.meta["num_draft_tokens"] == run.meta["num_draft_tokens"]]
+        if not others:
+            raise ValueError(f"runs[{i}] alone has num_draft_tokens={run.meta['num_draft_tokens']}; pass others to take its costs from")
+        policy, recorded = Policy.of(run.meta), metrics.summary(run).iloc[0]
+        ours = simulate(Workload.replay(run), policy, Costs.measured(others)).summary().iloc[0]
+        entry = {"policy": policy.name, "batch_size": policy.batch_size, "rounds": int(ours["rounds"])}
+        entry |= {"tokens_per_s": recorded["tokens_per_s"], "simulated_tokens_per_s": ours["tokens_per_s"]}
+        entry["deviation"] = ours["tokens_per_s"] / recorded["tokens_per_s"] - 1
+        entries.append(entry | {"grouping_rate": recorded["grouping_rate"], "simulated_grouping_rate": ours["grouping_rate"]})
     return pd.DataFrame(entries)
 
 
