@@ -102,9 +102,7 @@ def measure_agreement(
     entries = _resume(path, described)
     missing = sorted(set(cells) - {_cell(entry) for entry in entries}, key=lambda cell: (*cell[1:], cell[0]))
     if not missing:
-        warnings.warn(
-            f"{path} holds all of these cells already, so nothing was measured; to measure again, name another file", stacklevel=2
-        )
+        warnings.warn(f"{path} holds all of these cells already, so nothing was measured; name another one to measure again", stacklevel=2)
     references = {mode: _run(pair, prompts, cells, (mode, 1, "autoregressive"), progress) for mode in sorted({cell[0] for cell in missing})}
     for cell in tqdm(missing, desc="agreement", unit="cell", disable=not progress):
         entries.append(_entry(cell, _run(pair, prompts, cells, cell, progress=False), references[cell[0]], pair))
