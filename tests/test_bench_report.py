@@ -93,6 +93,17 @@ def test_lines_are_drawn_for_what_has_several_batch_sizes() -> None:
     assert set(lines) == {"autoregressive", "hf_generate", "inplace"}
 
 
+def test_of_many_lines_those_with_another_k_or_drafter_are_left_out() -> None:
+    def part_of(depths: tuple[int, ...]) -> pd.DataFrame:
+        own = [row(name, 90.0 * size, size) for name in ("autoregressive", "rollback", "eqspec", "inplace") for size in (1, 4)]
+        ((_, part),) = sections(make_table([*own, *(row("inplace", 70.0, size, num_draft_tokens=k) for k in depths for size in (1, 4))]))
+        return part
+
+    names = [{re.sub("<.*?>", "", line.name) for line in ratio_chart(part_of(depths)).data} for depths in ((3, 7), (1, 2, 3, 7))]
+    assert names[0] == {"autoregressive", "rollback", "eqspec", "inplace", "inplace, K = 3", "inplace, K = 7"}
+    assert names[1] == {"autoregressive", "rollback", "eqspec", "inplace"}
+
+
 @pytest.mark.parametrize("draw", [speed_chart, ratio_chart])
 def test_without_a_speed_there_is_nothing_to_draw(draw: Any) -> None:
     ((_, part),) = sections(make_table([row("inplace", None)]))

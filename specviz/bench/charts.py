@@ -15,6 +15,7 @@ from specviz.views.theme import BLUE, GREEN, GREY, ThemeName, solid, themed
 
 _WIDTH, _ROW, _TOP, _NAMES = 960, 26, 96, 190  # px; _NAMES: what the names of the methods take on the left
 _LETTERS = 27  # of a name
+LINES = 7  # that a chart of ratios can hold and be read
 
 
 def speed_chart(part: pd.DataFrame, *, theme: ThemeName = "auto") -> go.Figure:
@@ -79,7 +80,8 @@ def _column(
 
 
 def ratio_chart(part: pd.DataFrame, *, theme: ThemeName = "auto") -> go.Figure:
-    """Ratio to autoregressive decoding against B, a line for each method without options that was measured at more than one B.
+    """Ratio to autoregressive decoding against B, a line for each method without options that was measured at more than one B; where that
+    would be more than LINES, for those alone that have the usual K and drafter.
 
     Raises:
         ValueError: there is none.
@@ -90,6 +92,8 @@ def ratio_chart(part: pd.DataFrame, *, theme: ThemeName = "auto") -> go.Figure:
     series = {
         name: (group["batch_size"].tolist(), group["ratio_to_autoregressive"].tolist()) for name, group in grouped.items() if len(group) > 1
     }
+    if len(series) > LINES:
+        series = {name: line for name, line in series.items() if name in set(part["strategy"])}
     dashed = [name for name in series if name.partition(":")[0] in BASELINES or name == "autoregressive"]
     words = "above 1 speculation pays; dashed: what does not speculate, or is not ours"
     return line_chart(

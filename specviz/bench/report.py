@@ -23,11 +23,11 @@ _STYLE = """
   :root { --jp-content-font-color1: #e8ecf3; --jp-content-font-color2: #9aa4b5; --line: #39424f; --page: #0d1117 }
 }
 body { background: var(--page); color: var(--jp-content-font-color1); font: 15px/1.5 Inter, "Segoe UI", Arial, "DejaVu Sans", sans-serif;
-  margin: 0 auto; max-width: 1160px; padding: 16px 24px 64px }
+  margin: 0 auto; max-width: 1280px; padding: 16px 24px 64px }
 h1 { font-size: 24px } h2 { font-size: 18px; margin-top: 40px; border-top: 1px solid var(--line); padding-top: 24px }
 p { max-width: 75ch } .quiet { color: var(--jp-content-font-color2) } .scroll { overflow-x: auto }
 table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; margin: 12px 0 }
-th, td { border-bottom: 1px solid var(--line); padding: 4px 10px; text-align: right; white-space: nowrap }
+th, td { border-bottom: 1px solid var(--line); padding: 4px 7px; text-align: right; white-space: nowrap }
 tr.first td { border-top: 2px solid var(--line) }
 th { color: var(--jp-content-font-color2); font-weight: 600; white-space: normal; vertical-align: bottom } .text { text-align: left }
 """
