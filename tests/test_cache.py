@@ -7,6 +7,7 @@ from transformers import DynamicCache
 
 import specviz as sv
 from specviz.engine.events import Event
+from specviz.engine.state import State
 
 
 def fresh_prefill(model: torch.nn.Module, tokens: list[int]) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -43,3 +44,23 @@ def test_cache_content_equals_a_fresh_prefill(strategy: str, name: str, prompts:
         if event.phase == "synchronise":
             compared += check_against_prefill(event, pair)
     assert compared > 10
+
+
+@pytest.mark.parametrize("whole_slabs", [False, True], ids=["used window", "whole slabs"])
+def test_attention_reads_the_used_window_alone(whole_slabs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies beyond the window is made no number after each round. A mask does not keep that out of attention; not reading it does."""
+    pair, prompts, K = make_pair("llama"), [[3, 5, 8, 13, 21]] * 2, 3
+    asked = {"num_draft_tokens": K, "batch_size": 2, "max_new_tokens": 12}
+    expected = sv.generate(pair, prompts, progress=False, **asked).tokens
+    if whole_slabs:
+        monkeypatch.setattr(State, "window", property(lambda state: state.caches["target"].slots))
+    written = [[], []]
+    for event in sv.decode(pair, prompts, **asked):
+        if event.phase == "accept":
+            written = [list(row.output) for row in event.state.batch.rows]
+        if event.phase == "synchronise":
+            end = event.state.batch.rows[0].length + K
+            for layer in (layer for cache in event.state.caches.values() for layer in cache.cache.layers):
+                with torch.inference_mode():
+                    layer.keys[:, end:], layer.values[:, end:] = torch.nan, torch.nan
+    assert (written == expected) is not whole_slabs
