@@ -234,7 +234,7 @@ def simulate(options: argparse.Namespace) -> None:
     from specviz.simulating import Plan, source_of
 
     plan = Plan.of(options)
-    source = source_of(options, lambda: (load(options), load_prompts(limit=8)))
+    source = source_of(options, lambda: (load(options), load_prompts(limit=32 if options.study == "held_out" else 8)))
     table, conditions = plan.fitting(source).answer(source, options.study)
     _print(plan.shown(table))
     _print_conditions(conditions)

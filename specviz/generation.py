@@ -127,15 +127,15 @@ def generate_in_turns(pair: Pair, prompts: Sequence[Prompt], *, record: bool = F
     return _result(run, found)
 
 
-def generate_side_by_side(pair: Pair, prompts: Sequence[Prompt], runs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Result]]:
-    """Several runs of the same prompts, `runs` being the arguments of each: on a CPU side by side in `TURNS` turns, elsewhere one after
+def generate_side_by_side(pair: Pair, runs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Result]]:
+    """Several runs, `runs` being the arguments of each, prompts among them: on a CPU side by side in `TURNS` turns, elsewhere one after
     another. Yields the place of each and its Result as it ends; times are those of its own turns.
 
     Raises:
         ValueError, MemoryError: as `generate_in_turns`.
     """
-    running = [generate_in_turns(pair, prompts, **arguments) for arguments in runs]
-    total = len(prompts) * max(arguments["max_new_tokens"] for arguments in runs)
+    running = [generate_in_turns(pair, **arguments) for arguments in runs]
+    total = max(len(arguments["prompts"]) * arguments["max_new_tokens"] for arguments in runs)
     turns = TURNS if pair.device.type == "cpu" else 1  # a GPU's work goes on behind the host's clock
     return alternate(running, total, turns, lambda _: attending([pair.target, pair.draft]))
 

@@ -89,7 +89,7 @@ def measure_losses(
             bar.update()
         for _, size in product(range(repetitions), sizes):
             together = [place for place, cell in enumerate(cells) if cell.batch_size == size]
-            for i, result in generate_side_by_side(pair, prompts, [asked_of(cells[place]) for place in together]):
+            for i, result in generate_side_by_side(pair, [{"prompts": prompts, **asked_of(cells[place])} for place in together]):
                 same = result.tokens == texts[together[i]]
                 cells[together[i]].speeds.append(result.summary["tokens_per_s"].item() if same else float("nan"))
                 bar.update()

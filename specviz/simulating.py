@@ -69,20 +69,22 @@ def record_runs(
     batch_size: int = 8,
     num_draft_tokens: int = 5,
     max_new_tokens: int = 32,
+    halves: bool = False,
     progress: bool = True,
 ) -> list[Trace]:
     """Runs that costs can be fitted to: four strategies at B = 1, half of `batch_size` and all of it, after one that warms up.
 
-    On a CPU they run side by side, so that what slows the machine for a while slows all of them.
+    On a CPU they run side by side, so that what slows the machine slows all alike. halves: all for each half of the prompts, and at B = 2.
     """
-    sizes = sorted({1, max(1, whole("batch_size", batch_size) // 2), batch_size})
+    sizes = sorted({1, max(1, whole("batch_size", batch_size) // 2), batch_size} | ({min(2, batch_size)} if halves else set()))
+    parts = [prompts[::2], prompts[1::2]] if halves else [prompts]
     asked: dict[str, Any] = {"num_draft_tokens": num_draft_tokens, "max_new_tokens": max_new_tokens, "record": True}
     generate(pair, prompts, strategy="eqspec", batch_size=batch_size, progress=False, **asked)
     runs = []
-    for name, size in product(("autoregressive", "inplace", "eqspec", "exspec"), sizes):
+    for part, name, size in product(parts, ("autoregressive", "inplace", "eqspec", "exspec"), sizes):
         how = strategy(name, window=2 * size) if name == "exspec" else name
-        runs.append({"strategy": how, "batch_size": size, **asked})
-    ended = generate_side_by_side(pair, prompts, runs)
+        runs.append({"prompts": part, "strategy": how, "batch_size": size, **asked})
+    ended = generate_side_by_side(pair, runs)
     found = dict(tqdm(ended, desc="record", total=len(runs), unit="run", disable=not progress))
     return [trace for _, result in sorted(found.items()) if (trace := result.trace) is not None]
 
@@ -234,9 +236,7 @@ class Plan:
         plain = {f"alpha={alpha}": Acceptance.geometric(alpha, self.num_draft_tokens) for alpha in (0.3, 0.6, 0.9)}
         prompts: dict[str, int | Sequence[int]] = {"equal": _SHORT, "mixed": source.prompt_tokens}
         acceptances = plain | {"source": source.acceptance}
-        return grouping_rates(
-            acceptances, prompts, new_tokens=self.new_tokens, seed=self.seed, requests=_REQUESTS, replicas=_REPLICAS
-        )  # fmt: skip
+        return grouping_rates(acceptances, prompts, new_tokens=self.new_tokens, seed=self.seed, requests=_REQUESTS, replicas=_REPLICAS)
 
     def answer(self, source: Source, study: str | None = None) -> tuple[pd.DataFrame, dict[str, object]]:
         """The table that was asked for, and what it was simulated with.
@@ -291,7 +291,9 @@ def source_of(options: Namespace, load: Callable[[], tuple[Pair, Sequence[Prompt
         traces = [Trace.load(Path(run)) for run in options.runs]
     else:
         pair, prompts = load()
-        traces = record_runs(pair, prompts, batch_size=options.batch_size, num_draft_tokens=drafts)
+        halves = options.study == "held_out"
+        new: dict[str, Any] = {"num_draft_tokens": drafts, "max_new_tokens": 64 if halves else 32}
+        traces = record_runs(pair, prompts, batch_size=options.batch_size, halves=halves, **new)
     found = from_runs(traces)
     if max(found.costs) != (options.num_draft_tokens or max(found.costs)):
         raise ValueError(f"--num-draft-tokens {options.num_draft_tokens} is not that of --runs, {max(found.costs)}; leave it out")

@@ -478,6 +478,28 @@ def test_a_cell_that_failed_is_not_repeated(pair: sv.Pair, few: list[list[int]],
     assert ran == ["exspec:window=2", "inplace", "inplace"]
 
 
+def test_nor_is_it_when_an_interrupted_run_goes_on(
+    pair: sv.Pair, few: list[list[int]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ran: list[str] = []
+    original = running.measure
+
+    def measured(work: Work, cell: Any, **options: Any) -> Any:
+        ran.append(cell.strategy)
+        if ran == ["exspec:window=2", "inplace"]:
+            raise KeyboardInterrupt
+        return original(work, cell, **options)
+
+    monkeypatch.setattr(running, "measure", measured)
+    grid = Grid(("exspec:window=2", "inplace"), (3,), **SMALL | {"repetitions": 2})
+    with pytest.raises(KeyboardInterrupt):
+        run_bench(pair, few, grid, tmp_path / "bench.csv", progress=False)
+    ran.clear()
+    table, _ = run_bench(pair, few, grid, tmp_path / "bench.csv", progress=False)
+    assert ran == ["inplace", "inplace"]
+    assert table["failure"].astype(bool).tolist() == [True, False]
+
+
 def test_the_time_left_is_that_of_the_runs_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])

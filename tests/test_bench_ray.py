@@ -46,11 +46,15 @@ class Deadly(InPlace):
 def two_workers() -> Iterator[None]:
     """A Ray with two CPUs, and so two workers at a time, who find this file's strategies."""
     environment = {"PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1"}
-    try:
-        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": environment})
-    except Exception as error:  # of no class of its own
-        if "timed out during startup" not in str(error):
-            raise
+    for _ in range(3):
+        try:
+            ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": environment})
+            break
+        except Exception as error:  # of no class of its own
+            ray.shutdown()
+            if "timed out during startup" not in str(error):
+                raise
+    else:
         pytest.skip("Ray gives up where its own processes take more than 15 s to start, as on a busy machine; run this file alone")
     yield
     ray.shutdown()

@@ -181,6 +181,10 @@ def test_recorded_runs_become_costs_and_acceptance(pair: sv.Pair, prompts: list[
     source = from_runs(traces)
     assert set(source.costs) == {0, 3}
     assert source.prompt_tokens == [len(prompt) for prompt in prompts[:4]]
+    asked: dict[str, Any] = {"num_draft_tokens": 3, "max_new_tokens": 4, "halves": True, "progress": False}
+    halves = record_runs(pair, prompts[:4], batch_size=4, **asked)
+    assert [trace.meta["batch_size"] for trace in halves] == [1, 2, 4] * 8
+    assert [[trace.prompt(i) for i in (0, 1)] for trace in halves[::12]] == [prompts[:4:2], prompts[1:4:2]]
     table, conditions = Plan(requests=1200, batch_size=2, num_draft_tokens=3, new_tokens=12, window=4).answer(source)
     assert len(table) == len(POLICIES)
     assert table["requests"].unique().tolist() == [1200]

@@ -105,7 +105,8 @@ def run_bench(
     else:
         with Log(path.with_suffix(".jsonl.partial"), _described(setting), fresh=fresh) as log:
             done = {_key(row["cell"], row["repetition"]) for row in log.rows}
-            missing = [job for job in jobs if _key(job.cell.key, job.repetition) not in done]
+            failed = {_key(row["cell"], 0)[0] for row in log.rows if row["failure"]}
+            missing = [job for job in jobs if (key := _key(job.cell.key, job.repetition)) not in done and key[0] not in failed]
             for job, row in _shown(runner or run_here, setting, missing, progress):
                 log.add(job.row(row))
             rows = log.rows
@@ -215,8 +216,8 @@ def _jobs(labels: Sequence[str], grids: Sequence[Grid]) -> list[Job]:
     return sorted(jobs, key=lambda job: (models.index(job.cell.models), job.repetition))
 
 
-def _key(cell: dict[str, object], repetition: int) -> str:
-    return json.dumps([cell, repetition], sort_keys=True)
+def _key(cell: dict[str, object], repetition: int) -> tuple[str, int]:
+    return json.dumps(cell, sort_keys=True), repetition
 
 
 def _described(setting: Setting) -> dict[str, object]:

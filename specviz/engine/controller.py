@@ -162,16 +162,17 @@ class Auto(Depth):
         for j in range(k):
             self._reached[j] = self._reached[j] * fade + sum(accepted >= j for accepted in spent.accepted)
             self._taken[j] = self._taken[j] * fade + sum(accepted > j for accepted in spent.accepted)
-        if not spent.cold and self._rest.count(size) > 2 and (expected := self._rest(size)):
+        trial = self._trials.popleft() if self._trials else None
+        if spent.cold:
+            return
+        if self._rest.count(size) > 2 and (expected := self._rest(size)):
             self._paces.append(spent.rest_ms / expected)
         pace = median(self._paces) if self._paces else 1.0
         draft_ms, rest_ms = spent.draft_ms / pace, spent.rest_ms / pace
         self._elapsed += draft_ms + rest_ms
-        trial = self._trials.popleft() if self._trials else None
         if trial is not None:
             self._lost = max(self._lost + draft_ms + rest_ms - trial, 0.0)
-        if not spent.cold:
-            self._take(spent, size, draft_ms, rest_ms)
+        self._take(spent, size, draft_ms, rest_ms)
 
     def forget(self, untold: int) -> None:
         while len(self._trials) > untold:
