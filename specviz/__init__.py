@@ -12,46 +12,46 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from specviz.analysis.violations import Violation as Violation
-    from specviz.checking import check_invariants as check_invariants
-    from specviz.comparing import Comparison as Comparison
-    from specviz.comparing import compare as compare
-    from specviz.dashboard import lab as lab
-    from specviz.engine.decode import decode as decode
+    from specviz.checks.check import check_invariants as check_invariants
+    from specviz.checks.compare import Comparison as Comparison
+    from specviz.checks.compare import compare as compare
+    from specviz.checks.violations import Violation as Violation
     from specviz.engine.drafters import drafter as drafter
     from specviz.engine.drafters import drafters as drafters
-    from specviz.engine.pair import Pair as Pair
-    from specviz.engine.pair import load_pair as load_pair
+    from specviz.engine.models.pair import Pair as Pair
+    from specviz.engine.models.pair import load_pair as load_pair
+    from specviz.engine.run import decode as decode
     from specviz.engine.sampling import SamplingParams as SamplingParams
     from specviz.engine.strategies import strategies as strategies
     from specviz.engine.strategies import strategy as strategy
-    from specviz.generation import generate as generate
+    from specviz.generation.generate import generate as generate
+    from specviz.generation.result import Result as Result
     from specviz.prompts import load_prompts as load_prompts
-    from specviz.result import Result as Result
-    from specviz.trace import Trace as Trace
-    from specviz.trace import TraceError as TraceError
-    from specviz.views.stepper import step_through as step_through
+    from specviz.record.schema import TraceError as TraceError
+    from specviz.record.trace import Trace as Trace
+    from specviz.views.lab import lab as lab
+    from specviz.views.stepper.widget import step_through as step_through
 
 _HOME = {
-    "Comparison": "specviz.comparing",
-    "compare": "specviz.comparing",
-    "Pair": "specviz.engine.pair",
-    "load_pair": "specviz.engine.pair",
+    "Comparison": "specviz.checks.compare",
+    "compare": "specviz.checks.compare",
+    "Pair": "specviz.engine.models.pair",
+    "load_pair": "specviz.engine.models.pair",
     "SamplingParams": "specviz.engine.sampling",
-    "decode": "specviz.engine.decode",
+    "decode": "specviz.engine.run",
     "drafter": "specviz.engine.drafters",
     "drafters": "specviz.engine.drafters",
     "strategies": "specviz.engine.strategies",
     "strategy": "specviz.engine.strategies",
-    "generate": "specviz.generation",
-    "lab": "specviz.dashboard",
+    "generate": "specviz.generation.generate",
+    "lab": "specviz.views.lab",
     "load_prompts": "specviz.prompts",
-    "Result": "specviz.result",
-    "Trace": "specviz.trace",
-    "TraceError": "specviz.trace",
-    "Violation": "specviz.analysis.violations",
-    "check_invariants": "specviz.checking",
-    "step_through": "specviz.views.stepper",
+    "Result": "specviz.generation.result",
+    "Trace": "specviz.record.trace",
+    "TraceError": "specviz.record.trace",
+    "Violation": "specviz.checks.violations",
+    "check_invariants": "specviz.checks.check",
+    "step_through": "specviz.views.stepper.widget",
 }
 
 __all__ = sorted(_HOME)
@@ -60,7 +60,9 @@ __version__ = version("specviz")
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
-        raise AttributeError(f"module 'specviz' has no attribute {name!r}; it has {', '.join(__all__)}")
+        raise AttributeError(
+            f"module 'specviz' has no attribute {name!r}; it has {', '.join(__all__)}"
+        )
     value = getattr(import_module(_HOME[name]), name)
     globals()[name] = value
     return value

@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-FILES = {"spec_bench": "SpecBench's question.jsonl", "jsonl": "a file with a JSON object in each line", "text": "a file of lines"}
+FILES = {
+    "spec_bench": "SpecBench's question.jsonl",
+    "jsonl": "a file with a JSON object in each line",
+    "text": "a file of lines",
+}
 SOURCES = ("bundled", *FILES)
 
 T = TypeVar("T")
@@ -67,9 +71,13 @@ def load_prompts(
 
 def _check_template(chat_template: object, tokenizer: object) -> None:
     if not isinstance(chat_template, bool):
-        raise ValueError(f"chat_template={type(chat_template).__name__} is no bool; pass chat_template=True and tokenizer=pair.tokenizer")
+        raise ValueError(
+            f"chat_template={type(chat_template).__name__} is no bool; pass chat_template=True and tokenizer=pair.tokenizer"
+        )
     if not chat_template and tokenizer is not None:
-        raise ValueError("tokenizer is given, but chat_template=False does not use it; pass chat_template=True, or leave it out")
+        raise ValueError(
+            "tokenizer is given, but chat_template=False does not use it; pass chat_template=True, or leave it out"
+        )
     if chat_template and not getattr(tokenizer, "chat_template", None):
         raise ValueError(
             f"tokenizer={type(tokenizer).__name__} has no chat template; pass the tokenizer of a chat model, for instance "
@@ -79,7 +87,9 @@ def _check_template(chat_template: object, tokenizer: object) -> None:
 
 def _as_chat(tokenizer: Any, text: str) -> list[int]:
     messages = [{"role": "user", "content": text}]
-    return list(tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False))
+    return list(
+        tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+    )
 
 
 def spread(items: Sequence[T], limit: int | None) -> list[T]:
@@ -94,27 +104,42 @@ def spread(items: Sequence[T], limit: int | None) -> list[T]:
 
 
 def _check(limit: int | None) -> None:
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, Integral) or limit < 1):
-        raise ValueError(f"limit={limit!r} is no positive whole number; pass at least 1, or None for all")
+    if limit is not None and (
+        isinstance(limit, bool) or not isinstance(limit, Integral) or limit < 1
+    ):
+        raise ValueError(
+            f"limit={limit!r} is no positive whole number; pass at least 1, or None for all"
+        )
 
 
-def _read(source: str, path: str | Path | None, categories: Collection[str] | None, field: Any) -> list[str]:
+def _read(
+    source: str, path: str | Path | None, categories: Collection[str] | None, field: Any
+) -> list[str]:
     """All prompts of a source, in its order."""
     if not isinstance(field, str) or (field != "text" and source != "jsonl"):
-        raise ValueError(f"field={field!r} with source={source!r}; pass a key as text, and that for source='jsonl' alone")
+        raise ValueError(
+            f"field={field!r} with source={source!r}; pass a key as text, and that for source='jsonl' alone"
+        )
     if source == "bundled":
         if path is not None or categories is not None:
             raise ValueError(
                 "path and categories belong to source='spec_bench', a path also to 'jsonl' and 'text'; name that source, or leave them "
                 "out for the bundled prompts"
             )
-        path, source = Path(str(resources.files("specviz") / "zoo" / "weights" / "prompts.jsonl")), "jsonl"
+        path, source = (
+            Path(str(resources.files("specviz") / "zoo" / "weights" / "prompts.jsonl")),
+            "jsonl",
+        )
     if not isinstance(path, str | Path):
         raise ValueError(f"path={path!r} for source={source!r}; pass the path of {FILES[source]}")
     if isinstance(categories, str):
-        raise ValueError(f"categories={categories!r} is no list; pass a list of categories, even for one")
+        raise ValueError(
+            f"categories={categories!r} is no list; pass a list of categories, even for one"
+        )
     if categories is not None and source != "spec_bench":
-        raise ValueError(f"categories={categories!r} with source={source!r}; leave them out, only source='spec_bench' has categories")
+        raise ValueError(
+            f"categories={categories!r} with source={source!r}; leave them out, only source='spec_bench' has categories"
+        )
     lines = _lines(Path(path), source)
     if source == "spec_bench":
         return _spec_bench(Path(path), lines, categories)
@@ -126,7 +151,9 @@ def _lines(path: Path, source: str) -> list[Line]:
         raise FileNotFoundError(f"path={str(path)!r} is no file; pass the path of {FILES[source]}")
     # Bytes: in text, signs inside a prompt would count as ends of lines, too.
     lines = path.read_bytes().removeprefix(codecs.BOM_UTF8).splitlines()
-    found = [(f"line {number} of {path}", line) for number, line in enumerate(lines, 1) if line.strip()]
+    found = [
+        (f"line {number} of {path}", line) for number, line in enumerate(lines, 1) if line.strip()
+    ]
     if not found:
         raise ValueError(f"path={str(path)!r} holds no prompt; pass {FILES[source]}")
     return found
@@ -143,11 +170,19 @@ def _field(where: str, line: bytes, field: str) -> str:
     try:
         item = json.loads(line)
     except (ValueError, RecursionError):
-        raise ValueError(f"{where} is no JSON; each line must be an object with the prompt under {field!r}") from None
+        raise ValueError(
+            f"{where} is no JSON; each line must be an object with the prompt under {field!r}"
+        ) from None
     text = item.get(field) if isinstance(item, dict) else None
     if not isinstance(text, str) or not text:
-        keys = ", ".join(repr(key[:20]) for key in list(item)[:5]) if isinstance(item, dict) else "no keys"
-        raise ValueError(f"{where} has no text under {field!r}, but {keys or 'no keys'}; name the key of the prompts with field=")
+        keys = (
+            ", ".join(repr(key[:20]) for key in list(item)[:5])
+            if isinstance(item, dict)
+            else "no keys"
+        )
+        raise ValueError(
+            f"{where} has no text under {field!r}, but {keys or 'no keys'}; name the key of the prompts with field="
+        )
     return text
 
 
@@ -156,7 +191,9 @@ def _spec_bench(path: Path, lines: list[Line], categories: Collection[str] | Non
     known = {category for category, _ in questions}
     unknown = sorted(set(categories or ()) - known)
     if unknown:
-        raise ValueError(f"categories names {unknown[0]!r}, which {path} does not have; it has {', '.join(sorted(known))}")
+        raise ValueError(
+            f"categories names {unknown[0]!r}, which {path} does not have; it has {', '.join(sorted(known))}"
+        )
     return [text for category, text in questions if categories is None or category in categories]
 
 
@@ -165,7 +202,11 @@ def _question(where: str, line: bytes) -> tuple[str, str]:
         item = json.loads(line)
         category, text = item["category"], item["turns"][0]
     except (ValueError, KeyError, TypeError, IndexError, RecursionError):
-        raise ValueError(f"{where} is no SpecBench question; each line is an object with category and turns") from None
+        raise ValueError(
+            f"{where} is no SpecBench question; each line is an object with category and turns"
+        ) from None
     if not isinstance(category, str) or not isinstance(text, str) or isinstance(item["turns"], str):
-        raise ValueError(f"{where} is no SpecBench question; category must be text, turns a list of texts")
+        raise ValueError(
+            f"{where} is no SpecBench question; category must be text, turns a list of texts"
+        )
     return category, text

@@ -31,11 +31,24 @@ torch.set_num_threads(1)  # tiny models: threads cost more than they save
 
 
 def make_config(name: str) -> LlamaConfig | Qwen3Config | Glm4Config | GPT2Config:
-    ids = {"vocab_size": VOCABULARY, "eos_token_id": EOS, "bos_token_id": 1, "pad_token_id": 0, "initializer_range": 0.3}
+    ids = {
+        "vocab_size": VOCABULARY,
+        "eos_token_id": EOS,
+        "bos_token_id": 1,
+        "pad_token_id": 0,
+        "initializer_range": 0.3,
+    }
     if name == "gpt2":
         return GPT2Config(n_embd=32, n_layer=3, n_head=4, n_positions=256, **ids)
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
-    return CLASSES[name][1](hidden_size=32, intermediate_size=64, num_hidden_layers=3, max_position_embeddings=256, **heads, **ids)
+    return CLASSES[name][1](
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=3,
+        max_position_embeddings=256,
+        **heads,
+        **ids,
+    )
 
 
 @functools.cache
@@ -49,23 +62,37 @@ def make_pair(name: str, dtype: torch.dtype = torch.float32, device: str = "cpu"
     with torch.no_grad():
         for parameter in draft.parameters():
             if parameter.ndim > 1:
-                parameter += torch.randn(parameter.shape, generator=generator).to(dtype) * parameter.std() * distance
+                parameter += (
+                    torch.randn(parameter.shape, generator=generator).to(dtype)
+                    * parameter.std()
+                    * distance
+                )
     return sv.Pair(target.to(device), draft.to(device))
 
 
 def make_prompts() -> list[list[int]]:
     """Ten prompts of 1 to 40 tokens: pad, bos and eos ids among them, one token alone, one prompt twice."""
     generator = torch.Generator().manual_seed(3)
-    drawn = [torch.randint(0, VOCABULARY, (n,), generator=generator).tolist() for n in (1, 2, 7, 30, 12, 3, 40)]
+    drawn = [
+        torch.randint(0, VOCABULARY, (n,), generator=generator).tolist()
+        for n in (1, 2, 7, 30, 12, 3, 40)
+    ]
     return [*drawn, [7, 0, EOS[0], 0, EOS[1], 11], [0], drawn[2]]
 
 
 @functools.cache
-def generate_one_by_one(name: str, dtype: torch.dtype, max_new_tokens: int, device: str = "cpu") -> list[list[int]]:
+def generate_one_by_one(
+    name: str, dtype: torch.dtype, max_new_tokens: int, device: str = "cpu"
+) -> list[list[int]]:
     """New tokens of `model.generate(do_sample=False)` for each of `make_prompts()`, at batch 1."""
     model = make_pair(name, dtype, device).target
     rows = [torch.tensor([prompt], device=device) for prompt in make_prompts()]
-    outputs = [model.generate(row, attention_mask=torch.ones_like(row), do_sample=False, max_new_tokens=max_new_tokens) for row in rows]
+    outputs = [
+        model.generate(
+            row, attention_mask=torch.ones_like(row), do_sample=False, max_new_tokens=max_new_tokens
+        )
+        for row in rows
+    ]
     return [output[0, row.shape[1] :].tolist() for row, output in zip(rows, outputs, strict=True)]
 
 
@@ -88,7 +115,14 @@ def pytest_xdist_make_scheduler(config, log):
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return next((place for place in ("tests/browser/", "tests/test_survey.py") if nodeid.startswith(place)), nodeid)
+            return next(
+                (
+                    place
+                    for place in ("tests/browser/", "tests/test_survey.py")
+                    if nodeid.startswith(place)
+                ),
+                nodeid,
+            )
 
     return Scheduling(config, log)
 

@@ -22,9 +22,9 @@ from tiny_run import TRACE
 from transformers import LlamaForCausalLM
 
 import specviz as sv
-from specviz import cli
 from specviz.bench import Grid, run_bench
-from specviz.measured import save_measured
+from specviz.cli.main import main as cli
+from specviz.util.files import save_measured
 from specviz.zoo.checkpoint import load_checkpoint, save_checkpoint
 from specviz.zoo.train import export, optimisers_for
 
@@ -45,11 +45,22 @@ def bench(path: Path) -> None:
 KINDS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "trace": ("run.safetensors", TRACE.save),
     "page": ("run.html", lambda path: sv.step_through(TRACE).export_html(path)),
-    "table": ("table.csv", lambda path: save_measured(pd.DataFrame({"a": range(2000)}), {"device": "cpu"}, path)),
-    "checkpoint": ("target.safetensors", lambda path: save_checkpoint(path, MODEL, OPTIMISERS, 7, [])),
+    "table": (
+        "table.csv",
+        lambda path: save_measured(pd.DataFrame({"a": range(2000)}), {"device": "cpu"}, path),
+    ),
+    "checkpoint": (
+        "target.safetensors",
+        lambda path: save_checkpoint(path, MODEL, OPTIMISERS, 7, []),
+    ),
     "weights": ("target", lambda path: export(MODEL, NoTokenizer(), path)),
     "bench": ("bench.csv", bench),
-    "command": ("demo.safetensors", lambda path: command(["generate", "def f(", "--max-new-tokens", "4", "--record", str(path)])),
+    "command": (
+        "demo.safetensors",
+        lambda path: command(
+            ["generate", "def f(", "--max-new-tokens", "4", "--record", str(path)]
+        ),
+    ),
 }
 
 
@@ -78,7 +89,11 @@ def full(folder: Path, limit: int | None):
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 def tried(name: str, folder: Path, limit: int | None) -> dict[str, object]:

@@ -17,16 +17,16 @@ from pathlib import Path
 
 from conftest import VOCABULARY
 
-from specviz import cli
+from specviz.cli.main import main as cli
 
 assert VOCABULARY  # conftest is imported for its one thread
 SMALL = ["--max-new-tokens", "4", "--limit", "3"]
 USED = (
     "transformers.models.llama.modeling_llama",
-    "specviz.commands",
-    "specviz.agreement",
+    "specviz.cli.commands",
+    "specviz.studies.agreement",
     "specviz.bench",
-    "specviz.survey",
+    "specviz.studies.survey",
     "specviz.zoo.pipeline",
 )
 LONGEST = 300  # seconds until a command is in the middle of its work
@@ -44,11 +44,28 @@ def counted(errors: Path) -> bool:
 # command: its arguments, given its folder, and whether it is in the middle of its work, given that and what it wrote to stderr
 COMMANDS: dict[str, tuple[Callable[[Path], list[str]], Callable[[Path, Path], bool]]] = {
     "generate": (
-        lambda folder: ["generate", "--batch-size", "1", "--record", str(folder / "run.safetensors")],
+        lambda folder: [
+            "generate",
+            "--batch-size",
+            "1",
+            "--record",
+            str(folder / "run.safetensors"),
+        ],
         lambda folder, errors: counted(errors),
     ),
     "bench": (
-        lambda folder: ["bench", "--strategies", "inplace", "eqspec", "--batch-sizes", "1", "2", *SMALL, "--out", str(folder)],
+        lambda folder: [
+            "bench",
+            "--strategies",
+            "inplace",
+            "eqspec",
+            "--batch-sizes",
+            "1",
+            "2",
+            *SMALL,
+            "--out",
+            str(folder),
+        ],
         lambda folder, errors: lines(folder / "bench.jsonl.partial") > 3,
     ),
     "agreement": (
@@ -82,7 +99,9 @@ def begun(arguments: list[str], output: Path, errors: Path) -> int:
     child = os.fork()
     if child:
         return child
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # what is begun in the background by a shell ignores it
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # what is begun in the background by a shell ignores it
     for path, number in ((output, 1), (errors, 2)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
     try:
@@ -110,7 +129,9 @@ def interrupted(name: str, folder: Path, seconds: float | None = None) -> dict[s
         time.sleep(0.01)
     os.kill(child, signal.SIGINT)
     report = {"status": ended(child), "said": errors.read_text(), "printed": output.read_text()}
-    return report | {"files": sorted(str(path.relative_to(place)) for path in place.rglob("*") if path.is_file())}
+    return report | {
+        "files": sorted(str(path.relative_to(place)) for path in place.rglob("*") if path.is_file())
+    }
 
 
 def main(folder: Path) -> None:
@@ -119,8 +140,14 @@ def main(folder: Path) -> None:
     found = {name: interrupted(name, folder) for name in COMMANDS}
     again = {}
     for name in ("bench", "agreement"):
-        before = (folder / name / "bench.jsonl.partial").read_text() if name == "bench" else (folder / name / "a.csv").read_text()
-        again[name] = ended(begun(COMMANDS[name][0](folder / name), folder / f"{name}.out", folder / f"{name}.err"))
+        before = (
+            (folder / name / "bench.jsonl.partial").read_text()
+            if name == "bench"
+            else (folder / name / "a.csv").read_text()
+        )
+        again[name] = ended(
+            begun(COMMANDS[name][0](folder / name), folder / f"{name}.out", folder / f"{name}.err")
+        )
         found[name]["before"] = before
     early = []
     for number in range(8):

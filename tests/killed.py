@@ -24,7 +24,9 @@ from specviz.zoo.train import Job, next_token_loss, train
 
 KILLS = 10
 STRATEGIES = ("autoregressive", "eqspec", "inplace")
-GRID = Grid(STRATEGIES, batch_sizes=[1, 4], num_draft_tokens=[2, 3], max_new_tokens=[6], repetitions=2)
+GRID = Grid(
+    STRATEGIES, batch_sizes=[1, 4], num_draft_tokens=[2, 3], max_new_tokens=[6], repetitions=2
+)
 
 
 def note(path: Path, line: str) -> None:
@@ -66,7 +68,15 @@ def training(folder: Path) -> None:
         note(folder / "begun.txt", "step")
         return next_token_loss(model, tokens)
 
-    job = Job("tiny", folder, steps=120, device=torch.device("cpu"), compile=False, progress=False, checkpoint_every=6)
+    job = Job(
+        "tiny",
+        folder,
+        steps=120,
+        device=torch.device("cpu"),
+        compile=False,
+        progress=False,
+        checkpoint_every=6,
+    )
     train(job, model, loss, lambda stage: Windows())
 
 
@@ -100,7 +110,10 @@ def attempt(work: Callable[[Path], None], folder: Path, seconds: float | None) -
 
 
 def main(kind: str, folder: Path, seed: int) -> None:
-    (work, longest), dice = {"bench": (bench, 0.9), "train": (training, 0.5)}[kind], random.Random(seed)
+    (work, longest), dice = (
+        {"bench": (bench, 0.9), "train": (training, 0.5)}[kind],
+        random.Random(seed),
+    )
     killed, damaged = 0, []
     for _ in range(KILLS):
         killed += attempt(work, folder, dice.uniform(0.05, longest))

@@ -26,7 +26,14 @@ SPELLED = {
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0", "ISC License (ISCL)": "ISC", "Python Software Foundation License": "PSF-2.0",
     "The Unlicense (Unlicense)": "Unlicense", "new BSD License": "BSD-3-Clause", "BSD 3-Clause": "BSD-3-Clause",
 }  # fmt: skip
-BY_MACHINE = ("nvidia-", "cuda-", "triton", "colorama", "pywin", "appnope")  # of another platform, or of a build of torch for CUDA
+BY_MACHINE = (
+    "nvidia-",
+    "cuda-",
+    "triton",
+    "colorama",
+    "pywin",
+    "appnope",
+)  # of another platform, or of a build of torch for CUDA
 HEAD = """# Licences
 
 What specviz itself asks for, what its extras ask for, and what that asks for in turn, with the licence that each package states.
@@ -42,9 +49,15 @@ def asked() -> dict[str, str]:
     """By name, what asks for it: "specviz", or the first of its extras; of what pyproject.toml names."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     found: dict[str, str] = {}
-    for group, texts in {"specviz": project["dependencies"], **project["optional-dependencies"]}.items():
+    for group, texts in {
+        "specviz": project["dependencies"],
+        **project["optional-dependencies"],
+    }.items():
         for text in texts:
-            found.setdefault(canonicalize_name(Requirement(text).name), group if group == "specviz" else f"extra {group}")
+            found.setdefault(
+                canonicalize_name(Requirement(text).name),
+                group if group == "specviz" else f"extra {group}",
+            )
     return found
 
 
@@ -69,7 +82,9 @@ def required(name: str, extra: str) -> Iterator[Requirement]:
     package = installed(name)
     for text in (package.requires or []) if package else []:
         requirement = Requirement(text)
-        if (requirement.marker is None or requirement.marker.evaluate({"extra": extra})) and installed(requirement.name):
+        if (
+            requirement.marker is None or requirement.marker.evaluate({"extra": extra})
+        ) and installed(requirement.name):
             yield requirement
 
 
@@ -86,21 +101,39 @@ def licence(name: str) -> str:
     if name in STATED or package is None:
         return STATED.get(name, "")
     meta = package.metadata
-    classified = [line.rpartition(" :: ")[2] for line in meta.get_all("Classifier") or [] if line.startswith("License :: ")]
+    classified = [
+        line.rpartition(" :: ")[2]
+        for line in meta.get_all("Classifier") or []
+        if line.startswith("License :: ")
+    ]
     text = (meta["License"] or "").strip()
     short = [text] if text and len(text) < 50 and "\n" not in text else []
-    stated = [meta["License-Expression"]] if meta["License-Expression"] else [READ[name]] if name in READ else classified or short
-    return " AND ".join(dict.fromkeys(SPELLED.get(each, each) for each in stated if each != "OSI Approved"))
+    stated = (
+        [meta["License-Expression"]]
+        if meta["License-Expression"]
+        else [READ[name]]
+        if name in READ
+        else classified or short
+    )
+    return " AND ".join(
+        dict.fromkeys(SPELLED.get(each, each) for each in stated if each != "OSI Approved")
+    )
 
 
 def table() -> str:
-    lines = [f"| {name} | {by} | {licence(name)} |" for name, by in sorted(closure().items()) if not name.startswith(BY_MACHINE)]
+    lines = [
+        f"| {name} | {by} | {licence(name)} |"
+        for name, by in sorted(closure().items())
+        if not name.startswith(BY_MACHINE)
+    ]
     return HEAD + "\n".join(lines) + "\n"
 
 
 def listed() -> dict[str, str]:
     """Name -> licence, of the table as it stands."""
-    rows = re.findall(r"^\| ([a-z0-9-]+) \| [^|]+ \|([^|]*)\|$", TABLE.read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(
+        r"^\| ([a-z0-9-]+) \| [^|]+ \|([^|]*)\|$", TABLE.read_text(encoding="utf-8"), re.MULTILINE
+    )
     return {name: text.strip() for name, text in rows if name != "package"}
 
 

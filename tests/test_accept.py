@@ -19,7 +19,12 @@ def says(*rows: list[int]) -> Tensor:
 
 def clipped(accepted: int, emitted: list[int], room: int, eos: list[int]) -> tuple[list[int], bool]:
     """What one row gains, and whether it has finished."""
-    outcome = clip(torch.tensor([accepted]), torch.tensor([emitted]), torch.tensor([room]), torch.tensor(eos, dtype=torch.long))
+    outcome = clip(
+        torch.tensor([accepted]),
+        torch.tensor([emitted]),
+        torch.tensor([room]),
+        torch.tensor(eos, dtype=torch.long),
+    )
     gained = outcome.gained.item()
     return outcome.emitted[0, :gained].tolist(), outcome.finished.item()
 
@@ -35,7 +40,9 @@ def clipped(accepted: int, emitted: list[int], room: int, eos: list[int]) -> tup
         ([], [9], 0),
     ],
 )
-def test_drafts_are_accepted_up_to_the_first_that_the_target_would_not_say(drafts: list[int], target: list[int], accepted: int) -> None:
+def test_drafts_are_accepted_up_to_the_first_that_the_target_would_not_say(
+    drafts: list[int], target: list[int], accepted: int
+) -> None:
     found, emitted = accept_greedy(torch.tensor([drafts], dtype=torch.long), says(target))
     assert found.tolist() == [accepted]
     assert emitted.tolist() == [target]
@@ -102,7 +109,9 @@ def test_an_idle_row_does_not_hold_up_its_neighbours() -> None:
     assert outcome.accepted.tolist() == [2, 2, 2]  # what the target agreed with, cut or not
 
 
-def plain(drafts: list[int], target: list[int], room: int, eos: list[int]) -> tuple[int, list[int], bool]:
+def plain(
+    drafts: list[int], target: list[int], room: int, eos: list[int]
+) -> tuple[int, list[int], bool]:
     """Accepted, emitted and finished for one row, token by token."""
     accepted = 0
     while accepted < len(drafts) and drafts[accepted] == target[accepted]:
@@ -123,11 +132,18 @@ def rounds(draw: st.DrawFn) -> tuple[list[list[int]], list[list[int]], list[int]
     B, K = draw(st.integers(1, 4)), draw(st.integers(0, 5))
     token = st.integers(0, 3)
     matrix = [[draw(st.lists(token, min_size=n, max_size=n)) for _ in range(B)] for n in (K, K + 1)]
-    return matrix[0], matrix[1], draw(st.lists(st.integers(0, 8), min_size=B, max_size=B)), draw(st.lists(token, max_size=2))
+    return (
+        matrix[0],
+        matrix[1],
+        draw(st.lists(st.integers(0, 8), min_size=B, max_size=B)),
+        draw(st.lists(token, max_size=2)),
+    )
 
 
 @given(rounds())
-def test_tensors_agree_with_plain_python(drawn: tuple[list[list[int]], list[list[int]], list[int], list[int]]) -> None:
+def test_tensors_agree_with_plain_python(
+    drawn: tuple[list[list[int]], list[list[int]], list[int], list[int]],
+) -> None:
     drafts, target, room, eos = drawn
     accepted, emitted = accept_greedy(torch.tensor(drafts, dtype=torch.long), says(*target))
     outcome = clip(accepted, emitted, torch.tensor(room), torch.tensor(eos, dtype=torch.long))

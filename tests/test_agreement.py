@@ -12,14 +12,19 @@ import torch
 from conftest import make_pair, make_prompts
 
 import specviz as sv
-from specviz import agreement
-from specviz.agreement import Cells, cut, measure_agreement
-from specviz.cli import main
-from specviz.measured import save_measured
+from specviz.cli.main import main
 from specviz.prompts import spread
+from specviz.studies import agreement
+from specviz.studies.agreement import Cells, cut, measure_agreement
+from specviz.util.files import save_measured
 
 Ran = list[tuple[bool, int, str]]
-SMALL = {"strategies": ("autoregressive", "eqspec"), "batch_sizes": (1, 3), "num_draft_tokens": 2, "max_new_tokens": 6}
+SMALL = {
+    "strategies": ("autoregressive", "eqspec"),
+    "batch_sizes": (1, 3),
+    "num_draft_tokens": 2,
+    "max_new_tokens": 6,
+}
 SMALL_CELLS = [(1, "eqspec"), (3, "autoregressive"), (3, "eqspec")]
 
 
@@ -49,7 +54,9 @@ def cells_of(table: pd.DataFrame) -> list[tuple[int, str]]:
 
 
 def test_the_table_has_an_entry_for_each_cell(pair: sv.Pair, prompts: list[list[int]]) -> None:
-    table, conditions = measure_agreement(pair, prompts, Cells(deterministic=(True, False), **SMALL), progress=False)
+    table, conditions = measure_agreement(
+        pair, prompts, Cells(deterministic=(True, False), **SMALL), progress=False
+    )
     assert table["deterministic"].tolist() == [False] * 3 + [True] * 3
     assert cells_of(table) == SMALL_CELLS * 2
     assert (table[["exact_match", "partial_match"]] == 1).all(axis=None)
@@ -57,24 +64,40 @@ def test_the_table_has_an_entry_for_each_cell(pair: sv.Pair, prompts: list[list[
     assert table[["largest_gap", "noise"]].isna().all(axis=None)
     assert (table["tokens_per_s"] > 0).all()
     asked = {"source": "own", "prompts": 10, "prompt_tokens": sum(map(len, prompts))}
-    assert conditions | asked | {"num_draft_tokens": 2, "max_new_tokens": 6, "max_prompt_tokens": None, "dtype": "float32"} == conditions
+    assert (
+        conditions
+        | asked
+        | {
+            "num_draft_tokens": 2,
+            "max_new_tokens": 6,
+            "max_prompt_tokens": None,
+            "dtype": "float32",
+        }
+        == conditions
+    )
 
 
-def test_a_wrong_text_is_no_near_tie(pair: sv.Pair, prompts: list[list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_text_is_no_near_tie(
+    pair: sv.Pair, prompts: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*args: Any, **options: Any) -> sv.Result:
         if options["strategy"] == "eqspec":
             options["strategy"] = sv.strategy("eqspec", break_invariant="kv")
         return sv.generate(*args, **options)
 
     monkeypatch.setattr(agreement, "generate", broken)
-    table = measure_agreement(pair, prompts, Cells(**SMALL), progress=False)[0].set_index(["batch_size", "strategy"])
+    table = measure_agreement(pair, prompts, Cells(**SMALL), progress=False)[0].set_index(
+        ["batch_size", "strategy"]
+    )
     assert table.loc[(3, "eqspec"), "exact_match"] < 1
     assert table.loc[(3, "eqspec"), "unexplained"] > 0
     assert table.loc[(3, "eqspec"), "largest_gap"] > table.loc[(3, "eqspec"), "noise"]
     assert table.loc[(3, "autoregressive"), "exact_match"] == 1
 
 
-def test_an_interrupted_measurement_goes_on(pair: sv.Pair, prompts: list[list[int]], tmp_path: Path, watched: Callable[..., Ran]) -> None:
+def test_an_interrupted_measurement_goes_on(
+    pair: sv.Pair, prompts: list[list[int]], tmp_path: Path, watched: Callable[..., Ran]
+) -> None:
     path, cells = tmp_path / "new folder" / "found.csv", Cells(**SMALL)
     ran = watched(fine=3)  # the reference and two cells
     with pytest.raises(KeyboardInterrupt):
@@ -94,23 +117,46 @@ def test_an_interrupted_measurement_goes_on(pair: sv.Pair, prompts: list[list[in
     assert sorted(file.name for file in path.parent.iterdir()) == ["found.csv", "found.json"]
 
 
-def test_what_is_measured_is_not_run_again(pair: sv.Pair, prompts: list[list[int]], tmp_path: Path, watched: Callable[..., Ran]) -> None:
+def test_what_is_measured_is_not_run_again(
+    pair: sv.Pair, prompts: list[list[int]], tmp_path: Path, watched: Callable[..., Ran]
+) -> None:
     path = tmp_path / "found.csv"
     measure_agreement(pair, prompts, Cells(**SMALL), path, progress=False)
     written, ran = path.read_bytes(), watched()
-    with pytest.warns(UserWarning, match=r"found\.csv holds all of these cells already, so nothing was measured; name another one"):
-        table, _ = measure_agreement(pair, prompts, Cells(**SMALL | {"batch_sizes": (3,)}), path, progress=False)
+    with pytest.warns(
+        UserWarning,
+        match=r"found\.csv holds all of these cells already, so nothing was measured; name another one",
+    ):
+        table, _ = measure_agreement(
+            pair, prompts, Cells(**SMALL | {"batch_sizes": (3,)}), path, progress=False
+        )
     assert ran == []
     assert cells_of(table) == SMALL_CELLS
     assert path.read_bytes() == written
-    more = Cells(**SMALL | {"batch_sizes": (2,), "strategies": ("inplace",), "deterministic": (False, True)})
+    more = Cells(
+        **SMALL | {"batch_sizes": (2,), "strategies": ("inplace",), "deterministic": (False, True)}
+    )
     table, _ = measure_agreement(pair, prompts, more, path, progress=False)
-    assert ran == [(False, 1, "autoregressive"), (True, 1, "autoregressive"), (False, 2, "inplace"), (True, 2, "inplace")]
-    assert cells_of(table) == cells_of(pd.read_csv(path)) == [SMALL_CELLS[0], (2, "inplace"), *SMALL_CELLS[1:], (2, "inplace")]
+    assert ran == [
+        (False, 1, "autoregressive"),
+        (True, 1, "autoregressive"),
+        (False, 2, "inplace"),
+        (True, 2, "inplace"),
+    ]
+    assert (
+        cells_of(table)
+        == cells_of(pd.read_csv(path))
+        == [SMALL_CELLS[0], (2, "inplace"), *SMALL_CELLS[1:], (2, "inplace")]
+    )
 
 
-@pytest.mark.parametrize("name", ["num_draft_tokens", "max_new_tokens", "max_prompt_tokens", "prompts", "source", "dtype"])
-def test_other_conditions_start_anew(name: str, pair: sv.Pair, tmp_path: Path, watched: Callable[..., Ran]) -> None:
+@pytest.mark.parametrize(
+    "name",
+    ["num_draft_tokens", "max_new_tokens", "max_prompt_tokens", "prompts", "source", "dtype"],
+)
+def test_other_conditions_start_anew(
+    name: str, pair: sv.Pair, tmp_path: Path, watched: Callable[..., Ran]
+) -> None:
     path, prompts = tmp_path / "found.csv", make_prompts()
     measure_agreement(pair, prompts, Cells(**SMALL), path, progress=False)
     cells = Cells(**SMALL | ({name: 3} if hasattr(Cells, name) else {}))
@@ -124,7 +170,9 @@ def test_other_conditions_start_anew(name: str, pair: sv.Pair, tmp_path: Path, w
 
 
 def test_the_files_are_whole_and_short(tmp_path: Path) -> None:
-    table = pd.DataFrame({"share": [1 / 3, float("nan")], "count": [123456, 7], "speed": [1234.5678, 1e-7]})
+    table = pd.DataFrame(
+        {"share": [1 / 3, float("nan")], "count": [123456, 7], "speed": [1234.5678, 1e-7]}
+    )
     paths = save_measured(table, {"device": "cpu"}, tmp_path / "a" / "b.csv")
     assert paths == [tmp_path / "a" / "b.csv", tmp_path / "a" / "b.json"]
     assert paths[0].read_text() == "share,count,speed\n0.33333,123456,1234.6\n,7,1e-07\n"
@@ -163,9 +211,18 @@ def test_a_selection_is_spread_over_the_whole() -> None:
         ({"batch_sizes": (4, 0)}, r"batch_sizes\[1\]=0 is too small; "),
         ({"batch_sizes": (4, "8")}, r"batch_sizes\[1\]='8' is no whole number; "),
         ({"deterministic": (False, 1)}, r"deterministic\[1\]=1 is no bool; pass True or False"),
-        ({"strategies": ("eqspec", "eqspek")}, "strategy='eqspek' is unknown; choose one of autoregressive, "),
-        ({"strategies": ("repadding",)}, "strategies names 'repadding', which does not promise the target's text; "),
-        ({"strategies": ("autoregressive",), "batch_sizes": (1,)}, "autoregressive decoding at batch 1 is the reference itself; "),
+        (
+            {"strategies": ("eqspec", "eqspek")},
+            "strategy='eqspek' is unknown; choose one of autoregressive, ",
+        ),
+        (
+            {"strategies": ("repadding",)},
+            "strategies names 'repadding', which does not promise the target's text; ",
+        ),
+        (
+            {"strategies": ("autoregressive",), "batch_sizes": (1,)},
+            "autoregressive decoding at batch 1 is the reference itself; ",
+        ),
         ({"num_draft_tokens": 0}, "num_draft_tokens=0 is too small; "),
         ({"max_new_tokens": None}, "max_new_tokens=None is no whole number; "),
         ({"max_prompt_tokens": 0}, "max_prompt_tokens=0 is too small; "),
@@ -177,20 +234,55 @@ def test_cells_that_cannot_be_measured(arguments: dict[str, Any], message: str) 
         Cells(**arguments)
 
 
-def test_prompts_that_cannot_be_decoded_end_it_before_anything_runs(pair: sv.Pair, watched: Callable[..., Ran]) -> None:
+def test_prompts_that_cannot_be_decoded_end_it_before_anything_runs(
+    pair: sv.Pair, watched: Callable[..., Ran]
+) -> None:
     ran = watched()
-    for prompts, message in (([], "prompts="), ([[1], []], r"prompts\[1\]=\[\] is empty; "), ([[1], [1] * 250], r"prompts\[1\] has 250 ")):
+    for prompts, message in (
+        ([], "prompts="),
+        ([[1], []], r"prompts\[1\]=\[\] is empty; "),
+        ([[1], [1] * 250], r"prompts\[1\] has 250 "),
+    ):
         with pytest.raises(ValueError, match=f"^{message}"):
             measure_agreement(pair, prompts, Cells(**SMALL), progress=False)
     assert ran == []
 
 
-def test_the_command_measures_prints_and_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str], watched: Callable[..., Ran]) -> None:
+def test_the_command_measures_prints_and_resumes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], watched: Callable[..., Ran]
+) -> None:
     file, path = tmp_path / "question.jsonl", tmp_path / "agreement.csv"
-    questions = [{"question_id": i, "category": "ab"[i // 3], "turns": [f"def f{i}(x):\n    return " + "x + " * 40]} for i in range(6)]
+    questions = [
+        {
+            "question_id": i,
+            "category": "ab"[i // 3],
+            "turns": [f"def f{i}(x):\n    return " + "x + " * 40],
+        }
+        for i in range(6)
+    ]
     file.write_text("\n".join(map(json.dumps, questions)))
-    arguments = ["--spec-bench", str(file), "--limit", "3", "--max-prompt-tokens", "9", "--max-new-tokens", "4", "--num-draft-tokens", "3"]
-    arguments += ["--strategies", "autoregressive", "inplace", "--device", "cpu", "--deterministic", "--out", str(path)]
+    arguments = [
+        "--spec-bench",
+        str(file),
+        "--limit",
+        "3",
+        "--max-prompt-tokens",
+        "9",
+        "--max-new-tokens",
+        "4",
+        "--num-draft-tokens",
+        "3",
+    ]
+    arguments += [
+        "--strategies",
+        "autoregressive",
+        "inplace",
+        "--device",
+        "cpu",
+        "--deterministic",
+        "--out",
+        str(path),
+    ]
     assert main(["agreement", *arguments, "--batch-sizes", "2"]) == 0
     printed = capsys.readouterr().out
     assert [line.split()[:3] for line in printed.splitlines()[1:5]] == [
@@ -198,7 +290,14 @@ def test_the_command_measures_prints_and_resumes(tmp_path: Path, capsys: pytest.
     ]  # fmt: skip
     assert f"written to {path} and {path.with_suffix('.json')}" in printed
     text = path.with_suffix(".json").read_text()
-    asked = {"source": "spec_bench", "prompts": 3, "prompt_tokens": 27, "max_prompt_tokens": 9, "num_draft_tokens": 3, "max_new_tokens": 4}
+    asked = {
+        "source": "spec_bench",
+        "prompts": 3,
+        "prompt_tokens": 27,
+        "max_prompt_tokens": 9,
+        "num_draft_tokens": 3,
+        "max_new_tokens": 4,
+    }
     assert json.loads(text) | asked == json.loads(text)
     assert "/" not in text  # no path of this machine
     assert str(tmp_path) not in text
@@ -208,25 +307,46 @@ def test_the_command_measures_prints_and_resumes(tmp_path: Path, capsys: pytest.
     assert len(pd.read_csv(path)) == 8
 
 
-def test_the_command_names_its_file_after_the_dtype(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_names_its_file_after_the_dtype(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    arguments = ["--limit", "2", "--max-new-tokens", "2", "--strategies", "inplace", "--batch-sizes", "2", "--device", "cpu"]
+    arguments = [
+        "--limit",
+        "2",
+        "--max-new-tokens",
+        "2",
+        "--strategies",
+        "inplace",
+        "--batch-sizes",
+        "2",
+        "--device",
+        "cpu",
+    ]
     assert main(["agreement", *arguments, "--dtype", "bfloat16"]) == 0
     assert sorted(str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*.*")) == [
         "figures/data/agreement-bfloat16.csv", "figures/data/agreement-bfloat16.json"
     ]  # fmt: skip
-    assert json.loads(Path("figures/data/agreement-bfloat16.json").read_text())["source"] == "bundled"
+    assert (
+        json.loads(Path("figures/data/agreement-bfloat16.json").read_text())["source"] == "bundled"
+    )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("dtype", "batch_sizes"), [("float32", (1, 4, 8)), ("float64", (4, 8)), ("bfloat16", (8,))])
+@pytest.mark.parametrize(
+    ("dtype", "batch_sizes"), [("float32", (1, 4, 8)), ("float64", (4, 8)), ("bfloat16", (8,))]
+)
 def test_spec_bench(dtype: str, batch_sizes: tuple[int, ...]) -> None:
     """Every valid strategy on prompts spread over SpecBench: what differs from decoding alone is a near tie; 64 bits have none."""
     if (path := os.environ.get("SPECVIZ_SPEC_BENCH")) is None:
-        pytest.skip("needs SpecBench's prompts: set SPECVIZ_SPEC_BENCH to the path of its question.jsonl")
+        pytest.skip(
+            "needs SpecBench's prompts: set SPECVIZ_SPEC_BENCH to the path of its question.jsonl"
+        )
     prompts = spread(sv.load_prompts("spec_bench", path), 12)
     cells = Cells(batch_sizes=batch_sizes, max_new_tokens=16, max_prompt_tokens=128)
-    table, _ = measure_agreement(sv.load_pair(device="cpu", dtype=dtype), prompts, cells, progress=False)
+    table, _ = measure_agreement(
+        sv.load_pair(device="cpu", dtype=dtype), prompts, cells, progress=False
+    )
     assert len(table) == len(list(cells))
     assert (table["near_ties"] == table["divergences"]).all(), table.to_string()
     if dtype == "float64":

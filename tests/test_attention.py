@@ -5,7 +5,7 @@ import torch
 from conftest import generate_one_by_one, make_pair, make_prompts
 
 import specviz as sv
-from specviz.engine.attention import NAME, additive_mask, grouped_attention, grouped_mask
+from specviz.engine.kv.attention import NAME, additive_mask, grouped_attention, grouped_mask
 
 NEW_TOKENS = 12
 
@@ -17,7 +17,13 @@ def test_it_is_attention_with_repeated_heads(groups: int) -> None:
     key, value = (torch.randn(2, 4 // groups, 5, 8, dtype=torch.float64) for _ in range(2))
     visible = torch.rand(2, 3, 5) < 0.6
     visible[:, :, 0] = True
-    said, _ = grouped_attention(torch.nn.Module(), query, key, value, grouped_mask(additive_mask(visible, query.dtype), groups))
+    said, _ = grouped_attention(
+        torch.nn.Module(),
+        query,
+        key,
+        value,
+        grouped_mask(additive_mask(visible, query.dtype), groups),
+    )
     wide = [each.repeat_interleave(groups, 1) for each in (key, value)]
     scores = (query @ wide[0].mT / 8**0.5).masked_fill(~visible[:, None], -torch.inf)
     torch.testing.assert_close(said, (scores.softmax(-1) @ wide[1]).transpose(1, 2))
@@ -35,7 +41,9 @@ def test_the_models_serve_others_meanwhile() -> None:
             padded = torch.ones_like(alone)
             padded[0, 0] = 0
             assert pair.target(alone, attention_mask=padded).logits.isfinite().all()
-    assert pair.target.config._attn_implementation == pair.draft.config._attn_implementation == "sdpa"
+    assert (
+        pair.target.config._attn_implementation == pair.draft.config._attn_implementation == "sdpa"
+    )
     torch.testing.assert_close(pair.target(alone).logits, before)
 
 
@@ -50,7 +58,9 @@ def test_two_runs_of_one_pair_side_by_side(first_ends: bool) -> None:
             rows[number] |= {id(row): row for row in event.state.batch.live}
     for found in rows:
         texts = {row.request.index: row.output for row in found.values()}
-        assert [texts[i] for i in sorted(texts)] == generate_one_by_one("llama", torch.float32, NEW_TOKENS)
+        assert [texts[i] for i in sorted(texts)] == generate_one_by_one(
+            "llama", torch.float32, NEW_TOKENS
+        )
     assert pair.target.config._attn_implementation == "sdpa"
 
 

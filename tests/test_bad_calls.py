@@ -22,13 +22,13 @@ from tokenizers import Tokenizer, models
 from transformers import BertConfig, BertLMHeadModel, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import specviz as sv
-from specviz import cli
-from specviz.analysis.shapes import ModelShape
 from specviz.bench import Grid, run_bench
-from specviz.checking import check_invariants
+from specviz.checks.check import check_invariants
+from specviz.cli.main import main as cli
+from specviz.costs.shapes import ModelShape
 from specviz.engine.drafters import SyntheticDrafter
-from specviz.measured import save_measured
-from specviz.writing import write, write_folder
+from specviz.record.replay import Replay
+from specviz.util.files import save_measured, write, write_folder
 
 PACKAGE = Path(sv.__file__).parent
 
@@ -39,7 +39,11 @@ def pair() -> sv.Pair:
 
 def tokenizer(tokens: int) -> PreTrainedTokenizerFast:
     """One without pad, bos and eos tokens."""
-    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({f"w{i}": i for i in range(tokens)}, unk_token="w0")))
+    return PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(
+            models.WordLevel({f"w{i}": i for i in range(tokens)}, unk_token="w0")
+        )
+    )
 
 
 def model(**changes: Any) -> LlamaForCausalLM:
@@ -49,7 +53,9 @@ def model(**changes: Any) -> LlamaForCausalLM:
 
 
 def generate(prompts: Any = ([1, 2], [3]), **options: Any) -> object:
-    return sv.generate(pair(), list(prompts) if isinstance(prompts, tuple) else prompts, progress=False, **options)
+    return sv.generate(
+        pair(), list(prompts) if isinstance(prompts, tuple) else prompts, progress=False, **options
+    )
 
 
 def full(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +83,10 @@ OPTIONS: list[tuple[str, Callable[[], object]]] = [
     (r"prompts\[0\]\[0\]=True is no token id", lambda: generate([[True]])),
     (r"prompts\[0\]=array\(\[\[1", lambda: generate([np.array([[1, 2], [3, 4]])])),
     (r"prompts=tensor\(\[\[1", lambda: generate(torch.tensor([[1, 2]]))),
-    (r"prompts\[0\] has 244 tokens; .* it needs 257 positions and the models have 256", lambda: generate([[1] * 244], max_new_tokens=7)),
+    (
+        r"prompts\[0\] has 244 tokens; .* it needs 257 positions and the models have 256",
+        lambda: generate([[1] * 244], max_new_tokens=7),
+    ),
     (r"strategy='eqspek' is unknown", lambda: generate(strategy="eqspek")),
     (r"strategy=7 is neither", lambda: generate(strategy=7)),
     (r"drafter='modell' is unknown", lambda: generate(drafter="modell")),
@@ -93,12 +102,21 @@ OPTIONS: list[tuple[str, Callable[[], object]]] = [
     (r"deterministic='yes' is no bool", lambda: generate(deterministic="yes")),
     (r"graphs=1 is no bool", lambda: generate(graphs=1)),
     (r"graphs=True, but the pair is on cpu", lambda: generate(graphs=True)),
-    (r"graphs=True replays phases without their records", lambda: generate(graphs=True, record=True)),
+    (
+        r"graphs=True replays phases without their records",
+        lambda: generate(graphs=True, record=True),
+    ),
     (r"compile='auto' is no bool", lambda: generate(compile="auto")),
     (r"record='run\.safetensors' is no bool", lambda: generate(record="run.safetensors")),
     (r"on_interrupt='return' is unknown", lambda: generate(on_interrupt="return")),
-    (r"window=4 is smaller than batch_size=8", lambda: generate(strategy=sv.strategy("exspec", window=4))),
-    (r"rates has 2 entries for num_draft_tokens=5", lambda: generate(drafter=sv.drafter("synthetic", rates=[0.5, 0.4]))),
+    (
+        r"window=4 is smaller than batch_size=8",
+        lambda: generate(strategy=sv.strategy("exspec", window=4)),
+    ),
+    (
+        r"rates has 2 entries for num_draft_tokens=5",
+        lambda: generate(drafter=sv.drafter("synthetic", rates=[0.5, 0.4])),
+    ),
     (r"strategy='x' is unknown", lambda: sv.strategy("x")),
     (r"strategy 'inplace' takes no option 'window'", lambda: sv.strategy("inplace", window=3)),
     (r"window=0 is no size of a pool", lambda: sv.strategy("exspec", window=0)),
@@ -119,12 +137,24 @@ OPTIONS: list[tuple[str, Callable[[], object]]] = [
     (r"top_p=1\.5 is not above 0", lambda: sv.SamplingParams(1.0, top_p=1.5)),
     (r"coupling='none' is unknown", lambda: sv.SamplingParams(1.0, coupling="none")),
     (r"target=NoneType is no transformers model", lambda: sv.Pair(None, None)),
-    (r"target=BertLMHeadModel is no decoder-only", lambda: sv.Pair(*[BertLMHeadModel(BertConfig(**SMALL, is_decoder=False))] * 2)),
-    (r"draft has a vocabulary of 80 tokens and target of 97", lambda: sv.Pair(model(), model(vocab_size=80))),
-    (r"tokenizer has 200 tokens and the models only 97", lambda: sv.Pair(model(), model(), tokenizer(200))),
+    (
+        r"target=BertLMHeadModel is no decoder-only",
+        lambda: sv.Pair(*[BertLMHeadModel(BertConfig(**SMALL, is_decoder=False))] * 2),
+    ),
+    (
+        r"draft has a vocabulary of 80 tokens and target of 97",
+        lambda: sv.Pair(model(), model(vocab_size=80)),
+    ),
+    (
+        r"tokenizer has 200 tokens and the models only 97",
+        lambda: sv.Pair(model(), model(), tokenizer(200)),
+    ),
     (r"tokenizer=str is no tokenizer", lambda: sv.Pair(model(), model(), "gpt2")),
     (r"draft is on meta, target on cpu", lambda: sv.Pair(model(), model().to("meta"))),
-    (r"target=LlamaForCausalLM has rope_type='dynamic'", lambda: sv.Pair(*[model(rope_parameters=DYNAMIC)] * 2)),
+    (
+        r"target=LlamaForCausalLM has rope_type='dynamic'",
+        lambda: sv.Pair(*[model(rope_parameters=DYNAMIC)] * 2),
+    ),
     (r"draft=None with 'a' for the other", lambda: sv.load_pair("a")),
     (r"device='tpu' is unknown", lambda: sv.load_pair(device="tpu")),
     (r"device='cuda:99' is not there", lambda: sv.load_pair(device="cuda:99")),
@@ -137,21 +167,33 @@ OPTIONS: list[tuple[str, Callable[[], object]]] = [
     (r"/nowhere/run: cannot be written", lambda: TRACE.save("/nowhere/run")),
     (r"\.: is a folder", lambda: sv.Trace.load(".")),
     (r"there is no request 99", lambda: TRACE.prompt(99)),
-    (r"no phase 'draft' of round 99", lambda: TRACE.frame(99, "draft")),
-    (r"no phase 'x' of round 0", lambda: TRACE.frame(0, "x")),
+    (r"no phase 'draft' of round 99", lambda: Replay(TRACE).frame(99, "draft")),
+    (r"no phase 'x' of round 0", lambda: Replay(TRACE).frame(0, "x")),
     (r"trace=str is no Trace", lambda: check_invariants("run.safetensors")),
     (r"result=NoneType is neither", lambda: sv.compare(None, None)),
     (r"trace=None", lambda: sv.step_through(None)),
     (r"other=str is no Trace", lambda: sv.step_through(TRACE, "other")),
-    (r"step=-9 is not in this run", lambda: sv.step_through(TRACE).export_svg("/tmp/never.svg", step=-9)),
-    (r"/nowhere/page\.html: cannot be written", lambda: sv.step_through(TRACE).export_html("/nowhere/page.html")),
+    (
+        r"step=-9 is not in this run",
+        lambda: sv.step_through(TRACE).export_svg("/tmp/never.svg", step=-9),
+    ),
+    (
+        r"/nowhere/page\.html: cannot be written",
+        lambda: sv.step_through(TRACE).export_html("/nowhere/page.html"),
+    ),
     (r"strategies is empty", lambda: Grid(strategies=[])),
     (r"batch_sizes=4 is no list", lambda: Grid(batch_sizes=4)),
     (r"pairs=\[\] is empty", lambda: run_bench([], [[1]], Grid())),
     (r"pairs\[0\]='own' is no pair", lambda: run_bench(["own"], [[1]], Grid())),
     (r"model_type=None is not known", lambda: ModelShape.from_config({})),
 ]
-SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16, "vocab_size": 20}
+SMALL = {
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "vocab_size": 20,
+}
 DYNAMIC = {"rope_type": "dynamic", "rope_theta": 10_000.0, "factor": 2.0}
 COMMANDS: list[tuple[str, list[str]]] = [
     (r"--target a comes without a draft", ["generate", "--target", "a"]),
@@ -164,7 +206,10 @@ COMMANDS: list[tuple[str, list[str]]] = [
     (r"device='tpu' is unknown", ["generate", "--device", "tpu"]),
     (r"limit=0 is no positive", ["survey", "--limit", "0"]),
     (r"/nowhere: cannot be read", ["replay", "/nowhere"]),
-    (r"rates=\[1\.5\] is no list of shares", ["bench", "--rates", "1.5", "--drafters", "synthetic", "--strategies", "inplace"]),
+    (
+        r"rates=\[1\.5\] is no list of shares",
+        ["bench", "--rates", "1.5", "--drafters", "synthetic", "--strategies", "inplace"],
+    ),
     (r"batch_sizes\[0\]=-1 is too small", ["bench", "--batch-sizes", "-1"]),
     (r"strategy='x' is unknown", ["bench", "--strategies", "x"]),
     (r"shapes='x' is unknown", ["bench", "--shapes", "x"]),
@@ -176,10 +221,16 @@ SMALLEST = Grid(["inplace"], [1], [2], [2], repetitions=1)
 SAVERS: dict[str, Callable[[Path], object]] = {
     "trace": lambda path: TRACE.save(path),
     "page": lambda path: sv.step_through(TRACE).export_html(path.with_suffix(".html")),
-    "table": lambda path: save_measured(pd.DataFrame({"a": [1.0]}), {"device": "cpu"}, path.with_suffix(".csv")),
+    "table": lambda path: save_measured(
+        pd.DataFrame({"a": [1.0]}), {"device": "cpu"}, path.with_suffix(".csv")
+    ),
     "file": lambda path: write(path, b"content"),
     "bench": lambda path: run_bench(
-        pair(), [[1]], Grid(["inplace"], [1], [2], [2], repetitions=1), path.with_suffix(".csv"), progress=False
+        pair(),
+        [[1]],
+        Grid(["inplace"], [1], [2], [2], repetitions=1),
+        path.with_suffix(".csv"),
+        progress=False,
     ),
 }
 
@@ -202,8 +253,12 @@ def test_there_are_enough_of_them() -> None:
     assert len({begins for begins, _ in OPTIONS} | {str(command) for _, command in COMMANDS}) > 90
 
 
-@pytest.mark.parametrize(("begins", "call"), OPTIONS, ids=[f"{i} {begins}" for i, (begins, _) in enumerate(OPTIONS)])
-def test_a_call_that_cannot_work(begins: str, call: Callable[[], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("begins", "call"), OPTIONS, ids=[f"{i} {begins}" for i, (begins, _) in enumerate(OPTIONS)]
+)
+def test_a_call_that_cannot_work(
+    begins: str, call: Callable[[], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises((ValueError, TypeError, OSError, IndexError)) as caught:
         call()
@@ -212,9 +267,15 @@ def test_a_call_that_cannot_work(begins: str, call: Callable[[], object], tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("begins", "command"), COMMANDS, ids=[" ".join(command) for _, command in COMMANDS])
+@pytest.mark.parametrize(
+    ("begins", "command"), COMMANDS, ids=[" ".join(command) for _, command in COMMANDS]
+)
 def test_a_command_that_cannot_work(
-    begins: str, command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    begins: str,
+    command: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert cli.main(command) == 2
@@ -226,14 +287,18 @@ def test_a_command_that_cannot_work(
 
 
 @pytest.mark.parametrize("name", SAVERS)
-def test_a_full_disk_leaves_no_part_of_a_file_and_the_old_one_as_it_was(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_no_part_of_a_file_and_the_old_one_as_it_was(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a benchmark has measured by then stays in its log."""
     for old in ("run", "run.html", "run.csv"):
         (tmp_path / old).write_bytes(b"old")
     full(monkeypatch)
     with pytest.raises((OSError, ValueError)) as caught:
         SAVERS[name](tmp_path / "run")
-    check_sentence(caught.value, rf"{tmp_path}/run\S*: cannot be written \(No space left on device\)")
+    check_sentence(
+        caught.value, rf"{tmp_path}/run\S*: cannot be written \(No space left on device\)"
+    )
     left = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     log = left.pop("run.jsonl.partial", None)
     assert left == dict.fromkeys(("run", "run.html", "run.csv"), b"old")

@@ -41,10 +41,10 @@ from specviz.bench.log import Log
 from specviz.bench.methods import method, parse, proposer
 from specviz.bench.sources import Held, prompt_ids
 from specviz.bench.table import conditions, failures
-from specviz.cli import main
+from specviz.cli.main import main
 from specviz.engine.drafters.synthetic import SyntheticDrafter
 from specviz.engine.strategies import STRATEGIES, EqSpec
-from specviz.generation import generate_in_turns
+from specviz.generation.generate import generate_in_turns
 
 SMALL: dict[str, Any] = {"num_draft_tokens": (3,), "max_new_tokens": (8,), "repetitions": 1}
 Captured = pytest.CaptureFixture[str]
@@ -64,31 +64,67 @@ def indexed(table: pd.DataFrame) -> pd.DataFrame:
 
 def test_a_grid_spans_every_combination_that_there_is() -> None:
     strategies = ("autoregressive", "hf_generate", "hf_assisted", "inplace")
-    grid = Grid(strategies, (1, 4), (3, "auto"), (8, 16), (None, 5), ("model", "lookup"), ("float32", None), ("cpu",))
+    grid = Grid(
+        strategies,
+        (1, 4),
+        (3, "auto"),
+        (8, 16),
+        (None, 5),
+        ("model", "lookup"),
+        ("float32", None),
+        ("cpu",),
+    )
     cells = list(grid.cells("p"))
     each = 2 * 2 * 2  # new tokens, prompt tokens, dtypes
     assert {(cell.pair, cell.device) for cell in cells} == {("p", "cpu")}
     counts = pd.Series([cell.strategy for cell in cells]).value_counts().to_dict()
-    assert counts == {"autoregressive": 2 * each, "hf_generate": 2 * each, "hf_assisted": each, "inplace": 2 * 2 * 2 * each}
-    assert {(cell.drafter, cell.num_draft_tokens) for cell in cells if cell.strategy == "autoregressive"} == {("none", 0)}
-    assert {(cell.drafter, cell.num_draft_tokens, cell.batch_size) for cell in cells if cell.strategy == "hf_assisted"} == {("model", 3, 1)}
+    assert counts == {
+        "autoregressive": 2 * each,
+        "hf_generate": 2 * each,
+        "hf_assisted": each,
+        "inplace": 2 * 2 * 2 * each,
+    }
+    assert {
+        (cell.drafter, cell.num_draft_tokens) for cell in cells if cell.strategy == "autoregressive"
+    } == {("none", 0)}
+    assert {
+        (cell.drafter, cell.num_draft_tokens, cell.batch_size)
+        for cell in cells
+        if cell.strategy == "hf_assisted"
+    } == {("model", 3, 1)}
     assert len(set(cells)) == len(cells)
 
 
 def test_the_standard_grids_hold_every_strategy_that_promises_the_text_at_every_length() -> None:
     named = {entry.partition(":")[0] for entry in STANDARD}
     assert {name for name, kind in STRATEGIES.items() if kind().valid} <= named
-    cells = [cell for grid in standard(batch_sizes=(1, 8), max_new_tokens=(64, 128)) for cell in grid.cells("")]
+    cells = [
+        cell
+        for grid in standard(batch_sizes=(1, 8), max_new_tokens=(64, 128))
+        for cell in grid.cells("")
+    ]
     assert len(cells) == len(set(cells))
     for new in (64, 128):
         at = [cell for cell in cells if cell.max_new_tokens == new]
         assert {cell.strategy for cell in at} == set(STANDARD)
-        ways = {(cell.drafter.partition(":")[0], cell.num_draft_tokens) for cell in at if cell.strategy == "inplace"}
-        assert ways == {("model", 5), ("model", 3), ("model", 7), ("model", "auto"), ("synthetic", 5)}
+        ways = {
+            (cell.drafter.partition(":")[0], cell.num_draft_tokens)
+            for cell in at
+            if cell.strategy == "inplace"
+        }
+        assert ways == {
+            ("model", 5),
+            ("model", 3),
+            ("model", 7),
+            ("model", "auto"),
+            ("synthetic", 5),
+        }
     (synthetic,) = {cell.proposer for cell in cells if cell.drafter.startswith("synthetic")}
     assert isinstance(synthetic, SyntheticDrafter)
     assert 1 + sum(synthetic.rates) == pytest.approx(3)
-    assert {cell.max_new_tokens for grid in standard(max_new_tokens=(9,)) for cell in grid.cells("")} == {9}
+    assert {
+        cell.max_new_tokens for grid in standard(max_new_tokens=(9,)) for cell in grid.cells("")
+    } == {9}
 
 
 @pytest.mark.parametrize(
@@ -96,7 +132,11 @@ def test_the_standard_grids_hold_every_strategy_that_promises_the_text_at_every_
     [
         ("exspec", "exspec", {"window": 32}),
         ("exspec:window=32", "exspec", {"window": 32}),
-        ("exspec:window=8, fallback=wait", "exspec:window=8,fallback=wait", {"window": 8, "fallback": "wait"}),
+        (
+            "exspec:window=8, fallback=wait",
+            "exspec:window=8,fallback=wait",
+            {"window": 8, "fallback": "wait"},
+        ),
         ("eqspec:refill=false", "eqspec:refill=false", {"refill": False}),
         ("eqspec:as_published=true", "eqspec:as_published=true", {"refill": False, "bonus": False}),
         ("hf_assisted:confidence=0", "hf_assisted:confidence=0", {"confidence": 0}),
@@ -105,7 +145,9 @@ def test_the_standard_grids_hold_every_strategy_that_promises_the_text_at_every_
     ],
     ids=str,
 )
-def test_methods_are_named_by_what_differs_from_the_default(entry: object, label: str, options: dict[str, object]) -> None:
+def test_methods_are_named_by_what_differs_from_the_default(
+    entry: object, label: str, options: dict[str, object]
+) -> None:
     found = method(entry)
     assert found.label == label
     assert {name: found.how.options[name] for name in options} == options
@@ -122,7 +164,10 @@ def test_a_method_may_ask_something_of_generate() -> None:
 
 def test_options_are_read_as_what_they_say() -> None:
     text = "x:a=1,b=0.5,c=true,d=None,e=word,f=0.8/0.6,g=-2"
-    assert parse(text) == ("x", {"a": 1, "b": 0.5, "c": True, "d": None, "e": "word", "f": [0.8, 0.6], "g": -2})
+    assert parse(text) == (
+        "x",
+        {"a": 1, "b": 0.5, "c": True, "d": None, "e": "word", "f": [0.8, 0.6], "g": -2},
+    )
     assert proposer("synthetic:rates=0.8/0.6") == sv.drafter("synthetic", rates=[0.8, 0.6])
 
 
@@ -144,8 +189,14 @@ def test_options_are_read_as_what_they_say() -> None:
         ({"dtypes": ["int8"]}, "dtypes names 'int8', which is unknown"),
         ({"strategies": ["eqspek"]}, "strategy='eqspek' is unknown"),
         ({"strategies": ["exspec:width=3"]}, "strategy 'exspec' takes no option 'width'"),
-        ({"strategies": ["hf_generate:compile=true"]}, "strategy 'hf_generate' takes no option 'compile'"),
-        ({"strategies": ["exspec:window"]}, "'exspec:window' has the option 'window', which is no option=value"),
+        (
+            {"strategies": ["hf_generate:compile=true"]},
+            "strategy 'hf_generate' takes no option 'compile'",
+        ),
+        (
+            {"strategies": ["exspec:window"]},
+            "'exspec:window' has the option 'window', which is no option=value",
+        ),
         ({"strategies": ["hf_assisted:confidence=1"]}, "confidence=1 is no probability"),
         ({"strategies": [3]}, "strategies names 3, which is no strategy"),
         ({"strategies": ["exspec", "exspec:window=32"]}, "strategies names 'exspec' twice"),
@@ -172,18 +223,38 @@ def test_a_grid_that_cannot_be_measured(arguments: dict[str, Any], begins: str) 
         ({"prompts": []}, r"prompts=\[\] is empty; "),
         ({"prompts": [[1], []]}, r"prompts\[1\]=\[\] is empty; "),
         ({"prompts": [[1], [1] * 250]}, r"prompts\[1\] has 250 tokens; "),
-        ({"grids": Grid(("inplace",), devices=("cuda:7",), **SMALL)}, "device='cuda:7' is not that of the pair, .*; "),
-        ({"grids": Grid(("inplace",), dtypes=("float64",), **SMALL)}, "dtype='float64' is not that of the pair, .*; "),
+        (
+            {"grids": Grid(("inplace",), devices=("cuda:7",), **SMALL)},
+            "device='cuda:7' is not that of the pair, .*; ",
+        ),
+        (
+            {"grids": Grid(("inplace",), dtypes=("float64",), **SMALL)},
+            "dtype='float64' is not that of the pair, .*; ",
+        ),
     ],
     ids=str,
 )
 def test_arguments_that_cannot_be_used_end_it_before_a_cell_runs(
-    change: dict[str, Any], begins: str, pair: sv.Pair, few: list[list[int]], monkeypatch: pytest.MonkeyPatch
+    change: dict[str, Any],
+    begins: str,
+    pair: sv.Pair,
+    few: list[list[int]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(running, "measure", lambda *_, **__: pytest.fail("a cell ran"))
-    arguments: dict[str, Any] = {"pairs": pair, "prompts": few, "grids": Grid(("inplace",), (2,), **SMALL)} | change
+    arguments: dict[str, Any] = {
+        "pairs": pair,
+        "prompts": few,
+        "grids": Grid(("inplace",), (2,), **SMALL),
+    } | change
     with pytest.raises(ValueError, match=f"^{begins}"):
-        run_bench(arguments.pop("pairs"), arguments.pop("prompts"), arguments.pop("grids"), progress=False, **arguments)
+        run_bench(
+            arguments.pop("pairs"),
+            arguments.pop("prompts"),
+            arguments.pop("grids"),
+            progress=False,
+            **arguments,
+        )
 
 
 def test_beyond_the_prompts_come_their_halves(pair: sv.Pair) -> None:
@@ -202,9 +273,22 @@ def test_beyond_the_prompts_come_their_halves(pair: sv.Pair) -> None:
 
 
 @pytest.mark.slow
-def test_every_entry_says_what_it_was_measured_on_and_that_its_texts_are_right(pair: sv.Pair, few: list[list[int]]) -> None:
-    strategies = ("autoregressive", "hf_generate", "hf_assisted", "rollback", "eqspec", "exspec:window=4", "inplace")
-    grids = [Grid(strategies, (1, 3), **SMALL), Grid(("inplace",), (3,), **SMALL, drafters=("lookup", "synthetic:rates=0.9/0.5/0.5"))]
+def test_every_entry_says_what_it_was_measured_on_and_that_its_texts_are_right(
+    pair: sv.Pair, few: list[list[int]]
+) -> None:
+    strategies = (
+        "autoregressive",
+        "hf_generate",
+        "hf_assisted",
+        "rollback",
+        "eqspec",
+        "exspec:window=4",
+        "inplace",
+    )
+    grids = [
+        Grid(strategies, (1, 3), **SMALL),
+        Grid(("inplace",), (3,), **SMALL, drafters=("lookup", "synthetic:rates=0.9/0.5/0.5")),
+    ]
     table, found = run_bench(pair, few, grids, recording=True, progress=False)
     assert len(table) == 2 * 7 - 1 + 2
     assert (table["exact_match"] == 1).all()
@@ -221,19 +305,38 @@ def test_every_entry_says_what_it_was_measured_on_and_that_its_texts_are_right(p
     assert (ours["round_ms"] > 0).all()
     assert ours["sync_share"].between(0, 0.9).all()
     plain = table[(table["strategy"] == "autoregressive")].set_index("batch_size")["tokens_per_s"]
-    assert table["ratio_to_autoregressive"].tolist() == pytest.approx((table["tokens_per_s"] / table["batch_size"].map(plain)).tolist())
+    assert table["ratio_to_autoregressive"].tolist() == pytest.approx(
+        (table["tokens_per_s"] / table["batch_size"].map(plain)).tolist()
+    )
     assisted = table[table["strategy"] == "hf_assisted"]["tokens_per_s"].item()
-    assert table["ratio_to_hf_assisted"].tolist() == pytest.approx((table["tokens_per_s"] / assisted).tolist())
+    assert table["ratio_to_hf_assisted"].tolist() == pytest.approx(
+        (table["tokens_per_s"] / assisted).tolist()
+    )
     one = indexed(table[table["drafter"].isin(["none", "model"])])
     assert len(set(one.loc["inplace"]["mean_acceptance_length"])) == 1
-    assert one.loc[("rollback", 3), "mean_acceptance_length"] <= one.loc[("inplace", 3), "mean_acceptance_length"]
-    asked = {"device": "cpu", "dtype": "float32", "prompts": 5, "repetitions": 1, "recording": True, "num_draft_tokens": 3}
+    assert (
+        one.loc[("rollback", 3), "mean_acceptance_length"]
+        <= one.loc[("inplace", 3), "mean_acceptance_length"]
+    )
+    asked = {
+        "device": "cpu",
+        "dtype": "float32",
+        "prompts": 5,
+        "repetitions": 1,
+        "recording": True,
+        "num_draft_tokens": 3,
+    }
     assert found | asked | {"batch_size": [1, 3], "max_new_tokens": 8} == found
 
 
 def test_a_speed_without_equal_texts_is_none(pair: sv.Pair, few: list[list[int]]) -> None:
     broken = EqSpec(break_invariant="kv")
-    table, _ = run_bench(pair, few, Grid(("autoregressive", broken, "exspec:window=2"), (3,), **SMALL), progress=False)
+    table, _ = run_bench(
+        pair,
+        few,
+        Grid(("autoregressive", broken, "exspec:window=2"), (3,), **SMALL),
+        progress=False,
+    )
     wrong = indexed(table).loc[(method(broken).label, 3)]
     assert wrong["exact_match"] < 1
     assert "not explained by noise" in wrong["failure"]
@@ -243,13 +346,19 @@ def test_a_speed_without_equal_texts_is_none(pair: sv.Pair, few: list[list[int]]
     assert refused["failure"].startswith("window=2 is smaller than batch_size=3")
     assert pd.isna(refused["tokens_per_s"])
     assert indexed(table).loc[("autoregressive", 3), "tokens_per_s"] > 0
-    assert [text.partition(" (")[0] for text in failures(table)] == [f"{method(broken).label}, B = 3", "exspec:window=2, B = 3"]
+    assert [text.partition(" (")[0] for text in failures(table)] == [
+        f"{method(broken).label}, B = 3",
+        "exspec:window=2, B = 3",
+    ]
     ((_, part),) = sections(table)
     assert readable(part).splitlines()[3].endswith("| failed |")
 
 
 def test_nothing_measured_is_an_error(pair: sv.Pair, few: list[list[int]]) -> None:
-    with pytest.raises(ValueError, match=r"^no cell could be measured; the first failed because window=2 is smaller"):
+    with pytest.raises(
+        ValueError,
+        match=r"^no cell could be measured; the first failed because window=2 is smaller",
+    ):
         run_bench(pair, few, Grid(("exspec:window=2",), (3,), **SMALL), progress=False)
 
 
@@ -274,7 +383,9 @@ def test_what_the_target_does_for_a_synthetic_drafter_is_not_counted(
         return prepare(self, run)
 
     monkeypatch.setattr(SyntheticDrafter, "prepare", slow)
-    (cell,) = Grid(("inplace",), (3,), **SMALL, drafters=("synthetic:rates=0.9/0.5/0.5",)).cells("own")
+    (cell,) = Grid(("inplace",), (3,), **SMALL, drafters=("synthetic:rates=0.9/0.5/0.5",)).cells(
+        "own"
+    )
     work = Work(pair, few, reference_of(pair, few, 8))
     began = time.perf_counter()
     outcome = measure(work, cell)
@@ -283,7 +394,9 @@ def test_what_the_target_does_for_a_synthetic_drafter_is_not_counted(
     assert outcome["seconds"] < time.perf_counter() - began - sum(slept)
 
 
-def test_a_strategy_gives_its_options_to_a_drafter_that_is_named(pair: sv.Pair, few: list[list[int]]) -> None:
+def test_a_strategy_gives_its_options_to_a_drafter_that_is_named(
+    pair: sv.Pair, few: list[list[int]]
+) -> None:
     """The draft of what was published is shown the whole row again in every round, here as in `generate`."""
     (cell,) = Grid(("eqspec:as_published=true",), (3,), **SMALL).cells("own")
     found: list[Any] = []
@@ -299,10 +412,16 @@ def test_a_strategy_gives_its_options_to_a_drafter_that_is_named(pair: sv.Pair, 
     assert found[-1].meta["drafter_options"]["keep_cache"] is False
 
 
-def test_a_recorded_run_that_writes_other_texts_has_no_speed(pair: sv.Pair, few: list[list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recorded_run_that_writes_other_texts_has_no_speed(
+    pair: sv.Pair, few: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def sloppy(*arguments: Any, record: bool = False, **options: Any) -> Any:
         result = yield from generate_in_turns(*arguments, record=record, **options)
-        return replace(result, tokens=[[7] * len(tokens) for tokens in result.tokens]) if record else result
+        return (
+            replace(result, tokens=[[7] * len(tokens) for tokens in result.tokens])
+            if record
+            else result
+        )
 
     monkeypatch.setattr("specviz.bench.cells.generate_in_turns", sloppy)
     (cell,) = Grid(("inplace",), (3,), **SMALL).cells("own")
@@ -312,7 +431,10 @@ def test_a_recorded_run_that_writes_other_texts_has_no_speed(pair: sv.Pair, few:
 
 
 def test_what_is_recorded_is_not_captured(pair: sv.Pair, few: list[list[int]]) -> None:
-    with pytest.raises(ValueError, match=r"^graphs=True replays phases without their records; pass graphs=None, or record=False$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^graphs=True replays phases without their records; pass graphs=None, or record=False$",
+    ):
         next(generate_in_turns(pair, few, record=True, graphs=True))
     (cell,) = Grid(("inplace:graphs=true",), (3,), **SMALL).cells("own")
     asked = list[Any]()
@@ -340,15 +462,23 @@ def test_baselines_write_what_the_target_writes_alone(name: str) -> None:
     *_, alone = HfAssisted(confidence=0).write(pair, prompts, 1, 12, 3)
     assert alone.tokens == expected
     assert vars(pair.draft.generation_config) == before
-    rounds = len(sv.generate(pair, prompts, batch_size=1, num_draft_tokens=3, max_new_tokens=12, progress=False).rounds["batch"])
-    assert abs(alone.forwards - rounds) <= len(prompts)  # a forward verifies drafts; near its budget it drafts fewer
+    rounds = len(
+        sv.generate(
+            pair, prompts, batch_size=1, num_draft_tokens=3, max_new_tokens=12, progress=False
+        ).rounds["batch"]
+    )
+    assert abs(alone.forwards - rounds) <= len(
+        prompts
+    )  # a forward verifies drafts; near its budget it drafts fewer
     *_, sure = HfAssisted(confidence=0.9).write(pair, prompts, 1, 12, 3)
     assert sure.forwards >= alone.forwards
 
 
 # Turns
 
-TURNS = Grid(("autoregressive", "hf_generate", "eqspec", "exspec:window=2", "inplace"), (3,), **SMALL)
+TURNS = Grid(
+    ("autoregressive", "hf_generate", "eqspec", "exspec:window=2", "inplace"), (3,), **SMALL
+)
 
 
 def stepping(monkeypatch: pytest.MonkeyPatch, seconds: float = 0) -> list[tuple[str, int]]:
@@ -397,7 +527,9 @@ def test_cells_that_take_turns_write_alike_and_end_with_what_each_alone_would_sa
     assert set(attention) == {pair.target.config._attn_implementation} == {"sdpa"}
 
 
-def test_a_turn_is_timed_without_those_of_the_others(pair: sv.Pair, few: list[list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_turn_is_timed_without_those_of_the_others(
+    pair: sv.Pair, few: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     steps = stepping(monkeypatch, seconds=0.2)
     table, _ = run_bench(pair, few, TURNS, turns=4, progress=False)
     seconds = table["new_tokens"] / table["tokens_per_s"]
@@ -406,7 +538,9 @@ def test_a_turn_is_timed_without_those_of_the_others(pair: sv.Pair, few: list[li
     assert max(seconds[[0, 1, 4]]) < slept
 
 
-def test_a_cell_that_breaks_in_its_turn_stops_no_other(pair: sv.Pair, few: list[list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cell_that_breaks_in_its_turn_stops_no_other(
+    pair: sv.Pair, few: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     plain = EqSpec.synchronise
 
     def broken(self: EqSpec, state: Any) -> None:
@@ -436,7 +570,10 @@ def test_a_cell_that_runs_out_of_memory_has_failed(
 def test_turns_that_cannot_be_taken_are_refused(pair: sv.Pair, few: list[list[int]]) -> None:
     with pytest.raises(ValueError, match=r"^turns=0 "):
         run_bench(pair, few, TURNS, turns=0, progress=False)
-    with pytest.raises(ValueError, match=r"^turns=2, but cells that a runner hands out .*; leave turns out, or the runner$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^turns=2, but cells that a runner hands out .*; leave turns out, or the runner$",
+    ):
         run_bench(pair, few, TURNS, turns=2, runner=lambda setting, jobs: iter(()), progress=False)
 
 
@@ -449,14 +586,34 @@ def test_repetitions_are_interleaved_and_every_cell_is_warmed_up_once(
     ran: list[str] = []
     original = running.measure
     monkeypatch.setattr(running, "warm_up", lambda work, cell: ran.append(f"warm {cell.strategy}"))
-    monkeypatch.setattr(running, "measure", lambda work, cell, **options: (ran.append(cell.strategy), original(work, cell, **options))[1])
-    grids = [Grid(("autoregressive", "inplace"), (3,), **SMALL | {"repetitions": 2}), Grid(("inplace", "eqspec"), (3,), **SMALL)]
+    monkeypatch.setattr(
+        running,
+        "measure",
+        lambda work, cell, **options: (ran.append(cell.strategy), original(work, cell, **options))[
+            1
+        ],
+    )
+    grids = [
+        Grid(("autoregressive", "inplace"), (3,), **SMALL | {"repetitions": 2}),
+        Grid(("inplace", "eqspec"), (3,), **SMALL),
+    ]
     table, _ = run_bench(pair, few, grids, progress=False)
-    assert ran == ["warm autoregressive", "autoregressive", "warm inplace", "inplace", "warm eqspec", "eqspec", "autoregressive", "inplace"]
+    assert ran == [
+        "warm autoregressive",
+        "autoregressive",
+        "warm inplace",
+        "inplace",
+        "warm eqspec",
+        "eqspec",
+        "autoregressive",
+        "inplace",
+    ]
     assert table["repetitions"].tolist() == [2, 2, 1]
 
 
-def test_what_is_compiled_is_warmed_up_on_all_prompts(pair: sv.Pair, few: list[list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_compiled_is_warmed_up_on_all_prompts(
+    pair: sv.Pair, few: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: dict[str, int] = {}
 
     def run(work: Work, cell: Any) -> Any:
@@ -470,11 +627,24 @@ def test_what_is_compiled_is_warmed_up_on_all_prompts(pair: sv.Pair, few: list[l
     assert seen == {"inplace": 3, "inplace:compile=true": 5}
 
 
-def test_a_cell_that_failed_is_not_repeated(pair: sv.Pair, few: list[list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cell_that_failed_is_not_repeated(
+    pair: sv.Pair, few: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     ran: list[str] = []
     original = running.measure
-    monkeypatch.setattr(running, "measure", lambda work, cell, **options: (ran.append(cell.strategy), original(work, cell, **options))[1])
-    run_bench(pair, few, Grid(("exspec:window=2", "inplace"), (3,), **SMALL | {"repetitions": 2}), progress=False)
+    monkeypatch.setattr(
+        running,
+        "measure",
+        lambda work, cell, **options: (ran.append(cell.strategy), original(work, cell, **options))[
+            1
+        ],
+    )
+    run_bench(
+        pair,
+        few,
+        Grid(("exspec:window=2", "inplace"), (3,), **SMALL | {"repetitions": 2}),
+        progress=False,
+    )
     assert ran == ["exspec:window=2", "inplace", "inplace"]
 
 
@@ -509,7 +679,9 @@ def test_the_time_left_is_that_of_the_runs_so_far(monkeypatch: pytest.MonkeyPatc
         for job, seconds in zip(jobs[:3], (40, 20, 6), strict=True):
             now[0] += seconds
             bar.see(job)
-        assert bar.seconds_left() == pytest.approx(6 + 40 + 20 + 6 + 6)  # inplace at B = 8 counts as the other cell at that B
+        assert bar.seconds_left() == pytest.approx(
+            6 + 40 + 20 + 6 + 6
+        )  # inplace at B = 8 counts as the other cell at that B
 
 
 GRID = Grid(("autoregressive", "eqspec", "inplace"), (2,), (2,), (3,), repetitions=12)
@@ -528,7 +700,9 @@ def identity(rows: Sequence[dict[str, Any]]) -> list[tuple[str, int]]:
 
 
 @pytest.mark.slow
-def test_a_kill_costs_the_run_that_it_hit_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_costs_the_run_that_it_hit_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The process is killed once a few of its 36 rows are on the disk, and half a line is left behind, as a torn write would."""
     path, log = tmp_path / "bench.csv", tmp_path / "bench.jsonl.partial"
     code = (
@@ -536,7 +710,9 @@ def test_a_kill_costs_the_run_that_it_hit_and_nothing_else(tmp_path: Path, monke
         "from specviz.bench import run_bench; run_bench(make_pair('llama'), make_prompts()[:3], GRID, Path(sys.argv[1]), progress=False)"
     )
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
-    process = subprocess.Popen([sys.executable, "-c", code, str(path)], env=environment, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(path)], env=environment, stderr=subprocess.PIPE
+    )
     while not log.is_file() or log.read_bytes().count(b"\n") < 5:
         assert process.poll() is None, process.communicate()[1].decode()
         time.sleep(0.002)
@@ -549,16 +725,25 @@ def test_a_kill_costs_the_run_that_it_hit_and_nothing_else(tmp_path: Path, monke
         file.write(b'{"cell": {"pair"')
     rows = added(monkeypatch)
     table, _ = run_bench(make_pair("llama"), make_prompts()[:3], GRID, path, progress=False)
-    everything = [(strategy, i) for i in range(12) for strategy in ("autoregressive", "eqspec", "inplace")]
+    everything = [
+        (strategy, i) for i in range(12) for strategy in ("autoregressive", "eqspec", "inplace")
+    ]
     assert identity(before) + identity(rows) == everything
     assert not log.exists()
-    pd.testing.assert_frame_equal(table.drop(columns="prompt_tokens"), make_table([*before, *rows]).drop(columns="prompt_tokens"))
+    pd.testing.assert_frame_equal(
+        table.drop(columns="prompt_tokens"),
+        make_table([*before, *rows]).drop(columns="prompt_tokens"),
+    )
     written = pd.read_csv(path)
     assert written["repetitions"].tolist() == [12, 12, 12]
-    assert written["tokens_per_s"].tolist() == pytest.approx(table["tokens_per_s"].tolist(), rel=1e-4)
+    assert written["tokens_per_s"].tolist() == pytest.approx(
+        table["tokens_per_s"].tolist(), rel=1e-4
+    )
 
 
-def interrupted(path: Path, pair: sv.Pair, prompts: list[list[int]], after: int, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def interrupted(
+    path: Path, pair: sv.Pair, prompts: list[list[int]], after: int, monkeypatch: pytest.MonkeyPatch
+) -> list[dict[str, Any]]:
     """A benchmark that ends after so many rows, and those."""
     original, rows = Log.add, []
 
@@ -571,7 +756,13 @@ def interrupted(path: Path, pair: sv.Pair, prompts: list[list[int]], after: int,
     with monkeypatch.context() as patch:
         patch.setattr(Log, "add", add)
         with pytest.raises(KeyboardInterrupt):
-            run_bench(pair, prompts, Grid(("autoregressive", "inplace"), (2,), **SMALL | {"repetitions": 2}), path, progress=False)
+            run_bench(
+                pair,
+                prompts,
+                Grid(("autoregressive", "inplace"), (2,), **SMALL | {"repetitions": 2}),
+                path,
+                progress=False,
+            )
     return rows
 
 
@@ -589,22 +780,39 @@ def test_an_interrupted_run_goes_on_and_may_be_extended(
     assert json.loads(path.with_suffix(".json").read_text()) == found
     assert sorted(file.name for file in path.parent.iterdir()) == ["bench.csv", "bench.json"]
     rows.clear()
-    run_bench(pair, few, Grid(("inplace",), (2,), **SMALL), path, progress=False)  # what is finished is measured anew
+    run_bench(
+        pair, few, Grid(("inplace",), (2,), **SMALL), path, progress=False
+    )  # what is finished is measured anew
     assert identity(rows) == [("inplace", 0)]
 
 
 @pytest.mark.parametrize("change", ["prompts", "limit", "recording", "turns"])
 def test_other_conditions_are_refused_or_begin_anew(
-    change: str, pair: sv.Pair, few: list[list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    change: str,
+    pair: sv.Pair,
+    few: list[list[int]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = tmp_path / "bench.csv"
     interrupted(path, pair, few, 1, monkeypatch)
     options: dict[str, Any] = {} if change == "prompts" else {change: 2}
     prompts = few[1:] if change == "prompts" else few
-    with pytest.raises(ValueError, match=rf"bench\.jsonl\.partial was begun with {change}=.*; go on as it was begun, or begin anew"):
+    with pytest.raises(
+        ValueError,
+        match=rf"bench\.jsonl\.partial was begun with {change}=.*; go on as it was begun, or begin anew",
+    ):
         run_bench(pair, prompts, GRID, path, progress=False, **options)
     rows = added(monkeypatch)
-    run_bench(pair, prompts, Grid(("inplace",), (2,), **SMALL), path, fresh=True, progress=False, **options)
+    run_bench(
+        pair,
+        prompts,
+        Grid(("inplace",), (2,), **SMALL),
+        path,
+        fresh=True,
+        progress=False,
+        **options,
+    )
     assert identity(rows) == [("inplace", 0)]
 
 
@@ -624,7 +832,10 @@ def test_a_log_holds_whole_lines_alone(tmp_path: Path) -> None:
     assert path.read_bytes() == b'{"x": 1}\n'
     for bad in (b"nonsense\n", b"3\n"):
         path.write_bytes(b'{"x": 1}\n' + bad)
-        with pytest.raises(ValueError, match=r"^line 2 of .* is no row of a benchmark; delete the file, or begin anew"):
+        with pytest.raises(
+            ValueError,
+            match=r"^line 2 of .* is no row of a benchmark; delete the file, or begin anew",
+        ):
             Log(path, {"x": 1})
     path.write_bytes(b'{"x": 1}\n')
     with pytest.raises(ValueError, match=r"was begun with x=1, and now it is 2; "):
@@ -635,7 +846,9 @@ def test_a_log_holds_whole_lines_alone(tmp_path: Path) -> None:
 
 
 def test_medians_spread_and_ratios() -> None:
-    rows = [row("autoregressive", speed, repetition=i) for i, speed in enumerate((100.0, 50.0, 60.0))]
+    rows = [
+        row("autoregressive", speed, repetition=i) for i, speed in enumerate((100.0, 50.0, 60.0))
+    ]
     rows += [row("inplace", speed, repetition=i) for i, speed in enumerate((120.0, 90.0, 300.0))]
     rows += [row("hf_assisted", 30.0, size=1), row("hf_assisted", 40.0, size=1, num_draft_tokens=3)]
     rows += [row("inplace", 10.0, max_new_tokens=128), row("eqspec", 90.0, round_ms=5.0)]
@@ -644,18 +857,35 @@ def test_medians_spread_and_ratios() -> None:
     entry = indexed(table[table["max_new_tokens"] == 64]).loc[("inplace", 4)]
     speeds = ["tokens_per_s", "tokens_per_s_low", "tokens_per_s_high", "repetitions"]
     assert entry[speeds].tolist() == [120, 90, 300, 3]
-    ratios = [f"ratio_to_{name}" for name in ("autoregressive", "autoregressive_low", "autoregressive_high", "hf_assisted")]
-    assert entry[ratios].tolist() == [1.8, 1.2, 5, 3]  # each within its repetition; assisted generation has only the first
+    ratios = [
+        f"ratio_to_{name}"
+        for name in ("autoregressive", "autoregressive_low", "autoregressive_high", "hf_assisted")
+    ]
+    assert entry[ratios].tolist() == [
+        1.8,
+        1.2,
+        5,
+        3,
+    ]  # each within its repetition; assisted generation has only the first
     assert entry["created"] == "2026-01-03T00:00:00"
     other = table[table["max_new_tokens"] == 128].iloc[0]
     assert pd.isna(other["ratio_to_autoregressive"])
     assert pd.isna(other["ratio_to_hf_assisted"])
     failed = indexed(table).loc[("eqspec", 4)]
     assert pd.isna(failed["tokens_per_s"])
-    assert (failed["failure"], failed["exact_match"], failed["repetitions"]) == ("it <broke>", 0.5, 0)
+    assert (failed["failure"], failed["exact_match"], failed["repetitions"]) == (
+        "it <broke>",
+        0.5,
+        0,
+    )
     assert failed[[*ratios, "round_ms"]].isna().all()
     assert conditions(rows)["num_draft_tokens"] == [5, 3]
-    assert conditions(rows)["versions"] == {"specviz": "1", "torch": "2", "transformers": "5", "python": "3"}
+    assert conditions(rows)["versions"] == {
+        "specviz": "1",
+        "torch": "2",
+        "transformers": "5",
+        "python": "3",
+    }
 
 
 def test_the_readable_table_names_what_differs() -> None:
@@ -684,20 +914,70 @@ def test_the_readable_table_names_what_differs() -> None:
 
 @pytest.mark.slow
 def test_the_command_measures_prints_and_writes(tmp_path: Path, capsys: Captured) -> None:
-    options = ["--strategies", "autoregressive", "hf_generate", "inplace", "exspec:window=4", "--batch-sizes", "2", "8", "--limit", "4"]
-    options += ["--repetitions", "1", "--max-new-tokens", "3", "--device", "cpu", "--prompt-tokens", "12", "--num-draft-tokens", "2"]
-    assert main(["bench", *options, "--out", str(tmp_path / "data"), "--report", str(tmp_path / "page.html")]) == 0
+    options = [
+        "--strategies",
+        "autoregressive",
+        "hf_generate",
+        "inplace",
+        "exspec:window=4",
+        "--batch-sizes",
+        "2",
+        "8",
+        "--limit",
+        "4",
+    ]
+    options += [
+        "--repetitions",
+        "1",
+        "--max-new-tokens",
+        "3",
+        "--device",
+        "cpu",
+        "--prompt-tokens",
+        "12",
+        "--num-draft-tokens",
+        "2",
+    ]
+    assert (
+        main(
+            [
+                "bench",
+                *options,
+                "--out",
+                str(tmp_path / "data"),
+                "--report",
+                str(tmp_path / "page.html"),
+            ]
+        )
+        == 0
+    )
     table = pd.read_csv(tmp_path / "data" / "bench.csv", keep_default_na=False)
-    assert table["strategy"].tolist() == ["autoregressive", "hf_generate", "inplace", "exspec:window=4"] * 2
+    assert (
+        table["strategy"].tolist()
+        == ["autoregressive", "hf_generate", "inplace", "exspec:window=4"] * 2
+    )
     assert table["failure"].str.startswith("window=4 is smaller").tolist() == [False] * 7 + [True]
     printed = capsys.readouterr().out
     assert "| `exspec:window=4` | " in printed
-    assert "no speed: exspec:window=4, B = 8 (embedded, cpu, float32, 3 new tokens, prompts of at most 12 tokens): window=4 is" in printed
+    assert (
+        "no speed: exspec:window=4, B = 8 (embedded, cpu, float32, 3 new tokens, prompts of at most 12 tokens): window=4 is"
+        in printed
+    )
     text = (tmp_path / "data" / "bench.json").read_text()
-    asked = {"device": "cpu", "dtype": "float32", "prompts": 4, "max_new_tokens": 3, "repetitions": 1, "num_draft_tokens": 2}
+    asked = {
+        "device": "cpu",
+        "dtype": "float32",
+        "prompts": 4,
+        "max_new_tokens": 3,
+        "repetitions": 1,
+        "num_draft_tokens": 2,
+    }
     assert json.loads(text) | asked == json.loads(text)
     assert (tmp_path / "page.html").read_text().startswith("<!DOCTYPE html>")
-    assert sorted(file.name for file in (tmp_path / "data").iterdir()) == ["bench.csv", "bench.json"]
+    assert sorted(file.name for file in (tmp_path / "data").iterdir()) == [
+        "bench.csv",
+        "bench.json",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -705,24 +985,44 @@ def test_the_command_measures_prints_and_writes(tmp_path: Path, capsys: Captured
     [
         (["--target", "."], "--target . comes without a draft; give --draft too"),
         (["--draft", "."], "--draft . comes without a target; give --target too"),
-        (["--shapes", "qwen3-8b/0.6b", "--device-map", "auto"], "--device-map auto spreads stored models"),
-        (["--strategies", "inplace", "--rates", "0.5"], "--rates 0.5 comes without a synthetic drafter; give --drafters synthetic, too"),
+        (
+            ["--shapes", "qwen3-8b/0.6b", "--device-map", "auto"],
+            "--device-map auto spreads stored models",
+        ),
+        (
+            ["--strategies", "inplace", "--rates", "0.5"],
+            "--rates 0.5 comes without a synthetic drafter; give --drafters synthetic, too",
+        ),
         (["--cpus", "1"], "--cpus 1 comes without Ray, which shares them out; give --ray too"),
-        (["--target", "a", "--draft", "b", "--shapes", "qwen3-8b/0.6b"], "--target a and --shapes exclude each other; give one of them"),
-        (["--shapes", "qwen3-8b/0.6b", "--spec-bench", "q"], "--spec-bench q and --shapes exclude each other: shapes draw their prompts"),
-        (["--shapes", "gpt-5/nano"], "shapes='gpt-5/nano' is unknown; choose one of qwen3-8b/0.6b, "),
+        (
+            ["--target", "a", "--draft", "b", "--shapes", "qwen3-8b/0.6b"],
+            "--target a and --shapes exclude each other; give one of them",
+        ),
+        (
+            ["--shapes", "qwen3-8b/0.6b", "--spec-bench", "q"],
+            "--spec-bench q and --shapes exclude each other: shapes draw their prompts",
+        ),
+        (
+            ["--shapes", "gpt-5/nano"],
+            "shapes='gpt-5/nano' is unknown; choose one of qwen3-8b/0.6b, ",
+        ),
         (["--rates", "0.5", "0.8"], "rates=[0.5, 0.8] rise"),
         (["--repetitions", "0"], "repetitions=0 is too small; "),
         (["--batch-sizes", "4", "-1"], "batch_sizes[1]=-1 is too small; "),
         (["--num-draft-tokens", "0"], "num_draft_tokens[0]=0 is too small; "),
-        (["--strategies", "exspec:window"], "'exspec:window' has the option 'window', which is no option=value; "),
+        (
+            ["--strategies", "exspec:window"],
+            "'exspec:window' has the option 'window', which is no option=value; ",
+        ),
         (["--dtype", "int8"], "dtypes names 'int8', which is unknown; "),
         (["--limit", "0"], "limit=0 is too small; "),
         (["--device", "tpu"], "device='tpu' is unknown; "),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_the_command_refuses(arguments: list[str], begins: str, tmp_path: Path, capsys: Captured) -> None:
+def test_what_the_command_refuses(
+    arguments: list[str], begins: str, tmp_path: Path, capsys: Captured
+) -> None:
     assert main(["bench", *arguments, "--out", str(tmp_path)]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -732,19 +1032,30 @@ def test_what_the_command_refuses(arguments: list[str], begins: str, tmp_path: P
 
 def test_prompts_may_come_from_spec_bench(tmp_path: Path) -> None:
     file = tmp_path / "question.jsonl"
-    file.write_text("\n".join(json.dumps({"question_id": i, "category": "ab"[i // 3], "turns": [f"x = {i}"]}) for i in range(6)))
+    file.write_text(
+        "\n".join(
+            json.dumps({"question_id": i, "category": "ab"[i // 3], "turns": [f"x = {i}"]})
+            for i in range(6)
+        )
+    )
     asked = Namespace(shapes=None, spec_bench=file, limit=3)
     assert prompts_of(asked) == ["x = 0", "x = 2", "x = 4"]
     assert prompts_of(Namespace(shapes=["qwen3-8b/0.6b"], spec_bench=None, limit=3)) == []
-    assert prompts_of(Namespace(shapes=None, spec_bench=None, limit=3)) == sv.load_prompts()  # of which the benchmark takes the first
+    assert (
+        prompts_of(Namespace(shapes=None, spec_bench=None, limit=3)) == sv.load_prompts()
+    )  # of which the benchmark takes the first
 
 
 @pytest.mark.parametrize(("arguments", "extra"), [(["--parquet"], "parquet"), (["--ray"], "ray")])
-def test_an_extra_that_is_missing_is_named(arguments: list[str], extra: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_extra_that_is_missing_is_named(
+    arguments: list[str], extra: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for module in ("asked", "on_ray"):
         monkeypatch.setattr(f"specviz.bench.{module}.find_spec", lambda name: None)
     assert main(["bench", *arguments]) == 2
-    assert capsys.readouterr().err.endswith(f'which is not installed; run: pip install "specviz[{extra}]"\n')
+    assert capsys.readouterr().err.endswith(
+        f'which is not installed; run: pip install "specviz[{extra}]"\n'
+    )
 
 
 @pytest.mark.slow

@@ -22,7 +22,9 @@ ray: Any = pytest.importorskip("ray", reason='needs Ray: pip install "specviz[ra
 # Ray's own code leaves processes and sockets to its end and warns of changes to come.
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings(
+        "ignore::ResourceWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"
+    ),
 ]
 
 
@@ -48,14 +50,21 @@ def two_workers() -> Iterator[None]:
     environment = {"PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1"}
     for _ in range(3):
         try:
-            ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": environment})
+            ray.init(
+                num_cpus=2,
+                include_dashboard=False,
+                log_to_driver=False,
+                runtime_env={"env_vars": environment},
+            )
             break
         except Exception as error:  # of no class of its own
             ray.shutdown()
             if "timed out during startup" not in str(error):
                 raise
     else:
-        pytest.skip("Ray gives up where its own processes take more than 15 s to start, as on a busy machine; run this file alone")
+        pytest.skip(
+            "Ray gives up where its own processes take more than 15 s to start, as on a busy machine; run this file alone"
+        )
     yield
     ray.shutdown()
 
@@ -65,16 +74,31 @@ def grid(*strategies: Any) -> Grid:
 
 
 @pytest.mark.usefixtures("two_workers")
-def test_a_killed_worker_costs_a_retry_and_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_worker_costs_a_retry_and_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, deadly, rows = tmp_path / "bench.csv", Deadly(marker=str(tmp_path / "deaths")), []
     add = Log.add
     monkeypatch.setattr(Log, "add", lambda self, row: (rows.append(row), add(self, row))[1])
     table, _ = run_bench(
-        make_pair("llama"), make_prompts()[:4], grid("autoregressive", "hf_generate", deadly), path, runner=OnRay(cpus=1), progress=False
+        make_pair("llama"),
+        make_prompts()[:4],
+        grid("autoregressive", "hf_generate", deadly),
+        path,
+        runner=OnRay(cpus=1),
+        progress=False,
     )
     assert (tmp_path / "deaths").read_text() == "x"
-    identities = [(row["cell"]["strategy"].partition(":")[0], row["cell"]["batch_size"], row["repetition"]) for row in rows]
-    expected = [(name, size, i) for name in ("autoregressive", "hf_generate", "deadly") for size in (1, 3) for i in range(2)]
+    identities = [
+        (row["cell"]["strategy"].partition(":")[0], row["cell"]["batch_size"], row["repetition"])
+        for row in rows
+    ]
+    expected = [
+        (name, size, i)
+        for name in ("autoregressive", "hf_generate", "deadly")
+        for size in (1, 3)
+        for i in range(2)
+    ]
     assert sorted(identities) == sorted(expected)
     assert (table["failure"] == "").all()
     assert (table["exact_match"] == 1).all()
@@ -84,11 +108,18 @@ def test_a_killed_worker_costs_a_retry_and_no_row(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.usefixtures("two_workers")
-def test_a_cell_whose_workers_all_die_fails_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cell_whose_workers_all_die_fails_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(on_ray, "RETRIES", 1)
-    deadly, both = Deadly(marker=str(tmp_path / "deaths"), lives=100), Grid(("inplace", "eqspec"), (3,), (3,), (6,), repetitions=2)
+    deadly, both = (
+        Deadly(marker=str(tmp_path / "deaths"), lives=100),
+        Grid(("inplace", "eqspec"), (3,), (3,), (6,), repetitions=2),
+    )
     grids = [both, Grid((deadly,), (3,), (3,), (6,), repetitions=2)]
-    table, _ = run_bench(make_pair("llama"), make_prompts()[:4], grids, runner=OnRay(cpus=1), progress=False)
+    table, _ = run_bench(
+        make_pair("llama"), make_prompts()[:4], grids, runner=OnRay(cpus=1), progress=False
+    )
     assert (tmp_path / "deaths").read_text() == "xx"  # tried once, and once again
     failed = table[table["strategy"].str.startswith("deadly")]
     assert failed["failure"].str.startswith("WorkerCrashedError: ").all()
@@ -98,7 +129,10 @@ def test_a_cell_whose_workers_all_die_fails_alone(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.usefixtures("two_workers")
 def test_what_a_worker_cannot_load_is_raised_as_it_would_be_here(tmp_path: Path) -> None:
-    for source, begins in ((Stored(str(tmp_path), str(tmp_path)), "target=.* is no folder with a model in it"), (Stored(), "prompts=")):
+    for source, begins in (
+        (Stored(str(tmp_path), str(tmp_path)), "target=.* is no folder with a model in it"),
+        (Stored(), "prompts="),
+    ):
         with pytest.raises((ValueError, FileNotFoundError), match=f"^{begins}"):
             run_bench(source, [], grid("inplace"), runner=OnRay(cpus=1), progress=False)
 
@@ -118,19 +152,46 @@ def test_the_command_runs_on_the_cluster_at_an_address(tmp_path: Path) -> None:
         "--max-new-tokens",
         "2",
     ]
-    options += ["--device", "cpu", "--ray", ray.get_runtime_context().gcs_address, "--cpus", "1", "--out", str(tmp_path)]
-    run = subprocess.run([sys.executable, "-m", "specviz.cli", "bench", *options], capture_output=True, text=True, check=False)
+    options += [
+        "--device",
+        "cpu",
+        "--ray",
+        ray.get_runtime_context().gcs_address,
+        "--cpus",
+        "1",
+        "--out",
+        str(tmp_path),
+    ]
+    run = subprocess.run(
+        [sys.executable, "-m", "specviz.cli.main", "bench", *options],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert run.returncode == 0, run.stderr
     assert pd.read_csv(tmp_path / "bench.csv")["exact_match"].tolist() == [1, 1]
     assert "| `inplace` | " in run.stdout
 
 
-@pytest.mark.parametrize(("arguments", "begins"), [({"gpus": 0}, "gpus=0 is too small; "), ({"cpus": 0}, "cpus=0 is too small; ")], ids=str)
+@pytest.mark.parametrize(
+    ("arguments", "begins"),
+    [({"gpus": 0}, "gpus=0 is too small; "), ({"cpus": 0}, "cpus=0 is too small; ")],
+    ids=str,
+)
 def test_numbers_that_are_none(arguments: dict[str, int], begins: str) -> None:
     with pytest.raises(ValueError, match=f"^{begins}"):
         OnRay(**arguments)
 
 
 def test_ray_hands_out_gpus_itself() -> None:
-    with pytest.raises(ValueError, match=r"^device='cuda:1' names one GPU, but Ray hands them out; pass device='cuda'"):
-        run_bench(Stored(), ["x"], Grid(("inplace",), devices=("cuda", "cuda:1")), runner=OnRay(), progress=False)
+    with pytest.raises(
+        ValueError,
+        match=r"^device='cuda:1' names one GPU, but Ray hands them out; pass device='cuda'",
+    ):
+        run_bench(
+            Stored(),
+            ["x"],
+            Grid(("inplace",), devices=("cuda", "cuda:1")),
+            runner=OnRay(),
+            progress=False,
+        )

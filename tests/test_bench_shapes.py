@@ -5,12 +5,22 @@ from typing import Any
 import pytest
 import torch
 
-from specviz.analysis.shapes import SHAPES
 from specviz.bench import Grid, Shape, build_shape_pair, run_bench
 from specviz.bench.sources import random_model
+from specviz.costs.shapes import SHAPES
 
-SMALLER = {"hidden_size": 128, "intermediate_size": 192, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2}
-SMALLER |= {"head_dim": 32, "vocab_size": 500, "initializer_range": 0.06}  # louder layers than 0.02 makes of so few numbers
+SMALLER = {
+    "hidden_size": 128,
+    "intermediate_size": 192,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+SMALLER |= {
+    "head_dim": 32,
+    "vocab_size": 500,
+    "initializer_range": 0.06,
+}  # louder layers than 0.02 makes of so few numbers
 RATES = (0.9, 0.7, 0.4)
 CLASSES = {"qwen3": "Qwen3ForCausalLM", "llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}
 
@@ -32,7 +42,13 @@ def test_a_shape_writes_the_next_id_and_never_ends(small: str, dtype: str | None
     assert pair.target.dtype == pair.draft.dtype == (torch.float32 if dtype else torch.bfloat16)
     assert (pair.tokenizer, pair.eos_token_ids, pair.vocabulary_size) == (None, [], 500)
     prompt = torch.tensor([[3, 77, 498]])
-    written = pair.target.generate(prompt, attention_mask=torch.ones_like(prompt), do_sample=False, max_new_tokens=6, pad_token_id=0)
+    written = pair.target.generate(
+        prompt,
+        attention_mask=torch.ones_like(prompt),
+        do_sample=False,
+        max_new_tokens=6,
+        pad_token_id=0,
+    )
     assert written[0, 3:].tolist() == [499, 0, 1, 2, 3, 4]
 
 
@@ -43,7 +59,9 @@ def test_the_margin_is_wide_and_the_context_counts(small: str) -> None:
     ids[1, 10:] = ids[0, 10:]
     with torch.no_grad():
         logits = model(ids).logits.double()
-        rough = random_model(SHAPES[small]["target"], torch.device("cpu"), torch.bfloat16)(ids).logits.double()
+        rough = random_model(SHAPES[small]["target"], torch.device("cpu"), torch.bfloat16)(
+            ids
+        ).logits.double()
     best = logits.topk(2).values
     noise = (logits - rough).abs().max()
     assert (best[..., 0] - best[..., 1]).min() > 20 * noise
@@ -65,7 +83,14 @@ def test_every_strategy_is_measured_at_the_acceptance_that_was_asked_for(small: 
     """The lots come from a fixed seed; 8 prompts with about 8 rounds each lie within 0.5 of the mean length that the rates give."""
     drafter = "synthetic:rates=" + "/".join(map(str, RATES))
     grid = Grid(
-        ("autoregressive", "hf_generate", "eqspec", "inplace"), (4,), (3,), (24,), (12,), (drafter,), devices=("cpu",), repetitions=1
+        ("autoregressive", "hf_generate", "eqspec", "inplace"),
+        (4,),
+        (3,),
+        (24,),
+        (12,),
+        (drafter,),
+        devices=("cpu",),
+        repetitions=1,
     )
     table, found = run_bench(Shape(small), [], grid, limit=8, progress=False)
     assert table["failure"].tolist() == [""] * 4
@@ -83,7 +108,9 @@ def test_every_strategy_is_measured_at_the_acceptance_that_was_asked_for(small: 
 
 def test_names_of_shapes_are_checked_first() -> None:
     for make in (Shape, build_shape_pair):
-        with pytest.raises(ValueError, match=r"^shapes='gpt' is unknown; choose one of qwen3-8b/0.6b, "):
+        with pytest.raises(
+            ValueError, match=r"^shapes='gpt' is unknown; choose one of qwen3-8b/0.6b, "
+        ):
             make("gpt")
     with pytest.raises(ValueError, match=r"^dtype='int8' is unknown; "):
         build_shape_pair("qwen3-8b/0.6b", "cpu", "int8")
@@ -93,12 +120,20 @@ def test_names_of_shapes_are_checked_first() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(
-    not torch.cuda.is_available() or torch.cuda.get_device_properties(0).total_memory < 40e9, reason="needs a CUDA device with 40 GB"
+    not torch.cuda.is_available() or torch.cuda.get_device_properties(0).total_memory < 40e9,
+    reason="needs a CUDA device with 40 GB",
 )
 @pytest.mark.parametrize("name", SHAPES)
 def test_real_shapes_on_a_gpu(name: str) -> None:
     grid = Grid(
-        ("autoregressive", "inplace"), (1, 8), (3,), (16,), (64,), ("synthetic:rates=0.9/0.7/0.4",), devices=("cuda",), repetitions=1
+        ("autoregressive", "inplace"),
+        (1, 8),
+        (3,),
+        (16,),
+        (64,),
+        ("synthetic:rates=0.9/0.7/0.4",),
+        devices=("cuda",),
+        repetitions=1,
     )
     table, _ = run_bench(Shape(name), [], grid, limit=8, progress=False)
     assert (table["failure"] == "").all()

@@ -10,11 +10,15 @@ from specviz.engine.events import Event
 from specviz.engine.state import State
 
 
-def fresh_prefill(model: torch.nn.Module, tokens: list[int]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def fresh_prefill(
+    model: torch.nn.Module, tokens: list[int]
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Keys and values (T, H, D) of each layer, from one forward over `tokens`."""
     cache = DynamicCache()
     model(torch.tensor([tokens]), past_key_values=cache, use_cache=True)
-    return [(layer.keys[0].transpose(0, 1), layer.values[0].transpose(0, 1)) for layer in cache.layers]
+    return [
+        (layer.keys[0].transpose(0, 1), layer.values[0].transpose(0, 1)) for layer in cache.layers
+    ]
 
 
 def check_against_prefill(event: Event, pair: sv.Pair) -> int:
@@ -29,7 +33,9 @@ def check_against_prefill(event: Event, pair: sv.Pair) -> int:
             if known < 1:
                 continue
             held = slice(state.layout.starts[i], state.layout.starts[i] + known)
-            for layer, expected in zip(state.caches[name].cache.layers, fresh_prefill(model, tokens[:known]), strict=True):
+            for layer, expected in zip(
+                state.caches[name].cache.layers, fresh_prefill(model, tokens[:known]), strict=True
+            ):
                 for slab, fresh in zip((layer.keys, layer.values), expected, strict=True):
                     torch.testing.assert_close(slab[i, held], fresh, rtol=1e-10, atol=1e-10)
     return sum(not row.finished for row in state.batch.rows)
@@ -37,17 +43,23 @@ def check_against_prefill(event: Event, pair: sv.Pair) -> int:
 
 @pytest.mark.parametrize("name", CLASSES)
 @pytest.mark.parametrize("strategy", ["eqspec", "inplace"])
-def test_cache_content_equals_a_fresh_prefill(strategy: str, name: str, prompts: list[list[int]]) -> None:
+def test_cache_content_equals_a_fresh_prefill(
+    strategy: str, name: str, prompts: list[list[int]]
+) -> None:
     pair = make_pair(name, torch.float64)
     compared = 0
-    for event in sv.decode(pair, prompts[:6], strategy=strategy, batch_size=3, num_draft_tokens=4, max_new_tokens=10):
+    for event in sv.decode(
+        pair, prompts[:6], strategy=strategy, batch_size=3, num_draft_tokens=4, max_new_tokens=10
+    ):
         if event.phase == "synchronise":
             compared += check_against_prefill(event, pair)
     assert compared > 10
 
 
 @pytest.mark.parametrize("whole_slabs", [False, True], ids=["used window", "whole slabs"])
-def test_attention_reads_the_used_window_alone(whole_slabs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_reads_the_used_window_alone(
+    whole_slabs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What lies beyond the window is made no number after each round. A mask does not keep that out of attention; not reading it does."""
     pair, prompts, K = make_pair("llama"), [[3, 5, 8, 13, 21]] * 2, 3
     asked = {"num_draft_tokens": K, "batch_size": 2, "max_new_tokens": 12}
@@ -60,7 +72,9 @@ def test_attention_reads_the_used_window_alone(whole_slabs: bool, monkeypatch: p
             written = [list(row.output) for row in event.state.batch.rows]
         if event.phase == "synchronise":
             end = event.state.batch.rows[0].length + K
-            for layer in (layer for cache in event.state.caches.values() for layer in cache.cache.layers):
+            for layer in (
+                layer for cache in event.state.caches.values() for layer in cache.cache.layers
+            ):
                 with torch.inference_mode():
                     layer.keys[:, end:], layer.values[:, end:] = torch.nan, torch.nan
     assert (written == expected) is not whole_slabs

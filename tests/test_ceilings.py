@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 import torch
 
-from specviz.analysis.ceilings import Ceilings
-from specviz.cli import main
-from specviz.engine import ceilings as measuring
-from specviz.engine.ceilings import Sizes, measure_ceilings
-from specviz.measured import save_measured
+from specviz.cli.main import main
+from specviz.costs.ceilings import Ceilings
+from specviz.studies import ceilings as measuring
+from specviz.studies.ceilings import Sizes, measure_ceilings
+from specviz.util.files import save_measured
 
 SMALL = Sizes(buffers=(4096, 65536), rows=(1, 16), inner=32, seconds=0.001)
 CPU = torch.device("cpu")
@@ -56,7 +56,9 @@ def test_a_stall_spoils_no_median(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["seconds_high"] == pytest.approx(1)
 
 
-def test_the_file_is_read_back(measured: tuple[pd.DataFrame, dict[str, object]], tmp_path: Path) -> None:
+def test_the_file_is_read_back(
+    measured: tuple[pd.DataFrame, dict[str, object]], tmp_path: Path
+) -> None:
     table, conditions = measured
     save_measured(table, conditions, tmp_path / "ceilings-cpu.csv")
     read, direct = Ceilings.load(tmp_path / "ceilings-cpu.csv"), Ceilings.from_table(table, "cpu")
@@ -70,20 +72,36 @@ def test_the_file_is_read_back(measured: tuple[pd.DataFrame, dict[str, object]],
 
 def test_curves_are_monotone_and_interpolated() -> None:
     """A larger working set is never faster, more rows are never slower; between sizes linear in the logarithm."""
-    made = Ceilings(((100, 8.0), (1, 2.0), (10, 9.0)), {"float32": ((4, 3.0), (1, 5.0), (16, 11.0))}, 1e-6)
+    made = Ceilings(
+        ((100, 8.0), (1, 2.0), (10, 9.0)), {"float32": ((4, 3.0), (1, 5.0), (16, 11.0))}, 1e-6
+    )
     assert made.bandwidth == ((1, 9.0), (10, 9.0), (100, 8.0))
     assert made.matmul["float32"] == ((1, 5.0), (4, 5.0), (16, 11.0))
-    assert [made.bandwidth_at(size) for size in (0, 1, 10, 10**1.5, 1e9)] == pytest.approx([9, 9, 9, 8.5, 8])
-    assert made.matmul_at("float32", np.array([0, 2, 8, 16, 999.0])) == pytest.approx([5, 5, 8, 11, 11])
+    assert [made.bandwidth_at(size) for size in (0, 1, 10, 10**1.5, 1e9)] == pytest.approx(
+        [9, 9, 9, 8.5, 8]
+    )
+    assert made.matmul_at("float32", np.array([0, 2, 8, 16, 999.0])) == pytest.approx(
+        [5, 5, 8, 11, 11]
+    )
 
 
-ROWS = [("copy", None, None, 10, 1.0, 5.0), ("read", None, None, 5, 1.0, 4.0), ("matmul", "float32", 1, 9, 1.0, 6.0)]
-TABLE = pd.DataFrame([*ROWS, ("launch", None, None, None, 1.0, 2.0)], columns=["quantity", "dtype", "rows", "bytes", "seconds", "rate"])
+ROWS = [
+    ("copy", None, None, 10, 1.0, 5.0),
+    ("read", None, None, 5, 1.0, 4.0),
+    ("matmul", "float32", 1, 9, 1.0, 6.0),
+]
+TABLE = pd.DataFrame(
+    [*ROWS, ("launch", None, None, None, 1.0, 2.0)],
+    columns=["quantity", "dtype", "rows", "bytes", "seconds", "rate"],
+)
 
 
 def test_graphs_are_read_where_they_were_measured() -> None:
     graphs = pd.concat([TABLE, TABLE.tail(1).assign(quantity="replay", rate=8.0)])
-    assert (Ceilings.from_table(graphs).launch_s, Ceilings.from_table(graphs).replay_s) == (0.5, 0.125)
+    assert (Ceilings.from_table(graphs).launch_s, Ceilings.from_table(graphs).replay_s) == (
+        0.5,
+        0.125,
+    )
 
 
 @pytest.mark.parametrize(("table", "message"), [
@@ -106,16 +124,25 @@ def test_a_table_that_is_none_says_why(table: pd.DataFrame, message: str) -> Non
     ({"replay_s": float("inf")}, "replay_s=inf is no time"),
 ])  # fmt: skip
 def test_ceilings_that_cannot_be(values: dict[str, Any], message: str) -> None:
-    good: dict[str, Any] = {"bandwidth": ((1, 1.0),), "matmul": {"float32": ((1, 1.0),)}, "launch_s": 0.0}
+    good: dict[str, Any] = {
+        "bandwidth": ((1, 1.0),),
+        "matmul": {"float32": ((1, 1.0),)},
+        "launch_s": 0.0,
+    }
     with pytest.raises(ValueError, match=message):
         Ceilings(**good | values)
 
 
 def test_other_bad_input(tmp_path: Path) -> None:
     made = Ceilings(((1, 1.0),), {"float32": ((1, 1.0),)}, 0.0)
-    with pytest.raises(ValueError, match="dtype='float16' was not measured, float32 was; run specviz ceilings --dtypes float16"):
+    with pytest.raises(
+        ValueError,
+        match="dtype='float16' was not measured, float32 was; run specviz ceilings --dtypes float16",
+    ):
         made.matmul_at("float16", 1)
-    with pytest.raises(FileNotFoundError, match=r"measure them with specviz ceilings --out .*none\.csv"):
+    with pytest.raises(
+        FileNotFoundError, match=r"measure them with specviz ceilings --out .*none\.csv"
+    ):
         Ceilings.load(tmp_path / "none.csv")
     (tmp_path / "empty.csv").write_text("")
     with pytest.raises(ValueError, match=r"empty\.csv' is no table"):
@@ -155,8 +182,16 @@ def test_a_gpu_is_measured_by_its_own_clock() -> None:
         pytest.skip("needs a CUDA device")
     mib = 2**20
     sizes = Sizes(buffers=(64 * mib, 512 * mib), rows=(1, 64, 1024), inner=4096, seconds=0.05)
-    table, conditions = measure_ceilings(torch.device("cuda:0"), ("bfloat16",), sizes, progress=False)
-    assert table["quantity"].value_counts().to_dict() == {"copy": 2, "read": 2, "matmul": 3, "launch": 1, "replay": 1}
+    table, conditions = measure_ceilings(
+        torch.device("cuda:0"), ("bfloat16",), sizes, progress=False
+    )
+    assert table["quantity"].value_counts().to_dict() == {
+        "copy": 2,
+        "read": 2,
+        "matmul": 3,
+        "launch": 1,
+        "replay": 1,
+    }
     made = Ceilings.from_table(table, str(conditions["device"]))
     assert made.replay_s is not None
     assert made.replay_s < made.launch_s < 1e-4

@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 from tiny_run import TRACE
 
 import specviz as sv
-from specviz.analysis import metrics
-from specviz.trace import PHASES
+from specviz import metrics
+from specviz.record.schema import PHASES
+from specviz.util.text import escape, label, shorten, visible
 from specviz.views import charts, display
-from specviz.views.cells import Row, batch_rows, choose_window
 from specviz.views.charts import PHASE_LOOKS
-from specviz.views.picture import LOOKS, RIGHT, _Painter
-from specviz.views.png import with_palette
-from specviz.views.sentences import sentence
-from specviz.views.text import escape, label, shorten, visible
+from specviz.views.charts.picture import LOOKS, RIGHT, _Painter
+from specviz.views.stepper.cells import Row, batch_rows, choose_window
+from specviz.views.stepper.png import with_palette
+from specviz.views.stepper.sentences import sentence
 from specviz.views.theme import AMBER, BLUE, GREEN, ORANGE, THEMES, Theme, repainted
 
 K = 4
@@ -37,9 +37,22 @@ MARKUP = re.compile(r"</?(span|b|br)( style=\"color:[^\"<>]*\")?>")
 def traces():
     """Recorded runs of the same prompts: right-aligned, left-aligned, and a static batch that keeps finished rows."""
     pair, prompts = make_pair("llama"), make_prompts()[3:9]
-    settings = {"num_draft_tokens": K, "batch_size": 4, "max_new_tokens": 24, "record": True, "progress": False}
-    kinds = {"eqspec": "eqspec", "inplace": "inplace", "static": sv.strategy("eqspec", refill=False)}
-    return {name: sv.generate(pair, prompts, strategy=kind, **settings).trace for name, kind in kinds.items()}
+    settings = {
+        "num_draft_tokens": K,
+        "batch_size": 4,
+        "max_new_tokens": 24,
+        "record": True,
+        "progress": False,
+    }
+    kinds = {
+        "eqspec": "eqspec",
+        "inplace": "inplace",
+        "static": sv.strategy("eqspec", refill=False),
+    }
+    return {
+        name: sv.generate(pair, prompts, strategy=kind, **settings).trace
+        for name, kind in kinds.items()
+    }
 
 
 def kinds_of(figure: go.Figure) -> dict[str, go.Bar | go.Scatter]:
@@ -52,7 +65,9 @@ def plain(text: str) -> str:
 
 def whole_cache(trace, round, phase):
     """A picture in which nothing is folded."""
-    return kinds_of(charts.batch_picture(trace, round, phase, slots=int(trace.rounds["slots"].max()) + 2 * K))
+    return kinds_of(
+        charts.batch_picture(trace, round, phase, slots=int(trace.rounds["slots"].max()) + 2 * K)
+    )
 
 
 # ---------------------------------------------------------------- batch_picture
@@ -64,28 +79,50 @@ def test_picture_has_each_kind_of_cell_as_often_as_the_record_says(traces, name)
     trace = traces[name]
     for round in range(trace.num_rounds):
         rows = batch_rows(trace, round)
-        cells = Counter({kind: len(bars.x) for kind, bars in whole_cache(trace, round, "accept").items() if kind in LOOKS})
+        cells = Counter(
+            {
+                kind: len(bars.x)
+                for kind, bars in whole_cache(trace, round, "accept").items()
+                if kind in LOOKS
+            }
+        )
         prompts = [len(trace.prompt(row.request)) for row in rows]
         assert cells["prompt"] == sum(prompts)
         assert cells["accepted_now"] == sum(row.kept for row in rows)
         assert cells["bonus_now"] == sum(row.gained > row.kept for row in rows)
-        assert cells["rejected_now"] == sum(row.accepted < min(row.drafted, row.gained) for row in rows)
-        assert cells["rejected_now"] + cells["unreached_now"] == sum(row.drafted - row.accepted for row in rows)
+        assert cells["rejected_now"] == sum(
+            row.accepted < min(row.drafted, row.gained) for row in rows
+        )
+        assert cells["rejected_now"] + cells["unreached_now"] == sum(
+            row.drafted - row.accepted for row in rows
+        )
         assert cells["padding"] == sum(row.start for row in rows)
-        idle = sum(row.gained == 0 for row in rows)  # a finished row's last token may still be pending
-        assert sum(row.length for row in rows) - sum(prompts) - (cells["accepted"] + cells["bonus"]) in range(idle + 1)
+        idle = sum(
+            row.gained == 0 for row in rows
+        )  # a finished row's last token may still be pending
+        assert sum(row.length for row in rows) - sum(prompts) - (
+            cells["accepted"] + cells["bonus"]
+        ) in range(idle + 1)
 
 
-@pytest.mark.parametrize(("phase", "kind"), [("draft", "drafted"), ("verify", "drafted"), ("schedule", "pending")])
+@pytest.mark.parametrize(
+    ("phase", "kind"), [("draft", "drafted"), ("verify", "drafted"), ("schedule", "pending")]
+)
 def test_picture_before_judgement(traces, phase, kind):
     for trace in traces.values():
         for round in range(0, trace.num_rounds, 5):
             rows = batch_rows(trace, round)
             found = whole_cache(trace, round, phase)
-            assert not {"accepted_now", "bonus_now", "rejected_now", "unreached_now", "gained"} & found.keys()
+            assert (
+                not {"accepted_now", "bonus_now", "rejected_now", "unreached_now", "gained"}
+                & found.keys()
+            )
             working = sum(row.gained > 0 for row in rows)
             count = len(found[kind].x) if kind in found else 0
-            assert count in range(working * (K if kind == "drafted" else 1), len(rows) * (K if kind == "drafted" else 1) + 1)
+            assert count in range(
+                working * (K if kind == "drafted" else 1),
+                len(rows) * (K if kind == "drafted" else 1) + 1,
+            )
 
 
 def test_every_cell_lies_in_its_row_and_column(traces):
@@ -93,7 +130,9 @@ def test_every_cell_lies_in_its_row_and_column(traces):
     for trace in traces.values():
         for phase in PHASES:
             bars = [trace for kind, trace in whole_cache(trace, 2, phase).items() if kind in LOOKS]
-            places = [(x, base) for trace in bars for x, base in zip(trace.x, trace.base, strict=True)]
+            places = [
+                (x, base) for trace in bars for x, base in zip(trace.x, trace.base, strict=True)
+            ]
             assert len(places) == len(set(places))
             assert len({base for _, base in places}) <= 2 * len(batch_rows(trace, 2))
 
@@ -101,7 +140,10 @@ def test_every_cell_lies_in_its_row_and_column(traces):
 def test_rows_end_in_one_column_after_realignment_and_in_several_before(traces):
     trace = traces["eqspec"]
     round = charts.pick_ragged_round(trace)
-    before, after = (kinds_of(charts.batch_picture(trace, round, phase))["bonus_now"] for phase in ("accept", "synchronise"))
+    before, after = (
+        kinds_of(charts.batch_picture(trace, round, phase))["bonus_now"]
+        for phase in ("accept", "synchronise")
+    )
     assert len(set(before.x)) > 1
     assert len(set(after.x)) == 1
     assert sorted(before.text) == sorted(after.text)
@@ -114,7 +156,8 @@ def test_only_realignment_draws_arrows(traces):
     found = kinds_of(charts.batch_picture(trace, round, "synchronise"))
     assert len(found["moves"].x) == 3 * len(moved)
     assert [plain(text) for text in found["moved"].text] == [
-        f"moved {abs(shift)} slot" + "s" * (abs(shift) != 1) for shift in (row.start_after - row.start for row in moved)
+        f"moved {abs(shift)} slot" + "s" * (abs(shift) != 1)
+        for shift in (row.start_after - row.start for row in moved)
     ]
     assert "moves" not in kinds_of(charts.batch_picture(trace, round, "accept"))
     assert "moves" not in kinds_of(charts.batch_picture(traces["inplace"], round, "synchronise"))
@@ -122,12 +165,20 @@ def test_only_realignment_draws_arrows(traces):
 
 def test_arrows_and_their_labels_keep_away_from_the_next_rows_positions(traces):
     """Whichever way a row moves, a figure of 8.5 px below an arrow's head of 11 px keeps 4 px, and no label lies on a cell."""
-    trace, directions, lefts = traces["eqspec"], set(), []  # lefts: how far from a label the cells in its lane begin
+    trace, directions, lefts = (
+        traces["eqspec"],
+        set(),
+        [],
+    )  # lefts: how far from a label the cells in its lane begin
     for round in range(trace.num_rounds):
         found = kinds_of(charts.batch_picture(trace, round, "synchronise"))
         if "moves" not in found:
             continue
-        directions |= {row.start_after > row.start for row in batch_rows(trace, round) if row.start_after != row.start}
+        directions |= {
+            row.start_after > row.start
+            for row in batch_rows(trace, round)
+            if row.start_after != row.start
+        }
         numbers = np.array(sorted(set(found["positions"].y)))
         for level in set(found["moves"].y) - {None}:
             assert (numbers[numbers > level] - level >= 4 + 8.5 / 2 + 11 / 2).all()
@@ -163,16 +214,34 @@ def test_an_arrow_from_beyond_the_window_is_cut_and_its_row_stays_in_view():
 
 
 def make_row(length: int, start: int, start_after: int) -> Row:
-    slots = {"start": start, "start_after": start_after, "pending": start + length - 1, "pending_after": start_after + length + 1}
-    return Row(request=0, length=length, drafted=4, accepted=1, gained=2, finished=False, discarded=0, **slots)
+    slots = {
+        "start": start,
+        "start_after": start_after,
+        "pending": start + length - 1,
+        "pending_after": start_after + length + 1,
+    }
+    return Row(
+        request=0,
+        length=length,
+        drafted=4,
+        accepted=1,
+        gained=2,
+        finished=False,
+        discarded=0,
+        **slots,
+    )
 
 
 def test_row_labels(traces):
     trace = traces["eqspec"]
     round = charts.pick_ragged_round(trace)
     rows, found = batch_rows(trace, round), kinds_of(charts.batch_picture(trace, round))
-    assert [plain(text) for text in found["rows"].text] == [f"row {number}" for number in range(len(rows))]
-    assert [plain(text).removesuffix(" · end") for text in found["lengths"].text] == [f"n {r.length} → {r.length + r.gained}" for r in rows]
+    assert [plain(text) for text in found["rows"].text] == [
+        f"row {number}" for number in range(len(rows))
+    ]
+    assert [plain(text).removesuffix(" · end") for text in found["lengths"].text] == [
+        f"n {r.length} → {r.length + r.gained}" for r in rows
+    ]
     assert [plain(text) for text in found["gained"].text] == [f"+{row.gained}" for row in rows]
     before = kinds_of(charts.batch_picture(trace, round, "verify"))
     assert [plain(text) for text in before["lengths"].text] == [f"n {row.length}" for row in rows]
@@ -182,7 +251,9 @@ def test_idle_rows_are_named(traces):
     trace = traces["static"]
     round = int(trace.rows["round"][trace.rows["gained"] == 0][0])
     labels = [plain(text) for text in kinds_of(charts.batch_picture(trace, round))["gained"].text]
-    assert [text == "idle" for text in labels] == [row.gained == 0 for row in batch_rows(trace, round)]
+    assert [text == "idle" for text in labels] == [
+        row.gained == 0 for row in batch_rows(trace, round)
+    ]
 
 
 def test_legend_names_what_is_drawn_and_nothing_else(traces):
@@ -190,8 +261,12 @@ def test_legend_names_what_is_drawn_and_nothing_else(traces):
         figure = charts.batch_picture(traces["inplace"], 2, phase)
         shown = [trace.meta["kind"] for trace in figure.data if trace.showlegend]
         assert len(shown) == len(set(shown))
-        assert {kind for kind in shown if kind in LOOKS} == {kind for kind in kinds_of(figure) if kind in LOOKS}
-        assert [plain(trace.name) for trace in figure.data if trace.meta["kind"] == "prompt"] == [LOOKS["prompt"].legend]
+        assert {kind for kind in shown if kind in LOOKS} == {
+            kind for kind in kinds_of(figure) if kind in LOOKS
+        }
+        assert [plain(trace.name) for trace in figure.data if trace.meta["kind"] == "prompt"] == [
+            LOOKS["prompt"].legend
+        ]
 
 
 def test_positions_stand_over_tokens_with_the_sign_of_their_kind(traces):
@@ -200,7 +275,9 @@ def test_positions_stand_over_tokens_with_the_sign_of_their_kind(traces):
     signs = Counter(plain(text).partition(" ")[2] for text in found["positions"].text)
     ticks = sum(len(found[kind].x) for kind in ("accepted", "accepted_now") if kind in found)
     dots = sum(len(found[kind].x) for kind in ("bonus", "bonus_now") if kind in found)
-    assert signs == Counter({"✓": ticks, "●": dots, "": len(found["prompt"].x) if "prompt" in found else 0})
+    assert signs == Counter(
+        {"✓": ticks, "●": dots, "": len(found["prompt"].x) if "prompt" in found else 0}
+    )
 
 
 def test_earlier_slots_are_folded(traces):
@@ -209,7 +286,9 @@ def test_earlier_slots_are_folded(traces):
     figure = charts.batch_picture(trace, round, slots=10)
     last = max(row.stop for row in batch_rows(trace, round))
     assert {plain(text) for text in kinds_of(figure)["folded"].text} == {f"{last - 10} folded"}
-    assert figure.layout.width > max(max(bars.x) for bars in figure.data if bars.meta["kind"] in LOOKS)
+    assert figure.layout.width > max(
+        max(bars.x) for bars in figure.data if bars.meta["kind"] in LOOKS
+    )
 
 
 def test_rows_far_from_each_other_are_folded_one_by_one(traces):
@@ -224,7 +303,12 @@ def test_rows_far_from_each_other_are_folded_one_by_one(traces):
     together = choose_window(rows, 10, needed)
     assert (together.shared, together.slots, len(set(together.firsts))) == (True, needed, 1)
     assert not choose_window(rows, 10, needed - 1).shared
-    assert len({row.start + row.length - first for row, first in zip(rows, window.firsts, strict=True)}) == 1
+    assert (
+        len(
+            {row.start + row.length - first for row, first in zip(rows, window.firsts, strict=True)}
+        )
+        == 1
+    )
     begins = kinds_of(charts.batch_picture(trace, round, slots=10))["begins"]
     assert len(set(begins.x) - {None}) == 1
     assert choose_window(batch_rows(traces["eqspec"], round), 10).shared
@@ -238,7 +322,9 @@ def test_hand_written_run():
     assert list(found["unreached_now"].text) == ["–" + label("<15>", 4)]
     assert list(found["accepted_now"].text) == [label("<22>", 5), label("<23>", 5)]
     assert list(found["bonus_now"].text) == [label("<19>", 5), label("<24>", 5)]
-    assert found["bonus_now"].x[0] == found["rejected_now"].x[0]  # the bonus takes the slot of the first rejected draft
+    assert (
+        found["bonus_now"].x[0] == found["rejected_now"].x[0]
+    )  # the bonus takes the slot of the first rejected draft
     assert len(found["padding"].x) == 2
 
 
@@ -267,10 +353,20 @@ def test_picture_rejects(arguments, message):
         (lambda: charts.acceptance_by_position(None), "run"),
         (lambda: charts.stage_bars({"good": TRACE, "bad": None}), "runs['bad']"),
     ],
-    ids=["batch_picture", "sentence", "pick_ragged_round", "acceptance_map", "acceptance_by_position", "stage_bars"],
+    ids=[
+        "batch_picture",
+        "sentence",
+        "pick_ragged_round",
+        "acceptance_map",
+        "acceptance_by_position",
+        "stage_bars",
+    ],
 )
 def test_what_was_not_recorded_cannot_be_drawn(chart, name):
-    with pytest.raises(ValueError, match=re.escape(f"{name}=None: this run was not recorded; call generate(..., record=True)")):
+    with pytest.raises(
+        ValueError,
+        match=re.escape(f"{name}=None: this run was not recorded; call generate(..., record=True)"),
+    ):
         chart()
 
 
@@ -279,7 +375,19 @@ def test_what_was_not_recorded_cannot_be_drawn(chart, name):
 
 def test_token_texts_cannot_bring_markup_along():
     """Every string of a picture is our own markup around text in which nothing is left to interpret."""
-    hostile = ["<b>&", "<a href='javascript:x'>", "$x$", "</span>", "&lt;", "\x00\x07", "\u202e", "%{x}", "\ud800", "e\u0301", "<br>"]
+    hostile = [
+        "<b>&",
+        "<a href='javascript:x'>",
+        "$x$",
+        "</span>",
+        "&lt;",
+        "\x00\x07",
+        "\u202e",
+        "%{x}",
+        "\ud800",
+        "e\u0301",
+        "<br>",
+    ]
     texts = {str(token): hostile[token % len(hostile)] for token in range(100)}
     trace = replace(TRACE, meta=TRACE.meta | {"token_texts": texts, "strategy": "<i>eq</i>"})
     for phase in PHASES:
@@ -349,7 +457,10 @@ def contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:
     """WCAG 2 contrast ratio of two opaque colours."""
 
     def luminance(colour):
-        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (value / 255 for value in colour)]
+        linear = [
+            c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4
+            for c in (value / 255 for value in colour)
+        ]
         return float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
 
     high, low = sorted((luminance(one), luminance(other)), reverse=True)
@@ -367,9 +478,15 @@ PAGES = {
 
 def fills() -> list[str]:
     """Every colour that text stands on, hatches over their fills left to `test_text_on_every_fill`."""
-    traces = [kind for kind in charts.acceptance_map(TRACE).data if kind.meta["kind"] == "acceptance"]
+    traces = [
+        kind for kind in charts.acceptance_map(TRACE).data if kind.meta["kind"] == "acceptance"
+    ]
     gains = kinds_of(charts.batch_picture(TRACE, 0))["gained"].marker.color
-    return [look.fill for look in (*LOOKS.values(), *PHASE_LOOKS.values())] + [colour for _, colour in traces[0].colorscale] + list(gains)
+    return (
+        [look.fill for look in (*LOOKS.values(), *PHASE_LOOKS.values())]
+        + [colour for _, colour in traces[0].colorscale]
+        + list(gains)
+    )
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -422,10 +539,17 @@ def test_explicit_themes_need_no_page(traces):
 
 def test_sentences_carry_the_numbers_of_the_round(traces):
     """What the pictures show; `test_sentences` looks at more of them."""
-    assert sentence(TRACE, 0, "accept") == "Row 1 accepts 2 of 2 drafts, row 0 none; with one more token, rows gain 1 to 3."
-    assert sentence(TRACE, 0, "synchronise").startswith("Row 1 moves by 2 slots so that all end in slot 4 again: 0.3 kB")  # 4*64 + 3*16
+    assert (
+        sentence(TRACE, 0, "accept")
+        == "Row 1 accepts 2 of 2 drafts, row 0 none; with one more token, rows gain 1 to 3."
+    )
+    assert sentence(TRACE, 0, "synchronise").startswith(
+        "Row 1 moves by 2 slots so that all end in slot 4 again: 0.3 kB"
+    )  # 4*64 + 3*16
     assert sentence(traces["inplace"], 0, "synchronise").startswith("Nothing has to move")
-    assert [plain(text) for text in kinds_of(charts.batch_picture(TRACE, 0))["sentence"].text] == [sentence(TRACE, 0, "accept")]
+    assert [plain(text) for text in kinds_of(charts.batch_picture(TRACE, 0))["sentence"].text] == [
+        sentence(TRACE, 0, "accept")
+    ]
 
 
 # ---------------------------------------------------------------- charts of counts
@@ -441,8 +565,17 @@ def make_run(accepted: list[list[int]], drafts: int = 5, finished: tuple[int, ..
     names = ("round", "request", "accepted", "drafted", "gained", "finished", "discarded")
     columns = np.array(rows, np.int32).reshape(-1, len(names)).T
     rounds = {"batch": np.array([len(counts) for counts in accepted], np.int32)}
-    rounds |= {f"{phase}_ms": np.full(len(accepted), 2.0**number, np.float32) for number, phase in enumerate(PHASES)}
-    meta = {"strategy": "eqspec", "drafter": "model", "num_draft_tokens": drafts, "batch_size": 3, "decisions": ["batch"]}
+    rounds |= {
+        f"{phase}_ms": np.full(len(accepted), 2.0**number, np.float32)
+        for number, phase in enumerate(PHASES)
+    }
+    meta = {
+        "strategy": "eqspec",
+        "drafter": "model",
+        "num_draft_tokens": drafts,
+        "batch_size": 3,
+        "decisions": ["batch"],
+    }
     rounds["decision"] = np.zeros(len(accepted), np.uint8)
     return SimpleNamespace(meta=meta, rounds=rounds, rows=dict(zip(names, columns, strict=True)))
 
@@ -462,7 +595,9 @@ def test_most_ragged_round(accepted, finished, round):
     assert charts.pick_ragged_round(make_run(accepted, finished=finished)) == round
 
 
-@pytest.mark.parametrize("run", [make_run([]), make_run([[0, 0]], drafts=0)], ids=["no rounds", "no drafts"])
+@pytest.mark.parametrize(
+    "run", [make_run([]), make_run([[0, 0]], drafts=0)], ids=["no rounds", "no drafts"]
+)
 def test_no_round_is_ragged(run):
     with pytest.raises(ValueError, match="drafted nothing"):
         charts.pick_ragged_round(run)
@@ -470,10 +605,17 @@ def test_no_round_is_ragged(run):
 
 def test_acceptance_map_is_uneven():
     found = kinds_of(charts.acceptance_map(make_run([[1, 5, 0], [2, 5], [3, 5]])))
-    grid = [[value for value in line if value is not None and not np.isnan(value)] for line in found["acceptance"].z]
+    grid = [
+        [value for value in line if value is not None and not np.isnan(value)]
+        for line in found["acceptance"].z
+    ]
     assert grid == [[1, 2, 3], [5, 5, 5], [0]]
     assert [plain(text) for text in found["mean values"].text] == ["3.00", "6.00", "1.00"]
-    assert [plain(text) for text in found["requests"].text] == ["request 0", "request 1", "request 2"]
+    assert [plain(text) for text in found["requests"].text] == [
+        "request 0",
+        "request 1",
+        "request 2",
+    ]
     lengths = found["means"].width
     assert lengths[1] == pytest.approx(2 * lengths[0])
 
@@ -506,10 +648,14 @@ def test_stage_bars_are_as_long_as_their_phases_and_say_how_long():
     assert [width / widths[0] for width in widths] == pytest.approx([1, 2, 4, 8, 16])
     assert [plain(text) for text in found["runs"].text] == ["&lt;eq&gt;", "other"]
     assert [plain(text) for text in found["totals"].text] == ["31.0", "31.0"]
-    told = [found[phase].text[0] for phase in PHASES] + plain(found["small phases"].text[0]).split(" · ")
+    told = [found[phase].text[0] for phase in PHASES] + plain(found["small phases"].text[0]).split(
+        " · "
+    )
     assert sorted(text.rsplit(" ", 1)[0] for text in told if text) == sorted(PHASES)
     speeds = [int(plain(text)) for text in found["speed values"].text]
-    assert speeds == [round(float(metrics.summary(run)["tokens_per_s"].iloc[0])) for run in runs.values()]
+    assert speeds == [
+        round(float(metrics.summary(run)["tokens_per_s"].iloc[0])) for run in runs.values()
+    ]
 
 
 def test_stage_bars_without_runs_or_times():
@@ -521,8 +667,20 @@ def test_stage_bars_without_runs_or_times():
 def test_acceptance_by_position():
     run = make_run([[0, 5], [2, 5]])
     found = kinds_of(charts.acceptance_by_position(run))
-    assert [plain(text) for text in found["values"].text] == ["0.75", "0.75", "0.50", "0.50", "0.50"]
-    assert [plain(text) for text in found["conditional values"].text] == ["0.75", "1.00", "0.67", "1.00", "1.00"]
+    assert [plain(text) for text in found["values"].text] == [
+        "0.75",
+        "0.75",
+        "0.50",
+        "0.50",
+        "0.50",
+    ]
+    assert [plain(text) for text in found["conditional values"].text] == [
+        "0.75",
+        "1.00",
+        "0.67",
+        "1.00",
+        "1.00",
+    ]
     heights = found["acceptance"].y
     assert heights[2] / heights[0] == pytest.approx(2 / 3)
     with pytest.raises(ValueError, match="drafted nothing"):
@@ -531,9 +689,23 @@ def test_acceptance_by_position():
 
 def test_charts_take_results_and_traces_alike():
     pair, prompts = make_pair("llama"), make_prompts()[:3]
-    result = sv.generate(pair, prompts, num_draft_tokens=2, max_new_tokens=6, batch_size=2, record=True, progress=False)
-    for chart in (charts.acceptance_map, charts.acceptance_by_position, lambda run, **theme: charts.stage_bars({"run": run}, **theme)):
-        assert chart(result, theme="light").to_json() == chart(result.trace, theme="light").to_json()
+    result = sv.generate(
+        pair,
+        prompts,
+        num_draft_tokens=2,
+        max_new_tokens=6,
+        batch_size=2,
+        record=True,
+        progress=False,
+    )
+    for chart in (
+        charts.acceptance_map,
+        charts.acceptance_by_position,
+        lambda run, **theme: charts.stage_bars({"run": run}, **theme),
+    ):
+        assert (
+            chart(result, theme="light").to_json() == chart(result.trace, theme="light").to_json()
+        )
 
 
 # ---------------------------------------------------------------- display
@@ -563,9 +735,13 @@ def test_bundle_without_a_browser(no_browser):
 def test_pictures_are_made_where_notebooks_are_kept(monkeypatch, live):
     shown, asked = [], []
     monkeypatch.setattr(display, "get_ipython", object)
-    monkeypatch.setattr(display, "display", lambda bundle, metadata, raw: shown.append((bundle, metadata, raw)))
+    monkeypatch.setattr(
+        display, "display", lambda bundle, metadata, raw: shown.append((bundle, metadata, raw))
+    )
     monkeypatch.setattr(display, "to_png", lambda figure: asked.append(figure) or b"png")
-    monkeypatch.setenv("JPY_SESSION_NAME", "x.ipynb") if live else monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
+    monkeypatch.setenv("JPY_SESSION_NAME", "x.ipynb") if live else monkeypatch.delenv(
+        "JPY_SESSION_NAME", raising=False
+    )
     charts.show(charts.acceptance_map(TRACE), alt="a map")
     ((bundle, metadata, raw),) = shown
     assert raw
@@ -597,11 +773,15 @@ def make_png(rows: list[tuple[int, bytes]], width: int, channels: int) -> bytes:
     """A file with these (filter, bytes) rows."""
 
     def chunk(name, data):
-        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        return (
+            struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        )
 
     header = struct.pack(">IIBBBBB", width, len(rows), 8, {3: 2, 4: 6}[channels], 0, 0, 0)
     data = zlib.compress(b"".join(bytes([kind]) + values for kind, values in rows))
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+    )
 
 
 def read_palette_png(png: bytes) -> list[list[tuple[int, ...]]]:
@@ -610,17 +790,26 @@ def read_palette_png(png: bytes) -> list[list[tuple[int, ...]]]:
     while start < len(png):
         (size,) = struct.unpack(">I", png[start : start + 4])
         parts[png[start + 4 : start + 8]] = png[start + 8 : start + 8 + size]
-        assert zlib.crc32(png[start + 4 : start + 8 + size]) == struct.unpack(">I", png[start + 8 + size : start + 12 + size])[0]
+        assert (
+            zlib.crc32(png[start + 4 : start + 8 + size])
+            == struct.unpack(">I", png[start + 8 + size : start + 12 + size])[0]
+        )
         start += 12 + size
     width, height = struct.unpack(">II", parts[b"IHDR"][:8])
     palette = np.frombuffer(parts[b"PLTE"], np.uint8).reshape(-1, 3)
-    pixels = np.frombuffer(zlib.decompress(parts[b"IDAT"]), np.uint8).reshape(height, width + 1)[:, 1:]
+    pixels = np.frombuffer(zlib.decompress(parts[b"IDAT"]), np.uint8).reshape(height, width + 1)[
+        :, 1:
+    ]
     return [[tuple(int(value) for value in palette[index]) for index in row] for row in pixels]
 
 
 def test_palette_keeps_the_pixels():
     """Rows filtered by none, sub and up, as browsers write them; each spelled out by hand."""
-    rows = [(0, bytes([1, 2, 3, 255, 4, 5, 6, 255])), (1, bytes([9, 9, 9, 255, 250, 0, 1, 0])), (2, bytes([1, 0, 0, 0, 0, 0, 1, 0]))]
+    rows = [
+        (0, bytes([1, 2, 3, 255, 4, 5, 6, 255])),
+        (1, bytes([9, 9, 9, 255, 250, 0, 1, 0])),
+        (2, bytes([1, 0, 0, 0, 0, 0, 1, 0])),
+    ]
     expected = [[(1, 2, 3), (4, 5, 6)], [(9, 9, 9), (3, 9, 10)], [(10, 9, 9), (3, 9, 11)]]
     assert read_palette_png(with_palette(make_png(rows, 2, 4))) == expected
 
@@ -634,7 +823,9 @@ def test_palette_takes_the_nearest_of_256_colours():
     assert len(set(pixels)) == 256
 
 
-@pytest.mark.parametrize("rows", [[(4, bytes(8))], [(0, bytes(8))]], ids=["Paeth filter", "transparent"])
+@pytest.mark.parametrize(
+    "rows", [[(4, bytes(8))], [(0, bytes(8))]], ids=["Paeth filter", "transparent"]
+)
 def test_other_pictures_stay_as_they_are(rows):
     png = make_png(rows, 2, 4)
     assert with_palette(png) == png

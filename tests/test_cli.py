@@ -9,14 +9,27 @@ import pytest
 import torch
 
 import specviz as sv
-from specviz.cli import main
+from specviz.cli.main import main
 from specviz.zoo.corpus import SourceFile
 from specviz.zoo.data import VOCABULARY
 from specviz.zoo.measure import WINDOW, bits_per_byte
 from specviz.zoo.train import build_model
 
 GENERATE = sv.generate
-COMMANDS = ("demo", "generate", "survey", "agreement", "couplings", "bench", "ceilings", "cost", "simulate", "figures", "train", "evaluate")
+COMMANDS = (
+    "demo",
+    "generate",
+    "survey",
+    "agreement",
+    "couplings",
+    "bench",
+    "ceilings",
+    "cost",
+    "simulate",
+    "figures",
+    "train",
+    "evaluate",
+)
 Captured = pytest.CaptureFixture[str]
 
 
@@ -48,55 +61,144 @@ def test_demo_compares_and_records(tmp_path: Path, capsys: Captured) -> None:
 
 def test_generate_prints_texts_and_records(tmp_path: Path, capsys: Captured) -> None:
     path, prompts = tmp_path / "run.safetensors", ["def add(a, b):\n", "class Stack:"]
-    options = ["--strategy", "eqspec", "--num-draft-tokens", "3", "--max-new-tokens", "4", "--batch-size", "1", "--device", "cpu"]
+    options = [
+        "--strategy",
+        "eqspec",
+        "--num-draft-tokens",
+        "3",
+        "--max-new-tokens",
+        "4",
+        "--batch-size",
+        "1",
+        "--device",
+        "cpu",
+    ]
     assert main(["generate", *prompts, *options, "--record", str(path)]) == 0
     printed, trace = capsys.readouterr().out, sv.Trace.load(path)
     for i, prompt in enumerate(prompts):
-        assert f"{prompt}▸{''.join(trace.text(token) for token in trace.output(i) if token != 2)}\n" in printed
+        assert (
+            f"{prompt}▸{''.join(trace.text(token) for token in trace.output(i) if token != 2)}\n"
+            in printed
+        )
     assert table_in(printed, "strategy")[0]["num_draft_tokens"] == "3"
     assert (trace.meta["batch_size"], trace.requests["budget"].tolist()) == (1, [4, 4])
 
 
-def test_generate_without_recording_writes_nothing(tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_generate_without_recording_writes_nothing(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["generate", "import os", "--max-new-tokens", "2", "--device", "cpu"]) == 0
     assert table_in(capsys.readouterr().out, "strategy")[0]["strategy"] == "inplace"
     assert list(tmp_path.iterdir()) == []
 
 
-def test_generate_compiles_and_captures_what_it_can(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+def test_generate_compiles_and_captures_what_it_can(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
     asked = []
-    monkeypatch.setattr(sv, "generate", lambda *_, **options: asked.append(options) or GENERATE(*_, **options | {"compile": False}))
+    monkeypatch.setattr(
+        sv,
+        "generate",
+        lambda *_, **options: asked.append(options) or GENERATE(*_, **options | {"compile": False}),
+    )
     with pytest.warns(UserWarning, match="nothing is captured, since the pair is on cpu"):
-        assert main(["generate", "import os", "--max-new-tokens", "2", "--device", "cpu", "--graphs", "--compile"]) == 0
+        assert (
+            main(
+                [
+                    "generate",
+                    "import os",
+                    "--max-new-tokens",
+                    "2",
+                    "--device",
+                    "cpu",
+                    "--graphs",
+                    "--compile",
+                ]
+            )
+            == 0
+        )
     assert main(["generate", "import os", "--max-new-tokens", "2", "--device", "cpu"]) == 0
-    assert [(options["graphs"], options["compile"]) for options in asked] == [(None, True), (False, False)]
+    assert [(options["graphs"], options["compile"]) for options in asked] == [
+        (None, True),
+        (False, False),
+    ]
     assert "tokens_per_s" in capsys.readouterr().out
 
 
-def test_generate_samples_with_the_drafter_that_is_named(embedded: sv.Pair, tmp_path: Path, capsys: Captured) -> None:
-    path, prompts, sampling = tmp_path / "run.safetensors", ["def add(a, b):\n", "class Stack:"], sv.SamplingParams(0.9, 20, 0.95, "gumbel")
-    options = ["--temperature", "0.9", "--top-k", "20", "--top-p", "0.95", "--coupling", "gumbel", "--seed", "3", "--drafter", "lookup"]
+def test_generate_samples_with_the_drafter_that_is_named(
+    embedded: sv.Pair, tmp_path: Path, capsys: Captured
+) -> None:
+    path, prompts, sampling = (
+        tmp_path / "run.safetensors",
+        ["def add(a, b):\n", "class Stack:"],
+        sv.SamplingParams(0.9, 20, 0.95, "gumbel"),
+    )
+    options = [
+        "--temperature",
+        "0.9",
+        "--top-k",
+        "20",
+        "--top-p",
+        "0.95",
+        "--coupling",
+        "gumbel",
+        "--seed",
+        "3",
+        "--drafter",
+        "lookup",
+    ]
     options += ["--max-new-tokens", "6", "--device", "cpu", "--record", str(path)]
     assert main(["generate", *prompts, *options, "--deterministic"]) == 0
-    same = {"drafter": "lookup", "sampling": sampling, "seed": 3, "max_new_tokens": 6, "deterministic": True}
+    same = {
+        "drafter": "lookup",
+        "sampling": sampling,
+        "seed": 3,
+        "max_new_tokens": 6,
+        "deterministic": True,
+    }
     expected, trace = sv.generate(embedded, prompts, **same, progress=False), sv.Trace.load(path)
     assert [trace.output(i) for i in range(2)] == expected.tokens
     recorded = ("drafter", "sampling", "seed", "deterministic")
-    assert {name: trace.meta[name] for name in recorded} == {name: expected.meta[name] for name in recorded}
+    assert {name: trace.meta[name] for name in recorded} == {
+        name: expected.meta[name] for name in recorded
+    }
     assert f"{prompts[1]}▸{expected.texts[1]}\n" in capsys.readouterr().out
 
 
 def test_sampling_is_by_rejection_unless_told_otherwise(tmp_path: Path) -> None:
     path = tmp_path / "run.safetensors"
-    assert main(["generate", "import os", "--max-new-tokens", "2", "--device", "cpu", "--temperature", "0.5", "--record", str(path)]) == 0
+    assert (
+        main(
+            [
+                "generate",
+                "import os",
+                "--max-new-tokens",
+                "2",
+                "--device",
+                "cpu",
+                "--temperature",
+                "0.5",
+                "--record",
+                str(path),
+            ]
+        )
+        == 0
+    )
     meta = sv.Trace.load(path).meta
-    assert meta["sampling"] == {"temperature": 0.5, "top_k": None, "top_p": None, "coupling": "rejection"}
+    assert meta["sampling"] == {
+        "temperature": 0.5,
+        "top_k": None,
+        "top_p": None,
+        "coupling": "rejection",
+    }
     assert (meta["drafter"], meta["seed"], meta["deterministic"]) == ("model", 0, False)
 
 
-def test_a_missing_library_ends_with_2_and_the_remedy(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specviz.engine.pair.is_accelerate_available", lambda: False)
+def test_a_missing_library_ends_with_2_and_the_remedy(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("specviz.engine.models.pair.is_accelerate_available", lambda: False)
     assert main(["generate", "x", "--device-map", "auto"]) == 2
     printed = capsys.readouterr()
     needs = "device_map='auto' needs accelerate, which is not installed; run: pip install \"specviz[accelerate]\""
@@ -106,38 +208,94 @@ def test_a_missing_library_ends_with_2_and_the_remedy(capsys: Captured, monkeypa
 @pytest.mark.parametrize(
     ("arguments", "begins"),
     [
-        (["generate", "x", "--strategy", "eqspek"], "specviz generate: strategy='eqspek' is unknown; choose one of autoregressive, "),
+        (
+            ["generate", "x", "--strategy", "eqspek"],
+            "specviz generate: strategy='eqspek' is unknown; choose one of autoregressive, ",
+        ),
         (["generate", "x", "--device", "tpu"], "specviz generate: device='tpu' is unknown; "),
         (["generate", "x", "--dtype", "int8"], "specviz generate: dtype='int8' is unknown; "),
         (["generate", "x", "--batch-size", "0"], "specviz generate: batch_size=0 is too small; "),
-        (["generate", "x", "--target", "."], "specviz generate: --target . comes without a draft; give --draft too"),
-        (["generate", "x", "--draft", "."], "specviz generate: --draft . comes without a target; give --target too"),
-        (["evaluate", "--draft", "."], "specviz evaluate: --draft . comes without a target; give --target too"),
-        (["generate", "x", "--target", "./no", "--draft", "./no"], "specviz generate: target='./no' is no folder with a model in it"),
+        (
+            ["generate", "x", "--target", "."],
+            "specviz generate: --target . comes without a draft; give --draft too",
+        ),
+        (
+            ["generate", "x", "--draft", "."],
+            "specviz generate: --draft . comes without a target; give --target too",
+        ),
+        (
+            ["evaluate", "--draft", "."],
+            "specviz evaluate: --draft . comes without a target; give --target too",
+        ),
+        (
+            ["generate", "x", "--target", "./no", "--draft", "./no"],
+            "specviz generate: target='./no' is no folder with a model in it",
+        ),
         (["generate", ""], "specviz generate: prompts[0]='' is empty; "),
         (["demo", "--limit", "0"], "specviz demo: limit=0 is no positive whole number; "),
-        (["generate", "x", "--drafter", "eagle"], "specviz generate: drafter='eagle' is unknown; choose one of lookup, model, "),
-        (["generate", "x", "--temperature", "0"], "specviz generate: temperature=0.0 is no number from 1e-05 to "),
-        (["generate", "x", "--temperature", "1", "--coupling", "max"], "specviz generate: coupling='max' is unknown; "),
-        (["generate", "x", "--top-k", "5"], "specviz generate: --top-k 5 comes without a temperature; give --temperature too"),
-        (["generate", "x", "--top-p", "1"], "specviz generate: --top-p 1.0 comes without a temperature; give --temperature too"),
-        (["generate", "x", "--coupling", "gumbel"], "specviz generate: --coupling gumbel comes without a temperature; give --temp"),
+        (
+            ["generate", "x", "--drafter", "eagle"],
+            "specviz generate: drafter='eagle' is unknown; choose one of lookup, model, ",
+        ),
+        (
+            ["generate", "x", "--temperature", "0"],
+            "specviz generate: temperature=0.0 is no number from 1e-05 to ",
+        ),
+        (
+            ["generate", "x", "--temperature", "1", "--coupling", "max"],
+            "specviz generate: coupling='max' is unknown; ",
+        ),
+        (
+            ["generate", "x", "--top-k", "5"],
+            "specviz generate: --top-k 5 comes without a temperature; give --temperature too",
+        ),
+        (
+            ["generate", "x", "--top-p", "1"],
+            "specviz generate: --top-p 1.0 comes without a temperature; give --temperature too",
+        ),
+        (
+            ["generate", "x", "--coupling", "gumbel"],
+            "specviz generate: --coupling gumbel comes without a temperature; give --temp",
+        ),
         (["generate", "x", "--seed", "-1"], "specviz generate: seed=-1 is too small; "),
-        (["survey", "--device-map", "everywhere"], "specviz survey: device_map='everywhere' is unknown; choose one of auto, "),
+        (
+            ["survey", "--device-map", "everywhere"],
+            "specviz survey: device_map='everywhere' is unknown; choose one of auto, ",
+        ),
         (["survey", "--limit", "0"], "specviz survey: limit=0 is no positive whole number; "),
-        (["agreement", "--device-map", "auto", "--device", "cpu"], "specviz agreement: device='cpu' and device_map='auto' exclude "),
-        (["agreement", "--strategies", "repadding"], "specviz agreement: strategies names 'repadding', which does not promise "),
-        (["agreement", "--spec-bench", "none.jsonl"], "specviz agreement: path='none.jsonl' is no file; "),
+        (
+            ["agreement", "--device-map", "auto", "--device", "cpu"],
+            "specviz agreement: device='cpu' and device_map='auto' exclude ",
+        ),
+        (
+            ["agreement", "--strategies", "repadding"],
+            "specviz agreement: strategies names 'repadding', which does not promise ",
+        ),
+        (
+            ["agreement", "--spec-bench", "none.jsonl"],
+            "specviz agreement: path='none.jsonl' is no file; ",
+        ),
         (["agreement", "--limit", "0"], "specviz agreement: limit=0 is no positive whole number; "),
-        (["agreement", "--max-prompt-tokens", "0"], "specviz agreement: max_prompt_tokens=0 is too small; "),
-        (["agreement", "--batch-sizes", "2", "0"], "specviz agreement: batch_sizes[1]=0 is too small; "),
-        (["couplings", "--temperatures", "1", "0"], "specviz couplings: temperature=0.0 is no number from "),
+        (
+            ["agreement", "--max-prompt-tokens", "0"],
+            "specviz agreement: max_prompt_tokens=0 is too small; ",
+        ),
+        (
+            ["agreement", "--batch-sizes", "2", "0"],
+            "specviz agreement: batch_sizes[1]=0 is too small; ",
+        ),
+        (
+            ["couplings", "--temperatures", "1", "0"],
+            "specviz couplings: temperature=0.0 is no number from ",
+        ),
         (["couplings", "--seeds", "-1"], "specviz couplings: seeds[0]=-1 is too small; "),
         (["evaluate", "--dtype", "int8"], "specviz evaluate: dtype='int8' is unknown; "),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_wrong_argument_ends_with_2_and_one_line(arguments: list[str], begins: str, capsys: Captured) -> None:
+def test_a_wrong_argument_ends_with_2_and_one_line(
+    arguments: list[str], begins: str, capsys: Captured
+) -> None:
     assert main(arguments) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -145,11 +303,22 @@ def test_a_wrong_argument_ends_with_2_and_one_line(arguments: list[str], begins:
     assert printed.err.count("\n") == 1
 
 
-def test_a_file_that_cannot_be_written_ends_with_1_and_one_line(tmp_path: Path, capsys: Captured) -> None:
+def test_a_file_that_cannot_be_written_ends_with_1_and_one_line(
+    tmp_path: Path, capsys: Captured
+) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "file" / "run", tmp_path):
-        assert main(["generate", "x", "--max-new-tokens", "1", "--device", "cpu", "--record", str(path)]) == 1
-        errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("specviz generate: ")]
+        assert (
+            main(
+                ["generate", "x", "--max-new-tokens", "1", "--device", "cpu", "--record", str(path)]
+            )
+            == 1
+        )
+        errors = [
+            line
+            for line in capsys.readouterr().err.splitlines()
+            if line.startswith("specviz generate: ")
+        ]
         assert len(errors) == 1
         assert str(path.parent if path.name == "run" else path) in errors[0]
 
@@ -172,7 +341,11 @@ def test_what_cannot_be_parsed_ends_with_2(arguments: list[str], capsys: Capture
     assert "usage: specviz" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [[], *([name] for name in COMMANDS)], ids=lambda arguments: " ".join(arguments) or "all")
+@pytest.mark.parametrize(
+    "arguments",
+    [[], *([name] for name in COMMANDS)],
+    ids=lambda arguments: " ".join(arguments) or "all",
+)
 def test_help_lists_every_command_and_explains_each(arguments: list[str], capsys: Captured) -> None:
     with pytest.raises(SystemExit) as ended:
         main([*arguments, "--help"])
@@ -191,7 +364,9 @@ def test_version_is_that_of_the_package(capsys: Captured) -> None:
 
 def test_moves_prints_and_writes_its_table(tmp_path: Path, capsys: Captured) -> None:
     out = tmp_path / "moves.csv"
-    assert main(["moves", "--device", "cpu", "--rows", "2", "--slots", "16", "--out", str(out)]) == 0
+    assert (
+        main(["moves", "--device", "cpu", "--rows", "2", "--slots", "16", "--out", str(out)]) == 0
+    )
     assert "double_buffer_ms" in capsys.readouterr().out
     assert pd.read_csv(out)["rows"].tolist() == [2]
     assert json.loads(out.with_suffix(".json").read_text())["device"] == "cpu"
@@ -199,9 +374,14 @@ def test_moves_prints_and_writes_its_table(tmp_path: Path, capsys: Captured) -> 
 
 def test_bits_per_byte_of_one_file(embedded: sv.Pair) -> None:
     """A model that knows nothing needs log2 V bits for each token but the first; the embedded one knows Python better than that."""
-    text = "import os\n\n\ndef read(path):\n    with open(path) as file:\n        return file.read()\n" * 30  # more than one window
+    text = (
+        "import os\n\n\ndef read(path):\n    with open(path) as file:\n        return file.read()\n"
+        * 30
+    )  # more than one window
     file = SourceFile("a.py", text, held_out=True, is_test=False)
-    tokens = sum(len(ids) for ids in embedded.tokenizer(file.blocks)["input_ids"]) + len(file.blocks) - 1  # eos ends, one bos is given
+    tokens = (
+        sum(len(ids) for ids in embedded.tokenizer(file.blocks)["input_ids"]) + len(file.blocks) - 1
+    )  # eos ends, one bos is given
     expected = tokens * np.log2(VOCABULARY) / sum(len(block.encode()) for block in file.blocks)
     blank = build_model(layers=1, width=8, heads=1, kv_heads=1, mlp=8)
     torch.nn.init.zeros_(blank.lm_head.weight)
@@ -212,7 +392,21 @@ def test_bits_per_byte_of_one_file(embedded: sv.Pair) -> None:
 
 def test_replay_makes_a_page_of_a_saved_run(tmp_path, capsys):
     run, page = tmp_path / "run.safetensors", tmp_path / "run.html"
-    assert main(["generate", "def add(a, b):", "--device", "cpu", "--max-new-tokens", "4", "--record", str(run)]) == 0
+    assert (
+        main(
+            [
+                "generate",
+                "def add(a, b):",
+                "--device",
+                "cpu",
+                "--max-new-tokens",
+                "4",
+                "--record",
+                str(run),
+            ]
+        )
+        == 0
+    )
     assert main(["replay", str(run), "--step", "4"]) == 0
     assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert "open it in a browser" in capsys.readouterr().out

@@ -12,8 +12,8 @@ from conftest import EOS, VOCABULARY, make_pair, make_prompts
 from tiny_run import TRACE, changed
 
 import specviz as sv
-from specviz import comparing
-from specviz.analysis.equivalence import (
+from specviz.checks import compare as comparing
+from specviz.checks.equivalence import (
     CEILINGS,
     NEAR_TIE,
     UNEXPLAINED,
@@ -25,8 +25,8 @@ from specviz.analysis.equivalence import (
     recorded,
     settled,
 )
-from specviz.analysis.violations import Violations
-from specviz.engine.noise import measure_noise, read
+from specviz.checks.noise import measure_noise, read
+from specviz.checks.violations import Violations
 from specviz.engine.strategies import STRATEGIES
 
 VALID = [name for name, kind in STRATEGIES.items() if kind().promises]
@@ -39,13 +39,26 @@ BROKEN = {
     "repadding": ("repadding", {}),
     "ones": ("repadding", {"draft_bonus": False}),
 }
-RULES = {"column": {"positions"}, "repadding": {"bonus", "positions"}, "ones": {"positions"}}  # where not called as the fault
+RULES = {
+    "column": {"positions"},
+    "repadding": {"bonus", "positions"},
+    "ones": {"positions"},
+}  # where not called as the fault
 NEW_TOKENS = 16
 
 
-def run(pair: sv.Pair, prompts: list, strategy: object, batch_size: int = 4, record: bool = True, **more: object) -> sv.Result:
+def run(
+    pair: sv.Pair,
+    prompts: list,
+    strategy: object,
+    batch_size: int = 4,
+    record: bool = True,
+    **more: object,
+) -> sv.Result:
     more = {"max_new_tokens": NEW_TOKENS, "progress": False} | more
-    return sv.generate(pair, prompts, strategy=strategy, batch_size=batch_size, record=record, **more)
+    return sv.generate(
+        pair, prompts, strategy=strategy, batch_size=batch_size, record=record, **more
+    )
 
 
 @pytest.fixture(scope="module")
@@ -80,25 +93,39 @@ def without_record(result: sv.Result) -> sv.Result:
         ([1], [], 0, 0.0),
     ],
 )
-def test_first_divergence_and_partial_match(tokens: list[int], reference: list[int], at: int | None, partial: float) -> None:
+def test_first_divergence_and_partial_match(
+    tokens: list[int], reference: list[int], at: int | None, partial: float
+) -> None:
     assert divergence(tokens, reference) == at
     assert partial_match(tokens, reference) == partial
 
 
 @pytest.mark.parametrize("strategy", VALID)
-def test_valid_strategies_match(strategy: str, pair: sv.Pair, prompts: list[list[int]], reference: sv.Result) -> None:
+def test_valid_strategies_match(
+    strategy: str, pair: sv.Pair, prompts: list[list[int]], reference: sv.Result
+) -> None:
     comparison = sv.compare(run(pair, prompts, strategy), reference)
     summary = comparison.summary.iloc[0]
-    assert (summary["exact_match"], summary["partial_match"], summary["divergences"], summary["first_violated"]) == (1.0, 1.0, 0, "")
+    assert (
+        summary["exact_match"],
+        summary["partial_match"],
+        summary["divergences"],
+        summary["first_violated"],
+    ) == (1.0, 1.0, 0, "")
     assert comparison.unexplained == []
     assert comparison.prompts["first_divergence"].isna().all()
     assert set(comparison.prompts["cause"]) == set(comparison.prompts["measured_from"]) == {""}
     causes = "0 near ties, 0 not explained by noise, 0 unknown"
-    assert repr(comparison) == f"<Comparison of {strategy} with autoregressive: 100.0% of 10 prompts exact, partial match 100.0%; {causes}>"
+    assert (
+        repr(comparison)
+        == f"<Comparison of {strategy} with autoregressive: 100.0% of 10 prompts exact, partial match 100.0%; {causes}>"
+    )
 
 
 @pytest.mark.parametrize("strategy", ["inplace", "exspec"])
-def test_valid_strategies_match_on_the_embedded_pair(strategy: str, embedded: sv.Pair, embedded_reference: sv.Result) -> None:
+def test_valid_strategies_match_on_the_embedded_pair(
+    strategy: str, embedded: sv.Pair, embedded_reference: sv.Result
+) -> None:
     ours = run(embedded, embedded_reference.prompts, strategy, record=False)
     assert sv.compare(ours, embedded_reference, pair=embedded).summary["exact_match"].item() == 1.0
 
@@ -119,7 +146,9 @@ def test_a_bug_is_a_bug_and_is_named(fault: str, pair: sv.Pair, reference: sv.Re
 
 
 @pytest.mark.parametrize("fault", BROKEN)
-def test_a_bug_that_was_not_recorded_is_seen_with_the_pair(fault: str, pair: sv.Pair, reference: sv.Result) -> None:
+def test_a_bug_that_was_not_recorded_is_seen_with_the_pair(
+    fault: str, pair: sv.Pair, reference: sv.Result
+) -> None:
     """It cannot be named then."""
     comparison = sv.compare(without_record(run_broken(fault)), without_record(reference), pair=pair)
     summary = comparison.summary.iloc[0]
@@ -143,7 +172,9 @@ def test_a_bug_that_no_invariant_sees_does_not_explain_itself(
 
 
 @pytest.mark.parametrize("fault", ["positions", "kv"])
-def test_a_bug_on_the_embedded_pair(fault: str, embedded: sv.Pair, embedded_reference: sv.Result) -> None:
+def test_a_bug_on_the_embedded_pair(
+    fault: str, embedded: sv.Pair, embedded_reference: sv.Result
+) -> None:
     name, options = BROKEN[fault]
     ours = run(embedded, embedded_reference.prompts, sv.strategy(name, **options))
     comparison = sv.compare(ours, embedded_reference)
@@ -152,7 +183,9 @@ def test_a_bug_on_the_embedded_pair(fault: str, embedded: sv.Pair, embedded_refe
     assert set(comparison.prompts.loc[comparison.unexplained, "violated"]) == {fault}
 
 
-def test_a_fault_in_one_row_is_found_there_alone(pair: sv.Pair, prompts: list[list[int]], reference: sv.Result) -> None:
+def test_a_fault_in_one_row_is_found_there_alone(
+    pair: sv.Pair, prompts: list[list[int]], reference: sv.Result
+) -> None:
     broken = sv.strategy("eqspec", break_invariant="mask", rows=[1], refill=False)
     comparison = sv.compare(run(pair, prompts, broken), reference)
     hit = set(range(1, len(prompts), 4))
@@ -174,7 +207,10 @@ def twins(token: int, twin: int, factor: float) -> sv.Pair:
 def tied(reference: sv.Result) -> tuple[sv.Pair, sv.Result, sv.Result]:
     """A pair whose target says two tokens equally loud, a run that takes the second by rounding, and one that takes the first."""
     longest = max(reference.tokens, key=len)
-    token, unused = longest[6], [token for token in range(VOCABULARY) if token not in (*longest, *EOS)]
+    token, unused = (
+        longest[6],
+        [token for token in range(VOCABULARY) if token not in (*longest, *EOS)],
+    )
     twin = next(other for other in unused if other > token)  # of equals, the argmax is the first
     equal, louder = twins(token, twin, 1.0), twins(token, twin, 1.0 + 6e-7)
     prompts = [reference.prompts[reference.tokens.index(longest)], [2, 7], [1, 8, 2, 8]]
@@ -191,22 +227,37 @@ def test_a_near_tie_is_a_near_tie(tied: tuple[sv.Pair, sv.Result, sv.Result]) ->
         assert (found["cause"], found["measured_from"]) == (NEAR_TIE, measured_from)
         assert found["gap"] <= 2 * max(found["noise"], 1e-6)
         assert 0 < found["noise"] < 1e-4
-        assert (comparison.summary["near_ties"].item(), comparison.unexplained) == (comparison.summary["divergences"].item(), [])
+        assert (comparison.summary["near_ties"].item(), comparison.unexplained) == (
+            comparison.summary["divergences"].item(),
+            [],
+        )
     assert sv.compare(ours, theirs, pair=pair).prompts.loc[0, "cause"] == NEAR_TIE
 
 
-def test_a_token_far_from_the_best_is_no_near_tie(tied: tuple[sv.Pair, sv.Result, sv.Result]) -> None:
+def test_a_token_far_from_the_best_is_no_near_tie(
+    tied: tuple[sv.Pair, sv.Result, sv.Result],
+) -> None:
     """At the same divergence: the gap is that of the tokens that were chosen, not that of the two best ones."""
     pair, ours, theirs = tied
     at = sv.compare(ours, theirs).prompts.loc[0, "first_divergence"]
     worst = int(read(pair, (theirs.prompts[0], theirs.tokens[0]), VOCABULARY).ids[at, -1])
     tokens = [[*ours.tokens[0][:at], worst], *theirs.tokens[1:]]
-    found = sv.compare(replace(without_record(ours), tokens=tokens), without_record(theirs), pair=pair).prompts.loc[0]
-    assert (found["first_divergence"], found["result_token"], found["cause"]) == (at, worst, UNEXPLAINED)
+    found = sv.compare(
+        replace(without_record(ours), tokens=tokens), without_record(theirs), pair=pair
+    ).prompts.loc[0]
+    assert (found["first_divergence"], found["result_token"], found["cause"]) == (
+        at,
+        worst,
+        UNEXPLAINED,
+    )
 
 
-def test_what_follows_a_near_tie_has_to_be_right_too(tied: tuple[sv.Pair, sv.Result, sv.Result]) -> None:
-    pair, ours, theirs = (part if isinstance(part, sv.Pair) else without_record(part) for part in tied)
+def test_what_follows_a_near_tie_has_to_be_right_too(
+    tied: tuple[sv.Pair, sv.Result, sv.Result],
+) -> None:
+    pair, ours, theirs = (
+        part if isinstance(part, sv.Pair) else without_record(part) for part in tied
+    )
     row = ours.tokens[0]
     spoilt = replace(ours, tokens=[[*row[:-1], (row[-1] + 1) % VOCABULARY], *ours.tokens[1:]])
     found = sv.compare(spoilt, theirs, pair=pair).prompts.loc[0]
@@ -215,11 +266,19 @@ def test_what_follows_a_near_tie_has_to_be_right_too(tied: tuple[sv.Pair, sv.Res
     assert found["cause"] == UNEXPLAINED
 
 
-def test_without_anything_to_measure_with_the_cause_is_unknown(tied: tuple[sv.Pair, sv.Result, sv.Result]) -> None:
+def test_without_anything_to_measure_with_the_cause_is_unknown(
+    tied: tuple[sv.Pair, sv.Result, sv.Result],
+) -> None:
     _, ours, theirs = tied
-    assert sv.compare(without_record(ours), without_record(theirs)).prompts.loc[0, ["cause", "measured_from"]].tolist() == [UNKNOWN, ""]
+    assert sv.compare(without_record(ours), without_record(theirs)).prompts.loc[
+        0, ["cause", "measured_from"]
+    ].tolist() == [UNKNOWN, ""]
     half = sv.compare(without_record(ours), theirs).prompts.loc[0]
-    assert (half["cause"], half["measured_from"], math.isnan(half["noise"])) == (UNKNOWN, "records", True)
+    assert (half["cause"], half["measured_from"], math.isnan(half["noise"])) == (
+        UNKNOWN,
+        "records",
+        True,
+    )
 
 
 def test_a_large_gap_is_no_near_tie_whatever_the_noise(embedded_reference: sv.Result) -> None:
@@ -239,7 +298,11 @@ def test_bfloat16_on_the_embedded_pair() -> None:
     theirs, ours = run(pair, prompts, "autoregressive", 1), run(pair, prompts, "rollback", 8)
     for given in (None, pair):
         summary = sv.compare(ours, theirs, pair=given).summary.iloc[0]
-        assert (summary["near_ties"], summary["unexplained"], summary["unknown"]) == (summary["divergences"], 0, 0)
+        assert (summary["near_ties"], summary["unexplained"], summary["unknown"]) == (
+            summary["divergences"],
+            0,
+            0,
+        )
     noise = measure_noise(pair, list(zip(theirs.prompts, theirs.tokens, strict=True)), [(8, 6)])
     assert 0.01 < noise < CEILINGS["bfloat16"]
 
@@ -249,14 +312,22 @@ def test_read_is_what_the_model_says(name: str, prompts: list[list[int]]) -> Non
     pair, new = make_pair(name, torch.float64), [5, 0, 7, 7, 90]
     for prompt in prompts[:3]:
         said = read(pair, (prompt, new), 3)
-        logits = pair.target(torch.tensor([prompt + new])).logits[0, len(prompt) - 1 : -1].float().log_softmax(-1).detach()
+        logits = (
+            pair.target(torch.tensor([prompt + new]))
+            .logits[0, len(prompt) - 1 : -1]
+            .float()
+            .log_softmax(-1)
+            .detach()
+        )
         assert said.ids.tolist() == logits.topk(3).indices.tolist()
         np.testing.assert_allclose(said.logprobs, logits.topk(3).values, atol=1e-5)
         np.testing.assert_allclose(said.chosen, logits[range(5), new], atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
-def test_noise_is_none_in_float64_and_little_in_float32(name: str, prompts: list[list[int]]) -> None:
+def test_noise_is_none_in_float64_and_little_in_float32(
+    name: str, prompts: list[list[int]]
+) -> None:
     """In all shapes, over prompts of 1 to 40 tokens and texts of different length: so the plain forwards are padded rightly."""
     texts = [(prompt, prompts[(i + 3) % 10][:17]) for i, prompt in enumerate(prompts)]
     shapes = [(1, 1), (3, 2), (8, 6), (10, 1)]
@@ -268,12 +339,14 @@ def test_a_model_whose_batches_are_wrong_is_not_excused(
     embedded: sv.Pair, embedded_reference: sv.Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What plain forwards change by is believed up to the ceiling; beyond, a divergence stays unknown at best."""
-    monkeypatch.setattr("specviz.engine.noise.measure_noise", lambda *_: 0.5)
+    monkeypatch.setattr("specviz.checks.noise.measure_noise", lambda *_: 0.5)
     theirs = without_record(embedded_reference)
     said = [read(embedded, text) for text in zip(theirs.prompts, theirs.tokens, strict=True)]
     second = [[int(each.ids[0, 1])] for each in said]
     comparison = sv.compare(replace(theirs, tokens=second), theirs, pair=embedded)
-    assert set(comparison.prompts["cause"]) == {UNEXPLAINED}  # their gaps exceed all that float32 can do
+    assert set(comparison.prompts["cause"]) == {
+        UNEXPLAINED
+    }  # their gaps exceed all that float32 can do
     assert NEAR_TIE not in Evidence(gap=0.0).cause(0.5, CEILINGS["float32"])
 
 
@@ -323,8 +396,14 @@ def test_what_was_recorded_of_a_request() -> None:
 def test_changes_of_the_two_leading_tokens() -> None:
     """By hand: 0.5 and 0.25 where both are known; at least 1.0 where the second fell below all that is kept."""
     said = recorded(TRACE)[0]
-    sound = replace(said, ids=np.array([[7, 8, 9], [7, 8, 9]]), logprobs=np.array([[-1.0, -2.0, -3.0]] * 2))
-    other = replace(said, ids=np.array([[8, 7, 1], [7, 3, 4]]), logprobs=np.array([[-1.5, -1.25, -4.0], [-1.0, -2.0, -3.0]]))
+    sound = replace(
+        said, ids=np.array([[7, 8, 9], [7, 8, 9]]), logprobs=np.array([[-1.0, -2.0, -3.0]] * 2)
+    )
+    other = replace(
+        said,
+        ids=np.array([[8, 7, 1], [7, 3, 4]]),
+        logprobs=np.array([[-1.5, -1.25, -4.0], [-1.0, -2.0, -3.0]]),
+    )
     assert changes(sound, other, 2).tolist() == [[0.25, 0.5], [0.0, 1.0]]
 
 
@@ -338,7 +417,9 @@ def test_an_output_that_just_ends_is_a_bug(reference: sv.Result, pair: sv.Pair) 
     assert (comparison.prompts.loc[cut, "first_divergence"] == NEW_TOKENS - 1).all()
 
 
-def test_traces_are_compared_like_results(pair: sv.Pair, prompts: list[list[int]], reference: sv.Result) -> None:
+def test_traces_are_compared_like_results(
+    pair: sv.Pair, prompts: list[list[int]], reference: sv.Result
+) -> None:
     ours = run(pair, prompts, sv.strategy("eqspec", break_invariant="kv"))
     whole, records = sv.compare(ours, reference), sv.compare(ours.trace, reference.trace)
     assert whole.unexplained
@@ -347,7 +428,9 @@ def test_traces_are_compared_like_results(pair: sv.Pair, prompts: list[list[int]
 
 
 @pytest.mark.parametrize(("coupling", "cause"), [("gumbel", UNKNOWN), ("rejection", "")])
-def test_sampled_runs_are_compared_by_their_tokens(coupling: str, cause: str, pair: sv.Pair, prompts: list[list[int]]) -> None:
+def test_sampled_runs_are_compared_by_their_tokens(
+    coupling: str, cause: str, pair: sv.Pair, prompts: list[list[int]]
+) -> None:
     sampling = sv.SamplingParams(temperature=1.5, coupling=coupling)
     theirs = run(pair, prompts, "autoregressive", 1, sampling=sampling)
     tokens = [[(row[0] + 1) % VOCABULARY, *row[1:]] for row in theirs.tokens]
@@ -363,7 +446,9 @@ def test_sampled_runs_are_compared_by_their_tokens(coupling: str, cause: str, pa
 def test_two_deterministic_runs_have_no_noise(pair: sv.Pair, prompts: list[list[int]]) -> None:
     """So not even a near-best token is excused in one of them, pair or not."""
     theirs = run(pair, prompts[:3], "autoregressive", 1, deterministic=True)
-    ours = run(pair, prompts[:3], sv.strategy("eqspec", break_invariant="bonus"), deterministic=True)
+    ours = run(
+        pair, prompts[:3], sv.strategy("eqspec", break_invariant="bonus"), deterministic=True
+    )
     for given in (None, pair):
         comparison = sv.compare(ours, theirs, pair=given)
         assert comparison.unexplained
@@ -377,7 +462,9 @@ def test_the_page_escapes_what_a_strategy_is_called(reference: sv.Result) -> Non
     assert "&lt;script&gt;" in page
 
 
-def test_what_cannot_be_compared_is_named(pair: sv.Pair, prompts: list[list[int]], embedded: sv.Pair) -> None:
+def test_what_cannot_be_compared_is_named(
+    pair: sv.Pair, prompts: list[list[int]], embedded: sv.Pair
+) -> None:
     theirs = run(pair, prompts[:2], "autoregressive", record=False, max_new_tokens=2)
 
     def other(**changes: object) -> sv.Result:
@@ -387,19 +474,33 @@ def test_what_cannot_be_compared_is_named(pair: sv.Pair, prompts: list[list[int]
         return replace(theirs, meta=theirs.meta | changes)
 
     cases = [
-        (other(prompts=theirs.prompts[:1]), r"the number of prompts differs: 1 in result, 2 in reference; run both over the same list"),
+        (
+            other(prompts=theirs.prompts[:1]),
+            r"the number of prompts differs: 1 in result, 2 in reference; run both over the same list",
+        ),
         (other(prompts=[theirs.prompts[0], [1]]), r"prompts\[1\] differs: \[1\] in result, \["),
-        (other(budgets=[2, 3]), r"max_new_tokens of prompt 1 differs: 3 in result, 2 in reference; give both the same"),
+        (
+            other(budgets=[2, 3]),
+            r"max_new_tokens of prompt 1 differs: 3 in result, 2 in reference; give both the same",
+        ),
         (meta(target="Other 1.0M"), r"target differs: 'Other 1.0M' in result"),
         (meta(eos_token_ids=[]), r"eos_token_ids differs: \[\] in result"),
-        (meta(sampling={"coupling": "gumbel"}), r"sampling differs: .* run both with the same sampling"),
-        (theirs.tokens, r"result=list is neither a Result nor a Trace; pass what specviz.generate returned"),
+        (
+            meta(sampling={"coupling": "gumbel"}),
+            r"sampling differs: .* run both with the same sampling",
+        ),
+        (
+            theirs.tokens,
+            r"result=list is neither a Result nor a Trace; pass what specviz.generate returned",
+        ),
     ]
     for result, message in cases:
         with pytest.raises(ValueError, match=message):
             sv.compare(result, theirs)
     sampled = meta(sampling={"coupling": "gumbel"})
-    with pytest.raises(ValueError, match="seed differs: 1 in result, 0 in reference; run both with the same seed"):
+    with pytest.raises(
+        ValueError, match="seed differs: 1 in result, 0 in reference; run both with the same seed"
+    ):
         sv.compare(replace(sampled, meta=sampled.meta | {"seed": 1}), sampled)
     with pytest.raises(ValueError, match="reference=NoneType is neither"):
         sv.compare(theirs, None)

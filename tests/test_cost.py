@@ -8,14 +8,14 @@ import pytest
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 import specviz as sv
-from specviz.analysis.ceilings import Ceilings
-from specviz.analysis.memory import memory, peak_bytes
-from specviz.analysis.roofline import Roofline, realigned_rows
-from specviz.analysis.shapes import named_pair
-from specviz.analysis.simulation.costs import Costs
-from specviz.cli import main
-from specviz.cost import Case, shapes_of
-from specviz.schema import PHASES
+from specviz.cli.main import main
+from specviz.costs.ceilings import Ceilings
+from specviz.costs.memory import memory, peak_bytes
+from specviz.costs.roofline import Roofline, realigned_rows
+from specviz.costs.shapes import named_pair
+from specviz.record.schema import PHASES
+from specviz.simulation.costs import Costs
+from specviz.studies.cost import Case, shapes_of
 
 RATES = [0.8, 0.6, 0.5]
 MEASURED = """quantity,dtype,rows,bytes,seconds,rate
@@ -37,7 +37,9 @@ def ceilings(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def case(ceilings: Path) -> Case:
-    line = Roofline(*named_pair("qwen3-8b/0.6b"), Ceilings.load(ceilings), "bfloat16", captured=True)
+    line = Roofline(
+        *named_pair("qwen3-8b/0.6b"), Ceilings.load(ceilings), "bfloat16", captured=True
+    )
     return Case(line, (1, 8), 3, 500, 100, sv.strategy("eqspec"), RATES)
 
 
@@ -48,15 +50,23 @@ def test_floors_are_those_of_the_roofline(case: Case) -> None:
     eight = table[table["batch_size"] == 8].set_index("phase")["floor_ms"] / 1e3
     line = case.roofline
     moved = float(realigned_rows(8, RATES)) * case.slots
-    expected = {"draft": line.drafting(8, 3, 553), "verify": line.verifying(8, 3, 553), "synchronise": line.moving(moved)}
-    assert {name: eight[name] for name in expected} == pytest.approx({name: floor.seconds for name, floor in expected.items()})
+    expected = {
+        "draft": line.drafting(8, 3, 553),
+        "verify": line.verifying(8, 3, 553),
+        "synchronise": line.moving(moved),
+    }
+    assert {name: eight[name] for name in expected} == pytest.approx(
+        {name: floor.seconds for name, floor in expected.items()}
+    )
 
 
 @pytest.mark.parametrize(("how", "rates", "moved"), [
     ("inplace", RATES, 0), ("rollback", RATES, 0), ("eqspec", None, 7), ("exspec", None, 7),
     ("eqspec", RATES, float(realigned_rows(8, RATES))),
 ])  # fmt: skip
-def test_strategies_realign_what_they_have_to(case: Case, how: str, rates: Any, moved: float) -> None:
+def test_strategies_realign_what_they_have_to(
+    case: Case, how: str, rates: Any, moved: float
+) -> None:
     asked = Case(case.roofline, (8,), 3, how=sv.strategy(how), rates=rates)
     assert asked.moved(8, 3, 100) == pytest.approx(100 * moved)
     assert asked.moved(8, 0, 100) == 0
@@ -69,42 +79,112 @@ def test_what_pays_at_each_batch_size(case: Case) -> None:
     np.testing.assert_allclose(table["break_even_length"], table["round_ms"] / table["step_ms"])
     assert (table["best_speedup"] >= table["speedup"]).all()
     without = Case(case.roofline, (1, 8), 3).paying()
-    assert list(without) == ["batch_size", "step_ms", "round_ms", "break_even_length", "break_even_rate"]
+    assert list(without) == [
+        "batch_size",
+        "step_ms",
+        "round_ms",
+        "break_even_length",
+        "break_even_rate",
+    ]
 
 
 def test_memory_is_summed_up(case: Case) -> None:
     table = case.memory().set_index("batch_size")
     shapes = named_pair("qwen3-8b/0.6b")
-    asked = {"dtype": "bfloat16", "num_draft_tokens": 3, "prompt_tokens": 500, "max_new_tokens": 100}
-    peaks = [peak_bytes(memory(*shapes, sv.strategy("eqspec"), batch_size=size, **asked)) for size in (1, 8)]
+    asked = {
+        "dtype": "bfloat16",
+        "num_draft_tokens": 3,
+        "prompt_tokens": 500,
+        "max_new_tokens": 100,
+    }
+    peaks = [
+        peak_bytes(memory(*shapes, sv.strategy("eqspec"), batch_size=size, **asked))
+        for size in (1, 8)
+    ]
     assert table["peak_gb"].tolist() == pytest.approx([peak / 1e9 for peak in peaks])
-    assert table.loc[8, "weights_gb"] == pytest.approx(sum(shape.weight_bytes("bfloat16") for shape in shapes) / 1e9)
+    assert table.loc[8, "weights_gb"] == pytest.approx(
+        sum(shape.weight_bytes("bfloat16") for shape in shapes) / 1e9
+    )
     np.testing.assert_allclose(table.drop(columns="peak_gb").sum(axis=1), table["peak_gb"])
     assert case.largest_batch(peaks[1] / 1e9) == 8
     assert case.largest_batch(1) == 0
 
 
 def test_the_command_prints_all_of_it(ceilings: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--shapes", "qwen3-8b/0.6b", "--dtype", "bfloat16", "--captured", "--strategy", "exspec:window=64", "--memory-gb", "80"]
-    options += ["--batch-sizes", "2", "4", "--num-draft-tokens", "2", "--rates", "0.7", "0.5", "--ceilings", str(ceilings)]
+    options = [
+        "--shapes",
+        "qwen3-8b/0.6b",
+        "--dtype",
+        "bfloat16",
+        "--captured",
+        "--strategy",
+        "exspec:window=64",
+        "--memory-gb",
+        "80",
+    ]
+    options += [
+        "--batch-sizes",
+        "2",
+        "4",
+        "--num-draft-tokens",
+        "2",
+        "--rates",
+        "0.7",
+        "0.5",
+        "--ceilings",
+        str(ceilings),
+    ]
     assert main(["cost", *options]) == 0
     printed = capsys.readouterr().out
-    assert "The least time of each phase: exspec, K = 2, T = 578, on ceilings-some-gpu in bfloat16" in printed
-    for column in ("floor_ms", "bound", "break_even_length", "break_even_rate", "best_num_draft_tokens", "kv_gb", "peak_gb"):
+    assert (
+        "The least time of each phase: exspec, K = 2, T = 578, on ceilings-some-gpu in bfloat16"
+        in printed
+    )
+    for column in (
+        "floor_ms",
+        "bound",
+        "break_even_length",
+        "break_even_rate",
+        "best_num_draft_tokens",
+        "kv_gb",
+        "peak_gb",
+    ):
         assert column in printed
     assert "The largest B in 80 GB: 64" in printed  # no more than the window
 
 
-def test_a_pair_is_read_from_its_configurations_alone(tmp_path: Path, ceilings: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pair_is_read_from_its_configurations_alone(
+    tmp_path: Path, ceilings: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Two folders without weights; and the embedded pair where none are named."""
-    sizes = {"hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 24, "vocab_size": 30}
+    sizes = {
+        "hidden_size": 16,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "intermediate_size": 24,
+        "vocab_size": 30,
+    }
     for role, layers in (("target", 2), ("draft", 1)):
         Qwen2Config(**sizes, num_hidden_layers=layers).save_pretrained(tmp_path / role)
     target, draft = shapes_of(tmp_path / "target", tmp_path / "draft")
     assert (target.layers, draft.layers) == (2, 1)
-    assert target.parameters == sum(p.numel() for p in Qwen2ForCausalLM(Qwen2Config(**sizes, num_hidden_layers=2)).parameters())
+    assert target.parameters == sum(
+        p.numel() for p in Qwen2ForCausalLM(Qwen2Config(**sizes, num_hidden_layers=2)).parameters()
+    )
     options = ["--ceilings", str(ceilings), "--dtype", "bfloat16", "--batch-sizes", "1"]
-    assert main(["cost", "--target", str(tmp_path / "target"), "--draft", str(tmp_path / "draft"), *options]) == 0
+    assert (
+        main(
+            [
+                "cost",
+                "--target",
+                str(tmp_path / "target"),
+                "--draft",
+                str(tmp_path / "draft"),
+                *options,
+            ]
+        )
+        == 0
+    )
     small = capsys.readouterr().out
     assert main(["cost", *options]) == 0
     assert small != capsys.readouterr().out
@@ -124,8 +204,19 @@ def test_a_pair_is_read_from_its_configurations_alone(tmp_path: Path, ceilings: 
     (["--memory-gb", "-1"], "is no budget; pass a number above 0"),
     (["--ceilings", "none.csv"], "ceilings='none.csv' is no file"),
 ])  # fmt: skip
-def test_the_command_refuses_in_one_sentence(options: list[str], message: str, ceilings: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = ["--ceilings", str(ceilings), "--dtype", "bfloat16", "--shapes", "qwen3-8b/0.6b", "--batch-sizes", "4"]
+def test_the_command_refuses_in_one_sentence(
+    options: list[str], message: str, ceilings: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [
+        "--ceilings",
+        str(ceilings),
+        "--dtype",
+        "bfloat16",
+        "--shapes",
+        "qwen3-8b/0.6b",
+        "--batch-sizes",
+        "4",
+    ]
     given = given[:4] + given[6:] if "--target" in options and "--shapes" not in options else given
     assert main(["cost", *given, *options]) == 2
     printed = capsys.readouterr()

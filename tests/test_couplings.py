@@ -7,22 +7,43 @@ import pandas as pd
 import pytest
 
 import specviz as sv
-from specviz.cli import main
-from specviz.couplings import measure_couplings
+from specviz.cli.main import main
+from specviz.studies.couplings import measure_couplings
 
 
 def test_the_table_is_that_of_single_runs(pair: sv.Pair, prompts: list[list[int]]) -> None:
     asked = {"batch_size": 4, "num_draft_tokens": 3, "max_new_tokens": 8, "progress": False}
     table, conditions = measure_couplings(pair, prompts, (0.5,), (0, 7), **asked)
-    assert table[["temperature", "coupling"]].to_numpy().tolist() == [[0.5, "rejection"], [0.5, "gumbel"]]
+    assert table[["temperature", "coupling"]].to_numpy().tolist() == [
+        [0.5, "rejection"],
+        [0.5, "gumbel"],
+    ]
     for entry in table.itertuples():
         sampling = sv.SamplingParams(0.5, coupling=entry.coupling)
-        runs = [sv.generate(pair, prompts, sampling=sampling, seed=seed, **asked).summary.iloc[0] for seed in (0, 7)]
-        lengths, rates = ([run[name] for run in runs] for name in ("mean_acceptance_length", "draft_acceptance_rate"))
-        assert [entry.mean_acceptance_length_low, entry.mean_acceptance_length_high] == sorted(lengths)
+        runs = [
+            sv.generate(pair, prompts, sampling=sampling, seed=seed, **asked).summary.iloc[0]
+            for seed in (0, 7)
+        ]
+        lengths, rates = (
+            [run[name] for run in runs]
+            for name in ("mean_acceptance_length", "draft_acceptance_rate")
+        )
+        assert [entry.mean_acceptance_length_low, entry.mean_acceptance_length_high] == sorted(
+            lengths
+        )
         assert entry.mean_acceptance_length == pytest.approx(sum(lengths) / 2)
         assert entry.draft_acceptance_rate == pytest.approx(sum(rates) / 2)
-    assert conditions | {"prompts": 10, "seeds": [0, 7], "batch_size": 4, "num_draft_tokens": 3, "max_new_tokens": 8} == conditions
+    assert (
+        conditions
+        | {
+            "prompts": 10,
+            "seeds": [0, 7],
+            "batch_size": 4,
+            "num_draft_tokens": 3,
+            "max_new_tokens": 8,
+        }
+        == conditions
+    )
 
 
 @pytest.mark.parametrize(
@@ -41,9 +62,23 @@ def test_what_cannot_be_measured(arguments: dict[str, object], begins: str, pair
         measure_couplings(pair, [[1]], **arguments)
 
 
-def test_the_command_prints_and_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_and_writes_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "new" / "couplings.csv"
-    arguments = ["--temperatures", "1.0", "0.7", "--seeds", "3", "--max-new-tokens", "3", "--batch-size", "16", "--device", "cpu"]
+    arguments = [
+        "--temperatures",
+        "1.0",
+        "0.7",
+        "--seeds",
+        "3",
+        "--max-new-tokens",
+        "3",
+        "--batch-size",
+        "16",
+        "--device",
+        "cpu",
+    ]
     assert main(["couplings", *arguments, "--out", str(path)]) == 0
     printed, table = capsys.readouterr().out, pd.read_csv(path)
     assert table["coupling"].tolist() == ["rejection", "gumbel"] * 2

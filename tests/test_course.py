@@ -27,7 +27,10 @@ def missing(patterns: list[str], text: str) -> list[str]:
 
 def opens_with_a_promise(notebook: NotebookNode) -> list[str]:
     """What the reader will be able to do, in minutes, and what it needs."""
-    return missing([r"^# \S", r"After this notebook you can", r"[Ii]t takes\b.* \d+ minutes", r"\bneeds\b"], prose(notebook)[0])
+    return missing(
+        [r"^# \S", r"After this notebook you can", r"[Ii]t takes\b.* \d+ minutes", r"\bneeds\b"],
+        prose(notebook)[0],
+    )
 
 
 def ends_with_a_summary(notebook: NotebookNode) -> list[str]:
@@ -37,13 +40,20 @@ def ends_with_a_summary(notebook: NotebookNode) -> list[str]:
 def has_prose_around_code(notebook: NotebookNode) -> list[str]:
     """Text before and after every code cell; an empty cell counts for nothing."""
     kinds = ["code", *(cell.cell_type for cell in notebook.cells if cell.source.strip()), "code"]
-    return [f"two code cells, or a code cell at an end: place {i}" for i, pair in enumerate(pairwise(kinds)) if set(pair) == {"code"}]
+    return [
+        f"two code cells, or a code cell at an end: place {i}"
+        for i, pair in enumerate(pairwise(kinds))
+        if set(pair) == {"code"}
+    ]
 
 
 def predicts_before_it_runs(notebook: NotebookNode) -> list[str]:
     """At key results the reader is asked first, and a cell that runs comes next."""
     cells = pairwise(notebook.cells)
-    count = sum("**Before you " in cell.source and following.cell_type == "code" for cell, following in cells)
+    count = sum(
+        "**Before you " in cell.source and following.cell_type == "code"
+        for cell, following in cells
+    )
     return [] if count >= MIN_PREDICTIONS else [f"{count} predictions before a code cell"]
 
 
@@ -51,14 +61,35 @@ def has_exercises(notebook: NotebookNode) -> list[str]:
     """Numbered, one each or more to predict, to write and to debug, each with a folded hint and its minutes, counted in at the top."""
     text = "\n".join(prose(notebook))
     titles = re.findall(r"(?m)^(?:\*\*|### )(\d+)\. (.+)$", text)
-    problems = [f"nothing to {kind}" for kind in ("Predict", "Write", "Debug") if not any(title.startswith(kind) for _, title in titles)]
-    minutes = [int(found[0]) for _, title in titles if (found := re.findall(r"\((\d+) minutes\)", title))]
-    problems += [f"minutes of {len(minutes)} of {len(titles)} exercises"] if len(minutes) < len(titles) else []
+    problems = [
+        f"nothing to {kind}"
+        for kind in ("Predict", "Write", "Debug")
+        if not any(title.startswith(kind) for _, title in titles)
+    ]
+    minutes = [
+        int(found[0]) for _, title in titles if (found := re.findall(r"\((\d+) minutes\)", title))
+    ]
+    problems += (
+        [f"minutes of {len(minutes)} of {len(titles)} exercises"]
+        if len(minutes) < len(titles)
+        else []
+    )
     promised = re.search(r"(\d+) minutes", prose(notebook)[0])
-    problems += [f"{sum(minutes)} minutes of exercises"] if promised is None or sum(minutes) >= int(promised[1]) else []
-    numbers, hints = [int(number) for number, _ in titles], text.count("<details><summary>Hint</summary>\n\n")
-    problems += [f"exercises numbered {numbers}"] if numbers != list(range(1, len(titles) + 1)) else []
-    return problems + ([f"{hints} hints for {len(titles)} exercises"] if hints < len(titles) else [])
+    problems += (
+        [f"{sum(minutes)} minutes of exercises"]
+        if promised is None or sum(minutes) >= int(promised[1])
+        else []
+    )
+    numbers, hints = (
+        [int(number) for number, _ in titles],
+        text.count("<details><summary>Hint</summary>\n\n"),
+    )
+    problems += (
+        [f"exercises numbered {numbers}"] if numbers != list(range(1, len(titles) + 1)) else []
+    )
+    return problems + (
+        [f"{hints} hints for {len(titles)} exercises"] if hints < len(titles) else []
+    )
 
 
 def asserts_that_no_choice_was_close(notebook: NotebookNode) -> list[str]:
@@ -85,7 +116,19 @@ EXERCISES = [
 ENDING = "## Summary\n\n- That was it.\n\n**Next.** Another one."
 PREDICTION = "**Before you run the next cell:** what will it be?"
 # markdown and code in turns
-GOOD = [OPENING, ASSERTED, PREDICTION, "1 + 1", PREDICTION, "2 + 2", PREDICTION, "3 + 3", "\n\n".join(EXERCISES), "check.it(...)", ENDING]
+GOOD = [
+    OPENING,
+    ASSERTED,
+    PREDICTION,
+    "1 + 1",
+    PREDICTION,
+    "2 + 2",
+    PREDICTION,
+    "3 + 3",
+    "\n\n".join(EXERCISES),
+    "check.it(...)",
+    ENDING,
+]
 BROKEN = (
     (opens_with_a_promise, "After this notebook you can", "This notebook is about how to"),
     (opens_with_a_promise, "about 20 minutes", "a while"),
@@ -104,7 +147,11 @@ BROKEN = (
     (has_exercises, "**2. Write** (4 minutes)", "**2. Write** (40 minutes)"),
     (has_exercises, "**2. Write**", "**3. Write**"),
     (has_exercises, EXERCISES[2], "**3. Debug** (4 minutes). What?"),
-    (asserts_that_no_choice_was_close, "assert metrics.smallest_gap(run.trace) > 1e-3", "assert run.texts"),
+    (
+        asserts_that_no_choice_was_close,
+        "assert metrics.smallest_gap(run.trace) > 1e-3",
+        "assert run.texts",
+    ),
     (asserts_that_no_choice_was_close, "assert metrics", "print(metrics"),
 )
 
@@ -112,7 +159,9 @@ BROKEN = (
 def make_notebook(sources: list[str]) -> NotebookNode:
     """Markdown and code in turns; an empty source is no cell."""
     kinds = [(new_markdown_cell, new_code_cell)[i % 2] for i in range(len(sources))]
-    return new_notebook(cells=[make(source) for make, source in zip(kinds, sources, strict=True) if source])
+    return new_notebook(
+        cells=[make(source) for make, source in zip(kinds, sources, strict=True) if source]
+    )
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -122,10 +171,14 @@ def test_notebook(path, check):
 
 
 def test_a_good_notebook_passes_all_checks():
-    assert {check.__name__: found for check in CHECKS if (found := check(make_notebook(GOOD)))} == {}
+    assert {
+        check.__name__: found for check in CHECKS if (found := check(make_notebook(GOOD)))
+    } == {}
 
 
-@pytest.mark.parametrize(("check", "old", "new"), BROKEN, ids=lambda value: getattr(value, "__name__", ""))
+@pytest.mark.parametrize(
+    ("check", "old", "new"), BROKEN, ids=lambda value: getattr(value, "__name__", "")
+)
 def test_broken_notebooks_are_refused(check, old, new):
     broken = [source.replace(old, new) for source in GOOD]
     assert broken != GOOD

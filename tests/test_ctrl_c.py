@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from specviz.trace import Trace
+from specviz.record.trace import Trace
 
 HERE = Path(__file__).parent
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -24,7 +24,14 @@ def last(report: dict[str, str]) -> str:
 @pytest.mark.slow
 def test_every_long_command_says_what_is_kept_and_how_to_go_on(tmp_path: Path) -> None:
     command = [sys.executable, str(HERE / "interrupted.py"), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=HERE, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        cwd=HERE,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     report = json.loads(done.stdout)
     found = report["found"]
@@ -32,27 +39,44 @@ def test_every_long_command_says_what_is_kept_and_how_to_go_on(tmp_path: Path) -
         assert each["status"] == 130, (name, each["said"][-2000:])
         assert "Traceback" not in each["said"], each["said"]
         assert last(each).startswith(f"specviz {name}: interrupted; "), last(each)
-        assert not [file for file in each["files"] if file.endswith(".partial") and file != "bench.jsonl.partial"], name
+        assert not [
+            file
+            for file in each["files"]
+            if file.endswith(".partial") and file != "bench.jsonl.partial"
+        ], name
     check_generate(found["generate"], tmp_path)
-    for number, each in enumerate(report["early"]):  # while models are loaded, or in a round; when none of it was asked for
+    for number, each in enumerate(
+        report["early"]
+    ):  # while models are loaded, or in a round; when none of it was asked for
         assert each["status"] == 130, (number, each["said"][-2000:])
         assert "Traceback" not in each["said"]
         assert set(each["files"]) <= {"run.safetensors"}
     log = tmp_path / "bench/bench.jsonl.partial"
-    assert last(found["bench"]).endswith(f"what is measured is kept in {log}, and the same command goes on there")
-    assert last(found["agreement"]).endswith(f"stand in {tmp_path}/agreement/a.csv, and the same command goes on there")
-    assert last(found["train"]).endswith(f"checkpoints are kept in {tmp_path}/train/checkpoints, and the same command goes on there")
+    assert last(found["bench"]).endswith(
+        f"what is measured is kept in {log}, and the same command goes on there"
+    )
+    assert last(found["agreement"]).endswith(
+        f"stand in {tmp_path}/agreement/a.csv, and the same command goes on there"
+    )
+    assert last(found["train"]).endswith(
+        f"checkpoints are kept in {tmp_path}/train/checkpoints, and the same command goes on there"
+    )
     assert last(found["survey"]).endswith("nothing else is kept; run it again")
     assert found["survey"]["files"] == []
     assert report["again"] == {"bench": 0, "agreement": 0}
     assert len(pd.read_csv(tmp_path / "bench/bench.csv")) == 4
     assert len(pd.read_csv(tmp_path / "agreement/a.csv")) == 4
     before = found["agreement"]["before"].splitlines()
-    assert set(before) <= set((tmp_path / "agreement/a.csv").read_text().splitlines())  # measured once: its speed is the same
+    assert set(before) <= set(
+        (tmp_path / "agreement/a.csv").read_text().splitlines()
+    )  # measured once: its speed is the same
 
 
 def check_generate(report: dict[str, str], folder: Path) -> None:
-    assert re.search(r"interrupted; \d+ of 32 prompts had not ended, and stand above as far as they came; run it again$", last(report))
+    assert re.search(
+        r"interrupted; \d+ of 32 prompts had not ended, and stand above as far as they came; run it again$",
+        last(report),
+    )
     trace = Trace.load(folder / "generate/run.safetensors")
     assert report["printed"].count("[interrupted]") == trace.meta["status"].count("interrupted") > 0
     assert set(trace.meta["status"]) > {"interrupted"}

@@ -7,7 +7,7 @@ from test_equivalence import VALID
 
 import specviz as sv
 from specviz.engine.drafters import Drafter
-from specviz.engine.fixed import FixedModel, fixed_shape
+from specviz.engine.kv.deterministic import FixedModel, fixed_shape
 from specviz.engine.strategies import Strategy
 
 NEW_TOKENS = 16
@@ -22,12 +22,22 @@ STRATEGIES = (
 )
 
 
-def run(pair: sv.Pair, prompts: list[list[int]], strategy: str | Strategy, batch_size: int, **options: object) -> sv.Result:
+def run(
+    pair: sv.Pair,
+    prompts: list[list[int]],
+    strategy: str | Strategy,
+    batch_size: int,
+    **options: object,
+) -> sv.Result:
     arguments = {"max_new_tokens": NEW_TOKENS, "progress": False, "deterministic": True} | options
     return sv.generate(pair, prompts, strategy=strategy, batch_size=batch_size, **arguments)
 
 
-@pytest.mark.parametrize(("name", "dtype"), [*((name, torch.bfloat16) for name in CLASSES), ("llama", torch.float32)], ids=str)
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [*((name, torch.bfloat16) for name in CLASSES), ("llama", torch.float32)],
+    ids=str,
+)
 def test_text_does_not_depend_on_the_batch(name: str, dtype: torch.dtype) -> None:
     """In bf16, where batches of another size usually change some rows, too. Twelve rows take two forwards."""
     pair, prompts = make_pair(name, dtype), make_prompts()
@@ -45,10 +55,16 @@ def test_a_sample_does_not_depend_on_the_batch_though_the_draft_has_a_say(strate
     options = {"sampling": sv.SamplingParams(1.0), "seed": 3, "max_new_tokens": 24}
     alone = run(pair, prompts, strategy, 1, **options)
     for batch_size in (2, 3, 5, 7, 10):
-        assert run(pair, prompts, strategy, batch_size, **options).tokens == alone.tokens, batch_size
+        assert run(pair, prompts, strategy, batch_size, **options).tokens == alone.tokens, (
+            batch_size
+        )
 
 
-@pytest.mark.parametrize("drafter", [sv.drafter("lookup"), sv.drafter("synthetic", rates=[0.9, 0.7, 0.5, 0.4, 0.3])], ids=lambda d: d.name)
+@pytest.mark.parametrize(
+    "drafter",
+    [sv.drafter("lookup"), sv.drafter("synthetic", rates=[0.9, 0.7, 0.5, 0.4, 0.3])],
+    ids=lambda d: d.name,
+)
 def test_text_does_not_depend_on_the_drafter(drafter: Drafter) -> None:
     """Of the synthetic one's drafts enough are accepted that the drafter matters."""
     pair, prompts = make_pair("llama", torch.bfloat16), make_prompts()
@@ -64,9 +80,13 @@ def recorded_logits(result: sv.Result) -> dict[tuple[int, int], tuple[float, ...
     """The target's best log-probabilities where it said each kept token, by request and index."""
     rows = result.trace.rows
     said = {}
-    for number, (request, length, gained) in enumerate(zip(rows["request"], rows["length"], rows["gained"], strict=True)):
+    for number, (request, length, gained) in enumerate(
+        zip(rows["request"], rows["length"], rows["gained"], strict=True)
+    ):
         for j in range(gained):
-            said[int(request), int(length) + j] = tuple(rows["target_top_logprobs"][number, j].tolist())
+            said[int(request), int(length) + j] = tuple(
+                rows["target_top_logprobs"][number, j].tolist()
+            )
     return said
 
 
@@ -82,7 +102,9 @@ def test_logits_are_the_same_bits(prompts: list[list[int]]) -> None:
 def test_prompts_longer_than_a_chunk_of_the_prefill() -> None:
     pair = make_pair("llama", torch.bfloat16)
     generator = torch.Generator().manual_seed(5)
-    prompts = [torch.randint(0, 97, (n,), generator=generator).tolist() for n in (64, 65, 66, 130, 3)]
+    prompts = [
+        torch.randint(0, 97, (n,), generator=generator).tolist() for n in (64, 65, 66, 130, 3)
+    ]
     alone = run(pair, prompts, "autoregressive", 1)
     assert run(pair, prompts, "eqspec", 5).tokens == alone.tokens
     assert run(pair, prompts[::-1], "inplace", 2).tokens == alone.tokens[::-1]
@@ -91,12 +113,19 @@ def test_prompts_longer_than_a_chunk_of_the_prefill() -> None:
 def test_the_text_is_generates_own_in_fp64(prompts: list[list[int]]) -> None:
     pair = make_pair("qwen3", torch.float64)
     rows = [torch.tensor([prompt]) for prompt in prompts]
-    whole = [pair.target.generate(row, attention_mask=row >= 0, do_sample=False, max_new_tokens=NEW_TOKENS)[0] for row in rows]
+    whole = [
+        pair.target.generate(
+            row, attention_mask=row >= 0, do_sample=False, max_new_tokens=NEW_TOKENS
+        )[0]
+        for row in rows
+    ]
     expected = [tokens[row.shape[1] :].tolist() for tokens, row in zip(whole, rows, strict=True)]
     assert run(pair, prompts, "eqspec", 4).tokens == expected
 
 
-def test_every_forward_has_the_one_shape(monkeypatch: pytest.MonkeyPatch, prompts: list[list[int]]) -> None:
+def test_every_forward_has_the_one_shape(
+    monkeypatch: pytest.MonkeyPatch, prompts: list[list[int]]
+) -> None:
     pair, seen = make_pair("llama"), set()
     original = FixedModel._arguments
 
@@ -115,7 +144,10 @@ def test_a_fault_is_still_seen(prompts: list[list[int]]) -> None:
     pair = make_pair("llama")
     alone = run(pair, prompts, "autoregressive", 1)
     for kind in ("positions", "mask", "kv", "bonus"):
-        assert run(pair, prompts, sv.strategy("eqspec", break_invariant=kind), 4).tokens != alone.tokens, kind
+        assert (
+            run(pair, prompts, sv.strategy("eqspec", break_invariant=kind), 4).tokens
+            != alone.tokens
+        ), kind
 
 
 def test_it_has_to_be_a_bool(pair: sv.Pair) -> None:

@@ -16,18 +16,25 @@ import torch
 from conftest import CLASSES, generate_one_by_one, make_pair, make_prompts
 
 import specviz as sv
-from specviz.analysis import metrics
-from specviz.engine.drafters import DRAFTERS, Draft, Drafter
+from specviz import metrics
+from specviz.engine.drafters import DRAFTERS, Draft, Drafter, Task
 from specviz.engine.drafters.model import ModelDrafter
 from specviz.engine.drafters.synthetic import SyntheticDrafter
 from specviz.engine.state import State
 from specviz.engine.strategies import STRATEGIES
-from specviz.trace import MODELS, PHASES, Trace
-from specviz.views.charts import acceptance_by_position, acceptance_map, pick_ragged_round, stage_bars
-from specviz.views.picture import batch_picture
+from specviz.record.replay import Replay
+from specviz.record.schema import MODELS, PHASES
+from specviz.record.trace import Trace
+from specviz.views.charts import (
+    acceptance_by_position,
+    acceptance_map,
+    pick_ragged_round,
+    stage_bars,
+)
+from specviz.views.charts.picture import batch_picture
 
 if TYPE_CHECKING:
-    from specviz.engine.decode import Run
+    pass
 
 DRAFTING = sorted(name for name, kind in STRATEGIES.items() if kind().valid and kind.drafts)
 RATES = (0.9, 0.7, 0.7, 0.4, 0.2, 0.1, 0.1, 0.0)
@@ -47,21 +54,46 @@ def test_the_drafters_are_listed() -> None:
     frame = sv.drafters()
     assert list(frame["drafter"]) == ["model", "lookup", "synthetic"] == list(DRAFTERS)
     assert frame["description"].str.len().min() > 10
-    assert list(frame["options"]) == ["keep_cache=True", "max_ngram=3, min_ngram=1", "keep_cache=True, rates (required)"]
+    assert list(frame["options"]) == [
+        "keep_cache=True",
+        "max_ngram=3, min_ngram=1",
+        "keep_cache=True, rates (required)",
+    ]
 
 
-@pytest.mark.parametrize("drafter", [sv.drafter("lookup"), synthetic()], ids=lambda drafter: drafter.name)
+@pytest.mark.parametrize(
+    "drafter", [sv.drafter("lookup"), synthetic()], ids=lambda drafter: drafter.name
+)
 @pytest.mark.parametrize("strategy", DRAFTING)
-def test_the_text_is_the_targets_own(strategy: str, drafter: Drafter, pair: sv.Pair, prompts: list[list[int]]) -> None:
+def test_the_text_is_the_targets_own(
+    strategy: str, drafter: Drafter, pair: sv.Pair, prompts: list[list[int]]
+) -> None:
     expected = generate_one_by_one("llama", torch.float32, NEW_TOKENS)
     for batch_size, k in ((3, 1), (8, 2), (1, 5), (4, 5), (3, 8)):
-        run = {"strategy": strategy, "drafter": drafter, "num_draft_tokens": k, "batch_size": batch_size, "max_new_tokens": NEW_TOKENS}
-        assert sv.generate(pair, prompts, **run, progress=False).tokens == expected, f"B={batch_size}, K={k}"
+        run = {
+            "strategy": strategy,
+            "drafter": drafter,
+            "num_draft_tokens": k,
+            "batch_size": batch_size,
+            "max_new_tokens": NEW_TOKENS,
+        }
+        assert sv.generate(pair, prompts, **run, progress=False).tokens == expected, (
+            f"B={batch_size}, K={k}"
+        )
 
 
-@pytest.mark.parametrize("drafter", [sv.drafter("lookup"), synthetic()], ids=lambda drafter: drafter.name)
+@pytest.mark.parametrize(
+    "drafter", [sv.drafter("lookup"), synthetic()], ids=lambda drafter: drafter.name
+)
 def test_autoregressive_decoding_asks_no_drafter(drafter: Drafter, pair: sv.Pair) -> None:
-    result = sv.generate(pair, make_prompts(), strategy="autoregressive", drafter=drafter, max_new_tokens=NEW_TOKENS, progress=False)
+    result = sv.generate(
+        pair,
+        make_prompts(),
+        strategy="autoregressive",
+        drafter=drafter,
+        max_new_tokens=NEW_TOKENS,
+        progress=False,
+    )
     assert result.tokens == generate_one_by_one("llama", torch.float32, NEW_TOKENS)
     assert result.meta["drafter"] == "none"
 
@@ -73,7 +105,9 @@ def look_up(tokens: list[int], num_draft_tokens: int, max_ngram: int, min_ngram:
     """What the drafter promises, in plain loops."""
     n = len(tokens)
     for size in range(max_ngram, min_ngram - 1, -1):
-        for end in range(n - 1, size - 1, -1):  # most recent first; an occurrence ends before the row's own end
+        for end in range(
+            n - 1, size - 1, -1
+        ):  # most recent first; an occurrence ends before the row's own end
             if tokens[end - size : end] == tokens[n - size :]:
                 return [tokens[end + j % (n - end)] for j in range(num_draft_tokens)]
     return [tokens[-1]] * num_draft_tokens
@@ -83,8 +117,16 @@ def look_up(tokens: list[int], num_draft_tokens: int, max_ngram: int, min_ngram:
     ("tokens", "options", "expected"),
     [
         ([1, 2, 3, 4, 5, 1, 2, 3], {}, [4, 5, 1, 2]),
-        ([7, 8, 1, 7, 8, 2, 7, 8], {}, [2, 7, 8, 2]),  # of two occurrences the later; its continuation reaches the row's end
-        ([5, 1, 2, 9, 2, 4, 4, 1, 2], {}, [9, 2, 4, 4]),  # the longer one wins, though a shorter one is nearer
+        (
+            [7, 8, 1, 7, 8, 2, 7, 8],
+            {},
+            [2, 7, 8, 2],
+        ),  # of two occurrences the later; its continuation reaches the row's end
+        (
+            [5, 1, 2, 9, 2, 4, 4, 1, 2],
+            {},
+            [9, 2, 4, 4],
+        ),  # the longer one wins, though a shorter one is nearer
         ([5, 1, 2, 9, 2, 4, 4, 1, 2], {"max_ngram": 1}, [4, 4, 1, 2]),
         ([3, 3], {}, [3, 3, 3, 3]),
         ([1, 2, 1], {}, [2, 1, 2, 1]),
@@ -93,9 +135,17 @@ def look_up(tokens: list[int], num_draft_tokens: int, max_ngram: int, min_ngram:
         ([4], {"max_ngram": 5, "min_ngram": 5}, [4, 4, 4, 4]),
     ],
 )
-def test_lookup_by_hand(tokens: list[int], options: dict[str, int], expected: list[int], pair: sv.Pair) -> None:
+def test_lookup_by_hand(
+    tokens: list[int], options: dict[str, int], expected: list[int], pair: sv.Pair
+) -> None:
     assert look_up(tokens, 4, **{"max_ngram": 3, "min_ngram": 1, **options}) == expected
-    run = sv.decode(pair, [tokens], drafter=sv.drafter("lookup", **options), num_draft_tokens=4, max_new_tokens=1)
+    run = sv.decode(
+        pair,
+        [tokens],
+        drafter=sv.drafter("lookup", **options),
+        num_draft_tokens=4,
+        max_new_tokens=1,
+    )
     (draft,) = [event.draft for event in run if event.phase == "draft"]
     assert draft.tokens.tolist() == [expected]
     assert draft.logits is None
@@ -105,12 +155,25 @@ def test_lookup_by_hand(tokens: list[int], options: dict[str, int], expected: li
 def test_lookup_is_what_loops_would_find(max_ngram: int, min_ngram: int, pair: sv.Pair) -> None:
     """In every round of rows of different lengths that enter and leave; over few ids, so that there is much to find."""
     generator = torch.Generator().manual_seed(5)
-    prompts = [torch.randint(50, 53, (n,), generator=generator).tolist() for n in (1, 2, 3, 5, 9, 30, 60, 100)]
+    prompts = [
+        torch.randint(50, 53, (n,), generator=generator).tolist()
+        for n in (1, 2, 3, 5, 9, 30, 60, 100)
+    ]
     drafter = sv.drafter("lookup", max_ngram=max_ngram, min_ngram=min_ngram)
     compared = 0
-    for event in sv.decode(pair, prompts, strategy="eqspec", drafter=drafter, num_draft_tokens=5, batch_size=3, max_new_tokens=12):
+    for event in sv.decode(
+        pair,
+        prompts,
+        strategy="eqspec",
+        drafter=drafter,
+        num_draft_tokens=5,
+        batch_size=3,
+        max_new_tokens=12,
+    ):
         if event.phase == "draft":
-            expected = [look_up(tokens_of(row), 5, max_ngram, min_ngram) for row in event.state.batch.rows]
+            expected = [
+                look_up(tokens_of(row), 5, max_ngram, min_ngram) for row in event.state.batch.rows
+            ]
             assert event.draft.tokens.tolist() == expected
             compared += len(expected)
     assert compared > 50
@@ -120,30 +183,51 @@ def test_lookup_finds_what_repeats(embedded: sv.Pair) -> None:
     prompt = "import os\n\ndef first(path):\n    return os.path.join(path, 'a')\n\ndef second(path):\n    return os.path.join("
     result = sv.generate(embedded, [prompt], drafter="lookup", max_new_tokens=16, progress=False)
     assert result.summary["mean_acceptance_length"].item() > 1.2
-    assert result.tokens == sv.generate(embedded, [prompt], strategy="autoregressive", max_new_tokens=16, progress=False).tokens
+    assert (
+        result.tokens
+        == sv.generate(
+            embedded, [prompt], strategy="autoregressive", max_new_tokens=16, progress=False
+        ).tokens
+    )
 
 
 @pytest.mark.parametrize("strategy", DRAFTING)
-def test_a_run_without_a_draft_model_is_recorded_and_drawn(strategy: str, pair: sv.Pair, tmp_path: Path) -> None:
-    run = {"strategy": strategy, "drafter": "lookup", "batch_size": 4, "max_new_tokens": 8, "record": True, "progress": False}
+def test_a_run_without_a_draft_model_is_recorded_and_drawn(
+    strategy: str, pair: sv.Pair, tmp_path: Path
+) -> None:
+    run = {
+        "strategy": strategy,
+        "drafter": "lookup",
+        "batch_size": 4,
+        "max_new_tokens": 8,
+        "record": True,
+        "progress": False,
+    }
     result = sv.generate(pair, make_prompts(), **run)
     assert result.trace is not None
     result.trace.save(tmp_path / "run")
     trace = Trace.load(tmp_path / "run")
-    assert (trace.meta["drafter"], trace.meta["drafter_options"]) == ("lookup", {"max_ngram": 3, "min_ngram": 1})
+    assert (trace.meta["drafter"], trace.meta["drafter_options"]) == (
+        "lookup",
+        {"max_ngram": 3, "min_ngram": 1},
+    )
     assert trace.meta["kv_bytes_per_slot"]["draft"] == 0
     for table in (trace.feeds, trace.moves):
         assert set(table["model"]) <= {MODELS.index("target")}
     assert (trace.rows["draft_top_ids"] == -1).all()
     assert np.isnan(trace.rows["draft_logprob"]).all()
     assert np.isfinite(trace.rows["target_logprob"]).all()
-    frames = list(trace.frames())
+    frames = list(Replay(trace).frames())
     assert len(frames) == trace.num_rounds * len(PHASES)
     assert all((frame.draft.token == -1).all() for frame in frames)
     assert result.summary["drafter"].item() == "lookup"
     assert (result.stages["draft_ms"] > 0).all()
     assert len(metrics.rounds(trace)) == trace.num_rounds
-    for figure in (acceptance_map(trace), acceptance_by_position(trace), stage_bars({strategy: trace})):
+    for figure in (
+        acceptance_map(trace),
+        acceptance_by_position(trace),
+        stage_bars({strategy: trace}),
+    ):
         assert figure.data
     for phase in PHASES:
         assert batch_picture(trace, pick_ragged_round(trace), phase).data
@@ -168,7 +252,13 @@ def lots() -> np.ndarray:
     """(PROMPTS, ROUNDS): accepted drafts of each prompt's first rounds; no budget ends a row before, so that nothing selects them."""
     prompts = [[1 + i % 96, 1 + i // 96] for i in range(PROMPTS)]
     result = sv.generate(
-        endless_pair(), prompts, drafter=synthetic(), num_draft_tokens=K, batch_size=32, max_new_tokens=ROUNDS * (K + 1), progress=False
+        endless_pair(),
+        prompts,
+        drafter=synthetic(),
+        num_draft_tokens=K,
+        batch_size=32,
+        max_new_tokens=ROUNDS * (K + 1),
+        progress=False,
     )
     entries = metrics.rows(result).groupby("request")["accepted"]
     return np.array([accepted.to_numpy()[:ROUNDS] for _, accepted in entries])
@@ -179,8 +269,12 @@ def test_drafts_are_accepted_at_the_rates_that_were_asked_for() -> None:
     accepted = lots().ravel()
     for j, rate in enumerate(RATES[:K]):
         measured = (accepted > j).mean()
-        divergence = sum(m * math.log(m / r) for m, r in ((measured, rate), (1 - measured, 1 - rate)) if m > 0)
-        assert len(accepted) * divergence < math.log(2 * K / ODDS), f"position {j + 1}: {measured:.3f} instead of {rate}"
+        divergence = sum(
+            m * math.log(m / r) for m, r in ((measured, rate), (1 - measured, 1 - rate)) if m > 0
+        )
+        assert len(accepted) * divergence < math.log(2 * K / ODDS), (
+            f"position {j + 1}: {measured:.3f} instead of {rate}"
+        )
 
 
 def test_rows_and_rounds_are_independent() -> None:
@@ -194,45 +288,80 @@ def test_rows_and_rounds_are_independent() -> None:
     off = lots() - mean
     assert variance > 1  # far from 1/4
     assert abs((off**2).mean() - variance) < 5 * math.sqrt((fourth - variance**2) / off.size)
-    for left, right in ((off[::2], off[1::2]), (off[:, ::2], off[:, 1::2])):  # two prompts in a round, two rounds of a prompt
+    for left, right in (
+        (off[::2], off[1::2]),
+        (off[:, ::2], off[:, 1::2]),
+    ):  # two prompts in a round, two rounds of a prompt
         assert abs((left * right).mean()) < 5 * variance / math.sqrt(left.size)
 
 
 def test_extreme_rates_hold_exactly(pair: sv.Pair) -> None:
     """At rate 1 all K are accepted, at 0 none, also in the round that a budget or EOS cuts short."""
     for rates, expected in (((1, 1, 1), 3), ((0, 0, 0), 0), ((1, 0, 0), 1)):
-        result = sv.generate(pair, make_prompts(), drafter=synthetic(rates), num_draft_tokens=3, max_new_tokens=NEW_TOKENS, progress=False)
+        result = sv.generate(
+            pair,
+            make_prompts(),
+            drafter=synthetic(rates),
+            num_draft_tokens=3,
+            max_new_tokens=NEW_TOKENS,
+            progress=False,
+        )
         assert set(result.rows["accepted"]) == {expected}
 
 
 def test_rates_hold_whatever_the_target_is_made_to_write(pair: sv.Pair) -> None:
     """What is right is what the target says at that place of that run, so a strategy that fails keeps its rates too."""
-    for strategy in (sv.strategy("masking", positions="column"), sv.strategy("eqspec", break_invariant="positions")):
-        run = {"strategy": strategy, "drafter": synthetic((1, 1, 0)), "num_draft_tokens": 3, "max_new_tokens": NEW_TOKENS}
+    for strategy in (
+        sv.strategy("masking", positions="column"),
+        sv.strategy("eqspec", break_invariant="positions"),
+    ):
+        run = {
+            "strategy": strategy,
+            "drafter": synthetic((1, 1, 0)),
+            "num_draft_tokens": 3,
+            "max_new_tokens": NEW_TOKENS,
+        }
         assert set(sv.generate(pair, make_prompts(), **run, progress=False).rows["accepted"]) == {2}
 
 
-def test_lots_depend_on_seed_prompt_and_place_alone(pair: sv.Pair, prompts: list[list[int]]) -> None:
+def test_lots_depend_on_seed_prompt_and_place_alone(
+    pair: sv.Pair, prompts: list[list[int]]
+) -> None:
     """The seed changes at least one of the 150 or so lots that two runs share; that it does not has odds far below ODDS."""
 
     def accepted(seed: int, strategy: str, batch_size: int) -> dict[tuple[int, int], int]:
-        run = {"strategy": strategy, "drafter": synthetic(), "batch_size": batch_size, "max_new_tokens": NEW_TOKENS, "seed": seed}
+        run = {
+            "strategy": strategy,
+            "drafter": synthetic(),
+            "batch_size": batch_size,
+            "max_new_tokens": NEW_TOKENS,
+            "seed": seed,
+        }
         rows = sv.generate(pair, prompts, **run, progress=False).rows
-        return {(int(r), int(n)): int(a) for r, n, a in zip(rows["request"], rows["length"], rows["accepted"], strict=True)}
+        return {
+            (int(r), int(n)): int(a)
+            for r, n, a in zip(rows["request"], rows["length"], rows["accepted"], strict=True)
+        }
 
     first = accepted(0, "inplace", 8)
-    assert first == accepted(0, "eqspec", 3) == accepted(0, "exspec", 2) == accepted(0, "masking", 1)
+    assert (
+        first == accepted(0, "eqspec", 3) == accepted(0, "exspec", 2) == accepted(0, "masking", 1)
+    )
     other = accepted(10**40, "inplace", 8)
     assert any(first[place] != other[place] for place in first.keys() & other.keys())
 
 
 def test_a_wrong_proposal_is_never_eos_and_never_right(pair: sv.Pair) -> None:
-    for event in sv.decode(pair, make_prompts(), drafter=synthetic([0.5] * 5), max_new_tokens=NEW_TOKENS):
+    for event in sv.decode(
+        pair, make_prompts(), drafter=synthetic([0.5] * 5), max_new_tokens=NEW_TOKENS
+    ):
         if event.phase == "draft":
             drafts = event.draft.tokens
             assert event.draft.logits is None
         elif event.phase == "accept":
-            for row, proposed, emitted in zip(event.state.batch.rows, drafts.tolist(), event.outcome.emitted.tolist(), strict=True):
+            for row, proposed, emitted in zip(
+                event.state.batch.rows, drafts.tolist(), event.outcome.emitted.tolist(), strict=True
+            ):
                 assert row.accepted in (0, 5)  # one lot for all positions of a row
                 assert row.accepted or not set(proposed) & set(pair.eos_token_ids)
                 assert (proposed[0] == emitted[0]) == bool(row.accepted)
@@ -240,12 +369,24 @@ def test_a_wrong_proposal_is_never_eos_and_never_right(pair: sv.Pair) -> None:
 
 def test_the_draft_model_runs_over_what_is_proposed(pair: sv.Pair) -> None:
     """K forwards a round, the first over two tokens; its K/V is that of the row's tokens. The target's running ahead is not recorded."""
-    run = {"strategy": "eqspec", "num_draft_tokens": 4, "batch_size": 3, "max_new_tokens": 12, "record": True, "progress": False}
+    run = {
+        "strategy": "eqspec",
+        "num_draft_tokens": 4,
+        "batch_size": 3,
+        "max_new_tokens": 12,
+        "record": True,
+        "progress": False,
+    }
     trace = sv.generate(pair, make_prompts(), drafter=synthetic(), **run).trace
     assert trace is not None
-    feeds = {name: values[trace.feeds["phase"] == PHASES.index("draft")] for name, values in trace.feeds.items()}
+    feeds = {
+        name: values[trace.feeds["phase"] == PHASES.index("draft")]
+        for name, values in trace.feeds.items()
+    }
     assert set(feeds["model"]) == {MODELS.index("draft")}
-    steps = [*zip(feeds["round"].tolist(), feeds["row"].tolist(), feeds["step"].tolist(), strict=True)]
+    steps = [
+        *zip(feeds["round"].tolist(), feeds["row"].tolist(), feeds["step"].tolist(), strict=True)
+    ]
     rows = [*zip(trace.rows["round"].tolist(), trace.rows["row"].tolist(), strict=True)]
     assert sorted(steps) == sorted((*entry, step) for entry in rows for step in (0, 0, 1, 2, 3))
     drafts = dict(zip(rows, trace.rows["drafts"].tolist(), strict=True))
@@ -259,9 +400,9 @@ def test_running_ahead_takes_no_phases_time(pair: sv.Pair, monkeypatch: pytest.M
     clock, prepare = [0.0], SyntheticDrafter.prepare
     monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
 
-    def slow(self: SyntheticDrafter, run: "Run") -> torch.Tensor:
+    def slow(self: SyntheticDrafter, task: Task, state: State) -> torch.Tensor:
         clock[0] += 100.0
-        return prepare(self, run)
+        return prepare(self, task, state)
 
     monkeypatch.setattr(SyntheticDrafter, "prepare", slow)
     result = sv.generate(pair, [[1, 2], [3]], drafter=synthetic(), max_new_tokens=8, progress=False)
@@ -272,14 +413,26 @@ def test_running_ahead_takes_no_phases_time(pair: sv.Pair, monkeypatch: pytest.M
 @pytest.mark.parametrize("coupling", ["gumbel", "rejection"])
 def test_sampling_with_lots(coupling: str, pair: sv.Pair, prompts: list[list[int]]) -> None:
     """The Gumbel coupling lets the target's choice be known beforehand; rejection sampling does not."""
-    run = {"sampling": sv.SamplingParams(temperature=0.8, coupling=coupling), "max_new_tokens": NEW_TOKENS, "seed": 3}
+    run = {
+        "sampling": sv.SamplingParams(temperature=0.8, coupling=coupling),
+        "max_new_tokens": NEW_TOKENS,
+        "seed": 3,
+    }
     if coupling == "rejection":
-        with pytest.raises(ValueError, match=r"cannot know what coupling='rejection' will accept; pass sampling=None or coupling="):
+        with pytest.raises(
+            ValueError,
+            match=r"cannot know what coupling='rejection' will accept; pass sampling=None or coupling=",
+        ):
             sv.decode(pair, prompts, drafter=synthetic(), **run)
         return
-    result = sv.generate(pair, prompts, drafter=synthetic((1, 1, 0)), num_draft_tokens=3, **run, progress=False)
+    result = sv.generate(
+        pair, prompts, drafter=synthetic((1, 1, 0)), num_draft_tokens=3, **run, progress=False
+    )
     assert set(result.rows["accepted"]) == {2}
-    assert result.tokens == sv.generate(pair, prompts, strategy="autoregressive", **run, progress=False).tokens
+    assert (
+        result.tokens
+        == sv.generate(pair, prompts, strategy="autoregressive", **run, progress=False).tokens
+    )
 
 
 # --- what is refused ---
@@ -311,15 +464,23 @@ def test_options_that_cannot_be_used(name: str, options: dict[str, object], begi
 
 
 @pytest.mark.parametrize("call", [sv.generate, sv.decode])
-def test_too_few_rates_are_refused_before_a_model_runs(call: Any, pair: sv.Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_few_rates_are_refused_before_a_model_runs(
+    call: Any, pair: sv.Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(type(pair.target), "forward", None)
-    with pytest.raises(ValueError, match=r"rates has 2 entries for num_draft_tokens=3; pass one for each, or lower it"):
+    with pytest.raises(
+        ValueError,
+        match=r"rates has 2 entries for num_draft_tokens=3; pass one for each, or lower it",
+    ):
         call(pair, [[1, 2]], drafter=synthetic([0.5, 0.5]), num_draft_tokens=3)
     with pytest.raises(ValueError, match='drafter "synthetic" needs rates'):
         call(pair, [[1, 2]], drafter="synthetic")
 
 
-@pytest.mark.parametrize("rates", [np.array([0.5, 0.25]), torch.tensor([0.5, 0.25]), (0.5, 0.25), [np.float32(0.5), 0.25, 0]])
+@pytest.mark.parametrize(
+    "rates",
+    [np.array([0.5, 0.25]), torch.tensor([0.5, 0.25]), (0.5, 0.25), [np.float32(0.5), 0.25, 0]],
+)
 def test_rates_may_come_as_any_sequence(rates: object) -> None:
     assert synthetic(rates).options["rates"][:2] == (0.5, 0.25)
 
@@ -333,8 +494,10 @@ class Bigrams(Drafter):
 
     name: ClassVar[str] = "bigrams"
 
-    def prepare(self, run: "Run") -> dict[int, int]:
-        return {token: after for request in run.requests for token, after in pairwise(request.prompt)}
+    def prepare(self, task: Task, state: State) -> dict[int, int]:
+        return {
+            token: after for request in task.requests for token, after in pairwise(request.prompt)
+        }
 
     def propose(self, state: State, num_draft_tokens: int) -> Draft:
         drafts = []
@@ -347,12 +510,22 @@ class Bigrams(Drafter):
 
 
 def test_a_drafter_of_ones_own(pair: sv.Pair, prompts: list[list[int]]) -> None:
-    result = sv.generate(pair, prompts, drafter=Bigrams(), batch_size=3, max_new_tokens=NEW_TOKENS, record=True, progress=False)
+    result = sv.generate(
+        pair,
+        prompts,
+        drafter=Bigrams(),
+        batch_size=3,
+        max_new_tokens=NEW_TOKENS,
+        record=True,
+        progress=False,
+    )
     assert result.tokens == generate_one_by_one("llama", torch.float32, NEW_TOKENS)
     assert (result.meta["drafter"], result.meta["drafter_options"]) == ("bigrams", {})
     assert result.trace is not None
     after = {token: later for prompt in prompts for token, later in pairwise(prompt)}
-    for drafts, tokens in zip(result.trace.rows["drafts"].tolist(), result.trace.rows["emitted"].tolist(), strict=True):
+    for drafts, tokens in zip(
+        result.trace.rows["drafts"].tolist(), result.trace.rows["emitted"].tolist(), strict=True
+    ):
         assert all(second == after.get(first, first) for first, second in pairwise(drafts)), tokens
 
 
@@ -368,7 +541,9 @@ class Head(ModelDrafter):
 
 def test_options_of_a_drafter_are_recorded_without_its_modules(pair: sv.Pair) -> None:
     module = torch.nn.Linear(2, 2)
-    result = sv.generate(pair, [[1, 2]], drafter=Head(module), max_new_tokens=2, record=True, progress=False)
+    result = sv.generate(
+        pair, [[1, 2]], drafter=Head(module), max_new_tokens=2, record=True, progress=False
+    )
     assert result.trace is not None
     assert result.trace.meta["drafter_options"] == {"keep_cache": True, "width": 3}
 
@@ -399,23 +574,40 @@ def check_hidden(name: str, state: State) -> Iterator[str]:
             assert (state.hidden[i] == 0).all(), f"round {state.round}, row {i}"
             yield "alone"
             continue
-        torch.testing.assert_close(state.hidden[i], hidden_behind(name, tuple(tokens[:-1])), atol=1e-4, rtol=0, msg=f"{state.round}, {i}")
+        torch.testing.assert_close(
+            state.hidden[i],
+            hidden_behind(name, tuple(tokens[:-1])),
+            atol=1e-4,
+            rtol=0,
+            msg=f"{state.round}, {i}",
+        )
         yield "idle" if row.finished else "decoding" if row.output else "fresh"
         if row.output:
-            assert embedding(state.hidden[i]).float().argmax() == tokens[-1], f"round {state.round}, row {i}"
+            assert embedding(state.hidden[i]).float().argmax() == tokens[-1], (
+                f"round {state.round}, row {i}"
+            )
 
 
 @pytest.mark.parametrize("name", CLASSES)
 @pytest.mark.parametrize(("strategy", "options"), HIDDEN_RUNS)
-def test_hidden_states_belong_to_the_rows_last_tokens(strategy: str, options: dict[str, Any], name: str, prompts: list[list[int]]) -> None:
+def test_hidden_states_belong_to_the_rows_last_tokens(
+    strategy: str, options: dict[str, Any], name: str, prompts: list[list[int]]
+) -> None:
     """In every round and row: the state from which the target chose the row's last token, after the final norm.
 
     One-token prompts take rows that others had: twelve more, each two tokens of budget, keep rows coming and going.
     """
     more = [[i] for i in range(60, 66)] + [[i, i] for i in range(70, 76)]
     seen = set()
-    run = {"strategy": sv.strategy(strategy, **options), "drafter": Head(), "batch_size": 4, "num_draft_tokens": 3}
-    for event in sv.decode(make_pair(name), prompts + more, max_new_tokens=[12] * len(prompts) + [2] * len(more), **run):
+    run = {
+        "strategy": sv.strategy(strategy, **options),
+        "drafter": Head(),
+        "batch_size": 4,
+        "num_draft_tokens": 3,
+    }
+    for event in sv.decode(
+        make_pair(name), prompts + more, max_new_tokens=[12] * len(prompts) + [2] * len(more), **run
+    ):
         if event.phase in ("schedule", "accept"):
             seen |= set(check_hidden(name, event.state))
     assert seen >= {"alone", "fresh", "decoding", "idle"}

@@ -12,8 +12,8 @@ import torch
 from conftest import CLASSES, EOS, generate_one_by_one, make_pair, make_prompts
 
 import specviz as sv
-from specviz.engine import moving
-from specviz.engine.moving import METHODS
+from specviz.engine.kv import moves as moving
+from specviz.engine.kv.moves import METHODS
 from specviz.engine.strategies import STRATEGIES, Strategy
 
 VARIANTS = (
@@ -22,7 +22,10 @@ VARIANTS = (
     sv.strategy("exspec", window=8, fallback="partial"),
     sv.strategy("exspec", window=9, fallback="wait", max_wait=2, sort_prompts=True),
 )
-STATIC = tuple(sv.strategy(name, refill=False) for name in ("autoregressive", "rollback", "masking", "eqspec", "inplace"))
+STATIC = tuple(
+    sv.strategy(name, refill=False)
+    for name in ("autoregressive", "rollback", "masking", "eqspec", "inplace")
+)
 VALID = [strategy for strategy in (*map(sv.strategy, STRATEGIES), *VARIANTS) if strategy.valid]
 SPINE = ("autoregressive", "eqspec", "inplace")
 
@@ -30,7 +33,9 @@ SPINE = ("autoregressive", "eqspec", "inplace")
 def named(strategy: Strategy) -> str:
     """The strategy as a test's id: its name and the options that are not the default."""
     default = STRATEGIES[strategy.name]().options
-    changed = [f"{name}={value}" for name, value in strategy.options.items() if value != default[name]]
+    changed = [
+        f"{name}={value}" for name, value in strategy.options.items() if value != default[name]
+    ]
     return "-".join([strategy.name, *changed])
 
 
@@ -41,12 +46,20 @@ NEW_TOKENS = 24
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["fp32", "fp64"])
 @pytest.mark.parametrize("name", CLASSES)
 @each_valid
-def test_every_row_equals_generate(strategy: Strategy, name: str, dtype: torch.dtype, prompts: list[list[int]]) -> None:
+def test_every_row_equals_generate(
+    strategy: Strategy, name: str, dtype: torch.dtype, prompts: list[list[int]]
+) -> None:
     pair, expected = make_pair(name, dtype), generate_one_by_one(name, dtype, NEW_TOKENS)
     for batch_size in (1, 3, 8):
         for k in (1, 2, 5, 8) if strategy.name in SPINE else (1, 5):
             result = sv.generate(
-                pair, prompts, strategy=strategy, num_draft_tokens=k, batch_size=batch_size, max_new_tokens=NEW_TOKENS, progress=False
+                pair,
+                prompts,
+                strategy=strategy,
+                num_draft_tokens=k,
+                batch_size=batch_size,
+                max_new_tokens=NEW_TOKENS,
+                progress=False,
             )
             assert result.tokens == expected, f"B={batch_size}, K={k}"
 
@@ -54,24 +67,34 @@ def test_every_row_equals_generate(strategy: Strategy, name: str, dtype: torch.d
 @pytest.mark.parametrize("name", CLASSES)
 def test_the_drafts_are_accepted_sometimes(name: str, prompts: list[list[int]]) -> None:
     """The identity above would prove little if drafts were always or never accepted, or if no row ever met EOS."""
-    result = sv.generate(make_pair(name), prompts, num_draft_tokens=1, max_new_tokens=NEW_TOKENS, progress=False)
+    result = sv.generate(
+        make_pair(name), prompts, num_draft_tokens=1, max_new_tokens=NEW_TOKENS, progress=False
+    )
     assert 0.3 <= result.summary["draft_acceptance_rate"].item() <= 0.8
     assert any(row[-1] in EOS for row in result.tokens)
     assert any(len(row) == NEW_TOKENS for row in result.tokens)
 
 
 @pytest.mark.parametrize("strategy", STATIC, ids=named)
-def test_static_batches_give_the_same_text(strategy: Strategy, pair: sv.Pair, prompts: list[list[int]]) -> None:
-    result = sv.generate(pair, prompts, strategy=strategy, batch_size=3, max_new_tokens=NEW_TOKENS, progress=False)
+def test_static_batches_give_the_same_text(
+    strategy: Strategy, pair: sv.Pair, prompts: list[list[int]]
+) -> None:
+    result = sv.generate(
+        pair, prompts, strategy=strategy, batch_size=3, max_new_tokens=NEW_TOKENS, progress=False
+    )
     assert result.tokens == generate_one_by_one("llama", torch.float32, NEW_TOKENS)
 
 
 @each_valid
-def test_budgets_are_kept_row_by_row(strategy: Strategy, pair: sv.Pair, prompts: list[list[int]]) -> None:
+def test_budgets_are_kept_row_by_row(
+    strategy: Strategy, pair: sv.Pair, prompts: list[list[int]]
+) -> None:
     """A small budget cuts its own row and no other; K does not shrink for anyone."""
     whole = generate_one_by_one("llama", torch.float32, NEW_TOKENS)
     budgets = [1, 2, 3, 5, 24, 7, 24, 4, 6, 1]
-    result = sv.generate(pair, prompts, strategy=strategy, batch_size=4, max_new_tokens=budgets, progress=False)
+    result = sv.generate(
+        pair, prompts, strategy=strategy, batch_size=4, max_new_tokens=budgets, progress=False
+    )
     assert result.tokens == [row[:budget] for row, budget in zip(whole, budgets, strict=True)]
     assert set(result.rows["drafted"]) == {0 if strategy.name == "autoregressive" else 5}
 
@@ -82,7 +105,14 @@ def test_attention_written_out_takes_the_mask_as_numbers(prompts: list[list[int]
     pair.target.set_attn_implementation("eager")
     pair.draft.set_attn_implementation("eager")
     try:
-        result = sv.generate(pair, prompts, strategy="eqspec", batch_size=3, max_new_tokens=NEW_TOKENS, progress=False)
+        result = sv.generate(
+            pair,
+            prompts,
+            strategy="eqspec",
+            batch_size=3,
+            max_new_tokens=NEW_TOKENS,
+            progress=False,
+        )
     finally:
         pair.target.set_attn_implementation("sdpa")
         pair.draft.set_attn_implementation("sdpa")
@@ -93,13 +123,25 @@ def test_attention_written_out_takes_the_mask_as_numbers(prompts: list[list[int]
 @pytest.mark.parametrize("move", METHODS)
 @pytest.mark.parametrize("name", CLASSES)
 @each_valid
-def test_every_row_equals_generate_on_cuda(strategy: Strategy, name: str, move: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_row_equals_generate_on_cuda(
+    strategy: Strategy, name: str, move: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
     _force_move(monkeypatch, move)
-    pair, expected = make_pair(name, torch.float64, "cuda"), generate_one_by_one(name, torch.float64, NEW_TOKENS, "cuda")
+    pair, expected = (
+        make_pair(name, torch.float64, "cuda"),
+        generate_one_by_one(name, torch.float64, NEW_TOKENS, "cuda"),
+    )
     for batch_size in (1, 3, 8):
-        result = sv.generate(pair, make_prompts(), strategy=strategy, batch_size=batch_size, max_new_tokens=NEW_TOKENS, progress=False)
+        result = sv.generate(
+            pair,
+            make_prompts(),
+            strategy=strategy,
+            batch_size=batch_size,
+            max_new_tokens=NEW_TOKENS,
+            progress=False,
+        )
         assert result.tokens == expected, f"B={batch_size}"
 
 
@@ -108,7 +150,9 @@ def test_all_ways_of_realigning_give_the_same_text(
     move: str, pair: sv.Pair, prompts: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _force_move(monkeypatch, move)
-    result = sv.generate(pair, prompts, strategy="eqspec", batch_size=4, max_new_tokens=NEW_TOKENS, progress=False)
+    result = sv.generate(
+        pair, prompts, strategy="eqspec", batch_size=4, max_new_tokens=NEW_TOKENS, progress=False
+    )
     assert result.tokens == generate_one_by_one("llama", torch.float32, NEW_TOKENS)
 
 
@@ -119,21 +163,35 @@ def _force_move(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
 def test_the_strategy_of_contributing(pair: sv.Pair, prompts: list[list[int]]) -> None:
     """The example as it stands in the text, and its class on prompts that make rows ragged."""
     text = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    example = next(block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "class LazyEqSpec" in block)
+    example = next(
+        block
+        for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+        if "class LazyEqSpec" in block
+    )
     names: dict[str, Any] = {"__name__": "example"}
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(compile(example, "CONTRIBUTING.md", "exec"), names)
     assert printed.getvalue().strip() == "all invariants hold"
     for every in (1, 3, 7):
         lazy = names["LazyEqSpec"](every=every)
-        result = sv.generate(pair, prompts, strategy=lazy, batch_size=4, max_new_tokens=NEW_TOKENS, record=True, progress=False)
+        result = sv.generate(
+            pair,
+            prompts,
+            strategy=lazy,
+            batch_size=4,
+            max_new_tokens=NEW_TOKENS,
+            record=True,
+            progress=False,
+        )
         assert result.tokens == generate_one_by_one("llama", torch.float32, NEW_TOKENS)
     assert len(example.splitlines()) <= 40
 
 
 @each_valid
 def test_bundled_prompts_on_the_embedded_pair(strategy: Strategy, embedded: sv.Pair) -> None:
-    result = sv.generate(embedded, sv.load_prompts(), strategy=strategy, max_new_tokens=48, progress=False)
+    result = sv.generate(
+        embedded, sv.load_prompts(), strategy=strategy, max_new_tokens=48, progress=False
+    )
     assert result.tokens == generate_bundled(embedded, 48)
 
 
@@ -141,5 +199,10 @@ def test_bundled_prompts_on_the_embedded_pair(strategy: Strategy, embedded: sv.P
 def generate_bundled(pair: sv.Pair, new_tokens: int) -> list[list[int]]:
     """What transformers' `generate` writes for each bundled prompt alone."""
     rows = [pair.tokenizer(prompt, return_tensors="pt") for prompt in sv.load_prompts()]
-    outputs = [pair.target.generate(**row, do_sample=False, max_new_tokens=new_tokens) for row in rows]
-    return [output[0, row["input_ids"].shape[1] :].tolist() for row, output in zip(rows, outputs, strict=True)]
+    outputs = [
+        pair.target.generate(**row, do_sample=False, max_new_tokens=new_tokens) for row in rows
+    ]
+    return [
+        output[0, row["input_ids"].shape[1] :].tolist()
+        for row, output in zip(rows, outputs, strict=True)
+    ]

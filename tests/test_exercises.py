@@ -21,12 +21,13 @@ from types import ModuleType
 
 import pytest
 
-from specviz import exercises
-from specviz.analysis import metrics
+from specviz import exercises, metrics
 from specviz.exercises import base
 
 ROOT = Path(__file__).parents[1]
-NAMES = sorted(module.name for module in pkgutil.iter_modules(exercises.__path__) if module.name != "base")
+NAMES = sorted(
+    module.name for module in pkgutil.iter_modules(exercises.__path__) if module.name != "base"
+)
 Check = Callable[..., bool]
 
 
@@ -37,7 +38,11 @@ def module_of(name: str) -> ModuleType:
 def checks_of(name: str) -> dict[str, Check]:
     """The checks of a module: what carries the decorator and was written there."""
     module = module_of(name)
-    return {key: value for key, value in vars(module).items() if hasattr(value, "__wrapped__") and value.__module__ == module.__name__}
+    return {
+        key: value
+        for key, value in vars(module).items()
+        if hasattr(value, "__wrapped__") and value.__module__ == module.__name__
+    }
 
 
 def only(folder: str, pattern: str) -> Path:
@@ -67,7 +72,9 @@ def run_solution(name: str) -> list[tuple[str, tuple, object]]:
     with pytest.MonkeyPatch.context() as patch:
         for key, check in checks_of(name).items():
             patch.setattr(module, key, watched(key, check))
-        runpy.run_path(str(only("notebooks/solutions", f"[0-9][0-9]_{name}.py")), run_name="__main__")
+        runpy.run_path(
+            str(only("notebooks/solutions", f"[0-9][0-9]_{name}.py")), run_name="__main__"
+        )
     return calls
 
 
@@ -85,7 +92,9 @@ def crash(*arguments: object, **named: object) -> None:
     raise ZeroDivisionError("a slip in the reader's code")
 
 
-EVERY_CHECK = [pytest.param(name, key, id=f"{name}.{key}") for name in NAMES for key in checks_of(name)]
+EVERY_CHECK = [
+    pytest.param(name, key, id=f"{name}.{key}") for name in NAMES for key in checks_of(name)
+]
 
 
 def test_there_are_exercises():
@@ -94,7 +103,9 @@ def test_there_are_exercises():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_notebook_solution_and_mistakes_cover_every_check(name):
-    cells = json.loads(only("notebooks", f"[0-9][0-9]_{name}.ipynb").read_text(encoding="utf-8"))["cells"]
+    cells = json.loads(only("notebooks", f"[0-9][0-9]_{name}.ipynb").read_text(encoding="utf-8"))[
+        "cells"
+    ]
     code = "".join("".join(cell["source"]) + "\n" for cell in cells if cell["cell_type"] == "code")
     links = "".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
     solution = only("notebooks/solutions", f"[0-9][0-9]_{name}.py")
@@ -132,7 +143,9 @@ def test_wrong_answers_are_wrong(name, key, capsys):
 def test_missing_and_crashing_answers_raise_nothing(name, key, capsys):
     right = right_answer(name, key)
     for place, answer in enumerate(right):
-        missing, broken = ([None, ..., stub], [crash]) if callable(answer) else ([None, ...], [object()])
+        missing, broken = (
+            ([None, ..., stub], [crash]) if callable(answer) else ([None, ...], [object()])
+        )
         for replacement in (*missing, *broken):
             capsys.readouterr()
             assert checks_of(name)[key](*right[:place], replacement, *right[place + 1 :]) is False
@@ -143,7 +156,10 @@ def test_missing_and_crashing_answers_raise_nothing(name, key, capsys):
 def test_the_hunts_answers_are_about_the_row_that_was_named(capsys):
     """And only the run that is wrong by design is said to be so."""
     hunt = module_of("invariants")
-    for answer, words in (((4, "kv", 1, 4), "row 1 (request 1): kv"), ((5, "positions", 3, 1), "row 3 (request 3): positions")):
+    for answer, words in (
+        ((4, "kv", 1, 4), "row 1 (request 1): kv"),
+        ((5, "positions", 3, 1), "row 3 (request 3): positions"),
+    ):
         assert hunt.found(*answer) is True
         said = capsys.readouterr().out
         assert words in said
@@ -153,7 +169,10 @@ def test_the_hunts_answers_are_about_the_row_that_was_named(capsys):
 def test_the_hunts_runs_are_the_same_on_every_machine():
     """No choice in them was close: the answers depend on what was accepted."""
     hunt = module_of("invariants")
-    runs = [*(hunt.mystery(n) for n in hunt._MYSTERIES), *(hunt._RECORDED[name] for name in hunt._PRACTICE)]
+    runs = [
+        *(hunt.mystery(n) for n in hunt._MYSTERIES),
+        *(hunt._RECORDED[name] for name in hunt._PRACTICE),
+    ]
     assert min(map(metrics.smallest_gap, runs)) > 1e-3
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from conftest import make_pair, make_prompts
 
-from specviz import figures
-from specviz.views import browser
-from specviz.views.stepper import StepThrough
+from specviz.studies import figures
+from specviz.views.stepper import browser
+from specviz.views.stepper.widget import StepThrough
 
 FOLDER = Path(__file__).parents[1] / "figures"
 
@@ -23,9 +23,15 @@ def tiny_pair(monkeypatch):
 def test_each_strategy_gets_its_pictures_and_its_page(tiny_pair, monkeypatch, tmp_path):
     asked = []
     for kind in ("png", "svg"):
-        monkeypatch.setattr(StepThrough, f"export_{kind}", lambda view, path, **look: (asked.append((view.step % 5, look)), path.touch()))
+        monkeypatch.setattr(
+            StepThrough,
+            f"export_{kind}",
+            lambda view, path, **look: (asked.append((view.step % 5, look)), path.touch()),
+        )
     written = figures.make_figures(tmp_path / "new")
-    assert sorted(written) == sorted(path for path in (tmp_path / "new").rglob("*") if path.is_file())
+    assert sorted(written) == sorted(
+        path for path in (tmp_path / "new").rglob("*") if path.is_file()
+    )
     assert [look.get("theme") for _, look in asked] == ["light", "dark", None] * len(figures.SCENES)
     assert {step for step, _ in asked} == {0, 2, 3, 4}
     index = (tmp_path / "new" / "replays" / "index.html").read_text()
@@ -44,9 +50,22 @@ def test_figures_need_a_browser(tiny_pair, monkeypatch, tmp_path):
 def test_no_figure_is_an_orphan():
     """All that lies in figures/ is named in its README, with the command that makes it; data files come in pairs."""
     told = (FOLDER / "README.md").read_text()
-    files = [path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*") if path.is_file() and path.name != "README.md"]
-    patterns = {re.escape(name).replace(r"\*", "[^/]*") for name in re.findall(r"`([^`\s]+\.[a-z*]+)`", told)}
-    assert [name for name in files if not any(re.fullmatch(pattern, name) for pattern in patterns)] == []
+    files = [
+        path.relative_to(FOLDER).as_posix()
+        for path in FOLDER.rglob("*")
+        if path.is_file() and path.name != "README.md"
+    ]
+    patterns = {
+        re.escape(name).replace(r"\*", "[^/]*")
+        for name in re.findall(r"`([^`\s]+\.[a-z*]+)`", told)
+    }
+    assert [
+        name for name in files if not any(re.fullmatch(pattern, name) for pattern in patterns)
+    ] == []
     scenes = {f"{scene.name}-{theme}.png" for scene in figures.SCENES for theme in figures.THEMES}
     assert scenes <= set(files)
-    assert all(Path(name).with_suffix(".json").as_posix() in files for name in files if name.endswith(".csv"))
+    assert all(
+        Path(name).with_suffix(".json").as_posix() in files
+        for name in files
+        if name.endswith(".csv")
+    )

@@ -16,16 +16,19 @@ from tiny_run import TRACE
 
 import specviz as sv
 from specviz.engine.strategies import STRATEGIES
-from specviz.frames import Sight, Timeline
-from specviz.trace import BONUS, EMPTY, MODELS, PADDING, PHASES, PROMPT, STATES, Frame, Trace
-from specviz.views import film as film_module
-from specviz.views.cells import Cell, Window, batch_rows, frame_cells
-from specviz.views.film import film
-from specviz.views.lanes import KINDS
+from specviz.record.replay import Frame, Replay, Sight, Timeline
+from specviz.record.schema import BONUS, EMPTY, MODELS, PADDING, PHASES, PROMPT, STATES
+from specviz.record.trace import Trace
+from specviz.views.stepper import film as film_module
+from specviz.views.stepper.cells import Cell, Window, batch_rows, frame_cells
+from specviz.views.stepper.film import film
+from specviz.views.stepper.lanes import KINDS
 
 PROMPTS = [prompt for prompt in make_prompts() if len(prompt) < 20]  # eight
 BUDGETS = [1, 2, 3, 24, 7, 24, 4, 1]  # some end within the accepted drafts, some at once
-RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # strategy, its options, and what else differs from the settings below
+RUNS: dict[
+    str, tuple[str, dict[str, Any], dict[str, Any]]
+] = {  # strategy, its options, and what else differs from the settings below
     "autoregressive": ("autoregressive", {}, {}),
     "rollback": ("rollback", {}, {}),
     "masking": ("masking", {}, {}),
@@ -38,14 +41,22 @@ RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # strategy, its
     "exspec, partial": ("exspec", {"window": 6, "fallback": "partial"}, {}),
     "exspec, wait": ("exspec", {"window": 8, "fallback": "wait", "max_wait": 2}, {}),
     "inplace": ("inplace", {}, {}),
-    "wrong positions": ("eqspec", {"break_invariant": "positions", "rows": [1], "from_round": 2}, {}),
+    "wrong positions": (
+        "eqspec",
+        {"break_invariant": "positions", "rows": [1], "from_round": 2},
+        {},
+    ),
     "wrong mask": ("inplace", {"break_invariant": "mask", "rows": [0, 2], "from_round": 1}, {}),
     "slipped kv": ("eqspec", {"break_invariant": "kv", "rows": [1], "from_round": 2}, {}),
     "slipped kv in a pool": ("exspec", {"break_invariant": "kv", "window": 6}, {}),
     "wrong bonus": ("eqspec", {"break_invariant": "bonus"}, {}),
     "lookup": ("eqspec", {}, {"drafter": "lookup"}),
     "one draft": ("eqspec", {}, {"num_draft_tokens": 1}),
-    "many drafts, small budgets": ("masking", {}, {"num_draft_tokens": 8, "max_new_tokens": BUDGETS}),
+    "many drafts, small budgets": (
+        "masking",
+        {},
+        {"num_draft_tokens": 8, "max_new_tokens": BUDGETS},
+    ),
     "sampled": ("rollback", {}, {"sampling": sv.SamplingParams(0.8)}),
     "one row": ("eqspec", {}, {"batch_size": 1, "prompts": PROMPTS[2:4]}),
 }
@@ -54,8 +65,19 @@ RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # strategy, its
 @functools.cache
 def recorded(name: str) -> Trace:
     strategy, options, more = RUNS[name]
-    given: dict[str, Any] = {"num_draft_tokens": 4, "batch_size": 4, "max_new_tokens": 12, "record": True, "progress": False} | more
-    trace = sv.generate(make_pair("llama"), given.pop("prompts", PROMPTS), strategy=sv.strategy(strategy, **options), **given).trace
+    given: dict[str, Any] = {
+        "num_draft_tokens": 4,
+        "batch_size": 4,
+        "max_new_tokens": 12,
+        "record": True,
+        "progress": False,
+    } | more
+    trace = sv.generate(
+        make_pair("llama"),
+        given.pop("prompts", PROMPTS),
+        strategy=sv.strategy(strategy, **options),
+        **given,
+    ).trace
     assert trace is not None
     return trace
 
@@ -78,8 +100,14 @@ class Lanes:
     def cells(self, number: int) -> np.ndarray:
         if number not in self._known:
             runs = self.runs(number)
-            assert [run[0] for run in runs] == [0, *(run[1] for run in runs[:-1])], "runs follow each other"
-            self._known[number] = np.array([cell for run in runs for cell in self._cells(*run)], np.int64).reshape(-1, 5).T
+            assert [run[0] for run in runs] == [0, *(run[1] for run in runs[:-1])], (
+                "runs follow each other"
+            )
+            self._known[number] = (
+                np.array([cell for run in runs for cell in self._cells(*run)], np.int64)
+                .reshape(-1, 5)
+                .T
+            )
         return self._known[number]
 
     def runs(self, number: int) -> list[Any]:
@@ -90,7 +118,9 @@ class Lanes:
         assert base < number
         return [*self.runs(base)[:count], *runs]
 
-    def _cells(self, first: int, stop: int, kind: int, index: int, position: int, request: int, tokens: Any) -> list[tuple[int, ...]]:
+    def _cells(
+        self, first: int, stop: int, kind: int, index: int, position: int, request: int, tokens: Any
+    ) -> list[tuple[int, ...]]:
         if request < 0:
             assert tokens == 0
             return [(kind, -1, -1, -1, -1)] * (stop - first)
@@ -101,7 +131,7 @@ class Lanes:
 
 def stages(trace: Trace, told: dict[str, Any]):
     """Every frame with its stage of the film."""
-    for frame in trace.frames():
+    for frame in Replay(trace).frames():
         yield frame, told["rounds"][frame.round]["stages"][PHASES.index(frame.phase)]
 
 
@@ -109,7 +139,10 @@ def stages(trace: Trace, told: dict[str, Any]):
 def test_lanes_of_the_caches_are_what_the_frames_hold(name):
     trace, told = recorded(name), filmed(name)
     lanes = Lanes(told)
-    kind_of = {code: KINDS.index("held" if PROMPT <= code <= BONUS else state) for code, state in enumerate(STATES)}
+    kind_of = {
+        code: KINDS.index("held" if PROMPT <= code <= BONUS else state)
+        for code, state in enumerate(STATES)
+    }
     for frame, stage in stages(trace, told):
         assert stage["width"] == frame.target.state.shape[1]
         for key in ("lengths", "starts", "pending"):
@@ -120,7 +153,12 @@ def test_lanes_of_the_caches_are_what_the_frames_hold(name):
             assert np.array_equal(found[0], np.vectorize(kind_of.get)(held.state))
             shown = (held.state != EMPTY) & (held.state != PADDING) & (held.request >= 0)
             for plane, column in enumerate(("index", "position", "request", "token"), 1):
-                assert np.array_equal(found[plane], np.where(shown, getattr(held, column), -1)), (frame.round, frame.phase, model, column)
+                assert np.array_equal(found[plane], np.where(shown, getattr(held, column), -1)), (
+                    frame.round,
+                    frame.phase,
+                    model,
+                    column,
+                )
 
 
 @every_run
@@ -136,16 +174,24 @@ def test_the_lane_of_tokens_is_what_the_picture_draws(name):
             if (cell.row, cell.slot) not in drawn or cell.lane == 0:
                 drawn[cell.row, cell.slot] = cell
         for row, number in enumerate(stage["tokens"]):
-            for slot, (code, index, position, request, token) in enumerate(lanes.cells(number).T.tolist()):
+            for slot, (code, index, position, request, token) in enumerate(
+                lanes.cells(number).T.tolist()
+            ):
                 cell, kind = drawn[row, slot], KINDS[code]
                 kinds[kind] += 1
                 if kind == "held":
-                    kind = {"p": "prompt", "a": "accepted", "b": "bonus"}[told["requests"][request]["origins"][index]]
+                    kind = {"p": "prompt", "a": "accepted", "b": "bonus"}[
+                        told["requests"][request]["origins"][index]
+                    ]
                 assert kind == cell.kind, (frame.round, frame.phase, row, slot)
                 assert (None if token < 0 else token) == cell.token
                 assert (None if index < 0 else index) == cell.index
-                rank = index - rows[row].length - rows[row].accepted  # 0: the draft that was rejected, if one was
-                assert kind not in ("rejected_now", "unreached_now") or (rank >= 0 and (kind == "unreached_now" or rank == 0))
+                rank = (
+                    index - rows[row].length - rows[row].accepted
+                )  # 0: the draft that was rejected, if one was
+                assert kind not in ("rejected_now", "unreached_now") or (
+                    rank >= 0 and (kind == "unreached_now" or rank == 0)
+                )
                 if kind not in ("pending", "bonus_now"):
                     assert (None if index < 0 else position) == cell.position
     assert kinds["held"]
@@ -163,10 +209,17 @@ def test_a_pending_token_has_the_position_that_it_is_fed_with():
     for frame, stage in stages(trace, told):
         after = frame.phase in ("accept", "synchronise")
         for row, number in enumerate(stage["tokens"]):
-            kind, index, position, request, _ = lanes.cells(number)[:, stage["pending"][row]].tolist()
+            kind, index, position, request, _ = lanes.cells(number)[
+                :, stage["pending"][row]
+            ].tolist()
             if KINDS[kind] not in ("pending", "bonus_now"):
                 continue
-            coming = fed & (feeds["request"] == request) & (feeds["index"] == index) & (feeds["round"] >= frame.round + after)
+            coming = (
+                fed
+                & (feeds["request"] == request)
+                & (feeds["index"] == index)
+                & (feeds["round"] >= frame.round + after)
+            )
             assert position == (feeds["position"][coming][0] if coming.any() else index)
             drifts += position != index
     assert drifts > 20
@@ -180,12 +233,19 @@ def test_feeds_are_what_was_read_and_seen(name):
         found = []
         for model, step, row, slot, count, index, position, see, until, holes in stage["feeds"]:
             for j in range(count):
-                seen = set(range(see, until + j)) - {hidden for a, b in told["holes"][holes] for hidden in range(a, b)}
+                seen = set(range(see, until + j)) - {
+                    hidden for a, b in told["holes"][holes] for hidden in range(a, b)
+                }
                 found.append((row, model, step, slot + j, index + j, position + j, sorted(seen)))
         at = timeline.at(frame.round * len(PHASES) + PHASES.index(frame.phase))
         rows = {request: row for row, request in enumerate(frame.requests.tolist())}
-        numbers = [rows.get(q, -1 - r) for q, r in zip(feeds["request"][at].tolist(), feeds["row"][at].tolist(), strict=True)]
-        columns = (feeds[column][at].tolist() for column in ("model", "step", "slot", "index", "position"))
+        numbers = [
+            rows.get(q, -1 - r)
+            for q, r in zip(feeds["request"][at].tolist(), feeds["row"][at].tolist(), strict=True)
+        ]
+        columns = (
+            feeds[column][at].tolist() for column in ("model", "step", "slot", "index", "position")
+        )
         seen = [np.flatnonzero(line).tolist() for line in sight(at)]
         assert found == list(zip(numbers, *columns, seen, strict=True))
 
@@ -195,7 +255,9 @@ def test_lists_of_holes_are_kept_once(name):
     told = filmed(name)
     assert told["holes"][0] == []
     assert len({json.dumps(hidden) for hidden in told["holes"]}) == len(told["holes"])
-    used = {run[-1] for each in told["rounds"] for stage in each["stages"] for run in stage["feeds"]}
+    used = {
+        run[-1] for each in told["rounds"] for stage in each["stages"] for run in stage["feeds"]
+    }
     assert used | {0} == set(range(len(told["holes"])))
     if "masking" in name:
         assert len(told["holes"]) > 9
@@ -229,7 +291,10 @@ def test_moves_are_those_of_the_record(name):
         rows = row_numbers(trace, frame)
         at = timeline.at(frame.round * len(PHASES) + PHASES.index(frame.phase))
         names = ("model", "step", "from_row", "from_slot", "to_row", "to_slot", "length")
-        wanted = [list(values) for values in zip(*(moves[column][at].tolist() for column in names), strict=True)]
+        wanted = [
+            list(values)
+            for values in zip(*(moves[column][at].tolist() for column in names), strict=True)
+        ]
         found = [[*move] for move in stage["moves"]]
         for move in found:
             for place in (2, 4):
@@ -250,33 +315,63 @@ def test_rounds_and_rows_are_those_of_the_record(name):
         k, gained = row["drafted"], row["gained"]
         assert row["drafts"] == rows["drafts"][n, :k].tolist()
         assert row["emitted"] == rows["emitted"][n, :gained].tolist()
-        assert row["emitted"] == requests[row["request"]]["tokens"][row["length"] : row["length"] + gained]
+        assert (
+            row["emitted"]
+            == requests[row["request"]]["tokens"][row["length"] : row["length"] + gained]
+        )
         assert_probabilities(row["q"], rows["draft_logprob"][n, :k])
         assert_probabilities(row["p"], rows["target_logprob"][n, :k])
         for model, columns in (("target", k + 1), ("draft", k)):
             assert len(row[model]) == columns
             for j, choices in enumerate(row[model]):
                 kept = rows[f"{model}_top_ids"][n, j] >= 0
-                assert [token for token, _ in choices] == rows[f"{model}_top_ids"][n, j][kept].tolist()
-                assert_probabilities([p for _, p in choices], rows[f"{model}_top_logprobs"][n, j][kept])
-    pool = [{"round": number, **row} for number, each in enumerate(told["rounds"]) for row in each["pool"]]
-    assert pool == [dict(zip(trace.pool, values, strict=True)) for values in zip(*(v.tolist() for v in trace.pool.values()), strict=True)]
+                assert [token for token, _ in choices] == rows[f"{model}_top_ids"][n, j][
+                    kept
+                ].tolist()
+                assert_probabilities(
+                    [p for _, p in choices], rows[f"{model}_top_logprobs"][n, j][kept]
+                )
+    pool = [
+        {"round": number, **row}
+        for number, each in enumerate(told["rounds"])
+        for row in each["pool"]
+    ]
+    assert pool == [
+        dict(zip(trace.pool, values, strict=True))
+        for values in zip(*(v.tolist() for v in trace.pool.values()), strict=True)
+    ]
     assert bool(pool) == (trace.meta["strategy"] == "exspec")
 
 
 def assert_probabilities(found: list[float | None], logprobs: np.ndarray) -> None:
     """Four digits of each, None for none."""
     assert [p is None for p in found] == np.isnan(logprobs).tolist()
-    assert np.allclose([p for p in found if p is not None], np.exp(logprobs[~np.isnan(logprobs)]), rtol=6e-4, atol=1e-25)
-    assert all(len(f"{p:.10e}".split("e")[0].rstrip("0")) <= 5 and 0 <= p <= 1 for p in found if p is not None)
+    assert np.allclose(
+        [p for p in found if p is not None],
+        np.exp(logprobs[~np.isnan(logprobs)]),
+        rtol=6e-4,
+        atol=1e-25,
+    )
+    assert all(
+        len(f"{p:.10e}".split("e")[0].rstrip("0")) <= 5 and 0 <= p <= 1
+        for p in found
+        if p is not None
+    )
 
 
 @every_run
 def test_violations_lie_where_they_happened(name):
     trace, told = recorded(name), filmed(name)
     found = sv.check_invariants(trace)
-    assert [violation["message"] for violation in told["violations"]] == [str(violation) for violation in found]
-    places = {(v, n, p) for n, each in enumerate(told["rounds"]) for p, stage in enumerate(each["stages"]) for v in stage["violations"]}
+    assert [violation["message"] for violation in told["violations"]] == [
+        str(violation) for violation in found
+    ]
+    places = {
+        (v, n, p)
+        for n, each in enumerate(told["rounds"])
+        for p, stage in enumerate(each["stages"])
+        for v in stage["violations"]
+    }
     assert places == {(v, each.round, PHASES.index(each.phase)) for v, each in enumerate(found)}
     assert bool(found) == (not trace.meta["valid"])
 
@@ -285,7 +380,10 @@ def test_who_does_not_judge_is_not_told_what_is_violated():
     told, plain = filmed("wrong mask"), film(recorded("wrong mask"), judge=False)
     assert told["violations"]
     assert plain["violations"] is None
-    pairs = [zip(*(each["stages"] for each in both), strict=True) for both in zip(told["rounds"], plain["rounds"], strict=True)]
+    pairs = [
+        zip(*(each["stages"] for each in both), strict=True)
+        for both in zip(told["rounds"], plain["rounds"], strict=True)
+    ]
     stages = [stage for pair in pairs for stage in pair]
     assert any("Broken" in one["words"] for one, _ in stages)
     for one, other in stages:
@@ -303,22 +401,45 @@ def test_a_film_is_plain_json(name):
     assert json.loads(json.dumps(told, allow_nan=False)) == told
     assert plain_types(told) <= {dict, list, str, int, float, bool, type(None)}
     assert len(json.dumps(told["lanes"])) < len(json.dumps(told))
-    numbers = [stage[which] for each in told["rounds"] for stage in each["stages"] for which in ("tokens", "target", "draft")]
-    assert {n for lanes in numbers for n in lanes} == set(range(len(told["lanes"])))  # none is missing, none unused
+    numbers = [
+        stage[which]
+        for each in told["rounds"]
+        for stage in each["stages"]
+        for which in ("tokens", "target", "draft")
+    ]
+    assert {n for lanes in numbers for n in lanes} == set(
+        range(len(told["lanes"]))
+    )  # none is missing, none unused
     assert len({json.dumps(lane) for lane in told["lanes"]}) == len(told["lanes"])
 
 
 def plain_types(value: Any) -> set[type]:
     """The exact types of everything in it: numpy's float64 would pass for a float."""
-    inner = [*value, *value.values()] if type(value) is dict else value if type(value) is list else []
+    inner = (
+        [*value, *value.values()] if type(value) is dict else value if type(value) is list else []
+    )
     return {type(value)}.union(*map(plain_types, inner))
 
 
 def test_options_are_told_where_they_are_not_the_usual_ones():
     """Those of a strategy's name say nothing."""
     for name, kind in STRATEGIES.items():
-        assert film(replace(TRACE, meta=TRACE.meta | {"strategy": name, "strategy_options": kind().options}))["options"] == {}
-    options = {"window": 8, "fallback": "realign", "max_wait": 4, "refill": False, "break_invariant": None, "sort_prompts": True}
+        assert (
+            film(
+                replace(
+                    TRACE, meta=TRACE.meta | {"strategy": name, "strategy_options": kind().options}
+                )
+            )["options"]
+            == {}
+        )
+    options = {
+        "window": 8,
+        "fallback": "realign",
+        "max_wait": 4,
+        "refill": False,
+        "break_invariant": None,
+        "sort_prompts": True,
+    }
     told = film(replace(TRACE, meta=TRACE.meta | {"strategy_options": options}))["options"]
     assert told == {"window": 8, "max_wait": 4, "refill": False, "sort_prompts": True}
 
@@ -327,19 +448,46 @@ def test_a_film_by_hand():
     """Round 0 of the hand-written run: row 0 rejects both drafts, the second being what it says later anyway; row 1 accepts both."""
     told = film(TRACE)
     held, drafted, stale, pending, accepted, bonus, unreached = (
-        KINDS.index(kind) for kind in ("held", "drafted", "stale", "pending", "accepted_now", "bonus_now", "unreached_now")
+        KINDS.index(kind)
+        for kind in (
+            "held",
+            "drafted",
+            "stale",
+            "pending",
+            "accepted_now",
+            "bonus_now",
+            "unreached_now",
+        )
     )
     empty, padding = KINDS.index("empty"), KINDS.index("padding")
-    lane = lambda phase, which, row: told["lanes"][told["rounds"][0]["stages"][PHASES.index(phase)][which][row]]  # noqa: E731
-    assert told["requests"][1] == {"prompt": 2, "tokens": [20, 21, 22, 23, 24, 2], "origins": "ppaabb", "budget": 9}
-    assert lane("schedule", "tokens", 0) == [[0, 3, held, 0, 0, 0, 0], [3, 4, pending, 3, 3, 0, 0], [4, 6, empty, -1, -1, -1, 0]]
-    assert lane("draft", "tokens", 0) == [[0, 3, held, 0, 0, 0, 0], [3, 4, pending, 3, 3, 0, 0], [4, 6, drafted, 4, 4, 0, [14, 15]]]
+    lane = lambda phase, which, row: told["lanes"][
+        told["rounds"][0]["stages"][PHASES.index(phase)][which][row]
+    ]  # noqa: E731
+    assert told["requests"][1] == {
+        "prompt": 2,
+        "tokens": [20, 21, 22, 23, 24, 2],
+        "origins": "ppaabb",
+        "budget": 9,
+    }
+    assert lane("schedule", "tokens", 0) == [
+        [0, 3, held, 0, 0, 0, 0],
+        [3, 4, pending, 3, 3, 0, 0],
+        [4, 6, empty, -1, -1, -1, 0],
+    ]
+    assert lane("draft", "tokens", 0) == [
+        [0, 3, held, 0, 0, 0, 0],
+        [3, 4, pending, 3, 3, 0, 0],
+        [4, 6, drafted, 4, 4, 0, [14, 15]],
+    ]
     assert (
         lane("draft", "target", 0)
         == lane("schedule", "target", 0)
         == [[0, 3, held, 0, 0, 0, 0], [3, 4, pending, -1, -1, -1, 0], [4, 6, empty, -1, -1, -1, 0]]
     )
-    assert lane("verify", "tokens", 0) == [[0, 4, held, 0, 0, 0, 0], [4, 6, drafted, 4, 4, 0, [14, 15]]]
+    assert lane("verify", "tokens", 0) == [
+        [0, 4, held, 0, 0, 0, 0],
+        [4, 6, drafted, 4, 4, 0, [14, 15]],
+    ]
     assert lane("accept", "tokens", 0) == [
         [0, 4, held, 0, 0, 0, 0],
         [4, 5, bonus, 4, 4, 0, 0],
@@ -373,7 +521,10 @@ def test_the_order_of_a_records_tables_does_not_matter(name):
     tables: dict[str, Any] = {}
     for table in ("feeds", "moves", "pool"):
         columns = getattr(trace, table)
-        order = np.argsort(-columns["round"].astype(np.int64) * len(PHASES) - columns.get("phase", 0), kind="stable")
+        order = np.argsort(
+            -columns["round"].astype(np.int64) * len(PHASES) - columns.get("phase", 0),
+            kind="stable",
+        )
         tables[table] = {column: values[order] for column, values in columns.items()}
         if table == "feeds":
             place = np.empty(order.size, np.int32)
@@ -385,9 +536,7 @@ def test_the_order_of_a_records_tables_does_not_matter(name):
 def test_a_film_needs_no_torch(tmp_path):
     path = tmp_path / "run.safetensors"
     recorded("exspec").save(path)
-    code = (
-        f"import sys, specviz as sv; from specviz.views.film import film; film(sv.Trace.load({str(path)!r})); print('torch' in sys.modules)"
-    )
+    code = f"import sys, specviz as sv; from specviz.views.stepper.film import film; film(sv.Trace.load({str(path)!r})); print('torch' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "False"
 
@@ -396,21 +545,36 @@ def test_what_cannot_be_shown_is_refused(monkeypatch):
     with pytest.raises(ValueError, match="trace=None: this run was not recorded"):
         film(None)
     monkeypatch.setattr(film_module, "MAX_ROWS", 5)
-    with pytest.raises(ValueError, match=r"trace has 6 rows in 3 rounds.*record fewer prompts or fewer new tokens"):
+    with pytest.raises(
+        ValueError, match=r"trace has 6 rows in 3 rounds.*record fewer prompts or fewer new tokens"
+    ):
         film(TRACE)
     monkeypatch.setattr(film_module, "MAX_ROWS", 6)
     monkeypatch.setattr(film_module, "MAX_RUNS", 50)
-    with pytest.raises(ValueError, match=r"trace has more than 50 blocks of slots by round 1.*record fewer"):
+    with pytest.raises(
+        ValueError, match=r"trace has more than 50 blocks of slots by round 1.*record fewer"
+    ):
         film(TRACE)
 
 
 @pytest.mark.parametrize("rounds", [0, 1])
 def test_the_film_of_a_run_without_rows(rounds):
-    empty = {table: {name: values[:0] for name, values in getattr(TRACE, table).items()} for table in ("rows", "feeds", "holes", "moves")}
-    trace = replace(TRACE, **empty, rounds={name: np.zeros(rounds, values.dtype) for name, values in TRACE.rounds.items()})
+    empty = {
+        table: {name: values[:0] for name, values in getattr(TRACE, table).items()}
+        for table in ("rows", "feeds", "holes", "moves")
+    }
+    trace = replace(
+        TRACE,
+        **empty,
+        rounds={name: np.zeros(rounds, values.dtype) for name, values in TRACE.rounds.items()},
+    )
     told = film(trace)
     assert (len(told["rounds"]), told["lanes"], told["violations"]) == (rounds, [], [])
-    assert all(stage["tokens"] == stage["words_of"] == [] for each in told["rounds"] for stage in each["stages"])
+    assert all(
+        stage["tokens"] == stage["words_of"] == []
+        for each in told["rounds"]
+        for stage in each["stages"]
+    )
 
 
 def test_what_is_no_number_stays_out_of_the_json():
@@ -425,7 +589,11 @@ def test_what_is_no_number_stays_out_of_the_json():
 def test_a_film_that_is_not_judged_knows_of_no_violations():
     told = film(recorded("repadding"), judge=False)
     assert told["violations"] is None
-    assert not any(stage["violations"] or "Broken" in stage["words"] for each in told["rounds"] for stage in each["stages"])
+    assert not any(
+        stage["violations"] or "Broken" in stage["words"]
+        for each in told["rounds"]
+        for stage in each["stages"]
+    )
 
 
 def test_runs_hold_what_the_tests_are_about():
@@ -439,5 +607,15 @@ def test_runs_hold_what_the_tests_are_about():
     assert any(type(lane[0]) is int for lane in filmed("many drafts, small budgets")["lanes"])
     assert (recorded("eqspec").moves["from_row"] != recorded("eqspec").moves["to_row"]).any()
     assert (recorded("exspec").pool["chosen"] == 0).any()
-    assert any(move[2] < 0 or move[4] < 0 for each in filmed("exspec")["rounds"] for stage in each["stages"] for move in stage["moves"])
-    assert any(run[2] < 0 for each in filmed("exspec")["rounds"] for stage in each["stages"] for run in stage["feeds"])
+    assert any(
+        move[2] < 0 or move[4] < 0
+        for each in filmed("exspec")["rounds"]
+        for stage in each["stages"]
+        for move in stage["moves"]
+    )
+    assert any(
+        run[2] < 0
+        for each in filmed("exspec")["rounds"]
+        for stage in each["stages"]
+        for run in stage["feeds"]
+    )

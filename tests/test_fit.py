@@ -7,12 +7,17 @@ import numpy as np
 import pytest
 
 import specviz as sv
-from specviz.analysis.fit import COSTS, LEAST_ROUNDS, STEP, CostFit, fit_costs, fit_growth
-from specviz.schema import PHASES
+from specviz.costs.fit import COSTS, LEAST_ROUNDS, STEP, CostFit, fit_costs, fit_growth
+from specviz.record.schema import PHASES
 
 SIZES = (1, 2, 4, 8, 16, 32)
 K, LENGTH = 4, 2.5
-LAWS = {"draft": (2.0, 0.1, 1.0), "verify": (5.0, 0.5, 1.0), "synchronise": (0.3, 0.05, 1.6), "accept": (0.2, 0.0, 1.0)}
+LAWS = {
+    "draft": (2.0, 0.1, 1.0),
+    "verify": (5.0, 0.5, 1.0),
+    "synchronise": (0.3, 0.05, 1.6),
+    "accept": (0.2, 0.0, 1.0),
+}
 STEPPING = (5.0, 0.3, 1.0)
 
 
@@ -21,24 +26,34 @@ def law(parameters: tuple[float, float, float], size: Any) -> Any:
     return offset + scale * size**exponent
 
 
-def draw(parameters: tuple[float, float, float], rounds: int, seed: int, noise: float = 0.2) -> tuple[np.ndarray, np.ndarray]:
+def draw(
+    parameters: tuple[float, float, float], rounds: int, seed: int, noise: float = 0.2
+) -> tuple[np.ndarray, np.ndarray]:
     """Times of `rounds` rounds at each size, with independent lognormal noise of mean 1."""
     sizes = np.repeat(SIZES, rounds).astype(float)
-    return sizes, law(parameters, sizes) * np.random.default_rng(seed).lognormal(-(noise**2) / 2, noise, len(sizes))
+    return sizes, law(parameters, sizes) * np.random.default_rng(seed).lognormal(
+        -(noise**2) / 2, noise, len(sizes)
+    )
 
 
 @pytest.mark.parametrize(("parameters", "verdict"), [
     ((0.3, 0.05, 1.0), "linear"), ((0.3, 0.05, 1.6), "superlinear"), ((0.1, 0.2, 0.6), "sublinear"), ((-0.1, 0.11, 1.0), "linear"),
 ])  # fmt: skip
-def test_intervals_hold_the_exponent_as_often_as_they_say(parameters: tuple[float, float, float], verdict: str) -> None:
+def test_intervals_hold_the_exponent_as_often_as_they_say(
+    parameters: tuple[float, float, float], verdict: str
+) -> None:
     """Of 40 data sets at least 32. Over 400 others 94 % of the intervals did; then fewer do once in 2,000 times, in each of four cases.
 
     The last case is EQSPEC's B - 1 rows to be moved: linear, though it grows faster than B from one B to the next.
     """
-    found = [fit_growth(*draw(parameters, 40, seed), resamples=300, seed=seed) for seed in range(40)]
+    found = [
+        fit_growth(*draw(parameters, 40, seed), resamples=300, seed=seed) for seed in range(40)
+    ]
     assert sum(each.low <= parameters[2] <= each.high for each in found) >= 32
     assert np.median([each.exponent for each in found]) == pytest.approx(parameters[2], abs=0.1)
-    assert np.median([each.at(24) for each in found]) == pytest.approx(law(parameters, 24), rel=0.05)
+    assert np.median([each.at(24) for each in found]) == pytest.approx(
+        law(parameters, 24), rel=0.05
+    )
     verdicts = [each.verdict for each in found]
     assert max(set(verdicts), key=verdicts.count) == verdict
 
@@ -62,7 +77,9 @@ def test_what_does_not_grow_has_no_exponent() -> None:
     sizes = np.repeat(SIZES, 20)
     flat = fit_growth(sizes, np.full(len(sizes), 0.5))
     assert (flat.verdict, flat.scale, flat.at(64)) == ("no growth", 0, 0.5)
-    noisy = [fit_growth(*draw((0.5, 0.0, 1.0), 20, seed), resamples=300).verdict for seed in range(20)]
+    noisy = [
+        fit_growth(*draw((0.5, 0.0, 1.0), 20, seed), resamples=300).verdict for seed in range(20)
+    ]
     assert sum(verdict in ("linear", "superlinear") for verdict in noisy) <= 2
 
 
@@ -84,7 +101,9 @@ class Made:
     rows: dict[str, np.ndarray]
 
 
-def make_runs(seed: int = 0, rounds: int = 60, noise: float = 0.1, sizes: tuple[int, ...] = SIZES) -> tuple[list[Made], list[Made]]:
+def make_runs(
+    seed: int = 0, rounds: int = 60, noise: float = 0.1, sizes: tuple[int, ...] = SIZES
+) -> tuple[list[Made], list[Made]]:
     """Speculative and autoregressive runs at every size, by LAWS; a row gains 1 to 4 tokens, LENGTH on average."""
     made: tuple[list[Made], list[Made]] = ([], [])
     generator = np.random.default_rng(seed)
@@ -92,10 +111,21 @@ def make_runs(seed: int = 0, rounds: int = 60, noise: float = 0.1, sizes: tuple[
         spread = generator.lognormal(-(noise**2) / 2, noise, (2, len(PHASES), rounds))
         for kind, drafts in enumerate((K, 0)):
             laws = LAWS if drafts else {"verify": STEPPING}
-            times = {f"{phase}_ms": spread[kind, i] * law(laws.get(phase, (0.0, 0.0, 1.0)), size) for i, phase in enumerate(PHASES)}
-            gained = generator.integers(1, 5, size * rounds) if drafts else np.ones(size * rounds, int)
+            times = {
+                f"{phase}_ms": spread[kind, i] * law(laws.get(phase, (0.0, 0.0, 1.0)), size)
+                for i, phase in enumerate(PHASES)
+            }
+            gained = (
+                generator.integers(1, 5, size * rounds) if drafts else np.ones(size * rounds, int)
+            )
             rows = {"round": np.repeat(np.arange(rounds), size), "gained": gained}
-            made[kind].append(Made({"strategy": "eqspec", "num_draft_tokens": drafts}, {"batch": np.full(rounds, size), **times}, rows))
+            made[kind].append(
+                Made(
+                    {"strategy": "eqspec", "num_draft_tokens": drafts},
+                    {"batch": np.full(rounds, size), **times},
+                    rows,
+                )
+            )
     return made
 
 
@@ -128,7 +158,9 @@ def test_speedups_are_those_of_the_model(fitted: CostFit) -> None:
     assert (table["speedup_low"] < table["speedup"]).all()
     assert (table["speedup"] < table["speedup_high"]).all()
     costs = table[[f"c_{name}" for name in COSTS]].sum(axis=1)
-    np.testing.assert_allclose(table["tokens_per_row"] / costs, table["speedup"])  # S = alpha k / (c_draft + c_verify + c_sync)
+    np.testing.assert_allclose(
+        table["tokens_per_row"] / costs, table["speedup"]
+    )  # S = alpha k / (c_draft + c_verify + c_sync)
     for size in (3, 12, 24):
         value, low, high = fitted.speedup(size)
         assert value == pytest.approx(true_speedup(size), rel=0.05)
@@ -139,7 +171,9 @@ def test_rare_batch_sizes_are_left_out() -> None:
     runs, baseline = make_runs()
     runs[-1].rounds["batch"][: LEAST_ROUNDS - 1] = 31  # the last rounds of a run with fewer rows
     found = fit_costs(runs, baseline[:-1]).table
-    assert found["batch_size"].tolist() == list(SIZES[:-1])  # 31 is rare, and of 32 there is no baseline
+    assert found["batch_size"].tolist() == list(
+        SIZES[:-1]
+    )  # 31 is rare, and of 32 there is no baseline
 
 
 def test_idle_rows_count_as_rows() -> None:
@@ -166,13 +200,23 @@ def tokens_per_ms(results: list[sv.Result], size: int) -> float:
 def test_a_short_real_run_is_fitted(pair: sv.Pair, prompts: list[list[int]]) -> None:
     """Its times mean nothing here; but the measured speedups are those of its own tokens and times."""
     work: dict[str, Any] = {"max_new_tokens": 24, "num_draft_tokens": 3, "progress": False}
-    runs = [sv.generate(pair, prompts, strategy="eqspec", batch_size=size, **work) for size in (1, 2, 3, 5)]
-    plain = [sv.generate(pair, prompts, strategy="autoregressive", batch_size=size, **work) for size in (1, 2, 3, 5)]
+    runs = [
+        sv.generate(pair, prompts, strategy="eqspec", batch_size=size, **work)
+        for size in (1, 2, 3, 5)
+    ]
+    plain = [
+        sv.generate(pair, prompts, strategy="autoregressive", batch_size=size, **work)
+        for size in (1, 2, 3, 5)
+    ]
     table = fit_costs(runs, plain, resamples=50).table
     assert set(table["batch_size"]) >= {1, 2, 3, 5}
     assert table.notna().all(axis=None)
-    expected = [tokens_per_ms(runs, size) / tokens_per_ms(plain, size) for size in table["batch_size"]]
-    np.testing.assert_allclose(table["speedup"], expected, rtol=1e-4)  # phases are recorded in float32
+    expected = [
+        tokens_per_ms(runs, size) / tokens_per_ms(plain, size) for size in table["batch_size"]
+    ]
+    np.testing.assert_allclose(
+        table["speedup"], expected, rtol=1e-4
+    )  # phases are recorded in float32
     assert table["tokens_per_row"].between(1, 4).all()
 
 

@@ -15,19 +15,30 @@ from pathlib import Path
 import pytest
 from full_disk import KINDS
 
-from specviz import cli, ending
 from specviz.bench.log import Log
-from specviz.writing import WriteError, write, write_folder
+from specviz.cli import exit
+from specviz.cli.main import main as cli
+from specviz.util.files import WriteError, write, write_folder
 
 HERE = Path(__file__).parent
 CHOOSE = "choose a file in a folder that exists, with room left"
 RESUME = "make room; what is measured is kept there, and the same command goes on"
 SENTENCES = {name: (rf"\S+/{name}/{file}", CHOOSE) for name, (file, _) in KINDS.items()}
-SENTENCES |= {"bench": (r"\S+/bench/bench\.jsonl\.partial", RESUME), "command": (r"1 specviz generate: \S+/demo\.safetensors", CHOOSE)}
+SENTENCES |= {
+    "bench": (r"\S+/bench/bench\.jsonl\.partial", RESUME),
+    "command": (r"1 specviz generate: \S+/demo\.safetensors", CHOOSE),
+}
 
 
 def reports(command: list[str]) -> dict[str, dict[str, object]]:
-    done = subprocess.run(command, capture_output=True, text=True, cwd=HERE, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        cwd=HERE,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)
 
@@ -36,7 +47,10 @@ def check(found: dict[str, dict[str, object]], why: str) -> None:
     assert list(found) == list(KINDS)
     for name, report in found.items():
         begins, remedy = SENTENCES[name]
-        assert re.fullmatch(rf"{begins}: cannot be written \({why}( \(os error \d+\))?\); {remedy}", str(report["said"])), report["said"]
+        assert re.fullmatch(
+            rf"{begins}: cannot be written \({why}( \(os error \d+\))?\); {remedy}",
+            str(report["said"]),
+        ), report["said"]
         assert report["whole"], name
         assert report["extra"] == (["bench.jsonl.partial"] if name == "bench" else []), name
         assert not any("partial" in file for file in report["later"]), name
@@ -52,7 +66,12 @@ def test_files_that_may_not_grow(tmp_path: Path) -> None:
 def test_a_disk_that_is_full(tmp_path: Path) -> None:
     """It is mounted for this one process and is gone with it."""
     inside = f"mount -t tmpfs -o size=4m tmpfs {tmp_path} || exit 77; {sys.executable} full_disk.py {tmp_path}"
-    if shutil.which("unshare") is None or subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run(
+            ["unshare", "--mount", "true"], capture_output=True, check=False
+        ).returncode
+    ):
         pytest.skip("this process may not mount a file system of its own")
     check(reports(["unshare", "--mount", "sh", "-c", inside]), "No space left on device")
 
@@ -61,7 +80,10 @@ def test_what_is_written_to_a_device_does_not_take_its_place(tmp_path: Path) -> 
     """Nor that of a folder; a link stays a link, and what it leads to is replaced."""
     os.mkfifo(tmp_path / "pipe")
     for path in (Path("/dev/full"), Path("/dev/null"), tmp_path / "pipe", tmp_path):
-        with pytest.raises(WriteError, match=r": cannot be written \(it is a folder or a device and no file\); choose a file"):
+        with pytest.raises(
+            WriteError,
+            match=r": cannot be written \(it is a folder or a device and no file\); choose a file",
+        ):
             write(path, b"new")
     assert Path("/dev/full").is_char_device()
     (tmp_path / "kept").write_bytes(b"old")
@@ -88,7 +110,9 @@ def test_a_log_on_a_full_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
                 return getattr(plain, name)
 
         log._file = Half()  # type: ignore[assignment]
-        with pytest.raises(WriteError, match=rf"^{path}: cannot be written \(No space left on device\); {RESUME}$"):
+        with pytest.raises(
+            WriteError, match=rf"^{path}: cannot be written \(No space left on device\); {RESUME}$"
+        ):
             log.add({"row": 2})
     assert len(path.read_bytes().splitlines()) == 3
     with Log(path, {"a": 1}) as log:
@@ -116,17 +140,38 @@ def test_a_folder_between_its_two_names_is_not_lost(tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_standard_output_that_takes_nothing(output: str, tmp_path: Path) -> None:
     """A full disk behind `>`, or a `| head` that has read enough: one sentence, status 1, and nothing more when Python ends."""
-    command = f"{sys.executable} -m specviz.cli replay {HERE}/data/trace-v1.safetensors -o {tmp_path}/x.html"
+    command = f"{sys.executable} -m specviz.cli.main replay {HERE}/data/trace-v1.safetensors -o {tmp_path}/x.html"
     command += " > /dev/full" if output == "full" else " | true; exit ${PIPESTATUS[0]}"
-    plain = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}  # with it, a failure shows at once
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=plain, check=False)
+    plain = {
+        name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"
+    }  # with it, a failure shows at once
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, env=plain, check=False
+    )
     why = "No space left on device" if output == "full" else "Broken pipe"
-    assert done.stderr == f"specviz replay: standard output: cannot be written ({why}); {ending.READ_ALL}\n"
+    assert (
+        done.stderr
+        == f"specviz replay: standard output: cannot be written ({why}); {exit.READ_ALL}\n"
+    )
     assert done.returncode == 1
 
 
-def test_the_exit_status_tells_a_full_disk_from_a_wrong_argument(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_exit_status_tells_a_full_disk_from_a_wrong_argument(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "file").write_bytes(b"")
-    assert cli.main(["replay", str(HERE / "data/trace-v1.safetensors"), "-o", str(tmp_path / "file" / "x.html")]) == 1
-    assert "file/x.html: cannot be written (Not a directory); choose a file" in capsys.readouterr().err
+    assert (
+        cli.main(
+            [
+                "replay",
+                str(HERE / "data/trace-v1.safetensors"),
+                "-o",
+                str(tmp_path / "file" / "x.html"),
+            ]
+        )
+        == 1
+    )
+    assert (
+        "file/x.html: cannot be written (Not a directory); choose a file" in capsys.readouterr().err
+    )
     assert cli.main(["replay", "/nowhere"]) == 2

@@ -33,8 +33,9 @@ from trace_fuzz import (
     sources,
 )
 
-from specviz.trace import PHASES, Trace, TraceError
-from specviz.views.text import harmless, visible
+from specviz.record.schema import PHASES, TraceError
+from specviz.record.trace import Trace
+from specviz.util.text import harmless, visible
 
 SEEDS = 400
 
@@ -113,11 +114,15 @@ def test_only_files_are_opened(tmp_path, within_a_minute, kind):
         Trace.load(path)
 
 
-@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "a\nb\x1b[31m", "x" * 10_000, "\u202e", "rows.\x00"])
+@pytest.mark.parametrize(
+    "name", ["../../etc/passwd", "/etc/passwd", "a\nb\x1b[31m", "x" * 10_000, "\u202e", "rows.\x00"]
+)
 def test_a_hostile_name_of_a_column_does_nothing_and_is_told_harmlessly(tmp_path, name):
     tensors, header = sources()[0]
     path = tmp_path / "named.safetensors"
-    path.write_bytes(to_safetensors(tensors | {name: np.zeros(1, np.int32)}, {"specviz": json.dumps(header)}))
+    path.write_bytes(
+        to_safetensors(tensors | {name: np.zeros(1, np.int32)}, {"specviz": json.dumps(header)})
+    )
     with pytest.raises(TraceError, match="columns are unknown") as caught:
         Trace.load(path)
     said = str(caught.value)
@@ -137,7 +142,11 @@ def test_a_row_that_begins_behind_its_end_is_drawn(tmp_path):
 def test_a_feed_of_a_row_that_its_round_lacks_is_drawn(tmp_path):
     """Found by `make fuzz`: a KeyError in the picture of the round."""
     path, feeds = tmp_path / "run.safetensors", sources()[0][0]
-    at = np.flatnonzero((feeds["feeds.phase"] == PHASES.index("verify")) & (feeds["feeds.model"] == 0) & (feeds["feeds.round"] == 2))[-1]
+    at = np.flatnonzero(
+        (feeds["feeds.phase"] == PHASES.index("verify"))
+        & (feeds["feeds.model"] == 0)
+        & (feeds["feeds.round"] == 2)
+    )[-1]
     rows = feeds["feeds.row"].copy()
     rows[at] = 7
     path.write_bytes(with_changes({"feeds.row": rows}))
@@ -157,14 +166,20 @@ def test_a_round_without_slots_is_told(tmp_path):
 def test_the_fuzzer_says_what_came_of_its_inputs(capsys):
     assert trace_fuzz.main(["--inputs", "30", "--seconds", "0", "--first", "0"]) == 0
     said = capsys.readouterr().out
-    assert re.match(r"30 inputs from seed 0 in \d+ s: \{'(refused|read)': \d+, '(refused|read)': \d+\}; the slowest took \d", said), said
+    assert re.match(
+        r"30 inputs from seed 0 in \d+ s: \{'(refused|read)': \d+, '(refused|read)': \d+\}; the slowest took \d",
+        said,
+    ), said
 
 
 def test_without_atheris_the_fuzzer_says_so_in_one_sentence(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "atheris", None)
     assert trace_fuzz.main(["--atheris"]) == 2
     said = capsys.readouterr().err
-    assert re.fullmatch(r"--atheris needs atheris \(.+\); pip install atheris where there is a wheel \(Linux on x86-64.+\n", said), said
+    assert re.fullmatch(
+        r"--atheris needs atheris \(.+\); pip install atheris where there is a wheel \(Linux on x86-64.+\n",
+        said,
+    ), said
 
 
 def test_atheris_watches_what_reads_records():
@@ -180,7 +195,9 @@ def test_atheris_watches_what_reads_records():
 def with_changes(columns: dict[str, np.ndarray], **meta: object) -> bytes:
     """The hand-written record with other columns and meta data, not checked."""
     tensors, header = sources()[0]
-    return to_safetensors(tensors | columns, {"specviz": json.dumps({**header, "meta": header["meta"] | meta})})
+    return to_safetensors(
+        tensors | columns, {"specviz": json.dumps({**header, "meta": header["meta"] | meta})}
+    )
 
 
 def put(name: str, value: int) -> dict[str, np.ndarray]:
@@ -192,8 +209,15 @@ def put(name: str, value: int) -> dict[str, np.ndarray]:
 def many(table: str, count: int, **columns: int) -> dict[str, np.ndarray]:
     """`count` copies of a table's last entry, with these values."""
     tensors = sources()[0][0]
-    made = {name: np.repeat(values[-1:], count, axis=0) for name, values in tensors.items() if name.startswith(f"{table}.")}
-    return made | {f"{table}.{name}": np.full(count, value, made[f"{table}.{name}"].dtype) for name, value in columns.items()}
+    made = {
+        name: np.repeat(values[-1:], count, axis=0)
+        for name, values in tensors.items()
+        if name.startswith(f"{table}.")
+    }
+    return made | {
+        f"{table}.{name}": np.full(count, value, made[f"{table}.{name}"].dtype)
+        for name, value in columns.items()
+    }
 
 
 def lying(entry: dict[str, object]) -> bytes:
@@ -207,11 +231,23 @@ def lying(entry: dict[str, object]) -> bytes:
 
 def empty_rows(width: int) -> dict[str, np.ndarray]:
     """No rounds at all, and columns of no entries that claim to be wide."""
-    tensors = {name: values[:0] for name, values in sources()[0][0].items() if not name.startswith("requests.")}
-    wide = {"drafts": (0, width), "emitted": (0, width + 1), "draft_logprob": (0, width), "target_logprob": (0, width)}
+    tensors = {
+        name: values[:0]
+        for name, values in sources()[0][0].items()
+        if not name.startswith("requests.")
+    }
+    wide = {
+        "drafts": (0, width),
+        "emitted": (0, width + 1),
+        "draft_logprob": (0, width),
+        "target_logprob": (0, width),
+    }
     wide |= {"target_top_ids": (0, width + 1, 1), "target_top_logprobs": (0, width + 1, 1)}
     wide |= {"draft_top_ids": (0, width, 1), "draft_top_logprobs": (0, width, 1)}
-    return tensors | {f"rows.{name}": np.zeros(shape, tensors[f"rows.{name}"].dtype) for name, shape in wide.items()}
+    return tensors | {
+        f"rows.{name}": np.zeros(shape, tensors[f"rows.{name}"].dtype)
+        for name, shape in wide.items()
+    }
 
 
 HUGE = 2**31 - 1
@@ -248,7 +284,7 @@ MEASURE = """
 import resource, sys, time, tracemalloc
 from pathlib import Path
 from trace_fuzz import READERS, attempt
-from specviz.trace import Trace, TraceError
+from specviz.record.trace import Trace, TraceError
 attempt(Path(sys.argv[1]), READERS)  # what is imported and kept on first use
 for path in map(Path, sys.argv[1:]):
     peaks, begun = [], time.process_time()

@@ -38,7 +38,10 @@ def read_pins(text: str) -> dict[str, str]:
 def direct_requirements(project: dict[str, Any]) -> list[Requirement]:
     """What the project itself asks for, the extras included."""
     extras = project.get("optional-dependencies", {}).values()
-    return [Requirement(text) for text in [*project["dependencies"], *(text for extra in extras for text in extra)]]
+    return [
+        Requirement(text)
+        for text in [*project["dependencies"], *(text for extra in extras for text in extra)]
+    ]
 
 
 def pin_problems(project: dict[str, Any], pins: dict[str, str]) -> list[str]:
@@ -62,12 +65,25 @@ def environment_problems(environment: dict[str, Any], project: dict[str, Any]) -
     """Where a conda environment differs from the project: Python floor, versions of its own, constraints or extras left out."""
     problems = []
     conda = [entry for entry in environment["dependencies"] if isinstance(entry, str)]
-    pip_lines = next((entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict)), [])
+    pip_lines = next(
+        (entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict)), []
+    )
     pythons = [Requirement(entry) for entry in conda if re.match(r"python\b", entry)]
-    floors = [part.version for requirement in pythons for part in requirement.specifier if part.operator == ">="]
-    if floors != [part.version for part in SpecifierSet(project["requires-python"]) if part.operator == ">="]:
-        problems.append(f"Python from {floors}, but pyproject.toml says {project['requires-python']}")
-    versioned = [entry for entry in conda if re.search(r"[<>=]", entry) and not re.match(r"python\b", entry)]
+    floors = [
+        part.version
+        for requirement in pythons
+        for part in requirement.specifier
+        if part.operator == ">="
+    ]
+    if floors != [
+        part.version for part in SpecifierSet(project["requires-python"]) if part.operator == ">="
+    ]:
+        problems.append(
+            f"Python from {floors}, but pyproject.toml says {project['requires-python']}"
+        )
+    versioned = [
+        entry for entry in conda if re.search(r"[<>=]", entry) and not re.match(r"python\b", entry)
+    ]
     versioned += [line for line in pip_lines if re.search(r"[<>=~]=?\s*\d", line)]
     problems += [f"{entry!r} carries a version" for entry in versioned]
     if pip_lines[:1] != ["-c constraints.txt"]:
@@ -102,7 +118,10 @@ def test_dependencies_are_pinned_once(project):
     ],
 )
 def test_pin_problems_are_found(requirement, pins, problem):
-    for project in ({"dependencies": [requirement]}, {"dependencies": [], "optional-dependencies": {"dev": [requirement]}}):
+    for project in (
+        {"dependencies": [requirement]},
+        {"dependencies": [], "optional-dependencies": {"dev": [requirement]}},
+    ):
         (found,) = pin_problems(project, pins)
         assert problem in found
 
@@ -134,7 +153,10 @@ GOOD_ENVIRONMENT = ["python>=3.11", "pip", {"pip": ["-c constraints.txt", "-e .[
 def test_environment_problems_are_found(index, entry, problem):
     project = {"requires-python": ">=3.11", "optional-dependencies": {"lab": [], "dev": []}}
     assert environment_problems({"dependencies": GOOD_ENVIRONMENT}, project) == []
-    (found,) = environment_problems({"dependencies": [*GOOD_ENVIRONMENT[:index], entry, *GOOD_ENVIRONMENT[index + 1 :]]}, project)
+    (found,) = environment_problems(
+        {"dependencies": [*GOOD_ENVIRONMENT[:index], entry, *GOOD_ENVIRONMENT[index + 1 :]]},
+        project,
+    )
     assert re.search(problem, found)
 
 
@@ -150,5 +172,17 @@ def test_oldest_python_is_the_same_everywhere(project):
 def test_every_make_target_is_explained():
     makefile = (ROOT / "Makefile").read_text()
     targets = re.search(r"^\.PHONY: (.+)$", makefile, re.MULTILINE)[1].split()
-    assert {"lab", "demo", "test", "notebooks", "figures", "bench", "lint", "wheel", "clean"} <= set(targets)
-    assert [name for name in targets if not re.search(rf"^{name}:.*## \w", makefile, re.MULTILINE)] == []
+    assert {
+        "lab",
+        "demo",
+        "test",
+        "notebooks",
+        "figures",
+        "bench",
+        "lint",
+        "wheel",
+        "clean",
+    } <= set(targets)
+    assert [
+        name for name in targets if not re.search(rf"^{name}:.*## \w", makefile, re.MULTILINE)
+    ] == []

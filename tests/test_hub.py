@@ -17,7 +17,7 @@ from huggingface_hub import HfApi, constants
 from test_pair import check_refusal, save
 
 import specviz as sv
-from specviz.engine import hub
+from specviz.engine.models import hub
 
 COMMIT = "a" * 40
 
@@ -41,7 +41,11 @@ class Hub:
             return 404, b"", {"X-Error-Code": "RepoNotFound"}
         if is_api and not any(rest):
             siblings = [{"rfilename": file.name} for file in model.iterdir()]
-            return 200, json.dumps({"id": f"{owner}/{name}", "sha": COMMIT, "siblings": siblings}).encode(), {}
+            return (
+                200,
+                json.dumps({"id": f"{owner}/{name}", "sha": COMMIT, "siblings": siblings}).encode(),
+                {},
+            )
         if name in self.gated:
             return 403, b"", {"X-Error-Code": "GatedRepo"}
         file = model.joinpath(*rest[2:])
@@ -73,10 +77,16 @@ def serve(pages: Hub) -> ThreadingHTTPServer:
 def go_to(endpoint: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let transformers and its client take `endpoint` for the hub, with an empty cache of their own."""
     monkeypatch.setattr(constants, "ENDPOINT", endpoint)
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", endpoint + "/{repo_id}/resolve/{revision}/{filename}")
+    monkeypatch.setattr(
+        constants,
+        "HUGGINGFACE_CO_URL_TEMPLATE",
+        endpoint + "/{repo_id}/resolve/{revision}/{filename}",
+    )
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    now = property(lambda self: constants.ENDPOINT, lambda self, value: None)  # clients made before would keep the old one
+    now = property(
+        lambda self: constants.ENDPOINT, lambda self, value: None
+    )  # clients made before would keep the old one
     monkeypatch.setattr(HfApi, "endpoint", now, raising=False)
 
 
@@ -87,7 +97,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     save(tmp_path / "hub/owner/draft", num_hidden_layers=1)
     pages = Hub(tmp_path / "hub")
     server = serve(pages)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+    ).start()
     go_to(f"http://127.0.0.1:{server.server_port}", tmp_path / "cache", monkeypatch)
     yield pages
     server.shutdown()
@@ -101,7 +113,9 @@ def switch_off(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{free.getsockname()[1]}")
 
 
-def test_hub_ids_are_downloaded_once_and_loaded_without_a_network_after_that(here: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hub_ids_are_downloaded_once_and_loaded_without_a_network_after_that(
+    here: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = sv.load_pair("owner/target", "owner/draft", device="cpu")
     assert [model.config.num_hidden_layers for model in (first.target, first.draft)] == [2, 1]
     assert {f"/api/models/owner/{name}" for name in ("target", "draft")} <= set(here.requests)
@@ -123,7 +137,9 @@ def test_what_the_hub_does_not_have(here: Hub) -> None:
         lambda: sv.load_pair("owner/target", "owner/darft", device="cpu"),
         f"draft='owner/darft' is neither a local folder nor a model that {constants.ENDPOINT} shows you; check the spelling, or log in",
     )
-    assert [path for path in here.requests if "resolve" in path] == []  # both are looked for before anything is loaded
+    assert [
+        path for path in here.requests if "resolve" in path
+    ] == []  # both are looked for before anything is loaded
 
 
 def test_a_model_that_asks_for_leave_first(here: Hub) -> None:
@@ -139,14 +155,20 @@ def test_a_hub_that_cannot_be_reached(here: Hub, monkeypatch: pytest.MonkeyPatch
     switch_off(monkeypatch)
     begun = time.monotonic()
     check_refusal(
-        lambda: sv.load_pair("owner/target", "owner/draft"), "target='owner/target' is no local folder, and as a hub id", "refused"
+        lambda: sv.load_pair("owner/target", "owner/draft"),
+        "target='owner/target' is no local folder, and as a hub id",
+        "refused",
     )
     assert time.monotonic() - begun < 2
 
 
 def test_a_hub_that_is_switched_off_by_hand(here: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    check_refusal(lambda: sv.load_pair("owner/target", "owner/draft"), "target='owner/target' is no local folder", "HF_HUB_OFFLINE")
+    check_refusal(
+        lambda: sv.load_pair("owner/target", "owner/draft"),
+        "target='owner/target' is no local folder",
+        "HF_HUB_OFFLINE",
+    )
     assert here.requests == []
 
 
@@ -157,18 +179,26 @@ def test_a_hub_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         go_to(f"http://127.0.0.1:{silent.getsockname()[1]}", tmp_path, monkeypatch)
         begun = time.monotonic()
         check_refusal(
-            lambda: sv.load_pair("owner/target", "owner/draft"), "target='owner/target' is no local folder", "cannot be looked up ("
+            lambda: sv.load_pair("owner/target", "owner/draft"),
+            "target='owner/target' is no local folder",
+            "cannot be looked up (",
         )
         assert time.monotonic() - begun < 2
 
 
-def test_a_part_of_a_model_in_the_cache_is_no_model(here: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_of_a_model_in_the_cache_is_no_model(
+    here: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sv.load_pair("owner/target", "owner/draft", device="cpu")
-    for file in Path(constants.HF_HUB_CACHE).glob("models--owner--draft/snapshots/*/model.safetensors"):
+    for file in Path(constants.HF_HUB_CACHE).glob(
+        "models--owner--draft/snapshots/*/model.safetensors"
+    ):
         file.unlink()
     switch_off(monkeypatch)
     check_refusal(
-        lambda: sv.load_pair("owner/target", "owner/draft", device="cpu"), "draft='owner/draft' cannot be loaded (", "go online once"
+        lambda: sv.load_pair("owner/target", "owner/draft", device="cpu"),
+        "draft='owner/draft' cannot be loaded (",
+        "go online once",
     )
 
 
@@ -181,15 +211,22 @@ def as_pickle(folder: Path) -> None:
 def test_pickled_weights_are_not_read(tmp_path: Path) -> None:
     target, draft = save(tmp_path / "target"), save(tmp_path / "draft")
     as_pickle(draft)
-    check_refusal(lambda: sv.load_pair(target, draft), f"draft='{draft}' holds its weights as pickles alone", "with save_pretrained")
+    check_refusal(
+        lambda: sv.load_pair(target, draft),
+        f"draft='{draft}' holds its weights as pickles alone",
+        "with save_pretrained",
+    )
 
 
-def test_pickled_weights_on_the_hub_are_not_read(here: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pickled_weights_on_the_hub_are_not_read(
+    here: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Transformers would ask a public service to convert them; not from here."""
     monkeypatch.setenv("DISABLE_SAFETENSORS_CONVERSION", "1")
     as_pickle(here.folder / "owner/draft")
     check_refusal(
-        lambda: sv.load_pair("owner/target", "owner/draft", device="cpu"), "draft='owner/draft' holds its weights as pickles alone"
+        lambda: sv.load_pair("owner/target", "owner/draft", device="cpu"),
+        "draft='owner/draft' holds its weights as pickles alone",
     )
     assert [path for path in here.requests if path.endswith("pytorch_model.bin")] == []
 
@@ -197,20 +234,34 @@ def test_pickled_weights_on_the_hub_are_not_read(here: Hub, monkeypatch: pytest.
 def test_code_that_comes_with_a_model_is_not_run(tmp_path: Path) -> None:
     target, draft = save(tmp_path / "target"), save(tmp_path / "draft")
     config = json.loads((draft / "config.json").read_text())
-    config |= {"model_type": "of_its_own", "auto_map": {"AutoConfig": "code.Config", "AutoModelForCausalLM": "code.Model"}}
+    config |= {
+        "model_type": "of_its_own",
+        "auto_map": {"AutoConfig": "code.Config", "AutoModelForCausalLM": "code.Model"},
+    }
     (draft / "config.json").write_text(json.dumps(config))
-    (draft / "code.py").write_text(f"from pathlib import Path\nPath({str(tmp_path / 'ran')!r}).touch()\n")
+    (draft / "code.py").write_text(
+        f"from pathlib import Path\nPath({str(tmp_path / 'ran')!r}).touch()\n"
+    )
     check_refusal(lambda: sv.load_pair(target, draft), f"draft='{draft}' cannot be loaded (")
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("name", ["models/qwen/target", "no such model", "owner/", "a--b", "C:\\models\\target", "x" * 97])
+@pytest.mark.parametrize(
+    "name",
+    ["models/qwen/target", "no such model", "owner/", "a--b", "C:\\models\\target", "x" * 97],
+)
 def test_what_can_be_no_hub_id_is_not_looked_for(name: str, here: Hub) -> None:
-    check_refusal(lambda: sv.load_pair(name, name), f"target={name!r} is no folder, and no hub id either", error=FileNotFoundError)
+    check_refusal(
+        lambda: sv.load_pair(name, name),
+        f"target={name!r} is no folder, and no hub id either",
+        error=FileNotFoundError,
+    )
     assert here.requests == []
 
 
-def test_a_folder_that_looks_like_a_hub_id_is_taken_first(here: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_folder_that_looks_like_a_hub_id_is_taken_first(
+    here: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     shutil.copytree(here.folder / "owner", tmp_path / "work/owner")
     monkeypatch.chdir(tmp_path / "work")
     assert sv.load_pair("owner/target", "owner/draft", device="cpu").vocabulary_size == 97

@@ -37,7 +37,9 @@ def no_forward(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LlamaModel, "forward", fail)
 
 
-def check_refusal(call: Callable[[], object], begins: str, error: type[Exception] = ValueError) -> None:
+def check_refusal(
+    call: Callable[[], object], begins: str, error: type[Exception] = ValueError
+) -> None:
     """`call` fails with one line: what is wrong, a semicolon, and the remedy."""
     with pytest.raises(error) as caught:
         call()
@@ -88,7 +90,11 @@ BAD_PROMPTS = [
     ([[10**30]], "prompts[0][0]=1000000000000000000000000000000 is outside the vocabulary"),
 ]
 COUNTS = ("num_draft_tokens", "batch_size", "max_new_tokens")
-BAD_COUNTS = [({name: value}, f"{name}={value!r} is ") for name in COUNTS for value in (0, -1, 1.5, "3", True, None, float("nan"))]
+BAD_COUNTS = [
+    ({name: value}, f"{name}={value!r} is ")
+    for name in COUNTS
+    for value in (0, -1, 1.5, "3", True, None, float("nan"))
+]
 BAD_OPTIONS = [
     *BAD_COUNTS,
     ({"max_new_tokens": []}, "max_new_tokens has 0 entries for 2 prompts"),
@@ -100,16 +106,25 @@ BAD_OPTIONS = [
     ({"num_draft_tokens": [5]}, "num_draft_tokens=[5] is no whole number"),
     ({"seed": -1}, "seed=-1 is too small"),
     ({"seed": None}, "seed=None is no whole number"),
-    ({"strategy": "eqspek"}, "strategy='eqspek' is unknown; choose one of autoregressive, eqspec, exspec, inplace"),
+    (
+        {"strategy": "eqspek"},
+        "strategy='eqspek' is unknown; choose one of autoregressive, eqspec, exspec, inplace",
+    ),
     ({"strategy": None}, "strategy=None is neither a name nor a Strategy"),
     ({"strategy": np.zeros((2, 2))}, "strategy=array([[0., 0.], [0., 0.]]) is neither"),
     ({"strategy": sv.drafter("model")}, "strategy=ModelDrafter(keep_cache=True) is neither"),
-    ({"drafter": "lookahead"}, "drafter='lookahead' is unknown; choose one of lookup, model, synthetic"),
+    (
+        {"drafter": "lookahead"},
+        "drafter='lookahead' is unknown; choose one of lookup, model, synthetic",
+    ),
     ({"drafter": 5}, "drafter=5 is neither a name nor a Drafter"),
     ({"drafter": sv.strategy("eqspec")}, "drafter=EqSpec(refill=True, "),
     ({"sampling": 0.7}, "sampling=0.7 is no SamplingParams"),
     ({"sampling": {}}, "sampling={} is no SamplingParams"),
-    ({"sampling": sv.SamplingParams}, "sampling=<class 'specviz.engine.sampling.SamplingParams'> is no SamplingParams"),
+    (
+        {"sampling": sv.SamplingParams},
+        "sampling=<class 'specviz.engine.sampling.SamplingParams'> is no SamplingParams",
+    ),
 ]
 RUNS = [sv.generate, sv.decode]
 
@@ -117,14 +132,18 @@ RUNS = [sv.generate, sv.decode]
 @pytest.mark.usefixtures("no_forward")
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize(("prompts", "begins"), BAD_PROMPTS)
-def test_prompts_that_cannot_be_decoded(run: Callable[..., object], prompts: Any, begins: str, speaking: sv.Pair) -> None:
+def test_prompts_that_cannot_be_decoded(
+    run: Callable[..., object], prompts: Any, begins: str, speaking: sv.Pair
+) -> None:
     check_refusal(lambda: run(speaking, prompts), begins)
 
 
 @pytest.mark.usefixtures("no_forward")
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize(("arguments", "begins"), BAD_OPTIONS)
-def test_options_that_cannot_be_used(run: Callable[..., object], arguments: dict[str, Any], begins: str, pair: sv.Pair) -> None:
+def test_options_that_cannot_be_used(
+    run: Callable[..., object], arguments: dict[str, Any], begins: str, pair: sv.Pair
+) -> None:
     check_refusal(lambda: run(pair, [[1, 2], [3]], **arguments), begins)
 
 
@@ -132,8 +151,12 @@ def test_options_that_cannot_be_used(run: Callable[..., object], arguments: dict
 @pytest.mark.parametrize("run", RUNS)
 def test_what_is_no_pair_and_what_cannot_read(run: Callable[..., object], pair: sv.Pair) -> None:
     for wrong in (None, "pair", pair.target, (pair.target, pair.draft)):
-        check_refusal(lambda wrong=wrong: run(wrong, [[1]]), f"pair={type(wrong).__name__} is no Pair")
-    check_refusal(lambda: run(pair, [[1], "w1"]), "prompts[1] is text, but the pair has no tokenizer")
+        check_refusal(
+            lambda wrong=wrong: run(wrong, [[1]]), f"pair={type(wrong).__name__} is no Pair"
+        )
+    check_refusal(
+        lambda: run(pair, [[1], "w1"]), "prompts[1] is text, but the pair has no tokenizer"
+    )
 
 
 BAD_SAMPLING: list[tuple[dict[str, Any], str]] = [
@@ -141,33 +164,75 @@ BAD_SAMPLING: list[tuple[dict[str, Any], str]] = [
         ({"temperature": value}, f"temperature={value!r} is no number from 1e-05")
         for value in (0, -1, 1e-6, 1e6, math.inf, math.nan, "1", None, True)
     ),
-    *(({"top_k": value}, f"top_k={value!r} is no whole number of at least 1") for value in (0, -1, 1.5, "3", True)),
-    *(({"top_p": value}, f"top_p={value!r} is not above 0 and at most 1") for value in (0, 0.0, -0.1, 1.01, math.nan, "0.9", True)),
-    *(({"coupling": value}, f"coupling={value!r} is unknown; choose one of rejection, gumbel") for value in ("Gumbel", "", None)),
+    *(
+        ({"top_k": value}, f"top_k={value!r} is no whole number of at least 1")
+        for value in (0, -1, 1.5, "3", True)
+    ),
+    *(
+        ({"top_p": value}, f"top_p={value!r} is not above 0 and at most 1")
+        for value in (0, 0.0, -0.1, 1.01, math.nan, "0.9", True)
+    ),
+    *(
+        ({"coupling": value}, f"coupling={value!r} is unknown; choose one of rejection, gumbel")
+        for value in ("Gumbel", "", None)
+    ),
 ]
 MAKERS = [
-    *((lambda options=options: sv.SamplingParams(**{"temperature": 1.0} | options), begins) for options, begins in BAD_SAMPLING),
-    (lambda: sv.strategy("eqspek"), "strategy='eqspek' is unknown; choose one of autoregressive, eqspec, exspec, inplace"),
+    *(
+        (lambda options=options: sv.SamplingParams(**{"temperature": 1.0} | options), begins)
+        for options, begins in BAD_SAMPLING
+    ),
+    (
+        lambda: sv.strategy("eqspek"),
+        "strategy='eqspek' is unknown; choose one of autoregressive, eqspec, exspec, inplace",
+    ),
     (lambda: sv.strategy(["eqspec"]), "strategy=['eqspec'] is unknown"),
-    (lambda: sv.strategy("eqspec", window=3), "strategy 'eqspec' takes no option 'window'; its options are as_published, bonus"),
+    (
+        lambda: sv.strategy("eqspec", window=3),
+        "strategy 'eqspec' takes no option 'window'; its options are as_published, bonus",
+    ),
     (lambda: sv.strategy("inplace", valid=False), "strategy 'inplace' takes no option 'valid'"),
     (lambda: sv.strategy("inplace", refill="no"), "refill='no' is no bool"),
     (lambda: sv.strategy("inplace", refill=None), "refill=None is no bool"),
-    (lambda: sv.drafter("lookahead"), "drafter='lookahead' is unknown; choose one of lookup, model, synthetic"),
-    (lambda: sv.drafter("model", n=3), "drafter 'model' takes no option 'n'; its options are keep_cache"),
+    (
+        lambda: sv.drafter("lookahead"),
+        "drafter='lookahead' is unknown; choose one of lookup, model, synthetic",
+    ),
+    (
+        lambda: sv.drafter("model", n=3),
+        "drafter 'model' takes no option 'n'; its options are keep_cache",
+    ),
     (lambda: sv.load_pair("a"), "draft=None with 'a' for the other"),
     (lambda: sv.load_pair(draft="a"), "target=None with 'a' for the other"),
     (lambda: sv.load_pair("", ""), "target='' is no name"),
     (lambda: sv.load_pair(1, 2), "target=1 is no name"),
-    *((lambda device=device: sv.load_pair(device=device), f"device={device!r} is ") for device in ("tpu", "", 3, "cuda:99", "meta")),
-    *((lambda dtype=dtype: sv.load_pair(dtype=dtype), f"dtype={dtype!r} is unknown") for dtype in ("int8", "auto", "", 32, [])),
+    *(
+        (lambda device=device: sv.load_pair(device=device), f"device={device!r} is ")
+        for device in ("tpu", "", 3, "cuda:99", "meta")
+    ),
+    *(
+        (lambda dtype=dtype: sv.load_pair(dtype=dtype), f"dtype={dtype!r} is unknown")
+        for dtype in ("int8", "auto", "", 32, [])
+    ),
     (lambda: sv.load_prompts("spec-bench"), "source='spec-bench' is unknown"),
-    *((lambda limit=limit: sv.load_prompts(limit=limit), f"limit={limit!r} is no positive") for limit in (0, -1, 1.5, "3", True)),
-    (lambda: sv.load_prompts(path="questions.jsonl"), "path and categories belong to source='spec_bench'"),
-    (lambda: sv.load_prompts(categories=["math"]), "path and categories belong to source='spec_bench'"),
+    *(
+        (lambda limit=limit: sv.load_prompts(limit=limit), f"limit={limit!r} is no positive")
+        for limit in (0, -1, 1.5, "3", True)
+    ),
+    (
+        lambda: sv.load_prompts(path="questions.jsonl"),
+        "path and categories belong to source='spec_bench'",
+    ),
+    (
+        lambda: sv.load_prompts(categories=["math"]),
+        "path and categories belong to source='spec_bench'",
+    ),
     (lambda: sv.load_prompts("spec_bench"), "path=None for source='spec_bench'"),
     (lambda: sv.load_prompts("spec_bench", 3), "path=3 for source='spec_bench'"),
-    (lambda: sv.load_prompts("spec_bench", __file__, categories="math"), "categories='math' is no list"),
+    (
+        lambda: sv.load_prompts("spec_bench", __file__, categories="math"),
+        "categories='math' is no list",
+    ),
 ]
 
 
@@ -179,9 +244,17 @@ def test_what_cannot_be_made_or_loaded(call: Callable[[], object], begins: str) 
 def test_files_that_are_not_there(tmp_path: Path) -> None:
     """An empty folder, a missing one, and a path that needs no network to be seen as wrong."""
     for name in (tmp_path, str(tmp_path), str(tmp_path / "missing"), "./missing", "~/missing"):
-        check_refusal(lambda name=name: sv.load_pair(name, name), f"target={str(name)!r} is no folder with a model", FileNotFoundError)
+        check_refusal(
+            lambda name=name: sv.load_pair(name, name),
+            f"target={str(name)!r} is no folder with a model",
+            FileNotFoundError,
+        )
     for path in (tmp_path, tmp_path / "missing.jsonl"):
-        check_refusal(lambda path=path: sv.load_prompts("spec_bench", path), f"path={str(path)!r} is no file", FileNotFoundError)
+        check_refusal(
+            lambda path=path: sv.load_prompts("spec_bench", path),
+            f"path={str(path)!r} is no file",
+            FileNotFoundError,
+        )
 
 
 QUESTION = {"question_id": 1, "category": "writing", "turns": ["Say\u2028it\x0b.", "Again."]}
@@ -195,18 +268,26 @@ QUESTION = {"question_id": 1, "category": "writing", "turns": ["Say\u2028it\x0b.
 def test_a_line_that_is_no_question_is_named(line: bytes, tmp_path: Path) -> None:
     path = tmp_path / "questions.jsonl"
     path.write_bytes(json.dumps(QUESTION).encode() + b"\n\n" + line + b"\n")
-    check_refusal(lambda: sv.load_prompts("spec_bench", path), f"line 3 of {path} is no SpecBench question")
+    check_refusal(
+        lambda: sv.load_prompts("spec_bench", path), f"line 3 of {path} is no SpecBench question"
+    )
 
 
 def test_questions_are_read_by_category(tmp_path: Path) -> None:
     """A line ends at a newline alone, not at the other signs that Python's text lines end at."""
     others = [QUESTION | {"category": name, "turns": [name]} for name in ("math", "qa", "math")]
     path = tmp_path / "questions.jsonl"
-    path.write_text("\n".join(json.dumps(item, ensure_ascii=False) for item in [QUESTION, *others]), encoding="utf-8")
+    path.write_text(
+        "\n".join(json.dumps(item, ensure_ascii=False) for item in [QUESTION, *others]),
+        encoding="utf-8",
+    )
     assert sv.load_prompts("spec_bench", path) == [QUESTION["turns"][0], "math", "qa", "math"]
     assert sv.load_prompts("spec_bench", str(path), categories=["math"]) == ["math", "math"]
     assert sv.load_prompts("spec_bench", path, categories={"qa", "math"}, limit=2) == ["math", "qa"]
-    check_refusal(lambda: sv.load_prompts("spec_bench", path, categories=["maths"]), "categories names 'maths'")
+    check_refusal(
+        lambda: sv.load_prompts("spec_bench", path, categories=["maths"]),
+        "categories names 'maths'",
+    )
 
 
 @pytest.mark.parametrize("strategy", ["autoregressive", "eqspec", "inplace"])
@@ -218,9 +299,7 @@ def test_a_prompt_may_fill_the_models_positions_and_no_more(strategy: str) -> No
     run = {"strategy": strategy, "num_draft_tokens": 5, "progress": False}
     result = sv.generate(pair, prompts, max_new_tokens=[room, 3], **run)
     assert len(result.tokens[0]) == room or result.tokens[0][-1] in EOS
-    begins = (
-        f"prompts[0] has 200 tokens; with max_new_tokens={room + 1} and num_draft_tokens={K} it needs 257 positions and the models have 256"
-    )
+    begins = f"prompts[0] has 200 tokens; with max_new_tokens={room + 1} and num_draft_tokens={K} it needs 257 positions and the models have 256"
     check_refusal(lambda: sv.generate(pair, prompts, max_new_tokens=[room + 1, 3], **run), begins)
 
 
@@ -230,33 +309,60 @@ def decode_alone(pair: sv.Pair, prompt: list[int]) -> list[int]:
 
 @pytest.mark.parametrize(
     "as_prompt",
-    [tuple, np.array, torch.tensor, lambda ids: [np.int64(token) for token in ids], lambda ids: np.array(ids, dtype=np.uint8)],
+    [
+        tuple,
+        np.array,
+        torch.tensor,
+        lambda ids: [np.int64(token) for token in ids],
+        lambda ids: np.array(ids, dtype=np.uint8),
+    ],
     ids=["tuple", "array", "tensor", "numpy ids", "uint8 array"],
 )
-def test_ids_may_come_in_any_sequence(as_prompt: Callable[[list[int]], Any], pair: sv.Pair, prompts: list[list[int]]) -> None:
+def test_ids_may_come_in_any_sequence(
+    as_prompt: Callable[[list[int]], Any], pair: sv.Pair, prompts: list[list[int]]
+) -> None:
     expected = sv.generate(pair, prompts[:4], max_new_tokens=[5, 6, 7, 8], progress=False)
     budgets = as_prompt([5, 6, 7, 8])
-    result = sv.generate(pair, tuple(as_prompt(prompt) for prompt in prompts[:4]), max_new_tokens=budgets, progress=False)
+    result = sv.generate(
+        pair,
+        tuple(as_prompt(prompt) for prompt in prompts[:4]),
+        max_new_tokens=budgets,
+        progress=False,
+    )
     assert result.tokens == expected.tokens
     assert {type(token) for row in result.tokens for token in row} == {int}
 
 
 def test_numbers_may_be_numpys_own(pair: sv.Pair, prompts: list[list[int]]) -> None:
     plain, numpys = ({name: kind(3) for name in (*COUNTS, "seed")} for kind in (int, np.int64))
-    assert sv.generate(pair, prompts, **numpys, progress=False).tokens == sv.generate(pair, prompts, **plain, progress=False).tokens
+    assert (
+        sv.generate(pair, prompts, **numpys, progress=False).tokens
+        == sv.generate(pair, prompts, **plain, progress=False).tokens
+    )
 
 
 @pytest.mark.parametrize("strategy", ["autoregressive", "eqspec", "inplace"])
-def test_the_callers_order_is_kept_whatever_the_batch(strategy: str, pair: sv.Pair, prompts: list[list[int]]) -> None:
+def test_the_callers_order_is_kept_whatever_the_batch(
+    strategy: str, pair: sv.Pair, prompts: list[list[int]]
+) -> None:
     """Duplicates and one-token prompts among them; rows finish in another order than they came."""
     alone = {tuple(prompt): decode_alone(pair, prompt) for prompt in prompts}
     mixed = [*reversed(prompts), prompts[0], prompts[0]]
     for batch_size in (2, len(mixed), 1000):
-        result = sv.generate(pair, mixed, strategy=strategy, batch_size=batch_size, max_new_tokens=NEW_TOKENS, progress=False)
+        result = sv.generate(
+            pair,
+            mixed,
+            strategy=strategy,
+            batch_size=batch_size,
+            max_new_tokens=NEW_TOKENS,
+            progress=False,
+        )
         assert result.tokens == [alone[tuple(prompt)] for prompt in mixed]
 
 
-def test_nothing_follows_eos_and_no_budget_is_exceeded(pair: sv.Pair, prompts: list[list[int]]) -> None:
+def test_nothing_follows_eos_and_no_budget_is_exceeded(
+    pair: sv.Pair, prompts: list[list[int]]
+) -> None:
     result = sv.generate(pair, prompts, max_new_tokens=24, progress=False)
     ends = [[i for i, token in enumerate(row, 1) if token in EOS] for row in result.tokens]
     assert all(end in ([], [len(row)]) for end, row in zip(ends, result.tokens, strict=True))

@@ -12,11 +12,12 @@ from test_numbers import ALONE, SAMPLINGS, VALID
 from transformers import LlamaForCausalLM, LlamaModel
 
 import specviz as sv
-from specviz import collecting
-from specviz.engine.controller import Auto, Spent
+from specviz.engine.draft_length import Auto, Spent
 from specviz.engine.recorder import Recorder, Tally
-from specviz.engine.stopwatch import Stopwatch
-from specviz.trace import PHASES
+from specviz.engine.timing import Stopwatch
+from specviz.generation.generate import collect as collecting
+from specviz.record.replay import Replay
+from specviz.record.schema import PHASES
 
 RUN = {"max_new_tokens": 16, "batch_size": 4, "num_draft_tokens": 4, "progress": False}
 
@@ -41,8 +42,13 @@ class Interrupting:
 
 def check_partial(result: sv.Result, whole: sv.Result) -> None:
     """Finished rows are there, others as far as they came, marked; and the record ends where they do."""
-    assert all(ours == theirs[: len(ours)] for ours, theirs in zip(result.tokens, whole.tokens, strict=True))
-    for ours, theirs, status, expected in zip(result.tokens, whole.tokens, result.status, whole.status, strict=True):
+    assert all(
+        ours == theirs[: len(ours)]
+        for ours, theirs in zip(result.tokens, whole.tokens, strict=True)
+    )
+    for ours, theirs, status, expected in zip(
+        result.tokens, whole.tokens, result.status, whole.status, strict=True
+    ):
         assert status == "interrupted" or (ours, status) == (theirs, expected)
     assert int(result.rows["gained"].sum()) == sum(map(len, result.tokens))
     assert len(result.summary) == 1
@@ -51,9 +57,16 @@ def check_partial(result: sv.Result, whole: sv.Result) -> None:
 
 @pytest.mark.parametrize("kind", SAMPLINGS)
 @pytest.mark.parametrize("name", VALID)
-def test_an_interrupted_run_returns_what_is_written(name: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_returns_what_is_written(
+    name: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Interrupted within a forward: in the first prefill, and early, in the middle and late in the run."""
-    run = RUN | {"strategy": sv.strategy(name), "sampling": SAMPLINGS[kind], "record": True, "on_interrupt": "partial"}
+    run = RUN | {
+        "strategy": sv.strategy(name),
+        "sampling": SAMPLINGS[kind],
+        "record": True,
+        "on_interrupt": "partial",
+    }
     pair = make_pair("llama")
     whole = sv.generate(pair, make_prompts(), **run)
     left = []
@@ -68,18 +81,27 @@ def test_an_interrupted_run_returns_what_is_written(name: str, kind: str, tmp_pa
         loaded = sv.Trace.load(tmp_path / "run.safetensors")
         assert [loaded.output(i) for i in range(len(result.tokens))] == result.tokens
         assert loaded.meta["status"] == result.status
-        assert len(list(loaded.frames())) == 5 * loaded.num_rounds
+        assert len(list(Replay(loaded).frames())) == 5 * loaded.num_rounds
     assert left[0] == len(whole.tokens) >= left[1] >= left[2] > 0
 
 
 def test_wherever_the_interrupt_falls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between any two of the consumers' steps, half-way through their notes included."""
-    pair, run = make_pair("llama"), RUN | {"record": True, "on_interrupt": "partial", "strategy": "exspec"}
+    pair, run = (
+        make_pair("llama"),
+        RUN | {"record": True, "on_interrupt": "partial", "strategy": "exspec"},
+    )
     whole, kept = sv.generate(pair, make_prompts(), **run), []
     for number in itertools.count(1, 7):
         with monkeypatch.context() as patch:
             at = Interrupting(number)
-            for owner, name in ((Tally, "see"), (Tally, "_see_pool"), (Recorder, "see"), (Recorder, "_say"), (collecting._Progress, "see")):
+            for owner, name in (
+                (Tally, "see"),
+                (Tally, "_see_pool"),
+                (Recorder, "see"),
+                (Recorder, "_say"),
+                (collecting._Progress, "see"),
+            ):
                 at.before(patch, owner, name)
             result = sv.generate(pair, make_prompts(), **run)
         if at.left > 0:
@@ -113,16 +135,27 @@ def small_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 
 @pytest.mark.parametrize(("name", "kind"), ALONE)
-def test_out_of_memory_halves_the_batch_and_changes_no_text(name: str, kind: str, small_device: list[int]) -> None:
+def test_out_of_memory_halves_the_batch_and_changes_no_text(
+    name: str, kind: str, small_device: list[int]
+) -> None:
     """It has room for 8 rows in the first rounds and for 3 after that; K/V of the pool is made anew each time."""
     pair, forwards = make_pair("llama"), itertools.count()
     options = {"window": 16} if name == "exspec" else {}
-    run = RUN | {"batch_size": 8, "strategy": sv.strategy(name, **options), "sampling": SAMPLINGS[kind], "record": True}
+    run = RUN | {
+        "batch_size": 8,
+        "strategy": sv.strategy(name, **options),
+        "sampling": SAMPLINGS[kind],
+        "record": True,
+    }
     expected = sv.generate(pair, make_prompts(), **run)
-    with pair.target.register_forward_hook(lambda *_: small_device.__setitem__(0, 3 if next(forwards) > 5 else 8)):  # noqa: SIM117
+    with pair.target.register_forward_hook(
+        lambda *_: small_device.__setitem__(0, 3 if next(forwards) > 5 else 8)
+    ):  # noqa: SIM117
         with pytest.warns(UserWarning, match="out of memory at batch_size=") as caught:
             result = sv.generate(pair, make_prompts(), **run)
-    assert [str(each.message).partition("; ")[2].partition(" (")[0] for each in caught] == [f"the run goes on with {b}" for b in (4, 2)]
+    assert [str(each.message).partition("; ")[2].partition(" (")[0] for each in caught] == [
+        f"the run goes on with {b}" for b in (4, 2)
+    ]
     assert caught[0].filename == __file__
     assert (result.tokens, result.status) == (expected.tokens, expected.status)
     assert result.meta["halvings"] == 2
@@ -159,9 +192,15 @@ def test_after_a_halving_every_round_is_told_with_its_own_times(
 
     monkeypatch.setattr(Stopwatch, "latest", latest)
     pair = make_pair("llama")
-    with pair.target.register_forward_hook(lambda *_: small_device.__setitem__(0, 3 if next(forwards) > 5 else 8)):  # noqa: SIM117
+    with pair.target.register_forward_hook(
+        lambda *_: small_device.__setitem__(0, 3 if next(forwards) > 5 else 8)
+    ):  # noqa: SIM117
         with pytest.warns(UserWarning, match="out of memory at batch_size="):
-            result = sv.generate(pair, make_prompts(), **RUN | {"batch_size": 8, "strategy": "inplace", "num_draft_tokens": depth})
+            result = sv.generate(
+                pair,
+                make_prompts(),
+                **RUN | {"batch_size": 8, "strategy": "inplace", "num_draft_tokens": depth},
+            )
     rows = result.rows["round"]
     assert depth.rows == np.bincount(rows)[: len(depth.rows)].tolist()
     assert len(depth.rows) == rows.max() + 1 - late
@@ -175,11 +214,15 @@ def test_memory_that_holds_no_row_at_all(small_device: list[int]) -> None:
         sv.generate(make_pair("llama"), make_prompts(), **RUN)
 
 
-def test_memory_runs_out_and_then_somebody_interrupts(small_device: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_runs_out_and_then_somebody_interrupts(
+    small_device: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     small_device[0] = 2
     whole = sv.generate(make_pair("llama"), make_prompts(), **RUN | {"batch_size": 2})
     Interrupting(60).before(monkeypatch, LlamaForCausalLM, "forward")
     with pytest.warns(UserWarning, match="out of memory"):
-        result = sv.generate(make_pair("llama"), make_prompts(), on_interrupt="partial", record=True, **RUN)
+        result = sv.generate(
+            make_pair("llama"), make_prompts(), on_interrupt="partial", record=True, **RUN
+        )
     check_partial(result, whole)
     assert 0 < result.status.count("interrupted") < len(whole.tokens)

@@ -14,14 +14,15 @@ import torch
 from conftest import EOS, make_pair, make_prompts
 
 import specviz as sv
-from specviz.analysis.violations import RULES, Violations
-from specviz.engine.cache import CachedModel
+from specviz.checks.rerun import tolerance
+from specviz.checks.violations import RULES, Violations
 from specviz.engine.faults import FAULTS
-from specviz.engine.moving import Move
-from specviz.engine.replay import tolerance
+from specviz.engine.kv.cache import CachedModel
+from specviz.engine.kv.moves import Move
 from specviz.engine.state import State
 from specviz.engine.strategies import Strategy
-from specviz.trace import MODELS, PHASES, Trace
+from specviz.record.schema import MODELS, PHASES
+from specviz.record.trace import Trace
 
 K, ROWS, NEW_TOKENS = 4, 4, 20
 SCHEDULE, DRAFT, VERIFY, ACCEPT, SYNCHRONISE = range(len(PHASES))
@@ -29,8 +30,16 @@ TARGET, DRAFTER = range(len(MODELS))
 
 
 def decode(strategy: Strategy | str, **arguments: Any) -> Trace:
-    given = {"num_draft_tokens": K, "batch_size": ROWS, "max_new_tokens": NEW_TOKENS, "record": True, "progress": False} | arguments
-    trace = sv.generate(make_pair("llama"), given.pop("prompts", make_prompts()), strategy=strategy, **given).trace
+    given = {
+        "num_draft_tokens": K,
+        "batch_size": ROWS,
+        "max_new_tokens": NEW_TOKENS,
+        "record": True,
+        "progress": False,
+    } | arguments
+    trace = sv.generate(
+        make_pair("llama"), given.pop("prompts", make_prompts()), strategy=strategy, **given
+    ).trace
     assert trace is not None
     return trace
 
@@ -38,7 +47,15 @@ def decode(strategy: Strategy | str, **arguments: Any) -> Trace:
 @functools.cache
 def recorded(name: str, **options: Any) -> Trace:
     """A run of a strategy; options whose value is a tuple are passed as lists."""
-    return decode(sv.strategy(name, **{key: list(value) if isinstance(value, tuple) else value for key, value in options.items()}))
+    return decode(
+        sv.strategy(
+            name,
+            **{
+                key: list(value) if isinstance(value, tuple) else value
+                for key, value in options.items()
+            },
+        )
+    )
 
 
 VALID = [
@@ -60,7 +77,11 @@ POOLS = [
 
 
 def case_id(value: object) -> str:
-    return "-".join(f"{key}={option}" for key, option in value.items()) or "default" if isinstance(value, dict) else str(value)
+    return (
+        "-".join(f"{key}={option}" for key, option in value.items()) or "default"
+        if isinstance(value, dict)
+        else str(value)
+    )
 
 
 @pytest.mark.parametrize("batch_size", [1, 4])
@@ -69,13 +90,17 @@ def test_valid_runs_violate_nothing(name: str, options: dict[str, Any], batch_si
     if batch_size > options.get("window", batch_size):
         options = options | {"window": batch_size}
     prompts = make_prompts()[: 4 * batch_size]
-    trace = decode(sv.strategy(name, **options), batch_size=batch_size, prompts=prompts, max_new_tokens=16)
+    trace = decode(
+        sv.strategy(name, **options), batch_size=batch_size, prompts=prompts, max_new_tokens=16
+    )
     assert trace.meta["valid"]
     assert sv.check_invariants(trace) == []
 
 
 @pytest.mark.parametrize(("name", "options"), [*VALID, *POOLS], ids=case_id)
-def test_small_budgets_and_other_numbers_of_drafts_violate_nothing(name: str, options: dict[str, Any]) -> None:
+def test_small_budgets_and_other_numbers_of_drafts_violate_nothing(
+    name: str, options: dict[str, Any]
+) -> None:
     """One-token prompts, EOS within the drafts and a budget of one are among these."""
     chosen = sv.strategy(name, **options)
     trace = decode(chosen, max_new_tokens=[1, 2, 3, 5, 24, 7, 24, 4, 6, 1], num_draft_tokens=1)
@@ -83,10 +108,17 @@ def test_small_budgets_and_other_numbers_of_drafts_violate_nothing(name: str, op
     trace = decode(chosen, max_new_tokens=[1, 2, 3, 5, 24, 7, 24, 4, 6, 1], num_draft_tokens=8)
     assert sv.check_invariants(trace) == []
     outputs = [trace.output(request) for request in range(trace.num_requests)]
-    assert any(output[-1] in EOS and len(output) < budget for output, budget in zip(outputs, trace.requests["budget"], strict=True))
+    assert any(
+        output[-1] in EOS and len(output) < budget
+        for output, budget in zip(outputs, trace.requests["budget"], strict=True)
+    )
 
 
-@pytest.mark.parametrize("drafter", ["lookup", sv.drafter("synthetic", rates=[0.9, 0.8, 0.6, 0.5])], ids=["lookup", "synthetic"])
+@pytest.mark.parametrize(
+    "drafter",
+    ["lookup", sv.drafter("synthetic", rates=[0.9, 0.8, 0.6, 0.5])],
+    ids=["lookup", "synthetic"],
+)
 def test_other_drafters_violate_nothing(drafter: Any) -> None:
     assert sv.check_invariants(decode("eqspec", drafter=drafter)) == []
 
@@ -94,7 +126,12 @@ def test_other_drafters_violate_nothing(drafter: Any) -> None:
 @pytest.mark.parametrize("coupling", ["rejection", "gumbel"])
 @pytest.mark.parametrize("name", ["rollback", "exspec", "inplace"])
 def test_sampled_runs_violate_nothing(name: str, coupling: str) -> None:
-    assert sv.check_invariants(decode(name, sampling=sv.SamplingParams(0.8, top_k=20, coupling=coupling))) == []
+    assert (
+        sv.check_invariants(
+            decode(name, sampling=sv.SamplingParams(0.8, top_k=20, coupling=coupling))
+        )
+        == []
+    )
 
 
 @dataclass(frozen=True)
@@ -108,7 +145,9 @@ class TwoFromTheLeft(Strategy):
 
 def test_a_strategy_of_ones_own_is_judged_by_its_record() -> None:
     assert sv.check_invariants(decode(TwoFromTheLeft())) == []
-    (first, *_) = sv.check_invariants(decode(TwoFromTheLeft(break_invariant="kv", rows=[1], from_round=2)))
+    (first, *_) = sv.check_invariants(
+        decode(TwoFromTheLeft(break_invariant="kv", rows=[1], from_round=2))
+    )
     assert (first.rule, first.round, first.row) == ("kv", 2, 1)
 
 
@@ -119,15 +158,35 @@ def where_it_strikes(trace: Trace, kind: str, row: int, from_round: int) -> tupl
     """(round, phase) from which on the record has what the fault breaks."""
     rows, feeds = trace.rows, trace.feeds
     if kind in ("positions", "mask"):
-        stages = (feeds["round"] * len(PHASES) + feeds["phase"])[(feeds["round"] >= from_round) & (feeds["row"] == row)]
+        stages = (feeds["round"] * len(PHASES) + feeds["phase"])[
+            (feeds["round"] >= from_round) & (feeds["row"] == row)
+        ]
         number, phase = divmod(int(stages.min()), len(PHASES))
         return number, phase
-    mine = [i for i in range(rows["row"].size) if rows["row"][i] == row and rows["round"][i] >= from_round]
-    if kind == "kv":  # K/V of two tokens at least, since with one alone nothing that is not written anew moves away
-        mine = [i for i in mine if not rows["finished"][i] and rows["length"][i] + rows["gained"][i] >= 3]
+    mine = [
+        i
+        for i in range(rows["row"].size)
+        if rows["row"][i] == row and rows["round"][i] >= from_round
+    ]
+    if (
+        kind == "kv"
+    ):  # K/V of two tokens at least, since with one alone nothing that is not written anew moves away
+        mine = [
+            i
+            for i in mine
+            if not rows["finished"][i] and rows["length"][i] + rows["gained"][i] >= 3
+        ]
         return int(rows["round"][mine[0]]), SYNCHRONISE
-    kept = [(i, int(rows["accepted"][i])) for i in mine if rows["accepted"][i] < min(K, rows["gained"][i])]
-    wrong = [i for i, a in kept if rows["emitted"][i, a] == rows["drafts"][i, a] != rows["target_top_ids"][i, a, 0]]
+    kept = [
+        (i, int(rows["accepted"][i]))
+        for i in mine
+        if rows["accepted"][i] < min(K, rows["gained"][i])
+    ]
+    wrong = [
+        i
+        for i, a in kept
+        if rows["emitted"][i, a] == rows["drafts"][i, a] != rows["target_top_ids"][i, a, 0]
+    ]
     return int(rows["round"][wrong[0]]), ACCEPT
 
 
@@ -176,22 +235,34 @@ def test_positions_from_columns_go_wrong_in_the_round_after_a_rejection() -> Non
     first = found[0]
     assert (first.rule, first.phase) == ("positions", "draft")
     before = rows["round"] == first.round - 1
-    assert (rows["gained"][rows["round"] < first.round - 1] == K + 1).all()  # nothing was rejected before
+    assert (
+        rows["gained"][rows["round"] < first.round - 1] == K + 1
+    ).all()  # nothing was rejected before
     holes = set(rows["row"][before & (rows["gained"] < K + 1) & (rows["finished"] == 0)].tolist())
-    assert {v.row for v in found if (v.round, v.phase, v.rule) == (first.round, "draft", "positions")} == holes
+    assert {
+        v.row for v in found if (v.round, v.phase, v.rule) == (first.round, "draft", "positions")
+    } == holes
 
 
 def test_a_mask_of_ones_goes_wrong_in_the_first_padded_prefill() -> None:
     trace = recorded("repadding")
     found = sv.check_invariants(trace)
     padded = set(trace.rows["row"][(trace.rows["round"] == 0) & (trace.rows["start"] > 0)].tolist())
-    fed = set(trace.feeds["row"][(trace.feeds["round"] == 0) & (trace.feeds["phase"] == SCHEDULE)].tolist())
-    in_prefill = [violation for violation in found if (violation.round, violation.phase) == (0, "schedule")]
+    fed = set(
+        trace.feeds["row"][
+            (trace.feeds["round"] == 0) & (trace.feeds["phase"] == SCHEDULE)
+        ].tolist()
+    )
+    in_prefill = [
+        violation for violation in found if (violation.round, violation.phase) == (0, "schedule")
+    ]
     assert found[0] == in_prefill[0]
     for rule in ("positions", "mask"):
         assert {violation.row for violation in in_prefill if violation.rule == rule} == padded & fed
     assert {violation.rule for violation in in_prefill} == {"positions", "mask"}
-    assert "padding" in next(violation.found for violation in in_prefill if violation.rule == "mask")
+    assert "padding" in next(
+        violation.found for violation in in_prefill if violation.rule == "mask"
+    )
 
 
 def test_a_bonus_from_the_draft_goes_wrong_at_the_first_rejection() -> None:
@@ -202,15 +273,21 @@ def test_a_bonus_from_the_draft_goes_wrong_at_the_first_rejection() -> None:
     rejected = [
         i
         for i in range(rows["row"].size)
-        if rows["gained"][i] and rows["emitted"][i, rows["gained"][i] - 1] != chosen[i, rows["gained"][i] - 1]
+        if rows["gained"][i]
+        and rows["emitted"][i, rows["gained"][i] - 1] != chosen[i, rows["gained"][i] - 1]
     ]
-    assert [(v.round, v.row) for v in found] == [(int(rows["round"][i]), int(rows["row"][i])) for i in rejected]
+    assert [(v.round, v.row) for v in found] == [
+        (int(rows["round"][i]), int(rows["row"][i])) for i in rejected
+    ]
 
 
 def test_padding_that_accumulates_is_no_violation() -> None:
     """With that mistake alone the text is right, so there is nothing to report but waste."""
     trace = recorded("repadding", ones_mask=False, draft_bonus=False)
-    least = [trace.rows["start"][trace.rows["round"] == number].min() for number in range(trace.num_rounds)]
+    least = [
+        trace.rows["start"][trace.rows["round"] == number].min()
+        for number in range(trace.num_rounds)
+    ]
     assert max(least) > 0
     assert sv.check_invariants(trace) == []
 
@@ -228,7 +305,15 @@ def edited(trace: Trace, table: str, which: Any, **columns: Any) -> Trace:
 
 def without(trace: Trace, table: str, which: Any) -> Trace:
     """`trace` without some entries of a table."""
-    return replace(trace, **{table: {name: np.delete(values, which, axis=0) for name, values in getattr(trace, table).items()}})
+    return replace(
+        trace,
+        **{
+            table: {
+                name: np.delete(values, which, axis=0)
+                for name, values in getattr(trace, table).items()
+            }
+        },
+    )
 
 
 def told(violations: Violations) -> tuple[str, int, int, int]:
@@ -249,7 +334,12 @@ def test_a_row_that_forgets_a_token_breaks_the_lengths() -> None:
     rows = trace.rows
     entry, number, row = some_entry(trace, (rows["gained"] > 1) & (rows["finished"] == 0))
     found = sv.check_invariants(edited(trace, "rows", entry, gained=rows["gained"][entry] - 1))
-    assert told(Violations(v for v in found if v.rule == "lengths")) == ("lengths", number + 1, SCHEDULE, row)
+    assert told(Violations(v for v in found if v.rule == "lengths")) == (
+        "lengths",
+        number + 1,
+        SCHEDULE,
+        row,
+    )
 
 
 def test_a_token_that_is_not_in_the_output_breaks_the_lengths() -> None:
@@ -257,7 +347,12 @@ def test_a_token_that_is_not_in_the_output_breaks_the_lengths() -> None:
     entry, number, row = some_entry(trace, trace.rows["gained"] > 1)
     emitted = trace.rows["emitted"][entry].copy()
     emitted[0] += 1
-    assert told(sv.check_invariants(edited(trace, "rows", entry, emitted=emitted))) == ("lengths", number, ACCEPT, row)
+    assert told(sv.check_invariants(edited(trace, "rows", entry, emitted=emitted))) == (
+        "lengths",
+        number,
+        ACCEPT,
+        row,
+    )
 
 
 def test_an_output_that_nobody_emitted_breaks_the_lengths() -> None:
@@ -268,8 +363,12 @@ def test_an_output_that_nobody_emitted_breaks_the_lengths() -> None:
     requests["output_offsets"] = requests["output_offsets"] + np.array([0] * 10 + [1])
     requests["budget"] = requests["budget"] + 1
     found = sv.check_invariants(replace(trace, requests=requests))
-    entry = np.flatnonzero((trace.rows["request"] == 9) & (trace.rows["length"] + trace.rows["gained"] == last))[0]
-    assert ("lengths", trace.rows["round"][entry]) in [(violation.rule, violation.round) for violation in found if violation.request == 9]
+    entry = np.flatnonzero(
+        (trace.rows["request"] == 9) & (trace.rows["length"] + trace.rows["gained"] == last)
+    )[0]
+    assert ("lengths", trace.rows["round"][entry]) in [
+        (violation.rule, violation.round) for violation in found if violation.request == 9
+    ]
 
 
 def test_a_row_that_ends_elsewhere_breaks_the_rectangle() -> None:
@@ -286,15 +385,21 @@ def test_a_row_that_ends_elsewhere_breaks_the_rectangle() -> None:
 def test_a_pending_token_that_goes_elsewhere_breaks_the_rectangle(name: str) -> None:
     trace = recorded(name)
     entry, number, row = some_entry(trace, trace.rows["gained"] > 0)
-    found = sv.check_invariants(edited(trace, "rows", entry, pending=trace.rows["pending"][entry] + 1))
-    assert ("rectangle", number, VERIFY, row) in [(v.rule, v.round, PHASES.index(v.phase), v.row) for v in found]
+    found = sv.check_invariants(
+        edited(trace, "rows", entry, pending=trace.rows["pending"][entry] + 1)
+    )
+    assert ("rectangle", number, VERIFY, row) in [
+        (v.rule, v.round, PHASES.index(v.phase), v.row) for v in found
+    ]
 
 
 def test_a_row_too_narrow_for_its_tokens_breaks_the_rectangle() -> None:
     trace = recorded("inplace")
     entry, number, row = some_entry(trace, trace.rows["finished"] == 0)
     found = sv.check_invariants(edited(trace, "rows", entry, start_after=3))
-    assert ("rectangle", number, SYNCHRONISE, row) in [(v.rule, v.round, PHASES.index(v.phase), v.row) for v in found]
+    assert ("rectangle", number, SYNCHRONISE, row) in [
+        (v.rule, v.round, PHASES.index(v.phase), v.row) for v in found
+    ]
 
 
 def test_an_output_beyond_its_budget() -> None:
@@ -320,7 +425,10 @@ def test_tokens_behind_the_first_eos() -> None:
     entry = np.flatnonzero((trace.rows["request"] == request) & (ends >= at))[0]
     assert {violation.rule for violation in found} == {"eos"}
     assert told(found) == ("eos", trace.rows["round"][entry], ACCEPT, trace.rows["row"][entry])
-    assert sum(violation.count for violation in found if "behind" in violation.expected) == len(output) - output.index(eos) - 1
+    assert (
+        sum(violation.count for violation in found if "behind" in violation.expected)
+        == len(output) - output.index(eos) - 1
+    )
 
 
 @pytest.mark.parametrize(("finished", "rules"), [(1, {"budget"}), (0, {"budget", "eos"})])
@@ -328,14 +436,20 @@ def test_a_row_finishes_when_it_ends_and_not_before(finished: int, rules: set[st
     trace, names = recorded("inplace"), set()
     for entry in np.flatnonzero(trace.rows["finished"] != finished)[:40]:
         found = sv.check_invariants(edited(trace, "rows", entry, finished=finished))
-        assert (found[0].round, found[0].row, len(found)) == (trace.rows["round"][entry], trace.rows["row"][entry], 1)
+        assert (found[0].round, found[0].row, len(found)) == (
+            trace.rows["round"][entry],
+            trace.rows["row"][entry],
+            1,
+        )
         names.add(found[0].rule)
     assert names == rules
 
 
 def test_an_accepted_draft_that_the_target_did_not_choose() -> None:
     trace = recorded("eqspec")
-    entry, number, row = some_entry(trace, (trace.rows["accepted"] > 1) & (trace.rows["gained"] > 1))
+    entry, number, row = some_entry(
+        trace, (trace.rows["accepted"] > 1) & (trace.rows["gained"] > 1)
+    )
     other = trace.rows["target_top_ids"][entry].copy()
     other[1, 0] += 1
     found = sv.check_invariants(edited(trace, "rows", entry, target_top_ids=other))
@@ -344,8 +458,12 @@ def test_an_accepted_draft_that_the_target_did_not_choose() -> None:
 
 def test_more_tokens_than_accepted_drafts_allow() -> None:
     trace = recorded("eqspec")
-    entry, number, row = some_entry(trace, (trace.rows["accepted"] > 1) & (trace.rows["gained"] > 2))
-    found = sv.check_invariants(edited(trace, "rows", entry, accepted=trace.rows["gained"][entry] - 2))
+    entry, number, row = some_entry(
+        trace, (trace.rows["accepted"] > 1) & (trace.rows["gained"] > 2)
+    )
+    found = sv.check_invariants(
+        edited(trace, "rows", entry, accepted=trace.rows["gained"][entry] - 2)
+    )
     assert told(found) == ("acceptance", number, ACCEPT, row)
 
 
@@ -356,19 +474,34 @@ def test_a_draft_that_is_accepted_and_emitted_as_another_token() -> None:
     drafts = trace.rows["drafts"][entry].copy()
     drafts[0] += 1
     found = sv.check_invariants(edited(trace, "rows", entry, drafts=drafts))
-    assert (number, ACCEPT, row, "acceptance") in [(v.round, PHASES.index(v.phase), v.row, v.rule) for v in found]
+    assert (number, ACCEPT, row, "acceptance") in [
+        (v.round, PHASES.index(v.phase), v.row, v.rule) for v in found
+    ]
     assert told(found) == ("kv", number, DRAFT, row)
 
 
 def test_a_draft_cache_that_was_not_moved_with_the_targets() -> None:
     trace = recorded("eqspec")
     moves = trace.moves
-    entry = np.flatnonzero((moves["phase"] == SYNCHRONISE) & (moves["model"] == DRAFTER) & (moves["length"] > 6))[3]
+    entry = np.flatnonzero(
+        (moves["phase"] == SYNCHRONISE) & (moves["model"] == DRAFTER) & (moves["length"] > 6)
+    )[3]
     number, row = moves["round"][entry], moves["from_row"][entry]
     found = sv.check_invariants(without(trace, "moves", entry))
     assert told(found) == ("caches", number, SYNCHRONISE, row)
     assert (found[0].model, found[0].slot) == ("draft", moves["to_slot"][entry])
-    twin = [np.flatnonzero(np.all([moves[name] == moves[name][entry] for name in moves if name not in ("model", "step")], axis=0))]
+    twin = [
+        np.flatnonzero(
+            np.all(
+                [
+                    moves[name] == moves[name][entry]
+                    for name in moves
+                    if name not in ("model", "step")
+                ],
+                axis=0,
+            )
+        )
+    ]
     both = sv.check_invariants(without(trace, "moves", twin[0]))
     assert [(v.rule, v.model) for v in both[:2]] == [("kv", "target"), ("kv", "draft")]
     assert told(both) == ("kv", number, SYNCHRONISE, row)
@@ -377,9 +510,16 @@ def test_a_draft_cache_that_was_not_moved_with_the_targets() -> None:
 def after_full_acceptance(trace: Trace) -> tuple[Any, int, int]:
     """Entries of feeds where the draft is fed the token again that it drafted last, in the round after a full acceptance; round and row."""
     rows, feeds = trace.rows, trace.feeds
-    entry, number, row = some_entry(trace, (rows["accepted"] == K) & (rows["finished"] == 0) & (rows["gained"] == K + 1))
+    entry, number, row = some_entry(
+        trace, (rows["accepted"] == K) & (rows["finished"] == 0) & (rows["gained"] == K + 1)
+    )
     index = rows["length"][entry] + K - 1
-    fed = (feeds["round"] == number + 1) & (feeds["row"] == row) & (feeds["model"] == DRAFTER) & (feeds["index"] == index)
+    fed = (
+        (feeds["round"] == number + 1)
+        & (feeds["row"] == row)
+        & (feeds["model"] == DRAFTER)
+        & (feeds["index"] == index)
+    )
     assert (feeds["request"][fed] == rows["request"][entry]).all()
     return np.flatnonzero(fed), number + 1, row
 
@@ -397,7 +537,9 @@ def test_a_draft_that_forgets_its_last_token_after_a_full_acceptance() -> None:
 def feed_of(trace: Trace, model: int, phase: int) -> tuple[int, int, int]:
     """An entry of feeds with a few tokens before it, its round and row."""
     feeds = trace.feeds
-    entries = np.flatnonzero((feeds["model"] == model) & (feeds["phase"] == phase) & (feeds["index"] > 5))
+    entries = np.flatnonzero(
+        (feeds["model"] == model) & (feeds["phase"] == phase) & (feeds["index"] > 5)
+    )
     entry = int(entries[len(entries) // 2])
     return entry, int(feeds["round"][entry]), int(feeds["row"][entry])
 
@@ -407,11 +549,18 @@ def test_feeds_that_were_altered(model: int, phase: int) -> None:
     trace = recorded("masking")
     feeds = trace.feeds
     entry, number, row = feed_of(trace, model, phase)
-    for rule, column in (("positions", "position"), ("kv", "token"), ("mask", "visible_start"), ("mask", "visible_stop")):
+    for rule, column in (
+        ("positions", "position"),
+        ("kv", "token"),
+        ("mask", "visible_start"),
+        ("mask", "visible_stop"),
+    ):
         shift = -1 if column == "visible_stop" else 1
         cut = np.flatnonzero(trace.holes["feed"] == entry)
         damaged = without(trace, "holes", cut) if column == "visible_stop" else trace
-        found = sv.check_invariants(edited(damaged, "feeds", entry, **{column: feeds[column][entry] + shift}))
+        found = sv.check_invariants(
+            edited(damaged, "feeds", entry, **{column: feeds[column][entry] + shift})
+        )
         assert told(found) == (rule, number, phase, row), column
         assert found[0].model == MODELS[model]
 
@@ -421,7 +570,12 @@ def test_a_hole_that_is_seen() -> None:
     hole = int(trace.holes["feed"].size // 2)
     feed, slot = int(trace.holes["feed"][hole]), int(trace.holes["start"][hole])
     found = sv.check_invariants(without(trace, "holes", hole))
-    assert told(found) == ("mask", trace.feeds["round"][feed], trace.feeds["phase"][feed], trace.feeds["row"][feed])
+    assert told(found) == (
+        "mask",
+        trace.feeds["round"][feed],
+        trace.feeds["phase"][feed],
+        trace.feeds["row"][feed],
+    )
     assert found[0].slot == slot
     assert f"it also sees slot {slot}, which holds a rejected draft's index" in found[0].found
 
@@ -444,7 +598,14 @@ def test_any_order_of_slots_will_do_if_each_query_sees_its_tokens() -> None:
     for request in range(trace.num_requests):
         mine = prompt & (feeds["request"] == request)
         if len(trace.prompt(request)) > 3:  # of a shorter one the draft is fed index 1 again
-            trace = edited(trace, "feeds", mine & (feeds["index"] == 0), slot=1, visible_start=1, visible_stop=2)
+            trace = edited(
+                trace,
+                "feeds",
+                mine & (feeds["index"] == 0),
+                slot=1,
+                visible_start=1,
+                visible_stop=2,
+            )
             trace = edited(trace, "feeds", mine & (feeds["index"] == 1), slot=0)
     assert not np.array_equal(trace.feeds["slot"], recorded("inplace").feeds["slot"])
     assert sv.check_invariants(trace) == []
@@ -458,12 +619,25 @@ def test_one_violation_for_each_phase_row_model_and_rule() -> None:
     table = found.frame()
     keys = ["round", "phase", "model", "row", "request", "rule"]
     assert not table.duplicated(keys).any()
-    assert list(table) == ["round", "phase", "model", "row", "request", "rule", "slot", "count", "expected", "found"]
+    assert list(table) == [
+        "round",
+        "phase",
+        "model",
+        "row",
+        "request",
+        "rule",
+        "slot",
+        "count",
+        "expected",
+        "found",
+    ]
     assert set(table["rule"]) <= set(RULES)
     order = [(violation.round, PHASES.index(violation.phase)) for violation in found]
     assert order == sorted(order)
     assert (table["count"] >= 1).all()
-    assert [v.request for v in found.first_per_request()] == list(dict.fromkeys(v.request for v in found))
+    assert [v.request for v in found.first_per_request()] == list(
+        dict.fromkeys(v.request for v in found)
+    )
 
 
 def test_a_violation_reads_as_one_line() -> None:
@@ -484,7 +658,12 @@ def test_a_violation_reads_as_one_line() -> None:
 def test_checking_a_saved_record_brings_no_torch(tmp_path: Path) -> None:
     recorded("eqspec", break_invariant="mask").save(tmp_path / "run")
     code = "import sys, specviz as sv; print(len(sv.check_invariants(sv.Trace.load(sys.argv[1]))) > 0, 'torch' in sys.modules)"
-    run = subprocess.run([sys.executable, "-c", code, str(tmp_path / "run")], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "run")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert run.stdout.split() == ["True", "False"]
 
 
@@ -496,12 +675,23 @@ def test_deep_finds_nothing_in_a_valid_run(name: str, options: dict[str, Any]) -
     assert sv.check_invariants(recorded(name, **options), deep=True, pair=make_pair("llama")) == []
 
 
-@pytest.mark.parametrize(("model", "dtype"), [("gpt2", torch.float32), ("qwen3", torch.float64), ("glm4", torch.bfloat16)])
+@pytest.mark.parametrize(
+    ("model", "dtype"),
+    [("gpt2", torch.float32), ("qwen3", torch.float64), ("glm4", torch.bfloat16)],
+)
 def test_deep_allows_for_rounding_and_no_more(model: str, dtype: torch.dtype) -> None:
     pair = make_pair(model, dtype)
     for fault, found_any in ((None, False), ("positions", True)):
         strategy = sv.strategy("eqspec", break_invariant=fault)
-        trace = sv.generate(pair, make_prompts(), strategy=strategy, batch_size=4, max_new_tokens=8, record=True, progress=False).trace
+        trace = sv.generate(
+            pair,
+            make_prompts(),
+            strategy=strategy,
+            batch_size=4,
+            max_new_tokens=8,
+            record=True,
+            progress=False,
+        ).trace
         assert trace is not None
         found = sv.check_invariants(trace, deep=True, pair=pair)
         assert any("fresh prefill" in violation.found for violation in found) == found_any
@@ -510,7 +700,10 @@ def test_deep_allows_for_rounding_and_no_more(model: str, dtype: torch.dtype) ->
 @pytest.mark.parametrize("name", ["eqspec", "exspec", "masking"])
 def test_deep_finds_slipped_kv_where_the_record_finds_it(name: str) -> None:
     trace = recorded(name, break_invariant="kv", rows=(1,), from_round=2)
-    shallow, deep = sv.check_invariants(trace), sv.check_invariants(trace, deep=True, pair=make_pair("llama"))
+    shallow, deep = (
+        sv.check_invariants(trace),
+        sv.check_invariants(trace, deep=True, pair=make_pair("llama")),
+    )
     assert told(deep) == told(shallow)
     assert "fresh prefill" in deep[0].found
     assert (deep[0].slot, deep[0].count) == (shallow[0].slot, shallow[0].count)
@@ -519,7 +712,11 @@ def test_deep_finds_slipped_kv_where_the_record_finds_it(name: str) -> None:
 def test_deep_finds_what_no_record_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cache that does not do what it is told: of each block the last slot stays where it was."""
     trace, move = recorded("eqspec"), CachedModel.move
-    monkeypatch.setattr(CachedModel, "move", lambda self, moves: move(self, [Move(*block[:4], block[4] - 1) for block in moves]))
+    monkeypatch.setattr(
+        CachedModel,
+        "move",
+        lambda self, moves: move(self, [Move(*block[:4], block[4] - 1) for block in moves]),
+    )
     assert sv.check_invariants(trace) == []
     found = sv.check_invariants(trace, deep=True, pair=make_pair("llama"))
     assert {(violation.rule, violation.phase) for violation in found} == {("kv", "synchronise")}
@@ -530,17 +727,35 @@ def test_deep_finds_what_no_record_shows(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_the_tolerance_lies_between_rounding_and_another_token() -> None:
-    for dtype, most in ((torch.float64, 2e-8), (torch.float32, 4e-4), (torch.float16, 0.04), (torch.bfloat16, 0.09)):
+    for dtype, most in (
+        (torch.float64, 2e-8),
+        (torch.float32, 4e-4),
+        (torch.float16, 0.04),
+        (torch.bfloat16, 0.09),
+    ):
         assert 3 * torch.finfo(dtype).eps < tolerance(dtype) < most
 
 
 def test_the_embedded_pair(embedded: sv.Pair) -> None:
     prompts = sv.load_prompts(limit=4)
-    for strategy in (sv.strategy("eqspec"), sv.strategy("inplace", break_invariant="mask", rows=[0])):
-        trace = sv.generate(embedded, prompts, strategy=strategy, batch_size=3, max_new_tokens=16, record=True, progress=False).trace
+    for strategy in (
+        sv.strategy("eqspec"),
+        sv.strategy("inplace", break_invariant="mask", rows=[0]),
+    ):
+        trace = sv.generate(
+            embedded,
+            prompts,
+            strategy=strategy,
+            batch_size=3,
+            max_new_tokens=16,
+            record=True,
+            progress=False,
+        ).trace
         assert trace is not None
         found = sv.check_invariants(trace, deep=True, pair=embedded)
-        assert [violation.rule for violation in found[:1]] == ([] if strategy.promises else ["mask"])
+        assert [violation.rule for violation in found[:1]] == (
+            [] if strategy.promises else ["mask"]
+        )
 
 
 @pytest.mark.parametrize(
@@ -552,7 +767,10 @@ def test_the_embedded_pair(embedded: sv.Pair) -> None:
         ({"deep": True, "pair": "pair"}, "pair=str is no Pair"),
         ({"pair": make_pair("llama")}, "pass deep=True with it"),
         ({"deep": True, "pair": make_pair("gpt2")}, "pair has target GPT2"),
-        ({"deep": True, "pair": make_pair("llama", torch.float64)}, "pair has dtype float64, and the record float32"),
+        (
+            {"deep": True, "pair": make_pair("llama", torch.float64)},
+            "pair has dtype float64, and the record float32",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -22,7 +22,9 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 def run(kind: str, folder: Path) -> dict[str, object]:
     command = [sys.executable, str(HERE / "killed.py"), kind, str(folder), "7"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=HERE, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=HERE, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     assert not (folder / "errors.txt").exists(), (folder / "errors.txt").read_text()
     return json.loads(done.stdout)
@@ -36,13 +38,20 @@ def lines(path: Path) -> list[str]:
 def test_bench_loses_no_cell_and_runs_none_twice(tmp_path: Path) -> None:
     report = run("bench", tmp_path)
     begun, added = (Counter(lines(tmp_path / name)) for name in ("begun.txt", "added.txt"))
-    wanted = {json.dumps(cell.key, sort_keys=True): killed.GRID.repetitions for cell in killed.GRID.cells("own")}
+    wanted = {
+        json.dumps(cell.key, sort_keys=True): killed.GRID.repetitions
+        for cell in killed.GRID.cells("own")
+    }
     logged = sum(added.values())
     assert set(begun) == set(wanted)
     assert all(begun[cell] >= count for cell, count in wanted.items())
-    assert sum(begun.values()) <= sum(wanted.values()) + report["killed"]  # beyond those asked for, only the one that each kill hit
+    assert (
+        sum(begun.values()) <= sum(wanted.values()) + report["killed"]
+    )  # beyond those asked for, only the one that each kill hit
     assert logged <= sum(wanted.values())
-    assert sum(wanted.values()) - logged <= report["killed"]  # a kill may fall between the log's line and ours
+    assert (
+        sum(wanted.values()) - logged <= report["killed"]
+    )  # a kill may fall between the log's line and ours
     table = pd.read_csv(tmp_path / "bench.csv")
     assert len(table) == len(wanted)
     assert table["repetitions"].tolist() == [killed.GRID.repetitions] * len(wanted)

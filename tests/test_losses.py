@@ -14,34 +14,54 @@ import torch
 from conftest import CLASSES, generate_one_by_one, make_pair, make_prompts
 
 import specviz as sv
-from specviz.analysis.waste import waste
-from specviz.cli import main
+from specviz.cli.main import main
 from specviz.engine.drafters import Drafter
 from specviz.engine.strategies import STRATEGIES, Strategy
-from specviz.generation import generate_side_by_side
-from specviz.losses import LOSSES, _Cell, _speeds, measure_losses
-from specviz.trace import MODELS, PHASES
+from specviz.generation.generate import generate_side_by_side
+from specviz.metrics import waste
+from specviz.record.replay import Replay
+from specviz.record.schema import MODELS, PHASES
+from specviz.studies.losses import LOSSES, _Cell, _speeds, measure_losses
 
 NEW_TOKENS = 24
 NO_CACHE = sv.drafter("model", keep_cache=False)
 VALID = {
-    name: {"ones_mask": False, "draft_bonus": False} if name == "repadding" else {} for name, kind in STRATEGIES.items() if kind.drafts
+    name: {"ones_mask": False, "draft_bonus": False} if name == "repadding" else {}
+    for name, kind in STRATEGIES.items()
+    if kind.drafts
 }
 LOSSY: list[tuple[str, dict[str, Any]]] = [
     *((name, options | {"bonus": False}) for name, options in VALID.items()),
     *((name, options | {"shrink_to_budget": True}) for name, options in VALID.items()),
-    *((name, options | {"refill": False, "bonus": False, "shrink_to_budget": True}) for name, options in VALID.items() if name != "exspec"),
+    *(
+        (name, options | {"refill": False, "bonus": False, "shrink_to_budget": True})
+        for name, options in VALID.items()
+        if name != "exspec"
+    ),
     ("eqspec", {"as_published": True}),
-    *(("exspec", {"window": 6, "drop_cache": True, "fallback": fallback, "max_wait": 2}) for fallback in ("realign", "partial", "wait")),
-    *(("exspec", {"window": 6, "group_by": "padded", "fallback": fallback, "max_wait": 2}) for fallback in ("realign", "partial", "wait")),
+    *(
+        ("exspec", {"window": 6, "drop_cache": True, "fallback": fallback, "max_wait": 2})
+        for fallback in ("realign", "partial", "wait")
+    ),
+    *(
+        ("exspec", {"window": 6, "group_by": "padded", "fallback": fallback, "max_wait": 2})
+        for fallback in ("realign", "partial", "wait")
+    ),
     ("exspec", {"window": 6, "as_published": True}),
     ("exspec", {"window": 6, "as_published": True, "sort_prompts": True}),
 ]
 BUDGETS = [1, 2, 3, 5, 24, 7, 24, 4, 6, 1]
 
 
-def run(strategy: str | Strategy, drafter: str | Drafter = "model", name: str = "llama", **options: Any) -> sv.Result:
-    given = {"batch_size": 4, "max_new_tokens": NEW_TOKENS, "record": True, "progress": False} | options
+def run(
+    strategy: str | Strategy, drafter: str | Drafter = "model", name: str = "llama", **options: Any
+) -> sv.Result:
+    given = {
+        "batch_size": 4,
+        "max_new_tokens": NEW_TOKENS,
+        "record": True,
+        "progress": False,
+    } | options
     return sv.generate(make_pair(name), make_prompts(), strategy=strategy, drafter=drafter, **given)
 
 
@@ -51,7 +71,11 @@ def wasted(result: sv.Result) -> pd.Series:
 
 
 def named(value: Any) -> str:
-    return "-".join([value[0], *map(str, value[1].values())]) if isinstance(value, tuple) else str(value)
+    return (
+        "-".join([value[0], *map(str, value[1].values())])
+        if isinstance(value, tuple)
+        else str(value)
+    )
 
 
 # ---- the text and the record ----
@@ -59,7 +83,9 @@ def named(value: Any) -> str:
 
 @pytest.mark.parametrize("drafter", ["model", NO_CACHE], ids=["model", "no cache"])
 @pytest.mark.parametrize("lossy", LOSSY, ids=named)
-def test_no_loss_changes_the_text_or_breaks_an_invariant(lossy: tuple[str, dict[str, Any]], drafter: Any) -> None:
+def test_no_loss_changes_the_text_or_breaks_an_invariant(
+    lossy: tuple[str, dict[str, Any]], drafter: Any
+) -> None:
     strategy = sv.strategy(lossy[0], **lossy[1])
     expected = generate_one_by_one("llama", torch.float32, NEW_TOKENS)
     assert strategy.promises
@@ -67,8 +93,10 @@ def test_no_loss_changes_the_text_or_breaks_an_invariant(lossy: tuple[str, dict[
         result = run(strategy, drafter, batch_size=batch_size, num_draft_tokens=k)
         assert result.tokens == expected, f"B={batch_size}, K={k}"
         assert result.trace is not None
-        assert sv.check_invariants(result.trace, deep=True, pair=make_pair("llama")) == [], f"B={batch_size}, K={k}"
-        assert len(list(result.trace.frames())) == result.trace.num_rounds * len(PHASES)
+        assert sv.check_invariants(result.trace, deep=True, pair=make_pair("llama")) == [], (
+            f"B={batch_size}, K={k}"
+        )
+        assert len(list(Replay(result.trace).frames())) == result.trace.num_rounds * len(PHASES)
     sv.step_through(result.trace)
 
 
@@ -77,7 +105,15 @@ def test_no_loss_changes_the_text_or_breaks_an_invariant(lossy: tuple[str, dict[
 def test_as_published_writes_the_same_text_with_every_class(strategy: str, name: str) -> None:
     expected = generate_one_by_one(name, torch.float32, NEW_TOKENS)
     for batch_size in (1, 4, 8):
-        assert run(sv.strategy(strategy, as_published=True), name=name, batch_size=batch_size, record=False).tokens == expected
+        assert (
+            run(
+                sv.strategy(strategy, as_published=True),
+                name=name,
+                batch_size=batch_size,
+                record=False,
+            ).tokens
+            == expected
+        )
 
 
 @pytest.mark.parametrize("lossy", LOSSY, ids=named)
@@ -87,10 +123,21 @@ def test_budgets_are_kept_row_by_row(lossy: tuple[str, dict[str, Any]]) -> None:
     assert result.tokens == [row[:budget] for row, budget in zip(whole, BUDGETS, strict=True)]
 
 
-@pytest.mark.parametrize("lossy", [LOSSY[0], ("eqspec", {"as_published": True}), ("exspec", {"as_published": True})], ids=named)
+@pytest.mark.parametrize(
+    "lossy",
+    [LOSSY[0], ("eqspec", {"as_published": True}), ("exspec", {"as_published": True})],
+    ids=named,
+)
 def test_sampled_texts_are_the_same_under_gumbel(lossy: tuple[str, dict[str, Any]]) -> None:
-    options: dict[str, Any] = {"sampling": sv.SamplingParams(0.9, coupling="gumbel"), "seed": 5, "record": False}
-    assert run(sv.strategy(lossy[0], **lossy[1]), **options).tokens == run("autoregressive", **options).tokens
+    options: dict[str, Any] = {
+        "sampling": sv.SamplingParams(0.9, coupling="gumbel"),
+        "seed": 5,
+        "record": False,
+    }
+    assert (
+        run(sv.strategy(lossy[0], **lossy[1]), **options).tokens
+        == run("autoregressive", **options).tokens
+    )
 
 
 # ---- what each one costs ----
@@ -117,7 +164,9 @@ def test_without_a_bonus_one_draft_a_round_gains_nothing() -> None:
 
 def test_k_shrinks_to_the_smallest_budget_of_the_batch() -> None:
     result = run(sv.strategy("inplace", shrink_to_budget=True), max_new_tokens=BUDGETS)
-    rows = pd.DataFrame({name: result.rows[name] for name in ("round", "request", "length", "gained", "drafted")})
+    rows = pd.DataFrame(
+        {name: result.rows[name] for name in ("round", "request", "length", "gained", "drafted")}
+    )
     prompts = np.array([len(prompt) for prompt in make_prompts()])
     left = np.array(BUDGETS)[rows["request"]] - (rows["length"] - prompts[rows["request"]])
     smallest = left[rows["gained"] > 0].groupby(rows["round"]).min().clip(upper=5)
@@ -135,8 +184,15 @@ def test_a_draft_without_a_cache_reads_everything_again() -> None:
     draft = lossy.trace.feeds["model"] == MODELS.index("draft")
     assert not (draft & (lossy.trace.feeds["phase"] == PHASES.index("schedule"))).any()
     assert not (lossy.trace.moves["model"] == MODELS.index("draft")).any()
-    fed = Counter(zip(*(lossy.trace.feeds[name][draft].tolist() for name in ("round", "request", "index")), strict=True))
-    for number, request, length in zip(*(lossy.rows[name].tolist() for name in ("round", "request", "length")), strict=True):
+    fed = Counter(
+        zip(
+            *(lossy.trace.feeds[name][draft].tolist() for name in ("round", "request", "index")),
+            strict=True,
+        )
+    )
+    for number, request, length in zip(
+        *(lossy.rows[name].tolist() for name in ("round", "request", "length")), strict=True
+    ):
         assert all((number, request, index) in fed for index in range(length))
     assert lossy.meta["keep_draft"] is False
 
@@ -154,20 +210,39 @@ def test_finished_rows_stay_in_a_static_batch() -> None:
 
 
 def test_a_fallback_that_drops_the_cache_reads_whole_batches_again() -> None:
-    kept, lossy = run(sv.strategy("exspec", window=6)), run(sv.strategy("exspec", window=6, drop_cache=True))
+    kept, lossy = (
+        run(sv.strategy("exspec", window=6)),
+        run(sv.strategy("exspec", window=6, drop_cache=True)),
+    )
     assert wasted(kept)["target_read"] == 1
     assert wasted(lossy)["target_read"] > 1.5
     trace = lossy.trace
     assert trace is not None
-    entering = (trace.feeds["phase"] == PHASES.index("schedule")) & (trace.feeds["model"] == MODELS.index("target"))
-    read = pd.DataFrame({name: trace.feeds[name][entering] for name in ("round", "request")}).groupby("round")["request"].agg(set)
+    entering = (trace.feeds["phase"] == PHASES.index("schedule")) & (
+        trace.feeds["model"] == MODELS.index("target")
+    )
+    read = (
+        pd.DataFrame({name: trace.feeds[name][entering] for name in ("round", "request")})
+        .groupby("round")["request"]
+        .agg(set)
+    )
     decisions = [trace.meta["decisions"][code] for code in trace.rounds["decision"]]
     for number, requests in read.items():
         here = trace.rows["round"] == number
-        new = {int(r) for r, n in zip(trace.rows["request"][here], trace.rows["length"][here], strict=True) if n == len(make_prompts()[r])}
-        expected = set(trace.rows["request"][here].tolist()) if decisions[int(number)] == "realigned" else new
+        new = {
+            int(r)
+            for r, n in zip(trace.rows["request"][here], trace.rows["length"][here], strict=True)
+            if n == len(make_prompts()[r])
+        }
+        expected = (
+            set(trace.rows["request"][here].tolist())
+            if decisions[int(number)] == "realigned"
+            else new
+        )
         assert requests <= expected
-        assert {request for request in expected if len(make_prompts()[request]) > 1} <= requests  # of one token nothing is to be read
+        assert {
+            request for request in expected if len(make_prompts()[request]) > 1
+        } <= requests  # of one token nothing is to be read
 
 
 def test_groups_by_padded_length_end_in_one_column_and_are_ragged() -> None:
@@ -175,9 +250,14 @@ def test_groups_by_padded_length_end_in_one_column_and_are_ragged() -> None:
     trace = run(sv.strategy("exspec", window=10, group_by="padded"), batch_size=2).trace
     assert trace is not None
     grouped = np.flatnonzero(trace.rounds["decision"] == trace.meta["decisions"].index("grouped"))
-    lengths = [set(trace.rows["length"][trace.rows["round"] == number].tolist()) for number in grouped]
+    lengths = [
+        set(trace.rows["length"][trace.rows["round"] == number].tolist()) for number in grouped
+    ]
     assert any(len(each) > 1 for each in lengths)
-    assert all(len(set(trace.rows["pending"][trace.rows["round"] == number].tolist())) == 1 for number in grouped)
+    assert all(
+        len(set(trace.rows["pending"][trace.rows["round"] == number].tolist())) == 1
+        for number in grouped
+    )
     within = trace.moves["from_row"] == trace.moves["to_row"]
     assert not set(trace.moves["round"][within]) & set(grouped.tolist())
 
@@ -187,7 +267,12 @@ def test_groups_by_padded_length_end_in_one_column_and_are_ragged() -> None:
 
 def test_as_published_sets_them_all() -> None:
     eqspec, exspec = (sv.strategy(name, as_published=True).options for name in ("eqspec", "exspec"))
-    assert eqspec == {"refill": False, "bonus": False, "shrink_to_budget": True, "as_published": True}
+    assert eqspec == {
+        "refill": False,
+        "bonus": False,
+        "shrink_to_budget": True,
+        "as_published": True,
+    }
     assert {name: exspec[name] for name in ("refill", "bonus", "shrink_to_budget", "drop_cache", "group_by")} == {
         "refill": True, "bonus": False, "shrink_to_budget": True, "drop_cache": True, "group_by": "padded",
     }  # fmt: skip
@@ -206,8 +291,16 @@ def test_a_drafter_by_name_is_as_published_too_and_one_of_ones_own_is_not() -> N
 def test_the_pattern_of_the_published_code() -> None:
     """On mixed lengths EXSPEC finds few groups and reads prompts many times over; both read the draft's text again and again."""
     pair, prompts = make_pair("llama"), [[7 + i] * (20 + 7 * i) for i in range(24)]
-    given: dict[str, Any] = {"batch_size": 8, "max_new_tokens": 24, "record": True, "progress": False}
-    results = {name: sv.generate(pair, prompts, strategy=sv.strategy(name, as_published=True), **given) for name in ("eqspec", "exspec")}
+    given: dict[str, Any] = {
+        "batch_size": 8,
+        "max_new_tokens": 24,
+        "record": True,
+        "progress": False,
+    }
+    results = {
+        name: sv.generate(pair, prompts, strategy=sv.strategy(name, as_published=True), **given)
+        for name in ("eqspec", "exspec")
+    }
     ours = {name: sv.generate(pair, prompts, strategy=name, **given) for name in results}
     for name, result in results.items():
         assert result.tokens == ours[name].tokens
@@ -226,7 +319,11 @@ def test_the_pattern_of_the_published_code() -> None:
         ("eqspec", {"as_published": "all"}, "as_published='all' is no bool"),
         ("exspec", {"as_published": 1}, "as_published=1 is no bool"),
         ("exspec", {"drop_cache": None}, "drop_cache=None is no bool"),
-        ("exspec", {"group_by": "size"}, 'group_by=\'size\' is unknown; choose "length" or "padded"'),
+        (
+            "exspec",
+            {"group_by": "size"},
+            'group_by=\'size\' is unknown; choose "length" or "padded"',
+        ),
         (
             "rollback",
             {"as_published": True},
@@ -259,25 +356,49 @@ def test_the_table_is_that_of_single_runs(pair: sv.Pair, prompts: list[list[int]
     entries = table.set_index(["strategy", "loss"])
     assert (table.loc[table["loss"] == "none", "ratio_to_none"] == 1).all()
     plain = entries.loc[("autoregressive", "none")]
-    assert (table["ratio_to_autoregressive"] >= table["tokens_per_s_low"] / plain["tokens_per_s_high"]).all()
-    assert (table["ratio_to_autoregressive"] <= table["tokens_per_s_high"] / plain["tokens_per_s_low"]).all()
-    single = sv.generate(pair, prompts, strategy=sv.strategy("eqspec", bonus=False), batch_size=3, record=True, **asked)
+    assert (
+        table["ratio_to_autoregressive"] >= table["tokens_per_s_low"] / plain["tokens_per_s_high"]
+    ).all()
+    assert (
+        table["ratio_to_autoregressive"] <= table["tokens_per_s_high"] / plain["tokens_per_s_low"]
+    ).all()
+    single = sv.generate(
+        pair,
+        prompts,
+        strategy=sv.strategy("eqspec", bonus=False),
+        batch_size=3,
+        record=True,
+        **asked,
+    )
     counts = wasted(single)
     for name, value in counts.items():
         assert entries.loc[("eqspec", "bonus=False"), name] == pytest.approx(value)
-    assert entries.loc[("eqspec", "keep_cache=False"), "draft_read"] > entries.loc[("eqspec", "none"), "draft_read"]
-    assert conditions | {"prompts": 10, "repetitions": 2, "window": 6, "num_draft_tokens": 3, "max_new_tokens": 8} == conditions
+    assert (
+        entries.loc[("eqspec", "keep_cache=False"), "draft_read"]
+        > entries.loc[("eqspec", "none"), "draft_read"]
+    )
+    assert (
+        conditions
+        | {"prompts": 10, "repetitions": 2, "window": 6, "num_draft_tokens": 3, "max_new_tokens": 8}
+        == conditions
+    )
 
 
-def test_what_writes_another_text_has_no_speed(pair: sv.Pair, prompts: list[list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_writes_another_text_has_no_speed(
+    pair: sv.Pair, prompts: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def sloppy(*arguments: Any) -> Any:
         for place, result in generate_side_by_side(*arguments):
             yield place, replace(result, tokens=[[], *result.tokens[1:]]) if place == 1 else result
 
-    monkeypatch.setattr("specviz.losses.generate_side_by_side", sloppy)
-    table, _ = measure_losses(pair, prompts[:2], (2,), repetitions=2, num_draft_tokens=3, max_new_tokens=4, progress=False)
+    monkeypatch.setattr("specviz.studies.losses.generate_side_by_side", sloppy)
+    table, _ = measure_losses(
+        pair, prompts[:2], (2,), repetitions=2, num_draft_tokens=3, max_new_tokens=4, progress=False
+    )
     assert table["tokens_per_s"].isna().tolist() == [place == 1 for place in range(len(table))]
-    assert table["ratio_to_none"].isna().tolist() == [name == "eqspec" for name in table["strategy"]]  # to that one
+    assert table["ratio_to_none"].isna().tolist() == [
+        name == "eqspec" for name in table["strategy"]
+    ]  # to that one
 
 
 @pytest.mark.parametrize(
@@ -295,9 +416,22 @@ def test_what_cannot_be_measured(arguments: dict[str, Any], begins: str, pair: s
         measure_losses(pair, [[1]], **arguments)
 
 
-def test_the_command_prints_and_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_and_writes_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "losses.csv"
-    arguments = ["--batch-sizes", "2", "--limit", "2", "--max-new-tokens", "3", "--repetitions", "1", "--device", "cpu"]
+    arguments = [
+        "--batch-sizes",
+        "2",
+        "--limit",
+        "2",
+        "--max-new-tokens",
+        "3",
+        "--repetitions",
+        "1",
+        "--device",
+        "cpu",
+    ]
     assert main(["losses", *arguments, "--out", str(path)]) == 0
     printed, table = capsys.readouterr().out, pd.read_csv(path)
     assert table["loss"].tolist().count("as_published=True") == 2
@@ -306,16 +440,25 @@ def test_the_command_prints_and_writes_it(tmp_path: Path, capsys: pytest.Capture
     assert json.loads(path.with_suffix(".json").read_text())["repetitions"] == 1
     speeds = table.set_index(["strategy", "loss"])["tokens_per_s"]
     plain = speeds["autoregressive", "none"]
-    np.testing.assert_allclose(table["ratio_to_autoregressive"], table["tokens_per_s"] / plain, rtol=0.02)  # as written, rounded
+    np.testing.assert_allclose(
+        table["ratio_to_autoregressive"], table["tokens_per_s"] / plain, rtol=0.02
+    )  # as written, rounded
     lossless = table["strategy"].map(speeds.xs("none", level="loss"))
     np.testing.assert_allclose(table["ratio_to_none"], table["tokens_per_s"] / lossless, rtol=0.02)
 
 
 def test_a_machine_that_slows_down_leaves_the_ratios_as_they_are() -> None:
     """Speeds of two repetitions; in the second one everything takes longer."""
-    cells = [_Cell(4, sv.strategy("autoregressive"), speeds=[100, 50]), _Cell(4, sv.strategy("eqspec"), speeds=[150, 90])]
+    cells = [
+        _Cell(4, sv.strategy("autoregressive"), speeds=[100, 50]),
+        _Cell(4, sv.strategy("eqspec"), speeds=[150, 90]),
+    ]
     cells.append(_Cell(4, sv.strategy("eqspec"), loss="bonus=False", speeds=[120, 60]))
     found = pd.DataFrame(_speeds(cells))
     assert found["ratio_to_autoregressive"].tolist() == pytest.approx([1, (1.5 + 1.8) / 2, 1.2])
     assert found["ratio_to_none"].tolist() == pytest.approx([1, 1, (120 / 150 + 60 / 90) / 2])
-    assert found[["tokens_per_s_low", "tokens_per_s_high"]].to_numpy().tolist() == [[50, 100], [90, 150], [60, 120]]
+    assert found[["tokens_per_s_low", "tokens_per_s_high"]].to_numpy().tolist() == [
+        [50, 100],
+        [90, 150],
+        [60, 120],
+    ]

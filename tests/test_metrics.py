@@ -6,26 +6,53 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from specviz.analysis import metrics
+from specviz import metrics
 
 TABLES = ("rounds", "rows", "stages", "stage_totals", "acceptance", "requests", "summary")
-PHASES_MS = {"schedule_ms": [1, 0], "draft_ms": [4, 2], "verify_ms": [3, 2], "accept_ms": [1, 0], "synchronise_ms": [1, 0]}
+PHASES_MS = {
+    "schedule_ms": [1, 0],
+    "draft_ms": [4, 2],
+    "verify_ms": [3, 2],
+    "accept_ms": [1, 0],
+    "synchronise_ms": [1, 0],
+}
 # round, row, request, length, drafted, accepted, gained, finished; in the last entry a finished row stays in the batch
-ENTRIES = [(0, 0, 0, 5, 2, 2, 3, 0), (0, 1, 1, 4, 2, 0, 1, 1), (1, 0, 0, 8, 2, 1, 2, 1), (1, 1, 1, 5, 0, 0, 0, 1)]
-UNUSED = [(0, 4, 0), (1, 5, 1), (0, 9, 0), (4, 8, 2)]  # start, pending, discarded of each: two slots are padding or holes, then four
+ENTRIES = [
+    (0, 0, 0, 5, 2, 2, 3, 0),
+    (0, 1, 1, 4, 2, 0, 1, 1),
+    (1, 0, 0, 8, 2, 1, 2, 1),
+    (1, 1, 1, 5, 0, 0, 0, 1),
+]
+UNUSED = [
+    (0, 4, 0),
+    (1, 5, 1),
+    (0, 9, 0),
+    (4, 8, 2),
+]  # start, pending, discarded of each: two slots are padding or holes, then four
 
 
 def make_run(entries=ENTRIES, **more):
     names = ("round", "row", "request", "length", "drafted", "accepted", "gained", "finished")
     columns = np.array(entries, np.int32).reshape(-1, len(names)).T
     unused = np.array(UNUSED[: len(entries)], np.int32).reshape(-1, 3).T
-    meta = {"strategy": "eqspec", "drafter": "model", "num_draft_tokens": 2, "batch_size": 2, "decisions": ["grouped", "fallback"]}
+    meta = {
+        "strategy": "eqspec",
+        "drafter": "model",
+        "num_draft_tokens": 2,
+        "batch_size": 2,
+        "decisions": ["grouped", "fallback"],
+    }
     rounds = {name: np.array(values, np.float32) for name, values in PHASES_MS.items()}
-    rounds |= {"batch": np.array([2, 2], np.int32), "slots": np.array([7, 9], np.int32), "decision": np.array([0, 1], np.uint8)}
+    rounds |= {
+        "batch": np.array([2, 2], np.int32),
+        "slots": np.array([7, 9], np.int32),
+        "decision": np.array([0, 1], np.uint8),
+    }
     return SimpleNamespace(
         meta=meta | {"kv_bytes_per_slot": {"target": 64, "draft": 16}},
         rounds=rounds,
-        rows=dict(zip(names, columns, strict=True)) | dict(zip(("start", "pending", "discarded"), unused, strict=True)),
+        rows=dict(zip(names, columns, strict=True))
+        | dict(zip(("start", "pending", "discarded"), unused, strict=True)),
         **more,
     )
 
@@ -33,12 +60,21 @@ def make_run(entries=ENTRIES, **more):
 def test_rounds():
     table = metrics.rounds(make_run())
     assert list(table.columns) == [
-        *("round", "decision", "batch_rows", "cache_slots", "mean_accepted_tokens", "gained_tokens"),
+        *(
+            "round",
+            "decision",
+            "batch_rows",
+            "cache_slots",
+            "mean_accepted_tokens",
+            "gained_tokens",
+        ),
         *("discarded_tokens", "padding_share", "hole_share"),
         *("schedule_ms", "draft_ms", "verify_ms", "accept_ms", "sync_ms", "total_ms"),
     ]
     assert table["discarded_tokens"].tolist() == [1, 2]
-    assert table["padding_share"].tolist() == pytest.approx([1 / 11, 4 / 19])  # slots up to the last tokens: 5 + 6, 10 + 9
+    assert table["padding_share"].tolist() == pytest.approx(
+        [1 / 11, 4 / 19]
+    )  # slots up to the last tokens: 5 + 6, 10 + 9
     assert table["hole_share"].tolist() == pytest.approx([1 / 11, 2 / 19])
     assert table["decision"].tolist() == ["grouped", "fallback"]
     assert table["batch_rows"].tolist() == [2, 2]
@@ -68,7 +104,10 @@ def test_rounds_count_the_bytes_that_were_moved():
 
 @pytest.mark.parametrize("make_table", [getattr(metrics, name) for name in TABLES], ids=TABLES)
 def test_a_run_that_was_not_recorded_has_no_tables(make_table):
-    with pytest.raises(ValueError, match=re.escape("run=None: this run was not recorded; call generate(..., record=True)")):
+    with pytest.raises(
+        ValueError,
+        match=re.escape("run=None: this run was not recorded; call generate(..., record=True)"),
+    ):
         make_table(None)
 
 
@@ -115,10 +154,22 @@ def test_acceptance_at_each_position():
 def test_requests():
     table = metrics.requests(make_run()).set_index("request")
     assert table.loc[0].to_dict() == pytest.approx(
-        {"rounds": 2, "new_tokens": 5, "mean_acceptance_length": 2.5, "draft_acceptance_rate": 0.75, "full_acceptance_share": 0.5}
+        {
+            "rounds": 2,
+            "new_tokens": 5,
+            "mean_acceptance_length": 2.5,
+            "draft_acceptance_rate": 0.75,
+            "full_acceptance_share": 0.5,
+        }
     )
     assert table.loc[1].to_dict() == pytest.approx(
-        {"rounds": 1, "new_tokens": 1, "mean_acceptance_length": 1, "draft_acceptance_rate": 0, "full_acceptance_share": 0}
+        {
+            "rounds": 1,
+            "new_tokens": 1,
+            "mean_acceptance_length": 1,
+            "draft_acceptance_rate": 0,
+            "full_acceptance_share": 0,
+        }
     )
 
 
@@ -183,7 +234,9 @@ def test_smallest_gap_looks_at_choices_that_decided_something():
     target = np.array([[3, 2, 0.5], [4, 0.1, 0.1], [2, 0.75, 0.1], [0.1, 0.1, 0.1]])
     draft = np.array([[3, 2], [4, 0.1], [2, 0.625], [0.1, 0.1]])
     for model, gaps in (("target", target), ("draft", draft)):
-        run.rows[f"{model}_top_logprobs"] = np.stack([-1 + 0 * gaps, -1 - gaps, -9 + 0 * gaps], -1).astype(np.float32)
+        run.rows[f"{model}_top_logprobs"] = np.stack(
+            [-1 + 0 * gaps, -1 - gaps, -9 + 0 * gaps], -1
+        ).astype(np.float32)
     assert metrics.smallest_gap(run) == 0.5
     run.rows["target_top_logprobs"] -= np.array([0, 1, 0], np.float32)
     assert metrics.smallest_gap(run) == 0.625

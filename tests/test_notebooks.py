@@ -19,10 +19,14 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 ROOT = Path(__file__).parents[1]
-NOTEBOOKS = sorted(path for path in (ROOT / "notebooks").rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts)
+NOTEBOOKS = sorted(
+    path for path in (ROOT / "notebooks").rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts
+)
 MAX_CELL_LINES, MAX_MEDIAN_LINES, MAX_BYTES = 25, 7, 2**20
 WIDGET, CHART = "application/vnd.jupyter.widget-view+json", "application/vnd.plotly.v1+json"
-LOCAL_PATH = re.compile(r"(?<![\w.:/~-])/(?:home|Users|root|tmp|var|opt|usr|mnt|work|workspace|content|private)/\w|\b[A-Z]:\\{1,2}\w")
+LOCAL_PATH = re.compile(
+    r"(?<![\w.:/~-])/(?:home|Users|root|tmp|var|opt|usr|mnt|work|workspace|content|private)/\w|\b[A-Z]:\\{1,2}\w"
+)
 
 
 def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
@@ -38,17 +42,33 @@ def runs_in_order(notebook: NotebookNode) -> list[str]:
 def shows_its_outputs(notebook: NotebookNode) -> list[str]:
     cells = code_cells(notebook)
     shown = sum(bool(cell.outputs) for cell in cells)
-    problems = [f"nothing below a cell that shows something: {cell.source!r}" for cell in cells if shows(cell.source) and not cell.outputs]
-    return problems + ([f"only {shown} of {len(cells)} code cells have outputs"] if 3 * shown < len(cells) or not cells else [])
+    problems = [
+        f"nothing below a cell that shows something: {cell.source!r}"
+        for cell in cells
+        if shows(cell.source) and not cell.outputs
+    ]
+    return problems + (
+        [f"only {shown} of {len(cells)} code cells have outputs"]
+        if 3 * shown < len(cells) or not cells
+        else []
+    )
 
 
 def shows_pictures(notebook: NotebookNode) -> list[str]:
     """A widget or a plotly chart has, beside it, a static image, and words for those who see neither."""
-    outputs = [output for cell in code_cells(notebook) for output in cell.outputs if "data" in output]
+    outputs = [
+        output for cell in code_cells(notebook) for output in cell.outputs if "data" in output
+    ]
     live = [output for output in outputs if {WIDGET, CHART} & set(output.data)]
     problems = [f"no picture: {sorted(each.data)}" for each in live if "image/png" not in each.data]
-    problems += [f"no words: {sorted(each.data)}" for each in live if not each.data.get("text/plain")]
-    return problems + [f"no alt: {each.data['text/plain']}" for each in live if CHART in each.data and not picture_alt(each)]
+    problems += [
+        f"no words: {sorted(each.data)}" for each in live if not each.data.get("text/plain")
+    ]
+    return problems + [
+        f"no alt: {each.data['text/plain']}"
+        for each in live
+        if CHART in each.data and not picture_alt(each)
+    ]
 
 
 def picture_alt(output: NotebookNode) -> str:
@@ -58,24 +78,40 @@ def picture_alt(output: NotebookNode) -> str:
 
 def shows(source: str) -> bool:
     """Whether a cell certainly has an output: a print or display outside any block, or a last line that only names something."""
-    statements = ast.parse("\n".join("pass" if line.startswith(("%", "!")) else line for line in source.splitlines())).body
+    statements = ast.parse(
+        "\n".join("pass" if line.startswith(("%", "!")) else line for line in source.splitlines())
+    ).body
     expressions = [node.value for node in statements if isinstance(node, ast.Expr)]
     calls = [node.func for node in expressions if isinstance(node, ast.Call)]
-    named = bool(statements) and isinstance(statements[-1], ast.Expr) and isinstance(statements[-1].value, ast.Name | ast.Attribute)
+    named = (
+        bool(statements)
+        and isinstance(statements[-1], ast.Expr)
+        and isinstance(statements[-1].value, ast.Name | ast.Attribute)
+    )
     silent = source.rstrip().endswith(";")
-    return (named and not silent) or any(isinstance(call, ast.Name) and call.id in {"print", "display"} for call in calls)
+    return (named and not silent) or any(
+        isinstance(call, ast.Name) and call.id in {"print", "display"} for call in calls
+    )
 
 
 def has_no_errors(notebook: NotebookNode) -> list[str]:
     """Neither errors nor warnings, which go to stderr."""
     outputs = [output for cell in code_cells(notebook) for output in cell.outputs]
-    return [str(output) for output in outputs if output.output_type == "error" or output.get("name") == "stderr"]
+    return [
+        str(output)
+        for output in outputs
+        if output.output_type == "error" or output.get("name") == "stderr"
+    ]
 
 
 def has_short_cells(notebook: NotebookNode) -> list[str]:
     lines = [len(cell.source.splitlines()) for cell in code_cells(notebook)]
     problems = [f"a cell of {count} lines" for count in lines if count > MAX_CELL_LINES]
-    return problems + ([f"median cell of {median(lines)} lines"] if lines and median(lines) > MAX_MEDIAN_LINES else [])
+    return problems + (
+        [f"median cell of {median(lines)} lines"]
+        if lines and median(lines) > MAX_MEDIAN_LINES
+        else []
+    )
 
 
 def is_small(notebook: NotebookNode) -> list[str]:
@@ -84,13 +120,26 @@ def is_small(notebook: NotebookNode) -> list[str]:
 
 
 def needs_no_set_up(notebook: NotebookNode) -> list[str]:
-    return [found[0] for cell in code_cells(notebook) for found in re.finditer(r"\bsys\.path\b|\bpip3? install\b", cell.source)]
+    return [
+        found[0]
+        for cell in code_cells(notebook)
+        for found in re.finditer(r"\bsys\.path\b|\bpip3? install\b", cell.source)
+    ]
 
 
 def keeps_paths_to_itself(notebook: NotebookNode) -> list[str]:
     texts = [cell.source for cell in notebook.cells]
-    texts += [text for cell in code_cells(notebook) for output in cell.outputs for text in output_texts(output)]
-    return [text[found.start() : found.end() + 40] for text in texts for found in LOCAL_PATH.finditer(text)]
+    texts += [
+        text
+        for cell in code_cells(notebook)
+        for output in cell.outputs
+        for text in output_texts(output)
+    ]
+    return [
+        text[found.start() : found.end() + 40]
+        for text in texts
+        for found in LOCAL_PATH.finditer(text)
+    ]
 
 
 def output_texts(value: Any) -> list[str]:
@@ -98,8 +147,15 @@ def output_texts(value: Any) -> list[str]:
     if isinstance(value, str):
         return [value]
     if isinstance(value, dict):
-        return [text for key, part in value.items() if key not in {"image/png", "image/jpeg"} for text in output_texts(part)]
-    return [text for part in value for text in output_texts(part)] if isinstance(value, list) else []
+        return [
+            text
+            for key, part in value.items()
+            if key not in {"image/png", "image/jpeg"}
+            for text in output_texts(part)
+        ]
+    return (
+        [text for part in value for text in output_texts(part)] if isinstance(value, list) else []
+    )
 
 
 def stores_no_widget_state(notebook: NotebookNode) -> list[str]:
@@ -120,12 +176,18 @@ CHECKS: tuple[Callable[[NotebookNode], list[str]], ...] = (
 )
 
 
-def printing_cell(text: str = "5\n", source: str = "print(2 + 3)", count: int | None = 1) -> NotebookNode:
+def printing_cell(
+    text: str = "5\n", source: str = "print(2 + 3)", count: int | None = 1
+) -> NotebookNode:
     return new_code_cell(source, execution_count=count, outputs=[new_output("stream", text=text)])
 
 
 def chart_cell(data: dict[str, Any], count: int = 1, alt: str = "a line") -> NotebookNode:
-    return new_code_cell("chart", execution_count=count, outputs=[new_output("display_data", data, metadata={"image/png": {"alt": alt}})])
+    return new_code_cell(
+        "chart",
+        execution_count=count,
+        outputs=[new_output("display_data", data, metadata={"image/png": {"alt": alt}})],
+    )
 
 
 def silent_cells(count: int) -> list[NotebookNode]:
@@ -133,7 +195,9 @@ def silent_cells(count: int) -> list[NotebookNode]:
 
 
 ERROR = new_output("error", ename="ZeroDivisionError", evalue="division by zero", traceback=[])
-PLOT = new_output("display_data", data={"application/x+json": {"file": ["/home/somebody/run.safetensors"]}})
+PLOT = new_output(
+    "display_data", data={"application/x+json": {"file": ["/home/somebody/run.safetensors"]}}
+)
 BAD = (
     (runs_in_order, [printing_cell(count=2)]),
     (runs_in_order, [printing_cell(count=None)]),
@@ -143,8 +207,20 @@ BAD = (
     (shows_its_outputs, [printing_cell(), new_code_cell("x = 1\nprint(x)", execution_count=2)]),
     (shows_its_outputs, [printing_cell(), new_code_cell("result.summary", execution_count=2)]),
     (has_no_errors, [new_code_cell("1 / 0", execution_count=1, outputs=[ERROR])]),
-    (has_no_errors, [new_code_cell("warn()", execution_count=1, outputs=[new_output("stream", name="stderr", text="careful\n")])]),
-    (has_short_cells, [printing_cell(source="x = 1\n" * 26), printing_cell(count=2), printing_cell(count=3)]),
+    (
+        has_no_errors,
+        [
+            new_code_cell(
+                "warn()",
+                execution_count=1,
+                outputs=[new_output("stream", name="stderr", text="careful\n")],
+            )
+        ],
+    ),
+    (
+        has_short_cells,
+        [printing_cell(source="x = 1\n" * 26), printing_cell(count=2), printing_cell(count=3)],
+    ),
     (has_short_cells, [printing_cell(source="x = 1\n" * 8)]),
     (is_small, [printing_cell("x" * 2**20)]),
     (needs_no_set_up, [printing_cell(source="import sys\nsys.path.append('..')")]),
@@ -153,11 +229,20 @@ BAD = (
     (keeps_paths_to_itself, [printing_cell("C:\\Users\\somebody")]),
     (keeps_paths_to_itself, [new_code_cell("fig", execution_count=1, outputs=[PLOT])]),
     (keeps_paths_to_itself, [new_markdown_cell("Look into `/home/somebody`.")]),
-    (keeps_paths_to_itself, [printing_cell(source="print(open('/home/somebody/run.safetensors'))")]),
+    (
+        keeps_paths_to_itself,
+        [printing_cell(source="print(open('/home/somebody/run.safetensors'))")],
+    ),
     (shows_pictures, [chart_cell({CHART: {}, "text/plain": "a line"})]),
     (shows_pictures, [chart_cell({CHART: {}, "image/png": "AAAA"})]),
-    (shows_pictures, [chart_cell({CHART: {}, "image/png": "AAAA", "text/plain": "a line"}, alt="")]),
-    (shows_pictures, [printing_cell(), chart_cell({WIDGET: {"model_id": "1"}, "text/plain": "StepThrough()"})]),
+    (
+        shows_pictures,
+        [chart_cell({CHART: {}, "image/png": "AAAA", "text/plain": "a line"}, alt="")],
+    ),
+    (
+        shows_pictures,
+        [printing_cell(), chart_cell({WIDGET: {"model_id": "1"}, "text/plain": "StepThrough()"})],
+    ),
 )
 
 
@@ -183,13 +268,27 @@ def test_stored_widget_state_is_refused():
 def test_a_good_notebook_passes_all_checks():
     url = printing_cell("https://example.org/home/page and run.safetensors\n", count=2)
     chart = chart_cell({CHART: {}, "image/png": "AAAA", "text/plain": "a line"}, count=3)
-    assert {check.__name__: found for check in CHECKS if (found := check(new_notebook(cells=[printing_cell(), url, chart])))} == {}
+    assert {
+        check.__name__: found
+        for check in CHECKS
+        if (found := check(new_notebook(cells=[printing_cell(), url, chart])))
+    } == {}
 
 
 def run_nbval(folder: Path, stored: str, source: str) -> subprocess.CompletedProcess[str]:
     """`pytest --nbval` with the project's settings on a notebook of one cell whose stored output is `stored`."""
     nbformat.write(new_notebook(cells=[printing_cell(stored, source)]), folder / "tiny.ipynb")
-    command = [sys.executable, "-m", "pytest", "-c", "pyproject.toml", "-p", "no:cacheprovider", "--nbval", str(folder / "tiny.ipynb")]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-c",
+        "pyproject.toml",
+        "-p",
+        "no:cacheprovider",
+        "--nbval",
+        str(folder / "tiny.ipynb"),
+    ]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
 
 

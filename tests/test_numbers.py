@@ -33,7 +33,9 @@ def poison_embedding(model: PreTrainedModel, value: float) -> None:
 def poison_logits(model: PreTrainedModel, value: float) -> None:
     """The logits behind the token hold one value that is no number; its K/V is sound."""
 
-    def spoil(module: torch.nn.Module, args: object, kwargs: dict[str, torch.Tensor], said: object) -> None:
+    def spoil(
+        module: torch.nn.Module, args: object, kwargs: dict[str, torch.Tensor], said: object
+    ) -> None:
         said.logits[kwargs["input_ids"] == POISON, 7] = value  # type: ignore[attr-defined]
 
     model.register_forward_hook(spoil, with_kwargs=True)
@@ -75,12 +77,20 @@ def check(result: sv.Result, clean: sv.Result, breaks: str) -> None:
     With sound K/V, they end exactly behind the poisoned token. Where K/V is no number, a token that is only proposed is enough to break its
     own row, since a mask does not stop a NaN: then the row may end sooner, and rows that never wrote the token may end, too.
     """
-    before_poison = [cut(prompt, tokens) for prompt, tokens in zip(prompts(), clean.tokens, strict=True)]
+    before_poison = [
+        cut(prompt, tokens) for prompt, tokens in zip(prompts(), clean.tokens, strict=True)
+    ]
     ended = [status == "not_finite" for status in result.status]
     if "logits" in breaks:
         assert list(zip(result.tokens, result.status, strict=True)) == before_poison
-    for ours, theirs, broken, (longest, status), prompt in zip(result.tokens, clean.tokens, ended, before_poison, prompts(), strict=True):
-        assert broken or (ours == theirs and status != "not_finite" and POISON not in prompt[:-1] * ("K/V" in breaks))
+    for ours, theirs, broken, (longest, status), prompt in zip(
+        result.tokens, clean.tokens, ended, before_poison, prompts(), strict=True
+    ):
+        assert broken or (
+            ours == theirs
+            and status != "not_finite"
+            and POISON not in prompt[:-1] * ("K/V" in breaks)
+        )
         assert ours == longest[: len(ours)]
     assert 3 <= sum(ended) < len(ended)
     assert set(clean.status) == {"eos", "budget"}
@@ -89,13 +99,24 @@ def check(result: sv.Result, clean: sv.Result, breaks: str) -> None:
 HITS = ("NaN in the K/V", "infinity in the logits")
 # Rollback cuts rows to the worst of the batch, and where a round begins decides which number rejection sampling uses for a token: there the
 # sample, not its distribution, depends on the neighbours.
-ALONE = [(name, kind) for name in VALID for kind in SAMPLINGS if (name, kind) != ("rollback", "rejection")]
+ALONE = [
+    (name, kind)
+    for name in VALID
+    for kind in SAMPLINGS
+    if (name, kind) != ("rollback", "rejection")
+]
 CASES = [(name, kind, breaks, False) for name, kind in ALONE for breaks in HITS]
-CASES += [(name, "greedy", breaks, True) for name in VALID for breaks in ("infinity in the K/V", "NaN in the logits")]
+CASES += [
+    (name, "greedy", breaks, True)
+    for name in VALID
+    for breaks in ("infinity in the K/V", "NaN in the logits")
+]
 
 
 @pytest.mark.parametrize(("name", "kind", "breaks", "record"), CASES)
-def test_a_row_ends_where_the_targets_logits_are_no_numbers(name: str, kind: str, breaks: str, record: bool) -> None:
+def test_a_row_ends_where_the_targets_logits_are_no_numbers(
+    name: str, kind: str, breaks: str, record: bool
+) -> None:
     """Slabs have three rows for twelve prompts, so that others follow where a broken row was."""
     run = RUN | {"strategy": sv.strategy(name), "sampling": SAMPLINGS[kind], "record": record}
     clean = sv.generate(make_pair("llama"), prompts(), **run)
@@ -121,7 +142,10 @@ def test_static_batches_fixed_shapes_and_other_drafters(options: dict[str, objec
 def test_a_draft_without_numbers_costs_no_text(name: str, kind: str, breaks: str) -> None:
     """Its proposals are tokens all the same, and the target judges them; with coupling="gumbel", too, the text is the target's own."""
     run = RUN | {"strategy": sv.strategy(name), "sampling": SAMPLINGS[kind]}
-    clean, result = (sv.generate(pair, prompts(), **run) for pair in (make_pair("llama"), broken_pair("draft", breaks)))
+    clean, result = (
+        sv.generate(pair, prompts(), **run)
+        for pair in (make_pair("llama"), broken_pair("draft", breaks))
+    )
     assert result.tokens == clean.tokens
     assert "not_finite" not in result.status
 
@@ -129,22 +153,32 @@ def test_a_draft_without_numbers_costs_no_text(name: str, kind: str, breaks: str
 @pytest.mark.parametrize("breaks", BREAKS)
 def test_what_a_draft_without_numbers_proposes_is_rejected_when_sampling(breaks: str) -> None:
     """q is no number there, no draft is accepted, and the token is drawn from p as if nothing had been drafted: the text ends as ever."""
-    result = sv.generate(broken_pair("draft", breaks), prompts(), sampling=SAMPLINGS["rejection"], **RUN)
+    result = sv.generate(
+        broken_pair("draft", breaks), prompts(), sampling=SAMPLINGS["rejection"], **RUN
+    )
     assert set(result.status) <= {"eos", "budget"}
     assert all(0 <= token < VOCABULARY for tokens in result.tokens for token in tokens)
-    assert result.summary["mean_acceptance_length"].iloc[0] > 1  # rows that never read the token draft as ever
+    assert (
+        result.summary["mean_acceptance_length"].iloc[0] > 1
+    )  # rows that never read the token draft as ever
 
 
 def test_minus_infinity_rules_a_token_out() -> None:
     """As samplers use it: no row ends of it, unless nothing else is left."""
     pair = copy.deepcopy(make_pair("llama"))
-    pair.target.register_forward_hook(lambda module, args, said: setattr(said, "logits", said.logits.index_fill(2, EVEN, -math.inf)))
+    pair.target.register_forward_hook(
+        lambda module, args, said: setattr(
+            said, "logits", said.logits.index_fill(2, EVEN, -math.inf)
+        )
+    )
     result = sv.generate(pair, prompts(), **RUN)
     assert set(result.status) <= {"eos", "budget"}
     assert all(token % 2 for tokens in result.tokens for token in tokens)
 
 
-@pytest.mark.parametrize(("value", "sound"), [(math.nan, 1), (math.inf, 1), (-math.inf, 3), (1e30, 3)])
+@pytest.mark.parametrize(
+    ("value", "sound"), [(math.nan, 1), (math.inf, 1), (-math.inf, 3), (1e30, 3)]
+)
 def test_how_far_logits_can_be_chosen_from(value: float, sound: int) -> None:
     logits = torch.zeros(2, 3, 5)
     logits[1, 1, 2] = value
@@ -157,13 +191,26 @@ def test_how_far_logits_can_be_chosen_from(value: float, sound: int) -> None:
 
 @pytest.mark.parametrize(
     ("accepted", "sound", "gained", "finished"),
-    [(2, 3, 3, False), (2, 2, 2, True), (2, 0, 0, True), (1, 2, 2, False), (0, 1, 1, False), (0, 0, 0, True)],
+    [
+        (2, 3, 3, False),
+        (2, 2, 2, True),
+        (2, 0, 0, True),
+        (1, 2, 2, False),
+        (0, 1, 1, False),
+        (0, 0, 0, True),
+    ],
 )
-def test_a_row_ends_only_if_what_it_needs_is_no_number(accepted: int, sound: int, gained: int, finished: bool) -> None:
+def test_a_row_ends_only_if_what_it_needs_is_no_number(
+    accepted: int, sound: int, gained: int, finished: bool
+) -> None:
     """A rejected draft behind which there are no numbers does not matter."""
     outcome = clip(
         torch.tensor([accepted]), torch.tensor([[11, 12, 13]]), torch.tensor([9]), torch.tensor([5]),
         sound=torch.tensor([sound]), unsound=torch.tensor([sound < 3]),
     )  # fmt: skip
-    assert (outcome.gained.item(), outcome.finished.item(), outcome.broken.item()) == (gained, finished, finished)
+    assert (outcome.gained.item(), outcome.finished.item(), outcome.broken.item()) == (
+        gained,
+        finished,
+        finished,
+    )
     assert outcome.unsound.item() == (sound < 3)

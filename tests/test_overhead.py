@@ -6,29 +6,58 @@ import pytest
 from conftest import make_pair, make_prompts
 
 import specviz as sv
-from specviz.overhead import measure_overhead
-from specviz.schema import PHASES
+from specviz.record.schema import PHASES
+from specviz.studies.overhead import measure_overhead
 
 K = 3
 
 
 def test_every_phase_has_its_forwards_and_its_time() -> None:
     pair = make_pair("llama")
-    sv.generate(pair, make_prompts(), max_new_tokens=1, progress=False)  # transformers adds hooks of its own to a model that runs
+    sv.generate(
+        pair, make_prompts(), max_new_tokens=1, progress=False
+    )  # transformers adds hooks of its own to a model that runs
     before = list(hooks(pair))
     table, said = measure_overhead(
-        pair, make_prompts(), ["autoregressive", "inplace"], [2], num_draft_tokens=K, max_new_tokens=9, repetitions=1
+        pair,
+        make_prompts(),
+        ["autoregressive", "inplace"],
+        [2],
+        num_draft_tokens=K,
+        max_new_tokens=9,
+        repetitions=1,
     )
-    assert table[["strategy", "batch_size"]].drop_duplicates().to_numpy().tolist() == [["autoregressive", 2], ["inplace", 2]]
+    assert table[["strategy", "batch_size"]].drop_duplicates().to_numpy().tolist() == [
+        ["autoregressive", 2],
+        ["inplace", 2],
+    ]
     assert table["phase"].tolist() == [*PHASES, *PHASES]
     forwards = table.set_index(["strategy", "phase"])["forwards"]
-    assert forwards["inplace"].to_dict() == {"schedule": 0, "draft": K, "verify": 1, "accept": 0, "synchronise": 0}
-    assert forwards["autoregressive"].to_dict() == {"schedule": 0, "draft": 0, "verify": 1, "accept": 0, "synchronise": 0}
+    assert forwards["inplace"].to_dict() == {
+        "schedule": 0,
+        "draft": K,
+        "verify": 1,
+        "accept": 0,
+        "synchronise": 0,
+    }
+    assert forwards["autoregressive"].to_dict() == {
+        "schedule": 0,
+        "draft": 0,
+        "verify": 1,
+        "accept": 0,
+        "synchronise": 0,
+    }
     assert (table["beside_ms"] > 0).all()
     assert ((table["model_ms"] > 0) == (table["forwards"] > 0)).all()
-    assert (table["beside_ms"] + table["model_ms"]).to_numpy() == pytest.approx(table["ms"], rel=0.5)  # medians need not add up
+    assert (table["beside_ms"] + table["model_ms"]).to_numpy() == pytest.approx(
+        table["ms"], rel=0.5
+    )  # medians need not add up
     assert table.groupby("strategy")["share"].sum().between(0.5, 1.5).all()
-    assert (said["prompts"], said["repetitions"], said["num_draft_tokens"]) == (len(make_prompts()), 1, K)
+    assert (said["prompts"], said["repetitions"], said["num_draft_tokens"]) == (
+        len(make_prompts()),
+        1,
+        K,
+    )
     assert list(hooks(pair)) == before
 
 

@@ -19,9 +19,20 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 import specviz as sv
 
-IDS = {"vocab_size": VOCABULARY, "eos_token_id": 5, "bos_token_id": 1, "pad_token_id": 0, "initializer_range": 0.3}
+IDS = {
+    "vocab_size": VOCABULARY,
+    "eos_token_id": 5,
+    "bos_token_id": 1,
+    "pad_token_id": 0,
+    "initializer_range": 0.3,
+}
 SIZES = IDS | {
-    **{"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "max_position_embeddings": 256},
+    **{
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "max_position_embeddings": 256,
+    },
     **{"num_attention_heads": 4, "num_key_value_heads": 2},
 }
 HEADS = {"head_dim": 8}
@@ -49,56 +60,120 @@ def window_off() -> PreTrainedModel:
     return model
 
 
-LONG = rope("longrope", short_factor=[1.0] * 4, long_factor=[2.0] * 4, original_max_position_embeddings=128)
+LONG = rope(
+    "longrope", short_factor=[1.0] * 4, long_factor=[2.0] * 4, original_max_position_embeddings=128
+)
 SLIDING = {"sliding_window": 16, "use_sliding_window": True, "max_window_layers": 1}
 REFUSED: dict[str, tuple[Callable[[], PreTrainedModel], str]] = {
-    "sliding window everywhere": (lambda: hf.MistralForCausalLM(hf.MistralConfig(**SIZES, sliding_window=16)), "sliding_attention"),
-    "sliding window in upper layers": (lambda: hf.Qwen2ForCausalLM(hf.Qwen2Config(**SIZES | SLIDING)), "sliding_attention"),
-    "sliding window by turns": (lambda: hf.Gemma2ForCausalLM(hf.Gemma2Config(**SIZES | HEADS)), "sliding_attention"),
-    "chunks": (lambda: hf.Llama4ForCausalLM(hf.Llama4TextConfig(**SIZES | HEADS, num_local_experts=2)), "chunked_attention"),
+    "sliding window everywhere": (
+        lambda: hf.MistralForCausalLM(hf.MistralConfig(**SIZES, sliding_window=16)),
+        "sliding_attention",
+    ),
+    "sliding window in upper layers": (
+        lambda: hf.Qwen2ForCausalLM(hf.Qwen2Config(**SIZES | SLIDING)),
+        "sliding_attention",
+    ),
+    "sliding window by turns": (
+        lambda: hf.Gemma2ForCausalLM(hf.Gemma2Config(**SIZES | HEADS)),
+        "sliding_attention",
+    ),
+    "chunks": (
+        lambda: hf.Llama4ForCausalLM(hf.Llama4TextConfig(**SIZES | HEADS, num_local_experts=2)),
+        "chunked_attention",
+    ),
     "local layers under an older name": (
         lambda: hf.GPTNeoForCausalLM(
-            hf.GPTNeoConfig(**IDS, hidden_size=32, num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]], window_size=8)
+            hf.GPTNeoConfig(
+                **IDS,
+                hidden_size=32,
+                num_layers=2,
+                num_heads=4,
+                attention_types=[[["global", "local"], 1]],
+                window_size=8,
+            )
         ),
         "layers of type local",
     ),
-    "longrope": (lambda: hf.Phi3ForCausalLM(hf.Phi3Config(**SIZES | LONG)), "rope_type='longrope', which scales by the largest position"),
-    "dynamic rope": (lambda: llama(**rope("dynamic", factor=2.0)), "rope_type='dynamic', which scales by the largest position"),
-    "no positions": (lambda: hf.BloomForCausalLM(hf.BloomConfig(**IDS, hidden_size=32, n_layer=2, n_head=4)), "takes no position_ids"),
+    "longrope": (
+        lambda: hf.Phi3ForCausalLM(hf.Phi3Config(**SIZES | LONG)),
+        "rope_type='longrope', which scales by the largest position",
+    ),
+    "dynamic rope": (
+        lambda: llama(**rope("dynamic", factor=2.0)),
+        "rope_type='dynamic', which scales by the largest position",
+    ),
+    "no positions": (
+        lambda: hf.BloomForCausalLM(hf.BloomConfig(**IDS, hidden_size=32, n_layer=2, n_head=4)),
+        "takes no position_ids",
+    ),
     "no positions behind the argument": (
-        lambda: hf.FalconForCausalLM(hf.FalconConfig(**IDS, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, alibi=True)),
+        lambda: hf.FalconForCausalLM(
+            hf.FalconConfig(
+                **IDS, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, alibi=True
+            )
+        ),
         "alibi=True",
     ),
     "encoder and decoder": (
-        lambda: hf.T5ForConditionalGeneration(hf.T5Config(**IDS, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4)),
+        lambda: hf.T5ForConditionalGeneration(
+            hf.T5Config(**IDS, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4)
+        ),
         "no decoder-only causal LM",
     ),
     "both directions": (
-        lambda: hf.BertLMHeadModel(hf.BertConfig(**IDS, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)),
+        lambda: hf.BertLMHeadModel(
+            hf.BertConfig(
+                **IDS,
+                hidden_size=32,
+                num_hidden_layers=2,
+                num_attention_heads=4,
+                intermediate_size=64,
+            )
+        ),
         "no decoder-only causal LM",
     ),
-    "no language-model head": (lambda: hf.LlamaModel(hf.LlamaConfig(**SIZES)), "no decoder-only causal LM"),
-    "a classifier": (lambda: hf.LlamaForSequenceClassification(hf.LlamaConfig(**SIZES)), "no decoder-only causal LM"),
+    "no language-model head": (
+        lambda: hf.LlamaModel(hf.LlamaConfig(**SIZES)),
+        "no decoder-only causal LM",
+    ),
+    "a classifier": (
+        lambda: hf.LlamaForSequenceClassification(hf.LlamaConfig(**SIZES)),
+        "no decoder-only causal LM",
+    ),
     "flash attention": (flash, "attn_implementation='flash_attention_2'"),
 }
 YARN = rope("yarn", factor=2.0, original_max_position_embeddings=128)
-LLAMA3 = rope("llama3", factor=2.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=128)
+LLAMA3 = rope(
+    "llama3",
+    factor=2.0,
+    low_freq_factor=1.0,
+    high_freq_factor=4.0,
+    original_max_position_embeddings=128,
+)
 ACCEPTED: dict[str, Callable[[], PreTrainedModel]] = {
-    "mistral without a window": lambda: hf.MistralForCausalLM(hf.MistralConfig(**SIZES, sliding_window=None)),
+    "mistral without a window": lambda: hf.MistralForCausalLM(
+        hf.MistralConfig(**SIZES, sliding_window=None)
+    ),
     "qwen2 with its window off": window_off,
-    "qwen3 with its window off": lambda: hf.Qwen3ForCausalLM(hf.Qwen3Config(**SIZES | HEADS | SLIDING | {"use_sliding_window": False})),
+    "qwen3 with its window off": lambda: hf.Qwen3ForCausalLM(
+        hf.Qwen3Config(**SIZES | HEADS | SLIDING | {"use_sliding_window": False})
+    ),
     "linear rope": lambda: llama(**rope("linear", factor=2.0)),
     "yarn": lambda: llama(**YARN),
     "llama3 rope": lambda: llama(**LLAMA3),
     "phi3 without longrope": lambda: hf.Phi3ForCausalLM(hf.Phi3Config(**SIZES)),
     "gpt2": lambda: hf.GPT2LMHeadModel(hf.GPT2Config(**GPT)),
     "gpt-neox": lambda: hf.GPTNeoXForCausalLM(
-        hf.GPTNeoXConfig(**{name: value for name, value in SIZES.items() if name != "num_key_value_heads"})
+        hf.GPTNeoXConfig(
+            **{name: value for name, value in SIZES.items() if name != "num_key_value_heads"}
+        )
     ),
 }
 
 
-def check_refusal(call: Callable[[], object], *parts: str, error: type[Exception] = ValueError) -> None:
+def check_refusal(
+    call: Callable[[], object], *parts: str, error: type[Exception] = ValueError
+) -> None:
     """`call` fails with one line that contains all `parts`, the remedy behind a semicolon."""
     with pytest.raises(error) as caught:
         call()
@@ -111,12 +186,25 @@ def check_refusal(call: Callable[[], object], *parts: str, error: type[Exception
 def generate_alone(model: PreTrainedModel, prompts: list[list[int]]) -> list[list[int]]:
     """New tokens of `model.generate(do_sample=False)`, prompt by prompt."""
     rows = [torch.tensor([prompt]) for prompt in prompts]
-    outputs = [model.generate(row, attention_mask=torch.ones_like(row), do_sample=False, max_new_tokens=16) for row in rows]
+    outputs = [
+        model.generate(row, attention_mask=torch.ones_like(row), do_sample=False, max_new_tokens=16)
+        for row in rows
+    ]
     return [output[0, row.shape[1] :].tolist() for row, output in zip(rows, outputs, strict=True)]
 
 
-def generate_as_pair(pair: sv.Pair, prompts: list[list[int]], strategy: str = "eqspec") -> sv.Result:
-    return sv.generate(pair, prompts, strategy=strategy, num_draft_tokens=3, batch_size=4, max_new_tokens=16, progress=False)
+def generate_as_pair(
+    pair: sv.Pair, prompts: list[list[int]], strategy: str = "eqspec"
+) -> sv.Result:
+    return sv.generate(
+        pair,
+        prompts,
+        strategy=strategy,
+        num_draft_tokens=3,
+        batch_size=4,
+        max_new_tokens=16,
+        progress=False,
+    )
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -137,13 +225,24 @@ def test_models_that_only_look_like_those(name: str) -> None:
 
 def test_what_is_no_model() -> None:
     for wrong in ("gpt2", None, torch.nn.Linear(2, 2)):
-        check_refusal(lambda wrong=wrong: sv.Pair(wrong, wrong), f"target={type(wrong).__name__} is no transformers model", error=TypeError)
+        check_refusal(
+            lambda wrong=wrong: sv.Pair(wrong, wrong),
+            f"target={type(wrong).__name__} is no transformers model",
+            error=TypeError,
+        )
 
 
 def test_vocabularies_of_different_size_are_named_with_their_ids() -> None:
     small, large = llama(), llama(vocab_size=VOCABULARY + 3)
-    for target, draft, sizes in ((small, large, "100 tokens and target of 97"), (large, small, "97 tokens and target of 100")):
-        check_refusal(lambda target=target, draft=draft: sv.Pair(target, draft), f"draft has a vocabulary of {sizes}", "ids 97..99")
+    for target, draft, sizes in (
+        (small, large, "100 tokens and target of 97"),
+        (large, small, "97 tokens and target of 100"),
+    ):
+        check_refusal(
+            lambda target=target, draft=draft: sv.Pair(target, draft),
+            f"draft has a vocabulary of {sizes}",
+            "ids 97..99",
+        )
 
 
 WORDS = [f"w{i}" for i in range(20)]
@@ -160,12 +259,20 @@ def test_a_tokenizer_may_be_smaller_than_the_models_but_not_larger() -> None:
     model = llama()
     assert len(sv.Pair(model, model, make_tokenizer([f"w{i}" for i in range(90)])).tokenizer) == 90
     larger = make_tokenizer([f"w{i}" for i in range(VOCABULARY + 2)])
-    check_refusal(lambda: sv.Pair(model, model, larger), "tokenizer has 99 tokens and the models only 97", "ids 97..98 have no embedding")
+    check_refusal(
+        lambda: sv.Pair(model, model, larger),
+        "tokenizer has 99 tokens and the models only 97",
+        "ids 97..98 have no embedding",
+    )
 
 
 def test_a_draft_on_another_device_is_refused() -> None:
     model = llama()
-    check_refusal(lambda: sv.Pair(model, copy.deepcopy(model).to("meta")), "draft is on meta, target on cpu", "draft.to('cpu')")
+    check_refusal(
+        lambda: sv.Pair(model, copy.deepcopy(model).to("meta")),
+        "draft is on meta, target on cpu",
+        "draft.to('cpu')",
+    )
 
 
 def pad(model: PreTrainedModel, more: int) -> PreTrainedModel:
@@ -188,7 +295,9 @@ def test_a_drafts_padding_is_never_proposed(strategy: str, prompts: list[list[in
     assert any(token >= VOCABULARY for row in generate_alone(draft, prompts) for token in row)
     pair = sv.Pair(target, draft, make_tokenizer(WORDS))
     assert pair.vocabulary_size == VOCABULARY
-    assert pair.notes == (f"The embeddings are padded to different sizes, target 97 and draft 104: ids from {VOCABULARY} are cut.",)
+    assert pair.notes == (
+        f"The embeddings are padded to different sizes, target 97 and draft 104: ids from {VOCABULARY} are cut.",
+    )
     result = generate_as_pair(pair, prompts, strategy)
     assert result.tokens == generate_alone(target, prompts)
     assert result.summary["draft_acceptance_rate"].item() == 1
@@ -205,7 +314,9 @@ def test_a_targets_padding_changes_nothing(prompts: list[list[int]]) -> None:
     assert generate_as_pair(pair, prompts).tokens == expected
     events = sv.decode(pair, prompts, max_new_tokens=16)
     assert {event.logits.shape[-1] for event in events if event.phase == "verify"} == {VOCABULARY}
-    check_refusal(lambda: sv.generate(pair, [[VOCABULARY]]), "prompts[0][0]=97 is outside the vocabulary")
+    check_refusal(
+        lambda: sv.generate(pair, [[VOCABULARY]]), "prompts[0][0]=97 is outside the vocabulary"
+    )
 
 
 def test_sizes_differ_and_the_tokenizer_names_what_only_one_of_them_has() -> None:
@@ -218,7 +329,13 @@ def test_sizes_differ_and_the_tokenizer_names_what_only_one_of_them_has() -> Non
         )
 
 
-def save(folder: Path, words: list[str] = WORDS, dtype: torch.dtype = torch.float32, added: Sequence[str] = (), **more: Any) -> Path:
+def save(
+    folder: Path,
+    words: list[str] = WORDS,
+    dtype: torch.dtype = torch.float32,
+    added: Sequence[str] = (),
+    **more: Any,
+) -> Path:
     """A tiny Llama and its tokenizer in `folder`."""
     torch.manual_seed(0)
     llama(**more).to(dtype).save_pretrained(folder)
@@ -227,7 +344,10 @@ def save(folder: Path, words: list[str] = WORDS, dtype: torch.dtype = torch.floa
 
 
 def test_a_pair_from_two_folders(tmp_path: Path) -> None:
-    target, draft = save(tmp_path / "target", dtype=torch.float16), save(tmp_path / "draft", num_hidden_layers=1)
+    target, draft = (
+        save(tmp_path / "target", dtype=torch.float16),
+        save(tmp_path / "draft", num_hidden_layers=1),
+    )
     pair = sv.load_pair(target, str(draft), device="cpu", dtype="float64")
     assert [model.config.num_hidden_layers for model in (pair.target, pair.draft)] == [2, 1]
     assert {model.dtype for model in (pair.target, pair.draft)} == {torch.float64}
@@ -239,26 +359,41 @@ def test_a_pair_from_two_folders(tmp_path: Path) -> None:
     assert sv.generate(pair, [prompt], max_new_tokens=4, progress=False).tokens == sv.generate(
         sv.Pair(pair.target, pair.target), [pair.tokenizer(prompt)["input_ids"]], max_new_tokens=4, progress=False
     ).tokens  # fmt: skip
-    assert sv.load_pair(target, draft, device="cpu").target.dtype == torch.float16  # as it was saved
+    assert (
+        sv.load_pair(target, draft, device="cpu").target.dtype == torch.float16
+    )  # as it was saved
 
 
 def test_folders_whose_tokenizers_differ(tmp_path: Path) -> None:
     swapped = [*WORDS[:7], "w9", "w8", "w7", *WORDS[10:]]
     target, draft = save(tmp_path / "target"), save(tmp_path / "draft", swapped)
     check_refusal(
-        lambda: sv.load_pair(target, draft), "differs from the target's in 2 ids", "7 ('w7' for the target, 'w9' for the draft), 9 ("
+        lambda: sv.load_pair(target, draft),
+        "differs from the target's in 2 ids",
+        "7 ('w7' for the target, 'w9' for the draft), 9 (",
     )
     longer = save(tmp_path / "longer", [*WORDS, "more"])
-    check_refusal(lambda: sv.load_pair(target, longer), "in 1 ids", "20 (None for the target, 'more' for the draft)")
+    check_refusal(
+        lambda: sv.load_pair(target, longer),
+        "in 1 ids",
+        "20 (None for the target, 'more' for the draft)",
+    )
 
 
 def test_control_tokens_of_one_tokenizer_alone_are_no_difference(tmp_path: Path) -> None:
     """GLM-4.5's tokenizer is GLM-4's and some more; what both name must still agree."""
-    old, new = save(tmp_path / "old", added=["<user>"]), save(tmp_path / "new", added=["<user>", "<think>"])
+    old, new = (
+        save(tmp_path / "old", added=["<user>"]),
+        save(tmp_path / "new", added=["<user>", "<think>"]),
+    )
     for target, draft in ((old, new), (new, old)):
         assert sv.load_pair(target, draft, device="cpu").notes == ()
     other = save(tmp_path / "other", added=["<think>"])
-    check_refusal(lambda: sv.load_pair(new, other), "in 1 ids", "20 ('<user>' for the target, '<think>' for the draft)")
+    check_refusal(
+        lambda: sv.load_pair(new, other),
+        "in 1 ids",
+        "20 ('<user>' for the target, '<think>' for the draft)",
+    )
 
 
 def test_folders_whose_embeddings_are_padded_differently(tmp_path: Path) -> None:
@@ -269,29 +404,64 @@ def test_folders_whose_embeddings_are_padded_differently(tmp_path: Path) -> None
     for one, two in ((target, longer), (longer, target)):
         assert sv.load_pair(one, two, device="cpu").vocabulary_size == 104
     for one, two in ((draft, longer), (longer, draft)):
-        check_refusal(lambda one=one, two=two: sv.load_pair(one, two, device="cpu"), "ids 97..103 exist in one", "names ids up to 99")
+        check_refusal(
+            lambda one=one, two=two: sv.load_pair(one, two, device="cpu"),
+            "ids 97..103 exist in one",
+            "names ids up to 99",
+        )
 
 
-FAMILIES: dict[str, tuple[type[PreTrainedModel], type[hf.PreTrainedConfig], type[PreTrainedModel], type[hf.PreTrainedConfig]]] = {
-    "Qwen3-8B with Qwen3-0.6B": (hf.Qwen3ForCausalLM, hf.Qwen3Config, hf.Qwen3ForCausalLM, hf.Qwen3Config),
-    "vicuna-7b-v1.3 with vicuna-68m": (hf.LlamaForCausalLM, hf.LlamaConfig, hf.LlamaForCausalLM, hf.LlamaConfig),
-    "GLM-4-9B-0414 with GLM-4.5-DRAFT-0.6B": (hf.Glm4ForCausalLM, hf.Glm4Config, hf.Qwen2ForCausalLM, hf.Qwen2Config),
+FAMILIES: dict[
+    str,
+    tuple[
+        type[PreTrainedModel],
+        type[hf.PreTrainedConfig],
+        type[PreTrainedModel],
+        type[hf.PreTrainedConfig],
+    ],
+] = {
+    "Qwen3-8B with Qwen3-0.6B": (
+        hf.Qwen3ForCausalLM,
+        hf.Qwen3Config,
+        hf.Qwen3ForCausalLM,
+        hf.Qwen3Config,
+    ),
+    "vicuna-7b-v1.3 with vicuna-68m": (
+        hf.LlamaForCausalLM,
+        hf.LlamaConfig,
+        hf.LlamaForCausalLM,
+        hf.LlamaConfig,
+    ),
+    "GLM-4-9B-0414 with GLM-4.5-DRAFT-0.6B": (
+        hf.Glm4ForCausalLM,
+        hf.Glm4Config,
+        hf.Qwen2ForCausalLM,
+        hf.Qwen2Config,
+    ),
 }
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_the_classes_of_known_pairs_from_folders(name: str, tmp_path: Path, prompts: list[list[int]]) -> None:
+def test_the_classes_of_known_pairs_from_folders(
+    name: str, tmp_path: Path, prompts: list[list[int]]
+) -> None:
     """Tiny models of the same classes; the GLM draft is a Qwen2 that was given the vocabulary of a later GLM."""
     target_class, target_config, draft_class, draft_config = FAMILIES[name]
     torch.manual_seed(0)
-    target = target_class(target_config(**SIZES | ({} if target_config is hf.LlamaConfig else HEADS)))
-    draft = draft_class(draft_config(**SIZES | {"num_hidden_layers": 1, "tie_word_embeddings": True}))
+    target = target_class(
+        target_config(**SIZES | ({} if target_config is hf.LlamaConfig else HEADS))
+    )
+    draft = draft_class(
+        draft_config(**SIZES | {"num_hidden_layers": 1, "tie_word_embeddings": True})
+    )
     for model, role, added in ((target, "target", []), (draft, "draft", ["<think>"])):
         model.save_pretrained(tmp_path / role)
         make_tokenizer(WORDS, added).save_pretrained(tmp_path / role)
     pair = sv.load_pair(tmp_path / "target", tmp_path / "draft", device="cpu")
     assert (type(pair.target), type(pair.draft)) == (target_class, draft_class)
-    assert generate_as_pair(pair, prompts, "inplace").tokens == generate_alone(target.eval(), prompts)
+    assert generate_as_pair(pair, prompts, "inplace").tokens == generate_alone(
+        target.eval(), prompts
+    )
 
 
 def test_repr_is_one_short_line(tmp_path: Path) -> None:
@@ -300,17 +470,26 @@ def test_repr_is_one_short_line(tmp_path: Path) -> None:
         "Pair(target=LlamaForCausalLM 24.8K, draft=LlamaForCausalLM 24.8K, vocabulary_size=97, device=cpu, dtype=float32/float16)"
     )
     folder = save(tmp_path / "tiny")
-    assert repr(sv.load_pair(folder, folder, device="cpu")).startswith("Pair(target=tiny (LlamaForCausalLM, 24.8K), draft=tiny (")
+    assert repr(sv.load_pair(folder, folder, device="cpu")).startswith(
+        "Pair(target=tiny (LlamaForCausalLM, 24.8K), draft=tiny ("
+    )
 
 
-def test_device_map_places_the_target_and_the_draft_beside_it(tmp_path: Path, prompts: list[list[int]]) -> None:
+def test_device_map_places_the_target_and_the_draft_beside_it(
+    tmp_path: Path, prompts: list[list[int]]
+) -> None:
     pytest.importorskip("accelerate", reason="device_map needs accelerate")
     target, draft = save(tmp_path / "target"), save(tmp_path / "draft", num_hidden_layers=1)
     for device_map in ({"": "cpu"}, "auto"):
         pair = sv.load_pair(target, draft, device_map=device_map, dtype="float32")
         assert pair.device == pair.draft.device == pair.target.get_input_embeddings().weight.device
         result = generate_as_pair(pair, prompts)
-        assert result.tokens == generate_as_pair(sv.load_pair(target, draft, device=str(pair.device), dtype="float32"), prompts).tokens
+        assert (
+            result.tokens
+            == generate_as_pair(
+                sv.load_pair(target, draft, device=str(pair.device), dtype="float32"), prompts
+            ).tokens
+        )
 
 
 def test_device_map_for_the_embedded_pair() -> None:
@@ -322,12 +501,16 @@ def test_a_target_whose_weights_wait_elsewhere(prompts: list[list[int]]) -> None
     """Accelerate keeps no weight where it runs the layers, so the model itself cannot say where inputs go."""
     accelerate = pytest.importorskip("accelerate", reason="device_map needs accelerate")
     plain = make_pair("llama")
-    target = accelerate.cpu_offload(copy.deepcopy(plain.target), execution_device=torch.device("cpu"))
+    target = accelerate.cpu_offload(
+        copy.deepcopy(plain.target), execution_device=torch.device("cpu")
+    )
     assert target.device == torch.device("meta")
     pair = sv.Pair(target, plain.draft)
     assert pair.device == torch.device("cpu")
     for strategy in ("eqspec", "inplace"):
-        assert generate_as_pair(pair, prompts, strategy).tokens == generate_alone(plain.target, prompts)
+        assert generate_as_pair(pair, prompts, strategy).tokens == generate_alone(
+            plain.target, prompts
+        )
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
@@ -339,16 +522,25 @@ def test_a_target_whose_last_layer_lies_on_the_cpu(device: str, prompts: list[li
     plain = make_pair("llama", torch.float64)
     target = copy.deepcopy(plain.target).to(device)
     for module in (target.model.layers[-1], target.model.norm, target.lm_head):
-        hooks.add_hook_to_module(module.to("cpu"), hooks.AlignDevicesHook("cpu", skip_keys="past_key_values"))
-    hooks.add_hook_to_module(target, hooks.AlignDevicesHook(io_same_device=True, skip_keys="past_key_values"))
+        hooks.add_hook_to_module(
+            module.to("cpu"), hooks.AlignDevicesHook("cpu", skip_keys="past_key_values")
+        )
+    hooks.add_hook_to_module(
+        target, hooks.AlignDevicesHook(io_same_device=True, skip_keys="past_key_values")
+    )
     pair = sv.Pair(target, copy.deepcopy(plain.draft).to(device))
     assert pair.device == torch.device(device)
     for strategy in ("eqspec", "inplace"):
-        assert generate_as_pair(pair, prompts, strategy).tokens == generate_alone(plain.target, prompts)
+        assert generate_as_pair(pair, prompts, strategy).tokens == generate_alone(
+            plain.target, prompts
+        )
 
 
 DEVICE_MAPS: list[tuple[dict[str, Any], str]] = [
-    ({"device_map": "auto", "device": "cpu"}, "device='cpu' and device_map='auto' exclude each other"),
+    (
+        {"device_map": "auto", "device": "cpu"},
+        "device='cpu' and device_map='auto' exclude each other",
+    ),
     ({"device_map": "cuda:0"}, "device_map='cuda:0' is unknown"),
     ({"device_map": {}}, "device_map={} is no map"),
     ({"device_map": 0}, "device_map=0 is no map"),
@@ -357,24 +549,38 @@ DEVICE_MAPS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "begins"), DEVICE_MAPS, ids=[begins for _, begins in DEVICE_MAPS])
+@pytest.mark.parametrize(
+    ("arguments", "begins"), DEVICE_MAPS, ids=[begins for _, begins in DEVICE_MAPS]
+)
 def test_device_maps_that_cannot_be(arguments: dict[str, Any], begins: str) -> None:
     check_refusal(lambda: sv.load_pair(**arguments), begins)
 
 
 def test_device_map_without_accelerate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specviz.engine.pair.is_accelerate_available", lambda: False)
-    check_refusal(lambda: sv.load_pair(device_map="auto"), "needs accelerate", 'pip install "specviz[accelerate]"', error=ImportError)
+    monkeypatch.setattr("specviz.engine.models.pair.is_accelerate_available", lambda: False)
+    check_refusal(
+        lambda: sv.load_pair(device_map="auto"),
+        "needs accelerate",
+        'pip install "specviz[accelerate]"',
+        error=ImportError,
+    )
 
 
 def test_a_device_has_an_index_that_exists() -> None:
     for name in ("cpu:7", "mps:3", "cuda:99"):
-        check_refusal(lambda name=name: sv.load_pair(device=name), f"device={name!r} is not there; this machine has cpu")
+        check_refusal(
+            lambda name=name: sv.load_pair(device=name),
+            f"device={name!r} is not there; this machine has cpu",
+        )
     assert sv.load_pair(device="cpu:0").device == torch.device("cpu")
 
 
 def test_one_of_two_names() -> None:
-    check_refusal(lambda: sv.load_pair("Qwen/Qwen3-8B"), "draft=None with 'Qwen/Qwen3-8B' for the other", "give a draft too")
+    check_refusal(
+        lambda: sv.load_pair("Qwen/Qwen3-8B"),
+        "draft=None with 'Qwen/Qwen3-8B' for the other",
+        "give a draft too",
+    )
 
 
 def test_a_folder_that_is_damaged_is_named(tmp_path: Path) -> None:
@@ -386,7 +592,9 @@ def test_a_folder_that_is_damaged_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("named", "expected"), [(5, [5]), ([5, 9], [5, 9]), (None, [])])
-def test_eos_ids_come_from_the_generation_config(named: int | list[int] | None, expected: list[int], tmp_path: Path) -> None:
+def test_eos_ids_come_from_the_generation_config(
+    named: int | list[int] | None, expected: list[int], tmp_path: Path
+) -> None:
     model = llama()
     model.generation_config.eos_token_id = named
     pair = sv.Pair(model, model)
@@ -424,7 +632,11 @@ def test_the_embedded_pair_needs_no_network(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_embedded_weights_are_small_and_in_safetensors_alone() -> None:
-    files = [path for path in Path(str(resources.files("specviz") / "zoo" / "weights")).rglob("*") if path.is_file()]
+    files = [
+        path
+        for path in Path(str(resources.files("specviz") / "zoo" / "weights")).rglob("*")
+        if path.is_file()
+    ]
     assert {path.suffix for path in files} <= {".safetensors", ".json", ".jsonl", ".md"}
     weights = [path.stat().st_size for path in files if path.suffix == ".safetensors"]
     assert len(weights) == 2

@@ -6,35 +6,47 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from specviz.views import sliders
-from specviz.views.plot import line_chart
-from specviz.views.sliders import explore
+from specviz.views.charts import sliders
+from specviz.views.charts.plot import line_chart
+from specviz.views.charts.sliders import explore
 
 TITLES = {"title": "a < b", "x": "B, rows", "y": "ms"}
 
 
 def test_every_line_has_a_colour_and_a_mark_of_its_own():
     figure = line_chart({name: ([1, 2], [3, 4]) for name in "abcde"}, **TITLES, dashed=["b"])
-    assert len({(line.line.color) for line in figure.data}) == len({line.marker.symbol for line in figure.data}) == 5
+    assert (
+        len({(line.line.color) for line in figure.data})
+        == len({line.marker.symbol for line in figure.data})
+        == 5
+    )
     assert [line.line.dash for line in figure.data] == ["solid", "dash", "solid", "solid", "solid"]
     assert "a &lt; b" in figure.layout.title.text
 
 
 def test_few_measured_values_are_the_ticks():
-    assert list(line_chart({"a": ([1, 4, 32], [0, 1, 2])}, **TITLES, log="x").layout.xaxis.tickvals) == [1, 4, 32]
+    assert list(
+        line_chart({"a": ([1, 4, 32], [0, 1, 2])}, **TITLES, log="x").layout.xaxis.tickvals
+    ) == [1, 4, 32]
 
 
 @pytest.mark.parametrize("log", ["", "y"])
-@pytest.mark.parametrize("values", [[0.0031, 0.2, 7], [5, 5, 5], [120, 40000, float("nan")], [0, 1, 2]])
+@pytest.mark.parametrize(
+    "values", [[0.0031, 0.2, 7], [5, 5, 5], [120, 40000, float("nan")], [0, 1, 2]]
+)
 def test_ticks_of_the_other_axis_are_few_and_enclose_the_values(values, log):
-    ticks = np.array(line_chart({"a": ([1, 2, 3], values)}, **TITLES, log=log).layout.yaxis.tickvals)
+    ticks = np.array(
+        line_chart({"a": ([1, 2, 3], values)}, **TITLES, log=log).layout.yaxis.tickvals
+    )
     shown = np.array([value for value in values if value == value and (value > 0 or not log)])
     assert 2 <= len(ticks) <= 16
     assert ticks.min() <= shown.min()
     assert ticks.max() >= shown.max()
 
 
-@pytest.mark.parametrize(("series", "message"), [({}, "series is empty"), ({"a": ([1], [1, 2])}, "unequally many")])
+@pytest.mark.parametrize(
+    ("series", "message"), [({}, "series is empty"), ({"a": ([1], [1, 2])}, "unequally many")]
+)
 def test_line_chart_refuses(series, message):
     with pytest.raises(ValueError, match=message):
         line_chart(series, **TITLES)

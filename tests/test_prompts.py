@@ -17,14 +17,24 @@ TEMPLATE = "{% for message in messages %}w0 {{ message.content }}{% endfor %}{% 
 
 def write(folder: Path, *lines: str | bytes | dict[str, Any]) -> Path:
     """A file of these lines: text, bytes as they are, or JSON."""
-    as_text = [json.dumps(line, ensure_ascii=False) if isinstance(line, dict) else line for line in lines]
+    as_text = [
+        json.dumps(line, ensure_ascii=False) if isinstance(line, dict) else line for line in lines
+    ]
     path = folder / "prompts.txt"
-    path.write_bytes(b"\n".join(line.encode() if isinstance(line, str) else line for line in as_text))
+    path.write_bytes(
+        b"\n".join(line.encode() if isinstance(line, str) else line for line in as_text)
+    )
     return path
 
 
 def test_jsonl_has_a_prompt_in_each_object(tmp_path: Path) -> None:
-    path = write(tmp_path, {"text": "One\u2028two\n", "id": 3}, "", {"text": " three", "prompt": "other"}, "  ")
+    path = write(
+        tmp_path,
+        {"text": "One\u2028two\n", "id": 3},
+        "",
+        {"text": " three", "prompt": "other"},
+        "  ",
+    )
     assert sv.load_prompts("jsonl", path) == ["One\u2028two\n", " three"]
     assert sv.load_prompts("jsonl", str(path), limit=1) == ["One\u2028two\n"]
     path = write(tmp_path, {"prompt": "a"}, {"prompt": "b"})
@@ -48,7 +58,11 @@ BAD_LINES: list[tuple[str, str | bytes | dict[str, Any], str]] = [
     ("jsonl", "[" * 100_000, "is no JSON"),
     ("jsonl", "[]", "has no text under 'text', but no keys"),
     ("jsonl", "{}", "has no text under 'text', but no keys"),
-    ("jsonl", {"prompt": "a", "id\n": 1}, r"has no text under 'text', but 'prompt', 'id\n'; name the key"),
+    (
+        "jsonl",
+        {"prompt": "a", "id\n": 1},
+        r"has no text under 'text', but 'prompt', 'id\n'; name the key",
+    ),
     ("jsonl", {"text": 3}, "has no text under 'text', but 'text'"),
     ("jsonl", {"text": ""}, "has no text under 'text'"),
     ("text", b"gr\xfcn", "is no UTF-8; save the file"),
@@ -57,7 +71,9 @@ BAD_LINES: list[tuple[str, str | bytes | dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("source", "line", "reason"), BAD_LINES)
-def test_a_line_that_holds_no_prompt_is_named(source: str, line: str | bytes | dict[str, Any], reason: str, tmp_path: Path) -> None:
+def test_a_line_that_holds_no_prompt_is_named(
+    source: str, line: str | bytes | dict[str, Any], reason: str, tmp_path: Path
+) -> None:
     path = write(tmp_path, {"text": "a", "category": "b", "turns": ["c"]}, "", line)
     check_refusal(lambda: sv.load_prompts(source, path), f"line 3 of {path} {reason}")
 
@@ -71,15 +87,33 @@ def test_a_file_without_a_prompt(source: str, tmp_path: Path) -> None:
 
 
 REFUSED: list[tuple[Callable[[], object], str]] = [
-    (lambda: sv.load_prompts("jsonl", __file__, categories=["math"]), "categories=['math'] with source='jsonl'"),
-    (lambda: sv.load_prompts("text", __file__, field="prompt"), "field='prompt' with source='text'"),
+    (
+        lambda: sv.load_prompts("jsonl", __file__, categories=["math"]),
+        "categories=['math'] with source='jsonl'",
+    ),
+    (
+        lambda: sv.load_prompts("text", __file__, field="prompt"),
+        "field='prompt' with source='text'",
+    ),
     (lambda: sv.load_prompts(field="prompt"), "field='prompt' with source='bundled'"),
     (lambda: sv.load_prompts("jsonl", __file__, field=3), "field=3 with source='jsonl'"),
     (lambda: sv.load_prompts(chat_template=True), "tokenizer=NoneType has no chat template"),
-    (lambda: sv.load_prompts(chat_template=True, tokenizer=make_tokenizer(WORDS)), "tokenizer=TokenizersBackend has no chat template"),
-    (lambda: sv.load_prompts(chat_template=True, tokenizer=sv.Pair(llama(), llama())), "tokenizer=Pair has no chat template"),
-    (lambda: sv.load_prompts(chat_template=make_tokenizer(WORDS)), "chat_template=TokenizersBackend is no bool"),
-    (lambda: sv.load_prompts(tokenizer=make_tokenizer(WORDS)), "tokenizer is given, but chat_template=False"),
+    (
+        lambda: sv.load_prompts(chat_template=True, tokenizer=make_tokenizer(WORDS)),
+        "tokenizer=TokenizersBackend has no chat template",
+    ),
+    (
+        lambda: sv.load_prompts(chat_template=True, tokenizer=sv.Pair(llama(), llama())),
+        "tokenizer=Pair has no chat template",
+    ),
+    (
+        lambda: sv.load_prompts(chat_template=make_tokenizer(WORDS)),
+        "chat_template=TokenizersBackend is no bool",
+    ),
+    (
+        lambda: sv.load_prompts(tokenizer=make_tokenizer(WORDS)),
+        "tokenizer is given, but chat_template=False",
+    ),
 ]
 
 
@@ -94,14 +128,19 @@ def test_a_chat_template_gives_token_ids(tmp_path: Path) -> None:
 
     tokenizer = make_tokenizer(WORDS)
     tokenizer.chat_template = TEMPLATE
-    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="w0 $A", special_tokens=[("w0", 0)])
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="w0 $A", special_tokens=[("w0", 0)]
+    )
     path = write(tmp_path, "w3 w4", "w5")
     prompts = sv.load_prompts("text", path, chat_template=True, tokenizer=tokenizer)
     assert prompts == [[0, 3, 4, 1], [0, 5, 1]]
     assert tokenizer("w0 w5 w1")["input_ids"] == [0, 0, 5, 1]
     pair = sv.Pair(llama(), llama(), tokenizer)
     assert len(sv.generate(pair, prompts, max_new_tokens=2, progress=False).tokens) == 2
-    assert sv.load_prompts("text", path, chat_template=True, tokenizer=tokenizer, limit=1) == prompts[:1]
+    assert (
+        sv.load_prompts("text", path, chat_template=True, tokenizer=tokenizer, limit=1)
+        == prompts[:1]
+    )
 
 
 def test_prompts_need_no_torch() -> None:

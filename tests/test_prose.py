@@ -17,9 +17,17 @@ ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 PAGES = [
     *NOTEBOOKS,
-    *sorted(path for pattern in ("*.md", "docs/*.md", "figures/*.md", "specviz/zoo/weights/*.md") for path in ROOT.glob(pattern)),
+    *sorted(
+        path
+        for pattern in ("*.md", "docs/*.md", "figures/*.md", "specviz/zoo/weights/*.md")
+        for path in ROOT.glob(pattern)
+    ),
 ]
-SCRIPTS = sorted(path for pattern in ("specviz/exercises/*.py", "notebooks/solutions/*.py") for path in ROOT.glob(pattern))
+SCRIPTS = sorted(
+    path
+    for pattern in ("specviz/exercises/*.py", "notebooks/solutions/*.py")
+    for path in ROOT.glob(pattern)
+)
 GLOSSARY = ROOT / "docs" / "glossary.md"
 CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
 LINK = re.compile(r"\]\(\s*<?([^)\s>]+)|\b(?:href|src|srcset)=\"([^\"]+)\"")
@@ -85,16 +93,34 @@ def dead_links(text: str, path: Path) -> list[str]:
 def dead_references(text: str, path: Path) -> list[str]:
     """Names of notebooks, of the project's files, and of the page's own exercises that do not exist."""
     stems = {notebook.stem for notebook in NOTEBOOKS}
-    problems = [f"notebook {name}" for name in re.findall(r"\b0\d_[a-z][a-z_]*[a-z]\b", text) if name not in stems]
-    problems += [f"file {name}" for name in PROJECT_PATH.findall(text) if not (ROOT / name).exists()]
+    problems = [
+        f"notebook {name}"
+        for name in re.findall(r"\b0\d_[a-z][a-z_]*[a-z]\b", text)
+        if name not in stems
+    ]
+    problems += [
+        f"file {name}" for name in PROJECT_PATH.findall(text) if not (ROOT / name).exists()
+    ]
     numbers = re.findall(r"(?m)^(?:\*\*|### )(\d+)\. ", prose(path))
-    return problems + [f"exercise {number}" for number in re.findall(r"\bexercise (\d+)", text) if number not in numbers]
+    return problems + [
+        f"exercise {number}"
+        for number in re.findall(r"\bexercise (\d+)", text)
+        if number not in numbers
+    ]
 
 
 def other_words(text: str, path: Path) -> list[str]:
     """Spellings that are not the glossary's; in prose outside code, links and addresses, in Python everywhere."""
-    bare = text if path.suffix == ".py" else re.sub(r"\]\([^)]*\)|https?://\S+|<[a-z][^>]*>", " ", CODE.sub(" ", text))
-    return [f"{found[0]!r}: write {word}" for pattern, word in OTHER_WORDS.items() for found in re.finditer(pattern, bare)]
+    bare = (
+        text
+        if path.suffix == ".py"
+        else re.sub(r"\]\([^)]*\)|https?://\S+|<[a-z][^>]*>", " ", CODE.sub(" ", text))
+    )
+    return [
+        f"{found[0]!r}: write {word}"
+        for pattern, word in OTHER_WORDS.items()
+        for found in re.finditer(pattern, bare)
+    ]
 
 
 CHECKS: tuple[Callable[[str, Path], list[str]], ...] = (dead_links, dead_references, other_words)
@@ -108,7 +134,9 @@ def test_page(path, check):
     assert check(prose(path), path) == []
 
 
-@pytest.mark.parametrize("path", [*NOTEBOOKS, *SCRIPTS], ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "path", [*NOTEBOOKS, *SCRIPTS], ids=lambda path: str(path.relative_to(ROOT))
+)
 def test_words_in_code(path):
     code = "\n".join(source for kind, source in cells(path) if kind == "code")
     assert other_words(code, path.with_suffix(".py")) == []
@@ -146,10 +174,13 @@ def test_dead_links_and_references_are_found(check, path, text):
 
 
 def test_live_links_and_references_pass():
-    text = (
-        "[a](#slot) [b](../README.md) [c](step-through.md#keys) <https://example.org/x#y> `[d](e.md)` 01_one_row `figures/data/bench.csv`"
+    text = "[a](#slot) [b](../README.md) [c](step-through.md#keys) <https://example.org/x#y> `[d](e.md)` 01_one_row `figures/data/bench.csv`"
+    assert (
+        dead_links(text, GLOSSARY)
+        + dead_references(text, GLOSSARY)
+        + dead_references("see exercise 1", NOTEBOOKS[0])
+        == []
     )
-    assert dead_links(text, GLOSSARY) + dead_references(text, GLOSSARY) + dead_references("see exercise 1", NOTEBOOKS[0]) == []
 
 
 WRONG = """re-alignment, realignement; its KV is stale; K-V; a KV-cache; the K/V cache; key-value cache; draftor; drafting model; proposer;

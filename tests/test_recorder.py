@@ -15,16 +15,23 @@ from conftest import EOS, make_pair, make_prompts
 from torch import Tensor
 
 import specviz as sv
-from specviz.engine.layout import Layout
+from specviz.engine.kv.layout import Layout
 from specviz.engine.state import State
-from specviz.engine.stopwatch import Stopwatch
 from specviz.engine.strategies.eqspec import EqSpec
-from specviz.schema import COLUMNS
-from specviz.trace import ACCEPTED, BONUS, DRAFTED, MODELS, PENDING, PHASES, PROMPT, Trace
+from specviz.engine.timing import Stopwatch
+from specviz.record.replay import Replay
+from specviz.record.schema import ACCEPTED, BONUS, COLUMNS, DRAFTED, MODELS, PENDING, PHASES, PROMPT
+from specviz.record.trace import Trace
 
 K, ROWS, NEW_TOKENS = 4, 4, 24
-RUNS = [(name, refill) for name in ("autoregressive", "eqspec", "inplace") for refill in (True, False)]
-each_run = pytest.mark.parametrize(("name", "refill"), RUNS, ids=[f"{name}-{'refill' if refill else 'static'}" for name, refill in RUNS])
+RUNS = [
+    (name, refill) for name in ("autoregressive", "eqspec", "inplace") for refill in (True, False)
+]
+each_run = pytest.mark.parametrize(
+    ("name", "refill"),
+    RUNS,
+    ids=[f"{name}-{'refill' if refill else 'static'}" for name, refill in RUNS],
+)
 
 
 @functools.cache
@@ -58,14 +65,22 @@ def test_recording_changes_nothing(name: str, refill: bool) -> None:
 
 
 @each_run
-def test_without_recording_no_forward_is_logged(name: str, refill: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specviz.collecting.Recorder", None)  # making one would fail
+def test_without_recording_no_forward_is_logged(
+    name: str, refill: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("specviz.generation.collect.Recorder", None)  # making one would fail
     assert sv.generate(make_pair("llama"), [[1, 2]], max_new_tokens=2, progress=False).trace is None
     events = 0
     for event in sv.decode(
-        make_pair("llama"), make_prompts(), strategy=sv.strategy(name, refill=refill), batch_size=ROWS, max_new_tokens=4
+        make_pair("llama"),
+        make_prompts(),
+        strategy=sv.strategy(name, refill=refill),
+        batch_size=ROWS,
+        max_new_tokens=4,
     ):
-        assert [cache.log for cache in event.state.caches.values()] == [None] * len(event.state.caches)
+        assert [cache.log for cache in event.state.caches.values()] == [None] * len(
+            event.state.caches
+        )
         events += 1
     assert events % len(PHASES) == 0
     assert events > 0
@@ -94,7 +109,9 @@ def test_a_record_survives_the_file(name: str, refill: bool, tmp_path: Path) -> 
     assert loaded.meta == trace.meta
     for table, columns in COLUMNS.items():
         for column in columns:
-            np.testing.assert_array_equal(getattr(loaded, table)[column], getattr(trace, table)[column], strict=True)
+            np.testing.assert_array_equal(
+                getattr(loaded, table)[column], getattr(trace, table)[column], strict=True
+            )
 
 
 @each_run
@@ -110,10 +127,14 @@ def test_drafts_and_probabilities_fit_together(name: str, refill: bool) -> None:
         assert (np.diff(logprobs) <= 0).all()  # best first
         assert (np.exp(logprobs).sum(-1) <= 1 + 1e-5).all()
     assert np.array_equal(rows["drafts"], rows["draft_top_ids"][:, :, 0] if k else rows["drafts"])
-    assert np.array_equal(rows["draft_logprob"], rows["draft_top_logprobs"][:, :, 0] if k else rows["draft_logprob"])
+    assert np.array_equal(
+        rows["draft_logprob"], rows["draft_top_logprobs"][:, :, 0] if k else rows["draft_logprob"]
+    )
     assert (rows["target_logprob"] <= rows["target_top_logprobs"][:, :k, 0]).all()
     for i, (accepted, gained) in enumerate(zip(rows["accepted"], rows["gained"], strict=True)):
-        assert rows["emitted"][i, :gained].tolist() == rows["target_top_ids"][i, :gained, 0].tolist()
+        assert (
+            rows["emitted"][i, :gained].tolist() == rows["target_top_ids"][i, :gained, 0].tolist()
+        )
         agreed = rows["drafts"][i] == rows["target_top_ids"][i, :k, 0]
         assert not gained or accepted == (k if agreed.all() else agreed.argmin())
 
@@ -124,9 +145,14 @@ def test_every_token_that_was_fed_is_recorded_once(name: str, refill: bool) -> N
     trace, feeds = recorded(name, refill), recorded(name, refill).feeds
     models = ["target"] if name == "autoregressive" else MODELS
     found = Counter(zip(feeds["phase"].tolist(), feeds["model"].tolist(), strict=True))
-    prompts, in_rounds = sum(len(prompt) - 1 for prompt in make_prompts()), trace.rounds["batch"].sum()
+    prompts, in_rounds = (
+        sum(len(prompt) - 1 for prompt in make_prompts()),
+        trace.rounds["batch"].sum(),
+    )
     expected = {(PHASES.index("schedule"), MODELS.index(model)): prompts for model in models}
-    expected[PHASES.index("verify"), MODELS.index("target")] = in_rounds * (trace.meta["num_draft_tokens"] + 1)
+    expected[PHASES.index("verify"), MODELS.index("target")] = in_rounds * (
+        trace.meta["num_draft_tokens"] + 1
+    )
     if len(models) == 2:
         expected[PHASES.index("draft"), MODELS.index("draft")] = in_rounds * (2 + K - 1)
     assert found == expected
@@ -136,8 +162,13 @@ def test_every_token_that_was_fed_is_recorded_once(name: str, refill: bool) -> N
 def test_feeds_see_exactly_the_rows_own_tokens_up_to_themselves(name: str, refill: bool) -> None:
     trace = recorded(name, refill)
     feeds = trace.feeds
-    start = {(entry["round"], entry["row"]): (entry["start"], entry["request"]) for entry in entries(trace)}
-    begins, served = np.array([start[key] for key in zip(feeds["round"].tolist(), feeds["row"].tolist(), strict=True)]).T
+    start = {
+        (entry["round"], entry["row"]): (entry["start"], entry["request"])
+        for entry in entries(trace)
+    }
+    begins, served = np.array(
+        [start[key] for key in zip(feeds["round"].tolist(), feeds["row"].tolist(), strict=True)]
+    ).T
     assert np.array_equal(feeds["request"], served)
     assert np.array_equal(feeds["position"], feeds["index"])
     assert np.array_equal(feeds["slot"], begins + feeds["index"])
@@ -154,8 +185,12 @@ def moved_slots(trace: Trace) -> Counter[tuple[int, int]]:
         after = {}
         for entry in (entry for entry in entries(trace) if entry["round"] == number):
             row, start = before.get(entry["request"], (entry["row"], entry["start"]))
-            moved[number, 0] += (entry["length"] - 1) * ((row != entry["row"]) + (start != entry["start"]))
-            moved[number, PHASES.index("synchronise")] += (entry["length"] + entry["gained"] - 1) * (entry["start"] != entry["start_after"])
+            moved[number, 0] += (entry["length"] - 1) * (
+                (row != entry["row"]) + (start != entry["start"])
+            )
+            moved[number, PHASES.index("synchronise")] += (
+                entry["length"] + entry["gained"] - 1
+            ) * (entry["start"] != entry["start_after"])
             after[entry["request"]] = entry["row"], entry["start_after"]
         before = after
     return +moved
@@ -167,19 +202,27 @@ def test_moves_are_those_of_the_starts_that_changed(name: str, refill: bool) -> 
     for model in range(len(MODELS) if name != "autoregressive" else 1):
         found: Counter[tuple[int, int]] = Counter()
         mine = trace.moves["model"] == model
-        for number, phase, length in zip(*(trace.moves[key][mine].tolist() for key in ("round", "phase", "length")), strict=True):
+        for number, phase, length in zip(
+            *(trace.moves[key][mine].tolist() for key in ("round", "phase", "length")), strict=True
+        ):
             found[number, phase] += length
         assert found == moved_slots(trace)
-    assert any(phase == PHASES.index("synchronise") for phase in trace.moves["phase"]) == (name == "eqspec")
+    assert any(phase == PHASES.index("synchronise") for phase in trace.moves["phase"]) == (
+        name == "eqspec"
+    )
     assert set(trace.rows["start"].tolist()) == {0} or name == "eqspec"
 
 
 @each_run
-def test_after_synchronising_the_target_holds_all_but_the_pending_token(name: str, refill: bool) -> None:
+def test_after_synchronising_the_target_holds_all_but_the_pending_token(
+    name: str, refill: bool
+) -> None:
     trace = recorded(name, refill)
     drafted = 0
-    for frame in trace.frames():
-        for row, (request, n, start) in enumerate(zip(frame.requests, frame.lengths, frame.starts, strict=True)):
+    for frame in Replay(trace).frames():
+        for row, (request, n, start) in enumerate(
+            zip(frame.requests, frame.lengths, frame.starts, strict=True)
+        ):
             state = frame.target.state[row]
             committed = (trace.prompt(request) + trace.output(request))[:n]
             if frame.phase == "verify":
@@ -189,7 +232,9 @@ def test_after_synchronising_the_target_holds_all_but_the_pending_token(name: st
             finished = n == len(trace.prompt(request)) + len(trace.output(request))
             if frame.phase == "synchronise" and not finished:
                 assert frame.target.token[row, start : start + n - 1].tolist() == committed[:-1]
-                assert frame.target.position[row, start : start + n - 1].tolist() == list(range(n - 1))
+                assert frame.target.position[row, start : start + n - 1].tolist() == list(
+                    range(n - 1)
+                )
                 assert np.array_equal(state[start : start + n - 1], trace.origins(request)[: n - 1])
                 assert set(state[start : start + n - 1]) <= {PROMPT, ACCEPTED, BONUS}
                 assert state[start + n - 1] == PENDING
@@ -205,7 +250,9 @@ class HidingLayout(Layout):
     def visible(self, rows: Tensor, indices: Tensor, window: int) -> Tensor:
         seen = super().visible(rows, indices, window)
         held = torch.arange(window) - self.start[rows, None]  # (b, w)
-        hidden = torch.isin(held, torch.tensor(HIDDEN))[:, None] & (held[:, None] < indices[:, :, None])
+        hidden = torch.isin(held, torch.tensor(HIDDEN))[:, None] & (
+            held[:, None] < indices[:, :, None]
+        )
         return seen & ~hidden
 
 
@@ -224,20 +271,35 @@ class Hiding(EqSpec):
 
 def test_holes_are_recorded_as_ranges() -> None:
     result = sv.generate(
-        make_pair("llama"), make_prompts()[:4], strategy=Hiding(), batch_size=2, max_new_tokens=8, record=True, progress=False
+        make_pair("llama"),
+        make_prompts()[:4],
+        strategy=Hiding(),
+        batch_size=2,
+        max_new_tokens=8,
+        record=True,
+        progress=False,
     )
     trace = result.trace
     assert trace is not None
     assert (trace.meta["strategy"], trace.meta["valid"]) == ("hiding", False)
     found: dict[int, list[tuple[int, int]]] = {}
-    for feed, start, stop in zip(*(trace.holes[name].tolist() for name in ("feed", "start", "stop")), strict=True):
+    for feed, start, stop in zip(
+        *(trace.holes[name].tolist() for name in ("feed", "start", "stop")), strict=True
+    ):
         begin = trace.feeds["slot"][feed] - trace.feeds["index"][feed]
         found.setdefault(feed, []).append((start - begin, stop - begin))
-    expected = [[], [], [(1, 2)], [(1, 2)], [(1, 2), (3, 4)], [(1, 2), (3, 5)]]  # by the token's index
+    expected = [
+        [],
+        [],
+        [(1, 2)],
+        [(1, 2)],
+        [(1, 2), (3, 4)],
+        [(1, 2), (3, 5)],
+    ]  # by the token's index
     assert set(trace.feeds["index"].tolist()) > set(range(6))
     for feed, index in enumerate(trace.feeds["index"].tolist()):
         assert found.get(feed, []) == expected[min(index, 5)]
-    assert len(list(trace.frames())) == trace.num_rounds * len(PHASES)
+    assert len(list(Replay(trace).frames())) == trace.num_rounds * len(PHASES)
 
 
 @each_run
@@ -245,12 +307,28 @@ def test_tables_of_a_result_have_the_columns_that_are_promised(name: str, refill
     result = run(name, refill)
     phases = ("schedule", "draft", "verify", "accept", "sync")
     columns = [f"{phase}_ms" for phase in phases]
-    assert list(result.stages) == ["round", *columns, "total_ms", *(f"{phase}_share" for phase in phases)]
+    assert list(result.stages) == [
+        "round",
+        *columns,
+        "total_ms",
+        *(f"{phase}_share" for phase in phases),
+    ]
     assert len(result.stages) == len(result.rounds["batch"]) > 0
     assert (result.stages[columns] > 0).all(axis=None)
-    assert result.stages["total_ms"].to_numpy() == pytest.approx(result.stages[columns].sum(axis=1).to_numpy())
+    assert result.stages["total_ms"].to_numpy() == pytest.approx(
+        result.stages[columns].sum(axis=1).to_numpy()
+    )
     summary = result.summary
-    promised = {"strategy", "tokens_per_s", "rounds", "mean_acceptance_length", "draft_acceptance_rate", "prompts", "new_tokens", "total_s"}
+    promised = {
+        "strategy",
+        "tokens_per_s",
+        "rounds",
+        "mean_acceptance_length",
+        "draft_acceptance_rate",
+        "prompts",
+        "new_tokens",
+        "total_s",
+    }
     assert len(summary) == 1
     assert promised <= set(summary)
     assert summary["new_tokens"].item() == sum(map(len, result.tokens))
@@ -261,18 +339,24 @@ def test_tables_of_a_result_have_the_columns_that_are_promised(name: str, refill
 @each_run
 def test_the_header_says_what_was_run(name: str, refill: bool) -> None:
     meta = recorded(name, refill).meta
-    options = {"refill": refill, "bonus": True, "shrink_to_budget": False} | ({"as_published": False} if name == "eqspec" else {})
+    options = {"refill": refill, "bonus": True, "shrink_to_budget": False} | (
+        {"as_published": False} if name == "eqspec" else {}
+    )
     assert (meta["strategy"], meta["strategy_options"], meta["valid"]) == (name, options, True)
     assert (meta["keep_draft"], meta["num_draft_tokens_chosen"]) == (True, "fixed")
     drafting = name != "autoregressive"
-    assert (meta["drafter"], meta["num_draft_tokens"], meta["batch_size"]) == (("model", K, ROWS) if drafting else ("none", 0, ROWS))
+    assert (meta["drafter"], meta["num_draft_tokens"], meta["batch_size"]) == (
+        ("model", K, ROWS) if drafting else ("none", 0, ROWS)
+    )
     one_slot = 3 * 2 * 2 * 8 * 4  # layers, K and V, heads, depth, bytes
     assert meta["kv_bytes_per_slot"] == {"target": one_slot, "draft": one_slot if drafting else 0}
     assert (meta["device"], meta["dtype"], meta["eos_token_ids"]) == ("cpu", "float32", EOS)
 
 
 def test_token_texts_are_kept_for_the_tokens_that_occur(embedded: sv.Pair) -> None:
-    trace = sv.generate(embedded, ["def f(x):\n"], max_new_tokens=3, record=True, progress=False).trace
+    trace = sv.generate(
+        embedded, ["def f(x):\n"], max_new_tokens=3, record=True, progress=False
+    ).trace
     assert trace is not None
     occurring = {*trace.prompt(0), *trace.output(0), *trace.rows["target_top_ids"].ravel().tolist()}
     assert {int(token) for token in trace.meta["token_texts"]} >= occurring
@@ -292,12 +376,21 @@ def test_a_stopwatch_does_not_count_what_the_consumer_does(monkeypatch: pytest.M
     for _ in stopwatch.watch(work()):
         clock[0] += 100.0
     assert stopwatch.milliseconds().dtype == np.float32
-    np.testing.assert_allclose(stopwatch.milliseconds(), [[0, 1, 2, 3, 4]], atol=1e-3)  # whole rounds alone
+    np.testing.assert_allclose(
+        stopwatch.milliseconds(), [[0, 1, 2, 3, 4]], atol=1e-3
+    )  # whole rounds alone
 
 
 def test_a_record_is_small(tmp_path: Path) -> None:
     prompts = [[i + 1] * 100 for i in range(16)]
-    trace = sv.generate(make_pair("llama"), prompts, strategy="eqspec", max_new_tokens=64, record=True, progress=False).trace
+    trace = sv.generate(
+        make_pair("llama"),
+        prompts,
+        strategy="eqspec",
+        max_new_tokens=64,
+        record=True,
+        progress=False,
+    ).trace
     assert trace is not None
     trace.save(tmp_path / "run")
     assert (tmp_path / "run").stat().st_size < 4e6

@@ -21,7 +21,13 @@ class ScriptedConfig(PreTrainedConfig):
     model_type = "scripted"
 
     def __init__(self, misses: tuple[int, ...] = (), **kwargs: object) -> None:
-        super().__init__(vocab_size=VOCABULARY, num_hidden_layers=1, max_position_embeddings=4096, eos_token_id=EOS, **kwargs)
+        super().__init__(
+            vocab_size=VOCABULARY,
+            num_hidden_layers=1,
+            max_position_embeddings=4096,
+            eos_token_id=EOS,
+            **kwargs,
+        )
         self.misses = misses
 
 
@@ -60,7 +66,9 @@ def next_token(tokens: list[int], misses: tuple[int, ...] = ()) -> int:
     return (said + 1) % VOCABULARY if len(tokens) - 1 in misses else said
 
 
-def reference(prompt: list[int], budget: int, k: int, misses: tuple[int, ...]) -> tuple[list[int], list[int], list[int]]:
+def reference(
+    prompt: list[int], budget: int, k: int, misses: tuple[int, ...]
+) -> tuple[list[int], list[int], list[int]]:
     """Draft, verify and accept for one row, in plain Python: its output, and a and the gain of each round."""
     tokens, accepted, gained = list(prompt), [], []
     while len(tokens) < len(prompt) + budget and (len(tokens) == len(prompt) or tokens[-1] != EOS):
@@ -84,9 +92,14 @@ def check_state(event: Event) -> None:
     if event.phase != "synchronise" or len(rows) < len(state.batch):
         return
     assert state.batch.n.tolist() == [row.length for row in rows]
-    assert state.batch.lengths.tolist()[: len(state.batch.live)] == [row.length for row in state.batch.live]
+    assert state.batch.lengths.tolist()[: len(state.batch.live)] == [
+        row.length for row in state.batch.live
+    ]
     assert state.layout.start.tolist()[: len(rows)] == state.layout.starts[: len(rows)]
-    for name, missing in (("target", 1), ("draft", 2)):  # the pending token's K/V, and the last draft's after a full acceptance
+    for name, missing in (
+        ("target", 1),
+        ("draft", 2),
+    ):  # the pending token's K/V, and the last draft's after a full acceptance
         keys = state.caches[name].cache.layers[0].keys
         for i, row in enumerate(rows):
             tokens = [*row.request.prompt, *row.output]
@@ -96,10 +109,22 @@ def check_state(event: Event) -> None:
             assert held == [[token, p] for p, token in enumerate(tokens[:known])]
 
 
-PROMPTS = st.lists(st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=9), min_size=1, max_size=7)
+PROMPTS = st.lists(
+    st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=9), min_size=1, max_size=7
+)
 STRATEGIES = st.one_of(
-    st.builds(sv.strategy, st.sampled_from(["eqspec", "inplace", "masking", "rollback"]), refill=st.booleans()),
-    st.builds(sv.strategy, st.just("repadding"), skip_unpadding=st.booleans(), ones_mask=st.just(False), draft_bonus=st.just(False)),
+    st.builds(
+        sv.strategy,
+        st.sampled_from(["eqspec", "inplace", "masking", "rollback"]),
+        refill=st.booleans(),
+    ),
+    st.builds(
+        sv.strategy,
+        st.just("repadding"),
+        skip_unpadding=st.booleans(),
+        ones_mask=st.just(False),
+        draft_bonus=st.just(False),
+    ),
     st.builds(
         sv.strategy,
         st.just("exspec"),
@@ -113,12 +138,25 @@ STRATEGIES = st.one_of(
 
 @given(PROMPTS, st.data(), STRATEGIES, st.integers(1, 5), st.integers(1, 4))
 @settings(max_examples=300, deadline=None)
-def test_the_loop_is_the_reference(prompts: list[list[int]], data: st.DataObject, strategy: Strategy, k: int, batch_size: int) -> None:
-    misses = tuple(data.draw(st.lists(st.integers(0, 30), max_size=31, unique=True), label="misses"))
-    budgets = data.draw(st.lists(st.integers(1, 20), min_size=len(prompts), max_size=len(prompts)), label="budgets")
+def test_the_loop_is_the_reference(
+    prompts: list[list[int]], data: st.DataObject, strategy: Strategy, k: int, batch_size: int
+) -> None:
+    misses = tuple(
+        data.draw(st.lists(st.integers(0, 30), max_size=31, unique=True), label="misses")
+    )
+    budgets = data.draw(
+        st.lists(st.integers(1, 20), min_size=len(prompts), max_size=len(prompts)), label="budgets"
+    )
     pair = sv.Pair(Scripted(ScriptedConfig()), Scripted(ScriptedConfig(misses)))
     seen: dict[int, tuple[list[int], list[int], list[int]]] = {}
-    for event in sv.decode(pair, prompts, strategy=strategy, num_draft_tokens=k, batch_size=batch_size, max_new_tokens=budgets):
+    for event in sv.decode(
+        pair,
+        prompts,
+        strategy=strategy,
+        num_draft_tokens=k,
+        batch_size=batch_size,
+        max_new_tokens=budgets,
+    ):
         check_state(event)
         for row in event.state.batch.rows if event.phase == "accept" else []:
             output, accepted, gained = seen.setdefault(row.request.index, ([], [], []))
@@ -128,13 +166,15 @@ def test_the_loop_is_the_reference(prompts: list[list[int]], data: st.DataObject
                 output[:] = row.output
     for i, (prompt, budget) in enumerate(zip(prompts, budgets, strict=True)):
         expected = reference(prompt, budget, k, misses)
-        assert seen[i][:1] == expected[:1] if strategy.name == "rollback" else seen[i] == expected  # rollback keeps less a round
+        assert (
+            seen[i][:1] == expected[:1] if strategy.name == "rollback" else seen[i] == expected
+        )  # rollback keeps less a round
 
 
 @pytest.mark.parametrize("break_it", ["start", "index"])
 def test_the_check_sees_a_broken_layout(break_it: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A negative control: K/V at the wrong slot, or at the wrong position, does not pass."""
-    from specviz.engine.layout import Layout
+    from specviz.engine.kv.layout import Layout
 
     wrong: dict[str, tuple[str, Callable[..., torch.Tensor]]] = {
         "start": ("slots", lambda self, rows, indices: self.start[rows, None] + (indices + 1)),

@@ -17,13 +17,20 @@ def missing(text: str) -> list[str]:
     for name in re.findall(r"`([^`]+)`", text):
         path, _, test = name.partition("::")
         if re.fullmatch(r"(tests|specviz|docs)/[\w/.-]+", path):
-            there = (ROOT / path).exists() and (not test or f"def {test.partition('[')[0]}(" in (ROOT / path).read_text(encoding="utf-8"))
+            there = (ROOT / path).exists() and (
+                not test
+                or f"def {test.partition('[')[0]}(" in (ROOT / path).read_text(encoding="utf-8")
+            )
         elif name.startswith("make "):
             there = name.split()[1] in targets
         elif name.startswith("specviz "):
-            there = f"_add_{name.split()[1]}" in (ROOT / "specviz/cli.py").read_text(encoding="utf-8")
+            there = f"_add_{name.split()[1]}" in (ROOT / "specviz/cli/main.py").read_text(
+                encoding="utf-8"
+            )
         else:
-            there = not re.fullmatch(r"test_\w+", name) or any(f"def {name}(" in each.read_text() for each in ROOT.glob("tests/**/*.py"))
+            there = not re.fullmatch(r"test_\w+", name) or any(
+                f"def {name}(" in each.read_text() for each in ROOT.glob("tests/**/*.py")
+            )
         found += [] if there else [name]
     return found
 
@@ -35,7 +42,12 @@ def test_all_that_is_named_exists():
 def test_what_is_missing_is_found():
     named = "`tests/test_nothing.py` `tests/test_fuzz.py::test_nothing` `make nothing` `specviz nothing` `test_of_nothing_at_all`"
     assert missing(named) == re.findall(r"`([^`]+)`", named)
-    assert missing("`tests/test_fuzz.py` `tests/test_fuzz.py::test_only_files_are_opened` `make fuzz` `specviz demo` `x = 1`") == []
+    assert (
+        missing(
+            "`tests/test_fuzz.py` `tests/test_fuzz.py::test_only_files_are_opened` `make fuzz` `specviz demo` `x = 1`"
+        )
+        == []
+    )
 
 
 def test_every_subject_has_its_section():

@@ -10,17 +10,37 @@ import pytest
 from tiny_run import TRACE
 
 import specviz as sv
-from specviz.analysis.breakeven import best_num_draft_tokens, break_even_length, break_even_rate, round_seconds, speculation
-from specviz.analysis.ceilings import Ceilings
-from specviz.analysis.roofline import ACCEPTING, CHOOSING, Floor, Roofline, against_floor, floors, realigned_rows
-from specviz.analysis.shapes import ModelShape, named_pair
-from specviz.schema import PHASES
+from specviz.costs.breakeven import (
+    best_num_draft_tokens,
+    break_even_length,
+    break_even_rate,
+    round_seconds,
+    speculation,
+)
+from specviz.costs.ceilings import Ceilings
+from specviz.costs.roofline import (
+    ACCEPTING,
+    CHOOSING,
+    Floor,
+    Roofline,
+    against_floor,
+    floors,
+    realigned_rows,
+)
+from specviz.costs.shapes import ModelShape, named_pair
+from specviz.record.schema import PHASES
 
 BANDWIDTH, RATE, LAUNCH = 1e9, 1e10, 1e-6
-CPU = Ceilings(((1, BANDWIDTH),), {"float32": ((1, RATE),), "bfloat16": ((1, RATE),)}, LAUNCH, device="one")
+CPU = Ceilings(
+    ((1, BANDWIDTH),), {"float32": ((1, RATE),), "bfloat16": ((1, RATE),)}, LAUNCH, device="one"
+)
 GPU = replace(CPU, replay_s=LAUNCH / 4)
-TARGET = ModelShape(layers=3, hidden=16, heads=4, kv_heads=2, head_dim=4, intermediate=20, vocabulary=50)
-DRAFT = ModelShape(layers=1, hidden=8, heads=2, kv_heads=1, head_dim=4, intermediate=12, vocabulary=50, tied=True)
+TARGET = ModelShape(
+    layers=3, hidden=16, heads=4, kv_heads=2, head_dim=4, intermediate=20, vocabulary=50
+)
+DRAFT = ModelShape(
+    layers=1, hidden=8, heads=2, kv_heads=1, head_dim=4, intermediate=12, vocabulary=50, tied=True
+)
 KV = {"target": 2 * 3 * 2 * 4 * 4, "draft": 2 * 1 * 1 * 4 * 4}  # bytes a slot in float32
 LINE = Roofline(TARGET, DRAFT, CPU)
 
@@ -33,7 +53,9 @@ def test_a_forward_reads_weights_and_kv_and_writes_kv_and_logits() -> None:
     assert floor.launches == TARGET.launches()
     assert floor.bandwidth_s == pytest.approx(floor.bytes / BANDWIDTH)
     assert floor.compute_s == pytest.approx(floor.flops / RATE)
-    assert floor.seconds == pytest.approx(max(floor.bandwidth_s, floor.compute_s) + floor.launches * LAUNCH)
+    assert floor.seconds == pytest.approx(
+        max(floor.bandwidth_s, floor.compute_s) + floor.launches * LAUNCH
+    )
     assert LINE.forward(TARGET, 0, 3, 100).seconds == LINE.forward(TARGET, 4, 0, 100).seconds == 0
 
 
@@ -45,7 +67,9 @@ def test_a_forward_reads_weights_and_kv_and_writes_kv_and_logits() -> None:
 def test_launches_count_as_the_device_has_them(line: Roofline, launching: Any) -> None:
     for rows, slots in ((1, 10), (500, 1000)):
         floor = line.forward(TARGET, rows, 1, slots)
-        assert floor.seconds == pytest.approx(launching(max(floor.bytes / BANDWIDTH, floor.flops / RATE), floor.launches))
+        assert floor.seconds == pytest.approx(
+            launching(max(floor.bytes / BANDWIDTH, floor.flops / RATE), floor.launches)
+        )
 
 
 def test_what_fits_a_cache_is_read_at_its_speed() -> None:
@@ -60,16 +84,27 @@ def test_phases_of_a_round() -> None:
     b, k, slots = 5, 4, 60
     phases = LINE.phases(b, k, slots, moved=120, entering=2, prompt=30)
     assert tuple(phases) == PHASES
-    steps = [LINE.forward(DRAFT, b, 2, slots - k), *(LINE.forward(DRAFT, b, 1, slots - k / 2) for _ in range(k - 1))]
+    steps = [
+        LINE.forward(DRAFT, b, 2, slots - k),
+        *(LINE.forward(DRAFT, b, 1, slots - k / 2) for _ in range(k - 1)),
+    ]
     choosing = k * (b * 50 * 4 / BANDWIDTH + CHOOSING * LAUNCH)
     assert phases["draft"].seconds == pytest.approx(sum(step.seconds for step in steps) + choosing)
     assert phases["verify"] == LINE.forward(TARGET, b, k + 1, slots)
-    assert phases["accept"].seconds == pytest.approx(b * (k + 1) * 50 * 4 / BANDWIDTH + ACCEPTING * LAUNCH)
-    assert phases["synchronise"].seconds == pytest.approx(2 * 120 * sum(KV.values()) / BANDWIDTH + 2 * (3 + 1) * LAUNCH)
+    assert phases["accept"].seconds == pytest.approx(
+        b * (k + 1) * 50 * 4 / BANDWIDTH + ACCEPTING * LAUNCH
+    )
+    assert phases["synchronise"].seconds == pytest.approx(
+        2 * 120 * sum(KV.values()) / BANDWIDTH + 2 * (3 + 1) * LAUNCH
+    )
     prefill = [LINE.forward(shape, 2, 30, 15, logits=False) for shape in (TARGET, DRAFT)]
     assert phases["schedule"].seconds == pytest.approx(sum(floor.seconds for floor in prefill))
     assert LINE.phase_seconds(b, k, slots, moved=120)["verify"] == phases["verify"].seconds
-    assert LINE.phase_seconds(b, k, slots)["schedule"] == LINE.phase_seconds(b, k, slots)["synchronise"] == 0
+    assert (
+        LINE.phase_seconds(b, k, slots)["schedule"]
+        == LINE.phase_seconds(b, k, slots)["synchronise"]
+        == 0
+    )
 
 
 def test_autoregressive_decoding_is_k_of_0_and_lookup_drafts_for_nothing() -> None:
@@ -82,11 +117,22 @@ def test_autoregressive_decoding_is_k_of_0_and_lookup_drafts_for_nothing() -> No
 
 def test_arrays_go_through_as_numbers_do() -> None:
     rows, k, slots = np.array([1.0, 5, 8]), np.array([0.0, 1, 6]), np.array([9.0, 30, 70])
-    together = LINE.phases(rows, k, slots, moved=np.array([0.0, 3, 9]), entering=np.array([1.0, 0, 2]), prompt=np.array([4.0, 0, 9]))
+    together = LINE.phases(
+        rows,
+        k,
+        slots,
+        moved=np.array([0.0, 3, 9]),
+        entering=np.array([1.0, 0, 2]),
+        prompt=np.array([4.0, 0, 9]),
+    )
     for i, (b, drafts, t) in enumerate(zip(rows, k, slots, strict=True)):
-        one = LINE.phases(b, drafts, t, moved=[0, 3, 9][i], entering=[1, 0, 2][i], prompt=[4, 0, 9][i])
+        one = LINE.phases(
+            b, drafts, t, moved=[0, 3, 9][i], entering=[1, 0, 2][i], prompt=[4, 0, 9][i]
+        )
         for phase in PHASES:
-            assert np.broadcast_to(together[phase].seconds, 3)[i] == pytest.approx(one[phase].seconds)
+            assert np.broadcast_to(together[phase].seconds, 3)[i] == pytest.approx(
+                one[phase].seconds
+            )
 
 
 def test_floors_as_a_table() -> None:
@@ -113,22 +159,37 @@ def test_realigned_rows_are_those_that_gain_otherwise_than_the_longest() -> None
     rates = [0.8, 0.5, 0.1]
     gains = -np.diff([1, *rates, 0])
     expected = sum(
-        float(np.prod(gains[list(each)])) * sum(gain != each[0] for gain in each[1:]) for each in itertools.product(range(4), repeat=3)
+        float(np.prod(gains[list(each)])) * sum(gain != each[0] for gain in each[1:])
+        for each in itertools.product(range(4), repeat=3)
     )
     assert realigned_rows(3, rates) == pytest.approx(expected)
-    assert realigned_rows(1, rates) == realigned_rows(8, [1.0, 1.0]) == realigned_rows(8, [0.0]) == 0
+    assert (
+        realigned_rows(1, rates) == realigned_rows(8, [1.0, 1.0]) == realigned_rows(8, [0.0]) == 0
+    )
     assert realigned_rows(np.array([1, 3]), rates).tolist() == pytest.approx([0, expected])
 
 
 def test_a_run_by_hand_against_its_floor() -> None:
     """Rounds of tiny_run: two rows of 4 and 2, of 5 and 5, of 7 and 3 tokens; prompts of 4, 2, then 3; rows of 4 and 6 slots move."""
     trace = replace(TRACE, meta=TRACE.meta | {"dtype": "float32"})
-    trace = replace(trace, rounds=trace.rounds | {f"{phase}_ms": np.full(3, 2.0, np.float32) for phase in PHASES})
+    trace = replace(
+        trace,
+        rounds=trace.rounds | {f"{phase}_ms": np.full(3, 2.0, np.float32) for phase in PHASES},
+    )
     table = against_floor(trace, LINE).set_index("phase")
-    rounds = [(3.0, 4, 2, 2.0), (5.0, 0, 0, 0.0), (5.0, 3, 1, 2.0)]  # mean length, moved, entering, tokens of each to be read
-    per_round = [LINE.phases(2, 2, n + 2, moved=moved, entering=entering, prompt=prompt) for n, moved, entering, prompt in rounds]
+    rounds = [
+        (3.0, 4, 2, 2.0),
+        (5.0, 0, 0, 0.0),
+        (5.0, 3, 1, 2.0),
+    ]  # mean length, moved, entering, tokens of each to be read
+    per_round = [
+        LINE.phases(2, 2, n + 2, moved=moved, entering=entering, prompt=prompt)
+        for n, moved, entering, prompt in rounds
+    ]
     for phase in PHASES:
-        assert table.loc[phase, "floor_ms"] == pytest.approx(1e3 * sum(found[phase].seconds for found in per_round)), phase
+        assert table.loc[phase, "floor_ms"] == pytest.approx(
+            1e3 * sum(found[phase].seconds for found in per_round)
+        ), phase
         assert table.loc[phase, "measured_ms"] == 6
         assert table.loc[phase, "ratio"] == pytest.approx(6 / table.loc[phase, "floor_ms"])
     assert table.loc["round", "measured_ms"] == 30
@@ -136,17 +197,38 @@ def test_a_run_by_hand_against_its_floor() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["eqspec", "rollback", "masking", "inplace", "autoregressive"])
-def test_a_real_run_moved_what_its_rows_say(strategy: str, pair: sv.Pair, prompts: list[list[int]]) -> None:
+def test_a_real_run_moved_what_its_rows_say(
+    strategy: str, pair: sv.Pair, prompts: list[list[int]]
+) -> None:
     """Against the moves that the recorder saw; and a result says the same as its trace."""
-    result = sv.generate(pair, prompts, strategy=strategy, batch_size=3, max_new_tokens=12, record=True, progress=False)
-    trace, shapes = result.trace, [ModelShape.from_config(model.config.to_dict()) for model in (pair.target, pair.draft)]
+    result = sv.generate(
+        pair,
+        prompts,
+        strategy=strategy,
+        batch_size=3,
+        max_new_tokens=12,
+        record=True,
+        progress=False,
+    )
+    trace, shapes = (
+        result.trace,
+        [ModelShape.from_config(model.config.to_dict()) for model in (pair.target, pair.draft)],
+    )
     assert trace is not None
-    line, recorded = Roofline(shapes[0], shapes[1], Ceilings(((1, 1.0),), {"float32": ((1, 1e30),)}, 0.0)), trace.moves
+    line, recorded = (
+        Roofline(shapes[0], shapes[1], Ceilings(((1, 1.0),), {"float32": ((1, 1e30),)}, 0.0)),
+        trace.moves,
+    )
     per_slot = sum(shape.kv_bytes_per_slot("float32") for shape in shapes)
-    moved = recorded["length"][(recorded["phase"] == PHASES.index("synchronise")) & (recorded["model"] == 0)].sum()
+    moved = recorded["length"][
+        (recorded["phase"] == PHASES.index("synchronise")) & (recorded["model"] == 0)
+    ].sum()
     table = against_floor(trace, line).set_index("phase")
     assert table.loc["synchronise", "floor_ms"] / 1e3 == pytest.approx(2 * moved * per_slot)
-    fed = {name: (trace.feeds["model"] == i) & (trace.feeds["phase"] == 0) for i, name in enumerate(("target", "draft"))}
+    fed = {
+        name: (trace.feeds["model"] == i) & (trace.feeds["phase"] == 0)
+        for i, name in enumerate(("target", "draft"))
+    }
     assert fed["target"].sum() == sum(len(prompt) - 1 for prompt in prompts)
     pd.testing.assert_frame_equal(against_floor(result, line), against_floor(trace, line))
 
@@ -154,7 +236,9 @@ def test_a_real_run_moved_what_its_rows_say(strategy: str, pair: sv.Pair, prompt
 def test_a_pool_is_charged_for_what_it_trades(pair: sv.Pair, prompts: list[list[int]]) -> None:
     """EXSPEC moves K/V while it schedules. A parked row may move twice before a round shows it, so that the floor counts less."""
     how = sv.strategy("exspec", window=6)
-    trace = sv.generate(pair, prompts, strategy=how, batch_size=3, max_new_tokens=12, record=True, progress=False).trace
+    trace = sv.generate(
+        pair, prompts, strategy=how, batch_size=3, max_new_tokens=12, record=True, progress=False
+    ).trace
     assert trace is not None
     shape = ModelShape.from_config(pair.target.config.to_dict())
     line = Roofline(shape, shape, Ceilings(((1, 1.0),), {"float32": ((1, 1e30),)}, 0.0))
@@ -163,8 +247,12 @@ def test_a_pool_is_charged_for_what_it_trades(pair: sv.Pair, prompts: list[list[
     prefill = 0.0
     for number in np.unique(entered):
         which = np.unique(trace.rows["request"], return_index=True)[1][entered == number]
-        prefill += float(line.prefill(len(which), float((trace.rows["length"][which] - 1).mean())).seconds)
-    charged = against_floor(trace, line).set_index("phase").loc["schedule", "floor_ms"] / 1e3 - prefill
+        prefill += float(
+            line.prefill(len(which), float((trace.rows["length"][which] - 1).mean())).seconds
+        )
+    charged = (
+        against_floor(trace, line).set_index("phase").loc["schedule", "floor_ms"] / 1e3 - prefill
+    )
     assert 0.5 * recorded <= charged <= recorded
 
 
@@ -213,8 +301,12 @@ def test_the_best_k_is_the_one_of_most_tokens() -> None:
     table = speculation(simple_costs, 1, 50, 8, rates)
     assert table["num_draft_tokens"].tolist() == [0, 1, 2, 3, 4, 5]  # no further than the rates
     assert table["mean_acceptance_length"].tolist() == pytest.approx([1, 1.8, 2.4, 2.7, 2.8, 2.85])
-    assert table["tokens_per_s"].tolist() == pytest.approx([1 / 10, 1.8 / 13, 2.4 / 15, 2.7 / 17, 2.8 / 19, 2.85 / 21])
-    assert table["speedup"].tolist() == pytest.approx([1, 18 / 13, 24 / 15, 27 / 17, 28 / 19, 28.5 / 21])
+    assert table["tokens_per_s"].tolist() == pytest.approx(
+        [1 / 10, 1.8 / 13, 2.4 / 15, 2.7 / 17, 2.8 / 19, 2.85 / 21]
+    )
+    assert table["speedup"].tolist() == pytest.approx(
+        [1, 18 / 13, 24 / 15, 27 / 17, 28 / 19, 28.5 / 21]
+    )
     assert best_num_draft_tokens(simple_costs, 1, 50, rates) == 2
     assert best_num_draft_tokens(simple_costs, 1, 50, rates, max_draft_tokens=1) == 1
     assert best_num_draft_tokens(simple_costs, 8, 50, [0.1, 0.0]) == 0  # does not pay

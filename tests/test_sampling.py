@@ -28,12 +28,17 @@ from specviz.engine.strategies import STRATEGIES, Strategy
 
 each_coupling = pytest.mark.parametrize("coupling", COUPLINGS)
 SPECULATIVE = ("rollback", "masking", "eqspec", "exspec", "inplace", "repadding")
-SAME_ROUNDS = tuple(name for name in SPECULATIVE if name != "rollback")  # a row's rounds do not depend on its neighbours
+SAME_ROUNDS = tuple(
+    name for name in SPECULATIVE if name != "rollback"
+)  # a row's rounds do not depend on its neighbours
 
 
 def make_strategy(name: str, **options: Any) -> Strategy:
     """The strategy with options that make it valid."""
-    return sv.strategy(name, **options | ({"ones_mask": False, "draft_bonus": False} if name == "repadding" else {}))
+    return sv.strategy(
+        name,
+        **options | ({"ones_mask": False, "draft_bonus": False} if name == "repadding" else {}),
+    )
 
 
 def test_every_valid_strategy_is_sampled_here() -> None:
@@ -44,15 +49,30 @@ def test_every_valid_strategy_is_sampled_here() -> None:
 # ---- the distribution of what is emitted ----
 
 V, PROMPT, NEW_TOKENS, COPIES, BATCH = 6, [1, 2], 3, 2000, 1000
-FEW = 600, 5  # copies and batch size for rollback, as the smallest of a thousand acceptances is always zero
+FEW = (
+    600,
+    5,
+)  # copies and batch size for rollback, as the smallest of a thousand acceptances is always zero
 WARM = {"temperature": 1.3}
 
 
 @functools.cache
 def make_tiny() -> sv.Pair:
     """Two Llamas over six tokens that differ a lot, in float64; token 5 ends a row."""
-    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8}
-    ids = {"vocab_size": V, "eos_token_id": 5, "bos_token_id": 0, "pad_token_id": 0, "max_position_embeddings": 64}
+    sizes = {
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 8,
+    }
+    ids = {
+        "vocab_size": V,
+        "eos_token_id": 5,
+        "bos_token_id": 0,
+        "pad_token_id": 0,
+        "max_position_embeddings": 64,
+    }
     config = LlamaConfig(num_hidden_layers=1, initializer_range=0.5, **sizes, **ids)
     torch.manual_seed(1)
     target, other = LlamaForCausalLM(config).double(), LlamaForCausalLM(config).double()
@@ -63,7 +83,9 @@ def make_tiny() -> sv.Pair:
     return sv.Pair(target, draft)
 
 
-def probabilities(params: sv.SamplingParams, prefix: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], float]]:
+def probabilities(
+    params: sv.SamplingParams, prefix: tuple[int, ...] = ()
+) -> Iterator[tuple[tuple[int, ...], float]]:
     """All outputs of up to three tokens with what the target's warped distributions make of them by the chain rule."""
     if len(prefix) == NEW_TOKENS or prefix[-1:] == (5,):
         yield prefix, 1.0
@@ -72,11 +94,20 @@ def probabilities(params: sv.SamplingParams, prefix: tuple[int, ...] = ()) -> It
         said = make_tiny().target(torch.tensor([[*PROMPT, *prefix]])).logits[0, -1]
     for token, chance in enumerate(params.distribution(said).tolist()):
         if chance > 0:
-            yield from ((row, chance * rest) for row, rest in probabilities(params, (*prefix, token)))
+            yield from (
+                (row, chance * rest) for row, rest in probabilities(params, (*prefix, token))
+            )
 
 
 @functools.cache
-def sample(strategy: str, coupling: str, k: int, copies: int = COPIES, batch_size: int = BATCH, **options: Any) -> list[list[int]]:
+def sample(
+    strategy: str,
+    coupling: str,
+    k: int,
+    copies: int = COPIES,
+    batch_size: int = BATCH,
+    **options: Any,
+) -> list[list[int]]:
     """The outputs of many copies of one prompt, each with noise of its own because each has its own place in the list."""
     chosen = make_strategy(strategy, **({"window": batch_size} if strategy == "exspec" else {}))
     return sv.generate(
@@ -91,13 +122,18 @@ def chi_square(rows: Sequence[Sequence[int]], params: sv.SamplingParams) -> tupl
     Cells with fewer than five rows expected count as one. For a chi-square variable of n degrees of freedom
     P(X >= n + 2 sqrt(n x) + 2 x) <= exp(-x) (Laurent and Massart 2000).
     """
-    expected, found = {row: len(rows) * chance for row, chance in probabilities(params)}, Counter(map(tuple, rows))
+    expected, found = (
+        {row: len(rows) * chance for row, chance in probabilities(params)},
+        Counter(map(tuple, rows)),
+    )
     assert found.keys() <= expected.keys(), "a row was emitted that the target cannot say"
     cells = [(found[row], mean) for row, mean in expected.items() if mean >= 5]
     small = [(found[row], mean) for row, mean in expected.items() if mean < 5]
     cells.append((sum(count for count, _ in small), sum(mean for _, mean in small)))
     n, x = len(cells) - 1, math.log(1e6)
-    return sum((count - mean) ** 2 / mean for count, mean in cells if mean > 0), n + 2 * math.sqrt(n * x) + 2 * x
+    return sum((count - mean) ** 2 / mean for count, mean in cells if mean > 0), n + 2 * math.sqrt(
+        n * x
+    ) + 2 * x
 
 
 def check_distribution(rows: Sequence[Sequence[int]], coupling: str, **options: Any) -> None:
@@ -108,7 +144,9 @@ def check_distribution(rows: Sequence[Sequence[int]], coupling: str, **options: 
 def test_the_enumeration_is_one_worth_testing_against() -> None:
     chances = dict(probabilities(sv.SamplingParams(**WARM)))
     assert sum(chances.values()) == pytest.approx(1)
-    assert len(chances) == 5**3 + 5**2 + 5 + 1  # three tokens without an EOS before the last, or an EOS earlier: each is possible
+    assert (
+        len(chances) == 5**3 + 5**2 + 5 + 1
+    )  # three tokens without an EOS before the last, or an EOS earlier: each is possible
     assert len([chance for chance in chances.values() if chance * COPIES >= 5]) > 30
 
 
@@ -117,12 +155,20 @@ def test_the_enumeration_is_one_worth_testing_against() -> None:
 def test_every_strategy_emits_what_the_target_would(strategy: str, coupling: str) -> None:
     """Odds of false failure: 4e-5 in all, 1e-6 for each of 38 runs."""
     for k in (1, 2, 3) if strategy != "autoregressive" else (1,):
-        rows = sample(strategy, coupling, k) if strategy != "rollback" else sample(strategy, coupling, k, *FEW)
+        rows = (
+            sample(strategy, coupling, k)
+            if strategy != "rollback"
+            else sample(strategy, coupling, k, *FEW)
+        )
         check_distribution(rows, coupling)
 
 
 @each_coupling
-@pytest.mark.parametrize("options", [{"temperature": 0.8, "top_k": 3}, {"temperature": 1.5, "top_p": 0.8}], ids=["top_k", "top_p"])
+@pytest.mark.parametrize(
+    "options",
+    [{"temperature": 0.8, "top_k": 3}, {"temperature": 1.5, "top_p": 0.8}],
+    ids=["top_k", "top_p"],
+)
 def test_warped_distributions_are_emitted_too(coupling: str, options: dict[str, float]) -> None:
     """Odds of false failure: 4e-6 in all."""
     assert len(dict(probabilities(sv.SamplingParams(**options)))) < 156
@@ -155,11 +201,20 @@ def one_noise_for_all_places(original: Any) -> Any:
         ("rejection", Noise, "uniforms", one_number_for_all),
         ("gumbel", Noise, "gumbel", one_noise_for_all_places),
     ],
-    ids=["drawn from p after a rejection", "drawn from |p - q|", "one number for draft and acceptance", "one noise for all places"],
+    ids=[
+        "drawn from p after a rejection",
+        "drawn from |p - q|",
+        "one number for draft and acceptance",
+        "one noise for all places",
+    ],
 )
-def test_what_is_wrong_fails_by_far(coupling: str, place: Any, name: str, wrong: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_wrong_fails_by_far(
+    coupling: str, place: Any, name: str, wrong: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(place, name, wrong(getattr(place, name)))
-    statistic, limit = chi_square(sample.__wrapped__("inplace", coupling, 2), sv.SamplingParams(coupling=coupling, **WARM))
+    statistic, limit = chi_square(
+        sample.__wrapped__("inplace", coupling, 2), sv.SamplingParams(coupling=coupling, **WARM)
+    )
     assert statistic > 3 * limit
 
 
@@ -177,16 +232,29 @@ def test_under_gumbel_every_strategy_and_k_emits_the_same_tokens() -> None:
 
 def test_under_rejection_strategies_with_the_same_rounds_emit_the_same_tokens() -> None:
     for k in (1, 2, 3):
-        assert all(sample(strategy, "rejection", k) == sample("inplace", "rejection", k) for strategy in SAME_ROUNDS)
+        assert all(
+            sample(strategy, "rejection", k) == sample("inplace", "rejection", k)
+            for strategy in SAME_ROUNDS
+        )
     assert sample("inplace", "rejection", 1) != sample("inplace", "rejection", 3)
 
 
-COLD, TOP_K, TOP_P = {"temperature": 0.7}, {"temperature": 1.0, "top_k": 5}, {"temperature": 1.5, "top_p": 0.8}
+COLD, TOP_K, TOP_P = (
+    {"temperature": 0.7},
+    {"temperature": 1.0, "top_k": 5},
+    {"temperature": 1.5, "top_p": 0.8},
+)
 BOTH = {"temperature": 1.0, "top_k": 9, "top_p": 0.9}
 
 
 def texts(
-    pair: sv.Pair, strategy: str, params: sv.SamplingParams, batch_size: int, k: int, refill: bool = True, drafter: str = "model"
+    pair: sv.Pair,
+    strategy: str,
+    params: sv.SamplingParams,
+    batch_size: int,
+    k: int,
+    refill: bool = True,
+    drafter: str = "model",
 ) -> list[list[int]]:
     """Outputs for the ten prompts, with budgets of 24 and 12 tokens in turn; many end earlier, at EOS."""
     chosen = make_strategy(strategy, **({} if strategy == "exspec" else {"refill": refill}))
@@ -199,10 +267,20 @@ def texts(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "batch_size", "k", "refill", "drafter"),
-    [(COLD, 1, 3, True, "model"), (TOP_K, 3, 5, True, "lookup"), (TOP_P, 4, 2, False, "model"), (BOTH, 10, 5, True, "model")],
+    [
+        (COLD, 1, 3, True, "model"),
+        (TOP_K, 3, 5, True, "lookup"),
+        (TOP_P, 4, 2, False, "model"),
+        (BOTH, 10, 5, True, "model"),
+    ],
 )
-def test_gumbel_equals_autoregressive_sampling(options: dict[str, float], batch_size: int, k: int, refill: bool, drafter: str) -> None:
-    pair, params = make_pair("qwen3", torch.float64), sv.SamplingParams(coupling="gumbel", **options)
+def test_gumbel_equals_autoregressive_sampling(
+    options: dict[str, float], batch_size: int, k: int, refill: bool, drafter: str
+) -> None:
+    pair, params = (
+        make_pair("qwen3", torch.float64),
+        sv.SamplingParams(coupling="gumbel", **options),
+    )
     expected = texts(pair, "autoregressive", params, 1, 1)
     assert {len(row) for row in expected} > {24, 12}
     for strategy in ("autoregressive", *SPECULATIVE):
@@ -210,8 +288,13 @@ def test_gumbel_equals_autoregressive_sampling(options: dict[str, float], batch_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("options", "batch_size", "refill"), [(COLD, 3, True), (TOP_K, 4, False), (TOP_P, 10, True), (BOTH, 3, False)])
-def test_under_rejection_a_text_depends_on_neither_batch_nor_strategy(options: dict[str, float], batch_size: int, refill: bool) -> None:
+@pytest.mark.parametrize(
+    ("options", "batch_size", "refill"),
+    [(COLD, 3, True), (TOP_K, 4, False), (TOP_P, 10, True), (BOTH, 3, False)],
+)
+def test_under_rejection_a_text_depends_on_neither_batch_nor_strategy(
+    options: dict[str, float], batch_size: int, refill: bool
+) -> None:
     pair, params = make_pair("llama", torch.float64), sv.SamplingParams(**options)
     expected = texts(pair, "inplace", params, 1, 4)
     assert {len(row) for row in expected} > {24, 12}
@@ -221,13 +304,21 @@ def test_under_rejection_a_text_depends_on_neither_batch_nor_strategy(options: d
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("temperature", "coupling"), [(0.7, "gumbel"), (1.0, "gumbel"), (1.0, "rejection"), (1.5, "rejection")])
-def test_the_embedded_pair_samples_the_same_text_under_every_strategy(temperature: float, coupling: str, embedded: sv.Pair) -> None:
+@pytest.mark.parametrize(
+    ("temperature", "coupling"),
+    [(0.7, "gumbel"), (1.0, "gumbel"), (1.0, "rejection"), (1.5, "rejection")],
+)
+def test_the_embedded_pair_samples_the_same_text_under_every_strategy(
+    temperature: float, coupling: str, embedded: sv.Pair
+) -> None:
     """In float32, where forwards of other shapes differ by about 4e-6: on another machine the odds of one other token are about 1e-2."""
     params = sv.SamplingParams(temperature, coupling=coupling)
     run = {"batch_size": 3, "max_new_tokens": 16, "sampling": params, "progress": False}
     names = ("autoregressive", *SPECULATIVE) if coupling == "gumbel" else SAME_ROUNDS
-    results = [sv.generate(embedded, sv.load_prompts(limit=4), strategy=make_strategy(name), **run) for name in names]
+    results = [
+        sv.generate(embedded, sv.load_prompts(limit=4), strategy=make_strategy(name), **run)
+        for name in names
+    ]
     assert all(result.tokens == results[0].tokens for result in results)
     assert 1.3 < results[-1].summary["mean_acceptance_length"].item() < 5
 
@@ -237,7 +328,9 @@ def test_a_text_depends_on_seed_and_place_alone(coupling: str, prompts: list[lis
     pair, params = make_pair("llama", torch.float64), sv.SamplingParams(1.5, coupling=coupling)
 
     def run(some: list[list[int]], seed: int) -> list[list[int]]:
-        return sv.generate(pair, some, sampling=params, seed=seed, batch_size=2, max_new_tokens=12, progress=False).tokens
+        return sv.generate(
+            pair, some, sampling=params, seed=seed, batch_size=2, max_new_tokens=12, progress=False
+        ).tokens
 
     expected = run(prompts, 0)
     assert run(prompts, 0) == expected
@@ -252,9 +345,18 @@ def test_a_text_depends_on_seed_and_place_alone(coupling: str, prompts: list[lis
 @each_coupling
 def test_a_temperature_near_zero_is_greedy(coupling: str) -> None:
     """All but the prompt whose embedding is zero: there all tokens are equally likely, and greedy decoding takes the first."""
-    pair, prompts = make_pair("llama", torch.float64), [prompt for prompt in make_prompts() if prompt != [0]]
+    pair, prompts = (
+        make_pair("llama", torch.float64),
+        [prompt for prompt in make_prompts() if prompt != [0]],
+    )
     greedy = sv.generate(pair, prompts, max_new_tokens=24, progress=False)
-    cold = sv.generate(pair, prompts, max_new_tokens=24, sampling=sv.SamplingParams(1e-5, coupling=coupling), progress=False)
+    cold = sv.generate(
+        pair,
+        prompts,
+        max_new_tokens=24,
+        sampling=sv.SamplingParams(1e-5, coupling=coupling),
+        progress=False,
+    )
     assert cold.tokens == greedy.tokens
     assert np.array_equal(cold.rows["accepted"], greedy.rows["accepted"])
 
@@ -265,13 +367,21 @@ def test_another_device_samples_the_same_text(coupling: str) -> None:
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
     params = sv.SamplingParams(1.0, top_p=0.95, coupling=coupling)
-    ours, theirs = (texts(make_pair("llama", torch.float64, device), "inplace", params, 4, 5) for device in ("cpu", "cuda"))
+    ours, theirs = (
+        texts(make_pair("llama", torch.float64, device), "inplace", params, 4, 5)
+        for device in ("cpu", "cuda")
+    )
     assert ours == theirs
 
 
-def test_a_device_without_float64_is_refused(pair: sv.Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_without_float64_is_refused(
+    pair: sv.Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sv.Pair, "device", torch.device("mps"))
-    with pytest.raises(ValueError, match=r"^sampling needs float64, which pair.device=mps does not have; load the pair with device='cpu'"):
+    with pytest.raises(
+        ValueError,
+        match=r"^sampling needs float64, which pair.device=mps does not have; load the pair with device='cpu'",
+    ):
         sv.generate(pair, [[1]], sampling=sv.SamplingParams(1.0))
 
 
@@ -281,26 +391,47 @@ def test_a_device_without_float64_is_refused(pair: sv.Pair, monkeypatch: pytest.
 @each_coupling
 def test_a_record_holds_what_the_models_said_before_warping(coupling: str, tmp_path: Path) -> None:
     pair, params = make_pair("llama"), sv.SamplingParams(0.5, top_k=20, coupling=coupling)
-    run = {"batch_size": 3, "num_draft_tokens": 4, "max_new_tokens": 12, "sampling": params, "seed": 5, "progress": False}
-    plain, kept = (sv.generate(pair, make_prompts(), record=record, **run) for record in (False, True))
+    run = {
+        "batch_size": 3,
+        "num_draft_tokens": 4,
+        "max_new_tokens": 12,
+        "sampling": params,
+        "seed": 5,
+        "progress": False,
+    }
+    plain, kept = (
+        sv.generate(pair, make_prompts(), record=record, **run) for record in (False, True)
+    )
     assert plain.tokens == kept.tokens
     trace = kept.trace
     assert trace is not None
-    assert trace.meta["sampling"] == {"temperature": 0.5, "top_k": 20, "top_p": None, "coupling": coupling}
+    assert trace.meta["sampling"] == {
+        "temperature": 0.5,
+        "top_k": 20,
+        "top_p": None,
+        "coupling": coupling,
+    }
     assert trace.meta["seed"] == 5
     trace.save(tmp_path / "run.safetensors")
     assert sv.Trace.load(tmp_path / "run.safetensors").meta == trace.meta
     rows, surprises = trace.rows, 0
-    for i, (request, n, gained) in enumerate(zip(rows["request"], rows["length"], rows["gained"], strict=True)):
+    for i, (request, n, gained) in enumerate(
+        zip(rows["request"], rows["length"], rows["gained"], strict=True)
+    ):
         text = (trace.prompt(request) + trace.output(request))[:n]
         fed = torch.tensor([[*text, *rows["drafts"][i].tolist()]])
         with torch.no_grad():
-            said = {name: getattr(pair, name)(fed).logits[0, n - 1 :].log_softmax(-1) for name in ("target", "draft")}
+            said = {
+                name: getattr(pair, name)(fed).logits[0, n - 1 :].log_softmax(-1)
+                for name in ("target", "draft")
+            }
         for name, log_p in said.items():
             expected = log_p[:4].gather(1, fed[0, n:, None])[:, 0]
             np.testing.assert_allclose(rows[f"{name}_logprob"][i], expected, atol=1e-4)
             width = rows[f"{name}_top_logprobs"].shape[1]
-            np.testing.assert_allclose(rows[f"{name}_top_logprobs"][i], log_p[:width].topk(5).values, atol=1e-4)
+            np.testing.assert_allclose(
+                rows[f"{name}_top_logprobs"][i], log_p[:width].topk(5).values, atol=1e-4
+            )
         surprises += sum(rows["emitted"][i, :gained] != rows["target_top_ids"][i, :gained, 0])
     assert surprises > 5  # a draw is not always the most likely token
 
@@ -319,7 +450,11 @@ GOLDEN_GUMBEL = [1.079902251091142, 1.5563321315549907]
 def test_parameters_become_plain_numbers() -> None:
     params = sv.SamplingParams(np.float32(0.5), top_k=np.int64(3), top_p=1)
     assert params == sv.SamplingParams(0.5, 3, 1.0)
-    assert [type(value) for value in (params.temperature, params.top_k, params.top_p)] == [float, int, float]
+    assert [type(value) for value in (params.temperature, params.top_k, params.top_p)] == [
+        float,
+        int,
+        float,
+    ]
     with pytest.raises(AttributeError):
         params.temperature = 1.0  # type: ignore[misc]
 
@@ -327,7 +462,10 @@ def test_parameters_become_plain_numbers() -> None:
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 def test_logits_are_warped_as_generate_warps_them(name: str) -> None:
     model, prompt = make_pair(name).target, torch.tensor([[3, 1, 4]])
-    for options in ({"temperature": 0.6, "top_k": 7, "top_p": 0.8}, {"temperature": 1.4, "top_k": 500, "top_p": 1.0}):
+    for options in (
+        {"temperature": 0.6, "top_k": 7, "top_p": 0.8},
+        {"temperature": 1.4, "top_k": 500, "top_p": 1.0},
+    ):
         out = model.generate(
             prompt, attention_mask=torch.ones_like(prompt), do_sample=True, max_new_tokens=4, output_logits=True, output_scores=True,
             return_dict_in_generate=True, **options,
@@ -377,7 +515,10 @@ def test_noise_has_the_moments_that_it_should() -> None:
     uniforms = Noise(1).uniforms(0, 0, 10**5)
     assert np.abs(uniforms.mean(0) - 0.5).max() < 6 * (1 / 12 / 10**5) ** 0.5
     assert np.abs(np.corrcoef(uniforms.T) - np.eye(3)).max() < 6 / 10**2.5
-    assert abs(Noise(1).gumbel(0, 0, 10**5).mean() - np.euler_gamma) < 6 * (np.pi**2 / 6 / 10**5) ** 0.5
+    assert (
+        abs(Noise(1).gumbel(0, 0, 10**5).mean() - np.euler_gamma)
+        < 6 * (np.pi**2 / 6 / 10**5) ** 0.5
+    )
 
 
 def test_no_number_is_zero_or_one() -> None:
@@ -406,23 +547,37 @@ unit_numbers = st.integers(0, 1008).map(odd)
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=8).filter(any), unit_numbers)
 def test_draws_are_by_inverse_cdf(weights: list[int], u: float) -> None:
-    assert draw(torch.tensor([weights], dtype=torch.float64), torch.tensor([u], dtype=torch.float64)).tolist() == [plain_draw(weights, u)]
+    assert draw(
+        torch.tensor([weights], dtype=torch.float64), torch.tensor([u], dtype=torch.float64)
+    ).tolist() == [plain_draw(weights, u)]
 
 
 @pytest.mark.parametrize("u", [2.0**-53, 0.5, 1 - 2.0**-53])
 @pytest.mark.parametrize(
     "weights",
-    [[0.0, 1.0, 0.0], [0.0] * 5 + [1e-300, 0.0], [0.1] * 10 + [0.0], [0.0, 1 / 3, 1 / 3, 1 / 3, 0.0], [1.0, 1e-20, 0.0], [5e-324, 0.0]],
+    [
+        [0.0, 1.0, 0.0],
+        [0.0] * 5 + [1e-300, 0.0],
+        [0.1] * 10 + [0.0],
+        [0.0, 1 / 3, 1 / 3, 1 / 3, 0.0],
+        [1.0, 1e-20, 0.0],
+        [5e-324, 0.0],
+    ],
 )
 def test_rounding_never_draws_what_has_no_weight(weights: list[float], u: float) -> None:
-    token = draw(torch.tensor([weights], dtype=torch.float64), torch.tensor([u], dtype=torch.float64)).item()
+    token = draw(
+        torch.tensor([weights], dtype=torch.float64), torch.tensor([u], dtype=torch.float64)
+    ).item()
     assert weights[token] > 0
 
 
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=6).filter(any), st.data())
 def test_the_residual_is_never_empty(weights: list[float], data: st.DataObject) -> None:
     p = torch.tensor([weights], dtype=torch.float64)
-    q = torch.tensor([data.draw(st.lists(st.floats(0, 1), min_size=len(weights), max_size=len(weights)))], dtype=torch.float64)
+    q = torch.tensor(
+        [data.draw(st.lists(st.floats(0, 1), min_size=len(weights), max_size=len(weights)))],
+        dtype=torch.float64,
+    )
     for other in (p, q, p.clone().mul_(1 + 2**-52)):
         rest = residual(p, other)
         assert rest.sum() > 0
@@ -455,7 +610,10 @@ def softmax(logits: Sequence[float]) -> list[float]:
 
 
 def plain_rejection(
-    drafts: list[int], draft_logits: list[list[float]] | None, logits: list[list[float]], uniforms: list[list[float]]
+    drafts: list[int],
+    draft_logits: list[list[float]] | None,
+    logits: list[list[float]],
+    uniforms: list[list[float]],
 ) -> tuple[int, list[int]]:
     """Accepted, and the accepted drafts with the token after them, for one row, number by number.
 
@@ -463,11 +621,22 @@ def plain_rejection(
     """
     size = len(logits[0])
     for j, d in enumerate(drafts):
-        p, q = softmax(logits[j]), [float(v == d) for v in range(size)] if draft_logits is None else softmax(draft_logits[j])
+        p, q = (
+            softmax(logits[j]),
+            [float(v == d) for v in range(size)]
+            if draft_logits is None
+            else softmax(draft_logits[j]),
+        )
         if uniforms[j][1] * q[d] >= p[d]:
             rest = [max(x - y, 0.0) for x, y in zip(p, q, strict=True)]
-            return j, [*drafts[:j], *([plain_draw(rest, uniforms[j][2])] if sum(rest) > 1e-9 else [])]
-    return len(drafts), [*drafts, plain_draw(softmax(logits[len(drafts)]), uniforms[len(drafts)][2])]
+            return j, [
+                *drafts[:j],
+                *([plain_draw(rest, uniforms[j][2])] if sum(rest) > 1e-9 else []),
+            ]
+    return len(drafts), [
+        *drafts,
+        plain_draw(softmax(logits[len(drafts)]), uniforms[len(drafts)][2]),
+    ]
 
 
 def to_tensor(rows: Sequence[Sequence[Sequence[float]]], size: int) -> Tensor:
@@ -483,13 +652,23 @@ def rounds(draw_: st.DrawFn) -> tuple[int, list[Any], list[Any] | None, list[Any
         return [matrix(entry, *shape[1:]) for _ in range(shape[0])] if shape else draw_(entry)
 
     logit = st.sampled_from([-math.inf, 0.0, 0.5, 1.0, 2.0])
-    row = st.lists(logit, min_size=size, max_size=size).filter(lambda values: max(values) > -math.inf)
+    row = st.lists(logit, min_size=size, max_size=size).filter(
+        lambda values: max(values) > -math.inf
+    )
     drawn = matrix(row, B, K) if draw_(st.booleans()) else None
-    return size, matrix(st.integers(0, size - 1), B, K), drawn, matrix(row, B, K + 1), matrix(unit_numbers, B, K + 1, 3)
+    return (
+        size,
+        matrix(st.integers(0, size - 1), B, K),
+        drawn,
+        matrix(row, B, K + 1),
+        matrix(unit_numbers, B, K + 1, 3),
+    )
 
 
 @given(rounds())
-def test_rejection_agrees_with_plain_python(drawn: tuple[int, list[Any], list[Any] | None, list[Any], list[Any]]) -> None:
+def test_rejection_agrees_with_plain_python(
+    drawn: tuple[int, list[Any], list[Any] | None, list[Any], list[Any]],
+) -> None:
     """Drafts that the target or even the draft itself cannot say are among them; identical p and q as well."""
     size, drafts, draft_logits, logits, uniforms = drawn
     B = len(drafts)
@@ -500,27 +679,37 @@ def test_rejection_agrees_with_plain_python(drawn: tuple[int, list[Any], list[An
     assert emitted.dtype == accepted.dtype == torch.int64
     assert emitted.shape == (B, len(logits[0]))
     for i in range(B):
-        a, expected = plain_rejection(drafts[i], draft_logits and draft_logits[i], logits[i], uniforms[i])
+        a, expected = plain_rejection(
+            drafts[i], draft_logits and draft_logits[i], logits[i], uniforms[i]
+        )
         assert accepted[i] == a
         assert emitted[i, : len(expected)].tolist() == expected
         assert logits[i][a][emitted[i, a]] > -math.inf
 
 
 @given(rounds())
-def test_gumbel_agrees_with_plain_python(drawn: tuple[int, list[Any], list[Any] | None, list[Any], list[Any]]) -> None:
+def test_gumbel_agrees_with_plain_python(
+    drawn: tuple[int, list[Any], list[Any] | None, list[Any], list[Any]],
+) -> None:
     size, drafts, _, logits, _ = drawn
     B, width = len(drafts), len(logits[0])
     noise = np.random.default_rng(size).gumbel(size=(B, width, size))
     chooser = make_chooser("gumbel", Told(noise))
-    accepted, emitted = chooser.accept(torch.tensor(drafts, dtype=torch.long), None, to_tensor(logits, size), range(B), [0] * B)
+    accepted, emitted = chooser.accept(
+        torch.tensor(drafts, dtype=torch.long), None, to_tensor(logits, size), range(B), [0] * B
+    )
     for i in range(B):
-        said = [max(range(size), key=lambda v: logits[i][j][v] + noise[i, j, v]) for j in range(width)]
+        said = [
+            max(range(size), key=lambda v: logits[i][j][v] + noise[i, j, v]) for j in range(width)
+        ]
         agreed = [draft == token for draft, token in zip(drafts[i], said, strict=False)]
         assert emitted[i].tolist() == said
         assert accepted[i] == [*agreed, False].index(False)
 
 
-def test_gumbel_draws_each_noise_once_and_keeps_no_more_than_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gumbel_draws_each_noise_once_and_keeps_no_more_than_a_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked: list[tuple[int, int]] = []
     original = Noise.gumbel
 
@@ -530,7 +719,14 @@ def test_gumbel_draws_each_noise_once_and_keeps_no_more_than_a_round(monkeypatch
 
     monkeypatch.setattr(Noise, "gumbel", counted)
     pair, params = make_pair("llama"), sv.SamplingParams(1.0, coupling="gumbel")
-    for event in sv.decode(pair, make_prompts()[:4], num_draft_tokens=3, batch_size=2, max_new_tokens=16, sampling=params):
+    for event in sv.decode(
+        pair,
+        make_prompts()[:4],
+        num_draft_tokens=3,
+        batch_size=2,
+        max_new_tokens=16,
+        sampling=params,
+    ):
         assert len(event.state.chooser._kept) <= 2 * 2 * 4  # type: ignore[attr-defined]
     assert len(asked) == len(set(asked)) > 0
 
@@ -544,12 +740,24 @@ def test_acceptance_is_what_the_total_variation_allows(distance: float) -> None:
     generator, tries = torch.Generator().manual_seed(0), 20_000
     logits = torch.randn(1, 2, 12, generator=generator)
     draft_logits = logits[:, :1] + distance * torch.randn(1, 1, 12, generator=generator)
-    overlap = torch.minimum(*(said[0, 0].double().softmax(-1) for said in (logits, draft_logits))).sum().item()  # 1 - TV
+    overlap = (
+        torch.minimum(*(said[0, 0].double().softmax(-1) for said in (logits, draft_logits)))
+        .sum()
+        .item()
+    )  # 1 - TV
     share = {}
     for coupling in COUPLINGS:
         chooser = sv.SamplingParams(1.0, coupling=coupling).chooser(1)
-        drafts = chooser.draft(draft_logits[:, 0].expand(tries, -1), range(tries), [4] * tries)[:, None]
-        accepted, _ = chooser.accept(drafts, draft_logits.expand(tries, -1, -1), logits.expand(tries, -1, -1), range(tries), [4] * tries)
+        drafts = chooser.draft(draft_logits[:, 0].expand(tries, -1), range(tries), [4] * tries)[
+            :, None
+        ]
+        accepted, _ = chooser.accept(
+            drafts,
+            draft_logits.expand(tries, -1, -1),
+            logits.expand(tries, -1, -1),
+            range(tries),
+            [4] * tries,
+        )
         share[coupling] = accepted.double().mean().item()
     assert share["rejection"] == pytest.approx(overlap, abs=0.025)
     assert overlap / (2 - overlap) - 0.025 < share["gumbel"] < overlap + 0.025
@@ -558,7 +766,10 @@ def test_acceptance_is_what_the_total_variation_allows(distance: float) -> None:
 
 
 def test_a_draft_is_accepted_where_u_q_is_below_p() -> None:
-    p, q = torch.tensor([[[0.2, 0.8], [0.2, 0.8], [0.5, 0.5]]]).double(), torch.tensor([[[0.4, 0.6], [0.4, 0.6]]]).double()
+    p, q = (
+        torch.tensor([[[0.2, 0.8], [0.2, 0.8], [0.5, 0.5]]]).double(),
+        torch.tensor([[[0.4, 0.6], [0.4, 0.6]]]).double(),
+    )
     drafts = torch.tensor([[0, 1]])
     for u, expected in (([0.49, 0.9], 2), ([0.51, 0.9], 0), ([0.49, 0.999], 2)):
         assert accept_drafts(drafts, p, q, torch.tensor([u]).double()).tolist() == [expected]

@@ -9,13 +9,17 @@ from test_film import recorded
 from tiny_run import TRACE, blank
 
 import specviz as sv
-from specviz.trace import MODELS, PHASES, Trace
-from specviz.views.cells import batch_rows
-from specviz.views.phrases import amount, everyone, names, span
-from specviz.views.scene import milliseconds
-from specviz.views.sentences import ROOM, Narrator, sentence
+from specviz.record.replay import Replay
+from specviz.record.schema import MODELS, PHASES
+from specviz.record.trace import Trace
+from specviz.views.stepper.cells import batch_rows
+from specviz.views.stepper.phrases import amount, everyone, names, span
+from specviz.views.stepper.scene import milliseconds
+from specviz.views.stepper.sentences import ROOM, Narrator, sentence
 
-WAITING = re.compile(r"(\d+) waits?(?: for the first time|, request (\d+)(?: longest)?: left out (once|\d+) (?:times )?before)\.")
+WAITING = re.compile(
+    r"(\d+) waits?(?: for the first time|, request (\d+)(?: longest)?: left out (once|\d+) (?:times )?before)\."
+)
 BY_HAND = {
     (0, "schedule"): (
         "Requests 0 and 1 enter as rows 0 and 1: 4 of their 6 prompt tokens are prefilled, each last one is pending. "
@@ -67,7 +71,11 @@ BY_HAND = {
 def timed(trace: Trace) -> Trace:
     """The hand-written run, in rounds of 6 ms of which synchronising takes 1.5."""
     lasted = dict(zip(PHASES, (0.5, 1, 2, 1, 1.5), strict=True))
-    return replace(trace, rounds=trace.rounds | {f"{phase}_ms": np.full(3, ms, np.float32) for phase, ms in lasted.items()})
+    return replace(
+        trace,
+        rounds=trace.rounds
+        | {f"{phase}_ms": np.full(3, ms, np.float32) for phase, ms in lasted.items()},
+    )
 
 
 @pytest.mark.parametrize(("round", "phase"), BY_HAND)
@@ -95,7 +103,11 @@ every_run = pytest.mark.parametrize("name", RUNS)
 def tell(trace: Trace, violations=()):
     """(round, phase, words, words of the rows) of a whole run."""
     narrator = Narrator(trace, violations)
-    return [(round, phase, *narrator.tell(round, phase)) for round in range(trace.num_rounds) for phase in PHASES]
+    return [
+        (round, phase, *narrator.tell(round, phase))
+        for round in range(trace.num_rounds)
+        for phase in PHASES
+    ]
 
 
 @every_run
@@ -108,7 +120,10 @@ def test_sentences_are_sentences(name):
         assert re.fullmatch(r"[A-Z][^\n]*\.", told)
         for words in (told, *rows):
             assert words.isprintable()
-            assert not re.search(r"  |\bNone\b|nan|\b1 (rows|drafts|slots|rounds|forwards)\b|\b(row|request)s? \.|True|False", words), words
+            assert not re.search(
+                r"  |\bNone\b|nan|\b1 (rows|drafts|slots|rounds|forwards)\b|\b(row|request)s? \.|True|False",
+                words,
+            ), words
 
 
 @every_run
@@ -122,25 +137,38 @@ def test_acceptance_is_told_with_the_rows_that_matter(name):
         working = [row for row in rows if row.gained]
         accepted = {at: row.accepted for at, row in enumerate(rows) if row.gained}
         if len(set(accepted.values())) > 1:
-            best, most, worst, least = re.match(r"Row (\d+) \w+ (\d+) of \d+ drafts?, row (\d+) (?:only )?(\w+);", told).groups()
+            best, most, worst, least = re.match(
+                r"Row (\d+) \w+ (\d+) of \d+ drafts?, row (\d+) (?:only )?(\w+);", told
+            ).groups()
             assert accepted[int(best)] == int(most) == max(accepted.values())
-            assert accepted[int(worst)] == (0 if least == "none" else int(least)) == min(accepted.values())
+            assert (
+                accepted[int(worst)]
+                == (0 if least == "none" else int(least))
+                == min(accepted.values())
+            )
         assert re.search(rf"gains? {span([row.gained for row in working])}\.", told)
         for at, row in enumerate(rows):
             if row.gained:
                 assert f"accepted {row.accepted} of {row.drafted} draft" in words[at]
                 assert re.search(rf"gained {row.gained}\b", words[at])
             if found := re.search(r"ends (\d+) slots? before row (\d+)", words[at]):
-                pending = trace.frame(round, "accept").pending
+                pending = Replay(trace).frame(round, "accept").pending
                 assert pending[int(found[2])] - pending[at] == int(found[1]) > 0
                 apart += 1
-            if found := re.search(r"its last token goes to slot (\d+), behind (\d+) holes?", words[at]):
-                ends = [int(trace.frame(round, when).pending[at]) for when in ("accept", "synchronise")]
+            if found := re.search(
+                r"its last token goes to slot (\d+), behind (\d+) holes?", words[at]
+            ):
+                ends = [
+                    int(Replay(trace).frame(round, when).pending[at])
+                    for when in ("accept", "synchronise")
+                ]
                 assert [ends[1], ends[1] - ends[0]] == [int(number) for number in found.groups()]
                 onward += 1
     masked = trace.meta["strategy"] == "masking"
     assert (onward > 0) == masked
-    assert (apart > 0) == (not masked and name not in ("rollback", "inplace", "wrong mask"))  # whose rows gain the same, or end apart
+    assert (apart > 0) == (
+        not masked and name not in ("rollback", "inplace", "wrong mask")
+    )  # whose rows gain the same, or end apart
 
 
 @every_run
@@ -157,12 +185,19 @@ def test_what_moved_is_told_with_its_bytes_and_its_share(name):
             continue
         copied = int((moves["length"] * size[moves["model"]])[here].sum())
         assert f": {amount(copied)} of K/V copied. That took {ms[phase][round]:.1f} ms," in told
-        assert f" {ms[phase][round] / sum(values[round] for values in ms.values()):.0%} of this round." in told
+        assert (
+            f" {ms[phase][round] / sum(values[round] for values in ms.values()):.0%} of this round."
+            in told
+        )
 
 
 def test_milliseconds_are_the_record_s():
     ms = np.array(milliseconds(recorded("eqspec, static")))
-    assert np.allclose(ms, np.stack([recorded("eqspec, static").rounds[f"{phase}_ms"] for phase in PHASES], axis=1), atol=6e-4)
+    assert np.allclose(
+        ms,
+        np.stack([recorded("eqspec, static").rounds[f"{phase}_ms"] for phase in PHASES], axis=1),
+        atol=6e-4,
+    )
 
 
 def test_positions_that_will_run_ahead_are_told_before_they_are_fed():
@@ -172,13 +207,23 @@ def test_positions_that_will_run_ahead_are_told_before_they_are_fed():
     for round, phase, told, words in tell(trace):
         rows = batch_rows(trace, round)
         for text, at in [(told, None), *((text, at) for at, text in enumerate(words))]:
-            drift = re.search(r"next token (?:will get|gets) position (\d+) (?:where its index is|for index) (\d+)", text)
+            drift = re.search(
+                r"next token (?:will get|gets) position (\d+) (?:where its index is|for index) (\d+)",
+                text,
+            )
             if not drift:
                 continue
             assert phase == "synchronise"
-            request = rows[int(re.search(r"Row (\d+)'s next", told)[1]) if at is None else at].request
+            request = rows[
+                int(re.search(r"Row (\d+)'s next", told)[1]) if at is None else at
+            ].request
             position, index = map(int, drift.groups())
-            fed = (feeds["round"] == round + 1) & (feeds["request"] == request) & (feeds["index"] == index) & (feeds["phase"] == 2)
+            fed = (
+                (feeds["round"] == round + 1)
+                & (feeds["request"] == request)
+                & (feeds["index"] == index)
+                & (feeds["phase"] == 2)
+            )
             assert feeds["position"][fed].tolist() == [position]
             found += 1
     assert found > 20
@@ -187,12 +232,22 @@ def test_positions_that_will_run_ahead_are_told_before_they_are_fed():
 
 def test_only_the_targets_token_is_called_its_own():
     """In a run that keeps the draft's instead, all rows that rejected one have a wrong token; not so where K/V alone goes wrong."""
-    for name, rounds in (("wrong bonus", {"one more token"}), ("eqspec, static", {"the target's own token"})):
+    for name, rounds in (
+        ("wrong bonus", {"one more token"}),
+        ("eqspec, static", {"the target's own token"}),
+    ):
         told = [words for _, phase, words, _ in tell(recorded(name)) if phase == "accept"]
-        assert rounds <= {found[0] for words in told if (found := re.search("one more token|the target's own token", words))}
+        assert rounds <= {
+            found[0]
+            for words in told
+            if (found := re.search("one more token|the target's own token", words))
+        }
     trace = recorded("wrong bonus")
     for each in sv.check_invariants(trace):
-        assert each.rule != "bonus" or "with one more token" in Narrator(trace).tell(each.round, "accept")[0]
+        assert (
+            each.rule != "bonus"
+            or "with one more token" in Narrator(trace).tell(each.round, "accept")[0]
+        )
 
 
 def test_who_does_not_judge_does_not_tell_of_positions():
@@ -202,10 +257,17 @@ def test_who_does_not_judge_does_not_tell_of_positions():
     differing = 0
     for round in range(trace.num_rounds):
         for phase in PHASES:
-            (told, words), (plain, plain_words) = judging.tell(round, phase), other.tell(round, phase)
-            assert plain_words == [re.sub(r"; its next token gets position .*", "", text) for text in words]
+            (told, words), (plain, plain_words) = (
+                judging.tell(round, phase),
+                other.tell(round, phase),
+            )
+            assert plain_words == [
+                re.sub(r"; its next token gets position .*", "", text) for text in words
+            ]
             assert "next token" not in plain
-            assert plain.startswith(re.sub("the target's own token", "one more token", sentence(trace, round, phase)))
+            assert plain.startswith(
+                re.sub("the target's own token", "one more token", sentence(trace, round, phase))
+            )
             differing += told != plain
     assert differing > 5
 
@@ -216,10 +278,14 @@ def test_the_pools_decision_is_told_with_its_reason(name):
     for round, phase, told, words in tell(trace):
         if phase != "schedule":
             continue
-        pool = {column: values[trace.pool["round"] == round] for column, values in trace.pool.items()}
+        pool = {
+            column: values[trace.pool["round"] == round] for column, values in trace.pool.items()
+        }
         lengths, chosen = pool["length"].tolist(), pool["chosen"].astype(bool)
         openings.add(told.split(":")[0])
-        if found := re.match(r"Fallback: no (?:two|more than (\d+)) of the pool's (\d+) rows", told):
+        if found := re.match(
+            r"Fallback: no (?:two|more than (\d+)) of the pool's (\d+) rows", told
+        ):
             assert max(map(lengths.count, lengths)) == int(found[1] or 1) < min(4, len(lengths))
             assert int(found[2]) == len(lengths)
         if told.startswith("Grouped"):
@@ -244,7 +310,11 @@ def test_every_request_enters_once_and_leaves(name):
     trace, entered, left = recorded(name), [], []
     for round, phase, told, words in tell(trace):
         if phase == "schedule":
-            entered += [int(found[1]) for text in words if (found := re.match(r"request (\d+) enters", text))]
+            entered += [
+                int(found[1])
+                for text in words
+                if (found := re.match(r"request (\d+) enters", text))
+            ]
             before = {row.request for row in batch_rows(trace, round - 1)} if round else set()
             gone = sorted(before - {row.request for row in batch_rows(trace, round)})
             left += gone
@@ -275,7 +345,11 @@ def test_violations_are_told_where_they_happened_and_nowhere_else(name):
 
 def test_a_round_without_rows_has_sentences():
     rounds = {name: np.zeros(1, values.dtype) for name, values in TRACE.rounds.items()}
-    trace = replace(TRACE, rounds=rounds, **{table: blank(table, 0) for table in ("rows", "feeds", "holes", "moves")})
+    trace = replace(
+        TRACE,
+        rounds=rounds,
+        **{table: blank(table, 0) for table in ("rows", "feeds", "holes", "moves")},
+    )
     assert [(bool(told), words) for _, _, told, words in tell(trace)] == [(True, [])] * 5
 
 
@@ -303,6 +377,15 @@ def test_names(numbers, words):
 
 
 def test_phrases():
-    assert [span(values, "slot") for values in ([], [1], [2], [3, 1])] == ["0 slots", "1 slot", "2 slots", "1 to 3 slots"]
+    assert [span(values, "slot") for values in ([], [1], [2], [3, 1])] == [
+        "0 slots",
+        "1 slot",
+        "2 slots",
+        "1 to 3 slots",
+    ]
     assert [amount(size) for size in (0, 99_999, 100_000)] == ["0.0 kB", "100.0 kB", "0.1 MB"]
-    assert [everyone(rows) for rows in ([4], [0, 1], [0, 1, 2])] == ["row 4", "both rows", "all 3 rows"]
+    assert [everyone(rows) for rows in ([4], [0, 1], [0, 1, 2])] == [
+        "row 4",
+        "both rows",
+        "all 3 rows",
+    ]

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 import specviz as sv
-from specviz.analysis.shapes import SHAPES, ModelShape, itemsize, named_pair
+from specviz.costs.shapes import SHAPES, ModelShape, itemsize, named_pair
 
 KINDS = ("llama", "qwen2", "qwen3", "glm4", "gpt2")
 
@@ -22,12 +22,30 @@ def draw_config(kind: str, seed: int) -> dict[str, Any]:
     heads = pick.choice((2, 4, 6))
     hidden = heads * pick.choice((4, 8, 10))
     tied = {"tie_word_embeddings": pick.random() < 0.5}
-    ids = {"model_type": kind, "vocab_size": pick.randint(11, 90), "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2} | tied
+    ids = {
+        "model_type": kind,
+        "vocab_size": pick.randint(11, 90),
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    } | tied
     if kind == "gpt2":
-        sizes = {"n_layer": pick.randint(1, 3), "n_positions": pick.randint(5, 40), "n_inner": pick.choice((None, 12, 50))}
+        sizes = {
+            "n_layer": pick.randint(1, 3),
+            "n_positions": pick.randint(5, 40),
+            "n_inner": pick.choice((None, 12, 50)),
+        }
         return ids | sizes | {"n_embd": hidden, "n_head": heads}
-    sizes = {"hidden_size": hidden, "num_hidden_layers": pick.randint(1, 3), "intermediate_size": pick.randint(5, 60)}
-    config = ids | sizes | {"num_attention_heads": heads, "num_key_value_heads": pick.choice((1, 2, heads))}
+    sizes = {
+        "hidden_size": hidden,
+        "num_hidden_layers": pick.randint(1, 3),
+        "intermediate_size": pick.randint(5, 60),
+    }
+    config = (
+        ids
+        | sizes
+        | {"num_attention_heads": heads, "num_key_value_heads": pick.choice((1, 2, heads))}
+    )
     if kind != "qwen2":
         config |= {"head_dim": pick.choice((4, 16)), "attention_bias": pick.random() < 0.5}
     return config | ({"mlp_bias": pick.random() < 0.5} if kind == "llama" else {})
@@ -54,13 +72,22 @@ def test_slots_hold_what_a_real_cache_holds(kind: str, prompts: list[list[int]])
     config = make_config(kind)
     model = build(config.to_dict(), "cpu").double().eval()
     result = sv.generate(sv.Pair(model, model), prompts[:2], max_new_tokens=2, progress=False)
-    assert ModelShape.from_config(config.to_dict()).kv_bytes_per_slot("float64") == result.meta["kv_bytes_per_slot"]["target"]
+    assert (
+        ModelShape.from_config(config.to_dict()).kv_bytes_per_slot("float64")
+        == result.meta["kv_bytes_per_slot"]["target"]
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_defaults_are_those_of_the_class(kind: str) -> None:
     """A configuration that leaves out all it may."""
-    small = {"hidden_size": 24, "num_hidden_layers": 1, "intermediate_size": 7, "num_attention_heads": 2, "vocab_size": 11}
+    small = {
+        "hidden_size": 24,
+        "num_hidden_layers": 1,
+        "intermediate_size": 7,
+        "num_attention_heads": 2,
+        "vocab_size": 11,
+    }
     if kind == "gpt2":
         small = {"n_embd": 24, "n_layer": 1, "n_head": 2, "vocab_size": 11, "n_positions": 8}
     elif kind in ("qwen3", "glm4"):
@@ -83,7 +110,14 @@ def test_flops_are_those_that_torch_counts(kind: str, logits: bool) -> None:
     counter = FlopCounterMode(display=False)
     with torch.inference_mode(), counter:
         (model if logits else model.base_model)(input_ids=ids, use_cache=False)
-    rotary = next((module.inv_freq.numel() for name, module in model.named_modules() if name.endswith("rotary_emb")), 0)
+    rotary = next(
+        (
+            module.inv_freq.numel()
+            for name, module in model.named_modules()
+            if name.endswith("rotary_emb")
+        ),
+        0,
+    )
     angles = counter.get_total_flops() - shape.flops(rows, tokens, tokens, logits=logits)
     assert angles in {2 * b * tokens * rotary for b in (0, 1, rows)}
 
@@ -91,11 +125,15 @@ def test_flops_are_those_that_torch_counts(kind: str, logits: bool) -> None:
 def test_a_forward_reads_every_weight_it_multiplies_by_once() -> None:
     shape = ModelShape(2, 8, 4, 2, 4, 16, 50)
     table = 50 * 8
-    assert shape.read_bytes("float32", 0, 0) == 4 * (shape.parameters - table)  # without its input embedding
+    assert shape.read_bytes("float32", 0, 0) == 4 * (
+        shape.parameters - table
+    )  # without its input embedding
     assert shape.read_bytes("float32", 0, 0, logits=False) == 4 * (shape.parameters - 2 * table)
     assert shape.read_bytes("float32", 3, 2) - shape.read_bytes("float32", 0, 0) == 4 * 6 * 8
     tied = replace(shape, tied=True)
-    assert tied.read_bytes("float16", 0, 0) == 2 * tied.parameters  # its one table is the output embedding
+    assert (
+        tied.read_bytes("float16", 0, 0) == 2 * tied.parameters
+    )  # its one table is the output embedding
     learned = replace(shape, positions=10)
     assert learned.read_bytes("float32", 1, 1) - learned.read_bytes("float32", 0, 0) == 4 * 2 * 8
 
@@ -105,7 +143,9 @@ def test_launches_count_one_kernel_for_each_operation() -> None:
     shape = ModelShape(2, 8, 4, 2, 4, 16, 50)
     assert (shape.launches(), shape.launches(logits=False)) == (2 * 15 + 3, 2 * 15 + 2)
     assert replace(shape, head_norms=True).launches() == 2 * 17 + 3
-    assert ModelShape.from_config(draw_config("gpt2", 0) | {"n_layer": 1}).launches() == 2 + 4 + 5 + 3
+    assert (
+        ModelShape.from_config(draw_config("gpt2", 0) | {"n_layer": 1}).launches() == 2 + 4 + 5 + 3
+    )
 
 
 @pytest.mark.parametrize(("name", "target", "draft"), [
@@ -117,8 +157,13 @@ def test_named_shapes_are_the_published_sizes(name: str, target: int, draft: int
     assert tuple(shape.parameters for shape in named_pair(name)) == (target, draft)
     for role in ("target", "draft"):
         model = build(SHAPES[name][role])
-        assert sum(p.numel() for p in model.parameters()) == ModelShape.from_config(SHAPES[name][role]).parameters
-        assert ModelShape.from_config(model.config.to_dict()) == ModelShape.from_config(SHAPES[name][role])
+        assert (
+            sum(p.numel() for p in model.parameters())
+            == ModelShape.from_config(SHAPES[name][role]).parameters
+        )
+        assert ModelShape.from_config(model.config.to_dict()) == ModelShape.from_config(
+            SHAPES[name][role]
+        )
     vocabularies = {SHAPES[name][role]["vocab_size"] for role in ("target", "draft")}
     assert len(vocabularies) == 1
 
@@ -146,7 +191,9 @@ def test_a_configuration_that_cannot_be_read_says_why(config: Any, message: str)
 def test_other_bad_input() -> None:
     with pytest.raises(ValueError, match="tied=1 is no bool"):
         ModelShape(1, 8, 2, 2, 4, 16, 50, tied=1)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"dtype='int8' is unknown; choose one of float64, float32"):
+    with pytest.raises(
+        ValueError, match=r"dtype='int8' is unknown; choose one of float64, float32"
+    ):
         itemsize("int8")
     with pytest.raises(ValueError, match=r"shapes='qwen' is unknown; choose one of qwen3-8b/0\.6b"):
         named_pair("qwen")

@@ -11,10 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from specviz.analysis.simulation import Acceptance, Costs, Policy, Simulation, Workload, simulate, size_cluster
-from specviz.analysis.simulation.cluster import TooSlowError
-from specviz.analysis.simulation.policy import DECISIONS, FALLBACKS, STRATEGIES
-from specviz.engine import scheduler
+from specviz.engine.strategies import scheduler
+from specviz.simulation import (
+    Acceptance,
+    Costs,
+    Policy,
+    Simulation,
+    Workload,
+    simulate,
+    size_cluster,
+)
+from specviz.simulation.cluster import TooSlowError
+from specviz.simulation.policy import DECISIONS, FALLBACKS, STRATEGIES
 
 COSTS = Costs(
     schedule=1e-5, draft=lambda rows, slots: 2e-3 + 1e-5 * rows, verify=lambda rows, slots: 4e-3 + 2e-4 * rows + 1e-8 * rows * slots,
@@ -29,7 +37,9 @@ GEOMETRIC = Acceptance.geometric([0.3, 0.7, 0.95], 5)
 
 
 def some(requests: int = 60, **options: Any) -> Workload:
-    return Workload.drawn(requests, range(3, 40), range(1, 60), GEOMETRIC, **{"replicas": 3, "seed": 1} | options)
+    return Workload.drawn(
+        requests, range(3, 40), range(1, 60), GEOMETRIC, **{"replicas": 3, "seed": 1} | options
+    )
 
 
 def named(policy: Policy) -> str:
@@ -38,15 +48,26 @@ def named(policy: Policy) -> str:
 
 @pytest.mark.parametrize("arrivals", [None, 20.0, 200.0])
 @pytest.mark.parametrize("policy", POLICIES, ids=named)
-def test_every_request_ends_with_the_tokens_that_it_asked_for(policy: Policy, arrivals: float | None) -> None:
+def test_every_request_ends_with_the_tokens_that_it_asked_for(
+    policy: Policy, arrivals: float | None
+) -> None:
     workload = some(arrivals=arrivals)
-    for devices, router in ((1, "round_robin"), (3, "round_robin"), (3, "shortest_queue"), (3, "least_work")):
+    for devices, router in (
+        (1, "round_robin"),
+        (3, "round_robin"),
+        (3, "shortest_queue"),
+        (3, "least_work"),
+    ):
         found = simulate(workload, policy, COSTS, devices=devices, router=router, series=True)
         assert found.series is not None
         assert np.isfinite(found.finished_s).all()
         assert (found.admitted_s >= workload.arrival_s).all()
         assert (found.finished_s > found.admitted_s).all()
-        assert found.totals.gained_tokens.sum() == workload.new_tokens.sum() == found.series["gained_tokens"].sum()
+        assert (
+            found.totals.gained_tokens.sum()
+            == workload.new_tokens.sum()
+            == found.series["gained_tokens"].sum()
+        )
         assert found.totals.finished.sum() == workload.new_tokens.size
         assert (found.own_rounds <= found.pool_rounds).all()
         assert (found.own_rounds >= -(-workload.new_tokens // (policy.drafted + 1))).all()
@@ -54,9 +75,13 @@ def test_every_request_ends_with_the_tokens_that_it_asked_for(policy: Policy, ar
         assert found.series["rows"].between(1, policy.batch_size).all()
         assert found.series["live"].between(1, policy.capacity).all()
         # a request is live from its admission to its end: the time-average of live rows and the time in a row are two counts of one thing
-        assert (found.series["live"] * found.series["seconds"]).sum() >= (found.finished_s - found.admitted_s).sum() - 1e-9
+        assert (found.series["live"] * found.series["seconds"]).sum() >= (
+            found.finished_s - found.admitted_s
+        ).sum() - 1e-9
         if policy.refill:
-            assert (found.series["live"] * found.series["seconds"]).sum() == pytest.approx((found.finished_s - found.admitted_s).sum())
+            assert (found.series["live"] * found.series["seconds"]).sum() == pytest.approx(
+                (found.finished_s - found.admitted_s).sum()
+            )
         assert found.totals.seconds.sum() == pytest.approx(found.series["seconds"].sum())
 
 
@@ -73,15 +98,25 @@ def test_replicas_and_devices_know_nothing_of_each_other(policy: Policy) -> None
     parts = ("prompt_tokens", "new_tokens", "arrival_s", "first")
     for replica in range(3):
         for device in range(3):
-            alone = replace(workload, **{name: getattr(workload, name)[replica : replica + 1, device::3] for name in parts})
-            assert np.array_equal(simulate(alone, policy, COSTS).finished_s[0], found.finished_s[replica, device::3])
+            alone = replace(
+                workload,
+                **{
+                    name: getattr(workload, name)[replica : replica + 1, device::3]
+                    for name in parts
+                },
+            )
+            assert np.array_equal(
+                simulate(alone, policy, COSTS).finished_s[0], found.finished_s[replica, device::3]
+            )
 
 
 @pytest.mark.parametrize("router", ["round_robin", "shortest_queue", "least_work"])
 def test_with_one_device_there_is_nothing_to_route(router: str) -> None:
     workload = some(arrivals=30.0)
     expected = simulate(workload, POLICIES[0], COSTS).finished_s
-    assert np.array_equal(simulate(workload, POLICIES[0], COSTS, router=router).finished_s, expected)
+    assert np.array_equal(
+        simulate(workload, POLICIES[0], COSTS, router=router).finished_s, expected
+    )
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=named)
@@ -92,14 +127,26 @@ def test_nobody_is_overtaken_in_the_queue(policy: Policy) -> None:
 
 def test_requests_of_one_length_end_in_the_order_of_arrival_without_speculation() -> None:
     workload = Workload.drawn(200, 8, 20, GEOMETRIC, arrivals=30.0)
-    assert (np.diff(simulate(workload, Policy("autoregressive", 4), COSTS).finished_s, axis=1) >= 0).all()
+    assert (
+        np.diff(simulate(workload, Policy("autoregressive", 4), COSTS).finished_s, axis=1) >= 0
+    ).all()
 
 
 def reference(workload: Workload, policy: Policy) -> tuple[list[tuple[str, int]], int]:
     """(decision, rows) of each round of the engine's own scheduler, requests all at once, and the longest wait in rounds."""
-    prompts, budgets, first = (values[0].tolist() for values in (workload.prompt_tokens, workload.new_tokens, workload.first))
-    chooser = scheduler.Scheduler(min(policy.batch_size, len(prompts)), policy.fallback, policy.max_wait)
-    waiting, lengths, left, turns = deque(range(len(prompts))), {}, dict(enumerate(budgets)), dict.fromkeys(range(len(prompts)), 0)
+    prompts, budgets, first = (
+        values[0].tolist()
+        for values in (workload.prompt_tokens, workload.new_tokens, workload.first)
+    )
+    chooser = scheduler.Scheduler(
+        min(policy.batch_size, len(prompts)), policy.fallback, policy.max_wait
+    )
+    waiting, lengths, left, turns = (
+        deque(range(len(prompts))),
+        {},
+        dict(enumerate(budgets)),
+        dict.fromkeys(range(len(prompts)), 0),
+    )
     rounds, longest = [], 0
     while waiting or lengths:
         while waiting and len(lengths) < policy.window:
@@ -120,7 +167,9 @@ def reference(workload: Workload, policy: Policy) -> tuple[list[tuple[str, int]]
 
 @pytest.mark.parametrize("fallback", FALLBACKS)
 @pytest.mark.parametrize(("batch_size", "window"), [(1, 1), (2, 9), (3, 3), (4, 16), (8, 64)])
-def test_choices_are_those_of_the_engines_scheduler(fallback: str, batch_size: int, window: int) -> None:
+def test_choices_are_those_of_the_engines_scheduler(
+    fallback: str, batch_size: int, window: int
+) -> None:
     assert (FALLBACKS, DECISIONS) == (scheduler.FALLBACKS, scheduler.DECISIONS)
     policy = Policy("exspec", batch_size, window=window, fallback=fallback, max_wait=4)
     for seed, prompts in ((0, 10), (1, range(8, 12)), (2, range(5, 60)), (3, [4, 4, 30])):
@@ -138,14 +187,26 @@ def test_the_bound_on_waiting_is_kept(batch_size: int, max_wait: int) -> None:
     policy = Policy("exspec", batch_size, window=24, fallback="wait", max_wait=max_wait)
     for arrivals in (None, 60.0):
         found = simulate(some(150, arrivals=arrivals), policy, COSTS)
-        assert 0 < found.summary()["longest_wait_rounds"].item() <= max_wait + policy.window / batch_size
+        assert (
+            0
+            < found.summary()["longest_wait_rounds"].item()
+            <= max_wait + policy.window / batch_size
+        )
 
 
 def test_refill_never_needs_more_rounds_and_in_place_never_moves() -> None:
     counts = {policy.name: simulate(some(), policy, COSTS).summary().iloc[0] for policy in POLICIES}
-    assert counts["eqspec"]["rounds"] == counts["inplace"]["rounds"] <= counts["eqspec:refill=false"]["rounds"]
+    assert (
+        counts["eqspec"]["rounds"]
+        == counts["inplace"]["rounds"]
+        <= counts["eqspec:refill=false"]["rounds"]
+    )
     assert counts["inplace"]["realigned_slots"] == 0 < counts["eqspec"]["realigned_slots"]
-    assert counts["inplace"]["tokens_per_s"] > counts["eqspec"]["tokens_per_s"] > counts["eqspec:refill=false"]["tokens_per_s"]
+    assert (
+        counts["inplace"]["tokens_per_s"]
+        > counts["eqspec"]["tokens_per_s"]
+        > counts["eqspec:refill=false"]["tokens_per_s"]
+    )
 
 
 def errors(values: np.ndarray, expected: float) -> float:
@@ -182,10 +243,13 @@ def test_littles_law_at_a_steady_load() -> None:
     end_s, begin_s = workload.arrival_s[:, -1], workload.arrival_s[:, 600]
     late = found.series[
         found.series["start_s"].between(
-            found.series["lane"].map(dict(enumerate(begin_s))), found.series["lane"].map(dict(enumerate(end_s)))
+            found.series["lane"].map(dict(enumerate(begin_s))),
+            found.series["lane"].map(dict(enumerate(end_s))),
         )
     ]
-    live = (late["live"] * late["seconds"]).groupby(late["lane"]).sum().to_numpy() / (end_s - begin_s)
+    live = (late["live"] * late["seconds"]).groupby(late["lane"]).sum().to_numpy() / (
+        end_s - begin_s
+    )
     held = (found.finished_s - found.admitted_s)[:, 600:].mean(1)
     assert live.mean() == pytest.approx(rate * held.mean(), rel=0.05)
     assert errors(live - rate * held, 0.0) < 4
@@ -200,14 +264,18 @@ def test_routers_that_look_wait_less_than_one_that_does_not() -> None:
     alone = simulate(workload, Policy("inplace", 4), COSTS).summary()["tokens_per_s"].item()
     arriving = workload.arriving(0.85 * 4 * alone / workload.new_tokens.mean())
     waits = [
-        simulate(arriving, Policy("inplace", 4), COSTS, devices=4, router=router).summary(0.1)["waiting_mean_s"].item()
+        simulate(arriving, Policy("inplace", 4), COSTS, devices=4, router=router)
+        .summary(0.1)["waiting_mean_s"]
+        .item()
         for router in ("shortest_queue", "least_work", "round_robin")
     ]
     assert waits[0] < waits[1] < waits[2] / 1.5
 
 
 def sizing() -> tuple[Workload, Policy]:
-    return Workload.drawn(3000, range(10, 50), 40, Acceptance.geometric(0.7), replicas=2), Policy("inplace", 4)
+    return Workload.drawn(3000, range(10, 50), 40, Acceptance.geometric(0.7), replicas=2), Policy(
+        "inplace", 4
+    )
 
 
 def p99(found: Simulation) -> float:
@@ -223,8 +291,14 @@ def test_a_cluster_is_large_enough_and_not_larger() -> None:
         for number in (found.devices, found.devices - 1)
     }
     assert latency[found.devices] <= 0.3
-    last = found.tried.set_index("devices").loc[found.devices - 1] if found.devices - 1 in set(found.tried["devices"]) else None
-    assert latency[found.devices - 1] > 0.3 or (last is None and found.tried["load"].iloc[0] * found.devices / (found.devices - 1) >= 1)
+    last = (
+        found.tried.set_index("devices").loc[found.devices - 1]
+        if found.devices - 1 in set(found.tried["devices"])
+        else None
+    )
+    assert latency[found.devices - 1] > 0.3 or (
+        last is None and found.tried["load"].iloc[0] * found.devices / (found.devices - 1) >= 1
+    )
     assert found.tried["devices"].is_monotonic_increasing
     assert found.tried.set_index("devices")["enough"][found.devices]
     more = size_cluster(workload, policy, COSTS, rate=300.0, latency_s=0.2).devices
@@ -260,7 +334,9 @@ def test_what_cannot_be_sized(changes: dict[str, Any], begins: str) -> None:
 
 def test_bounds_that_no_cluster_keeps() -> None:
     workload, policy = sizing()
-    with pytest.raises(TooSlowError, match=r"^latency_s=0.01 is too short: without company 99 % take up to 0.\d+ s"):
+    with pytest.raises(
+        TooSlowError, match=r"^latency_s=0.01 is too short: without company 99 % take up to 0.\d+ s"
+    ):
         size_cluster(workload, policy, COSTS, rate=10.0, latency_s=0.01)
     with pytest.raises(TooSlowError, match=r"^most=2 devices do not keep"):
         size_cluster(workload, policy, COSTS, rate=300.0, latency_s=0.3, most=2)

@@ -11,8 +11,9 @@ import pandas as pd
 import pytest
 
 import specviz as sv
-from specviz.analysis.shapes import SHAPES
-from specviz.analysis.simulation import (
+from specviz.cli.main import main
+from specviz.costs.shapes import SHAPES
+from specviz.simulation import (
     Acceptance,
     Costs,
     Policy,
@@ -23,11 +24,13 @@ from specviz.analysis.simulation import (
     refill_or_grouping,
     simulate,
 )
-from specviz.cli import main
-from specviz.simulating import POLICIES, Plan, from_runs, record_runs
+from specviz.studies.simulate import POLICIES, Plan, from_runs, record_runs
 
 HALF = Acceptance.geometric(0.5, 3)
-COSTS = {0: Costs(verify=0.01), 3: Costs(draft=0.004, verify=lambda rows, slots: 0.01 + 1e-5 * rows * slots, move=1e-6)}
+COSTS = {
+    0: Costs(verify=0.01),
+    3: Costs(draft=0.004, verify=lambda rows, slots: 0.01 + 1e-5 * rows * slots, move=1e-6),
+}
 
 
 def test_acceptance_is_what_it_was_made_from() -> None:
@@ -47,7 +50,9 @@ def test_drawn_acceptances_are_as_frequent_as_they_should() -> None:
 
 def test_a_smaller_k_accepts_the_same_up_to_it() -> None:
     workload = Workload.drawn(200, 5, 60, Acceptance.geometric(0.8, 6))
-    rounds = [simulate(workload, Policy(num_draft_tokens=k), Costs()).own_rounds for k in (1, 3, 6, 9)]
+    rounds = [
+        simulate(workload, Policy(num_draft_tokens=k), Costs()).own_rounds for k in (1, 3, 6, 9)
+    ]
     assert (rounds[0] >= rounds[1]).all()
     assert (rounds[1] >= rounds[2]).all()
     assert (rounds[2] == rounds[3]).all()  # six is all that the acceptance knows
@@ -64,11 +69,16 @@ def test_workloads_keep_to_what_is_given() -> None:
     assert faster.arrival_s == pytest.approx(drawn.arrival_s / 2)
     assert (faster.arriving(None).arrival_s == 0).all()
     mean_s = np.diff(Workload.drawn(20_000, 3, 3, HALF, arrivals=10.0).arrival_s).mean()
-    assert mean_s == pytest.approx(0.1, rel=4 / np.sqrt(20_000))  # 4 standard errors: another seed fails once in 15 000
+    assert mean_s == pytest.approx(
+        0.1, rel=4 / np.sqrt(20_000)
+    )  # 4 standard errors: another seed fails once in 15 000
 
 
 def test_joined_workloads_come_out_as_they_did_alone() -> None:
-    single = [Workload.drawn(30, 8, 20, acceptance, replicas=2) for acceptance in (HALF, Acceptance.geometric(0.9, 5))]
+    single = [
+        Workload.drawn(30, 8, 20, acceptance, replicas=2)
+        for acceptance in (HALF, Acceptance.geometric(0.9, 5))
+    ]
     policy, together = Policy("exspec", 2, window=8), Workload.joined(single)
     alone = [simulate(workload, policy, COSTS[3]).finished_s for workload in single]
     assert np.array_equal(simulate(together, policy, COSTS[3]).finished_s, np.concatenate(alone))
@@ -76,9 +86,15 @@ def test_joined_workloads_come_out_as_they_did_alone() -> None:
 
 def test_a_round_costs_what_the_table_says() -> None:
     """One request of 100 tokens without speculation, by hand: the prompt is read, then 3 rounds see 100, 101 and 102 slots."""
-    costs = Costs(verify=lambda rows, slots: 0.01 * rows + 0.001 * slots, accept=0.5, prefill=lambda rows, tokens: 0.1 * rows + tokens)
+    costs = Costs(
+        verify=lambda rows, slots: 0.01 * rows + 0.001 * slots,
+        accept=0.5,
+        prefill=lambda rows, tokens: 0.1 * rows + tokens,
+    )
     found = simulate(Workload.given([100], [3], HALF), Policy("autoregressive", 1), costs)
-    assert found.finished_s.item() == pytest.approx(0.1 + 99 + 3 * (0.01 + 0.5) + 0.001 * (100 + 101 + 102), rel=1e-6)
+    assert found.finished_s.item() == pytest.approx(
+        0.1 + 99 + 3 * (0.01 + 0.5) + 0.001 * (100 + 101 + 102), rel=1e-6
+    )
     assert found.totals.seconds[:, 0].tolist() == pytest.approx([0.1 + 99, 0, 0.03 + 0.303, 1.5, 0])
 
 
@@ -86,7 +102,9 @@ def test_realignment_by_hand() -> None:
     """Two rows of 4 tokens: the first gains 3, the second 1. The second moves its 4 slots to end where the first does, then stays."""
     workload = Workload.given([4, 4], [4, 2], HALF)
     told = np.array([2, 0, 0, 0], np.int8)
-    workload = Workload(workload.prompt_tokens, workload.new_tokens, workload.arrival_s, told, np.array([[0, 1]]), 8)
+    workload = Workload(
+        workload.prompt_tokens, workload.new_tokens, workload.arrival_s, told, np.array([[0, 1]]), 8
+    )
     found = simulate(workload, Policy("eqspec", 2, 3), Costs(move=1.0), series=True)
     assert found.series is not None
     assert found.series["gained_tokens"].tolist() == [4, 2]
@@ -108,8 +126,14 @@ def test_realignment_by_hand() -> None:
         (lambda: Workload.drawn(5, 5, 5, HALF, replicas=0), "replicas=0 cannot be; "),
         (lambda: Workload.drawn(5, 5, 5, HALF, seed=-1), "seed=-1 cannot be; "),
         (lambda: Workload.drawn(5, 5, 5, HALF, arrivals=0.0), "arrivals=0.0 cannot be; "),
-        (lambda: Workload.drawn(2, 5, 5, HALF, arrivals=[1.0]), "arrivals=[1.0] are no 2 times in order; "),
-        (lambda: Workload.drawn(2, 5, 5, HALF, arrivals=[2.0, 1.0]), "arrivals=[2.0, 1.0] are no 2 times in order; "),
+        (
+            lambda: Workload.drawn(2, 5, 5, HALF, arrivals=[1.0]),
+            "arrivals=[1.0] are no 2 times in order; ",
+        ),
+        (
+            lambda: Workload.drawn(2, 5, 5, HALF, arrivals=[2.0, 1.0]),
+            "arrivals=[2.0, 1.0] are no 2 times in order; ",
+        ),
         (lambda: Workload.given([5], [5, 5], HALF), "new_tokens has 2 lengths for 1 prompts; "),
         (
             lambda: Workload.joined([Workload.drawn(n, 5, 5, HALF) for n in (2, 3)]),
@@ -117,21 +141,47 @@ def test_realignment_by_hand() -> None:
         ),
         (lambda: Costs(draft=-1), "draft=-1 is no time; "),
         (lambda: Costs(move=lambda: 0), "move=<function"),
-        (lambda: Costs(verify=lambda rows, slots: -1.0).table(2, 10), "verify(1, ...) gives -1 s; "),
+        (
+            lambda: Costs(verify=lambda rows, slots: -1.0).table(2, 10),
+            "verify(1, ...) gives -1 s; ",
+        ),
         (lambda: Policy("masking"), "strategy='masking' is not simulated; "),
         (lambda: Policy("exspec", fallback="hope"), "fallback='hope' is unknown; "),
         (lambda: Policy("exspec", 8, window=4), "window=4 is no pool; "),
         (lambda: Policy("exspec", refill=False), "refill=False leaves exspec no pool "),
         (lambda: Policy(refill=1), "refill=1 is no bool; "),
         (lambda: Policy(batch_size=True), "batch_size=True cannot be; "),
-        (lambda: simulate(Workload.drawn(2, 5, 5, HALF), Policy(), Costs(), devices=0), "devices=0 cannot be; "),
-        (lambda: simulate(Workload.drawn(2, 5, 5, HALF), Policy(), Costs(), router="x"), "router='x' is unknown; "),
-        (lambda: simulate(Workload.drawn(2, 2**26, 5, HALF), Policy(), Costs()), "workload has 2 requests a replica, of up to 6"),
-        (lambda: simulate(Workload.drawn(2, 5, 5, HALF), Policy(), Costs()).summary(1.0), "skip=1.0 is no share; "),
+        (
+            lambda: simulate(Workload.drawn(2, 5, 5, HALF), Policy(), Costs(), devices=0),
+            "devices=0 cannot be; ",
+        ),
+        (
+            lambda: simulate(Workload.drawn(2, 5, 5, HALF), Policy(), Costs(), router="x"),
+            "router='x' is unknown; ",
+        ),
+        (
+            lambda: simulate(Workload.drawn(2, 2**26, 5, HALF), Policy(), Costs()),
+            "workload has 2 requests a replica, of up to 6",
+        ),
+        (
+            lambda: simulate(Workload.drawn(2, 5, 5, HALF), Policy(), Costs()).summary(1.0),
+            "skip=1.0 is no share; ",
+        ),
         (lambda: compare(Workload.drawn(2, 5, 5, HALF), [], COSTS), "policies=[] are none; "),
-        (lambda: compare(Workload.drawn(2, 5, 5, HALF), [Policy()], COSTS), "costs are those of 0, 3 drafts a round, and inplace has 5; "),
-        (lambda: latency_under_load(Workload.drawn(2, 5, 5, HALF), [Policy("autoregressive")], COSTS, loads=[0]), "loads=[0] are none; "),
-        (lambda: Plan(("exspec:speed=3",)), "policies names 'exspec:speed=3', whose options are not simulated; "),
+        (
+            lambda: compare(Workload.drawn(2, 5, 5, HALF), [Policy()], COSTS),
+            "costs are those of 0, 3 drafts a round, and inplace has 5; ",
+        ),
+        (
+            lambda: latency_under_load(
+                Workload.drawn(2, 5, 5, HALF), [Policy("autoregressive")], COSTS, loads=[0]
+            ),
+            "loads=[0] are none; ",
+        ),
+        (
+            lambda: Plan(("exspec:speed=3",)),
+            "policies names 'exspec:speed=3', whose options are not simulated; ",
+        ),
         (lambda: Plan(latency_s=1.0), "latency_s=1.0 comes without a rate; "),
         (lambda: Plan(requests=0), "requests=0 is too small; "),
     ],
@@ -149,9 +199,15 @@ def test_studies_say_what_they_promise() -> None:
     assert (refill["rounds"][:6].to_numpy() == refill["rounds"][6:].to_numpy()).all()
     assert (refill["tokens_per_s"][6:].to_numpy() >= refill["tokens_per_s"][:6].to_numpy()).all()
     free = refill[6:].set_index("policy")["tokens_per_s"]
-    assert free["eqspec"] == pytest.approx(free["inplace"])  # realignment is all that tells them apart
+    assert free["eqspec"] == pytest.approx(
+        free["inplace"]
+    )  # realignment is all that tells them apart
 
-    policies = [Policy("inplace", 4, 3), Policy("exspec", 4, 3, window=12), Policy("autoregressive", 4)]
+    policies = [
+        Policy("inplace", 4, 3),
+        Policy("exspec", 4, 3, window=12),
+        Policy("autoregressive", 4),
+    ]
     loads = latency_under_load(workload, policies, COSTS, loads=(0.4, 0.9))
     assert loads["load"].tolist() == [0.4] * 3 + [0.9] * 3
     assert (loads["own_load"] >= loads["load"] - 1e-9).all()
@@ -167,34 +223,61 @@ def test_studies_say_what_they_promise() -> None:
         replicas=4,
     )
     assert len(rates) == 2 * 2 * 3
-    sure = rates[(rates["acceptance"] == "all") & (rates["prompts"] == "equal") & (rates["window"] == 16)]
+    sure = rates[
+        (rates["acceptance"] == "all") & (rates["prompts"] == "equal") & (rates["window"] == 16)
+    ]
     assert (sure["grouping_rate"] > 0.9).all()  # who starts together stays together
-    half = rates[(rates["acceptance"] == "half") & (rates["window"] == 16)].set_index(["prompts", "batch_size"])["grouping_rate"]
+    half = rates[(rates["acceptance"] == "half") & (rates["window"] == 16)].set_index(
+        ["prompts", "batch_size"]
+    )["grouping_rate"]
     assert half["equal", 2] > half["mixed", 2] > half["mixed", 8]
 
 
 def test_recorded_runs_become_costs_and_acceptance(pair: sv.Pair, prompts: list[list[int]]) -> None:
-    traces = record_runs(pair, prompts[:4], batch_size=2, num_draft_tokens=3, max_new_tokens=4, progress=False)
+    traces = record_runs(
+        pair, prompts[:4], batch_size=2, num_draft_tokens=3, max_new_tokens=4, progress=False
+    )
     assert {(trace.meta["strategy"], trace.meta["batch_size"]) for trace in traces} == {
-        (name, size) for name in ("autoregressive", "inplace", "eqspec", "exspec") for size in (1, 2)
+        (name, size)
+        for name in ("autoregressive", "inplace", "eqspec", "exspec")
+        for size in (1, 2)
     }
     source = from_runs(traces)
     assert set(source.costs) == {0, 3}
     assert source.prompt_tokens == [len(prompt) for prompt in prompts[:4]]
-    asked: dict[str, Any] = {"num_draft_tokens": 3, "max_new_tokens": 4, "halves": True, "progress": False}
+    asked: dict[str, Any] = {
+        "num_draft_tokens": 3,
+        "max_new_tokens": 4,
+        "halves": True,
+        "progress": False,
+    }
     halves = record_runs(pair, prompts[:4], batch_size=4, **asked)
     assert [trace.meta["batch_size"] for trace in halves] == [1, 2, 4] * 8
-    assert [[trace.prompt(i) for i in (0, 1)] for trace in halves[::12]] == [prompts[:4:2], prompts[1:4:2]]
-    table, conditions = Plan(requests=1200, batch_size=2, num_draft_tokens=3, new_tokens=12, window=4).answer(source)
+    assert [[trace.prompt(i) for i in (0, 1)] for trace in halves[::12]] == [
+        prompts[:4:2],
+        prompts[1:4:2],
+    ]
+    table, conditions = Plan(
+        requests=1200, batch_size=2, num_draft_tokens=3, new_tokens=12, window=4
+    ).answer(source)
     assert len(table) == len(POLICIES)
     assert table["requests"].unique().tolist() == [1200]
     assert (table["simulated_cpu_s"] > 0).all()
     assert conditions["costs"] == "measured"
     held, conditions = Plan(batch_size=2, num_draft_tokens=3).answer(source, "held_out")
-    assert held[["policy", "batch_size"]].to_numpy().tolist()[:3] == [["autoregressive", 1], ["autoregressive", 2], ["inplace", 1]]
-    assert held["deviation"].to_numpy() == pytest.approx((held["simulated_tokens_per_s"] / held["tokens_per_s"] - 1).to_numpy())
+    assert held[["policy", "batch_size"]].to_numpy().tolist()[:3] == [
+        ["autoregressive", 1],
+        ["autoregressive", 2],
+        ["inplace", 1],
+    ]
+    assert held["deviation"].to_numpy() == pytest.approx(
+        (held["simulated_tokens_per_s"] / held["tokens_per_s"] - 1).to_numpy()
+    )
     assert (conditions["simulated"], conditions["runs"]) == ("held_out", 8)
-    with pytest.raises(ValueError, match=r"^study='held_out' holds the simulation against recorded runs; leave out --ceilings$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^study='held_out' holds the simulation against recorded runs; leave out --ceilings$",
+    ):
         Plan().answer(replace(source, runs=()), "held_out")
 
 
@@ -214,34 +297,78 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @pytest.mark.parametrize("study", [None, "grouping", "latency", "refill"])
 def test_the_command_prints_and_writes(
-    study: str | None, runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    study: str | None,
+    runs: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     few = {"windows": (8,), "replicas": 2, "requests": 24}
-    monkeypatch.setattr("specviz.simulating.grouping_rates", lambda *given, **asked: grouping_rates(*given, **asked | few))
+    monkeypatch.setattr(
+        "specviz.studies.simulate.grouping_rates",
+        lambda *given, **asked: grouping_rates(*given, **asked | few),
+    )
     path = tmp_path / "simulated.csv"
     asked = ["--batch-size", "2", "--max-new-tokens", "10", "--out", str(path)]
-    asked += [] if study == "grouping" else ["--requests", "120", "--window", "4"]  # which have no part in it
-    asked_for = {None: [], "latency": ["--study", "latency", "--policies", "autoregressive", "inplace"]}.get(study, ["--study", str(study)])
+    asked += (
+        [] if study == "grouping" else ["--requests", "120", "--window", "4"]
+    )  # which have no part in it
+    asked_for = {
+        None: [],
+        "latency": ["--study", "latency", "--policies", "autoregressive", "inplace"],
+    }.get(study, ["--study", str(study)])
     assert main(["simulate", "--runs", *runs, *asked, *asked_for]) == 0
     printed, table = capsys.readouterr().out, pd.read_csv(path)
     column = {None: "policy", "grouping": "acceptance", "latency": "load", "refill": "moves"}[study]
     assert column in printed
     assert column in table
     conditions = json.loads(path.with_suffix(".json").read_text())
-    assert (conditions["simulated"], conditions["num_draft_tokens"], conditions["costs"]) == (study or "policies", 2, "measured")
+    assert (conditions["simulated"], conditions["num_draft_tokens"], conditions["costs"]) == (
+        study or "policies",
+        2,
+        "measured",
+    )
     assert ("window" in conditions, "rate" in conditions) == (study != "grouping", study is None)
     assert conditions["prompt_tokens"]
     assert str(tmp_path) not in json.dumps(conditions)
 
 
-def test_the_command_sizes_a_cluster_from_a_roofline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rates = [("copy", "", 0, 1e9, 2e12), ("read", "", 0, 1e9, 2e12), ("matmul", "bfloat16", 64, 0, 5e14), ("launch", "", 0, 0, 2e5)]
+def test_the_command_sizes_a_cluster_from_a_roofline(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rates = [
+        ("copy", "", 0, 1e9, 2e12),
+        ("read", "", 0, 1e9, 2e12),
+        ("matmul", "bfloat16", 64, 0, 5e14),
+        ("launch", "", 0, 0, 2e5),
+    ]
     table = pd.DataFrame(
-        [(*entry[:4], 1.0, entry[4]) for entry in rates], columns=["quantity", "dtype", "rows", "bytes", "seconds", "rate"]
+        [(*entry[:4], 1.0, entry[4]) for entry in rates],
+        columns=["quantity", "dtype", "rows", "bytes", "seconds", "rate"],
     )
     table.to_csv(tmp_path / "ceilings.csv", index=False)
-    asked = ["simulate", "--ceilings", str(tmp_path / "ceilings.csv"), "--shapes", next(iter(SHAPES)), "--alpha", "0.5", "0.9"]
-    asked += ["--prompt-tokens", "100", "300", "--policies", "inplace", "autoregressive", "--requests", "2000", "--max-new-tokens", "40"]
+    asked = [
+        "simulate",
+        "--ceilings",
+        str(tmp_path / "ceilings.csv"),
+        "--shapes",
+        next(iter(SHAPES)),
+        "--alpha",
+        "0.5",
+        "0.9",
+    ]
+    asked += [
+        "--prompt-tokens",
+        "100",
+        "300",
+        "--policies",
+        "inplace",
+        "autoregressive",
+        "--requests",
+        "2000",
+        "--max-new-tokens",
+        "40",
+    ]
     assert main([*asked, "--rate", "30", "--latency", "1.2"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split()[:2] == ["policy", "devices"]
@@ -255,19 +382,36 @@ def test_the_command_sizes_a_cluster_from_a_roofline(tmp_path: Path, capsys: pyt
     ("arguments", "says"),
     [
         (["--shapes", "qwen3-8b/0.6b"], "--ceilings and --shapes belong together"),
-        (["--ceilings", "x.csv", "--shapes", "qwen3-8b/0.6b"], "says nothing of acceptance and prompts; give --alpha and --prompt-tokens"),
+        (
+            ["--ceilings", "x.csv", "--shapes", "qwen3-8b/0.6b"],
+            "says nothing of acceptance and prompts; give --alpha and --prompt-tokens",
+        ),
         (["--runs", "missing.safetensors"], "missing.safetensors: cannot be read"),
         (["--latency", "1"], "latency_s=1.0 comes without a rate"),
         (["--policies", "hope"], "strategy='hope' is not simulated"),
         (["--captured"], "--captured comes without --ceilings"),
-        (["--study", "grouping", "--window", "64"], "window=64 has no part in the study of grouping; leave it out"),
-        (["--study", "refill", "--policies", "inplace"], "policies=['inplace'] has no part in the study of refill; leave it out"),
-        (["--study", "held_out", "--requests", "9"], "requests=9 has no part in the study of held_out; leave it out"),
-        (["--study", "latency", "--rate", "3"], "rate=3.0 has no part in the study of latency; leave it out"),
+        (
+            ["--study", "grouping", "--window", "64"],
+            "window=64 has no part in the study of grouping; leave it out",
+        ),
+        (
+            ["--study", "refill", "--policies", "inplace"],
+            "policies=['inplace'] has no part in the study of refill; leave it out",
+        ),
+        (
+            ["--study", "held_out", "--requests", "9"],
+            "requests=9 has no part in the study of held_out; leave it out",
+        ),
+        (
+            ["--study", "latency", "--rate", "3"],
+            "rate=3.0 has no part in the study of latency; leave it out",
+        ),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_what_the_command_refuses(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_command_refuses(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["simulate", *arguments]) == 2
     assert says in capsys.readouterr().err
 

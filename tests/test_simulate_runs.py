@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 import specviz as sv
-from specviz.analysis import metrics
-from specviz.analysis.simulation import Acceptance, Costs, Policy, Workload, held_out, simulate
-from specviz.schema import MODELS, PHASES
+from specviz import metrics
+from specviz.record.schema import MODELS, PHASES
+from specviz.simulation import Acceptance, Costs, Policy, Workload, held_out, simulate
 
 NAMES = {
     "autoregressive": sv.strategy("autoregressive"),
@@ -34,7 +34,13 @@ def bundled() -> sv.Pair:
 def recorded(name: str, batch_size: int, prompts: int = 16) -> sv.Trace:
     """Short runs; with 16 prompts of different budgets, with 32 of 32 tokens each."""
     budgets = 32 if prompts == 32 else [20 + 7 * i % 9 for i in range(prompts)]
-    asked = {"strategy": NAMES[name], "batch_size": batch_size, "max_new_tokens": budgets, "record": True, "progress": False}
+    asked = {
+        "strategy": NAMES[name],
+        "batch_size": batch_size,
+        "max_new_tokens": budgets,
+        "record": True,
+        "progress": False,
+    }
     trace = sv.generate(bundled(), sv.load_prompts(limit=prompts), **asked).trace  # type: ignore[arg-type]
     assert trace is not None
     return trace
@@ -56,7 +62,11 @@ def priced(trace: sv.Trace) -> sv.Trace:
         "schedule": 0.1 + 0.01 * moved["schedule"], "draft": 5 + 0.2 * rows, "verify": 8 + rows + 0.002 * rows * slots,
         "accept": np.full_like(rows, 0.2),        "synchronise": 0.05 + 0.01 * moved["synchronise"],
     }  # fmt: skip
-    return replace(trace, rounds=trace.rounds | {f"{phase}_ms": values.astype(np.float32) for phase, values in times.items()})
+    return replace(
+        trace,
+        rounds=trace.rounds
+        | {f"{phase}_ms": values.astype(np.float32) for phase, values in times.items()},
+    )
 
 
 @pytest.mark.parametrize("batch_size", [4, 8])
@@ -64,7 +74,9 @@ def priced(trace: sv.Trace) -> sv.Trace:
 def test_a_run_replayed_is_the_same_round_by_round(name: str, batch_size: int) -> None:
     """With the acceptances of the run itself: every choice, slot and move is that of the record; the costs are fitted to its own times."""
     trace = recorded(name, batch_size)
-    found = simulate(Workload.replay(trace), Policy.of(trace.meta), Costs.measured([trace]), series=True)
+    found = simulate(
+        Workload.replay(trace), Policy.of(trace.meta), Costs.measured([trace]), series=True
+    )
     assert found.series is not None
     rounds, expected = found.series, metrics.rounds(trace)
     assert len(rounds) == len(expected)
@@ -98,7 +110,9 @@ def test_drawn_acceptance_gives_nearly_the_same(name: str, batch_size: int) -> N
     """
     trace = priced(recorded(name, batch_size, prompts=32))
     lengths = [np.diff(trace.requests[f"{kind}_offsets"]) for kind in ("prompt", "output")]
-    acceptance = Acceptance.measured([trace]) if trace.meta["num_draft_tokens"] else Acceptance.geometric(0)
+    acceptance = (
+        Acceptance.measured([trace]) if trace.meta["num_draft_tokens"] else Acceptance.geometric(0)
+    )
     workload = Workload.given(*lengths, acceptance, replicas=200)
     ours = simulate(workload, Policy.of(trace.meta), Costs.measured([trace])).summary().iloc[0]
     theirs = metrics.summary(trace).iloc[0]
@@ -110,7 +124,9 @@ def test_drawn_acceptance_gives_nearly_the_same(name: str, batch_size: int) -> N
 
 def test_costs_fitted_to_some_runs_predict_others() -> None:
     """Fitted to eqspec and in place at B = 4 and 8, the costs that were written in come out again, and foretell two other strategies."""
-    fitted = Costs.measured([priced(recorded(name, size)) for name in ("inplace", "eqspec") for size in (4, 8)])
+    fitted = Costs.measured(
+        [priced(recorded(name, size)) for name in ("inplace", "eqspec") for size in (4, 8)]
+    )
     assert callable(fitted.verify)
     assert callable(fitted.draft)
     assert fitted.verify(6, 100) == pytest.approx((8 + 6 + 0.002 * 600) / 1000, rel=1e-3)
@@ -118,7 +134,11 @@ def test_costs_fitted_to_some_runs_predict_others() -> None:
     assert fitted.move == pytest.approx(1e-5, rel=1e-2)
     for name, size in (("exspec", 4), ("exspec, wait", 8), ("eqspec, static", 4)):
         trace = priced(recorded(name, size))
-        ours = simulate(Workload.replay(trace), Policy.of(trace.meta), fitted).summary()["tokens_per_s"].item()
+        ours = (
+            simulate(Workload.replay(trace), Policy.of(trace.meta), fitted)
+            .summary()["tokens_per_s"]
+            .item()
+        )
         assert ours == pytest.approx(metrics.summary(trace)["tokens_per_s"].item(), rel=0.01)
 
 
@@ -126,25 +146,48 @@ def test_each_run_is_foretold_by_the_others() -> None:
     """The times are written in and lie on straight lines, so that runs which were not seen are foretold exactly, but for the fit."""
     names = ("autoregressive", "inplace", "eqspec", "exspec, wait")
     found = held_out([priced(recorded(name, size)) for name in names for size in (4, 8)])
-    assert found["policy"].tolist()[::2] == ["autoregressive", "inplace", "eqspec", "exspec:window=16,fallback=wait"]
+    assert found["policy"].tolist()[::2] == [
+        "autoregressive",
+        "inplace",
+        "eqspec",
+        "exspec:window=16,fallback=wait",
+    ]
     assert found["deviation"].abs().max() < 0.01
-    assert found["simulated_grouping_rate"].tolist() == pytest.approx(found["grouping_rate"].tolist(), nan_ok=True)
+    assert found["simulated_grouping_rate"].tolist() == pytest.approx(
+        found["grouping_rate"].tolist(), nan_ok=True
+    )
     slower = priced(recorded("inplace", 4))
-    slower = replace(slower, rounds=slower.rounds | {f"{phase}_ms": slower.rounds[f"{phase}_ms"] * 2 for phase in PHASES})
+    slower = replace(
+        slower,
+        rounds=slower.rounds
+        | {f"{phase}_ms": slower.rounds[f"{phase}_ms"] * 2 for phase in PHASES},
+    )
     found = held_out([slower, priced(recorded("inplace", 8))])
-    assert found["deviation"].tolist() == pytest.approx([1, -0.5], rel=0.02)  # each takes the other's pace for its own
+    assert found["deviation"].tolist() == pytest.approx(
+        [1, -0.5], rel=0.02
+    )  # each takes the other's pace for its own
     with pytest.raises(ValueError, match=r"^runs\[1\] alone has num_draft_tokens=0; "):
-        held_out([priced(recorded("inplace", 4)), priced(recorded("autoregressive", 4)), priced(recorded("inplace", 8))])
+        held_out(
+            [
+                priced(recorded("inplace", 4)),
+                priced(recorded("autoregressive", 4)),
+                priced(recorded("inplace", 8)),
+            ]
+        )
 
 
 def test_measured_acceptance_is_that_of_the_run() -> None:
     trace = recorded("inplace", 4)
     pooled, single = Acceptance.measured([trace], per_request=False), Acceptance.measured([trace])
     rates = metrics.acceptance(trace)["acceptance"]
-    assert pooled.mean_acceptance_length == pytest.approx(metrics.summary(trace)["mean_acceptance_length"].item())
+    assert pooled.mean_acceptance_length == pytest.approx(
+        metrics.summary(trace)["mean_acceptance_length"].item()
+    )
     assert pooled.probabilities == pytest.approx(Acceptance.rates(rates.tolist()).probabilities)
     assert single.probabilities.shape == (trace.num_requests, 6)
-    assert 1 + single.probabilities @ np.arange(6) == pytest.approx(metrics.requests(trace)["mean_acceptance_length"].to_numpy())
+    assert 1 + single.probabilities @ np.arange(6) == pytest.approx(
+        metrics.requests(trace)["mean_acceptance_length"].to_numpy()
+    )
 
 
 def test_what_a_replay_refuses() -> None:
@@ -153,8 +196,14 @@ def test_what_a_replay_refuses() -> None:
         (lambda: Costs.measured([]), r"runs have num_draft_tokens \[\]; "),
         (lambda: Costs.measured([plain, other]), r"runs have num_draft_tokens \[0, 5\]; "),
         (lambda: Acceptance.measured([plain]), "runs draft nothing, "),
-        (lambda: Policy.of(other.meta | {"strategy": "masking"}), "strategy='masking' is not simulated; "),
-        (lambda: Policy.of(other.meta | {"strategy_options": {"bonus": False}}), "strategy_options.bonus=False is not simulated; "),
+        (
+            lambda: Policy.of(other.meta | {"strategy": "masking"}),
+            "strategy='masking' is not simulated; ",
+        ),
+        (
+            lambda: Policy.of(other.meta | {"strategy_options": {"bonus": False}}),
+            "strategy_options.bonus=False is not simulated; ",
+        ),
     ):
         with pytest.raises(ValueError, match=f"^{begins}"):
             call()
@@ -168,9 +217,11 @@ def test_tables_of_a_simulation_have_the_columns_that_they_promise() -> None:
     assert requests["rounds"].tolist() == metrics.requests(trace)["rounds"].tolist()
     assert (requests["latency_s"] == requests["finished_s"] - requests["arrival_s"]).all()
     shares = found.summary().filter(like="_share")
-    assert shares[["schedule_share", "draft_share", "verify_share", "accept_share", "sync_share"]].sum(axis=1).item() == pytest.approx(1)
+    assert shares[
+        ["schedule_share", "draft_share", "verify_share", "accept_share", "sync_share"]
+    ].sum(axis=1).item() == pytest.approx(1)
     expected = metrics.stage_totals(trace)["share"].to_numpy()
-    assert shares[["schedule_share", "draft_share", "verify_share", "accept_share", "sync_share"]].to_numpy()[0] == pytest.approx(
-        expected, abs=0.05
-    )
+    assert shares[
+        ["schedule_share", "draft_share", "verify_share", "accept_share", "sync_share"]
+    ].to_numpy()[0] == pytest.approx(expected, abs=0.05)
     assert isinstance(requests, pd.DataFrame)

@@ -13,7 +13,8 @@ from conftest import make_pair, make_prompts
 from test_numbers import SAMPLINGS, VALID
 
 import specviz as sv
-from specviz.trace import COLUMNS, Trace
+from specviz.record.schema import COLUMNS
+from specviz.record.trace import Trace
 
 B = 16
 MB = 2**20
@@ -25,15 +26,25 @@ _REFERENCE: dict[int, list[list[int]]] = {}
 def drawn(count: int) -> tuple[list[list[int]], list[int]]:
     """Prompts of 1 to 60 tokens, and budgets of 1 to 40, with a fixed seed."""
     generator = torch.Generator().manual_seed(11)
-    lengths, budgets = torch.randint(1, 61, (count,), generator=generator), torch.randint(1, 41, (count,), generator=generator)
-    return [torch.randint(0, 97, (int(n),), generator=generator).tolist() for n in lengths], budgets.tolist()
+    lengths, budgets = (
+        torch.randint(1, 61, (count,), generator=generator),
+        torch.randint(1, 41, (count,), generator=generator),
+    )
+    return [
+        torch.randint(0, 97, (int(n),), generator=generator).tolist() for n in lengths
+    ], budgets.tolist()
 
 
 def alone(count: int) -> list[list[int]]:
     """What the target writes for each prompt at batch 1, in float64, where no two choices are close."""
     if count not in _REFERENCE:
         prompts, budgets = drawn(count)
-        run = {"strategy": "autoregressive", "batch_size": 1, "max_new_tokens": budgets, "progress": False}
+        run = {
+            "strategy": "autoregressive",
+            "batch_size": 1,
+            "max_new_tokens": budgets,
+            "progress": False,
+        }
         _REFERENCE[count] = sv.generate(make_pair("llama", torch.float64), prompts, **run).tokens
     return _REFERENCE[count]
 
@@ -48,16 +59,26 @@ def check_soak(name: str, count: int) -> None:
     strategy, longest_wait, before = sv.strategy(name, **options), 0, {}
     written: dict[int, list[int]] = {}
     gc.collect()
-    for event in sv.decode(make_pair("llama", torch.float64), prompts, strategy=strategy, batch_size=B, max_new_tokens=budgets):
+    for event in sv.decode(
+        make_pair("llama", torch.float64),
+        prompts,
+        strategy=strategy,
+        batch_size=B,
+        max_new_tokens=budgets,
+    ):
         if event.phase == "schedule":
             longest_wait = max([longest_wait, *event.state.passed_over.values()])
             if event.round == 40:
                 before["bytes"] = resident_bytes()
         elif event.phase == "accept":
-            written |= {row.request.index: row.output for row in event.state.batch.rows if row.finished}
+            written |= {
+                row.request.index: row.output for row in event.state.batch.rows if row.finished
+            }
     grown = resident_bytes() - before["bytes"]
     assert [written[i] for i in range(count)] == alone(count)
-    assert longest_wait <= (8 + 2 * B // B if name == "exspec" else 0)  # max_wait + window / batch_size, as ExSpec says
+    assert longest_wait <= (
+        8 + 2 * B // B if name == "exspec" else 0
+    )  # max_wait + window / batch_size, as ExSpec says
     assert grown < 16 * MB, f"{grown / MB:.1f} MB"
 
 
@@ -79,7 +100,14 @@ def test_repeated_runs_leak_nothing(record: bool) -> None:
     """200 runs; the first 50 warm up what libraries keep."""
     pair, sizes = make_pair("llama"), []
     for number in range(200):
-        sv.generate(pair, make_prompts()[:4], max_new_tokens=4, num_draft_tokens=3, record=record, progress=False)
+        sv.generate(
+            pair,
+            make_prompts()[:4],
+            max_new_tokens=4,
+            num_draft_tokens=3,
+            record=record,
+            progress=False,
+        )
         if number in (49, 199):
             gc.collect()
             sizes.append(resident_bytes())
@@ -92,7 +120,14 @@ def test_repeated_runs_leave_nothing_on_the_gpu() -> None:
         pytest.skip("no CUDA device")
     pair, sizes = make_pair("llama", device="cuda"), set()
     for number in range(200):
-        sv.generate(pair, make_prompts()[:4], max_new_tokens=4, num_draft_tokens=3, record=number % 2 == 0, progress=False)
+        sv.generate(
+            pair,
+            make_prompts()[:4],
+            max_new_tokens=4,
+            num_draft_tokens=3,
+            record=number % 2 == 0,
+            progress=False,
+        )
         if number >= 20:
             gc.collect()
             sizes.add(torch.cuda.memory_allocated())
@@ -101,7 +136,12 @@ def test_repeated_runs_leave_nothing_on_the_gpu() -> None:
 
 def bits(trace: Trace) -> dict[str, bytes]:
     """All columns but the times."""
-    return {f"{t}.{c}": getattr(trace, t)[c].tobytes() for t, columns in COLUMNS.items() for c in columns if not c.endswith("_ms")}
+    return {
+        f"{t}.{c}": getattr(trace, t)[c].tobytes()
+        for t, columns in COLUMNS.items()
+        for c in columns
+        if not c.endswith("_ms")
+    }
 
 
 @pytest.mark.slow
@@ -135,12 +175,24 @@ def test_in_the_deterministic_mode_no_neighbour_changes_a_bit(kind: str) -> None
     generator, places = torch.Generator().manual_seed(2), (0, 3, 5)
     found = set()
     for number in range(20):
-        prompts = [torch.randint(0, 97, (int(n),), generator=generator).tolist() for n in torch.randint(1, 40, (7,), generator=generator)]
+        prompts = [
+            torch.randint(0, 97, (int(n),), generator=generator).tolist()
+            for n in torch.randint(1, 40, (7,), generator=generator)
+        ]
         for place in places:
             prompts[place] = make_prompts()[place]
-        names = [name for name in VALID[1:] if kind != "rejection" or name != "rollback"]  # as test_numbers says
+        names = [
+            name for name in VALID[1:] if kind != "rejection" or name != "rollback"
+        ]  # as test_numbers says
         name = names[number % len(names)]
-        run = {"batch_size": 1 + number % 7, "strategy": sv.strategy(name), "max_new_tokens": 8, "sampling": SAMPLINGS[kind]}
-        result = sv.generate(make_pair("llama", torch.bfloat16), prompts, deterministic=True, progress=False, **run)
+        run = {
+            "batch_size": 1 + number % 7,
+            "strategy": sv.strategy(name),
+            "max_new_tokens": 8,
+            "sampling": SAMPLINGS[kind],
+        }
+        result = sv.generate(
+            make_pair("llama", torch.bfloat16), prompts, deterministic=True, progress=False, **run
+        )
         found.add(str([result.tokens[place] for place in places]))
     assert len(found) == 1

@@ -7,10 +7,12 @@ from importlib.resources import files
 
 import pytest
 
-from specviz.views.assets import FIGURE, PAGE, SCRIPTS, script, style
+from specviz.views.stepper.assets import FIGURE, PAGE, SCRIPTS, script, style
 
-FOLDER = files("specviz.views") / "static"
-NAMES = sorted(each.name.removesuffix(".js") for each in FOLDER.iterdir() if each.name.endswith(".js"))
+FOLDER = files("specviz.views.stepper") / "static"
+NAMES = sorted(
+    each.name.removesuffix(".js") for each in FOLDER.iterdir() if each.name.endswith(".js")
+)
 FORBIDDEN = {
     "markup from text": r"\b(innerHTML|outerHTML|insertAdjacentHTML|document\.write|createContextualFragment|DOMParser|setHTML)\b",
     "code from text": r"\beval\b|\bnew Function\b|\bFunction\(|set(Timeout|Interval)\(\s*[\"'`]",
@@ -55,14 +57,24 @@ def test_the_module_is_valid(more, tmp_path):
 @pytest.mark.parametrize("name", NAMES)
 def test_no_text_becomes_markup_or_code(name):
     code = code_of((FOLDER / f"{name}.js").read_text(encoding="utf-8"))
-    assert {what: found for what, pattern in FORBIDDEN.items() if (found := re.findall(pattern, code, re.MULTILINE))} == {}
+    assert {
+        what: found
+        for what, pattern in FORBIDDEN.items()
+        if (found := re.findall(pattern, code, re.MULTILINE))
+    } == {}
 
 
 def test_what_is_forbidden_is_found():
-    assert [what for what, code in BAD.items() if not re.search(FORBIDDEN[what], code_of(code), re.MULTILINE)] == []
+    assert [
+        what
+        for what, code in BAD.items()
+        if not re.search(FORBIDDEN[what], code_of(code), re.MULTILINE)
+    ] == []
 
 
-@pytest.mark.parametrize("text", [script(PAGE), script(FIGURE), style()], ids=["page", "figure", "style"])
+@pytest.mark.parametrize(
+    "text", [script(PAGE), script(FIGURE), style()], ids=["page", "figure", "style"]
+)
 def test_nothing_ends_the_block_that_it_stands_in(text):
     assert not re.search(r"</(script|style)|<!--|-->|]]>", text, re.IGNORECASE)
 
@@ -83,7 +95,9 @@ def test_the_style_touches_nothing_else():
     """But for the picture of the widget that lies under it in a notebook."""
     assert len(selectors()) > 60
     others = [each for each in selectors() if not re.match(r"\.specviz(-body)?(?![\w-])", each)]
-    assert [each for each in others if not each.startswith(".jp-OutputArea-child:has(.specviz) + ")] == []
+    assert [
+        each for each in others if not each.startswith(".jp-OutputArea-child:has(.specviz) + ")
+    ] == []
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.iterdir()), ids=lambda path: path.name)
@@ -98,8 +112,16 @@ def test_the_style_loads_nothing():
 
 
 def test_both_themes_have_all_colours():
-    light, dark = (re.search(rf"{head} \{{(.*?)\}}", style(), re.DOTALL)[1] for head in (r"\.specviz", r'\.specviz\[data-theme="dark"\]'))
+    light, dark = (
+        re.search(rf"{head} \{{(.*?)\}}", style(), re.DOTALL)[1]
+        for head in (r"\.specviz", r'\.specviz\[data-theme="dark"\]')
+    )
     names = [set(re.findall(r"--sv-([\w-]+):", block)) for block in (light, dark)]
-    listed = re.search(r"const PALETTE = \[(.*?)\]", (FOLDER / "pen.js").read_text(encoding="utf-8"), re.DOTALL)[1]
-    wanted = {re.sub(r"[A-Z]", lambda letter: f"-{letter[0].lower()}", name) for name in re.findall(r'"(\w+)"', listed)}
+    listed = re.search(
+        r"const PALETTE = \[(.*?)\]", (FOLDER / "pen.js").read_text(encoding="utf-8"), re.DOTALL
+    )[1]
+    wanted = {
+        re.sub(r"[A-Z]", lambda letter: f"-{letter[0].lower()}", name)
+        for name in re.findall(r'"(\w+)"', listed)
+    }
     assert names[0] == names[1] == wanted

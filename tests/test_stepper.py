@@ -19,13 +19,17 @@ import traitlets
 from tiny_run import PROMPTS, TRACE, blank, changed
 
 import specviz as sv
-from specviz.trace import PHASES, flatten_requests
-from specviz.views import browser, stepper
-from specviz.views.film import film
-from specviz.views.stepper import StepThrough, save_replay
+from specviz.record.schema import PHASES
+from specviz.record.trace import flatten_requests
+from specviz.views.stepper import browser
+from specviz.views.stepper import widget as stepper
+from specviz.views.stepper.film import film
+from specviz.views.stepper.widget import StepThrough, save_replay
 
 ROOT = Path(__file__).parents[1]
-PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4//8/AAX+Av4N70a4AAAAAElFTkSuQmCC")
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4//8/AAX+Av4N70a4AAAAAElFTkSuQmCC"
+)
 HOSTILE = (
     "</script><script>alert(1)</script>", "<!--", "-->", "]]>", "&lt;b&gt;", "<img src=x onerror=alert(1)>", "\u2028\u2029",
     "\u202e\u2066abc", "\x00\x07\x1b[31m", "👩‍👩‍👧‍👦", "e\u0301\u0302", "\ud800", "x" * 5000, " \t\r\n", "${alert(1)}`'\"", "",
@@ -34,10 +38,23 @@ HOSTILE = (
 
 def disguised() -> sv.Trace:
     """TRACE, with all its names and texts hostile."""
-    ids = {token for request in range(TRACE.num_requests) for token in TRACE.prompt(request) + TRACE.output(request)}
+    ids = {
+        token
+        for request in range(TRACE.num_requests)
+        for token in TRACE.prompt(request) + TRACE.output(request)
+    }
     ids |= set(TRACE.rows["drafts"].ravel().tolist())
     texts = {str(token): HOSTILE[number % len(HOSTILE)] for number, token in enumerate(sorted(ids))}
-    return replace(TRACE, meta=TRACE.meta | {"token_texts": texts, "strategy": HOSTILE[0], "target": HOSTILE[5], "device": HOSTILE[2]})
+    return replace(
+        TRACE,
+        meta=TRACE.meta
+        | {
+            "token_texts": texts,
+            "strategy": HOSTILE[0],
+            "target": HOSTILE[5],
+            "device": HOSTILE[2],
+        },
+    )
 
 
 def asked(prompts: list[list[int]]) -> sv.Trace:
@@ -45,10 +62,15 @@ def asked(prompts: list[list[int]]) -> sv.Trace:
     outputs = [TRACE.output(request) for request in range(TRACE.num_requests)]
     budgets = TRACE.requests["budget"].tolist()
     more = len(prompts) - len(budgets)
-    return replace(TRACE, requests=flatten_requests(prompts, [*outputs, *[[]] * more], [*budgets, *[1] * more]))
+    return replace(
+        TRACE, requests=flatten_requests(prompts, [*outputs, *[[]] * more], [*budgets, *[1] * more])
+    )
 
 
-EMPTY = replace(TRACE, **{table: blank(table, 0) for table in ("rounds", "rows", "feeds", "holes", "moves", "pool")})
+EMPTY = replace(
+    TRACE,
+    **{table: blank(table, 0) for table in ("rounds", "rows", "feeds", "holes", "moves", "pool")},
+)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +98,9 @@ def test_it_carries_the_film(widget):
 def test_two_runs_travel_together():
     two = sv.step_through(TRACE, other=changed("rounds", verify_ms=TRACE.rounds["verify_ms"] + 1))
     assert two.film != two.other
-    assert json.loads(gzip.decompress(two.other))["rounds"][0]["ms"][2] == pytest.approx(TRACE.rounds["verify_ms"][0] + 1)
+    assert json.loads(gzip.decompress(two.other))["rounds"][0]["ms"][2] == pytest.approx(
+        TRACE.rounds["verify_ms"][0] + 1
+    )
     assert repr(two) == "StepThrough(eqspec, 3 rounds, 3 requests | eqspec, 3 rounds, 3 requests)"
 
 
@@ -132,7 +156,16 @@ def test_themes_and_rows_are_checked(widget):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("theme", "auto"), ("width", 10), ("width", True), ("scale", 9), ("scale", "2"), ("row", -1), ("row", 1.5), ("step", True)],
+    [
+        ("theme", "auto"),
+        ("width", 10),
+        ("width", True),
+        ("scale", 9),
+        ("scale", "2"),
+        ("row", -1),
+        ("row", 1.5),
+        ("step", True),
+    ],
 )
 def test_a_figure_is_checked_before_anything_is_drawn(widget, name, value, tmp_path):
     with pytest.raises(ValueError, match=f"^{name}={value!r} "):
@@ -142,7 +175,9 @@ def test_a_figure_is_checked_before_anything_is_drawn(widget, name, value, tmp_p
 
 def test_no_torch_is_needed():
     code = "import specviz as sv, sys; sv.step_through; print('torch' in sys.modules)"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
+    )
     assert run.stdout == "False\n"
 
 
@@ -178,11 +213,16 @@ def test_a_live_page_draws_the_picture_for_later(monkeypatch):
     """Asked for once it is displayed, put into an output of its own when it comes, and not kept in the widget."""
     outputs: list[dict[str, str]] = []
     monkeypatch.setenv("JPY_SESSION_NAME", "notebook.ipynb")
-    monkeypatch.setattr(stepper, "display", lambda bundle, **_: outputs.append(bundle) or Place(outputs))
+    monkeypatch.setattr(
+        stepper, "display", lambda bundle, **_: outputs.append(bundle) or Place(outputs)
+    )
     shown = sv.step_through(TRACE)
     assert shown._still_wanted is None
     shown._ipython_display_()
-    assert [set(bundle) for bundle in outputs] == [{"text/plain", "application/vnd.jupyter.widget-view+json"}, {"text/html"}]
+    assert [set(bundle) for bundle in outputs] == [
+        {"text/plain", "application/vnd.jupyter.widget-view+json"},
+        {"text/html"},
+    ]
     assert (shown._still_wanted["format"], shown._still_wanted["theme"]) == ("png", "light")
     shown._still = base64.b64encode(PIXEL).decode()
     assert set(outputs[1]) == {"image/png", "text/plain"}
@@ -200,7 +240,10 @@ def test_what_the_style_knows_the_picture_by(widget):
 def test_the_kept_picture_says_in_words_what_it_shows(widget):
     widget.step = 8
     alt = widget._kept()["image/png"]["alt"]
-    assert alt == f"Step-through of {widget._names[0]}; round 1, accept: {film(TRACE)['rounds'][1]['stages'][3]['words']}"
+    assert (
+        alt
+        == f"Step-through of {widget._names[0]}; round 1, accept: {film(TRACE)['rounds'][1]['stages'][3]['words']}"
+    )
 
 
 def test_outside_a_live_page_it_is_displayed_as_ever(widget, monkeypatch):
@@ -256,7 +299,11 @@ def page(request, tmp_path_factory) -> tuple[sv.Trace, Page, str]:
 
 def test_a_page_holds_what_the_widget_holds(page):
     trace, parsed, _ = page
-    blocks = {given["id"]: base64.b64decode(text) for given, text in parsed.of("script") if given["type"] == "application/octet-stream"}
+    blocks = {
+        given["id"]: base64.b64decode(text)
+        for given, text in parsed.of("script")
+        if given["type"] == "application/octet-stream"
+    }
     assert json.loads(gzip.decompress(blocks["film"])) == json.loads(json.dumps(film(trace)))
     assert json.loads(blocks["settings"]) == {"step": 7, "row": 1, "theme": "auto"}
     assert ("other" in blocks) == (" | " in parsed.of("title")[0][1])
@@ -295,7 +342,9 @@ def test_no_address_but_the_name_of_svg(page):
 
 
 def test_a_file_is_written_whole_or_not_at_all(widget, tmp_path):
-    with pytest.raises(OSError, match=r"nowhere.run\.html: cannot be written .* folder that exists"):
+    with pytest.raises(
+        OSError, match=r"nowhere.run\.html: cannot be written .* folder that exists"
+    ):
         widget.export_html(tmp_path / "nowhere" / "run.html")
     widget.export_html(tmp_path / "run.html")
     assert [path.name for path in tmp_path.iterdir()] == ["run.html"]
@@ -303,7 +352,14 @@ def test_a_file_is_written_whole_or_not_at_all(widget, tmp_path):
 
 @pytest.mark.slow
 def test_eight_rows_of_sixty_four_tokens_stay_below_a_megabyte(embedded, tmp_path):
-    result = sv.generate(embedded, sv.load_prompts(limit=8), strategy="eqspec", max_new_tokens=64, record=True, progress=False)
+    result = sv.generate(
+        embedded,
+        sv.load_prompts(limit=8),
+        strategy="eqspec",
+        max_new_tokens=64,
+        record=True,
+        progress=False,
+    )
     sv.step_through(result.trace).export_html(tmp_path / "run.html")
     assert (tmp_path / "run.html").stat().st_size < 10**6
 
@@ -313,8 +369,16 @@ def test_eight_rows_of_sixty_four_tokens_stay_below_a_megabyte(embedded, tmp_pat
 
 def test_a_saved_record_becomes_a_page(tmp_path):
     TRACE.save(tmp_path / "run.safetensors")
-    save_replay(tmp_path / "run.safetensors", tmp_path / "run.HTML", other=tmp_path / "run.safetensors", step=8)
-    blocks = {given.get("id"): text for given, text in Page((tmp_path / "run.HTML").read_text()).of("script")}
+    save_replay(
+        tmp_path / "run.safetensors",
+        tmp_path / "run.HTML",
+        other=tmp_path / "run.safetensors",
+        step=8,
+    )
+    blocks = {
+        given.get("id"): text
+        for given, text in Page((tmp_path / "run.HTML").read_text()).of("script")
+    }
     assert json.loads(base64.b64decode(blocks["settings"]))["step"] == 8
     assert blocks["other"] == blocks["film"]
 
@@ -327,7 +391,9 @@ def test_a_saved_record_becomes_a_figure(drawing, tmp_path):
 
 def test_what_cannot_be_replayed_is_refused(tmp_path):
     TRACE.save(tmp_path / "run.safetensors")
-    with pytest.raises(ValueError, match=r"out='run\.pdf' has no known ending; choose one of \.html, \.png, \.svg"):
+    with pytest.raises(
+        ValueError, match=r"out='run\.pdf' has no known ending; choose one of \.html, \.png, \.svg"
+    ):
         save_replay(tmp_path / "run.safetensors", "run.pdf")
     with pytest.raises(ValueError, match=r"step=15 .* 0 to 14"):
         save_replay(tmp_path / "run.safetensors", tmp_path / "run.html", step=15)
@@ -345,7 +411,11 @@ def png_size(data: bytes) -> tuple[int, int]:
 
 
 def test_a_figure_as_pixels(widget, drawing, tmp_path):
-    for name, options in {"light": {}, "dark": {"theme": "dark"}, "narrow": {"width": 700, "scale": 1}}.items():
+    for name, options in {
+        "light": {},
+        "dark": {"theme": "dark"},
+        "narrow": {"width": 700, "scale": 1},
+    }.items():
         widget.export_png(tmp_path / name, step=8, row=1, **options)
     pictures = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert png_size(pictures["light"])[0] == png_size(pictures["dark"])[0] == 2400
@@ -356,7 +426,17 @@ def test_a_figure_as_pixels(widget, drawing, tmp_path):
 def svg_texts(path: Path) -> list[str]:
     root = ElementTree.parse(path).getroot()
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
-    assert {each.tag.split("}")[1] for each in root.iter()} <= {"svg", "title", "defs", "pattern", "clipPath", "g", "rect", "path", "text"}
+    assert {each.tag.split("}")[1] for each in root.iter()} <= {
+        "svg",
+        "title",
+        "defs",
+        "pattern",
+        "clipPath",
+        "g",
+        "rect",
+        "path",
+        "text",
+    }
     return [each.text or "" for each in root.iter("{http://www.w3.org/2000/svg}text")]
 
 
@@ -381,7 +461,10 @@ def test_a_figure_that_does_not_judge_names_no_violation(drawing, tmp_path):
         sv.step_through(broken, judge=judge).export_svg(tmp_path / "figure.svg", step=7)
         texts = " ".join(svg_texts(tmp_path / "figure.svg"))
         assert ("not judged" in texts) is not judge
-        assert [word in texts for word in ("breaks:", "Invariants", "violation", "position is not the index")] == [judge] * 4
+        assert [
+            word in texts
+            for word in ("breaks:", "Invariants", "violation", "position is not the index")
+        ] == [judge] * 4
         assert ("not their tokens' indices" in texts) == ("≠" in texts) == judge
 
 
@@ -414,7 +497,9 @@ def places_of(path: Path, words: str) -> list[tuple[float, float]]:
 def test_a_figure_names_the_rejected_draft_and_those_behind_it(drawing, tmp_path):
     """Row 0 rejects its first draft in round 0, and does not reach the second."""
     names, path = {str(token): f"t{token}" for token in range(100)}, tmp_path / "figure.svg"
-    sv.step_through(replace(TRACE, meta=TRACE.meta | {"token_texts": names})).export_svg(path, step=3, row=0)
+    sv.step_through(replace(TRACE, meta=TRACE.meta | {"token_texts": names})).export_svg(
+        path, step=3, row=0
+    )
     texts = svg_texts(path)
     assert "✗ t14 rejected" in texts
     assert {"✗ rejected", "– not reached"} <= set(texts)
@@ -432,14 +517,18 @@ def read_aloud(path: Path, row: int) -> list[str]:
     """What the line "row .. reads" of a figure says, token by token."""
     texts = svg_texts(path)
     first = texts.index(f"row {row} reads") + 1
-    return texts[first : next(at for at, text in enumerate(texts) if at > first and text == "prompt")]  # where the legend begins
+    return texts[
+        first : next(at for at, text in enumerate(texts) if at > first and text == "prompt")
+    ]  # where the legend begins
 
 
 def test_one_long_token_hides_no_other(drawing, tmp_path):
     """Row 0 ends with a long token behind short ones."""
     texts = {str(token): f"t{token}" for token in range(100)} | {"16": "x" * 500}
     path = tmp_path / "figure.svg"
-    sv.step_through(replace(TRACE, meta=TRACE.meta | {"token_texts": texts})).export_svg(path, step=8, row=0, width=900)
+    sv.step_through(replace(TRACE, meta=TRACE.meta | {"token_texts": texts})).export_svg(
+        path, step=8, row=0, width=900
+    )
     *short, long = read_aloud(path, 0)
     assert short == ["t10", "t11", "t12", "t13", "t19", "t15"]  # and no draft that was not kept
     assert re.fullmatch("x{5,100}…", long)
@@ -449,7 +538,9 @@ def test_an_empty_token_has_a_sign(drawing, tmp_path):
     """In the batch, in the line that reads it, and in the verification's cards."""
     texts = {str(token): f"t{token}" for token in range(100)} | {"15": ""}
     path = tmp_path / "figure.svg"
-    sv.step_through(replace(TRACE, meta=TRACE.meta | {"token_texts": texts})).export_svg(path, step=8, row=0)
+    sv.step_through(replace(TRACE, meta=TRACE.meta | {"token_texts": texts})).export_svg(
+        path, step=8, row=0
+    )
     assert "∅" in read_aloud(path, 0)
     assert svg_texts(path).count("∅") >= 4
     assert "" not in svg_texts(path)
@@ -457,7 +548,9 @@ def test_an_empty_token_has_a_sign(drawing, tmp_path):
 
 def test_without_a_browser_a_figure_says_what_to_do(widget, monkeypatch, tmp_path):
     monkeypatch.setattr(browser, "find_browser", lambda: None)
-    with pytest.raises(OSError, match=r"needs a browser, and none was found; install Chromium, or set BROWSER_PATH"):
+    with pytest.raises(
+        OSError, match=r"needs a browser, and none was found; install Chromium, or set BROWSER_PATH"
+    ):
         widget.export_svg(tmp_path / "figure.svg")
     assert list(tmp_path.iterdir()) == []
 
@@ -471,7 +564,12 @@ def test_a_named_browser_has_to_be_there(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("script", "words"), [("exit 3", "cannot be run"), ("echo nothing", "drew nothing"), ("exec sleep 9", r"did not answer within 0\.5 s")]
+    ("script", "words"),
+    [
+        ("exit 3", "cannot be run"),
+        ("echo nothing", "drew nothing"),
+        ("exec sleep 9", r"did not answer within 0\.5 s"),
+    ],
 )
 def test_a_browser_that_fails_is_named(script, words, monkeypatch, tmp_path):
     program = tmp_path / "browser"
@@ -484,4 +582,9 @@ def test_a_browser_that_fails_is_named(script, words, monkeypatch, tmp_path):
 
 def test_what_a_page_says_comes_back_as_it_was(drawing):
     said = "a < b && c > d"
-    assert browser.rendered(f'<!DOCTYPE html><meta charset="utf-8"><pre id="here">{html.escape(said)}</pre>', "here") == said
+    assert (
+        browser.rendered(
+            f'<!DOCTYPE html><meta charset="utf-8"><pre id="here">{html.escape(said)}</pre>', "here"
+        )
+        == said
+    )

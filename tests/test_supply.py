@@ -13,13 +13,19 @@ from packaging.utils import canonicalize_name
 from test_house import direct_requirements, read_pins, read_project
 
 ROOT = Path(__file__).parents[1]
-COPYLEFT = re.compile(r"\bA?GPL", re.IGNORECASE)  # LGPL begins with another letter, and is not in the table either
+COPYLEFT = re.compile(
+    r"\bA?GPL", re.IGNORECASE
+)  # LGPL begins with another letter, and is not in the table either
 
 
 def test_every_dependency_is_listed_with_its_licence():
     """Direct ones anywhere; those behind them as they are installed here. A platform's own packages may be missing."""
     listed = licences.listed()
-    missing = {name for name in licences.closure() if name not in listed and not name.startswith(licences.BY_MACHINE)}
+    missing = {
+        name
+        for name in licences.closure()
+        if name not in listed and not name.startswith(licences.BY_MACHINE)
+    }
     assert missing == set()
     assert {name for name, text in listed.items() if not text} == set()
     assert {name: text for name, text in listed.items() if COPYLEFT.search(text)} == {}
@@ -41,32 +47,58 @@ def test_our_own_licence_is_the_one_that_is_stated():
 
 def test_the_installed_packages_fit_each_other():
     """`pip check`, of this environment."""
-    done = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True, check=False, env=os.environ)
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "check"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ,
+    )
     if "No module named pip" in done.stderr:
         pytest.skip("this environment was made without pip")
     assert done.returncode == 0, done.stdout
 
 
 def test_the_lowest_set_is_the_oldest_that_is_asked_for():
-    lowest, newest = (read_pins((ROOT / name).read_text()) for name in ("constraints-lowest.txt", "constraints.txt"))
-    floors = {each.name: each for each in map(Requirement, read_project((ROOT / "pyproject.toml").read_text())["dependencies"])}
+    lowest, newest = (
+        read_pins((ROOT / name).read_text())
+        for name in ("constraints-lowest.txt", "constraints.txt")
+    )
+    floors = {
+        each.name: each
+        for each in map(
+            Requirement, read_project((ROOT / "pyproject.toml").read_text())["dependencies"]
+        )
+    }
     (floor,) = (part.version for part in floors["transformers"].specifier)
     assert lowest["transformers"].startswith(f"{floor}.")
     assert set(lowest) <= set(newest)
     assert lowest["huggingface-hub"] in floors["huggingface_hub"].specifier
-    assert lowest["huggingface-hub"].split(".")[0] != newest["huggingface-hub"].split(".")[0]  # the hub library of its time
+    assert (
+        lowest["huggingface-hub"].split(".")[0] != newest["huggingface-hub"].split(".")[0]
+    )  # the hub library of its time
 
 
 def test_both_sets_are_tested():
     steps = (ROOT / ".ci/run").read_text().split("\n")
     assert steps.index("make test") < steps.index("make lowest")
     makefile = (ROOT / "Makefile").read_text()
-    names = re.search(r"^LOWEST_TESTS \?= \$\(addprefix tests/test_,(.+)\)$", makefile, re.MULTILINE)[1].split()
+    names = re.search(
+        r"^LOWEST_TESTS \?= \$\(addprefix tests/test_,(.+)\)$", makefile, re.MULTILINE
+    )[1].split()
     assert {"trace.py", "hub.py", "equivalence.py"} <= set(names)
     assert [name for name in names if not (ROOT / "tests" / f"test_{name}").is_file()] == []
 
 
 def test_no_weights_but_safetensors_are_shipped():
-    shipped = [path for path in (ROOT / "specviz").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-    assert [path for path in shipped if path.suffix in (".bin", ".pt", ".pth", ".pkl", ".pickle", ".npy", ".npz", ".joblib")] == []
+    shipped = [
+        path
+        for path in (ROOT / "specviz").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    ]
+    assert [
+        path
+        for path in shipped
+        if path.suffix in (".bin", ".pt", ".pth", ".pkl", ".pickle", ".npy", ".npz", ".joblib")
+    ] == []
     assert any(path.suffix == ".safetensors" for path in shipped)

@@ -7,13 +7,16 @@ import pandas as pd
 import pytest
 
 import specviz as sv
-from specviz.cli import main
-from specviz.survey import Survey, changed_options, everything, marked, survey
+from specviz.cli.main import main
+from specviz.engine.strategies import changed_options, everything
+from specviz.studies.survey import Survey, marked, survey
 
 
 @pytest.fixture(scope="module")
 def found(embedded: sv.Pair):  # type: ignore[no-untyped-def]
-    return survey(embedded, sv.load_prompts(limit=10), batch_size=4, max_new_tokens=24, progress=False)
+    return survey(
+        embedded, sv.load_prompts(limit=10), batch_size=4, max_new_tokens=24, progress=False
+    )
 
 
 def test_valid_strategies_are_exact_and_the_failing_ones_are_not(found) -> None:  # type: ignore[no-untyped-def]
@@ -54,9 +57,13 @@ def test_of_the_prompts_that_tell_the_soonest_is_shown(found) -> None:  # type: 
     """On runs with made-up tokens: all must leave, then an end of the reference counts, then how soon the last one leaves."""
     reference = [[1, 2], [1, 2, 3], [1, 2, 3], [1, 2, 3], [1, 2]]
     failing = ([[9], [9], [1, 9], [1, 2, 9], [1, 2, 9]], [[1, 2], [1, 9], [9], [9], [1, 9]])
-    runs = [replace(found.reference, tokens=tokens, budgets=[3] * 5) for tokens in (reference, *failing)]
+    runs = [
+        replace(found.reference, tokens=tokens, budgets=[3] * 5) for tokens in (reference, *failing)
+    ]
     table = pd.DataFrame({"valid": [False, False]})
-    assert Survey(table, runs[1:], runs[0]).telling_prompt == 4  # ends by itself; at 0 the second one never leaves
+    assert (
+        Survey(table, runs[1:], runs[0]).telling_prompt == 4
+    )  # ends by itself; at 0 the second one never leaves
     full = [replace(run, budgets=[len(row) for row in reference]) for run in runs]
     assert Survey(table, full[1:], full[0]).telling_prompt == 1  # 1 and 2 both at token 1
     assert Survey(table, [full[0]] * 2, full[0]).telling_prompt == 0
@@ -80,9 +87,29 @@ def test_a_text_is_marked_where_it_departs(text: str, shown: str) -> None:
 
 
 def test_the_command_prints_and_writes_it(embedded: sv.Pair, tmp_path, capsys, monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr("specviz.survey.everything", lambda: [sv.strategy("eqspec"), sv.strategy("masking", positions="column")])
+    monkeypatch.setattr(
+        "specviz.studies.survey.everything",
+        lambda: [sv.strategy("eqspec"), sv.strategy("masking", positions="column")],
+    )
     path = tmp_path / "survey.csv"
-    assert main(["survey", "--limit", "3", "--max-new-tokens", "8", "--batch-size", "2", "--device", "cpu", "--out", str(path)]) == 0
+    assert (
+        main(
+            [
+                "survey",
+                "--limit",
+                "3",
+                "--max-new-tokens",
+                "8",
+                "--batch-size",
+                "2",
+                "--device",
+                "cpu",
+                "--out",
+                str(path),
+            ]
+        )
+        == 0
+    )
     printed = capsys.readouterr().out
     assert "masking(positions='column')" in printed
     before, after = printed.split("; ‖ is where a text leaves the one written alone\n\n")
@@ -92,11 +119,18 @@ def test_the_command_prints_and_writes_it(embedded: sv.Pair, tmp_path, capsys, m
     ]  # fmt: skip
     assert pd.read_csv(path)["strategy"].tolist() == ["eqspec", "masking"]
     conditions = json.loads((tmp_path / "survey.json").read_text())
-    assert (conditions["prompts"], conditions["batch_size"], conditions["num_draft_tokens"], conditions["device"]) == (3, 2, 5, "cpu")
+    assert (
+        conditions["prompts"],
+        conditions["batch_size"],
+        conditions["num_draft_tokens"],
+        conditions["device"],
+    ) == (3, 2, 5, "cpu")
 
 
 def test_options_as_they_are_written() -> None:
-    assert [changed_options(strategy) for strategy in everything() if strategy.name == "exspec"] == [
+    assert [
+        changed_options(strategy) for strategy in everything() if strategy.name == "exspec"
+    ] == [
         "",
         "fallback='partial'",
         "fallback='wait'",

@@ -9,15 +9,21 @@ from hypothesis import strategies as st
 from tiny_run import TRACE, changed
 
 import specviz as sv
-from specviz import cli
-from specviz.views.text import harmless
+from specviz.cli.main import main as cli
+from specviz.util.text import harmless
 
-ESCAPES = "\x1b[31mred\x1b]0;title\x07 \x9b2J \u202eright to left\u2066 \ud800 \x00 \r\b \u2028 \ufeff"
+ESCAPES = (
+    "\x1b[31mred\x1b]0;title\x07 \x9b2J \u202eright to left\u2066 \ud800 \x00 \r\b \u2028 \ufeff"
+)
 
 
 def obeyed(text: str) -> set[str]:
     """Characters that a terminal acts upon, or that cannot be printed."""
-    return {letter for letter in text if letter not in "\n\t" and unicodedata.category(letter) in ("Cc", "Cf", "Cs")}
+    return {
+        letter
+        for letter in text
+        if letter not in "\n\t" and unicodedata.category(letter) in ("Cc", "Cf", "Cs")
+    }
 
 
 @given(st.text(st.characters(exclude_categories=[])))
@@ -54,13 +60,24 @@ def test_messages_about_a_hostile_record_carry_no_escapes():
     texts = {str(token): ESCAPES for token in range(100)}
     emitted = TRACE.rows["emitted"].copy()
     emitted[0, 0] = 98
-    trace = replace(changed("rows", emitted=emitted), meta=TRACE.meta | {"token_texts": texts, "strategy": ESCAPES})
+    trace = replace(
+        changed("rows", emitted=emitted),
+        meta=TRACE.meta | {"token_texts": texts, "strategy": ESCAPES},
+    )
     found = sv.check_invariants(trace)
     assert any("98 (" in each.message for each in found)
     for said in (str(found), repr(trace), repr(sv.step_through(trace))):
         assert obeyed(said) == set()
     with pytest.raises(ValueError, match="no rounds") as caught:
-        sv.step_through(replace(trace, **{name: {key: values[:0] for key, values in getattr(trace, name).items()} for name in TABLES}))
+        sv.step_through(
+            replace(
+                trace,
+                **{
+                    name: {key: values[:0] for key, values in getattr(trace, name).items()}
+                    for name in TABLES
+                },
+            )
+        )
     assert obeyed(str(caught.value)) == set()
 
 

@@ -16,15 +16,23 @@ from safetensors.numpy import load as from_safetensors
 from safetensors.numpy import save as to_safetensors
 from tiny_run import META, OUTPUTS, PROMPTS, TRACE, blank, changed, fill
 
-from specviz.schema import COLUMNS
-from specviz.trace import ACCEPTED, BONUS, FORMAT_VERSION, PENDING, PROMPT, UPGRADES, Trace, TraceError, flatten_requests
+from specviz.record.replay import Replay
+from specviz.record.schema import ACCEPTED, BONUS, COLUMNS, PENDING, PROMPT, TraceError
+from specviz.record.trace import FORMAT_VERSION, UPGRADES, Trace, flatten_requests
 
 
 def test_prompts_outputs_origins_and_texts():
     assert [TRACE.prompt(r) for r in range(TRACE.num_requests)] == PROMPTS
     assert [TRACE.output(r) for r in range(TRACE.num_requests)] == OUTPUTS
     assert TRACE.num_rounds == 3
-    assert TRACE.origins(0).tolist() == [PROMPT] * 4 + [BONUS, ACCEPTED, BONUS, ACCEPTED, ACCEPTED, BONUS]
+    assert TRACE.origins(0).tolist() == [PROMPT] * 4 + [
+        BONUS,
+        ACCEPTED,
+        BONUS,
+        ACCEPTED,
+        ACCEPTED,
+        BONUS,
+    ]
     assert TRACE.origins(1).tolist() == [PROMPT] * 2 + [ACCEPTED, ACCEPTED, BONUS, BONUS]
     assert TRACE.origins(2).dtype == np.uint8
     assert (TRACE.text(2), TRACE.text(11)) == ("<eos>", "<11>")
@@ -35,7 +43,9 @@ def test_prompts_outputs_origins_and_texts():
 
 def test_a_draft_kept_after_clipping_is_accepted_not_bonus():
     rows = TRACE.rows
-    trace = changed("rows", accepted=np.where(rows["round"] == 1, 2, rows["accepted"]).astype(np.int32))
+    trace = changed(
+        "rows", accepted=np.where(rows["round"] == 1, 2, rows["accepted"]).astype(np.int32)
+    )
     assert trace.origins(1)[-1] == ACCEPTED
 
 
@@ -56,17 +66,30 @@ def test_a_saved_record_comes_back_byte_for_byte(tmp_path):
 def test_a_record_without_drafts_can_be_kept_and_replayed(tmp_path):
     """Autoregressive decoding: K = 0, no draft model, one token a round."""
     rows = blank("rows", 2, 0)
-    counts = {"round": [0, 1], "length": [1, 2], "gained": [1, 1], "pending": [0, 1], "pending_after": [1, 2]}
+    counts = {
+        "round": [0, 1],
+        "length": [1, 2],
+        "gained": [1, 1],
+        "pending": [0, 1],
+        "pending_after": [1, 2],
+    }
     rows |= {name: np.array(values, np.int32) for name, values in counts.items()}
-    rounds = blank("rounds", 2) | {"batch": np.ones(2, np.int32), "slots": np.array([1, 2], np.int32)}
-    names = "round phase step model row request token index position slot visible_start visible_stop"
+    rounds = blank("rounds", 2) | {
+        "batch": np.ones(2, np.int32),
+        "slots": np.array([1, 2], np.int32),
+    }
+    names = (
+        "round phase step model row request token index position slot visible_start visible_stop"
+    )
     feeds = fill("feeds", names, [(i, 2, 0, 0, 0, 0, 5 + i, i, i, i, 0, i + 1) for i in range(2)])
     meta = META | {"num_draft_tokens": 0, "drafter": None, "draft": None}
     nothing = [blank(table, 0) for table in ("holes", "moves", "pool")]
-    Trace(meta, flatten_requests([[5]], [[6, 7]], [2]), rounds, rows, feeds, *nothing).save(tmp_path / "ar")
+    Trace(meta, flatten_requests([[5]], [[6, 7]], [2]), rounds, rows, feeds, *nothing).save(
+        tmp_path / "ar"
+    )
     loaded = Trace.load(tmp_path / "ar")
     assert loaded.rows["draft_top_ids"].shape == (2, 0, 1)
-    assert loaded.frame(1, "accept").target.state.tolist() == [[PROMPT, BONUS, PENDING]]
+    assert Replay(loaded).frame(1, "accept").target.state.tolist() == [[PROMPT, BONUS, PENDING]]
 
 
 def test_a_record_is_read_only_and_apart_from_its_source():
@@ -94,7 +117,9 @@ def test_an_interrupted_save_leaves_the_old_file_and_no_other(tmp_path, monkeypa
 
 def test_saving_into_a_missing_folder_says_so(tmp_path):
     for path in (tmp_path / "missing" / "run.safetensors", tmp_path):
-        with pytest.raises(OSError, match=r"cannot be written .*; choose a file in a folder that exists"):
+        with pytest.raises(
+            OSError, match=r"cannot be written .*; choose a file in a folder that exists"
+        ):
             TRACE.save(path)
     assert list(tmp_path.iterdir()) == []
 
@@ -102,7 +127,10 @@ def test_saving_into_a_missing_folder_says_so(tmp_path):
 def stored(tmp_path, trace: Trace = TRACE) -> tuple[dict[str, np.ndarray], dict]:
     """The tensors and the header of a saved trace."""
     trace.save(tmp_path / "stored")
-    return from_safetensors((tmp_path / "stored").read_bytes()), {"format_version": 1, "meta": trace.meta}
+    return from_safetensors((tmp_path / "stored").read_bytes()), {
+        "format_version": 1,
+        "meta": trace.meta,
+    }
 
 
 def refuse(tmp_path, content: bytes, match: str) -> None:
@@ -122,17 +150,28 @@ def test_loading_what_is_no_trace(tmp_path):
     for content in (b"", b"garbage " * 100, whole[:-1], whole[:50]):
         refuse(tmp_path, content, "is no safetensors file, or a damaged one")
     refuse(tmp_path, to_safetensors(tensors), "is a safetensors file but no trace")
-    refuse(tmp_path, to_safetensors(tensors, {"format": "pt"}), "is a safetensors file but no trace")
+    refuse(
+        tmp_path, to_safetensors(tensors, {"format": "pt"}), "is a safetensors file but no trace"
+    )
     for text in ("{", "[]", '{"meta": {}}', "[" * 100_000):
         refuse(tmp_path, to_safetensors(tensors, {"specviz": text}), "has a damaged trace header")
-    refuse(tmp_path, to_safetensors(tensors, {"specviz": json.dumps(header | {"meta": 1})}), "meta lacks batch_size, created")
+    refuse(
+        tmp_path,
+        to_safetensors(tensors, {"specviz": json.dumps(header | {"meta": 1})}),
+        "meta lacks batch_size, created",
+    )
 
 
 @pytest.mark.parametrize("version", [2, 0, "1", 1.0, None, True, -1, 10**30, ["x"]])
 def test_loading_another_format_version_names_both(tmp_path, version):
     tensors, header = stored(tmp_path)
     content = to_safetensors(tensors, {"specviz": json.dumps(header | {"format_version": version})})
-    refuse(tmp_path, content, re.escape(f"has format version {version!r} where this release reads version 1; ") + "(install|record)")
+    refuse(
+        tmp_path,
+        content,
+        re.escape(f"has format version {version!r} where this release reads version 1; ")
+        + "(install|record)",
+    )
 
 
 def test_a_newer_format_version_is_refused_by_name_with_what_to_install(tmp_path):
@@ -147,14 +186,18 @@ def test_loading_from_a_path_that_is_no_file(tmp_path, name):
         Trace.load(tmp_path / name)
 
 
-@pytest.mark.parametrize("name", [f"{table}.{column}" for table in COLUMNS for column in COLUMNS[table]])
+@pytest.mark.parametrize(
+    "name", [f"{table}.{column}" for table in COLUMNS for column in COLUMNS[table]]
+)
 def test_loading_names_a_column_that_is_missing_or_of_a_wrong_kind(tmp_path, name):
     tensors, header = stored(tmp_path)
     values = tensors.pop(name)
     faults = {
         rf"columns are missing: {name};": None,
         rf"{name} is stored as F64": values.astype(np.float64),
-        rf"{name} is \w+ of rank \d instead of": values.astype(np.uint8 if values.dtype != np.uint8 else np.int32),
+        rf"{name} is \w+ of rank \d instead of": values.astype(
+            np.uint8 if values.dtype != np.uint8 else np.int32
+        ),
         rf"{name} is \w+ of rank {values.ndim + 1} instead of": values[None],
         rf"{name} is \w+ of rank 0 instead of": np.zeros((), values.dtype),
     }
@@ -166,7 +209,9 @@ def test_loading_names_a_column_that_is_missing_or_of_a_wrong_kind(tmp_path, nam
 def test_loading_names_columns_that_nobody_knows(tmp_path):
     tensors, header = stored(tmp_path)
     for name in ("rows.extra", "weights"):
-        content = to_safetensors(tensors | {name: np.zeros(1, np.int32)}, {"specviz": json.dumps(header)})
+        content = to_safetensors(
+            tensors | {name: np.zeros(1, np.int32)}, {"specviz": json.dumps(header)}
+        )
         refuse(tmp_path, content, f"columns are unknown: {name}")
 
 
@@ -180,31 +225,91 @@ HUGE = 2**31 - 1
 FAULTS = [
     ("rounds", at("rounds", "draft_ms", np.nan), "rounds.draft_ms holds something else than times"),
     ("rounds", at("rounds", "verify_ms", -1), "rounds.verify_ms holds something else than times"),
-    ("rows", {"draft_logprob": np.full((6, 2), np.inf, np.float32)}, "rows.draft_logprob holds probabilities above 1"),
+    (
+        "rows",
+        {"draft_logprob": np.full((6, 2), np.inf, np.float32)},
+        "rows.draft_logprob holds probabilities above 1",
+    ),
     ("feeds", at("feeds", "index", 13), "feeds.index lies behind the request's last draft"),
-    ("rounds", {"slots": np.zeros(2, np.int32)}, "rounds.slots has 2 entries along N where 3 belong"),
-    ("rows", {"emitted": np.zeros((6, 2), np.int32)}, r"rows.emitted has 2 entries along K\+1 where 3 belong"),
-    ("rows", {"drafts": np.zeros((6, 3), np.int32)}, "rows.drafts has 3 entries along K where 2 belong"),
-    ("rows", {"draft_top_ids": np.zeros((6, 2, 3), np.int32)}, "rows.draft_top_logprobs has 1 entries along j where 3 belong"),
+    (
+        "rounds",
+        {"slots": np.zeros(2, np.int32)},
+        "rounds.slots has 2 entries along N where 3 belong",
+    ),
+    (
+        "rows",
+        {"emitted": np.zeros((6, 2), np.int32)},
+        r"rows.emitted has 2 entries along K\+1 where 3 belong",
+    ),
+    (
+        "rows",
+        {"drafts": np.zeros((6, 3), np.int32)},
+        "rows.drafts has 3 entries along K where 2 belong",
+    ),
+    (
+        "rows",
+        {"draft_top_ids": np.zeros((6, 2, 3), np.int32)},
+        "rows.draft_top_logprobs has 1 entries along j where 3 belong",
+    ),
     ("rows", {"length": [1, 2]}, "rows.length is no numpy array"),
-    ("requests", {"prompt_offsets": np.zeros(3, np.int64)}, r"prompt_offsets has 3 entries along R\+1 where 4 belong"),
-    ("requests", at("requests", "prompt_offsets", 1), "prompt_offsets does not run from 0 to the 9 prompt tokens"),
-    ("requests", at("requests", "output_offsets", 2**62, -1), "output_offsets does not run from 0 to the 11 output tokens"),
-    ("requests", at("requests", "output_offsets", -(2**63), 1), "output_offsets does not run from 0"),
-    ("requests", at("requests", "output_offsets", 11, 1), "output_offsets gives a request fewer than 0 tokens"),
-    ("requests", at("requests", "prompt_offsets", 0, 1), "prompt_offsets gives a request fewer than 1 tokens"),
-    ("requests", at("requests", "prompt_tokens", -1), "requests.prompt_tokens holds values outside 0.."),
+    (
+        "requests",
+        {"prompt_offsets": np.zeros(3, np.int64)},
+        r"prompt_offsets has 3 entries along R\+1 where 4 belong",
+    ),
+    (
+        "requests",
+        at("requests", "prompt_offsets", 1),
+        "prompt_offsets does not run from 0 to the 9 prompt tokens",
+    ),
+    (
+        "requests",
+        at("requests", "output_offsets", 2**62, -1),
+        "output_offsets does not run from 0 to the 11 output tokens",
+    ),
+    (
+        "requests",
+        at("requests", "output_offsets", -(2**63), 1),
+        "output_offsets does not run from 0",
+    ),
+    (
+        "requests",
+        at("requests", "output_offsets", 11, 1),
+        "output_offsets gives a request fewer than 0 tokens",
+    ),
+    (
+        "requests",
+        at("requests", "prompt_offsets", 0, 1),
+        "prompt_offsets gives a request fewer than 1 tokens",
+    ),
+    (
+        "requests",
+        at("requests", "prompt_tokens", -1),
+        "requests.prompt_tokens holds values outside 0..",
+    ),
     ("requests", at("requests", "budget", -1), "requests.budget holds values outside 0.."),
     ("rounds", at("rounds", "batch", 1), "rounds.batch differs from the number of entries"),
     ("rounds", at("rounds", "decision", 1), r"rounds.decision holds values outside 0\.\.0"),
-    ("rounds", at("rounds", "slots", HUGE), "a cache of 2 rows and 2147483647 slots is far more than"),
+    (
+        "rounds",
+        at("rounds", "slots", HUGE),
+        "a cache of 2 rows and 2147483647 slots is far more than",
+    ),
     ("rows", at("rows", "round", 3, -1), r"rows.round holds values outside 0\.\.2"),
     ("rows", at("rows", "round", 2), "rows is not sorted by round and row"),
-    ("rows", at("rows", "row", 0, 1), "rows is not sorted by round and row, or holds one of them twice"),
+    (
+        "rows",
+        at("rows", "row", 0, 1),
+        "rows is not sorted by round and row, or holds one of them twice",
+    ),
     ("rows", at("rows", "row", HUGE, 1), "a cache of 2147483648 rows"),
     ("rows", at("rows", "request", 3), r"rows.request holds values outside 0\.\.2"),
     ("rows", at("rows", "length", 3), "rows.length is shorter than the request's prompt"),
-    ("rows", at("rows", "length", HUGE), "rows.length and rows.gained run past the request's output"),
+    (
+        "rows",
+        at("rows", "length", HUGE),
+        "rows.length and rows.gained run past the request's output",
+    ),
     ("rows", at("rows", "drafted", 3), r"rows.drafted holds values outside 0\.\.2"),
     ("rows", at("rows", "gained", 4), r"rows.gained holds values outside 0\.\.3"),
     ("rows", at("rows", "accepted", 3), "rows.accepted exceeds rows.drafted"),
@@ -216,7 +321,11 @@ FAULTS = [
     ("feeds", at("feeds", "model", 2), r"feeds.model holds values outside 0\.\.1"),
     ("feeds", at("feeds", "request", -1), r"feeds.request holds values outside 0\.\.2"),
     ("feeds", at("feeds", "slot", HUGE), "a cache of 2 rows and 2147483648 slots"),
-    ("feeds", at("feeds", "visible_start", 8), "feeds.visible_start lies behind feeds.visible_stop"),
+    (
+        "feeds",
+        at("feeds", "visible_start", 8),
+        "feeds.visible_start lies behind feeds.visible_stop",
+    ),
     ("feeds", at("feeds", "visible_stop", HUGE), "a cache of 2 rows and 2147483647 slots"),
     ("holes", at("holes", "feed", 99), r"holes.feed holds values outside 0\.\.\d+;"),
     ("holes", at("holes", "stop", 50), "holes.start and holes.stop leave what the feed attends to"),
@@ -226,7 +335,9 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("table", "columns", "match"), FAULTS)
-def test_a_record_that_contradicts_itself_is_refused_when_made_and_when_read(tmp_path, table, columns, match):
+def test_a_record_that_contradicts_itself_is_refused_when_made_and_when_read(
+    tmp_path, table, columns, match
+):
     with pytest.raises(TraceError, match=match):
         changed(table, **columns)
     if all(isinstance(values, np.ndarray) for values in columns.values()):
@@ -248,7 +359,10 @@ META_FAULTS = [
     ({"eos_token_ids": ["2"]}, "meta.eos_token_ids holds something else than int"),
     ({"token_texts": {"2": 2}}, "meta.token_texts holds something else than str"),
     ({"decisions": [0]}, "meta.decisions holds something else than str"),
-    ({"kv_bytes_per_slot": {"target": 1}}, "meta.kv_bytes_per_slot holds no sensible int for each of target and draft"),
+    (
+        {"kv_bytes_per_slot": {"target": 1}},
+        "meta.kv_bytes_per_slot holds no sensible int for each of target and draft",
+    ),
     ({"versions": {"numpy": float("nan")}}, "meta does not fit into JSON"),
     ({"seed": np.int64(1)}, "meta does not fit into JSON"),
 ]
@@ -271,11 +385,11 @@ def test_a_file_with_changed_bytes_is_refused_or_can_be_replayed(tmp_path_factor
     path.write_bytes(content)
     frames = 15
     with suppress(TraceError):  # anything else fails the test
-        frames = len(list(Trace.load(path).frames()))
+        frames = len(list(Replay(Trace.load(path)).frames()))
     assert frames == 15
 
 
-@pytest.mark.parametrize("module", ["specviz.trace", "specviz.analysis.metrics"])
+@pytest.mark.parametrize("module", ["specviz.record.trace", "specviz.metrics"])
 def test_reading_a_record_imports_no_torch(module):
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -283,7 +397,9 @@ def test_reading_a_record_imports_no_torch(module):
 
 # ---------------------------------------------------------------- files of other releases
 
-RECORDED = Path(__file__).parent / "data" / "trace-v1.safetensors"  # written when the format had version 1; never written again
+RECORDED = (
+    Path(__file__).parent / "data" / "trace-v1.safetensors"
+)  # written when the format had version 1; never written again
 
 
 def test_a_file_of_the_first_format_version_opens():
@@ -291,7 +407,7 @@ def test_a_file_of_the_first_format_version_opens():
     assert repr(trace) == "Trace(exspec, 5 requests, 8 rounds)"
     assert trace.meta["versions"]["specviz"] == "0.1.0"
     assert len(trace.pool["round"]) == 22
-    assert len(list(trace.frames())) == 5 * trace.num_rounds
+    assert len(list(Replay(trace).frames())) == 5 * trace.num_rounds
 
 
 def test_a_file_of_an_older_format_version_is_brought_up_to_date(monkeypatch):
@@ -306,8 +422,8 @@ def test_a_file_of_an_older_format_version_is_brought_up_to_date(monkeypatch):
     def twice(meta, columns):
         return meta | {"steps": meta["steps"] + 1}, columns
 
-    monkeypatch.setattr("specviz.trace.FORMAT_VERSION", 3)
-    monkeypatch.setattr("specviz.trace.UPGRADES", {1: once, 2: twice})
+    monkeypatch.setattr("specviz.record.trace.FORMAT_VERSION", 3)
+    monkeypatch.setattr("specviz.record.trace.UPGRADES", {1: once, 2: twice})
     trace = Trace.load(RECORDED)
     assert trace.meta["steps"] == 2
     assert trace.num_rounds == 8

@@ -14,16 +14,27 @@ ROOT = Path(__file__).parent.parent
 def test_the_wheel_runs_the_demo(tmp_path: Path) -> None:
     """Its dependencies come from this environment; specviz itself from the wheel alone, weights and prompts included."""
     subprocess.run(
-        [sys.executable, "-m", "build", "--wheel", "--outdir", str(tmp_path / "dist"), str(ROOT)], check=True, capture_output=True
+        [sys.executable, "-m", "build", "--wheel", "--outdir", str(tmp_path / "dist"), str(ROOT)],
+        check=True,
+        capture_output=True,
     )
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     site = tmp_path / "site"
     subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--no-deps", "--target", str(site), str(wheel)], check=True, capture_output=True
+        [sys.executable, "-m", "pip", "install", "--no-deps", "--target", str(site), str(wheel)],
+        check=True,
+        capture_output=True,
     )
     script = "import specviz, specviz.cli; print(specviz.__file__); specviz.cli.main(['demo', '--limit', '3', '--out', 'run.safetensors'])"
     environment = {**os.environ, "PYTHONPATH": str(site), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout.startswith(str(site))
     assert "inplace       True" in done.stdout
     assert (tmp_path / "run.safetensors").stat().st_size > 1000

@@ -25,15 +25,33 @@ from specviz.zoo import train as training
 from specviz.zoo.bundled import cut_bundled_prompts, read_prompts, write_prompts
 from specviz.zoo.checkpoint import load_checkpoint
 from specviz.zoo.corpus import SourceFile, is_held_out, read_corpus, split_blocks
-from specviz.zoo.data import LIBRARY_REPEATS, Windows, encode_blocks, held_out_windows, train_tokenizer
+from specviz.zoo.data import (
+    LIBRARY_REPEATS,
+    Windows,
+    encode_blocks,
+    held_out_windows,
+    train_tokenizer,
+)
 from specviz.zoo.distil import continuations, cut_prompts, split_documents
-from specviz.zoo.train import Job, Stage, build_model, learning_rate_factor, next_token_loss, optimisers_for, stage_batches, train
+from specviz.zoo.train import (
+    Job,
+    Stage,
+    build_model,
+    learning_rate_factor,
+    next_token_loss,
+    optimisers_for,
+    stage_batches,
+    train,
+)
 
 # corpus
 
 
 def test_a_file_is_cut_at_its_functions_and_classes() -> None:
-    head, function = "#!x\nimport os\n\n\n", "@cache\n@wraps(\n    f,\n)\n\ndef f():\n    def g(): pass\n\n"
+    head, function = (
+        "#!x\nimport os\n\n\n",
+        "@cache\n@wraps(\n    f,\n)\n\ndef f():\n    def g(): pass\n\n",
+    )
     text = head + function + "class C:\n    @x\n    def m(self): pass\nasync def h(): pass\nx = 1\n"
     assert split_blocks(text) == [
         "#!x\nimport os",
@@ -44,7 +62,21 @@ def test_a_file_is_cut_at_its_functions_and_classes() -> None:
     assert split_blocks("\n \n\t\n") == []
 
 
-LINES = ("@cache", "@wraps(", "    f,", ")", "def f():", "async def f():", "class C:", "    x = 1", "    @x", "# why", "", "  ", "x = 1")
+LINES = (
+    "@cache",
+    "@wraps(",
+    "    f,",
+    ")",
+    "def f():",
+    "async def f():",
+    "class C:",
+    "    x = 1",
+    "    @x",
+    "# why",
+    "",
+    "  ",
+    "x = 1",
+)
 
 
 @given(st.lists(st.sampled_from(LINES)).map("\n".join) | st.text())
@@ -53,12 +85,20 @@ def test_cutting_loses_no_text_and_leaves_no_decorator_behind(text: str) -> None
     assert "".join("".join(blocks).split()) == "".join(text.split())
     assert all(block.strip() for block in blocks)
     for block in blocks[:-1]:
-        assert not block.startswith("@") or re.search("^(async def|def|class) ", block, re.MULTILINE)
+        assert not block.startswith("@") or re.search(
+            "^(async def|def|class) ", block, re.MULTILINE
+        )
 
 
 @pytest.mark.parametrize(
     ("path", "held_out"),
-    [("ast.py", True), ("asyncio/events.py", True), ("pickletools.py", True), ("os.py", False), ("test/test_os.py", False)],
+    [
+        ("ast.py", True),
+        ("asyncio/events.py", True),
+        ("pickletools.py", True),
+        ("os.py", False),
+        ("test/test_os.py", False),
+    ],
 )
 def test_the_same_files_are_held_out_everywhere(path: str, held_out: bool) -> None:
     assert is_held_out(path) is held_out
@@ -70,8 +110,19 @@ def test_one_file_in_ten_is_held_out() -> None:
 
 
 def test_a_corpus_is_read_in_order_without_what_is_no_source(tmp_path: Path) -> None:
-    kept = {"b.py": "x = 1\n", "a/c.py": "y = 2\n", "test/test_b.py": "é = 3\n", "test.py": "z = 4\n"}
-    left_out = ["site-packages/x.py", "encodings/cp1.py", "a/__pycache__/x.py", "config-3.11-linux/x.py", "a/x.txt"]
+    kept = {
+        "b.py": "x = 1\n",
+        "a/c.py": "y = 2\n",
+        "test/test_b.py": "é = 3\n",
+        "test.py": "z = 4\n",
+    }
+    left_out = [
+        "site-packages/x.py",
+        "encodings/cp1.py",
+        "a/__pycache__/x.py",
+        "config-3.11-linux/x.py",
+        "a/x.txt",
+    ]
     for name, text in {**kept, **dict.fromkeys(left_out, "x = 1\n"), "blank.py": " \n"}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
@@ -85,7 +136,9 @@ def test_a_corpus_is_read_in_order_without_what_is_no_source(tmp_path: Path) -> 
 
 def test_a_folder_without_sources_is_named(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "missing", str(tmp_path)):
-        with pytest.raises(FileNotFoundError, match=f"root='{folder}' holds no Python source; name the folder"):
+        with pytest.raises(
+            FileNotFoundError, match=f"root='{folder}' holds no Python source; name the folder"
+        ):
             read_corpus(folder)
 
 
@@ -96,14 +149,19 @@ def make_source(number: int) -> str:
     """A head, a decorated function of some thirty lines, two functions and a class like it."""
     lines = [f"    if x > {i}:\n        return total_{number} + {i} * {number}" for i in range(15)]
     body = "\n".join(lines)
-    functions = "".join(f"def {name}_{number}(x):\n{body}\n\n\n" for name in ("first", "second", "third"))
+    functions = "".join(
+        f"def {name}_{number}(x):\n{body}\n\n\n" for name in ("first", "second", "third")
+    )
     return f'"""Module {number}."""\nimport os\n\n\n@cache\n{functions}class C{number}:\n    def run(self):\n{body}\n'
 
 
 @pytest.fixture(scope="module")
 def files() -> list[SourceFile]:
     """Forty sources, one in four held out and one in five a test."""
-    return [SourceFile(f"m{i}.py", make_source(i), held_out=i % 4 == 0, is_test=i % 5 == 1) for i in range(40)]
+    return [
+        SourceFile(f"m{i}.py", make_source(i), held_out=i % 4 == 0, is_test=i % 5 == 1)
+        for i in range(40)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +169,9 @@ def tokenizer(files: list[SourceFile]) -> PreTrainedTokenizerFast:
     return train_tokenizer((file.text for file in files), vocabulary=400)
 
 
-def test_a_trained_tokenizer_has_three_special_ids_and_loses_nothing(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_a_trained_tokenizer_has_three_special_ids_and_loses_nothing(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
     assert [tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id] == [0, 1, 2]
     assert 259 < len(tokenizer) <= 400
     for text in (make_source(3), "", " \t\r\n\x00", "größe = '👩‍👩‍👧'", "<eos>"):
@@ -121,13 +181,20 @@ def test_a_trained_tokenizer_has_three_special_ids_and_loses_nothing(tokenizer: 
     assert len(tokenizer(make_source(3))["input_ids"]) < len(make_source(3)) / 2  # it has learned
 
 
-def test_blocks_are_encoded_as_documents(tokenizer: PreTrainedTokenizerFast, files: list[SourceFile]) -> None:
+def test_blocks_are_encoded_as_documents(
+    tokenizer: PreTrainedTokenizerFast, files: list[SourceFile]
+) -> None:
     tokens = encode_blocks(tokenizer, files[0])
     assert tokens.dtype == np.uint16
     documents = split_documents(tokens, bos=1)
-    assert all(document[0] == 1 and document[-1] == 2 and (document == 2).sum() == 1 for document in documents)
+    assert all(
+        document[0] == 1 and document[-1] == 2 and (document == 2).sum() == 1
+        for document in documents
+    )
     assert [tokenizer.decode(document[1:-1]) for document in documents] == files[0].blocks
-    assert encode_blocks(tokenizer, SourceFile("blank.py", "\n", held_out=False, is_test=False)).shape == (0,)
+    assert encode_blocks(
+        tokenizer, SourceFile("blank.py", "\n", held_out=False, is_test=False)
+    ).shape == (0,)
 
 
 def make_windows(rows: int = 3, length: int = 16, seed: int = 0) -> Windows:
@@ -145,7 +212,9 @@ def test_a_step_always_reads_the_same_batch() -> None:
     for step in reversed(steps):
         assert np.array_equal(again.batch(step), in_order[step])
     assert {(batch.shape, batch.dtype.name) for batch in in_order} == {((3, 17), "int64")}
-    assert not np.array_equal(in_order[0], in_order[windows.steps_per_epoch])  # each epoch has its own order
+    assert not np.array_equal(
+        in_order[0], in_order[windows.steps_per_epoch]
+    )  # each epoch has its own order
     assert not np.array_equal(in_order[0], make_windows(seed=1).batch(0))
 
 
@@ -153,10 +222,16 @@ def test_an_epoch_reads_no_token_twice_but_the_librarys_three_times() -> None:
     windows = make_windows()
     for epoch in range(2):
         first = epoch * windows.steps_per_epoch
-        seen = Counter(np.concatenate([windows.batch(first + i).ravel() for i in range(windows.steps_per_epoch)]).tolist())
+        seen = Counter(
+            np.concatenate(
+                [windows.batch(first + i).ravel() for i in range(windows.steps_per_epoch)]
+            ).tolist()
+        )
         assert max(count for token, count in seen.items() if token < 190) <= LIBRARY_REPEATS == 3
         assert {count for token, count in seen.items() if token >= 190} == {1}
-        assert seen.total() > LIBRARY_REPEATS * 190 + 810 - 17 * (3 + 2)  # less than a batch and the two ends are left
+        assert seen.total() > LIBRARY_REPEATS * 190 + 810 - 17 * (
+            3 + 2
+        )  # less than a batch and the two ends are left
 
 
 def test_a_corpus_that_is_too_short_for_a_batch_is_refused() -> None:
@@ -168,7 +243,10 @@ def test_a_corpus_that_is_too_short_for_a_batch_is_refused() -> None:
         assert windows.steps_per_epoch == 1
     for library, tests, tokens in ((7, 2, 23), (0, 23, 23), (0, 0, 0)):
         parts = [[np.arange(n, dtype=np.uint16)] if n else [] for n in (library, tests)]
-        with pytest.raises(ValueError, match=rf"^an epoch of {tokens} tokens is too short for a batch of 3 windows; give files with 24 "):
+        with pytest.raises(
+            ValueError,
+            match=rf"^an epoch of {tokens} tokens is too short for a batch of 3 windows; give files with 24 ",
+        ):
             Windows(*parts, rows=3, length=5)
 
 
@@ -176,7 +254,9 @@ def test_held_out_windows_predict_every_token_once() -> None:
     texts = [np.arange(n, dtype=np.uint16) for n in (1, 2, 16, 17, 18, 40)]
     windows = list(held_out_windows(texts, 16))
     assert all(window.shape[0] == 1 and 2 <= window.shape[1] <= 17 for window in windows)
-    assert np.concatenate([window[0, 1:] for window in windows]).tolist() == [token for text in texts for token in text[1:].tolist()]
+    assert np.concatenate([window[0, 1:] for window in windows]).tolist() == [
+        token for text in texts for token in text[1:].tolist()
+    ]
 
 
 # training
@@ -206,8 +286,18 @@ def train_tiny(
         before_step(next(calls))
         return next_token_loss(model, tokens)
 
-    job = Job("tiny", folder, steps, torch.device("cpu"), compile=False, progress=False, checkpoint_every=EVERY)
-    history = train(job, model, loss, lambda stage: Windows(texts[:2], texts[2:], stage.rows, stage.length))
+    job = Job(
+        "tiny",
+        folder,
+        steps,
+        torch.device("cpu"),
+        compile=False,
+        progress=False,
+        checkpoint_every=EVERY,
+    )
+    history = train(
+        job, model, loss, lambda stage: Windows(texts[:2], texts[2:], stage.rows, stage.length)
+    )
     facts = [{name: entry[name] for name in ("step", "tokens", "loss")} for entry in history]
     return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}, facts
 
@@ -220,7 +310,10 @@ def interrupt_at(stop: int) -> Callable[[int], None]:
     return before_step
 
 
-def assert_same(found: tuple[dict[str, torch.Tensor], list[dict[str, float]]], expected: tuple[dict[str, torch.Tensor], object]) -> None:
+def assert_same(
+    found: tuple[dict[str, torch.Tensor], list[dict[str, float]]],
+    expected: tuple[dict[str, torch.Tensor], object],
+) -> None:
     """Bit for bit."""
     assert found[1] == expected[1]
     for name, parameter in expected[0].items():
@@ -228,7 +321,9 @@ def assert_same(found: tuple[dict[str, torch.Tensor], list[dict[str, float]]], e
 
 
 @pytest.mark.parametrize("stops", [[6], [7], [1], [3, 3, 3]])
-def test_a_training_that_was_interrupted_ends_like_one_that_was_not(stops: list[int], tmp_path: Path) -> None:
+def test_a_training_that_was_interrupted_ends_like_one_that_was_not(
+    stops: list[int], tmp_path: Path
+) -> None:
     (tmp_path / "whole").mkdir()
     whole = train_tiny(tmp_path / "whole")
     for stop in stops:
@@ -241,13 +336,19 @@ def test_a_training_that_was_interrupted_ends_like_one_that_was_not(stops: list[
     assert whole[1][-1]["tokens"] == 9 * 2 * 16 + 3 * 1 * 32
 
 
-def test_a_training_needs_the_state_of_its_optimisers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_training_needs_the_state_of_its_optimisers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A negative control: taken up again with fresh optimisers, it ends elsewhere."""
     (tmp_path / "whole").mkdir()
     whole = train_tiny(tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         train_tiny(tmp_path, interrupt_at(6))
-    monkeypatch.setattr(training, "load_checkpoint", lambda path, model, optimisers: load_checkpoint(path, model, []))
+    monkeypatch.setattr(
+        training,
+        "load_checkpoint",
+        lambda path, model, optimisers: load_checkpoint(path, model, []),
+    )
     with pytest.raises(AssertionError):
         assert_same(train_tiny(tmp_path), whole)
 
@@ -264,7 +365,11 @@ def test_a_training_that_was_killed_goes_on(tmp_path: Path) -> None:
         "def tell(step):\n    print(step, flush=True)\n    time.sleep(60 if step == 9 else 0)\n"
         "test_zoo.train_tiny(pathlib.Path(sys.argv[1]), tell)"
     )
-    child = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], cwd=Path(__file__).parent, stdout=subprocess.PIPE)
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)],
+        cwd=Path(__file__).parent,
+        stdout=subprocess.PIPE,
+    )
     with child:
         assert child.stdout is not None
         for _ in range(7):
@@ -284,16 +389,22 @@ def test_a_checkpoint_holds_tensors_and_a_header_and_no_pickle(tmp_path: Path) -
     metadata = header.pop("__metadata__")
     assert set(metadata) == {"step", "history"}
     assert {entry["dtype"] for entry in header.values()} == {"F32"}
-    assert len(content) == 8 + size + max(entry["data_offsets"][1] for entry in header.values())  # nothing behind the tensors
+    assert len(content) == 8 + size + max(
+        entry["data_offsets"][1] for entry in header.values()
+    )  # nothing behind the tensors
     assert {f"model.{name}" for name in parameters} < set(header)
     model = tiny_model(seed=4)
     step, restored = load_checkpoint(tmp_path / "tiny.safetensors", model, optimisers_for(model))
     assert step == STEPS
     assert [entry["loss"] for entry in restored] == [entry["loss"] for entry in history]
-    assert all(torch.equal(parameter, parameters[name]) for name, parameter in model.named_parameters())
+    assert all(
+        torch.equal(parameter, parameters[name]) for name, parameter in model.named_parameters()
+    )
 
 
-def test_an_interrupted_write_leaves_the_old_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_write_leaves_the_old_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(KeyboardInterrupt):
         train_tiny(tmp_path, interrupt_at(3))
     before = (tmp_path / "tiny.safetensors").read_bytes()
@@ -338,7 +449,9 @@ def test_the_learning_rate_warms_up_and_decays_to_zero() -> None:
 def test_every_parameter_has_one_optimiser() -> None:
     model = tiny_model()
     muon, adam = optimisers_for(model)
-    matrices, others = (group["params"] for optimiser in (muon, adam) for group in optimiser.param_groups)
+    matrices, others = (
+        group["params"] for optimiser in (muon, adam) for group in optimiser.param_groups
+    )
     assert {id(p) for p in matrices}.isdisjoint({id(p) for p in others})
     assert len(matrices) + len(others) == len(list(model.parameters()))
     assert {p.ndim for p in matrices} == {2}
@@ -351,7 +464,10 @@ def test_every_parameter_has_one_optimiser() -> None:
 def test_bundled_prompts_are_beginnings_of_held_out_blocks(
     tokenizer: PreTrainedTokenizerFast, files: list[SourceFile], tmp_path: Path
 ) -> None:
-    held_out = [SourceFile(f"h{i}.py", make_source(i), held_out=True, is_test=False) for i in range(100, 120)]
+    held_out = [
+        SourceFile(f"h{i}.py", make_source(i), held_out=True, is_test=False)
+        for i in range(100, 120)
+    ]
     prompts = cut_bundled_prompts(tokenizer, [*files, *held_out])
     lengths = [len(tokenizer(prompt["text"])["input_ids"]) for prompt in prompts]
     assert [prompt["tokens"] for prompt in prompts] == lengths
@@ -370,8 +486,13 @@ def test_bundled_prompts_are_beginnings_of_held_out_blocks(
     assert max(Counter(prompt["source"] for prompt in prompts).values()) <= 2
     assert len({prompt["text"] for prompt in prompts}) == len(prompts) > 20
     assert cut_bundled_prompts(tokenizer, [*files, *held_out]) == prompts
-    write_prompts(tmp_path / "prompts.jsonl", [*prompts, {"source": "x", "tokens": 1, "text": "é\u2028\n"}])
-    assert read_prompts(tmp_path / "prompts.jsonl") == [*(prompt["text"] for prompt in prompts), "é\u2028\n"]
+    write_prompts(
+        tmp_path / "prompts.jsonl", [*prompts, {"source": "x", "tokens": 1, "text": "é\u2028\n"}]
+    )
+    assert read_prompts(tmp_path / "prompts.jsonl") == [
+        *(prompt["text"] for prompt in prompts),
+        "é\u2028\n",
+    ]
 
 
 def test_distillation_prompts_are_proper_beginnings() -> None:
@@ -388,7 +509,9 @@ def test_distillation_prompts_are_proper_beginnings() -> None:
     assert len({len(prompt) for prompt in prompts}) > 10
 
 
-def test_continuations_are_kept_chunk_by_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_continuations_are_kept_chunk_by_chunk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(distil, "CHUNK", 2)
     monkeypatch.setattr(distil, "NEW_TOKENS", 3)
     pair = sv.Pair(tiny_model(), tiny_model(4))
@@ -405,21 +528,30 @@ def test_continuations_are_kept_chunk_by_chunk(tmp_path: Path, monkeypatch: pyte
     for document in whole:
         prompt = document[: len(document) - 3].tolist()
         assert prompt == list(range(1, len(prompt) + 1))
-        assert sv.generate(pair, [prompt], max_new_tokens=3, progress=False).tokens[0] == document[-3:].tolist()
+        assert (
+            sv.generate(pair, [prompt], max_new_tokens=3, progress=False).tokens[0]
+            == document[-3:].tolist()
+        )
 
 
 # the whole
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def refuse(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_pair_from_sources_to_folders(files: list[SourceFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pair_from_sources_to_folders(
+    files: list[SourceFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every stage at toy size: interrupted before the draft's training, taken up again, and not run again when complete."""
     for module in ("pipeline", "measure"):
         monkeypatch.setattr(f"specviz.zoo.{module}.read_corpus", lambda: files)
@@ -427,7 +559,12 @@ def test_a_pair_from_sources_to_folders(files: list[SourceFile], tmp_path: Path,
     monkeypatch.setattr(pipeline, "build_draft", lambda: tiny_model(2))
     monkeypatch.setattr(distil, "NEW_TOKENS", 4)
     monkeypatch.setattr(bundled, "COUNT", 4)
-    make = partial(pipeline.train_pair, tmp_path, pipeline.Budget(target_steps=4, draft_steps=4, continuations=3), progress=False)
+    make = partial(
+        pipeline.train_pair,
+        tmp_path,
+        pipeline.Budget(target_steps=4, draft_steps=4, continuations=3),
+        progress=False,
+    )
     with monkeypatch.context() as patch:
         patch.setattr(pipeline, "distillation_loss", refuse)
         with pytest.raises(KeyboardInterrupt):
@@ -448,5 +585,7 @@ def test_a_pair_from_sources_to_folders(files: list[SourceFile], tmp_path: Path,
     monkeypatch.setattr(pipeline, "distillation_loss", refuse)
     make()
     after = snapshot(weights)
-    assert [name for name in before if before[name] != after[name] and not name.endswith("README.md")] == []
+    assert [
+        name for name in before if before[name] != after[name] and not name.endswith("README.md")
+    ] == []
     assert before.keys() == after.keys()

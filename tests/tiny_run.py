@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from specviz.schema import COLUMNS
-from specviz.trace import MODELS, PHASES, Trace, flatten_requests
+from specviz.record.schema import COLUMNS, MODELS, PHASES
+from specviz.record.trace import Trace, flatten_requests
 
 K = 2
 PROMPTS = [[10, 11, 12, 13], [20, 21], [30, 31, 32]]
@@ -16,7 +16,20 @@ OUTPUTS = [[19, 15, 16, 17, 18, 40], [22, 23, 24, 2], [39]]
 # round, row, request, length, drafted, accepted, gained, finished, start, start_after, drafts, emitted
 ROWS = [
     (0, 0, 0, 4, 2, 0, 1, 0, 0, 0, [14, 15], [19, -1, -1]),
-    (0, 1, 1, 2, 2, 2, 3, 0, 2, 0, [22, 23], [22, 23, 24]),  # gains more than its neighbour: moves left
+    (
+        0,
+        1,
+        1,
+        2,
+        2,
+        2,
+        3,
+        0,
+        2,
+        0,
+        [22, 23],
+        [22, 23, 24],
+    ),  # gains more than its neighbour: moves left
     (1, 0, 0, 5, 2, 1, 2, 0, 0, 0, [15, 99], [15, 16, -1]),
     (1, 1, 1, 5, 2, 0, 1, 1, 0, 0, [25, 26], [2, -1, -1]),  # ends with EOS, request 2 takes the row
     (2, 0, 0, 7, 2, 2, 3, 1, 0, 0, [17, 18], [17, 18, 40]),
@@ -54,7 +67,10 @@ META = {
 def blank(table: str, size: int, num_drafts: int = K) -> dict[str, np.ndarray]:
     """Columns of zeros with the right dtypes, one top candidate each."""
     sizes = {"N": size, "K": num_drafts, "K+1": num_drafts + 1, "k": 1, "j": 1}
-    return {name: np.zeros([sizes[letter] for letter in column.shape], column.dtype) for name, column in COLUMNS[table].items()}
+    return {
+        name: np.zeros([sizes[letter] for letter in column.shape], column.dtype)
+        for name, column in COLUMNS[table].items()
+    }
 
 
 def fill(table: str, names: str, entries: list[tuple]) -> dict[str, np.ndarray]:
@@ -79,24 +95,43 @@ def feed_entries() -> list[tuple]:
             passes += [("schedule", 0, model, range(length - 1)) for model in MODELS]
         for phase, step, model, indices in passes:
             codes = (number, PHASES.index(phase), step, MODELS.index(model))
-            entries += [(*codes, row, request, tokens[i], i, i, start + i, start, start + i + 1) for i in indices]
+            entries += [
+                (*codes, row, request, tokens[i], i, i, start + i, start, start + i + 1)
+                for i in indices
+            ]
     return entries
 
 
 def make_trace() -> Trace:
-    moves = [(number, PHASES.index("synchronise"), 0, model, row, a, row, b, length) for number, model, row, a, b, length in MOVES]
-    rows = fill("rows", "round row request length drafted accepted gained finished start start_after drafts emitted", ROWS)
+    moves = [
+        (number, PHASES.index("synchronise"), 0, model, row, a, row, b, length)
+        for number, model, row, a, b, length in MOVES
+    ]
+    rows = fill(
+        "rows",
+        "round row request length drafted accepted gained finished start start_after drafts emitted",
+        ROWS,
+    )
     rows["pending"] = rows["start"] + rows["length"] - 1
     rows["pending_after"] = rows["start_after"] + rows["length"] + rows["gained"] - 1
-    rounds = blank("rounds", 3) | {"batch": np.array([2, 2, 2], np.int32), "slots": np.array([6, 7, 9], np.int32)}
+    rounds = blank("rounds", 3) | {
+        "batch": np.array([2, 2, 2], np.int32),
+        "slots": np.array([6, 7, 9], np.int32),
+    }
     return Trace(
         meta=META,
         requests=flatten_requests(PROMPTS, OUTPUTS, [6, 9, 9]),
         rounds=rounds,
         rows=rows,
-        feeds=fill("feeds", "round phase step model row request token index position slot visible_start visible_stop", feed_entries()),
+        feeds=fill(
+            "feeds",
+            "round phase step model row request token index position slot visible_start visible_stop",
+            feed_entries(),
+        ),
         holes=fill("holes", "feed start stop", [(0, 0, 1)]),
-        moves=fill("moves", "round phase step model from_row from_slot to_row to_slot length", moves),
+        moves=fill(
+            "moves", "round phase step model from_row from_slot to_row to_slot length", moves
+        ),
         pool=blank("pool", 0),
     )
 
@@ -107,4 +142,6 @@ TRACE = make_trace()
 def changed(table: str, **columns: object) -> Trace:
     """TRACE with other columns; a column of None is left out."""
     merged = getattr(TRACE, table) | columns
-    return replace(TRACE, **{table: {name: values for name, values in merged.items() if values is not None}})
+    return replace(
+        TRACE, **{table: {name: values for name, values in merged.items() if values is not None}}
+    )

@@ -39,29 +39,67 @@ from safetensors.numpy import save as to_safetensors
 from tiny_run import TRACE
 
 import specviz as sv
-from specviz.analysis import metrics
-from specviz.analysis.equivalence import recorded
-from specviz.analysis.waste import waste
-from specviz.trace import Trace, TraceError
-from specviz.views import charts, export
-from specviz.views.stepper import StepThrough
+from specviz import metrics
+from specviz.checks.equivalence import recorded
+from specviz.metrics import waste
+from specviz.record.replay import Replay
+from specviz.record.schema import TraceError
+from specviz.record.trace import Trace
+from specviz.views import charts
+from specviz.views.stepper import export
+from specviz.views.stepper.widget import StepThrough
 
 Pick = Callable[[int, int], int]
-RECORDED = Path(__file__).parent / "data" / "trace-v1.safetensors"  # EXSPEC with a pool, on the embedded pair
+RECORDED = (
+    Path(__file__).parent / "data" / "trace-v1.safetensors"
+)  # EXSPEC with a pool, on the embedded pair
 SECONDS = 20  # of a CPU that one input may take; by the clock 15 times as many, on a machine that does other things besides
 # What loading a file and reading it in every way may allocate: so many times its size, and so many bytes more; docs/reliability.md says so.
 LOAD_FACTOR, LOAD_BYTES = 64, 2**20
 READ_FACTOR, READ_BYTES = 1000, 2**28
 SMALL = 4096  # bytes: in the figures, files below count as this large, because an error's own text takes more than they do
 ATHERIS = "pip install atheris where there is a wheel (Linux on x86-64, Python 3.11 to 3.14), or leave the option out"
-NUMBERS = (0, 1, -1, 2, 3, 5, 7, 100, 255, 256, 2**16, 2**20, 2**31 - 1, -(2**31), 2**31, 2**32, 2**53, 2**62, -(2**63))
+NUMBERS = (
+    0,
+    1,
+    -1,
+    2,
+    3,
+    5,
+    7,
+    100,
+    255,
+    256,
+    2**16,
+    2**20,
+    2**31 - 1,
+    -(2**31),
+    2**31,
+    2**32,
+    2**53,
+    2**62,
+    -(2**63),
+)
 VALUES: tuple[Any, ...] = (
     None, True, False, -1, 0, 2**31, 2**63, 10**40, 1.5, 1e308, "", "x", "</script><script>", "\ud800", "\u2028\x00\x1b[31m",
     "../../etc/passwd", [], [[]], {}, {"target": 1}, {"target": -1, "draft": 2**50}, ["x"], [1], [2**70],
     {"1": "a"}, {"x": 1}, "a" * 5000, [-1, 3, 3],
 )  # fmt: skip
 DTYPES = (np.uint8, np.int32, np.int64, np.float32, np.float64, np.int8, np.bool_, np.uint64)
-NAMES = ("../../x", "/etc/passwd", "rows.extra", "rows", "", "rows.", ".rows", "rows.length.x", "C:\\x", "\x00", "\ud7ff", "__metadata__ ")
+NAMES = (
+    "../../x",
+    "/etc/passwd",
+    "rows.extra",
+    "rows",
+    "",
+    "rows.",
+    ".rows",
+    "rows.length.x",
+    "C:\\x",
+    "\x00",
+    "\ud7ff",
+    "__metadata__ ",
+)
 
 
 @cache
@@ -119,7 +157,13 @@ def change_values(tensors: dict[str, np.ndarray], pick: Pick) -> None:
     for _ in range(pick(1, 3)):
         at, how = pick(0, flat.size - 1), max(0, pick(-6, 4))
         old = float(flat[at]) if values.dtype.kind == "f" else int(flat[at])
-        new = (old + pick(-2, 2), flat[pick(0, flat.size - 1)], chosen(NUMBERS, pick), pick(0, 40), old * 2)[how]
+        new = (
+            old + pick(-2, 2),
+            flat[pick(0, flat.size - 1)],
+            chosen(NUMBERS, pick),
+            pick(0, 40),
+            old * 2,
+        )[how]
         if values.dtype.kind == "b":
             flat[at] = not flat[at]
         elif values.dtype.kind == "f":
@@ -144,14 +188,25 @@ def change_column(tensors: dict[str, np.ndarray], pick: Pick) -> None:
         with np.errstate(invalid="ignore"):  # NaN as a whole number
             tensors[name] = values.astype(chosen(DTYPES, pick))
     elif how == 4:
-        tensors[name] = chosen((values[None], values.ravel(), values[..., None], np.zeros((0, 3, 2, 2), values.dtype)), pick)
+        tensors[name] = chosen(
+            (values[None], values.ravel(), values[..., None], np.zeros((0, 3, 2, 2), values.dtype)),
+            pick,
+        )
     else:
         table = name.partition(".")[0]
         size = max(len(tensors[other]) for other in tensors if other.startswith(f"{table}."))
         entries = [pick(0, max(size - 1, 0)) for _ in range(pick(0, 3))]
-        order = [at for at in range(size) if at not in entries] if how == 5 else [*range(size), *entries]
+        order = (
+            [at for at in range(size) if at not in entries]
+            if how == 5
+            else [*range(size), *entries]
+        )
         order = order[::-1] if how == 7 else order
-        for other in [other for other in tensors if other.startswith(f"{table}.") and len(tensors[other]) == size]:
+        for other in [
+            other
+            for other in tensors
+            if other.startswith(f"{table}.") and len(tensors[other]) == size
+        ]:
             tensors[other] = tensors[other][np.array(order, int)] if size else tensors[other]
 
 
@@ -176,11 +231,22 @@ def change_header(content: bytes, pick: Pick) -> bytes:
     size = struct.unpack("<Q", content[:8])[0]
     text, body, how = content[8 : 8 + size], content[8 + size :], pick(0, 7)
     if how == 0:
-        return struct.pack("<Q", chosen((0, 1, size - 1, size + 1, len(content), 2**31, 2**40, 2**63, 2**64 - 1), pick)) + text + body
+        return (
+            struct.pack(
+                "<Q",
+                chosen(
+                    (0, 1, size - 1, size + 1, len(content), 2**31, 2**40, 2**63, 2**64 - 1), pick
+                ),
+            )
+            + text
+            + body
+        )
     if how == 1:
         text = b"[" * 50_000
     elif how == 2:
-        text = text.replace(b'{"', b'{"rows.length":{"dtype":"I32","shape":[1],"data_offsets":[0,4]},"', 1)
+        text = text.replace(
+            b'{"', b'{"rows.length":{"dtype":"I32","shape":[1],"data_offsets":[0,4]},"', 1
+        )
     elif how == 3:
         text = text.decode(errors="replace").encode("utf-16")
     else:
@@ -201,7 +267,13 @@ def change_bytes(content: bytes, pick: Pick) -> bytes:
         flipped[pick(0, len(flipped) - 1)] = pick(0, 255)
     a, b = sorted((pick(0, len(flipped)), pick(0, len(flipped))))
     b = min(b, a + 64)
-    pieces = (flipped, flipped[:a], flipped[:a] + flipped[b:], flipped[:b] + flipped[a:], flipped[:a] + bytes(b - a) + flipped[b:])
+    pieces = (
+        flipped,
+        flipped[:a],
+        flipped[:a] + flipped[b:],
+        flipped[:b] + flipped[a:],
+        flipped[:a] + bytes(b - a) + flipped[b:],
+    )
     return bytes(pieces[pick(0, len(pieces) - 1)])
 
 
@@ -224,7 +296,9 @@ def attempt(path: Path, readers: Sequence[Callable[[Trace], None]] = ()) -> str:
         try:
             read(trace)
         except ValueError as error:
-            if not str(error).startswith(("trace", "run", "the run", "no phase", "there")):  # said by us, not by a library
+            if not str(error).startswith(
+                ("trace", "run", "the run", "no phase", "there")
+            ):  # said by us, not by a library
                 raise
     return "read"
 
@@ -245,7 +319,7 @@ def loading_takes(path: Path) -> int:
 
 
 def walk(trace: Trace) -> None:
-    frames = list(trace.frames())
+    frames = list(Replay(trace).frames())
     assert len(frames) == 5 * trace.num_rounds
     for request in range(trace.num_requests):
         trace.prompt(request), trace.output(request), trace.origins(request)
@@ -276,7 +350,12 @@ def draw(trace: Trace) -> None:
     for round in {0, trace.num_rounds - 1}:
         for phase in ("draft", "accept", "synchronise"):
             charts.batch_picture(trace, round, phase)
-    charts.acceptance_map(trace), charts.stage_bars({"run": trace}), charts.acceptance_by_position(trace), charts.pick_ragged_round(trace)
+    (
+        charts.acceptance_map(trace),
+        charts.stage_bars({"run": trace}),
+        charts.acceptance_by_position(trace),
+        charts.pick_ragged_round(trace),
+    )
 
 
 READERS = (judge, tabulate, save_again, export_page)
@@ -300,7 +379,9 @@ def readers_for(number: int) -> tuple[Callable[[Trace], None], ...]:
 
 
 def ring(*_: object) -> None:
-    raise TimeoutError(f"an input took more than {SECONDS} s of a CPU, or {15 * SECONDS} s by the clock")
+    raise TimeoutError(
+        f"an input took more than {SECONDS} s of a CPU, or {15 * SECONDS} s by the clock"
+    )
 
 
 @dataclass
@@ -312,7 +393,9 @@ class Found:
     largest: tuple[float, int] = (0.0, -1)  # bytes allocated for each byte of the file, seed
 
     def __str__(self) -> str:
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform == "linux" else 2**20)
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (
+            1024 if sys.platform == "linux" else 2**20
+        )
         return (
             f"{dict(self.became)}; the slowest took {self.slowest[0]:.1f} s (seed {self.slowest[1]}), loading at most "
             f"{self.largest[0]:.1f} bytes for each of the file (seed {self.largest[1]}), this process {most:.0f} MB"
@@ -370,7 +453,13 @@ def run_atheris(inputs: int, folder: Path) -> int:
 
     for function in reached():
         atheris.instrument_func(function)
-    limits = (f"-runs={inputs}", f"-timeout={SECONDS}", "-rss_limit_mb=2000", "-max_len=512", "-len_control=0")
+    limits = (
+        f"-runs={inputs}",
+        f"-timeout={SECONDS}",
+        "-rss_limit_mb=2000",
+        "-max_len=512",
+        "-len_control=0",
+    )
     atheris.Setup([sys.argv[0], *limits, f"-artifact_prefix={folder}/", str(corpus)], one)
     atheris.Fuzz()
     return 0
@@ -378,13 +467,33 @@ def run_atheris(inputs: int, folder: Path) -> int:
 
 def reached() -> list[FunctionType]:
     """What of specviz works on a record: functions and methods of these modules."""
-    names = ("trace", "schema", "frames", "checking", "analysis.invariants", "analysis.forwards", "analysis.metrics", "views.film")
+    names = (
+        "trace",
+        "schema",
+        "frames",
+        "checking",
+        "analysis.invariants",
+        "analysis.forwards",
+        "analysis.metrics",
+        "views.film",
+    )
     found = []
     for name in names:
         module = import_module(f"specviz.{name}")
-        classes = [each for each in vars(module).values() if isinstance(each, type) and each.__module__ == module.__name__]
+        classes = [
+            each
+            for each in vars(module).values()
+            if isinstance(each, type) and each.__module__ == module.__name__
+        ]
         for value in [value for place in (module, *classes) for value in vars(place).values()]:
-            plain = next((getattr(value, inner) for inner in ("__func__", "fget", "func") if hasattr(value, inner)), value)
+            plain = next(
+                (
+                    getattr(value, inner)
+                    for inner in ("__func__", "fget", "func")
+                    if hasattr(value, inner)
+                ),
+                value,
+            )
             if isinstance(plain, FunctionType) and plain.__code__.co_filename == module.__file__:
                 found.append(plain)
     return found
@@ -393,9 +502,21 @@ def reached() -> list[FunctionType]:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--inputs", type=int, default=100_000)
-    parser.add_argument("--seconds", type=float, default=600, help="without --atheris, which stops after so many inputs")
-    parser.add_argument("--first", type=int, default=int.from_bytes(os.urandom(6)), help="first seed; without it another one each time")
-    parser.add_argument("--atheris", action="store_true", help="inputs guided by the code that they reach")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=600,
+        help="without --atheris, which stops after so many inputs",
+    )
+    parser.add_argument(
+        "--first",
+        type=int,
+        default=int.from_bytes(os.urandom(6)),
+        help="first seed; without it another one each time",
+    )
+    parser.add_argument(
+        "--atheris", action="store_true", help="inputs guided by the code that they reach"
+    )
     options = parser.parse_args(arguments)
     warnings.simplefilter("error")
     with tempfile.TemporaryDirectory() as folder:
@@ -411,7 +532,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         begun = time.monotonic()
         found = run_seeds(options.first, options.inputs, options.seconds, Path(folder))
         took = time.monotonic() - begun
-        sys.stdout.write(f"{found.became.total():,} inputs from seed {options.first} in {took:.0f} s: {found}\n")
+        sys.stdout.write(
+            f"{found.became.total():,} inputs from seed {options.first} in {took:.0f} s: {found}\n"
+        )
     return 0
 
 

@@ -9,7 +9,9 @@ assert check.emitted([[7, 3, 5], [4, 4, 4, 4, 1], [2]])
 # %% 2. Write: the acceptance of one round
 def accept(drafts, target_says):
     gained = []
-    for draft, said in zip(drafts, target_says, strict=False):  # the target says one more than there are drafts
+    for draft, said in zip(
+        drafts, target_says, strict=False
+    ):  # the target says one more than there are drafts
         gained.append(said)  # where both agree it is the draft, where they do not the bonus
         if draft != said:
             return gained

@@ -15,7 +15,9 @@ switches = ("skip_unpadding", "ones_mask", "draft_bonus")
 
 
 def run(strategy):
-    return sv.generate(pair, [prompt], strategy=strategy, batch_size=1, max_new_tokens=24, progress=False).tokens
+    return sv.generate(
+        pair, [prompt], strategy=strategy, batch_size=1, max_new_tokens=24, progress=False
+    ).tokens
 
 
 right = run("autoregressive")
@@ -37,7 +39,10 @@ assert check.holes(holes)
 # %% 4. Debug: a row's own K/V begins at its start; behind it lies what rejected drafts left
 def realign(slots, starts, lengths):
     end = max(lengths)
-    return [row[start : start + length].rjust(end, ".") for row, start, length in zip(slots, starts, lengths, strict=True)]
+    return [
+        row[start : start + length].rjust(end, ".")
+        for row, start, length in zip(slots, starts, lengths, strict=True)
+    ]
 
 
 assert check.realign(realign)

@@ -43,7 +43,9 @@ assert check.positions_check(positions_check)
 
 # %%
 def mask_check(feeds, holes):
-    hidden = np.bincount(holes["feed"], weights=holes["stop"] - holes["start"], minlength=len(feeds["slot"]))
+    hidden = np.bincount(
+        holes["feed"], weights=holes["stop"] - holes["start"], minlength=len(feeds["slot"])
+    )
     seen = feeds["visible_stop"] - feeds["visible_start"] - hidden
     wrong = (seen != feeds["index"] + 1) | (feeds["visible_stop"] - 1 != feeds["slot"])
     return set(zip(feeds["round"][wrong].tolist(), feeds["row"][wrong].tolist(), strict=True))
@@ -55,7 +57,11 @@ assert check.mask_check(mask_check)
 # They explain three of the five; the other two are not about positions or masks.
 
 # %%
-explained = {n: (positions_check(trace.feeds), mask_check(trace.feeds, trace.holes)) for n in range(1, 6) for trace in [check.mystery(n)]}
+explained = {
+    n: (positions_check(trace.feeds), mask_check(trace.feeds, trace.holes))
+    for n in range(1, 6)
+    for trace in [check.mystery(n)]
+}
 assert min(explained[1][1]) == (2, 3)
 assert min(explained[3][0]) == (3, 2)
 assert min(explained[5][0]) == (1, 0)

@@ -32,7 +32,9 @@ def match(outputs, references):
     """(exact, partial), both from 0 to 1."""
     pairs = list(zip(outputs, references, strict=True))
     exact = sum(output == reference for output, reference in pairs) / len(pairs)
-    return exact, sum(common(output, reference) / len(reference) for output, reference in pairs) / len(pairs)
+    return exact, sum(
+        common(output, reference) / len(reference) for output, reference in pairs
+    ) / len(pairs)
 
 
 assert check.match(match)

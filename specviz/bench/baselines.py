@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from transformers.utils import logging
 
-from specviz.engine.pair import Pair
-from specviz.engine.requests import short
+from specviz.engine.models.pair import Pair
+from specviz.util.validate import short
 
 Prompts = Sequence[Sequence[int]]
 
@@ -46,7 +46,14 @@ class Baseline:
         """The options that it was made with, by name."""
         return asdict(self)
 
-    def write(self, pair: Pair, prompts: Prompts, batch_size: int, max_new_tokens: int, num_draft_tokens: int) -> Iterator[Written]:
+    def write(
+        self,
+        pair: Pair,
+        prompts: Prompts,
+        batch_size: int,
+        max_new_tokens: int,
+        num_draft_tokens: int,
+    ) -> Iterator[Written]:
         """Decode the prompts, `batch_size` at a time, in their order; yields after each batch all that was written so far."""
         raise NotImplementedError
 
@@ -57,7 +64,14 @@ class HfGenerate(Baseline):
 
     name: ClassVar[str] = "hf_generate"
 
-    def write(self, pair: Pair, prompts: Prompts, batch_size: int, max_new_tokens: int, num_draft_tokens: int) -> Iterator[Written]:
+    def write(
+        self,
+        pair: Pair,
+        prompts: Prompts,
+        batch_size: int,
+        max_new_tokens: int,
+        num_draft_tokens: int,
+    ) -> Iterator[Written]:
         found = Written([], 0)
         for first in range(0, len(prompts), batch_size):
             with _counted(pair.target) as forwards:
@@ -82,15 +96,36 @@ class HfAssisted(Baseline):
     alone: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if isinstance(self.confidence, bool) or not isinstance(self.confidence, Real) or not 0 <= self.confidence < 1:
-            raise ValueError(f"confidence={short(self.confidence)} is no probability; pass a number from 0 to below 1, 0 for all K drafts")
+        if (
+            isinstance(self.confidence, bool)
+            or not isinstance(self.confidence, Real)
+            or not 0 <= self.confidence < 1
+        ):
+            raise ValueError(
+                f"confidence={short(self.confidence)} is no probability; pass a number from 0 to below 1, 0 for all K drafts"
+            )
 
-    def write(self, pair: Pair, prompts: Prompts, batch_size: int, max_new_tokens: int, num_draft_tokens: int) -> Iterator[Written]:
+    def write(
+        self,
+        pair: Pair,
+        prompts: Prompts,
+        batch_size: int,
+        max_new_tokens: int,
+        num_draft_tokens: int,
+    ) -> Iterator[Written]:
         """`num_draft_tokens` is kept as it is (`num_assistant_tokens_schedule="constant"`)."""
-        asked = {"num_assistant_tokens": num_draft_tokens, "num_assistant_tokens_schedule": "constant"}
+        asked = {
+            "num_assistant_tokens": num_draft_tokens,
+            "num_assistant_tokens_schedule": "constant",
+        }
         found = Written([], 0)
         for prompt in prompts:
-            with _counted(pair.target) as forwards, _configured(pair.draft, asked | {"assistant_confidence_threshold": self.confidence}):
+            with (
+                _counted(pair.target) as forwards,
+                _configured(
+                    pair.draft, asked | {"assistant_confidence_threshold": self.confidence}
+                ),
+            ):
                 tokens = _generated(pair, [prompt], max_new_tokens, assistant_model=pair.draft)
             found = Written(found.tokens + tokens, found.forwards + len(forwards))
             yield found
@@ -99,12 +134,18 @@ class HfAssisted(Baseline):
 BASELINES: dict[str, type[Baseline]] = {kind.name: kind for kind in (HfGenerate, HfAssisted)}
 
 
-def _generated(pair: Pair, prompts: Prompts, max_new_tokens: int, **options: Any) -> list[list[int]]:
+def _generated(
+    pair: Pair, prompts: Prompts, max_new_tokens: int, **options: Any
+) -> list[list[int]]:
     """The new tokens of one batch. What fills it on the left is masked, so that any id does."""
     width, eos = max(map(len, prompts)), pair.eos_token_ids
     filler = eos[0] if eos else 0
-    ids = torch.tensor([[filler] * (width - len(prompt)) + list(prompt) for prompt in prompts], device=pair.device)
-    mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=pair.device)
+    ids = torch.tensor(
+        [[filler] * (width - len(prompt)) + list(prompt) for prompt in prompts], device=pair.device
+    )
+    mask = torch.tensor(
+        [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=pair.device
+    )
     written: Tensor = pair.target.generate(
         ids, attention_mask=mask, do_sample=False, max_new_tokens=max_new_tokens, pad_token_id=filler, **options
     )  # fmt: skip

@@ -14,17 +14,18 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 
-from specviz.alternating import Steps, alternate
 from specviz.bench.baselines import Baseline, Written
 from specviz.bench.grid import Cell
-from specviz.comparing import compare
-from specviz.engine.attention import attending
-from specviz.engine.decode import Run
+from specviz.checks.compare import compare
 from specviz.engine.drafters import DRAFTERS, Drafter
+from specviz.engine.drafters.base import Task
 from specviz.engine.drafters.synthetic import SyntheticDrafter
-from specviz.engine.pair import Pair
-from specviz.generation import generate, generate_in_turns
-from specviz.result import Result
+from specviz.engine.kv.attention import attending
+from specviz.engine.models.pair import Pair
+from specviz.engine.state import State
+from specviz.generation.generate import generate, generate_in_turns
+from specviz.generation.interleave import Steps, interleave
+from specviz.generation.result import Result
 
 Outcome = dict[str, Any]
 T = TypeVar("T")
@@ -45,7 +46,14 @@ def reference_of(pair: Pair, prompts: Sequence[Sequence[int]], max_new_tokens: i
     Raises:
         ValueError: as `generate`.
     """
-    return generate(pair, prompts, strategy="autoregressive", batch_size=1, max_new_tokens=max_new_tokens, progress=False)
+    return generate(
+        pair,
+        prompts,
+        strategy="autoregressive",
+        batch_size=1,
+        max_new_tokens=max_new_tokens,
+        progress=False,
+    )
 
 
 def warm_up(work: Work, cell: Cell) -> None:
@@ -69,14 +77,20 @@ def measure(work: Work, cell: Cell, *, recording: bool = False) -> Outcome:
     return _drained(measure_in_turns(work, cell, recording=recording))
 
 
-def take_turns(work: Work, cells: Sequence[Cell], turns: int, *, recording: bool = False) -> Iterator[tuple[int, Outcome]]:
-    """Run cells side by side, as `alternate` does, and yield the place of each cell and its outcome as it ends."""
+def take_turns(
+    work: Work, cells: Sequence[Cell], turns: int, *, recording: bool = False
+) -> Iterator[tuple[int, Outcome]]:
+    """Run cells side by side, as `interleave` does, and yield the place of each cell and its outcome as it ends."""
 
     def turn(place: int) -> AbstractContextManager[object]:
-        return nullcontext() if isinstance(cells[place].method.how, Baseline) else attending([work.pair.target, work.pair.draft])
+        return (
+            nullcontext()
+            if isinstance(cells[place].method.how, Baseline)
+            else attending([work.pair.target, work.pair.draft])
+        )
 
     running = [measure_in_turns(work, cell, recording=recording) for cell in cells]
-    yield from alternate(running, sum(map(len, work.reference.tokens)), turns, turn)
+    yield from interleave(running, sum(map(len, work.reference.tokens)), turns, turn)
 
 
 def measure_in_turns(work: Work, cell: Cell, *, recording: bool = False) -> Steps[Outcome]:
@@ -101,7 +115,11 @@ def measure_in_turns(work: Work, cell: Cell, *, recording: bool = False) -> Step
 def stamp(reference: Result, prompts: int) -> Outcome:
     """What runs of this process, with this reference, run on and with, and when."""
     meta, now = reference.meta, datetime.now(UTC).isoformat(timespec="seconds")
-    kept = {name: meta[name] for name in ("target", "draft", "dtype")} | {"device_name": meta["device"]} | dict(meta["versions"])
+    kept = (
+        {name: meta[name] for name in ("target", "draft", "dtype")}
+        | {"device_name": meta["device"]}
+        | dict(meta["versions"])
+    )
     return kept | {"threads": torch.get_num_threads(), "prompts": prompts, "created": now}
 
 
@@ -138,15 +156,24 @@ def _measured(work: Work, cell: Cell, recording: bool) -> Steps[Outcome]:
     ran = yield from _run(work, cell)
     new = sum(map(len, ran.result.tokens))
     found: Outcome = _equality(ran.result, work)
-    found |= {"mean_acceptance_length": ran.mean_acceptance_length, "rounds": ran.rounds, "new_tokens": new}
+    found |= {
+        "mean_acceptance_length": ran.mean_acceptance_length,
+        "rounds": ran.rounds,
+        "new_tokens": new,
+    }
     equal = not found["failure"]
-    found |= {"seconds": ran.seconds if equal else None, "tokens_per_s": new / ran.seconds if equal else None}
+    found |= {
+        "seconds": ran.seconds if equal else None,
+        "tokens_per_s": new / ran.seconds if equal else None,
+    }
     counted = equal and not isinstance(cell.method.how, Baseline)
     found |= _per_round(ran.result) if counted else {"round_ms": None, "sync_share": None}
     if recording:
         recorded = (yield from _run(work, cell, record=True)) if counted else None
         fine = recorded is not None and not _equality(recorded.result, work)["failure"]
-        found["recorded_tokens_per_s"] = new / recorded.seconds if recorded is not None and fine else None
+        found["recorded_tokens_per_s"] = (
+            new / recorded.seconds if recorded is not None and fine else None
+        )
     return found
 
 
@@ -157,20 +184,31 @@ def _per_round(result: Result) -> Outcome:
     stages, rows = result.stages, result.rounds["batch"]
     ms = stages["total_ms"] - stages["schedule_ms"]
     full = rows == rows.max()
-    return {"round_ms": float(ms[full].median()), "sync_share": float((stages["sync_ms"] / ms)[full].median())}
+    return {
+        "round_ms": float(ms[full].median()),
+        "sync_share": float((stages["sync_ms"] / ms)[full].median()),
+    }
 
 
 def _equality(result: Result, work: Work) -> Outcome:
     """exact_match, near_ties, and a failure if a text differs for another reason than rounding."""
     reference = work.reference
-    differing = [ours != theirs for ours, theirs in zip(result.tokens, reference.tokens, strict=True)]
-    found: Outcome = {"exact_match": 1 - sum(differing) / len(differing), "near_ties": 0, "failure": ""}
+    differing = [
+        ours != theirs for ours, theirs in zip(result.tokens, reference.tokens, strict=True)
+    ]
+    found: Outcome = {
+        "exact_match": 1 - sum(differing) / len(differing),
+        "near_ties": 0,
+        "failure": "",
+    }
     if any(differing):
         causes = compare(result, reference, pair=work.pair).summary.iloc[0]
         found["near_ties"] = int(causes["near_ties"])
         if causes["near_ties"] < sum(differing):
             why = f"{causes['unexplained']} of them not explained by noise, {causes['unknown']} for an unknown cause"
-            found["failure"] = f"{sum(differing)} of {len(differing)} texts differ from decoding alone, {why}"
+            found["failure"] = (
+                f"{sum(differing)} of {len(differing)} texts differ from decoding alone, {why}"
+            )
     return found
 
 
@@ -186,7 +224,11 @@ def _run(work: Work, cell: Cell, record: bool = False) -> Steps[Ran]:
                 yield sum(map(len, written.tokens))
         _wait(pair.device)
         return _as_ran(written, time.perf_counter() - began - aside.seconds, work, cell)
-    options = _drafting(cell, aside) | dict(cell.method.asked) | ({"record": True, "graphs": False} if record else {})
+    options = (
+        _drafting(cell, aside)
+        | dict(cell.method.asked)
+        | ({"record": True, "graphs": False} if record else {})
+    )
     steps = generate_in_turns(
         pair, work.prompts, strategy=how, batch_size=cell.batch_size, max_new_tokens=cell.max_new_tokens, **options
     )  # fmt: skip
@@ -215,7 +257,9 @@ def _drafting(cell: Cell, clock: "Clock") -> dict[str, Any]:
     if drafter is None:
         return {}
     if isinstance(drafter, SyntheticDrafter):
-        drafter = Clocked(**{item.name: getattr(drafter, item.name) for item in fields(drafter)}, clock=clock)
+        drafter = Clocked(
+            **{item.name: getattr(drafter, item.name) for item in fields(drafter)}, clock=clock
+        )
     return {"drafter": drafter, "num_draft_tokens": cell.num_draft_tokens}
 
 
@@ -223,7 +267,11 @@ def _as_ran(written: Written, seconds: float, work: Work, cell: Cell) -> Ran:
     """What a baseline wrote, as far as a comparison needs it. Every forward of assisted generation verifies drafts."""
     drafts = cell.method.how.drafts
     length = sum(map(len, written.tokens)) / written.forwards if drafts else 1.0
-    asked = {"strategy": cell.strategy, "batch_size": cell.batch_size, "num_draft_tokens": cell.num_draft_tokens if drafts else 0}
+    asked = {
+        "strategy": cell.strategy,
+        "batch_size": cell.batch_size,
+        "num_draft_tokens": cell.num_draft_tokens if drafts else 0,
+    }
     result = replace(work.reference, tokens=written.tokens, meta=work.reference.meta | asked)
     return Ran(result, seconds, length, written.forwards)
 
@@ -261,9 +309,9 @@ class Clocked(SyntheticDrafter):
 
     capturable: ClassVar[bool] = SyntheticDrafter.capturable
 
-    def prepare(self, run: Run) -> torch.Tensor:
-        _wait(run.pair.device)
+    def prepare(self, task: Task, state: State) -> torch.Tensor:
+        _wait(task.pair.device)
         with self.clock:
-            prepared = super().prepare(run)
-            _wait(run.pair.device)
+            prepared = super().prepare(task, state)
+            _wait(task.pair.device)
         return prepared

@@ -8,12 +8,17 @@ import plotly.graph_objects as go
 
 from specviz.bench.baselines import BASELINES
 from specviz.bench.table import names
-from specviz.views.canvas import canvas, lines, texts
-from specviz.views.plot import line_chart
-from specviz.views.text import escape, shorten
+from specviz.util.text import escape, shorten
+from specviz.views.charts.canvas import canvas, lines, texts
+from specviz.views.charts.plot import line_chart
 from specviz.views.theme import BLUE, GREEN, GREY, ThemeName, solid, themed
 
-_WIDTH, _ROW, _TOP, _NAMES = 960, 26, 96, 190  # px; _NAMES: what the names of the methods take on the left
+_WIDTH, _ROW, _TOP, _NAMES = (
+    960,
+    26,
+    96,
+    190,
+)  # px; _NAMES: what the names of the methods take on the left
 _LETTERS = 27  # of a name
 LINES = 7  # that a chart of ratios can hold and be read
 
@@ -28,7 +33,9 @@ def speed_chart(part: pd.DataFrame, *, theme: ThemeName = "auto") -> go.Figure:
     """
     part = part[part["tokens_per_s"].notna()].assign(name=names)
     if part.empty:
-        raise ValueError("no entry has a speed, so there is nothing to draw; pass a section in which a cell could be measured")
+        raise ValueError(
+            "no entry has a speed, so there is nothing to draw; pass a section in which a cell could be measured"
+        )
     relative = part["ratio_to_autoregressive"].notna().all()
     rows, sizes = list(dict.fromkeys(part["name"])), sorted(part["batch_size"].unique())
     painted, width = themed(theme), (_WIDTH - _NAMES) / len(sizes)
@@ -39,8 +46,20 @@ def speed_chart(part: pd.DataFrame, *, theme: ThemeName = "auto") -> go.Figure:
     figure.add_trace(texts("methods", [8] * len(rows), middles, labels, 12, "right"))
     for column, size in enumerate(sizes):
         left = _NAMES + width * column
-        figure.add_traces(_column(part[part["batch_size"] == size], rows, left, width - 78, bottom, painted, bool(relative)))
-        figure.add_trace(texts("sizes", [left], [_TOP - 14], [painted.inked(f"<b>B = {size}</b>")], 12, "right"))
+        figure.add_traces(
+            _column(
+                part[part["batch_size"] == size],
+                rows,
+                left,
+                width - 78,
+                bottom,
+                painted,
+                bool(relative),
+            )
+        )
+        figure.add_trace(
+            texts("sizes", [left], [_TOP - 14], [painted.inked(f"<b>B = {size}</b>")], 12, "right")
+        )
     unit = "ratio to autoregressive decoding at the same B" if relative else "tokens/s"
     words = f"{unit}: median and range of the repetitions; green: the fastest, squares: not ours"
     heading = [painted.inked("<b>Speed by method and batch size</b>"), painted.faded(escape(words))]
@@ -48,7 +67,13 @@ def speed_chart(part: pd.DataFrame, *, theme: ThemeName = "auto") -> go.Figure:
 
 
 def _column(
-    part: pd.DataFrame, rows: Sequence[str], left: float, width: float, bottom: float, theme: Any, relative: bool
+    part: pd.DataFrame,
+    rows: Sequence[str],
+    left: float,
+    width: float,
+    bottom: float,
+    theme: Any,
+    relative: bool,
 ) -> list[go.Scatter]:
     """The marks of one B with their ranges and values, and a line at 1."""
     measure = "ratio_to_autoregressive" if relative else "tokens_per_s"
@@ -57,8 +82,13 @@ def _column(
     y = [_TOP + _ROW * (rows.index(name) + 0.5) for name in part["name"]]
     best = value == value.max()
     foreign = part["strategy"].map(lambda text: text.partition(":")[0] in BASELINES)
-    colours = [solid(GREEN if fastest else GREY if other else BLUE) for fastest, other in zip(best, foreign, strict=True)]
-    ranges = [(left + a * scale, at, left + b * scale, at) for a, b, at in zip(low, high, y, strict=True)]
+    colours = [
+        solid(GREEN if fastest else GREY if other else BLUE)
+        for fastest, other in zip(best, foreign, strict=True)
+    ]
+    ranges = [
+        (left + a * scale, at, left + b * scale, at) for a, b, at in zip(low, high, y, strict=True)
+    ]
     marks = go.Scatter(
         x=(left + value * scale).tolist(), y=y, mode="markers", meta={"kind": "speeds"}, hoverinfo="text", showlegend=False,
         marker={"size": 10, "color": colours, "symbol": ["square" if other else "circle" for other in foreign]},
@@ -68,12 +98,23 @@ def _column(
         ],
     )  # fmt: skip
     written = [f"{number:.2f}" if relative else f"{number:.0f}" for number in value]
-    shown = [theme.inked(f"<b>{text}</b>") if fastest else theme.inked(text) for text, fastest in zip(written, best, strict=True)]
-    values = texts("values", [left + width + 10] * len(y), y, shown, 11.5, "right")  # clear of the line at 1
-    edge = [(left, _TOP - 2, left, bottom)] + ([(left + scale, _TOP - 2, left + scale, bottom)] if relative else [])
+    shown = [
+        theme.inked(f"<b>{text}</b>") if fastest else theme.inked(text)
+        for text, fastest in zip(written, best, strict=True)
+    ]
+    values = texts(
+        "values", [left + width + 10] * len(y), y, shown, 11.5, "right"
+    )  # clear of the line at 1
+    edge = [(left, _TOP - 2, left, bottom)] + (
+        [(left + scale, _TOP - 2, left + scale, bottom)] if relative else []
+    )
     return [
-        lines("edges", "", edge, solid(GREY)).update(line={"width": 1, "color": solid(GREY)}, showlegend=False, opacity=0.5),
-        lines("ranges", "", ranges, solid(GREY)).update(showlegend=False, line={"width": 3}, opacity=0.6),
+        lines("edges", "", edge, solid(GREY)).update(
+            line={"width": 1, "color": solid(GREY)}, showlegend=False, opacity=0.5
+        ),
+        lines("ranges", "", ranges, solid(GREY)).update(
+            showlegend=False, line={"width": 3}, opacity=0.6
+        ),
         marks,
         values,
     ]
@@ -88,13 +129,20 @@ def ratio_chart(part: pd.DataFrame, *, theme: ThemeName = "auto") -> go.Figure:
     """
     part = part[part["ratio_to_autoregressive"].notna()].assign(name=names)
     part = part[~part["strategy"].str.contains(":")]
-    grouped = {str(name): group.sort_values("batch_size") for name, group in part.groupby("name", sort=False)}
+    grouped = {
+        str(name): group.sort_values("batch_size")
+        for name, group in part.groupby("name", sort=False)
+    }
     series = {
-        name: (group["batch_size"].tolist(), group["ratio_to_autoregressive"].tolist()) for name, group in grouped.items() if len(group) > 1
+        name: (group["batch_size"].tolist(), group["ratio_to_autoregressive"].tolist())
+        for name, group in grouped.items()
+        if len(group) > 1
     }
     if len(series) > LINES:
         series = {name: line for name, line in series.items() if name in set(part["strategy"])}
-    dashed = [name for name in series if name.partition(":")[0] in BASELINES or name == "autoregressive"]
+    dashed = [
+        name for name in series if name.partition(":")[0] in BASELINES or name == "autoregressive"
+    ]
     words = "above 1 speculation pays; dashed: what does not speculate, or is not ours"
     return line_chart(
         series, title="Speed relative to autoregressive decoding", words=words, x="B, rows", y="ratio", log="x", dashed=dashed, theme=theme

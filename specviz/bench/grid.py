@@ -8,9 +8,9 @@ from typing import Any
 from specviz.bench.baselines import Baseline
 from specviz.bench.methods import Method, label, method, proposer
 from specviz.engine.drafters import Drafter
-from specviz.engine.pair import DTYPES
-from specviz.engine.requests import short, whole
+from specviz.engine.models.pair import DTYPES
 from specviz.engine.strategies import Strategy
+from specviz.util.validate import short, whole
 
 SYNTHETIC = "synthetic:rates=0.7/0.5/0.4/0.25/0.15"  # mean acceptance length 3 at K = 5
 STANDARD = (
@@ -18,7 +18,16 @@ STANDARD = (
     "eqspec", "eqspec:as_published=true", "exspec", "exspec:as_published=true", "inplace", "inplace:compile=true",
 )  # fmt: skip
 DEPTHS: tuple[int | str, ...] = (3, 7, "auto")
-AXES = ("strategies", "batch_sizes", "num_draft_tokens", "max_new_tokens", "prompt_tokens", "drafters", "dtypes", "devices")
+AXES = (
+    "strategies",
+    "batch_sizes",
+    "num_draft_tokens",
+    "max_new_tokens",
+    "prompt_tokens",
+    "drafters",
+    "dtypes",
+    "devices",
+)
 
 
 @dataclass(frozen=True)
@@ -80,7 +89,11 @@ class Grid:
         ValueError: an axis is empty, or a value cannot be used.
     """
 
-    strategies: Sequence[str | Strategy | Baseline | Method] = ("autoregressive", "eqspec", "inplace")
+    strategies: Sequence[str | Strategy | Baseline | Method] = (
+        "autoregressive",
+        "eqspec",
+        "inplace",
+    )
     batch_sizes: Sequence[int] = (1, 4, 8, 16)
     num_draft_tokens: Sequence[int | str] = (5,)
     max_new_tokens: Sequence[int] = (64,)
@@ -99,11 +112,15 @@ class Grid:
                 raise ValueError(f"{name} is empty; name at least one")
         for name in ("batch_sizes", "max_new_tokens", "prompt_tokens", "num_draft_tokens"):
             for i, value in enumerate(getattr(self, name)):
-                if not (isinstance(value, str) and name == "num_draft_tokens") and not (value is None and name == "prompt_tokens"):
+                if not (isinstance(value, str) and name == "num_draft_tokens") and not (
+                    value is None and name == "prompt_tokens"
+                ):
                     whole(f"{name}[{i}]", value)
         for dtype in self.dtypes:
             if dtype is not None and dtype not in DTYPES:
-                raise ValueError(f"dtypes names {short(dtype)}, which is unknown; choose of {', '.join(DTYPES)}")
+                raise ValueError(
+                    f"dtypes names {short(dtype)}, which is unknown; choose of {', '.join(DTYPES)}"
+                )
         whole("repetitions", self.repetitions)
         labels = [each.label for each in self.methods]
         if twice := sorted({name for name in labels if labels.count(name) > 1}):
@@ -131,7 +148,19 @@ class Grid:
                         for size in self.batch_sizes:
                             for kind, drafter, k in self._ways(size):
                                 name = "none" if drafter is None else label(drafter)
-                                yield Cell(pair, device, dtype, new, prompt, size, kind.label, name, k, kind, drafter)
+                                yield Cell(
+                                    pair,
+                                    device,
+                                    dtype,
+                                    new,
+                                    prompt,
+                                    size,
+                                    kind.label,
+                                    name,
+                                    k,
+                                    kind,
+                                    drafter,
+                                )
 
     def _ways(self, batch_size: int) -> Iterator[tuple[Method, Drafter | None, int | str]]:
         """(method, drafter, K): one of each for what does not draft."""

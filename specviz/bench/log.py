@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from specviz.writing import make_folder, sayable
+from specviz.util.files import make_folder, sayable
 
 Row = dict[str, Any]
 
@@ -47,7 +47,12 @@ class Log:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._file.close()
 
     def add(self, row: Row) -> None:
@@ -57,7 +62,9 @@ class Log:
 
     def _write(self, line: Mapping[str, Any]) -> None:
         content = json.dumps(line).encode() + b"\n"
-        with sayable(self.path, "make room; what is measured is kept there, and the same command goes on"):
+        with sayable(
+            self.path, "make room; what is measured is kept there, and the same command goes on"
+        ):
             while content:  # a disk that becomes full takes a part; half a line does not count
                 content = content[self._file.write(content) :]
             os.fsync(self._file.fileno())
@@ -68,7 +75,9 @@ class Log:
         except ValueError:
             row = None
         if not isinstance(row, dict):
-            raise ValueError(f"line {number} of {self.path} is no row of a benchmark; delete the file, or begin anew (fresh=True, --fresh)")
+            raise ValueError(
+                f"line {number} of {self.path} is no row of a benchmark; delete the file, or begin anew (fresh=True, --fresh)"
+            )
         return row
 
     def _check(self, before: Row, now: Row) -> None:

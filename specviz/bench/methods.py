@@ -11,12 +11,17 @@ from typing import Any
 from specviz.bench.baselines import BASELINES, Baseline
 from specviz.engine.drafters import DRAFTERS, Drafter
 from specviz.engine.registry import make
-from specviz.engine.requests import short
 from specviz.engine.strategies import STRATEGIES, Strategy
-from specviz.generation import generate
+from specviz.generation.generate import generate
+from specviz.util.validate import short
 
 _AXES = {"strategy", "drafter", "num_draft_tokens", "batch_size", "max_new_tokens"}
-_OTHER = {"sampling", "seed", "record", "progress"}  # greedy texts are compared, and the benchmark itself decides on the rest
+_OTHER = {
+    "sampling",
+    "seed",
+    "record",
+    "progress",
+}  # greedy texts are compared, and the benchmark itself decides on the rest
 ASKED = tuple(
     name
     for name, given in inspect.signature(generate).parameters.items()
@@ -51,12 +56,20 @@ def method(entry: object) -> Method:
     if isinstance(entry, Strategy | Baseline):
         return Method(label(entry), entry)
     if not isinstance(entry, str):
-        raise ValueError(f"strategies names {short(entry)}, which is no strategy; pass a name, or an object from specviz.strategy()")
+        raise ValueError(
+            f"strategies names {short(entry)}, which is no strategy; pass a name, or an object from specviz.strategy()"
+        )
     name, options = parse(entry)
     known: dict[str, type[Any]] = {**STRATEGIES, **BASELINES}
     own = {field.name for field in fields(known[name])} if name in known else set()
-    asked = {key: value for key, value in options.items() if key in ASKED and key not in own and name in STRATEGIES}
-    how = make("strategy", known, name, {key: value for key, value in options.items() if key not in asked})
+    asked = {
+        key: value
+        for key, value in options.items()
+        if key in ASKED and key not in own and name in STRATEGIES
+    }
+    how = make(
+        "strategy", known, name, {key: value for key, value in options.items() if key not in asked}
+    )
     return Method(label(how, options), how, tuple(asked.items()))
 
 
@@ -69,7 +82,9 @@ def proposer(entry: object) -> Drafter:
     if isinstance(entry, Drafter):
         return entry
     if not isinstance(entry, str):
-        raise ValueError(f"drafters names {short(entry)}, which is no drafter; pass a name, or an object from specviz.drafter()")
+        raise ValueError(
+            f"drafters names {short(entry)}, which is no drafter; pass a name, or an object from specviz.drafter()"
+        )
     name, options = parse(entry)
     return make("drafter", DRAFTERS, name, options)
 
@@ -108,7 +123,11 @@ def _value(text: str) -> object:
 def label(how: Strategy | Baseline | Drafter, options: Mapping[str, object] | None = None) -> str:
     """The name and the options that are not the default, as `parse` reads them. options: those that were given; None: all that it has."""
     defaults = {item.name: item.default for item in fields(how) if item.default is not MISSING}
-    changed = {name: value for name, value in (how.options if options is None else options).items() if value != defaults.get(name, MISSING)}
+    changed = {
+        name: value
+        for name, value in (how.options if options is None else options).items()
+        if value != defaults.get(name, MISSING)
+    }
     shown = ",".join(f"{name}={_shown(value)}" for name, value in changed.items())
     return f"{how.name}:{shown}" if shown else how.name
 
@@ -116,4 +135,10 @@ def label(how: Strategy | Baseline | Drafter, options: Mapping[str, object] | No
 def _shown(value: object) -> str:
     if isinstance(value, bool) or value is None:
         return str(value).lower()
-    return "/".join(map(_shown, value)) if isinstance(value, list | tuple) else f"{value:g}" if isinstance(value, float) else str(value)
+    return (
+        "/".join(map(_shown, value))
+        if isinstance(value, list | tuple)
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )

@@ -17,8 +17,8 @@ from specviz.bench.cells import Work, failed, measure, reference_of, stamp, warm
 from specviz.bench.grid import Cell
 from specviz.bench.log import Row
 from specviz.bench.running import Job, Setting, ids_for
-from specviz.engine.requests import whole
-from specviz.result import Result
+from specviz.generation.result import Result
+from specviz.util.validate import whole
 
 RETRIES = 3  # of a task whose worker died
 
@@ -46,7 +46,9 @@ class OnRay:
         if self.cpus is not None:
             whole("cpus", self.cpus)
         if find_spec("ray") is None:
-            raise ImportError('--ray needs Ray, which is not installed; run: pip install "specviz[ray]"')
+            raise ImportError(
+                '--ray needs Ray, which is not installed; run: pip install "specviz[ray]"'
+            )
 
     def __call__(self, setting: Setting, jobs: Sequence[Job]) -> Iterator[tuple[Job, Row]]:
         """Run the jobs; their rows come as their cells end.
@@ -57,27 +59,41 @@ class OnRay:
         """
         for device in sorted({job.cell.device or "" for job in jobs}):
             if device.startswith("cuda:"):
-                raise ValueError(f"device={device!r} names one GPU, but Ray hands them out; pass device='cuda'")
+                raise ValueError(
+                    f"device={device!r} names one GPU, but Ray hands them out; pass device='cuda'"
+                )
         return self._rows(setting, jobs)
 
     def _rows(self, setting: Setting, jobs: Sequence[Job]) -> Iterator[tuple[Job, Row]]:
         ray: Any = import_module("ray")
         started = not ray.is_initialized()
         if started:
-            ray.init(address=self.address, log_to_driver=False, **({} if self.address else {"include_dashboard": False}))
+            ray.init(
+                address=self.address,
+                log_to_driver=False,
+                **({} if self.address else {"include_dashboard": False}),
+            )
         try:
             yield from self._results(ray, setting, jobs)
         finally:
             if started:
                 ray.shutdown()
 
-    def _results(self, ray: Any, setting: Setting, jobs: Sequence[Job]) -> Iterator[tuple[Job, Row]]:
+    def _results(
+        self, ray: Any, setting: Setting, jobs: Sequence[Job]
+    ) -> Iterator[tuple[Job, Row]]:
         there, references, waiting = ray.put(setting), {}, {}
         for cell, same in _by_cell(jobs).items():
             place, texts = self._place(ray, cell), (*cell.models, *cell.texts)
             if texts not in references:
-                references[texts] = ray.remote(_reference).options(**place).remote(there, cell, place)
-            task = ray.remote(_measure).options(**place).remote(there, references[texts], cell, len(same), place)
+                references[texts] = (
+                    ray.remote(_reference).options(**place).remote(there, cell, place)
+                )
+            task = (
+                ray.remote(_measure)
+                .options(**place)
+                .remote(there, references[texts], cell, len(same), place)
+            )
             waiting[task] = same, references[texts]
         while waiting:
             (done,), _ = ray.wait(list(waiting), num_returns=1)
@@ -92,10 +108,14 @@ class OnRay:
 
     def _place(self, ray: Any, cell: Cell) -> dict[str, Any]:
         """What a task asks Ray for."""
-        gpu = cell.device == "cuda" or (cell.device is None and ray.cluster_resources().get("GPU", 0) > 0)
+        gpu = cell.device == "cuda" or (
+            cell.device is None and ray.cluster_resources().get("GPU", 0) > 0
+        )
         if gpu:
             return {"num_gpus": self.gpus, "num_cpus": self.cpus or 1, "max_retries": RETRIES}
-        smallest = min(int(node["Resources"].get("CPU", 1)) for node in ray.nodes() if node["Alive"])
+        smallest = min(
+            int(node["Resources"].get("CPU", 1)) for node in ray.nodes() if node["Alive"]
+        )
         return {"num_cpus": self.cpus or smallest, "max_retries": RETRIES}
 
 
@@ -113,7 +133,13 @@ def _reference(setting: Setting, cell: Cell, place: dict[str, Any]) -> tuple[Res
     return reference_of(pair, ids, cell.max_new_tokens), len(ids)
 
 
-def _measure(setting: Setting, reference: tuple[Result, int], cell: Cell, repetitions: int, place: dict[str, Any]) -> list[Row]:
+def _measure(
+    setting: Setting,
+    reference: tuple[Result, int],
+    cell: Cell,
+    repetitions: int,
+    place: dict[str, Any],
+) -> list[Row]:
     """In a task: the rows of a cell's repetitions, up to the first that failed."""
     pair = _loaded(setting, cell, place)
     work, rows = Work(pair, ids_for(setting, cell, pair), reference[0]), []
@@ -128,4 +154,6 @@ def _measure(setting: Setting, reference: tuple[Result, int], cell: Cell, repeti
 def _loaded(setting: Setting, cell: Cell, place: dict[str, Any]) -> Any:
     if "num_gpus" not in place:
         torch.set_num_threads(place["num_cpus"])
-    return setting.sources[cell.pair].load("cuda" if "num_gpus" in place else cell.device, cell.dtype)
+    return setting.sources[cell.pair].load(
+        "cuda" if "num_gpus" in place else cell.device, cell.dtype
+    )

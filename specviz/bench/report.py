@@ -15,7 +15,7 @@ from plotly.offline import get_plotlyjs
 
 from specviz.bench.charts import ratio_chart, speed_chart
 from specviz.bench.table import VERSIONS, failures, names, sections
-from specviz.writing import make_folder, write
+from specviz.util.files import make_folder, write
 
 _STYLE = """
 :root { color-scheme: light dark; --jp-content-font-color1: #1d2430; --jp-content-font-color2: #5a6372; --line: #c9d0da; --page: #ffffff }
@@ -60,11 +60,12 @@ def report(table: pd.DataFrame, conditions: Mapping[str, object]) -> str:
     """The page."""
     charts: list[str] = []
     parts = [_section(heading, part, charts) for heading, part in sections(table)]
-    blocks = "\n".join(f'<script type="application/json" data-place="chart-{i}">{chart}</script>' for i, chart in enumerate(charts))
-    code = get_plotlyjs()
-    policy = (
-        f"default-src 'none'; script-src '{_hash(code)}' '{_hash(_DRAW)}'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'"
+    blocks = "\n".join(
+        f'<script type="application/json" data-place="chart-{i}">{chart}</script>'
+        for i, chart in enumerate(charts)
     )
+    code = get_plotlyjs()
+    policy = f"default-src 'none'; script-src '{_hash(code)}' '{_hash(_DRAW)}'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'"
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -90,7 +91,9 @@ def report(table: pd.DataFrame, conditions: Mapping[str, object]) -> str:
 
 
 def _about(conditions: Mapping[str, object]) -> str:
-    told = ", ".join(f"{name.replace('_', ' ')} {_plain(value)}" for name, value in conditions.items())
+    told = ", ".join(
+        f"{name.replace('_', ' ')} {_plain(value)}" for name, value in conditions.items()
+    )
     how = (
         "Speeds are medians of interleaved runs, new tokens over the seconds of the whole call, recording off, warmed up beforehand; "
         "ratios are those within a repetition, and of them the median. "
@@ -122,7 +125,10 @@ def _section(heading: str, part: pd.DataFrame, charts: list[str]) -> str:
 
 def _table(part: pd.DataFrame) -> str:
     shown = part.assign(name=names(part)).sort_values("batch_size", kind="stable")
-    shown["range"] = [f"{e.tokens_per_s_low:.1f} – {e.tokens_per_s_high:.1f}" if e.repetitions else "" for e in shown.itertuples()]
+    shown["range"] = [
+        f"{e.tokens_per_s_low:.1f} – {e.tokens_per_s_high:.1f}" if e.repetitions else ""
+        for e in shown.itertuples()
+    ]
     if "recorded_tokens_per_s" in shown:
         shown["recording"] = 1 - shown["recorded_tokens_per_s"] / shown["tokens_per_s"]
     columns = {name: title for name, title in _COLUMNS.items() if name in shown}
@@ -130,11 +136,16 @@ def _table(part: pd.DataFrame) -> str:
     head = "".join(f"<th{_kind(name)}>{html.escape(title)}</th>" for name, title in columns.items())
     body = "\n".join(
         f"<tr{_first(entry, before)}>"
-        + "".join(f"<td{_kind(name)}>{html.escape(_written(name, entry[name]))}</td>" for name in columns)
+        + "".join(
+            f"<td{_kind(name)}>{html.escape(_written(name, entry[name]))}</td>" for name in columns
+        )
         + "</tr>"
         for entry, before in zip(entries, [None, *entries], strict=False)
     )
-    said = ", ".join(f"{name} {_plain(list(dict.fromkeys(part[name])))}" for name in ("prompts", "threads", *VERSIONS))
+    said = ", ".join(
+        f"{name} {_plain(list(dict.fromkeys(part[name])))}"
+        for name in ("prompts", "threads", *VERSIONS)
+    )
     rows = f"<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
     return f'<div class="scroll">{rows}</div><p class="quiet">{html.escape(said)}</p>'
 
@@ -145,7 +156,11 @@ def _kind(name: str) -> str:
 
 def _first(entry: pd.Series, before: pd.Series | None) -> str:
     """A rule above the entries of another B."""
-    return ' class="first"' if before is not None and before["batch_size"] != entry["batch_size"] else ""
+    return (
+        ' class="first"'
+        if before is not None and before["batch_size"] != entry["batch_size"]
+        else ""
+    )
 
 
 def _written(name: str, value: object) -> str:
@@ -155,14 +170,24 @@ def _written(name: str, value: object) -> str:
         return str(value)[:10]
     if isinstance(value, float):
         digits = 1 if name == "tokens_per_s" else 0 if name in ("near_ties", "rounds") else 2
-        return "failed" if pd.isna(value) and name == "tokens_per_s" else "" if pd.isna(value) else f"{value:.{digits}f}"
+        return (
+            "failed"
+            if pd.isna(value) and name == "tokens_per_s"
+            else ""
+            if pd.isna(value)
+            else f"{value:.{digits}f}"
+        )
     return str(value)
 
 
 def _failed(table: pd.DataFrame) -> str:
     if not (found := failures(table)):
         return ""
-    return "<h2>Cells without a speed</h2>\n<ul>" + "".join(f"<li>{html.escape(text)}</li>" for text in found) + "</ul>"
+    return (
+        "<h2>Cells without a speed</h2>\n<ul>"
+        + "".join(f"<li>{html.escape(text)}</li>" for text in found)
+        + "</ul>"
+    )
 
 
 def _hash(text: str) -> str:

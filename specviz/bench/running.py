@@ -19,9 +19,10 @@ from specviz.bench.grid import Cell, Grid
 from specviz.bench.log import Log, Row
 from specviz.bench.sources import Held, Source, prompt_ids
 from specviz.bench.table import conditions, make_table
-from specviz.engine.pair import Pair
-from specviz.engine.requests import Prompt, short, whole
-from specviz.measured import save_measured
+from specviz.engine.models.pair import Pair
+from specviz.engine.requests import Prompt
+from specviz.util.files import save_measured
+from specviz.util.validate import short, whole
 
 
 @dataclass(frozen=True)
@@ -96,9 +97,17 @@ def run_bench(
         ValueError: an argument cannot be used, the interrupted run was begun under other conditions, or all cells failed.
     """
     sources = _sources(pairs)
-    setting = Setting(sources, prompts, None if limit is None else whole("limit", limit), recording, whole("turns", turns))
+    setting = Setting(
+        sources,
+        prompts,
+        None if limit is None else whole("limit", limit),
+        recording,
+        whole("turns", turns),
+    )
     if setting.turns > 1 and runner is not None:
-        raise ValueError(f"turns={turns}, but cells that a runner hands out run on their own; leave turns out, or the runner")
+        raise ValueError(
+            f"turns={turns}, but cells that a runner hands out run on their own; leave turns out, or the runner"
+        )
     jobs = _jobs(list(sources), [grids] if isinstance(grids, Grid) else grids)
     if path is None:
         rows = [job.row(row) for job, row in _shown(runner or run_here, setting, jobs, progress)]
@@ -106,20 +115,31 @@ def run_bench(
         with Log(path.with_suffix(".jsonl.partial"), _described(setting), fresh=fresh) as log:
             done = {_key(row["cell"], row["repetition"]) for row in log.rows}
             failed = {_key(row["cell"], 0)[0] for row in log.rows if row["failure"]}
-            missing = [job for job in jobs if (key := _key(job.cell.key, job.repetition)) not in done and key[0] not in failed]
+            missing = [
+                job
+                for job in jobs
+                if (key := _key(job.cell.key, job.repetition)) not in done and key[0] not in failed
+            ]
             for job, row in _shown(runner or run_here, setting, missing, progress):
                 log.add(job.row(row))
             rows = log.rows
     return _finish(rows, jobs, setting, path)
 
 
-def _finish(rows: list[Row], jobs: Sequence[Job], setting: Setting, path: Path | None) -> tuple[pd.DataFrame, dict[str, object]]:
+def _finish(
+    rows: list[Row], jobs: Sequence[Job], setting: Setting, path: Path | None
+) -> tuple[pd.DataFrame, dict[str, object]]:
     """The table of what was asked for; the log goes once the table is on the disk."""
     by_key = {_key(row["cell"], row["repetition"]): row for row in rows}
     asked = [by_key[key] for job in jobs if (key := _key(job.cell.key, job.repetition)) in by_key]
     if all(row["failure"] for row in asked):
-        raise ValueError(f"no cell could be measured; the first failed because {asked[0]['failure']}")
-    table, found = make_table(asked), conditions(asked, recording=setting.recording, turns=setting.turns)
+        raise ValueError(
+            f"no cell could be measured; the first failed because {asked[0]['failure']}"
+        )
+    table, found = (
+        make_table(asked),
+        conditions(asked, recording=setting.recording, turns=setting.turns),
+    )
     if path is not None:
         save_measured(table, found, path)
         path.with_suffix(".jsonl.partial").unlink()
@@ -165,11 +185,15 @@ def _together(jobs: Sequence[Job], turns: bool) -> list[list[Job]]:
     groups: dict[object, list[Job]] = defaultdict(list)
     for number, job in enumerate(jobs):
         cell = job.cell
-        groups[(cell.models, job.repetition, cell.texts, cell.batch_size) if turns else number].append(job)
+        groups[
+            (cell.models, job.repetition, cell.texts, cell.batch_size) if turns else number
+        ].append(job)
     return list(groups.values())
 
 
-def _measured(setting: Setting, works: dict[object, Work], jobs: Sequence[Job]) -> Iterator[tuple[Job, Row]]:
+def _measured(
+    setting: Setting, works: dict[object, Work], jobs: Sequence[Job]
+) -> Iterator[tuple[Job, Row]]:
     """Run these jobs, which have their work in common: on a CPU in turns, if that was asked for."""
     if not jobs:
         return
@@ -184,7 +208,9 @@ def _measured(setting: Setting, works: dict[object, Work], jobs: Sequence[Job]) 
 
 def ids_for(setting: Setting, cell: Cell, pair: Pair) -> list[list[int]]:
     """The prompts of a cell."""
-    return prompt_ids(setting.sources[cell.pair], pair, setting.prompts, setting.limit, cell.prompt_tokens)
+    return prompt_ids(
+        setting.sources[cell.pair], pair, setting.prompts, setting.limit, cell.prompt_tokens
+    )
 
 
 def _sources(pairs: Pair | Source | Sequence[Pair | Source]) -> dict[str, Source]:
@@ -195,7 +221,9 @@ def _sources(pairs: Pair | Source | Sequence[Pair | Source]) -> dict[str, Source
     for i, pair in enumerate(given):
         source = Held(pair, f"own {i}" if i else "own") if isinstance(pair, Pair) else pair
         if not isinstance(source, Source):
-            raise ValueError(f"pairs[{i}]={short(pair)} is no pair; pass a Pair, or a source of one such as Stored() or Shape(name)")
+            raise ValueError(
+                f"pairs[{i}]={short(pair)} is no pair; pass a Pair, or a source of one such as Stored() or Shape(name)"
+            )
         if source.label in named:
             raise ValueError(f"pairs names {source.label!r} twice; name it once")
         named[source.label] = source
@@ -222,12 +250,22 @@ def _key(cell: dict[str, object], repetition: int) -> tuple[str, int]:
 
 def _described(setting: Setting) -> dict[str, object]:
     """Under what the rows of one file have to have been measured."""
-    texts = hashlib.sha256(json.dumps([list(each) for each in setting.prompts]).encode()).hexdigest()[:16]
+    texts = hashlib.sha256(
+        json.dumps([list(each) for each in setting.prompts]).encode()
+    ).hexdigest()[:16]
     libraries = {name: version(name) for name in ("specviz", "torch", "transformers")}
-    return {"prompts": texts, "limit": setting.limit, "recording": setting.recording, "turns": setting.turns, "versions": libraries}
+    return {
+        "prompts": texts,
+        "limit": setting.limit,
+        "recording": setting.recording,
+        "turns": setting.turns,
+        "versions": libraries,
+    }
 
 
-def _shown(runner: Runner, setting: Setting, jobs: Sequence[Job], progress: bool) -> Iterator[tuple[Job, Row]]:
+def _shown(
+    runner: Runner, setting: Setting, jobs: Sequence[Job], progress: bool
+) -> Iterator[tuple[Job, Row]]:
     rows = runner(setting, jobs)
     with _Progress(jobs, enabled=progress) as bar:
         for job, row in rows:
@@ -243,12 +281,19 @@ class _Progress:
         self._seconds: dict[Cell, list[float]] = defaultdict(list)
         self._last = time.monotonic()
         look = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
-        self._bar = tqdm(total=len(jobs), desc="bench", unit="run", disable=not enabled, bar_format=look)
+        self._bar = tqdm(
+            total=len(jobs), desc="bench", unit="run", disable=not enabled, bar_format=look
+        )
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._bar.close()
 
     def see(self, job: Job) -> None:
@@ -256,7 +301,9 @@ class _Progress:
         self._seconds[job.cell].append(now - self._last)
         self._last = now
         self._left.remove(job)
-        self._bar.set_postfix_str(f"about {self.seconds_left() / 60:.0f} min left, last {job.cell.strategy} at B = {job.cell.batch_size}")
+        self._bar.set_postfix_str(
+            f"about {self.seconds_left() / 60:.0f} min left, last {job.cell.strategy} at B = {job.cell.batch_size}"
+        )
         self._bar.update()
 
     def seconds_left(self) -> float:

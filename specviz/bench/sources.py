@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from specviz.analysis.shapes import SHAPES, named_pair
-from specviz.engine.pair import DTYPES, Pair, find_device, load_pair
+from specviz.costs.shapes import SHAPES, named_pair
+from specviz.engine.models.pair import DTYPES, Pair, find_device, load_pair
 from specviz.engine.requests import Prompt, make_requests
 
 DRAWN = 128  # tokens of a drawn prompt, unless told otherwise
@@ -29,14 +29,20 @@ class Stored:
     @property
     def label(self) -> str:
         """A name without the folders of this machine."""
-        return "embedded" if self.target is None or self.draft is None else f"{_named(self.target)} + {_named(self.draft)}"
+        return (
+            "embedded"
+            if self.target is None or self.draft is None
+            else f"{_named(self.target)} + {_named(self.draft)}"
+        )
 
     def check(self, device: str | None, dtype: str | None) -> None:
         """Raises ValueError if the device is not there."""
         find_device(device)
 
     def load(self, device: str | None, dtype: str | None) -> Pair:
-        return load_pair(self.target, self.draft, device=device, dtype=dtype, device_map=self.device_map)
+        return load_pair(
+            self.target, self.draft, device=device, dtype=dtype, device_map=self.device_map
+        )
 
 
 @dataclass(frozen=True)
@@ -69,10 +75,19 @@ class Held:
 
     def check(self, device: str | None, dtype: str | None) -> None:
         """Raises ValueError if another device or dtype than the pair's is asked for."""
-        there = {"device": str(self.pair.device), "dtype": str(self.pair.target.dtype).removeprefix("torch.")}
+        there = {
+            "device": str(self.pair.device),
+            "dtype": str(self.pair.target.dtype).removeprefix("torch."),
+        }
         for name, asked in (("device", device), ("dtype", dtype)):
-            if asked not in (None, there[name], there[name].partition(":")[0]):  # "cuda" is "cuda:0", too
-                raise ValueError(f"{name}={asked!r} is not that of the pair, which is in memory in {there[name]}; leave {name}s out")
+            if asked not in (
+                None,
+                there[name],
+                there[name].partition(":")[0],
+            ):  # "cuda" is "cuda:0", too
+                raise ValueError(
+                    f"{name}={asked!r} is not that of the pair, which is in memory in {there[name]}; leave {name}s out"
+                )
 
     def load(self, device: str | None, dtype: str | None) -> Pair:
         return self.pair
@@ -96,7 +111,9 @@ def build_shape_pair(name: str, device: str | None = None, dtype: str | None = N
     return Pair(*(random_model(SHAPES[name][role], where, kind) for role in ("target", "draft")))
 
 
-def random_model(config: Mapping[str, Any], device: torch.device, dtype: torch.dtype) -> PreTrainedModel:
+def random_model(
+    config: Mapping[str, Any], device: torch.device, dtype: torch.dtype
+) -> PreTrainedModel:
     """A causal LM of this configuration, `model_type` included, with random weights.
 
     With plain random weights the two best logits lie closer to each other than bfloat16 can tell, so that no text could be compared.
@@ -104,8 +121,14 @@ def random_model(config: Mapping[str, Any], device: torch.device, dtype: torch.d
     by one: after a token comes the next id (with tied embeddings the same id), by a wide margin. What a forward costs does not
     depend on that. But a mistake in attention could hardly change such a text: that equality is tested with other models.
     """
-    settings = AutoConfig.for_model(**config, bos_token_id=None, eos_token_id=None, pad_token_id=None)
-    with torch.device(device), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.no_grad():
+    settings = AutoConfig.for_model(
+        **config, bos_token_id=None, eos_token_id=None, pad_token_id=None
+    )
+    with (
+        torch.device(device),
+        torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
+        torch.no_grad(),
+    ):
         torch.manual_seed(0)
         model: PreTrainedModel = AutoModelForCausalLM.from_config(settings, dtype=dtype)
         table, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight
@@ -116,7 +139,9 @@ def random_model(config: Mapping[str, Any], device: torch.device, dtype: torch.d
     return model
 
 
-def prompt_ids(source: Source, pair: Pair, prompts: Sequence[Prompt], count: int | None, tokens: int | None) -> list[list[int]]:
+def prompt_ids(
+    source: Source, pair: Pair, prompts: Sequence[Prompt], count: int | None, tokens: int | None
+) -> list[list[int]]:
     """The prompts as token ids, `count` of them, each cut to its last `tokens`.
 
     Beyond the prompts that there are come their first halves, then their first quarters and so on. Those of a `Shape` are drawn: `count`
@@ -127,7 +152,9 @@ def prompt_ids(source: Source, pair: Pair, prompts: Sequence[Prompt], count: int
     """
     if isinstance(source, Shape):
         generator = torch.Generator().manual_seed(0)
-        return torch.randint(0, pair.vocabulary_size, (count or 32, tokens or DRAWN), generator=generator).tolist()
+        return torch.randint(
+            0, pair.vocabulary_size, (count or 32, tokens or DRAWN), generator=generator
+        ).tolist()
     ids = [list(request.prompt) for request in make_requests(pair, prompts, 1, 0)]
     counted = range(len(ids) if count is None else count)
     chosen = [ids[i % len(ids)][: max(1, len(ids[i % len(ids)]) >> i // len(ids))] for i in counted]

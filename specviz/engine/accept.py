@@ -50,7 +50,12 @@ class Chooser(Protocol):
         ...
 
     def accept(
-        self, drafts: Tensor, draft_logits: Tensor | None, logits: Tensor, requests: Sequence[int], indices: Sequence[int]
+        self,
+        drafts: Tensor,
+        draft_logits: Tensor | None,
+        logits: Tensor,
+        requests: Sequence[int],
+        indices: Sequence[int],
     ) -> tuple[Tensor, Tensor]:
         """Accepted drafts (b,) and emitted tokens (b, K+1), from drafts (b, K), what the draft said (b, K, V) float32, None for proposals
         that were not drawn from a distribution, and what the target said (b, K+1, V) in its own dtype.
@@ -67,7 +72,12 @@ class Greedy:
         return logits.argmax(-1)
 
     def accept(
-        self, drafts: Tensor, draft_logits: Tensor | None, logits: Tensor, requests: Sequence[int], indices: Sequence[int]
+        self,
+        drafts: Tensor,
+        draft_logits: Tensor | None,
+        logits: Tensor,
+        requests: Sequence[int],
+        indices: Sequence[int],
     ) -> tuple[Tensor, Tensor]:
         return accept_greedy(drafts, logits)
 
@@ -95,11 +105,15 @@ def soundness(logits: Tensor, drafts: Tensor, draft_logits: Tensor | None) -> tu
     Of what the draft said, the logits of the tokens it proposed are looked at: K/V that is no number makes all logits so.
     """
     width = logits.shape[1]
-    fine = logits.amax(-1).abs() < torch.inf  # (B, K+1); the maximum of anything with a NaN is NaN, which is below nothing
+    fine = (
+        logits.amax(-1).abs() < torch.inf
+    )  # (B, K+1); the maximum of anything with a NaN is NaN, which is below nothing
     sound = torch.where(fine, width, torch.arange(width, device=logits.device)).amin(1)
     unsound = sound < width
     if draft_logits is not None and drafts.shape[1]:
-        unsound = unsound | ~(draft_logits.gather(2, drafts[:, :, None]).abs() < torch.inf).all(1)[:, 0]
+        unsound = (
+            unsound | ~(draft_logits.gather(2, drafts[:, :, None]).abs() < torch.inf).all(1)[:, 0]
+        )
     return sound, unsound
 
 
@@ -125,7 +139,9 @@ def clip(
     width = emitted.shape[1]
     is_eos = (emitted[:, :, None] == eos_token_ids).any(-1)
     up_to = torch.arange(1, width + 1, device=room.device)
-    before_eos = torch.where(is_eos, up_to, width + 1).amin(1)  # tokens up to EOS, or more than there are
+    before_eos = torch.where(is_eos, up_to, width + 1).amin(
+        1
+    )  # tokens up to EOS, or more than there are
     limit = torch.minimum(before_eos, room)
     reached = torch.minimum(accepted + 1, limit)
     wanted = reached if bonus else reached.clamp(max=max(width - 1, 1))
@@ -136,4 +152,6 @@ def clip(
     gained = torch.minimum(wanted, sound)
     broken = gained < wanted
     finished, discarded = (gained == limit) | broken, torch.minimum(right, sound) - gained
-    return Outcome(torch.minimum(accepted, sound), emitted, gained, finished, discarded, broken, unsound)
+    return Outcome(
+        torch.minimum(accepted, sound), emitted, gained, finished, discarded, broken, unsound
+    )

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from specviz.engine.accept import Outcome
-from specviz.engine.transfer import to_device, to_host
+from specviz.engine.kv.transfer import to_device, to_host
 
 
 @dataclass(frozen=True)
@@ -120,16 +120,32 @@ class Batch:
         """Append what each row gained, on the device."""
         b, width = outcome.emitted.shape
         ahead = self.n[:, None] + torch.arange(width, device=self.n.device)
-        self.tokens[:b].scatter_(1, ahead, outcome.emitted)  # what exceeds `gained` is overwritten by the next round
+        self.tokens[:b].scatter_(
+            1, ahead, outcome.emitted
+        )  # what exceeds `gained` is overwritten by the next round
         self.lengths[:b] += outcome.gained
         self.limits[:b] = torch.where(outcome.finished, self.lengths[:b], self.limits[:b])
 
-    def hear(self, outcome: Outcome) -> list[int]:
+    def sync_to_host(self, outcome: Outcome) -> list[int]:
         """Let the host know what each row gained: the round's only copy to it. Returns the rows that are unsound; none should be."""
-        numbers = outcome.accepted, outcome.gained, outcome.discarded, outcome.finished, outcome.broken, outcome.unsound
+        numbers = (
+            outcome.accepted,
+            outcome.gained,
+            outcome.discarded,
+            outcome.finished,
+            outcome.broken,
+            outcome.unsound,
+        )
         told = to_host(torch.cat([torch.stack(numbers, 1), outcome.emitted], 1)).tolist()
-        for row, (accepted, gained, discarded, finished, broken, _, *emitted) in zip(self.rows, told, strict=True):
-            row.accepted, row.gained, row.discarded, row.finished = accepted if gained else 0, gained, discarded, bool(finished)
+        for row, (accepted, gained, discarded, finished, broken, _, *emitted) in zip(
+            self.rows, told, strict=True
+        ):
+            row.accepted, row.gained, row.discarded, row.finished = (
+                accepted if gained else 0,
+                gained,
+                discarded,
+                bool(finished),
+            )
             row.broken = row.broken or bool(broken)
             row.output.extend(emitted[:gained])
             if outcome.emitted.shape[1] > 1:

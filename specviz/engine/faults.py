@@ -32,7 +32,9 @@ class Fault:
 
     def positions(self, number: int, rows: Tensor, positions: Tensor) -> Tensor:
         """The position ids (b, q) of `rows` (b,) as the model is given them."""
-        drift = number - self.from_round + 1  # a constant shift would not change a model with relative positions
+        drift = (
+            number - self.from_round + 1
+        )  # a constant shift would not change a model with relative positions
         return positions + drift * self._hit("positions", number, rows)[:, None]
 
     def visible(self, number: int, rows: Tensor, slots: Tensor, visible: Tensor) -> Tensor:

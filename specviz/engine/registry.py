@@ -14,7 +14,9 @@ def make(kind: str, known: Mapping[str, type[T]], name: object, options: Mapping
         ValueError: the name is unknown, or the object takes no such option; both list what there is.
     """
     if not isinstance(name, str) or name not in known:
-        raise ValueError(f"{kind}={name!r} is unknown; choose one of {', '.join(sorted(known))}, or pass an object of your own")
+        raise ValueError(
+            f"{kind}={name!r} is unknown; choose one of {', '.join(sorted(known))}, or pass an object of your own"
+        )
     kind_of = known[name]
     offered = sorted(field.name for field in fields(kind_of)) if is_dataclass(kind_of) else []
     unknown = sorted(set(options) - set(offered))

@@ -1,6 +1,5 @@
 """From a caller's arguments to requests, with every check that can be made before a model runs."""
 
-import re
 from collections.abc import Sequence
 from numbers import Integral
 from typing import Any
@@ -10,21 +9,18 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from specviz.engine.batch import Request
-from specviz.engine.pair import Pair
+from specviz.engine.models.pair import Pair
+from specviz.util.validate import short, whole
 
 Prompt = str | Sequence[int]
 
 
-def whole(name: str, value: object, least: int = 1) -> int:
-    """`value` as an int of at least `least`; raises ValueError that names the argument otherwise."""
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise ValueError(f"{name}={short(value)} is no whole number; pass an int of at least {least}")
-    if value < least:
-        raise ValueError(f"{name}={value} is too small; pass at least {least}")
-    return int(value)
-
-
-def make_requests(pair: Pair, prompts: Sequence[Prompt], max_new_tokens: int | Sequence[int], num_draft_tokens: int) -> list[Request]:
+def make_requests(
+    pair: Pair,
+    prompts: Sequence[Prompt],
+    max_new_tokens: int | Sequence[int],
+    num_draft_tokens: int,
+) -> list[Request]:
     """One request per prompt, in the caller's order.
 
     Args:
@@ -36,11 +32,16 @@ def make_requests(pair: Pair, prompts: Sequence[Prompt], max_new_tokens: int | S
         ValueError: a prompt or budget that cannot be decoded; names the argument, the value and what to do.
     """
     if not _is_list(prompts):
-        raise ValueError(f"prompts={short(prompts)} is no list of prompts; pass a list, even for one prompt")
+        raise ValueError(
+            f"prompts={short(prompts)} is no list of prompts; pass a list, even for one prompt"
+        )
     if not prompts:
         raise ValueError("prompts=[] is empty; pass at least one prompt")
     budgets = _budgets(max_new_tokens, len(prompts))
-    requests = [Request(i, _encode(pair, i, prompt), budget) for i, (prompt, budget) in enumerate(zip(prompts, budgets, strict=True))]
+    requests = [
+        Request(i, _encode(pair, i, prompt), budget)
+        for i, (prompt, budget) in enumerate(zip(prompts, budgets, strict=True))
+    ]
     for request in requests:
         _check_room(pair, request, num_draft_tokens)
     return requests
@@ -51,7 +52,9 @@ def _budgets(max_new_tokens: int | Sequence[int], count: int) -> list[int]:
     if not _is_list(budgets):
         return [whole("max_new_tokens", budgets)] * count
     if len(budgets) != count:
-        raise ValueError(f"max_new_tokens has {len(budgets)} entries for {count} prompts; pass one number, or one for each prompt")
+        raise ValueError(
+            f"max_new_tokens has {len(budgets)} entries for {count} prompts; pass one number, or one for each prompt"
+        )
     return [whole(f"max_new_tokens[{i}]", budget) for i, budget in enumerate(budgets)]
 
 
@@ -59,13 +62,17 @@ def _encode(pair: Pair, number: int, prompt: Prompt) -> tuple[int, ...]:
     name = f"prompts[{number}]"
     if isinstance(prompt, str):
         if pair.tokenizer is None:
-            raise ValueError(f"{name} is text, but the pair has no tokenizer; pass token ids, or a Pair with a tokenizer")
+            raise ValueError(
+                f"{name} is text, but the pair has no tokenizer; pass token ids, or a Pair with a tokenizer"
+            )
         if not prompt:
             raise ValueError(f"{name}='' is empty; pass at least one character")
         return _check_ids(pair, name, _encode_text(pair.tokenizer, name, prompt))
     prompt = _plain(prompt)
     if not _is_list(prompt):
-        raise ValueError(f"{name}={short(prompt)} is neither text nor a list of token ids; pass a str or a list of ints")
+        raise ValueError(
+            f"{name}={short(prompt)} is neither text nor a list of token ids; pass a str or a list of ints"
+        )
     if len(prompt) == 0:
         raise ValueError(f"{name}=[] is empty; pass at least one token id")
     return _check_ids(pair, name, prompt)
@@ -73,10 +80,14 @@ def _encode(pair: Pair, number: int, prompt: Prompt) -> tuple[int, ...]:
 
 def _encode_text(tokenizer: PreTrainedTokenizerBase, name: str, text: str) -> list[int]:
     if any("\ud800" <= character <= "\udfff" for character in text):
-        raise ValueError(f"{name}={short(text)} has a lone surrogate, which is no character; read the text as UTF-8 with errors='replace'")
+        raise ValueError(
+            f"{name}={short(text)} has a lone surrogate, which is no character; read the text as UTF-8 with errors='replace'"
+        )
     ids = list(tokenizer(text)["input_ids"])
     if not ids:
-        raise ValueError(f"{name}={short(text)} is no token to the pair's tokenizer; pass another text, or token ids")
+        raise ValueError(
+            f"{name}={short(text)} is no token to the pair's tokenizer; pass another text, or token ids"
+        )
     return ids
 
 
@@ -84,9 +95,13 @@ def _check_ids(pair: Pair, name: str, ids: Sequence[Any]) -> tuple[int, ...]:
     size = pair.vocabulary_size
     for position, token in enumerate(ids):
         if isinstance(token, bool) or not isinstance(token, Integral):
-            raise ValueError(f"{name}[{position}]={short(token)} is no token id; pass a str or a list of ints")
+            raise ValueError(
+                f"{name}[{position}]={short(token)} is no token id; pass a str or a list of ints"
+            )
         if not 0 <= int(token) < size:
-            raise ValueError(f"{name}[{position}]={token} is outside the vocabulary; token ids go from 0 to {size - 1}")
+            raise ValueError(
+                f"{name}[{position}]={token} is outside the vocabulary; token ids go from 0 to {size - 1}"
+            )
     return tuple(int(token) for token in ids)
 
 
@@ -107,9 +122,3 @@ def _is_list(value: object) -> bool:
 def _plain(value: Any) -> Any:
     """A one-dimensional array or tensor as a list; anything else as it is."""
     return value.tolist() if isinstance(value, np.ndarray | Tensor) and value.ndim == 1 else value
-
-
-def short(value: object) -> str:
-    """The value as a message shows it: one line, at most 60 characters."""
-    text = re.sub(r"\s*\n\s*", " ", repr(value))
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -51,12 +51,20 @@ class SamplingParams:
                 f"temperature={self.temperature!r} is no number from {COLDEST} to {HOTTEST}; pass one, or sampling=None for greedy decoding"
             )
         if self.top_k is not None and (not _is_number(self.top_k, Integral) or self.top_k < 1):
-            raise ValueError(f"top_k={self.top_k!r} is no whole number of at least 1; pass for instance 50, or None for all tokens")
+            raise ValueError(
+                f"top_k={self.top_k!r} is no whole number of at least 1; pass for instance 50, or None for all tokens"
+            )
         if self.top_p is not None and (not _is_number(self.top_p, Real) or not 0 < self.top_p <= 1):
-            raise ValueError(f"top_p={self.top_p!r} is not above 0 and at most 1; pass for instance 0.9, or None for all tokens")
+            raise ValueError(
+                f"top_p={self.top_p!r} is not above 0 and at most 1; pass for instance 0.9, or None for all tokens"
+            )
         if self.coupling not in COUPLINGS:
-            raise ValueError(f"coupling={self.coupling!r} is unknown; choose one of {', '.join(COUPLINGS)}")
-        object.__setattr__(self, "temperature", float(self.temperature))  # plain numbers, whatever they were: they are recorded
+            raise ValueError(
+                f"coupling={self.coupling!r} is unknown; choose one of {', '.join(COUPLINGS)}"
+            )
+        object.__setattr__(
+            self, "temperature", float(self.temperature)
+        )  # plain numbers, whatever they were: they are recorded
         object.__setattr__(self, "top_k", None if self.top_k is None else int(self.top_k))
         object.__setattr__(self, "top_p", None if self.top_p is None else float(self.top_p))
 
@@ -96,15 +104,27 @@ class Rejection:
 
     def draft(self, logits: Tensor, requests: Sequence[int], indices: Sequence[int]) -> Tensor:
         """A draw from q; see `Chooser`."""
-        return draw(self._params.distribution(logits), self._uniforms(requests, indices, 1, logits.device)[:, 0, DRAFT])
+        return draw(
+            self._params.distribution(logits),
+            self._uniforms(requests, indices, 1, logits.device)[:, 0, DRAFT],
+        )
 
     def accept(
-        self, drafts: Tensor, draft_logits: Tensor | None, logits: Tensor, requests: Sequence[int], indices: Sequence[int]
+        self,
+        drafts: Tensor,
+        draft_logits: Tensor | None,
+        logits: Tensor,
+        requests: Sequence[int],
+        indices: Sequence[int],
     ) -> tuple[Tensor, Tensor]:
         """See `Chooser`. A proposal that was not drawn from a distribution had q = 1. Behind index a, `emitted` repeats the drafts."""
         width, size = logits.shape[1:]
         p = self._params.distribution(logits)  # (b, K+1, V)
-        q = F.one_hot(drafts, size).double() if draft_logits is None else self._params.distribution(draft_logits)  # (b, K, V)
+        q = (
+            F.one_hot(drafts, size).double()
+            if draft_logits is None
+            else self._params.distribution(draft_logits)
+        )  # (b, K, V)
         uniforms = self._uniforms(requests, indices, width, logits.device)  # (b, K+1, 3)
         accepted = accept_drafts(drafts, p, q, uniforms[:, :-1, ACCEPT])
         at = accepted[:, None, None].expand(-1, 1, size)
@@ -112,9 +132,14 @@ class Rejection:
         last = draw(rest, uniforms[:, :, REST].gather(1, accepted[:, None])[:, 0])
         return accepted, F.pad(drafts, (0, 1)).scatter(1, accepted[:, None], last[:, None])
 
-    def _uniforms(self, requests: Sequence[int], indices: Sequence[int], count: int, device: torch.device) -> Tensor:
+    def _uniforms(
+        self, requests: Sequence[int], indices: Sequence[int], count: int, device: torch.device
+    ) -> Tensor:
         """(b, count, 3) for `count` tokens from each of `indices` on."""
-        rows = [self._noise.uniforms(request, index, count) for request, index in zip(requests, indices, strict=True)]
+        rows = [
+            self._noise.uniforms(request, index, count)
+            for request, index in zip(requests, indices, strict=True)
+        ]
         return torch.from_numpy(np.stack(rows)).to(device, non_blocking=True)
 
 
@@ -130,20 +155,33 @@ class Gumbel:
 
     def __init__(self, params: SamplingParams, seed: int) -> None:
         self._params, self._noise = params, Noise(seed)
-        self._kept: dict[tuple[int, int], Tensor] = {}  # noise (V,) by (prompt, index): of this round, and of the last one's tokens
+        self._kept: dict[
+            tuple[int, int], Tensor
+        ] = {}  # noise (V,) by (prompt, index): of this round, and of the last one's tokens
 
     def draft(self, logits: Tensor, requests: Sequence[int], indices: Sequence[int]) -> Tensor:
         """The draft's choice under the noise of that place; see `Chooser`."""
         return self._choose(logits, list(zip(requests, indices, strict=True)))
 
     def accept(
-        self, drafts: Tensor, draft_logits: Tensor | None, logits: Tensor, requests: Sequence[int], indices: Sequence[int]
+        self,
+        drafts: Tensor,
+        draft_logits: Tensor | None,
+        logits: Tensor,
+        requests: Sequence[int],
+        indices: Sequence[int],
     ) -> tuple[Tensor, Tensor]:
         """See `Chooser`. Whoever proposed, and from what, makes no difference."""
         b, width, size = logits.shape
-        places = [(request, index + j) for request, index in zip(requests, indices, strict=True) for j in range(width)]
+        places = [
+            (request, index + j)
+            for request, index in zip(requests, indices, strict=True)
+            for j in range(width)
+        ]
         choice = self._choose(logits.reshape(-1, size), places).reshape(b, width)
-        self._kept = {place: self._kept[place] for place in places}  # what lies behind a rejection is drawn again in the next round
+        self._kept = {
+            place: self._kept[place] for place in places
+        }  # what lies behind a rejection is drawn again in the next round
         accepted = (drafts == choice[:, :-1]).long().cumprod(1).sum(1)
         return accepted, choice
 
@@ -151,8 +189,12 @@ class Gumbel:
         """One choice for each of logits (n, V), under the noise of its (prompt, index)."""
         for request, index in places:
             if (request, index) not in self._kept:
-                self._kept[request, index] = torch.from_numpy(self._noise.gumbel(request, index, logits.shape[-1])).to(logits.device)
-        return (self._params.warp(logits) + torch.stack([self._kept[place] for place in places])).argmax(-1)
+                self._kept[request, index] = torch.from_numpy(
+                    self._noise.gumbel(request, index, logits.shape[-1])
+                ).to(logits.device)
+        return (
+            self._params.warp(logits) + torch.stack([self._kept[place] for place in places])
+        ).argmax(-1)
 
 
 class Noise:
@@ -163,13 +205,17 @@ class Noise:
     """
 
     def __init__(self, seed: int) -> None:
-        self._seed = np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]  # one word from a seed of any size
+        self._seed = np.random.SeedSequence(seed).generate_state(1, np.uint64)[
+            0
+        ]  # one word from a seed of any size
         self._philox = np.random.Philox(0)
         self._fresh = self._philox.state
 
     def uniforms(self, request: int, index: int, count: int) -> np.ndarray:
         """(count, 3) in (0, 1): for each token from `index` on, the numbers for DRAFT, ACCEPT and REST."""
-        words = self._words(request, (index, 0, 0, 0), 4 * count)  # each count of the first word makes four
+        words = self._words(
+            request, (index, 0, 0, 0), 4 * count
+        )  # each count of the first word makes four
         return unit(words).reshape(count, 4)[:, :3]
 
     def gumbel(self, request: int, index: int, size: int) -> np.ndarray:
@@ -183,7 +229,10 @@ class Noise:
     def _words(self, request: int, counter: tuple[int, int, int, int], count: int) -> np.ndarray:
         """Setting the state is three times as fast as making a generator, which asks the system for a seed that nobody needs."""
         key = np.array([self._seed, request], dtype=np.uint64)
-        self._philox.state = {**self._fresh, "state": {"counter": np.array(counter, dtype=np.uint64), "key": key}}
+        self._philox.state = {
+            **self._fresh,
+            "state": {"counter": np.array(counter, dtype=np.uint64), "key": key},
+        }
         return self._philox.random_raw(count)
 
 
@@ -216,5 +265,7 @@ def draw(weights: Tensor, uniforms: Tensor) -> Tensor:
     weights (b, V) float64, not necessarily normalised; uniforms (b,) in (0, 1). Never a token of weight 0, whatever the rounding.
     """
     cumulated = weights.cumsum(-1)
-    found = torch.searchsorted(cumulated, uniforms[:, None] * cumulated[:, -1:], right=True).clamp(max=weights.shape[-1] - 1)
+    found = torch.searchsorted(cumulated, uniforms[:, None] * cumulated[:, -1:], right=True).clamp(
+        max=weights.shape[-1] - 1
+    )
     return torch.where(weights.gather(1, found) > 0, found, weights.argmax(-1, keepdim=True))[:, 0]

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from specviz.engine.accept import Chooser
 from specviz.engine.batch import Batch, Request
-from specviz.engine.cache import CachedModel, Feed
-from specviz.engine.capture import Replay, next_window
 from specviz.engine.faults import Fault
-from specviz.engine.layout import Layout
-from specviz.engine.moving import Move
-from specviz.engine.transfer import to_device
+from specviz.engine.graphs import PhaseGraphs, next_window
+from specviz.engine.kv.cache import CachedModel, Feed
+from specviz.engine.kv.layout import Layout
+from specviz.engine.kv.moves import Move
+from specviz.engine.kv.transfer import to_device
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ class State:
         memory: what else the strategy keeps between rounds.
         prepared: what the drafter's `prepare` returned for this round.
         caught_up: tokens that the draft models were shown in this round because they had missed them.
-        replay: runs the phases, or replays what it captured of them.
+        graphs: runs the phases, or replays what it captured of them.
     """
 
     batch: Batch
@@ -67,31 +67,47 @@ class State:
     memory: Any = None
     prepared: Any = None
     caught_up: int = 0
-    replay: Replay = field(default_factory=Replay)
+    graphs: PhaseGraphs = field(default_factory=PhaseGraphs)
 
     @property
     def window(self) -> int:
         """Slots that this round's forwards see: up to the last draft of the row that reaches furthest."""
         pending = (self.layout.pending(i, row.length) for i, row in enumerate(self.batch.rows))
         window = max(pending) + 1 + self.num_draft_tokens
-        return next_window(window, self.caches["target"].slots) if self.replay.active else window
+        return next_window(window, self.caches["target"].slots) if self.graphs.active else window
 
     def run(self, phase: Callable[..., T], *arguments: Any) -> T:
         """phase(*arguments), or its replay: besides them it reads tensors of this state that stay in place, B, K and the window."""
-        if not self.replay.active:
+        if not self.graphs.active:
             return phase(*arguments)
-        sizes = (value.shape if isinstance(value, Tensor) else value for value in arguments if isinstance(value, Tensor | int))
-        return self.replay.run((phase.__qualname__, len(self.batch), self.window, *sizes), lambda: phase(*arguments))
+        sizes = (
+            value.shape if isinstance(value, Tensor) else value
+            for value in arguments
+            if isinstance(value, Tensor | int)
+        )
+        return self.graphs.run(
+            (phase.__qualname__, len(self.batch), self.window, *sizes), lambda: phase(*arguments)
+        )
 
     def feed(self, tokens: Tensor, indices: Tensor) -> Feed:
         """Tokens (b, q) of all rows of the batch, at their indices (b, q) in their rows."""
-        return self._feed(self.batch.index, tokens, indices, self.window, torch.ones_like(tokens, dtype=torch.bool))
+        return self._feed(
+            self.batch.index,
+            tokens,
+            indices,
+            self.window,
+            torch.ones_like(tokens, dtype=torch.bool),
+        )
 
-    def _feed(self, rows: Tensor, tokens: Tensor, indices: Tensor, window: int, valid: Tensor) -> Feed:
+    def _feed(
+        self, rows: Tensor, tokens: Tensor, indices: Tensor, window: int, valid: Tensor
+    ) -> Feed:
         slots, positions = self.layout.slots(rows, indices), self.layout.positions(rows, indices)
         visible = self.layout.visible(rows, indices, window)
         if self.fault is not None:
-            positions = self.fault.positions(self.round, rows, positions).clamp(max=self.last_position)
+            positions = self.fault.positions(self.round, rows, positions).clamp(
+                max=self.last_position
+            )
             visible = self.fault.visible(self.round, rows, slots, visible)
         requests = [row.request.index for row in self.batch.live]
         return Feed(rows, requests, tokens, indices, positions, slots, visible, valid)
@@ -105,14 +121,22 @@ class State:
         for i in range(0, len(rows), self.batch_size):
             if self.hidden is not None:
                 self.hidden[to_device(rows[i : i + self.batch_size], self.hidden.device)] = 0
-            self._read(rows[i : i + self.batch_size], [0] * len(rows[i : i + self.batch_size]), names)
+            self._read(
+                rows[i : i + self.batch_size], [0] * len(rows[i : i + self.batch_size]), names
+            )
 
     def catch_up(self) -> None:
         """Let the draft models read what they have missed of the batch's rows, before they draft."""
         names = [name for name in self.caches if name != "target"]
         firsts = [row.held if self.keep_draft else 0 for row in self.batch.rows]
-        behind = [i for i, row in enumerate(self.batch.rows) if firsts[i] < row.length - 2] if names else []
-        self.caught_up = len(behind) * max((self.batch.live[i].length - 1 - firsts[i] for i in behind), default=0)
+        behind = (
+            [i for i, row in enumerate(self.batch.rows) if firsts[i] < row.length - 2]
+            if names
+            else []
+        )
+        self.caught_up = len(behind) * max(
+            (self.batch.live[i].length - 1 - firsts[i] for i in behind), default=0
+        )
         if behind:
             self._read(behind, [firsts[i] for i in behind], names)
 
@@ -126,25 +150,35 @@ class State:
         index, first, ends = (to_device(values, device) for values in (rows, firsts, counts))
         ends = ends[:, None]
         along = first[:, None] + torch.arange(longest, device=device)
-        indices = torch.minimum(along, ends)  # the filling of shorter rows lands on the pending token's slot, which is written next
-        window = 1 + max(self.layout.pending(row, count + 1) for row, count in zip(rows, counts, strict=True))
-        feed = self._feed(index, self.batch.tokens[index].gather(1, indices), indices, window, along < ends)
+        indices = torch.minimum(
+            along, ends
+        )  # the filling of shorter rows lands on the pending token's slot, which is written next
+        window = 1 + max(
+            self.layout.pending(row, count + 1) for row, count in zip(rows, counts, strict=True)
+        )
+        feed = self._feed(
+            index, self.batch.tokens[index].gather(1, indices), indices, window, along < ends
+        )
         if names != ["target"]:
             for row, count in zip(rows, counts, strict=True):
                 self.batch.live[row].held = count
         for name in names:
             hidden = self.caches[name].prefill(feed)
             if name == "target" and self.hidden is not None:
-                last = hidden.gather(1, (ends - 1).clamp(min=0)[:, :, None].expand(-1, -1, hidden.shape[-1]))[:, 0]
-                self.hidden[index] = last.masked_fill(ends == 0, 0)  # nothing stands before the only token of a prompt
+                last = hidden.gather(
+                    1, (ends - 1).clamp(min=0)[:, :, None].expand(-1, -1, hidden.shape[-1])
+                )[:, 0]
+                self.hidden[index] = last.masked_fill(
+                    ends == 0, 0
+                )  # nothing stands before the only token of a prompt
 
-    def scrub(self, rows: Sequence[int]) -> None:
+    def zero_nonfinite(self, rows: Sequence[int]) -> None:
         """Put zeros in place of K/V that is no number in `rows` of the batch: a mask would not stop it from whoever gets the slot next.
 
         A row that goes on has none among its committed tokens, or its logits would be none either.
         """
         for cache in self.caches.values() if rows else ():
-            cache.scrub(rows)
+            cache.zero_nonfinite(rows)
 
     def move(self, moves: Sequence[Move]) -> None:
         """Move blocks of K/V in every cache that is kept alike."""
@@ -175,12 +209,15 @@ class State:
                 order[row] = last
         self.take(order)
 
-    def slip(self) -> None:
+    def inject_kv_shift(self) -> None:
         """The fault "kv": cached K/V of the rows that it hits lands one slot too far to the right."""
         fault, moves = self.fault, []
         if fault is not None and fault.active("kv", self.round):
             for i, row in enumerate(self.batch.rows):
-                start, length = self.layout.starts[i], self.layout.pending(i, row.length) - self.layout.starts[i] - 1
+                start, length = (
+                    self.layout.starts[i],
+                    self.layout.pending(i, row.length) - self.layout.starts[i] - 1,
+                )
                 if fault.includes(i) and not row.finished and length > 0:
                     moves.append(Move(i, start, i, start + 1, length))
         self.move(moves)

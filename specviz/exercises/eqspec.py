@@ -36,21 +36,40 @@ def realign_at_once(answer: Callable[..., Any]) -> str:
     for trial in range(50):
         kv, starts, n, gain = _ragged_batch(lots)
         width = int((n + gain).max())
-        given = f"batch {trial} with n {n.tolist()}, gain {gain.tolist()}, starts {starts.tolist()}:"
+        given = (
+            f"batch {trial} with n {n.tolist()}, gain {gain.tolist()}, starts {starts.tolist()}:"
+        )
         moved, new_starts = ask(answer, kv.clone(), starts.clone(), n.clone(), gain.clone())
-        expect([int(start) for start in new_starts], (width - n - gain).tolist(), f"{given} the new starts")
-        for i, (start, new, held) in enumerate(zip(starts.tolist(), (width - n - gain).tolist(), (n + gain - 1).tolist(), strict=True)):
+        expect(
+            [int(start) for start in new_starts],
+            (width - n - gain).tolist(),
+            f"{given} the new starts",
+        )
+        for i, (start, new, held) in enumerate(
+            zip(starts.tolist(), (width - n - gain).tolist(), (n + gain - 1).tolist(), strict=True)
+        ):
             wanted, found = kv[i, start : start + held, 0], moved[i, new : new + held, 0]
-            expect(found.int().tolist(), wanted.int().tolist(), f"{given} row {i}, slots {new} to {new + held - 1}")
+            expect(
+                found.int().tolist(),
+                wanted.int().tolist(),
+                f"{given} row {i}, slots {new} to {new + held - 1}",
+            )
     return "50 ragged batches, every row where it belongs"
 
 
-def _ragged_batch(lots: torch.Generator) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+def _ragged_batch(
+    lots: torch.Generator,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Four rows that ended in one column and have gained 1 to 6 tokens; what a slot holds is 100 * (row + 1) + its index."""
     n, gain = torch.randint(1, 12, (4,), generator=lots), torch.randint(1, 7, (4,), generator=lots)
     starts = n.max() - n
     index = torch.arange(int(n.max()) + 6) - starts[:, None]
-    return torch.where(index >= 0, 100 * torch.arange(1, 5)[:, None] + index, -1)[:, :, None].float(), starts, n, gain
+    return (
+        torch.where(index >= 0, 100 * torch.arange(1, 5)[:, None] + index, -1)[:, :, None].float(),
+        starts,
+        n,
+        gain,
+    )
 
 
 @exercise
@@ -66,6 +85,12 @@ def shift_row(answer: Callable[..., Any]) -> str:
         wanted = row[start : start + length]
         found = ask(answer, row, start, length, d)
         if found is not row:
-            raise WrongAnswerError("the row that comes back is another list; change the one that was given")
-        expect("".join(row[start + d : start + d + length]), "".join(wanted), f"{length} slots from {start}, d = {d}: what arrives")
+            raise WrongAnswerError(
+                "the row that comes back is another list; change the one that was given"
+            )
+        expect(
+            "".join(row[start + d : start + d + length]),
+            "".join(wanted),
+            f"{length} slots from {start}, d = {d}: what arrives",
+        )
     return "200 blocks arrived whole, whichever way they went"

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specviz.analysis.equivalence import CAUSES, CEILINGS, Evidence
+from specviz.checks.equivalence import CAUSES, CEILINGS, Evidence
 from specviz.exercises.base import NotYetError, WrongAnswerError, ask, exercise, expect
-from specviz.schema import Array
+from specviz.record.schema import Array
 
 _NAN = float("nan")
 _DIVERGENCES = {  # dtype, measured noise, and what is known of the divergence
@@ -26,13 +26,22 @@ _PAIRS = (
     ([0.2, 0.8], [0.0, 0.0]),  # behind the last draft q is zero
     ([0.25, 0.75], [0.25, 0.75]),  # nothing is left: any draft is accepted
 )
-_GRID, _NEAR = 60, 0.02  # of each uniform number, and how far a law found on the grid may lie from p
+_GRID, _NEAR = (
+    60,
+    0.02,
+)  # of each uniform number, and how far a law found on the grid may lie from p
 
 
 def divergences() -> pd.DataFrame:
     """Five divergences as `compare` would measure them, without their cause."""
     entries = {
-        name: {"dtype": dtype, "gap": known.gap, "noise": noise, "deviation": known.deviation, "later_gap": known.later_gap}
+        name: {
+            "dtype": dtype,
+            "gap": known.gap,
+            "noise": noise,
+            "deviation": known.deviation,
+            "later_gap": known.later_gap,
+        }
         for name, (dtype, noise, known) in _DIVERGENCES.items()
     }
     return pd.DataFrame.from_dict(entries, orient="index")
@@ -42,14 +51,20 @@ def divergences() -> pd.DataFrame:
 def causes(answer: dict[str, Any]) -> str:
     """The cause of each of the `divergences`, by its letter."""
     if not isinstance(answer, dict):
-        raise WrongAnswerError(f"a dict is wanted, a cause for each letter, and this is {type(answer).__name__}")
+        raise WrongAnswerError(
+            f"a dict is wanted, a cause for each letter, and this is {type(answer).__name__}"
+        )
     if any(cause is None or cause is ... for cause in answer.values()):
         raise NotYetError("put a cause in place of each `...`")
     for name, (dtype, noise, known) in _DIVERGENCES.items():
         if answer.get(name) not in CAUSES:
-            raise WrongAnswerError(f"the cause of {name} is {answer.get(name)!r}; choose one of {', '.join(map(repr, CAUSES))}")
+            raise WrongAnswerError(
+                f"the cause of {name} is {answer.get(name)!r}; choose one of {', '.join(map(repr, CAUSES))}"
+            )
         if answer[name] != known.cause(noise, CEILINGS[dtype]):
-            raise WrongAnswerError(f"{name} is not {answer[name]!r}; compare each of its numbers with twice the noise")
+            raise WrongAnswerError(
+                f"{name} is not {answer[name]!r}; compare each of its numbers with twice the noise"
+            )
     return "A alone is a near tie; B, C and D each have a number beyond twice the noise; nobody measured the noise of E"
 
 
@@ -57,8 +72,14 @@ def causes(answer: dict[str, Any]) -> str:
 def acceptance(probability: float, rest: Sequence[float]) -> str:
     """With which probability a draft is accepted, and what is drawn from after a rejection."""
     if abs(float(probability) - float(np.minimum(_P, _Q).sum())) > 1e-6:
-        raise WrongAnswerError(f"{probability} is not the probability; sum over all tokens that one is drafted and accepted, min(p, q)")
-    expect([round(float(share), 6) for share in rest], [1.0, 0.0, 0.0], "what is drawn from after a rejection")
+        raise WrongAnswerError(
+            f"{probability} is not the probability; sum over all tokens that one is drafted and accepted, min(p, q)"
+        )
+    expect(
+        [round(float(share), 6) for share in rest],
+        [1.0, 0.0, 0.0],
+        "what is drawn from after a rejection",
+    )
     return "0.7 = 1 - TV, and after a rejection only token 0, of which the draft said too little"
 
 
@@ -70,7 +91,9 @@ def residual(answer: Callable[..., Any]) -> str:
         found, left = np.asarray(ask(answer, p.copy(), q.copy()), float), np.maximum(p - q, 0)
         wanted = left / left.sum() if left.sum() > 0 else p
         if found.shape != p.shape or not np.allclose(found, wanted, atol=1e-6):
-            raise WrongAnswerError(f"for p = {ps}, q = {qs} expected {_rounded(wanted)}, got {_rounded(found)}")
+            raise WrongAnswerError(
+                f"for p = {ps}, q = {qs} expected {_rounded(wanted)}, got {_rounded(found)}"
+            )
     return "after a rejection comes what the draft said too little of, and behind the last draft p itself"
 
 
@@ -85,9 +108,13 @@ def sampler(answer: Callable[..., Any]) -> str:
         for draft in np.flatnonzero(q):
             for u in numbers:
                 for v in numbers:
-                    law[int(ask(answer, int(draft), p, q, float(u), float(v)))] += q[draft] / _GRID**2
+                    law[int(ask(answer, int(draft), p, q, float(u), float(v)))] += (
+                        q[draft] / _GRID**2
+                    )
         if np.abs(law - p).max() > _NEAR:
-            raise WrongAnswerError(f"for p = {ps}, q = {qs} it emits the tokens with probabilities {_rounded(law)}")
+            raise WrongAnswerError(
+                f"for p = {ps}, q = {qs} it emits the tokens with probabilities {_rounded(law)}"
+            )
     return "what it emits is distributed as p, whatever q is"
 
 

@@ -41,21 +41,38 @@ def choose_fairly(answer: Callable[..., Sequence[int]]) -> str:
         waited, true = dict.fromkeys(lengths, 0), dict.fromkeys(lengths, 0)
         for _ in range(60):
             _one_round(answer, lengths, waited, true, B, max_wait)
-            lengths = {request: n + lots.randint(1, 6) if true[request] == 0 else n for request, n in lengths.items()}
+            lengths = {
+                request: n + lots.randint(1, 6) if true[request] == 0 else n
+                for request, n in lengths.items()
+            }
     return "40 pools of 60 rounds: the counts are true, and nobody waits for ever"
 
 
 def _one_round(
-    answer: Callable[..., Any], lengths: dict[int, int], waited: dict[int, int], true: dict[int, int], B: int, max_wait: int
+    answer: Callable[..., Any],
+    lengths: dict[int, int],
+    waited: dict[int, int],
+    true: dict[int, int],
+    B: int,
+    max_wait: int,
 ) -> None:
     """Let the answer choose once; `true` is updated, `waited` is what the answer keeps."""
     overdue, before = [request for request in lengths if true[request] >= max_wait], dict(waited)
     group = list(ask(answer, dict(lengths), waited, B, max_wait))
     case = f"lengths {lengths}, waited {before}, B = {B}, max_wait = {max_wait}"
-    if not group or len(set(group)) != len(group) or len(group) > B or not lengths.keys() >= set(group):
-        raise WrongAnswerError(f"for {case} the batch came out as {group}, which are not 1 to {B} requests of the pool")
+    if (
+        not group
+        or len(set(group)) != len(group)
+        or len(group) > B
+        or not lengths.keys() >= set(group)
+    ):
+        raise WrongAnswerError(
+            f"for {case} the batch came out as {group}, which are not 1 to {B} requests of the pool"
+        )
     if len(late := [request for request in overdue if request in group]) < min(B, len(overdue)):
-        raise WrongAnswerError(f"for {case} requests {overdue} are overdue, and of them only {late} were served")
+        raise WrongAnswerError(
+            f"for {case} requests {overdue} are overdue, and of them only {late} were served"
+        )
     if not overdue and len({lengths[request] for request in group}) > 1:
         raise WrongAnswerError(f"for {case} nobody is overdue, and {group} are not equally long")
     true.update({request: 0 if request in group else count + 1 for request, count in true.items()})
@@ -69,5 +86,7 @@ def stay_together(answer: Callable[[float, int], float]) -> str:
         exactly = [alpha**a * (1 - alpha) for a in range(K)] + [alpha**K]
         found, wanted = ask(answer, alpha, K), math.fsum(p * p for p in exactly)
         if not isinstance(found, Real) or not math.isclose(found, wanted, abs_tol=1e-9):
-            raise WrongAnswerError(f"for alpha = {alpha} and K = {K} expected {wanted:.4f}, got {found!r}")
+            raise WrongAnswerError(
+                f"for alpha = {alpha} and K = {K} expected {wanted:.4f}, got {found!r}"
+            )
     return "at alpha = 0.7 and K = 5 two rows part in four rounds of five"

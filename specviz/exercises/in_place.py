@@ -14,7 +14,11 @@ def slots(stale: Sequence[int], written_next: Sequence[int]) -> str:
     """The stale slots after a round of n = 10, K = 4, a = 2, and those that the next round writes."""
     n, K, a = 10, 4, 2
     expect(list(stale), list(range(n + a, n + K)), "the stale slots")
-    expect(list(written_next), list(range(n + a, n + a + K + 1)), "the slots that the next round writes")
+    expect(
+        list(written_next),
+        list(range(n + a, n + a + K + 1)),
+        "the slots that the next round writes",
+    )
     return "the next round begins at the first stale slot and reaches beyond the last one"
 
 
@@ -26,7 +30,10 @@ def write_and_mask(answer: Callable[..., Any]) -> str:
         B, K = (int(torch.randint(1, 5, (), generator=lots)) for _ in range(2))
         n = torch.randint(1, 9, (B,), generator=lots)
         T = int(n.max()) + K + 2
-        slab, new = torch.randint(100, (B, T), generator=lots), torch.randint(100, 200, (B, K + 1), generator=lots)
+        slab, new = (
+            torch.randint(100, (B, T), generator=lots),
+            torch.randint(100, 200, (B, K + 1), generator=lots),
+        )
         wanted, found = slab.clone(), slab.clone()
         mask = ask(answer, found, n.clone(), new.clone())
         case = f"n {n.tolist()}, K = {K}, T = {T}"
@@ -36,7 +43,11 @@ def write_and_mask(answer: Callable[..., Any]) -> str:
         expect(tuple(mask.shape), (B, K + 1, T), f"{case} the shape of the mask")
         for i, length in enumerate(n.tolist()):
             for j in range(K + 1):
-                expect(mask[i, j].nonzero()[:, 0].tolist(), list(range(length + j)), f"{case} the slots that query {j} of row {i} sees")
+                expect(
+                    mask[i, j].nonzero()[:, 0].tolist(),
+                    list(range(length + j)),
+                    f"{case} the slots that query {j} of row {i} sees",
+                )
     return "50 batches, written and masked as row by row"
 
 
@@ -47,7 +58,9 @@ def paged_slots(answer: Callable[..., Any]) -> str:
     for _ in range(200):
         size, K, n = lots.choice((1, 2, 4, 16)), lots.randint(0, 6), lots.randint(1, 40)
         table = lots.sample(range(100), (n + K - 1) // size + 1)
-        wanted = [table[position // size] * size + position % size for position in range(n - 1, n + K)]
+        wanted = [
+            table[position // size] * size + position % size for position in range(n - 1, n + K)
+        ]
         found = ask(answer, n, K, list(table), size)
         expect([int(slot) for slot in found], wanted, f"n = {n}, K = {K}, blocks {table} of {size}")
     return "200 tables, with blocks of 1 to 16 slots"
@@ -61,12 +74,18 @@ def draft_reads(answer: Callable[..., Any]) -> str:
             for a in range(K + 1):
                 found, pending = list(ask(answer, n, K, a)), n + a
                 case = f"n = {n}, K = {K}, a = {a}"
-                held = set(range(n + K - 1)) | set(found)  # read before: the row up to n - 1, and all drafts but the last
+                held = set(range(n + K - 1)) | set(
+                    found
+                )  # read before: the row up to n - 1, and all drafts but the last
                 gap = [position for position in range(pending) if position not in held]
                 if gap:
                     raise WrongAnswerError(f"for {case} the draft proposes without K/V at {gap}")
                 if found != list(range(pending + 1 - len(found), pending + 1)) or not found:
-                    raise WrongAnswerError(f"for {case} expected neighbours that end with the pending token at {pending}, got {found}")
+                    raise WrongAnswerError(
+                        f"for {case} expected neighbours that end with the pending token at {pending}, got {found}"
+                    )
                 if len(found) > 2:
-                    raise WrongAnswerError(f"for {case} two tokens are enough, and {found} are {len(found)}")
+                    raise WrongAnswerError(
+                        f"for {case} two tokens are enough, and {found} are {len(found)}"
+                    )
     return "no gap, whatever was accepted; the target verifies every token, so a gap could never change the text"

@@ -8,14 +8,28 @@ from typing import Any
 import numpy as np
 
 import specviz as sv
-from specviz.analysis.violations import RULES, Violation
+from specviz.checks.violations import RULES, Violation
 from specviz.exercises.base import WrongAnswerError, ask, exercise, expect
-from specviz.schema import Array, Table
+from specviz.record.schema import Array, Table
 
-_PROMPTS = (2, 4, 6, 13)  # of the bundled ones; all are at work in the rounds that the questions are about
-_SETTINGS: dict[str, Any] = {"num_draft_tokens": 4, "batch_size": 4, "max_new_tokens": 24, "record": True, "progress": False}
+_PROMPTS = (
+    2,
+    4,
+    6,
+    13,
+)  # of the bundled ones; all are at work in the rounds that the questions are about
+_SETTINGS: dict[str, Any] = {
+    "num_draft_tokens": 4,
+    "batch_size": 4,
+    "max_new_tokens": 24,
+    "record": True,
+    "progress": False,
+}
 _MYSTERIES: dict[int, tuple[str, dict[str, Any]]] = {
-    0: ("eqspec", {"break_invariant": "bonus", "rows": [3], "from_round": 1}),  # the one that the notebook solves
+    0: (
+        "eqspec",
+        {"break_invariant": "bonus", "rows": [3], "from_round": 1},
+    ),  # the one that the notebook solves
     1: ("inplace", {"break_invariant": "mask", "rows": [3], "from_round": 2}),
     2: ("masking", {"break_invariant": "bonus", "rows": [0], "from_round": 2}),
     3: ("eqspec", {"break_invariant": "positions", "rows": [2], "from_round": 3}),
@@ -25,18 +39,29 @@ _MYSTERIES: dict[int, tuple[str, dict[str, Any]]] = {
 _PRACTICE: dict[str, tuple[str, dict[str, Any]]] = {
     "a valid run of eqspec": ("eqspec", {}),
     "a valid run of masking, which has holes": ("masking", {}),
-    "a run of eqspec with drifting positions": ("eqspec", {"break_invariant": "positions", "rows": [0, 3], "from_round": 1}),
-    "a run of eqspec with a leaking mask": ("eqspec", {"break_invariant": "mask", "rows": [1], "from_round": 1}),
+    "a run of eqspec with drifting positions": (
+        "eqspec",
+        {"break_invariant": "positions", "rows": [0, 3], "from_round": 1},
+    ),
+    "a run of eqspec with a leaking mask": (
+        "eqspec",
+        {"break_invariant": "mask", "rows": [1], "from_round": 1},
+    ),
     "a run of repadding with a mask of ones": ("repadding", {"draft_bonus": False}),
 }
-_LENGTH, _OFFSETS = 11, [2, 0, -2]  # of what the notebook asks about p = [0, 4, 2], c = [8, 4, 6], gains [1, 3, 5]
+_LENGTH, _OFFSETS = (
+    11,
+    [2, 0, -2],
+)  # of what the notebook asks about p = [0, 4, 2], c = [8, 4, 6], gains [1, 3, 5]
 
 
 @exercise
 def realigned(length: int, offsets: list[int]) -> str:
     """The new common length L' and the offsets d of three rows."""
     if length == 8 + 5:
-        raise WrongAnswerError("13 is L + the largest gain, but the row that gains most need not be the one that ends up longest")
+        raise WrongAnswerError(
+            "13 is L + the largest gain, but the row that gains most need not be the one that ends up longest"
+        )
     expect(length, _LENGTH, "the new common length L'")
     expect([int(offset) for offset in offsets], _OFFSETS, "the offsets d")
     return "the padding becomes [2, 4, 0]: row 0 moves two slots to the right, row 2 two slots to the left, row 1 stays"
@@ -45,13 +70,27 @@ def realigned(length: int, offsets: list[int]) -> str:
 @exercise
 def position_ids(answer: Callable[..., Any]) -> str:
     """answer(mask): the position of each column, from a mask (columns,) of 0 and 1."""
-    for mask in ([1, 1, 1, 1], [0, 0, 1, 1, 1], [0, 1, 1, 0, 0, 1], [1, 0, 1, 0, 0, 1, 1], [0, 0, 0, 1]):
+    for mask in (
+        [1, 1, 1, 1],
+        [0, 0, 1, 1, 1],
+        [0, 1, 1, 0, 0, 1],
+        [1, 0, 1, 0, 0, 1, 1],
+        [0, 0, 0, 1],
+    ):
         found = np.asarray(ask(answer, np.array(mask)))
         seen = np.flatnonzero(mask)
         if found.shape != (len(mask),):
-            raise WrongAnswerError(f"for the mask {mask} expected {len(mask)} positions, got shape {found.shape}")
-        expect(found[seen].tolist(), list(range(seen.size)), f"the columns {seen.tolist()} that count in the mask {mask}")
-        expect(bool((found >= 0).all()), True, f"whether no position of the mask {mask} is negative")
+            raise WrongAnswerError(
+                f"for the mask {mask} expected {len(mask)} positions, got shape {found.shape}"
+            )
+        expect(
+            found[seen].tolist(),
+            list(range(seen.size)),
+            f"the columns {seen.tolist()} that count in the mask {mask}",
+        )
+        expect(
+            bool((found >= 0).all()), True, f"whether no position of the mask {mask} is negative"
+        )
     return "holes and padding are not counted, wherever they lie"
 
 
@@ -85,15 +124,25 @@ def mask_check(answer: Callable[..., Any]) -> str:
 def found(n: int, rule: str, row: int, round: int) -> str:
     """Which rule mystery n violates first, in which row of the batch and in which round."""
     if n not in _MYSTERIES:
-        raise WrongAnswerError(f"there is no mystery {n!r}; choose one of {', '.join(map(str, _MYSTERIES))}")
+        raise WrongAnswerError(
+            f"there is no mystery {n!r}; choose one of {', '.join(map(str, _MYSTERIES))}"
+        )
     if rule not in RULES:
         raise WrongAnswerError(f"{rule!r} is none of the rules; choose one of {', '.join(RULES)}")
     firsts = _firsts(mystery(n))
     first = firsts[0]
-    right = {"rule": rule == first.rule, "row": row in {each.row for each in firsts}, "round": round == first.round}
+    right = {
+        "rule": rule == first.rule,
+        "row": row in {each.row for each in firsts},
+        "round": round == first.round,
+    }
     if not all(right.values()):
-        verdicts = ", ".join(f"the {name} is {'right' if fits else 'another'}" for name, fits in right.items())
-        raise WrongAnswerError(f"in mystery {n} {verdicts}{_advice(first, round) if right['rule'] else ''}")
+        verdicts = ", ".join(
+            f"the {name} is {'right' if fits else 'another'}" for name, fits in right.items()
+        )
+        raise WrongAnswerError(
+            f"in mystery {n} {verdicts}{_advice(first, round) if right['rule'] else ''}"
+        )
     return f"{next(each for each in firsts if each.row == row)}{_story(n, firsts)}"
 
 
@@ -118,7 +167,12 @@ class _Recorded(dict[int | str, sv.Trace]):
     def __missing__(self, name: int | str) -> sv.Trace:
         strategy, options = _MYSTERIES[name] if isinstance(name, int) else _PRACTICE[name]
         prompts = sv.load_prompts()
-        run = sv.generate(self._pair, [prompts[i] for i in _PROMPTS], strategy=sv.strategy(strategy, **options), **_SETTINGS)
+        run = sv.generate(
+            self._pair,
+            [prompts[i] for i in _PROMPTS],
+            strategy=sv.strategy(strategy, **options),
+            **_SETTINGS,
+        )
         assert run.trace is not None
         self[name] = run.trace if name in _PRACTICE else _without_header(run.trace)
         return self[name]
@@ -137,10 +191,15 @@ def _compare_with(wanted: Callable[[sv.Trace], Array], answer: Callable[[sv.Trac
     counts = []
     for name in _PRACTICE:
         trace = _RECORDED[name]
-        expected, told = _pairs(trace.feeds, wanted(trace)), {(int(number), int(row)) for number, row in answer(trace)}
+        expected, told = (
+            _pairs(trace.feeds, wanted(trace)),
+            {(int(number), int(row)) for number, row in answer(trace)},
+        )
         for words, pairs in (("does not name", expected - told), ("names", told - expected)):
             if pairs:
-                raise WrongAnswerError(f"for {name} it {words} (round, row) = {min(pairs)}, one of {len(pairs)} such pairs")
+                raise WrongAnswerError(
+                    f"for {name} it {words} (round, row) = {min(pairs)}, one of {len(pairs)} such pairs"
+                )
         counts.append(len(expected))
     return f"{len(counts)} runs judged alike, from {min(counts)} to {max(counts)} pairs (round, row) in each"
 

@@ -54,7 +54,9 @@ def emitted(answer: Sequence[Sequence[int]]) -> str:
     """Exercise 1: what the row gains in each of `ROUNDS`."""
     found = [list(tokens) for tokens in answer]
     if len(found) != len(ROUNDS):
-        raise WrongAnswerError(f"{len(ROUNDS)} lists are wanted, one for each round, and these are {len(found)}")
+        raise WrongAnswerError(
+            f"{len(ROUNDS)} lists are wanted, one for each round, and these are {len(found)}"
+        )
     for tokens, (drafts, said) in zip(found, ROUNDS, strict=True):
         expect(tokens, _gained(drafts, said), f"drafts {drafts} where the target says {said}")
     return "accepted drafts up to the first disagreement, then the target's own token, also after the last draft"
@@ -65,7 +67,10 @@ def accept(answer: Accept) -> str:
     """Exercise 2: a function of drafts (K) and of what the target says (K + 1) that returns the tokens that the row gains."""
     drawn = random.Random(0)
     cases = [*ROUNDS, ([], [6])]
-    cases += [([drawn.randrange(3) for _ in range(k)], [drawn.randrange(3) for _ in range(k + 1)]) for k in (1, 1, 2, 3, 5, 5, 8, 8)]
+    cases += [
+        ([drawn.randrange(3) for _ in range(k)], [drawn.randrange(3) for _ in range(k + 1)])
+        for k in (1, 1, 2, 3, 5, 5, 8, 8)
+    ]
     for drafts, said in cases:
         found = ask(answer, list(drafts), list(said))
         expect(list(found), _gained(drafts, said), f"drafts {drafts} where the target says {said}")
@@ -91,7 +96,10 @@ def decode(answer: Callable[[Reader, Reader, list[int], int, int], Sequence[int]
         target, draft = Reader(), Reader(error=6)
         found = list(ask(answer, target, draft, list(_PROMPT), k, _BUDGET))
         if found != text:
-            at = next((i for i, pair in enumerate(zip(found, text, strict=False)) if pair[0] != pair[1]), min(len(found), len(text)))
+            at = next(
+                (i for i, pair in enumerate(zip(found, text, strict=False)) if pair[0] != pair[1]),
+                min(len(found), len(text)),
+            )
             raise WrongAnswerError(
                 f"with K = {k} the text differs from new token {at} on: expected {text[at : at + 3]}, got {found[at : at + 3]}"
             )

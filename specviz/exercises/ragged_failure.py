@@ -7,7 +7,12 @@ from specviz.exercises.base import WrongAnswerError, ask, exercise, expect
 
 K = 4
 ACCEPTED = (2, 4, 0, 1)
-MISTAKES = ("positions counted in columns", "the draft's token as bonus", "a mask of ones", "padding that is never removed")
+MISTAKES = (
+    "positions counted in columns",
+    "the draft's token as bonus",
+    "a mask of ones",
+    "padding that is never removed",
+)
 _BREAK_ONE_ROW = {MISTAKES[0], MISTAKES[1]}
 
 Holes = Callable[[list[int], int, int], tuple[Sequence[int], Sequence[int]]]
@@ -21,7 +26,9 @@ def drift(answer: Sequence[int]) -> str:
     wanted = [sum(rejected[: number + 1]) for number in range(len(rejected))]
     found = [int(value) for value in answer]
     if found == rejected:
-        raise WrongAnswerError(f"{found} is what each round adds; holes of earlier rounds stay in the cache")
+        raise WrongAnswerError(
+            f"{found} is what each round adds; holes of earlier rounds stay in the cache"
+        )
     expect(found, wanted, f"K = {K} and accepted drafts {list(ACCEPTED)}")
     return "each round adds K - a, and nothing ever takes it back"
 
@@ -31,11 +38,15 @@ def alone(answer: Collection[str]) -> str:
     """Exercise 2: which of `MISTAKES` change the text of a batch of a single row."""
     found = {answer} if isinstance(answer, str) else set(answer)
     if unknown := found - set(MISTAKES):
-        raise WrongAnswerError(f"{min(map(str, unknown))!r} is none of the four; choose from check.MISTAKES")
+        raise WrongAnswerError(
+            f"{min(map(str, unknown))!r} is none of the four; choose from check.MISTAKES"
+        )
     for mistake in MISTAKES:
         if (mistake in found) != (mistake in _BREAK_ONE_ROW):
             words = "does change" if mistake in _BREAK_ONE_ROW else "does not change"
-            raise WrongAnswerError(f"{mistake} {words} the text of a single row: does it need padding, or a rejected draft?")
+            raise WrongAnswerError(
+                f"{mistake} {words} the text of a single row: does it need padding, or a rejected draft?"
+            )
     return "two need only a rejected draft; the other two need padding, and a row alone has none"
 
 
@@ -44,14 +55,20 @@ def holes(answer: Holes) -> str:
     """Exercise 3: (valid, accepted, K) of one row -> its `valid` after the round, and the positions of the K + 1 tokens that were fed."""
     drawn = random.Random(0)
     cases = [([1, 1, 1], 1, 3), ([0, 0, 1, 1], 3, 3), ([0, 1, 1, 0, 0, 1, 0], 0, 2)]
-    cases += [([drawn.randrange(2) for _ in range(9)], drawn.randrange(k + 1), k) for k in (1, 4, 5, 5)]
+    cases += [
+        ([drawn.randrange(2) for _ in range(9)], drawn.randrange(k + 1), k) for k in (1, 4, 5, 5)
+    ]
     for valid, accepted, k in cases:
         found = ask(answer, list(valid), accepted, k)
         case = f"valid {valid}, {accepted} accepted drafts and K = {k}"
         if not isinstance(found, tuple) or len(found) != 2:
-            raise WrongAnswerError(f"for {case} two lists are wanted, the new valid and the positions")
+            raise WrongAnswerError(
+                f"for {case} two lists are wanted, the new valid and the positions"
+            )
         after, positions = ([int(value) for value in part] for part in found)
-        expect(after, [*valid, 1, *[1] * accepted, *[0] * (k - accepted)], f"{case}, as the new valid,")
+        expect(
+            after, [*valid, 1, *[1] * accepted, *[0] * (k - accepted)], f"{case}, as the new valid,"
+        )
         expect(positions, [sum(valid) + j for j in range(k + 1)], f"{case}, as the positions,")
     return "holes stay in the cache and are not counted: this is masking, done right"
 
@@ -60,12 +77,18 @@ def holes(answer: Holes) -> str:
 def realign(answer: Realign) -> str:
     """Exercise 4: (slots, starts, lengths) of all rows -> what each row's cache holds once all end in one column."""
     drawn = random.Random(1)
-    cases = [(["ABCDabc", "..QRxyz"], [0, 2], [7, 5]), (["ABCDabc", "..QRpyz", ".WXY---"], [0, 2, 1], [7, 3, 3])]
+    cases = [
+        (["ABCDabc", "..QRxyz"], [0, 2], [7, 5]),
+        (["ABCDabc", "..QRpyz", ".WXY---"], [0, 2, 1], [7, 3, 3]),
+    ]
     cases += [_random_rows(drawn) for _ in range(5)]
     for slots, starts, lengths in cases:
         end = max(lengths)
         found = ["".join(row) for row in ask(answer, list(slots), list(starts), list(lengths))]
-        wanted = [row[start : start + length].rjust(end, ".") for row, start, length in zip(slots, starts, lengths, strict=True)]
+        wanted = [
+            row[start : start + length].rjust(end, ".")
+            for row, start, length in zip(slots, starts, lengths, strict=True)
+        ]
         expect(found, wanted, f"slots {slots}, starts {starts} and lengths {lengths}")
     return "what is stale lies at the end of a row, so the last slots are not the row's own"
 
@@ -76,5 +99,8 @@ def _random_rows(drawn: random.Random) -> tuple[list[str], list[int], list[int]]
     starts = [drawn.randrange(3) for _ in range(3)]
     lengths = [width - start - drawn.randrange(3) for start in starts]
     letters = ("ABCDEFGHIJKL", "MNOPQRSTUVWX", "abcdefghijkl")
-    rows = [("." * start + text[:length]).ljust(width, "-") for start, length, text in zip(starts, lengths, letters, strict=True)]
+    rows = [
+        ("." * start + text[:length]).ljust(width, "-")
+        for start, length, text in zip(starts, lengths, letters, strict=True)
+    ]
     return rows, starts, lengths

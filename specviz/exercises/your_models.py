@@ -6,7 +6,7 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
-from specviz.analysis.equivalence import partial_match
+from specviz.checks.equivalence import partial_match
 from specviz.exercises.base import WrongAnswerError, ask, exercise, expect
 
 _EOS = 0
@@ -17,7 +17,9 @@ def taken(a: bool, b: bool, c: bool, d: bool) -> str:
     """Which of the pairs A to D `load_pair` takes."""
     for name, answer, wanted in (("A", a, True), ("B", b, False), ("C", c, False), ("D", d, True)):
         if not isinstance(answer, bool):
-            raise WrongAnswerError(f"for {name} True or False is wanted, and this is {type(answer).__name__}")
+            raise WrongAnswerError(
+                f"for {name} True or False is wanted, and this is {type(answer).__name__}"
+            )
         expect(answer, wanted, f"pair {name}")
     return "padding is cut, another vocabulary and forgetful layers are refused; a draft that is too large is slow, and no mistake"
 
@@ -27,14 +29,22 @@ def match(answer: Callable[..., Any]) -> str:
     """A function of outputs and references that returns (exact, partial)."""
     lots = random.Random(0)
     for _ in range(100):
-        references = [[lots.randint(1, 3) for _ in range(lots.randint(1, 6))] for _ in range(lots.randint(1, 5))]
+        references = [
+            [lots.randint(1, 3) for _ in range(lots.randint(1, 6))]
+            for _ in range(lots.randint(1, 5))
+        ]
         outputs = [_changed(reference, lots) for reference in references]
         pairs = list(zip(outputs, references, strict=True))
-        wanted = (sum(a == b for a, b in pairs) / len(pairs), sum(partial_match(a, b) for a, b in pairs) / len(pairs))
+        wanted = (
+            sum(a == b for a, b in pairs) / len(pairs),
+            sum(partial_match(a, b) for a, b in pairs) / len(pairs),
+        )
         found = ask(answer, [list(each) for each in outputs], [list(each) for each in references])
         for name, ours, theirs in zip(("exact", "partial"), found, wanted, strict=True):
             if not math.isclose(ours, theirs, abs_tol=1e-9):
-                raise WrongAnswerError(f"for outputs {outputs}, references {references} expected {name} {theirs:.3f}, got {ours:.3f}")
+                raise WrongAnswerError(
+                    f"for outputs {outputs}, references {references} expected {name} {theirs:.3f}, got {ours:.3f}"
+                )
     return "100 sets of texts, as the library has it"
 
 
@@ -53,18 +63,33 @@ def speedup(answer: Callable[..., Any]) -> str:
     """A function of runs, strategy, B and eos that returns a ratio of medians."""
     lots = random.Random(0)
     for _ in range(50):
-        runs = [_run(name, size, number, lots) for number in range(4) for name in ("autoregressive", "eqspec") for size in (1, 8)]
+        runs = [
+            _run(name, size, number, lots)
+            for number in range(4)
+            for name in ("autoregressive", "eqspec")
+            for size in (1, 8)
+        ]
         for size in (1, 8):
             wanted = _speed(runs, "eqspec", size) / _speed(runs, "autoregressive", size)
             found = ask(answer, runs, "eqspec", size, _EOS)
             if not math.isclose(found, wanted, rel_tol=1e-9):
-                raise WrongAnswerError(f"for eqspec at B = {size} expected {wanted:.3f}, got {found:.3f}")
+                raise WrongAnswerError(
+                    f"for eqspec at B = {size} expected {wanted:.3f}, got {found:.3f}"
+                )
     return "tokens up to EOS, without the run that warms up, against the same B"
 
 
 def _run(strategy: str, size: int, number: int, lots: random.Random) -> dict[str, Any]:
-    texts = [[lots.randint(1, 9) for _ in range(kept)] + [_EOS] * (12 - kept) for kept in (lots.randint(3, 12) for _ in range(4))]
-    return {"strategy": strategy, "B": size, "seconds": lots.uniform(1, 2) * (1 if number else 9) / size, "texts": texts}
+    texts = [
+        [lots.randint(1, 9) for _ in range(kept)] + [_EOS] * (12 - kept)
+        for kept in (lots.randint(3, 12) for _ in range(4))
+    ]
+    return {
+        "strategy": strategy,
+        "B": size,
+        "seconds": lots.uniform(1, 2) * (1 if number else 9) / size,
+        "texts": texts,
+    }
 
 
 def _speed(runs: list[dict[str, Any]], strategy: str, size: int) -> float:

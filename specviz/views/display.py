@@ -18,7 +18,7 @@ from IPython import get_ipython
 from IPython.display import display
 from plotly.optional_imports import get_module
 
-from specviz.views.png import with_palette
+from specviz.views.stepper.png import with_palette
 from specviz.views.theme import CLEAR, THEMES, repainted
 
 _CONFIG = {"displayModeBar": False, "displaylogo": False, "showTips": False}
@@ -29,7 +29,11 @@ _NO_FORMULAS = {"mathjax": False}  # kaleido would fetch MathJax from the networ
 def show(figure: go.Figure, alt: str = "chart") -> None:
     """Display a figure as an output of the cell. alt: what it shows, for readers who see neither part."""
     if get_ipython() is not None:
-        display(mime_bundle(figure, alt, picture=picture_wanted()), metadata={"image/png": {"alt": alt}}, raw=True)
+        display(
+            mime_bundle(figure, alt, picture=picture_wanted()),
+            metadata={"image/png": {"alt": alt}},
+            raw=True,
+        )
 
 
 def picture_wanted() -> bool:
@@ -54,7 +58,9 @@ def to_png(figure: go.Figure, scale: float = 1) -> bytes | None:
     if layout.paper_bgcolor == CLEAR:
         chart["layout"]["paper_bgcolor"] = THEMES["light"].paper
     size = {"width": layout.width or 700, "height": layout.height or 450}
-    picture = get_module("kaleido").calc_fig_sync(chart, opts={"format": "png", "scale": scale, **size})
+    picture = get_module("kaleido").calc_fig_sync(
+        chart, opts={"format": "png", "scale": scale, **size}
+    )
     return with_palette(bytes(picture))
 
 
@@ -68,7 +74,11 @@ def _renderer_starts() -> bool:
     level = logger.level
     logger.setLevel(logging.CRITICAL)
     try:
-        kaleido.calc_fig_sync({"data": [], "layout": {}}, opts={"format": "png", "width": 10, "height": 10}, kopts={**_NO_FORMULAS})
+        kaleido.calc_fig_sync(
+            {"data": [], "layout": {}},
+            opts={"format": "png", "width": 10, "height": 10},
+            kopts={**_NO_FORMULAS},
+        )
     except Exception:  # no browser, one that may not run here, none that this kaleido understands: all mean no picture
         return False
     finally:

@@ -12,7 +12,13 @@ import plotly.graph_objects as go
 
 ThemeName = Literal["auto", "light", "dark"]
 
-GREEN, ORANGE, AMBER, BLUE, GREY = (0, 140, 95), (205, 92, 12), (178, 122, 0), (60, 115, 215), (120, 128, 140)
+GREEN, ORANGE, AMBER, BLUE, GREY = (
+    (0, 140, 95),
+    (205, 92, 12),
+    (178, 122, 0),
+    (60, 115, 215),
+    (120, 128, 140),
+)
 BRIGHT_AMBER = (240, 170, 0)
 
 MONOSPACE = "DejaVu Sans Mono, Menlo, Consolas, Liberation Mono, monospace"
@@ -67,7 +73,9 @@ def themed(theme: ThemeName) -> Theme:
 def repainted(chart_json: str) -> str:
     """A chart's JSON, drawn with theme "auto", as it has to be for a picture that no page will colour: the light theme."""
     for name in ("ink", "muted"):
-        chart_json = chart_json.replace(getattr(THEMES["auto"], name), getattr(THEMES["light"], name))
+        chart_json = chart_json.replace(
+            getattr(THEMES["auto"], name), getattr(THEMES["light"], name)
+        )
     return chart_json
 
 

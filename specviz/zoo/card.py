@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from specviz.engine.pair import Pair
-from specviz.writing import write
+from specviz.engine.models.pair import Pair
+from specviz.util.files import write
 
 _CARD = """# The embedded pair
 
@@ -35,18 +35,33 @@ Measured on the stored weights, CPU, float32 (`specviz evaluate`):
 
 
 def write_card(
-    path: Path, pair: Pair, history: dict[str, list[dict[str, float]]], figures: pd.DataFrame, facts: dict[str, str], seconds: float
+    path: Path,
+    pair: Pair,
+    history: dict[str, list[dict[str, float]]],
+    figures: pd.DataFrame,
+    facts: dict[str, str],
+    seconds: float,
 ) -> None:
     """Write the card; `history` as returned by `train` for target and draft, `figures` as by `measure_pair`."""
     models = {"target": pair.target, "draft": pair.draft}
     configs = [model.config for model in models.values()]
     rows = {
-        "parameters": [f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f}M" for model in models.values()],
-        "layers x width": [f"{config.num_hidden_layers} x {config.hidden_size}" for config in configs],
-        "heads (query / key-value)": [f"{config.num_attention_heads} / {config.num_key_value_heads}" for config in configs],
-        "vocabulary, positions": [f"{config.vocab_size}, {config.max_position_embeddings}" for config in configs],
+        "parameters": [
+            f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f}M" for model in models.values()
+        ],
+        "layers x width": [
+            f"{config.num_hidden_layers} x {config.hidden_size}" for config in configs
+        ],
+        "heads (query / key-value)": [
+            f"{config.num_attention_heads} / {config.num_key_value_heads}" for config in configs
+        ],
+        "vocabulary, positions": [
+            f"{config.vocab_size}, {config.max_position_embeddings}" for config in configs
+        ],
     }
-    last = {f"{name}_{key}": history[name][-1][key] for name in models for key in ("tokens", "loss")}
+    last = {
+        f"{name}_{key}": history[name][-1][key] for name in models for key in ("tokens", "loss")
+    }
     text = _CARD.format(
         sizes="\n".join(f"| {name} | {a} | {b} |" for name, (a, b) in rows.items()),
         figures="\n".join(f"| {row.figure} | {row.value:.3f} |" for row in figures.itertuples()),

@@ -11,11 +11,15 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
 
-from specviz.writing import beside
+from specviz.util.files import beside
 
 
 def save_checkpoint(
-    path: Path, model: nn.Module, optimisers: list[torch.optim.Optimizer], step: int, history: list[dict[str, float]]
+    path: Path,
+    model: nn.Module,
+    optimisers: list[torch.optim.Optimizer],
+    step: int,
+    history: list[dict[str, float]],
 ) -> None:
     """Write parameters, optimiser state, `step` and the `history` of losses to `path`.
 
@@ -24,13 +28,22 @@ def save_checkpoint(
     tensors = {f"model.{name}": parameter.detach() for name, parameter in model.named_parameters()}
     for i, optimiser in enumerate(optimisers):
         for parameter_id, state in optimiser.state_dict()["state"].items():
-            tensors |= {f"optimiser.{i}.{parameter_id}.{name}": torch.as_tensor(value) for name, value in state.items()}
+            tensors |= {
+                f"optimiser.{i}.{parameter_id}.{name}": torch.as_tensor(value)
+                for name, value in state.items()
+            }
     header = {"step": str(step), "history": json.dumps(history)}
     with beside(path, alone=True) as partial:
-        save_file({name: tensor.contiguous().cpu() for name, tensor in tensors.items()}, partial, metadata=header)
+        save_file(
+            {name: tensor.contiguous().cpu() for name, tensor in tensors.items()},
+            partial,
+            metadata=header,
+        )
 
 
-def load_checkpoint(path: Path, model: nn.Module, optimisers: list[torch.optim.Optimizer]) -> tuple[int, list[dict[str, float]]]:
+def load_checkpoint(
+    path: Path, model: nn.Module, optimisers: list[torch.optim.Optimizer]
+) -> tuple[int, list[dict[str, float]]]:
     """Restore what `save_checkpoint` wrote and return its step and history."""
     with safe_open(path, framework="pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (safe_open is no mapping)
@@ -39,7 +52,14 @@ def load_checkpoint(path: Path, model: nn.Module, optimisers: list[torch.optim.O
         for name, parameter in model.named_parameters():
             parameter.copy_(tensors[f"model.{name}"])
     for i, optimiser in enumerate(optimisers):
-        _restore_optimiser(optimiser, {name.split(".", 2)[2]: t for name, t in tensors.items() if name.startswith(f"optimiser.{i}.")})
+        _restore_optimiser(
+            optimiser,
+            {
+                name.split(".", 2)[2]: t
+                for name, t in tensors.items()
+                if name.startswith(f"optimiser.{i}.")
+            },
+        )
     return int(header["step"]), json.loads(header["history"])
 
 

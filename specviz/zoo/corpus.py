@@ -15,7 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HELD_OUT_TENTH = 0  # files whose path hash is 0 modulo 10
-SKIPPED_FOLDERS = {"site-packages", "dist-packages", "__pycache__", "encodings", "pydoc_data", "lib2to3", "data"}
+SKIPPED_FOLDERS = {
+    "site-packages",
+    "dist-packages",
+    "__pycache__",
+    "encodings",
+    "pydoc_data",
+    "lib2to3",
+    "data",
+}
 TEST_FOLDERS = {"test", "tests", "idle_test"}
 
 # A new block starts at an unindented decorator, function or class; decorators stay with what they decorate.
@@ -71,14 +79,18 @@ def read_corpus(root: str | Path | None = None) -> list[SourceFile]:
     folder = Path(root or sysconfig.get_path("stdlib"))
     files = list(_read_files(folder))
     if not files:
-        raise FileNotFoundError(f"root={str(folder)!r} holds no Python source; name the folder of a standard library")
+        raise FileNotFoundError(
+            f"root={str(folder)!r} holds no Python source; name the folder of a standard library"
+        )
     return files
 
 
 def _read_files(folder: Path) -> Iterator[SourceFile]:
     for file in sorted(folder.rglob("*.py")):
         path = file.relative_to(folder)
-        if SKIPPED_FOLDERS & set(path.parts) or any(part.startswith("config-") for part in path.parts):
+        if SKIPPED_FOLDERS & set(path.parts) or any(
+            part.startswith("config-") for part in path.parts
+        ):
             continue
         try:
             text = file.read_text(encoding="utf-8")
@@ -86,4 +98,6 @@ def _read_files(folder: Path) -> Iterator[SourceFile]:
             continue
         if text.strip():
             name = path.as_posix()
-            yield SourceFile(name, text, is_held_out(name), bool(TEST_FOLDERS & set(path.parts[:-1])))
+            yield SourceFile(
+                name, text, is_held_out(name), bool(TEST_FOLDERS & set(path.parts[:-1]))
+            )

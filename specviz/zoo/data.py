@@ -20,18 +20,36 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int = VOCABULARY) -> PreTr
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary, special_tokens=[PAD, BOS, EOS], initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+        vocab_size=vocabulary,
+        special_tokens=[PAD, BOS, EOS],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    tokenizer.post_processor = processors.TemplateProcessing(single=f"{BOS} $A", special_tokens=[(BOS, tokenizer.token_to_id(BOS))])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{BOS} $A", special_tokens=[(BOS, tokenizer.token_to_id(BOS))]
+    )
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token=PAD, bos_token=BOS, eos_token=EOS, padding_side="left", clean_up_tokenization_spaces=False
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        bos_token=BOS,
+        eos_token=EOS,
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
     )
 
 
 def encode_blocks(tokenizer: PreTrainedTokenizerFast, file: SourceFile) -> np.ndarray:
     """The file's blocks as one uint16 array: bos, tokens, eos, block after block."""
-    ids = [token for block in tokenizer(file.blocks)["input_ids"] for token in (*block, tokenizer.eos_token_id)] if file.blocks else []
+    ids = (
+        [
+            token
+            for block in tokenizer(file.blocks)["input_ids"]
+            for token in (*block, tokenizer.eos_token_id)
+        ]
+        if file.blocks
+        else []
+    )
     return np.array(ids, dtype=np.uint16)
 
 
@@ -81,7 +99,9 @@ class Windows:
         files = self.library * LIBRARY_REPEATS + self.tests
         stream = np.concatenate([files[i] for i in rng.permutation(len(files))])
         stream = stream[rng.integers(self.length + 1) :]
-        windows = stream[: len(stream) // (self.length + 1) * (self.length + 1)].reshape(-1, self.length + 1)
+        windows = stream[: len(stream) // (self.length + 1) * (self.length + 1)].reshape(
+            -1, self.length + 1
+        )
         return windows[rng.permutation(len(windows))]
 
 

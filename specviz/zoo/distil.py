@@ -7,35 +7,63 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 from tqdm import tqdm
 
-from specviz.engine.pair import Pair
-from specviz.generation import generate
-from specviz.writing import beside
+from specviz.engine.models.pair import Pair
+from specviz.generation.generate import generate
+from specviz.util.files import beside
 
 NEW_TOKENS = 128
 PROMPT_TOKENS = (8, 256)  # shortest and longest
 CHUNK = 512
 
 
-def cut_prompts(blocks: Sequence[np.ndarray], count: int, rng: np.random.Generator) -> list[list[int]]:
+def cut_prompts(
+    blocks: Sequence[np.ndarray], count: int, rng: np.random.Generator
+) -> list[list[int]]:
     """`count` prompts: blocks (bos first) drawn at random and cut at a random length, never the whole block."""
     usable = [block for block in blocks if len(block) > PROMPT_TOKENS[0] + 1]
     drawn = [usable[i] for i in rng.choice(len(usable), count)]
-    return [block[: rng.integers(PROMPT_TOKENS[0], min(PROMPT_TOKENS[1], len(block) - 1) + 1)].tolist() for block in drawn]
+    return [
+        block[: rng.integers(PROMPT_TOKENS[0], min(PROMPT_TOKENS[1], len(block) - 1) + 1)].tolist()
+        for block in drawn
+    ]
 
 
 def continuations(
-    pair: Pair, blocks: Sequence[np.ndarray], count: int, folder: Path, *, seed: int = 0, progress: bool = True
+    pair: Pair,
+    blocks: Sequence[np.ndarray],
+    count: int,
+    folder: Path,
+    *,
+    seed: int = 0,
+    progress: bool = True,
 ) -> list[np.ndarray]:
     """`count` documents (prompt and greedy continuation), made in chunks that are kept in `folder`, so an interrupted run goes on."""
     documents: list[np.ndarray] = []
-    for number in tqdm(range(0, count, CHUNK), desc="continuations", unit="chunk", disable=not progress):
+    for number in tqdm(
+        range(0, count, CHUNK), desc="continuations", unit="chunk", disable=not progress
+    ):
         path = folder / f"continuations-{number // CHUNK}.safetensors"
         if not path.exists():
-            prompts = cut_prompts(blocks, min(CHUNK, count - number), np.random.default_rng([seed, number]))
-            result = generate(pair, prompts, strategy="autoregressive", batch_size=64, max_new_tokens=NEW_TOKENS, progress=False)
-            rows = [np.array(prompt + new, dtype=np.uint16) for prompt, new in zip(prompts, result.tokens, strict=True)]
+            prompts = cut_prompts(
+                blocks, min(CHUNK, count - number), np.random.default_rng([seed, number])
+            )
+            result = generate(
+                pair,
+                prompts,
+                strategy="autoregressive",
+                batch_size=64,
+                max_new_tokens=NEW_TOKENS,
+                progress=False,
+            )
+            rows = [
+                np.array(prompt + new, dtype=np.uint16)
+                for prompt, new in zip(prompts, result.tokens, strict=True)
+            ]
             with beside(path, alone=True) as partial:
-                save_file({"tokens": np.concatenate(rows), "offsets": np.cumsum([0, *map(len, rows)])}, partial)
+                save_file(
+                    {"tokens": np.concatenate(rows), "offsets": np.cumsum([0, *map(len, rows)])},
+                    partial,
+                )
         chunk = load_file(path)
         documents += np.split(chunk["tokens"], chunk["offsets"][1:-1])
     return documents

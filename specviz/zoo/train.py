@@ -16,7 +16,7 @@ from torch import nn
 from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from specviz.writing import make_folder, write_folder
+from specviz.util.files import make_folder, write_folder
 from specviz.zoo.checkpoint import load_checkpoint, save_checkpoint
 from specviz.zoo.data import VOCABULARY, Windows
 
@@ -34,10 +34,15 @@ class Stage:
     length: int
 
 
-STAGES = (Stage(0.75, 12, 256), Stage(0.25, 6, 512))  # short windows first, then the length that generation needs
+STAGES = (
+    Stage(0.75, 12, 256),
+    Stage(0.25, 6, 512),
+)  # short windows first, then the length that generation needs
 
 
-def build_model(layers: int, width: int, heads: int, kv_heads: int, mlp: int, seed: int = 0) -> LlamaForCausalLM:
+def build_model(
+    layers: int, width: int, heads: int, kv_heads: int, mlp: int, seed: int = 0
+) -> LlamaForCausalLM:
     """A Llama model with tied embeddings and random weights for the embedded tokenizer's vocabulary."""
     torch.manual_seed(seed)
     config = LlamaConfig(
@@ -61,7 +66,10 @@ def optimisers_for(model: nn.Module) -> list[torch.optim.Optimizer]:
     """Muon for the matrices inside the layers, AdamW for embeddings and norms."""
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
     others = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
-    return [torch.optim.Muon(matrices, lr=MATRIX_RATE), torch.optim.AdamW(others, lr=OTHER_RATE, betas=(0.9, 0.95), weight_decay=0.0)]
+    return [
+        torch.optim.Muon(matrices, lr=MATRIX_RATE),
+        torch.optim.AdamW(others, lr=OTHER_RATE, betas=(0.9, 0.95), weight_decay=0.0),
+    ]
 
 
 def learning_rate_factor(step: int, steps: int) -> float:
@@ -69,7 +77,9 @@ def learning_rate_factor(step: int, steps: int) -> float:
     return min((step + 1) / WARMUP_STEPS, 1.0) * (1 - step / steps)
 
 
-def stage_batches(make_windows: Callable[[Stage], Windows], steps: int, start: int) -> Iterator[tuple[int, torch.Tensor]]:
+def stage_batches(
+    make_windows: Callable[[Stage], Windows], steps: int, start: int
+) -> Iterator[tuple[int, torch.Tensor]]:
     """(step, tokens (rows, length + 1)) from `start` on; each stage reads its own windows from their beginning."""
     first = 0
     for stage in STAGES:
@@ -90,7 +100,9 @@ def next_token_loss(model: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
 def distillation_loss(draft: nn.Module, target: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
     """Mean KL(p || q) in nats over all positions, p from the target and q from the draft."""
     with torch.no_grad():
-        p = target(tokens[:, :-1], use_cache=False).logits.float().log_softmax(-1)  # (rows, length, V)
+        p = (
+            target(tokens[:, :-1], use_cache=False).logits.float().log_softmax(-1)
+        )  # (rows, length, V)
     q = draft(tokens[:, :-1], use_cache=False).logits.float().log_softmax(-1)
     return F.kl_div(q.flatten(0, 1), p.flatten(0, 1), log_target=True, reduction="batchmean")
 
@@ -109,14 +121,25 @@ class Job:
 
 
 def train(
-    job: Job, model: LlamaForCausalLM, loss: Callable[[torch.Tensor], torch.Tensor], make_windows: Callable[[Stage], Windows]
+    job: Job,
+    model: LlamaForCausalLM,
+    loss: Callable[[torch.Tensor], torch.Tensor],
+    make_windows: Callable[[Stage], Windows],
 ) -> list[dict[str, float]]:
     """Train in place, from the job's checkpoint if there is one. Returns the history: step, tokens, loss (nats a token), seconds."""
     optimisers = optimisers_for(model)
     checkpoint = job.folder / f"{job.name}.safetensors"
-    start, history = load_checkpoint(checkpoint, model, optimisers) if checkpoint.exists() else (0, [])
+    start, history = (
+        load_checkpoint(checkpoint, model, optimisers) if checkpoint.exists() else (0, [])
+    )
     loss = torch.compile(loss) if job.compile else loss
-    bar = tqdm(total=job.steps, initial=start, desc=f"train {job.name}", unit="step", disable=not job.progress)
+    bar = tqdm(
+        total=job.steps,
+        initial=start,
+        desc=f"train {job.name}",
+        unit="step",
+        disable=not job.progress,
+    )
     losses, tokens_seen, begun = [], history[-1]["tokens"] if history else 0, time.monotonic()
     for step, tokens in stage_batches(make_windows, job.steps, start):
         factor = learning_rate_factor(step, job.steps)
@@ -133,7 +156,14 @@ def train(
         bar.update()
         if (step + 1) % job.checkpoint_every == 0 or step + 1 == job.steps:
             mean = torch.stack(losses).mean().item()
-            history.append({"step": step + 1, "tokens": tokens_seen, "loss": mean, "seconds": time.monotonic() - begun})
+            history.append(
+                {
+                    "step": step + 1,
+                    "tokens": tokens_seen,
+                    "loss": mean,
+                    "seconds": time.monotonic() - begun,
+                }
+            )
             save_checkpoint(checkpoint, model, optimisers, step + 1, history)
             bar.set_postfix(loss=f"{mean:.3f}")
             losses, begun = [], time.monotonic()

@@ -45,6 +45,9 @@ def open_page(browser: Browser, **options: Any) -> Iterator[tuple[Page, Log]]:
     page = context.new_page()
     page.on("pageerror", lambda error: log.errors.append(error.stack or str(error)))
     page.on("dialog", lambda dialog: (log.dialogs.append(dialog.message), dialog.dismiss()))
-    page.on("websocket", lambda opened: log.asked.append(opened.url) if ELSEWHERE.match(opened.url) else None)
+    page.on(
+        "websocket",
+        lambda opened: log.asked.append(opened.url) if ELSEWHERE.match(opened.url) else None,
+    )
     yield page, log
     context.close()

@@ -12,8 +12,8 @@ import specviz as sv
 from browser.chromium import Log, open_page, start_browser
 from browser.jupyter import Lab, start_lab
 from browser.stepper import Stepper
-from specviz.trace import Trace
-from specviz.views.browser import find_browser
+from specviz.record.trace import Trace
+from specviz.views.stepper.browser import find_browser
 
 REQUIRED = ("CI", "SPECVIZ_REQUIRE_BROWSER")
 
@@ -61,7 +61,9 @@ def saved_page(offline_page: OpenPage, tmp_path: Path) -> Iterator[Callable[...,
     """Exports a run, or two, and opens the file: `saved_page(trace, other=None, judge=True, **options of the profile)`."""
     with ExitStack() as pages:
 
-        def go(trace: Trace, other: Trace | None = None, *, judge: bool = True, **options: object) -> Stepper:
+        def go(
+            trace: Trace, other: Trace | None = None, *, judge: bool = True, **options: object
+        ) -> Stepper:
             path = tmp_path / "run.html"
             sv.step_through(trace, other=other, judge=judge).export_html(path)
             page = pages.enter_context(offline_page(**options))

@@ -17,7 +17,9 @@ from pathlib import Path
 from playwright.sync_api import Locator, Page
 
 SETTINGS = {
-    "notebook-extension/tracker": {"windowingMode": "none"},  # cells out of sight are on the page all the same
+    "notebook-extension/tracker": {
+        "windowingMode": "none"
+    },  # cells out of sight are on the page all the same
     "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
 }
 START_S, STOP_S = 60, 15
@@ -52,13 +54,23 @@ def start_lab(folder: Path) -> Iterator[Lab]:
         path = settings / "@jupyterlab" / f"{name}.jupyterlab-settings"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(value))
-    own = {f"JUPYTER_{name}_DIR": str(folder / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
-    own |= {f"JUPYTERLAB_{name}_DIR": str(folder / name.lower()) for name in ("SETTINGS", "WORKSPACES")}
+    own = {
+        f"JUPYTER_{name}_DIR": str(folder / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")
+    }
+    own |= {
+        f"JUPYTERLAB_{name}_DIR": str(folder / name.lower()) for name in ("SETTINGS", "WORKSPACES")
+    }
     lab = Lab(f"http://127.0.0.1:{_free_port()}", secrets.token_hex(16), root)
     log = folder / "server.log"
     with log.open("w") as out:
-        environment = os.environ | own | {"IPYTHONDIR": str(folder / "ipython"), "JUPYTER_PREFER_ENV_PATH": "1"}
-        process = subprocess.Popen(_command(lab), env=environment, stdout=out, stderr=out, start_new_session=True)
+        environment = (
+            os.environ
+            | own
+            | {"IPYTHONDIR": str(folder / "ipython"), "JUPYTER_PREFER_ENV_PATH": "1"}
+        )
+        process = subprocess.Popen(
+            _command(lab), env=environment, stdout=out, stderr=out, start_new_session=True
+        )
         try:
             _await_start(lab, process, log)
             yield lab
@@ -84,7 +96,9 @@ def _command(lab: Lab) -> list[str]:
 
 
 def _await_start(lab: Lab, process: subprocess.Popen[bytes], log: Path) -> None:
-    request = urllib.request.Request(f"{lab.url}/api/status", headers={"Authorization": f"token {lab.token}"})
+    request = urllib.request.Request(
+        f"{lab.url}/api/status", headers={"Authorization": f"token {lab.token}"}
+    )
     deadline = time.monotonic() + START_S
     while True:
         try:
@@ -120,7 +134,9 @@ class Notebook:
         """Bring it to the front of a page that has been loaded, and wait for its kernel."""
         self.page.wait_for_function("window.jupyterapp !== undefined")
         self.page.evaluate(OPEN, name)
-        self.page.wait_for_function(f"{SESSION}.session?.kernel?.status === 'idle'", timeout=1000 * START_S)
+        self.page.wait_for_function(
+            f"{SESSION}.session?.kernel?.status === 'idle'", timeout=1000 * START_S
+        )
         return self
 
     def run_all(self, seconds: float = 60) -> bool:
@@ -128,7 +144,10 @@ class Notebook:
         return self._run("notebook:run-all-cells", seconds)
 
     def run(self, cell: int) -> bool:
-        self.page.evaluate("(cell) => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = cell; }", cell)
+        self.page.evaluate(
+            "(cell) => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = cell; }",
+            cell,
+        )
         return self._run("notebook:run-cell", 30)
 
     def _run(self, command: str, seconds: float) -> bool:
@@ -137,7 +156,10 @@ class Notebook:
         return bool(self.page.evaluate("window.ran"))
 
     def command(self, name: str, **options: object) -> None:
-        self.page.evaluate("([name, options]) => window.jupyterapp.commands.execute(name, options)", [name, options])
+        self.page.evaluate(
+            "([name, options]) => window.jupyterapp.commands.execute(name, options)",
+            [name, options],
+        )
 
     def save(self) -> None:
         self.command("docmanager:save")
@@ -152,7 +174,9 @@ class Notebook:
     def sources(self) -> list[str]:
         """What stands in its cells."""
         return list(
-            self.page.evaluate("window.jupyterapp.shell.currentWidget.content.widgets.map((cell) => cell.model.sharedModel.source)")
+            self.page.evaluate(
+                "window.jupyterapp.shell.currentWidget.content.widgets.map((cell) => cell.model.sharedModel.source)"
+            )
         )
 
     def output(self, cell: int) -> Locator:
@@ -160,4 +184,10 @@ class Notebook:
 
     def error_outputs(self) -> list[str]:
         kinds = ("application/vnd.jupyter.stderr", "application/vnd.jupyter.error")
-        return [text for kind in kinds for text in self.page.locator(f'.jp-RenderedText[data-mime-type="{kind}"]').all_inner_texts()]
+        return [
+            text
+            for kind in kinds
+            for text in self.page.locator(
+                f'.jp-RenderedText[data-mime-type="{kind}"]'
+            ).all_inner_texts()
+        ]

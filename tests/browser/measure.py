@@ -27,9 +27,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import specviz as sv
 from browser.chromium import Log, open_page, start_browser
 from browser.stepper import Stepper
-from specviz.measured import conditions, save_measured
-from specviz.trace import Trace
-from specviz.views.browser import find_browser
+from specviz.record.trace import Trace
+from specviz.util.files import conditions, save_measured
+from specviz.views.stepper.browser import find_browser
 
 OUT = Path(__file__).parents[2] / "figures" / "data" / "paint.csv"
 WINDOW = {"width": 1400, "height": 1800}
@@ -59,9 +59,22 @@ observer.observe(document, { subtree: true, childList: true, attributes: true, a
 def make_pair() -> sv.Pair:
     """Small models of random weights, the draft near enough to the target to be right now and then."""
     torch.manual_seed(1)
-    ids = {"vocab_size": VOCABULARY, "eos_token_id": 5, "bos_token_id": 1, "pad_token_id": 0, "initializer_range": 0.3}
-    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8, "num_hidden_layers": 1}
-    config = LlamaConfig(hidden_size=16, intermediate_size=32, max_position_embeddings=4096, **heads, **ids)
+    ids = {
+        "vocab_size": VOCABULARY,
+        "eos_token_id": 5,
+        "bos_token_id": 1,
+        "pad_token_id": 0,
+        "initializer_range": 0.3,
+    }
+    heads = {
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 8,
+        "num_hidden_layers": 1,
+    }
+    config = LlamaConfig(
+        hidden_size=16, intermediate_size=32, max_position_embeddings=4096, **heads, **ids
+    )
     target = LlamaForCausalLM(config)
     draft = copy.deepcopy(target)
     with torch.no_grad():
@@ -74,10 +87,22 @@ def make_pair() -> sv.Pair:
 def make_run(rows: int, prompt_tokens: int, new_tokens: int) -> Trace:
     """EQSPEC with K = 5, all rows in one batch, prompts of up to `prompt_tokens`; tokens have texts of up to 7 letters."""
     generator = torch.Generator().manual_seed(3)
-    lengths = torch.randint(max(prompt_tokens - 24, 2), prompt_tokens + 1, (rows,), generator=generator).tolist()
-    prompts = [torch.randint(6, VOCABULARY, (length,), generator=generator).tolist() for length in lengths]
+    lengths = torch.randint(
+        max(prompt_tokens - 24, 2), prompt_tokens + 1, (rows,), generator=generator
+    ).tolist()
+    prompts = [
+        torch.randint(6, VOCABULARY, (length,), generator=generator).tolist() for length in lengths
+    ]
     pair = make_pair()
-    trace = sv.generate(pair, prompts, strategy="eqspec", batch_size=rows, max_new_tokens=new_tokens, record=True, progress=False).trace
+    trace = sv.generate(
+        pair,
+        prompts,
+        strategy="eqspec",
+        batch_size=rows,
+        max_new_tokens=new_tokens,
+        record=True,
+        progress=False,
+    ).trace
     texts = {str(token): f" {'abcdefg'[: token % 7]}" for token in range(VOCABULARY)}
     return replace(trace, meta=trace.meta | {"token_texts": texts})
 
@@ -96,7 +121,10 @@ def click_to_paint(page: Page, trace: Trace, path: Path) -> dict[str, list[float
     """Milliseconds of CLICKS clicks on "next phase", after a few that warm up, and of as many on the way back."""
     stepper, _ = open_file(page, trace, path)
     last, measured = WARM_UP + CLICKS, {}
-    for button, before, steps in (("next phase", "", range(1, last + 1)), ("previous phase", "back, ", range(last - 1, -1, -1))):
+    for button, before, steps in (
+        ("next phase", "", range(1, last + 1)),
+        ("previous phase", "back, ", range(last - 1, -1, -1)),
+    ):
         stepper.button(button).hover()
         page.evaluate("window.waits.length = window.shown.length = 0")
         for step in steps:
@@ -106,7 +134,10 @@ def click_to_paint(page: Page, trace: Trace, path: Path) -> dict[str, list[float
             stepper.is_at(step)
         waits, shown = page.evaluate("[window.waits, window.shown]")
         assert len(waits) == last
-        measured |= {f"{before}click to paint": waits[WARM_UP:], f"{before}click to screen": shown[WARM_UP:]}
+        measured |= {
+            f"{before}click to paint": waits[WARM_UP:],
+            f"{before}click to screen": shown[WARM_UP:],
+        }
     return measured
 
 
@@ -124,14 +155,24 @@ def opening(page: Page, trace: Trace, path: Path) -> dict[str, list[float]]:
 def measure(browser: Browser) -> tuple[pd.DataFrame, Trace]:
     """The table, and one of the runs."""
     records = []
-    with tempfile.TemporaryDirectory() as folder, open_page(browser, viewport=WINDOW) as (page, log):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        open_page(browser, viewport=WINDOW) as (page, log),
+    ):
         page.add_init_script(WATCH)
         for look, rows, prompt, new, goals in CASES:
             trace = make_run(rows, prompt, new)
             for what, values in look(page, trace, Path(folder) / "run.html").items():
                 slots = int(trace.rounds["slots"].max())
-                numbers = {"median_ms": median(values), "best_ms": min(values), "worst_ms": max(values), "goal_ms": goals.get(what)}
-                records.append({"what": what, "B": rows, "T": slots, "times": len(values), **numbers})
+                numbers = {
+                    "median_ms": median(values),
+                    "best_ms": min(values),
+                    "worst_ms": max(values),
+                    "goal_ms": goals.get(what),
+                }
+                records.append(
+                    {"what": what, "B": rows, "T": slots, "times": len(values), **numbers}
+                )
         assert log == Log()
     return pd.DataFrame(records), trace
 
@@ -146,11 +187,17 @@ CASES = (
 def main() -> None:
     path = find_browser()
     if path is None:
-        raise SystemExit("make paint: no Chromium, Chrome or Edge found; install Chromium or set BROWSER_PATH")
+        raise SystemExit(
+            "make paint: no Chromium, Chrome or Edge found; install Chromium or set BROWSER_PATH"
+        )
     with start_browser(path) as browser:
         table, trace = measure(browser)
         where = conditions(
-            trace.meta, browser=f"headless Chromium {browser.version}", cores=os.cpu_count(), window=WINDOW, measured=__doc__
+            trace.meta,
+            browser=f"headless Chromium {browser.version}",
+            cores=os.cpu_count(),
+            window=WINDOW,
+            measured=__doc__,
         )
     save_measured(table, where, OUT)
     print(table.to_string(index=False))

@@ -4,8 +4,9 @@ import functools
 from collections.abc import Iterator
 
 import specviz as sv
-from specviz.trace import PHASES, Trace
-from specviz.views.film import film
+from specviz.record.schema import PHASES
+from specviz.record.trace import Trace
+from specviz.views.stepper.film import film
 
 ACCEPT = PHASES.index("accept")
 Json = dict[str, object]
@@ -27,14 +28,21 @@ def film_of(trace: Trace) -> Json:
 def steps_of(trace: Trace, what: str) -> list[int]:
     """The steps that a jump to a "rejection", "full" acceptance, "eos" or "violation" may lead to."""
     if what == "violation":
-        return sorted({each.round * len(PHASES) + PHASES.index(each.phase) for each in sv.check_invariants(trace)})
+        return sorted(
+            {
+                each.round * len(PHASES) + PHASES.index(each.phase)
+                for each in sv.check_invariants(trace)
+            }
+        )
     return sorted({number * len(PHASES) + ACCEPT for number in _rounds_of(trace, what)})
 
 
 def _rounds_of(trace: Trace, what: str) -> Iterator[int]:
     ends = set(trace.meta["eos_token_ids"])
     names = ("round", "drafted", "accepted", "gained", "emitted")
-    for number, drafted, accepted, gained, emitted in zip(*(trace.rows[name].tolist() for name in names), strict=True):
+    for number, drafted, accepted, gained, emitted in zip(
+        *(trace.rows[name].tolist() for name in names), strict=True
+    ):
         happens = {
             "rejection": gained > 0 and accepted < drafted,
             "full": drafted > 0 and accepted == drafted,
@@ -49,8 +57,19 @@ def parting(first: Trace, second: Trace) -> tuple[int, int, int] | None:
     found = []
     for request in range(first.num_requests):
         texts = [trace.prompt(request) + trace.output(request) for trace in (first, second)]
-        index = next((at for at, pair in enumerate(zip(*texts, strict=False)) if pair[0] != pair[1]), None)
+        index = next(
+            (at for at, pair in enumerate(zip(*texts, strict=False)) if pair[0] != pair[1]), None
+        )
         if index is not None:
-            rows = zip(*(first.rows[name].tolist() for name in ("request", "length", "gained", "round")), strict=True)
-            found.append(next((number, request, index) for who, n, gained, number in rows if who == request and n + gained > index))
+            rows = zip(
+                *(first.rows[name].tolist() for name in ("request", "length", "gained", "round")),
+                strict=True,
+            )
+            found.append(
+                next(
+                    (number, request, index)
+                    for who, n, gained, number in rows
+                    if who == request and n + gained > index
+                )
+            )
     return min(found, default=None)

@@ -10,10 +10,10 @@ import specviz as sv
 from browser.chromium import open_page, start_browser
 from browser.runs import record
 from browser.stepper import Stepper
-from specviz.trace import PHASES
+from specviz.record.schema import PHASES
 from specviz.views import charts
-from specviz.views.browser import find_browser
-from specviz.views.png import with_palette
+from specviz.views.stepper.browser import find_browser
+from specviz.views.stepper.png import with_palette
 
 OUT = Path(__file__).parents[2] / "figures"
 WINDOW = {"width": 1400, "height": 1000}
@@ -39,10 +39,15 @@ def redrawn(page: Page, png: bytes) -> bytes:
 def main() -> None:
     path = find_browser()
     if path is None:
-        raise SystemExit("make figures: no Chromium, Chrome or Edge found; install Chromium or set BROWSER_PATH")
+        raise SystemExit(
+            "make figures: no Chromium, Chrome or Edge found; install Chromium or set BROWSER_PATH"
+        )
     trace = record("eqspec", prompts=8, tokens=64, batch_size=8)
     widget = sv.step_through(trace)
-    widget.step, widget.row = charts.pick_ragged_round(trace) * len(PHASES) + PHASES.index("accept"), ROW
+    widget.step, widget.row = (
+        charts.pick_ragged_round(trace) * len(PHASES) + PHASES.index("accept"),
+        ROW,
+    )
     with start_browser(path) as browser, tempfile.TemporaryDirectory() as folder:
         page_file = Path(folder) / "run.html"
         widget.export_html(page_file)

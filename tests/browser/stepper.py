@@ -65,7 +65,9 @@ class Stepper:
 
     def frame(self) -> None:
         """Wait until what was asked for is painted."""
-        self.page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        self.page.evaluate(
+            "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        )
 
     def button(self, name: str) -> Locator:
         return self.root.get_by_role("button", name=name, exact=True)
@@ -95,7 +97,9 @@ class Stepper:
         toggle.click()
         self.frame()
         lines = self.panel(panel, run).locator("table tr")
-        cells = lines.evaluate_all("(lines) => lines.map((line) => [...line.cells].map((cell) => cell.textContent))")
+        cells = lines.evaluate_all(
+            "(lines) => lines.map((line) => [...line.cells].map((cell) => cell.textContent))"
+        )
         toggle.click()
         expect(self.panel(panel, run).locator("table")).to_be_hidden()
         return cells

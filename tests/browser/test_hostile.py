@@ -19,8 +19,8 @@ from browser.test_page import HOSTILE, disguised
 from specviz.bench import make_table
 from specviz.bench.report import save_report
 from specviz.bench.table import conditions
-from specviz.views import browser as drawing
 from specviz.views import charts
+from specviz.views.stepper import browser as drawing
 
 pytestmark = pytest.mark.browser
 STRICT = {"default-src": "'none'", "base-uri": "'none'"}
@@ -74,15 +74,26 @@ def test_a_page_of_hostile_runs(watched, tmp_path, two):
 
 def test_a_report_with_hostile_names(watched, tmp_path):
     rows = sample()
-    for number, text in enumerate(each for each in HOSTILE if each.strip() and "\ud800" not in each):
+    for number, text in enumerate(
+        each for each in HOSTILE if each.strip() and "\ud800" not in each
+    ):
         rows.append(row(f"exspec:{number}", 100.0, 4, drafter=text, pair="p"))
-        rows.append(row("inplace", None, 4, drafter=f"{number}", device_name=text, failure=text, target=text))
-    path = save_report(make_table(rows), conditions(rows, note=" ".join(HOSTILE[:5])), tmp_path / "bench.html")
+        rows.append(
+            row(
+                "inplace", None, 4, drafter=f"{number}", device_name=text, failure=text, target=text
+            )
+        )
+    path = save_report(
+        make_table(rows), conditions(rows, note=" ".join(HOSTILE[:5])), tmp_path / "bench.html"
+    )
     with watched(path) as page:
         check_strict(page)
         expect(page.locator(".js-plotly-plot .main-svg").first).to_be_visible()
         expect(page.get_by_text(HOSTILE[0]).first).to_be_visible()
-        assert page.evaluate("document.querySelectorAll('img, iframe, object, embed, form').length") == 0
+        assert (
+            page.evaluate("document.querySelectorAll('img, iframe, object, embed, form').length")
+            == 0
+        )
         assert page.evaluate("document.querySelectorAll('a[href^=\"javascript\"]').length") == 0
 
 
@@ -98,7 +109,12 @@ def test_tables_as_a_notebook_shows_them(watched, tmp_path):
     """What pandas and a comparison give to a notebook, in which no policy helps."""
     trace = disguised()
     found = sv.check_invariants(trace).frame()
-    texts = pd.DataFrame({"text": [each for each in HOSTILE if "\ud800" not in each], "strategy": "<script>window.__pwned = 1</script>"})
+    texts = pd.DataFrame(
+        {
+            "text": [each for each in HOSTILE if "\ud800" not in each],
+            "strategy": "<script>window.__pwned = 1</script>",
+        }
+    )
     with watched(bare(tmp_path, found.to_html() + texts._repr_html_())) as page:
         expect(page.locator("#end")).to_be_visible()
         assert page.evaluate(INERT) == 0
@@ -106,9 +122,20 @@ def test_tables_as_a_notebook_shows_them(watched, tmp_path):
 
 def test_a_comparison_as_a_notebook_shows_it(watched, tmp_path):
     pair = sv.load_pair(device="cpu")
-    prompts = ["def add(a, b):", "<script>window.__pwned = 1</script><img src=x onerror='window.__pwned = 1'>"]
+    prompts = [
+        "def add(a, b):",
+        "<script>window.__pwned = 1</script><img src=x onerror='window.__pwned = 1'>",
+    ]
     results = [
-        sv.generate(pair, prompts, strategy=name, max_new_tokens=8, batch_size=2, record=True, progress=False)
+        sv.generate(
+            pair,
+            prompts,
+            strategy=name,
+            max_new_tokens=8,
+            batch_size=2,
+            record=True,
+            progress=False,
+        )
         for name in ("repadding", "autoregressive")
     ]
     with watched(bare(tmp_path, sv.compare(*results)._repr_html_())) as page:
@@ -118,8 +145,13 @@ def test_a_comparison_as_a_notebook_shows_it(watched, tmp_path):
 
 def test_charts_of_hostile_text(watched, tmp_path):
     trace = disguised()
-    figures: list[go.Figure] = [charts.batch_picture(trace, 1, phase) for phase in ("draft", "accept")]
-    figures += [charts.stage_bars({HOSTILE[0]: trace, HOSTILE[1]: trace}), charts.acceptance_map(trace)]
+    figures: list[go.Figure] = [
+        charts.batch_picture(trace, 1, phase) for phase in ("draft", "accept")
+    ]
+    figures += [
+        charts.stage_bars({HOSTILE[0]: trace, HOSTILE[1]: trace}),
+        charts.acceptance_map(trace),
+    ]
     draw = "".join(
         f'<div id="c{n}"></div><script>Plotly.newPlot("c{n}", {figure.to_json().replace("<", chr(92) + "u003c")})</script>'
         for n, figure in enumerate(figures)
@@ -127,7 +159,12 @@ def test_charts_of_hostile_text(watched, tmp_path):
     with watched(bare(tmp_path, f"<script>{get_plotlyjs()}</script>", draw)) as page:
         expect(page.locator(".js-plotly-plot .main-svg").last).to_be_visible()
         assert page.locator(".js-plotly-plot").count() == len(figures)
-        assert page.evaluate("document.querySelectorAll('.main-svg a, .main-svg script, .main-svg foreignObject, img').length") == 0
+        assert (
+            page.evaluate(
+                "document.querySelectorAll('.main-svg a, .main-svg script, .main-svg foreignObject, img').length"
+            )
+            == 0
+        )
 
 
 def test_a_picture_of_hostile_text(watched, tmp_path):
@@ -138,8 +175,15 @@ def test_a_picture_of_hostile_text(watched, tmp_path):
     sv.step_through(disguised()).export_svg(path, step=8)
     with watched(path) as page:
         assert page.evaluate("document.documentElement.localName") == "svg"
-        assert page.evaluate("document.querySelectorAll('script, foreignObject, image, a, use').length") == 0
-        attributes = page.evaluate("[...document.querySelectorAll('*')].flatMap((each) => each.getAttributeNames())")
+        assert (
+            page.evaluate(
+                "document.querySelectorAll('script, foreignObject, image, a, use').length"
+            )
+            == 0
+        )
+        attributes = page.evaluate(
+            "[...document.querySelectorAll('*')].flatMap((each) => each.getAttributeNames())"
+        )
         assert [name for name in attributes if name.startswith("on") or "href" in name] == []
 
 

@@ -15,7 +15,8 @@ from playwright.sync_api import expect
 from browser.jupyter import Notebook
 from browser.runs import film_of, parting, record, steps_of
 from browser.stepper import Stepper
-from specviz.trace import PHASES, Trace
+from specviz.record.schema import PHASES
+from specviz.record.trace import Trace
 
 pytestmark = pytest.mark.browser
 QUICKSTART = Path(__file__).parents[2] / "notebooks" / "00_quickstart.ipynb"
@@ -46,7 +47,9 @@ def folder(lab, runs) -> Path:
 
 def write_notebook(path: Path, cells: Sequence[str]) -> None:
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    nbformat.write(new_notebook(cells=[new_code_cell(source) for source in cells], metadata=kernel), path)
+    nbformat.write(
+        new_notebook(cells=[new_code_cell(source) for source in cells], metadata=kernel), path
+    )
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +135,9 @@ def test_phases_of_the_rail(notebook, runs):
         assert stepper.sentence().lower().startswith(phase)
 
 
-@pytest.mark.parametrize(("key", "what"), [("r", "rejection"), ("f", "full"), ("e", "eos"), ("v", "violation")])
+@pytest.mark.parametrize(
+    ("key", "what"), [("r", "rejection"), ("f", "full"), ("e", "eos"), ("v", "violation")]
+)
 def test_jumps(notebook, runs, key, what):
     cell, trace = (BROKEN, runs["broken"]) if what == "violation" else (FINE, runs["fine"])
     stepper, goals = widget(notebook, cell), [step for step in steps_of(trace, what) if step > 0]
@@ -166,7 +171,13 @@ def test_a_jump_to_what_never_happens_stays(notebook):
 def test_rows(notebook, runs):
     stepper = widget(notebook)
     stepper.go(8, row=0)
-    for key, row in (("ArrowDown", 1), ("ArrowDown", 2), ("ArrowUp", 1), ("ArrowUp", 0), ("ArrowUp", 0)):
+    for key, row in (
+        ("ArrowDown", 1),
+        ("ArrowDown", 2),
+        ("ArrowUp", 1),
+        ("ArrowUp", 0),
+        ("ArrowUp", 0),
+    ):
         stepper.press(key)
         stepper.is_at(8, row)
     x, y = stepper.find("row 3,")
@@ -184,15 +195,26 @@ def test_slider(notebook, runs):
     slider = stepper.root.get_by_role("slider", name="step")
     assert slider.get_attribute("max") == str(last_step(runs["broken"]))
     slider.focus()
-    for key, goal in (("ArrowRight", 1), ("Shift+ArrowRight", 6), ("ArrowLeft", 5), ("End", last_step(runs["broken"])), ("Home", 0)):
+    for key, goal in (
+        ("ArrowRight", 1),
+        ("Shift+ArrowRight", 6),
+        ("ArrowLeft", 5),
+        ("End", last_step(runs["broken"])),
+        ("Home", 0),
+    ):
         stepper.page.keyboard.press(key)
         stepper.is_at(goal)
     slider.click()
     expect(stepper.root).not_to_have_attribute("data-step", "0")
     assert stepper.step < last_step(runs["broken"])
-    marks, goals = stepper.root.locator(".sv-mark.sv-violation"), steps_of(runs["broken"], "violation")
+    marks, goals = (
+        stepper.root.locator(".sv-mark.sv-violation"),
+        steps_of(runs["broken"], "violation"),
+    )
     assert 1 < marks.count() <= len(goals)
-    counted = marks.evaluate_all("(marks) => marks.map((mark) => Number(mark.title.match(/in (\\d+) steps/)?.[1] ?? 1))")
+    counted = marks.evaluate_all(
+        "(marks) => marks.map((mark) => Number(mark.title.match(/in (\\d+) steps/)?.[1] ?? 1))"
+    )
     assert sum(counted) == len(goals)  # those that would lie on each other share a mark
     places = marks.evaluate_all("(marks) => marks.map((mark) => mark.getBoundingClientRect().left)")
     assert min(b - a for a, b in pairwise(places)) > 2
@@ -200,7 +222,8 @@ def test_slider(notebook, runs):
     stepper.frame()
     assert stepper.step in goals
     expect(slider).to_have_attribute(
-        "aria-valuetext", f"round {stepper.step // 5} of 0 to {runs['broken'].num_rounds - 1}, {PHASES[stepper.step % 5]}"
+        "aria-valuetext",
+        f"round {stepper.step // 5} of 0 to {runs['broken'].num_rounds - 1}, {PHASES[stepper.step % 5]}",
     )
 
 
@@ -257,7 +280,9 @@ LISTED = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("cell", "more"), [(FINE, ()), (TWO, ("d", "m"))], ids=["one run", "two runs"])
+@pytest.mark.parametrize(
+    ("cell", "more"), [(FINE, ()), (TWO, ("d", "m"))], ids=["one run", "two runs"]
+)
 def test_help_lists_the_keys(notebook, cell, more):
     stepper, cells = widget(notebook, cell), notebook.sources()
     for open_it in (lambda: stepper.press("?"), lambda: stepper.button("help: keys").click()):
@@ -280,7 +305,18 @@ def test_keys_stay_in_the_widget(notebook):
     stepper, cells, kernel = widget(notebook), notebook.sources(), notebook.kernel()
     for key in "rfvetdmabxyjk0,.+-[]":
         stepper.press(key, key)
-    stepper.press("Shift+R", "Shift+F", "Shift+V", "Shift+E", "ArrowDown", "ArrowUp", "Home", "End", "Space", "Space")
+    stepper.press(
+        "Shift+R",
+        "Shift+F",
+        "Shift+V",
+        "Shift+E",
+        "ArrowDown",
+        "ArrowUp",
+        "Home",
+        "End",
+        "Space",
+        "Space",
+    )
     expect(stepper.page.get_by_role("dialog")).to_have_count(0)
     assert (notebook.sources(), notebook.kernel()) == (cells, kernel)
     stepper.press("0", "Home")
@@ -317,7 +353,9 @@ def test_pictures_change_and_carry_their_colours(notebook, runs):
     assert stepper.count("blue-soft") > 500
     stepper.go(step)
     assert stepper.digest() != before
-    assert min(stepper.count(colour) for colour in ("green-soft", "orange-soft", "amber-soft")) > 500
+    assert (
+        min(stepper.count(colour) for colour in ("green-soft", "orange-soft", "amber-soft")) > 500
+    )
 
 
 def test_tables(notebook, runs):
@@ -327,7 +365,9 @@ def test_tables(notebook, runs):
     assert head[:5] == ["slot", "token", "state", "index", "position"]
     assert {"prompt", "bonus, now pending"} <= {line[2] for line in lines}
     stepper.press("t")
-    expect(stepper.root.get_by_role("table")).to_have_count(stepper.root.locator(".sv-panel:visible").count())
+    expect(stepper.root.get_by_role("table")).to_have_count(
+        stepper.root.locator(".sv-panel:visible").count()
+    )
     expect(stepper.root.locator(".sv-stage canvas").first).to_be_hidden()
     stepper.press("t")
     expect(stepper.root.get_by_role("table")).to_have_count(0)
@@ -342,8 +382,12 @@ def test_violations_lead_to_their_row(notebook, runs):
     stepper.is_at(step)
     here = [each for each in violations if 5 * each["round"] + each["phase"] == step]
     entry = stepper.panel("invariants").locator("li button").last
-    row, expected, found = re.search(r"row (\d+)(?: \(.*)? expected (.*); found (.*?)(?: \(\d+ \w+\))?$", entry.inner_text()).groups()
-    assert (int(row), expected, found) in [(each["row"], each["expected"], each["found"]) for each in here]
+    row, expected, found = re.search(
+        r"row (\d+)(?: \(.*)? expected (.*); found (.*?)(?: \(\d+ \w+\))?$", entry.inner_text()
+    ).groups()
+    assert (int(row), expected, found) in [
+        (each["row"], each["expected"], each["found"]) for each in here
+    ]
     row = int(row)
     entry.click()
     stepper.is_at(step, row)
@@ -409,7 +453,9 @@ def test_themes(notebook):
 def test_step_and_row_are_python_s_too(notebook):
     stepper = widget(notebook)
     stepper.go(7, row=1)
-    for _ in range(5):  # ipywidgets keeps a change back until the kernel has taken the one before, so that a cell can overtake it
+    for _ in range(
+        5
+    ):  # ipywidgets keeps a change back until the kernel has taken the one before, so that a cell can overtake it
         notebook.run(4)
         if notebook.output(4).inner_text().strip() == "7 1":
             break
@@ -425,7 +471,11 @@ def test_reload_and_a_dead_kernel(offline_page, lab, folder, runs):
         notebook = Notebook(page, lab).open("steps.ipynb")
         assert notebook.run_all(), notebook.error_outputs()
         widget(notebook).go(8, row=0)
-        for cell in (FINE, BROKEN, TWO):  # each arrives as an output, and what is not saved cannot be reloaded without a question
+        for cell in (
+            FINE,
+            BROKEN,
+            TWO,
+        ):  # each arrives as an output, and what is not saved cannot be reloaded without a question
             expect(notebook.output(cell).locator("img")).to_have_count(1)
         notebook.save()
         page.wait_for_function("!window.jupyterapp.shell.currentWidget.context.model.dirty")
@@ -442,7 +492,9 @@ def test_reload_and_a_dead_kernel(offline_page, lab, folder, runs):
         stages = [stage for each in film_of(runs["fine"])["rounds"] for stage in each["stages"]]
         assert stages[11]["words"] in stepper.sentence()
         widget(notebook, TWO).press("d")
-        widget(notebook, TWO).is_at(5 * parting(runs["fine"], runs["broken"])[0] + PHASES.index("accept"))
+        widget(notebook, TWO).is_at(
+            5 * parting(runs["fine"], runs["broken"])[0] + PHASES.index("accept")
+        )
 
 
 def test_a_notebook_saved_by_hand_shows_a_picture_too(offline_page, lab, folder):
@@ -475,8 +527,18 @@ def test_a_notebook_saved_by_hand_shows_a_picture_too(offline_page, lab, folder)
 def test_a_kept_notebook_shows_a_picture(offline_page, lab, folder):
     """Executed as `make notebooks` does, then opened: nobody trusts it yet, and the kernel that made it is gone."""
     write_notebook(folder / "kept.ipynb", CELLS[:2])
-    command = ("nbconvert", "--to", "notebook", "--execute", "--inplace", "--ExecutePreprocessor.store_widget_state=False", "kept.ipynb")
-    subprocess.run([sys.executable, "-m", "jupyter", *command], cwd=folder, check=True, capture_output=True)
+    command = (
+        "nbconvert",
+        "--to",
+        "notebook",
+        "--execute",
+        "--inplace",
+        "--ExecutePreprocessor.store_widget_state=False",
+        "kept.ipynb",
+    )
+    subprocess.run(
+        [sys.executable, "-m", "jupyter", *command], cwd=folder, check=True, capture_output=True
+    )
     with offline_page() as page:
         notebook = Notebook(page, lab).open("kept.ipynb")
         picture = notebook.output(FINE).locator("img")

@@ -17,7 +17,7 @@ import specviz as sv
 from browser.runs import film_of, parting, record, steps_of
 from browser.stepper import Stepper
 from specviz.engine.strategies import STRATEGIES
-from specviz.trace import PHASES
+from specviz.record.schema import PHASES
 
 pytestmark = pytest.mark.browser
 THEMES = ("light", "dark")
@@ -36,7 +36,11 @@ def disguised() -> sv.Trace:
     trace = record("eqspec")
     ids = sorted(trace.meta["token_texts"], key=int)
     texts = {token: HOSTILE[number % len(HOSTILE)] for number, token in enumerate(ids)}
-    return replace(trace, meta=trace.meta | {"token_texts": texts, "target": HOSTILE[0], "draft": HOSTILE[1], "device": HOSTILE[0]})
+    return replace(
+        trace,
+        meta=trace.meta
+        | {"token_texts": texts, "target": HOSTILE[0], "draft": HOSTILE[1], "device": HOSTILE[0]},
+    )
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +54,13 @@ def eqspec() -> sv.Trace:
 def test_a_page_asks_for_nothing(saved_page, eqspec):
     stepper = saved_page(eqspec)
     stepper.press("End", "t", "t", "?")
-    assert stepper.page.evaluate("performance.getEntriesByType('resource').map((each) => each.name)") == []
-    assert stepper.page.evaluate("navigator.serviceWorker === undefined || navigator.serviceWorker.controller === null")
+    assert (
+        stepper.page.evaluate("performance.getEntriesByType('resource').map((each) => each.name)")
+        == []
+    )
+    assert stepper.page.evaluate(
+        "navigator.serviceWorker === undefined || navigator.serviceWorker.controller === null"
+    )
 
 
 REFUSED = """new Promise((done) => {
@@ -87,8 +96,16 @@ def test_text_stays_text(saved_page, theme):
     shown = set()
     for step in (0, 7, 8, 23):
         stepper.go(step)
-        shown |= {cell for panel in ("stage", "verify") for line in stepper.table(panel) for cell in line}
-    for words in ("</script><script>", "<img·src=x·onerror=", "${window.__pwned", "{{constructor", "&lt;b&gt;"):
+        shown |= {
+            cell for panel in ("stage", "verify") for line in stepper.table(panel) for cell in line
+        }
+    for words in (
+        "</script><script>",
+        "<img·src=x·onerror=",
+        "${window.__pwned",
+        "{{constructor",
+        "&lt;b&gt;",
+    ):
         assert any(words in cell for cell in shown), words
     assert not any(re.search("[\x00-\x1f\x7f\u2028-\u202e\u2066\u2067]", cell) for cell in shown)
     page = stepper.page
@@ -145,18 +162,26 @@ def test_every_step_of_every_strategy(saved_page, strategy):
     assert [told for told, (_, text, _) in zip(words, seen, strict=True) if told not in text] == []
     for step, _, labels in seen:
         assert len(labels) >= len(PANELS), step
-        assert [label for label in labels if not label or re.search("undefined|NaN|null|Infinity|object Object", label)] == [], step
+        assert [
+            label
+            for label in labels
+            if not label or re.search("undefined|NaN|null|Infinity|object Object", label)
+        ] == [], step
 
 
 def test_tables_and_sentences_agree_with_the_record(saved_page, eqspec):
     """Of the round with the first rejection, row by row: what the tables say is what the record's columns hold."""
     stepper = saved_page(eqspec)
     step = steps_of(eqspec, "rejection")[0]
-    entries = [number for number, found in enumerate(eqspec.rows["round"].tolist()) if found == step // 5]
+    entries = [
+        number for number, found in enumerate(eqspec.rows["round"].tolist()) if found == step // 5
+    ]
     for row, entry in enumerate(entries):
         stepper.go(step, row)
         states = [line[2] for line in stepper.table("stage")[1:]]
-        accepted, drafted, gained = (int(eqspec.rows[name][entry]) for name in ("accepted", "drafted", "gained"))
+        accepted, drafted, gained = (
+            int(eqspec.rows[name][entry]) for name in ("accepted", "drafted", "gained")
+        )
         assert sum("accepted now" in state for state in states) == min(accepted, gained)
         assert sum("bonus, now pending" in state for state in states) == 1
         assert sum("rejected" in state for state in states) <= drafted - accepted
@@ -167,7 +192,10 @@ def test_colours_mean_what_the_record_says(saved_page, eqspec):
     stepper = saved_page(eqspec)
     step = steps_of(eqspec, "rejection")[0]
     stepper.go(step - 1)
-    before = {colour: stepper.count(colour) for colour in ("green-soft", "orange-soft", "amber-soft", "blue-soft")}
+    before = {
+        colour: stepper.count(colour)
+        for colour in ("green-soft", "orange-soft", "amber-soft", "blue-soft")
+    }
     stepper.go(step)
     after = {colour: stepper.count(colour) for colour in before}
     assert before["blue-soft"] > 500
@@ -190,7 +218,9 @@ def test_a_page_takes_keys_at_once(saved_page, eqspec):
 def test_a_page_inside_another_leaves_the_focus_there(saved_page, eqspec):
     page = saved_page(eqspec).page
     around = Path(page.url.removeprefix("file://")).with_name("around.html")
-    around.write_text("<!DOCTYPE html><title>around</title><iframe src='run.html' width='800' height='600'></iframe>")
+    around.write_text(
+        "<!DOCTYPE html><title>around</title><iframe src='run.html' width='800' height='600'></iframe>"
+    )
     page.goto(around.as_uri())
     page.frame_locator("iframe").locator(".specviz[data-ready]").wait_for()
     assert page.evaluate("document.activeElement.tagName") == "BODY"
@@ -226,14 +256,25 @@ def test_bars_of_a_pool_are_as_long_as_their_rows(saved_page):
         stepper.go(5 * number)
         here = (trace.pool["round"] == number) & (trace.pool["chosen"] > 0)
         areas.append(stepper.count("blue-soft", "pool") / trace.pool["length"][here].sum())
-    assert all(abs(doublings - round(doublings)) < 0.27 for doublings in np.log2(np.divide(areas, areas[0])))
+    assert all(
+        abs(doublings - round(doublings)) < 0.27
+        for doublings in np.log2(np.divide(areas, areas[0]))
+    )
 
 
 @functools.cache
 def naive() -> sv.Trace:
     strategy = sv.strategy("masking", positions="column")
     pair, prompts = sv.load_pair(device="cpu"), sv.load_prompts(limit=4)
-    return sv.generate(pair, prompts, strategy=strategy, batch_size=4, max_new_tokens=16, record=True, progress=False).trace
+    return sv.generate(
+        pair,
+        prompts,
+        strategy=strategy,
+        batch_size=4,
+        max_new_tokens=16,
+        record=True,
+        progress=False,
+    ).trace
 
 
 def test_violations_of_many_rows_are_told_together(saved_page):
@@ -241,7 +282,11 @@ def test_violations_of_many_rows_are_told_together(saved_page):
     trace = naive()
     stepper, step = saved_page(trace), steps_of(naive(), "violation")[1]
     stepper.go(step, 2)
-    here = [each for each in sv.check_invariants(trace) if each.round == step // 5 and PHASES.index(each.phase) <= step % 5]
+    here = [
+        each
+        for each in sv.check_invariants(trace)
+        if each.round == step // 5 and PHASES.index(each.phase) <= step % 5
+    ]
     kinds = {(each.phase, each.rule, each.model) for each in here}
     items = stepper.panel("invariants").locator("li button")
     assert items.count() == len(kinds) < len(here)
@@ -257,7 +302,9 @@ def test_a_wrong_last_token_is_red_in_the_batch(saved_page):
     stepper, step = saved_page(trace), steps_of(trace, "violation")[0]
     stepper.go(step, 1)
     assert stepper.count("red-soft") > 200
-    assert "not the target's own token" in {line[2].partition(",")[0] for line in stepper.table("stage")}
+    assert "not the target's own token" in {
+        line[2].partition(",")[0] for line in stepper.table("stage")
+    }
     stepper.go(step, 0)
     assert "bonus" in {line[2].partition(",")[0] for line in stepper.table("stage")}
 
@@ -281,7 +328,14 @@ def test_first_difference_is_one_key_away(saved_page, eqspec, theme):
     stepper.press("d")
     stepper.is_at(5 * number + 3)
     expect(stepper.root).to_contain_text(f"request {request}, token {index}")
-    assert int(stepper.root.get_by_role("combobox", name="row").evaluate("(list) => list.value.split('request ')[1]")) == request
+    assert (
+        int(
+            stepper.root.get_by_role("combobox", name="row").evaluate(
+                "(list) => list.value.split('request ')[1]"
+            )
+        )
+        == request
+    )
 
 
 AT_ONCE = """async (root) => {
@@ -304,9 +358,15 @@ def test_what_looks_the_same_is_not_drawn_again(saved_page, eqspec):
     """A dot on a canvas stays there until the panel is drawn: on the legend, and on the verification from accept to synchronise."""
     stepper = saved_page(eqspec)
     stepper.go(8)
-    panels = {"legend": stepper.panel("stage").locator(".sv-legend"), "verify": stepper.canvas("verify"), "stage": stepper.canvas("stage")}
+    panels = {
+        "legend": stepper.panel("stage").locator(".sv-legend"),
+        "verify": stepper.canvas("verify"),
+        "stage": stepper.canvas("stage"),
+    }
     for canvas in panels.values():
-        canvas.evaluate("(canvas) => { canvas.getContext('2d').fillStyle = '#123456'; canvas.getContext('2d').fillRect(0, 0, 1, 1); }")
+        canvas.evaluate(
+            "(canvas) => { canvas.getContext('2d').fillStyle = '#123456'; canvas.getContext('2d').fillRect(0, 0, 1, 1); }"
+        )
 
     def kept() -> set[str]:
         stepper.frame()
@@ -341,7 +401,10 @@ BYTES = """(canvas) => {
 
 
 def pictures(stepper: Stepper) -> list[np.ndarray]:
-    return [np.frombuffer(base64.b64decode(stepper.canvas(name).evaluate(BYTES)), np.uint8) for name in PANELS]
+    return [
+        np.frombuffer(base64.b64decode(stepper.canvas(name).evaluate(BYTES)), np.uint8)
+        for name in PANELS
+    ]
 
 
 @pytest.mark.parametrize(
@@ -353,12 +416,16 @@ def pictures(stepper: Stepper) -> list[np.ndarray]:
         ("repadding", 1.5, "ArrowRight", range(6, 16)),
     ],
 )
-def test_a_step_that_was_drawn_ahead_looks_like_any_other(saved_page, eqspec, other, scale, key, steps):
+def test_a_step_that_was_drawn_ahead_looks_like_any_other(
+    saved_page, eqspec, other, scale, key, steps
+):
     """First each step is left alone until the batch of the one that comes next is drawn, which is the one before for who goes back; then
     the page cannot draw ahead, as in an older browser.
     """
     second = record(other) if other else None
-    stepper = saved_page(eqspec, second, reduced_motion="reduce", device_scale_factor=scale, color_scheme="dark")
+    stepper = saved_page(
+        eqspec, second, reduced_motion="reduce", device_scale_factor=scale, color_scheme="dark"
+    )
     stepper.go(steps.start - 2 * steps.step, row=1)
     stepper.page.evaluate(COUNT_AHEAD)
     stepper.frame()
@@ -375,7 +442,9 @@ def test_a_step_that_was_drawn_ahead_looks_like_any_other(saved_page, eqspec, ot
     for step, ahead in arrived.items():
         stepper.go(step)
         stepper.frame()
-        differing = [float((one != two).mean()) for one, two in zip(ahead, pictures(stepper), strict=True)]
+        differing = [
+            float((one != two).mean()) for one, two in zip(ahead, pictures(stepper), strict=True)
+        ]
         assert max(differing) < 0.002, (step, differing)  # the smoothed edges of some letters
 
 
@@ -397,7 +466,11 @@ def test_what_lies_under_a_pending_token_is_drawn_as_stale(saved_page, eqspec):
     """Where a row rejected a draft, the slot of the target's own token still holds the draft's K/V."""
     stepper, rows = saved_page(eqspec), eqspec.rows
     entry = next(
-        n for n, (a, k, end) in enumerate(zip(rows["accepted"], rows["drafted"], rows["finished"], strict=True)) if a < k and not end
+        n
+        for n, (a, k, end) in enumerate(
+            zip(rows["accepted"], rows["drafted"], rows["finished"], strict=True)
+        )
+        if a < k and not end
     )
     row = int((rows["round"][:entry] == rows["round"][entry]).sum())
     stepper.go(5 * int(rows["round"][entry]) + 3, row)
@@ -415,7 +488,10 @@ def test_sentence_and_pool_say_the_same_of_who_waits(saved_page):
     stepper, waiting = saved_page(trace), 0
     for number in range(trace.num_rounds):
         stepper.go(5 * number)
-        if found := re.search(r"\d+ waits?( for the first time|, request \d+( longest)?: left out .* before)\.", stepper.sentence()):
+        if found := re.search(
+            r"\d+ waits?( for the first time|, request \d+( longest)?: left out .* before)\.",
+            stepper.sentence(),
+        ):
             assert found[0] in stepper.canvas("pool").get_attribute("aria-label")
             waiting += "left out" in found[0]
     assert waiting > 3
@@ -428,24 +504,45 @@ FAULTY = {"positions": "inplace", "mask": "eqspec", "kv": "eqspec", "bonus": "eq
 def faulty(fault: str) -> sv.Trace:
     strategy = sv.strategy(FAULTY[fault], break_invariant=fault, rows=[1], from_round=1)
     pair, prompts = sv.load_pair(device="cpu"), sv.load_prompts(limit=3)
-    return sv.generate(pair, prompts, strategy=strategy, batch_size=3, max_new_tokens=16, record=True, progress=False).trace
+    return sv.generate(
+        pair,
+        prompts,
+        strategy=strategy,
+        batch_size=3,
+        max_new_tokens=16,
+        record=True,
+        progress=False,
+    ).trace
 
 
 def redness(stepper: Stepper) -> int:
-    return sum(stepper.count(colour, panel) for colour in ("red", "red-soft") for panel in ("stage", "verify", "mask"))
+    return sum(
+        stepper.count(colour, panel)
+        for colour in ("red", "red-soft")
+        for panel in ("stage", "verify", "mask")
+    )
 
 
 @pytest.mark.parametrize("fault", FAULTY)
 def test_who_does_not_judge_finds_no_fault_told(saved_page, fault):
     """Neither in red nor in words, at any step; what the faulty row's steps show judged is told in both."""
-    trace, telling = faulty(fault), re.compile(r"leak|hole\b|drift|≠|not its|indices|in no slot|yet |though|roken")
+    trace, telling = (
+        faulty(fault),
+        re.compile(r"leak|hole\b|drift|≠|not its|indices|in no slot|yet |though|roken"),
+    )
     told: dict[bool, set[str]] = {}
     for judge in (True, False):
         stepper, told[judge] = saved_page(trace, judge=judge), set()
         for step in range(5, min(5 * trace.num_rounds, 20)):
             stepper.go(step, 1)
-            labels = stepper.root.locator(".sv-panel:visible canvas:visible").evaluate_all("(all) => all.map((one) => one.ariaLabel)")
-            told[judge] |= {found[0] for text in (*labels, stepper.root.inner_text()) for found in telling.finditer(text)}
+            labels = stepper.root.locator(".sv-panel:visible canvas:visible").evaluate_all(
+                "(all) => all.map((one) => one.ariaLabel)"
+            )
+            told[judge] |= {
+                found[0]
+                for text in (*labels, stepper.root.inner_text())
+                for found in telling.finditer(text)
+            }
             told[judge] |= {"red"} if redness(stepper) else set()
         stepper.press("t")
         told[judge] |= {found[0] for found in telling.finditer(stepper.root.inner_text())}
@@ -457,7 +554,10 @@ def test_who_does_not_judge_finds_no_fault_told(saved_page, fault):
 @pytest.mark.parametrize("width", [420, 560, 700, 860, 1200])
 def test_the_phases_names_fit(saved_page, eqspec, width):
     names = saved_page(eqspec, viewport={"width": width, "height": 900}).root.locator(".sv-phase")
-    assert names.evaluate_all("(names) => names.map((name) => name.scrollWidth - name.clientWidth)") == [0] * 5
+    assert (
+        names.evaluate_all("(names) => names.map((name) => name.scrollWidth - name.clientWidth)")
+        == [0] * 5
+    )
 
 
 def test_a_short_run_takes_the_whole_width(saved_page):
@@ -474,7 +574,9 @@ def test_a_short_run_takes_the_whole_width(saved_page):
 @pytest.mark.parametrize("width", [700, 1000, 1400, 2000])
 @pytest.mark.parametrize("compared", [False, True], ids=["one run", "two runs"])
 def test_widths(saved_page, eqspec, width, compared):
-    stepper = saved_page(eqspec, record("repadding") if compared else None, viewport={"width": width, "height": 900})
+    stepper = saved_page(
+        eqspec, record("repadding") if compared else None, viewport={"width": width, "height": 900}
+    )
     for step in (0, 8, 9):
         stepper.go(step)
         check_layout(stepper)
@@ -493,20 +595,31 @@ def check_layout(stepper: Stepper) -> None:
 
 def overlap(a: dict[str, float], b: dict[str, float]) -> float:
     """Of two rectangles: px of the smaller side of what they share, 0 or less if they share nothing."""
-    return min(min(a[start] + a[size], b[start] + b[size]) - max(a[start], b[start]) for start, size in (("x", "width"), ("y", "height")))
+    return min(
+        min(a[start] + a[size], b[start] + b[size]) - max(a[start], b[start])
+        for start, size in (("x", "width"), ("y", "height"))
+    )
 
 
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("state", ["pictures", "tables", "help", "violations", "two runs"])
 def test_no_accessibility_violation(saved_page, eqspec, theme, state):
     broken = record("repadding")
-    first, other = (broken, None) if state == "violations" else (eqspec, broken) if state == "two runs" else (eqspec, None)
+    first, other = (
+        (broken, None)
+        if state == "violations"
+        else (eqspec, broken)
+        if state == "two runs"
+        else (eqspec, None)
+    )
     stepper = saved_page(first, other, color_scheme=theme)
     stepper.go(steps_of(first, "violation" if state == "violations" else "rejection")[0])
     stepper.press(*{"tables": "t", "help": "?"}.get(state, ""))
     found = Axe().run(stepper.page).response
     assert found["passes"]
-    assert [(each["id"], [node["html"][:200] for node in each["nodes"]]) for each in found["violations"]] == []
+    assert [
+        (each["id"], [node["html"][:200] for node in each["nodes"]]) for each in found["violations"]
+    ] == []
 
 
 COLOURS = (
@@ -532,11 +645,25 @@ PALETTE = """(root, names) => Object.fromEntries(names.map((name) => {
 def test_palette_is_readable(saved_page, eqspec, theme):
     """What a canvas draws, no accessibility checker sees: WCAG's contrast, 4.5 for text."""
     colours = saved_page(eqspec, color_scheme=theme).root.evaluate(PALETTE, COLOURS)
-    grounds = [name for name in colours if name.endswith("-soft")] + ["page", "panel", "held", "prompt"]
-    pairs = [("ink", ground) for ground in grounds] + [(text, ground) for text in ("muted", "red") for ground in ("page", "panel")]
-    pairs += [("orange", ground) for ground in ("panel", "blue-soft")] + [("muted", "grey-soft"), ("red", "red-soft")]
+    grounds = [name for name in colours if name.endswith("-soft")] + [
+        "page",
+        "panel",
+        "held",
+        "prompt",
+    ]
+    pairs = [("ink", ground) for ground in grounds] + [
+        (text, ground) for text in ("muted", "red") for ground in ("page", "panel")
+    ]
+    pairs += [("orange", ground) for ground in ("panel", "blue-soft")] + [
+        ("muted", "grey-soft"),
+        ("red", "red-soft"),
+    ]
     assert all(colour[3] == 255 for colour in colours.values())
-    low = {pair: ratio for pair in pairs if (ratio := contrast(*(colours[name] for name in pair))) < 4.5}
+    low = {
+        pair: ratio
+        for pair in pairs
+        if (ratio := contrast(*(colours[name] for name in pair))) < 4.5
+    }
     assert low == {}
 
 
@@ -547,7 +674,9 @@ def contrast(*colours: list[int]) -> float:
 
 def luminance(colour: list[int]) -> float:
     parts = [value / 255 for value in colour[:3]]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    ]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
@@ -600,7 +729,8 @@ def test_paper(saved_page, eqspec):
     assert stepper.root.get_by_role("button").filter(visible=True).count() == 0
     assert stepper.root.get_by_role("slider").filter(visible=True).count() == 0
     ground = "(root) => [root, document.body].map((each) => getComputedStyle(each).backgroundColor)"
-    assert {re.sub(r"rgba\(0, 0, 0, 0\)", "rgb(255, 255, 255)", colour) for colour in stepper.root.evaluate(ground)} == {
-        "rgb(255, 255, 255)"
-    }
+    assert {
+        re.sub(r"rgba\(0, 0, 0, 0\)", "rgb(255, 255, 255)", colour)
+        for colour in stepper.root.evaluate(ground)
+    } == {"rgb(255, 255, 255)"}
     check_layout(stepper)

@@ -15,13 +15,20 @@ pytestmark = pytest.mark.browser
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_the_report_opens_and_draws(offline_page, tmp_path: Path, theme: str) -> None:
-    path = save_report(make_table(sample()), conditions(sample(), note=HOSTILE), tmp_path / "bench.html")
+    path = save_report(
+        make_table(sample()), conditions(sample(), note=HOSTILE), tmp_path / "bench.html"
+    )
     with offline_page(color_scheme=theme) as page:
         page.goto(path.as_uri())
         expect(page.locator(".js-plotly-plot .main-svg").first).to_be_visible()
         assert page.locator(".js-plotly-plot").count() == 3
         expect(page.get_by_text(HOSTILE).first).to_be_visible()
-        ink = page.locator(".js-plotly-plot text tspan").first.evaluate("text => getComputedStyle(text).fill")
+        ink = page.locator(".js-plotly-plot text tspan").first.evaluate(
+            "text => getComputedStyle(text).fill"
+        )
         paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        brightness = [sum(map(int, colour.removeprefix("rgb(").removesuffix(")").split(", "))) for colour in (ink, paper)]
+        brightness = [
+            sum(map(int, colour.removeprefix("rgb(").removesuffix(")").split(", ")))
+            for colour in (ink, paper)
+        ]
         assert (brightness[0] < brightness[1]) == (theme == "light")

@@ -16,7 +16,9 @@ def always_speculates(draft_s, verify_s, rates):
 
 def one_draft(draft_s, verify_s, rates):
     """Pays for one draft instead of k."""
-    speeds = [(1 + sum(rates[:k])) / ((k > 0) * draft_s + verify_s[k]) for k in range(len(verify_s))]
+    speeds = [
+        (1 + sum(rates[:k])) / ((k > 0) * draft_s + verify_s[k]) for k in range(len(verify_s))
+    ]
     return speeds.index(max(speeds))
 
 

@@ -29,7 +29,12 @@ def upside_down(draft: int, p: np.ndarray, q: np.ndarray, u: float, v: float) ->
 
 
 WRONG: dict[str, list[tuple[Any, ...]]] = {
-    "acceptance": [(0.3, [1.0, 0.0, 0.0]), (0.7, [0.5, 0.3, 0.2]), (0.7, [0.3, 0.0, 0.0]), (0.7, [0.5, 0.0, 0.5])],
+    "acceptance": [
+        (0.3, [1.0, 0.0, 0.0]),
+        (0.7, [0.5, 0.3, 0.2]),
+        (0.7, [0.3, 0.0, 0.0]),
+        (0.7, [0.5, 0.0, 0.5]),
+    ],
     "causes": [
         ({"A": NEAR, "B": NEAR, "C": BUG, "D": BUG, "E": UNKNOWN},),
         ({"A": NEAR, "B": BUG, "C": NEAR, "D": BUG, "E": UNKNOWN},),

@@ -46,7 +46,16 @@ WRONG = {
         ([12, 13], [13, 14, 15, 16, 17]),
         ([12, 13], [12, 13, 14, 15]),
     ],
-    "write_and_mask": [(behind_the_pending,), (blind_to_itself,), (sees_all_drafts,), (same_columns,)],
+    "write_and_mask": [
+        (behind_the_pending,),
+        (blind_to_itself,),
+        (sees_all_drafts,),
+        (same_columns,),
+    ],
     "paged_slots": [(one_block,), (from_n,)],
-    "draft_reads": [(lambda n, K, a: [n + a],), (lambda n, K, a: [n + a + 1],), (lambda n, K, a: list(range(n + a + 1)),)],
+    "draft_reads": [
+        (lambda n, K, a: [n + a],),
+        (lambda n, K, a: [n + a + 1],),
+        (lambda n, K, a: list(range(n + a + 1)),),
+    ],
 }

@@ -25,12 +25,18 @@ def target_alone(feeds: dict[str, np.ndarray]) -> set[tuple[int, int]]:
     return pairs(feeds, (feeds["position"] != feeds["index"]) & (feeds["phase"] == 0))
 
 
-def holes_forgotten(feeds: dict[str, np.ndarray], holes: dict[str, np.ndarray]) -> set[tuple[int, int]]:
+def holes_forgotten(
+    feeds: dict[str, np.ndarray], holes: dict[str, np.ndarray]
+) -> set[tuple[int, int]]:
     return pairs(feeds, feeds["visible_stop"] - feeds["visible_start"] != feeds["index"] + 1)
 
 
-def own_slot_forgotten(feeds: dict[str, np.ndarray], holes: dict[str, np.ndarray]) -> set[tuple[int, int]]:
-    hidden = np.bincount(holes["feed"], weights=holes["stop"] - holes["start"], minlength=len(feeds["slot"]))
+def own_slot_forgotten(
+    feeds: dict[str, np.ndarray], holes: dict[str, np.ndarray]
+) -> set[tuple[int, int]]:
+    hidden = np.bincount(
+        holes["feed"], weights=holes["stop"] - holes["start"], minlength=len(feeds["slot"])
+    )
     return pairs(feeds, feeds["visible_stop"] - feeds["visible_start"] - hidden != feeds["index"])
 
 

@@ -24,7 +24,17 @@ def keep_the_rejected(drafts, said):
     return drafts[: len(forget_the_bonus(drafts, said)) + 1]
 
 
-def loop(target, draft, prompt, K, budget, *, draft_forgets=lambda K, a: max(K - 1 - a, 0), target_forgets=lambda K, a: K - a, cut=True):
+def loop(
+    target,
+    draft,
+    prompt,
+    K,
+    budget,
+    *,
+    draft_forgets=lambda K, a: max(K - 1 - a, 0),
+    target_forgets=lambda K, a: K - a,
+    cut=True,
+):
     tokens = list(prompt)
     target.read(tokens[:-1])
     draft.read(tokens[:-1])
@@ -63,7 +73,13 @@ WRONG = {
         ([[7, 3, 5], [4, 4, 4, 4], [2]],),
         ([[7, 3, 5], [4, 4, 4, 4, 1]],),
     ],
-    "accept": [(forget_the_bonus,), (count_all_matches,), (nothing_after_full_acceptance,), (keep_the_rejected,), (5,)],
+    "accept": [
+        (forget_the_bonus,),
+        (count_all_matches,),
+        (nothing_after_full_acceptance,),
+        (keep_the_rejected,),
+        (5,),
+    ],
     "expected_length": [
         (lambda rate, K: 1 + rate * K,),
         (lambda rate, K: sum(rate**j for j in range(1, K + 1)),),
@@ -71,5 +87,11 @@ WRONG = {
         (lambda rate, K: (1 - rate ** (K + 1)) / (1 - rate),),  # stops where every draft is right
         (lambda rate, K: "1",),
     ],
-    "decode": [(loop,), (never_forgets,), (forgets_one_too_many,), (negative_count,), (past_the_budget,)],
+    "decode": [
+        (loop,),
+        (never_forgets,),
+        (forgets_one_too_many,),
+        (negative_count,),
+        (past_the_budget,),
+    ],
 }

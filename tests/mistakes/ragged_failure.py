@@ -13,7 +13,9 @@ def forgets_the_pending_token(valid, accepted, K):
 
 
 def starts_one_late(valid, accepted, K):
-    return [*valid, *[1] * (accepted + 1), *[0] * (K - accepted)], [sum(valid) + 1 + j for j in range(K + 1)]
+    return [*valid, *[1] * (accepted + 1), *[0] * (K - accepted)], [
+        sum(valid) + 1 + j for j in range(K + 1)
+    ]
 
 
 def drops_the_holes(valid, accepted, K):
@@ -25,20 +27,40 @@ def only_the_first(valid, accepted, K):
 
 
 def take_the_last(slots, starts, lengths):
-    return [row[-length:].rjust(max(lengths), ".") for row, length in zip(slots, lengths, strict=True)]
+    return [
+        row[-length:].rjust(max(lengths), ".") for row, length in zip(slots, lengths, strict=True)
+    ]
 
 
 def never_unpad(slots, starts, lengths):
-    return [row[: start + length].rjust(max(map(len, slots)), ".") for row, start, length in zip(slots, starts, lengths, strict=True)]
+    return [
+        row[: start + length].rjust(max(map(len, slots)), ".")
+        for row, start, length in zip(slots, starts, lengths, strict=True)
+    ]
 
 
 def pad_on_the_right(slots, starts, lengths):
-    return [row[start : start + length].ljust(max(lengths), ".") for row, start, length in zip(slots, starts, lengths, strict=True)]
+    return [
+        row[start : start + length].ljust(max(lengths), ".")
+        for row, start, length in zip(slots, starts, lengths, strict=True)
+    ]
 
 
 WRONG = {
     "drift": [([K - a for a in ACCEPTED],), ([2, 6, 6, 7],), ([1, 1, 5, 8],), ([2, 2, 6],)],
-    "alone": [(set(),), (set(MISTAKES),), ({MISTAKES[0]},), ({MISTAKES[0], MISTAKES[1], MISTAKES[2]},), (["the mask"],)],
-    "holes": [(counts_the_holes,), (forgets_the_pending_token,), (starts_one_late,), (drops_the_holes,), (only_the_first,)],
+    "alone": [
+        (set(),),
+        (set(MISTAKES),),
+        ({MISTAKES[0]},),
+        ({MISTAKES[0], MISTAKES[1], MISTAKES[2]},),
+        (["the mask"],),
+    ],
+    "holes": [
+        (counts_the_holes,),
+        (forgets_the_pending_token,),
+        (starts_one_late,),
+        (drops_the_holes,),
+        (only_the_first,),
+    ],
     "realign": [(take_the_last,), (never_unpad,), (pad_on_the_right,)],
 }

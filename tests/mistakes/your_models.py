@@ -5,20 +5,27 @@ from statistics import mean, median
 
 def common(output, reference):
     pairs = enumerate(zip(output, reference, strict=False))
-    return next((at for at, (ours, theirs) in pairs if ours != theirs), min(len(output), len(reference)))
+    return next(
+        (at for at, (ours, theirs) in pairs if ours != theirs), min(len(output), len(reference))
+    )
 
 
 def zipped(outputs, references):
     """Takes an output for equal that is the beginning of its reference."""
     pairs = list(zip(outputs, references, strict=True))
-    exact = mean(all(a == b for a, b in zip(output, reference, strict=False)) for output, reference in pairs)
+    exact = mean(
+        all(a == b for a, b in zip(output, reference, strict=False)) for output, reference in pairs
+    )
     return exact, mean(common(output, reference) / len(reference) for output, reference in pairs)
 
 
 def positions_that_agree(outputs, references):
     """Goes on counting behind the first difference."""
     pairs = list(zip(outputs, references, strict=True))
-    agree = [sum(a == b for a, b in zip(output, reference, strict=False)) / len(reference) for output, reference in pairs]
+    agree = [
+        sum(a == b for a, b in zip(output, reference, strict=False)) / len(reference)
+        for output, reference in pairs
+    ]
     return mean(output == reference for output, reference in pairs), mean(agree)
 
 
@@ -40,7 +47,12 @@ def _speedup(runs, strategy, B, eos, first, end, baseline):
 
 
 WRONG = {
-    "taken": [(False, False, False, True), (True, False, True, True), (True, False, False, False), (True, True, False, True)],
+    "taken": [
+        (False, False, False, True),
+        (True, False, True, True),
+        (True, False, False, False),
+        (True, True, False, True),
+    ],
     "match": [(zipped,), (positions_that_agree,), (over_the_output,)],
     "speedup": [
         (lambda runs, strategy, B, eos: _speedup(runs, strategy, B, eos, 0, True, True),),

@@ -1,17 +1,17 @@
 """What a drafter is: whoever proposes K tokens for each row, without knowing how rows are kept in step."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from specviz.engine.pair import Pair
+from specviz.engine.batch import Request
+from specviz.engine.models.pair import Pair
+from specviz.engine.sampling import SamplingParams
 from specviz.engine.state import State
-
-if TYPE_CHECKING:
-    from specviz.engine.decode import Run
 
 _PLAIN = (bool, int, float, str, list, tuple, type(None))
 
@@ -22,6 +22,22 @@ class Draft:
 
     tokens: Tensor
     logits: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a run was asked for, as far as a drafter may need it.
+
+    Attributes:
+        num_draft_tokens: the largest K of the run.
+        sampling: None for greedy decoding.
+    """
+
+    pair: Pair
+    requests: Sequence[Request]
+    num_draft_tokens: int
+    sampling: SamplingParams | None
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -59,11 +75,11 @@ class Drafter:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if isinstance(value, _PLAIN)}
 
-    def check(self, run: "Run") -> None:
-        """Raise ValueError if it cannot serve this run. No model has run yet."""
+    def check(self, task: Task) -> None:
+        """Raise ValueError if this drafter cannot serve the run. No model has run yet."""
 
-    def prepare(self, run: "Run") -> Any:
-        """Called before each round's draft phase and in no phase's time; what it returns stands in `state.prepared` when it proposes."""
+    def prepare(self, task: Task, state: State) -> Any:
+        """Return what `propose` will find in `state.prepared`; called before each draft phase, outside of what is timed."""
 
     def propose(self, state: State, num_draft_tokens: int) -> Draft:
         """K proposals for each row of the batch, given its committed tokens. K may differ from round to round; it is never 0 here."""

@@ -11,8 +11,8 @@ import torch
 from torch.nn.functional import pad
 
 from specviz.engine.drafters.base import Draft, Drafter
-from specviz.engine.requests import whole
 from specviz.engine.state import State
+from specviz.util.validate import whole
 
 
 @dataclass(frozen=True)
@@ -27,20 +27,29 @@ class LookupDrafter(Drafter):
     min_ngram: int = 1
 
     name: ClassVar[str] = "lookup"
-    description: ClassVar[str] = "what followed the row's last tokens where they stood before; no second model"
+    description: ClassVar[str] = (
+        "what followed the row's last tokens where they stood before; no second model"
+    )
 
     def __post_init__(self) -> None:
         for name in ("max_ngram", "min_ngram"):
             object.__setattr__(self, name, whole(name, getattr(self, name)))
         if self.min_ngram > self.max_ngram:
-            raise ValueError(f"min_ngram={self.min_ngram} is larger than max_ngram={self.max_ngram}; pass a min_ngram of at most max_ngram")
+            raise ValueError(
+                f"min_ngram={self.min_ngram} is larger than max_ngram={self.max_ngram}; pass a min_ngram of at most max_ngram"
+            )
 
     def propose(self, state: State, num_draft_tokens: int) -> Draft:
         """A few comparisons of all rows at once on the device; nothing is read on the host."""
         longest = max(row.length for row in state.batch.rows)
-        tokens, n = state.batch.tokens[: len(state.batch), :longest], state.batch.n[:, None]  # (b, w), (b, 1)
+        tokens, n = (
+            state.batch.tokens[: len(state.batch), :longest],
+            state.batch.n[:, None],
+        )  # (b, w), (b, 1)
         column = torch.arange(longest, device=tokens.device)
-        same = column < n - 1  # (b, w): whether the tokens column - i ... column equal the row's last i + 1 ones, and end before them
+        same = (
+            column < n - 1
+        )  # (b, w): whether the tokens column - i ... column equal the row's last i + 1 ones, and end before them
         start = n - 1  # (b, 1): where what followed the match begins
         for i in range(min(self.max_ngram, longest)):
             last = tokens.gather(1, (n - 1 - i).clamp(min=0))  # (b, 1)

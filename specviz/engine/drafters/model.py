@@ -12,9 +12,9 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from specviz.engine.drafters.base import Draft, Drafter
-from specviz.engine.pair import Pair
-from specviz.engine.requests import short
+from specviz.engine.models.pair import Pair
 from specviz.engine.state import State
+from specviz.util.validate import short
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,9 @@ class ModelDrafter(Drafter):
         return run_ahead(state, "draft", num_draft_tokens, fed_first=2)
 
 
-def run_ahead(state: State, model: str, num_tokens: int, fed_first: int, instead: Tensor | None = None) -> Draft:
+def run_ahead(
+    state: State, model: str, num_tokens: int, fed_first: int, instead: Tensor | None = None
+) -> Draft:
     """One forward a token of the model `state.caches[model]`: the first over each row's last tokens, the others over the one just chosen.
 
     Args:
@@ -56,8 +58,12 @@ def run_ahead(state: State, model: str, num_tokens: int, fed_first: int, instead
     tokens, logits = [], []
     cache, requests = state.caches[model], [row.request.index for row in state.batch.rows]
     fed, indices = state.batch.last_tokens(fed_first)
-    along = torch.cat([indices, indices[:, -1:] + torch.arange(1, num_tokens, device=indices.device)], 1)
-    way = cache.ready(state.feed(along, along))  # where each token goes; which ones they are is not known yet
+    along = torch.cat(
+        [indices, indices[:, -1:] + torch.arange(1, num_tokens, device=indices.device)], 1
+    )
+    way = cache.ready(
+        state.feed(along, along)
+    )  # where each token goes; which ones they are is not known yet
     for j in range(num_tokens):
         columns = slice(fed_first + j - 1 if j else 0, fed_first + j)
         step = cache.forward(way.part(fed, columns))[:, -1].float()  # (b, V)

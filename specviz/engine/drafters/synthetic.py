@@ -7,21 +7,17 @@ own continuation, spoilt by lot. The lots are independent; a schedule of smalles
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from numbers import Real
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from specviz.engine.drafters.base import Draft
+from specviz.engine.drafters.base import Draft, Task
 from specviz.engine.drafters.model import ModelDrafter, run_ahead
-from specviz.engine.requests import short
 from specviz.engine.sampling import DRAFT, Noise
 from specviz.engine.state import State
-
-if TYPE_CHECKING:
-    from specviz.engine.decode import Run
+from specviz.util.validate import is_share, short
 
 
 @dataclass(frozen=True)
@@ -37,46 +33,70 @@ class SyntheticDrafter(ModelDrafter):
     rates: Sequence[float] | np.ndarray | Tensor = ()
 
     name: ClassVar[str] = "synthetic"
-    description: ClassVar[str] = "the target's own continuation, wrong by lot so that drafts are accepted at given rates; for benchmarks"
+    description: ClassVar[str] = (
+        "the target's own continuation, wrong by lot so that drafts are accepted at given rates; for benchmarks"
+    )
     capturable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        rates: Any = self.rates.tolist() if isinstance(self.rates, np.ndarray | torch.Tensor) else self.rates
-        if not isinstance(rates, Sequence) or isinstance(rates, str) or not all(_is_share(rate) for rate in rates):
-            raise ValueError(f"rates={short(rates)} is no list of shares; pass numbers from 0 to 1, for instance rates=[0.8, 0.6, 0.5]")
+        rates: Any = (
+            self.rates.tolist() if isinstance(self.rates, np.ndarray | torch.Tensor) else self.rates
+        )
+        if (
+            not isinstance(rates, Sequence)
+            or isinstance(rates, str)
+            or not all(is_share(rate) for rate in rates)
+        ):
+            raise ValueError(
+                f"rates={short(rates)} is no list of shares; pass numbers from 0 to 1, for instance rates=[0.8, 0.6, 0.5]"
+            )
         if not rates:
-            raise ValueError('drafter "synthetic" needs rates; pass one for each draft position, for instance rates=[0.8, 0.6, 0.5]')
+            raise ValueError(
+                'drafter "synthetic" needs rates; pass one for each draft position, for instance rates=[0.8, 0.6, 0.5]'
+            )
         if any(later > earlier for earlier, later in pairwise(rates)):
             why = "a draft is accepted only with all before it"
-            raise ValueError(f"rates={short(list(rates))} rise, but {why}; pass unconditional rates, none above the one before")
+            raise ValueError(
+                f"rates={short(list(rates))} rise, but {why}; pass unconditional rates, none above the one before"
+            )
         object.__setattr__(self, "rates", tuple(float(rate) for rate in rates))
 
-    def check(self, run: "Run") -> None:
-        if len(self.rates) < (k := run.num_draft_tokens):
-            raise ValueError(f"rates has {len(self.rates)} entries for num_draft_tokens={k}; pass one for each, or lower it")
-        if run.sampling is not None and (coupling := run.sampling.coupling) != "gumbel":
+    def check(self, task: Task) -> None:
+        if len(self.rates) < (k := task.num_draft_tokens):
+            raise ValueError(
+                f"rates has {len(self.rates)} entries for num_draft_tokens={k}; pass one for each, or lower it"
+            )
+        if task.sampling is not None and (coupling := task.sampling.coupling) != "gumbel":
             instead = 'sampling=None or coupling="gumbel"'
-            raise ValueError(f'drafter "synthetic" cannot know what coupling={coupling!r} will accept; pass {instead}')
+            raise ValueError(
+                f'drafter "synthetic" cannot know what coupling={coupling!r} will accept; pass {instead}'
+            )
 
-    def prepare(self, run: "Run") -> Tensor:
+    def prepare(self, task: Task, state: State) -> Tensor:
         """The round's proposals (b, K): the target runs ahead, its K/V to be overwritten by the verification, and lots spoil some."""
-        k, state, cache, noise = run.state.num_draft_tokens, run.state, run.state.caches["target"], Noise(run.seed)
-        if run.sampling is not None:
-            state = replace(state, chooser=run.sampling.chooser(run.seed))  # keeps its noise to itself: drafting pays for its own
+        k, cache, noise = state.num_draft_tokens, state.caches["target"], Noise(task.seed)
+        if task.sampling is not None:
+            state = replace(
+                state, chooser=task.sampling.chooser(task.seed)
+            )  # keeps its noise to itself: drafting pays for its own
         log, cache.log = cache.log, None  # no drafter could do this, so it is no part of the record
         right = run_ahead(state, "target", k, fed_first=1).tokens.cpu().numpy()
         cache.log = log
-        drawn = np.stack([noise.uniforms(row.request.index, row.length, 1)[:, DRAFT] for row in state.batch.rows])  # (b, 1)
-        harmless = np.setdiff1d(np.arange(run.pair.vocabulary_size), run.pair.eos_token_ids)
-        wrong = harmless[np.searchsorted(harmless, right, side="right") % len(harmless)]  # the next id that is no EOS
-        proposals = torch.from_numpy(np.where(drawn < np.array(self.rates[:k]), right, wrong)).to(run.pair.device)
-        return state.replay.still(proposals)
+        drawn = np.stack(
+            [noise.uniforms(row.request.index, row.length, 1)[:, DRAFT] for row in state.batch.rows]
+        )  # (b, 1)
+        harmless = np.setdiff1d(np.arange(task.pair.vocabulary_size), task.pair.eos_token_ids)
+        wrong = harmless[
+            np.searchsorted(harmless, right, side="right") % len(harmless)
+        ]  # the next id that is no EOS
+        proposals = torch.from_numpy(np.where(drawn < np.array(self.rates[:k]), right, wrong)).to(
+            task.pair.device
+        )
+        return state.graphs.static_copy(proposals)
 
     def propose(self, state: State, num_draft_tokens: int) -> Draft:
         """As `ModelDrafter`, over the proposals that were prepared; without logits, since these did not come from the draft's."""
-        return Draft(run_ahead(state, "draft", num_draft_tokens, fed_first=2, instead=state.prepared).tokens)
-
-
-def _is_share(value: object) -> bool:
-    return not isinstance(value, bool) and isinstance(value, Real) and 0 <= float(value) <= 1
+        return Draft(
+            run_ahead(state, "draft", num_draft_tokens, fed_first=2, instead=state.prepared).tokens
+        )

@@ -14,7 +14,15 @@ from specviz.engine.strategies.masking import Masking
 from specviz.engine.strategies.repadding import Repadding
 from specviz.engine.strategies.rollback import Rollback
 
-_KINDS: tuple[type[Strategy], ...] = (Autoregressive, Rollback, Masking, Repadding, EqSpec, ExSpec, InPlace)
+_KINDS: tuple[type[Strategy], ...] = (
+    Autoregressive,
+    Rollback,
+    Masking,
+    Repadding,
+    EqSpec,
+    ExSpec,
+    InPlace,
+)
 STRATEGIES: dict[str, type[Strategy]] = {kind.name: kind for kind in _KINDS}
 
 
@@ -39,6 +47,31 @@ def strategies() -> pd.DataFrame:
             "valid": [each.valid for each in made],
             "description": [each.description for each in made],
             "cost": [each.cost for each in made],
-            "options": [", ".join(f"{name}={value!r}" for name, value in each.options.items()) for each in made],
+            "options": [
+                ", ".join(f"{name}={value!r}" for name, value in each.options.items())
+                for each in made
+            ],
         }
+    )
+
+
+def everything() -> list[Strategy]:
+    """All strategies, the failing ones and the fallbacks of exspec among them."""
+    return [
+        strategy("autoregressive"),
+        strategy("rollback"),
+        strategy("masking"),
+        strategy("masking", positions="column"),
+        strategy("repadding"),
+        strategy("eqspec"),
+        *(strategy("exspec", fallback=fallback) for fallback in ("realign", "partial", "wait")),
+        strategy("inplace"),
+    ]
+
+
+def changed_options(chosen: Strategy) -> str:
+    """The options of a strategy that are not the default, as they are written in a call."""
+    default = type(chosen)().options
+    return ", ".join(
+        f"{name}={value!r}" for name, value in chosen.options.items() if value != default.get(name)
     )

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
-from numbers import Integral
 from typing import Any, ClassVar
 
 import torch
@@ -10,8 +9,9 @@ from torch import Tensor
 
 from specviz.engine.batch import Request
 from specviz.engine.faults import FAULTS, Fault
-from specviz.engine.layout import Layout
+from specviz.engine.kv.layout import Layout
 from specviz.engine.state import State
+from specviz.util.validate import is_count, require_bool
 
 FAULT_OPTIONS = ("break_invariant", "rows", "from_round")
 
@@ -59,23 +59,45 @@ class Strategy:
             require_bool(name, getattr(self, name))
         if self.break_invariant is None:
             if self.rows is not None or self.from_round != 0:
-                raise ValueError(f"rows={self.rows!r}, from_round={self.from_round!r} say where a fault hits; give break_invariant too")
+                raise ValueError(
+                    f"rows={self.rows!r}, from_round={self.from_round!r} say where a fault hits; give break_invariant too"
+                )
             return
         if self.break_invariant not in FAULTS:
-            raise ValueError(f"break_invariant={self.break_invariant!r} is unknown; choose one of {', '.join(FAULTS)}")
+            raise ValueError(
+                f"break_invariant={self.break_invariant!r} is unknown; choose one of {', '.join(FAULTS)}"
+            )
         if not self.valid:
-            raise ValueError(f"break_invariant={self.break_invariant!r} needs a valid strategy, and {self.name!r} is none; choose eqspec")
-        numbers = list(self.rows) if isinstance(self.rows, Collection) and not isinstance(self.rows, str) else [self.rows]
+            raise ValueError(
+                f"break_invariant={self.break_invariant!r} needs a valid strategy, and {self.name!r} is none; choose eqspec"
+            )
+        numbers = (
+            list(self.rows)
+            if isinstance(self.rows, Collection) and not isinstance(self.rows, str)
+            else [self.rows]
+        )
         if self.rows is not None and not all(is_count(row) for row in numbers):
-            raise ValueError(f"rows={self.rows!r} is no list of row numbers; pass for instance [0, 2], or None for all rows")
+            raise ValueError(
+                f"rows={self.rows!r} is no list of row numbers; pass for instance [0, 2], or None for all rows"
+            )
         if not is_count(self.from_round):
-            raise ValueError(f"from_round={self.from_round!r} is no round; pass a whole number of at least 0")
-        object.__setattr__(self, "rows", None if self.rows is None else tuple(sorted(int(row) for row in self.rows)))
+            raise ValueError(
+                f"from_round={self.from_round!r} is no round; pass a whole number of at least 0"
+            )
+        object.__setattr__(
+            self,
+            "rows",
+            None if self.rows is None else tuple(sorted(int(row) for row in self.rows)),
+        )
 
     @property
     def fault(self) -> Fault | None:
         """The fault that was asked for."""
-        return Fault(self.break_invariant, self.rows, self.from_round) if self.break_invariant is not None else None
+        return (
+            Fault(self.break_invariant, self.rows, self.from_round)
+            if self.break_invariant is not None
+            else None
+        )
 
     @property
     def promises(self) -> bool:
@@ -91,7 +113,11 @@ class Strategy:
     def options(self) -> dict[str, Any]:
         """The options that this strategy was made with, by name; those of a fault only if there is one."""
         faulty = self.break_invariant is not None
-        return {name: value for name, value in asdict(self).items() if faulty or name not in FAULT_OPTIONS}
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if faulty or name not in FAULT_OPTIONS
+        }
 
     def capacity(self, batch_size: int, requests: int) -> int:
         """Rows to keep K/V for."""
@@ -105,7 +131,14 @@ class Strategy:
         """Slots a row may need. `longest`: the largest prompt + budget; `budget`: the largest budget."""
         return longest + num_draft_tokens + 1
 
-    def layout(self, rows: int, slots: int, num_draft_tokens: int, device: torch.device, max_positions: int | None) -> Layout:
+    def layout(
+        self,
+        rows: int,
+        slots: int,
+        num_draft_tokens: int,
+        device: torch.device,
+        max_positions: int | None,
+    ) -> Layout:
         """Where tokens lie; empty rows."""
         return Layout(rows, device)
 
@@ -138,10 +171,14 @@ class Strategy:
         """K of this round, where `num_draft_tokens` were wanted; the batch is there."""
         if not self.shrink_to_budget:
             return num_draft_tokens
-        left = [row.request.budget - len(row.output) for row in state.batch.rows if not row.finished]
+        left = [
+            row.request.budget - len(row.output) for row in state.batch.rows if not row.finished
+        ]
         return min([num_draft_tokens, *left])
 
-    def keep(self, drafts: Tensor, accepted: Tensor, emitted: Tensor, room: Tensor) -> tuple[Tensor, Tensor]:
+    def keep(
+        self, drafts: Tensor, accepted: Tensor, emitted: Tensor, room: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """What is kept of what the target accepted: accepted (b,) and emitted (b, K+1). `room` (b,) is 0 for a finished row."""
         return accepted, emitted
 
@@ -151,14 +188,3 @@ class Strategy:
 
     def align(self, state: State, fresh: Collection[int] = ()) -> None:
         """Give every row its start and move the K/V that lies elsewhere; rows in `fresh` have none yet."""
-
-
-def is_count(value: object) -> bool:
-    """Whether a value is a whole number of at least 0."""
-    return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= 0
-
-
-def require_bool(name: str, value: object) -> None:
-    """Raise ValueError unless an option is a bool."""
-    if not isinstance(value, bool):
-        raise ValueError(f"{name}={value!r} is no bool; pass True or False")

@@ -8,9 +8,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from specviz.engine.moving import Move
+from specviz.engine.kv.moves import Move
 from specviz.engine.state import State
-from specviz.engine.strategies.base import Strategy, require_bool
+from specviz.engine.strategies.base import Strategy
+from specviz.util.validate import require_bool
 
 
 @dataclass(frozen=True)
@@ -26,14 +27,18 @@ class EqSpec(Strategy):
     name: ClassVar[str] = "eqspec"
     valid: ClassVar[bool] = True
     capturable: ClassVar[bool] = True
-    description: ClassVar[str] = "right-aligned rectangle, K/V realigned after every ragged acceptance (the paper's EQSPEC)"
+    description: ClassVar[str] = (
+        "right-aligned rectangle, K/V realigned after every ragged acceptance (the paper's EQSPEC)"
+    )
     cost: ClassVar[str] = "moves the K/V of every row but the longest, every round"
 
     def __post_init__(self) -> None:
         require_bool("as_published", self.as_published)
         if self.as_published:
             if self.name != EqSpec.name:
-                raise ValueError(f"as_published=True is no option of {self.name!r}, which was not published; choose eqspec or exspec")
+                raise ValueError(
+                    f"as_published=True is no option of {self.name!r}, which was not published; choose eqspec or exspec"
+                )
             for name, value in {"refill": False, "bonus": False, "shrink_to_budget": True}.items():
                 object.__setattr__(self, name, value)
         super().__post_init__()
@@ -56,6 +61,8 @@ def end_at(state: State, end: int, rows: Collection[int], fresh: Collection[int]
         n = state.batch.live[i].length
         old, starts[i] = starts[i], end - n
         if starts[i] != old and i not in fresh and n > 1:
-            moves.append(Move(i, old, i, starts[i], n - 1))  # all K/V but the pending token's, which does not exist yet
+            moves.append(
+                Move(i, old, i, starts[i], n - 1)
+            )  # all K/V but the pending token's, which does not exist yet
     state.move(moves)
     state.layout.set_starts(starts)

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from specviz.engine.batch import Request
-from specviz.engine.scheduler import DECISIONS, FALLBACKS, Scheduler
 from specviz.engine.state import State
-from specviz.engine.strategies.base import Strategy, is_count, require_bool
+from specviz.engine.strategies.base import Strategy
 from specviz.engine.strategies.eqspec import end_at
+from specviz.engine.strategies.scheduler import DECISIONS, FALLBACKS, Scheduler
+from specviz.util.validate import is_count, require_bool
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,9 @@ class ExSpec(Strategy):
     name: ClassVar[str] = "exspec"
     valid: ClassVar[bool] = True
     capturable: ClassVar[bool] = True
-    description: ClassVar[str] = "a pool from which rounds take groups of equal length, with a fallback (the paper's EXSPEC)"
+    description: ClassVar[str] = (
+        "a pool from which rounds take groups of equal length, with a fallback (the paper's EXSPEC)"
+    )
     cost: ClassVar[str] = "K/V of a whole pool; moves K/V when the group changes; rows wait"
     decisions: ClassVar[tuple[str, ...]] = DECISIONS
 
@@ -51,16 +54,27 @@ class ExSpec(Strategy):
         for name in ("sort_prompts", "drop_cache", "as_published"):
             require_bool(name, getattr(self, name))
         if self.as_published:
-            for name, value in {"bonus": False, "shrink_to_budget": True, "drop_cache": True, "group_by": "padded"}.items():
+            for name, value in {
+                "bonus": False,
+                "shrink_to_budget": True,
+                "drop_cache": True,
+                "group_by": "padded",
+            }.items():
                 object.__setattr__(self, name, value)
         if self.group_by not in ("length", "padded"):
             raise ValueError(f'group_by={self.group_by!r} is unknown; choose "length" or "padded"')
         if not is_count(self.window) or self.window < 1:
-            raise ValueError(f"window={self.window!r} is no size of a pool; pass a whole number of at least the batch size")
+            raise ValueError(
+                f"window={self.window!r} is no size of a pool; pass a whole number of at least the batch size"
+            )
         if self.fallback not in FALLBACKS:
-            raise ValueError(f"fallback={self.fallback!r} is unknown; choose one of {', '.join(FALLBACKS)}")
+            raise ValueError(
+                f"fallback={self.fallback!r} is unknown; choose one of {', '.join(FALLBACKS)}"
+            )
         if not is_count(self.max_wait) or self.max_wait < 1:
-            raise ValueError(f"max_wait={self.max_wait!r} is no number of rounds; pass a whole number of at least 1")
+            raise ValueError(
+                f"max_wait={self.max_wait!r} is no number of rounds; pass a whole number of at least 1"
+            )
         if not self.refill:
             raise ValueError("refill=False leaves exspec no pool to choose from; leave it out")
         super().__post_init__()
@@ -71,7 +85,9 @@ class ExSpec(Strategy):
 
     def capacity(self, batch_size: int, requests: int) -> int:
         if self.window < batch_size:
-            raise ValueError(f"window={self.window} is smaller than batch_size={batch_size}; pass a window of at least the batch size")
+            raise ValueError(
+                f"window={self.window} is smaller than batch_size={batch_size}; pass a window of at least the batch size"
+            )
         return min(self.window, requests)
 
     def halved(self) -> "ExSpec":
@@ -79,10 +95,16 @@ class ExSpec(Strategy):
 
     def slots(self, longest: int, budget: int, num_draft_tokens: int) -> int:
         """A row that keeps its padding may end as far behind the longest one as it has tokens to write."""
-        return super().slots(longest, budget, num_draft_tokens) + (budget if self.group_by == "padded" else 0)
+        return super().slots(longest, budget, num_draft_tokens) + (
+            budget if self.group_by == "padded" else 0
+        )
 
     def order(self, requests: Sequence[Request]) -> Sequence[Request]:
-        return sorted(requests, key=lambda request: len(request.prompt)) if self.sort_prompts else requests
+        return (
+            sorted(requests, key=lambda request: len(request.prompt))
+            if self.sort_prompts
+            else requests
+        )
 
     def schedule(self, state: State) -> None:
         """Refill the pool, choose this round's group, and bring it to the front of the slabs, ending in one column."""
@@ -91,11 +113,16 @@ class ExSpec(Strategy):
         fresh = self.replace(state)
         if fresh:
             starts = state.layout.starts[: len(state.batch.live)]
-            state.layout.set_starts([0 if row in fresh else start for row, start in enumerate(starts)])
+            state.layout.set_starts(
+                [0 if row in fresh else start for row, start in enumerate(starts)]
+            )
             if not self.drop_cache:
                 state.prefill(fresh)
         starts = state.layout.starts if self.group_by == "padded" else [0] * len(state.batch.live)
-        lengths = {row.request.index: row.length + start for row, start in zip(state.batch.live, starts, strict=False)}
+        lengths = {
+            row.request.index: row.length + start
+            for row, start in zip(state.batch.live, starts, strict=False)
+        }
         state.passed_over = state.memory.update(lengths)
         group, decision = state.memory.choose(lengths)
         state.decision = self.decisions.index(decision)
@@ -107,7 +134,11 @@ class ExSpec(Strategy):
 
     def _unread(self, state: State, decision: str) -> list[int]:
         """Rows of the batch that have no K/V: those that are in a batch for the first time; and, if it is realigned, with them all."""
-        first = [i for i, row in enumerate(state.batch.rows) if len(row.output) == len(row.request.written)]
+        first = [
+            i
+            for i, row in enumerate(state.batch.rows)
+            if len(row.output) == len(row.request.written)
+        ]
         return list(range(len(state.batch))) if first and decision == "realigned" else first
 
     def _end(self, state: State) -> int:

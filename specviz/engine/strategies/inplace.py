@@ -17,5 +17,7 @@ class InPlace(Strategy):
     name: ClassVar[str] = "inplace"
     valid: ClassVar[bool] = True
     capturable: ClassVar[bool] = True
-    description: ClassVar[str] = "K/V written at per-row positions; rejected slots are overwritten, nothing ever moves"
+    description: ClassVar[str] = (
+        "K/V written at per-row positions; rejected slots are overwritten, nothing ever moves"
+    )
     cost: ClassVar[str] = "a cache that can be written at another column in every row"

@@ -11,8 +11,8 @@ from typing import ClassVar
 
 import torch
 
-from specviz.engine.layout import Columns
-from specviz.engine.moving import Move
+from specviz.engine.kv.layout import Columns
+from specviz.engine.kv.moves import Move
 from specviz.engine.state import State
 from specviz.engine.strategies.base import Strategy
 
@@ -24,7 +24,9 @@ class Masking(Strategy):
     positions: str = "token"
 
     name: ClassVar[str] = "masking"
-    description: ClassVar[str] = 'rejected columns stay as masked holes; positions="column" counts the holes, as BSP does, and fails'
+    description: ClassVar[str] = (
+        'rejected columns stay as masked holes; positions="column" counts the holes, as BSP does, and fails'
+    )
     cost: ClassVar[str] = "the cache grows by K + 1 slots a row and round, holes included"
 
     def __post_init__(self) -> None:
@@ -40,8 +42,17 @@ class Masking(Strategy):
         """Up to K + 1 columns for each token of the budget, since a round may gain no more than one."""
         return longest + (budget + 1) * (num_draft_tokens + 1)
 
-    def layout(self, rows: int, slots: int, num_draft_tokens: int, device: torch.device, max_positions: int | None) -> Columns:
-        return Columns(rows, slots, num_draft_tokens + 1, device, self.positions == "column", max_positions)
+    def layout(
+        self,
+        rows: int,
+        slots: int,
+        num_draft_tokens: int,
+        device: torch.device,
+        max_positions: int | None,
+    ) -> Columns:
+        return Columns(
+            rows, slots, num_draft_tokens + 1, device, self.positions == "column", max_positions
+        )
 
     def align(self, state: State, fresh: Collection[int] = ()) -> None:
         """Called for new rows: they end at the common frontier, which moves on if a prompt is longer than that."""
@@ -51,7 +62,9 @@ class Masking(Strategy):
         frontier = max(layout.frontier, max(live[row].length - 1 for row in fresh))
         staying = [row for row in range(len(live)) if row not in fresh]
         if frontier > layout.frontier:
-            layout.advance([live[row].length for row in range(len(live))], [0] * len(live), frontier)
+            layout.advance(
+                [live[row].length for row in range(len(live))], [0] * len(live), frontier
+            )
         for row in sorted(fresh):
             layout.enter(row, live[row].length)
         self._make_room(state, staying)
@@ -59,7 +72,11 @@ class Masking(Strategy):
     def synchronise(self, state: State) -> None:
         """Rejected columns become holes; all rows go on behind the last column that was written."""
         layout, rows = _columns(state), state.batch.rows
-        layout.advance([row.length for row in rows], [row.gained for row in rows], layout.frontier + state.num_draft_tokens + 1)
+        layout.advance(
+            [row.length for row in rows],
+            [row.gained for row in rows],
+            layout.frontier + state.num_draft_tokens + 1,
+        )
         if not all(row.finished for row in rows):
             self._make_room(state, range(len(rows)))
 
@@ -69,7 +86,13 @@ class Masking(Strategy):
         if layout.frontier + state.headroom + 1 > state.caches["target"].slots:
             unused = min(layout.starts[: len(live)])
             span = {row: layout.frontier - layout.starts[row] for row in rows}
-            state.move([Move(row, layout.starts[row], row, layout.starts[row] - unused, length) for row, length in span.items() if length])
+            state.move(
+                [
+                    Move(row, layout.starts[row], row, layout.starts[row] - unused, length)
+                    for row, length in span.items()
+                    if length
+                ]
+            )
             layout.shift(len(live), unused)
 
 

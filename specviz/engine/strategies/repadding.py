@@ -16,10 +16,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from specviz.engine.layout import Layout, Ones
+from specviz.engine.kv.layout import Layout, Ones
 from specviz.engine.state import State
-from specviz.engine.strategies.base import require_bool
 from specviz.engine.strategies.eqspec import EqSpec, end_at
+from specviz.util.validate import require_bool
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,9 @@ class Repadding(EqSpec):
     draft_bonus: bool = True
 
     name: ClassVar[str] = "repadding"
-    description: ClassVar[str] = "repads without unpadding, mask of ones, bonus from the draft: the failure of DSD, each a switch"
+    description: ClassVar[str] = (
+        "repads without unpadding, mask of ones, bonus from the draft: the failure of DSD, each a switch"
+    )
     cost: ClassVar[str] = "moves K/V every round, and padding accumulates"
 
     def __post_init__(self) -> None:
@@ -47,10 +49,19 @@ class Repadding(EqSpec):
         """Padding grows by K + 1 a round at the most, until rows enter."""
         return longest + (budget + 1) * (num_draft_tokens + 1)
 
-    def layout(self, rows: int, slots: int, num_draft_tokens: int, device: torch.device, max_positions: int | None) -> Layout:
+    def layout(
+        self,
+        rows: int,
+        slots: int,
+        num_draft_tokens: int,
+        device: torch.device,
+        max_positions: int | None,
+    ) -> Layout:
         return Ones(rows, device, max_positions) if self.ones_mask else Layout(rows, device)
 
-    def keep(self, drafts: Tensor, accepted: Tensor, emitted: Tensor, room: Tensor) -> tuple[Tensor, Tensor]:
+    def keep(
+        self, drafts: Tensor, accepted: Tensor, emitted: Tensor, room: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """With `draft_bonus`: drafts up to and including the first mismatch, and all K after a full acceptance."""
         if not self.draft_bonus or drafts.shape[1] == 0:
             return accepted, emitted
@@ -62,4 +73,8 @@ class Repadding(EqSpec):
         if fresh or not self.skip_unpadding:
             return super().align(state, fresh)
         staying = [i for i, row in enumerate(rows) if not (row.finished and self.refill)]
-        end_at(state, max((state.layout.starts[i] + rows[i].length for i in staying), default=0), staying)
+        end_at(
+            state,
+            max((state.layout.starts[i] + rows[i].length for i in staying), default=0),
+            staying,
+        )

@@ -19,10 +19,14 @@ class Rollback(EqSpec):
     name: ClassVar[str] = "rollback"
     valid: ClassVar[bool] = True
     capturable: ClassVar[bool] = True
-    description: ClassVar[str] = "every row cut to the smallest acceptance of the batch, so that nothing is ragged"
+    description: ClassVar[str] = (
+        "every row cut to the smallest acceptance of the batch, so that nothing is ragged"
+    )
     cost: ClassVar[str] = "throws verified tokens away: the batch is as slow as its worst row"
 
-    def keep(self, drafts: Tensor, accepted: Tensor, emitted: Tensor, room: Tensor) -> tuple[Tensor, Tensor]:
+    def keep(
+        self, drafts: Tensor, accepted: Tensor, emitted: Tensor, room: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """The batch minimum over rows that have not finished; a longer row keeps the draft that the target accepted there."""
         smallest = accepted.masked_fill(room == 0, emitted.shape[1]).min()
         return accepted.clamp(max=smallest), emitted

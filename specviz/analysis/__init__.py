@@ -1,1 +1,0 @@
-"""Everything that counts and checks: numpy and pandas on recorded numbers, with neither models nor pictures."""

@@ -1,0 +1,1 @@
+"""Whether a run was in step, and whether two runs wrote the same."""

@@ -1,0 +1,1 @@
+"""What a round costs: model shapes, ceilings, roofline, memory, and fits to measured times."""

@@ -1,0 +1,1 @@
+"""A pair of models: loading them, and refusing what cannot be decoded exactly."""

@@ -1,0 +1,1 @@
+"""Measurements that `specviz study NAME` runs and writes to files."""

@@ -1,0 +1,1 @@
+"""The step-through: a film of a record, drawn in the browser."""

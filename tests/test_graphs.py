@@ -1,0 +1,317 @@
+"""Phases that are replayed write what the loop writes: traced on the CPU, captured on a GPU."""
+
+import shutil
+import warnings
+from collections.abc import Callable
+from dataclasses import fields, replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from conftest import CLASSES, generate_one_by_one, make_pair, make_prompts
+from torch import Tensor
+from torch._dynamo.utils import counters
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import specviz as sv
+from specviz.engine import batch
+from specviz.engine.graphs import WINDOW, PhaseGraphs, next_window
+from specviz.engine.kv.transfer import to_host
+from specviz.engine.run import Run, make_run
+
+
+def traced(run: Run, function: Callable[[], Any]) -> Callable[[], Any]:
+    """As a CUDA graph does it: the kernels that the function launches, on the memory that it used, and none of its Python.
+
+    A read of a value on the host makes the tracer fail, as it makes a capture fail. Unlike a capture, tracing computes: what it wrote is
+    taken back.
+    """
+    state = run.state
+    slabs = [
+        slab
+        for cache in state.caches.values()
+        for layer in cache.cache.layers
+        for slab in (layer.keys, layer.values)
+    ]
+    places = [
+        state.batch.tokens,
+        state.batch.lengths,
+        state.batch.limits,
+        state.layout.start,
+        *slabs,
+    ]
+    before = [place.clone() for place in places]
+    said: list[Any] = []
+
+    def tensors() -> list[Tensor]:
+        said.append(function())
+        return leaves(said[0])
+
+    graph = make_fx(tensors)()
+    for place, value in zip(places, before, strict=True):
+        place.copy_(value)
+    held = [torch.empty(leaf.shape, dtype=leaf.dtype) for leaf in leaves(said[0])]
+    result = with_leaves(said[0], held)
+
+    def again() -> Any:
+        for place, value in zip(held, graph(), strict=True):
+            place.copy_(value)
+        return result
+
+    return again
+
+
+def leaves(value: Any) -> list[Tensor]:
+    parts = (
+        [value]
+        if isinstance(value, Tensor)
+        else [getattr(value, field.name) for field in fields(value)]
+    )
+    return [part for part in parts if isinstance(part, Tensor)]
+
+
+def with_leaves(value: Any, parts: list[Tensor]) -> Any:
+    if isinstance(value, Tensor):
+        return parts[0]
+    names = [
+        field.name for field in fields(value) if isinstance(getattr(value, field.name), Tensor)
+    ]
+    return replace(value, **dict(zip(names, parts, strict=True)))
+
+
+def outputs(run: Run) -> list[list[int]]:
+    done = {}
+    for event in run.events():
+        if event.phase == "accept":
+            done |= {
+                row.request.index: row.output for row in event.state.batch.rows if row.finished
+            }
+    return [done[i] for i in range(len(run.requests))]
+
+
+NEW_TOKENS = 12
+
+
+def needs_cuda(test: Callable[..., None]) -> Callable[..., None]:
+    return pytest.mark.gpu(
+        pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")(test)
+    )
+
+
+CASES = [("llama", name) for name in ("autoregressive", "inplace", "eqspec", "exspec", "rollback")]
+CASES += [(name, "inplace") for name in CLASSES if name != "llama"]
+
+
+@pytest.mark.parametrize(("name", "strategy"), CASES)
+def test_replayed_phases_write_the_same_text(name: str, strategy: str) -> None:
+    run = make_run(
+        make_pair(name), make_prompts(), strategy=strategy, batch_size=3, max_new_tokens=NEW_TOKENS
+    )
+    captured, replayed = 0, 0
+
+    def counted(function: Callable[[], Any]) -> Callable[[], Any]:
+        nonlocal captured
+        again, captured = traced(run, function), captured + 1
+
+        def counting() -> Any:
+            nonlocal replayed
+            replayed += 1
+            return again()
+
+        return counting
+
+    run.state.graphs = PhaseGraphs(counted)
+    assert outputs(run) == generate_one_by_one(name, torch.float32, NEW_TOKENS)
+    assert captured > 0
+    assert captured % 3 == 0, "drafting, verifying and accepting are captured together"
+    assert replayed > captured, "what was captured was used again"
+
+
+def test_synthetic_drafts_are_new_in_each_replay() -> None:
+    run = make_run(
+        make_pair("llama"), make_prompts(), drafter=sv.drafter("synthetic", rates=[0.7, 0.5, 0.3]), num_draft_tokens=3,
+        batch_size=3, max_new_tokens=NEW_TOKENS,
+    )  # fmt: skip
+    plain = make_run(
+        make_pair("llama"), make_prompts(), drafter=sv.drafter("synthetic", rates=[0.7, 0.5, 0.3]), num_draft_tokens=3,
+        batch_size=3, max_new_tokens=NEW_TOKENS,
+    )  # fmt: skip
+    run.state.graphs = PhaseGraphs(lambda function: traced(run, function))
+    assert outputs(run) == outputs(plain) == generate_one_by_one("llama", torch.float32, NEW_TOKENS)
+    assert run.state.round == plain.state.round, "the same drafts were accepted"
+
+
+def test_what_cannot_be_captured_runs_uncaptured_with_one_warning() -> None:
+    run = make_run(make_pair("llama"), make_prompts(), batch_size=3, max_new_tokens=NEW_TOKENS)
+    tried = 0
+
+    def refuse(function: Callable[[], Any]) -> Callable[[], Any]:
+        nonlocal tried
+        tried += 1
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    run.state.graphs = PhaseGraphs(refuse)
+    with pytest.warns(
+        UserWarning,
+        match=r"the round cannot be captured \(RuntimeError: operation not permitted.*runs uncaptured",
+    ) as caught:
+        assert outputs(run) == generate_one_by_one("llama", torch.float32, NEW_TOKENS)
+    assert (tried, len(caught)) == (1, 1)
+
+
+def test_a_phase_that_reads_on_the_host_cannot_be_captured() -> None:
+    """The tracer that stands in for a capture does find such a read."""
+    run = make_run(make_pair("llama"), make_prompts(), batch_size=3, max_new_tokens=NEW_TOKENS)
+    for event in run.events():
+        if event.phase == "draft":
+            break
+    with pytest.raises(RuntimeError, match=r"data-dependent|item"):
+        traced(run, lambda: run.state.batch.lengths * int(run.state.batch.lengths[0]))
+
+
+def test_a_window_is_rounded_up_to_few_sizes_and_never_beyond_the_slabs() -> None:
+    assert [next_window(window, 1000) for window in (1, WINDOW, WINDOW + 1, 999)] == [
+        WINDOW,
+        WINDOW,
+        2 * WINDOW,
+        1000,
+    ]
+
+
+REFUSED = {
+    "only CUDA has graphs": {},
+    "graphs='yes' is no bool": {"graphs": "yes"},
+    "compile=1 is no bool": {"compile": 1},
+    "graphs=True replays phases without their records": {"record": True},
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_cannot_be_asked_for_is_refused(message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        sv.generate(
+            make_pair("llama"),
+            make_prompts(),
+            **({"graphs": True, "progress": False} | REFUSED[message]),
+        )
+
+
+def test_what_is_captured_where_that_is_possible_says_where_it_is_not() -> None:
+    asked = {"max_new_tokens": 4, "progress": False}
+    with pytest.warns(
+        UserWarning,
+        match=r"^nothing is captured, since the pair is on cpu, and only CUDA has graphs$",
+    ) as warned:
+        tokens = sv.generate(make_pair("llama"), make_prompts()[:2], graphs=None, **asked).tokens
+    assert len(warned) == 1
+    assert tokens == sv.generate(make_pair("llama"), make_prompts()[:2], **asked).tokens
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++ on a CPU")
+@pytest.mark.filterwarnings(
+    "ignore:.*torch.jit.script_method.*:DeprecationWarning"
+)  # torch's own, when its compiler is loaded
+def test_compiled_models_write_the_same_text() -> None:
+    torch._dynamo.reset()
+    counters.clear()
+    pair, prompts = make_pair("llama"), make_prompts()[2:5]
+    arguments = {"batch_size": 3, "max_new_tokens": 6, "num_draft_tokens": 2, "progress": False}
+    compiled = sv.generate(pair, prompts, **arguments, compile=True)
+    assert compiled.tokens == sv.generate(pair, prompts, **arguments).tokens
+    assert counters["stats"]["unique_graphs"] > 0
+    assert not counters["graph_break"], "a forward is one graph"
+
+
+def test_many_shapes_all_run_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Target and draft share their code, and every kind of shape is one form of it: more than torch allows unless told otherwise."""
+    torch._dynamo.reset()
+    counters.clear()
+    monkeypatch.setattr(
+        torch, "compile", partial(torch.compile, backend="eager")
+    )  # the same forms, without a compiler's minute
+    pair, prompts = make_pair("llama"), make_prompts()
+    with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
+        for strategy, batch_size in (("inplace", 1), ("eqspec", 4), ("inplace", 2)):
+            arguments = {
+                "strategy": strategy,
+                "batch_size": batch_size,
+                "max_new_tokens": 6,
+                "num_draft_tokens": 2,
+                "progress": False,
+            }
+            assert (
+                sv.generate(pair, prompts, **arguments, compile=True).tokens
+                == sv.generate(pair, prompts, **arguments).tokens
+            )
+    assert counters["stats"]["unique_graphs"] > torch._dynamo.config.recompile_limit
+
+
+@needs_cuda
+@pytest.mark.parametrize(("name", "strategy"), CASES)
+def test_cuda_graphs_write_the_same_text(name: str, strategy: str) -> None:
+    pair = make_pair(name, device="cuda")
+    run = make_run(
+        pair,
+        make_prompts(),
+        strategy=strategy,
+        batch_size=3,
+        max_new_tokens=NEW_TOKENS,
+        graphs=True,
+    )
+    assert outputs(run) == generate_one_by_one(name, torch.float32, NEW_TOKENS, device="cuda")
+    assert run.state.graphs.active, "nothing had to run uncaptured"
+
+
+@needs_cuda
+@pytest.mark.parametrize("strategy", ["inplace", "eqspec", "exspec"])
+def test_a_round_with_graphs_reads_once_on_the_host(
+    strategy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two rounds in which no row enters or leaves: no synchronising call, and one copy that is waited for."""
+    run = make_run(
+        make_pair("llama", device="cuda"),
+        make_prompts()[:3],
+        strategy=strategy,
+        batch_size=3,
+        max_new_tokens=100,
+        graphs=True,
+    )
+    run.state.eos_token_ids = run.state.eos_token_ids[:0]
+    copied: list[torch.Size] = []
+    monkeypatch.setattr(
+        batch, "to_host", lambda values: (copied.append(values.shape), to_host(values))[1]
+    )
+    events = run.events()
+    for event in events:
+        if event.round == 4 and event.phase == "synchronise":
+            break
+    copied.clear()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            torch.cuda.set_sync_debug_mode("warn")  # warns of itself, too
+            for event in events:
+                if event.phase == "synchronise":
+                    break
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    assert len(run.state.batch) == 3
+    assert len(copied) == 1
+    assert [
+        str(w.message) for w in caught if "called a synchronizing CUDA operation" in str(w.message)
+    ] == []
+
+
+@needs_cuda
+def test_a_copy_to_the_host_waits_for_what_was_launched_before() -> None:
+    values, busy = (
+        torch.zeros(4, dtype=torch.long, device="cuda"),
+        torch.ones(4096, 4096, device="cuda"),
+    )
+    for _ in range(50):
+        busy = busy @ busy / 4096
+    values += busy[0, :4].long() + 6  # ones, after some milliseconds
+    assert to_host(values).tolist() == [7] * 4
+    assert to_host(values).device.type == "cpu"

@@ -1,0 +1,32 @@
+"""Runs that take turns: in what order, and within what."""
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from specviz.generation.interleave import interleave
+
+
+@pytest.mark.parametrize(("turns", "order"), [(4, "abc c ac c"), (1, "aa b cccc")])
+def test_each_writes_its_part_of_the_tokens_within_its_own_turn(turns: int, order: str) -> None:
+    """Three runs that write 8 tokens each, 4, 8 and 2 at a time."""
+    within, told = [-1], list[tuple[str, int]]()
+
+    def writing(name: str, step: int) -> Generator[int, None, str]:
+        for written in range(step, 9, step):
+            told.append((name, within[-1]))
+            yield written
+        return name.upper()
+
+    @contextmanager
+    def around(place: int) -> Iterator[None]:
+        within.append(place)
+        yield
+        within.pop()
+
+    ended = interleave([writing("a", 4), writing("b", 8), writing("c", 2)], 8, turns, around)
+    assert list(ended) == [(0, "A"), (1, "B"), (2, "C")]
+    assert "".join(name for name, _ in told) == order.replace(" ", "")
+    assert all("abc"[place] == name for name, place in told)
+    assert within == [-1]

@@ -1,0 +1,95 @@
+"""A run that cannot fit is refused before any model runs, with the largest batch that does; what might fit is not refused."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import CLASSES, make_pair, make_prompts
+from test_numbers import VALID
+from transformers import LlamaModel
+
+import specviz as sv
+from specviz.generation.generate import memory_check as fitting
+
+RUN = {"max_new_tokens": 24, "num_draft_tokens": 4, "progress": False}
+PROMPTS = make_prompts() * 20
+
+
+def refused(
+    monkeypatch: pytest.MonkeyPatch, room: float, batch_size: int, **options: object
+) -> str:
+    with monkeypatch.context() as patch:
+        patch.setattr(fitting, "available_bytes", lambda device: int(room))
+        patch.setattr(LlamaModel, "forward", lambda *_, **__: pytest.fail("a forward has run"))
+        with pytest.raises(ValueError, match="needs") as caught:
+            sv.generate(make_pair("llama"), PROMPTS, batch_size=batch_size, **RUN | options)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", [name for name in VALID if name != "exspec"])
+def test_the_largest_batch_that_fits_is_named_and_runs(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strategy, room = sv.strategy(name), 8e6
+    begin, _, most = refused(monkeypatch, room, 160, strategy=strategy).rpartition(
+        "pass batch_size="
+    )
+    assert begin.startswith("batch_size=160 needs 0.0")
+    assert " GB, and cpu has 0.008 GB; " in begin
+    largest = int(most.removesuffix(" or less"))
+    assert 1 <= largest < 160
+    assert f"pass batch_size={largest} or less" in refused(
+        monkeypatch, room, largest + 1, strategy=strategy
+    )
+    monkeypatch.setattr(fitting, "available_bytes", lambda device: int(room))
+    budgets = {"max_new_tokens": [1] * 199 + [24]}
+    assert (
+        len(
+            sv.generate(
+                make_pair("llama"), PROMPTS, batch_size=largest, strategy=strategy, **RUN | budgets
+            ).tokens
+        )
+        == 200
+    )
+
+
+def test_a_pool_that_does_not_fit_is_not_helped_by_a_smaller_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert "not even one row fits" in refused(
+        monkeypatch, 2e6, 4, strategy=sv.strategy("exspec", window=160)
+    )
+
+
+def test_a_room_without_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    message = refused(monkeypatch, 1e5, 1)
+    assert message.endswith("; not even one row fits: lower max_new_tokens, or shorten the prompts")
+
+
+def test_a_large_batch_of_few_prompts_is_no_large_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fitting, "available_bytes", lambda device: int(8e6))
+    assert len(sv.generate(make_pair("llama"), PROMPTS[:2], batch_size=10**6, **RUN).tokens) == 2
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_nothing_that_fits_is_refused_here(name: str) -> None:
+    assert len(sv.generate(make_pair(name), PROMPTS[:3], **RUN).tokens) == 3
+
+
+def test_what_is_available() -> None:
+    """All the memory that a container or the machine has; for a device that tells nothing, nothing is refused."""
+    total = fitting.available_bytes(torch.device("cpu"))
+    assert total is not None
+    kilobytes = int(Path("/proc/meminfo").read_text().split()[1])
+    assert 2**28 < total <= 1024 * kilobytes
+    assert fitting.available_bytes(torch.device("meta")) is None
+
+
+@pytest.mark.gpu
+def test_what_is_available_on_a_gpu() -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    device = torch.device("cuda:0")
+    held = torch.zeros(2**28, dtype=torch.uint8, device=device)
+    found = fitting.available_bytes(device)
+    assert held.numel() < found <= torch.cuda.get_device_properties(device).total_memory
