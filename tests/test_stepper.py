@@ -139,6 +139,27 @@ def test_what_cannot_be_shown_is_refused(name, value, words):
         sv.step_through(**{"trace": TRACE, name: value})
 
 
+def test_it_opens_at_a_round_a_phase_and_a_row():
+    view = sv.step_through(TRACE, round=1, phase="accept", row=1)
+    assert (view.step, view.row) == (1 * len(PHASES) + PHASES.index("accept"), 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("round", 3, "must be an int from 0 to 2"),
+        ("round", -1, "must be an int from 0 to 2"),
+        ("round", True, "must be an int from 0 to 2"),
+        ("phase", "bonus", "must be one of schedule, draft, verify, accept, synchronise"),
+        ("phase", 3, "must be one of schedule"),
+        ("row", -1, ""),
+    ],
+)
+def test_where_it_opens_is_checked(name, value, words):
+    with pytest.raises(ValueError, match=f"^{name}.*{words}"):
+        sv.step_through(TRACE, **{name: value})
+
+
 def test_a_result_is_no_trace_but_has_one():
     class Recorded:
         trace = TRACE

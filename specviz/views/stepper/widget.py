@@ -187,18 +187,36 @@ class StepThrough(anywidget.AnyWidget):
         self._still = ""
 
 
-def step_through(trace: Trace, other: Trace | None = None, *, judge: bool = True) -> StepThrough:
-    """Step through a recorded run: tokens, positions, masks and K/V of every row after every phase. Press ? in it for its keys.
+def step_through(
+    trace: Trace,
+    other: Trace | None = None,
+    *,
+    round: int = 0,
+    phase: str = PHASES[0],
+    row: int = 0,
+    judge: bool = True,
+) -> StepThrough:
+    """Step through a recorded run: tokens, positions, masks and K/V of every row after every phase.
+
+    Press ? in the view for its keys. A notebook that is executed and stored keeps a static
+    picture of the step at which the view opens.
 
     Args:
         trace: `result.trace` of a run with `record=True`, or `Trace.load(path)`.
-        other: a run of the same prompts, to be shown beside it.
-        judge: whether to check the invariants and say what is violated; False for who wants to find it without help.
+        other: a run of the same prompts, shown beside the first one.
+        round, phase: where the view opens: right after this phase of this round of `trace`.
+        row: the row of the batch that is selected.
+        judge: whether to check the invariants and report violations; pass False to look for
+            them yourself.
 
     Raises:
-        ValueError: an argument is no trace, or the two are not of the same prompts.
+        ValueError: an argument is not a trace, the two runs have different prompts, or there is
+            no such round, phase or row.
     """
-    return StepThrough(trace, other, judge=judge)
+    view = StepThrough(trace, other, judge=judge)
+    view.step = _step_of(trace, round, phase)
+    view.row = _checked_row(row)
+    return view
 
 
 def save_replay(
@@ -261,6 +279,17 @@ def _check_same_prompts(trace: Trace, other: Trace) -> None:
             raise ValueError(
                 f"other has another prompt {request} than trace; pass two runs of the same prompts, in the same order"
             )
+
+
+def _step_of(trace: Trace, round: object, phase: object) -> int:
+    last = trace.num_rounds - 1
+    if not _is(round, Integral) or not 0 <= int(round) <= last:  # type: ignore[call-overload]
+        raise ValueError(
+            f"round must be an int from 0 to {last}, got {round!r}; the run has {last + 1} rounds"
+        )
+    if phase not in PHASES:
+        raise ValueError(f"phase must be one of {', '.join(PHASES)}, got {phase!r}")
+    return int(round) * len(PHASES) + PHASES.index(phase)  # type: ignore[call-overload]
 
 
 def _checked_step(step: object, rounds: int) -> int:
