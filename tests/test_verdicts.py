@@ -1,0 +1,197 @@
+"""Verdicts that the step-through draws: what queries saw wrongly, and what became of each draft."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import make_pair, make_prompts
+from tiny_run import TRACE, changed
+
+import specviz as sv
+from specviz.checks.attention import Attention, WrongQueries, ranges
+from specviz.checks.fates import FATES, draft_fates
+from specviz.record.replay import Replay
+from specviz.record.schema import PHASES
+from specviz.record.trace import Trace
+
+FORWARDS = (("schedule", "target"), ("draft", "draft"), ("verify", "target"))
+
+
+def record(name: str, **options: Any) -> Trace:
+    trace = sv.generate(
+        make_pair("llama"),
+        make_prompts(),
+        strategy=sv.strategy(name, **options),
+        num_draft_tokens=4,
+        batch_size=4,
+        max_new_tokens=12,
+        record=True,
+        progress=False,
+    ).trace
+    assert trace is not None
+    return trace
+
+
+def wrong_queries(trace: Trace) -> list[WrongQueries]:
+    attention = Attention(trace)
+    replay = Replay(trace)
+    found = []
+    for number in range(trace.num_rounds):
+        for phase, model in FORWARDS:
+            found += attention.wrong(replay.frame(number, phase), model)
+    return found
+
+
+def altered_feed(entry: int, **columns: int) -> Trace:
+    """The tiny run without its hole, with other values in one entry of `feeds`."""
+    feeds = {name: values.copy() for name, values in TRACE.feeds.items()}
+    for name, value in columns.items():
+        feeds[name][entry] = value
+    no_holes = {name: values[:0] for name, values in TRACE.holes.items()}
+    return replace(TRACE, feeds=feeds, holes=no_holes)
+
+
+def entry_of(number: int, phase: str, row: int, index: int) -> int:
+    """The entry of `feeds` where the tiny run fed this index to the phase's model."""
+    feeds = TRACE.feeds
+    model = dict(FORWARDS)[phase] == "draft"
+    at = (feeds["round"] == number) & (feeds["phase"] == PHASES.index(phase))
+    at &= (feeds["model"] == model) & (feeds["row"] == row) & (feeds["index"] == index)
+    (entry,) = np.flatnonzero(at)
+    return int(entry)
+
+
+@pytest.mark.parametrize("name", ["autoregressive", "eqspec", "exspec", "inplace", "masking"])
+def test_the_queries_of_a_valid_run_saw_what_they_should(name: str) -> None:
+    assert wrong_queries(record(name)) == []
+
+
+def test_a_query_that_saw_one_slot_too_many() -> None:
+    """Row 0 of round 1 starts in slot 0 and has 5 tokens: index 4 may see slots 0 to 4."""
+    entry = entry_of(1, "verify", 0, 4)
+    assert wrong_queries(altered_feed(entry, visible_stop=6)) == [
+        WrongQueries(entry, 1, leaks=[(5, 6)], holes=[], lost=0)
+    ]
+
+
+def test_a_query_that_missed_its_first_two_tokens() -> None:
+    entry = entry_of(1, "verify", 0, 5)
+    assert wrong_queries(altered_feed(entry, visible_start=2)) == [
+        WrongQueries(entry, 1, leaks=[], holes=[(0, 2)], lost=0)
+    ]
+
+
+def test_a_prefill_is_judged_by_what_it_wrote() -> None:
+    """Request 2 enters row 1 in round 2, where slots 0 to 3 are padding."""
+    entry = entry_of(2, "schedule", 1, 1)
+    assert wrong_queries(altered_feed(entry, visible_start=3)) == [
+        WrongQueries(entry, 1, leaks=[(3, 4)], holes=[], lost=0)
+    ]
+
+
+def test_a_hidden_slot_of_the_rows_own_is_a_hole() -> None:
+    """The tiny run's only hole hides index 0 from the first entry of `feeds`."""
+    draft_feed = TRACE.holes["feed"][0]
+    assert wrong_queries(TRACE) == [
+        WrongQueries(int(draft_feed), 1, leaks=[], holes=[(0, 1)], lost=0)
+    ]
+
+
+def test_neighbouring_queries_with_the_same_leak_are_one_entry() -> None:
+    found = wrong_queries(record("repadding"))
+    feeds = record("repadding").feeds
+    padding = [each for each in found if each.leaks == [(0, int(feeds["slot"][each.feed]))]]
+    assert any(each.count > 1 for each in padding)
+    for each in found:
+        entries = np.arange(each.feed, each.feed + each.count)
+        assert len(set(feeds["row"][entries].tolist())) == 1
+
+
+def test_kv_that_slipped_by_a_slot_is_lost_somewhere() -> None:
+    """The slot that a slip leaves behind holds no token that counts, and the last one fell off."""
+    found = wrong_queries(record("inplace", break_invariant="kv", rows=[1], from_round=1))
+    assert found
+    assert all(each.lost >= 1 and each.leaks for each in found)
+
+
+def test_a_faulty_mask_leaks_in_the_rows_that_it_hits_and_in_no_other() -> None:
+    trace = record("eqspec", break_invariant="mask", rows=[1], from_round=1)
+    found = wrong_queries(trace)
+    assert found
+    assert {int(trace.feeds["row"][each.feed]) for each in found} == {1}
+    assert {each.lost for each in found} == {0}
+
+
+def test_ranges_of_a_mask() -> None:
+    assert ranges(np.array([1, 1, 0, 0, 1], bool)) == [(0, 2), (4, 5)]
+    assert ranges(np.zeros(3, bool)) == []
+
+
+def fates(trace: Trace, judge: bool = True) -> list[list[str]]:
+    return [[FATES[code] for code in codes] for codes in draft_fates(trace, judge=judge)]
+
+
+def choices(*rows: list[int]) -> np.ndarray:
+    """The target's choices as the record keeps them, (N, K+1, 1)."""
+    return np.array(rows, np.int32)[:, :, None]
+
+
+# What the target says after each draft of the tiny run's six entries, so that all is right.
+RIGHT = choices(
+    [19, 0, 0], [22, 23, 24], [15, 16, 0], [2, 0, 0], [17, 18, 40], [39, 0, 0]
+)  # fmt: skip
+
+
+def test_fates_of_the_tiny_run() -> None:
+    """By hand: in each round the drafts up to the first rejection, or all of them and a bonus."""
+    rejected_first = ["rejected", "unreached", "unreached"]
+    assert fates(changed("rows", target_top_ids=RIGHT)) == [
+        rejected_first,
+        ["accepted", "accepted", "bonus"],
+        ["accepted", "rejected", "unreached"],
+        rejected_first,
+        ["accepted", "accepted", "bonus"],
+        rejected_first,
+    ]
+
+
+def test_a_token_that_the_target_did_not_choose_is_wrong() -> None:
+    other = RIGHT.copy()
+    other[1, 1] = 77  # an accepted draft
+    other[2, 1] = 77  # the token behind the accepted ones
+    trace = changed("rows", target_top_ids=other)
+    assert fates(trace)[1] == ["accepted", "wrong", "bonus"]
+    assert fates(trace)[2] == ["accepted", "wrong", "unreached"]
+    assert fates(trace, judge=False) == fates(changed("rows", target_top_ids=RIGHT))
+
+
+def test_a_sampled_run_has_no_wrong_tokens() -> None:
+    """What the target would have drawn is not in the record."""
+    trace = changed("rows", target_top_ids=RIGHT + 1)
+    sampled = replace(trace, meta=trace.meta | {"sampling": {"coupling": "rejection"}})
+    assert "wrong" not in {fate for row in fates(sampled) for fate in row}
+    assert "wrong" in {fate for row in fates(trace) for fate in row}
+
+
+@pytest.mark.parametrize(
+    ("drafted", "accepted", "gained", "discarded", "expected"),
+    [
+        (2, 0, 1, 2, ["kept", "discarded", "discarded"]),
+        (2, 0, 1, 1, ["kept", "unreached", "unreached"]),
+        (2, 1, 2, 1, ["accepted", "kept", "discarded"]),
+        (2, 2, 1, 0, ["accepted", "ended", "ended"]),
+        (2, 2, 2, 0, ["accepted", "accepted", "ended"]),
+        (1, 1, 2, 0, ["accepted", "bonus", "none"]),
+        (0, 0, 1, 0, ["bonus", "none", "none"]),
+        (2, 0, 0, 0, ["none", "none", "none"]),
+    ],
+)
+def test_fates_of_rows_that_others_or_the_end_cut_short(
+    drafted: int, accepted: int, gained: int, discarded: int, expected: list[str]
+) -> None:
+    columns = {name: values.copy() for name, values in TRACE.rows.items()}
+    given = {"drafted": drafted, "accepted": accepted, "gained": gained, "discarded": discarded}
+    for name, value in given.items():
+        columns[name][0] = value
+    assert fates(changed("rows", **columns), judge=False)[0] == expected
