@@ -4,9 +4,10 @@ import codecs
 import json
 from collections.abc import Collection, Sequence
 from importlib import resources
-from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+
+from specviz.util.validate import require_int
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -72,7 +73,8 @@ def load_prompts(
 def _check_template(chat_template: object, tokenizer: object) -> None:
     if not isinstance(chat_template, bool):
         raise ValueError(
-            f"chat_template={type(chat_template).__name__} is no bool; pass chat_template=True and tokenizer=pair.tokenizer"
+            f"chat_template must be a bool, got {type(chat_template).__name__}; "
+            "pass chat_template=True and tokenizer=pair.tokenizer"
         )
     if not chat_template and tokenizer is not None:
         raise ValueError(
@@ -104,12 +106,8 @@ def spread(items: Sequence[T], limit: int | None) -> list[T]:
 
 
 def _check(limit: int | None) -> None:
-    if limit is not None and (
-        isinstance(limit, bool) or not isinstance(limit, Integral) or limit < 1
-    ):
-        raise ValueError(
-            f"limit={limit!r} is no positive whole number; pass at least 1, or None for all"
-        )
+    if limit is not None:
+        require_int("limit", limit, remedy="pass 1 or more, or None for all")
 
 
 def _read(

@@ -198,7 +198,7 @@ def test_a_selection_is_spread_over_the_whole() -> None:
     assert spread(range(480), 24) == list(range(0, 480, 20))
     assert spread(range(480), 479)[-1] == 478
     assert spread("abc", 5) == spread("abc", None) == ["a", "b", "c"]
-    with pytest.raises(ValueError, match=r"^limit=0 is no positive whole number; "):
+    with pytest.raises(ValueError, match=r"^limit must be an int >= 1, got 0; "):
         spread("abc", 0)
 
 
@@ -208,9 +208,12 @@ def test_a_selection_is_spread_over_the_whole() -> None:
         ({"strategies": ()}, "strategies is empty; name at least one"),
         ({"batch_sizes": []}, "batch_sizes is empty; name at least one"),
         ({"deterministic": ()}, "deterministic is empty; name at least one"),
-        ({"batch_sizes": (4, 0)}, r"batch_sizes\[1\]=0 is too small; "),
-        ({"batch_sizes": (4, "8")}, r"batch_sizes\[1\]='8' is no whole number; "),
-        ({"deterministic": (False, 1)}, r"deterministic\[1\]=1 is no bool; pass True or False"),
+        ({"batch_sizes": (4, 0)}, r"batch_sizes\[1\] must be an int >= 1, got 0; "),
+        ({"batch_sizes": (4, "8")}, r"batch_sizes\[1\] must be an int >= 1, got '8'; "),
+        (
+            {"deterministic": (False, 1)},
+            r"deterministic\[1\] must be a bool, got 1; pass True or False",
+        ),
         (
             {"strategies": ("eqspec", "eqspek")},
             "strategy='eqspek' is unknown; choose one of autoregressive, ",
@@ -223,9 +226,9 @@ def test_a_selection_is_spread_over_the_whole() -> None:
             {"strategies": ("autoregressive",), "batch_sizes": (1,)},
             "autoregressive decoding at batch 1 is the reference itself; ",
         ),
-        ({"num_draft_tokens": 0}, "num_draft_tokens=0 is too small; "),
-        ({"max_new_tokens": None}, "max_new_tokens=None is no whole number; "),
-        ({"max_prompt_tokens": 0}, "max_prompt_tokens=0 is too small; "),
+        ({"num_draft_tokens": 0}, "num_draft_tokens must be an int >= 1, got 0; "),
+        ({"max_new_tokens": None}, "max_new_tokens must be an int >= 1, got None; "),
+        ({"max_prompt_tokens": 0}, "max_prompt_tokens must be an int >= 1, got 0; "),
     ],
     ids=str,
 )

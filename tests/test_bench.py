@@ -179,13 +179,13 @@ def test_options_are_read_as_what_they_say() -> None:
         ({"drafters": ()}, "drafters is empty"),
         ({"strategies": "eqspec"}, "strategies='eqspec' is no list"),
         ({"batch_sizes": 4}, "batch_sizes=4 is no list"),
-        ({"batch_sizes": [4, 0]}, r"batch_sizes\[1\]=0 is too small"),
-        ({"num_draft_tokens": [0]}, r"num_draft_tokens\[0\]=0 is too small"),
-        ({"num_draft_tokens": [True]}, r"num_draft_tokens\[0\]=True is no whole number"),
-        ({"max_new_tokens": [None]}, r"max_new_tokens\[0\]=None is no whole number"),
-        ({"prompt_tokens": [None, 0]}, r"prompt_tokens\[1\]=0 is too small"),
-        ({"repetitions": 0}, "repetitions=0 is too small"),
-        ({"repetitions": 1.5}, "repetitions=1.5 is no whole number"),
+        ({"batch_sizes": [4, 0]}, r"batch_sizes\[1\] must be an int >= 1, got 0"),
+        ({"num_draft_tokens": [0]}, r"num_draft_tokens\[0\] must be an int >= 1, got 0"),
+        ({"num_draft_tokens": [True]}, r"num_draft_tokens\[0\] must be an int >= 1, got True"),
+        ({"max_new_tokens": [None]}, r"max_new_tokens\[0\] must be an int >= 1, got None"),
+        ({"prompt_tokens": [None, 0]}, r"prompt_tokens\[1\] must be an int >= 1, got 0"),
+        ({"repetitions": 0}, "repetitions must be an int >= 1, got 0"),
+        ({"repetitions": 1.5}, "repetitions must be an int >= 1, got 1.5"),
         ({"dtypes": ["int8"]}, "dtypes names 'int8', which is unknown"),
         ({"strategies": ["eqspek"]}, "strategy='eqspek' is unknown"),
         ({"strategies": ["exspec:width=3"]}, "strategy 'exspec' takes no option 'width'"),
@@ -219,7 +219,7 @@ def test_a_grid_that_cannot_be_measured(arguments: dict[str, Any], begins: str) 
         ({"pairs": ["qwen"]}, r"pairs\[0\]='qwen' is no pair; "),
         ({"pairs": [Stored(), Stored()]}, "pairs names 'embedded' twice; "),
         ({"grids": []}, r"grids=\[\] is empty; "),
-        ({"limit": 0}, "limit=0 is too small; "),
+        ({"limit": 0}, "limit must be an int >= 1, got 0; "),
         ({"prompts": []}, r"prompts=\[\] is empty; "),
         ({"prompts": [[1], []]}, r"prompts\[1\]=\[\] is empty; "),
         ({"prompts": [[1], [1] * 250]}, r"prompts\[1\] has 250 tokens; "),
@@ -568,7 +568,7 @@ def test_a_cell_that_runs_out_of_memory_has_failed(
 
 
 def test_turns_that_cannot_be_taken_are_refused(pair: sv.Pair, few: list[list[int]]) -> None:
-    with pytest.raises(ValueError, match=r"^turns=0 "):
+    with pytest.raises(ValueError, match=r"^turns must be an int >= 1, got 0; "):
         run_bench(pair, few, TURNS, turns=0, progress=False)
     with pytest.raises(
         ValueError,
@@ -1007,15 +1007,15 @@ def test_the_command_measures_prints_and_writes(tmp_path: Path, capsys: Captured
             "shapes='gpt-5/nano' is unknown; choose one of qwen3-8b/0.6b, ",
         ),
         (["--rates", "0.5", "0.8"], "rates=[0.5, 0.8] rise"),
-        (["--repetitions", "0"], "repetitions=0 is too small; "),
-        (["--batch-sizes", "4", "-1"], "batch_sizes[1]=-1 is too small; "),
-        (["--num-draft-tokens", "0"], "num_draft_tokens[0]=0 is too small; "),
+        (["--repetitions", "0"], "repetitions must be an int >= 1, got 0; "),
+        (["--batch-sizes", "4", "-1"], "batch_sizes[1] must be an int >= 1, got -1; "),
+        (["--num-draft-tokens", "0"], "num_draft_tokens[0] must be an int >= 1, got 0; "),
         (
             ["--strategies", "exspec:window"],
             "'exspec:window' has the option 'window', which is no option=value; ",
         ),
         (["--dtype", "int8"], "dtypes names 'int8', which is unknown; "),
-        (["--limit", "0"], "limit=0 is too small; "),
+        (["--limit", "0"], "limit must be an int >= 1, got 0; "),
         (["--device", "tpu"], "device='tpu' is unknown; "),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -175,7 +175,10 @@ def test_the_command_runs_on_the_cluster_at_an_address(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "begins"),
-    [({"gpus": 0}, "gpus=0 is too small; "), ({"cpus": 0}, "cpus=0 is too small; ")],
+    [
+        ({"gpus": 0}, "gpus must be an int >= 1, got 0; "),
+        ({"cpus": 0}, "cpus must be an int >= 1, got 0; "),
+    ],
     ids=str,
 )
 def test_numbers_that_are_none(arguments: dict[str, int], begins: str) -> None:

@@ -214,7 +214,10 @@ def test_a_missing_library_ends_with_2_and_the_remedy(
         ),
         (["generate", "x", "--device", "tpu"], "specviz generate: device='tpu' is unknown; "),
         (["generate", "x", "--dtype", "int8"], "specviz generate: dtype='int8' is unknown; "),
-        (["generate", "x", "--batch-size", "0"], "specviz generate: batch_size=0 is too small; "),
+        (
+            ["generate", "x", "--batch-size", "0"],
+            "specviz generate: batch_size must be an int >= 1, got 0; ",
+        ),
         (
             ["generate", "x", "--target", "."],
             "specviz generate: --target . comes without a draft; give --draft too",
@@ -232,7 +235,7 @@ def test_a_missing_library_ends_with_2_and_the_remedy(
             "specviz generate: target='./no' is no folder with a model in it",
         ),
         (["generate", ""], "specviz generate: prompts[0]='' is empty; "),
-        (["demo", "--limit", "0"], "specviz demo: limit=0 is no positive whole number; "),
+        (["demo", "--limit", "0"], "specviz demo: limit must be an int >= 1, got 0; "),
         (
             ["generate", "x", "--drafter", "eagle"],
             "specviz generate: drafter='eagle' is unknown; choose one of lookup, model, ",
@@ -257,12 +260,12 @@ def test_a_missing_library_ends_with_2_and_the_remedy(
             ["generate", "x", "--coupling", "gumbel"],
             "specviz generate: --coupling gumbel comes without a temperature; give --temp",
         ),
-        (["generate", "x", "--seed", "-1"], "specviz generate: seed=-1 is too small; "),
+        (["generate", "x", "--seed", "-1"], "specviz generate: seed must be an int >= 0, got -1; "),
         (
             ["survey", "--device-map", "everywhere"],
             "specviz survey: device_map='everywhere' is unknown; choose one of auto, ",
         ),
-        (["survey", "--limit", "0"], "specviz survey: limit=0 is no positive whole number; "),
+        (["survey", "--limit", "0"], "specviz survey: limit must be an int >= 1, got 0; "),
         (
             ["agreement", "--device-map", "auto", "--device", "cpu"],
             "specviz agreement: device='cpu' and device_map='auto' exclude ",
@@ -275,20 +278,23 @@ def test_a_missing_library_ends_with_2_and_the_remedy(
             ["agreement", "--spec-bench", "none.jsonl"],
             "specviz agreement: path='none.jsonl' is no file; ",
         ),
-        (["agreement", "--limit", "0"], "specviz agreement: limit=0 is no positive whole number; "),
+        (["agreement", "--limit", "0"], "specviz agreement: limit must be an int >= 1, got 0; "),
         (
             ["agreement", "--max-prompt-tokens", "0"],
-            "specviz agreement: max_prompt_tokens=0 is too small; ",
+            "specviz agreement: max_prompt_tokens must be an int >= 1, got 0; ",
         ),
         (
             ["agreement", "--batch-sizes", "2", "0"],
-            "specviz agreement: batch_sizes[1]=0 is too small; ",
+            "specviz agreement: batch_sizes[1] must be an int >= 1, got 0; ",
         ),
         (
             ["couplings", "--temperatures", "1", "0"],
             "specviz couplings: temperature=0.0 is no number from ",
         ),
-        (["couplings", "--seeds", "-1"], "specviz couplings: seeds[0]=-1 is too small; "),
+        (
+            ["couplings", "--seeds", "-1"],
+            "specviz couplings: seeds[0] must be an int >= 0, got -1; ",
+        ),
         (["evaluate", "--dtype", "int8"], "specviz evaluate: dtype='int8' is unknown; "),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -199,8 +199,8 @@ def test_a_pair_is_read_from_its_configurations_alone(
     (["--dtype", "float32"], "dtype='float32' was not measured, bfloat16 was"),
     (["--rates", "0.5"], "rates has 1 entries for num_draft_tokens=5; pass one for each, or lower it"),
     (["--rates", *"11112"], "is no list of shares"),
-    (["--batch-sizes", "0"], "batch_sizes[0]=0 cannot be"),
-    (["--num-draft-tokens", "0"], "num_draft_tokens=0 cannot be"),
+    (["--batch-sizes", "0"], "batch_sizes[0] must be an int >= 1, got 0"),
+    (["--num-draft-tokens", "0"], "num_draft_tokens must be an int >= 1, got 0"),
     (["--memory-gb", "-1"], "is no budget; pass a number above 0"),
     (["--ceilings", "none.csv"], "ceilings='none.csv' is no file"),
 ])  # fmt: skip

@@ -52,8 +52,8 @@ def test_the_table_is_that_of_single_runs(pair: sv.Pair, prompts: list[list[int]
         ({"temperatures": ()}, "temperatures is empty; "),
         ({"temperatures": (1.0, 0)}, "temperature=0 is no number from "),
         ({"seeds": []}, "seeds is empty; "),
-        ({"seeds": (0, -1)}, r"seeds\[1\]=-1 is too small; "),
-        ({"batch_size": 0}, "batch_size=0 is too small; "),
+        ({"seeds": (0, -1)}, r"seeds\[1\] must be an int >= 0, got -1; "),
+        ({"batch_size": 0}, "batch_size must be an int >= 1, got 0; "),
     ],
     ids=str,
 )

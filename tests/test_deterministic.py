@@ -151,7 +151,9 @@ def test_a_fault_is_still_seen(prompts: list[list[int]]) -> None:
 
 
 def test_it_has_to_be_a_bool(pair: sv.Pair) -> None:
-    with pytest.raises(ValueError, match=r"deterministic='yes' is no bool; pass True or False"):
+    with pytest.raises(
+        ValueError, match=r"deterministic must be a bool, got 'yes'; pass True or False"
+    ):
         sv.generate(pair, [[1]], deterministic="yes")
 
 

@@ -232,14 +232,14 @@ RUNS, BASELINE = make_runs(rounds=LEAST_ROUNDS)
     (lambda: fit_growth(DRAWN[0][:30], DRAWN[1][:30]), r"are \[1, 2, 4\]: too few for a power law; measure at least 4"),
     (lambda: fit_growth(DRAWN[0][:20], DRAWN[1][:20], offset=False), r"are \[1, 2\]: too few for a power law; measure at least 3"),
     (lambda: fit_growth(*DRAWN, confidence=95), "confidence=95 is no share; pass a number between 0 and 1"),
-    (lambda: fit_growth(*DRAWN, resamples=5), "resamples=5 cannot be; pass a whole number of at least 10"),
+    (lambda: fit_growth(*DRAWN, resamples=5), "resamples must be an int >= 10, got 5"),
     (lambda: fit_costs([], BASELINE), "runs is empty; pass results or traces at several batch sizes"),
     (lambda: fit_costs(RUNS, []), "baseline is empty"),
     (lambda: fit_costs([None], BASELINE), r"runs\[0\]=None: this run was not recorded"),
     (lambda: fit_costs([RUNS[0], BASELINE[0]], BASELINE), r"runs are of .*'eqspec', 0.*'eqspec', 4.* have to be the same"),
     (lambda: fit_costs(RUNS, RUNS), "baseline holds runs of eqspec; pass runs of autoregressive decoding"),
     (lambda: fit_costs(RUNS, BASELINE[:3]), r"are \[1, 2, 4\]: too few"),
-    (lambda: fit_costs(RUNS, BASELINE, resamples=20).speedup(0), "batch_size=0 cannot be"),
+    (lambda: fit_costs(RUNS, BASELINE, resamples=20).speedup(0), "batch_size must be an int >= 1, got 0"),
 ])  # fmt: skip
 def test_bad_input_says_why(call: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):

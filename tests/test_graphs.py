@@ -181,8 +181,8 @@ def test_a_window_is_rounded_up_to_few_sizes_and_never_beyond_the_slabs() -> Non
 
 REFUSED = {
     "only CUDA has graphs": {},
-    "graphs='yes' is no bool": {"graphs": "yes"},
-    "compile=1 is no bool": {"compile": 1},
+    "graphs must be a bool, got 'yes'": {"graphs": "yes"},
+    "compile must be a bool, got 1": {"compile": 1},
     "graphs=True replays phases without their records": {"record": True},
 }
 

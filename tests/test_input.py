@@ -91,21 +91,23 @@ BAD_PROMPTS = [
 ]
 COUNTS = ("num_draft_tokens", "batch_size", "max_new_tokens")
 BAD_COUNTS = [
-    ({name: value}, f"{name}={value!r} is ")
+    ({name: value}, f"{name} must be an int >= 1, got {value!r}; ")
     for name in COUNTS
     for value in (0, -1, 1.5, "3", True, None, float("nan"))
+    if (name, value) != ("num_draft_tokens", "3")  # a str is read as the name of a controller
 ]
 BAD_OPTIONS = [
     *BAD_COUNTS,
+    ({"num_draft_tokens": "3"}, "num_draft_tokens='3' is unknown"),
     ({"max_new_tokens": []}, "max_new_tokens has 0 entries for 2 prompts"),
     ({"max_new_tokens": [4]}, "max_new_tokens has 1 entries for 2 prompts"),
     ({"max_new_tokens": [4, 4, 4]}, "max_new_tokens has 3 entries for 2 prompts"),
-    ({"max_new_tokens": [4, 0]}, "max_new_tokens[1]=0 is too small"),
-    ({"max_new_tokens": (4, "4")}, "max_new_tokens[1]='4' is no whole number"),
-    ({"max_new_tokens": {4: 4}}, "max_new_tokens={4: 4} is no whole number"),
-    ({"num_draft_tokens": [5]}, "num_draft_tokens=[5] is no whole number"),
-    ({"seed": -1}, "seed=-1 is too small"),
-    ({"seed": None}, "seed=None is no whole number"),
+    ({"max_new_tokens": [4, 0]}, "max_new_tokens[1] must be an int >= 1, got 0"),
+    ({"max_new_tokens": (4, "4")}, "max_new_tokens[1] must be an int >= 1, got '4'"),
+    ({"max_new_tokens": {4: 4}}, "max_new_tokens must be an int >= 1, got {4: 4}"),
+    ({"num_draft_tokens": [5]}, "num_draft_tokens must be an int >= 1, got [5]"),
+    ({"seed": -1}, "seed must be an int >= 0, got -1"),
+    ({"seed": None}, "seed must be an int >= 0, got None"),
     (
         {"strategy": "eqspek"},
         "strategy='eqspek' is unknown; choose one of autoregressive, eqspec, exspec, inplace",
@@ -165,7 +167,7 @@ BAD_SAMPLING: list[tuple[dict[str, Any], str]] = [
         for value in (0, -1, 1e-6, 1e6, math.inf, math.nan, "1", None, True)
     ),
     *(
-        ({"top_k": value}, f"top_k={value!r} is no whole number of at least 1")
+        ({"top_k": value}, f"top_k must be an int >= 1, got {value!r}")
         for value in (0, -1, 1.5, "3", True)
     ),
     *(
@@ -192,8 +194,8 @@ MAKERS = [
         "strategy 'eqspec' takes no option 'window'; its options are as_published, bonus",
     ),
     (lambda: sv.strategy("inplace", valid=False), "strategy 'inplace' takes no option 'valid'"),
-    (lambda: sv.strategy("inplace", refill="no"), "refill='no' is no bool"),
-    (lambda: sv.strategy("inplace", refill=None), "refill=None is no bool"),
+    (lambda: sv.strategy("inplace", refill="no"), "refill must be a bool, got 'no'"),
+    (lambda: sv.strategy("inplace", refill=None), "refill must be a bool, got None"),
     (
         lambda: sv.drafter("lookahead"),
         "drafter='lookahead' is unknown; choose one of lookup, model, synthetic",
@@ -216,7 +218,10 @@ MAKERS = [
     ),
     (lambda: sv.load_prompts("spec-bench"), "source='spec-bench' is unknown"),
     *(
-        (lambda limit=limit: sv.load_prompts(limit=limit), f"limit={limit!r} is no positive")
+        (
+            lambda limit=limit: sv.load_prompts(limit=limit),
+            f"limit must be an int >= 1, got {limit!r}",
+        )
         for limit in (0, -1, 1.5, "3", True)
     ),
     (

@@ -262,11 +262,11 @@ GOOD: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(("changes", "message"), [
-    ({"batch_size": 0}, "batch_size=0 cannot be; pass a whole number of at least 1"),
-    ({"num_draft_tokens": -1}, "num_draft_tokens=-1 cannot be; pass a whole number of at least 0"),
-    ({"prompt_tokens": 1.5}, "prompt_tokens=1.5 cannot be"),
-    ({"max_new_tokens": True}, "max_new_tokens=True cannot be"),
-    ({"requests": 0}, "requests=0 cannot be"),
+    ({"batch_size": 0}, "batch_size must be an int >= 1, got 0"),
+    ({"num_draft_tokens": -1}, "num_draft_tokens must be an int >= 0, got -1"),
+    ({"prompt_tokens": 1.5}, "prompt_tokens must be an int >= 1, got 1.5"),
+    ({"max_new_tokens": True}, "max_new_tokens must be an int >= 1, got True"),
+    ({"requests": 0}, "requests must be an int >= 1, got 0"),
     ({"dtype": "int8"}, "dtype='int8' is unknown"),
     ({"batch_size": 33}, "window=32 is smaller than batch_size=33"),
 ])  # fmt: skip

@@ -108,7 +108,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: sv.load_prompts(chat_template=make_tokenizer(WORDS)),
-        "chat_template=TokenizersBackend is no bool",
+        "chat_template must be a bool, got TokenizersBackend",
     ),
     (
         lambda: sv.load_prompts(tokenizer=make_tokenizer(WORDS)),

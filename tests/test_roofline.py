@@ -266,13 +266,13 @@ def test_a_pool_is_charged_for_what_it_trades(pair: sv.Pair, prompts: list[list[
     (lambda: realigned_rows(3, [1.2]), r"rates=\[1.2\] is no list of shares"),
     (lambda: realigned_rows(3, ["a"]), r"rates=\['a'\] is no list of shares"),
     (lambda: realigned_rows(3, [0.5, 0.6]), r"rates=\[0.5, 0.6\] rise, but a draft is accepted only with all before it"),
-    (lambda: LINE.simulated(-1), "num_draft_tokens=-1 cannot be"),
+    (lambda: LINE.simulated(-1), "num_draft_tokens must be an int >= 0, got -1"),
     (lambda: round_seconds(LINE.phase_seconds, 0, 1, 9), "rows=0 is too small; pass at least 1"),
     (lambda: round_seconds(LINE.phase_seconds, 1, -1, 9), "num_draft_tokens=-1 is too small; pass at least 0"),
     (lambda: round_seconds(LINE.phase_seconds, 1, 1, float("nan")), "slots=nan is too small"),
     (lambda: round_seconds(lambda b, k, t: {"verify": 0.0}, 1, 1, 9), "pass costs above 0"),
-    (lambda: speculation(LINE.phase_seconds, 1, 9, 0), "max_draft_tokens=0 cannot be"),
-    (lambda: speculation(LINE.phase_seconds, 1, 9, 2.5), "max_draft_tokens=2.5 cannot be"),
+    (lambda: speculation(LINE.phase_seconds, 1, 9, 0), "max_draft_tokens must be an int >= 1, got 0"),
+    (lambda: speculation(LINE.phase_seconds, 1, 9, 2.5), "max_draft_tokens must be an int >= 1, got 2.5"),
     (lambda: best_num_draft_tokens(LINE.phase_seconds, 1, 9, [2]), r"rates=\[2\] is no list of shares"),
 ])  # fmt: skip
 def test_bad_input_says_why(call: Any, message: str) -> None:

@@ -316,11 +316,11 @@ def test_a_load_of_one_is_never_enough() -> None:
 @pytest.mark.parametrize(
     ("changes", "begins"),
     [
-        ({"rate": 0}, "rate=0 cannot be; "),
-        ({"rate": "many"}, "rate='many' cannot be; "),
-        ({"latency_s": math.inf}, "latency_s=inf cannot be; "),
+        ({"rate": 0}, "rate must be a finite number > 0, got 0; "),
+        ({"rate": "many"}, "rate must be a finite number > 0, got 'many'; "),
+        ({"latency_s": math.inf}, "latency_s must be a finite number > 0, got inf; "),
         ({"percentile": 100}, "percentile=100 is none; "),
-        ({"most": 0}, "most=0 cannot be; "),
+        ({"most": 0}, "most must be an int >= 1, got 0; "),
         ({"router": "random"}, "router='random' is unknown; "),
         ({"costs": Costs()}, "costs=Costs.* are all 0"),
     ],

@@ -120,12 +120,18 @@ def test_realignment_by_hand() -> None:
         (lambda: Acceptance.rates([0.5, 0.6]), "rates=[0.5, 0.6] are no acceptances by position; "),
         (lambda: Acceptance.rates([]), "rates=[] are no acceptances by position; "),
         (lambda: Acceptance.geometric(1.5), "alpha=1.5 is no probability; "),
-        (lambda: Workload.drawn(0, 5, 5, HALF), "requests=0 cannot be; "),
+        (lambda: Workload.drawn(0, 5, 5, HALF), "requests must be an int >= 1, got 0; "),
         (lambda: Workload.drawn(5, 0, 5, HALF), "prompt_tokens=0 are no lengths; "),
         (lambda: Workload.drawn(5, 5, [], HALF), "new_tokens=[] are no lengths; "),
-        (lambda: Workload.drawn(5, 5, 5, HALF, replicas=0), "replicas=0 cannot be; "),
-        (lambda: Workload.drawn(5, 5, 5, HALF, seed=-1), "seed=-1 cannot be; "),
-        (lambda: Workload.drawn(5, 5, 5, HALF, arrivals=0.0), "arrivals=0.0 cannot be; "),
+        (
+            lambda: Workload.drawn(5, 5, 5, HALF, replicas=0),
+            "replicas must be an int >= 1, got 0; ",
+        ),
+        (lambda: Workload.drawn(5, 5, 5, HALF, seed=-1), "seed must be an int >= 0, got -1; "),
+        (
+            lambda: Workload.drawn(5, 5, 5, HALF, arrivals=0.0),
+            "arrivals must be a finite number > 0, got 0.0; ",
+        ),
         (
             lambda: Workload.drawn(2, 5, 5, HALF, arrivals=[1.0]),
             "arrivals=[1.0] are no 2 times in order; ",
@@ -149,11 +155,11 @@ def test_realignment_by_hand() -> None:
         (lambda: Policy("exspec", fallback="hope"), "fallback='hope' is unknown; "),
         (lambda: Policy("exspec", 8, window=4), "window=4 is no pool; "),
         (lambda: Policy("exspec", refill=False), "refill=False leaves exspec no pool "),
-        (lambda: Policy(refill=1), "refill=1 is no bool; "),
-        (lambda: Policy(batch_size=True), "batch_size=True cannot be; "),
+        (lambda: Policy(refill=1), "refill must be a bool, got 1; "),
+        (lambda: Policy(batch_size=True), "batch_size must be an int >= 1, got True; "),
         (
             lambda: simulate(Workload.drawn(2, 5, 5, HALF), Policy(), Costs(), devices=0),
-            "devices=0 cannot be; ",
+            "devices must be an int >= 1, got 0; ",
         ),
         (
             lambda: simulate(Workload.drawn(2, 5, 5, HALF), Policy(), Costs(), router="x"),
@@ -183,7 +189,7 @@ def test_realignment_by_hand() -> None:
             "policies names 'exspec:speed=3', whose options are not simulated; ",
         ),
         (lambda: Plan(latency_s=1.0), "latency_s=1.0 comes without a rate; "),
-        (lambda: Plan(requests=0), "requests=0 is too small; "),
+        (lambda: Plan(requests=0), "requests must be an int >= 1, got 0; "),
     ],
 )
 def test_what_is_refused(call: Any, begins: str) -> None:

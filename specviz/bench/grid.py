@@ -10,7 +10,7 @@ from specviz.bench.methods import Method, label, method, proposer
 from specviz.engine.drafters import Drafter
 from specviz.engine.models.pair import DTYPES
 from specviz.engine.strategies import Strategy
-from specviz.util.validate import short, whole
+from specviz.util.validate import require_int, short
 
 SYNTHETIC = "synthetic:rates=0.7/0.5/0.4/0.25/0.15"  # mean acceptance length 3 at K = 5
 STANDARD = (
@@ -115,13 +115,13 @@ class Grid:
                 if not (isinstance(value, str) and name == "num_draft_tokens") and not (
                     value is None and name == "prompt_tokens"
                 ):
-                    whole(f"{name}[{i}]", value)
+                    require_int(f"{name}[{i}]", value)
         for dtype in self.dtypes:
             if dtype is not None and dtype not in DTYPES:
                 raise ValueError(
                     f"dtypes names {short(dtype)}, which is unknown; choose of {', '.join(DTYPES)}"
                 )
-        whole("repetitions", self.repetitions)
+        require_int("repetitions", self.repetitions)
         labels = [each.label for each in self.methods]
         if twice := sorted({name for name in labels if labels.count(name) > 1}):
             raise ValueError(f"strategies names {twice[0]!r} twice; name it once")

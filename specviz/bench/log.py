@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from specviz.util.files import make_folder, sayable
+from specviz.util.files import as_write_error, make_folder
 
 Row = dict[str, Any]
 
@@ -37,7 +37,7 @@ class Log:
         if whole:
             before, *self.rows = [self._read(number, line) for number, line in enumerate(whole, 1)]
             self._check(before, dict(conditions))
-        with sayable(path):
+        with as_write_error(path):
             self._file = path.open("r+b" if whole else "wb", buffering=0)
             self._file.truncate(sum(map(len, whole)))
             self._file.seek(0, os.SEEK_END)
@@ -62,7 +62,7 @@ class Log:
 
     def _write(self, line: Mapping[str, Any]) -> None:
         content = json.dumps(line).encode() + b"\n"
-        with sayable(
+        with as_write_error(
             self.path, "make room; what is measured is kept there, and the same command goes on"
         ):
             while content:  # a disk that becomes full takes a part; half a line does not count

@@ -18,7 +18,7 @@ from specviz.bench.grid import Cell
 from specviz.bench.log import Row
 from specviz.bench.running import Job, Setting, ids_for
 from specviz.generation.result import Result
-from specviz.util.validate import whole
+from specviz.util.validate import require_int
 
 RETRIES = 3  # of a task whose worker died
 
@@ -42,9 +42,9 @@ class OnRay:
     cpus: int | None = None
 
     def __post_init__(self) -> None:
-        whole("gpus", self.gpus)
+        require_int("gpus", self.gpus)
         if self.cpus is not None:
-            whole("cpus", self.cpus)
+            require_int("cpus", self.cpus)
         if find_spec("ray") is None:
             raise ImportError(
                 '--ray needs Ray, which is not installed; run: pip install "specviz[ray]"'

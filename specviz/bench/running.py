@@ -22,7 +22,7 @@ from specviz.bench.table import conditions, make_table
 from specviz.engine.models.pair import Pair
 from specviz.engine.requests import Prompt
 from specviz.util.files import save_measured
-from specviz.util.validate import short, whole
+from specviz.util.validate import require_int, short
 
 
 @dataclass(frozen=True)
@@ -100,9 +100,9 @@ def run_bench(
     setting = Setting(
         sources,
         prompts,
-        None if limit is None else whole("limit", limit),
+        None if limit is None else require_int("limit", limit),
         recording,
-        whole("turns", turns),
+        require_int("turns", turns),
     )
     if setting.turns > 1 and runner is not None:
         raise ValueError(

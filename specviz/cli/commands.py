@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specviz.cli.exit import check_finished
-from specviz.util.files import beside, make_folder
+from specviz.util.files import make_folder, replacing
 from specviz.util.text import harmless
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def bench(options: argparse.Namespace) -> None:
         save_report(table, conditions, options.report or path.with_suffix(".html")),
     ]
     if options.parquet:
-        with beside(path.with_suffix(".parquet")) as partial:
+        with replacing(path.with_suffix(".parquet")) as partial:
             table.to_parquet(partial, index=False)
         written.append(path.with_suffix(".parquet"))
     _written(written)

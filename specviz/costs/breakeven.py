@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 
 from specviz.costs.roofline import check_rates
-from specviz.costs.shapes import Numbers, check_whole
+from specviz.costs.shapes import Numbers
+from specviz.util.validate import require_int
 
 Costs = Callable[[Numbers, Numbers, Numbers], Mapping[str, Numbers]]
 
@@ -72,7 +73,7 @@ def speculation(
     Raises:
         ValueError: a size cannot be, or rates are no falling shares.
     """
-    most = check_whole("max_draft_tokens", max_draft_tokens)
+    most = require_int("max_draft_tokens", max_draft_tokens)
     accepted = None if rates is None else np.concatenate([[0.0], np.cumsum(check_rates(rates))])
     most = most if accepted is None else min(most, len(accepted) - 1)
     seconds = np.array([round_seconds(costs, rows, k, slots) for k in range(most + 1)])

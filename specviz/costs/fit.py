@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from specviz.costs.shapes import check_whole
 from specviz.metrics import Run, check_recorded
 from specviz.record.schema import Array
+from specviz.util.validate import require_int
 
 LEAST_ROUNDS = 8  # rounds at a batch size, for it to be counted
 EXPONENTS = np.arange(0.05, 4.005, 0.01)
@@ -81,7 +81,7 @@ def fit_growth(
         offset,
         confidence,
         _resampled_means(
-            groups, check_whole("resamples", resamples, 10), np.random.default_rng(seed)
+            groups, require_int("resamples", resamples, 10), np.random.default_rng(seed)
         ),
     )
 
@@ -105,7 +105,7 @@ class CostFit:
 
     def speedup(self, batch_size: int) -> tuple[float, float, float]:
         """The fitted speedup over autoregressive decoding at B, and its interval; an extrapolation beyond the measured batch sizes."""
-        found = _speedups(self.growth, self.lengths, check_whole("batch_size", batch_size))
+        found = _speedups(self.growth, self.lengths, require_int("batch_size", batch_size))
         return float(found[0]), *_interval(found[1:], self.confidence)
 
     @property
@@ -149,7 +149,7 @@ def fit_costs(
     spread, plain = np.random.default_rng(seed).spawn(2)  # one draw for all columns of a round
     groups = _groups(ours["rows"], ours[columns], 4 if offset else 3)
     means = _resampled_means(
-        groups, check_whole("resamples", resamples, 10), spread
+        groups, require_int("resamples", resamples, 10), spread
     )  # (1 + N, G, C)
     step_groups = _groups(steps["rows"], steps[[STEP, "gained"]], 4 if offset else 3)
     step_means = _resampled_means(step_groups, resamples, plain)  # (1 + N, G, 2)
@@ -299,7 +299,7 @@ def _interval(samples: Array, confidence: float) -> tuple[float, float]:
 
 
 def _check_options(confidence: float, resamples: int) -> None:
-    check_whole("resamples", resamples, 10)
+    require_int("resamples", resamples, 10)
     if not 0 < confidence < 1:
         raise ValueError(
             f"confidence={confidence!r} is no share; pass a number between 0 and 1, for instance 0.95"

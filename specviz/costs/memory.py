@@ -7,7 +7,8 @@ from typing import Protocol
 
 import pandas as pd
 
-from specviz.costs.shapes import ModelShape, check_whole, itemsize
+from specviz.costs.shapes import ModelShape, itemsize
+from specviz.util.validate import require_int
 
 INDEX = 8  # bytes of a token id or a length
 CHOSEN = 4  # bytes of a number among the logits that the draft chose from: always float32
@@ -49,11 +50,11 @@ def memory(
         ("prompt_tokens", prompt_tokens),
         ("max_new_tokens", max_new_tokens),
     ):
-        check_whole(name, value)
-    k = check_whole("num_draft_tokens", num_draft_tokens, least=0) if strategy.drafts else 0
+        require_int(name, value)
+    k = require_int("num_draft_tokens", num_draft_tokens, minimum=0) if strategy.drafts else 0
     size, longest = itemsize(dtype), prompt_tokens + max_new_tokens
     rows = strategy.capacity(
-        batch_size, MOST_ROWS if requests is None else check_whole("requests", requests)
+        batch_size, MOST_ROWS if requests is None else require_int("requests", requests)
     )
     slots, b = strategy.slots(longest, max_new_tokens, k), min(batch_size, rows)
     models = [shape for shape in (target, draft if k else None) if shape is not None]

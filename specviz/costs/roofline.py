@@ -15,9 +15,10 @@ import numpy as np
 import pandas as pd
 
 from specviz.costs.ceilings import Ceilings
-from specviz.costs.shapes import ModelShape, Numbers, check_whole, itemsize
+from specviz.costs.shapes import ModelShape, Numbers, itemsize
 from specviz.metrics import Run, check_recorded
 from specviz.record.schema import PHASES, Array
+from specviz.util.validate import require_int
 
 CHOOSING = 2  # kernels that choose a token: argmax, and storing it
 ACCEPTING = 12  # kernels of the acceptance: argmax, comparison, running product, clipping at EOS and budget, appending
@@ -188,7 +189,7 @@ class Roofline:
         """The same as arguments of `specviz.simulation.Costs`: draft, verify and accept as functions of (rows, slots), prefill of
         (rows, tokens), and move, seconds a slot where `moved` slots are moved at once.
         """
-        k = check_whole("num_draft_tokens", num_draft_tokens, least=0)
+        k = require_int("num_draft_tokens", num_draft_tokens, minimum=0)
         return {
             "draft": lambda rows, slots: float(self.drafting(rows, k, slots).seconds),
             "verify": lambda rows, slots: float(self.verifying(rows, k, slots).seconds),

@@ -5,10 +5,11 @@ Reads configurations as plain dicts, as config.json holds them or `config.to_dic
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from numbers import Integral
 from typing import Any
 
 from numpy.typing import NDArray
+
+from specviz.util.validate import require_bool, require_int
 
 ITEMSIZE = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 Numbers = float | NDArray[Any]  # one number, or an array of them: formulas go over both
@@ -63,13 +64,6 @@ def itemsize(dtype: str) -> int:
     return ITEMSIZE[dtype]
 
 
-def check_whole(name: str, value: object, least: int = 1) -> int:
-    """`value` as an int of at least `least`; raises ValueError that names the argument otherwise."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise ValueError(f"{name}={value!r} cannot be; pass a whole number of at least {least}")
-    return int(value)
-
-
 @dataclass(frozen=True)
 class ModelShape:
     """A decoder-only transformer, as far as size and arithmetic go.
@@ -109,9 +103,9 @@ class ModelShape:
         for field in fields(self):
             value = getattr(self, field.name)
             if field.type is int:
-                check_whole(field.name, value, least=0 if field.name == "positions" else 1)
-            elif not isinstance(value, bool):
-                raise ValueError(f"{field.name}={value!r} is no bool; pass True or False")
+                require_int(field.name, value, minimum=0 if field.name == "positions" else 1)
+            else:
+                require_bool(field.name, value)
         if self.heads % self.kv_heads:
             raise ValueError(
                 f"kv_heads={self.kv_heads} do not divide heads={self.heads}; pass a number of K/V heads that does"

@@ -14,7 +14,7 @@ from statistics import median
 from specviz.engine.events import Event
 from specviz.engine.state import State
 from specviz.engine.timing import Stopwatch
-from specviz.util.validate import whole
+from specviz.util.validate import require_int
 
 LATELY = 9  # times of one kind of which the median is taken
 UNLIKELY = 1.5  # a time so many times as long as expected counts only if it happens again
@@ -69,7 +69,7 @@ class DraftLength:
     name = "fixed"
 
     def __init__(self, most: int) -> None:
-        self.most = whole("most", most, least=0)
+        self.most = require_int("most", most, minimum=0)
 
     def choose(self, state: State) -> int:
         """K of the round that begins, 0 to `most`; its rows are there already."""
@@ -97,7 +97,7 @@ class Auto(DraftLength):
     name = "auto"
 
     def __init__(self, most: int = 8) -> None:
-        super().__init__(whole("most", most))
+        super().__init__(require_int("most", most))
         self._step, self._rest = (
             Curve(),
             Curve(),

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from specviz.engine.batch import Request
 from specviz.engine.models.pair import Pair
-from specviz.util.validate import short, whole
+from specviz.util.validate import require_int, short
 
 Prompt = str | Sequence[int]
 
@@ -50,12 +50,12 @@ def make_requests(
 def _budgets(max_new_tokens: int | Sequence[int], count: int) -> list[int]:
     budgets = _plain(max_new_tokens)
     if not _is_list(budgets):
-        return [whole("max_new_tokens", budgets)] * count
+        return [require_int("max_new_tokens", budgets)] * count
     if len(budgets) != count:
         raise ValueError(
             f"max_new_tokens has {len(budgets)} entries for {count} prompts; pass one number, or one for each prompt"
         )
-    return [whole(f"max_new_tokens[{i}]", budget) for i, budget in enumerate(budgets)]
+    return [require_int(f"max_new_tokens[{i}]", budget) for i, budget in enumerate(budgets)]
 
 
 def _encode(pair: Pair, number: int, prompt: Prompt) -> tuple[int, ...]:

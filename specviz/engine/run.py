@@ -24,7 +24,7 @@ from specviz.engine.state import State
 from specviz.engine.strategies import Strategy
 from specviz.engine.strategies import strategy as make_strategy
 from specviz.engine.timing import Stopwatch
-from specviz.util.validate import short, whole
+from specviz.util.validate import require_bool, require_int, short
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def make_run(
         raise ValueError(
             f"pair={type(pair).__name__} is no Pair; use specviz.load_pair() or specviz.Pair(target, draft, tokenizer)"
         )
-    batch_size, depth = whole("batch_size", batch_size), _depth(num_draft_tokens)
+    batch_size, depth = require_int("batch_size", batch_size), _depth(num_draft_tokens)
     chosen = make_strategy(strategy) if isinstance(strategy, str) else strategy
     if not isinstance(chosen, Strategy):
         raise ValueError(
@@ -127,15 +127,15 @@ def make_run(
         )
     proposer = _proposer(drafter, chosen)
     for name, value in (("deterministic", deterministic), ("compile", compile), ("graphs", graphs)):
-        if not isinstance(value, bool) and (name, value) != ("graphs", None):
-            raise ValueError(f"{name}={short(value)} is no bool; pass True or False")
+        if (name, value) != ("graphs", None):
+            require_bool(name, value)
     fixed_width = (
         depth.most + 1 if deterministic else None
     )  # autoregressive decoding, too, runs in the shape that its K gives
     if not chosen.drafts:
         proposer, depth = NoDrafter(), DraftLength(0)
     requests = make_requests(pair, prompts, max_new_tokens, depth.most)
-    seed, stopwatch = whole("seed", seed, least=0), Stopwatch(pair.device)
+    seed, stopwatch = require_int("seed", seed, minimum=0), Stopwatch(pair.device)
     lay_out = partial(
         prepare, pair, proposer, depth.most, _chooser(pair, sampling, seed), fixed_width
     )
@@ -204,7 +204,7 @@ def _proposer(drafter: str | Drafter, strategy: Strategy) -> Drafter:
 
 def _depth(value: int | str | DraftLength) -> DraftLength:
     if isinstance(value, DraftLength):
-        whole("num_draft_tokens.most", getattr(value, "most", None), least=0)
+        require_int("num_draft_tokens.most", getattr(value, "most", None), minimum=0)
         return value
     if isinstance(value, str):
         if value != Auto.name:
@@ -212,7 +212,7 @@ def _depth(value: int | str | DraftLength) -> DraftLength:
                 f"num_draft_tokens={short(value)} is unknown; pass a number of at least 1, or {Auto.name!r}"
             )
         return Auto()
-    return DraftLength(whole("num_draft_tokens", value))
+    return DraftLength(require_int("num_draft_tokens", value))
 
 
 def _chooser(pair: Pair, sampling: SamplingParams | None, seed: int) -> Chooser:

@@ -10,7 +10,6 @@ depends on the numbers of the indices up to t, and the next round starts at t + 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Integral, Real
 
 import numpy as np
 import torch
@@ -19,6 +18,7 @@ from torch.nn import functional as F
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from specviz.engine.accept import Chooser
+from specviz.util.validate import is_real, require_int
 
 COUPLINGS = ("rejection", "gumbel")
 COLDEST, HOTTEST = 1e-5, 1e5  # temperatures beyond these would leave float32's range
@@ -46,15 +46,13 @@ class SamplingParams:
     coupling: str = "rejection"
 
     def __post_init__(self) -> None:
-        if not _is_number(self.temperature, Real) or not COLDEST <= self.temperature <= HOTTEST:
+        if not is_real(self.temperature) or not COLDEST <= self.temperature <= HOTTEST:
             raise ValueError(
                 f"temperature={self.temperature!r} is no number from {COLDEST} to {HOTTEST}; pass one, or sampling=None for greedy decoding"
             )
-        if self.top_k is not None and (not _is_number(self.top_k, Integral) or self.top_k < 1):
-            raise ValueError(
-                f"top_k={self.top_k!r} is no whole number of at least 1; pass for instance 50, or None for all tokens"
-            )
-        if self.top_p is not None and (not _is_number(self.top_p, Real) or not 0 < self.top_p <= 1):
+        if self.top_k is not None:
+            require_int("top_k", self.top_k, remedy="pass for instance 50, or None for all tokens")
+        if self.top_p is not None and (not is_real(self.top_p) or not 0 < self.top_p <= 1):
             raise ValueError(
                 f"top_p={self.top_p!r} is not above 0 and at most 1; pass for instance 0.9, or None for all tokens"
             )
@@ -85,10 +83,6 @@ class SamplingParams:
     def chooser(self, seed: int) -> Chooser:
         """Draws tokens this way; `seed` is any whole number of at least 0."""
         return Rejection(self, seed) if self.coupling == "rejection" else Gumbel(self, seed)
-
-
-def _is_number(value: object, kind: type) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 class Rejection:

@@ -26,7 +26,7 @@ from specviz.generation.interleave import TURNS, Steps, interleave
 from specviz.generation.memory_check import check_memory
 from specviz.generation.result import Result
 from specviz.record.trace import Trace, flatten_requests
-from specviz.util.validate import short
+from specviz.util.validate import require_bool, short
 
 ON_INTERRUPT = ("raise", "partial")
 
@@ -92,8 +92,7 @@ def generate(
             f"on_interrupt={short(on_interrupt)} is unknown; choose one of {', '.join(ON_INTERRUPT)}"
         )
     for name, value in (("record", record), ("progress", progress)):
-        if not isinstance(value, bool):
-            raise ValueError(f"{name}={short(value)} is no bool; pass True or False")
+        require_bool(name, value)
     _check_recorded(record, graphs)
     run = make_run(
         pair, prompts, strategy=strategy, drafter=drafter, num_draft_tokens=num_draft_tokens, batch_size=batch_size,

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pandas as pd
 
-from specviz.costs.shapes import check_whole
 from specviz.simulation.costs import Costs
 from specviz.simulation.policy import Policy
 from specviz.simulation.serving import simulate
 from specviz.simulation.workload import Workload
-from specviz.util.validate import positive, short
+from specviz.util.validate import require_int, require_positive, short
 
 _SKIP = 0.1  # of the requests, those that met an empty server
 _SAMPLE = (
@@ -61,13 +60,13 @@ def size_cluster(
         ValueError: an argument cannot be used.
         TooSlowError: requests take longer than that without company, or more than `most` devices are needed.
     """
-    positive("rate", rate)
-    positive("latency_s", latency_s)
+    require_positive("rate", rate)
+    require_positive("latency_s", latency_s)
     if not 0 < percentile < 100:
         raise ValueError(
             f"percentile={short(percentile)} is none; pass a number between 0 and 100, 99 for instance"
         )
-    check_whole("most", most)
+    require_int("most", most)
     alone = alone_s(workload, policy, costs, percentile)
     if alone > latency_s:
         raise TooSlowError(

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from specviz.costs.shapes import check_whole
 from specviz.record.schema import Array
-from specviz.util.validate import short
+from specviz.util.validate import require_bool, require_int, short
 
 STRATEGIES = ("autoregressive", "inplace", "eqspec", "exspec")
 FALLBACKS = ("realign", "partial", "wait")
@@ -53,9 +52,8 @@ class Policy:
                 f"fallback={short(self.fallback)} is unknown; choose one of {', '.join(FALLBACKS)}"
             )
         for name in ("batch_size", "num_draft_tokens", "window", "max_wait"):
-            check_whole(name, getattr(self, name))
-        if not isinstance(self.refill, bool):
-            raise ValueError(f"refill={short(self.refill)} is no bool; pass True or False")
+            require_int(name, getattr(self, name))
+        require_bool("refill", self.refill)
         if self.pooled and not self.refill:
             raise ValueError("refill=False leaves exspec no pool to choose from; leave it out")
         if self.pooled and not self.batch_size <= self.window <= MAX_WINDOW:

@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from specviz.costs.shapes import check_whole
 from specviz.record.schema import PHASES, Array
 from specviz.simulation.costs import Costs
 from specviz.simulation.machine import Lanes, Totals
 from specviz.simulation.policy import DECISIONS, MAX_LENGTH, MAX_QUEUE, Policy
 from specviz.simulation.workload import Workload
-from specviz.util.validate import short
+from specviz.util.validate import require_int, short
 
 ROUTERS = ("round_robin", "shortest_queue", "least_work")
 _SHARES = tuple("sync_share" if phase == "synchronise" else f"{phase}_share" for phase in PHASES)
@@ -168,7 +167,7 @@ def simulate(
     Raises:
         ValueError: an argument cannot be used; nothing has run.
     """
-    check_whole("devices", devices)
+    require_int("devices", devices)
     if router not in ROUTERS:
         raise ValueError(f"router={short(router)} is unknown; choose one of {', '.join(ROUTERS)}")
     replicas, requests = workload.prompt_tokens.shape

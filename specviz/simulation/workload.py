@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from specviz.costs.shapes import check_whole
 from specviz.record.schema import Array
 from specviz.record.trace import Trace
-from specviz.util.validate import positive, short
+from specviz.util.validate import require_int, require_positive, short
 
 _DRAWN = 2**20  # acceptances drawn beforehand, over which requests begin at places of their own
 
@@ -60,7 +59,7 @@ class Acceptance:
         alphas = np.atleast_1d(np.asarray(alpha, np.float64))
         if not alphas.size or not ((alphas >= 0) & (alphas <= 1)).all():
             raise ValueError(f"alpha={short(alpha)} is no probability; pass numbers from 0 to 1")
-        positions = np.arange(check_whole("num_draft_tokens", num_draft_tokens) + 1)
+        positions = np.arange(require_int("num_draft_tokens", num_draft_tokens) + 1)
         reached = alphas[:, None] ** positions
         return cls(np.concatenate([reached[:, :-1] * (1 - alphas[:, None]), reached[:, -1:]], 1))
 
@@ -128,8 +127,8 @@ class Workload:
             prompt_tokens, new_tokens: one length for all, or several to draw from: range(20, 201), or the lengths of real prompts.
             arrivals: None: all at once; a number: a Poisson process of so many a second; a sequence: the times themselves, in seconds.
         """
-        shape = check_whole("replicas", replicas), check_whole("requests", requests)
-        random = np.random.default_rng(check_whole("seed", seed, least=0))
+        shape = require_int("replicas", replicas), require_int("requests", requests)
+        random = np.random.default_rng(require_int("seed", seed, minimum=0))
         lengths = [
             among[random.integers(0, len(among), shape)]
             for among in (
@@ -160,10 +159,13 @@ class Workload:
                 f"new_tokens has {outputs.size} lengths for {prompts.size} prompts; pass one for each"
             )
         prompts, outputs = (
-            np.tile(values, (check_whole("replicas", replicas), 1)) for values in (prompts, outputs)
+            np.tile(values, (require_int("replicas", replicas), 1)) for values in (prompts, outputs)
         )
         return cls._made(
-            prompts, outputs, acceptance, np.random.default_rng(check_whole("seed", seed, least=0))
+            prompts,
+            outputs,
+            acceptance,
+            np.random.default_rng(require_int("seed", seed, minimum=0)),
         ).arriving(arrivals, seed)
 
     @classmethod
@@ -212,9 +214,9 @@ class Workload:
         if arrivals is None:
             return replace(self, arrival_s=np.zeros(shape))
         if np.ndim(arrivals) == 0:
-            positive("arrivals", arrivals)
+            require_positive("arrivals", arrivals)
             pauses = np.random.default_rng(
-                [check_whole("seed", seed, least=0), 1]
+                [require_int("seed", seed, minimum=0), 1]
             ).standard_exponential(shape)
             return replace(self, arrival_s=np.cumsum(pauses, 1) / arrivals)
         times = np.asarray(arrivals, np.float64)

@@ -20,7 +20,7 @@ from specviz.engine.strategies import STRATEGIES, strategy
 from specviz.generation.generate import generate
 from specviz.generation.result import Result
 from specviz.util.files import conditions, save_measured
-from specviz.util.validate import short, whole
+from specviz.util.validate import require_bool, require_int
 
 Cell = tuple[bool, int, str]
 CELL = ("deterministic", "batch_size", "strategy")
@@ -69,13 +69,12 @@ class Cells:
             if not getattr(self, name):
                 raise ValueError(f"{name} is empty; name at least one")
         for i, size in enumerate(self.batch_sizes):
-            whole(f"batch_sizes[{i}]", size)
+            require_int(f"batch_sizes[{i}]", size)
         for name, value in self.asked.items():
             if name != "max_prompt_tokens" or value is not None:
-                whole(name, value)
+                require_int(name, value)
         for i, mode in enumerate(self.deterministic):
-            if not isinstance(mode, bool):
-                raise ValueError(f"deterministic[{i}]={short(mode)} is no bool; pass True or False")
+            require_bool(f"deterministic[{i}]", mode)
         for name in self.strategies:
             if not strategy(name).promises:
                 raise ValueError(
@@ -173,7 +172,7 @@ def cut(pair: Pair, prompts: Sequence[Prompt], max_prompt_tokens: int) -> list[l
     Raises:
         ValueError: the number is below 1, or a prompt is text and the pair has no tokenizer.
     """
-    last = whole("max_prompt_tokens", max_prompt_tokens)
+    last = require_int("max_prompt_tokens", max_prompt_tokens)
     tokenizer: Any = pair.tokenizer
     if tokenizer is None and any(isinstance(prompt, str) for prompt in prompts):
         raise ValueError(

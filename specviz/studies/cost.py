@@ -14,9 +14,10 @@ from specviz.costs.breakeven import Costs, best_num_draft_tokens, speculation
 from specviz.costs.ceilings import Ceilings
 from specviz.costs.memory import ALWAYS, largest_batch, memory, peak_bytes
 from specviz.costs.roofline import Roofline, check_rates, floors, realigned_rows
-from specviz.costs.shapes import ModelShape, Numbers, check_whole, named_pair
+from specviz.costs.shapes import ModelShape, Numbers, named_pair
 from specviz.engine.models.hub import find
 from specviz.engine.strategies import Strategy, strategy
+from specviz.util.validate import require_int
 
 REALIGNING = ("eqspec", "exspec", "repadding")
 MOST_DRAFTS = 8  # K looked at for the best one, if the rates go as far
@@ -89,9 +90,9 @@ class Case:
         if not self.batch_sizes:
             raise ValueError("batch_sizes is empty; name at least one")
         for i, size in enumerate(self.batch_sizes):
-            check_whole(f"batch_sizes[{i}]", size)
+            require_int(f"batch_sizes[{i}]", size)
         for name in ("num_draft_tokens", "prompt_tokens", "max_new_tokens"):
-            check_whole(name, getattr(self, name))
+            require_int(name, getattr(self, name))
         if self.rates is not None and len(check_rates(self.rates)) < self.num_draft_tokens:
             raise ValueError(
                 f"rates has {len(self.rates)} entries for num_draft_tokens={self.num_draft_tokens}; pass one for each, or lower it"

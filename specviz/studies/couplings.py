@@ -13,7 +13,7 @@ from specviz.engine.requests import Prompt
 from specviz.engine.sampling import COUPLINGS, SamplingParams
 from specviz.generation.generate import generate
 from specviz.util.files import conditions
-from specviz.util.validate import whole
+from specviz.util.validate import require_int
 
 
 def measure_couplings(
@@ -40,7 +40,7 @@ def measure_couplings(
         if not values:
             raise ValueError(f"{name} is empty; name at least one")
     for i, seed in enumerate(seeds):
-        whole(f"seeds[{i}]", seed, least=0)
+        require_int(f"seeds[{i}]", seed, minimum=0)
     chosen = [
         SamplingParams(temperature, coupling=coupling)
         for temperature in temperatures

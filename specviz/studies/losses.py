@@ -20,7 +20,7 @@ from specviz.generation.generate import generate, generate_side_by_side
 from specviz.generation.result import Result
 from specviz.metrics import waste
 from specviz.util.files import conditions
-from specviz.util.validate import whole
+from specviz.util.validate import require_int
 
 NOTHING_LOST = "none"
 LOSSES: dict[str, tuple[dict[str, Any], ...]] = {
@@ -71,8 +71,8 @@ def measure_losses(
     if not batch_sizes:
         raise ValueError("batch_sizes is empty; name at least one")
     for i, size in enumerate(batch_sizes):
-        whole(f"batch_sizes[{i}]", size)
-    whole("repetitions", repetitions)
+        require_int(f"batch_sizes[{i}]", size)
+    require_int("repetitions", repetitions)
     sizes = list(dict.fromkeys(batch_sizes))
     cells = [cell for size in sizes for cell in _cells(size, window)]
 

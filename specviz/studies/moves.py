@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from specviz.engine.kv.moves import METHODS, Move
-from specviz.util.validate import whole
+from specviz.util.validate import require_int
 
 LAYERS, HEADS, DEPTH = (
     14,
@@ -45,14 +45,14 @@ def measure_moves(
     """
     for name, values in (("rows", rows), ("slots", slots)):
         for i, value in enumerate(values):
-            whole(f"{name}[{i}]", value, least=2 if name == "rows" else 16)
+            require_int(f"{name}[{i}]", value, minimum=2 if name == "rows" else 16)
     for name, value in (
         ("layers", layers),
         ("heads", heads),
         ("depth", depth),
         ("repetitions", repetitions),
     ):
-        whole(name, value)
+        require_int(name, value)
     device, entries = torch.device(device), []
     for b in rows:
         for t in slots:

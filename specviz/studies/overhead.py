@@ -15,7 +15,7 @@ from specviz.engine.run import Run, make_run
 from specviz.generation.generate import generate
 from specviz.record.schema import PHASES
 from specviz.util.files import conditions
-from specviz.util.validate import whole
+from specviz.util.validate import require_int
 
 
 def measure_overhead(
@@ -39,9 +39,9 @@ def measure_overhead(
     Raises:
         ValueError: an argument cannot be used.
     """
-    whole("repetitions", repetitions)
+    require_int("repetitions", repetitions)
     cells = [
-        (strategy, whole(f"batch_sizes[{i}]", b))
+        (strategy, require_int(f"batch_sizes[{i}]", b))
         for strategy in strategies
         for i, b in enumerate(batch_sizes)
     ]

@@ -39,7 +39,7 @@ from specviz.simulation import (
 from specviz.simulation.cluster import TooSlowError, size_cluster
 from specviz.simulation.studies import costs_of, held_out
 from specviz.util.files import conditions
-from specviz.util.validate import short, whole
+from specviz.util.validate import require_int, short
 
 POLICIES = (
     "autoregressive", "eqspec:refill=false", "eqspec", "exspec", "exspec:fallback=partial", "exspec:fallback=wait", "inplace",
@@ -97,7 +97,7 @@ def record_runs(
     On a CPU they run side by side, so that what slows the machine slows all alike. halves: all for each half of the prompts, and at B = 2.
     """
     sizes = sorted(
-        {1, max(1, whole("batch_size", batch_size) // 2), batch_size}
+        {1, max(1, require_int("batch_size", batch_size) // 2), batch_size}
         | ({min(2, batch_size)} if halves else set())
     )
     parts = [prompts[::2], prompts[1::2]] if halves else [prompts]
@@ -189,7 +189,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         for name in ("requests", "devices"):
-            whole(name, getattr(self, name))
+            require_int(name, getattr(self, name))
         if self.latency_s is not None and self.rate is None:
             raise ValueError(
                 f"latency_s={self.latency_s} comes without a rate; give the requests a second that have to end in that time"

@@ -31,20 +31,20 @@ class WriteError(OSError):
 
 def write(path: str | os.PathLike[str], content: bytes) -> Path:
     """Write a file, whole or not at all; returns its path. Raises WriteError."""
-    with beside(Path(path)) as partial:
+    with replacing(Path(path)) as partial:
         partial.write_bytes(content)
     return Path(path)
 
 
 @contextmanager
-def beside(path: Path, *, alone: bool = False) -> Iterator[Path]:
+def replacing(path: Path, *, alone: bool = False) -> Iterator[Path]:
     """A place to write to, which takes the name `path` if all goes well and is removed if not. `alone`: no other process writes to `path`,
     so that the place may be the same each time, and what a killed process left there is written over.
 
     A link at `path` stays one, and what it leads to is replaced. Raises WriteError, before anything is written where `path` is a folder or
     a device.
     """
-    with sayable(path):
+    with as_write_error(path):
         place = path.resolve()
         if place.exists() and not stat.S_ISREG(place.stat().st_mode):
             raise OSError("it is a folder or a device and no file")
@@ -52,7 +52,7 @@ def beside(path: Path, *, alone: bool = False) -> Iterator[Path]:
         f"{place.name}.partial" if alone else f"{place.name}.{os.getpid()}.partial"
     )
     try:
-        with sayable(path):
+        with as_write_error(path):
             yield partial
             partial.replace(place)
     finally:
@@ -68,7 +68,7 @@ def write_folder(path: Path, fill: Callable[[Path], object]) -> None:
     for leftover in (partial, old):
         shutil.rmtree(leftover, ignore_errors=True)
     try:
-        with sayable(path):
+        with as_write_error(path):
             fill(partial)
             if path.exists():
                 path.rename(old)
@@ -80,13 +80,13 @@ def write_folder(path: Path, fill: Callable[[Path], object]) -> None:
 
 def make_folder(path: Path) -> Path:
     """The folder at `path`, made with those above it where it is not there yet. Raises WriteError."""
-    with sayable(path):
+    with as_write_error(path):
         path.mkdir(parents=True, exist_ok=True)
     return path
 
 
 @contextmanager
-def sayable(
+def as_write_error(
     path: Path, remedy: str = "choose a file in a folder that exists, with room left"
 ) -> Iterator[None]:
     """What keeps `path` from being written becomes a WriteError."""
@@ -116,7 +116,7 @@ def save_measured(table: pd.DataFrame, conditions: Mapping[str, object], path: P
     """
     make_folder(path.parent)
     told = path.with_suffix(".json")
-    with beside(path) as partial:
+    with replacing(path) as partial:
         partial.write_bytes(table.to_csv(index=False, float_format="%.5g").encode())
         write(told, (json.dumps(conditions, indent=2) + "\n").encode())
     return [path, told]

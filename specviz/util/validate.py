@@ -1,52 +1,59 @@
-"""Checks of arguments: each raises a ValueError that names the argument, the value and the remedy.
+"""Checks of arguments. Each raises a ValueError: the argument, what it must be, what was given, the remedy.
 
-Contract: plain values in, plain values out. It knows no tensors and no models.
+Contract: plain values in, plain values out. Not known here: tensors and models.
 """
 
+import math
 import re
 from numbers import Integral, Real
+from typing import TypeGuard
 
-import numpy as np
+MAX_SHOWN = 60  # characters of a value that an error message quotes
 
 
-def whole(name: str, value: object, least: int = 1) -> int:
-    """Return `value` as an int of at least `least`, or raise ValueError."""
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise ValueError(
-            f"{name}={short(value)} is no whole number; pass an int of at least {least}"
-        )
-    if value < least:
-        raise ValueError(f"{name}={value} is too small; pass at least {least}")
+def is_int(value: object) -> TypeGuard[int]:
+    """Whether `value` is an int, numpy's included. A bool is not."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def is_real(value: object) -> TypeGuard[float]:
+    """Whether `value` is a real number, numpy's included. A bool is not."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def is_count(value: object) -> TypeGuard[int]:
+    """Whether `value` is an int >= 0."""
+    return is_int(value) and value >= 0
+
+
+def is_share(value: object) -> TypeGuard[float]:
+    """Whether `value` is a number from 0 to 1."""
+    return is_real(value) and 0 <= value <= 1
+
+
+def require_int(name: str, value: object, minimum: int = 1, remedy: str = "") -> int:
+    """Return `value` as an int. Raise ValueError unless it is an int >= `minimum`."""
+    if not is_int(value) or value < minimum:
+        remedy = remedy or f"pass {minimum} or more"
+        raise ValueError(f"{name} must be an int >= {minimum}, got {short(value)}; {remedy}")
     return int(value)
 
 
-def positive(name: str, value: object) -> None:
+def require_positive(name: str, value: object) -> None:
     """Raise ValueError unless `value` is a finite number above 0."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float | np.number)
-        or not (np.isfinite(value) and value > 0)
-    ):
-        raise ValueError(f"{name}={short(value)} cannot be; pass a number above 0")
-
-
-def is_count(value: object) -> bool:
-    """Whether `value` is an int of at least 0."""
-    return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= 0
-
-
-def is_share(value: object) -> bool:
-    """Whether `value` is a number from 0 to 1."""
-    return not isinstance(value, bool) and isinstance(value, Real) and 0 <= float(value) <= 1
+    if not is_real(value) or not math.isfinite(value) or value <= 0:
+        raise ValueError(
+            f"{name} must be a finite number > 0, got {short(value)}; pass a number above 0"
+        )
 
 
 def require_bool(name: str, value: object) -> None:
     """Raise ValueError unless `value` is a bool."""
     if not isinstance(value, bool):
-        raise ValueError(f"{name}={short(value)} is no bool; pass True or False")
+        raise ValueError(f"{name} must be a bool, got {short(value)}; pass True or False")
 
 
 def short(value: object) -> str:
-    """Return the value as a message shows it: one line, at most 60 characters."""
+    """Return the repr of `value` as an error message shows it: one line, at most 60 characters."""
     text = re.sub(r"\s*\n\s*", " ", repr(value))
-    return text if len(text) <= 60 else text[:57] + "..."
+    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "..."

@@ -11,7 +11,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
 
-from specviz.util.files import beside
+from specviz.util.files import replacing
 
 
 def save_checkpoint(
@@ -33,7 +33,7 @@ def save_checkpoint(
                 for name, value in state.items()
             }
     header = {"step": str(step), "history": json.dumps(history)}
-    with beside(path, alone=True) as partial:
+    with replacing(path, alone=True) as partial:
         save_file(
             {name: tensor.contiguous().cpu() for name, tensor in tensors.items()},
             partial,

@@ -9,7 +9,7 @@ from tqdm import tqdm
 
 from specviz.engine.models.pair import Pair
 from specviz.generation.generate import generate
-from specviz.util.files import beside
+from specviz.util.files import replacing
 
 NEW_TOKENS = 128
 PROMPT_TOKENS = (8, 256)  # shortest and longest
@@ -59,7 +59,7 @@ def continuations(
                 np.array(prompt + new, dtype=np.uint16)
                 for prompt, new in zip(prompts, result.tokens, strict=True)
             ]
-            with beside(path, alone=True) as partial:
+            with replacing(path, alone=True) as partial:
                 save_file(
                     {"tokens": np.concatenate(rows), "offsets": np.cumsum([0, *map(len, rows)])},
                     partial,

@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 
 from specviz.engine.drafters.base import Draft, Drafter
 from specviz.engine.state import State
-from specviz.util.validate import whole
+from specviz.util.validate import require_int
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class LookupDrafter(Drafter):
 
     def __post_init__(self) -> None:
         for name in ("max_ngram", "min_ngram"):
-            object.__setattr__(self, name, whole(name, getattr(self, name)))
+            object.__setattr__(self, name, require_int(name, getattr(self, name)))
         if self.min_ngram > self.max_ngram:
             raise ValueError(
                 f"min_ngram={self.min_ngram} is larger than max_ngram={self.max_ngram}; pass a min_ngram of at most max_ngram"

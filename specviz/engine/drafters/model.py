@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from specviz.engine.drafters.base import Draft, Drafter
 from specviz.engine.models.pair import Pair
 from specviz.engine.state import State
-from specviz.util.validate import short
+from specviz.util.validate import require_bool
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,7 @@ class ModelDrafter(Drafter):
     capturable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.keep_cache, bool):
-            raise ValueError(f"keep_cache={short(self.keep_cache)} is no bool; pass True or False")
+        require_bool("keep_cache", self.keep_cache)
 
     @property
     def keeps_cache(self) -> bool:

@@ -11,7 +11,7 @@ from specviz.engine.batch import Request
 from specviz.engine.faults import FAULTS, Fault
 from specviz.engine.kv.layout import Layout
 from specviz.engine.state import State
-from specviz.util.validate import is_count, require_bool
+from specviz.util.validate import is_count, require_bool, require_int
 
 FAULT_OPTIONS = ("break_invariant", "rows", "from_round")
 
@@ -80,10 +80,7 @@ class Strategy:
             raise ValueError(
                 f"rows={self.rows!r} is no list of row numbers; pass for instance [0, 2], or None for all rows"
             )
-        if not is_count(self.from_round):
-            raise ValueError(
-                f"from_round={self.from_round!r} is no round; pass a whole number of at least 0"
-            )
+        require_int("from_round", self.from_round, minimum=0)
         object.__setattr__(
             self,
             "rows",

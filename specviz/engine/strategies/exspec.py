@@ -15,7 +15,7 @@ from specviz.engine.state import State
 from specviz.engine.strategies.base import Strategy
 from specviz.engine.strategies.eqspec import end_at
 from specviz.engine.strategies.scheduler import DECISIONS, FALLBACKS, Scheduler
-from specviz.util.validate import is_count, require_bool
+from specviz.util.validate import require_bool, require_int
 
 
 @dataclass(frozen=True)
@@ -63,18 +63,12 @@ class ExSpec(Strategy):
                 object.__setattr__(self, name, value)
         if self.group_by not in ("length", "padded"):
             raise ValueError(f'group_by={self.group_by!r} is unknown; choose "length" or "padded"')
-        if not is_count(self.window) or self.window < 1:
-            raise ValueError(
-                f"window={self.window!r} is no size of a pool; pass a whole number of at least the batch size"
-            )
+        require_int("window", self.window, remedy="pass the batch size or more")
         if self.fallback not in FALLBACKS:
             raise ValueError(
                 f"fallback={self.fallback!r} is unknown; choose one of {', '.join(FALLBACKS)}"
             )
-        if not is_count(self.max_wait) or self.max_wait < 1:
-            raise ValueError(
-                f"max_wait={self.max_wait!r} is no number of rounds; pass a whole number of at least 1"
-            )
+        require_int("max_wait", self.max_wait)
         if not self.refill:
             raise ValueError("refill=False leaves exspec no pool to choose from; leave it out")
         super().__post_init__()

@@ -11,7 +11,6 @@ import os
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from IPython.display import DisplayHandle, display
 from specviz.record.schema import PHASES
 from specviz.record.trace import Trace
 from specviz.util.text import harmless
+from specviz.util.validate import is_int, is_real, require_int
 from specviz.views.display import picture_wanted
 from specviz.views.stepper import export
 from specviz.views.stepper.assets import script, style
@@ -133,11 +133,11 @@ class StepThrough(anywidget.AnyWidget):
         if theme not in export.THEMES[1:]:
             raise ValueError(f"theme={theme!r} is no theme of a figure; choose light or dark")
         for name, value, (low, high) in (("width", width, _WIDTHS), ("scale", scale, _SCALES)):
-            if not _is(value, Real) or not low <= value <= high:
+            if not is_real(value) or not low <= value <= high:
                 raise ValueError(f"{name}={value!r} is no number from {low} to {high}; choose one")
         shown = {
             "step": self.step if step is None else _checked_step(step, self._rounds),
-            "row": self.row if row is None else _checked_row(row),
+            "row": self.row if row is None else require_int("row", row, minimum=0),
         }
         return export.figure(
             self._films,
@@ -294,22 +294,11 @@ def _step_of(trace: Trace, round: object, phase: object) -> int:
 
 def _checked_step(step: object, rounds: int) -> int:
     last = rounds * len(PHASES) - 1
-    if not _is(step, Integral) or not 0 <= int(step) <= last:  # type: ignore[call-overload]
+    if not is_int(step) or not 0 <= step <= last:
         raise ValueError(
             f"step={step!r} is not in this run; choose a whole number from 0 to {last}: round * {len(PHASES)} + phase"
         )
-    return int(step)  # type: ignore[call-overload]
-
-
-def _checked_row(row: object) -> int:
-    if not _is(row, Integral) or int(row) < 0:  # type: ignore[call-overload]
-        raise ValueError(f"row={row!r} is no row; choose a whole number of at least 0")
-    return int(row)  # type: ignore[call-overload]
-
-
-def _is(value: object, kind: type) -> bool:
-    """Whether a value is a number of this kind; True and False are none."""
-    return isinstance(value, kind) and not isinstance(value, bool)
+    return int(step)
 
 
 def _name(trace: Trace) -> str:
