@@ -290,7 +290,7 @@ RULES = (
             ("metrics.py", "import torch"),
             ("metrics.py", "def f():\n    from torch import nn"),
             ("costs/fit.py", "from specviz.engine.models.pair import Pair"),
-            ("views/charts/runs.py", "from specviz import engine"),
+            ("views/charts/stages.py", "from specviz import engine"),
         ),
     ),
     Rule(

@@ -31,7 +31,6 @@ from specviz.views.charts import (
     pick_ragged_round,
     stage_bars,
 )
-from specviz.views.charts.picture import batch_picture
 
 if TYPE_CHECKING:
     pass
@@ -229,8 +228,7 @@ def test_a_run_without_a_draft_model_is_recorded_and_drawn(
         stage_bars({strategy: trace}),
     ):
         assert figure.data
-    for phase in PHASES:
-        assert batch_picture(trace, pick_ragged_round(trace), phase).data
+    assert sv.step_through(trace, round=pick_ragged_round(trace), phase="accept").film
 
 
 # --- proposals that are right by lot ---

@@ -45,7 +45,8 @@ def test_ticks_of_the_other_axis_are_few_and_enclose_the_values(values, log):
 
 
 @pytest.mark.parametrize(
-    ("series", "message"), [({}, "series is empty"), ({"a": ([1], [1, 2])}, "unequally many")]
+    ("series", "message"),
+    [({}, "series is empty"), ({"a": ([1], [1, 2])}, "must have as many x as y")],
 )
 def test_line_chart_refuses(series, message):
     with pytest.raises(ValueError, match=message):
@@ -85,5 +86,5 @@ def test_a_saved_notebook_shows_the_picture_and_a_stable_text(drawn, monkeypatch
 
 @pytest.mark.parametrize("values", [{}, {"b": []}])
 def test_sliders_need_values(values):
-    with pytest.raises(ValueError, match="leaves nothing to choose"):
+    with pytest.raises(ValueError, match="values must have at least one argument"):
         explore(lambda: None, "nothing", **values)

@@ -12,10 +12,10 @@ import specviz as sv
 from specviz.record.replay import Replay
 from specviz.record.schema import MODELS, PHASES
 from specviz.record.trace import Trace
-from specviz.views.stepper.cells import batch_rows
+from specviz.views.stepper.batchwords import BATCH_WORDS
 from specviz.views.stepper.phrases import amount, everyone, names, span
-from specviz.views.stepper.scene import milliseconds
-from specviz.views.stepper.sentences import ROOM, Narrator, sentence
+from specviz.views.stepper.scene import Scenes, milliseconds
+from specviz.views.stepper.sentences import ROOM, Narrator
 
 WAITING = re.compile(
     r"(\d+) waits?(?: for the first time|, request (\d+)(?: longest)?: left out (once|\d+) (?:times )?before)\."
@@ -66,6 +66,11 @@ BY_HAND = {
         "request 2 enters, 2 of 3 prompt tokens prefilled; the last one is pending for slot 6",
     ),
 }
+
+
+def sentence(trace: Trace, round: int, phase: str) -> str:
+    """The first sentence of a phase, which states the most important fact."""
+    return BATCH_WORDS[phase](Scenes(trace)[round])[0]
 
 
 def timed(trace: Trace) -> Trace:
@@ -133,7 +138,7 @@ def test_acceptance_is_told_with_the_rows_that_matter(name):
     for round, phase, told, words in tell(trace):
         if phase != "accept":
             continue
-        rows = batch_rows(trace, round)
+        rows = Scenes(trace)[round].rows
         working = [row for row in rows if row.gained]
         accepted = {at: row.accepted for at, row in enumerate(rows) if row.gained}
         if len(set(accepted.values())) > 1:
@@ -205,7 +210,7 @@ def test_positions_that_will_run_ahead_are_told_before_they_are_fed():
     trace, found = recorded("masking by column"), 0
     feeds = trace.feeds
     for round, phase, told, words in tell(trace):
-        rows = batch_rows(trace, round)
+        rows = Scenes(trace)[round].rows
         for text, at in [(told, None), *((text, at) for at, text in enumerate(words))]:
             drift = re.search(
                 r"next token (?:will get|gets) position (\d+) (?:where its index is|for index) (\d+)",
@@ -315,12 +320,12 @@ def test_every_request_enters_once_and_leaves(name):
                 for text in words
                 if (found := re.match(r"request (\d+) enters", text))
             ]
-            before = {row.request for row in batch_rows(trace, round - 1)} if round else set()
-            gone = sorted(before - {row.request for row in batch_rows(trace, round)})
+            before = {row.request for row in Scenes(trace)[round - 1].rows} if round else set()
+            gone = sorted(before - {row.request for row in Scenes(trace)[round].rows})
             left += gone
             if gone:
                 assert told.lower().startswith(f"{names(gone, 'request')} ha")
-    last = [row.request for row in batch_rows(trace, trace.num_rounds - 1)]
+    last = [row.request for row in Scenes(trace)[trace.num_rounds - 1].rows]
     assert sorted(entered) == sorted(left + last) == list(range(trace.num_requests))
 
 
@@ -356,7 +361,7 @@ def test_a_round_without_rows_has_sentences():
 @pytest.mark.parametrize("round", [-1, 3])
 def test_what_does_not_exist_is_not_told(round):
     with pytest.raises(ValueError, match=f"no round {round}: rounds run from 0 to 2"):
-        sentence(TRACE, round, "accept")
+        Narrator(TRACE).tell(round, "accept")
     with pytest.raises(ValueError, match="trace=None: this run was not recorded"):
         Narrator(None)
 

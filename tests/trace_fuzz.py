@@ -347,9 +347,6 @@ def save_again(trace: Trace) -> None:
 
 
 def draw(trace: Trace) -> None:
-    for round in {0, trace.num_rounds - 1}:
-        for phase in ("draft", "accept", "synchronise"):
-            charts.batch_picture(trace, round, phase)
     (
         charts.acceptance_map(trace),
         charts.stage_bars({"run": trace}),

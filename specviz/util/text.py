@@ -53,11 +53,6 @@ def shorten(text: str, columns: int) -> str:
     return kept + "…"
 
 
-def label(text: str, columns: int) -> str:
-    """What a cell of so many columns shows of a token."""
-    return escape(shorten(visible(text), columns))
-
-
 def _columns(letter: str) -> int:
     return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
 

@@ -1,9 +1,10 @@
-"""`show`: a chart in a notebook, interactive where the page can run it and as a picture where it cannot.
+"""`show`: a chart in a notebook, interactive where the page can run it, else as a static picture.
 
-Contract: one output with both parts, so that a code host draws the picture and JupyterLab the chart. The picture is made when a
-notebook is executed for keeping (nbconvert, nbval), not in a live JupyterLab session: there it would cost time, and the page
-would show it, without its theme, until the pointer comes by. It needs kaleido and a browser; where one is missing the output
-has no picture, and nothing is said about it. Outside a notebook or an IPython shell nothing happens.
+Contract: one output holds both parts, so that a code host draws the picture and JupyterLab the
+chart. The picture is made when a notebook is executed to be stored (nbconvert, nbval). A live
+JupyterLab session gets none: it would cost time, and the page would show it, without its theme,
+until the pointer moves over it. The picture needs kaleido and a browser; where one is missing, it
+is left out silently. Outside a notebook or an IPython shell `show` does nothing.
 """
 
 import base64
@@ -27,7 +28,7 @@ _NO_FORMULAS = {"mathjax": False}  # kaleido would fetch MathJax from the networ
 
 
 def show(figure: go.Figure, alt: str = "chart") -> None:
-    """Display a figure as an output of the cell. alt: what it shows, for readers who see neither part."""
+    """Display a figure as the cell's output. alt: what it shows, for readers who cannot see it."""
     if get_ipython() is not None:
         display(
             mime_bundle(figure, alt, picture=picture_wanted()),
@@ -37,20 +38,29 @@ def show(figure: go.Figure, alt: str = "chart") -> None:
 
 
 def picture_wanted() -> bool:
-    """Whether an output is being made for keeping, not in a live JupyterLab session."""
+    """Return whether the notebook is executed to be stored, not in a live JupyterLab session."""
     return _LIVE not in os.environ
 
 
 def mime_bundle(figure: go.Figure, alt: str = "chart", *, picture: bool = True) -> dict[str, Any]:
-    """The output's parts by MIME type: the chart for JupyterLab and VS Code, text, and the picture if it is wanted and can be made."""
+    """Return the output's parts by MIME type.
+
+    These are the chart, for JupyterLab and VS Code, the alt text, and the picture if it is wanted
+    and can be drawn.
+    """
     chart = json.loads(figure.to_json())
     bundle = {"application/vnd.plotly.v1+json": {**chart, "config": _CONFIG}, "text/plain": alt}
     png = to_png(figure) if picture else None
-    return bundle if png is None else {**bundle, "image/png": base64.b64encode(png).decode()}
+    if png is not None:
+        bundle["image/png"] = base64.b64encode(png).decode()
+    return bundle
 
 
 def to_png(figure: go.Figure, scale: float = 1) -> bytes | None:
-    """The figure as PNG on its own background, white where it has none; None where no browser can draw it."""
+    """Return the figure as PNG, or None where no browser can draw it.
+
+    A figure without a background of its own gets a white one.
+    """
     if not _renderer_starts():
         return None
     layout = figure.layout
@@ -66,7 +76,10 @@ def to_png(figure: go.Figure, scale: float = 1) -> bytes | None:
 
 @cache
 def _renderer_starts() -> bool:
-    """Try the browser that draws pictures once, then keep one until the process ends: each picture costs 0.2 s instead of 2."""
+    """Try once to draw with the browser; if it works, keep one open until the process ends.
+
+    Starting a browser for each picture would take ten times as long.
+    """
     kaleido = get_module("kaleido")
     if kaleido is None:
         return False
@@ -79,7 +92,8 @@ def _renderer_starts() -> bool:
             opts={"format": "png", "width": 10, "height": 10},
             kopts={**_NO_FORMULAS},
         )
-    except Exception:  # no browser, one that may not run here, none that this kaleido understands: all mean no picture
+    except Exception:
+        # no browser, one that may not run here, or one that this kaleido does not understand
         return False
     finally:
         logger.setLevel(level)

@@ -1,8 +1,8 @@
-"""Colours of the charts, and what gives text its colour on a light page, a dark page, or whichever page it lands on.
+"""Colours of the charts, and the colour of text on a light page, a dark page, or any page.
 
-Contract: colour marks a state, never the only sign of it. Fills are tints, so they mix with the page and serve both kinds;
-outlines have at least 3:1 against white and against near-black; text is ink on a tint, at least 4.5:1. A test computes all of
-these. Not known here: what is drawn.
+Contract: colour is never the only sign of a state. Fills are tints: they mix with the page, so they
+serve light and dark ones. Outlines have a contrast of at least 3:1 against white and near-black,
+text on a tint at least 4.5:1. A test computes all of these. Not known here: what is drawn.
 """
 
 from dataclasses import dataclass
@@ -12,14 +12,11 @@ import plotly.graph_objects as go
 
 ThemeName = Literal["auto", "light", "dark"]
 
-GREEN, ORANGE, AMBER, BLUE, GREY = (
-    (0, 140, 95),
-    (205, 92, 12),
-    (178, 122, 0),
-    (60, 115, 215),
-    (120, 128, 140),
-)
-BRIGHT_AMBER = (240, 170, 0)
+GREEN = (0, 140, 95)
+ORANGE = (205, 92, 12)
+AMBER = (178, 122, 0)
+BLUE = (60, 115, 215)
+GREY = (120, 128, 140)
 
 MONOSPACE = "DejaVu Sans Mono, Menlo, Consolas, Liberation Mono, monospace"
 SANS = "Inter, Segoe UI, Helvetica Neue, Arial, DejaVu Sans, sans-serif"
@@ -36,22 +33,23 @@ def solid(rgb: tuple[int, int, int]) -> str:
 
 @dataclass(frozen=True)
 class Theme:
-    """ink: text; muted: text of less weight, on the page alone; paper: the page. All are CSS colours."""
+    """CSS colours. ink: text; muted: secondary text, only on the bare page; paper: the page."""
 
     ink: str
     muted: str
     paper: str
 
     def inked(self, text: str) -> str:
-        """`text` (chart markup) in ink."""
+        """Return `text` (chart markup) in ink."""
         return f'<span style="color:{self.ink}">{text}</span>'
 
     def faded(self, text: str) -> str:
-        """`text` (chart markup) in the muted colour."""
+        """Return `text` (chart markup) in the muted colour."""
         return f'<span style="color:{self.muted}">{text}</span>'
 
 
-# "auto" asks the page: JupyterLab and its HTML export, then VS Code; elsewhere grey, which can be read on any page.
+# "auto" takes the page's colour: JupyterLab and its HTML export, then VS Code; elsewhere a grey
+# that can be read on any page.
 THEMES: dict[ThemeName, Theme] = {
     "auto": Theme(
         "var(--jp-content-font-color1,var(--vscode-editor-foreground,#7a7a7a))",
@@ -64,26 +62,32 @@ THEMES: dict[ThemeName, Theme] = {
 
 
 def themed(theme: ThemeName) -> Theme:
-    """Raises ValueError for an unknown name."""
+    """Return the theme of that name. Raises ValueError for an unknown name."""
     if theme not in THEMES:
-        raise ValueError(f"theme={theme!r} is unknown; choose one of {', '.join(THEMES)}")
+        raise ValueError(f"theme must be one of {', '.join(THEMES)}, got {theme!r}")
     return THEMES[theme]
 
 
 def repainted(chart_json: str) -> str:
-    """A chart's JSON, drawn with theme "auto", as it has to be for a picture that no page will colour: the light theme."""
-    for name in ("ink", "muted"):
-        chart_json = chart_json.replace(
-            getattr(THEMES["auto"], name), getattr(THEMES["light"], name)
-        )
-    return chart_json
+    """Return a chart's JSON with the colours of theme "auto" replaced by those of "light".
+
+    A static picture has no page around it that could set the colours.
+    """
+    auto = THEMES["auto"]
+    light = THEMES["light"]
+    return chart_json.replace(auto.ink, light.ink).replace(auto.muted, light.muted)
 
 
 def blank_figure(theme: Theme, width_px: int, height_px: int) -> go.Figure:
-    """A figure of fixed size without plotly's own template, which would add 7 KB to each."""
-    figure = go.Figure()
-    figure.update_layout(
-        template="none", width=width_px, height=height_px, paper_bgcolor=theme.paper, plot_bgcolor=CLEAR, dragmode=False,
-        font={"family": SANS, "size": 12}, hoverlabel={"font": {"family": MONOSPACE, "size": 12}}, showlegend=False,
-    )  # fmt: skip
-    return figure
+    """Return a figure of fixed size without plotly's own template, which would add 7 KB to each."""
+    return go.Figure().update_layout(
+        template="none",
+        width=width_px,
+        height=height_px,
+        paper_bgcolor=theme.paper,
+        plot_bgcolor=CLEAR,
+        dragmode=False,
+        font={"family": SANS, "size": 12},
+        hoverlabel={"font": {"family": MONOSPACE, "size": 12}},
+        showlegend=False,
+    )

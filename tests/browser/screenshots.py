@@ -10,7 +10,6 @@ import specviz as sv
 from browser.chromium import open_page, start_browser
 from browser.runs import record
 from browser.stepper import Stepper
-from specviz.record.schema import PHASES
 from specviz.views import charts
 from specviz.views.stepper.browser import find_browser
 from specviz.views.stepper.png import with_palette
@@ -43,11 +42,8 @@ def main() -> None:
             "make figures: no Chromium, Chrome or Edge found; install Chromium or set BROWSER_PATH"
         )
     trace = record("eqspec", prompts=8, tokens=64, batch_size=8)
-    widget = sv.step_through(trace)
-    widget.step, widget.row = (
-        charts.pick_ragged_round(trace) * len(PHASES) + PHASES.index("accept"),
-        ROW,
-    )
+    ragged = charts.pick_ragged_round(trace)
+    widget = sv.step_through(trace, round=ragged, phase="accept", row=ROW)
     with start_browser(path) as browser, tempfile.TemporaryDirectory() as folder:
         page_file = Path(folder) / "run.html"
         widget.export_html(page_file)

@@ -146,9 +146,6 @@ def test_a_comparison_as_a_notebook_shows_it(watched, tmp_path):
 def test_charts_of_hostile_text(watched, tmp_path):
     trace = disguised()
     figures: list[go.Figure] = [
-        charts.batch_picture(trace, 1, phase) for phase in ("draft", "accept")
-    ]
-    figures += [
         charts.stage_bars({HOSTILE[0]: trace, HOSTILE[1]: trace}),
         charts.acceptance_map(trace),
     ]

@@ -1,9 +1,10 @@
 """`line_chart`: measured series over one axis, in the look of the other charts.
 
-Contract: series of numbers in, a plotly Figure of fixed size out; every line has a colour and a mark of its own. Not known here: records.
+Contract: series of numbers in, a plotly Figure of fixed size out; every line has its own colour and
+mark. Not known here: records.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,9 @@ Series = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 
 _COLOURS = (BLUE, ORANGE, GREEN, AMBER, GREY)
 _MARKS = ("circle", "square", "diamond", "triangle-up", "x", "star")
-_WIDTH, _HEIGHT = 760, 400  # px
+_WIDTH = 760  # px
+_HEIGHT = 400  # px
+_FEW = 8  # so many measured values, or fewer, are the ticks themselves
 
 
 def line_chart(
@@ -43,36 +46,35 @@ def line_chart(
     dashed: Collection[str] = (),
     theme: ThemeName = "auto",
 ) -> go.Figure:
-    """A line with a mark at each point for each series.
+    """Draw a line with a mark at each point for each series.
 
     Args:
         series: by name, the values along x and y; equally many.
-        title, words: above the chart, the second in smaller letters.
-        x, y: what the axes show, units included.
-        log: axes that are logarithmic: "", "x", "y" or "xy". A logarithmic x axis is ticked at the measured values.
-        dashed: names of series that are drawn dashed: quoted from elsewhere, say, or computed.
+        title, words: above the chart, `words` in smaller letters.
+        x, y: labels of the axes, units included.
+        log: axes that are logarithmic: "", "x", "y" or "xy". A logarithmic x axis has its ticks
+            at the measured values.
+        dashed: names of series to draw dashed, for example computed or quoted ones.
+        theme: "auto" takes its text colour from the page; "light", "dark".
 
     Raises:
-        ValueError: there is no series, or one with unequal sides.
+        ValueError: there is no series, or one has a different number of x and y values.
     """
     if not series:
         raise ValueError("series is empty; pass at least one line")
-    if uneven := [name for name, (along, up) in series.items() if len(along) != len(up)]:
-        raise ValueError(
-            f"series {uneven[0]!r} has unequally many x and y values; pass a y for each x"
-        )
+    for name, (along, up) in series.items():
+        if len(along) != len(up):
+            raise ValueError(
+                f"series[{name!r}] must have as many x as y values, "
+                f"got {len(along)} and {len(up)}; pass one y for each x"
+            )
     painted = themed(theme)
     figure = blank_figure(painted, _WIDTH, _HEIGHT)
-    for number, (name, (along, up)) in enumerate(series.items()):
-        colour = solid(_COLOURS[number % len(_COLOURS)])
-        figure.add_trace(
-            go.Scatter(
-                x=list(map(float, along)), y=list(map(float, up)), name=painted.inked(escape(name)), mode="lines+markers",
-                line={"color": colour, "width": 2, "dash": "dash" if name in dashed else "solid"},
-                marker={"symbol": _MARKS[number % len(_MARKS)], "size": 8, "color": colour},
-                hovertemplate="%{x:.4g}: %{y:.4g}<extra></extra>",
-            )
-        )  # fmt: skip
+    for number, name in enumerate(series):
+        figure.add_trace(_line(painted, name, *series[name], number, dashed=name in dashed))
+    heading = f"<b>{escape(title)}</b>"
+    if words:
+        heading += f"<br><span style='font-size:13px'>{escape(words)}</span>"
     legend = {
         "orientation": "h",
         "x": 0,
@@ -81,50 +83,90 @@ def line_chart(
         "bgcolor": CLEAR,
         "font": {"size": 12},
     }
-    above = f"<b>{escape(title)}</b>" + (
-        f"<br><span style='font-size:13px'>{escape(words)}</span>" if words else ""
-    )
+    x_values = _joined(along for along, _ in series.values())
+    y_values = _joined(up for _, up in series.values())
     return figure.update_layout(
-        title={"text": painted.inked(above), "x": 0.01, "xanchor": "left", "font": {"size": 16}},
-        margin={"l": 70, "r": 20, "t": 78, "b": 92}, showlegend=True, legend=legend,
-        xaxis=_axis(painted, x, [value for along, _ in series.values() for value in along], "x" in log, measured=True),
-        yaxis=_axis(painted, y, [value for _, up in series.values() for value in up], "y" in log),
-    )  # fmt: skip
+        title={"text": painted.inked(heading), "x": 0.01, "xanchor": "left", "font": {"size": 16}},
+        margin={"l": 70, "r": 20, "t": 78, "b": 92},
+        showlegend=True,
+        legend=legend,
+        xaxis=_axis(painted, x, x_values, log="x" in log, measured=True),
+        yaxis=_axis(painted, y, y_values, log="y" in log, measured=False),
+    )
+
+
+def _line(
+    theme: Theme,
+    name: str,
+    along: Sequence[float],
+    up: Sequence[float],
+    number: int,
+    *,
+    dashed: bool,
+) -> go.Scatter:
+    colour = solid(_COLOURS[number % len(_COLOURS)])
+    symbol = _MARKS[number % len(_MARKS)]
+    return go.Scatter(
+        x=[float(value) for value in along],
+        y=[float(value) for value in up],
+        name=theme.inked(escape(name)),
+        mode="lines+markers",
+        line={"color": colour, "width": 2, "dash": "dash" if dashed else "solid"},
+        marker={"symbol": symbol, "size": 8, "color": colour},
+        hovertemplate="%{x:.4g}: %{y:.4g}<extra></extra>",
+    )
+
+
+def _joined(parts: Iterable[Sequence[float]]) -> np.ndarray:
+    return np.concatenate([np.asarray(part, float) for part in parts])
 
 
 def _axis(
-    theme: Theme, title: str, values: Sequence[float], log: bool, measured: bool = False
+    theme: Theme, title: str, values: np.ndarray, *, log: bool, measured: bool
 ) -> dict[str, Any]:
     """Ticks are written as text, because only text takes its colour from the page."""
-    shown = np.asarray(values, float)
-    ticks = _ticks(shown[np.isfinite(shown) & (not log or shown > 0)], log, measured)
-    return {
-        "title": {"text": theme.faded(escape(title)), "standoff": 8}, "type": "log" if log else "linear", "tickvals": ticks,
-        "ticktext": [theme.faded(f"{tick:g}") for tick in ticks],
-        "zeroline": False, "gridcolor": tint(GREY, 0.2), "linecolor": tint(GREY, 0.6),
-    } | ({} if log or measured else {"rangemode": "tozero"})  # fmt: skip
-
-
-def _ticks(values: np.ndarray, log: bool, measured: bool) -> list[float]:
-    """The values themselves where they are few, else round numbers: powers of ten on a logarithmic axis, about five steps on the other."""
-    own: list[float] = np.unique(values).tolist()
-    if measured and len(own) <= 8:
-        return own
+    drawable = np.isfinite(values)
     if log:
-        low, high = np.floor(np.log10(values.min())), np.ceil(np.log10(values.max()))
-        steps = (1.0,) if high - low > 3 else (1.0, 2.0, 5.0)
-        return [step * 10**power for power in np.arange(low, high + 1) for step in steps]
-    top, bottom = (
-        max(values.max(initial=0), 1e-9),
-        min(values.min(initial=0), 0) if not measured else values.min(),
-    )
-    rough = (top - bottom) / 5
-    step = next(
-        factor
-        for factor in 10.0 ** np.floor(np.log10(rough)) * np.array([1, 2, 5, 10])
-        if factor >= rough
-    )
-    return [
-        round(float(tick), 10)
-        for tick in np.arange(np.floor(bottom / step), np.ceil(top / step) + 1) * step
-    ]
+        drawable &= values > 0
+    ticks = _ticks(values[drawable], log=log, measured=measured)
+    axis: dict[str, Any] = {
+        "title": {"text": theme.faded(escape(title)), "standoff": 8},
+        "type": "log" if log else "linear",
+        "tickvals": ticks,
+        "ticktext": [theme.faded(f"{tick:g}") for tick in ticks],
+        "zeroline": False,
+        "gridcolor": tint(GREY, 0.2),
+        "linecolor": tint(GREY, 0.6),
+    }
+    if not log and not measured:
+        axis["rangemode"] = "tozero"
+    return axis
+
+
+def _ticks(values: np.ndarray, *, log: bool, measured: bool) -> list[float]:
+    """The measured values themselves where they are few, else round numbers that enclose them."""
+    distinct: list[float] = np.unique(values).tolist()
+    if measured and len(distinct) <= _FEW:
+        return distinct
+    if log:
+        return _log_ticks(values)
+    low = values.min() if measured else min(values.min(initial=0), 0)
+    return _linear_ticks(float(low), max(float(values.max(initial=0)), 1e-9))
+
+
+def _log_ticks(values: np.ndarray) -> list[float]:
+    """Powers of ten; 1, 2 and 5 times each where they span three decades or fewer."""
+    low = np.floor(np.log10(values.min()))
+    high = np.ceil(np.log10(values.max()))
+    factors = (1.0,) if high - low > 3 else (1.0, 2.0, 5.0)
+    return [factor * 10**power for power in np.arange(low, high + 1) for factor in factors]
+
+
+def _linear_ticks(low: float, high: float) -> list[float]:
+    """About five steps of 1, 2 or 5 times a power of ten."""
+    rough = (high - low) / 5
+    candidates = 10.0 ** np.floor(np.log10(rough)) * np.array([1, 2, 5, 10])
+    step = candidates[candidates >= rough][0]
+    first = np.floor(low / step)
+    last = np.ceil(high / step)
+    return [round(float(number * step), 10) for number in np.arange(first, last + 1)]

@@ -12,10 +12,26 @@ from specviz.metrics import check_recorded
 from specviz.record.replay import Timeline
 from specviz.record.schema import MODELS, PHASES, Array, Table
 from specviz.record.trace import Trace
-from specviz.views.stepper.cells import Row
 
 SCHEDULE, DRAFT, VERIFY, ACCEPT, SYNCHRONISE = range(len(PHASES))
 TARGET, DRAFTER = (MODELS.index(name) for name in ("target", "draft"))
+
+
+@dataclass(frozen=True)
+class BatchRow:
+    """One row of the batch in a round: the columns of the record's table `rows` that sentences need."""
+
+    request: int
+    length: int
+    drafted: int
+    accepted: int
+    gained: int
+    finished: bool
+    discarded: int
+    start: int
+    start_after: int
+    pending: int
+    pending_after: int
 
 
 @dataclass(frozen=True)
@@ -61,9 +77,9 @@ class Scene:
     slots: int
     decision: str
     ms: list[float]
-    rows: list[Row]
-    before: list[Row]
-    after: list[Row]
+    rows: list[BatchRow]
+    before: list[BatchRow]
+    after: list[BatchRow]
     new: frozenset[int]
     prefilled: dict[int, int]
     pool: list[Waiting]
@@ -126,8 +142,10 @@ class Scenes:
         check_recorded(trace, "trace")
         self._trace, self._judge, rows = trace, judge, trace.rows
         self._rows = [
-            Row(*values)
-            for values in zip(*(rows[field.name].tolist() for field in fields(Row)), strict=True)
+            BatchRow(*values)
+            for values in zip(
+                *(rows[field.name].tolist() for field in fields(BatchRow)), strict=True
+            )
         ]
         self._edges = np.searchsorted(rows["round"], np.arange(trace.num_rounds + 1)).tolist()
         self._feeds, self._moves = Timeline(trace.feeds), Timeline(trace.moves)

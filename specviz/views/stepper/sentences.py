@@ -9,11 +9,9 @@ from collections.abc import Iterable
 from specviz.checks.violations import Violation
 from specviz.record.trace import Trace
 from specviz.views.stepper.batchwords import BATCH_WORDS
-from specviz.views.stepper.phrases import count, names
+from specviz.views.stepper.phrases import names
 from specviz.views.stepper.rowwords import ROW_WORDS
 from specviz.views.stepper.scene import Scene, Scenes
-
-__all__ = ["ROOM", "Narrator", "count", "headline", "sentence"]
 
 ROOM = 220  # letters for the sentences of a phase
 _BROKEN = {
@@ -28,16 +26,6 @@ _BROKEN = {
     "budget": "the budget is not kept",
     "eos": "EOS does not end the row",
 }
-
-
-def headline(trace: Trace, round: int, phase: str) -> str:
-    """What a picture shows: strategy, round and phase."""
-    return f"{trace.meta['strategy']} · round {round} · after {phase}"
-
-
-def sentence(trace: Trace, round: int, phase: str) -> str:
-    """What the phase did in this round, in one sentence. Raises ValueError when there is no such round, or no trace."""
-    return BATCH_WORDS[phase](Scenes(trace)[round])[0]
 
 
 class Narrator:
