@@ -215,7 +215,7 @@ def step_through(
     """
     view = StepThrough(trace, other, judge=judge)
     view.step = _step_of(trace, round, phase)
-    view.row = _checked_row(row)
+    view.row = require_int("row", row, minimum=0)
     return view
 
 
@@ -283,13 +283,13 @@ def _check_same_prompts(trace: Trace, other: Trace) -> None:
 
 def _step_of(trace: Trace, round: object, phase: object) -> int:
     last = trace.num_rounds - 1
-    if not _is(round, Integral) or not 0 <= int(round) <= last:  # type: ignore[call-overload]
+    if not is_int(round) or not 0 <= round <= last:
         raise ValueError(
             f"round must be an int from 0 to {last}, got {round!r}; the run has {last + 1} rounds"
         )
     if phase not in PHASES:
         raise ValueError(f"phase must be one of {', '.join(PHASES)}, got {phase!r}")
-    return int(round) * len(PHASES) + PHASES.index(phase)  # type: ignore[call-overload]
+    return int(round) * len(PHASES) + PHASES.index(str(phase))
 
 
 def _checked_step(step: object, rounds: int) -> int:
