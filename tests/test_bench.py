@@ -1004,7 +1004,7 @@ def test_the_command_measures_prints_and_writes(tmp_path: Path, capsys: Captured
         ),
         (
             ["--shapes", "gpt-5/nano"],
-            "shapes='gpt-5/nano' is unknown; choose one of qwen3-8b/0.6b, ",
+            "shapes must be one of qwen3-8b/0.6b, ",
         ),
         (["--rates", "0.5", "0.8"], "rates=[0.5, 0.8] rise"),
         (["--repetitions", "0"], "repetitions must be an int >= 1, got 0; "),

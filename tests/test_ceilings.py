@@ -105,12 +105,12 @@ def test_graphs_are_read_where_they_were_measured() -> None:
 
 
 @pytest.mark.parametrize(("table", "message"), [
-    (TABLE.drop(columns="rate"), "table has no column rate; pass what specviz ceilings wrote"),
-    (TABLE[TABLE["quantity"] != "launch"], "table has no measurement of launch"),
-    (TABLE.assign(rate=0.0), "table has a rate that is no number above 0"),
-    (TABLE.assign(rate=np.nan), "table has a rate that is no number above 0"),
-    (TABLE.assign(rate="fast"), "table has a rate that is no number above 0"),
-    (TABLE.assign(bytes=np.nan), r"bandwidth=.* is no list of sizes and rates above 0"),
+    (TABLE.drop(columns="rate"), "table must have the column rate, which is missing; pass a table that specviz ceilings wrote"),
+    (TABLE[TABLE["quantity"] != "launch"], "table must hold a measurement of launch, which is missing"),
+    (TABLE.assign(rate=0.0), "table must hold rates above 0"),
+    (TABLE.assign(rate=np.nan), "table must hold rates above 0"),
+    (TABLE.assign(rate="fast"), "table must hold rates above 0"),
+    (TABLE.assign(bytes=np.nan), r"bandwidth must hold \(size, rate\) pairs above 0"),
 ])  # fmt: skip
 def test_a_table_that_is_none_says_why(table: pd.DataFrame, message: str) -> None:
     with pytest.raises(ValueError, match=message):
@@ -118,10 +118,10 @@ def test_a_table_that_is_none_says_why(table: pd.DataFrame, message: str) -> Non
 
 
 @pytest.mark.parametrize(("values", "message"), [
-    ({"bandwidth": ()}, r"bandwidth=\(\) is no list of sizes and rates above 0"),
-    ({"matmul": {"float32": ((0, 1.0),)}}, r"matmul\['float32'\]=.* is no list of sizes"),
-    ({"launch_s": -1.0}, "launch_s=-1.0 is no time"),
-    ({"replay_s": float("inf")}, "replay_s=inf is no time"),
+    ({"bandwidth": ()}, r"bandwidth must hold \(size, rate\) pairs above 0, got \(\)"),
+    ({"matmul": {"float32": ((0, 1.0),)}}, r"matmul\['float32'\] must hold \(size, rate\) pairs above 0"),
+    ({"launch_s": -1.0}, "launch_s must be seconds >= 0, got -1.0"),
+    ({"replay_s": float("inf")}, "replay_s must be seconds >= 0, got inf"),
 ])  # fmt: skip
 def test_ceilings_that_cannot_be(values: dict[str, Any], message: str) -> None:
     good: dict[str, Any] = {
@@ -137,7 +137,7 @@ def test_other_bad_input(tmp_path: Path) -> None:
     made = Ceilings(((1, 1.0),), {"float32": ((1, 1.0),)}, 0.0)
     with pytest.raises(
         ValueError,
-        match="dtype='float16' was not measured, float32 was; run specviz ceilings --dtypes float16",
+        match=r"dtype must be a measured one \(float32\), got 'float16'; run specviz ceilings --dtypes float16",
     ):
         made.matmul_at("float16", 1)
     with pytest.raises(
@@ -145,7 +145,7 @@ def test_other_bad_input(tmp_path: Path) -> None:
     ):
         Ceilings.load(tmp_path / "none.csv")
     (tmp_path / "empty.csv").write_text("")
-    with pytest.raises(ValueError, match=r"empty\.csv' is no table"):
+    with pytest.raises(ValueError, match=r"ceilings must be a CSV table, got .*empty\.csv'"):
         Ceilings.load(tmp_path / "empty.csv")
     for dtypes in ((), ("int8",)):
         with pytest.raises(ValueError, match=r"cannot be measured; name one or more of float32"):

@@ -9,9 +9,10 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 import specviz as sv
 from specviz.cli.main import main
+from specviz.costs.acceptance import realigned_rows
 from specviz.costs.ceilings import Ceilings
 from specviz.costs.memory import memory, peak_bytes
-from specviz.costs.roofline import Roofline, realigned_rows
+from specviz.costs.roofline import Roofline
 from specviz.costs.shapes import named_pair
 from specviz.record.schema import PHASES
 from specviz.simulation.costs import Costs
@@ -191,18 +192,18 @@ def test_a_pair_is_read_from_its_configurations_alone(
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    (["--shapes", "qwen"], "shapes='qwen' is unknown; choose one of qwen3-8b/0.6b"),
+    (["--shapes", "qwen"], "shapes must be one of qwen3-8b/0.6b"),
     (["--shapes", "vicuna-7b/68m", "--target", "x"], "--shapes vicuna-7b/68m and --target or --draft exclude each other"),
     (["--target", "x"], "--target and --draft belong together; give both, or neither for the embedded pair"),
     (["--strategy", "fast"], "strategy='fast' is unknown"),
     (["--strategy", "exspec:window=2"], "window=2 is smaller than batch_size=4"),
-    (["--dtype", "float32"], "dtype='float32' was not measured, bfloat16 was"),
+    (["--dtype", "float32"], "dtype must be a measured one (bfloat16), got 'float32'"),
     (["--rates", "0.5"], "rates has 1 entries for num_draft_tokens=5; pass one for each, or lower it"),
-    (["--rates", *"11112"], "is no list of shares"),
+    (["--rates", *"11112"], "rates must be numbers from 0 to 1"),
     (["--batch-sizes", "0"], "batch_sizes[0] must be an int >= 1, got 0"),
     (["--num-draft-tokens", "0"], "num_draft_tokens must be an int >= 1, got 0"),
-    (["--memory-gb", "-1"], "is no budget; pass a number above 0"),
-    (["--ceilings", "none.csv"], "ceilings='none.csv' is no file"),
+    (["--memory-gb", "-1"], "budget_bytes must be a finite number > 0"),
+    (["--ceilings", "none.csv"], "ceilings must be a file, got 'none.csv'"),
 ])  # fmt: skip
 def test_the_command_refuses_in_one_sentence(
     options: list[str], message: str, ceilings: Path, capsys: pytest.CaptureFixture[str]

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import specviz as sv
-from specviz.costs.fit import COSTS, LEAST_ROUNDS, STEP, CostFit, fit_costs, fit_growth
+from specviz.costs.fit import COSTS, STEP, CostFit, fit_costs
+from specviz.costs.growth import MIN_ROUNDS, fit_growth
 from specviz.record.schema import PHASES
 
 SIZES = (1, 2, 4, 8, 16, 32)
@@ -60,7 +61,7 @@ def test_intervals_hold_the_exponent_as_often_as_they_say(
 
 def test_without_noise_the_law_comes_back() -> None:
     for parameters in ((0.3, 0.05, 1.6), (-0.05, 0.06, 1.0)):
-        sizes = np.repeat(SIZES, LEAST_ROUNDS)
+        sizes = np.repeat(SIZES, MIN_ROUNDS)
         found = fit_growth(sizes, law(parameters, sizes.astype(float)))
         assert (found.offset, found.scale, found.exponent) == pytest.approx(parameters, rel=1e-3)
         assert found.low == found.exponent == found.high
@@ -169,7 +170,7 @@ def test_speedups_are_those_of_the_model(fitted: CostFit) -> None:
 
 def test_rare_batch_sizes_are_left_out() -> None:
     runs, baseline = make_runs()
-    runs[-1].rounds["batch"][: LEAST_ROUNDS - 1] = 31  # the last rounds of a run with fewer rows
+    runs[-1].rounds["batch"][: MIN_ROUNDS - 1] = 31  # the last rounds of a run with fewer rows
     found = fit_costs(runs, baseline[:-1]).table
     assert found["batch_size"].tolist() == list(
         SIZES[:-1]
@@ -221,24 +222,24 @@ def test_a_short_real_run_is_fitted(pair: sv.Pair, prompts: list[list[int]]) -> 
 
 
 DRAWN = draw((0.3, 0.05, 1.0), 10, 0)
-RUNS, BASELINE = make_runs(rounds=LEAST_ROUNDS)
+RUNS, BASELINE = make_runs(rounds=MIN_ROUNDS)
 
 
 @pytest.mark.parametrize(("call", "message"), [
-    (lambda: fit_growth(DRAWN[0][:-1], DRAWN[1]), r"batch_sizes \(59,\) and times \(60, 1\) do not fit"),
-    (lambda: fit_growth(DRAWN[0], -DRAWN[1]), "batch_sizes or times hold what is no number, or too small"),
-    (lambda: fit_growth(DRAWN[0], DRAWN[1] * np.nan), "batch_sizes or times hold what is no number"),
-    (lambda: fit_growth(DRAWN[0] * 0, DRAWN[1]), "pass sizes of at least 1"),
-    (lambda: fit_growth(DRAWN[0][:30], DRAWN[1][:30]), r"are \[1, 2, 4\]: too few for a power law; measure at least 4"),
-    (lambda: fit_growth(DRAWN[0][:20], DRAWN[1][:20], offset=False), r"are \[1, 2\]: too few for a power law; measure at least 3"),
-    (lambda: fit_growth(*DRAWN, confidence=95), "confidence=95 is no share; pass a number between 0 and 1"),
+    (lambda: fit_growth(DRAWN[0][:-1], DRAWN[1]), r"times must have one entry a round, as batch_sizes \(59,\) has, got shape \(60, 1\)"),
+    (lambda: fit_growth(DRAWN[0], -DRAWN[1]), "batch_sizes must be finite numbers >= 1 and times >= 0, got others"),
+    (lambda: fit_growth(DRAWN[0], DRAWN[1] * np.nan), "batch_sizes must be finite numbers >= 1 and times >= 0, got others"),
+    (lambda: fit_growth(DRAWN[0] * 0, DRAWN[1]), "batch_sizes must be finite numbers >= 1"),
+    (lambda: fit_growth(DRAWN[0][:30], DRAWN[1][:30]), r"8 rounds or more at 4 sizes, got them at \[1, 2, 4\]"),
+    (lambda: fit_growth(DRAWN[0][:20], DRAWN[1][:20], offset=False), r"8 rounds or more at 3 sizes, got them at \[1, 2\]"),
+    (lambda: fit_growth(*DRAWN, confidence=95), "confidence must be between 0 and 1, got 95"),
     (lambda: fit_growth(*DRAWN, resamples=5), "resamples must be an int >= 10, got 5"),
-    (lambda: fit_costs([], BASELINE), "runs is empty; pass results or traces at several batch sizes"),
-    (lambda: fit_costs(RUNS, []), "baseline is empty"),
+    (lambda: fit_costs([], BASELINE), "runs must hold at least one run, got none; pass results or traces"),
+    (lambda: fit_costs(RUNS, []), "baseline must hold at least one run"),
     (lambda: fit_costs([None], BASELINE), r"runs\[0\]=None: this run was not recorded"),
-    (lambda: fit_costs([RUNS[0], BASELINE[0]], BASELINE), r"runs are of .*'eqspec', 0.*'eqspec', 4.* have to be the same"),
-    (lambda: fit_costs(RUNS, RUNS), "baseline holds runs of eqspec; pass runs of autoregressive decoding"),
-    (lambda: fit_costs(RUNS, BASELINE[:3]), r"are \[1, 2, 4\]: too few"),
+    (lambda: fit_costs([RUNS[0], BASELINE[0]], BASELINE), r"runs must share one strategy and one K, got .*'eqspec', 0.*'eqspec', 4"),
+    (lambda: fit_costs(RUNS, RUNS), "baseline must hold autoregressive runs, got eqspec; pass runs of"),
+    (lambda: fit_costs(RUNS, BASELINE[:3]), r"got them at \[1, 2, 4\]"),
     (lambda: fit_costs(RUNS, BASELINE, resamples=20).speedup(0), "batch_size must be an int >= 1, got 0"),
 ])  # fmt: skip
 def test_bad_input_says_why(call: Any, message: str) -> None:

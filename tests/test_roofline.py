@@ -10,6 +10,8 @@ import pytest
 from tiny_run import TRACE
 
 import specviz as sv
+from specviz.costs.acceptance import realigned_rows
+from specviz.costs.against_floor import against_floor
 from specviz.costs.breakeven import (
     best_num_draft_tokens,
     break_even_length,
@@ -18,15 +20,8 @@ from specviz.costs.breakeven import (
     speculation,
 )
 from specviz.costs.ceilings import Ceilings
-from specviz.costs.roofline import (
-    ACCEPTING,
-    CHOOSING,
-    Floor,
-    Roofline,
-    against_floor,
-    floors,
-    realigned_rows,
-)
+from specviz.costs.floor import Floor, floors
+from specviz.costs.roofline import ACCEPTING, CHOOSING, Roofline
 from specviz.costs.shapes import ModelShape, named_pair
 from specviz.record.schema import PHASES
 
@@ -257,23 +252,23 @@ def test_a_pool_is_charged_for_what_it_trades(pair: sv.Pair, prompts: list[list[
 
 
 @pytest.mark.parametrize(("call", "message"), [
-    (lambda: replace(LINE, dtype="int8"), "dtype='int8' is unknown"),
-    (lambda: replace(LINE, dtype="float16"), "dtype='float16' was not measured"),
-    (lambda: replace(LINE, captured=True), "captured=True, but no CUDA graphs were measured on one; leave it out"),
+    (lambda: replace(LINE, dtype="int8"), "dtype must be one of .*, got 'int8'"),
+    (lambda: replace(LINE, dtype="float16"), "dtype must be a measured one .*, got 'float16'"),
+    (lambda: replace(LINE, captured=True), "captured must be False, got True: CUDA graphs were not measured on one; leave it out"),
     (lambda: against_floor(None, LINE), "run=None: this run was not recorded"),
-    (lambda: against_floor(replace(TRACE, meta=TRACE.meta | {"dtype": "bfloat16"}), LINE), "is not the run's, 'bfloat16'"),
-    (lambda: realigned_rows(3, []), r"rates=\[\] is no list of shares"),
-    (lambda: realigned_rows(3, [1.2]), r"rates=\[1.2\] is no list of shares"),
-    (lambda: realigned_rows(3, ["a"]), r"rates=\['a'\] is no list of shares"),
-    (lambda: realigned_rows(3, [0.5, 0.6]), r"rates=\[0.5, 0.6\] rise, but a draft is accepted only with all before it"),
+    (lambda: against_floor(replace(TRACE, meta=TRACE.meta | {"dtype": "bfloat16"}), LINE), "dtype of the roofline must be the run's, 'bfloat16', got 'float32'"),
+    (lambda: realigned_rows(3, []), r"rates must be numbers from 0 to 1, got \[\]"),
+    (lambda: realigned_rows(3, [1.2]), r"rates must be numbers from 0 to 1, got \[1.2\]"),
+    (lambda: realigned_rows(3, ["a"]), r"rates must be numbers from 0 to 1, got \['a'\]"),
+    (lambda: realigned_rows(3, [0.5, 0.6]), r"rates must not rise, got \[0.5, 0.6\]: a draft is accepted only with all before it"),
     (lambda: LINE.simulated(-1), "num_draft_tokens must be an int >= 0, got -1"),
-    (lambda: round_seconds(LINE.phase_seconds, 0, 1, 9), "rows=0 is too small; pass at least 1"),
-    (lambda: round_seconds(LINE.phase_seconds, 1, -1, 9), "num_draft_tokens=-1 is too small; pass at least 0"),
-    (lambda: round_seconds(LINE.phase_seconds, 1, 1, float("nan")), "slots=nan is too small"),
+    (lambda: round_seconds(LINE.phase_seconds, 0, 1, 9), "rows must be a finite number >= 1, got 0; pass at least 1"),
+    (lambda: round_seconds(LINE.phase_seconds, 1, -1, 9), "num_draft_tokens must be a finite number >= 0, got -1; pass at least 0"),
+    (lambda: round_seconds(LINE.phase_seconds, 1, 1, float("nan")), "slots must be a finite number >= 1, got nan"),
     (lambda: round_seconds(lambda b, k, t: {"verify": 0.0}, 1, 1, 9), "pass costs above 0"),
     (lambda: speculation(LINE.phase_seconds, 1, 9, 0), "max_draft_tokens must be an int >= 1, got 0"),
     (lambda: speculation(LINE.phase_seconds, 1, 9, 2.5), "max_draft_tokens must be an int >= 1, got 2.5"),
-    (lambda: best_num_draft_tokens(LINE.phase_seconds, 1, 9, [2]), r"rates=\[2\] is no list of shares"),
+    (lambda: best_num_draft_tokens(LINE.phase_seconds, 1, 9, [2]), r"rates must be numbers from 0 to 1, got \[2\]"),
 ])  # fmt: skip
 def test_bad_input_says_why(call: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -1,6 +1,10 @@
-"""A device's measured ceilings as numbers to reckon with. Reads the table that `specviz ceilings` writes; measures nothing."""
+"""The measured ceilings of a device, and how to look them up.
+
+Contract: reads the table that `specviz ceilings` writes; measures nothing.
+"""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +13,11 @@ import numpy as np
 import pandas as pd
 
 from specviz.costs.shapes import Numbers
+from specviz.util.validate import is_real, short
 
 Points = tuple[tuple[float, float], ...]
 COLUMNS = ("quantity", "dtype", "rows", "bytes", "seconds", "rate")
+REQUIRED_QUANTITIES = ("copy", "read", "matmul", "launch")
 
 
 @dataclass(frozen=True)
@@ -19,14 +25,16 @@ class Ceilings:
     """What a device can do at best.
 
     Attributes:
-        bandwidth: (working set in bytes, bytes/s), by size. A smaller working set, which fits a cache, is never slower than a larger one.
-        matmul: for each dtype (rows, FLOP/s), by rows. More rows at once are never slower than fewer.
-        launch_s: seconds that the host takes to launch a kernel; on a CPU, to carry out an operation on one number.
-        replay_s: seconds between kernels of a replayed CUDA graph; None where there are none.
-        device: its name; for words alone.
+        bandwidth: (working set in bytes, bytes/s), by size. A smaller working set, which fits a
+            cache, is never slower than a larger one.
+        matmul: for each dtype (rows, FLOP/s), by rows. More rows are never slower than fewer.
+        launch_s: seconds that the host takes to launch a kernel; on a CPU, to carry out an
+            operation on one number.
+        replay_s: seconds between kernels of a replayed CUDA graph; None without graphs.
+        device: its name, for display only.
 
     Raises:
-        ValueError: a list is empty, or a size or rate is not above 0.
+        ValueError: a curve is empty, a size or rate is not above 0, or a time is below 0.
     """
 
     bandwidth: Points
@@ -36,97 +44,121 @@ class Ceilings:
     device: str = ""
 
     def __post_init__(self) -> None:
-        curves = {
-            "bandwidth": self.bandwidth,
-            **{f"matmul[{name!r}]": points for name, points in self.matmul.items()},
-        }
-        for name, points in curves.items():
-            if not points or not all(size > 0 and 0 < rate < np.inf for size, rate in points):
-                raise ValueError(
-                    f"{name}={points!r} is no list of sizes and rates above 0; measure again with specviz ceilings"
-                )
-        for name, seconds in (
-            ("launch_s", self.launch_s),
-            ("replay_s", 0.0 if self.replay_s is None else self.replay_s),
-        ):
-            if not 0 <= seconds < np.inf:
-                raise ValueError(f"{name}={seconds!r} is no time; pass seconds of at least 0")
-        object.__setattr__(self, "bandwidth", _monotone(self.bandwidth, falling=True))
-        object.__setattr__(
-            self,
-            "matmul",
-            {name: _monotone(points, falling=False) for name, points in self.matmul.items()},
-        )
+        _check_curve("bandwidth", self.bandwidth)
+        for dtype, points in self.matmul.items():
+            _check_curve(f"matmul[{dtype!r}]", points)
+        _check_seconds("launch_s", self.launch_s)
+        if self.replay_s is not None:
+            _check_seconds("replay_s", self.replay_s)
+        bandwidth = _monotone(self.bandwidth, falling=True)
+        matmul = {dtype: _monotone(points, falling=False) for dtype, points in self.matmul.items()}
+        object.__setattr__(self, "bandwidth", bandwidth)
+        object.__setattr__(self, "matmul", matmul)
 
     def bandwidth_at(self, working_set_bytes: Numbers) -> Numbers:
-        """bytes/s for what is read over and over; between measured sizes interpolated, beyond them the nearest one's."""
+        """Return bytes/s for repeated reads of a working set.
+
+        Interpolates between measured sizes. Beyond them the nearest one counts.
+        """
         return _interpolate(self.bandwidth, working_set_bytes)
 
     def matmul_at(self, dtype: str, rows: Numbers) -> Numbers:
-        """FLOP/s of a matrix product with so many rows. Raises ValueError if the dtype was not measured."""
+        """Return FLOP/s of a matrix product with so many rows.
+
+        Raises:
+            ValueError: the dtype was not measured.
+        """
         if dtype not in self.matmul:
-            names = ", ".join(self.matmul) or "nothing"
+            measured = ", ".join(self.matmul) or "nothing"
             raise ValueError(
-                f"dtype={dtype!r} was not measured, {names} was; run specviz ceilings --dtypes {dtype}"
+                f"dtype must be a measured one ({measured}), got {dtype!r}; run specviz ceilings"
+                f" --dtypes {dtype}"
             )
         return _interpolate(self.matmul[dtype], rows)
 
     @classmethod
     def from_table(cls, table: pd.DataFrame, device: str = "") -> "Ceilings":
-        """From a table with the columns of `measure_ceilings`. Raises ValueError if something is missing or is no rate."""
+        """Return the ceilings of a table with the columns of `measure_ceilings`.
+
+        Raises:
+            ValueError: a column or a quantity is missing, or a rate is not a number above 0.
+        """
         missing = [name for name in COLUMNS if name not in table]
         if missing:
             raise ValueError(
-                f"table has no column {', '.join(missing)}; pass what specviz ceilings wrote"
+                f"table must have the column {', '.join(missing)}, which is missing; pass a table"
+                " that specviz ceilings wrote"
             )
-        kinds = {str(kind): found for kind, found in table.groupby("quantity")}
-        absent = [kind for kind in ("copy", "read", "matmul", "launch") if kind not in kinds]
+        measured = {str(quantity): part for quantity, part in table.groupby("quantity")}
+        absent = [quantity for quantity in REQUIRED_QUANTITIES if quantity not in measured]
         if absent:
             raise ValueError(
-                f"table has no measurement of {', '.join(absent)}; pass what specviz ceilings wrote"
+                f"table must hold a measurement of {', '.join(absent)}, which is missing; pass a"
+                " table that specviz ceilings wrote"
             )
-        if not (pd.to_numeric(table["rate"], errors="coerce") > 0).all():
+        rates = pd.to_numeric(table["rate"], errors="coerce")
+        if not (rates > 0).all():
             raise ValueError(
-                "table has a rate that is no number above 0; measure again with specviz ceilings"
+                "table must hold rates above 0, but one is not; measure again with specviz ceilings"
             )
-        moved = pd.concat([kinds["copy"], kinds["read"]])
+        moved = pd.concat([measured["copy"], measured["read"]])
+        matmul = {
+            str(dtype): _points(part["rows"], part["rate"])
+            for dtype, part in measured["matmul"].groupby("dtype")
+        }
+        replay_s = None
+        if "replay" in measured:
+            replay_s = 1 / float(measured["replay"]["rate"].iloc[0])
         return cls(
             bandwidth=_points(moved["bytes"], moved["rate"]),
-            matmul={
-                str(name): _points(found["rows"], found["rate"])
-                for name, found in kinds["matmul"].groupby("dtype")
-            },
-            launch_s=1 / float(kinds["launch"]["rate"].iloc[0]),
-            replay_s=1 / float(kinds["replay"]["rate"].iloc[0]) if "replay" in kinds else None,
+            matmul=matmul,
+            launch_s=1 / float(measured["launch"]["rate"].iloc[0]),
+            replay_s=replay_s,
             device=device,
         )
 
     @classmethod
     def load(cls, path: str | Path) -> "Ceilings":
-        """From the CSV file that `specviz ceilings` wrote, and the JSON file beside it if there is one.
+        """Return the ceilings of a CSV file that `specviz ceilings` wrote.
+
+        The device's name comes from the JSON file next to it, or else from the file's own name.
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: it holds something else.
+            ValueError: the file holds something else.
         """
         path = Path(path)
         if not path.is_file():
             raise FileNotFoundError(
-                f"ceilings={str(path)!r} is no file; measure them with specviz ceilings --out {path}"
+                f"ceilings must be a file, got {str(path)!r}, which does not exist; measure them"
+                f" with specviz ceilings --out {path}"
             )
         try:
             table = pd.read_csv(path)
         except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
             raise ValueError(
-                f"ceilings={str(path)!r} is no table ({error}); pass a CSV file that specviz ceilings wrote"
+                f"ceilings must be a CSV table, got {str(path)!r} ({error}); pass a file that"
+                " specviz ceilings wrote"
             ) from None
-        beside = path.with_suffix(".json")
-        device = (
-            json.loads(beside.read_text(encoding="utf-8")).get("device", "")
-            if beside.is_file()
-            else path.stem
-        )
+        conditions = path.with_suffix(".json")
+        device = path.stem
+        if conditions.is_file():
+            device = json.loads(conditions.read_text(encoding="utf-8")).get("device", "")
         return cls.from_table(table, device)
+
+
+def _check_curve(name: str, points: Points) -> None:
+    usable = bool(points) and all(size > 0 and 0 < rate < np.inf for size, rate in points)
+    if not usable:
+        raise ValueError(
+            f"{name} must hold (size, rate) pairs above 0, got {short(points)}; measure again with"
+            " specviz ceilings"
+        )
+
+
+def _check_seconds(name: str, seconds: object) -> None:
+    if not is_real(seconds) or not math.isfinite(seconds) or seconds < 0:
+        raise ValueError(f"{name} must be seconds >= 0, got {short(seconds)}; measure it again")
 
 
 def _points(sizes: Sequence[float], rates: Sequence[float]) -> Points:
@@ -134,17 +166,22 @@ def _points(sizes: Sequence[float], rates: Sequence[float]) -> Points:
 
 
 def _monotone(points: Points, *, falling: bool) -> Points:
-    """By size, one rate each: the best that was measured at this size or, `falling`, a larger one, else a smaller one."""
-    sizes = sorted({size for size, _ in points})
-    best = {
-        at: max(rate for size, rate in points if (size >= at if falling else size <= at))
-        for at in sizes
-    }
-    return tuple(best.items())
+    """Return one rate for each size, sorted by size.
+
+    It is the best rate measured at this size or at any larger one if `falling`, else at any
+    smaller one: a slower measurement in between is noise.
+    """
+    best: dict[float, float] = {}
+    rate_so_far = 0.0
+    for size, rate in sorted(points, reverse=falling):
+        rate_so_far = max(rate_so_far, rate)
+        best[size] = rate_so_far
+    return tuple(sorted(best.items()))
 
 
 def _interpolate(points: Points, at: Numbers) -> Numbers:
-    """Linear in the logarithm of the size."""
+    """Interpolate linearly in the logarithm of the size."""
     sizes, rates = np.array(points).T
-    found = np.interp(np.log(np.maximum(at, sizes[0])), np.log(sizes), rates)
+    logs = np.log(np.maximum(at, sizes[0]))  # np.interp clamps only above the largest size
+    found = np.interp(logs, np.log(sizes), rates)
     return found if isinstance(at, np.ndarray) else float(found)

@@ -1,6 +1,9 @@
-"""How much memory a run needs: weights, both K/V slabs as the engine lays them out, logits, workspace; and the largest batch that fits.
+"""How much memory a run needs, and the largest batch that fits.
 
-How many rows and slots are kept is asked of the strategy, so that no rule stands twice. Knows shapes, not models; measures nothing.
+It adds up weights, both K/V slabs as the engine lays them out, logits and workspace. The strategy
+itself says how many rows and slots it keeps, so that no rule is written twice.
+
+Not known here: models. Nothing is measured.
 """
 
 from typing import Protocol
@@ -8,16 +11,16 @@ from typing import Protocol
 import pandas as pd
 
 from specviz.costs.shapes import ModelShape, itemsize
-from specviz.util.validate import require_int
+from specviz.util.validate import require_int, require_positive
 
-INDEX = 8  # bytes of a token id or a length
-CHOSEN = 4  # bytes of a number among the logits that the draft chose from: always float32
-MOST_ROWS = 2**20
+INDEX_BYTES = 8  # a token id or a length
+CHOSEN_BYTES = 4  # a logit that the draft chose from: always float32
+MAX_ROWS = 2**20
 ALWAYS = "always"
 
 
 class Slabs(Protocol):
-    """What a strategy of the engine says of the K/V it keeps."""
+    """What a strategy of the engine says about the K/V it keeps."""
 
     @property
     def drafts(self) -> bool: ...
@@ -26,113 +29,154 @@ class Slabs(Protocol):
 
 
 def memory(
-    target: ModelShape, draft: ModelShape | None, strategy: Slabs, *, dtype: str, batch_size: int, num_draft_tokens: int = 5,
-    prompt_tokens: int, max_new_tokens: int, requests: int | None = None,
-) -> pd.DataFrame:  # fmt: skip
-    """What is held, part by part. One entry a part: part, when ("always", or the phase that needs it for a while), bytes.
+    target: ModelShape,
+    draft: ModelShape | None,
+    strategy: Slabs,
+    *,
+    dtype: str,
+    batch_size: int,
+    num_draft_tokens: int = 5,
+    prompt_tokens: int,
+    max_new_tokens: int,
+    requests: int | None = None,
+) -> pd.DataFrame:
+    """Return what is held, part by part.
+
+    There is one entry a part: part, when ("always", or the phase that needs it for a while), bytes.
 
     Args:
-        draft: None where proposals need no model.
+        target, draft: draft is None where proposals need no model.
         strategy: one of the engine's, from `specviz.strategy(name, **options)`.
         dtype: of weights and K/V.
+        batch_size, num_draft_tokens: B and K.
         prompt_tokens, max_new_tokens: of the longest prompt, and the largest budget.
         requests: how many prompts there are; None for so many that the rows never run out.
 
-    The peak is `peak_bytes` of this. Weights, K/V and logits are exact; the workspace of a forward is reckoned for one layer after the
-    other with its usual intermediate values, and rows may realign all at once. Not counted: what libraries keep for themselves, and the
-    pool of captured graphs.
+    The peak is `peak_bytes` of this table. Weights, K/V and logits are exact. The workspace of a
+    forward is computed for one layer at a time with its usual intermediate values, and for rows
+    that may all realign at once. What libraries keep for themselves and the pool of captured
+    graphs are not counted.
 
     Raises:
-        ValueError: a size cannot be, or the strategy refuses the batch size.
+        ValueError: a size is not an int >= 1, or the strategy refuses the batch size.
     """
-    for name, value in (
-        ("batch_size", batch_size),
-        ("prompt_tokens", prompt_tokens),
-        ("max_new_tokens", max_new_tokens),
-    ):
-        require_int(name, value)
-    k = require_int("num_draft_tokens", num_draft_tokens, minimum=0) if strategy.drafts else 0
-    size, longest = itemsize(dtype), prompt_tokens + max_new_tokens
-    rows = strategy.capacity(
-        batch_size, MOST_ROWS if requests is None else require_int("requests", requests)
+    require_int("batch_size", batch_size)
+    require_int("prompt_tokens", prompt_tokens)
+    require_int("max_new_tokens", max_new_tokens)
+    k = require_int("num_draft_tokens", num_draft_tokens, 0) if strategy.drafts else 0
+    most = MAX_ROWS if requests is None else require_int("requests", requests)
+    size = itemsize(dtype)
+    longest = prompt_tokens + max_new_tokens
+    rows = strategy.capacity(batch_size, most)
+    slots = strategy.slots(longest, max_new_tokens, k)
+    b = min(batch_size, rows)
+
+    models = [target]
+    draft_kv = 0
+    draft_logits = 0
+    drafting = 0
+    if draft is not None and k:
+        models.append(draft)
+        draft_kv = rows * slots * draft.kv_bytes_per_slot(dtype)
+        draft_logits = CHOSEN_BYTES * b * k * draft.vocabulary
+        drafting = 2 * draft_logits + _workspace(draft, size, b, 2, slots)
+    num_logits = b * (k + 1) * target.vocabulary
+    target_logits = size * num_logits
+    float32_logits = CHOSEN_BYTES * num_logits if size < CHOSEN_BYTES else 0
+    prefill = max(
+        _workspace(shape, size, b, prompt_tokens - 1, prompt_tokens)
+        + 2 * _layer_bytes(shape, size, b, prompt_tokens)  # K and V in their new order
+        for shape in models
     )
-    slots, b = strategy.slots(longest, max_new_tokens, k), min(batch_size, rows)
-    models = [shape for shape in (target, draft if k else None) if shape is not None]
-    chosen = CHOSEN * b * k * draft.vocabulary if draft is not None else 0
-    said = size * b * (k + 1) * target.vocabulary
-    parts = {
-        ("target weights", ALWAYS): target.weight_bytes(dtype),
-        ("draft weights", ALWAYS): draft.weight_bytes(dtype) if draft is not None else 0,
-        ("target K/V", ALWAYS): rows * slots * target.kv_bytes_per_slot(dtype),
-        ("draft K/V", ALWAYS): rows * slots * draft.kv_bytes_per_slot(dtype)
-        if draft is not None and k
-        else 0,
-        ("tokens", ALWAYS): INDEX * rows * (longest + k + 4),
-        ("draft logits", ALWAYS): chosen,  # until the next round's take their place
-        ("target logits", ALWAYS): said,
-        ("prefill", "schedule"): max(
-            _workspace(shape, size, b, prompt_tokens - 1, prompt_tokens, copied=True)
-            for shape in models
-        ),
-        ("drafting", "draft"): 2 * chosen
-        + (_workspace(draft, size, b, 2, slots, copied=False) if draft is not None and k else 0),
-        ("verification", "verify"): max(
-            _workspace(target, size, b, k + 1, slots, copied=False), said
-        ),
-        ("logits in float32", "accept"): CHOSEN * b * (k + 1) * target.vocabulary
-        if size < CHOSEN
-        else 0,
-        ("realignment", "synchronise"): max(
-            b * slots * size * shape.kv_heads * shape.head_dim for shape in models
-        ),
-    }
-    return pd.DataFrame(
-        [{"part": part, "when": when, "bytes": int(count)} for (part, when), count in parts.items()]
-    )
+    verification = max(_workspace(target, size, b, k + 1, slots), target_logits)
+    realignment = max(_layer_bytes(shape, size, b, slots) for shape in models)
+    parts = [
+        ("target weights", ALWAYS, target.weight_bytes(dtype)),
+        ("draft weights", ALWAYS, draft.weight_bytes(dtype) if draft is not None else 0),
+        ("target K/V", ALWAYS, rows * slots * target.kv_bytes_per_slot(dtype)),
+        ("draft K/V", ALWAYS, draft_kv),
+        ("tokens", ALWAYS, INDEX_BYTES * rows * (longest + k + 4)),
+        ("draft logits", ALWAYS, draft_logits),  # kept until the next round's replace them
+        ("target logits", ALWAYS, target_logits),
+        ("prefill", "schedule", prefill),
+        ("drafting", "draft", drafting),
+        ("verification", "verify", verification),
+        ("logits in float32", "accept", float32_logits),
+        ("realignment", "synchronise", realignment),
+    ]
+    return pd.DataFrame(parts, columns=["part", "when", "bytes"])
 
 
 def peak_bytes(table: pd.DataFrame) -> int:
-    """What is held always, and what the hungriest phase needs on top."""
+    """Return what is always held plus what the phase with the largest need takes on top."""
     sums = table.groupby("when")["bytes"].sum()
     return int(sums[ALWAYS] + sums.drop(ALWAYS).max())
 
 
 def largest_batch(
-    budget_bytes: float, target: ModelShape, draft: ModelShape | None, strategy: Slabs, *, dtype: str, num_draft_tokens: int = 5,
-    prompt_tokens: int, max_new_tokens: int, requests: int | None = None,
-) -> int:  # fmt: skip
-    """The largest B whose peak is within `budget_bytes`; 0 if not even one row fits. Other arguments are those of `memory`."""
-    if not 0 < budget_bytes < float("inf"):
-        raise ValueError(f"budget_bytes={budget_bytes!r} is no budget; pass a number above 0")
+    budget_bytes: float,
+    target: ModelShape,
+    draft: ModelShape | None,
+    strategy: Slabs,
+    *,
+    dtype: str,
+    num_draft_tokens: int = 5,
+    prompt_tokens: int,
+    max_new_tokens: int,
+    requests: int | None = None,
+) -> int:
+    """Return the largest B whose peak is within `budget_bytes`; 0 if not even one row fits.
+
+    The other arguments, and what is raised, are those of `memory`.
+    """
+    require_positive("budget_bytes", budget_bytes)
 
     def fits(rows: int) -> bool:
         try:
             table = memory(
-                target, draft, strategy, dtype=dtype, batch_size=rows, num_draft_tokens=num_draft_tokens, prompt_tokens=prompt_tokens,
-                max_new_tokens=max_new_tokens, requests=requests,
-            )  # fmt: skip
+                target,
+                draft,
+                strategy,
+                dtype=dtype,
+                batch_size=rows,
+                num_draft_tokens=num_draft_tokens,
+                prompt_tokens=prompt_tokens,
+                max_new_tokens=max_new_tokens,
+                requests=requests,
+            )
         except ValueError:
             if rows == 1:
                 raise
-            return False  # a pool smaller than the batch
+            return False  # the strategy refuses a batch that is larger than its pool
         return peak_bytes(table) <= budget_bytes
 
-    low, high = 0, 1  # low fits, high may not
-    while high <= MOST_ROWS and fits(high):
-        low, high = high, 2 * high
+    low = 0  # fits
+    high = 1  # may not fit
+    while high <= MAX_ROWS and fits(high):
+        low = high
+        high *= 2
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
+        if fits(middle):
+            low = middle
+        else:
+            high = middle
     return low
 
 
-def _workspace(
-    shape: ModelShape, size: int, rows: int, tokens: int, slots: int, *, copied: bool
-) -> int:
-    """Bytes that one forward needs for a while: masks, residual stream, one layer's MLP or attention. `copied`: K/V in new order."""
+def _workspace(shape: ModelShape, size: int, rows: int, tokens: int, slots: int) -> int:
+    """Return the bytes one forward needs for a while.
+
+    These are the masks, the residual stream, and one layer's MLP or attention, whichever is larger.
+    """
     groups = shape.heads // shape.kv_heads
-    masks = rows * tokens * slots * (1 + groups * size)
+    masks = rows * tokens * slots * (1 + groups * size)  # one bool, and one float a query group
     attention = 4 * shape.heads * shape.head_dim + 2 * shape.kv_heads * shape.head_dim
-    seen = 2 * rows * slots * shape.kv_heads * shape.head_dim if copied else 0
     mlp = (3 if shape.gated else 2) * shape.intermediate
-    return masks + size * (rows * tokens * (3 * shape.hidden + max(mlp, attention)) + seen)
+    values = rows * tokens * (3 * shape.hidden + max(mlp, attention))
+    return masks + size * values
+
+
+def _layer_bytes(shape: ModelShape, size: int, rows: int, slots: int) -> int:
+    """Return the bytes of one layer's K, or of its V."""
+    return rows * slots * size * shape.kv_heads * shape.head_dim

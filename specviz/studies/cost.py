@@ -10,10 +10,12 @@ import pandas as pd
 from transformers import AutoConfig
 
 from specviz.bench.methods import parse
+from specviz.costs.acceptance import check_rates, realigned_rows
 from specviz.costs.breakeven import Costs, best_num_draft_tokens, speculation
 from specviz.costs.ceilings import Ceilings
+from specviz.costs.floor import floors
 from specviz.costs.memory import ALWAYS, largest_batch, memory, peak_bytes
-from specviz.costs.roofline import Roofline, check_rates, floors, realigned_rows
+from specviz.costs.roofline import Roofline
 from specviz.costs.shapes import ModelShape, Numbers, named_pair
 from specviz.engine.models.hub import find
 from specviz.engine.strategies import Strategy, strategy
@@ -121,7 +123,7 @@ class Case:
         )
 
     def floors(self) -> pd.DataFrame:
-        """One entry a batch size and phase, as `specviz.costs.roofline.floors`; prompts are not among them."""
+        """One entry a batch size and phase, as `specviz.costs.floor.floors`; prompts are not among them."""
         tables = []
         for rows in self.batch_sizes:
             moved = self.moved(rows, self.num_draft_tokens, self.slots)

@@ -1,0 +1,48 @@
+"""Acceptance by position, and how many rows fall out of step because of it."""
+
+from typing import Any
+
+import numpy as np
+
+from specviz.costs.shapes import Numbers
+from specviz.record.schema import Array
+from specviz.util.validate import short
+
+
+def check_rates(rates: Any, name: str = "rates") -> Array:
+    """Return unconditional acceptance at positions 1..K as an array (K,).
+
+    Raises:
+        ValueError: a rate is not a number from 0 to 1, or is above the one before it.
+    """
+    try:
+        found = np.asarray(rates, np.float64)
+    except (TypeError, ValueError):
+        found = np.empty(0)
+    if found.ndim != 1 or not found.size or not ((found >= 0) & (found <= 1)).all():
+        raise ValueError(
+            f"{name} must be numbers from 0 to 1, got {short(rates)}; pass for instance"
+            " [0.8, 0.6, 0.5]"
+        )
+    if (np.diff(found) > 0).any():
+        raise ValueError(
+            f"{name} must not rise, got {short(rates)}: a draft is accepted only with all before"
+            " it; pass unconditional rates"
+        )
+    return found
+
+
+def realigned_rows(rows: Numbers, rates: Array | list[float]) -> Numbers:
+    """Return how many rows EQSPEC moves in a round, on average.
+
+    A row moves if it gains another number of tokens than the longest row.
+
+    Args:
+        rows: B.
+        rates: unconditional acceptance at positions 1..K, which never rises. Rows accept
+            independently of each other.
+    """
+    rates = check_rates(rates)
+    gains = -np.diff(np.concatenate([[1.0], rates, [0.0]]))  # probability of 0..K accepted drafts
+    same_gain = float((gains**2).sum())  # probability that two rows gain the same
+    return np.maximum(rows - 1, 0) * (1 - same_gain)

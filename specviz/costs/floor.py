@@ -1,0 +1,76 @@
+"""The floor of a piece of work: what it needs, and the least time that takes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+import numpy as np
+import pandas as pd
+
+from specviz.costs.shapes import Numbers
+
+BOUNDS = ("bandwidth", "compute", "launch")
+
+
+@dataclass(frozen=True)
+class Floor:
+    """What a piece of work needs, and the least seconds it takes.
+
+    Each attribute is a number, or an array with an entry a round.
+
+    Attributes:
+        bytes, flops, launches: memory traffic, floating-point operations, kernels.
+        bandwidth_s, compute_s, launch_s: what each of them alone would take.
+        seconds: the floor. The floor of several forwards is the sum of their floors, so it may
+            exceed the largest of the three.
+    """
+
+    bytes: Numbers = 0.0
+    flops: Numbers = 0.0
+    launches: Numbers = 0.0
+    bandwidth_s: Numbers = 0.0
+    compute_s: Numbers = 0.0
+    launch_s: Numbers = 0.0
+    seconds: Numbers = 0.0
+
+    def __add__(self, other: "Floor") -> "Floor":
+        return Floor(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+    def times(self, count: Numbers) -> "Floor":
+        """Return the floor of the same work done `count` times."""
+        return Floor(*(getattr(self, f.name) * count for f in fields(self)))
+
+    @property
+    def bound(self) -> str:
+        """What takes longest over all rounds: one of BOUNDS, or "nothing" without work."""
+        seconds = [self.total(f"{name}_s") for name in BOUNDS]
+        if not any(seconds):
+            return "nothing"
+        return BOUNDS[int(np.argmax(seconds))]
+
+    def total(self, name: str) -> float:
+        """Return the sum of an attribute over all rounds."""
+        return float(np.sum(getattr(self, name)))
+
+
+def floors(phases: Mapping[str, Floor]) -> pd.DataFrame:
+    """Return a table with one entry a phase, summed over all rounds.
+
+    Columns: phase, megabytes, gflops, launches, bandwidth_ms, compute_ms, launch_ms, floor_ms,
+    bound.
+    """
+    entries = []
+    for phase, floor in phases.items():
+        entries.append(
+            {
+                "phase": phase,
+                "megabytes": floor.total("bytes") / 1e6,
+                "gflops": floor.total("flops") / 1e9,
+                "launches": floor.total("launches"),
+                "bandwidth_ms": 1e3 * floor.total("bandwidth_s"),
+                "compute_ms": 1e3 * floor.total("compute_s"),
+                "launch_ms": 1e3 * floor.total("launch_s"),
+                "floor_ms": 1e3 * floor.total("seconds"),
+                "bound": floor.bound,
+            }
+        )
+    return pd.DataFrame(entries)

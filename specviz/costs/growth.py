@@ -1,0 +1,205 @@
+"""How a cost grows with the batch size: a power law, and its interval by the bootstrap.
+
+The law is offset + scale * B**exponent, fitted by weighted least squares to the mean times at each
+B. Without an offset, B - 1 (the rows that EQSPEC moves) would count as superlinear. Intervals come
+from fitting resampled rounds again. They cover noise between rounds, not how well a power law
+describes the device.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy import stats
+
+from specviz.record.schema import Array
+from specviz.util.validate import is_real, require_int, short
+
+MIN_ROUNDS = 8  # rounds that a batch size needs to be counted
+MIN_RESAMPLES = 10
+EXPONENTS = np.arange(0.05, 4.005, 0.01)
+
+Groups = Mapping[float, Array]  # by batch size: the times (n, C) of C costs in its n rounds
+
+
+@dataclass(frozen=True)
+class Growth:
+    """A fitted law offset + scale * B**exponent, and the laws of resampled rounds.
+
+    Attributes:
+        offset, scale: in the unit of the times. Where nothing grows, scale is 0 and exponent NaN.
+        exponent: the best value.
+        low, high: its confidence interval; NaN where the resamples disagree whether anything grows.
+        samples: (N, 3), offset, scale and exponent of each resample.
+    """
+
+    offset: float
+    scale: float
+    exponent: float
+    low: float
+    high: float
+    samples: Array = field(repr=False)
+
+    @property
+    def verdict(self) -> str:
+        """What the interval says about the exponent.
+
+        "superlinear" or "sublinear" if the whole interval is; "linear" if it holds 1 and is
+        narrower than 1; "no growth" without an interval; otherwise "undetermined".
+        """
+        if np.isnan(self.low):
+            return "no growth"
+        if self.low > 1:
+            return "superlinear"
+        if self.high < 1:
+            return "sublinear"
+        return "linear" if self.high - self.low < 1 else "undetermined"
+
+    def at(self, batch_size: float) -> float:
+        """Return the fitted time at B."""
+        return float(self.at_all(batch_size)[0])
+
+    def at_all(self, batch_size: float) -> Array:
+        """Return the fitted time at B (1 + N,), followed by that of each resample."""
+        laws = np.vstack([[self.offset, self.scale, self.exponent], self.samples])
+        offset, scale, exponent = laws.T
+        grows = scale != 0
+        found: Array = offset + scale * batch_size ** np.where(grows, exponent, 0)
+        return found
+
+
+def fit_growth(
+    batch_sizes: Sequence[float] | Array,
+    times: Sequence[float] | Array,
+    *,
+    offset: bool = True,
+    confidence: float = 0.95,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> Growth:
+    """Fit a power law to times measured at several batch sizes.
+
+    Args:
+        batch_sizes, times: (N,) each, one entry a round; any unit of time.
+        offset: whether a part that does not grow is fitted too.
+        confidence: of the interval, a share.
+        resamples: of the bootstrap.
+        seed: of the resampling.
+
+    Raises:
+        ValueError: the arrays differ in length or hold values out of range, or fewer than 4 batch
+            sizes (3 without offset) have MIN_ROUNDS rounds.
+    """
+    check_options(confidence, resamples)
+    groups = group_by_size(batch_sizes, times, offset)
+    means = resampled_means(groups, resamples, np.random.default_rng(seed))
+    return fit_means(groups, means[..., 0], offset, confidence)
+
+
+def check_options(confidence: float, resamples: int) -> None:
+    """Raise ValueError unless these are a share and a sufficient number of resamples."""
+    require_int("resamples", resamples, MIN_RESAMPLES)
+    if not is_real(confidence) or not 0 < confidence < 1:
+        raise ValueError(
+            f"confidence must be between 0 and 1, got {short(confidence)}; pass for instance 0.95"
+        )
+
+
+def group_by_size(batch_sizes: object, times: object, offset: bool) -> Groups:
+    """Return the times (n, C) at each batch size that has enough rounds.
+
+    Raises:
+        ValueError: see `fit_growth`.
+    """
+    sizes = np.asarray(batch_sizes, np.float64)
+    values = np.asarray(times, np.float64)
+    if values.ndim == 1:
+        values = values[:, None]
+    if sizes.ndim != 1 or len(sizes) != len(values):
+        raise ValueError(
+            f"times must have one entry a round, as batch_sizes {sizes.shape} has, got shape"
+            f" {values.shape}; pass one of each a round"
+        )
+    finite = np.isfinite(values).all() and np.isfinite(sizes).all()
+    if not finite or (values < 0).any() or (sizes < 1).any():
+        raise ValueError(
+            "batch_sizes must be finite numbers >= 1 and times >= 0, got others; leave such rounds"
+            " out"
+        )
+    groups = {float(size): values[sizes == size] for size in np.unique(sizes)}
+    groups = {size: group for size, group in groups.items() if len(group) >= MIN_ROUNDS}
+    least = 4 if offset else 3  # one more than the law has parameters
+    if len(groups) < least:
+        raise ValueError(
+            f"batch_sizes must have {MIN_ROUNDS} rounds or more at {least} sizes, got them at"
+            f" {[int(size) for size in groups]}; measure more batch sizes"
+        )
+    return groups
+
+
+def resampled_means(groups: Groups, resamples: int, generator: np.random.Generator) -> Array:
+    """Return the means as measured, then those of N resamples of each group: (1 + N, G, C).
+
+    All costs of a round are drawn together, so that their correlation is kept.
+    """
+    means = []
+    for times in groups.values():
+        drawn = stats.bootstrap(
+            [times],
+            np.mean,
+            n_resamples=resamples,
+            method="percentile",
+            rng=generator,
+        ).bootstrap_distribution  # (C, N)
+        means.append(np.vstack([times.mean(0), drawn.T]))
+    return np.stack(means, 1)
+
+
+def fit_means(groups: Groups, means: Array, offset: bool, confidence: float) -> Growth:
+    """Fit a law to measured means and to those of resamples, `means` (1 + N, G)."""
+    sizes = np.array(list(groups))
+    counts = np.array([len(times) for times in groups.values()])
+    # The noise of a time is taken to be in proportion to it, with a lower bound for tiny times.
+    variance = means[0] ** 2 + (0.02 * means[0].max()) ** 2 + 1e-300
+    laws = _least_squares(sizes, means, offset, counts / variance)
+    samples = laws[1:]
+    low, high = float("nan"), float("nan")
+    share_without_growth = np.isnan(samples[:, 2]).mean()
+    if share_without_growth <= (1 - confidence) / 2:
+        low, high = interval(samples[:, 2], confidence)
+    offset_, scale, exponent = (float(value) for value in laws[0])
+    return Growth(offset_, scale, exponent, low, high, samples)
+
+
+def _least_squares(sizes: Array, means: Array, offset: bool, weights: Array) -> Array:
+    """Return offset, scale and exponent (N, 3) that fit each row of means (N, G) best.
+
+    Tries each exponent: offset and scale then follow from a linear regression. Thousands of
+    resamples share the regressors, so this is faster than a non-linear solver for each of them.
+    """
+    share = weights / weights.sum()
+    powers = sizes ** EXPONENTS[:, None]  # (P, G)
+    power_mean = np.zeros(len(powers))
+    time_mean = np.zeros(len(means))
+    if offset:
+        power_mean = powers @ share
+        time_mean = means @ share
+    powers = powers - power_mean[:, None]
+    times = means - time_mean[:, None]
+    power_variance = powers**2 @ share  # (P,)
+    slopes = (times * share) @ powers.T / power_variance  # (N, P)
+    explained = np.where(slopes > 0, slopes**2 * power_variance, -np.inf)
+    best = explained.argmax(1)  # (N,)
+    scale = slopes[np.arange(len(means)), best]
+    laws = np.stack([time_mean - scale * power_mean[best], scale, EXPONENTS[best]], 1)
+    grows = scale > 1e-12 * np.abs(means).max()
+    laws[~grows, 0] = time_mean[~grows]
+    laws[~grows, 1] = 0
+    laws[~grows, 2] = np.nan
+    return laws
+
+
+def interval(samples: Array, confidence: float) -> tuple[float, float]:
+    """Return the percentile interval of samples, without the NaN among them."""
+    low, high = np.nanquantile(samples, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return float(low), float(high)
