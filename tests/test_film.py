@@ -435,10 +435,10 @@ def test_who_does_not_judge_is_not_told_what_is_violated():
         for both in zip(told["rounds"], plain["rounds"], strict=True)
     ]
     stages = [stage for pair in pairs for stage in pair]
-    assert any("Broken" in one["words"] for one, _ in stages)
+    assert any("Violation" in one["words"] for one, _ in stages)
     for one, other in stages:
         assert other["violations"] == []
-        assert "roken" not in " ".join([other["words"], *other["words_of"]])
+        assert "iolat" not in " ".join([other["words"], *other["words_of"]])
         hushed = {"words", "words_of", "violations"}
         assert {name: value for name, value in one.items() if name not in hushed} == {
             name: value for name, value in other.items() if name not in hushed
@@ -640,7 +640,7 @@ def test_a_film_that_is_not_judged_knows_of_no_violations():
     told = film(recorded("repadding"), judge=False)
     assert told["violations"] is None
     assert not any(
-        stage["violations"] or "Broken" in stage["words"]
+        stage["violations"] or "Violation" in stage["words"]
         for each in told["rounds"]
         for stage in each["stages"]
     )

@@ -1,4 +1,7 @@
-"""What is said of a phase: exact sentences of a run written by hand, and the numbers in the sentences of real runs against the record."""
+"""The step-through's sentences: exact ones of a hand-written run, and their numbers in real runs.
+
+The numbers of real runs are compared with the record.
+"""
 
 import re
 from dataclasses import replace
@@ -13,57 +16,65 @@ from specviz.record.replay import Replay
 from specviz.record.schema import MODELS, PHASES
 from specviz.record.trace import Trace
 from specviz.views.stepper.batchwords import BATCH_WORDS
-from specviz.views.stepper.phrases import amount, everyone, names, span
-from specviz.views.stepper.scene import Scenes, milliseconds
-from specviz.views.stepper.sentences import ROOM, Narrator
+from specviz.views.stepper.columns import milliseconds
+from specviz.views.stepper.phrases import all_of, names, size, span
+from specviz.views.stepper.scenes import Scenes
+from specviz.views.stepper.sentences import MAX_LETTERS, Narrator
 
 WAITING = re.compile(
-    r"(\d+) waits?(?: for the first time|, request (\d+)(?: longest)?: left out (once|\d+) (?:times )?before)\."
+    r"(\d+) sequences? waits?(?: for the first time|"
+    r", request (\d+)(?: longest)?: passed over (\d+) times? before)\."
 )
 BY_HAND = {
     (0, "schedule"): (
-        "Requests 0 and 1 enter as rows 0 and 1: 4 of their 6 prompt tokens are prefilled, each last one is pending. "
-        "Rows have 2 to 4 tokens; row 1 has 2 slots of padding in front.",
-        "request 0 enters, 3 of 4 prompt tokens prefilled; the last one is pending for slot 3",
-        "request 1 enters, 1 of 2 prompt tokens prefilled; the last one is pending for slot 3",
+        "Requests 0 and 1 entered as rows 0 and 1: 4 of their 6 prompt tokens were prefilled, "
+        "the last one of each is pending. Rows have 2 to 4 tokens; row 1 has 2 slots of padding.",
+        "request 0 entered, 3 of 4 prompt tokens prefilled; its last token is pending, for slot 3",
+        "request 1 entered, 1 of 2 prompt tokens prefilled; its last token is pending, for slot 3",
     ),
     (0, "draft"): (
-        "The draft model proposes 2 tokens for each of 2 rows in 2 forwards; the target has not read them yet. "
-        "It is least sure of row 0's draft 1: q = 1.",
+        "The draft model proposed 2 tokens for each of 2 rows in 2 forwards; "
+        "the target has not read them yet. The least probable token is draft 1 of row 0, q = 1.",
         "2 drafts, q = 1 to 1",
         "2 drafts, q = 1 to 1",
     ),
     (0, "verify"): (
-        "One target forward reads each row's pending token and 2 drafts, 2 × 3 tokens, over 6 slots. "
-        "17% of these 2 × 6 slots hold nothing for their row: 2 padding.",
-        "the target read its pending token in slot 3 and 2 drafts behind it",
-        "the target read its pending token in slot 3 and 2 drafts behind it",
+        "One target forward read each row's pending token and 2 drafts, 2 × 3 tokens, over 6 slots."
+        " 17% of the 2 × 6 slots hold no token of their row: 2 padding.",
+        "the target read its pending token in slot 3 and 2 drafts after it",
+        "the target read its pending token in slot 3 and 2 drafts after it",
     ),
     (0, "accept"): (
-        "Row 1 accepts 2 of 2 drafts, row 0 none; with one more token, rows gain 1 to 3. Row 0's tokens now end 2 slots before row 1's.",
-        "accepted 0 of 2 drafts, gained 1; ends 2 slots before row 1",
-        "accepted 2 of 2 drafts, gained 3; ends in slot 6",
+        "Rows accepted 0 (row 0) to 2 (row 1) of 2 drafts; with one more token, "
+        "they gained 1 to 3 tokens. Row 0 now ends 2 slots left of row 1. "
+        "1 of 2 rows accepted all drafts.",
+        "accepted 0 of 2 drafts, gained 1 token; ends 2 slots left of row 1",
+        "accepted 2 of 2 drafts, gained 3 tokens; ends in slot 6",
     ),
     (0, "synchronise"): (
-        "Row 1 moves by 2 slots so that all end in slot 4 again: 0.3 kB of K/V copied. That took 1.5 ms, 25% of this round.",  # 4*64 + 3*16
-        "stayed where it was; ends in slot 4",
+        # 4 slots of 64 bytes and 3 of 16
+        "Row 1 moved by 2 slots so that all rows end in slot 4 again: 0.3 kB of K/V copied. "
+        "It took 1.5 ms, 25% of this round.",
+        "did not move; ends in slot 4",
         "moved 2 slots to the left; ends in slot 4",
     ),
     (1, "accept"): (
-        "Row 0 accepts 1 of 2 drafts, row 1 none; with one more token, rows gain 1 to 2. Row 1 ends with EOS.",
-        "accepted 1 of 2 drafts, gained 2; ends in slot 6",
-        "accepted 0 of 2 drafts, gained 1; ends with EOS",
+        "Rows accepted 0 (row 1) to 1 (row 0) of 2 drafts; with one more token, "
+        "they gained 1 to 2 tokens. Row 1 finished with EOS.",
+        "accepted 1 of 2 drafts, gained 2 tokens; ends in slot 6",
+        "accepted 0 of 2 drafts, gained 1 token; finished with EOS",
     ),
     (1, "synchronise"): (
-        "Nothing has to move: row 0 is alone, and now ends in slot 6.",
-        "stayed where it was; ends in slot 6",
-        "leaves: its request has finished",
+        "Nothing had to move: row 0 is alone and ends in slot 6.",
+        "did not move; ends in slot 6",
+        "leaves the batch: its request has finished",
     ),
     (2, "schedule"): (
-        "Request 1 has finished and left, request 2 enters as row 1: 2 of its 3 prompt tokens are prefilled, the last one is pending. "
-        "Rows have 3 to 7 tokens; row 1 has 4 slots of padding in front.",
-        "request 0 goes on with 7 tokens; the last one is pending for slot 6",
-        "request 2 enters, 2 of 3 prompt tokens prefilled; the last one is pending for slot 6",
+        "Request 1 finished and left; request 2 entered as row 1: 2 of its 3 prompt tokens "
+        "were prefilled, the last one is pending. Rows have 3 to 7 tokens; "
+        "row 1 has 4 slots of padding.",
+        "request 0 continues with 7 tokens; its last token is pending, for slot 6",
+        "request 2 entered, 2 of 3 prompt tokens prefilled; its last token is pending, for slot 6",
     ),
 }
 
@@ -85,9 +96,9 @@ def timed(trace: Trace) -> Trace:
 
 @pytest.mark.parametrize(("round", "phase"), BY_HAND)
 def test_a_run_by_hand(round, phase):
-    told, rows = Narrator(timed(TRACE)).tell(round, phase)
-    assert (told, *rows) == BY_HAND[round, phase]
-    assert told.startswith(sentence(timed(TRACE), round, phase))
+    sentences, rows = Narrator(timed(TRACE)).describe(round, phase)
+    assert (sentences, *rows) == BY_HAND[round, phase]
+    assert sentences.startswith(sentence(timed(TRACE), round, phase))
 
 
 RUNS = (
@@ -105,11 +116,11 @@ RUNS = (
 every_run = pytest.mark.parametrize("name", RUNS)
 
 
-def tell(trace: Trace, violations=()):
-    """(round, phase, words, words of the rows) of a whole run."""
+def described(trace: Trace, violations=()):
+    """(round, phase, sentences, phrases of the rows) of a whole run."""
     narrator = Narrator(trace, violations)
     return [
-        (round, phase, *narrator.tell(round, phase))
+        (round, phase, *narrator.describe(round, phase))
         for round in range(trace.num_rounds)
         for phase in PHASES
     ]
@@ -118,50 +129,54 @@ def tell(trace: Trace, violations=()):
 @every_run
 def test_sentences_are_sentences(name):
     trace = recorded(name)
-    for round, phase, told, rows in tell(trace, sv.check_invariants(trace)):
-        assert len(told) <= ROOM
+    for round, phase, sentences, rows in described(trace, sv.check_invariants(trace)):
+        assert len(sentences) <= MAX_LETTERS
         assert len(rows) == trace.rounds["batch"][round]
-        assert told.startswith(sentence(trace, round, phase))
-        assert re.fullmatch(r"[A-Z][^\n]*\.", told)
-        for words in (told, *rows):
+        assert sentences.startswith(sentence(trace, round, phase))
+        assert re.fullmatch(r"[A-Z][^\n]*\.", sentences)
+        for words in (sentences, *rows):
             assert words.isprintable()
             assert not re.search(
-                r"  |\bNone\b|nan|\b1 (rows|drafts|slots|rounds|forwards)\b|\b(row|request)s? \.|True|False",
+                r"  |\bNone\b|nan|\b1 (rows|drafts|slots|rounds|forwards)\b|\b(row|request)s? \.|"
+                r"True|False",
                 words,
             ), words
 
 
 @every_run
-def test_acceptance_is_told_with_the_rows_that_matter(name):
+def test_acceptance_names_the_rows_with_most_and_fewest(name):
     trace = recorded(name)
     apart = onward = 0
-    for round, phase, told, words in tell(trace):
+    for round, phase, sentences, words in described(trace):
         if phase != "accept":
             continue
         rows = Scenes(trace)[round].rows
         working = [row for row in rows if row.gained]
         accepted = {at: row.accepted for at, row in enumerate(rows) if row.gained}
         if len(set(accepted.values())) > 1:
-            best, most, worst, least = re.match(
-                r"Row (\d+) \w+ (\d+) of \d+ drafts?, row (\d+) (?:only )?(\w+);", told
-            ).groups()
-            assert accepted[int(best)] == int(most) == max(accepted.values())
-            assert (
-                accepted[int(worst)]
-                == (0 if least == "none" else int(least))
-                == min(accepted.values())
+            fewest, worst, most, best = map(
+                int,
+                re.match(
+                    r"Rows \w+ (\d+) \(row (\d+)\) to (\d+) \(row (\d+)\) of \d+ drafts?;",
+                    sentences,
+                ).groups(),
             )
-        assert re.search(rf"gains? {span([row.gained for row in working])}\.", told)
+            assert accepted[best] == most == max(accepted.values())
+            assert accepted[worst] == fewest == min(accepted.values())
+        if found := re.search(r"(\d+) of (\d+) rows accepted all drafts", sentences):
+            full = sum(row.accepted == row.drafted > 0 for row in working)
+            assert [full, len(working)] == [int(number) for number in found.groups()]
+        assert re.search(rf"gained {span([row.gained for row in working], 'token')}\.", sentences)
         for at, row in enumerate(rows):
             if row.gained:
                 assert f"accepted {row.accepted} of {row.drafted} draft" in words[at]
                 assert re.search(rf"gained {row.gained}\b", words[at])
-            if found := re.search(r"ends (\d+) slots? before row (\d+)", words[at]):
+            if found := re.search(r"ends (\d+) slots? left of row (\d+)", words[at]):
                 pending = Replay(trace).frame(round, "accept").pending
                 assert pending[int(found[2])] - pending[at] == int(found[1]) > 0
                 apart += 1
             if found := re.search(
-                r"its last token goes to slot (\d+), behind (\d+) holes?", words[at]
+                r"its last token goes to slot (\d+), after (\d+) holes?", words[at]
             ):
                 ends = [
                     int(Replay(trace).frame(round, when).pending[at])
@@ -177,22 +192,22 @@ def test_acceptance_is_told_with_the_rows_that_matter(name):
 
 
 @every_run
-def test_what_moved_is_told_with_its_bytes_and_its_share(name):
+def test_moves_are_described_with_bytes_and_share_of_time(name):
     trace = recorded(name)
     ms, moves = dict(zip(PHASES, zip(*milliseconds(trace), strict=True), strict=True)), trace.moves
-    size = np.array([trace.meta["kv_bytes_per_slot"][model] for model in MODELS])
-    for round, phase, told, _ in tell(trace):
+    slot_bytes = np.array([trace.meta["kv_bytes_per_slot"][model] for model in MODELS])
+    for round, phase, sentences, _ in described(trace):
         if phase != "synchronise":
             continue
         here = (moves["round"] == round) & (moves["phase"] == PHASES.index(phase))
         if not here.any():
-            assert told.startswith(("Nothing", "Every row has finished"))
+            assert sentences.startswith("Nothing")
             continue
-        copied = int((moves["length"] * size[moves["model"]])[here].sum())
-        assert f": {amount(copied)} of K/V copied. That took {ms[phase][round]:.1f} ms," in told
+        copied = int((moves["length"] * slot_bytes[moves["model"]])[here].sum())
+        assert f": {size(copied)} of K/V copied. It took {ms[phase][round]:.1f} ms," in sentences
         assert (
             f" {ms[phase][round] / sum(values[round] for values in ms.values()):.0%} of this round."
-            in told
+            in sentences
         )
 
 
@@ -205,22 +220,22 @@ def test_milliseconds_are_the_record_s():
     )
 
 
-def test_positions_that_will_run_ahead_are_told_before_they_are_fed():
+def test_drift_is_described_before_the_position_is_fed():
     """The row's next round feeds its pending token with just that position."""
     trace, found = recorded("masking by column"), 0
     feeds = trace.feeds
-    for round, phase, told, words in tell(trace):
+    for round, phase, sentences, words in described(trace):
         rows = Scenes(trace)[round].rows
-        for text, at in [(told, None), *((text, at) for at, text in enumerate(words))]:
+        for text, at in [(sentences, None), *((text, at) for at, text in enumerate(words))]:
             drift = re.search(
-                r"next token (?:will get|gets) position (\d+) (?:where its index is|for index) (\d+)",
+                r"next token gets position (\d+), its index is (\d+)",
                 text,
             )
             if not drift:
                 continue
             assert phase == "synchronise"
             request = rows[
-                int(re.search(r"Row (\d+)'s next", told)[1]) if at is None else at
+                int(re.search(r"Row (\d+)'s next", sentences)[1]) if at is None else at
             ].request
             position, index = map(int, drift.groups())
             fed = (
@@ -232,39 +247,44 @@ def test_positions_that_will_run_ahead_are_told_before_they_are_fed():
             assert feeds["position"][fed].tolist() == [position]
             found += 1
     assert found > 20
-    assert not any("next token" in told for _, _, told, _ in tell(recorded("eqspec")))
+    assert not any(
+        "next token" in sentences for _, _, sentences, _ in described(recorded("eqspec"))
+    )
 
 
 def test_only_the_targets_token_is_called_its_own():
-    """In a run that keeps the draft's instead, all rows that rejected one have a wrong token; not so where K/V alone goes wrong."""
+    """A run that keeps the draft's token instead must not have it called the target's.
+
+    Where only K/V is wrong, the token is still the target's own.
+    """
     for name, rounds in (
         ("wrong bonus", {"one more token"}),
         ("eqspec, static", {"the target's own token"}),
     ):
-        told = [words for _, phase, words, _ in tell(recorded(name)) if phase == "accept"]
+        sentences = [words for _, phase, words, _ in described(recorded(name)) if phase == "accept"]
         assert rounds <= {
             found[0]
-            for words in told
+            for words in sentences
             if (found := re.search("one more token|the target's own token", words))
         }
     trace = recorded("wrong bonus")
     for each in sv.check_invariants(trace):
         assert (
             each.rule != "bonus"
-            or "with one more token" in Narrator(trace).tell(each.round, "accept")[0]
+            or "with one more token" in Narrator(trace).describe(each.round, "accept")[0]
         )
 
 
-def test_who_does_not_judge_does_not_tell_of_positions():
-    """And all else as it is, but for whose choice a token is."""
+def test_without_judging_positions_are_not_described():
+    """All else stays the same, except whose choice a token is."""
     trace = recorded("masking by column")
     judging, other = Narrator(trace), Narrator(trace, judge=False)
     differing = 0
     for round in range(trace.num_rounds):
         for phase in PHASES:
-            (told, words), (plain, plain_words) = (
-                judging.tell(round, phase),
-                other.tell(round, phase),
+            (sentences, words), (plain, plain_words) = (
+                judging.describe(round, phase),
+                other.describe(round, phase),
             )
             assert plain_words == [
                 re.sub(r"; its next token gets position .*", "", text) for text in words
@@ -273,31 +293,31 @@ def test_who_does_not_judge_does_not_tell_of_positions():
             assert plain.startswith(
                 re.sub("the target's own token", "one more token", sentence(trace, round, phase))
             )
-            differing += told != plain
+            differing += sentences != plain
     assert differing > 5
 
 
 @pytest.mark.parametrize("name", ["exspec", "exspec, partial", "exspec, wait"])
-def test_the_pools_decision_is_told_with_its_reason(name):
+def test_the_pools_decision_is_described_with_its_reason(name):
     trace, openings, waits = recorded(name), set(), set()
-    for round, phase, told, words in tell(trace):
+    for round, phase, sentences, words in described(trace):
         if phase != "schedule":
             continue
         pool = {
             column: values[trace.pool["round"] == round] for column, values in trace.pool.items()
         }
         lengths, chosen = pool["length"].tolist(), pool["chosen"].astype(bool)
-        openings.add(told.split(":")[0])
+        openings.add(sentences.split(":")[0])
         if found := re.match(
-            r"Fallback: no (?:two|more than (\d+)) of the pool's (\d+) rows", told
+            r"Fallback: no (?:two|more than (\d+)) of the pool's (\d+) sequences", sentences
         ):
             assert max(map(lengths.count, lengths)) == int(found[1] or 1) < min(4, len(lengths))
             assert int(found[2]) == len(lengths)
-        if told.startswith("Grouped"):
+        if sentences.startswith("Grouped"):
             assert len(set(np.array(lengths)[chosen].tolist())) == 1
-        if found := WAITING.search(told):
+        if found := WAITING.search(sentences):
             assert int(found[1]) == (~chosen).sum()
-            times = 0 if found[2] is None else 1 if found[3] == "once" else int(found[3])
+            times = 0 if found[2] is None else int(found[3])
             assert times == pool["waited"][~chosen].max()
             assert found[2] is None or pool["waited"][pool["request"] == int(found[2])] == times
             waits |= {times}
@@ -311,41 +331,45 @@ def test_the_pools_decision_is_told_with_its_reason(name):
 
 @pytest.mark.parametrize("name", ["rollback", "masking by column", "eqspec, static", "inplace"])
 def test_every_request_enters_once_and_leaves(name):
-    """A request that left is told in the round after; those of the last round have nobody to tell of them."""
+    """The round after reports that a request left; those of the last round have no round after."""
     trace, entered, left = recorded(name), [], []
-    for round, phase, told, words in tell(trace):
+    for round, phase, sentences, words in described(trace):
         if phase == "schedule":
             entered += [
                 int(found[1])
                 for text in words
-                if (found := re.match(r"request (\d+) enters", text))
+                if (found := re.match(r"request (\d+) entered", text))
             ]
             before = {row.request for row in Scenes(trace)[round - 1].rows} if round else set()
             gone = sorted(before - {row.request for row in Scenes(trace)[round].rows})
             left += gone
             if gone:
-                assert told.lower().startswith(f"{names(gone, 'request')} ha")
+                assert sentences.lower().startswith(f"{names(gone, 'request')} finished")
     last = [row.request for row in Scenes(trace)[trace.num_rounds - 1].rows]
     assert sorted(entered) == sorted(left + last) == list(range(trace.num_requests))
 
 
 @every_run
-def test_violations_are_told_where_they_happened_and_nowhere_else(name):
+def test_violations_are_described_where_they_happened(name):
     trace = recorded(name)
     found = sv.check_invariants(trace)
     broken = {(each.round, each.phase) for each in found}
-    for round, phase, told, words in tell(trace, found):
+    for round, phase, sentences, words in described(trace, found):
         here = [each for each in found if (each.round, each.phase) == (round, phase)]
-        assert ("Broken in " in told) == ((round, phase) in broken)
+        assert ("Violation in " in sentences) == ((round, phase) in broken)
         for at, text in enumerate(words):
             rules = sorted({each.rule for each in here if each.row == at})
-            told_rules = re.search(r"; broken: (.*)", text)
+            told_rules = re.search(r"; violated: (.*)", text)
             assert sorted(told_rules[1].split(", ") if told_rules else []) == rules
         if here:
             rows = sorted({each.row for each in here if each.rule == here[0].rule})
-            assert f"Broken in {names(rows, 'row')}: " in told
+            assert f"Violation in {names(rows, 'row')}: " in sentences
     assert bool(broken) == (not trace.meta["valid"])
-    assert not any("roken" in text for _, _, told, words in tell(trace) for text in (told, *words))
+    assert not any(
+        "iolat" in text
+        for _, _, sentences, words in described(trace)
+        for text in (sentences, *words)
+    )
 
 
 def test_a_round_without_rows_has_sentences():
@@ -355,13 +379,15 @@ def test_a_round_without_rows_has_sentences():
         rounds=rounds,
         **{table: blank(table, 0) for table in ("rows", "feeds", "holes", "moves")},
     )
-    assert [(bool(told), words) for _, _, told, words in tell(trace)] == [(True, [])] * 5
+    assert [(bool(sentences), words) for _, _, sentences, words in described(trace)] == [
+        (True, [])
+    ] * 5
 
 
 @pytest.mark.parametrize("round", [-1, 3])
-def test_what_does_not_exist_is_not_told(round):
-    with pytest.raises(ValueError, match=f"no round {round}: rounds run from 0 to 2"):
-        Narrator(TRACE).tell(round, "accept")
+def test_a_round_that_does_not_exist_is_refused(round):
+    with pytest.raises(ValueError, match=f"round must be from 0 to 2, got {round}"):
+        Narrator(TRACE).describe(round, "accept")
     with pytest.raises(ValueError, match="trace=None: this run was not recorded"):
         Narrator(None)
 
@@ -388,8 +414,12 @@ def test_phrases():
         "2 slots",
         "1 to 3 slots",
     ]
-    assert [amount(size) for size in (0, 99_999, 100_000)] == ["0.0 kB", "100.0 kB", "0.1 MB"]
-    assert [everyone(rows) for rows in ([4], [0, 1], [0, 1, 2])] == [
+    assert [size(size_bytes) for size_bytes in (0, 99_999, 100_000)] == [
+        "0.0 kB",
+        "100.0 kB",
+        "0.1 MB",
+    ]
+    assert [all_of(rows) for rows in ([4], [0, 1], [0, 1, 2])] == [
         "row 4",
         "both rows",
         "all 3 rows",

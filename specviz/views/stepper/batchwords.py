@@ -1,346 +1,233 @@
-"""What a phase did to the whole batch, in sentences with the round's own numbers: the first one is the gist, the others follow by weight.
+"""What a phase did to the whole batch, in sentences: the most important one first.
 
-What it did to one row stands in `rowwords`.
+`schedulewords` has those of the first phase, `rowwords` what a phase did to a single row.
 """
 
-from collections import Counter
 from collections.abc import Callable
 
 from specviz.record.schema import PHASES
-from specviz.util.text import visible
-from specviz.views.stepper.phrases import amount, begin, count, everyone, names, span, verb
-from specviz.views.stepper.scene import (
-    DRAFT,
-    DRAFTER,
-    SCHEDULE,
-    SYNCHRONISE,
-    TARGET,
-    VERIFY,
-    Motion,
-    Scene,
-    Waiting,
-)
-
-
-def _schedule(scene: Scene) -> list[str]:
-    if not scene.rows:
-        return ["No row takes part in this round."]
-    if scene.pool:
-        return _pooled(scene)
-    return [_comings(scene), *_rearranged(scene), _lengths(scene)]
-
-
-def _comings(scene: Scene) -> str:
-    new = [at for at, row in enumerate(scene.rows) if row.request in scene.new]
-    here = {row.request for row in scene.rows}
-    left = sorted(row.request for row in scene.before if row.request not in here)
-    gone = (
-        f"{begin(names(left, 'request'))} {verb(left, 'has', 'have')} finished and left"
-        if left
-        else ""
-    )
-    if new:
-        requests = names(sorted(scene.rows[at].request for at in new), "request")
-        come = f"{requests} {verb(new, 'enters', 'enter')} as {names(new, 'row')}: {_prefilled(scene, new)}."
-        return f"{gone}, {come}" if left else begin(come)
-    if left:
-        return f"{gone}; {count(len(here), 'row')} {verb(here, 'goes', 'go')} on."
-    idle = [at for at, row in enumerate(scene.rows) if not row.gained]
-    if idle:
-        stay = f"{verb(idle, 'stays', 'stay')} in the batch, gaining nothing"
-        return (
-            f"Nobody enters; {names(idle, 'row')} {verb(idle, 'has', 'have')} finished and {stay}."
-        )
-    return (
-        f"Nobody leaves or enters: {verb(here, 'row 0 goes', f'the same {len(here)} rows go')} on."
-    )
-
-
-def _prefilled(scene: Scene, new: list[int]) -> str:
-    fed = sum(scene.prefilled.get(scene.rows[at].request, 0) for at in new)
-    if not fed:
-        return f"{verb(new, 'its only prompt token is', 'their only prompt tokens are')} pending, with nothing to prefill"
-    prompts = sum(scene.rows[at].length for at in new)
-    return f"{fed} of {verb(new, 'its', 'their')} {prompts} prompt tokens are prefilled, {verb(new, 'the last', 'each last')} one is pending"
-
-
-def _rearranged(scene: Scene) -> list[str]:
-    """Rows that take other places in the batch, or in the cache."""
-    motion = scene.motion.get(SCHEDULE)
-    if motion is None:
-        return []
-    numbers = {row.request: at for at, row in enumerate(scene.before)}
-    changed = [
-        (numbers[row.request], at)
-        for at, row in enumerate(scene.rows)
-        if numbers.get(row.request, at) != at
-    ]
-    what = (
-        [f"row {old} becomes row {new}" for old, new in changed]
-        if len(changed) < 3
-        else [f"{len(changed)} rows change places"]
-    )
-    if shifted := sorted(motion.shifts):
-        ends = {row.pending for row in scene.rows}
-        where = f" to end in slot {ends.pop()}" if len(ends) == 1 else ""
-        what.append(f"{names(shifted, 'row')} {verb(shifted, 'moves', 'move')}{where}")
-    return [
-        f"{begin(' and '.join(what or ['rows are rearranged']))}: {amount(motion.size)} of K/V copied."
-    ]
-
-
-def _lengths(scene: Scene) -> str:
-    padding, at = max((row.start, -at) for at, row in enumerate(scene.rows))
-    tokens, slots = (
-        span([row.length for row in scene.rows], "token"),
-        f"{count(padding, 'slot')} of padding in front",
-    )
-    if len(scene.rows) == 1:
-        return f"Row 0 has {tokens}" + (f" and {slots}." if padding else ".")
-    return f"Rows have {tokens}" + (f"; row {-at} has {slots}." if padding else ".")
-
-
-def _pooled(scene: Scene) -> list[str]:
-    found = [_decision(scene)]
-    if waiting := [each for each in scene.pool if not each.chosen]:
-        found.append(_waiting(waiting))
-    if newcomers := [each.request for each in scene.pool if each.request in scene.new]:
-        fed = sum(scene.prefilled.get(request, 0) for request in newcomers)
-        found.append(
-            f"{count(len(newcomers), 'prompt')} {verb(newcomers, 'enters', 'enter')} the pool: {count(fed, 'token')} prefilled."
-        )
-    if motion := scene.motion.get(SCHEDULE):
-        found.append(
-            f"{amount(motion.size)} of K/V copied to bring {verb(scene.rows, 'it', f'these {len(scene.rows)}')} to the front."
-        )
-    return found
-
-
-def _waiting(waiting: list[Waiting]) -> str:
-    """Who is left out of this round, and who was most often before it; the panel of the pool says the same (static/pool.js)."""
-    longest = max(waiting, key=lambda each: each.waited)
-    words = f"{len(waiting)} {verb(waiting, 'waits', 'wait')}"
-    if not longest.waited:
-        return f"{words} for the first time."
-    who = f"request {longest.request}{' longest' if len(waiting) > 1 else ''}"
-    return f"{words}, {who}: left out {'once' if longest.waited == 1 else f'{longest.waited} times'} before."
-
-
-def _decision(scene: Scene) -> str:
-    """Why these rows of the pool."""
-    pool, size, tokens = len(scene.pool), len(scene.rows), count(scene.rows[0].length, "token")
-    largest = max(Counter(each.length for each in scene.pool).values())
-    ragged = f"Fallback: no {'two' if largest == 1 else f'more than {largest}'} of the pool's {pool} rows have equal length"
-    if pool == 1:
-        return f"The pool's last row goes alone, with {tokens}."
-    if scene.decision == "grouped":
-        return f"Grouped: {size} of the pool's {pool} rows have {tokens} each, a rectangle that needs no realignment."
-    if scene.decision == "realigned":
-        return f"{ragged}, so {'all of them' if size == pool else f'the {size} that came first'} are realigned."
-    if scene.decision == "partial":
-        return f"{ragged}, so only {verb(scene.rows, 'one row goes', f'these {size} go')}, with {tokens}."
-    if scene.decision == "overdue":
-        oldest = max(scene.pool, key=lambda each: each.waited)
-        waited = count(oldest.waited, "round")
-        return f"Overdue: request {oldest.request} has been passed over for {waited}, so the {size} that waited longest go."
-    return f"{begin(visible(scene.decision))}: {size} of the pool's {pool} rows take part."
+from specviz.views.stepper.phrases import agree, all_of, capitalised, count, names, size, span
+from specviz.views.stepper.scene import DRAFT, DRAFTER, SYNCHRONISE, TARGET, VERIFY, Motion, Scene
+from specviz.views.stepper.schedulewords import schedule_words
 
 
 def _draft(scene: Scene) -> list[str]:
-    drafting = [at for at, row in enumerate(scene.rows) if row.drafted]
+    drafting = [number for number, row in enumerate(scene.rows) if row.drafted]
     if not drafting:
-        return ["Nothing is drafted: each row decodes just one token in this round."]
-    forwards, k = scene.forwards[DRAFT, DRAFTER], max(scene.rows[at].drafted for at in drafting)
-    who, how = (
-        ("draft model", f"in {count(forwards, 'forward')}")
-        if forwards
-        else ("drafter", "without running a model")
-    )
+        return ["Nothing was drafted: each row decodes one token in this round."]
+    drafts = count(max(scene.rows[number].drafted for number in drafting), "token")
+    if len({scene.rows[number].drafted for number in drafting}) > 1:
+        drafts = f"up to {drafts}"
+    forwards = scene.forwards[DRAFT, DRAFTER]
+    drafter = "draft model" if forwards else "drafter"
+    how = f"in {count(forwards, 'forward')}" if forwards else "without running a model"
     rows = names(drafting, "row") if len(drafting) == 1 else f"each of {len(drafting)} rows"
-    found = [
-        f"The {who} proposes {count(k, 'token')} for {rows} {how}; the target has not read them yet."
+    unread = "the target has not read them yet"
+    sentences = [f"The {drafter} proposed {drafts} for {rows} {how}; {unread}."]
+    probabilities = [
+        (q, number, position)
+        for number in drafting
+        for position, q in enumerate(scene.draft_probabilities[number], 1)
+        if position <= scene.rows[number].drafted and q == q  # NaN: not known
     ]
-    doubts = [
-        (q, at, j)
-        for at in drafting
-        for j, q in enumerate(scene.doubts[at][: scene.rows[at].drafted], 1)
-        if q == q
-    ]
-    if doubts:
-        q, at, j = min(doubts)
-        found.append(f"It is least sure of row {at}'s draft {j}: q = {q:.2g}.")
-    return found
+    if probabilities:
+        q, number, position = min(probabilities)
+        least = f"draft {position} of row {number}, q = {q:.2g}"
+        sentences.append(f"The least probable token is {least}.")
+    return sentences
 
 
 def _verify(scene: Scene) -> list[str]:
-    rows, k = scene.rows, max((row.drafted for row in scene.rows), default=0)
+    rows = scene.rows
+    drafts = max((row.drafted for row in rows), default=0)
     forwards = scene.forwards[VERIFY, TARGET]
-    who = "One target forward reads" if forwards == 1 else f"{forwards} target forwards read"
-    drafts = f" and {count(k, 'draft')}, {len(rows)} × {k + 1} tokens," if k else ""
-    found = [f"{who} each row's pending token{drafts} over {count(scene.slots, 'slot')}."]
+    target = "One target forward" if forwards == 1 else f"{forwards} target forwards"
+    tokens = "each row's pending token"
+    if drafts:
+        tokens += f" and {count(drafts, 'draft')}, {len(rows)} × {drafts + 1} tokens,"
+    sentences = [f"{target} read {tokens} over {count(scene.slots, 'slot')}."]
     unused = {
         "padding": sum(row.start for row in rows),
         "in holes": sum(row.pending - row.start + 1 - row.length for row in rows),
-        "behind a row's end": sum(max(scene.slots - 1 - row.pending - k, 0) for row in rows),
+        "after a row's end": sum(max(scene.slots - 1 - row.pending - drafts, 0) for row in rows),
     }
-    if (total := sum(unused.values())) and scene.slots:
+    total = sum(unused.values())
+    if total and scene.slots:
         kinds = ", ".join(f"{number} {kind}" for kind, number in unused.items() if number)
-        found.append(
-            f"{total / (len(rows) * scene.slots):.0%} of these {len(rows)} × {scene.slots} slots hold nothing for their row: {kinds}."
-        )
-    return found
+        slots = f"the {len(rows)} × {scene.slots} slots"
+        share = f"{total / (len(rows) * scene.slots):.0%}"
+        sentences.append(f"{share} of {slots} hold no token of their row: {kinds}.")
+    return sentences
 
 
 def _accept(scene: Scene) -> list[str]:
-    working = [at for at, row in enumerate(scene.rows) if row.gained]
+    working = [number for number, row in enumerate(scene.rows) if row.gained]
     if not working:
-        return ["No row gains anything."]
-    accepted, k = (
-        {at: scene.rows[at].accepted for at in working},
-        max(scene.rows[at].drafted for at in working),
-    )
-    best, worst = max(working, key=accepted.__getitem__), min(working, key=accepted.__getitem__)
-    gains = span([scene.rows[at].gained for at in working])
-    who = begin(everyone(working) if len(working) == len(scene.rows) else names(working, "row"))
-    more, choice = (
-        ("the target's own token", ", the target's own choice")
-        if scene.own
-        else ("one more token", "")
-    )
-    gaining = f"with {more}, {verb(working, 'it gains', 'each gains' if gains.isdigit() else 'rows gain')} {gains}."
-    keep = "keep" if any(row.discarded for row in scene.rows) else "accept"
-    if k == 0:
-        gist = f"{who} {verb(working, 'gains', 'gain')} one token{choice}."
-    elif not accepted[best] and keep == "accept" and len(working) > 1:
-        gist = f"No row accepts any of its {count(k, 'draft')}; {gaining}"
-    elif accepted[best] == accepted[worst]:
-        gist = f"{who} {keep}{verb(working, 's', '')} {accepted[best] or 'none'} of {count(k, 'draft')}; {gaining}"
-    else:
-        fewest = f"only {accepted[worst]}" if accepted[worst] else "none"
-        gist = f"Row {best} {keep}s {accepted[best]} of {count(k, 'draft')}, row {worst} {fewest}; {gaining}"
-    return [gist, *_discarded(scene), *_finished(scene), *_ragged(scene)]
+        return ["No row gained a token."]
+    gist = _accepted(scene, working)
+    return [gist, *_discarded(scene), *_finished(scene), *_ragged(scene), *_full(scene, working)]
+
+
+def _accepted(scene: Scene, working: list[int]) -> str:
+    """How many drafts were accepted, and what rows gained."""
+    accepted = {number: scene.rows[number].accepted for number in working}
+    drafts = max(scene.rows[number].drafted for number in working)
+    everyone = len(working) == len(scene.rows)
+    rows = capitalised(all_of(working) if everyone else names(working, "row"))
+    if drafts == 0:
+        choice = ", the target's own choice" if scene.bonus_is_targets else ""
+        return f"{rows} gained one token{agree(working, '', ' each')}{choice}."
+    bonus = "the target's own token" if scene.bonus_is_targets else "one more token"
+    gains = span([scene.rows[number].gained for number in working], "token")
+    same_gain = len({scene.rows[number].gained for number in working}) == 1
+    gaining = agree(working, "it", "each" if same_gain else "they")
+    gained = f"with {bonus}, {gaining} gained {gains}."
+    # a strategy that cuts rows back keeps fewer drafts than the target accepted
+    verb = "kept" if any(row.discarded for row in scene.rows) else "accepted"
+    best = max(working, key=accepted.__getitem__)
+    worst = min(working, key=accepted.__getitem__)
+    of_drafts = f"of {count(drafts, 'draft')}"
+    if accepted[best] != accepted[worst]:
+        fewest = f"{accepted[worst]} (row {worst})"
+        most = f"{accepted[best]} (row {best})"
+        return f"Rows {verb} {fewest} to {most} {of_drafts}; {gained}"
+    return f"{rows} {verb} {accepted[best]} {of_drafts}; {gained}"
+
+
+def _full(scene: Scene, working: list[int]) -> list[str]:
+    """How many rows accepted everything, where only some did."""
+    full = [
+        number
+        for number in working
+        if scene.rows[number].accepted == scene.rows[number].drafted > 0
+    ]
+    if not full or len(full) == len(working):
+        return []
+    return [f"{len(full)} of {len(working)} rows accepted all drafts."]
 
 
 def _discarded(scene: Scene) -> list[str]:
-    lost = {at: row.discarded for at, row in enumerate(scene.rows) if row.discarded}
-    if not lost:
+    discarded = {number: row.discarded for number, row in enumerate(scene.rows) if row.discarded}
+    if not discarded:
         return []
-    most = max(lost, key=lost.__getitem__)
-    if len(lost) == 1:
-        return [
-            f"{count(lost[most], 'verified token')} of row {most} {'is' if lost[most] == 1 else 'are'} thrown away."
-        ]
-    return [
-        f"{sum(lost.values())} verified tokens are thrown away, {lost[most]} of them row {most}'s."
-    ]
+    most = max(discarded, key=discarded.__getitem__)
+    if len(discarded) == 1:
+        was = "was" if discarded[most] == 1 else "were"
+        return [f"{count(discarded[most], 'verified token')} of row {most} {was} discarded."]
+    total = sum(discarded.values())
+    return [f"{total} verified tokens were discarded, {discarded[most]} of them in row {most}."]
 
 
 def _finished(scene: Scene) -> list[str]:
-    found = []
-    done = [at for at, row in enumerate(scene.rows) if row.gained and row.finished]
-    for ends, words in ((True, "with EOS"), (False, "with the budget spent")):
-        if rows := [at for at in done if scene.ended[at] == ends]:
-            found.append(f"{begin(names(rows, 'row'))} {verb(rows, 'ends', 'end')} {words}.")
-    cut = sum(
-        max(row.accepted + 1 - row.gained - row.discarded, 0)
-        for row in (scene.rows[at] for at in done)
-    )
-    return (
-        [*found, f"What was accepted behind that is cut off: {count(cut, 'token')}."]
-        if cut
-        else found
-    )
+    sentences = []
+    done = [number for number, row in enumerate(scene.rows) if row.gained and row.finished]
+    with_eos = [number for number in done if scene.ended_with_eos[number]]
+    with_budget = [number for number in done if not scene.ended_with_eos[number]]
+    if with_eos:
+        sentences.append(f"{capitalised(names(with_eos, 'row'))} finished with EOS.")
+    if with_budget:
+        spent = agree(with_budget, "its token budget is spent", "their token budgets are spent")
+        sentences.append(f"{capitalised(names(with_budget, 'row'))} finished: {spent}.")
+    cut = 0
+    for number in done:
+        row = scene.rows[number]
+        cut += max(row.accepted + 1 - row.gained - row.discarded, 0)
+    if cut:
+        was = "was" if cut == 1 else "were"
+        sentences.append(f"{count(cut, 'verified token')} after the end {was} cut off.")
+    return sentences
 
 
 def _ragged(scene: Scene) -> list[str]:
-    """By how much rows that ended in one column are out of step now."""
+    """How far apart rows end that ended in one column before."""
     ends = scene.ends
-    if not scene.level or len(set(ends.values())) == 1:
+    if not scene.began_aligned or len(set(ends.values())) == 1:
         return []
-    first, last = min(ends, key=ends.__getitem__), max(ends, key=ends.__getitem__)
-    onward = scene.onward(first)
-    where = "" if onward is None else f"; all go on in slot {onward}"
-    return [
-        f"Row {first}'s tokens now end {count(ends[last] - ends[first], 'slot')} before row {last}'s{where}."
-    ]
+    first = min(ends, key=ends.__getitem__)
+    last = max(ends, key=ends.__getitem__)
+    sentence = f"Row {first} now ends {count(ends[last] - ends[first], 'slot')} left of row {last}"
+    resume = scene.resume_slot(first)
+    if resume is not None:
+        sentence += f"; every row continues in slot {resume}"
+    return [f"{sentence}."]
 
 
 def _synchronise(scene: Scene) -> list[str]:
     motion = scene.motion.get(SYNCHRONISE)
-    gist = [_still(scene)] if motion is None else [_moved(scene, motion), *_price(scene)]
-    return [*gist, *_drifting(scene), *_padding(scene)]
-
-
-def _price(scene: Scene) -> list[str]:
-    """What moving cost: a sentence of its own, since it differs from run to run."""
-    took, total = scene.ms[SYNCHRONISE], sum(scene.ms)
-    return [f"That took {took:.1f} ms, {took / total:.0%} of this round."] if total else []
+    sentences = [_why_nothing_moved(scene)]
+    if motion is not None:
+        sentences = [_moved(scene, motion), *_time(scene)]
+    return [*sentences, *_drifting(scene), *_padding(scene)]
 
 
 def _moved(scene: Scene, motion: Motion) -> str:
-    rows, ends = sorted(motion.shifts), {scene.rows[at].pending_after for at in scene.staying}
-    who = (
-        f"{begin(names(rows, 'row'))} {verb(rows, 'moves', 'move')}"
-        if rows
-        else "Rows are rearranged"
-    )
-    far = f" by {span([abs(shift) for shift in motion.shifts.values()], 'slot')}" if rows else ""
-    where = (
-        f" so that all end in slot {ends.pop()} again"
-        if len(ends) == 1 and len(scene.staying) > 1
-        else ""
-    )
-    return f"{who}{far}{where}: {amount(motion.size)} of K/V copied."
+    copied = f"{size(motion.size_bytes)} of K/V copied"
+    ends = {scene.rows[number].pending_after for number in scene.continuing}
+    where = ""
+    if len(ends) == 1 and len(scene.continuing) > 1:
+        where = f" so that all rows end in slot {ends.pop()} again"
+    if not motion.shifts:
+        return f"Rows were rearranged{where}: {copied}."
+    rows = capitalised(names(sorted(motion.shifts), "row"))
+    distance = span([abs(shift) for shift in motion.shifts.values()], "slot")
+    return f"{rows} moved by {distance}{where}: {copied}."
 
 
-def _still(scene: Scene) -> str:
-    """Why nothing had to move."""
-    staying, rows = scene.staying, scene.rows
-    ends, gains = (
-        [getattr(rows[at], name) for at in staying] for name in ("pending_after", "gained")
-    )
-    holes = [(scene.holes(at), -at) for at in staying]
-    if not staying:
-        return "Every row has finished: nothing is left to bring back into step."
+def _time(scene: Scene) -> list[str]:
+    """A sentence of its own, since it differs from run to run."""
+    synchronise_ms = scene.ms[SYNCHRONISE]
+    total_ms = sum(scene.ms)
+    if not total_ms:
+        return []
+    return [f"It took {synchronise_ms:.1f} ms, {synchronise_ms / total_ms:.0%} of this round."]
+
+
+def _why_nothing_moved(scene: Scene) -> str:
+    continuing = scene.continuing
+    if not continuing:
+        return "Nothing to synchronise: every row has finished."
     if scene.pool:
-        return "Nothing moves now: rows of the pool stay where they are until a group needs them in one column."
-    most, at = max(holes)
-    if most > 0:
-        where = f"row {-at} has {most}, all go on in slot {max(ends)}"
-        return f"Nothing moves: rejected columns stay behind as holes that the mask leaves out; {where}."
-    if len(staying) == 1:
-        return f"Nothing has to move: row {staying[0]} is alone, and now ends in slot {ends[0]}."
+        return "Nothing moved: sequences stay in place until a group needs them in one column."
+    ends = [scene.rows[number].pending_after for number in continuing]
+    holes = {number: scene.holes(number) for number in continuing}
+    most = max(continuing, key=holes.__getitem__)
+    if holes[most] > 0:
+        where = f"row {most} has {holes[most]}, and every row continues in slot {max(ends)}"
+        return f"Nothing moved: rejected columns stay as holes, hidden by the mask; {where}."
+    if len(continuing) == 1:
+        return f"Nothing had to move: row {continuing[0]} is alone and ends in slot {ends[0]}."
+    gains = [scene.rows[number].gained for number in continuing]
     if len(set(ends)) == 1 and len(set(gains)) == 1:
-        gained = f"{len(staying)} rows gained {count(gains[0], 'token')} each"
-        return f"Nothing has to move: {gained} and still end in one column, slot {ends[0]}."
-    return f"Nothing has to move: K/V is written at each row's own positions, so rows may end in different slots, now {span(ends)}."
+        gained = f"{len(continuing)} rows gained {count(gains[0], 'token')} each"
+        return f"Nothing had to move: {gained} and still end in one column, slot {ends[0]}."
+    why = "each row writes its K/V at its own positions, so rows may end in different slots"
+    return f"Nothing had to move: {why}, now {span(ends)}."
 
 
 def _drifting(scene: Scene) -> list[str]:
-    rows = [at for at in scene.staying if scene.drift(at)]
-    if not rows:
+    drifting = [number for number in scene.continuing if scene.drift(number)]
+    if not drifting:
         return []
-    worst = max(rows, key=lambda at: abs(scene.drift(at)))
-    more = (
-        f", and {count(len(rows) - 1, 'other row')} {verb(rows[1:], 'drifts', 'drift')} too"
-        if len(rows) > 1
-        else ""
-    )
-    index = scene.rows[worst].length + scene.rows[worst].gained - 1
-    return [
-        f"Row {worst}'s next token will get position {scene.next_positions[worst]} where its index is {index}{more}."
-    ]
+    worst = max(drifting, key=lambda number: abs(scene.drift(number)))
+    position = scene.next_positions[worst]
+    index = scene.next_index(worst)
+    sentence = f"Row {worst}'s next token gets position {position}, its index is {index}"
+    others = len(drifting) - 1
+    if others:
+        sentence += f"; {count(others, 'other row')} {'drifts' if others == 1 else 'drift'} too"
+    return [f"{sentence}."]
 
 
 def _padding(scene: Scene) -> list[str]:
-    """Padding that even the longest row has, so that nobody needs it."""
-    rows = [scene.rows[at] for at in scene.staying]
+    """Padding that even the longest row has, so that no row needs it."""
+    rows = [scene.rows[number] for number in scene.continuing]
     spare = min((row.start_after for row in rows), default=0)
-    if not spare or len({row.pending_after for row in rows}) != 1 or scene.pool:
+    aligned = len({row.pending_after for row in rows}) == 1
+    if not spare or not aligned or scene.pool:
         return []
-    return [f"Padding adds up: every row has at least {count(spare, 'slot')} of it."]
+    return [f"Every row has at least {count(spare, 'slot')} of padding, which no row needs."]
 
 
 BATCH_WORDS: dict[str, Callable[[Scene], list[str]]] = dict(
-    zip(PHASES, (_schedule, _draft, _verify, _accept, _synchronise), strict=True)
+    zip(PHASES, (schedule_words, _draft, _verify, _accept, _synchronise), strict=True)
 )

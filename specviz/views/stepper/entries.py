@@ -12,7 +12,7 @@ import numpy as np
 from specviz.record.replay import Timeline
 from specviz.record.schema import PHASES, Array, Table
 from specviz.record.trace import Trace
-from specviz.views.stepper.scene import entries_of
+from specviz.views.stepper.columns import entries_of
 
 Json = dict[str, Any]
 _DIGITS = 4  # of a probability

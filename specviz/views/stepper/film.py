@@ -23,7 +23,7 @@ from specviz.record.trace import Trace
 from specviz.util.text import visible
 from specviz.views.stepper.entries import feed_runs, move_entries, pool_entries, row_entries
 from specviz.views.stepper.lanes import KINDS, Lanes, foretell, in_cells, is_pending, judge
-from specviz.views.stepper.scene import entries_of, milliseconds, pending_positions
+from specviz.views.stepper.columns import entries_of, milliseconds, pending_positions
 from specviz.views.stepper.sentences import Narrator
 
 VERSION = 2
@@ -189,7 +189,7 @@ class _Camera:
 
     def _stage(self, number: int, phase: int) -> Json:
         frame, stage = self._replay.frame(number, PHASES[phase]), number * len(PHASES) + phase
-        words, words_of = self._narrator.tell(number, PHASES[phase])
+        words, words_of = self._narrator.describe(number, PHASES[phase])
         return {
             "words": words,
             "words_of": words_of,

@@ -1,18 +1,22 @@
-"""Small phrases that sentences are made of: counted things, numbered things, spans, sizes. Plain values in, plain text out."""
+"""Phrases that sentences are made of: counts, numbered things, ranges, sizes.
+
+Contract: plain values in, plain text out.
+"""
 
 from collections.abc import Collection, Sequence
 
-_MANY = 4  # more numbers than that are counted instead of named
+_MANY = 4  # more numbers than that are counted, not listed
 
 
 def count(number: int, noun: str) -> str:
     """1 row, 2 rows."""
-    return f"{number} {noun}" + ("" if number == 1 else "s")
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def names(numbers: Sequence[int], noun: str) -> str:
-    """Row 3, rows 0 and 2, rows 0 to 7, or 5 rows: `numbers` in ascending order, at least one."""
-    first, last = numbers[0], numbers[-1]
+    """Row 3, rows 0 and 2, rows 0 to 7, or 5 rows. numbers: ascending, at least one."""
+    first = numbers[0]
+    last = numbers[-1]
     if len(numbers) == 1:
         return f"{noun} {first}"
     if len(numbers) > 2 and last - first == len(numbers) - 1:
@@ -22,34 +26,34 @@ def names(numbers: Sequence[int], noun: str) -> str:
     return f"{noun}s {', '.join(map(str, numbers[:-1]))} and {last}"
 
 
-def verb(things: Collection[object], one: str, many: str) -> str:
-    """The form of a verb, or of anything else, that goes with so many things."""
+def agree(things: Collection[object], one: str, many: str) -> str:
+    """Return the form of a word that goes with the number of things."""
     return one if len(things) == 1 else many
 
 
-def everyone(rows: Sequence[int]) -> str:
-    """Row 3, both rows, or all 5 rows: of those that are meant, none is left out."""
-    return (
-        names(rows, "row")
-        if len(rows) == 1
-        else "both rows"
-        if len(rows) == 2
-        else f"all {len(rows)} rows"
-    )
+def all_of(rows: Sequence[int]) -> str:
+    """Row 3, both rows, or all 5 rows."""
+    if len(rows) == 1:
+        return names(rows, "row")
+    return "both rows" if len(rows) == 2 else f"all {len(rows)} rows"
 
 
 def span(values: Collection[int], noun: str = "") -> str:
-    """From the least to the largest: 3, or 1 to 5; with a noun: 1 slot, 1 to 5 slots. 0 for none."""
-    low, high = min(values, default=0), max(values, default=0)
-    numbers = f"{low}" if low == high else f"{low} to {high}"
-    return f"{numbers} {noun}{'' if numbers == '1' else 's'}" if noun else numbers
+    """From the least to the largest: 3, or 1 to 5; with a noun: 1 slot, 1 to 5 slots."""
+    low = min(values, default=0)
+    high = max(values, default=0)
+    if low == high:
+        return count(low, noun) if noun else f"{low}"
+    return f"{low} to {high} {noun}s" if noun else f"{low} to {high}"
 
 
-def amount(size: int) -> str:
+def size(size_bytes: int) -> str:
     """Bytes in kB or MB."""
-    return f"{size / 1e6:.1f} MB" if size >= 100_000 else f"{size / 1e3:.1f} kB"
+    if size_bytes >= 100_000:
+        return f"{size_bytes / 1e6:.1f} MB"
+    return f"{size_bytes / 1e3:.1f} kB"
 
 
-def begin(phrase: str) -> str:
-    """A phrase that opens a sentence."""
+def capitalised(phrase: str) -> str:
+    """Return a phrase as the start of a sentence."""
     return phrase[:1].upper() + phrase[1:]

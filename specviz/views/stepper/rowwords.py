@@ -1,4 +1,7 @@
-"""What a phase did to one row of the batch, in a phrase with its numbers. The sentences about all of them stand in `sentences`."""
+"""What a phase did to one row of the batch, in a phrase with its numbers.
+
+`sentences` puts these next to the sentences about the whole batch.
+"""
 
 from collections.abc import Callable
 
@@ -7,80 +10,88 @@ from specviz.views.stepper.phrases import count
 from specviz.views.stepper.scene import SYNCHRONISE, Scene
 
 
-def _schedule(scene: Scene, at: int) -> str:
-    row = scene.rows[at]
-    waited = next((each.waited for each in scene.pool if each.request == row.request), 0)
-    if not row.gained and row.finished:
-        return f"request {row.request} has finished and stays in the batch, gaining nothing"
+def _schedule(scene: Scene, number: int) -> str:
+    row = scene.rows[number]
+    if row.finished and not row.gained:
+        return f"request {row.request} has finished; it stays in the batch and gains nothing"
+    pending = f"its last token is pending, for slot {row.pending}"
     if row.request in scene.new:
-        come = f"request {row.request} enters, {scene.prefilled.get(row.request, 0)} of {count(row.length, 'prompt token')} prefilled"
-    else:
-        come = f"request {row.request} goes on with {count(row.length, 'token')}"
-        come += f" after {count(waited, 'round')} of waiting" if waited else ""
-    return f"{come}; the last one is pending for slot {row.pending}"
+        prefilled = scene.prefilled.get(row.request, 0)
+        prompt = count(row.length, "prompt token")
+        return f"request {row.request} entered, {prefilled} of {prompt} prefilled; {pending}"
+    text = f"request {row.request} continues with {count(row.length, 'token')}"
+    waited = next((each.waited for each in scene.pool if each.request == row.request), 0)
+    if waited:
+        text += f" after waiting for {count(waited, 'round')}"
+    return f"{text}; {pending}"
 
 
-def _draft(scene: Scene, at: int) -> str:
-    drafted = scene.rows[at].drafted
+def _draft(scene: Scene, number: int) -> str:
+    drafted = scene.rows[number].drafted
     if not drafted:
-        return "nothing drafted"
-    q = [q for q in scene.doubts[at][:drafted] if q == q]
-    least = f"{min(q):.2g} to " if len(q) > 1 else ""
-    return count(drafted, "draft") + (f", q = {least}{max(q):.2g}" if q else "")
+        return "no drafts"
+    text = count(drafted, "draft")
+    known = [q for q in scene.draft_probabilities[number][:drafted] if q == q]  # NaN: not known
+    if not known:
+        return text
+    least = f"{min(known):.2g} to " if len(known) > 1 else ""
+    return f"{text}, q = {least}{max(known):.2g}"
 
 
-def _verify(scene: Scene, at: int) -> str:
-    row = scene.rows[at]
-    drafts = f" and {count(row.drafted, 'draft')} behind it" if row.drafted else ""
-    return f"the target read its pending token in slot {row.pending}{drafts}"
+def _verify(scene: Scene, number: int) -> str:
+    row = scene.rows[number]
+    text = f"the target read its pending token in slot {row.pending}"
+    if row.drafted:
+        text += f" and {count(row.drafted, 'draft')} after it"
+    return text
 
 
-def _accept(scene: Scene, at: int) -> str:
-    row = scene.rows[at]
+def _accept(scene: Scene, number: int) -> str:
+    row = scene.rows[number]
     if not row.gained:
         return "gained nothing: its request has finished"
-    told = (
-        f"accepted {row.accepted} of {count(row.drafted, 'draft')}, gained {row.gained}"
-        if row.drafted
-        else f"gained {row.gained}"
-    )
-    told += f", {count(row.discarded, 'verified token')} thrown away" if row.discarded else ""
-    if row.finished:
-        return told + ("; ends with EOS" if scene.ended[at] else "; its budget is spent")
-    return f"{told}; {_end(scene, at)}"
+    text = f"gained {count(row.gained, 'token')}"
+    if row.drafted:
+        text = f"accepted {row.accepted} of {count(row.drafted, 'draft')}, {text}"
+    if row.discarded:
+        text += f", {count(row.discarded, 'verified token')} discarded"
+    if not row.finished:
+        return f"{text}; {_end(scene, number)}"
+    if scene.ended_with_eos[number]:
+        return f"{text}; finished with EOS"
+    return f"{text}; finished, its token budget is spent"
 
 
-def _end(scene: Scene, at: int) -> str:
-    """Where the row ends: before another one if they ended in one column, else its slot; or where it goes on past what was rejected."""
-    if (onward := scene.onward(at)) is not None:
-        return (
-            f"its last token goes to slot {onward}, behind {count(onward - scene.ends[at], 'hole')}"
-        )
+def _end(scene: Scene, number: int) -> str:
+    """Where the row's tokens end after the acceptance."""
+    end = scene.ends[number]
+    resume = scene.resume_slot(number)
+    if resume is not None:
+        return f"its last token goes to slot {resume}, after {count(resume - end, 'hole')}"
     furthest = max(scene.ends, key=scene.ends.__getitem__)
-    behind = scene.ends[furthest] - scene.ends[at]
-    return (
-        f"ends {count(behind, 'slot')} before row {furthest}"
-        if scene.level and behind
-        else f"ends in slot {scene.ends[at]}"
-    )
+    behind = scene.ends[furthest] - end
+    if scene.began_aligned and behind:
+        return f"ends {count(behind, 'slot')} left of row {furthest}"
+    return f"ends in slot {end}"
 
 
-def _synchronise(scene: Scene, at: int) -> str:
-    row = scene.rows[at]
-    if at not in scene.staying:
-        return "leaves: its request has finished"
+def _synchronise(scene: Scene, number: int) -> str:
+    if number not in scene.continuing:
+        return "leaves the batch: its request has finished"
     motion = scene.motion.get(SYNCHRONISE)
-    shift = motion.shifts.get(at, 0) if motion else 0
-    told = (
-        f"moved {count(abs(shift), 'slot')} to the {'right' if shift > 0 else 'left'}"
-        if shift
-        else "stayed where it was"
-    )
-    told += f"; ends in slot {row.pending_after}"
-    told += f" with {count(scene.holes(at), 'hole')}" if scene.holes(at) > 0 else ""
-    if scene.drift(at):
-        told += f"; its next token gets position {scene.next_positions[at]} for index {row.length + row.gained - 1}"
-    return told
+    shift = motion.shifts.get(number, 0) if motion else 0
+    text = "did not move"
+    if shift:
+        text = f"moved {count(abs(shift), 'slot')} to the {'right' if shift > 0 else 'left'}"
+    text += f"; ends in slot {scene.rows[number].pending_after}"
+    holes = scene.holes(number)
+    if holes > 0:
+        text += f" with {count(holes, 'hole')}"
+    if scene.drift(number):
+        position = scene.next_positions[number]
+        index = scene.next_index(number)
+        text += f"; its next token gets position {position}, its index is {index}"
+    return text
 
 
 ROW_WORDS: dict[str, Callable[[Scene, int], str]] = dict(

@@ -1,7 +1,8 @@
-"""A phase of a recorded round in plain words, with its own numbers, for the batch and for each row. Knows no colours and no charts.
+"""A phase of a recorded round in words, with its own numbers, for the batch and for each row.
 
-Contract: `Narrator` tells a phase in a few sentences, what matters most first, and in one phrase for each row. Rows are called by their
-number in the batch, drafts are counted from 1. Texts of tokens occur only in what a violation says, spelled as Python literals.
+Contract: `Narrator` describes a phase in a few sentences, the most important one first, and in one
+phrase for each row. Rows are called by their number in the batch; drafts are counted from 1. Texts
+of tokens occur only in descriptions of violations, as Python literals. Not known here: colours.
 """
 
 from collections.abc import Iterable
@@ -11,67 +12,75 @@ from specviz.record.trace import Trace
 from specviz.views.stepper.batchwords import BATCH_WORDS
 from specviz.views.stepper.phrases import names
 from specviz.views.stepper.rowwords import ROW_WORDS
-from specviz.views.stepper.scene import Scene, Scenes
+from specviz.views.stepper.scene import Scene
+from specviz.views.stepper.scenes import Scenes
 
-ROOM = 220  # letters for the sentences of a phase
-_BROKEN = {
+MAX_LETTERS = 220  # of the sentences about a phase
+_RULES = {
     "lengths": "lengths do not add up",
-    "rectangle": "rows leave the rectangle",
-    "positions": "positions are not the tokens' indices",
+    "rectangle": "rows are not aligned",
+    "positions": "positions differ from the tokens' indices",
     "mask": "queries see the wrong slots",
     "kv": "the cache holds wrong K/V",
     "caches": "the draft's cache is not in step with the target's",
     "acceptance": "an accepted draft is not the target's choice",
-    "bonus": "the token behind the accepted drafts is not the target's",
-    "budget": "the budget is not kept",
+    "bonus": "the token after the accepted drafts is not the target's",
+    "budget": "the token budget is not kept",
     "eos": "EOS does not end the row",
 }
 
 
 class Narrator:
-    """Tells the phases of a record, and the violations among `violations` where they happened. Raises ValueError if there is no record.
+    """Describes the phases of a record, and those of `violations` that belong to each.
 
-    judge: whether to say that a position will not be its token's index, and that a token is the target's own.
+    judge: whether to report that a position differs from its token's index, and to call a token
+    the target's own.
+
+    Raises ValueError if there is no record.
     """
 
     def __init__(
         self, trace: Trace, violations: Iterable[Violation] = (), *, judge: bool = True
     ) -> None:
         self._scenes = Scenes(trace, judge=judge)
-        self._broken: dict[tuple[int, str], list[Violation]] = {}
+        self._violations: dict[tuple[int, str], list[Violation]] = {}
         for violation in violations:
-            self._broken.setdefault((violation.round, violation.phase), []).append(violation)
+            place = violation.round, violation.phase
+            self._violations.setdefault(place, []).append(violation)
         self._scene: Scene | None = None
 
-    def tell(self, round: int, phase: str) -> tuple[str, list[str]]:
-        """The phase in about ROOM letters, and a phrase for each row. Raises ValueError when there is no such round."""
+    def describe(self, round: int, phase: str) -> tuple[str, list[str]]:
+        """Return the sentences about a phase, and a phrase for each row.
+
+        Sentences that would exceed MAX_LETTERS are left out, except the first one.
+
+        Raises ValueError when there is no such round.
+        """
         if self._scene is None or self._scene.number != round:
             self._scene = self._scenes[round]
-        scene, broken = self._scene, self._broken.get((round, phase), [])
-        gist, *more = BATCH_WORDS[phase](scene)
-        told = gist
-        for part in (*_broken(broken), *more):
-            told += f" {part}" if len(told) + len(part) < ROOM else ""
-        rules: dict[int, dict[str, None]] = {}
-        for violation in broken:
-            rules.setdefault(violation.row, {})[violation.rule] = None
-        phrases = (ROW_WORDS[phase](scene, row) for row in range(len(scene.rows)))
-        return told, [
-            phrase + (f"; broken: {', '.join(rules[row])}" if row in rules else "")
-            for row, phrase in enumerate(phrases)
-        ]
+        scene = self._scene
+        violations = self._violations.get((round, phase), [])
+        text, *more = BATCH_WORDS[phase](scene)
+        for sentence in (*_violated(violations), *more):
+            if len(text) + len(sentence) < MAX_LETTERS:
+                text += f" {sentence}"
+        phrases = []
+        for number in range(len(scene.rows)):
+            phrase = ROW_WORDS[phase](scene, number)
+            rules = dict.fromkeys(each.rule for each in violations if each.row == number)
+            phrases.append(f"{phrase}; violated: {', '.join(rules)}" if rules else phrase)
+        return text, phrases
 
 
-def _broken(found: list[Violation]) -> list[str]:
-    """What is wrong, and its numbers in the row that comes first."""
-    if not found:
+def _violated(violations: list[Violation]) -> list[str]:
+    """Which invariants are violated, and the numbers of the first violation."""
+    if not violations:
         return []
-    first = found[0]
-    rows = sorted({violation.row for violation in found if violation.rule == first.rule})
-    lead = f"Broken in {names(rows, 'row')}: {_BROKEN.get(first.rule, first.rule)}."
-    others = dict.fromkeys(violation.rule for violation in found if violation.rule != first.rule)
-    return [
-        lead,
-        *([f"Broken too: {', '.join(others)}."] if others else []),
-        f"Row {first.row}: expected {first.expected}; found {first.found}.",
-    ]
+    first = violations[0]
+    rows = sorted({each.row for each in violations if each.rule == first.rule})
+    sentences = [f"Violation in {names(rows, 'row')}: {_RULES.get(first.rule, first.rule)}."]
+    others = dict.fromkeys(each.rule for each in violations if each.rule != first.rule)
+    if others:
+        sentences.append(f"Also violated: {', '.join(others)}.")
+    sentences.append(f"Row {first.row}: expected {first.expected}; found {first.found}.")
+    return sentences

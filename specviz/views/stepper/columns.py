@@ -1,0 +1,64 @@
+"""Columns that the step-through derives from a record's tables, whole tables at a time.
+
+Contract: reads a Trace; arrays and lists out. Not known here: words, JSON.
+"""
+
+import numpy as np
+
+from specviz.record.schema import MODELS, PHASES, Array
+from specviz.record.trace import Trace
+
+_VERIFY = PHASES.index("verify")
+_TARGET = MODELS.index("target")
+
+
+def milliseconds(trace: Trace) -> list[list[float]]:
+    """Return the time of each phase by round; 0 for a value that is not finite."""
+    columns = [trace.rounds[f"{phase}_ms"].astype(np.float64) for phase in PHASES]
+    ms = np.stack(columns, axis=1)  # (rounds, phases)
+    finite = np.where(np.isfinite(ms), ms, 0)
+    return [[round(value, 3) for value in values] for values in finite.tolist()]
+
+
+def pending_positions(trace: Trace) -> tuple[Array, Array]:
+    """Return the position id of each row's pending token, before and after the round: (N,), (N,).
+
+    N is the number of entries of the table `rows`. The target reads the pending token in the
+    verification of this round, and in that of the request's next round. Where it does not, the
+    token's index is taken.
+    """
+    rows = trace.rows
+    feeds = trace.feeds
+    fed = np.flatnonzero((feeds["phase"] == _VERIFY) & (feeds["model"] == _TARGET))
+    entries = entries_of(trace, feeds["round"][fed], feeds["row"][fed])
+    fed = fed[entries >= 0]
+    entries = entries[entries >= 0]
+    is_pending = rows["length"][entries] - 1 == feeds["index"][fed]
+    is_pending &= rows["request"][entries] == feeds["request"][fed]
+
+    before = rows["length"] - 1
+    before[entries[is_pending]] = feeds["position"][fed[is_pending]]
+
+    after = rows["length"] + rows["gained"] - 1
+    by_request = np.argsort(rows["request"], kind="stable")
+    this = by_request[:-1]
+    following = by_request[1:]
+    continues = rows["request"][this] == rows["request"][following]
+    after[this[continues]] = before[following[continues]]
+    return before, after
+
+
+def entries_of(trace: Trace, rounds: Array, values: Array, column: str = "row") -> Array:
+    """Return the entry of the table `rows` with these values (n,) in these rounds (n,), or -1.
+
+    column: what the values are; by default rows of the cache.
+    """
+    table = trace.rows
+    keys = table["round"].astype(np.int64) << 32 | table[column]
+    wanted = rounds.astype(np.int64) << 32 | values
+    if keys.size == 0:
+        return np.full(wanted.shape, -1)
+    order = np.argsort(keys, kind="stable")
+    places = np.searchsorted(keys, wanted, sorter=order)
+    entries = order[np.minimum(places, keys.size - 1)]
+    return np.where(keys[entries] == wanted, entries, -1)
