@@ -1,4 +1,7 @@
-"""The form of `sv.lab()`: what it offers, what it runs, and what it says when that goes wrong. How it looks is another matter."""
+"""The form of `sv.lab()`: what it offers, what it runs, and how it reports errors.
+
+Its look is tested in tests/browser.
+"""
 
 import pytest
 from conftest import make_pair, make_prompts
@@ -47,7 +50,7 @@ def test_a_run_is_shown_and_counted(form):
     assert not form.button.disabled
 
 
-def test_two_runs_stand_beside_each_other_and_replace_the_last(form):
+def test_two_runs_are_shown_side_by_side_and_replace_the_last(form):
     form.run()
     first = form.stepper
     form.fields["compare"].value = "masking(positions='column')"
@@ -68,8 +71,8 @@ def test_it_offers_every_drafter(form):
 
 
 @pytest.mark.parametrize("temperature", [0, 0.7])
-def test_acceptance_is_that_of_the_synthetic_drafter(form, temperature):
-    """The rates are those of a draft that is right with this chance if all before it are; it can be set for no other drafter."""
+def test_acceptance_belongs_to_the_synthetic_drafter(form, temperature):
+    """Draft j is right with chance r if all before it are; only this drafter has an acceptance."""
     assert form.fields["acceptance"].disabled
     form.fields["drafter"].value = "synthetic"
     assert not form.fields["acceptance"].disabled
@@ -82,7 +85,7 @@ def test_acceptance_is_that_of_the_synthetic_drafter(form, temperature):
 
 
 @pytest.mark.parametrize(("acceptance", "drafts"), [(0, 0), (1, 3)])
-def test_acceptance_at_its_ends(form, acceptance, drafts):
+def test_acceptance_of_0_and_of_1(form, acceptance, drafts):
     form.fields["drafter"].value, form.fields["acceptance"].value = "synthetic", acceptance
     form.run()
     rows = form.results[0].trace.rows
@@ -98,7 +101,7 @@ def test_temperature_zero_is_greedy(form, sampled):
     assert (form.results[0].meta["sampling"] is not None) == sampled
 
 
-def test_what_goes_wrong_is_one_line_without_markup(form, monkeypatch):
+def test_an_error_is_one_line_without_markup(form, monkeypatch):
     def fails(*_: object, **__: object) -> None:
         raise RuntimeError("out of <b>memory</b>\n  on cuda:0")
 
@@ -109,7 +112,7 @@ def test_what_goes_wrong_is_one_line_without_markup(form, monkeypatch):
     assert not form.button.disabled
 
 
-def test_the_button_rests_while_a_run_is_on(form, monkeypatch):
+def test_the_button_is_disabled_during_a_run(form, monkeypatch):
     seen = []
     monkeypatch.setattr(
         "specviz.views.lab.generate", lambda *_, **__: seen.append(form.button.disabled)
@@ -120,7 +123,7 @@ def test_the_button_rests_while_a_run_is_on(form, monkeypatch):
 
 @pytest.mark.parametrize("prompts", [[], "one text"])
 def test_prompts_are_a_list(prompts):
-    with pytest.raises(ValueError, match=r"^prompts="):
+    with pytest.raises(ValueError, match=r"^prompts must be a list of at least one prompt"):
         sv.lab(prompts=prompts)
 
 

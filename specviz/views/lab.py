@@ -1,6 +1,7 @@
-"""`lab`: a form that runs one strategy, or two, and shows in the step-through what happened.
+"""`lab`: a form that runs one strategy, or two, and shows the runs in the step-through.
 
-Contract: for notebooks; runs models through `generate` alone. What goes wrong is shown as a line under the form, whatever it is.
+Contract: for notebooks; runs models through `generate` alone. Any error is shown as a line under
+the form.
 """
 
 import html
@@ -22,23 +23,32 @@ from specviz.generation.result import Result
 from specviz.prompts import load_prompts
 from specviz.views.stepper.widget import StepThrough, step_through
 
-_NOTHING = "nothing"
+_NO_COMPARISON = "nothing"
 _SYNTHETIC = SyntheticDrafter.name
 _SUMMARY = (
-    "strategy", "new_tokens", "rounds", "mean_acceptance_length", "draft_acceptance_rate", "full_acceptance_share", "discarded_tokens",
+    "strategy",
+    "new_tokens",
+    "rounds",
+    "mean_acceptance_length",
+    "draft_acceptance_rate",
+    "full_acceptance_share",
+    "discarded_tokens",
     "tokens_per_s",
-)  # fmt: skip
+)
+_LAYOUT: dict[str, Any] = {"style": {"description_width": "140px"}, "layout": {"width": "auto"}}
+_GRID = {"grid_template_columns": "repeat(auto-fill, minmax(340px, 1fr))"}
 
 
 def lab(pair: Pair | None = None, prompts: Sequence[Prompt] | None = None) -> "Lab":
-    """Choose a strategy, K, B and the rest in a form, run it, and step through the run.
+    """Choose a strategy, K, B and more in a form, run it, and step through the run.
 
     Args:
-        pair: who drafts and verifies; None for the embedded pair, which is loaded with the first run.
-        prompts: to choose from, the first ones; None for the bundled ones.
+        pair: the draft and the target; None for the embedded pair, which is loaded with the first
+            run.
+        prompts: to choose from, in order; None for the bundled ones.
 
     Raises:
-        ValueError: no prompts.
+        ValueError: there are no prompts.
     """
     return Lab(pair, load_prompts() if prompts is None else prompts)
 
@@ -47,88 +57,107 @@ class Lab(widgets.VBox):
     """The form, and under it the last run. Made by `lab`.
 
     Attributes:
-        fields: the form's parts by name: strategy, compare, num_draft_tokens, batch_size, prompts, max_new_tokens, drafter, acceptance
-            (of the synthetic drafter: the chance that a draft is right if those before it are), temperature.
-        button: runs what the form says.
+        fields: the form's parts by name: strategy, compare, num_draft_tokens, batch_size, prompts,
+            max_new_tokens, drafter, acceptance, temperature. `acceptance` belongs to the synthetic
+            drafter: the chance that a draft is right if all before it are.
+        button: starts a run.
         status: one line: what is being done, or what went wrong.
-        results: of the last run, one or two; stepper: the widget that shows them, None before.
+        results: of the last run, one or two.
+        stepper: the step-through of `results`; None before the first run.
     """
 
     def __init__(self, pair: Pair | None, prompts: Sequence[Prompt]) -> None:
         if isinstance(prompts, str) or len(prompts) == 0:
             raise ValueError(
-                f"prompts={prompts!r} is no list of prompts; pass at least one, or None for the bundled ones"
+                f"prompts must be a list of at least one prompt, got {prompts!r}; "
+                "pass a list, or None for the bundled prompts"
             )
-        self._pair, self._prompts = pair, prompts
+        self._pair = pair
+        self._prompts = prompts
         self._strategies = {_name(each): each for each in _choices()}
         self.fields = _fields(list(self._strategies), len(prompts))
         self.button = widgets.Button(
             description="Run", button_style="primary", icon="play", layout={"width": "120px"}
         )
-        self.button.on_click(lambda _: self.run())
-        self.fields["drafter"].observe(lambda _: self._allow(), "value")
-        self._allow()
-        self.status, self._numbers = widgets.HTML(), widgets.HTML()
+        self.button.on_click(self._on_click)
+        self.fields["drafter"].observe(self._enable_acceptance, "value")
+        self._enable_acceptance()
+        self.status = widgets.HTML()
+        self._summary = widgets.HTML()
         self.results: list[Result] = []
         self.stepper: StepThrough | None = None
-        form = widgets.GridBox(
-            list(self.fields.values()),
-            layout={"grid_template_columns": "repeat(auto-fill, minmax(340px, 1fr))"},
-        )
-        self._parts = (form, widgets.HBox([self.button, self.status]), self._numbers)
+        form = widgets.GridBox(list(self.fields.values()), layout=_GRID)
+        self._parts = (form, widgets.HBox([self.button, self.status]), self._summary)
         super().__init__(self._parts)
 
     def __repr__(self) -> str:
         return f"Lab({len(self._prompts)} prompts)"
 
     def run(self) -> None:
-        """Run what the form says, and show it; what goes wrong is shown as one line. The button rests meanwhile."""
+        """Run what the form says and show it. An error is shown as one line of text.
+
+        The button is disabled meanwhile.
+        """
         self.button.disabled = True
         try:
-            self._say("running …")
+            self._set_status("running …")
             self._show({name: self._generate(name) for name in self._chosen()})
-            self._say("")
+            self._set_status("")
         except Exception as error:
-            self._say(" ".join(str(error).split()) or type(error).__name__)
+            self._set_status(" ".join(str(error).split()) or type(error).__name__)
         finally:
             self.button.disabled = False
 
-    def _allow(self) -> None:
-        """Acceptance can be set for the one drafter that takes it."""
+    def _on_click(self, _button: widgets.Button) -> None:
+        self.run()
+
+    def _enable_acceptance(self, _change: Any = None) -> None:
+        """Only the synthetic drafter has an acceptance that can be set."""
         self.fields["acceptance"].disabled = self.fields["drafter"].value != _SYNTHETIC
 
     def _chosen(self) -> list[str]:
-        names = [self.fields["strategy"].value, self.fields["compare"].value]
-        return [name for name in dict.fromkeys(names) if name != _NOTHING]
+        """The one strategy or the two different ones that the form selects."""
+        names = [self.fields["strategy"].value]
+        other = self.fields["compare"].value
+        if other not in (_NO_COMPARISON, names[0]):
+            names.append(other)
+        return names
 
     def _generate(self, name: str) -> Result:
         values = {field: widget.value for field, widget in self.fields.items()}
         if self._pair is None:
             self._pair = load_pair()
         return generate(
-            self._pair, self._prompts[: values["prompts"]], strategy=self._strategies[name], drafter=_drafter(values),
-            num_draft_tokens=values["num_draft_tokens"], batch_size=values["batch_size"], max_new_tokens=values["max_new_tokens"],
-            sampling=_sampling(values), record=True, progress=False,
-        )  # fmt: skip
+            self._pair,
+            self._prompts[: values["prompts"]],
+            strategy=self._strategies[name],
+            drafter=_drafter(values),
+            num_draft_tokens=values["num_draft_tokens"],
+            batch_size=values["batch_size"],
+            max_new_tokens=values["max_new_tokens"],
+            sampling=_sampling(values),
+            record=True,
+            progress=False,
+        )
 
     def _show(self, results: dict[str, Result]) -> None:
-        stepper = step_through(*(result.trace for result in results.values()))  # type: ignore[arg-type]  # recorded
-        self._numbers.value = _table(results)
+        traces = [result.trace for result in results.values()]
+        stepper = step_through(*traces)  # type: ignore[arg-type]  # recorded, so not None
+        self._summary.value = _table(results)
         self.children = (*self._parts, stepper)
         if self.stepper is not None:
             self.stepper.close()
-        self.results, self.stepper = list(results.values()), stepper
+        self.results = list(results.values())
+        self.stepper = stepper
 
-    def _say(self, text: str) -> None:
+    def _set_status(self, text: str) -> None:
         self.status.value = html.escape(text)
 
 
 def _choices() -> list[Strategy]:
-    """Every strategy and its variants, and EQSPEC with each fault, from the fourth round on."""
-    return [
-        *everything(),
-        *(strategy("eqspec", break_invariant=fault, from_round=3) for fault in FAULTS),
-    ]
+    """Every strategy with its variants, and EQSPEC with each fault from the fourth round on."""
+    faulty = [strategy("eqspec", break_invariant=fault, from_round=3) for fault in FAULTS]
+    return [*everything(), *faulty]
 
 
 def _name(chosen: Strategy) -> str:
@@ -137,66 +166,73 @@ def _name(chosen: Strategy) -> str:
 
 
 def _drafter(values: dict[str, Any]) -> Drafter:
-    """The synthetic one gets rates r, r², ..., since draft j counts only with all before it."""
+    """The drafter that the form selects.
+
+    The synthetic one gets rates r, r², ..., since draft j counts only with all before it.
+    """
     if values["drafter"] != _SYNTHETIC:
         return drafter(values["drafter"])
-    return drafter(
-        _SYNTHETIC,
-        rates=[values["acceptance"] ** j for j in range(1, values["num_draft_tokens"] + 1)],
-    )
+    positions = range(1, values["num_draft_tokens"] + 1)
+    return drafter(_SYNTHETIC, rates=[values["acceptance"] ** position for position in positions])
 
 
 def _sampling(values: dict[str, Any]) -> SamplingParams | None:
-    """None at temperature 0. The synthetic drafter can only know what is right where the noise is shared."""
+    """None at temperature 0.
+
+    The synthetic drafter can know the target's token only where both draw with the same noise.
+    """
     if not values["temperature"]:
         return None
-    return SamplingParams(
-        values["temperature"], coupling="gumbel" if values["drafter"] == _SYNTHETIC else "rejection"
-    )
+    coupling = "gumbel" if values["drafter"] == _SYNTHETIC else "rejection"
+    return SamplingParams(values["temperature"], coupling=coupling)
 
 
 def _fields(names: list[str], prompts: int) -> dict[str, Any]:
-    def slider(value: int, low: int, high: int, text: str) -> widgets.IntSlider:
-        return widgets.IntSlider(
-            min(value, high),
-            min=low,
-            max=high,
-            description=text,
-            continuous_update=False,
-            **_LAYOUT,
-        )
-
-    def share(value: float, high: float, step: float, text: str) -> widgets.FloatSlider:
-        return widgets.FloatSlider(
-            value, min=0, max=high, step=step, description=text, continuous_update=False, **_LAYOUT
-        )
-
+    """The form's parts, by name. names: of the strategies; prompts: how many there are."""
     return {
-        "strategy": widgets.Dropdown(
-            options=names, value="eqspec", description="strategy", **_LAYOUT
-        ),
-        "compare": widgets.Dropdown(
-            options=[_NOTHING, *names], description="compare with", **_LAYOUT
-        ),
-        "num_draft_tokens": slider(5, 1, 10, "K, drafts a row"),
-        "batch_size": slider(8, 1, 32, "B, rows"),
-        "prompts": slider(8, 1, prompts, "prompts"),
-        "max_new_tokens": slider(48, 1, 128, "new tokens each"),
-        "drafter": widgets.Dropdown(options=list(DRAFTERS), description="drafter", **_LAYOUT),
-        "acceptance": share(0.8, 1, 0.05, "acceptance"),
-        "temperature": share(0, 1.5, 0.1, "temperature"),
+        "strategy": _dropdown(names, "strategy", value="eqspec"),
+        "compare": _dropdown([_NO_COMPARISON, *names], "compare with"),
+        "num_draft_tokens": _int_slider(5, 1, 10, "drafts a row (K)"),
+        "batch_size": _int_slider(8, 1, 32, "rows (B)"),
+        "prompts": _int_slider(8, 1, prompts, "prompts"),
+        "max_new_tokens": _int_slider(48, 1, 128, "new tokens a prompt"),
+        "drafter": _dropdown(list(DRAFTERS), "drafter"),
+        "acceptance": _float_slider(0.8, 1, 0.05, "acceptance"),
+        "temperature": _float_slider(0, 1.5, 0.1, "temperature"),
     }
 
 
-_LAYOUT: dict[str, Any] = {"style": {"description_width": "120px"}, "layout": {"width": "auto"}}
+def _dropdown(options: list[str], text: str, value: str | None = None) -> widgets.Dropdown:
+    """value: the option that is selected first; None for the first option."""
+    selected = options[0] if value is None else value
+    return widgets.Dropdown(options=options, value=selected, description=text, **_LAYOUT)
+
+
+def _int_slider(value: int, low: int, high: int, text: str) -> widgets.IntSlider:
+    return widgets.IntSlider(
+        min(value, high),
+        min=low,
+        max=high,
+        description=text,
+        continuous_update=False,
+        **_LAYOUT,
+    )
+
+
+def _float_slider(value: float, high: float, step: float, text: str) -> widgets.FloatSlider:
+    return widgets.FloatSlider(
+        value, min=0, max=high, step=step, description=text, continuous_update=False, **_LAYOUT
+    )
 
 
 def _table(results: dict[str, Result]) -> str:
-    """A line for each run, by name: its summary, and the share of entries in which the draft at each position was accepted."""
+    """Return summaries and acceptance by draft position as HTML, a line for each run."""
     lines = []
     for name, result in results.items():
-        accepted = metrics.acceptance(result).set_index("position")["acceptance"]
-        at = {f"accepted at {position}": share for position, share in accepted.items()}
-        lines.append(result.summary[list(_SUMMARY)].assign(strategy=name, **at))
-    table = pd.concat(lines).rename(columns=lambda column: column.replace("_", " "))
+        acceptance = metrics.acceptance(result)
+        shares = zip(acceptance["position"], acceptance["acceptance"], strict=True)
+        by_position = {f"accepted at {position}": share for position, share in shares}
+        lines.append(result.summary[list(_SUMMARY)].assign(strategy=name, **by_position))
+    table = pd.concat(lines)
+    table.columns = [column.replace("_", " ") for column in table.columns]
     return table.to_html(index=False, float_format="{:.2f}".format, na_rep="", border=0)
