@@ -1,12 +1,10 @@
-"""Links lead somewhere, what a text refers to exists, and the glossary's words are spelled as the glossary spells them.
+"""Links lead somewhere, and what a text refers to exists.
 
-Read are the notebooks, the project's Markdown files and, for the words, what the exercises and their solutions say. Addresses on the web
-are not asked for.
+Read are the notebooks and the project's Markdown files. Web addresses are not requested.
 """
 
 import json
 import re
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,60 +21,33 @@ PAGES = [
         for path in ROOT.glob(pattern)
     ),
 ]
-SCRIPTS = sorted(
-    path
-    for pattern in ("specviz/exercises/*.py", "notebooks/solutions/*.py")
-    for path in ROOT.glob(pattern)
-)
 GLOSSARY = ROOT / "docs" / "glossary.md"
 CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
 LINK = re.compile(r"\]\(\s*<?([^)\s>]+)|\b(?:href|src|srcset)=\"([^\"]+)\"")
 ANCHOR = re.compile(r"<a\s[^>]*\bid=\"([^\"]+)\"")
 HEADING = re.compile(r"(?m)^#{1,6} +(.+?) *$")
 PROJECT_PATH = re.compile(r"`((?:specviz|notebooks|tests|docs|figures)/[\w./-]*\w)/?`")
-OTHER_WORDS = {  # what is not written, and what is written instead
-    r"(?i)\bre-align|\brealignement|\breallign": "realignment",
-    r"\bKV\b(?! (?:cache|slab)s?\b)|\bK-V\b": "K/V, of a token; KV cache, where it lies",
-    r"(?i)\bkv-cach|\bk/v[- ]cach|\bkey[-/]value cach": "KV cache",
-    r"(?i)\bdraftors?\b|\bdrafting models?\b|\bproposers?\b|\bspeculators?\b": "draft, the model; drafter, who proposes",
-    r"(?i)\b(?:mean|average) accept(?:ed)? length|\baverage acceptance length": "mean acceptance length",
-    r"(?i)\bdraft[- ]accept rate|\bacceptance ratio": "draft acceptance rate",
-    r"(?i)\bposition-?wise acceptance|\bpositional acceptance": "per-position acceptance",
-    r"(?i)\bgroup rate|\bgrouping ratio": "grouping rate",
-    r"(?i)\bnear-ties?\b": "near tie",
-    r"(?i)\bjagged\b": "ragged",
-    r"(?i)\bre-fill|\bpre-fill|\bun-pad|\bre-pad|\bauto-regress": "refill, prefill, unpad, repad, autoregressive",
-    r"(?i)\bin-place\b": "in place",
-    r"(?i)\b(?:de)?synchroniz": "synchronise",
-    r"\bposition IDs?\b|\bposition-ids?\b": "position ids",
-    r"(?i)\bstepthrough": "step-through",
-    r"\bE[qx][Ss]pec\b|\bE[QX]-SPEC\b": "EQSPEC and EXSPEC, the methods; `eqspec` and `exspec`, the strategies",
-    r"(?i)\bbonus-token|\bpending-token": "bonus token, pending token",
-}
 
 
 @cache
-def cells(path: Path) -> list[tuple[str, str]]:
-    """(kind, source) of a notebook's cells; another file is one cell of its own kind."""
-    if path.suffix != ".ipynb":
-        return [("code" if path.suffix == ".py" else "markdown", path.read_text(encoding="utf-8"))]
-    found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    return [(cell["cell_type"], "".join(cell["source"])) for cell in found]
-
-
 def prose(path: Path) -> str:
-    return "\n\n".join(source for kind, source in cells(path) if kind == "markdown")
+    """The text of a Markdown file, or of a notebook's Markdown cells."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".ipynb":
+        return text
+    cells: list[dict[str, Any]] = json.loads(text)["cells"]
+    return "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
 
 
 def anchors(path: Path) -> list[str]:
-    """Where in a page a link may end: anchors that are written out, and headings as code hosts spell them."""
+    """Places of a page that a link may name: anchors, and headings as code hosts spell them."""
     text = CODE.sub("", prose(path))
     titles = [re.sub(r"[^\w\- ]", "", title.lower()) for title in HEADING.findall(text)]
     return ANCHOR.findall(text) + [title.replace(" ", "-") for title in titles]
 
 
 def dead_links(text: str, path: Path) -> list[str]:
-    """Links of a text in the file `path` to what is not in the project, or to places that a page does not have."""
+    """Links of a text in the file `path` to missing files, or to missing places in a page."""
     problems = []
     for link in (first or second for first, second in LINK.findall(CODE.sub("", text))):
         name, _, place = link.partition("#")
@@ -91,7 +62,7 @@ def dead_links(text: str, path: Path) -> list[str]:
 
 
 def dead_references(text: str, path: Path) -> list[str]:
-    """Names of notebooks, of the project's files, and of the page's own exercises that do not exist."""
+    """Notebooks, project files and exercises of this page that are named but do not exist."""
     stems = {notebook.stem for notebook in NOTEBOOKS}
     problems = [
         f"notebook {name}"
@@ -109,37 +80,10 @@ def dead_references(text: str, path: Path) -> list[str]:
     ]
 
 
-def other_words(text: str, path: Path) -> list[str]:
-    """Spellings that are not the glossary's; in prose outside code, links and addresses, in Python everywhere."""
-    bare = (
-        text
-        if path.suffix == ".py"
-        else re.sub(r"\]\([^)]*\)|https?://\S+|<[a-z][^>]*>", " ", CODE.sub(" ", text))
-    )
-    return [
-        f"{found[0]!r}: write {word}"
-        for pattern, word in OTHER_WORDS.items()
-        for found in re.finditer(pattern, bare)
-    ]
-
-
-CHECKS: tuple[Callable[[str, Path], list[str]], ...] = (dead_links, dead_references, other_words)
-
-
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", [dead_links, dead_references])
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_page(path, check):
-    if check is other_words and path.name == "CHANGELOG.md":
-        return  # history keeps the words of its time
     assert check(prose(path), path) == []
-
-
-@pytest.mark.parametrize(
-    "path", [*NOTEBOOKS, *SCRIPTS], ids=lambda path: str(path.relative_to(ROOT))
-)
-def test_words_in_code(path):
-    code = "\n".join(source for kind, source in cells(path) if kind == "code")
-    assert other_words(code, path.with_suffix(".py")) == []
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
@@ -147,7 +91,7 @@ def test_notebook_links_to_the_glossary(path):
     assert "](../docs/glossary.md" in prose(path)
 
 
-def test_every_entry_of_the_glossary_has_a_place_of_its_own():
+def test_glossary_anchors_are_unique():
     places = ANCHOR.findall(prose(GLOSSARY))
     assert len(places) == len(set(places))
     assert {"slot", "position", "near-tie", "mean-acceptance-length"} <= set(places)
@@ -174,29 +118,10 @@ def test_dead_links_and_references_are_found(check, path, text):
 
 
 def test_live_links_and_references_pass():
-    text = "[a](#slot) [b](../README.md) [c](step-through.md#keys) <https://example.org/x#y> `[d](e.md)` 01_one_row `figures/data/bench.csv`"
-    assert (
-        dead_links(text, GLOSSARY)
-        + dead_references(text, GLOSSARY)
-        + dead_references("see exercise 1", NOTEBOOKS[0])
-        == []
+    text = (
+        "[a](#slot) [b](../README.md) [c](step-through.md#keys) <https://example.org/x#y> "
+        "`[d](e.md)` 01_one_row `figures/data/bench.csv`"
     )
-
-
-WRONG = """re-alignment, realignement; its KV is stale; K-V; a KV-cache; the K/V cache; key-value cache; draftor; drafting model; proposer;
-average acceptance length; mean accepted length; draft accept rate; acceptance ratio; positional acceptance; group rate; a near-tie; jagged;
-re-fill; un-pad; auto-regressive; written in-place; synchronize; position IDs; stepthrough; EqSpec; EX-SPEC; the bonus-token"""
-RIGHT = """Realignment moves K/V in the KV cache; ragged rows; a near tie ([why](glossary.md#near-tie)); mean acceptance length; draft
-acceptance rate; per-position acceptance; grouping rate; the draft and its drafter; `KV`; `EqSpec`; EQSPEC; in place; synchronised;
-position ids; a step-through; autoregressive; unpad, repad, refill; KV slabs"""
-
-
-@pytest.mark.parametrize("path", [GLOSSARY, SCRIPTS[0]], ids=["in prose", "in code"])
-def test_other_words_are_found(path):
-    assert [text for text in re.split("[;,]", WRONG) if not other_words(text, path)] == []
-    assert [pattern for pattern in OTHER_WORDS if not re.search(pattern, WRONG)] == []
-
-
-def test_the_glossarys_own_words_pass():
-    assert other_words(RIGHT, GLOSSARY) == []
-    assert other_words('kv = {"kv": 1}  # K/V of a token, in the KV cache', SCRIPTS[0]) == []
+    assert dead_links(text, GLOSSARY) == []
+    assert dead_references(text, GLOSSARY) == []
+    assert dead_references("see exercise 1", NOTEBOOKS[0]) == []
