@@ -6,14 +6,11 @@ something is wrong does the layout say what is to blame: a query that saw other 
 wrong mask; if the slots were right, what they held was not, and the ledger knows since when. Not known here: models.
 """
 
-from collections import defaultdict
-
 import numpy as np
 import pandas as pd
 
 from specviz.checks.ledger import ALIVE, INDEX, REQUEST, TAINT, Batch, Holding, Ledger
 from specviz.checks.violations import Findings
-from specviz.record.replay import Sight, operations
 from specviz.record.schema import MODELS, PHASES, Array
 from specviz.record.trace import Trace
 
@@ -36,8 +33,6 @@ class Forwards:
         self._faulty = (self._feeds["position"] != self._feeds["index"]) | (
             self._feeds["token"] != self._token
         )
-        self._sight = Sight(trace)
-        self._holed = np.isin(np.arange(self._stage.size), trace.holes["feed"])
         self._told = np.zeros(
             (len(MODELS), trace.num_requests), bool
         )  # whose cache is known to hold K/V of faulty forwards
@@ -45,15 +40,10 @@ class Forwards:
     def run(self) -> None:
         """Walk through all rounds."""
         self._judge_what_was_fed()
-        feeds, moves = operations(self._trace.feeds), operations(self._trace.moves)
-        steps: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
-        for key in sorted(feeds.keys() | moves.keys()):
-            steps[key[0]].append(key)
-        none = np.zeros(0, np.int64)
         for stage in range(self._trace.num_rounds * len(PHASES)):
-            for key in steps[stage]:
-                self._ledger.move(moves.get(key, none))
-                self._forward(stage, key[1], feeds.get(key, none))
+            for step in self._trace.index.steps_of(stage):
+                self._ledger.move(step.moves)
+                self._forward(stage, step.model, step.feeds)
             self._end_phase(stage)
 
     def _end_phase(self, stage: int) -> None:
@@ -61,7 +51,7 @@ class Forwards:
         if phase not in (_SCHEDULE, _ACCEPT, _SYNCHRONISE):
             return
         rows = self._trace.rows
-        these = slice(*np.searchsorted(rows["round"], (number, number + 1)))
+        these = self._trace.index.rows_of(number)
         n, gained = rows["length"][these], rows["gained"][these]
         starts = rows["start_after" if phase == _SYNCHRONISE else "start"][these]
         batch = Batch(
@@ -139,7 +129,9 @@ class Forwards:
             for i in range(0, firsts.size, step)
         ]
         plain: Array = (
-            ~self._holed[fed] & (stop - start == index + 1) & (stop <= np.concatenate(reach)[view])
+            ~self._trace.index.has_holes[fed]
+            & (stop - start == index + 1)
+            & (stop <= np.concatenate(reach)[view])
         )
         return plain
 
@@ -156,7 +148,7 @@ class Forwards:
     def _look(self, stage: int, model: int, fed: Array) -> Array:
         """Judge these queries (q,); returns what to note of the K/V that they leave: 0, or 1 + the stage that spoilt it."""
         row, request, index = (self._feeds[name][fed] for name in ("row", "request", "index"))
-        seen = self._sight(fed)  # (q, w)
+        seen = self._trace.index.visible(fed)  # (q, w)
         cells = self._ledger.cells[:, model, row, : seen.shape[1]]  # (4, q, w)
         own = (cells[REQUEST] == request[:, None]) & (cells[ALIVE] == 1)
         in_order = own & (cells[INDEX] == seen.cumsum(axis=1, dtype=np.int32) - 1)
@@ -334,12 +326,9 @@ def _holds_each_once(seen: Array, own: Array, held: Array, last: Array) -> Array
 
 def _entry(trace: Trace) -> Array:
     """The entry of the table `rows` that each feed belongs to, -1 for a row that is not in the batch."""
-    rows, feeds = trace.rows, trace.feeds
-    keys, wanted = (table["round"].astype(np.int64) << 32 | table["row"] for table in (rows, feeds))
-    at = np.minimum(np.searchsorted(keys, wanted), max(keys.size - 1, 0))
-    if keys.size == 0:
-        return np.full(wanted.shape, -1)
-    return np.where((keys[at] == wanted) & (rows["request"][at] == feeds["request"]), at, -1)
+    entry = trace.index.feed_rows
+    requests = np.append(trace.rows["request"], -1)
+    return np.where(requests[entry] == trace.feeds["request"], entry, -1)
 
 
 def _starts(trace: Trace) -> Array:
@@ -364,12 +353,8 @@ def _starts(trace: Trace) -> Array:
 def _tokens(trace: Trace) -> Array:
     """The token that belongs at each feed's index: a committed one or this round's draft; the fed one itself where neither is recorded."""
     rows, feeds, entry = trace.rows, trace.feeds, _entry(trace)
-    texts = [
-        np.array(trace.prompt(request) + trace.output(request), np.int64)
-        for request in range(trace.num_requests)
-    ]
-    offsets = np.cumsum([0, *map(len, texts)])
-    index, size = feeds["index"].astype(np.int64), np.diff(offsets)[feeds["request"]]
+    texts = trace.index.committed
+    index, size = feeds["index"].astype(np.int64), texts.size[feeds["request"]]
     n = size
     if rows["length"].size:
         length = rows["length"][entry] + np.where(
@@ -380,8 +365,8 @@ def _tokens(trace: Trace) -> Array:
     drafts = np.append(rows["drafts"].ravel(), -1)[
         np.where((entry >= 0) & (index >= n) & (index < n + k), entry * k + index - n, -1)
     ]
-    committed = np.append(np.concatenate(texts), -1)[
-        np.where(index < n, offsets[feeds["request"]] + np.minimum(index, size - 1), -1)
+    committed = np.append(texts.tokens, -1)[
+        np.where(index < n, texts.first[feeds["request"]] + np.minimum(index, size - 1), -1)
     ]
     known = np.where(index < n, committed, drafts)
     return np.where(known >= 0, known, feeds["token"])

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specviz.record.schema import COLUMNS, MODELS, Array, ledger_shape
+from specviz.record.schema import MODELS, Array
 from specviz.record.trace import Trace
 
 # The columns of a cell: request and index of its token; whether all tokens that its K/V was computed from still stand in the row (0 if a
@@ -67,12 +67,10 @@ class Ledger:
     """
 
     def __init__(self, trace: Trace) -> None:
-        rows, slots = ledger_shape({name: getattr(trace, name) for name in COLUMNS})
+        rows, slots = trace.index.cache_shape
         self.cells = np.full((4, len(MODELS), rows, slots), -1, np.int32)
         self.cells[[ALIVE, TAINT]] = 0
-        lengths = np.diff(trace.requests["prompt_offsets"]) + np.diff(
-            trace.requests["output_offsets"]
-        )
+        lengths = trace.index.committed.size
         shape = (
             len(MODELS),
             trace.num_requests,

@@ -20,8 +20,7 @@ from transformers import PreTrainedModel
 from specviz.engine.kv.cache import CachedModel, Feed
 from specviz.engine.kv.moves import Move
 from specviz.engine.models.pair import Pair
-from specviz.record.replay import Sight, operations
-from specviz.record.schema import COLUMNS, MODELS, PHASES, Array, ledger_shape
+from specviz.record.schema import MODELS, PHASES, Array
 from specviz.record.trace import Trace
 
 
@@ -88,30 +87,25 @@ class _Rerun:
     def __init__(
         self, trace: Trace, code: int, model: PreTrainedModel, device: torch.device
     ) -> None:
-        self._trace, self._code, self._model, self._device, self._sight = (
-            trace,
-            code,
-            model,
-            device,
-            Sight(trace),
-        )
-        self._cache = CachedModel(
-            model, *ledger_shape({name: getattr(trace, name) for name in COLUMNS})
-        )
+        self._trace = trace
+        self._code = code
+        self._model = model
+        self._device = device
+        self._cache = CachedModel(model, *trace.index.cache_shape)
         self._fresh: dict[int, list[Tensor]] = {}  # K/V of the requests that are being decoded
         self._told: dict[int, set[int]] = {}  # indices of each request
 
     def deviations(self, places: Sequence[Place]) -> Iterator[Deviation]:
-        feeds, moves = operations(self._trace.feeds), operations(self._trace.moves)
-        keys = iter(sorted(key for key in feeds.keys() | moves.keys() if key[1] == self._code))
-        key, last = next(keys, None), {place.request: place.round for place in places}
+        steps = iter([step for step in self._trace.index.steps if step.model == self._code])
+        step = next(steps, None)
+        last = {place.request: place.round for place in places}
         for number, group in groupby(places, key=lambda place: place.round):
-            while key is not None and key[0] < (number + 1) * len(PHASES):
-                if key in moves:
-                    self._cache.move(self._moves(moves[key]))
-                if key in feeds:
-                    self._cache.prefill(self._feed(feeds[key]))
-                key = next(keys, None)
+            while step is not None and step.stage < (number + 1) * len(PHASES):
+                if step.moves.size:
+                    self._cache.move(self._moves(step.moves))
+                if step.feeds.size:
+                    self._cache.prefill(self._feed(step.feeds))
+                step = next(steps, None)
             self._check_size()
             yield from self._compare(list(group))
             self._fresh = {
@@ -144,7 +138,10 @@ class _Rerun:
             np.minimum(np.arange(counts.max()), counts[:, None] - 1)
             + (counts.cumsum() - counts)[:, None]
         )  # (b, q)
-        entries, sight = which[order][place], self._sight(which[order])[place]  # (b, q, w)
+        entries, sight = (
+            which[order][place],
+            self._trace.index.visible(which[order])[place],
+        )  # (b, q, w)
         names = {"tokens": "token", "indices": "index", "positions": "position", "slots": "slot"}
         columns = {
             name: self._tensor(self._trace.feeds[column][entries]) for name, column in names.items()
