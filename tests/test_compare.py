@@ -19,13 +19,12 @@ from specviz.checks.equivalence import (
     UNEXPLAINED,
     UNKNOWN,
     Evidence,
-    changes,
     divergence,
+    doubt_near_ties,
     partial_match,
-    recorded,
-    settled,
 )
-from specviz.checks.noise import measure_noise, read
+from specviz.checks.noise import measure_noise, score_text
+from specviz.checks.scores import logprob_changes, recorded_scores
 from specviz.checks.violations import Violations
 from specviz.engine.strategies import STRATEGIES
 
@@ -240,7 +239,7 @@ def test_a_token_far_from_the_best_is_no_near_tie(
     """At the same divergence: the gap is that of the tokens that were chosen, not that of the two best ones."""
     pair, ours, theirs = tied
     at = sv.compare(ours, theirs).prompts.loc[0, "first_divergence"]
-    worst = int(read(pair, (theirs.prompts[0], theirs.tokens[0]), VOCABULARY).ids[at, -1])
+    worst = int(score_text(pair, (theirs.prompts[0], theirs.tokens[0]), VOCABULARY).ids[at, -1])
     tokens = [[*ours.tokens[0][:at], worst], *theirs.tokens[1:]]
     found = sv.compare(
         replace(without_record(ours), tokens=tokens), without_record(theirs), pair=pair
@@ -311,7 +310,7 @@ def test_bfloat16_on_the_embedded_pair() -> None:
 def test_read_is_what_the_model_says(name: str, prompts: list[list[int]]) -> None:
     pair, new = make_pair(name, torch.float64), [5, 0, 7, 7, 90]
     for prompt in prompts[:3]:
-        said = read(pair, (prompt, new), 3)
+        said = score_text(pair, (prompt, new), 3)
         logits = (
             pair.target(torch.tensor([prompt + new]))
             .logits[0, len(prompt) - 1 : -1]
@@ -341,7 +340,7 @@ def test_a_model_whose_batches_are_wrong_is_not_excused(
     """What plain forwards change by is believed up to the ceiling; beyond, a divergence stays unknown at best."""
     monkeypatch.setattr("specviz.checks.noise.measure_noise", lambda *_: 0.5)
     theirs = without_record(embedded_reference)
-    said = [read(embedded, text) for text in zip(theirs.prompts, theirs.tokens, strict=True)]
+    said = [score_text(embedded, text) for text in zip(theirs.prompts, theirs.tokens, strict=True)]
     second = [[int(each.ids[0, 1])] for each in said]
     comparison = sv.compare(replace(theirs, tokens=second), theirs, pair=embedded)
     assert set(comparison.prompts["cause"]) == {
@@ -376,8 +375,12 @@ def test_cause(evidence: Evidence, noise: float, cause: str) -> None:
 
 
 def test_nothing_is_a_near_tie_where_something_is_wrong_that_nobody_locates() -> None:
-    assert settled([NEAR_TIE, "", UNEXPLAINED], ["", "", "kv"]) == [NEAR_TIE, "", UNEXPLAINED]
-    assert settled([NEAR_TIE, "", UNEXPLAINED], ["", "", ""]) == [UNKNOWN, "", UNEXPLAINED]
+    assert doubt_near_ties([NEAR_TIE, "", UNEXPLAINED], ["", "", "kv"]) == [
+        NEAR_TIE,
+        "",
+        UNEXPLAINED,
+    ]
+    assert doubt_near_ties([NEAR_TIE, "", UNEXPLAINED], ["", "", ""]) == [UNKNOWN, "", UNEXPLAINED]
 
 
 def test_an_unknown_precision_has_no_ceiling() -> None:
@@ -388,14 +391,14 @@ def test_an_unknown_precision_has_no_ceiling() -> None:
 def test_what_was_recorded_of_a_request() -> None:
     """Token by token: request 0 of the tiny run gained 1, 2 and 3 tokens in its rounds."""
     ids = np.arange(6 * 3).reshape(6, 3, 1).astype(np.int32)
-    said = recorded(changed("rows", target_top_ids=ids))
+    said = recorded_scores(changed("rows", target_top_ids=ids))
     assert [each.rounds.tolist() for each in said] == [[0, 1, 1, 2, 2, 2], [0, 0, 0, 1], [2]]
     assert [each.ids[:, 0].tolist() for each in said] == [[0, 6, 7, 12, 13, 14], [3, 4, 5, 9], [15]]
 
 
 def test_changes_of_the_two_leading_tokens() -> None:
     """By hand: 0.5 and 0.25 where both are known; at least 1.0 where the second fell below all that is kept."""
-    said = recorded(TRACE)[0]
+    said = recorded_scores(TRACE)[0]
     sound = replace(
         said, ids=np.array([[7, 8, 9], [7, 8, 9]]), logprobs=np.array([[-1.0, -2.0, -3.0]] * 2)
     )
@@ -404,7 +407,7 @@ def test_changes_of_the_two_leading_tokens() -> None:
         ids=np.array([[8, 7, 1], [7, 3, 4]]),
         logprobs=np.array([[-1.5, -1.25, -4.0], [-1.0, -2.0, -3.0]]),
     )
-    assert changes(sound, other, 2).tolist() == [[0.25, 0.5], [0.0, 1.0]]
+    assert logprob_changes(sound, other, 2).tolist() == [[0.25, 0.5], [0.0, 1.0]]
 
 
 def test_an_output_that_just_ends_is_a_bug(reference: sv.Result, pair: sv.Pair) -> None:
@@ -491,7 +494,7 @@ def test_what_cannot_be_compared_is_named(
         ),
         (
             theirs.tokens,
-            r"result=list is neither a Result nor a Trace; pass what specviz.generate returned",
+            r"result must be a Result or a Trace, got list; pass what specviz.generate returned",
         ),
     ]
     for result, message in cases:
@@ -502,12 +505,15 @@ def test_what_cannot_be_compared_is_named(
         ValueError, match="seed differs: 1 in result, 0 in reference; run both with the same seed"
     ):
         sv.compare(replace(sampled, meta=sampled.meta | {"seed": 1}), sampled)
-    with pytest.raises(ValueError, match="reference=NoneType is neither"):
+    with pytest.raises(ValueError, match="reference must be a Result or a Trace, got NoneType"):
         sv.compare(theirs, None)
     for wrong, message in (
         (embedded, "pair has target LlamaForCausalLM"),
-        (make_pair("llama", torch.float64), "pair has dtype float64, result was"),
-        (pair.target, "is no Pair"),
+        (
+            make_pair("llama", torch.float64),
+            "pair has dtype float64, but result was made with float32",
+        ),
+        (pair.target, "pair must be a Pair"),
     ):
         with pytest.raises(ValueError, match=message):
             sv.compare(theirs, theirs, pair=wrong)

@@ -426,7 +426,7 @@ def test_tokens_behind_the_first_eos() -> None:
     assert {violation.rule for violation in found} == {"eos"}
     assert told(found) == ("eos", trace.rows["round"][entry], ACCEPT, trace.rows["row"][entry])
     assert (
-        sum(violation.count for violation in found if "behind" in violation.expected)
+        sum(violation.count for violation in found if "follow" in violation.expected)
         == len(output) - output.index(eos) - 1
     )
 
@@ -577,7 +577,8 @@ def test_a_hole_that_is_seen() -> None:
         trace.feeds["row"][feed],
     )
     assert found[0].slot == slot
-    assert f"it also sees slot {slot}, which holds a rejected draft's index" in found[0].found
+    assert f"it also sees slot {slot}, which holds index" in found[0].found
+    assert "of a rejected draft" in found[0].found
 
 
 def test_a_slot_that_is_not_seen() -> None:
@@ -585,8 +586,8 @@ def test_a_slot_that_is_not_seen() -> None:
     entry, *_ = feed_of(trace, TARGET, VERIFY)
     (first, *_) = sv.check_invariants(edited(trace, "feeds", entry, visible_start=2))
     index = trace.feeds["index"][entry]
-    assert first.expected == f"the query of index {index} to see slots 0..{index}"
-    assert first.found == "it does not see slot 0 with index 0"
+    assert first.expected == f"the query of index {index} should see slots 0..{index}"
+    assert first.found == "it does not see slot 0, which holds index 0"
     assert (first.slot, first.count) == (0, 2)
 
 
@@ -645,7 +646,7 @@ def test_a_violation_reads_as_one_line() -> None:
     first = found[0]
     assert str(first) == first.message == (
         f"round 2, synchronise phase, target model, row 1 (request {first.request}): kv: "
-        f"expected index 1 in slot {first.slot}; found index 0 there ({first.count} slots)"
+        f"slot {first.slot} should hold the K/V of index 1; it holds index 0 ({first.count} slots)"
     )  # fmt: skip
     assert str(found).splitlines() == [violation.message for violation in found]
     assert repr(found) == f"<{len(found)} violations, the first: {first}>"
@@ -762,14 +763,14 @@ def test_the_embedded_pair(embedded: sv.Pair) -> None:
     ("arguments", "message"),
     [
         ({"trace": None}, "trace=None: the run was not recorded"),
-        ({"trace": "run"}, "trace=str is no Trace"),
-        ({"deep": True}, "pair=None; pass the pair"),
-        ({"deep": True, "pair": "pair"}, "pair=str is no Pair"),
-        ({"pair": make_pair("llama")}, "pass deep=True with it"),
+        ({"trace": "run"}, "trace must be a Trace, got str"),
+        ({"deep": True}, "deep=True runs the models again, so it needs a pair"),
+        ({"deep": True, "pair": "pair"}, "pair must be a Pair, got str"),
+        ({"pair": make_pair("llama")}, "pass deep=True too"),
         ({"deep": True, "pair": make_pair("gpt2")}, "pair has target GPT2"),
         (
             {"deep": True, "pair": make_pair("llama", torch.float64)},
-            "pair has dtype float64, and the record float32",
+            "pair has dtype float64, but the record was made with float32",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

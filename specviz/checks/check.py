@@ -1,10 +1,14 @@
-"""`check_invariants`: was a recorded run in step in every round? From the record alone, or by running its forwards once more."""
+"""`check_invariants`: was a recorded run in step in every round?
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+Contract: judges the record alone, or also runs the record's forwards once more with its pair. Not
+known here: the rules themselves.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from specviz.checks import invariants
-from specviz.checks.ledger import Holding
+from specviz.checks.ledger import ExpectedKV
 from specviz.checks.violations import Findings, Violations
 from specviz.record.schema import MODELS, PHASES
 from specviz.record.trace import Trace
@@ -14,85 +18,113 @@ if TYPE_CHECKING:
 
 
 def check_invariants(trace: Trace, *, deep: bool = False, pair: "Pair | None" = None) -> Violations:
-    """What was out of step in a recorded run: a list of `Violation`s, empty when all invariants hold.
+    """Find what was out of step in a recorded run.
 
-    The first phase that is named holds the cause: they are sorted by round, phase and rule, a rule once for each phase, row and model.
-    `print` shows a sentence for each; `.frame()` is a table of them, `.first_per_request()` what went wrong first for each request.
+    The rules (`specviz.checks.violations.RULES`) are checked on the record alone, for your own
+    strategies as for the built-in ones. Padding and waste are no violations.
 
-    The rules (`specviz.checks.violations.RULES`) are checked on the record alone, for strategies of your own as for the built-in ones.
-    Of sampled runs the record does not hold what the target would have drawn; there "acceptance" says only that accepted drafts are
-    emitted as they are, and "bonus" that a rejected draft is not emitted after all. Padding and waste are no violations.
+    The record of a sampled run does not hold what the target would have drawn. There "acceptance"
+    only says that accepted drafts are emitted as they are, and "bonus" that a rejected draft is not
+    emitted.
 
     Args:
         trace: `result.trace` of a run with `record=True`, or a loaded one.
-        deep: also feed the recorded tokens through the models again, moves included, and compare the K/V in the slots after each round
-            with a fresh prefill of the request's text. Takes about as long as the run, and memory for a second cache.
+        deep: also feed the recorded tokens through the models again, moves included, and compare
+            the K/V in the slots after each round with a fresh prefill of the request's text. This
+            takes about as long as the run, and memory for a second cache.
         pair: the pair of that run, for `deep`.
+
+    Returns:
+        A list of `Violation`s, empty when all invariants hold. It is sorted by round, phase and
+        rule, so the first phase that it names holds the cause; a rule occurs once for each phase,
+        row and model. `print` shows a sentence for each, `.frame()` is a table of them, and
+        `.first_per_request()` is what went wrong first for each request.
 
     Raises:
         ValueError: an argument cannot be used; names it, its value and the remedy.
     """
     if trace is None:
         raise ValueError(
-            "trace=None: the run was not recorded; run it again with record=True and pass result.trace"
+            "trace=None: the run was not recorded; run it again with record=True and pass "
+            "result.trace"
         )
     if not isinstance(trace, Trace):
         raise ValueError(
-            f"trace={type(trace).__name__} is no Trace; pass result.trace of a run with record=True, or Trace.load(path)"
+            f"trace must be a Trace, got {type(trace).__name__}; pass result.trace of a run with "
+            "record=True, or Trace.load(path)"
         )
     if deep and pair is None:
         raise ValueError(
-            "deep=True runs the models again, and pair=None; pass the pair of that run"
+            "deep=True runs the models again, so it needs a pair; pass that run's pair"
         )
+    if pair is not None and not deep:
+        raise ValueError("pair is used with deep=True only; pass deep=True too, or leave pair out")
     if pair is not None:
-        _check_pair(trace, deep, pair)
-    findings, holdings = invariants.check(trace)
+        has_draft_model = bool(trace.meta["kv_bytes_per_slot"]["draft"])
+        check_pair_made_record(pair, trace.meta, "the record", with_draft=has_draft_model)
+    findings, expected_kv = invariants.check(trace)
     if pair is not None:
-        _rerun(trace, pair, holdings, findings)
+        _check_kv(trace, pair, expected_kv, findings)
     return findings.sorted()
 
 
-def _check_pair(trace: Trace, deep: bool, pair: "Pair") -> None:
+def check_pair_made_record(
+    pair: "Pair", meta: Mapping[str, Any], name: str, *, with_draft: bool = False
+) -> None:
+    """Raise ValueError unless `pair` is the one that a run was made with.
+
+    Args:
+        pair: any object that a caller passed as a pair.
+        meta: of the run's record or result.
+        name: what the error calls that run.
+        with_draft: whether the draft model has to be the same one, too.
+    """
     from specviz.engine.models.pair import Pair
     from specviz.generation.generate import model_name
 
     if not isinstance(pair, Pair):
-        raise ValueError(f"pair={type(pair).__name__} is no Pair; pass the pair of that run")
-    if not deep:
-        raise ValueError(
-            "pair is only used to run the models again; pass deep=True with it, or leave it out"
-        )
-    given = {"target": model_name(pair.target), "vocabulary_size": pair.vocabulary_size}
-    given["dtype"] = str(pair.target.dtype).removeprefix("torch.")
-    if trace.meta["kv_bytes_per_slot"]["draft"]:
+        raise ValueError(f"pair must be a Pair, got {type(pair).__name__}; pass that run's pair")
+    given = {
+        "target": model_name(pair.target),
+        "vocabulary_size": pair.vocabulary_size,
+        "dtype": str(pair.target.dtype).removeprefix("torch."),
+    }
+    if with_draft:
         given["draft"] = model_name(pair.draft)
     for key, value in given.items():
-        if trace.meta[key] != value:
+        if meta[key] != value:
             raise ValueError(
-                f"pair has {key} {value}, and the record {trace.meta[key]}; pass the pair of that run"
+                f"pair has {key} {value}, but {name} was made with {meta[key]}; "
+                "pass that run's pair"
             )
 
 
-def _rerun(trace: Trace, pair: "Pair", holdings: Sequence[Holding], findings: Findings) -> None:
-    """Rule "kv" once more, by the numbers."""
-    from specviz.checks.rerun import replay, tolerance
+def _check_kv(
+    trace: Trace, pair: "Pair", expected_kv: Sequence[ExpectedKV], findings: Findings
+) -> None:
+    """Check rule "kv" by the numbers: compare with K/V that the models compute again."""
+    from specviz.checks.rerun import rerun, tolerance
 
-    for deviation in replay(trace, pair, holdings):
+    for deviation in rerun(trace, pair, expected_kv):
         place, j = deviation.place, deviation.which[0]
         dtype = pair.target.dtype if MODELS[place.model] == "target" else pair.draft.dtype
-        bound = f"to {tolerance(dtype):.1g} of its norm ({str(dtype).removeprefix('torch.')})"
-        words = f"in slot {place.slots[j]} the K/V of index {place.indices[j]} as in a fresh prefill, {bound}"
-        found = f"K/V that differs from a fresh prefill by up to {deviation.difference:.2g}, {deviation.error:.2g} of its norm"
-        stage = place.round * len(PHASES) + PHASES.index("synchronise")
-        slots = place.slots[deviation.which]
+        expected = (
+            f"slot {place.slots[j]} should hold the K/V of index {place.indices[j]} as a fresh "
+            f"prefill computes it, to {tolerance(dtype):.1g} of its norm "
+            f"({str(dtype).removeprefix('torch.')})"
+        )
+        found = (
+            f"it differs from a fresh prefill by up to {deviation.difference:.2g}, "
+            f"{deviation.error:.2g} of its norm"
+        )
         findings.add(
             "kv",
-            stage,
+            place.round * len(PHASES) + PHASES.index("synchronise"),
             place.row,
             place.request,
-            words,
+            expected,
             found,
             model=place.model,
-            slots=slots,
+            slots=place.slots[deviation.which],
             evidence=True,
         )

@@ -1,44 +1,30 @@
-"""A recorded run once more: its forwards and moves through the pair's models, and the K/V that results held against fresh K/V.
+"""A recorded run once more: its forwards and moves through the pair's models.
 
-Contract: `replay` feeds each model what the record says it was fed, into the slots and with the mask and positions that the record names,
-and moves what it says was moved; nothing is decoded. After each round it compares what the slots hold with a prefill of the request's
-text on its own. Not known here: which slots should hold what (the caller says), and what a deviation means.
+Contract: `rerun` feeds each model what the record says it was fed, into the recorded slots and with
+the recorded mask and positions, and moves what was moved; nothing is decoded. After each round it
+compares what the slots hold with a prefill of the request's text on its own. Not known here: which
+slots should hold what, which the caller says, and what a deviation means.
 
-The filling of shorter rows in a prefill is not in the record; here a row's last token is fed again instead, into the same slot.
+The padding of shorter rows in a prefill is not in the record. Here a row's last token is fed again
+instead, into the same slot.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from specviz.checks.ledger import ExpectedKV
 from specviz.engine.kv.cache import CachedModel, Feed
 from specviz.engine.kv.moves import Move
 from specviz.engine.models.pair import Pair
-from specviz.record.schema import MODELS, PHASES, Array
+from specviz.record.replay import Sight, operations
+from specviz.record.schema import COLUMNS, MODELS, PHASES, Array, ledger_shape
 from specviz.record.trace import Trace
-
-
-class Place(Protocol):
-    """Where a row's tokens should lie in the cache of MODELS[model] after a round: K/V of index indices[j] in slots[j]."""
-
-    @property
-    def round(self) -> int: ...
-    @property
-    def model(self) -> int: ...
-    @property
-    def row(self) -> int: ...
-    @property
-    def request(self) -> int: ...
-    @property
-    def indices(self) -> Array: ...
-    @property
-    def slots(self) -> Array: ...
 
 
 @dataclass(frozen=True)
@@ -46,39 +32,47 @@ class Deviation:
     """K/V in `place` that is not what a fresh prefill gives.
 
     Attributes:
-        which: the places j in place.indices that deviate and did not in the rounds before.
-        difference: the largest absolute difference of a number in them.
-        error: the largest relative error in them, see `tolerance`.
+        which: the j of place.indices that deviate and did not in the rounds before.
+        difference: the largest absolute difference of an element.
+        error: the largest relative error, see `tolerance`.
     """
 
-    place: Place
+    place: ExpectedKV
     which: Array
     difference: float
     error: float
 
 
 def tolerance(dtype: torch.dtype) -> float:
-    """The relative error up to which two computations of the same K/V count as equal: the square root of the dtype's precision.
+    """Return the relative error up to which two computations of the same K/V count as equal.
 
-    The error of a token is the norm of the difference of its keys (or values) in a layer over the norm of those that it should have, or
-    over the layer's median norm where theirs is smaller. Rounding makes a few times the precision (float32: 1e-7, bfloat16:
-    8e-3) and adds up over layers; another token's K/V is off by about 1. The square root lies half-way between, counted in digits.
+    The error of a token is the norm of the difference of its keys (or values) in a layer over the
+    norm that they should have, or over the layer's median norm where that is larger. Rounding makes
+    a few times the dtype's precision (float32: 1e-7, bfloat16: 8e-3) and adds up over layers, while
+    another token's K/V is off by about 1. The square root of the precision, which is used here,
+    lies half-way between, counted in digits.
     """
     return float(torch.finfo(dtype).eps ** 0.5)
 
 
 @torch.inference_mode()
-def replay(trace: Trace, pair: Pair, places: Sequence[Place]) -> Iterator[Deviation]:
-    """Rerun the target, then the draft; yields what deviates, by round.
+def rerun(trace: Trace, pair: Pair, places: Sequence[ExpectedKV]) -> Iterator[Deviation]:
+    """Rerun the target, then the draft; yield what deviates, by round.
 
-    places: in the order of rounds.
-    Raises ValueError when a model keeps K/V of another size than the record says: it is not the one that ran.
+    Args:
+        trace: the record.
+        pair: the pair that made it.
+        places: where K/V should be, in the order of rounds.
+
+    Raises:
+        ValueError: a model keeps K/V of another size than the record says, so it is not the one
+            that ran.
     """
     for code, name in enumerate(MODELS):
-        mine = [place for place in places if place.model == code and place.indices.size]
-        if mine:
+        of_model = [place for place in places if place.model == code and place.indices.size]
+        if of_model:
             model = pair.target if name == "target" else pair.draft
-            yield from _Rerun(trace, code, model, pair.device).deviations(mine)
+            yield from _Rerun(trace, code, model, pair.device).deviations(of_model)
 
 
 class _Rerun:
@@ -91,131 +85,128 @@ class _Rerun:
         self._code = code
         self._model = model
         self._device = device
-        self._cache = CachedModel(model, *trace.index.cache_shape)
+        self._sight = Sight(trace)
+        rows, slots = ledger_shape({name: getattr(trace, name) for name in COLUMNS})
+        self._cache = CachedModel(model, rows, slots)
         self._fresh: dict[int, list[Tensor]] = {}  # K/V of the requests that are being decoded
-        self._told: dict[int, set[int]] = {}  # indices of each request
+        self._reported: dict[int, set[int]] = {}  # indices of each request
 
-    def deviations(self, places: Sequence[Place]) -> Iterator[Deviation]:
-        steps = iter([step for step in self._trace.index.steps if step.model == self._code])
-        step = next(steps, None)
-        last = {place.request: place.round for place in places}
+    def deviations(self, places: Sequence[ExpectedKV]) -> Iterator[Deviation]:
+        """Run the forwards and moves round by round; yield what deviates after each."""
+        feeds = operations(self._trace.feeds)
+        moves = operations(self._trace.moves)
+        keys = iter(sorted(key for key in feeds.keys() | moves.keys() if key[1] == self._code))
+        key = next(keys, None)
+        last_round = {place.request: place.round for place in places}
         for number, group in groupby(places, key=lambda place: place.round):
-            while step is not None and step.stage < (number + 1) * len(PHASES):
-                if step.moves.size:
-                    self._cache.move(self._moves(step.moves))
-                if step.feeds.size:
-                    self._cache.prefill(self._feed(step.feeds))
-                step = next(steps, None)
+            while key is not None and key[0] < (number + 1) * len(PHASES):
+                if key in moves:
+                    self._cache.move(self._moves(moves[key]))
+                if key in feeds:
+                    self._cache.prefill(self._feed(feeds[key]))
+                key = next(keys, None)
             self._check_size()
             yield from self._compare(list(group))
-            self._fresh = {
-                request: held for request, held in self._fresh.items() if last[request] > number
-            }
+            finished = [request for request in self._fresh if last_round[request] <= number]
+            for request in finished:
+                del self._fresh[request]
 
     def _check_size(self) -> None:
-        recorded, ours = (
-            self._trace.meta["kv_bytes_per_slot"][MODELS[self._code]],
-            self._cache.bytes_per_slot,
-        )
+        name = MODELS[self._code]
+        recorded = self._trace.meta["kv_bytes_per_slot"][name]
+        ours = self._cache.bytes_per_slot
         if recorded != ours:
             raise ValueError(
-                f"pair.{MODELS[self._code]} keeps {ours} bytes of K/V a slot, and the record's model {recorded}; pass the pair of that run"
+                f"pair.{name} keeps {ours} bytes of K/V a slot, but the record's model {recorded}; "
+                "pass that run's pair"
             )
 
     def _moves(self, which: Array) -> list[Move]:
-        return [
-            Move(*block)
-            for block in np.stack(
-                [self._trace.moves[name][which] for name in Move._fields], axis=1
-            ).tolist()
-        ]
+        columns = [self._trace.moves[name][which] for name in Move._fields]
+        return [Move(*block) for block in np.stack(columns, axis=1).tolist()]
 
     def _feed(self, which: Array) -> Feed:
-        """One forward from entries of the table `feeds`."""
-        rows, row = np.unique(self._trace.feeds["row"][which], return_inverse=True)
-        order, counts = np.argsort(row, kind="stable"), np.bincount(row)
-        place = (
-            np.minimum(np.arange(counts.max()), counts[:, None] - 1)
-            + (counts.cumsum() - counts)[:, None]
-        )  # (b, q)
-        entries, sight = (
-            which[order][place],
-            self._trace.index.visible(which[order])[place],
-        )  # (b, q, w)
-        names = {"tokens": "token", "indices": "index", "positions": "position", "slots": "slot"}
-        columns = {
-            name: self._tensor(self._trace.feeds[column][entries]) for name, column in names.items()
-        }
-        valid = torch.ones_like(columns["tokens"], dtype=torch.bool)
+        """Build one forward from entries of the table `feeds`."""
+        feeds = self._trace.feeds
+        rows, row = np.unique(feeds["row"][which], return_inverse=True)
+        order = np.argsort(row, kind="stable")
+        counts = np.bincount(row)  # (b,)
+        # Shorter rows repeat their last token up to the longest row's q tokens.
+        column = np.minimum(np.arange(counts.max()), counts[:, None] - 1)
+        place = column + (counts.cumsum() - counts)[:, None]  # (b, q)
+        entries = which[order][place]
+        visible = self._sight(which[order])[place]  # (b, q, w)
+        tokens = self._tensor(feeds["token"][entries])
         return Feed(
             rows=self._tensor(rows),
             requests=(),
-            visible=torch.from_numpy(sight).to(self._device),
-            valid=valid,
-            **columns,
+            tokens=tokens,
+            indices=self._tensor(feeds["index"][entries]),
+            positions=self._tensor(feeds["position"][entries]),
+            slots=self._tensor(feeds["slot"][entries]),
+            visible=torch.from_numpy(visible).to(self._device),
+            valid=torch.ones_like(tokens, dtype=torch.bool),
         )
 
     def _tensor(self, values: Array) -> Tensor:
         return torch.from_numpy(values.astype(np.int64)).to(self._device)
 
-    def _compare(self, places: Sequence[Place]) -> Iterator[Deviation]:
-        """Deviations in the places of one round."""
+    def _compare(self, places: Sequence[ExpectedKV]) -> Iterator[Deviation]:
+        """Yield the deviations in the places of one round."""
         for place in places:
             if place.request not in self._fresh:
                 self._fresh[place.request] = self._prefill(place.request)
         difference, error = self._errors(places)
-        wrong = ~(error <= tolerance(self._model.dtype))  # NaN is wrong, too
+        is_wrong = ~(error <= tolerance(self._model.dtype))  # a NaN is wrong, too
         stop = 0
         for place in places:
-            first, stop = stop, stop + place.indices.size
-            told = self._told.setdefault(place.request, set())
-            which = [
-                j
-                for j in np.flatnonzero(wrong[first:stop]).tolist()
-                if int(place.indices[j]) not in told
-            ]
-            if which:
-                told.update(place.indices[which].tolist())
-                at = first + np.array(which)
-                yield Deviation(
-                    place, np.array(which), float(difference[at].max()), float(error[at].max())
-                )
+            first = stop
+            stop += place.indices.size
+            reported = self._reported.setdefault(place.request, set())
+            is_new = np.array([index not in reported for index in place.indices.tolist()])
+            which = np.flatnonzero(is_wrong[first:stop] & is_new)
+            if which.size:
+                reported.update(place.indices[which].tolist())
+                at = first + which
+                yield Deviation(place, which, float(difference[at].max()), float(error[at].max()))
 
-    def _errors(self, places: Sequence[Place]) -> tuple[Array, Array]:
-        """Largest absolute difference and relative error of each token, both (sum of tokens,)."""
+    def _errors(self, places: Sequence[ExpectedKV]) -> tuple[Array, Array]:
+        """Return each token's largest absolute difference and relative error, (sum of tokens,)."""
         rows = np.concatenate([np.full_like(place.slots, place.row) for place in places])
         slots = np.concatenate([place.slots for place in places])
         held = self._cache.held(self._tensor(rows), self._tensor(slots))
-        found = np.zeros((2, slots.size))
+        largest = np.zeros((2, slots.size))
         for number, ours in enumerate(held):
             theirs = torch.cat(
                 [self._fresh[place.request][number][place.indices] for place in places]
             )
             precise = torch.promote_types(ours.dtype, torch.float32)
             ours, theirs = ours.to(precise).flatten(1), theirs.to(precise).flatten(1)
+            difference = ours - theirs
             norm = theirs.norm(dim=1)
-            error = (ours - theirs).norm(dim=1) / norm.clamp(min=norm.median()).clamp(
-                min=torch.finfo(precise).tiny
-            )
-            found = np.maximum(
-                found, torch.stack([(ours - theirs).abs().amax(1), error]).cpu().numpy()
-            )
-        return found[0], found[1]
+            at_least = norm.median().clamp(min=torch.finfo(precise).tiny)
+            error = difference.norm(dim=1) / norm.clamp(min=at_least)
+            found = torch.stack([difference.abs().amax(1), error]).cpu().numpy()
+            largest = np.maximum(largest, found)
+        return largest[0], largest[1]
 
     def _prefill(self, request: int) -> list[Tensor]:
-        """K/V of the request's whole text, computed at once and alone; of a part of it, it is the same."""
+        """Compute K/V of the request's whole text alone; of a part of the text, it is the same."""
         text = torch.tensor(
             [self._trace.prompt(request) + self._trace.output(request)], device=self._device
         )
         index = torch.arange(text.shape[1], device=self._device)[None]  # (1, n)
-        cache, row = (
-            CachedModel(self._model, 1, text.shape[1]),
-            torch.zeros(1, dtype=torch.long, device=self._device),
-        )
-        visible = index[:, None] <= index[:, :, None]
+        cache = CachedModel(self._model, 1, text.shape[1])
         cache.prefill(
             Feed(
-                row, (), text, index, index, index, visible, torch.ones_like(text, dtype=torch.bool)
+                rows=torch.zeros(1, dtype=torch.long, device=self._device),
+                requests=(),
+                tokens=text,
+                indices=index,
+                positions=index,
+                slots=index,
+                visible=index[:, None] <= index[:, :, None],
+                valid=torch.ones_like(text, dtype=torch.bool),
             )
         )
         return cache.held(torch.zeros_like(index[0]), index[0])

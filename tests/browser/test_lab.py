@@ -383,7 +383,7 @@ def test_violations_lead_to_their_row(notebook, runs):
     here = [each for each in violations if 5 * each["round"] + each["phase"] == step]
     entry = stepper.panel("invariants").locator("li button").last
     row, expected, found = re.search(
-        r"row (\d+)(?: \(.*)? expected (.*); found (.*?)(?: \(\d+ \w+\))?$", entry.inner_text()
+        r"row (\d+)(?: \(request \d+\), [^:]*:)? (.*); (.*?)(?: \(\d+ \w+\))?$", entry.inner_text()
     ).groups()
     assert (int(row), expected, found) in [
         (each["row"], each["expected"], each["found"]) for each in here

@@ -291,7 +291,7 @@ def test_violations_of_many_rows_are_told_together(saved_page):
     items = stepper.panel("invariants").locator("li button")
     assert items.count() == len(kinds) < len(here)
     assert "rows 0–3" in items.first.inner_text()
-    assert "row 2 expected" in items.first.inner_text()
+    assert "in row 2 index" in items.first.inner_text()
     items.first.click()
     expect(stepper.root).to_have_attribute("data-row", "2")
 

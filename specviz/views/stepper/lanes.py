@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from specviz.record.index import Committed
-from specviz.record.replay import Slots
+from specviz.record.replay import Slots, Texts
 from specviz.record.schema import (
     BONUS,
     DRAFTED,
@@ -98,7 +97,7 @@ class Lanes:
     found: the lanes, by number; runs: how many runs they have in all.
     """
 
-    def __init__(self, texts: Committed) -> None:
+    def __init__(self, texts: Texts) -> None:
         self.found: list[Lane] = []
         self.runs = 0
         self._texts = texts

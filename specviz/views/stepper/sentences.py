@@ -82,5 +82,5 @@ def _violated(violations: list[Violation]) -> list[str]:
     others = dict.fromkeys(each.rule for each in violations if each.rule != first.rule)
     if others:
         sentences.append(f"Also violated: {', '.join(others)}.")
-    sentences.append(f"Row {first.row}: expected {first.expected}; found {first.found}.")
+    sentences.append(f"Row {first.row}: {first.expected}; {first.found}.")
     return sentences

@@ -38,7 +38,7 @@ class InvariantPanel {
 
   _text(each) {
     const more = each.count > 1 ? ` (${this._size([each])})` : "", where = `row ${this._row(each)} (request ${each.request})`;
-    return `${each.rule}, ${where}, ${this._place(each)}: expected ${each.expected}; found ${each.found}${more}`;
+    return `${each.rule}, ${where}, ${this._place(each)}: ${each.expected}; ${each.found}${more}`;
   }
 
   _place({ phase, model }) {
@@ -51,7 +51,7 @@ class InvariantPanel {
   _together(some) {
     if (some.length <= APART) return some.map((each) => this._item(each));
     const rows = joinedRanges(some.map((each) => [this._row(each), this._row(each) + 1])), [first] = some;
-    const where = `rows ${rangeWords(rows)}`, example = `row ${this._row(first)} expected ${first.expected}; found ${first.found}`;
+    const where = `rows ${rangeWords(rows)}`, example = `in row ${this._row(first)} ${first.expected}; ${first.found}`;
     return [{ ...this._item(first), text: `${first.rule}, ${where}, ${this._place(first)}, ${this._size(some)}: ${example}` }];
   }
 

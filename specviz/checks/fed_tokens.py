@@ -1,0 +1,113 @@
+"""The table `feeds` of a record, and what each of its entries should have been.
+
+Contract: reads the record alone. Not known here: what a cache holds, and what a query saw.
+"""
+
+import numpy as np
+import pandas as pd
+
+from specviz.record.schema import PHASES, Array
+from specviz.record.trace import Trace
+
+_SCHEDULE, _ACCEPT, _SYNCHRONISE = (
+    PHASES.index(name) for name in ("schedule", "accept", "synchronise")
+)
+
+
+class FedTokens:
+    """One entry per token fed through a model; all arrays are (N,), int64 unless noted.
+
+    Attributes:
+        round, phase, model, row, slot, request, index, position, token, visible_start,
+            visible_stop: columns of the table `feeds`.
+        stage: round * 5 + phase.
+        row_start: the slot where the entry's row starts at that time.
+        right_token: the token that belongs at the entry's index.
+        faulty: bool, whether its position or token is wrong.
+        has_holes: bool, whether slots were masked out of what it attended to.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        columns = {name: values.astype(np.int64) for name, values in trace.feeds.items()}
+        self.round = columns["round"]
+        self.phase = columns["phase"]
+        self.model = columns["model"]
+        self.row = columns["row"]
+        self.slot = columns["slot"]
+        self.request = columns["request"]
+        self.index = columns["index"]
+        self.position = columns["position"]
+        self.token = columns["token"]
+        self.visible_start = columns["visible_start"]
+        self.visible_stop = columns["visible_stop"]
+        self.stage = self.round * len(PHASES) + self.phase
+        entry = self._entry_in_rows(trace)
+        self.row_start = self._row_start(trace, entry)
+        self.right_token = self._right_token(trace, entry)
+        self.faulty = (self.position != self.index) | (self.token != self.right_token)
+        self.has_holes = np.isin(np.arange(self.stage.size), trace.holes["feed"])
+
+    def by_row(self, which: Array) -> list[Array]:
+        """Group entries (n,) by round, phase, model and row, in the order of their first ones."""
+        if which.size == 0:
+            return []
+        keys = [column[which] for column in (self.round, self.phase, self.model, self.row)]
+        return [np.array(group) for group in pd.Series(which).groupby(keys, sort=False).agg(list)]
+
+    def _entry_in_rows(self, trace: Trace) -> Array:
+        """Return the entry of the table `rows` of each feed, -1 for a row outside the batch."""
+        rows = trace.rows
+        keys = rows["round"].astype(np.int64) << 32 | rows["row"]
+        wanted = self.round << 32 | self.row
+        if keys.size == 0:
+            return np.full(wanted.shape, -1)
+        at = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
+        return np.where((keys[at] == wanted) & (rows["request"][at] == self.request), at, -1)
+
+    def _row_start(self, trace: Trace, entry: Array) -> Array:
+        """Return the slot where the row of each feed starts at that time.
+
+        In a prefill it is the slot of its index 0, because the row may still move in that phase.
+        """
+        rows = trace.rows
+        if_unknown = self.slot - self.index
+        if entry.size == 0 or rows["start"].size == 0:
+            return if_unknown
+        is_late = self.phase == _SYNCHRONISE
+        start = np.where(is_late, rows["start_after"][entry], rows["start"][entry])
+        start = np.where(entry >= 0, start, if_unknown)
+        is_prefill = self.phase == _SCHEDULE
+        slot_of_first = np.where(is_prefill & (self.index == 0), self.slot, np.nan)
+        keys = [self.round, self.model, self.request]
+        first = pd.Series(slot_of_first).groupby(keys).transform("min").to_numpy()
+        is_known = is_prefill & ~np.isnan(first)
+        return np.where(is_known, np.nan_to_num(first), start).astype(np.int64)
+
+    def _right_token(self, trace: Trace, entry: Array) -> Array:
+        """Return the token that belongs at each feed's index.
+
+        It is a committed token, or this round's draft; the fed token itself where the record holds
+        neither.
+        """
+        rows = trace.rows
+        texts = [
+            np.array(trace.prompt(request) + trace.output(request), np.int64)
+            for request in range(trace.num_requests)
+        ]
+        offsets = np.cumsum([0, *map(len, texts)])
+        size = np.diff(offsets)[self.request]
+        committed = size
+        if rows["length"].size:
+            gained = np.where(self.phase >= _ACCEPT, rows["gained"][entry], 0)
+            committed = np.where(entry >= 0, rows["length"][entry] + gained, size)
+        is_committed = self.index < committed
+        place = offsets[self.request] + np.minimum(self.index, size - 1)
+        # -1 takes the last element, which stands for "not recorded".
+        text_token = np.append(np.concatenate(texts), -1)[np.where(is_committed, place, -1)]
+        k = rows["drafts"].shape[1]
+        draft = self.index - committed
+        is_draft = (entry >= 0) & (draft >= 0) & (draft < k)
+        draft_place = np.where(is_draft, entry * k + draft, -1)
+        draft_token = np.append(rows["drafts"].ravel(), -1)[draft_place]
+        recorded = np.where(is_committed, text_token, draft_token)
+        return np.where(recorded >= 0, recorded, self.token)

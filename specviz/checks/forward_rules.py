@@ -1,0 +1,242 @@
+"""The rules about forwards: "positions", "mask", "kv" and "caches".
+
+Contract: `positions` and `kv_of_fed_tokens` judge what was fed. The other rules explain queries
+    that
+did not see exactly the K/V of their row's tokens; which queries these are is found in `forwards`. A
+query that saw other slots than those where its tokens should be had a wrong mask. If the slots were
+right, what they held was not, and the ledger knows since when.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from specviz.checks.attention import ranges
+from specviz.checks.fed_tokens import FedTokens
+from specviz.checks.ledger import BatchRows, Ledger
+from specviz.checks.violations import Findings
+from specviz.record.schema import MODELS, PHASES, Array
+
+_TARGET = MODELS.index("target")
+_RANGES_SHOWN = 3
+
+
+@dataclass(frozen=True, eq=False)
+class RowQueries:
+    """Queries of one row in one forward that did not see what they should, in order (q,).
+
+    Attributes:
+        stage: round * 5 + phase; model: a place in MODELS.
+        feeds: (q,) their entries in the table `feeds`.
+        meant: bool (q, slots), where their tokens should be by the layout.
+        seen: bool (q, slots), what they saw.
+        known: bool (n,), the indices whose K/V was computed; slots: (n,) where those should be.
+        missed: bool (q, n), indices that the query needs and whose slot does not hold them.
+    """
+
+    stage: int
+    model: int
+    feeds: Array
+    meant: Array
+    seen: Array
+    known: Array
+    slots: Array
+    missed: Array
+
+
+class ForwardRules:
+    """The rules, each a method under its name; what they find goes to `findings`."""
+
+    def __init__(self, fed: FedTokens, ledger: Ledger, findings: Findings) -> None:
+        self._fed = fed
+        self._ledger = ledger
+        self._findings = findings
+        # Requests whose cache is known to hold K/V of faulty forwards.
+        self._inheritance_reported = np.zeros(ledger.computed.shape[:2], bool)
+
+    def positions(self) -> None:
+        """The position id of a token is its index in its own row."""
+        fed = self._fed
+        for group in fed.by_row(np.flatnonzero(fed.position != fed.index)):
+            index = fed.index[group[0]]
+            expected = f"index {index} should have position {index}"
+            found = f"it was fed with position {fed.position[group[0]]}"
+            self._report("positions", group[0], expected, found, fed.slot[group])
+
+    def kv_of_fed_tokens(self) -> None:
+        """K/V is computed from the tokens of the row: rule "kv"."""
+        fed = self._fed
+        for group in fed.by_row(np.flatnonzero(fed.token != fed.right_token)):
+            first = group[0]
+            expected = f"token {fed.right_token[first]} should be fed as index {fed.index[first]}"
+            found = f"token {fed.token[first]} was fed"
+            self._report("kv", first, expected, found, fed.slot[group])
+
+    def explain(self, stage: int, model: int, feeds: Array, seen: Array) -> None:
+        """Report why these queries (q,) did not see exactly their tokens' K/V; seen (q, w)."""
+        for queries in self._by_row(stage, model, feeds, seen):
+            self.mask(queries)
+            missed = np.flatnonzero(queries.missed.any(0))
+            if missed.size:
+                self.kv_or_caches(queries, missed)
+
+    def mask(self, queries: RowQueries) -> None:
+        """A query sees the slots of its own row's tokens up to itself, and no other slot."""
+        extra = queries.seen & ~queries.meant
+        hidden = queries.meant & ~queries.seen
+        # That some slot was shown for a token without K/V is not the mask's fault.
+        tokens = np.arange(queries.known.size) <= self._fed.index[queries.feeds][:, None]
+        without_kv = (tokens & ~queries.known).sum(axis=1)
+        wrong = np.flatnonzero(hidden.any(1) | (extra.sum(axis=1) > without_kv))
+        if wrong.size == 0:
+            return
+        first = wrong[0]
+        feed = int(queries.feeds[first])
+        problems = []
+        first_extra = np.flatnonzero(extra[first])[:1].tolist()
+        for slot in first_extra:
+            problems.append(f"it also sees slot {slot}, {self._why_not(feed, slot)}")
+        first_hidden = np.flatnonzero(hidden[first])[:1].tolist()
+        for slot in first_hidden:
+            content = self._content(feed, slot)
+            problems.append(f"it does not see slot {slot}, which holds {content}")
+        index = self._fed.index[feed]
+        expected = f"the query of index {index} should see {_slot_words(queries.meant[first])}"
+        affected = np.flatnonzero((extra | hidden)[wrong].any(0))
+        slots = np.array([*first_extra, *first_hidden, *affected], np.int64)
+        self._report("mask", feed, expected, " and ".join(problems), slots)
+
+    def kv_or_caches(self, queries: RowQueries, missed: Array) -> None:
+        """The slot of a token holds its K/V: rule "kv", or "caches" if only the draft's is wrong.
+
+        Each of the `missed` indices is reported once, with the phase since which it was misplaced.
+        """
+        ledger = self._ledger
+        model = queries.model
+        row = int(self._fed.row[queries.feeds[0]])
+        request = int(self._fed.request[queries.feeds[0]])
+        rule = "caches" if self._target_holds(request, missed) and model != _TARGET else "kv"
+        for each in ledger.take_misplacements(model, request, missed):
+            expected = f"slot {each.slots[0]} should hold the K/V of index {each.indices[0]}"
+            self._findings.add(
+                rule, each.stage, each.row, request, expected, f"it holds {each.found}",
+                model=model, slots=each.slots,
+            )  # fmt: skip
+        unexplained = missed[~ledger.misplaced[model, request, missed]]
+        ledger.misplaced[model, request, missed] = True
+        ledger.reported[model, request, missed] = True
+        if unexplained.size == 0:
+            return
+        index = int(unexplained[0])
+        slot = int(queries.slots[index])
+        if queries.known[index]:
+            expected = f"slot {slot} should hold the K/V of index {index}"
+            found = f"it holds {ledger.content(model, row, request, slot)}"
+        else:
+            expected = f"the cache should hold the K/V of index {index}"
+            found = "its token has not been fed"
+        self._findings.add(
+            rule, queries.stage, row, request, expected, found, model=model,
+            slots=queries.slots[unexplained[queries.known[unexplained]]], count=unexplained.size,
+        )  # fmt: skip
+
+    def kv_of_faulty_forwards(self, stage: int, model: int, feeds: Array, taint: Array) -> None:
+        """K/V is computed with right positions and masks, from right K/V: rule "kv".
+
+        It is reported once for a model and request, because all later K/V of the row inherits it.
+
+        Args:
+            taint: (q, w), for what each query saw, 0 or 1 + the stage of the faulty forward that
+                the K/V comes from.
+        """
+        reported = self._inheritance_reported[model]
+        requests = self._fed.request[feeds]
+        is_earlier = (taint > 0) & (taint <= stage)
+        for k in np.flatnonzero(is_earlier.any(1)):
+            if reported[requests[k]]:
+                continue
+            reported[requests[k]] = True
+            slots = np.flatnonzero(is_earlier[k])
+            number, phase = divmod(int(taint[k, slots[0]]) - 1, len(PHASES))
+            expected = (
+                f"slot {slots[0]} should hold K/V that comes from right tokens, positions and masks"
+            )
+            found = (
+                f"it comes from a faulty forward in round {number}, {PHASES[phase]} phase, "
+                "and the row's later K/V inherits the error"
+            )
+            self._report("kv", feeds[k], expected, found, slots)
+
+    def _by_row(self, stage: int, model: int, feeds: Array, seen: Array) -> Iterator[RowQueries]:
+        fed = self._fed
+        row, request, index = fed.row[feeds], fed.request[feeds], fed.index[feeds]
+        count = int(index.max()) + 1
+        slots = self._ledger.cells.shape[3]
+        wanted = np.arange(count) <= index[:, None]  # (q, n)
+        batch = BatchRows(row, request, fed.row_start[feeds], index)
+        known, places, right = self._ledger.places(model, batch, count)
+        meant = np.zeros((feeds.size, slots), bool)
+        query, token = np.nonzero(wanted & known & (places >= 0) & (places < slots))
+        meant[query, places[query, token]] = True
+        seen = np.pad(seen, ((0, 0), (0, slots - seen.shape[1])))
+        missed = wanted & ~right & ~self._ledger.reported[model, request, :count]
+        for value in np.unique(row):
+            at = np.flatnonzero(row == value)
+            yield RowQueries(
+                stage,
+                model,
+                feeds[at],
+                meant=meant[at],
+                seen=seen[at],
+                known=known[at[0]],
+                slots=places[at[0]],
+                missed=missed[at],
+            )
+
+    def _target_holds(self, request: int, indices: Array) -> bool:
+        computed = self._ledger.computed[_TARGET, request, indices]
+        misplaced = self._ledger.misplaced[_TARGET, request, indices]
+        return bool((computed & ~misplaced).all())
+
+    def _content(self, feed: int, slot: int) -> str:
+        fed = self._fed
+        model, row, request = int(fed.model[feed]), int(fed.row[feed]), int(fed.request[feed])
+        return self._ledger.content(model, row, request, slot)
+
+    def _why_not(self, feed: int, slot: int) -> str:
+        """Say why the query of this feed should not see a slot."""
+        fed = self._fed
+        owner, index, alive, _ = self._ledger.cells[
+            :, fed.model[feed], fed.row[feed], slot
+        ].tolist()
+        if slot < fed.row_start[feed]:
+            return "which is padding"
+        if owner < 0:
+            return "which is empty"
+        if owner != fed.request[feed] or not alive:
+            return f"which holds {self._content(feed, slot)}"
+        if index > fed.index[feed]:
+            return f"which holds index {index}, ahead of the query"
+        return f"which holds index {index} a second time"
+
+    def _report(self, rule: str, feed: int, expected: str, found: str, slots: Array) -> None:
+        """Add a violation for the forward and row of an entry of the table `feeds`."""
+        fed = self._fed
+        self._findings.add(
+            rule, fed.stage[feed], fed.row[feed], fed.request[feed], expected, found,
+            model=fed.model[feed], slots=slots,
+        )  # fmt: skip
+
+
+def _slot_words(mask: Array) -> str:
+    """Name the slots of a mask (slots,), at most three ranges: "slots 3..8, 12..20"."""
+    found = ranges(mask)
+    if not found:
+        return "no slot"
+    words = []
+    for start, stop in found[:_RANGES_SHOWN]:
+        words.append(f"{start}..{stop - 1}" if stop - start > 1 else f"{start}")
+    if len(found) > _RANGES_SHOWN:
+        words.append("...")
+    return f"slot{'' if mask.sum() == 1 else 's'} {', '.join(words)}"
