@@ -1,4 +1,4 @@
-"""Line charts, and sliders that draw them: marks, ticks, the picture for pages without a kernel, a slider's move."""
+"""Line charts, and sliders that redraw them."""
 
 import base64
 
@@ -15,19 +15,15 @@ TITLES = {"title": "a < b", "x": "B, rows", "y": "ms"}
 
 def test_every_line_has_a_colour_and_a_mark_of_its_own():
     figure = line_chart({name: ([1, 2], [3, 4]) for name in "abcde"}, **TITLES, dashed=["b"])
-    assert (
-        len({(line.line.color) for line in figure.data})
-        == len({line.marker.symbol for line in figure.data})
-        == 5
-    )
+    assert len({line.line.color for line in figure.data}) == 5
+    assert len({line.marker.symbol for line in figure.data}) == 5
     assert [line.line.dash for line in figure.data] == ["solid", "dash", "solid", "solid", "solid"]
     assert "a &lt; b" in figure.layout.title.text
 
 
 def test_few_measured_values_are_the_ticks():
-    assert list(
-        line_chart({"a": ([1, 4, 32], [0, 1, 2])}, **TITLES, log="x").layout.xaxis.tickvals
-    ) == [1, 4, 32]
+    figure = line_chart({"a": ([1, 4, 32], [0, 1, 2])}, **TITLES, log="x")
+    assert list(figure.layout.xaxis.tickvals) == [1, 4, 32]
 
 
 @pytest.mark.parametrize("log", ["", "y"])
@@ -35,9 +31,8 @@ def test_few_measured_values_are_the_ticks():
     "values", [[0.0031, 0.2, 7], [5, 5, 5], [120, 40000, float("nan")], [0, 1, 2]]
 )
 def test_ticks_of_the_other_axis_are_few_and_enclose_the_values(values, log):
-    ticks = np.array(
-        line_chart({"a": ([1, 2, 3], values)}, **TITLES, log=log).layout.yaxis.tickvals
-    )
+    figure = line_chart({"a": ([1, 2, 3], values)}, **TITLES, log=log)
+    ticks = np.array(figure.layout.yaxis.tickvals)
     shown = np.array([value for value in values if value == value and (value > 0 or not log)])
     assert 2 <= len(ticks) <= 16
     assert ticks.min() <= shown.min()
@@ -46,7 +41,10 @@ def test_ticks_of_the_other_axis_are_few_and_enclose_the_values(values, log):
 
 @pytest.mark.parametrize(
     ("series", "message"),
-    [({}, "series is empty"), ({"a": ([1], [1, 2])}, "must have as many x as y")],
+    [
+        ({}, "series must have at least one line"),
+        ({"a": ([1], [1, 2])}, "must have as many x as y"),
+    ],
 )
 def test_line_chart_refuses(series, message):
     with pytest.raises(ValueError, match=message):
@@ -55,7 +53,7 @@ def test_line_chart_refuses(series, message):
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """Values that the sliders asked for, and an explorer whose pictures need no browser."""
+    """The values that `draw` was called with, and an explorer whose pictures need no browser."""
     asked = []
     monkeypatch.setattr(sliders, "to_png", lambda figure: b"png")
 

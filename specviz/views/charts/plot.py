@@ -32,6 +32,14 @@ _COLOURS = (BLUE, ORANGE, GREEN, AMBER, GREY)
 _MARKS = ("circle", "square", "diamond", "triangle-up", "x", "star")
 _WIDTH = 760  # px
 _HEIGHT = 400  # px
+_LEGEND = {
+    "orientation": "h",
+    "x": 0,
+    "y": -0.2,
+    "yanchor": "top",
+    "bgcolor": CLEAR,
+    "font": {"size": 12},
+}
 _FEW = 8  # so many measured values, or fewer, are the ticks themselves
 
 
@@ -60,14 +68,7 @@ def line_chart(
     Raises:
         ValueError: there is no series, or one has a different number of x and y values.
     """
-    if not series:
-        raise ValueError("series is empty; pass at least one line")
-    for name, (along, up) in series.items():
-        if len(along) != len(up):
-            raise ValueError(
-                f"series[{name!r}] must have as many x as y values, "
-                f"got {len(along)} and {len(up)}; pass one y for each x"
-            )
+    _check(series)
     painted = themed(theme)
     figure = blank_figure(painted, _WIDTH, _HEIGHT)
     for number, name in enumerate(series):
@@ -75,24 +76,27 @@ def line_chart(
     heading = f"<b>{escape(title)}</b>"
     if words:
         heading += f"<br><span style='font-size:13px'>{escape(words)}</span>"
-    legend = {
-        "orientation": "h",
-        "x": 0,
-        "y": -0.2,
-        "yanchor": "top",
-        "bgcolor": CLEAR,
-        "font": {"size": 12},
-    }
     x_values = _joined(along for along, _ in series.values())
     y_values = _joined(up for _, up in series.values())
     return figure.update_layout(
         title={"text": painted.inked(heading), "x": 0.01, "xanchor": "left", "font": {"size": 16}},
         margin={"l": 70, "r": 20, "t": 78, "b": 92},
         showlegend=True,
-        legend=legend,
+        legend=_LEGEND,
         xaxis=_axis(painted, x, x_values, log="x" in log, measured=True),
         yaxis=_axis(painted, y, y_values, log="y" in log, measured=False),
     )
+
+
+def _check(series: Series) -> None:
+    if not series:
+        raise ValueError("series must have at least one line, got none; pass {name: (x, y)}")
+    for name, (along, up) in series.items():
+        if len(along) != len(up):
+            raise ValueError(
+                f"series[{name!r}] must have as many x as y values, "
+                f"got {len(along)} and {len(up)}; pass one y for each x"
+            )
 
 
 def _line(
