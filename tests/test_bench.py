@@ -44,7 +44,7 @@ from specviz.bench.table import conditions, failures
 from specviz.cli.main import main
 from specviz.engine.drafters.synthetic import SyntheticDrafter
 from specviz.engine.strategies import STRATEGIES, EqSpec
-from specviz.generation.generate import generate_in_turns
+from specviz.generation.generate import generate_stepwise
 
 SMALL: dict[str, Any] = {"num_draft_tokens": (3,), "max_new_tokens": (8,), "repetitions": 1}
 Captured = pytest.CaptureFixture[str]
@@ -402,11 +402,11 @@ def test_a_strategy_gives_its_options_to_a_drafter_that_is_named(
     found: list[Any] = []
 
     def watched(*arguments: Any, **options: Any) -> Any:
-        found.append((yield from generate_in_turns(*arguments, **options)))
+        found.append((yield from generate_stepwise(*arguments, **options)))
         return found[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("specviz.bench.cells.generate_in_turns", watched)
+        patch.setattr("specviz.bench.cells.generate_stepwise", watched)
         outcome = measure(Work(pair, few, reference_of(pair, few, 8)), cell)
     assert outcome["failure"] == ""
     assert found[-1].meta["drafter_options"]["keep_cache"] is False
@@ -416,14 +416,14 @@ def test_a_recorded_run_that_writes_other_texts_has_no_speed(
     pair: sv.Pair, few: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def sloppy(*arguments: Any, record: bool = False, **options: Any) -> Any:
-        result = yield from generate_in_turns(*arguments, record=record, **options)
+        result = yield from generate_stepwise(*arguments, record=record, **options)
         return (
             replace(result, tokens=[[7] * len(tokens) for tokens in result.tokens])
             if record
             else result
         )
 
-    monkeypatch.setattr("specviz.bench.cells.generate_in_turns", sloppy)
+    monkeypatch.setattr("specviz.bench.cells.generate_stepwise", sloppy)
     (cell,) = Grid(("inplace",), (3,), **SMALL).cells("own")
     outcome = measure(Work(pair, few, reference_of(pair, few, 8)), cell, recording=True)
     assert outcome["tokens_per_s"] > 0
@@ -435,16 +435,16 @@ def test_what_is_recorded_is_not_captured(pair: sv.Pair, few: list[list[int]]) -
         ValueError,
         match=r"^graphs=True replays phases without their records; pass graphs=None, or record=False$",
     ):
-        next(generate_in_turns(pair, few, record=True, graphs=True))
+        next(generate_stepwise(pair, few, record=True, graphs=True))
     (cell,) = Grid(("inplace:graphs=true",), (3,), **SMALL).cells("own")
     asked = list[Any]()
 
     def watched(*arguments: Any, **options: Any) -> Any:
         asked.append((options.get("record"), options["graphs"]))
-        return generate_in_turns(*arguments, **options | {"graphs": False})
+        return generate_stepwise(*arguments, **options | {"graphs": False})
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("specviz.bench.cells.generate_in_turns", watched)
+        patch.setattr("specviz.bench.cells.generate_stepwise", watched)
         measure(Work(pair, few, reference_of(pair, few, 8)), cell, recording=True)
     assert asked == [(None, True), (True, False)]
 
@@ -486,7 +486,7 @@ def stepping(monkeypatch: pytest.MonkeyPatch, seconds: float = 0) -> list[tuple[
     steps: list[tuple[str, int]] = []
 
     def watched(*arguments: Any, strategy: Any, **options: Any) -> Any:
-        running = generate_in_turns(*arguments, strategy=strategy, **options)
+        running = generate_stepwise(*arguments, strategy=strategy, **options)
         while True:
             try:
                 written = next(running)
@@ -496,7 +496,7 @@ def stepping(monkeypatch: pytest.MonkeyPatch, seconds: float = 0) -> list[tuple[
             steps.append((strategy.name, written))
             yield written
 
-    monkeypatch.setattr(cells, "generate_in_turns", watched)
+    monkeypatch.setattr(cells, "generate_stepwise", watched)
     monkeypatch.setattr(running, "warm_up", lambda work, cell: None)
     return steps
 

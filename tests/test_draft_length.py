@@ -18,6 +18,7 @@ from test_sampling import chi_square, make_tiny
 import specviz as sv
 from specviz.engine.draft_length import LATELY, Auto, Curve, DraftLength, Spent
 from specviz.engine.graphs import PhaseGraphs
+from specviz.engine.options import Options
 from specviz.engine.run import make_run
 from specviz.engine.state import State
 from specviz.engine.strategies import STRATEGIES
@@ -261,10 +262,7 @@ def test_phases_are_replayed_for_each_k(strategy: Any) -> None:
     run = make_run(
         make_pair("llama"),
         make_prompts(),
-        strategy=strategy,
-        num_draft_tokens=depth,
-        batch_size=3,
-        max_new_tokens=NEW_TOKENS,
+        Options(strategy=strategy, num_draft_tokens=depth, batch_size=3, max_new_tokens=NEW_TOKENS),
     )
     run.state.graphs = PhaseGraphs(lambda function: traced(run, function))
     assert outputs(run) == generate_one_by_one("llama", torch.float32, NEW_TOKENS)
@@ -277,12 +275,11 @@ def test_times_of_captured_rounds_come_with_a_warning() -> None:
     run = make_run(
         make_pair("llama"),
         make_prompts(),
-        num_draft_tokens=(depth := Forced([1])),
-        max_new_tokens=6,
+        Options(num_draft_tokens=(depth := Forced([1])), max_new_tokens=6),
     )
     for event in run.events():
         if event.phase == "verify" and event.round == 2:
-            event.state.graphs.cold += 1
+            event.state.graphs.cold_calls += 1
     assert [number for number, spent in enumerate(depth.told) if spent.cold] == [2]
 
 

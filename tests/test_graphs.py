@@ -18,6 +18,7 @@ import specviz as sv
 from specviz.engine import batch
 from specviz.engine.graphs import WINDOW, PhaseGraphs, next_window
 from specviz.engine.kv.transfer import to_host
+from specviz.engine.options import Options
 from specviz.engine.run import Run, make_run
 
 
@@ -106,7 +107,9 @@ CASES += [(name, "inplace") for name in CLASSES if name != "llama"]
 @pytest.mark.parametrize(("name", "strategy"), CASES)
 def test_replayed_phases_write_the_same_text(name: str, strategy: str) -> None:
     run = make_run(
-        make_pair(name), make_prompts(), strategy=strategy, batch_size=3, max_new_tokens=NEW_TOKENS
+        make_pair(name),
+        make_prompts(),
+        Options(strategy=strategy, batch_size=3, max_new_tokens=NEW_TOKENS),
     )
     captured, replayed = 0, 0
 
@@ -130,20 +133,20 @@ def test_replayed_phases_write_the_same_text(name: str, strategy: str) -> None:
 
 def test_synthetic_drafts_are_new_in_each_replay() -> None:
     run = make_run(
-        make_pair("llama"), make_prompts(), drafter=sv.drafter("synthetic", rates=[0.7, 0.5, 0.3]), num_draft_tokens=3,
-        batch_size=3, max_new_tokens=NEW_TOKENS,
-    )  # fmt: skip
+        make_pair("llama"), make_prompts(), Options(drafter=sv.drafter("synthetic", rates=[0.7, 0.5, 0.3]), num_draft_tokens=3,
+        batch_size=3, max_new_tokens=NEW_TOKENS))  # fmt: skip
     plain = make_run(
-        make_pair("llama"), make_prompts(), drafter=sv.drafter("synthetic", rates=[0.7, 0.5, 0.3]), num_draft_tokens=3,
-        batch_size=3, max_new_tokens=NEW_TOKENS,
-    )  # fmt: skip
+        make_pair("llama"), make_prompts(), Options(drafter=sv.drafter("synthetic", rates=[0.7, 0.5, 0.3]), num_draft_tokens=3,
+        batch_size=3, max_new_tokens=NEW_TOKENS))  # fmt: skip
     run.state.graphs = PhaseGraphs(lambda function: traced(run, function))
     assert outputs(run) == outputs(plain) == generate_one_by_one("llama", torch.float32, NEW_TOKENS)
     assert run.state.round == plain.state.round, "the same drafts were accepted"
 
 
 def test_what_cannot_be_captured_runs_uncaptured_with_one_warning() -> None:
-    run = make_run(make_pair("llama"), make_prompts(), batch_size=3, max_new_tokens=NEW_TOKENS)
+    run = make_run(
+        make_pair("llama"), make_prompts(), Options(batch_size=3, max_new_tokens=NEW_TOKENS)
+    )
     tried = 0
 
     def refuse(function: Callable[[], Any]) -> Callable[[], Any]:
@@ -162,7 +165,9 @@ def test_what_cannot_be_captured_runs_uncaptured_with_one_warning() -> None:
 
 def test_a_phase_that_reads_on_the_host_cannot_be_captured() -> None:
     """The tracer that stands in for a capture does find such a read."""
-    run = make_run(make_pair("llama"), make_prompts(), batch_size=3, max_new_tokens=NEW_TOKENS)
+    run = make_run(
+        make_pair("llama"), make_prompts(), Options(batch_size=3, max_new_tokens=NEW_TOKENS)
+    )
     for event in run.events():
         if event.phase == "draft":
             break
@@ -255,10 +260,7 @@ def test_cuda_graphs_write_the_same_text(name: str, strategy: str) -> None:
     run = make_run(
         pair,
         make_prompts(),
-        strategy=strategy,
-        batch_size=3,
-        max_new_tokens=NEW_TOKENS,
-        graphs=True,
+        Options(strategy=strategy, batch_size=3, max_new_tokens=NEW_TOKENS, graphs=True),
     )
     assert outputs(run) == generate_one_by_one(name, torch.float32, NEW_TOKENS, device="cuda")
     assert run.state.graphs.active, "nothing had to run uncaptured"
@@ -273,10 +275,7 @@ def test_a_round_with_graphs_reads_once_on_the_host(
     run = make_run(
         make_pair("llama", device="cuda"),
         make_prompts()[:3],
-        strategy=strategy,
-        batch_size=3,
-        max_new_tokens=100,
-        graphs=True,
+        Options(strategy=strategy, batch_size=3, max_new_tokens=100, graphs=True),
     )
     run.state.eos_token_ids = run.state.eos_token_ids[:0]
     copied: list[torch.Size] = []

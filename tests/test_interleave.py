@@ -1,4 +1,4 @@
-"""Runs that take turns: in what order, and within what."""
+"""Interleaved jobs: their order, and the context of each turn."""
 
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -10,12 +10,13 @@ from specviz.generation.interleave import interleave
 
 @pytest.mark.parametrize(("turns", "order"), [(4, "abc c ac c"), (1, "aa b cccc")])
 def test_each_writes_its_part_of_the_tokens_within_its_own_turn(turns: int, order: str) -> None:
-    """Three runs that write 8 tokens each, 4, 8 and 2 at a time."""
-    within, told = [-1], list[tuple[str, int]]()
+    """Three jobs write 8 tokens each, 4, 8 and 2 at a time."""
+    within = [-1]
+    steps = list[tuple[str, int]]()
 
     def writing(name: str, step: int) -> Generator[int, None, str]:
         for written in range(step, 9, step):
-            told.append((name, within[-1]))
+            steps.append((name, within[-1]))
             yield written
         return name.upper()
 
@@ -27,6 +28,6 @@ def test_each_writes_its_part_of_the_tokens_within_its_own_turn(turns: int, orde
 
     ended = interleave([writing("a", 4), writing("b", 8), writing("c", 2)], 8, turns, around)
     assert list(ended) == [(0, "A"), (1, "B"), (2, "C")]
-    assert "".join(name for name, _ in told) == order.replace(" ", "")
-    assert all("abc"[place] == name for name, place in told)
+    assert "".join(name for name, _ in steps) == order.replace(" ", "")
+    assert all("abc"[place] == name for name, place in steps)
     assert within == [-1]

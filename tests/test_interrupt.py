@@ -1,4 +1,4 @@
-"""Runs that are interrupted, and runs whose device is out of memory: what is written by then is kept, and no text changes."""
+"""Interrupted runs, and runs whose device is out of memory: what is written is kept, no text changes."""
 
 import itertools
 from collections.abc import Iterator
@@ -13,9 +13,10 @@ from transformers import LlamaForCausalLM, LlamaModel
 
 import specviz as sv
 from specviz.engine.draft_length import Auto, Spent
-from specviz.engine.recorder import Recorder, Tally
+from specviz.engine.recorder import Recorder
+from specviz.engine.tally import Tally
 from specviz.engine.timing import Stopwatch
-from specviz.generation.generate import collect as collecting
+from specviz.generation import collect
 from specviz.record.replay import Replay
 from specviz.record.schema import PHASES
 
@@ -23,7 +24,7 @@ RUN = {"max_new_tokens": 16, "batch_size": 4, "num_draft_tokens": 4, "progress":
 
 
 class Interrupting:
-    """Raises an error at the call of a given number, counted over everything that it is put in front of."""
+    """Raise an error at the call of a given number, counted over all functions that it precedes."""
 
     def __init__(self, number: int, error: type[BaseException] = KeyboardInterrupt) -> None:
         self.left, self.error = number, error
@@ -41,7 +42,7 @@ class Interrupting:
 
 
 def check_partial(result: sv.Result, whole: sv.Result) -> None:
-    """Finished rows are there, others as far as they came, marked; and the record ends where they do."""
+    """Finished rows are complete, others are marked and kept as far as they came; so is the record."""
     assert all(
         ours == theirs[: len(ours)]
         for ours, theirs in zip(result.tokens, whole.tokens, strict=True)
@@ -60,7 +61,7 @@ def check_partial(result: sv.Result, whole: sv.Result) -> None:
 def test_an_interrupted_run_returns_what_is_written(
     name: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Interrupted within a forward: in the first prefill, and early, in the middle and late in the run."""
+    """Interrupt a forward: in the first prefill, and early, in the middle and late in the run."""
     run = RUN | {
         "strategy": sv.strategy(name),
         "sampling": SAMPLINGS[kind],
@@ -85,8 +86,8 @@ def test_an_interrupted_run_returns_what_is_written(
     assert left[0] == len(whole.tokens) >= left[1] >= left[2] > 0
 
 
-def test_wherever_the_interrupt_falls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between any two of the consumers' steps, half-way through their notes included."""
+def test_an_interrupt_between_any_two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupt the consumers of events anywhere, half-noted rounds included."""
     pair, run = (
         make_pair("llama"),
         RUN | {"record": True, "on_interrupt": "partial", "strategy": "exspec"},
@@ -96,11 +97,11 @@ def test_wherever_the_interrupt_falls(monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as patch:
             at = Interrupting(number)
             for owner, name in (
-                (Tally, "see"),
-                (Tally, "_see_pool"),
-                (Recorder, "see"),
-                (Recorder, "_say"),
-                (collecting._Progress, "see"),
+                (Tally, "observe"),
+                (Tally, "_observe_pool"),
+                (Recorder, "observe"),
+                (Recorder, "_add"),
+                (collect._Progress, "observe"),
             ):
                 at.before(patch, owner, name)
             result = sv.generate(pair, make_prompts(), **run)
@@ -114,7 +115,7 @@ def test_wherever_the_interrupt_falls(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(set(kept)) > 10
 
 
-def test_an_interrupt_is_raised_unless_a_part_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_is_raised_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     Interrupting(9).before(monkeypatch, LlamaModel, "forward")
     with pytest.raises(KeyboardInterrupt):
         sv.generate(make_pair("llama"), make_prompts(), **RUN)
@@ -122,7 +123,7 @@ def test_an_interrupt_is_raised_unless_a_part_is_wanted(monkeypatch: pytest.Monk
 
 @pytest.fixture
 def small_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """A device with room for forwards of as many rows as the list says."""
+    """A device with room for forwards of as many rows as the list holds."""
     rows, plain = [1000], LlamaModel.forward
 
     def forward(self: LlamaModel, input_ids: torch.Tensor, **more: object) -> object:
@@ -138,7 +139,7 @@ def small_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 def test_out_of_memory_halves_the_batch_and_changes_no_text(
     name: str, kind: str, small_device: list[int]
 ) -> None:
-    """It has room for 8 rows in the first rounds and for 3 after that; K/V of the pool is made anew each time."""
+    """There is room for 8 rows in the first rounds and for 3 after that. K/V is computed again."""
     pair, forwards = make_pair("llama"), itertools.count()
     options = {"window": 16} if name == "exspec" else {}
     run = RUN | {
@@ -164,8 +165,8 @@ def test_out_of_memory_halves_the_batch_and_changes_no_text(
     assert int(result.rows["gained"].sum()) == sum(map(len, result.tokens))
 
 
-class Told(Auto):
-    """Remembers how many rows each round had that it was told of."""
+class Watched(Auto):
+    """Remembers how many rows each reported round had."""
 
     def __init__(self) -> None:
         super().__init__(3)
@@ -177,18 +178,21 @@ class Told(Auto):
 
 
 @pytest.mark.parametrize("late", [0, 1, 2])
-def test_after_a_halving_every_round_is_told_with_its_own_times(
+def test_after_a_halving_every_round_is_reported_with_its_own_times(
     late: int, small_device: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A GPU tells of a round when it is done with it, `late` rounds later here; the round that ran out of memory is never told."""
-    plain, held, depth, forwards = Stopwatch.latest, late * len(PHASES), Told(), itertools.count()
+    """A GPU finishes a round later, here by `late` rounds; the round that ran out is never reported."""
+    plain = Stopwatch.latest
+    unfinished = late * len(PHASES)
+    draft_length = Watched()
+    forwards = itertools.count()
 
     def latest(self: Stopwatch) -> list[list[float]]:
         spans = self._spans
-        self._spans = spans[: max(len(spans) - held, 0)]
-        told = plain(self)
+        self._spans = spans[: max(len(spans) - unfinished, 0)]
+        found = plain(self)
         self._spans = spans
-        return told
+        return found
 
     monkeypatch.setattr(Stopwatch, "latest", latest)
     pair = make_pair("llama")
@@ -199,22 +203,23 @@ def test_after_a_halving_every_round_is_told_with_its_own_times(
             result = sv.generate(
                 pair,
                 make_prompts(),
-                **RUN | {"batch_size": 8, "strategy": "inplace", "num_draft_tokens": depth},
+                **RUN | {"batch_size": 8, "strategy": "inplace", "num_draft_tokens": draft_length},
             )
     rows = result.rows["round"]
-    assert depth.rows == np.bincount(rows)[: len(depth.rows)].tolist()
-    assert len(depth.rows) == rows.max() + 1 - late
-    assert len(depth._trials) == late
+    reported = draft_length.rows
+    assert reported == np.bincount(rows)[: len(reported)].tolist()
+    assert len(reported) == rows.max() + 1 - late
+    assert len(draft_length._trials) == late
 
 
-def test_memory_that_holds_no_row_at_all(small_device: list[int]) -> None:
+def test_a_device_without_room_for_a_row(small_device: list[int]) -> None:
     small_device[0] = 0
-    says = r"^batch_size=1 is more than cpu can hold \(.*\); lower max_new_tokens"
-    with pytest.warns(UserWarning, match="goes on with"), pytest.raises(MemoryError, match=says):
+    message = r"^batch_size=1 is more than cpu can hold \(.*\); lower max_new_tokens"
+    with pytest.warns(UserWarning, match="goes on with"), pytest.raises(MemoryError, match=message):
         sv.generate(make_pair("llama"), make_prompts(), **RUN)
 
 
-def test_memory_runs_out_and_then_somebody_interrupts(
+def test_an_interrupt_after_memory_ran_out(
     small_device: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_device[0] = 2

@@ -17,7 +17,7 @@ import specviz as sv
 from specviz.cli.main import main
 from specviz.engine.drafters import Drafter
 from specviz.engine.strategies import STRATEGIES, Strategy
-from specviz.generation.generate import generate_side_by_side
+from specviz.generation.generate import generate_interleaved
 from specviz.metrics import waste
 from specviz.record.replay import Replay
 from specviz.record.schema import MODELS, PHASES
@@ -388,10 +388,10 @@ def test_what_writes_another_text_has_no_speed(
     pair: sv.Pair, prompts: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def sloppy(*arguments: Any) -> Any:
-        for place, result in generate_side_by_side(*arguments):
+        for place, result in generate_interleaved(*arguments):
             yield place, replace(result, tokens=[[], *result.tokens[1:]]) if place == 1 else result
 
-    monkeypatch.setattr("specviz.studies.losses.generate_side_by_side", sloppy)
+    monkeypatch.setattr("specviz.studies.losses.generate_interleaved", sloppy)
     table, _ = measure_losses(
         pair, prompts[:2], (2,), repetitions=2, num_draft_tokens=3, max_new_tokens=4, progress=False
     )

@@ -15,6 +15,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import specviz as sv
 from specviz.costs.memory import ALWAYS, largest_batch, memory, peak_bytes
 from specviz.costs.shapes import ModelShape, named_pair
+from specviz.engine.options import Options
 from specviz.engine.run import make_run
 from specviz.engine.strategies import STRATEGIES, Strategy
 
@@ -85,10 +86,7 @@ def test_parts_are_the_bytes_of_the_tensors(how: Strategy) -> None:
     run = make_run(
         pair,
         make_prompts(30),
-        strategy=how,
-        batch_size=BATCH,
-        num_draft_tokens=K,
-        max_new_tokens=BUDGET,
+        Options(strategy=how, batch_size=BATCH, num_draft_tokens=K, max_new_tokens=BUDGET),
     )
     logits: dict[str, int] = {}
     for event in run.events():

@@ -1,4 +1,4 @@
-"""A run that cannot fit is refused before any model runs, with the largest batch that does; what might fit is not refused."""
+"""A run that cannot fit is refused before any model runs; the error names the largest batch."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from test_numbers import VALID
 from transformers import LlamaModel
 
 import specviz as sv
-from specviz.generation.generate import memory_check as fitting
+from specviz.generation import memory_check
 
 RUN = {"max_new_tokens": 24, "num_draft_tokens": 4, "progress": False}
 PROMPTS = make_prompts() * 20
@@ -19,7 +19,7 @@ def refused(
     monkeypatch: pytest.MonkeyPatch, room: float, batch_size: int, **options: object
 ) -> str:
     with monkeypatch.context() as patch:
-        patch.setattr(fitting, "available_bytes", lambda device: int(room))
+        patch.setattr(memory_check, "available_bytes", lambda device: int(room))
         patch.setattr(LlamaModel, "forward", lambda *_, **__: pytest.fail("a forward has run"))
         with pytest.raises(ValueError, match="needs") as caught:
             sv.generate(make_pair("llama"), PROMPTS, batch_size=batch_size, **RUN | options)
@@ -41,7 +41,7 @@ def test_the_largest_batch_that_fits_is_named_and_runs(
     assert f"pass batch_size={largest} or less" in refused(
         monkeypatch, room, largest + 1, strategy=strategy
     )
-    monkeypatch.setattr(fitting, "available_bytes", lambda device: int(room))
+    monkeypatch.setattr(memory_check, "available_bytes", lambda device: int(room))
     budgets = {"max_new_tokens": [1] * 199 + [24]}
     assert (
         len(
@@ -61,13 +61,13 @@ def test_a_pool_that_does_not_fit_is_not_helped_by_a_smaller_batch(
     )
 
 
-def test_a_room_without_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_for_no_row_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     message = refused(monkeypatch, 1e5, 1)
     assert message.endswith("; not even one row fits: lower max_new_tokens, or shorten the prompts")
 
 
-def test_a_large_batch_of_few_prompts_is_no_large_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fitting, "available_bytes", lambda device: int(8e6))
+def test_rows_count_only_as_far_as_there_are_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_check, "available_bytes", lambda device: int(8e6))
     assert len(sv.generate(make_pair("llama"), PROMPTS[:2], batch_size=10**6, **RUN).tokens) == 2
 
 
@@ -77,12 +77,12 @@ def test_nothing_that_fits_is_refused_here(name: str) -> None:
 
 
 def test_what_is_available() -> None:
-    """All the memory that a container or the machine has; for a device that tells nothing, nothing is refused."""
-    total = fitting.available_bytes(torch.device("cpu"))
+    """It is all the memory of the container or machine; on an unknown device nothing is refused."""
+    total = memory_check.available_bytes(torch.device("cpu"))
     assert total is not None
     kilobytes = int(Path("/proc/meminfo").read_text().split()[1])
     assert 2**28 < total <= 1024 * kilobytes
-    assert fitting.available_bytes(torch.device("meta")) is None
+    assert memory_check.available_bytes(torch.device("meta")) is None
 
 
 @pytest.mark.gpu
@@ -91,5 +91,5 @@ def test_what_is_available_on_a_gpu() -> None:
         pytest.skip("no CUDA device")
     device = torch.device("cuda:0")
     held = torch.zeros(2**28, dtype=torch.uint8, device=device)
-    found = fitting.available_bytes(device)
+    found = memory_check.available_bytes(device)
     assert held.numel() < found <= torch.cuda.get_device_properties(device).total_memory

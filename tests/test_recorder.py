@@ -1,4 +1,4 @@
-"""Recorded runs: what the record says is what was decoded, for each strategy; and recording changes nothing."""
+"""Records hold what was decoded, for each strategy, and recording changes nothing."""
 
 import functools
 import time

@@ -23,7 +23,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import specviz as sv
 from specviz.engine import sampling
 from specviz.engine.accept import Chooser
-from specviz.engine.sampling import COUPLINGS, Noise, accept_drafts, draw, residual, unit
+from specviz.engine.rng import Noise, unit
+from specviz.engine.sampling import COUPLINGS, accept_drafts, draw, residual
 from specviz.engine.strategies import STRATEGIES, Strategy
 
 each_coupling = pytest.mark.parametrize("coupling", COUPLINGS)
@@ -727,7 +728,7 @@ def test_gumbel_draws_each_noise_once_and_keeps_no_more_than_a_round(
         max_new_tokens=16,
         sampling=params,
     ):
-        assert len(event.state.chooser._kept) <= 2 * 2 * 4  # type: ignore[attr-defined]
+        assert len(event.state.chooser._drawn) <= 2 * 2 * 4  # type: ignore[attr-defined]
     assert len(asked) == len(set(asked)) > 0
 
 

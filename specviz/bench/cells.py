@@ -23,7 +23,7 @@ from specviz.engine.drafters.synthetic import SyntheticDrafter
 from specviz.engine.kv.attention import attending
 from specviz.engine.models.pair import Pair
 from specviz.engine.state import State
-from specviz.generation.generate import generate, generate_in_turns
+from specviz.generation.generate import generate, generate_stepwise
 from specviz.generation.interleave import Steps, interleave
 from specviz.generation.result import Result
 
@@ -229,7 +229,7 @@ def _run(work: Work, cell: Cell, record: bool = False) -> Steps[Ran]:
         | dict(cell.method.asked)
         | ({"record": True, "graphs": False} if record else {})
     )
-    steps = generate_in_turns(
+    steps = generate_stepwise(
         pair, work.prompts, strategy=how, batch_size=cell.batch_size, max_new_tokens=cell.max_new_tokens, **options
     )  # fmt: skip
     result = yield from _timed(steps, aside)

@@ -80,7 +80,7 @@ def check_pair_made_record(
         with_draft: whether the draft model has to be the same one, too.
     """
     from specviz.engine.models.pair import Pair
-    from specviz.generation.generate import model_name
+    from specviz.generation.assemble import model_name
 
     if not isinstance(pair, Pair):
         raise ValueError(f"pair must be a Pair, got {type(pair).__name__}; pass that run's pair")

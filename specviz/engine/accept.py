@@ -1,7 +1,10 @@
-"""The acceptance step: which drafts are kept and what each row emits. Pure tensors; knows no model, cache or tokenizer.
+"""The acceptance step: which drafts are kept, and what each row emits.
 
-B rows, K draft tokens, V vocabulary. Source: speculative decoding (Leviathan et al. 2023), greedy case; the bonus token is the
-target's own choice at index a, emitted after a rejection and after a full acceptance alike.
+Pure tensor arithmetic. It knows no model, cache or tokenizer. B rows, K draft tokens, V vocabulary.
+
+Source: speculative decoding (Leviathan et al. 2023), greedy case. The bonus token is the target's
+    own choice
+at index a. It is emitted after a rejection and after a full acceptance alike.
 """
 
 from collections.abc import Sequence
@@ -19,11 +22,15 @@ class Outcome:
     Attributes:
         accepted: (B,) int64, drafts that the target agreed with, 0..K.
         emitted: (B, K+1) int64, tokens to append; only the first `gained` count.
-        gained: (B,) int64, accepted + 1 unless EOS or the budget cuts it; 0 for a row that had finished before.
-        finished: (B,) bool, whether the row has reached EOS or its budget.
-        discarded: (B,) int64, tokens that were verified and could have been kept, but that the strategy threw away.
-        broken: (B,) bool, whether the row ends here because the target's logits for its next token are no numbers.
-        unsound: (B,) bool, whether anything that target or draft said of the row in this round was no number.
+        gained: (B,) int64, accepted + 1 unless EOS or the budget cuts it; 0 for a row that had
+            finished.
+        finished: (B,) bool, whether the row has reached EOS, its budget or non-finite logits.
+        discarded: (B,) int64, verified tokens that could have been kept, but that the strategy
+            discarded.
+        ended_nonfinite: (B,) bool, whether the row ends here because the target's logits for its
+            next token are non-finite.
+        any_nonfinite: (B,) bool, whether any logits of the row in this round were non-finite, the
+            target's or the draft's.
     """
 
     accepted: Tensor
@@ -31,22 +38,25 @@ class Outcome:
     gained: Tensor
     finished: Tensor
     discarded: Tensor
-    broken: Tensor
-    unsound: Tensor
+    ended_nonfinite: Tensor
+    any_nonfinite: Tensor
 
 
 class Chooser(Protocol):
-    """How tokens are chosen from logits. b rows; `requests` (b) are the rows' places in the caller's list, `indices` (b) the index in
-    its row of the (first) token that is chosen: all that randomness may depend on besides the seed.
+    """How tokens are chosen from logits.
+
+    Randomness may depend on the seed, on `requests` (b), the rows' places in the caller's list, and
+    on `indices` (b), the index in its row of the first token that is chosen. It depends on nothing
+    else.
 
     Attributes:
-        weighs_drafts: whether the text depends on what the draft said, and not on the target alone.
+        weighs_drafts: whether the text depends on the draft's logits, not on the target's alone.
     """
 
     weighs_drafts: bool
 
     def draft(self, logits: Tensor, requests: Sequence[int], indices: Sequence[int]) -> Tensor:
-        """The draft's next token (b,), from its logits (b, V) float32."""
+        """Return the draft's next token (b,), given its logits (b, V) float32."""
         ...
 
     def accept(
@@ -57,14 +67,19 @@ class Chooser(Protocol):
         requests: Sequence[int],
         indices: Sequence[int],
     ) -> tuple[Tensor, Tensor]:
-        """Accepted drafts (b,) and emitted tokens (b, K+1), from drafts (b, K), what the draft said (b, K, V) float32, None for proposals
-        that were not drawn from a distribution, and what the target said (b, K+1, V) in its own dtype.
+        """Return how many drafts are accepted (b,) and the emitted tokens (b, K+1).
+
+        Args:
+            drafts: (b, K) int64.
+            draft_logits: (b, K, V) float32; None for proposals that were not drawn from a
+                distribution.
+            logits: (b, K+1, V), the target's, in its own dtype.
         """
         ...
 
 
 class Greedy:
-    """Always the most likely token; nothing is random."""
+    """Always choose the most likely token; nothing is random."""
 
     weighs_drafts = False
 
@@ -83,38 +98,54 @@ class Greedy:
 
 
 def accept_greedy(drafts: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Accept the drafts up to the first that is not the target's argmax.
+    """Accept the drafts before the first that is not the target's argmax.
 
     Args:
         drafts: (B, K) int64, K may be 0.
-        logits: (B, K+1, V); logits[:, j] is what the target says after j drafts. Cast to float32 before the argmax, as
-            `generate()` does, so that near ties fall the same way.
+        logits: (B, K+1, V); logits[:, j] are the target's after j drafts.
 
     Returns:
-        accepted (B,) and emitted (B, K+1): up to index a the accepted drafts and the target's choices are the same tokens.
+        accepted (B,) and the target's choices (B, K+1), which equal the drafts where these are
+        accepted.
     """
+    # float32 before the argmax, as `generate()` does it, so that near ties fall the same way.
     choice = logits.float().argmax(-1)  # (B, K+1)
-    accepted = (drafts == choice[:, :-1]).long().cumprod(1).sum(1)
-    return accepted, choice
+    return count_leading(drafts == choice[:, :-1]), choice
 
 
-def soundness(logits: Tensor, drafts: Tensor, draft_logits: Tensor | None) -> tuple[Tensor, Tensor]:
-    """How far the target's logits (B, K+1, V) can be chosen from: (B,) int64, positions before the first with a NaN, an infinity or nothing
-    but -inf (a few are a model's way to rule tokens out). And (B,) bool, whether anything said of the row was no number.
+def count_leading(flags: Tensor) -> Tensor:
+    """Return how many of the flags (B, K) are true before the first false one: (B,) int64."""
+    return flags.long().cumprod(1).sum(1)
 
-    Of what the draft said, the logits of the tokens it proposed are looked at: K/V that is no number makes all logits so.
+
+def check_finite(
+    logits: Tensor, drafts: Tensor, draft_logits: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Find the logits that no token can be chosen from.
+
+    A position has such logits if they hold a NaN or +inf, or nothing but -inf. Some -inf are fine:
+    a model uses them to rule tokens out.
+
+    Args:
+        logits: (B, K+1, V), the target's.
+        drafts: (B, K).
+        draft_logits: (B, K, V) or None. Only the logits of the proposed tokens are checked:
+            non-finite K/V makes all of them non-finite.
+
+    Returns:
+        (B,) int64, how many of the target's positions come before the first non-finite one, and
+        (B,) bool, whether the target or the draft had any non-finite logits in the row.
     """
     width = logits.shape[1]
-    fine = (
-        logits.amax(-1).abs() < torch.inf
-    )  # (B, K+1); the maximum of anything with a NaN is NaN, which is below nothing
-    sound = torch.where(fine, width, torch.arange(width, device=logits.device)).amin(1)
-    unsound = sound < width
+    # The maximum of anything with a NaN is NaN, which is not below infinity.
+    usable = logits.amax(-1).abs() < torch.inf  # (B, K+1)
+    position = torch.arange(width, device=logits.device)
+    finite = torch.where(usable, width, position).amin(1)
+    any_nonfinite = finite < width
     if draft_logits is not None and drafts.shape[1]:
-        unsound = (
-            unsound | ~(draft_logits.gather(2, drafts[:, :, None]).abs() < torch.inf).all(1)[:, 0]
-        )
-    return sound, unsound
+        proposed = draft_logits.gather(2, drafts[:, :, None])[:, :, 0]  # (B, K)
+        any_nonfinite = any_nonfinite | ~(proposed.abs() < torch.inf).all(1)
+    return finite, any_nonfinite
 
 
 def clip(
@@ -124,34 +155,44 @@ def clip(
     eos_token_ids: Tensor,
     verified: Tensor | None = None,
     bonus: bool = True,
-    sound: Tensor | None = None,
-    unsound: Tensor | None = None,
+    finite: Tensor | None = None,
+    any_nonfinite: Tensor | None = None,
 ) -> Outcome:
-    """Cut what is emitted after the first EOS, at the row's remaining budget, and where the target's logits are no numbers.
+    """Cut what is emitted after the first EOS, at the budget, and at non-finite target logits.
 
     Args:
-        verified: (B,) int64, drafts that the target accepted, where the strategy keeps fewer of them; None where it keeps all.
+        accepted: (B,) int64, drafts that are kept.
+        emitted: (B, K+1) int64.
         room: (B,) int64, tokens that each row may still emit; 0 for a finished row.
         eos_token_ids: (E,) int64, E may be 0.
-        bonus: whether the target's token is emitted after a full acceptance, too; without, K tokens are, if any were drafted.
-        sound, unsound: of `soundness`; None where all is known to be numbers.
+        verified: (B,) int64, drafts that the target accepted; None where the strategy keeps all of
+            them.
+        bonus: whether the target's token is emitted after a full acceptance, too. Without it, such
+            a round emits K tokens, or one if none were drafted.
+        finite, any_nonfinite: from `check_finite`; None where all logits are known to be finite.
     """
     width = emitted.shape[1]
-    is_eos = (emitted[:, :, None] == eos_token_ids).any(-1)
-    up_to = torch.arange(1, width + 1, device=room.device)
-    before_eos = torch.where(is_eos, up_to, width + 1).amin(
-        1
-    )  # tokens up to EOS, or more than there are
-    limit = torch.minimum(before_eos, room)
-    reached = torch.minimum(accepted + 1, limit)
-    wanted = reached if bonus else reached.clamp(max=max(width - 1, 1))
-    right = reached if verified is None else torch.minimum(verified + 1, limit)
-    if sound is None or unsound is None:
-        nothing = torch.zeros_like(room, dtype=torch.bool)
-        return Outcome(accepted, emitted, wanted, wanted == limit, right - wanted, nothing, nothing)
-    gained = torch.minimum(wanted, sound)
-    broken = gained < wanted
-    finished, discarded = (gained == limit) | broken, torch.minimum(right, sound) - gained
+    count = torch.arange(1, width + 1, device=room.device)
+    is_eos = (emitted[:, :, None] == eos_token_ids).any(-1)  # (B, K+1)
+    up_to_eos = torch.where(is_eos, count, width + 1).amin(1)  # (B,), width + 1 without an EOS
+    limit = torch.minimum(up_to_eos, room)
+
+    wanted = torch.minimum(accepted + 1, limit)
+    possible = wanted if verified is None else torch.minimum(verified + 1, limit)
+    if not bonus:
+        wanted = wanted.clamp(max=max(width - 1, 1))
+
+    if finite is None or any_nonfinite is None:
+        finite = torch.full_like(room, width)
+        any_nonfinite = torch.zeros_like(room, dtype=torch.bool)
+    gained = torch.minimum(wanted, finite)
+    ended_nonfinite = gained < wanted
     return Outcome(
-        torch.minimum(accepted, sound), emitted, gained, finished, discarded, broken, unsound
+        accepted=torch.minimum(accepted, finite),
+        emitted=emitted,
+        gained=gained,
+        finished=(gained == limit) | ended_nonfinite,
+        discarded=torch.minimum(possible, finite) - gained,
+        ended_nonfinite=ended_nonfinite,
+        any_nonfinite=any_nonfinite,
     )

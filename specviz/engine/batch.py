@@ -1,6 +1,7 @@
-"""The rows that are being decoded: their tokens, lengths and budgets, dense, on the device and mirrored on the host.
+"""The rows that are being decoded: tokens, lengths and budgets, on the device and on the host.
 
-Knows no model, cache or strategy. The host learns what happened by one copy a round (`hear`).
+It knows no model, cache or strategy. The device's tensors are copied to the host once a round
+(`sync_to_host`).
 """
 
 from collections.abc import Sequence
@@ -15,8 +16,14 @@ from specviz.engine.kv.transfer import to_device, to_host
 
 @dataclass(frozen=True)
 class Request:
-    """One prompt to decode: its place in the caller's list, its token ids, and how many tokens it may emit, of which some may be written
-    already.
+    """One prompt to decode.
+
+    Attributes:
+        index: its place in the caller's list.
+        prompt: token ids.
+        budget: how many tokens it may emit, those in `written` included.
+        written: tokens that it has emitted already, where a run continues after it was out of
+            memory.
     """
 
     index: int
@@ -27,10 +34,15 @@ class Request:
 
 @dataclass
 class Row:
-    """Host side of one live row. `output` are the tokens emitted so far; `accepted`, `gained` and `discarded` are the last round's.
-    `broken`: it has finished because the target's logits were no numbers.
+    """The host's side of one live row.
 
-    `held`: how many of its first tokens the draft models have K/V of, at least; all but the last two or three after a round that drafted.
+    Attributes:
+        output: the tokens emitted so far.
+        accepted, gained, discarded: of the last round, see `Outcome`.
+        draft_cached: at least so many of its first tokens have K/V in the draft models' caches.
+            After a round that drafted, these are all but the last two or three.
+        finished: whether it has reached EOS, its budget or non-finite logits.
+        ended_nonfinite: whether it has finished because the target's logits were non-finite.
     """
 
     request: Request
@@ -38,9 +50,9 @@ class Row:
     accepted: int = 0
     gained: int = 0
     discarded: int = 0
-    held: int = 0
+    draft_cached: int = 0
     finished: bool = False
-    broken: bool = False
+    ended_nonfinite: bool = False
 
     @property
     def length(self) -> int:
@@ -49,12 +61,15 @@ class Row:
 
 
 class Batch:
-    """Up to R live rows, of which the first b, the batch, take part in the running round.
+    """Up to R live rows. The first b of them, the batch, take part in the running round.
 
     Attributes:
-        live: the live rows in order; most strategies run all of them, a pool keeps some parked behind the batch.
+        live: the live rows in order. Most strategies run all of them; one with a pool keeps some
+            behind the batch.
         active: b.
-        tokens: (R, S) int64, committed tokens from index 0; what lies at and beyond n is no token of the row.
+        capacity: R.
+        tokens: (R, S) int64, each row's committed tokens from index 0; from index n on it is
+            undefined.
         lengths: (R,) int64, n of each row.
         limits: (R,) int64, the n at which a row's budget is spent; a finished row's limit is its n.
     """
@@ -87,67 +102,76 @@ class Batch:
         return self.lengths[: self.active]
 
     def place(self, requests: Sequence[Request], at: Sequence[int]) -> None:
-        """Start `requests` in the rows `at`: rows that are free, or the next ones after the last. All live rows are active then."""
-        for request, row in zip(requests, at, strict=True):
-            if row == len(self.live):
-                self.live.append(Row(request, list(request.written)))
+        """Start `requests` in the rows `at`, free or new ones. All live rows become active."""
+        for request, number in zip(requests, at, strict=True):
+            row = Row(request, list(request.written))
+            if number == len(self.live):
+                self.live.append(row)
             else:
-                self.live[row] = Row(request, list(request.written))
-            n = self.live[row].length
-            self.tokens[row, :n] = to_device(request.prompt + request.written, self.tokens.device)
-            self.lengths[row] = n
-            self.limits[row] = len(request.prompt) + request.budget
+                self.live[number] = row
+            tokens = to_device(request.prompt + request.written, self.tokens.device)
+            self.tokens[number, : row.length] = tokens
+            self.lengths[number] = row.length
+            self.limits[number] = len(request.prompt) + request.budget
         self.active = len(self.live)
 
     def take(self, order: Sequence[int]) -> None:
-        """Let live row order[k] become row k; rows that are not named leave. All that stay are active."""
-        if changed := [(k, row) for k, row in enumerate(order) if row != k]:
+        """Let live row order[k] become row k. The rows in `order` are active, all others leave."""
+        changed = [(k, row) for k, row in enumerate(order) if row != k]
+        if changed:
             to, source = to_device(changed, self.tokens.device).T
-            for state in (self.tokens, self.lengths, self.limits):
-                state[to] = state[source]
+            for values in (self.tokens, self.lengths, self.limits):
+                values[to] = values[source]
         self.live = [self.live[row] for row in order]
         self.active = len(order)
 
     def last_tokens(self, count: int) -> tuple[Tensor, Tensor]:
-        """The last `count` committed tokens of each row and their indices, both (b, count).
+        """Return the last `count` committed tokens of each row and their indices, both (b, count).
 
         A row shorter than `count` repeats its token 0, at index 0.
         """
-        indices = (self.n[:, None] + torch.arange(-count, 0, device=self.n.device)).clamp(min=0)
+        before_end = torch.arange(-count, 0, device=self.n.device)
+        indices = (self.n[:, None] + before_end).clamp(min=0)
         return self.tokens[: self.active].gather(1, indices), indices
 
     def append(self, outcome: Outcome) -> None:
         """Append what each row gained, on the device."""
         b, width = outcome.emitted.shape
-        ahead = self.n[:, None] + torch.arange(width, device=self.n.device)
-        self.tokens[:b].scatter_(
-            1, ahead, outcome.emitted
-        )  # what exceeds `gained` is overwritten by the next round
+        indices = self.n[:, None] + torch.arange(width, device=self.n.device)
+        # All K+1 tokens are written; the next round overwrites those beyond `gained`.
+        self.tokens[:b].scatter_(1, indices, outcome.emitted)
         self.lengths[:b] += outcome.gained
         self.limits[:b] = torch.where(outcome.finished, self.lengths[:b], self.limits[:b])
 
     def sync_to_host(self, outcome: Outcome) -> list[int]:
-        """Let the host know what each row gained: the round's only copy to it. Returns the rows that are unsound; none should be."""
-        numbers = (
-            outcome.accepted,
-            outcome.gained,
-            outcome.discarded,
-            outcome.finished,
-            outcome.broken,
-            outcome.unsound,
+        """Update the host's rows, by the round's only copy to the host.
+
+        Return the rows of the batch that had any non-finite logits.
+        """
+        drafted = outcome.emitted.shape[1] > 1
+        facts = torch.stack(
+            [
+                outcome.accepted,
+                outcome.gained,
+                outcome.discarded,
+                outcome.finished,
+                outcome.ended_nonfinite,
+                outcome.any_nonfinite,
+            ],
+            1,
         )
-        told = to_host(torch.cat([torch.stack(numbers, 1), outcome.emitted], 1)).tolist()
-        for row, (accepted, gained, discarded, finished, broken, _, *emitted) in zip(
-            self.rows, told, strict=True
-        ):
-            row.accepted, row.gained, row.discarded, row.finished = (
-                accepted if gained else 0,
-                gained,
-                discarded,
-                bool(finished),
-            )
-            row.broken = row.broken or bool(broken)
+        copied = to_host(torch.cat([facts, outcome.emitted], 1)).tolist()
+        nonfinite_rows = []
+        for i, (row, values) in enumerate(zip(self.rows, copied, strict=True)):
+            accepted, gained, discarded, finished, ended_nonfinite, any_nonfinite, *emitted = values
+            row.accepted = accepted if gained else 0
+            row.gained = gained
+            row.discarded = discarded
+            row.finished = bool(finished)
+            row.ended_nonfinite = row.ended_nonfinite or bool(ended_nonfinite)
             row.output.extend(emitted[:gained])
-            if outcome.emitted.shape[1] > 1:
-                row.held = row.length - 2
-        return [i for i, facts in enumerate(told) if facts[5]]
+            if drafted:
+                row.draft_cached = row.length - 2
+            if any_nonfinite:
+                nonfinite_rows.append(i)
+        return nonfinite_rows

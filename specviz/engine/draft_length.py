@@ -126,7 +126,7 @@ class Auto(DraftLength):
     def choose(self, state: State) -> int:
         rows = [row for row in state.batch.rows if not row.finished]
         behind = (
-            sum(max(row.length - 2 - row.held, 0) for row in rows)
+            sum(max(row.length - 2 - row.draft_cached, 0) for row in rows)
             if len(state.caches) > 1 and state.keep_draft
             else 0
         )
@@ -339,7 +339,7 @@ class Meter:
         state = event.state
         accepted = [row.accepted for row in state.batch.rows if row.gained]
         caught_up = state.caught_up if state.num_draft_tokens and state.keep_draft else 0
-        cold, self._cold = state.graphs.cold > self._cold, state.graphs.cold
+        cold, self._cold = state.graphs.cold_calls > self._cold, state.graphs.cold_calls
         spent = Spent(len(state.batch), state.num_draft_tokens, caught_up, accepted, 0.0, 0.0, cold)
         self._waiting.append((bool(state.admitted), spent))
         for schedule, draft, *others in self._stopwatch.latest():

@@ -1,6 +1,7 @@
-"""What the loop yields: one event after each phase of a round. Tensors are the run's own, on its device; copy what you keep.
+"""What the loop yields: one event after each phase of a round.
 
-B rows, K draft tokens, V vocabulary. `state` is the live state, as it is after the phase.
+The tensors are the run's own, on its device; copy what you keep. `state` is the live state, as it
+is after the phase. B rows, K draft tokens, V vocabulary.
 """
 
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Scheduled(Event):
-    """Finished rows have left, new ones (`state.admitted`) have entered and are prefilled."""
+    """Finished rows have left; new ones (`state.admitted`) have entered and are prefilled."""
 
     phase: ClassVar[str] = "schedule"
 
@@ -39,7 +40,7 @@ class Drafted(Event):
 
 @dataclass(frozen=True)
 class Verified(Event):
-    """The target has seen pending token and drafts in one forward; `logits` (B, K+1, V) in the model's dtype."""
+    """One target forward has read pending token and drafts; `logits` (B, K+1, V) in its dtype."""
 
     logits: Tensor
     phase: ClassVar[str] = "verify"
@@ -47,7 +48,7 @@ class Verified(Event):
 
 @dataclass(frozen=True)
 class Accepted(Event):
-    """Each row has committed what it gained; `state.batch.rows` tells the host."""
+    """Each row has committed what it gained; `state.batch.rows` shows it on the host."""
 
     outcome: Outcome
     phase: ClassVar[str] = "accept"
@@ -55,6 +56,6 @@ class Accepted(Event):
 
 @dataclass(frozen=True)
 class Synchronised(Event):
-    """Positions, masks and K/V are in step again, each strategy in its own way."""
+    """The strategy has brought positions, masks and K/V back into step."""
 
     phase: ClassVar[str] = "synchronise"

@@ -1,4 +1,4 @@
-"""Fault injection: one invariant of a valid strategy broken on purpose, and nothing else."""
+"""Fault injection: break one invariant of a valid strategy on purpose, and nothing else."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -11,11 +11,16 @@ FAULTS = ("positions", "mask", "kv", "bonus")
 
 @dataclass(frozen=True)
 class Fault:
-    """What breaks, in which rows of the batch (None: all), from which round on.
+    """What breaks, in which rows of the batch, and from which round on.
 
-    "positions": position ids run ahead, by one more each round (as if a hole had been counted). "mask": every query also sees the slot
-    behind its own. "kv": after each round the row's cached K/V slips one slot to the right. "bonus": after a rejection the draft's
-    token is kept instead of the target's.
+    Attributes:
+        kind: "positions": position ids run ahead, by one more each round, as if a hole had been
+            counted.
+            "mask": every query also sees the slot after its own.
+            "kv": after each round the row's cached K/V moves one slot to the right.
+            "bonus": after a rejection the draft's token is kept instead of the target's.
+        rows: the rows of the batch that break, None for all.
+        from_round: the first round that breaks.
     """
 
     kind: str
@@ -23,33 +28,35 @@ class Fault:
     from_round: int
 
     def active(self, kind: str, number: int) -> bool:
-        """Whether this is that kind of fault and round `number` is one that it breaks."""
+        """Whether this is that kind of fault, and it breaks round `number`."""
         return kind == self.kind and number >= self.from_round
 
     def includes(self, row: int) -> bool:
-        """Whether the row of the batch is one that it breaks."""
+        """Whether it breaks that row of the batch."""
         return self.rows is None or row in self.rows
 
     def positions(self, number: int, rows: Tensor, positions: Tensor) -> Tensor:
-        """The position ids (b, q) of `rows` (b,) as the model is given them."""
-        drift = (
-            number - self.from_round + 1
-        )  # a constant shift would not change a model with relative positions
+        """Return the position ids (b, q) of `rows` (b,) as the model is given them."""
+        # The drift grows: a constant one would not change a model with relative positions.
+        drift = number - self.from_round + 1
         return positions + drift * self._hit("positions", number, rows)[:, None]
 
     def visible(self, number: int, rows: Tensor, slots: Tensor, visible: Tensor) -> Tensor:
-        """The mask (b, q, w), for queries at `slots` (b, q)."""
-        leak = torch.arange(visible.shape[-1], device=visible.device) == slots[:, :, None] + 1
-        return visible | (leak & self._hit("mask", number, rows)[:, None, None])
+        """Return the mask (b, q, w) for queries at `slots` (b, q) as the model is given it."""
+        slot = torch.arange(visible.shape[-1], device=visible.device)
+        next_slot = slot == slots[:, :, None] + 1
+        return visible | (next_slot & self._hit("mask", number, rows)[:, None, None])
 
     def bonus(self, number: int, drafts: Tensor, accepted: Tensor, emitted: Tensor) -> Tensor:
-        """The emitted tokens (b, K+1), with the draft's own token where the target rejected it."""
+        """Return the emitted tokens (b, K+1), with the draft's own where the target rejected it."""
         wrong = torch.cat([drafts, emitted[:, -1:]], 1)
-        here = torch.arange(emitted.shape[1], device=emitted.device) == accepted[:, None]
-        hit = self._hit("bonus", number, torch.arange(len(drafts), device=drafts.device))
-        return torch.where(here & hit[:, None], wrong, emitted)
+        index = torch.arange(emitted.shape[1], device=emitted.device)
+        at_bonus = index == accepted[:, None]
+        rows = torch.arange(len(drafts), device=drafts.device)
+        return torch.where(at_bonus & self._hit("bonus", number, rows)[:, None], wrong, emitted)
 
     def _hit(self, kind: str, number: int, rows: Tensor) -> Tensor:
+        """Return which of `rows` (b,) break: (b,) bool."""
         if not self.active(kind, number):
             return torch.zeros_like(rows, dtype=torch.bool)
         if self.rows is None:

@@ -1,7 +1,8 @@
-"""Phases of a round, replayed without Python: one CUDA graph for each phase, number of rows and window.
+"""Replay the phases of a round without Python: a CUDA graph per phase, number of rows and window.
 
-A phase may be captured if it reads nothing but tensors that stay where they are (rows, lengths, starts, K/V slabs), has fixed shapes, and
-reads no value on the host. What it returns is then the same memory at each replay: valid until the phase runs again.
+A phase can be captured if it depends on nothing but tensors that stay in place (rows, lengths,
+starts, K/V slabs), has fixed shapes, and reads no value on the host. Its result is then the same
+memory at each replay: it is valid until the phase runs again.
 """
 
 import warnings
@@ -18,91 +19,102 @@ WINDOW = 128  # captured windows are multiples of so many slots, so that there a
 
 
 class PhaseGraphs:
-    """Runs functions, and from the third time on replays what it captured of them.
+    """Run functions, and replay them from the third call under the same key on.
 
-    The first run under a key is an ordinary one, in which libraries load what they need; the second one is captured, which computes
-    nothing, and replayed.
+    The first call is an ordinary one, in which libraries load what they need. The second is
+    captured, which computes nothing, and then replayed.
 
     Attributes:
-        cold: how many calls were no mere replay, since nothing had been captured yet; such a call takes much longer.
+        cold_calls: how many calls ran or captured a function while capturing is on. Such a call
+            takes much longer than a replay.
     """
 
     def __init__(self, capture: Capture | None = None) -> None:
-        """`capture` turns a function into one that replays it, `CudaGraphs()` for instance; None: every call runs the function."""
-        self.cold = 0
+        """`capture` turns a function into its replay, as `CudaGraphs()` does; None: no replays."""
+        self.cold_calls = 0
         self._capture = capture
         self._seen: set[Hashable] = set()
-        self._kept: dict[Hashable, Callable[[], Any]] = {}
-        self._places: dict[torch.Size, Tensor] = {}
+        self._replays: dict[Hashable, Callable[[], Any]] = {}
+        self._buffers: dict[torch.Size, Tensor] = {}
 
     @property
     def active(self) -> bool:
-        """Whether anything is captured."""
+        """Whether functions are captured."""
         return self._capture is not None
 
     def run(self, key: Hashable, function: Callable[[], T]) -> T:
-        """What `function` returns. All that it depends on besides tensors that stay in place has to be in `key`."""
+        """Return what `function` returns.
+
+        `key` holds all that the function depends on besides tensors that stay in place.
+        """
         if self._capture is None:
             return function()
-        if key not in self._kept:
-            self.cold += 1
-            if key not in self._seen:
-                self._seen.add(key)
-                return function()
-            try:
-                self._kept[key] = self._capture(function)
-            except torch.OutOfMemoryError:
-                raise
-            except (
-                Exception
-            ) as error:  # whatever a model does that cannot be captured, it can still run
-                self._capture = None
-                self._kept.clear()
-                reason = " ".join(str(error).split())[:200]
-                warnings.warn(
-                    f"the round cannot be captured ({type(error).__name__}: {reason}); it runs uncaptured",
-                    stacklevel=2,
-                )
-                return function()
-        result: T = self._kept[key]()
-        return result
+        if key in self._replays:
+            return self._replays[key]()
+        self.cold_calls += 1
+        if key not in self._seen:
+            self._seen.add(key)
+            return function()
+        try:
+            replay = self._capture(function)
+        except torch.OutOfMemoryError:
+            raise
+        except (
+            Exception
+        ) as error:  # a model may do anything that cannot be captured; it can still run
+            self._give_up(error)
+            return function()
+        self._replays[key] = replay
+        return replay()
 
     def static_copy(self, value: Tensor) -> Tensor:
-        """`value` in memory that later calls with the same shape use again: for what is new each round and read by a captured function."""
-        return self._places.setdefault(value.shape, value).copy_(value) if self.active else value
+        """Return a copy of `value` in a buffer that every call with its shape uses.
+
+        It is for a tensor that is new each round and that a captured function reads.
+        """
+        if not self.active:
+            return value
+        return self._buffers.setdefault(value.shape, value).copy_(value)
+
+    def _give_up(self, error: Exception) -> None:
+        self._capture = None
+        self._replays.clear()
+        reason = " ".join(str(error).split())[:200]
+        warnings.warn(
+            f"the round cannot be captured ({type(error).__name__}: {reason}); it runs uncaptured",
+            stacklevel=3,
+        )
 
 
 class CudaGraphs:
-    """Captures functions as CUDA graphs that share one pool of memory."""
+    """Capture functions as CUDA graphs that share one memory pool."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._pool = torch.cuda.graph_pool_handle()
-        self._stream = torch.cuda.Stream(
-            device
-        )  # its own: that of torch.cuda.graph stays on the device of the process's first capture
+        # The default stream of torch.cuda.graph stays on the device of the process's first capture.
+        self._stream = torch.cuda.Stream(device)
 
     def __call__(self, function: Callable[[], T]) -> Callable[[], T]:
-        graph, before = torch.cuda.CUDAGraph(), torch.cuda.current_stream(self._device)
+        graph = torch.cuda.CUDAGraph()
+        before = torch.cuda.current_stream(self._device)
         with warnings.catch_warnings(), torch.cuda.device(self._device):
-            warnings.filterwarnings(
-                "ignore", "The CUDA Graph is empty"
-            )  # drafting nothing launches nothing
+            # Drafting nothing launches nothing.
+            warnings.filterwarnings("ignore", "The CUDA Graph is empty")
             try:
                 with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
                     result = function()
             finally:
-                torch.cuda.set_stream(
-                    before
-                )  # a capture that fails at its end leaves its own stream behind
+                # A capture that fails at its end leaves its own stream current.
+                torch.cuda.set_stream(before)
 
-        def again() -> T:
+        def replay() -> T:
             graph.replay()
             return result
 
-        return again
+        return replay
 
 
 def next_window(window: int, slots: int) -> int:
-    """`window` rounded up to a multiple of WINDOW, at most all `slots`."""
+    """Return `window` rounded up to a multiple of WINDOW, at most `slots`."""
     return min(-(-window // WINDOW) * WINDOW, slots)

@@ -1,7 +1,6 @@
-"""From a caller's arguments to requests, with every check that can be made before a model runs."""
+"""From a caller's prompts and budgets to requests, with every check that needs no model to run."""
 
 from collections.abc import Sequence
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ from transformers import PreTrainedTokenizerBase
 
 from specviz.engine.batch import Request
 from specviz.engine.models.pair import Pair
-from specviz.util.validate import require_int, short
+from specviz.util.validate import is_int, require_int, short
 
 Prompt = str | Sequence[int]
 
@@ -21,86 +20,94 @@ def make_requests(
     max_new_tokens: int | Sequence[int],
     num_draft_tokens: int,
 ) -> list[Request]:
-    """One request per prompt, in the caller's order.
+    """Return one request per prompt, in the caller's order.
 
     Args:
-        prompts: strings (encoded with the pair's tokenizer, which adds its own special tokens) or lists (tuples, one-dimensional
-            arrays) of token ids.
+        prompts: strings, which the pair's tokenizer encodes with its own special tokens, or lists
+            (tuples, one-dimensional arrays) of token ids.
         max_new_tokens: one budget for all, or one per prompt.
+        num_draft_tokens: the largest K, for which the models' positions must have room, too.
 
     Raises:
-        ValueError: a prompt or budget that cannot be decoded; names the argument, the value and what to do.
+        ValueError: a prompt or budget cannot be decoded; the message names it, its value and the
+            remedy.
     """
     if not _is_list(prompts):
         raise ValueError(
-            f"prompts={short(prompts)} is no list of prompts; pass a list, even for one prompt"
+            f"prompts must be a list, got {short(prompts)}; pass a list, even for one prompt"
         )
     if not prompts:
-        raise ValueError("prompts=[] is empty; pass at least one prompt")
+        raise ValueError("prompts must not be empty, got []; pass at least one prompt")
     budgets = _budgets(max_new_tokens, len(prompts))
-    requests = [
-        Request(i, _encode(pair, i, prompt), budget)
-        for i, (prompt, budget) in enumerate(zip(prompts, budgets, strict=True))
-    ]
+    requests = []
+    for i, (prompt, budget) in enumerate(zip(prompts, budgets, strict=True)):
+        request = Request(i, _encode(pair, f"prompts[{i}]", prompt), budget)
+        requests.append(request)
     for request in requests:
         _check_room(pair, request, num_draft_tokens)
     return requests
 
 
 def _budgets(max_new_tokens: int | Sequence[int], count: int) -> list[int]:
-    budgets = _plain(max_new_tokens)
+    budgets = _to_list(max_new_tokens)
     if not _is_list(budgets):
         return [require_int("max_new_tokens", budgets)] * count
     if len(budgets) != count:
         raise ValueError(
-            f"max_new_tokens has {len(budgets)} entries for {count} prompts; pass one number, or one for each prompt"
+            f"max_new_tokens must be one int or {count}, one for each prompt, "
+            f"got {len(budgets)}; pass one for all"
         )
     return [require_int(f"max_new_tokens[{i}]", budget) for i, budget in enumerate(budgets)]
 
 
-def _encode(pair: Pair, number: int, prompt: Prompt) -> tuple[int, ...]:
-    name = f"prompts[{number}]"
+def _encode(pair: Pair, name: str, prompt: Prompt) -> tuple[int, ...]:
     if isinstance(prompt, str):
         if pair.tokenizer is None:
             raise ValueError(
-                f"{name} is text, but the pair has no tokenizer; pass token ids, or a Pair with a tokenizer"
+                f"{name} is text, but the pair has no tokenizer; "
+                "pass token ids, or a Pair with a tokenizer"
             )
         if not prompt:
-            raise ValueError(f"{name}='' is empty; pass at least one character")
+            raise ValueError(f"{name} must not be empty, got ''; pass at least one character")
         return _check_ids(pair, name, _encode_text(pair.tokenizer, name, prompt))
-    prompt = _plain(prompt)
-    if not _is_list(prompt):
+    ids = _to_list(prompt)
+    if not _is_list(ids):
         raise ValueError(
-            f"{name}={short(prompt)} is neither text nor a list of token ids; pass a str or a list of ints"
+            f"{name} must be text or a list of token ids, got {short(ids)}; "
+            "pass a str or a list of ints"
         )
-    if len(prompt) == 0:
-        raise ValueError(f"{name}=[] is empty; pass at least one token id")
-    return _check_ids(pair, name, prompt)
+    if len(ids) == 0:
+        raise ValueError(f"{name} must not be empty, got []; pass at least one token id")
+    return _check_ids(pair, name, ids)
 
 
 def _encode_text(tokenizer: PreTrainedTokenizerBase, name: str, text: str) -> list[int]:
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise ValueError(
-            f"{name}={short(text)} has a lone surrogate, which is no character; read the text as UTF-8 with errors='replace'"
+            f"{name} must be valid Unicode, got {short(text)} with a lone surrogate; "
+            "read the text as UTF-8 with errors='replace'"
         )
     ids = list(tokenizer(text)["input_ids"])
     if not ids:
         raise ValueError(
-            f"{name}={short(text)} is no token to the pair's tokenizer; pass another text, or token ids"
+            f"{name} must have at least one token, got {short(text)}, which the pair's tokenizer "
+            "encodes to none; pass another text, or token ids"
         )
     return ids
 
 
 def _check_ids(pair: Pair, name: str, ids: Sequence[Any]) -> tuple[int, ...]:
-    size = pair.vocabulary_size
+    last = pair.vocabulary_size - 1
     for position, token in enumerate(ids):
-        if isinstance(token, bool) or not isinstance(token, Integral):
+        if not is_int(token):
             raise ValueError(
-                f"{name}[{position}]={short(token)} is no token id; pass a str or a list of ints"
+                f"{name}[{position}] must be a token id, got {short(token)}; "
+                "pass a str or a list of ints"
             )
-        if not 0 <= int(token) < size:
+        if not 0 <= int(token) <= last:
             raise ValueError(
-                f"{name}[{position}]={token} is outside the vocabulary; token ids go from 0 to {size - 1}"
+                f"{name}[{position}] must be a token id from 0 to {last}, got {token}; "
+                "encode the text with the pair's own tokenizer"
             )
     return tuple(int(token) for token in ids)
 
@@ -109,9 +116,11 @@ def _check_room(pair: Pair, request: Request, num_draft_tokens: int) -> None:
     need = len(request.prompt) + request.budget + num_draft_tokens + 1
     if pair.max_positions is not None and need > pair.max_positions:
         raise ValueError(
-            f"prompts[{request.index}] has {len(request.prompt)} tokens; with max_new_tokens={request.budget} and "
-            f"num_draft_tokens={num_draft_tokens} it needs {need} positions and the models have {pair.max_positions} "
-            "(prompt + budget + K + 1 are counted); shorten the prompt, or lower max_new_tokens or num_draft_tokens"
+            f"prompts[{request.index}] has {len(request.prompt)} tokens; "
+            f"with max_new_tokens={request.budget} and num_draft_tokens={num_draft_tokens} "
+            f"it needs {need} positions and the models have {pair.max_positions} "
+            "(prompt + budget + K + 1 are counted); "
+            "shorten the prompt, or lower max_new_tokens or num_draft_tokens"
         )
 
 
@@ -119,6 +128,6 @@ def _is_list(value: object) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray)
 
 
-def _plain(value: Any) -> Any:
-    """A one-dimensional array or tensor as a list; anything else as it is."""
+def _to_list(value: Any) -> Any:
+    """Return a one-dimensional array or tensor as a list, and anything else as it is."""
     return value.tolist() if isinstance(value, np.ndarray | Tensor) and value.ndim == 1 else value

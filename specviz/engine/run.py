@@ -1,77 +1,92 @@
-"""`decode`: the loop with everything chosen by name and checked first. `specviz.generate` is its collecting form."""
+"""A run that is ready to start, and `decode`, which makes one and runs it.
 
-import inspect
+`specviz.generate` collects what a run writes.
+"""
+
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from typing import Any
 
 import torch
 
-from specviz.engine.accept import Chooser, Greedy
 from specviz.engine.batch import Request
-from specviz.engine.draft_length import Auto, DraftLength, Meter
-from specviz.engine.drafters import Drafter, NoDrafter, Task
-from specviz.engine.drafters import drafter as make_drafter
+from specviz.engine.draft_length import DraftLength, Meter
+from specviz.engine.drafters import Drafter, Task
 from specviz.engine.events import Event
 from specviz.engine.graphs import CudaGraphs, PhaseGraphs
 from specviz.engine.kv.attention import attending
-from specviz.engine.loop import prepare, run_rounds
+from specviz.engine.loop import run_rounds
 from specviz.engine.models.pair import Pair
+from specviz.engine.options import Options
 from specviz.engine.requests import Prompt, make_requests
-from specviz.engine.sampling import SamplingParams
+from specviz.engine.setup import make_state
 from specviz.engine.state import State
 from specviz.engine.strategies import Strategy
-from specviz.engine.strategies import strategy as make_strategy
 from specviz.engine.timing import Stopwatch
-from specviz.util.validate import require_bool, require_int, short
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run that is ready to start: what was asked for, resolved and checked, and its state before the first round.
+    """A run before its first round: the caller's options, and what was made of them.
 
-    `num_draft_tokens` is the largest K, `depth` says how many tokens a row drafts in each round, and `stopwatch` times the events.
-    `lay_out` makes a state for requests, a strategy and a batch size, and `make_fast` captures and compiles what was asked for.
+    Attributes:
+        options: as the caller passed them.
+        strategy, drafter, draft_length: the objects that the options name. Without drafts, the
+            drafter proposes nothing and the draft length is 0.
+        batch_size: that of the options, or less once memory has run out.
+        stopwatch: times the events.
+        meter: reports the cost of each round to `draft_length`.
     """
 
     pair: Pair
+    options: Options
     requests: list[Request]
     strategy: Strategy
     drafter: Drafter
-    depth: DraftLength
+    draft_length: DraftLength
     batch_size: int
-    sampling: SamplingParams | None
-    seed: int
-    deterministic: bool
     state: State
     stopwatch: Stopwatch
     meter: Meter
-    lay_out: Callable[[Sequence[Request], Strategy, int], State]
-    make_fast: Callable[["Run"], None]
 
     @property
     def num_draft_tokens(self) -> int:
-        return self.depth.most
+        """The largest K that any round may draft."""
+        return self.draft_length.most
 
     @property
     def task(self) -> Task:
-        return Task(self.pair, self.requests, self.num_draft_tokens, self.sampling, self.seed)
+        """Return what a drafter may know of this run."""
+        options = self.options
+        return Task(self.pair, self.requests, self.num_draft_tokens, options.sampling, options.seed)
 
     def events(self) -> Iterator[Event]:
         """Run it; see `decode`."""
+        rounds = run_rounds(self.state, self.strategy, self.drafter, self.draft_length)
         with attending([cache.model for cache in self.state.caches.values()]):
-            for event in self.stopwatch.watch(
-                run_rounds(self.state, self.strategy, self.drafter, self.depth)
-            ):
+            for event in self.stopwatch.watch(rounds):
                 yield event
                 self._between(event)
 
     def halved(self, requests: list[Request], rounds: int) -> "Run":
-        """The rest of this run, `requests`, with half the batch size, as the rounds from `rounds` on; nothing of its state is kept."""
-        strategy, batch_size = self.strategy.halved(), self.batch_size // 2
+        """Return a run of `requests` with half the batch size, which continues at round `rounds`.
+
+        None of this run's state is kept.
+        """
+        strategy = self.strategy.halved()
+        batch_size = self.batch_size // 2
         self.stopwatch.cut(rounds)
-        state = replace(self.lay_out(requests, strategy, batch_size), round=rounds)
+        state = make_state(
+            self.pair,
+            self.options,
+            requests,
+            strategy,
+            self.drafter,
+            self.num_draft_tokens,
+            batch_size,
+        )
+        state.round = rounds
         run = replace(
             self,
             requests=requests,
@@ -80,169 +95,122 @@ class Run:
             state=state,
             meter=self.meter.anew(),
         )
-        self.make_fast(run)
+        speed_up(run)
         return run
 
     @torch.inference_mode()
     def _between(self, event: Event) -> None:
-        """What belongs to no phase, and is not to be timed: before a round drafts, the drafter may prepare; after it, K is thought over."""
+        """Let the drafter prepare, and report a finished round; no phase's time includes this."""
         if event.phase == "schedule" and self.state.num_draft_tokens:
             self.state.prepared = self.drafter.prepare(self.task, self.state)
         self.meter.see(event)
 
 
-def make_run(
-    pair: Pair,
-    prompts: Sequence[Prompt],
-    *,
-    strategy: str | Strategy = "inplace",
-    drafter: str | Drafter = "model",
-    num_draft_tokens: int | str | DraftLength = 5,
-    batch_size: int = 8,
-    max_new_tokens: int | Sequence[int] = 128,
-    sampling: SamplingParams | None = None,
-    seed: int = 0,
-    deterministic: bool = False,
-    graphs: bool | None = False,
-    compile: bool = False,
-) -> Run:
-    """Check all arguments (those of `decode`) and lay out the state; no model runs.
+def make_run(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Run:
+    """Check pair and prompts, and make the state before the first round. No model runs.
 
     Raises:
-        ValueError: an argument cannot be used; names it, its value and the remedy.
+        ValueError: an argument cannot be used; the message names it, its value and the remedy.
     """
     if not isinstance(pair, Pair):
         raise ValueError(
-            f"pair={type(pair).__name__} is no Pair; use specviz.load_pair() or specviz.Pair(target, draft, tokenizer)"
+            f"pair must be a Pair, got {type(pair).__name__}; "
+            "use specviz.load_pair() or specviz.Pair(target, draft, tokenizer)"
         )
-    batch_size, depth = require_int("batch_size", batch_size), _depth(num_draft_tokens)
-    chosen = make_strategy(strategy) if isinstance(strategy, str) else strategy
-    if not isinstance(chosen, Strategy):
+    if options.sampling is not None and pair.device.type == "mps":
         raise ValueError(
-            f"strategy={short(strategy)} is neither a name nor a Strategy; use specviz.strategy(name, **options)"
+            "pair.device must have float64 for sampling, got mps; "
+            "load the pair with device='cpu', or pass sampling=None"
         )
-    if not chosen.name:
-        raise ValueError(
-            f"strategy={short(strategy)} has no name; give its class a `name`, under which it is recorded"
-        )
-    proposer = _proposer(drafter, chosen)
-    for name, value in (("deterministic", deterministic), ("compile", compile), ("graphs", graphs)):
-        if (name, value) != ("graphs", None):
-            require_bool(name, value)
-    fixed_width = (
-        depth.most + 1 if deterministic else None
-    )  # autoregressive decoding, too, runs in the shape that its K gives
-    if not chosen.drafts:
-        proposer, depth = NoDrafter(), DraftLength(0)
-    requests = make_requests(pair, prompts, max_new_tokens, depth.most)
-    seed, stopwatch = require_int("seed", seed, minimum=0), Stopwatch(pair.device)
-    lay_out = partial(
-        prepare, pair, proposer, depth.most, _chooser(pair, sampling, seed), fixed_width
+    strategy = options.make_strategy()
+    drafter = options.make_drafter(strategy)
+    draft_length = options.make_draft_length() if strategy.drafts else DraftLength(0)
+    requests = make_requests(pair, prompts, options.max_new_tokens, draft_length.most)
+    state = make_state(
+        pair, options, requests, strategy, drafter, draft_length.most, options.batch_size
     )
+    stopwatch = Stopwatch(pair.device)
     run = Run(
-        pair, requests, chosen, proposer, depth, batch_size, sampling, seed, deterministic, lay_out(requests, chosen, batch_size),
-        stopwatch, Meter(depth, stopwatch), lay_out, partial(_make_fast, graphs=graphs, compile=compile),
-    )  # fmt: skip
-    proposer.check(run.task)
-    run.make_fast(run)
+        pair=pair,
+        options=options,
+        requests=requests,
+        strategy=strategy,
+        drafter=drafter,
+        draft_length=draft_length,
+        batch_size=options.batch_size,
+        state=state,
+        stopwatch=stopwatch,
+        meter=Meter(draft_length, stopwatch),
+    )
+    drafter.check(run.task)
+    speed_up(run)
     return run
 
 
-def _make_fast(run: Run, graphs: bool | None, compile: bool) -> None:
-    """Compile the models and capture the phases, as far as that was asked for; `graphs` None: captured if it can be, or with a warning."""
-    reason = why_not_captured(run)
-    if graphs and reason is not None:
-        raise ValueError(
-            f"graphs=True, but {reason}; pass graphs=None, which captures only what can be captured"
-        )
-    if graphs is None and reason is not None:
-        warnings.warn(f"nothing is captured, since {reason}", stacklevel=2)
-    if graphs is not False and reason is None:
-        run.state.graphs = PhaseGraphs(CudaGraphs(run.pair.device))
-    if compile:
+def speed_up(run: Run) -> None:
+    """Capture the phases and compile the models, as far as the options say.
+
+    Raises:
+        ValueError: graphs=True, and the phases cannot be captured.
+    """
+    graphs = run.options.graphs
+    if graphs is not False:
+        reason = why_not_captured(run)
+        if reason is None:
+            run.state.graphs = PhaseGraphs(CudaGraphs(run.pair.device))
+        elif graphs:
+            raise ValueError(
+                f"graphs=True, but {reason}; pass graphs=None to capture only what can be captured"
+            )
+        else:
+            warnings.warn(f"nothing is captured, since {reason}", stacklevel=2)
+    if run.options.compile:
         for cache in run.state.caches.values():
             cache.compile()
 
 
 def why_not_captured(run: Run) -> str | None:
-    """Why the phases of this run cannot be captured; None if they can."""
-    state, pair = run.state, run.pair
+    """Return why the phases of this run cannot be captured; None if they can."""
+    pair = run.pair
     if pair.device.type != "cuda":
         return f"the pair is on {pair.device}, and only CUDA has graphs"
-    if any(
-        hasattr(model, name)
-        for model in (pair.target, pair.draft)
-        for name in ("hf_device_map", "_hf_hook")
-    ):
-        return "a model is spread by a device_map, or its weights are kept elsewhere"
-    if run.sampling is not None:
+    for model in (pair.target, pair.draft):
+        # What accelerate leaves on a model that it has spread or offloaded.
+        if hasattr(model, "hf_device_map") or hasattr(model, "_hf_hook"):
+            return "a model is spread by a device_map, or its weights are kept elsewhere"
+    if run.options.sampling is not None:
         return "sampling draws its noise on the host"
-    if run.deterministic:
+    if run.options.deterministic:
         return "deterministic=True computes in pieces that the host cuts"
-    if state.fault is not None:
+    if run.state.fault is not None:
         return "a fault is injected"
-    if state.hidden is not None:
+    if run.state.hidden is not None:
         return f"drafter={run.drafter.name!r} reads hidden states"
-    for kind, named in (("strategy", run.strategy), ("drafter", run.drafter)):
-        if not vars(type(named)).get("capturable", False):
-            return f"{kind}={named.name!r} needs the host within a phase"
+    # Each class must declare it for itself: a subclass may well read values on the host.
+    if not vars(type(run.strategy)).get("capturable", False):
+        return f"strategy={run.strategy.name!r} needs the host within a phase"
+    if not vars(type(run.drafter)).get("capturable", False):
+        return f"drafter={run.drafter.name!r} needs the host within a phase"
     return None
 
 
-def _proposer(drafter: str | Drafter, strategy: Strategy) -> Drafter:
-    made = (
-        make_drafter(drafter, **strategy.drafter_options.get(drafter, {}))
-        if isinstance(drafter, str)
-        else drafter
-    )
-    if not isinstance(made, Drafter):
-        raise ValueError(
-            f"drafter={short(drafter)} is neither a name nor a Drafter; use specviz.drafter(name, **options)"
-        )
-    return made
-
-
-def _depth(value: int | str | DraftLength) -> DraftLength:
-    if isinstance(value, DraftLength):
-        require_int("num_draft_tokens.most", getattr(value, "most", None), minimum=0)
-        return value
-    if isinstance(value, str):
-        if value != Auto.name:
-            raise ValueError(
-                f"num_draft_tokens={short(value)} is unknown; pass a number of at least 1, or {Auto.name!r}"
-            )
-        return Auto()
-    return DraftLength(require_int("num_draft_tokens", value))
-
-
-def _chooser(pair: Pair, sampling: SamplingParams | None, seed: int) -> Chooser:
-    if sampling is None:
-        return Greedy()
-    if not isinstance(sampling, SamplingParams):
-        raise ValueError(
-            f"sampling={short(sampling)} is no SamplingParams; pass specviz.SamplingParams(temperature=0.7), or None for greedy"
-        )
-    if pair.device.type == "mps":
-        raise ValueError(
-            "sampling needs float64, which pair.device=mps does not have; load the pair with device='cpu', or pass sampling=None"
-        )
-    return sampling.chooser(seed)
-
-
-def decode(pair: Pair, prompts: Sequence[Prompt], **arguments: object) -> Iterator[Event]:
+def decode(pair: Pair, prompts: Sequence[Prompt], **options: Any) -> Iterator[Event]:
     """Decode `prompts` and yield an event after each of the five phases of every round.
 
-    Arguments are those of `specviz.generate` without `record`, `progress` and `on_interrupt`, which are the consumer's business here, and
-    `graphs`, which is off unless asked for: the tensors of an event are then overwritten by a later round.
-
-    The events carry the run's own tensors and its live state, for a reader who wants to look inside. Arguments are checked
-    when this is called; the models run as the events are taken.
+    The events carry the run's own tensors and its live state, for a reader who wants to look
+    inside. Arguments are checked when this is called; the models run as the events are taken.
 
         for event in decode(pair, ["def add(a, b):"], strategy="eqspec", max_new_tokens=16):
             if event.phase == "accept":
                 print(event.round, [row.accepted for row in event.state.batch.rows])
+
+    Args:
+        options: strategy, drafter, num_draft_tokens, batch_size, max_new_tokens, sampling, seed,
+            deterministic, graphs and compile, as `specviz.generate` takes them. With `graphs`, a
+            later round overwrites the tensors of an event.
+
+    Raises:
+        TypeError: an option is unknown; the message lists the known ones.
+        ValueError: an argument cannot be used; the message names it, its value and the remedy.
     """
-    return make_run(pair, prompts, **arguments).events()  # type: ignore[arg-type]
-
-
-decode.__signature__ = inspect.signature(make_run).replace(return_annotation=Iterator[Event])  # type: ignore[attr-defined]
+    return make_run(pair, prompts, Options.from_keywords(options)).events()

@@ -1,4 +1,7 @@
-"""How long the phases take, without the consumer's own work, and without waiting for the device before somebody asks."""
+"""How long the phases take, without the consumer's own work.
+
+It does not wait for the device until `milliseconds` is called.
+"""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -12,25 +15,19 @@ from specviz.record.schema import PHASES
 
 
 class Stopwatch:
-    """Times what happens between the consumer's asking for an event and getting it.
+    """Time what happens between the consumer's request for an event and its arrival.
 
-    On CUDA it records events on the stream; `milliseconds` waits for the device, `latest` does not.
+    On CUDA it records events on the stream. `milliseconds` waits for the device, `latest` does not.
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._device, self._cuda = device, device.type == "cuda"
-        self._spans: list[tuple[Any, Any]] = []
-        self._told = 0
-
-    def _mark(self) -> Any:
-        if not self._cuda:
-            return time.perf_counter()
-        mark = torch.cuda.Event(enable_timing=True)
-        mark.record(torch.cuda.current_stream(self._device))
-        return mark
+        self._device = device
+        self._cuda = device.type == "cuda"
+        self._spans: list[tuple[Any, Any]] = []  # begin and end of each phase
+        self._reported = 0  # phases that `latest` has returned
 
     def watch(self, events: Iterable[Event]) -> Iterator[Event]:
-        """Pass `events` on, timing each."""
+        """Pass `events` on, and time each."""
         iterator = iter(events)
         while True:
             begin = self._mark()
@@ -45,23 +42,34 @@ class Stopwatch:
         del self._spans[rounds * len(PHASES) :]
 
     def milliseconds(self) -> np.ndarray:
-        """(rounds, 5) float32: time of each phase of each whole round."""
+        """Return the time of each phase of each complete round: (rounds, 5) float32."""
         if self._cuda:
             torch.cuda.synchronize(self._device)
-        whole = len(self._spans) // len(PHASES) * len(PHASES)
-        return np.array([self._span(i) for i in range(whole)], dtype=np.float32).reshape(
-            -1, len(PHASES)
-        )
+        rounds = len(self._spans) // len(PHASES)
+        times = [self._span(i) for i in range(rounds * len(PHASES))]
+        return np.array(times, dtype=np.float32).reshape(-1, len(PHASES))
 
     def latest(self) -> list[list[float]]:
-        """The five times of each whole round that was not told before and that the device is done with."""
-        told, step = [], len(PHASES)
-        while self._told + step <= len(self._spans) and (
-            not self._cuda or self._spans[self._told + step - 1][1].query()
-        ):
-            told.append([self._span(i) for i in range(self._told, self._told + step)])
-            self._told += step
-        return told
+        """Return the five times of each complete round that is new and done on the device."""
+        found = []
+        while self._next_is_finished():
+            stop = self._reported + len(PHASES)
+            found.append([self._span(i) for i in range(self._reported, stop)])
+            self._reported = stop
+        return found
+
+    def _next_is_finished(self) -> bool:
+        stop = self._reported + len(PHASES)
+        if stop > len(self._spans):
+            return False
+        return not self._cuda or self._spans[stop - 1][1].query()
+
+    def _mark(self) -> Any:
+        if not self._cuda:
+            return time.perf_counter()
+        mark = torch.cuda.Event(enable_timing=True)
+        mark.record(torch.cuda.current_stream(self._device))
+        return mark
 
     def _span(self, i: int) -> float:
         begin, end = self._spans[i]

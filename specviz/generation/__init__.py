@@ -1,1 +1,1 @@
-"""From a caller's arguments to a result: options, the run, what was collected."""
+"""Run the engine and collect what it writes: `generate`, its `Result`, interleaved runs."""

@@ -1,6 +1,7 @@
-"""From the events of a run to what it wrote: counted, recorded if asked for, and kept when it is interrupted or memory runs out.
+"""From the events of a run to what it wrote: counted, recorded if requested, and kept if cut short.
 
-Contract: what is kept are whole rounds; tokens, tables and record end at the same one. Not known here: what a result looks like.
+A run is cut short by an interrupt, or because memory runs out. What is kept are complete rounds:
+tokens, tables and record end at the same one. How a result looks is not known here.
 """
 
 import gc
@@ -13,8 +14,9 @@ from tqdm.auto import tqdm
 from specviz.engine.batch import Request
 from specviz.engine.events import Event
 from specviz.engine.graphs import PhaseGraphs
-from specviz.engine.recorder import Recorder, Tally
+from specviz.engine.recorder import Recorder
 from specviz.engine.run import Run
+from specviz.engine.tally import Tally
 from specviz.record.schema import STATUSES
 
 EOS, BUDGET, NOT_FINITE, INTERRUPTED = STATUSES
@@ -24,60 +26,62 @@ class Collected:
     """A run and what it has written so far.
 
     Attributes:
-        run: the running one; another than the one it began with if memory ran out.
-        rounds: how many whole rounds are over.
+        run: the current one. It differs from the first one if memory ran out.
+        rounds: how many rounds are complete.
         halvings: how often the batch was halved.
     """
 
     def __init__(self, run: Run, *, record: bool) -> None:
-        self.run, self.rounds, self.halvings = run, 0, 0
-        self.tally, self.recorder = Tally(run), Recorder(run) if record else None
+        self.run = run
+        self.rounds = 0
+        self.halvings = 0
+        self.tally = Tally()
+        self.recorder = Recorder(run) if record else None
         self._requests = run.requests
 
-    def take(self, bar: "_Progress") -> str | None:
-        """Run, to the end or until memory runs out: then its words."""
+    def run_on(self, bar: "_Progress") -> str | None:
+        """Run to the end, or until memory runs out; then return the message of the error."""
         try:
             for event in self.run.events():
-                bar.see(event)
-                self.see(event)
+                bar.observe(event)
+                self.observe(event)
         except torch.OutOfMemoryError as error:
-            return " ".join(str(error).split())[
-                :200
-            ]  # the error itself would keep the round's tensors
+            # Only its text: the error itself would keep the round's tensors alive.
+            return " ".join(str(error).split())[:200]
         return None
 
-    def see(self, event: Event) -> None:
-        """To be called with each event of the run, before the next one is asked for."""
-        self.tally.see(event)
+    def observe(self, event: Event) -> None:
+        """Take one event of the run. Call this before the next one is requested."""
+        self.tally.observe(event)
         if self.recorder is not None:
-            self.recorder.see(event)
+            self.recorder.observe(event)
         if event.phase == "synchronise":
             self.rounds = event.round + 1
 
-    def halve(self, why: str) -> None:
-        """Go on with half the batch size: rows begin with the text that they have."""
-        size, device = self.run.batch_size, self.run.pair.device
-        if size == 1:
+    def halve(self, message: str) -> None:
+        """Continue with half the batch size. Rows begin with the text that they have.
+
+        Raises:
+            MemoryError: the batch is a single row.
+        """
+        batch_size = self.run.batch_size
+        device = self.run.pair.device
+        if batch_size == 1:
             raise MemoryError(
-                f"batch_size=1 is more than {device} can hold ({why}); lower max_new_tokens, or shorten the prompts"
+                f"batch_size=1 is more than {device} can hold ({message}); "
+                "lower max_new_tokens, or shorten the prompts"
             )
         warnings.warn(
-            f"{device} is out of memory at batch_size={size}; the run goes on with {size // 2} ({why})",
+            f"{device} is out of memory at batch_size={batch_size}; "
+            f"the run goes on with {batch_size // 2} ({message})",
             stacklevel=4,
         )
         self.cut()
-        left = [request for request in self.run.requests if request.index not in self.tally.outputs]
-        written = self.tally.written(self.run)
-        begun = sorted(
-            left, key=lambda request: not written[request.index]
-        )  # those that were at work go first
-        rest = [
-            Request(each.index, each.prompt, each.budget, tuple(written[each.index]))
-            for each in begun
-        ]
-        self.run.state.caches.clear()  # whoever still holds the old run holds no K/V
+        requests = self._unfinished()
+        # Free the old run's memory even if an event that somebody kept still refers to its state.
+        self.run.state.caches.clear()
         self.run.state.graphs = PhaseGraphs()
-        self.run = self.run.halved(rest, self.rounds)
+        self.run = self.run.halved(requests, self.rounds)
         self.halvings += 1
         gc.collect()
         if device.type == "cuda":
@@ -85,8 +89,24 @@ class Collected:
         if self.recorder is not None:
             self.recorder.follow(self.run)
 
+    def _unfinished(self) -> list[Request]:
+        """Return the requests that have not finished, with the text so far; begun ones first."""
+        written = self.tally.written(self.run)
+        begun = []
+        waiting = []
+        for request in self.run.requests:
+            if request.index in self.tally.outputs:
+                continue
+            text = tuple(written[request.index])
+            rest = Request(request.index, request.prompt, request.budget, text)
+            if text:
+                begun.append(rest)
+            else:
+                waiting.append(rest)
+        return begun + waiting
+
     def cut(self) -> None:
-        """Forget the round that is not over."""
+        """Forget the round that is not complete."""
         self.tally.cut(self.rounds)
         if self.recorder is not None:
             self.recorder.cut(self.rounds)
@@ -99,46 +119,50 @@ class Collected:
         return [written[request.index] for request in self._requests]
 
     def facts(self) -> dict[str, Any]:
-        """What the header of a record says of how it ended: the status of each prompt, and how often the batch was halved."""
-        eos = set(self.run.pair.eos_token_ids)
-        return {
-            "status": [self._status(i, tokens, eos) for i, tokens in enumerate(self.tokens)],
-            "halvings": self.halvings,
-        }
+        """Return what a record's header says of the end: each prompt's status, and `halvings`."""
+        statuses = [self._status(i, tokens) for i, tokens in enumerate(self.tokens)]
+        return {"status": statuses, "halvings": self.halvings}
 
-    def _status(self, index: int, tokens: list[int], eos: set[int]) -> str:
-        if index in self.tally.broken:
+    def _status(self, index: int, tokens: list[int]) -> str:
+        if index in self.tally.nonfinite:
             return NOT_FINITE
         if index not in self.tally.outputs:
             return INTERRUPTED
-        return EOS if tokens[-1] in eos else BUDGET
+        return EOS if tokens[-1] in self.run.pair.eos_token_ids else BUDGET
 
 
 def collect(run: Run, *, record: bool, partial: bool, progress: bool) -> Collected:
-    """Run it. `partial`: an interrupt ends it early, with the whole rounds so far.
+    """Run it to the end, halving the batch whenever memory runs out.
+
+    Args:
+        partial: whether an interrupt ends the run early, with its complete rounds.
 
     Raises:
         KeyboardInterrupt: unless `partial`.
         MemoryError: memory ran out with a single row.
     """
-    found = Collected(run, record=record)
+    collected = Collected(run, record=record)
     with _Progress(len(run.requests), run.strategy.name, enabled=progress) as bar:
         try:
-            while (why := found.take(bar)) is not None:
-                found.halve(why)
+            message = collected.run_on(bar)
+            while message is not None:
+                collected.halve(message)
+                message = collected.run_on(bar)
         except KeyboardInterrupt:
             if not partial:
                 raise
-            found.cut()
-    return found
+            collected.cut()
+    return collected
 
 
 class _Progress:
-    """A bar over prompts; silent if not enabled."""
+    """A bar over prompts; silent unless enabled."""
 
     def __init__(self, prompts: int, name: str, enabled: bool) -> None:
         self._bar = tqdm(total=prompts, desc=name, unit="prompt", disable=not enabled)
-        self._tokens = self._accepted = self._row_rounds = 0
+        self._tokens = 0
+        self._accepted = 0
+        self._row_rounds = 0
 
     def __enter__(self) -> "_Progress":
         return self
@@ -146,18 +170,15 @@ class _Progress:
     def __exit__(self, *_: object) -> None:
         self._bar.close()
 
-    def see(self, event: Event) -> None:
+    def observe(self, event: Event) -> None:
         if event.phase != "accept" or self._bar.disable:
             return
-        working = [row for row in event.state.batch.rows if row.gained]
-        self._row_rounds += len(working)
-        self._tokens += sum(row.gained for row in working)
-        self._accepted += sum(row.accepted for row in working)
-        speed, length = (
-            self._tokens / max(self._bar.format_dict["elapsed"], 1e-9),
-            1 + self._accepted / max(self._row_rounds, 1),
-        )
-        self._bar.set_postfix_str(
-            f"{speed:.0f} tokens/s, mean acceptance length {length:.2f}", refresh=False
-        )
-        self._bar.update(sum(row.finished for row in working))
+        rows = [row for row in event.state.batch.rows if row.gained]
+        self._row_rounds += len(rows)
+        self._tokens += sum(row.gained for row in rows)
+        self._accepted += sum(row.accepted for row in rows)
+        speed = self._tokens / max(self._bar.format_dict["elapsed"], 1e-9)
+        length = 1 + self._accepted / max(self._row_rounds, 1)
+        text = f"{speed:.0f} tokens/s, mean acceptance length {length:.2f}"
+        self._bar.set_postfix_str(text, refresh=False)
+        self._bar.update(sum(row.finished for row in rows))

@@ -1,31 +1,37 @@
-"""Runs side by side, each a part of its work at a time: what slows the machine for a while then slows all of them alike. Runs no model."""
+"""Run several jobs interleaved, so that what slows the machine for a while slows all of them alike.
+
+It runs no model itself.
+"""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
 T = TypeVar("T")
-TURNS = 60  # where nobody says
-Steps = Generator[int, None, T]  # what it yields are the tokens written so far
+TURNS = 60  # the default: turns short enough that all jobs meet the same disturbances
+Steps = Generator[int, None, T]  # a job; it yields the number of tokens written so far
 Around = Callable[
     [int], AbstractContextManager[object]
-]  # what a turn of the run at that place is taken within
+]  # the context of a turn, by the job's place
 
 
 def interleave(
-    running: Sequence[Steps[T]], total: int, turns: int, around: Around
+    jobs: Sequence[Steps[T]], total: int, turns: int, around: Around
 ) -> Iterator[tuple[int, T]]:
-    """In each of `turns` turns, every one writes as much more of its `total` tokens; with one turn, they run one after another.
+    """Yield the place of each job and its value as it ends.
 
-    Yields the place of each and its value as it ends.
+    In each of `turns` turns, every job writes an equal part of its `total` tokens. With one turn,
+    the jobs run one after another.
     """
-    left, written = dict(enumerate(running)), [0] * len(running)
+    running = dict(enumerate(jobs))
+    written = [0] * len(jobs)
     for turn in range(1, turns + 1):
-        for place, steps in list(left.items()):
+        is_last = turn == turns
+        for place, steps in list(running.items()):
             with around(place):
                 try:
-                    while written[place] < total * turn / turns or turn == turns:
+                    while is_last or written[place] < total * turn / turns:
                         written[place] = next(steps)
                 except StopIteration as end:
-                    del left[place]
+                    del running[place]
                     yield place, end.value

@@ -1,4 +1,7 @@
-"""What `generate` returns: tokens and texts, counts as tables, and the trace if one was recorded. Runs no model."""
+"""What `generate` returns: tokens and texts, counts as tables, and the trace if one was recorded.
+
+It runs no model.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,13 +18,16 @@ class Result:
     """The outcome of one run.
 
     Attributes:
-        tokens: new tokens of each prompt, in the caller's order; EOS is kept, nothing follows it, and no row exceeds its budget.
-        texts: the same as text, special tokens left out; empty strings if the pair has no tokenizer.
-        status: how each prompt ended: "eos", "budget", "not_finite" (the target's logits for its next token were no numbers) or
-            "interrupted"; of the last two, the tokens so far are kept.
+        tokens: new tokens of each prompt, in the caller's order. EOS is kept, nothing follows it,
+            and no row exceeds its budget.
+        texts: the same as text, without special tokens; empty strings if the pair has no tokenizer.
+        status: how each prompt ended: "eos", "budget", "not_finite" (the target's logits for its
+            next token were non-finite) or "interrupted". With the last two, the tokens so far are
+            kept.
         trace: the recorded run, or None without record=True.
-        meta, rounds, rows: what was run, and counts per round and per (round, row); the columns are those of `Trace`.
-        prompts, budgets: what was asked, for each prompt its token ids and how many new tokens it may have.
+        meta, rounds, rows: what was run, and counts per round and per (round, row); the columns are
+            those of `Trace`.
+        prompts, budgets: token ids of each prompt, and how many new tokens it may have.
     """
 
     tokens: list[list[int]]
@@ -39,14 +45,17 @@ class Result:
 
     @property
     def summary(self) -> pd.DataFrame:
-        """One row: strategy, tokens_per_s, rounds, mean_acceptance_length, draft_acceptance_rate and more."""
+        """One row: strategy, tokens_per_s, rounds, mean_acceptance_length and more."""
         return metrics.summary(self)
 
     @property
     def stages(self) -> pd.DataFrame:
-        """One row a round: draft_ms, verify_ms, accept_ms, sync_ms, and each phase's share of the round."""
+        """One row per round: the milliseconds of each phase, and its share of the round."""
         return metrics.stages(self)
 
     def __repr__(self) -> str:
-        counts = f"{len(self.tokens)} prompts, {sum(map(len, self.tokens))} new tokens, {len(self.rounds['batch'])} rounds"
-        return f"<Result of {self.meta['strategy']}: {counts}, {'recorded' if self.trace else 'not recorded: pass record=True'}>"
+        new_tokens = sum(map(len, self.tokens))
+        rounds = len(self.rounds["batch"])
+        counts = f"{len(self.tokens)} prompts, {new_tokens} new tokens, {rounds} rounds"
+        recorded = "recorded" if self.trace else "not recorded: pass record=True"
+        return f"<Result of {self.meta['strategy']}: {counts}, {recorded}>"

@@ -16,7 +16,7 @@ from specviz.engine.drafters import Drafter, drafter
 from specviz.engine.models.pair import Pair
 from specviz.engine.requests import Prompt
 from specviz.engine.strategies import Strategy, strategy
-from specviz.generation.generate import generate, generate_side_by_side
+from specviz.generation.generate import generate, generate_interleaved
 from specviz.generation.result import Result
 from specviz.metrics import waste
 from specviz.util.files import conditions
@@ -94,7 +94,7 @@ def measure_losses(
             bar.update()
         for _, size in product(range(repetitions), sizes):
             together = [place for place, cell in enumerate(cells) if cell.batch_size == size]
-            for i, result in generate_side_by_side(
+            for i, result in generate_interleaved(
                 pair, [{"prompts": prompts, **asked_of(cells[place])} for place in together]
             ):
                 same = result.tokens == texts[together[i]]

@@ -10,6 +10,7 @@ import torch
 from transformers import PreTrainedModel
 
 from specviz.engine.models.pair import Pair
+from specviz.engine.options import Options
 from specviz.engine.requests import Prompt
 from specviz.engine.run import Run, make_run
 from specviz.generation.generate import generate
@@ -49,9 +50,8 @@ def measure_overhead(
     times: dict[tuple[str, int], list[Round]] = {cell: [] for cell in cells}
     for repetition in range(repetitions + 1):
         for strategy, b in cells:
-            measured = list(
-                _rounds(make_run(pair, prompts, strategy=strategy, batch_size=b, **asked))
-            )
+            options = Options(strategy=strategy, batch_size=b, **asked)
+            measured = list(_rounds(make_run(pair, prompts, options)))
             times[strategy, b] += measured if repetition else []  # the first one warms up
     table = pd.DataFrame(
         [

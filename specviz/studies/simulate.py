@@ -24,7 +24,7 @@ from specviz.costs.shapes import named_pair
 from specviz.engine.models.pair import Pair
 from specviz.engine.requests import Prompt
 from specviz.engine.strategies import strategy
-from specviz.generation.generate import generate, generate_side_by_side
+from specviz.generation.generate import generate, generate_interleaved
 from specviz.record.trace import Trace
 from specviz.simulation import (
     Acceptance,
@@ -113,7 +113,7 @@ def record_runs(
     ):
         how = strategy(name, window=2 * size) if name == "exspec" else name
         runs.append({"prompts": part, "strategy": how, "batch_size": size, **asked})
-    ended = generate_side_by_side(pair, runs)
+    ended = generate_interleaved(pair, runs)
     found = dict(tqdm(ended, desc="record", total=len(runs), unit="run", disable=not progress))
     return [trace for _, result in sorted(found.items()) if (trace := result.trace) is not None]
 

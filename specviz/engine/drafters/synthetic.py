@@ -15,7 +15,7 @@ from torch import Tensor
 
 from specviz.engine.drafters.base import Draft, Task
 from specviz.engine.drafters.model import ModelDrafter, run_ahead
-from specviz.engine.sampling import DRAFT, Noise
+from specviz.engine.rng import DRAFT, Noise
 from specviz.engine.state import State
 from specviz.util.validate import is_share, short
 

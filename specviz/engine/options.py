@@ -1,0 +1,121 @@
+"""The options of a run: what a caller chooses besides the pair and the prompts.
+
+They stand in `engine/`, not beside `specviz.generate`, because `specviz.decode` takes the same
+ones.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from specviz.engine.accept import Chooser, Greedy
+from specviz.engine.draft_length import Auto, DraftLength
+from specviz.engine.drafters import Drafter, NoDrafter
+from specviz.engine.drafters import drafter as drafter_by_name
+from specviz.engine.sampling import SamplingParams
+from specviz.engine.strategies import Strategy
+from specviz.engine.strategies import strategy as strategy_by_name
+from specviz.util.validate import require_bool, require_int, short
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to decode: the keyword arguments of `specviz.generate`, which documents them.
+
+    The fields keep what the caller passed. The `make_` methods turn names into objects. Every run
+    needs its own `DraftLength`, because "auto" learns while it runs.
+
+    `max_new_tokens` is checked with the prompts, since it may hold one budget for each of them.
+
+    Raises:
+        ValueError: an option cannot be used; the message names it, its value and the remedy.
+    """
+
+    strategy: str | Strategy = "inplace"
+    drafter: str | Drafter = "model"
+    num_draft_tokens: int | str | DraftLength = 5
+    batch_size: int = 8
+    max_new_tokens: int | Sequence[int] = 128
+    sampling: SamplingParams | None = None
+    seed: int = 0
+    deterministic: bool = False
+    graphs: bool | None = False
+    compile: bool = False
+
+    def __post_init__(self) -> None:
+        # Plain ints, also where numpy's were passed: records keep both numbers.
+        object.__setattr__(self, "batch_size", require_int("batch_size", self.batch_size))
+        object.__setattr__(self, "seed", require_int("seed", self.seed, minimum=0))
+        self.make_draft_length()
+        self.make_drafter(self.make_strategy())
+        if self.sampling is not None and not isinstance(self.sampling, SamplingParams):
+            raise ValueError(
+                f"sampling must be a SamplingParams or None, got {short(self.sampling)}; "
+                "pass specviz.SamplingParams(temperature=0.7), or None for greedy decoding"
+            )
+        require_bool("deterministic", self.deterministic)
+        require_bool("compile", self.compile)
+        if self.graphs is not None:
+            require_bool("graphs", self.graphs)
+
+    @classmethod
+    def from_keywords(cls, keywords: Mapping[str, Any]) -> "Options":
+        """Return the options that `keywords` names. Raise TypeError at an unknown name."""
+        known = [field.name for field in fields(cls)]
+        unknown = [name for name in keywords if name not in known]
+        if unknown:
+            raise TypeError(f"option {unknown[0]!r} is unknown; choose from {', '.join(known)}")
+        return cls(**keywords)
+
+    @property
+    def max_draft_tokens(self) -> int:
+        """The largest K that may be drafted, whether or not the strategy drafts at all."""
+        return self.make_draft_length().most
+
+    def make_strategy(self) -> Strategy:
+        """Return the strategy, made by name unless an object was passed."""
+        made = self.strategy
+        if isinstance(made, str):
+            made = strategy_by_name(made)
+        if not isinstance(made, Strategy):
+            raise ValueError(
+                f"strategy must be a name or a Strategy, got {short(made)}; "
+                "use specviz.strategy(name, **options)"
+            )
+        if not made.name:
+            raise ValueError(
+                f"strategy must have a name to be recorded under, got {short(made)}; "
+                "set `name` on its class"
+            )
+        return made
+
+    def make_drafter(self, strategy: Strategy) -> Drafter:
+        """Return the drafter. For a strategy that never drafts, it is one that proposes nothing."""
+        made = self.drafter
+        if isinstance(made, str):
+            made = drafter_by_name(made, **strategy.drafter_options.get(made, {}))
+        if not isinstance(made, Drafter):
+            raise ValueError(
+                f"drafter must be a name or a Drafter, got {short(made)}; "
+                "use specviz.drafter(name, **options)"
+            )
+        return made if strategy.drafts else NoDrafter()
+
+    def make_draft_length(self) -> DraftLength:
+        """Return what decides K in each round."""
+        value = self.num_draft_tokens
+        if isinstance(value, DraftLength):
+            require_int("num_draft_tokens.most", getattr(value, "most", None), minimum=0)
+            return value
+        if isinstance(value, str):
+            if value != Auto.name:
+                raise ValueError(
+                    f"num_draft_tokens must be an int >= 1 or {Auto.name!r}, got {short(value)}; "
+                    f"pass for instance 5, or {Auto.name!r}"
+                )
+            return Auto()
+        return DraftLength(require_int("num_draft_tokens", value))
+
+    def make_chooser(self) -> Chooser:
+        """Return what chooses tokens from logits: greedily, or by sampling."""
+        return Greedy() if self.sampling is None else self.sampling.chooser(self.seed)

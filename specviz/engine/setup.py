@@ -1,0 +1,70 @@
+"""The state of a run before its first round: empty rows, empty K/V slabs, waiting requests."""
+
+from collections import deque
+from collections.abc import Sequence
+
+import torch
+
+from specviz.engine.batch import Batch, Request
+from specviz.engine.drafters import Drafter
+from specviz.engine.kv.cache import CachedModel
+from specviz.engine.kv.deterministic import FixedModel, fixed_shape
+from specviz.engine.kv.layout import NO_LIMIT
+from specviz.engine.models.pair import Pair
+from specviz.engine.options import Options
+from specviz.engine.state import State
+from specviz.engine.strategies import Strategy
+
+
+def make_state(
+    pair: Pair,
+    options: Options,
+    requests: Sequence[Request],
+    strategy: Strategy,
+    drafter: Drafter,
+    num_draft_tokens: int,
+    batch_size: int,
+) -> State:
+    """Return the state in which `requests` wait to be decoded.
+
+    Strategy, drafter and batch size are passed beside `options`, because a run that is out of
+    memory goes on with others. `num_draft_tokens` is the largest K of the run, 0 if it never
+    drafts.
+    """
+    rows = strategy.capacity(batch_size, len(requests))
+    longest = max(len(request.prompt) + request.budget for request in requests)
+    budget = max(request.budget for request in requests)
+    slots = strategy.slots(longest, budget, num_draft_tokens)
+    chooser = options.make_chooser()
+
+    models = {"target": pair.target, **drafter.models(pair)}
+    caches: dict[str, CachedModel] = {}
+    for name, model in models.items():
+        decides = name == "target" or chooser.weighs_drafts
+        if options.deterministic and decides:
+            # Autoregressive decoding runs in the shape of K, too, so that texts can be compared.
+            shape = fixed_shape(options.max_draft_tokens + 1, longest)
+            caches[name] = FixedModel(model, rows, slots, pair.vocabulary_size, shape)
+        else:
+            caches[name] = CachedModel(model, rows, slots, pair.vocabulary_size)
+
+    hidden = None
+    if drafter.needs_hidden:
+        hidden_size = pair.target.config.get_text_config().hidden_size
+        hidden = torch.zeros(rows, hidden_size, dtype=pair.target.dtype, device=pair.device)
+
+    return State(
+        batch=Batch(rows, longest + num_draft_tokens + 1, pair.device),
+        layout=strategy.layout(rows, slots, num_draft_tokens, pair.device, pair.max_positions),
+        caches=caches,
+        waiting=deque(strategy.order(requests)),
+        batch_size=min(batch_size, rows),
+        headroom=num_draft_tokens,
+        num_draft_tokens=num_draft_tokens,
+        eos_token_ids=torch.tensor(pair.eos_token_ids, dtype=torch.long, device=pair.device),
+        chooser=chooser,
+        last_position=(pair.max_positions or NO_LIMIT) - 1,
+        keep_draft=drafter.keeps_cache,
+        fault=strategy.fault,
+        hidden=hidden,
+    )

@@ -1,0 +1,136 @@
+"""From a run and what it wrote to its `Result`: texts, tables, header and trace."""
+
+import platform
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from specviz.engine.kv.cache import CachedModel
+from specviz.engine.models.pair import Pair
+from specviz.engine.recorder import Recorder
+from specviz.engine.run import Run
+from specviz.generation.collect import Collected
+from specviz.generation.result import Result
+from specviz.record.schema import MODELS, Table
+from specviz.record.trace import Trace, flatten_requests
+
+
+def make_result(run: Run, collected: Collected) -> Result:
+    """Return the result of `run`, collected from it and from the runs that continued it."""
+    tokens = collected.tokens
+    meta = _header(run, collected.run.state.caches) | collected.facts()
+    rounds = collected.tally.rounds(run.stopwatch.milliseconds())
+    rows = collected.tally.rows()
+    prompts = [list(request.prompt) for request in run.requests]
+    budgets = [request.budget for request in run.requests]
+    trace = None
+    if collected.recorder is not None:
+        requests = flatten_requests(prompts, tokens, budgets)
+        pool = collected.tally.pool()
+        trace = _make_trace(run.pair, collected.recorder, meta, requests, rounds, rows, pool)
+    return Result(
+        tokens=tokens,
+        texts=_decode_texts(run.pair, tokens),
+        meta=meta,
+        rounds=rounds,
+        rows=rows,
+        trace=trace,
+        prompts=prompts,
+        budgets=budgets,
+    )
+
+
+def _make_trace(
+    pair: Pair,
+    recorder: Recorder,
+    meta: dict[str, Any],
+    requests: Table,
+    rounds: Table,
+    rows: Table,
+    pool: Table,
+) -> Trace:
+    rows = recorder.rows(rows)
+    feeds, holes = recorder.feeds()
+    columns = [
+        requests["prompt_tokens"],
+        requests["output_tokens"],
+        rows["drafts"],
+        rows["target_top_ids"],
+        rows["draft_top_ids"],
+    ]
+    return Trace(
+        meta=meta | {"token_texts": _token_texts(pair, columns)},
+        requests=requests,
+        rounds=rounds,
+        rows=rows,
+        feeds=feeds,
+        holes=holes,
+        moves=recorder.moves(),
+        pool=pool,
+    )
+
+
+def _token_texts(pair: Pair, columns: list[np.ndarray]) -> dict[str, str]:
+    """Return the text of every token id in `columns`, by the id as a string (for JSON)."""
+    if pair.tokenizer is None:
+        return {}
+    ids = np.unique(np.concatenate([column.ravel() for column in columns]))
+    return {str(token): pair.tokenizer.decode([token]) for token in ids.tolist() if token >= 0}
+
+
+def _header(run: Run, caches: dict[str, CachedModel]) -> dict[str, Any]:
+    """Return a trace's header: what was run, with what, on what, and when."""
+    pair = run.pair
+    sampling = run.options.sampling
+    kv_bytes = {name: caches[name].bytes_per_slot if name in caches else 0 for name in MODELS}
+    return {
+        "strategy": run.strategy.name,
+        "strategy_options": run.strategy.options,
+        "valid": run.strategy.promises,
+        "drafter": run.drafter.name,
+        "drafter_options": run.drafter.options,
+        "num_draft_tokens": run.num_draft_tokens,
+        "num_draft_tokens_chosen": run.draft_length.name,
+        "keep_draft": run.state.keep_draft,
+        "batch_size": run.batch_size,
+        "device": _device_name(pair.device),
+        "dtype": str(pair.target.dtype).removeprefix("torch."),
+        "versions": _versions(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "target": model_name(pair.target),
+        "draft": model_name(pair.draft),
+        "vocabulary_size": pair.vocabulary_size,
+        "eos_token_ids": pair.eos_token_ids,
+        "sampling": None if sampling is None else asdict(sampling),
+        "seed": run.options.seed,
+        "deterministic": run.options.deterministic,
+        "kv_bytes_per_slot": kv_bytes,
+        "decisions": list(run.strategy.decisions),
+        "token_texts": {},
+    }
+
+
+def _versions() -> dict[str, str]:
+    libraries = {name: version(name) for name in ("specviz", "torch", "transformers")}
+    return {**libraries, "python": platform.python_version()}
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
+
+
+def model_name(model: PreTrainedModel) -> str:
+    """Return class and parameters in millions, as records name a model."""
+    parameters = sum(p.numel() for p in model.parameters())
+    return f"{type(model).__name__} {parameters / 1e6:.1f}M"
+
+
+def _decode_texts(pair: Pair, tokens: list[list[int]]) -> list[str]:
+    if pair.tokenizer is None:
+        return ["" for _ in tokens]
+    return [pair.tokenizer.decode(row, skip_special_tokens=True) for row in tokens]
