@@ -1,7 +1,8 @@
-"""A hundred calls that cannot work, over every public name and command: each ends with one sentence of specviz's own.
+"""A hundred calls that cannot work, over every public name and command.
 
-It names the argument and its value, and the remedy behind a semicolon; it comes from specviz, not from inside torch or transformers; and no
-file, whole or half, is left behind.
+Each raises one sentence that names the argument, its value and, after a semicolon, the remedy. It
+comes from specviz, not from inside torch or transformers, and no file is left behind, complete or
+partial.
 """
 
 import errno
@@ -71,33 +72,43 @@ def full(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # what the message begins with (a pattern), the call
 OPTIONS: list[tuple[str, Callable[[], object]]] = [
-    (r"pair=NoneType is no Pair", lambda: sv.generate(None, [[1]])),
-    (r"pair=tuple is no Pair", lambda: sv.decode((1, 2), [[1]])),
+    (r"pair must be a Pair, got NoneType", lambda: sv.generate(None, [[1]])),
+    (r"option 'record' is unknown", lambda: sv.decode(pair(), [[1]], record=True)),
+    (r"pair must be a Pair, got tuple", lambda: sv.decode((1, 2), [[1]])),
     (r"prompts=\[\] is empty", lambda: generate([])),
-    (r"prompts='text' is no list", lambda: generate("text")),
+    (r"prompts must be a list, got 'text'", lambda: generate("text")),
     (r"prompts\[0\]=\[\] is empty", lambda: generate([[]])),
     (r"prompts\[0\] is text, but the pair has no tokenizer", lambda: generate(["text"])),
-    (r"prompts\[1\]\[0\]=97 is outside the vocabulary", lambda: generate([[1], [VOCABULARY]])),
-    (r"prompts\[0\]\[1\]=-1 is outside", lambda: generate([[1, -1]])),
-    (r"prompts\[0\]\[0\]=1\.5 is no token id", lambda: generate([[1.5]])),
-    (r"prompts\[0\]\[0\]=True is no token id", lambda: generate([[True]])),
-    (r"prompts\[0\]=array\(\[\[1", lambda: generate([np.array([[1, 2], [3, 4]])])),
-    (r"prompts=tensor\(\[\[1", lambda: generate(torch.tensor([[1, 2]]))),
+    (
+        r"prompts\[1\]\[0\] must be a token id from 0 to 96, got 97",
+        lambda: generate([[1], [VOCABULARY]]),
+    ),
+    (r"prompts\[0\]\[1\] must be a token id from 0 to 96, got -1", lambda: generate([[1, -1]])),
+    (r"prompts\[0\]\[0\] must be a token id, got 1\.5", lambda: generate([[1.5]])),
+    (r"prompts\[0\]\[0\] must be a token id, got True", lambda: generate([[True]])),
+    (
+        r"prompts\[0\] must be text or a list of token ids, got array\(\[\[1",
+        lambda: generate([np.array([[1, 2], [3, 4]])]),
+    ),
+    (r"prompts must be a list, got tensor\(\[\[1", lambda: generate(torch.tensor([[1, 2]]))),
     (
         r"prompts\[0\] has 244 tokens; .* it needs 257 positions and the models have 256",
         lambda: generate([[1] * 244], max_new_tokens=7),
     ),
     (r"strategy='eqspek' is unknown", lambda: generate(strategy="eqspek")),
-    (r"strategy=7 is neither", lambda: generate(strategy=7)),
+    (r"strategy must be a name or a Strategy, got 7", lambda: generate(strategy=7)),
     (r"drafter='modell' is unknown", lambda: generate(drafter="modell")),
-    (r"drafter=None is neither", lambda: generate(drafter=None)),
+    (r"drafter must be a name or a Drafter, got None", lambda: generate(drafter=None)),
     (r"num_draft_tokens must be an int >= 1, got 0", lambda: generate(num_draft_tokens=0)),
-    (r"num_draft_tokens='often' is unknown", lambda: generate(num_draft_tokens="often")),
+    (
+        r"num_draft_tokens must be an int >= 1 or 'auto', got 'often'",
+        lambda: generate(num_draft_tokens="often"),
+    ),
     (r"batch_size must be an int >= 1, got 0", lambda: generate(batch_size=0)),
     (r"batch_size must be an int >= 1, got 2\.0", lambda: generate(batch_size=2.0)),
     (r"max_new_tokens must be an int >= 1, got -3", lambda: generate(max_new_tokens=-3)),
     (r"max_new_tokens has 3 entries for 2 prompts", lambda: generate(max_new_tokens=[1, 2, 3])),
-    (r"sampling=0\.7 is no SamplingParams", lambda: generate(sampling=0.7)),
+    (r"sampling must be a SamplingParams or None, got 0\.7", lambda: generate(sampling=0.7)),
     (r"seed must be an int >= 0, got -1", lambda: generate(seed=-1)),
     (r"deterministic must be a bool, got 'yes'", lambda: generate(deterministic="yes")),
     (r"graphs must be a bool, got 1", lambda: generate(graphs=1)),
@@ -131,10 +142,16 @@ OPTIONS: list[tuple[str, Callable[[], object]]] = [
     (r"rates=\[nan\] is no list of shares", lambda: sv.drafter("synthetic", rates=[math.nan])),
     (r"rates=\[0\.2, 0\.4\] rise", lambda: sv.drafter("synthetic", rates=[0.2, 0.4])),
     (r"min_ngram=5 is larger than max_ngram=3", lambda: sv.drafter("lookup", min_ngram=5)),
-    (r"temperature=0 is no number", lambda: sv.SamplingParams(0)),
-    (r"temperature=nan is no number", lambda: sv.SamplingParams(math.nan)),
+    (r"temperature must be a number from 1e-05 to 100000\.0, got 0", lambda: sv.SamplingParams(0)),
+    (
+        r"temperature must be a number from 1e-05 to 100000\.0, got nan",
+        lambda: sv.SamplingParams(math.nan),
+    ),
     (r"top_k must be an int >= 1, got 0", lambda: sv.SamplingParams(1.0, top_k=0)),
-    (r"top_p=1\.5 is not above 0", lambda: sv.SamplingParams(1.0, top_p=1.5)),
+    (
+        r"top_p must be a number above 0 and at most 1, got 1\.5",
+        lambda: sv.SamplingParams(1.0, top_p=1.5),
+    ),
     (r"coupling='none' is unknown", lambda: sv.SamplingParams(1.0, coupling="none")),
     (r"target=NoneType is no transformers model", lambda: sv.Pair(None, None)),
     (
@@ -198,9 +215,15 @@ DYNAMIC = {"rope_type": "dynamic", "rope_theta": 10_000.0, "factor": 2.0}
 COMMANDS: list[tuple[str, list[str]]] = [
     (r"--target a comes without a draft", ["generate", "--target", "a"]),
     (r"--top-p 0.5 comes without a temperature", ["generate", "--top-p", "0.5"]),
-    (r"temperature=-1\.0 is no number", ["generate", "--temperature", "-1"]),
+    (
+        r"temperature must be a number from 1e-05 to 100000\.0, got -1\.0",
+        ["generate", "--temperature", "-1"],
+    ),
     (r"batch_size must be an int >= 1, got 0", ["generate", "--batch-size", "0"]),
-    (r"num_draft_tokens='x' is unknown", ["generate", "--num-draft-tokens", "x"]),
+    (
+        r"num_draft_tokens must be an int >= 1 or 'auto', got 'x'",
+        ["generate", "--num-draft-tokens", "x"],
+    ),
     (r"prompts\[0\]='' is empty", ["generate", ""]),
     (r"strategy='x' is unknown", ["generate", "--strategy", "x"]),
     (r"device='tpu' is unknown", ["generate", "--device", "tpu"]),

@@ -242,7 +242,7 @@ def test_a_missing_library_ends_with_2_and_the_remedy(
         ),
         (
             ["generate", "x", "--temperature", "0"],
-            "specviz generate: temperature=0.0 is no number from 1e-05 to ",
+            "specviz generate: temperature must be a number from 1e-05 to 100000.0, got 0.0",
         ),
         (
             ["generate", "x", "--temperature", "1", "--coupling", "max"],
@@ -289,7 +289,7 @@ def test_a_missing_library_ends_with_2_and_the_remedy(
         ),
         (
             ["couplings", "--temperatures", "1", "0"],
-            "specviz couplings: temperature=0.0 is no number from ",
+            "specviz couplings: temperature must be a number from 1e-05 to 100000.0, got 0.0",
         ),
         (
             ["couplings", "--seeds", "-1"],

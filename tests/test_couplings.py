@@ -50,7 +50,7 @@ def test_the_table_is_that_of_single_runs(pair: sv.Pair, prompts: list[list[int]
     ("arguments", "begins"),
     [
         ({"temperatures": ()}, "temperatures is empty; "),
-        ({"temperatures": (1.0, 0)}, "temperature=0 is no number from "),
+        ({"temperatures": (1.0, 0)}, "temperature must be a number from 1e-05 to 100000.0, got 0"),
         ({"seeds": []}, "seeds is empty; "),
         ({"seeds": (0, -1)}, r"seeds\[1\] must be an int >= 0, got -1; "),
         ({"batch_size": 0}, "batch_size must be an int >= 1, got 0; "),

@@ -1,4 +1,4 @@
-"""Phases that are replayed write what the loop writes: traced on the CPU, captured on a GPU."""
+"""Replayed phases write what the loop writes: traced on the CPU, captured on a GPU."""
 
 import shutil
 import warnings
@@ -23,10 +23,10 @@ from specviz.engine.run import Run, make_run
 
 
 def traced(run: Run, function: Callable[[], Any]) -> Callable[[], Any]:
-    """As a CUDA graph does it: the kernels that the function launches, on the memory that it used, and none of its Python.
+    """Replay as a CUDA graph does: the kernels of the function on its memory, without its Python.
 
-    A read of a value on the host makes the tracer fail, as it makes a capture fail. Unlike a capture, tracing computes: what it wrote is
-    taken back.
+    A read of a value on the host makes the tracer fail, as it makes a capture fail. Unlike a
+    capture, tracing computes: what it wrote is taken back.
     """
     state = run.state
     slabs = [
@@ -43,20 +43,20 @@ def traced(run: Run, function: Callable[[], Any]) -> Callable[[], Any]:
         *slabs,
     ]
     before = [place.clone() for place in places]
-    said: list[Any] = []
+    results: list[Any] = []
 
     def tensors() -> list[Tensor]:
-        said.append(function())
-        return leaves(said[0])
+        results.append(function())
+        return leaves(results[0])
 
     graph = make_fx(tensors)()
     for place, value in zip(places, before, strict=True):
         place.copy_(value)
-    held = [torch.empty(leaf.shape, dtype=leaf.dtype) for leaf in leaves(said[0])]
-    result = with_leaves(said[0], held)
+    static = [torch.empty(leaf.shape, dtype=leaf.dtype) for leaf in leaves(results[0])]
+    result = with_leaves(results[0], static)
 
     def again() -> Any:
-        for place, value in zip(held, graph(), strict=True):
+        for place, value in zip(static, graph(), strict=True):
             place.copy_(value)
         return result
 
@@ -133,11 +133,25 @@ def test_replayed_phases_write_the_same_text(name: str, strategy: str) -> None:
 
 def test_synthetic_drafts_are_new_in_each_replay() -> None:
     run = make_run(
-        make_pair("llama"), make_prompts(), Options(drafter=sv.drafter("synthetic", rates=[0.7, 0.5, 0.3]), num_draft_tokens=3,
-        batch_size=3, max_new_tokens=NEW_TOKENS))  # fmt: skip
+        make_pair("llama"),
+        make_prompts(),
+        Options(
+            drafter=sv.drafter("synthetic", rates=[0.7, 0.5, 0.3]),
+            num_draft_tokens=3,
+            batch_size=3,
+            max_new_tokens=NEW_TOKENS,
+        ),
+    )
     plain = make_run(
-        make_pair("llama"), make_prompts(), Options(drafter=sv.drafter("synthetic", rates=[0.7, 0.5, 0.3]), num_draft_tokens=3,
-        batch_size=3, max_new_tokens=NEW_TOKENS))  # fmt: skip
+        make_pair("llama"),
+        make_prompts(),
+        Options(
+            drafter=sv.drafter("synthetic", rates=[0.7, 0.5, 0.3]),
+            num_draft_tokens=3,
+            batch_size=3,
+            max_new_tokens=NEW_TOKENS,
+        ),
+    )
     run.state.graphs = PhaseGraphs(lambda function: traced(run, function))
     assert outputs(run) == outputs(plain) == generate_one_by_one("llama", torch.float32, NEW_TOKENS)
     assert run.state.round == plain.state.round, "the same drafts were accepted"
@@ -157,7 +171,7 @@ def test_what_cannot_be_captured_runs_uncaptured_with_one_warning() -> None:
     run.state.graphs = PhaseGraphs(refuse)
     with pytest.warns(
         UserWarning,
-        match=r"the round cannot be captured \(RuntimeError: operation not permitted.*runs uncaptured",
+        match=r"the round cannot be captured \(RuntimeError: operation not.*runs uncaptured",
     ) as caught:
         assert outputs(run) == generate_one_by_one("llama", torch.float32, NEW_TOKENS)
     assert (tried, len(caught)) == (1, 1)
@@ -193,7 +207,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("message", REFUSED)
-def test_what_cannot_be_asked_for_is_refused(message: str) -> None:
+def test_impossible_requests_are_refused(message: str) -> None:
     with pytest.raises(ValueError, match=message):
         sv.generate(
             make_pair("llama"),
@@ -202,7 +216,7 @@ def test_what_cannot_be_asked_for_is_refused(message: str) -> None:
         )
 
 
-def test_what_is_captured_where_that_is_possible_says_where_it_is_not() -> None:
+def test_graphs_none_warns_where_nothing_can_be_captured() -> None:
     asked = {"max_new_tokens": 4, "progress": False}
     with pytest.warns(
         UserWarning,
@@ -230,7 +244,7 @@ def test_compiled_models_write_the_same_text() -> None:
 
 
 def test_many_shapes_all_run_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Target and draft share their code, and every kind of shape is one form of it: more than torch allows unless told otherwise."""
+    """The models share their code, and each kind of shape is a variant: more than torch allows."""
     torch._dynamo.reset()
     counters.clear()
     monkeypatch.setattr(
@@ -271,7 +285,7 @@ def test_cuda_graphs_write_the_same_text(name: str, strategy: str) -> None:
 def test_a_round_with_graphs_reads_once_on_the_host(
     strategy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between two rounds in which no row enters or leaves: no synchronising call, and one copy that is waited for."""
+    """In a round in which no row enters or leaves: no synchronising call, and one awaited copy."""
     run = make_run(
         make_pair("llama", device="cuda"),
         make_prompts()[:3],

@@ -1,8 +1,10 @@
-"""What is refused before any model runs, each with one sentence that names argument, value and remedy; and what is taken as it comes."""
+"""Arguments that are refused before any model runs, and those that are accepted."""
 
+import inspect
 import json
 import math
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaModel, PreTrainedTokenizerFast
 
 import specviz as sv
+from specviz.engine.options import Options
 
 NEW_TOKENS = 8
 
@@ -61,50 +64,56 @@ def test_a_good_call_does_run_a_forward(pair: sv.Pair) -> None:
 BAD_PROMPTS = [
     ([], "prompts=[] is empty"),
     ((), "prompts=[] is empty"),
-    ("w1 w2", "prompts='w1 w2' is no list of prompts"),
-    (b"w1 w2", "prompts=b'w1 w2' is no list of prompts"),
-    (None, "prompts=None is no list"),
-    (7, "prompts=7 is no list"),
-    ({"w1"}, "prompts={'w1'} is no list"),
-    (np.array([[1, 2], [3, 4]]), "prompts=array([[1, 2], [3, 4]]) is no list"),
+    ("w1 w2", "prompts must be a list, got 'w1 w2'"),
+    (b"w1 w2", "prompts must be a list, got b'w1 w2'"),
+    (None, "prompts must be a list, got None"),
+    (7, "prompts must be a list, got 7"),
+    ({"w1"}, "prompts must be a list, got {'w1'}"),
+    (np.array([[1, 2], [3, 4]]), "prompts must be a list, got array([[1, 2], [3, 4]])"),
     ([""], "prompts[0]='' is empty"),
-    (["w1", "  "], "prompts[1]='  ' is no token"),
-    (["w1\ud800"], r"prompts[0]='w1\ud800' has a lone surrogate"),
+    (["w1", "  "], "prompts[1] must have at least one token, got '  '"),
+    (["w1\ud800"], r"prompts[0] must be valid Unicode, got 'w1\ud800' with a lone surrogate"),
     ([[1], []], "prompts[1]=[] is empty"),
     ([np.array([], dtype=int)], "prompts[0]=[] is empty"),
-    ([7], "prompts[0]=7 is neither text nor a list of token ids"),
-    ([None], "prompts[0]=None is neither"),
-    ([b"w1"], "prompts[0]=b'w1' is neither"),
-    ([bytearray(b"w1")], "prompts[0]=bytearray(b'w1') is neither"),
-    ([{1: 2}], "prompts[0]={1: 2} is neither"),
-    ([np.array([[1, 2], [3, 4]])], "prompts[0]=array([[1, 2], [3, 4]]) is neither"),
-    ([[1, 2.0]], "prompts[0][1]=2.0 is no token id"),
-    ([np.array([1.0])], "prompts[0][0]=1.0 is no token id"),
-    ([[True]], "prompts[0][0]=True is no token id"),
-    ([np.array([True])], "prompts[0][0]=True is no token id"),
-    ([["w1"]], "prompts[0][0]='w1' is no token id"),
-    ([["w1" * 99]], "prompts[0][0]='w1w1"),
-    ([[1], [-1]], "prompts[1][0]=-1 is outside the vocabulary; token ids go from 0 to 96"),
-    ([[1], [3, VOCABULARY]], "prompts[1][1]=97 is outside the vocabulary"),
-    ([[1], [3, np.int64(VOCABULARY)]], "prompts[1][1]=97 is outside the vocabulary"),
-    ([[10**30]], "prompts[0][0]=1000000000000000000000000000000 is outside the vocabulary"),
+    ([7], "prompts[0] must be text or a list of token ids, got 7"),
+    ([None], "prompts[0] must be text or a list of token ids, got None"),
+    ([b"w1"], "prompts[0] must be text or a list of token ids, got b'w1'"),
+    ([bytearray(b"w1")], "prompts[0] must be text or a list of token ids, got bytearray(b'w1')"),
+    ([{1: 2}], "prompts[0] must be text or a list of token ids, got {1: 2}"),
+    (
+        [np.array([[1, 2], [3, 4]])],
+        "prompts[0] must be text or a list of token ids, got array([[1, 2], [3, 4]])",
+    ),
+    ([[1, 2.0]], "prompts[0][1] must be a token id, got 2.0"),
+    ([np.array([1.0])], "prompts[0][0] must be a token id, got 1.0"),
+    ([[True]], "prompts[0][0] must be a token id, got True"),
+    ([np.array([True])], "prompts[0][0] must be a token id, got True"),
+    ([["w1"]], "prompts[0][0] must be a token id, got 'w1'"),
+    ([["w1" * 99]], "prompts[0][0] must be a token id, got 'w1w1"),
+    ([[1], [-1]], "prompts[1][0] must be a token id from 0 to 96, got -1"),
+    ([[1], [3, VOCABULARY]], "prompts[1][1] must be a token id from 0 to 96, got 97"),
+    ([[1], [3, np.int64(VOCABULARY)]], "prompts[1][1] must be a token id from 0 to 96, got 97"),
+    (
+        [[10**30]],
+        "prompts[0][0] must be a token id from 0 to 96, got 1000000000000000000000000000000",
+    ),
 ]
 COUNTS = ("num_draft_tokens", "batch_size", "max_new_tokens")
 BAD_COUNTS = [
     ({name: value}, f"{name} must be an int >= 1, got {value!r}; ")
     for name in COUNTS
     for value in (0, -1, 1.5, "3", True, None, float("nan"))
-    if (name, value) != ("num_draft_tokens", "3")  # a str is read as the name of a controller
+    if (name, value) != ("num_draft_tokens", "3")  # a str names a draft length
 ]
 BAD_OPTIONS = [
     *BAD_COUNTS,
-    ({"num_draft_tokens": "3"}, "num_draft_tokens='3' is unknown"),
     ({"max_new_tokens": []}, "max_new_tokens has 0 entries for 2 prompts"),
     ({"max_new_tokens": [4]}, "max_new_tokens has 1 entries for 2 prompts"),
     ({"max_new_tokens": [4, 4, 4]}, "max_new_tokens has 3 entries for 2 prompts"),
     ({"max_new_tokens": [4, 0]}, "max_new_tokens[1] must be an int >= 1, got 0"),
     ({"max_new_tokens": (4, "4")}, "max_new_tokens[1] must be an int >= 1, got '4'"),
     ({"max_new_tokens": {4: 4}}, "max_new_tokens must be an int >= 1, got {4: 4}"),
+    ({"num_draft_tokens": "3"}, "num_draft_tokens must be an int >= 1 or 'auto', got '3'"),
     ({"num_draft_tokens": [5]}, "num_draft_tokens must be an int >= 1, got [5]"),
     ({"seed": -1}, "seed must be an int >= 0, got -1"),
     ({"seed": None}, "seed must be an int >= 0, got None"),
@@ -112,20 +121,29 @@ BAD_OPTIONS = [
         {"strategy": "eqspek"},
         "strategy='eqspek' is unknown; choose one of autoregressive, eqspec, exspec, inplace",
     ),
-    ({"strategy": None}, "strategy=None is neither a name nor a Strategy"),
-    ({"strategy": np.zeros((2, 2))}, "strategy=array([[0., 0.], [0., 0.]]) is neither"),
-    ({"strategy": sv.drafter("model")}, "strategy=ModelDrafter(keep_cache=True) is neither"),
+    ({"strategy": None}, "strategy must be a name or a Strategy, got None"),
+    (
+        {"strategy": np.zeros((2, 2))},
+        "strategy must be a name or a Strategy, got array([[0., 0.], [0., 0.]])",
+    ),
+    (
+        {"strategy": sv.drafter("model")},
+        "strategy must be a name or a Strategy, got ModelDrafter(keep_cache=True)",
+    ),
     (
         {"drafter": "lookahead"},
         "drafter='lookahead' is unknown; choose one of lookup, model, synthetic",
     ),
-    ({"drafter": 5}, "drafter=5 is neither a name nor a Drafter"),
-    ({"drafter": sv.strategy("eqspec")}, "drafter=EqSpec(refill=True, "),
-    ({"sampling": 0.7}, "sampling=0.7 is no SamplingParams"),
-    ({"sampling": {}}, "sampling={} is no SamplingParams"),
+    ({"drafter": 5}, "drafter must be a name or a Drafter, got 5"),
+    (
+        {"drafter": sv.strategy("eqspec")},
+        "drafter must be a name or a Drafter, got EqSpec(refill=True, ",
+    ),
+    ({"sampling": 0.7}, "sampling must be a SamplingParams or None, got 0.7"),
+    ({"sampling": {}}, "sampling must be a SamplingParams or None, got {}"),
     (
         {"sampling": sv.SamplingParams},
-        "sampling=<class 'specviz.engine.sampling.SamplingParams'> is no SamplingParams",
+        "sampling must be a SamplingParams or None, got <class 'specviz.engine.sampling.Sampling",
     ),
 ]
 RUNS = [sv.generate, sv.decode]
@@ -154,16 +172,33 @@ def test_options_that_cannot_be_used(
 def test_what_is_no_pair_and_what_cannot_read(run: Callable[..., object], pair: sv.Pair) -> None:
     for wrong in (None, "pair", pair.target, (pair.target, pair.draft)):
         check_refusal(
-            lambda wrong=wrong: run(wrong, [[1]]), f"pair={type(wrong).__name__} is no Pair"
+            lambda wrong=wrong: run(wrong, [[1]]),
+            f"pair must be a Pair, got {type(wrong).__name__}",
         )
     check_refusal(
         lambda: run(pair, [[1], "w1"]), "prompts[1] is text, but the pair has no tokenizer"
     )
 
 
+def test_an_unknown_option_is_named_with_the_known_ones(pair: sv.Pair) -> None:
+    known = ", ".join(field.name for field in fields(Options))
+    begins = f"option 'batchsize' is unknown; choose from {known}"
+    check_refusal(lambda: sv.decode(pair, [[1]], batchsize=3), begins, TypeError)
+
+
+def test_generate_has_the_defaults_of_the_options() -> None:
+    """Its signature repeats them, so that a reader sees them; they must not differ."""
+    given = inspect.signature(sv.generate).parameters
+    for field in fields(Options):
+        assert given[field.name].default == field.default, field.name
+
+
 BAD_SAMPLING: list[tuple[dict[str, Any], str]] = [
     *(
-        ({"temperature": value}, f"temperature={value!r} is no number from 1e-05")
+        (
+            {"temperature": value},
+            f"temperature must be a number from 1e-05 to 100000.0, got {value!r}",
+        )
         for value in (0, -1, 1e-6, 1e6, math.inf, math.nan, "1", None, True)
     ),
     *(
@@ -171,7 +206,7 @@ BAD_SAMPLING: list[tuple[dict[str, Any], str]] = [
         for value in (0, -1, 1.5, "3", True)
     ),
     *(
-        ({"top_p": value}, f"top_p={value!r} is not above 0 and at most 1")
+        ({"top_p": value}, f"top_p must be a number above 0 and at most 1, got {value!r}")
         for value in (0, 0.0, -0.1, 1.01, math.nan, "0.9", True)
     ),
     *(
@@ -267,9 +302,18 @@ QUESTION = {"question_id": 1, "category": "writing", "turns": ["Say\u2028it\x0b.
 
 @pytest.mark.parametrize(
     "line",
-    [b"{", b"[]", b'"text"', b'{"category": "a"}', b'{"category": "a", "turns": []}', b'{"category": 1, "turns": ["x"]}',
-     b'{"category": "a", "turns": [3]}', b'{"category": "a", "turns": "text"}', b'{"category": "a", "turns": ["\xff"]}'],
-)  # fmt: skip
+    [
+        b"{",
+        b"[]",
+        b'"text"',
+        b'{"category": "a"}',
+        b'{"category": "a", "turns": []}',
+        b'{"category": 1, "turns": ["x"]}',
+        b'{"category": "a", "turns": [3]}',
+        b'{"category": "a", "turns": "text"}',
+        b'{"category": "a", "turns": ["\xff"]}',
+    ],
+)
 def test_a_line_that_is_no_question_is_named(line: bytes, tmp_path: Path) -> None:
     path = tmp_path / "questions.jsonl"
     path.write_bytes(json.dumps(QUESTION).encode() + b"\n\n" + line + b"\n")
@@ -304,7 +348,10 @@ def test_a_prompt_may_fill_the_models_positions_and_no_more(strategy: str) -> No
     run = {"strategy": strategy, "num_draft_tokens": 5, "progress": False}
     result = sv.generate(pair, prompts, max_new_tokens=[room, 3], **run)
     assert len(result.tokens[0]) == room or result.tokens[0][-1] in EOS
-    begins = f"prompts[0] has 200 tokens; with max_new_tokens={room + 1} and num_draft_tokens={K} it needs 257 positions and the models have 256"
+    begins = (
+        f"prompts[0] has 200 tokens; with max_new_tokens={room + 1} and num_draft_tokens={K} "
+        "it needs 257 positions and the models have 256"
+    )
     check_refusal(lambda: sv.generate(pair, prompts, max_new_tokens=[room + 1, 3], **run), begins)
 
 

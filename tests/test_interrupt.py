@@ -1,7 +1,8 @@
-"""Interrupted runs, and runs whose device is out of memory: what is written is kept, no text changes."""
+"""Interrupted runs, and runs out of memory: what is written is kept, and no text changes."""
 
 import itertools
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +43,7 @@ class Interrupting:
 
 
 def check_partial(result: sv.Result, whole: sv.Result) -> None:
-    """Finished rows are complete, others are marked and kept as far as they came; so is the record."""
+    """Finished rows are complete; others are marked and kept as far as they came."""
     assert all(
         ours == theirs[: len(ours)]
         for ours, theirs in zip(result.tokens, whole.tokens, strict=True)
@@ -135,12 +136,24 @@ def small_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     return rows
 
 
+@contextmanager
+def shrinking(pair: sv.Pair, small_device: list[int]) -> Iterator[None]:
+    """Give the device room for 8 rows in the target's first six forwards, then for 3."""
+    forwards = itertools.count()
+
+    def count(*_: object) -> None:
+        small_device[0] = 8 if next(forwards) < 6 else 3
+
+    with pair.target.register_forward_hook(count):
+        yield
+
+
 @pytest.mark.parametrize(("name", "kind"), ALONE)
 def test_out_of_memory_halves_the_batch_and_changes_no_text(
     name: str, kind: str, small_device: list[int]
 ) -> None:
     """There is room for 8 rows in the first rounds and for 3 after that. K/V is computed again."""
-    pair, forwards = make_pair("llama"), itertools.count()
+    pair = make_pair("llama")
     options = {"window": 16} if name == "exspec" else {}
     run = RUN | {
         "batch_size": 8,
@@ -149,11 +162,11 @@ def test_out_of_memory_halves_the_batch_and_changes_no_text(
         "record": True,
     }
     expected = sv.generate(pair, make_prompts(), **run)
-    with pair.target.register_forward_hook(
-        lambda *_: small_device.__setitem__(0, 3 if next(forwards) > 5 else 8)
-    ):  # noqa: SIM117
-        with pytest.warns(UserWarning, match="out of memory at batch_size=") as caught:
-            result = sv.generate(pair, make_prompts(), **run)
+    with (
+        shrinking(pair, small_device),
+        pytest.warns(UserWarning, match="out of memory at batch_size=") as caught,
+    ):
+        result = sv.generate(pair, make_prompts(), **run)
     assert [str(each.message).partition("; ")[2].partition(" (")[0] for each in caught] == [
         f"the run goes on with {b}" for b in (4, 2)
     ]
@@ -181,11 +194,10 @@ class Watched(Auto):
 def test_after_a_halving_every_round_is_reported_with_its_own_times(
     late: int, small_device: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A GPU finishes a round later, here by `late` rounds; the round that ran out is never reported."""
+    """A GPU finishes rounds `late` here; the round that ran out of memory is never reported."""
     plain = Stopwatch.latest
     unfinished = late * len(PHASES)
     draft_length = Watched()
-    forwards = itertools.count()
 
     def latest(self: Stopwatch) -> list[list[float]]:
         spans = self._spans
@@ -196,15 +208,12 @@ def test_after_a_halving_every_round_is_reported_with_its_own_times(
 
     monkeypatch.setattr(Stopwatch, "latest", latest)
     pair = make_pair("llama")
-    with pair.target.register_forward_hook(
-        lambda *_: small_device.__setitem__(0, 3 if next(forwards) > 5 else 8)
-    ):  # noqa: SIM117
-        with pytest.warns(UserWarning, match="out of memory at batch_size="):
-            result = sv.generate(
-                pair,
-                make_prompts(),
-                **RUN | {"batch_size": 8, "strategy": "inplace", "num_draft_tokens": draft_length},
-            )
+    run = RUN | {"batch_size": 8, "strategy": "inplace", "num_draft_tokens": draft_length}
+    with (
+        shrinking(pair, small_device),
+        pytest.warns(UserWarning, match="out of memory at batch_size="),
+    ):
+        result = sv.generate(pair, make_prompts(), **run)
     rows = result.rows["round"]
     reported = draft_length.rows
     assert reported == np.bincount(rows)[: len(reported)].tolist()

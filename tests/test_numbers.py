@@ -75,8 +75,8 @@ def check(result: sv.Result, clean: sv.Result, poison: str) -> None:
     """Rows that go on wrote the text of the clean run; rows that ended wrote its beginning.
 
     With finite K/V, they end exactly after the poisoned token. With non-finite K/V, a token that is
-    only proposed is enough to end its own row, since a mask does not stop a NaN. The row may then end
-    sooner, and rows that never wrote the token may end, too.
+    only proposed is enough to end its own row, since a mask does not stop a NaN. The row may then
+    end sooner, and rows that never wrote the token may end, too.
     """
     before_poison = [
         cut(prompt, tokens) for prompt, tokens in zip(prompts(), clean.tokens, strict=True)

@@ -315,7 +315,8 @@ def test_a_targets_padding_changes_nothing(prompts: list[list[int]]) -> None:
     events = sv.decode(pair, prompts, max_new_tokens=16)
     assert {event.logits.shape[-1] for event in events if event.phase == "verify"} == {VOCABULARY}
     check_refusal(
-        lambda: sv.generate(pair, [[VOCABULARY]]), "prompts[0][0]=97 is outside the vocabulary"
+        lambda: sv.generate(pair, [[VOCABULARY]]),
+        "prompts[0][0] must be a token id from 0 to 96, got 97",
     )
 
 

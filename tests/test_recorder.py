@@ -37,9 +37,15 @@ each_run = pytest.mark.parametrize(
 @functools.cache
 def run(name: str, refill: bool, record: bool = True) -> sv.Result:
     return sv.generate(
-        make_pair("llama"), make_prompts(), strategy=sv.strategy(name, refill=refill), num_draft_tokens=K, batch_size=ROWS,
-        max_new_tokens=NEW_TOKENS, record=record, progress=False,
-    )  # fmt: skip
+        make_pair("llama"),
+        make_prompts(),
+        strategy=sv.strategy(name, refill=refill),
+        num_draft_tokens=K,
+        batch_size=ROWS,
+        max_new_tokens=NEW_TOKENS,
+        record=record,
+        progress=False,
+    )
 
 
 def recorded(name: str, refill: bool) -> Trace:
@@ -116,7 +122,7 @@ def test_a_record_survives_the_file(name: str, refill: bool, tmp_path: Path) -> 
 
 @each_run
 def test_drafts_and_probabilities_fit_together(name: str, refill: bool) -> None:
-    """Ties included: after the prompt [0], whose embedding is zero, all tokens are equally likely."""
+    """Ties included: after the prompt [0], whose embedding is zero, all tokens are equal."""
     rows = recorded(name, refill).rows
     k = 0 if name == "autoregressive" else K
     assert rows["drafts"].shape[1] == k
@@ -141,7 +147,10 @@ def test_drafts_and_probabilities_fit_together(name: str, refill: bool) -> None:
 
 @each_run
 def test_every_token_that_was_fed_is_recorded_once(name: str, refill: bool) -> None:
-    """K + 1 tokens a row and round for the target; for the draft two and K - 1; a prompt but its last token for both, once."""
+    """Per row and round the target is fed K + 1 tokens, the draft two and K - 1 more.
+
+    Both are fed a prompt but its last token, once.
+    """
     trace, feeds = recorded(name, refill), recorded(name, refill).feeds
     models = ["target"] if name == "autoregressive" else MODELS
     found = Counter(zip(feeds["phase"].tolist(), feeds["model"].tolist(), strict=True))
@@ -178,7 +187,7 @@ def test_feeds_see_exactly_the_rows_own_tokens_up_to_themselves(name: str, refil
 
 
 def moved_slots(trace: Trace) -> Counter[tuple[int, int]]:
-    """(round, phase) -> slots that had to move in each model: a row's K/V, once for a new start and once for a new row."""
+    """Slots that had to move, by (round, phase): once for a new start, once for a new row."""
     moved: Counter[tuple[int, int]] = Counter()
     before: dict[int, tuple[int, int]] = {}
     for number in range(trace.num_rounds):

@@ -1,6 +1,7 @@
-"""Sampling that is lossless: the distribution against exact enumeration, token identity, and the arithmetic against plain Python.
+"""Lossless sampling: distribution against enumeration, token identity, arithmetic in plain Python.
 
-Seeds are fixed, so every test gives one and the same result on one machine. Stated odds of false failure are those over seeds.
+Seeds are fixed, so every test gives one and the same result on one machine. Stated odds of false
+failure are those over seeds.
 """
 
 import copy
@@ -87,7 +88,7 @@ def make_tiny() -> sv.Pair:
 def probabilities(
     params: sv.SamplingParams, prefix: tuple[int, ...] = ()
 ) -> Iterator[tuple[tuple[int, ...], float]]:
-    """All outputs of up to three tokens with what the target's warped distributions make of them by the chain rule."""
+    """Yield all outputs of up to three tokens with the target's probability, by the chain rule."""
     if len(prefix) == NEW_TOKENS or prefix[-1:] == (5,):
         yield prefix, 1.0
         return
@@ -109,19 +110,26 @@ def sample(
     batch_size: int = BATCH,
     **options: Any,
 ) -> list[list[int]]:
-    """The outputs of many copies of one prompt, each with noise of its own because each has its own place in the list."""
+    """Return the outputs of many copies of a prompt; each has its own place, so its own noise."""
     chosen = make_strategy(strategy, **({"window": batch_size} if strategy == "exspec" else {}))
     return sv.generate(
-        make_tiny(), [PROMPT] * copies, strategy=chosen, num_draft_tokens=k, batch_size=batch_size, max_new_tokens=NEW_TOKENS,
-        sampling=sv.SamplingParams(coupling=coupling, **options or WARM), seed=7, progress=False,
-    ).tokens  # fmt: skip
+        make_tiny(),
+        [PROMPT] * copies,
+        strategy=chosen,
+        num_draft_tokens=k,
+        batch_size=batch_size,
+        max_new_tokens=NEW_TOKENS,
+        sampling=sv.SamplingParams(coupling=coupling, **options or WARM),
+        seed=7,
+        progress=False,
+    ).tokens
 
 
 def chi_square(rows: Sequence[Sequence[int]], params: sv.SamplingParams) -> tuple[float, float]:
-    """Pearson's statistic of `rows` against the exact probabilities, and the value it exceeds with probability below 1e-6.
+    """Return Pearson's statistic of `rows`, and the value it exceeds with probability below 1e-6.
 
-    Cells with fewer than five rows expected count as one. For a chi-square variable of n degrees of freedom
-    P(X >= n + 2 sqrt(n x) + 2 x) <= exp(-x) (Laurent and Massart 2000).
+    Cells with fewer than five rows expected count as one. For a chi-square variable of n degrees of
+    freedom P(X >= n + 2 sqrt(n x) + 2 x) <= exp(-x) (Laurent and Massart 2000).
     """
     expected, found = (
         {row: len(rows) * chance for row, chance in probabilities(params)},
@@ -179,9 +187,15 @@ def test_warped_distributions_are_emitted_too(coupling: str, options: dict[str, 
 def test_proposals_without_a_distribution_leave_it_as_it_is() -> None:
     """Prompt lookup proposes what it proposes with certainty. Odds of false failure: 1e-6."""
     result = sv.generate(
-        make_tiny(), [PROMPT] * COPIES, drafter="lookup", num_draft_tokens=2, batch_size=BATCH, max_new_tokens=NEW_TOKENS,
-        sampling=sv.SamplingParams(**WARM), progress=False,
-    )  # fmt: skip
+        make_tiny(),
+        [PROMPT] * COPIES,
+        drafter="lookup",
+        num_draft_tokens=2,
+        batch_size=BATCH,
+        max_new_tokens=NEW_TOKENS,
+        sampling=sv.SamplingParams(**WARM),
+        progress=False,
+    )
     assert 0.05 < result.summary["draft_acceptance_rate"].item() < 0.95
     check_distribution(result.tokens, "rejection")
 
@@ -223,7 +237,7 @@ def test_what_is_wrong_fails_by_far(
 
 
 def test_under_gumbel_every_strategy_and_k_emits_the_same_tokens() -> None:
-    """2000 rows each; in float64 a near tie that another shape breaks the other way has odds of about 1e-9."""
+    """2000 rows each; in float64 a near tie that falls otherwise has odds of about 1e-9."""
     expected = sample("autoregressive", "gumbel", 1)
     for strategy in SPECULATIVE:
         for k in (1, 2, 3):
@@ -257,12 +271,20 @@ def texts(
     refill: bool = True,
     drafter: str = "model",
 ) -> list[list[int]]:
-    """Outputs for the ten prompts, with budgets of 24 and 12 tokens in turn; many end earlier, at EOS."""
+    """Return outputs for the ten prompts, with budgets of 24 and 12; many end earlier, at EOS."""
     chosen = make_strategy(strategy, **({} if strategy == "exspec" else {"refill": refill}))
     return sv.generate(
-        pair, make_prompts(), strategy=chosen, drafter=drafter, batch_size=batch_size, num_draft_tokens=k, max_new_tokens=[24, 12] * 5,
-        sampling=params, seed=2, progress=False,
-    ).tokens  # fmt: skip
+        pair,
+        make_prompts(),
+        strategy=chosen,
+        drafter=drafter,
+        batch_size=batch_size,
+        num_draft_tokens=k,
+        max_new_tokens=[24, 12] * 5,
+        sampling=params,
+        seed=2,
+        progress=False,
+    ).tokens
 
 
 @pytest.mark.slow
@@ -312,7 +334,10 @@ def test_under_rejection_a_text_depends_on_neither_batch_nor_strategy(
 def test_the_embedded_pair_samples_the_same_text_under_every_strategy(
     temperature: float, coupling: str, embedded: sv.Pair
 ) -> None:
-    """In float32, where forwards of other shapes differ by about 4e-6: on another machine the odds of one other token are about 1e-2."""
+    """In float32 forwards of other shapes differ by about 4e-6.
+
+    On another machine the odds of one other token are about 1e-2.
+    """
     params = sv.SamplingParams(temperature, coupling=coupling)
     run = {"batch_size": 3, "max_new_tokens": 16, "sampling": params, "progress": False}
     names = ("autoregressive", *SPECULATIVE) if coupling == "gumbel" else SAME_ROUNDS
@@ -345,7 +370,7 @@ def test_a_text_depends_on_seed_and_place_alone(coupling: str, prompts: list[lis
 
 @each_coupling
 def test_a_temperature_near_zero_is_greedy(coupling: str) -> None:
-    """All but the prompt whose embedding is zero: there all tokens are equally likely, and greedy decoding takes the first."""
+    """The prompt whose embedding is zero is left out: there all tokens are equally likely."""
     pair, prompts = (
         make_pair("llama", torch.float64),
         [prompt for prompt in make_prompts() if prompt != [0]],
@@ -381,7 +406,7 @@ def test_a_device_without_float64_is_refused(
     monkeypatch.setattr(sv.Pair, "device", torch.device("mps"))
     with pytest.raises(
         ValueError,
-        match=r"^sampling needs float64, which pair.device=mps does not have; load the pair with device='cpu'",
+        match=r"^pair.device must have float64 for sampling, got mps; load the pair with",
     ):
         sv.generate(pair, [[1]], sampling=sv.SamplingParams(1.0))
 
@@ -468,9 +493,15 @@ def test_logits_are_warped_as_generate_warps_them(name: str) -> None:
         {"temperature": 1.4, "top_k": 500, "top_p": 1.0},
     ):
         out = model.generate(
-            prompt, attention_mask=torch.ones_like(prompt), do_sample=True, max_new_tokens=4, output_logits=True, output_scores=True,
-            return_dict_in_generate=True, **options,
-        )  # fmt: skip
+            prompt,
+            attention_mask=torch.ones_like(prompt),
+            do_sample=True,
+            max_new_tokens=4,
+            output_logits=True,
+            output_scores=True,
+            return_dict_in_generate=True,
+            **options,
+        )
         for logits, scores in zip(out.logits, out.scores, strict=True):
             assert torch.equal(sv.SamplingParams(**options).warp(logits.double()), scores)
 
@@ -539,7 +570,7 @@ def plain_draw(weights: Sequence[float], u: float) -> int:
 
 
 def odd(n: int) -> float:
-    """(2n + 1) / 2018: never a ratio of small numbers, so that no comparison in these tests is a tie."""
+    """(2n + 1) / 2018: never a ratio of small numbers, so that no comparison is a tie."""
     return (2 * n + 1) / 2018
 
 
@@ -586,17 +617,17 @@ def test_the_residual_is_never_empty(weights: list[float], data: st.DataObject) 
     assert torch.equal(residual(p, torch.zeros_like(p)), p)  # the bonus
 
 
-class Told(Noise):
-    """Noise that says what it is told: uniforms (B, K+1, 3) by prompt."""
+class FixedNoise(Noise):
+    """Noise with given values: uniforms (B, K+1, 3) by prompt."""
 
     def __init__(self, uniforms: Sequence[Any]) -> None:
-        self.told = np.array(uniforms)
+        self.values = np.array(uniforms)
 
     def uniforms(self, request: int, index: int, count: int) -> np.ndarray:
-        return self.told[request, index : index + count]
+        return self.values[request, index : index + count]
 
     def gumbel(self, request: int, index: int, size: int) -> np.ndarray:
-        return self.told[request, index, :size]
+        return self.values[request, index, :size]
 
 
 def make_chooser(coupling: str, noise: Noise, **options: Any) -> Chooser:
@@ -618,7 +649,8 @@ def plain_rejection(
 ) -> tuple[int, list[int]]:
     """Accepted, and the accepted drafts with the token after them, for one row, number by number.
 
-    No token after them where p and q are equal, so that nothing but rounding is left: that happens if the draft itself cannot say d.
+    No token after them where p and q are equal, so that nothing but rounding is left: that happens
+    if the draft itself cannot say d.
     """
     size = len(logits[0])
     for j, d in enumerate(drafts):
@@ -646,7 +678,7 @@ def to_tensor(rows: Sequence[Sequence[Sequence[float]]], size: int) -> Tensor:
 
 @st.composite
 def rounds(draw_: st.DrawFn) -> tuple[int, list[Any], list[Any] | None, list[Any], list[Any]]:
-    """V, drafts (B, K), draft logits (B, K, V) or None, logits (B, K+1, V) and numbers (B, K+1, 3): few values, -inf among them."""
+    """V, drafts (B, K), draft logits or None, logits (B, K+1, V), uniforms (B, K+1, 3); few values."""
     B, K, size = draw_(st.integers(1, 3)), draw_(st.integers(0, 3)), draw_(st.integers(2, 5))
 
     def matrix(entry: st.SearchStrategy[Any], *shape: int) -> Any:
@@ -670,13 +702,16 @@ def rounds(draw_: st.DrawFn) -> tuple[int, list[Any], list[Any] | None, list[Any
 def test_rejection_agrees_with_plain_python(
     drawn: tuple[int, list[Any], list[Any] | None, list[Any], list[Any]],
 ) -> None:
-    """Drafts that the target or even the draft itself cannot say are among them; identical p and q as well."""
+    """Drafts with p = 0 or even q = 0 are among them, and p equal to q."""
     size, drafts, draft_logits, logits, uniforms = drawn
     B = len(drafts)
-    accepted, emitted = make_chooser("rejection", Told(uniforms)).accept(
-        torch.tensor(drafts, dtype=torch.long), None if draft_logits is None else to_tensor(draft_logits, size), to_tensor(logits, size),
-        range(B), [0] * B,
-    )  # fmt: skip
+    accepted, emitted = make_chooser("rejection", FixedNoise(uniforms)).accept(
+        torch.tensor(drafts, dtype=torch.long),
+        None if draft_logits is None else to_tensor(draft_logits, size),
+        to_tensor(logits, size),
+        range(B),
+        [0] * B,
+    )
     assert emitted.dtype == accepted.dtype == torch.int64
     assert emitted.shape == (B, len(logits[0]))
     for i in range(B):
@@ -695,7 +730,7 @@ def test_gumbel_agrees_with_plain_python(
     size, drafts, _, logits, _ = drawn
     B, width = len(drafts), len(logits[0])
     noise = np.random.default_rng(size).gumbel(size=(B, width, size))
-    chooser = make_chooser("gumbel", Told(noise))
+    chooser = make_chooser("gumbel", FixedNoise(noise))
     accepted, emitted = chooser.accept(
         torch.tensor(drafts, dtype=torch.long), None, to_tensor(logits, size), range(B), [0] * B
     )
@@ -737,7 +772,10 @@ def test_gumbel_draws_each_noise_once_and_keeps_no_more_than_a_round(
 
 @pytest.mark.parametrize("distance", [0.0, 0.3, 1.0, 3.0])
 def test_acceptance_is_what_the_total_variation_allows(distance: float) -> None:
-    """Rejection 1 - TV, gumbel between (1 - TV) / (1 + TV) and 1 - TV, each in 20,000 tries within 0.025: odds below 3e-11 (Hoeffding)."""
+    """Rejection 1 - TV, gumbel from (1 - TV) / (1 + TV) to 1 - TV, within 0.025.
+
+    Odds of false failure in 20,000 tries: below 3e-11 (Hoeffding).
+    """
     generator, tries = torch.Generator().manual_seed(0), 20_000
     logits = torch.randn(1, 2, 12, generator=generator)
     draft_logits = logits[:, :1] + distance * torch.randn(1, 1, 12, generator=generator)

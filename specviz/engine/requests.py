@@ -37,7 +37,7 @@ def make_requests(
             f"prompts must be a list, got {short(prompts)}; pass a list, even for one prompt"
         )
     if not prompts:
-        raise ValueError("prompts must not be empty, got []; pass at least one prompt")
+        raise ValueError("prompts=[] is empty; pass at least one prompt")
     budgets = _budgets(max_new_tokens, len(prompts))
     requests = []
     for i, (prompt, budget) in enumerate(zip(prompts, budgets, strict=True)):
@@ -54,8 +54,8 @@ def _budgets(max_new_tokens: int | Sequence[int], count: int) -> list[int]:
         return [require_int("max_new_tokens", budgets)] * count
     if len(budgets) != count:
         raise ValueError(
-            f"max_new_tokens must be one int or {count}, one for each prompt, "
-            f"got {len(budgets)}; pass one for all"
+            f"max_new_tokens has {len(budgets)} entries for {count} prompts; "
+            "pass one number, or one for each prompt"
         )
     return [require_int(f"max_new_tokens[{i}]", budget) for i, budget in enumerate(budgets)]
 
@@ -68,7 +68,7 @@ def _encode(pair: Pair, name: str, prompt: Prompt) -> tuple[int, ...]:
                 "pass token ids, or a Pair with a tokenizer"
             )
         if not prompt:
-            raise ValueError(f"{name} must not be empty, got ''; pass at least one character")
+            raise ValueError(f"{name}='' is empty; pass at least one character")
         return _check_ids(pair, name, _encode_text(pair.tokenizer, name, prompt))
     ids = _to_list(prompt)
     if not _is_list(ids):
@@ -77,7 +77,7 @@ def _encode(pair: Pair, name: str, prompt: Prompt) -> tuple[int, ...]:
             "pass a str or a list of ints"
         )
     if len(ids) == 0:
-        raise ValueError(f"{name} must not be empty, got []; pass at least one token id")
+        raise ValueError(f"{name}=[] is empty; pass at least one token id")
     return _check_ids(pair, name, ids)
 
 
