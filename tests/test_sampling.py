@@ -678,7 +678,7 @@ def to_tensor(rows: Sequence[Sequence[Sequence[float]]], size: int) -> Tensor:
 
 @st.composite
 def rounds(draw_: st.DrawFn) -> tuple[int, list[Any], list[Any] | None, list[Any], list[Any]]:
-    """V, drafts (B, K), draft logits or None, logits (B, K+1, V), uniforms (B, K+1, 3); few values."""
+    """V, drafts (B, K), draft logits or None, logits (B, K+1, V), uniforms (B, K+1, 3)."""
     B, K, size = draw_(st.integers(1, 3)), draw_(st.integers(0, 3)), draw_(st.integers(2, 5))
 
     def matrix(entry: st.SearchStrategy[Any], *shape: int) -> Any:
