@@ -40,14 +40,14 @@ BY_HAND = {
     ),
     (0, "verify"): (
         "One target forward read each row's pending token and 2 drafts, 2 × 3 tokens, over 6 slots."
-        " 17% of the 2 × 6 slots hold no token of their row: 2 padding.",
+        " Of the 2 × 6 slots, 17% hold no token of their row: 2 padding.",
         "the target read its pending token in slot 3 and 2 drafts after it",
         "the target read its pending token in slot 3 and 2 drafts after it",
     ),
     (0, "accept"): (
         "Rows accepted 0 (row 0) to 2 (row 1) of 2 drafts; with one more token, "
         "they gained 1 to 3 tokens. Row 0 now ends 2 slots left of row 1. "
-        "1 of 2 rows accepted all drafts.",
+        "All drafts were accepted in 1 of 2 rows.",
         "accepted 0 of 2 drafts, gained 1 token; ends 2 slots left of row 1",
         "accepted 2 of 2 drafts, gained 3 tokens; ends in slot 6",
     ),
@@ -163,7 +163,7 @@ def test_acceptance_names_the_rows_with_most_and_fewest(name):
             )
             assert accepted[best] == most == max(accepted.values())
             assert accepted[worst] == fewest == min(accepted.values())
-        if found := re.search(r"(\d+) of (\d+) rows accepted all drafts", sentences):
+        if found := re.search(r"All drafts were accepted in (\d+) of (\d+) rows", sentences):
             full = sum(row.accepted == row.drafted > 0 for row in working)
             assert [full, len(working)] == [int(number) for number in found.groups()]
         assert re.search(rf"gained {span([row.gained for row in working], 'token')}\.", sentences)

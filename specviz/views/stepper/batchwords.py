@@ -56,7 +56,7 @@ def _verify(scene: Scene) -> list[str]:
         kinds = ", ".join(f"{number} {kind}" for kind, number in unused.items() if number)
         slots = f"the {len(rows)} × {scene.slots} slots"
         share = f"{total / (len(rows) * scene.slots):.0%}"
-        sentences.append(f"{share} of {slots} hold no token of their row: {kinds}.")
+        sentences.append(f"Of {slots}, {share} hold no token of their row: {kinds}.")
     return sentences
 
 
@@ -103,7 +103,7 @@ def _full(scene: Scene, working: list[int]) -> list[str]:
     ]
     if not full or len(full) == len(working):
         return []
-    return [f"{len(full)} of {len(working)} rows accepted all drafts."]
+    return [f"All drafts were accepted in {len(full)} of {len(working)} rows."]
 
 
 def _discarded(scene: Scene) -> list[str]:
@@ -112,10 +112,9 @@ def _discarded(scene: Scene) -> list[str]:
         return []
     most = max(discarded, key=discarded.__getitem__)
     if len(discarded) == 1:
-        was = "was" if discarded[most] == 1 else "were"
-        return [f"{count(discarded[most], 'verified token')} of row {most} {was} discarded."]
+        return [f"Discarded: {count(discarded[most], 'verified token')} of row {most}."]
     total = sum(discarded.values())
-    return [f"{total} verified tokens were discarded, {discarded[most]} of them in row {most}."]
+    return [f"Discarded: {total} verified tokens, {discarded[most]} of them in row {most}."]
 
 
 def _finished(scene: Scene) -> list[str]:
@@ -134,7 +133,7 @@ def _finished(scene: Scene) -> list[str]:
         cut += max(row.accepted + 1 - row.gained - row.discarded, 0)
     if cut:
         was = "was" if cut == 1 else "were"
-        sentences.append(f"{count(cut, 'verified token')} after the end {was} cut off.")
+        sentences.append(f"After that, {count(cut, 'verified token')} {was} cut off.")
     return sentences
 
 
