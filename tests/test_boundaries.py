@@ -21,8 +21,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 # The rooms of specviz/, lowest first. A room imports only from rooms above it in this list, never from one beside or below it.
 LAYERS = (
-    ("util", "prompts"),
-    ("record",),
+    ("util",),
+    ("record", "prompts"),
     ("metrics",),
     ("costs",),
     ("engine", "simulation"),

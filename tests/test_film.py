@@ -16,7 +16,7 @@ from tiny_run import TRACE
 
 import specviz as sv
 from specviz.engine.strategies import STRATEGIES
-from specviz.record.replay import Frame, Replay, Sight, Timeline
+from specviz.record.replay import Frame, Replay
 from specviz.record.schema import BONUS, EMPTY, MODELS, PADDING, PHASES, PROMPT, STATES
 from specviz.record.trace import Trace
 from specviz.views.stepper import film as film_module
@@ -278,7 +278,8 @@ def test_a_pending_token_has_the_position_that_it_is_fed_with():
 @every_run
 def test_feeds_are_what_was_read_and_seen(name):
     trace, told = recorded(name), filmed(name)
-    sight, timeline, feeds = Sight(trace), Timeline(trace.feeds), trace.feeds
+    feeds = trace.feeds
+    by_stage = trace.index.feeds_by_stage
     for frame, stage in stages(trace, told):
         found = []
         for model, step, row, slot, count, index, position, see, until, holes in stage["feeds"]:
@@ -287,7 +288,7 @@ def test_feeds_are_what_was_read_and_seen(name):
                     hidden for a, b in told["holes"][holes] for hidden in range(a, b)
                 }
                 found.append((row, model, step, slot + j, index + j, position + j, sorted(seen)))
-        at = timeline.at(frame.round * len(PHASES) + PHASES.index(frame.phase))
+        at = by_stage.at(frame.round * len(PHASES) + PHASES.index(frame.phase))
         rows = {request: row for row, request in enumerate(frame.requests.tolist())}
         numbers = [
             rows.get(q, -1 - r)
@@ -296,7 +297,7 @@ def test_feeds_are_what_was_read_and_seen(name):
         columns = (
             feeds[column][at].tolist() for column in ("model", "step", "slot", "index", "position")
         )
-        seen = [np.flatnonzero(line).tolist() for line in sight(at)]
+        seen = [np.flatnonzero(line).tolist() for line in trace.index.visible(at)]
         assert found == list(zip(numbers, *columns, seen, strict=True))
 
 
@@ -336,10 +337,11 @@ def row_numbers(trace: Trace, frame: Frame) -> list[int]:
 @every_run
 def test_moves_are_those_of_the_record(name):
     trace, told = recorded(name), filmed(name)
-    timeline, moves = Timeline(trace.moves), trace.moves
+    moves = trace.moves
+    by_stage = trace.index.moves_by_stage
     for frame, stage in stages(trace, told):
         rows = row_numbers(trace, frame)
-        at = timeline.at(frame.round * len(PHASES) + PHASES.index(frame.phase))
+        at = by_stage.at(frame.round * len(PHASES) + PHASES.index(frame.phase))
         names = ("model", "step", "from_row", "from_slot", "to_row", "to_slot", "length")
         wanted = [
             list(values)

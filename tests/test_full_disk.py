@@ -82,7 +82,7 @@ def test_what_is_written_to_a_device_does_not_take_its_place(tmp_path: Path) -> 
     for path in (Path("/dev/full"), Path("/dev/null"), tmp_path / "pipe", tmp_path):
         with pytest.raises(
             WriteError,
-            match=r": cannot be written \(it is a folder or a device and no file\); choose a file",
+            match=r": cannot be written \(it is a folder or a device, not a file\); choose a file",
         ):
             write(path, b"new")
     assert Path("/dev/full").is_char_device()
@@ -161,7 +161,7 @@ def test_the_exit_status_tells_a_full_disk_from_a_wrong_argument(
 ) -> None:
     (tmp_path / "file").write_bytes(b"")
     assert (
-        cli.main(
+        cli(
             [
                 "replay",
                 str(HERE / "data/trace-v1.safetensors"),
@@ -174,4 +174,4 @@ def test_the_exit_status_tells_a_full_disk_from_a_wrong_argument(
     assert (
         "file/x.html: cannot be written (Not a directory); choose a file" in capsys.readouterr().err
     )
-    assert cli.main(["replay", "/nowhere"]) == 2
+    assert cli(["replay", "/nowhere"]) == 2

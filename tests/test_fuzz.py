@@ -83,7 +83,7 @@ def test_a_file_cut_anywhere_is_refused(tmp_path):
     whole, path = RECORDED.read_bytes(), tmp_path / "cut"
     for stop in range(0, len(whole), 97):
         path.write_bytes(whole[:stop])
-        with pytest.raises(TraceError, match="is no safetensors file, or a damaged one"):
+        with pytest.raises(TraceError, match="is not a safetensors file, or a damaged one"):
             Trace.load(path)
 
 
@@ -101,7 +101,7 @@ def packed(tmp_path: Path, kind: str) -> Path:
 @pytest.mark.parametrize("kind", ["zip", "gzip", "zip-bomb", "gzip-bomb"])
 def test_nothing_is_unpacked(tmp_path, kind):
     """The format has no compression, so there is nothing in a file that could grow."""
-    with pytest.raises(TraceError, match="is no safetensors file, or a damaged one"):
+    with pytest.raises(TraceError, match="is not a safetensors file, or a damaged one"):
         Trace.load(packed(tmp_path, kind))
 
 
@@ -110,7 +110,7 @@ def test_only_files_are_opened(tmp_path, within_a_minute, kind):
     path = {"folder": tmp_path, "device": Path("/dev/zero"), "pipe": tmp_path / "pipe"}[kind]
     if kind == "pipe":
         os.mkfifo(path)
-    with pytest.raises(TraceError, match="is a folder or a device and no file; check the path"):
+    with pytest.raises(TraceError, match="is a folder or a device, not a file; check the path"):
         Trace.load(path)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from test_film import recorded
 from tiny_run import TRACE, changed, fill, make_trace
 
-from specviz.record.replay import Frame, Replay, Slots, operations
+from specviz.record.replay import Frame, Replay, Slots
 from specviz.record.schema import (
     ACCEPTED,
     BONUS,
@@ -22,6 +22,7 @@ from specviz.record.schema import (
     PROMPT,
     STALE,
     STATES,
+    Table,
 )
 from specviz.record.trace import Trace
 
@@ -82,14 +83,12 @@ class Plainly:
         self.trace, self.cells, self.writes = trace, {}, 0
 
     def apply(self, stage: int) -> None:
-        moves, feeds = (
-            {key: at for key, at in operations(table).items() if key[0] == stage}
-            for table in (self.trace.moves, self.trace.feeds)
-        )
-        for step in sorted({key[2] for key in (*moves, *feeds)}):
+        moves = self.entries(self.trace.moves, stage)
+        feeds = self.entries(self.trace.feeds, stage)
+        for step in sorted({step for step, _ in (*moves, *feeds)}):
             self.writes += 1
             before = dict(self.cells)
-            for at in (at for key, entries in moves.items() if key[2] == step for at in entries):
+            for at in (at for of, at in moves if of == step):
                 model, source, first, row, slot, length = (
                     int(self.trace.moves[name][at])
                     for name in ("model", "from_row", "from_slot", "to_row", "to_slot", "length")
@@ -102,7 +101,7 @@ class Plainly:
                             (self.writes, *before[model, source, first + j][-1]),
                         )
             self.writes += 1
-            for at in (at for key, entries in feeds.items() if key[2] == step for at in entries):
+            for at in (at for of, at in feeds if of == step):
                 model, row, slot, *cell = (
                     int(self.trace.feeds[name][at])
                     for name in (
@@ -117,6 +116,15 @@ class Plainly:
                     )
                 )
                 self.cells[model, row, slot] = (*cell, (self.writes,))
+
+    def entries(self, table: Table, stage: int) -> list[tuple[int, int]]:
+        """The step and the number of each entry of a stage."""
+        round, phase = divmod(stage, len(PHASES))
+        found = []
+        for at, step in enumerate(table["step"].tolist()):
+            if table["round"][at] == round and table["phase"][at] == phase:
+                found.append((step, at))
+        return found
 
     def born(self, request: int) -> list[int]:
         """The round in which each token of a request was committed, -1 for its prompt."""
@@ -236,7 +244,7 @@ def test_frames_in_any_order_equal_frames_in_order(order):
 
 @pytest.mark.parametrize(("number", "phase"), [(3, "draft"), (-1, "draft"), (0, "sync")])
 def test_a_frame_that_does_not_exist_is_refused(number, phase):
-    with pytest.raises(ValueError, match=f"no phase '{phase}' of round {number}"):
+    with pytest.raises(ValueError, match=f"round={number}, phase='{phase}' is not in the record"):
         Replay(TRACE).frame(number, phase)
 
 

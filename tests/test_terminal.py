@@ -41,7 +41,7 @@ def test_what_is_harmless_stays():
 
 def test_the_command_line_prints_no_escapes_of_a_prompt(capsys):
     prompt = ESCAPES.replace("\ud800", "").replace("\x00", "")
-    assert cli.main(["generate", prompt, "--max-new-tokens", "2", "--device", "cpu"]) == 0
+    assert cli(["generate", prompt, "--max-new-tokens", "2", "--device", "cpu"]) == 0
     shown = capsys.readouterr().out
     assert obeyed(shown) == set()
     assert "\\x1b[31mred" in shown
@@ -50,10 +50,10 @@ def test_the_command_line_prints_no_escapes_of_a_prompt(capsys):
 def test_the_command_line_tells_of_an_error_without_escapes(capsys, tmp_path):
     path = tmp_path / "\x1b[31mrun\u202e"
     path.write_bytes(b"nothing")
-    assert cli.main(["replay", str(path), "--out", str(tmp_path / "x.html")]) == 2
+    assert cli(["replay", str(path), "--out", str(tmp_path / "x.html")]) == 2
     said = capsys.readouterr().err
     assert obeyed(said) == set()
-    assert "\\x1b[31mrun\\u202e: is no safetensors file" in said
+    assert "\\x1b[31mrun\\u202e: is not a safetensors file" in said
 
 
 def test_messages_about_a_hostile_record_carry_no_escapes():

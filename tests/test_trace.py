@@ -148,10 +148,10 @@ def test_loading_what_is_no_trace(tmp_path):
     tensors, header = stored(tmp_path)
     whole = (tmp_path / "stored").read_bytes()
     for content in (b"", b"garbage " * 100, whole[:-1], whole[:50]):
-        refuse(tmp_path, content, "is no safetensors file, or a damaged one")
-    refuse(tmp_path, to_safetensors(tensors), "is a safetensors file but no trace")
+        refuse(tmp_path, content, "is not a safetensors file, or a damaged one")
+    refuse(tmp_path, to_safetensors(tensors), "is a safetensors file but not a trace")
     refuse(
-        tmp_path, to_safetensors(tensors, {"format": "pt"}), "is a safetensors file but no trace"
+        tmp_path, to_safetensors(tensors, {"format": "pt"}), "is a safetensors file but not a trace"
     )
     for text in ("{", "[]", '{"meta": {}}', "[" * 100_000):
         refuse(tmp_path, to_safetensors(tensors, {"specviz": text}), "has a damaged trace header")
@@ -169,7 +169,7 @@ def test_loading_another_format_version_names_both(tmp_path, version):
     refuse(
         tmp_path,
         content,
-        re.escape(f"has format version {version!r} where this release reads version 1; ")
+        re.escape(f"has format version {version!r}, but this release reads version 1; ")
         + "(install|record)",
     )
 
@@ -177,7 +177,7 @@ def test_loading_another_format_version_names_both(tmp_path, version):
 def test_a_newer_format_version_is_refused_by_name_with_what_to_install(tmp_path):
     tensors, header = stored(tmp_path)
     content = to_safetensors(tensors, {"specviz": json.dumps(header | {"format_version": 2})})
-    refuse(tmp_path, content, r"format version 2 .* version 1; install a newer release of specviz")
+    refuse(tmp_path, content, r"format version 2, .* version 1; install a newer release of specviz")
 
 
 @pytest.mark.parametrize("name", ["missing.safetensors", "missing/run.safetensors", "nul\x00"])
@@ -223,39 +223,39 @@ def at(table: str, column: str, value: float, entry: int = 0) -> dict[str, np.nd
 
 HUGE = 2**31 - 1
 FAULTS = [
-    ("rounds", at("rounds", "draft_ms", np.nan), "rounds.draft_ms holds something else than times"),
-    ("rounds", at("rounds", "verify_ms", -1), "rounds.verify_ms holds something else than times"),
+    ("rounds", at("rounds", "draft_ms", np.nan), "rounds.draft_ms must hold finite times >= 0"),
+    ("rounds", at("rounds", "verify_ms", -1), "rounds.verify_ms must hold finite times >= 0"),
     (
         "rows",
         {"draft_logprob": np.full((6, 2), np.inf, np.float32)},
         "rows.draft_logprob holds probabilities above 1",
     ),
-    ("feeds", at("feeds", "index", 13), "feeds.index lies behind the request's last draft"),
+    ("feeds", at("feeds", "index", 13), "feeds.index exceeds the request's last draft"),
     (
         "rounds",
         {"slots": np.zeros(2, np.int32)},
-        "rounds.slots has 2 entries along N where 3 belong",
+        "rounds.slots has 2 entries along N instead of 3",
     ),
     (
         "rows",
         {"emitted": np.zeros((6, 2), np.int32)},
-        r"rows.emitted has 2 entries along K\+1 where 3 belong",
+        r"rows.emitted has 2 entries along K\+1 instead of 3",
     ),
     (
         "rows",
         {"drafts": np.zeros((6, 3), np.int32)},
-        "rows.drafts has 3 entries along K where 2 belong",
+        "rows.drafts has 3 entries along K instead of 2",
     ),
     (
         "rows",
         {"draft_top_ids": np.zeros((6, 2, 3), np.int32)},
-        "rows.draft_top_logprobs has 1 entries along j where 3 belong",
+        "rows.draft_top_logprobs has 1 entries along j instead of 3",
     ),
-    ("rows", {"length": [1, 2]}, "rows.length is no numpy array"),
+    ("rows", {"length": [1, 2]}, "rows.length must be a numpy array"),
     (
         "requests",
         {"prompt_offsets": np.zeros(3, np.int64)},
-        r"prompt_offsets has 3 entries along R\+1 where 4 belong",
+        r"prompt_offsets has 3 entries along R\+1 instead of 4",
     ),
     (
         "requests",
@@ -324,7 +324,7 @@ FAULTS = [
     (
         "feeds",
         at("feeds", "visible_start", 8),
-        "feeds.visible_start lies behind feeds.visible_stop",
+        "feeds.visible_start exceeds feeds.visible_stop",
     ),
     ("feeds", at("feeds", "visible_stop", HUGE), "a cache of 2 rows and 2147483647 slots"),
     ("holes", at("holes", "feed", 99), r"holes.feed holds values outside 0\.\.\d+;"),
@@ -347,21 +347,21 @@ def test_a_record_that_contradicts_itself_is_refused_when_made_and_when_read(
 
 
 META_FAULTS = [
-    ({"valid": 1}, "meta.valid is no bool"),
-    ({"seed": "0"}, "meta.seed is no int or null"),
-    ({"sampling": 0.7}, "meta.sampling is no dict or null"),
-    ({"num_draft_tokens": -1}, "meta.num_draft_tokens is negative"),
-    ({"num_draft_tokens": 10**30}, "meta.num_draft_tokens is not below 65536"),
+    ({"valid": 1}, "meta.valid must be bool, got 1"),
+    ({"seed": "0"}, "meta.seed must be int or null, got '0'"),
+    ({"sampling": 0.7}, "meta.sampling must be dict or null, got 0.7"),
+    ({"num_draft_tokens": -1}, "meta.num_draft_tokens must be an int >= 0, got -1"),
+    ({"num_draft_tokens": 10**30}, "meta.num_draft_tokens must be < 65536"),
     ({"num_draft_tokens": 3}, "rows.drafts has 2 entries along K"),
-    ({"eos_token_ids": [2] * 2**16}, "meta.eos_token_ids are not fewer than 65536"),
-    ({"eos_token_ids": [2**31]}, "meta.eos_token_ids holds something else than int"),
+    ({"eos_token_ids": [2] * 2**16}, "meta.eos_token_ids must hold fewer than 65536"),
+    ({"eos_token_ids": [2**31]}, "meta.eos_token_ids must hold ints"),
     ({"versions": {"a": json.loads("[" * 40 + "]" * 40)}}, "meta is nested more than 32 deep"),
-    ({"eos_token_ids": ["2"]}, "meta.eos_token_ids holds something else than int"),
-    ({"token_texts": {"2": 2}}, "meta.token_texts holds something else than str"),
-    ({"decisions": [0]}, "meta.decisions holds something else than str"),
+    ({"eos_token_ids": ["2"]}, "meta.eos_token_ids must hold ints"),
+    ({"token_texts": {"2": 2}}, "meta.token_texts must hold str"),
+    ({"decisions": [0]}, "meta.decisions must hold str"),
     (
         {"kv_bytes_per_slot": {"target": 1}},
-        "meta.kv_bytes_per_slot holds no sensible int for each of target and draft",
+        "meta.kv_bytes_per_slot.draft must be an int from 0",
     ),
     ({"versions": {"numpy": float("nan")}}, "meta does not fit into JSON"),
     ({"seed": np.int64(1)}, "meta does not fit into JSON"),

@@ -297,7 +297,7 @@ def attempt(path: Path, readers: Sequence[Callable[[Trace], None]] = ()) -> str:
             read(trace)
         except ValueError as error:
             if not str(error).startswith(
-                ("trace", "run", "the run", "no phase", "there")
+                ("trace", "run", "the run", "round=", "there")
             ):  # said by us, not by a library
                 raise
     return "read"
@@ -465,14 +465,16 @@ def run_atheris(inputs: int, folder: Path) -> int:
 def reached() -> list[FunctionType]:
     """What of specviz works on a record: functions and methods of these modules."""
     names = (
-        "trace",
-        "schema",
-        "frames",
-        "checking",
-        "analysis.invariants",
-        "analysis.forwards",
-        "analysis.metrics",
-        "views.film",
+        "record.trace",
+        "record.schema",
+        "record.validation",
+        "record.index",
+        "record.replay",
+        "metrics",
+        "checks.check",
+        "checks.invariants",
+        "checks.forwards",
+        "views.stepper.film",
     )
     found = []
     for name in names:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specviz.record.replay import Frame, Sight, Slots, Timeline
+from specviz.record.replay import Frame, Slots
 from specviz.record.schema import BONUS, DRAFTED, MODELS, PHASES, PROMPT, Array
 from specviz.record.trace import Trace
 
@@ -46,10 +46,7 @@ class Attention:
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         self._feeds = trace.feeds
-        self._timeline = Timeline(trace.feeds)
-        self._sight = Sight(trace)
-        self._has_holes = np.zeros(trace.feeds["slot"].size, bool)
-        self._has_holes[trace.holes["feed"]] = True
+        self._index = trace.index
 
     def wrong(self, frame: Frame, model: str) -> list[WrongQueries]:
         """Return the queries that saw wrong slots in the forwards of `model` in the frame's phase.
@@ -61,7 +58,7 @@ class Attention:
             model: "target" or "draft".
         """
         phase = PHASES.index(frame.phase)
-        feeds = self._timeline.at(frame.round * len(PHASES) + phase)
+        feeds = self._index.feeds_by_stage.at(frame.round * len(PHASES) + phase)
         feeds = feeds[self._feeds["model"][feeds] == MODELS.index(model)]
         if phase == _SCHEDULE:
             row, held = self._held_by_prefill(feeds)
@@ -121,14 +118,16 @@ class Attention:
         index, start, stop = (
             self._feeds[name][feeds] for name in ("index", "visible_start", "visible_stop")
         )
-        is_block = (start == first[row, 0]) & (stop == start + index + 1) & ~self._has_holes[feeds]
+        is_block = (
+            (start == first[row, 0]) & (stop == start + index + 1) & ~self._index.has_holes[feeds]
+        )
         in_order_until_end: Array = is_block & (stop <= end[row])
         return in_order_until_end
 
     def _compare(self, feeds: Array, held: Array) -> Iterator[WrongQueries]:
         """Compare what each query saw with what it should have seen; held as above, (q, T)."""
         index = self._feeds["index"][feeds]
-        seen = self._sight(feeds)  # (q, w)
+        seen = self._index.visible(feeds)  # (q, w)
         wanted = (held >= 0) & (held <= index[:, None])  # (q, T)
         slots = max(seen.shape[1], wanted.shape[1])
         seen = np.pad(seen, ((0, 0), (0, slots - seen.shape[1])))

@@ -24,7 +24,6 @@ class FedTokens:
         row_start: the slot where the entry's row starts at that time.
         right_token: the token that belongs at the entry's index.
         faulty: bool, whether its position or token is wrong.
-        has_holes: bool, whether slots were masked out of what it attended to.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -45,7 +44,6 @@ class FedTokens:
         self.row_start = self._row_start(trace, entry)
         self.right_token = self._right_token(trace, entry)
         self.faulty = (self.position != self.index) | (self.token != self.right_token)
-        self.has_holes = np.isin(np.arange(self.stage.size), trace.holes["feed"])
 
     def by_row(self, which: Array) -> list[Array]:
         """Group entries (n,) by round, phase, model and row, in the order of their first ones."""
@@ -56,13 +54,9 @@ class FedTokens:
 
     def _entry_in_rows(self, trace: Trace) -> Array:
         """Return the entry of the table `rows` of each feed, -1 for a row outside the batch."""
-        rows = trace.rows
-        keys = rows["round"].astype(np.int64) << 32 | rows["row"]
-        wanted = self.round << 32 | self.row
-        if keys.size == 0:
-            return np.full(wanted.shape, -1)
-        at = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
-        return np.where((keys[at] == wanted) & (rows["request"][at] == self.request), at, -1)
+        entry = trace.index.feed_rows
+        requests = np.append(trace.rows["request"], -1)
+        return np.where(requests[entry] == self.request, entry, -1)
 
     def _row_start(self, trace: Trace, entry: Array) -> Array:
         """Return the slot where the row of each feed starts at that time.
@@ -90,20 +84,16 @@ class FedTokens:
         neither.
         """
         rows = trace.rows
-        texts = [
-            np.array(trace.prompt(request) + trace.output(request), np.int64)
-            for request in range(trace.num_requests)
-        ]
-        offsets = np.cumsum([0, *map(len, texts)])
-        size = np.diff(offsets)[self.request]
+        texts = trace.index.committed
+        size = texts.size[self.request]
         committed = size
         if rows["length"].size:
             gained = np.where(self.phase >= _ACCEPT, rows["gained"][entry], 0)
             committed = np.where(entry >= 0, rows["length"][entry] + gained, size)
         is_committed = self.index < committed
-        place = offsets[self.request] + np.minimum(self.index, size - 1)
+        place = texts.first[self.request] + np.minimum(self.index, size - 1)
         # -1 takes the last element, which stands for "not recorded".
-        text_token = np.append(np.concatenate(texts), -1)[np.where(is_committed, place, -1)]
+        text_token = np.append(texts.tokens, -1)[np.where(is_committed, place, -1)]
         k = rows["drafts"].shape[1]
         draft = self.index - committed
         is_draft = (entry >= 0) & (draft >= 0) & (draft < k)

@@ -7,8 +7,6 @@ queries saw the right K/V. What is to blame for a wrong query is said in `forwar
 here: models.
 """
 
-from collections import defaultdict
-
 import numpy as np
 
 from specviz.checks.fed_tokens import FedTokens
@@ -23,7 +21,6 @@ from specviz.checks.ledger import (
     Ledger,
 )
 from specviz.checks.violations import Findings
-from specviz.record.replay import Sight, operations
 from specviz.record.schema import MODELS, PHASES, Array
 from specviz.record.trace import Trace
 
@@ -47,23 +44,16 @@ class Forwards:
         self._ledger = Ledger(trace)
         self._fed = FedTokens(trace)
         self._rules = ForwardRules(self._fed, self._ledger, findings)
-        self._sight = Sight(trace)
 
     def run(self) -> None:
         """Walk through all rounds, and report what the rules find."""
         self._rules.positions()
         self._rules.kv_of_fed_tokens()
-        feeds = operations(self._trace.feeds)
-        moves = operations(self._trace.moves)
-        steps: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
-        for key in sorted(feeds.keys() | moves.keys()):
-            steps[key[0]].append(key)
-        none = np.zeros(0, np.int64)
         for stage in range(self._trace.num_rounds * len(PHASES)):
-            for key in steps[stage]:
-                self._ledger.move(moves.get(key, none))
-                if key in feeds:
-                    self._forward(stage, key[1], feeds[key])
+            for step in self._trace.index.steps_of(stage):
+                self._ledger.move(step.moves)
+                if step.feeds.size:
+                    self._forward(stage, step.model, step.feeds)
             self._end_phase(stage)
 
     def _end_phase(self, stage: int) -> None:
@@ -90,7 +80,7 @@ class Forwards:
 
     def _batch(self, number: int, phase: int) -> BatchRows:
         rows = self._trace.rows
-        these = slice(*np.searchsorted(rows["round"], (number, number + 1)))
+        these = self._trace.index.rows_of(number)
         length = rows["length"][these]
         if phase != _SCHEDULE:
             length = length + rows["gained"][these]
@@ -100,7 +90,7 @@ class Forwards:
     def _reject_drafts(self, number: int) -> None:
         """Note which K/V of the round's drafts no longer counts."""
         rows = self._trace.rows
-        these = slice(*np.searchsorted(rows["round"], (number, number + 1)))
+        these = self._trace.index.rows_of(number)
         drafts = rows["drafts"][these]  # (b, K)
         is_emitted = (drafts == rows["emitted"][these, : drafts.shape[1]]) & (drafts >= 0)
         kept = is_emitted.cumprod(axis=1).sum(axis=1)
@@ -136,7 +126,7 @@ class Forwards:
         ends = []
         for at in (first[i : i + chunk] for i in range(0, first.size, chunk)):
             ends.append(self._end_of_order(model, width, row[at], request[at], start[at]))
-        is_block = ~fed.has_holes[feeds] & (stop - start == index + 1)
+        is_block = ~self._trace.index.has_holes[feeds] & (stop - start == index + 1)
         in_order: Array = is_block & (stop <= np.concatenate(ends)[view])
         return in_order
 
@@ -159,7 +149,7 @@ class Forwards:
         """
         fed = self._fed
         index = fed.index[feeds]
-        seen = self._sight(feeds)  # (q, w)
+        seen = self._trace.index.visible(feeds)  # (q, w)
         cells = self._ledger.cells[:, model, fed.row[feeds], : seen.shape[1]]  # (4, q, w)
         own = (cells[REQUEST] == fed.request[feeds][:, None]) & (cells[ALIVE] == 1)
         in_order = own & (cells[INDEX] == seen.cumsum(axis=1, dtype=np.int32) - 1)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specviz.record.schema import COLUMNS, MODELS, Array, ledger_shape
+from specviz.record.schema import MODELS, Array
 from specviz.record.trace import Trace
 
 # What is kept of a cell: request and index of its token; ALIVE, whether all tokens that its K/V was
@@ -78,12 +78,10 @@ class Ledger:
     """
 
     def __init__(self, trace: Trace) -> None:
-        rows, slots = ledger_shape({name: getattr(trace, name) for name in COLUMNS})
+        rows, slots = trace.index.cache_shape
         self.cells = np.full((4, len(MODELS), rows, slots), -1, np.int32)
         self.cells[[ALIVE, TAINT]] = 0
-        prompts = np.diff(trace.requests["prompt_offsets"])
-        outputs = np.diff(trace.requests["output_offsets"])
-        longest = (prompts + outputs).max(initial=0)
+        longest = trace.index.committed.size.max(initial=0)
         fed = trace.feeds["index"].max(initial=0) + 1  # drafts lie behind the output
         shape = (len(MODELS), trace.num_requests, int(max(longest, fed)))
         self.offset = np.zeros(shape, np.int32)

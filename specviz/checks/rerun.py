@@ -22,8 +22,7 @@ from specviz.checks.ledger import ExpectedKV
 from specviz.engine.kv.cache import CachedModel, Feed
 from specviz.engine.kv.moves import Move
 from specviz.engine.models.pair import Pair
-from specviz.record.replay import Sight, operations
-from specviz.record.schema import COLUMNS, MODELS, PHASES, Array, ledger_shape
+from specviz.record.schema import MODELS, PHASES, Array
 from specviz.record.trace import Trace
 
 
@@ -85,26 +84,22 @@ class _Rerun:
         self._code = code
         self._model = model
         self._device = device
-        self._sight = Sight(trace)
-        rows, slots = ledger_shape({name: getattr(trace, name) for name in COLUMNS})
-        self._cache = CachedModel(model, rows, slots)
+        self._cache = CachedModel(model, *trace.index.cache_shape)
         self._fresh: dict[int, list[Tensor]] = {}  # K/V of the requests that are being decoded
         self._reported: dict[int, set[int]] = {}  # indices of each request
 
     def deviations(self, places: Sequence[ExpectedKV]) -> Iterator[Deviation]:
         """Run the forwards and moves round by round; yield what deviates after each."""
-        feeds = operations(self._trace.feeds)
-        moves = operations(self._trace.moves)
-        keys = iter(sorted(key for key in feeds.keys() | moves.keys() if key[1] == self._code))
-        key = next(keys, None)
+        steps = iter([step for step in self._trace.index.steps if step.model == self._code])
+        step = next(steps, None)
         last_round = {place.request: place.round for place in places}
         for number, group in groupby(places, key=lambda place: place.round):
-            while key is not None and key[0] < (number + 1) * len(PHASES):
-                if key in moves:
-                    self._cache.move(self._moves(moves[key]))
-                if key in feeds:
-                    self._cache.prefill(self._feed(feeds[key]))
-                key = next(keys, None)
+            while step is not None and step.stage < (number + 1) * len(PHASES):
+                if step.moves.size:
+                    self._cache.move(self._moves(step.moves))
+                if step.feeds.size:
+                    self._cache.prefill(self._feed(step.feeds))
+                step = next(steps, None)
             self._check_size()
             yield from self._compare(list(group))
             finished = [request for request in self._fresh if last_round[request] <= number]
@@ -135,7 +130,7 @@ class _Rerun:
         column = np.minimum(np.arange(counts.max()), counts[:, None] - 1)
         place = column + (counts.cumsum() - counts)[:, None]  # (b, q)
         entries = which[order][place]
-        visible = self._sight(which[order])[place]  # (b, q, w)
+        visible = self._trace.index.visible(which[order])[place]  # (b, q, w)
         tokens = self._tensor(feeds["token"][entries])
         return Feed(
             rows=self._tensor(rows),

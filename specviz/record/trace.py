@@ -1,16 +1,16 @@
 """The record of a run, and its file.
 
-Contract: a `Trace` holds everything that tables, checks and pictures need, in numpy arrays, and checks itself when it is
-made. `save` and `load` keep it in one safetensors file: a tensor for each column, the meta data as JSON beside them.
-Not known here: models, torch, how a record comes about and what is drawn from it.
+Contract: a `Trace` holds everything that tables, checks and pictures need, in numpy arrays, and checks
+itself when it is made. `save` and `load` keep it in one safetensors file: a tensor for each column,
+and the meta data as JSON. Not known here: models, torch, how a run is recorded and what is drawn.
 """
-
-from __future__ import annotations
 
 import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any
@@ -19,52 +19,55 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_safetensors
 
-from specviz.record.schema import (
-    ACCEPTED,
-    BONUS,
-    COLUMNS,
-    PROMPT,
-    Array,
-    Table,
-    TraceError,
-    named,
-    validated,
-)
+from specviz.record.index import RecordIndex
+from specviz.record.schema import COLUMNS, Array, Table, TraceError, named
+from specviz.record.validation import validated
 from specviz.util.files import write
 
 FORMAT_VERSION = 1
-# What brings the meta data and columns of an older file one version further: {version of the file: function of both}.
-# A release that changes the format raises FORMAT_VERSION, adds an entry, and keeps a file of the version before in tests/data.
+# {version of an older file: function that brings its meta data and columns one version further}.
+# A release that changes the format raises FORMAT_VERSION, adds an entry here, and keeps a file of the
+# version before in tests/data.
 UPGRADES: dict[int, Callable[[dict[str, Any], Table], tuple[dict[str, Any], Table]]] = {}
-_HEADER = (
-    "specviz"  # the one key in the file's metadata; a second would make the order of bytes random
-)
+# The only key in the file's metadata. A second one would make the order of its bytes random.
+_HEADER = "specviz"
 _FILE_DTYPES = ("U8", "I32", "I64", "F32")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Trace:
-    """A recorded run. Every table is {column: array}; `COLUMNS` lists dtypes and shapes. Raises TraceError if one is off.
+    """A recorded run. Every table is {column: array}; `COLUMNS` lists dtypes and shapes.
 
-    meta: JSON values: strategy, strategy_options, valid, drafter, drafter_options, num_draft_tokens (K), batch_size, device, dtype,
-        versions, created (ISO time), target and draft (names), vocabulary_size, eos_token_ids, seed,
-        sampling (a dict of what `SamplingParams` holds, None for greedy),
-        kv_bytes_per_slot {"target", "draft"}, decisions (name of each code in rounds.decision), token_texts {"id": text}.
-    requests: the callers' prompts, their outputs and budgets; tokens flat, offsets (R+1,).
-    rounds: one entry a round: batch (rows), slots (columns the verify forward saw), decision, five times in ms.
-    rows: one entry per round and row, sorted: request, length (n before acceptance), drafted, accepted, gained (tokens kept
-        after clipping; 0 for a finished row that stays in the batch), finished, start and start_after (slot of the row's
-        first token before and after synchronising), pending and pending_after (slot of its last token, likewise), discarded (tokens
-        that were verified and thrown away); drafts (N, K), emitted (N, K+1) with -1 behind the gained ones,
-        log-probabilities, and the top candidates.
-    feeds: one entry per token fed through a model: round, phase, step, model, row, request, token, its index in the row,
-        the position id it was given, slot (written), and the slots [visible_start, visible_stop) that it attended to.
-    holes: ranges [start, stop) of slots masked out of what entry `feed` of feeds attended to.
-    moves: blocks of `length` slots copied inside a model's cache, (from_row, from_slot) to (to_row, to_slot).
-    pool: for a strategy with a pool, one entry per round and row of it: request, length, waited (rounds that it has been passed over),
-        chosen (whether it is in this round's batch). Empty otherwise.
+    Operations of one phase happen in the order of `step`; those of one step happen at once. The
+    arrays are read-only.
 
-    Operations of one phase happen in the order of `step`; those of one step happen at once. The arrays are read-only.
+    Args:
+        meta: JSON values: strategy, strategy_options, valid, drafter, drafter_options,
+            num_draft_tokens (K), batch_size, device, dtype, versions, created (ISO time), target and
+            draft (names), vocabulary_size, eos_token_ids, seed, sampling (a dict of what
+            `SamplingParams` holds, None for greedy), kv_bytes_per_slot {"target", "draft"},
+            decisions (name of each code in rounds.decision), token_texts {"id": text}.
+        requests: the callers' prompts, their outputs and budgets; tokens flat, offsets (R+1,).
+        rounds: one entry a round: batch (rows), slots (columns that the verify forward saw),
+            decision, and the time of each of the five phases in ms.
+        rows: one entry per round and row, sorted: request, length (n before acceptance), drafted,
+            accepted, gained (tokens kept after clipping; 0 for a finished row that stays in the
+            batch), finished, start and start_after (slot of the row's first token before and after
+            synchronising), pending and pending_after (slot of its last token, likewise), discarded
+            (tokens that were verified and thrown away); drafts (N, K), emitted (N, K+1) with -1
+            behind the gained ones, log-probabilities, and the top candidates.
+        feeds: one entry per token fed through a model: round, phase, step, model, row, request,
+            token, its index in the row, the position id it was given, slot (written), and the slots
+            [visible_start, visible_stop) that it attended to.
+        holes: ranges [start, stop) of slots masked out of what entry `feed` of feeds attended to.
+        moves: blocks of `length` slots copied inside a model's cache, (from_row, from_slot) to
+            (to_row, to_slot).
+        pool: for a strategy with a pool, one entry per round and row of it: request, length, waited
+            (rounds that it has been passed over), chosen (whether it is in this round's batch).
+            Empty otherwise.
+
+    Raises:
+        TraceError: a table is malformed, or two contradict each other.
     """
 
     meta: dict[str, Any]
@@ -77,12 +80,23 @@ class Trace:
     pool: Table
 
     def __post_init__(self) -> None:
-        meta, tables = validated(self.meta, {name: getattr(self, name) for name in COLUMNS})
+        meta, tables = validated(self.meta, self.tables)
         for name, value in {"meta": meta, **tables}.items():
             object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
-        return f"Trace({named(self.meta['strategy'])}, {self.num_requests} requests, {self.num_rounds} rounds)"
+        strategy = named(self.meta["strategy"])
+        return f"Trace({strategy}, {self.num_requests} requests, {self.num_rounds} rounds)"
+
+    @property
+    def tables(self) -> dict[str, Table]:
+        """All tables by name."""
+        return {name: getattr(self, name) for name in COLUMNS}
+
+    @cached_property
+    def index(self) -> RecordIndex:
+        """Where the entries of each round, phase, forward, row and request are."""
+        return RecordIndex(self.tables)
 
     @property
     def num_rounds(self) -> int:
@@ -93,56 +107,65 @@ class Trace:
         return int(self.requests["budget"].size)
 
     def prompt(self, request: int) -> list[int]:
-        """Token ids of a request's prompt. Raises IndexError when there is no such request."""
+        """Return the token ids of a request's prompt. Raises IndexError for an unknown request."""
         return self._tokens("prompt", request)
 
     def output(self, request: int) -> list[int]:
-        """Token ids that were generated for a request. Raises IndexError when there is no such request."""
+        """Return the token ids generated for a request. Raises IndexError for an unknown request."""
         return self._tokens("output", request)
 
     def text(self, token: int) -> str:
-        """The text of a token id, or the id in angle brackets where the record does not know it."""
+        """Return the text of a token id, or the id in angle brackets if the record lacks it."""
         return str(self.meta["token_texts"].get(str(token), f"<{token}>"))
 
     def origins(self, request: int) -> Array:
-        """Where each token of prompt + output came from: uint8 codes PROMPT, ACCEPTED (a draft) or BONUS (the target)."""
-        prompt, output = len(self.prompt(request)), len(self.output(request))
-        codes = np.repeat(np.array([PROMPT, BONUS]), [prompt, output])
-        entries = self.rows["request"] == request
-        first, accepted, gained = (
-            self.rows[name][entries] for name in ("length", "accepted", "gained")
-        )
-        for start, stop in zip(first, first + np.minimum(accepted, gained), strict=True):
-            codes[start:stop] = ACCEPTED
+        """Return where each token of prompt + output came from.
+
+        uint8 codes: PROMPT, ACCEPTED (a draft) or BONUS (the target). Raises IndexError for an
+        unknown request.
+        """
+        self._check_request(request)
+        committed = self.index.committed
+        first = committed.first[request]
+        codes: Array = committed.origins[first : first + committed.size[request]].copy()
         return codes
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the record to `path`, whole or not at all. The folder has to exist; raises WriteError if it cannot be written."""
+        """Write the record to `path`, whole or not at all. The folder has to exist.
+
+        Raises:
+            WriteError: the file cannot be written.
+        """
         write(path, self._to_bytes())
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Trace:
-        """Read a record. Raises TraceError that names the file, what is wrong with it and the remedy."""
+    def load(cls, path: str | os.PathLike[str]) -> "Trace":
+        """Read a record.
+
+        Raises:
+            TraceError: the file cannot be read or holds no valid record; names file and remedy.
+        """
         try:
             meta, tables = _read(path)
             return cls(meta, **tables)
         except TraceError as error:
             raise TraceError(f"{os.fspath(path)}: {error}") from error.__cause__
 
-    def _tokens(self, name: str, request: int) -> list[int]:
+    def _check_request(self, request: int) -> None:
         if not 0 <= request < self.num_requests:
             raise IndexError(
                 f"there is no request {request}: the record has {self.num_requests}; count from 0"
             )
+
+    def _tokens(self, name: str, request: int) -> list[int]:
+        self._check_request(request)
         start, stop = self.requests[f"{name}_offsets"][request : request + 2]
         return [int(token) for token in self.requests[f"{name}_tokens"][start:stop]]
 
     def _to_bytes(self) -> bytes:
-        tensors = {
-            f"{table}.{column}": values
-            for table in COLUMNS
-            for column, values in getattr(self, table).items()
-        }
+        tensors: dict[str, Array] = {}
+        for table, columns in self.tables.items():
+            tensors |= {f"{table}.{column}": values for column, values in columns.items()}
         header = json.dumps({"format_version": FORMAT_VERSION, "meta": self.meta})
         return to_safetensors(tensors, {_HEADER: header})
 
@@ -150,12 +173,10 @@ class Trace:
 def flatten_requests(
     prompts: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]], budgets: Sequence[int]
 ) -> Table:
-    """The table `requests` of a trace, from a prompt, an output (token ids) and a budget per request."""
+    """Return the table `requests`, from a prompt, an output (token ids) and a budget per request."""
     table = {"budget": np.array(budgets, np.int32)}
     for name, sequences in (("prompt", prompts), ("output", outputs)):
-        table[f"{name}_tokens"] = np.array(
-            [token for tokens in sequences for token in tokens], np.int32
-        )
+        table[f"{name}_tokens"] = np.array(list(chain.from_iterable(sequences)), np.int32)
         table[f"{name}_offsets"] = np.cumsum([0, *map(len, sequences)], dtype=np.int64)
     return table
 
@@ -165,12 +186,12 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Table
     try:
         with safe_open(path, framework="numpy") as file:
             version, meta = _header(file.metadata())
-            columns = {name: _column(file, name) for name in file.keys()}  # noqa: SIM118 - it is no dict
+            columns = {name: _column(file, name) for name in file.keys()}  # noqa: SIM118 - file is not a dict
     except OSError as error:
         raise TraceError(f"cannot be read ({error.strerror or error}); check the path") from error
     except SafetensorError as error:
         raise TraceError(
-            "is no safetensors file, or a damaged one; copy it again or record the run again"
+            "is not a safetensors file, or a damaged one; copy it again or record the run again"
         ) from error
     for step in range(version, FORMAT_VERSION):
         meta, columns = UPGRADES[step](meta, columns)
@@ -178,7 +199,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Table
 
 
 def _check_file(path: str | os.PathLike[str]) -> None:
-    """Refuse what could keep a reader waiting or never end."""
+    """Refuse a pipe or a device: reading one may block, or never end."""
     try:
         regular = S_ISREG(Path(path).stat().st_mode)
     except (OSError, ValueError) as error:
@@ -186,26 +207,28 @@ def _check_file(path: str | os.PathLike[str]) -> None:
             f"cannot be read ({getattr(error, 'strerror', None) or error}); check the path"
         ) from error
     if not regular:
-        raise TraceError("is a folder or a device and no file; check the path")
+        raise TraceError("is a folder or a device, not a file; check the path")
 
 
 def _header(metadata: dict[str, str] | None) -> tuple[int, dict[str, Any]]:
-    """A file's format version, once it is known to be one that can be read, and its meta data."""
+    """Return a file's format version and its meta data. Raises TraceError for another version."""
     if not metadata or _HEADER not in metadata:
-        raise TraceError("is a safetensors file but no trace; choose a file that Trace.save wrote")
+        raise TraceError(
+            "is a safetensors file but not a trace; choose a file that Trace.save wrote"
+        )
     try:
         header = json.loads(metadata[_HEADER])
-        version, meta = header["format_version"], header["meta"]
+        version = header["format_version"]
+        meta = header["meta"]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise TraceError("has a damaged trace header; record the run again") from error
     if type(version) is not int or not 1 <= version <= FORMAT_VERSION:
-        remedy = (
-            "install a newer release of specviz"
-            if type(version) is int and version > 1
-            else "record the run again"
+        is_newer = type(version) is int and version > FORMAT_VERSION
+        remedy = "install a newer release of specviz" if is_newer else "record the run again"
+        found = named(repr(version))
+        raise TraceError(
+            f"has format version {found}, but this release reads version {FORMAT_VERSION}; {remedy}"
         )
-        told = f"{named(repr(version))} where this release reads version {FORMAT_VERSION}"
-        raise TraceError(f"has format version {told}; {remedy}")
     return version, dict(meta) if isinstance(meta, dict) else {}
 
 
@@ -213,11 +236,12 @@ def _column(file: Any, name: str) -> Array:
     dtype = file.get_slice(name).get_dtype()
     if dtype not in _FILE_DTYPES:
         raise TraceError(
-            f"{named(name)} is stored as {named(dtype)}, which no column of a trace is; record the run again"
+            f"{named(name)} is stored as {named(dtype)}, which no column of a trace may be; "
+            "record the run again"
         )
     try:
         return np.asarray(file.get_tensor(name))
-    except (ValueError, OverflowError) as error:  # no bytes, but sizes that no array can have
+    except (ValueError, OverflowError) as error:  # sizes that no array can have
         raise TraceError(
             f"{named(name)} has a shape that no column can have; record the run again"
         ) from error

@@ -47,7 +47,7 @@ def replacing(path: Path, *, alone: bool = False) -> Iterator[Path]:
     with as_write_error(path):
         place = path.resolve()
         if place.exists() and not stat.S_ISREG(place.stat().st_mode):
-            raise OSError("it is a folder or a device and no file")
+            raise OSError("it is a folder or a device, not a file")
     partial = place.with_name(
         f"{place.name}.partial" if alone else f"{place.name}.{os.getpid()}.partial"
     )

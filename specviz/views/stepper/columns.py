@@ -30,7 +30,7 @@ def pending_positions(trace: Trace) -> tuple[Array, Array]:
     rows = trace.rows
     feeds = trace.feeds
     fed = np.flatnonzero((feeds["phase"] == _VERIFY) & (feeds["model"] == _TARGET))
-    entries = entries_of(trace, feeds["round"][fed], feeds["row"][fed])
+    entries = trace.index.feed_rows[fed]
     fed = fed[entries >= 0]
     entries = entries[entries >= 0]
     is_pending = rows["length"][entries] - 1 == feeds["index"][fed]
@@ -46,19 +46,3 @@ def pending_positions(trace: Trace) -> tuple[Array, Array]:
     continues = rows["request"][this] == rows["request"][following]
     after[this[continues]] = before[following[continues]]
     return before, after
-
-
-def entries_of(trace: Trace, rounds: Array, values: Array, column: str = "row") -> Array:
-    """Return the entry of the table `rows` with these values (n,) in these rounds (n,), or -1.
-
-    column: what the values are; by default rows of the cache.
-    """
-    table = trace.rows
-    keys = table["round"].astype(np.int64) << 32 | table[column]
-    wanted = rounds.astype(np.int64) << 32 | values
-    if keys.size == 0:
-        return np.full(wanted.shape, -1)
-    order = np.argsort(keys, kind="stable")
-    places = np.searchsorted(keys, wanted, sorter=order)
-    entries = order[np.minimum(places, keys.size - 1)]
-    return np.where(keys[entries] == wanted, entries, -1)

@@ -9,10 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from specviz.record.replay import Timeline
 from specviz.record.schema import PHASES, Array, Table
 from specviz.record.trace import Trace
-from specviz.views.stepper.columns import entries_of
 
 Json = dict[str, Any]
 _DIGITS = 4  # of a probability
@@ -91,13 +89,11 @@ def probabilities(logprobs: Array) -> list[Any]:
 
 def pool_entries(trace: Trace) -> list[list[Json]]:
     """The table `pool`, by round."""
-    names, order = (
-        ("request", "row", "length", "waited", "chosen"),
-        np.argsort(trace.pool["round"], kind="stable"),
-    )
-    columns = zip(*(trace.pool[name][order].tolist() for name in names), strict=True)
+    names = ("request", "row", "length", "waited", "chosen")
+    groups = trace.index.pool_by_round
+    columns = zip(*(trace.pool[name][groups.order].tolist() for name in names), strict=True)
     return _split(
-        trace.pool["round"][order],
+        groups.keys,
         [dict(zip(names, values, strict=True)) for values in columns],
         trace.num_rounds,
     )
@@ -105,23 +101,23 @@ def pool_entries(trace: Trace) -> list[list[Json]]:
 
 def move_entries(trace: Trace) -> list[list[list[int]]]:
     """[model, step, from row, from slot, to row, to slot, length] of what was copied, by stage."""
-    timeline = Timeline(trace.moves)
+    timeline = trace.index.moves_by_stage
     moves = {name: values[timeline.order] for name, values in trace.moves.items()}
-    moves |= {
-        name: _in_batch(trace, moves["round"], moves[name]) for name in ("from_row", "to_row")
-    }
+    for name in ("from_row", "to_row"):
+        at = trace.index.find_rows(moves["round"], moves[name])
+        moves[name] = _in_batch(trace, at, moves["round"], moves[name])
     names = ("model", "step", "from_row", "from_slot", "to_row", "to_slot", "length")
     entries = np.stack([moves[name] for name in names], axis=1).tolist()
-    return _split(timeline.stages, entries, trace.num_rounds * len(PHASES))
+    return _split(timeline.keys, entries, trace.num_rounds * len(PHASES))
 
 
 def feed_runs(trace: Trace) -> tuple[list[list[list[int]]], list[list[list[int]]]]:
     """[model, step, row, slot, count, index, position, see, until, holes] of what forwards read, in runs, by stage; and the lists of holes,
     [start, stop] each, that `holes` is a number in: the first one is empty.
     """
-    timeline = Timeline(trace.feeds)
+    timeline = trace.index.feeds_by_stage
     feeds = {name: values[timeline.order] for name, values in trace.feeds.items()}
-    size, holes = timeline.order.size, _Holes(trace.holes)
+    size, holes = timeline.order.size, _Holes(trace)
     same = ("round", "phase", "model", "step", "row", "request", "visible_start")
     breaks = np.zeros(size, bool)
     breaks[:1] = True
@@ -131,10 +127,9 @@ def feed_runs(trace: Trace) -> tuple[list[list[list[int]]], list[list[list[int]]
         breaks[1:] |= feeds[name][1:] - feeds[name][:-1] != 1
     breaks[1:] |= holes.differ(timeline.order[1:], timeline.order[:-1])
     firsts = np.flatnonzero(breaks)
-    number = _in_batch(
-        trace, feeds["round"], feeds["request"], "request"
-    )  # a pool's rows trade places after their prefill
-    feeds["row"] = np.where(number >= 0, number, -1 - feeds["row"])
+    # A pool's rows trade places after their prefill, so a feed is looked up by its request.
+    at = trace.index.find_requests(feeds["round"], feeds["request"])
+    feeds["row"] = _in_batch(trace, at, feeds["round"], feeds["row"])
     feeds["count"] = np.zeros(size, np.int64)
     feeds["count"][firsts] = np.diff(firsts, append=size)
     names = (
@@ -152,25 +147,21 @@ def feed_runs(trace: Trace) -> tuple[list[list[list[int]]], list[list[list[int]]
     entries = np.column_stack(
         [*(feeds[name][firsts] for name in names), np.array(numbers, np.int64)]
     ).tolist()
-    return _split(timeline.stages[firsts], entries, trace.num_rounds * len(PHASES)), lists
+    return _split(timeline.keys[firsts], entries, trace.num_rounds * len(PHASES)), lists
 
 
 class _Holes:
     """The table `holes` by feed."""
 
-    def __init__(self, holes: Table) -> None:
-        order = np.argsort(holes["feed"], kind="stable")
-        self._feed = holes["feed"][order]
-        self._ranges = np.stack([holes["start"][order], holes["stop"][order]], axis=1)
-
-    def _edges(self, feeds: Array) -> tuple[Array, Array]:
-        return np.searchsorted(self._feed, feeds, "left"), np.searchsorted(
-            self._feed, feeds, "right"
-        )
+    def __init__(self, trace: Trace) -> None:
+        self._groups = trace.index.holes_by_feed
+        order = self._groups.order
+        start, stop = trace.holes["start"][order], trace.holes["stop"][order]
+        self._ranges = np.stack([start, stop], axis=1)
 
     def listed(self, feeds: Array) -> tuple[list[int], list[list[list[int]]]]:
         """For each of `feeds` (n,) the number of what was hidden from it, and what these numbers mean: [start, stop] of each hole."""
-        first, stop = self._edges(feeds)
+        first, stop = self._groups.bounds(feeds)
         ranges, raw, size = self._ranges.tolist(), self._ranges.tobytes(), self._ranges.itemsize * 2
         known: dict[bytes, int] = {}
         numbers, lists = [0] * feeds.size, [list[list[int]]()]
@@ -183,7 +174,7 @@ class _Holes:
 
     def differ(self, feeds: Array, others: Array) -> Array:
         """Whether the holes of `feeds` (n,) are other ones than those of `others` (n,)."""
-        (first, stop), (other, end) = self._edges(feeds), self._edges(others)
+        (first, stop), (other, end) = self._groups.bounds(feeds), self._groups.bounds(others)
         differ: Array = stop - first != end - other
         for k in range(int((stop - first)[~differ].max(initial=0))):
             these = np.flatnonzero(~differ & (first + k < stop))
@@ -193,8 +184,7 @@ class _Holes:
         return differ
 
 
-def _in_batch(trace: Trace, rounds: Array, values: Array, column: str = "row") -> Array:
-    """The number in the batch of each row (n,) that has these values (n,) in a column in these rounds (n,); -1 - value where none has."""
-    at = entries_of(trace, rounds, values, column)
-    first = np.searchsorted(trace.rows["round"], rounds)
-    return np.where(at >= 0, at - first, -1 - values)
+def _in_batch(trace: Trace, entries: Array, rounds: Array, otherwise: Array) -> Array:
+    """Return the number in its round's batch of each entry (n,) of `rows`, -1 - otherwise for -1."""
+    first = trace.index.row_bounds[rounds]
+    return np.where(entries >= 0, entries - first, -1 - otherwise)

@@ -17,13 +17,13 @@ import numpy as np
 from specviz.checks.check import check_invariants
 from specviz.checks.violations import Violation, Violations
 from specviz.metrics import check_recorded
-from specviz.record.replay import Frame, Replay, Slots, Texts
+from specviz.record.replay import Frame, Replay, Slots
 from specviz.record.schema import MODELS, PHASES, Array
 from specviz.record.trace import Trace
 from specviz.util.text import visible
+from specviz.views.stepper.columns import milliseconds, pending_positions
 from specviz.views.stepper.entries import feed_runs, move_entries, pool_entries, row_entries
 from specviz.views.stepper.lanes import KINDS, Lanes, foretell, in_cells, is_pending, judge
-from specviz.views.stepper.columns import entries_of, milliseconds, pending_positions
 from specviz.views.stepper.sentences import Narrator
 
 VERSION = 2
@@ -152,7 +152,9 @@ class _Camera:
     """Takes round after round; walks forward through the record once."""
 
     def __init__(self, trace: Trace, violations: Violations, judge: bool) -> None:
-        self._trace, self._replay, self._texts = trace, Replay(trace), Texts(trace)
+        self._trace = trace
+        self._replay = Replay(trace)
+        self._texts = trace.index.committed
         self.lanes = Lanes(self._texts)
         self._narrator, self._positions = (
             Narrator(trace, violations, judge=judge),
@@ -212,7 +214,7 @@ class _Camera:
     def _tokens(self, frame: Frame, phase: int) -> Array:
         """The lane of tokens: the target's cache, with what is pending or drafted but not in there yet, and what this round made of it."""
         cells = in_cells(frame.target)
-        entries = slice(*np.searchsorted(self._trace.rows["round"], (frame.round, frame.round + 1)))
+        entries = self._trace.index.rows_of(frame.round)
         rows = np.flatnonzero(is_pending(cells, frame.pending))
         request, index = frame.requests[rows], frame.lengths[rows] - 1
         position = self._positions[phase >= _ACCEPT][entries][rows]
@@ -240,12 +242,9 @@ class _Camera:
 
 def _drafts(trace: Trace) -> list[Array]:
     """By round, row number, slot, index, position and token (5, n) of the drafts that the target's verification reads."""
-    feeds, edges = (
-        trace.feeds,
-        np.searchsorted(trace.rows["round"], np.arange(trace.num_rounds + 1)),
-    )
+    feeds = trace.feeds
     fed = np.flatnonzero((feeds["phase"] == _VERIFY) & (feeds["model"] == _TARGET))
-    entry = entries_of(trace, feeds["round"][fed], feeds["row"][fed])
+    entry = trace.index.feed_rows[fed]
     fed, entry = fed[entry >= 0], entry[entry >= 0]
     beyond = feeds["index"][fed] >= trace.rows["length"][entry]
     fed, entry = fed[beyond], entry[beyond]
@@ -253,7 +252,7 @@ def _drafts(trace: Trace) -> list[Array]:
     fed, entry = fed[order], entry[order]
     columns = np.stack(
         [
-            entry - edges[feeds["round"][fed]],
+            entry - trace.index.row_bounds[feeds["round"][fed]],
             *(feeds[name][fed] for name in ("slot", "index", "position", "token")),
         ]
     )

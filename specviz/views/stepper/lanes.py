@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from specviz.record.replay import Slots, Texts
+from specviz.record.index import Committed
+from specviz.record.replay import Slots
 from specviz.record.schema import (
     BONUS,
     DRAFTED,
@@ -97,7 +98,7 @@ class Lanes:
     found: the lanes, by number; runs: how many runs they have in all.
     """
 
-    def __init__(self, texts: Texts) -> None:
+    def __init__(self, texts: Committed) -> None:
         self.found: list[Lane] = []
         self.runs = 0
         self._texts = texts

@@ -9,7 +9,6 @@ from dataclasses import fields
 import numpy as np
 
 from specviz.metrics import check_recorded
-from specviz.record.replay import Timeline
 from specviz.record.schema import MODELS, PHASES, Array
 from specviz.record.trace import Trace
 from specviz.views.stepper.columns import milliseconds, pending_positions
@@ -38,9 +37,8 @@ class Scenes:
         rows = trace.rows
         columns = [rows[field.name].tolist() for field in fields(BatchRow)]
         self._rows = [BatchRow(*values) for values in zip(*columns, strict=True)]
-        self._edges = np.searchsorted(rows["round"], np.arange(trace.num_rounds + 1)).tolist()
-        self._feeds = Timeline(trace.feeds)
-        self._moves = Timeline(trace.moves)
+        self._feeds = trace.index.feeds_by_stage
+        self._moves = trace.index.moves_by_stage
         self._entered = _first_rounds(trace)
         self._ms = milliseconds(trace)
         self._draft_probabilities = np.exp(rows["draft_logprob"]).tolist()
@@ -60,15 +58,16 @@ class Scenes:
         trace = self._trace
         if not 0 <= number < trace.num_rounds:
             raise ValueError(f"round must be from 0 to {trace.num_rounds - 1}, got {number}")
-        here = self._entries(number)
+        entries_of = trace.index.rows_of
+        here = entries_of(number)
         return Scene(
             number=number,
             slots=int(trace.rounds["slots"][number]),
             decision=trace.meta["decisions"][trace.rounds["decision"][number]],
             ms=self._ms[number],
             rows=self._rows[here],
-            before=self._rows[self._entries(number - 1)] if number > 0 else [],
-            after=self._rows[self._entries(number + 1)] if number + 1 < trace.num_rounds else [],
+            before=self._rows[entries_of(number - 1)] if number > 0 else [],
+            after=self._rows[entries_of(number + 1)] if number + 1 < trace.num_rounds else [],
             new=frozenset(np.flatnonzero(self._entered == number).tolist()),
             prefilled=self._prefilled(number),
             pool=self._pool(number),
@@ -81,10 +80,6 @@ class Scenes:
             not_targets_choice=self._not_targets_choice[here],
         )
 
-    def _entries(self, number: int) -> slice:
-        """The entries of the table `rows` of a round."""
-        return slice(self._edges[number], self._edges[number + 1])
-
     def _prefilled(self, number: int) -> dict[int, int]:
         feeds = self._trace.feeds
         fed = self._feeds.at(number * len(PHASES) + SCHEDULE)
@@ -94,7 +89,7 @@ class Scenes:
 
     def _pool(self, number: int) -> list[PoolEntry]:
         pool = self._trace.pool
-        here = np.flatnonzero(pool["round"] == number)
+        here = self._trace.index.pool_by_round.at(number)
         columns = [pool[name][here].tolist() for name in ("request", "length", "waited", "chosen")]
         return [
             PoolEntry(request, length, waited, bool(chosen))
@@ -130,7 +125,7 @@ class Scenes:
         within = (moves["model"] == TARGET) & (moves["from_row"] == moves["to_row"])
         cache_rows = moves["to_row"][within].tolist()
         distances = (moves["to_slot"] - moves["from_slot"])[within].tolist()
-        batch = self._trace.rows["row"][self._entries(number)].tolist()
+        batch = self._trace.rows["row"][self._trace.index.rows_of(number)].tolist()
         row_of = {cache_row: row for row, cache_row in enumerate(batch)}
         shifts: dict[int, int] = {}
         for cache_row, distance in zip(cache_rows, distances, strict=True):
