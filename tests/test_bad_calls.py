@@ -153,9 +153,9 @@ OPTIONS: list[tuple[str, Callable[[], object]]] = [
         lambda: sv.SamplingParams(1.0, top_p=1.5),
     ),
     (r"coupling='none' is unknown", lambda: sv.SamplingParams(1.0, coupling="none")),
-    (r"target=NoneType is no transformers model", lambda: sv.Pair(None, None)),
+    (r"target=NoneType must be a transformers model", lambda: sv.Pair(None, None)),
     (
-        r"target=BertLMHeadModel is no decoder-only",
+        r"target=BertLMHeadModel must be a decoder-only",
         lambda: sv.Pair(*[BertLMHeadModel(BertConfig(**SMALL, is_decoder=False))] * 2),
     ),
     (
@@ -166,7 +166,7 @@ OPTIONS: list[tuple[str, Callable[[], object]]] = [
         r"tokenizer has 200 tokens and the models only 97",
         lambda: sv.Pair(model(), model(), tokenizer(200)),
     ),
-    (r"tokenizer=str is no tokenizer", lambda: sv.Pair(model(), model(), "gpt2")),
+    (r"tokenizer must be a transformers tokenizer, got str", lambda: sv.Pair(model(), model(), "gpt2")),
     (r"draft is on meta, target on cpu", lambda: sv.Pair(model(), model().to("meta"))),
     (
         r"target=LlamaForCausalLM has rope_type='dynamic'",
@@ -176,7 +176,7 @@ OPTIONS: list[tuple[str, Callable[[], object]]] = [
     (r"device='tpu' is unknown", lambda: sv.load_pair(device="tpu")),
     (r"device='cuda:99' is not there", lambda: sv.load_pair(device="cuda:99")),
     (r"dtype='int8' is unknown", lambda: sv.load_pair(dtype="int8")),
-    (r"target='/nowhere' is no folder", lambda: sv.load_pair("/nowhere", "/nowhere")),
+    (r"target='/nowhere' is not a folder", lambda: sv.load_pair("/nowhere", "/nowhere")),
     (r"source='gsm8k' is unknown", lambda: sv.load_prompts("gsm8k")),
     (r"limit must be an int >= 1, got 0", lambda: sv.load_prompts(limit=0)),
     (r"path='/nowhere' is no file", lambda: sv.load_prompts("spec_bench", "/nowhere")),

@@ -130,7 +130,7 @@ def test_a_cell_whose_workers_all_die_fails_alone(
 @pytest.mark.usefixtures("two_workers")
 def test_what_a_worker_cannot_load_is_raised_as_it_would_be_here(tmp_path: Path) -> None:
     for source, begins in (
-        (Stored(str(tmp_path), str(tmp_path)), "target=.* is no folder with a model in it"),
+        (Stored(str(tmp_path), str(tmp_path)), "target=.* is not a folder that holds a model"),
         (Stored(), "prompts="),
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=f"^{begins}"):

@@ -232,7 +232,7 @@ def test_a_missing_library_ends_with_2_and_the_remedy(
         ),
         (
             ["generate", "x", "--target", "./no", "--draft", "./no"],
-            "specviz generate: target='./no' is no folder with a model in it",
+            "specviz generate: target='./no' is not a folder that holds a model",
         ),
         (["generate", ""], "specviz generate: prompts[0]='' is empty; "),
         (["demo", "--limit", "0"], "specviz demo: limit must be an int >= 1, got 0; "),

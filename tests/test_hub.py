@@ -156,7 +156,7 @@ def test_a_hub_that_cannot_be_reached(here: Hub, monkeypatch: pytest.MonkeyPatch
     begun = time.monotonic()
     check_refusal(
         lambda: sv.load_pair("owner/target", "owner/draft"),
-        "target='owner/target' is no local folder, and as a hub id",
+        "target='owner/target' is not a local folder, cannot be looked up on the hub",
         "refused",
     )
     assert time.monotonic() - begun < 2
@@ -166,7 +166,7 @@ def test_a_hub_that_is_switched_off_by_hand(here: Hub, monkeypatch: pytest.Monke
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     check_refusal(
         lambda: sv.load_pair("owner/target", "owner/draft"),
-        "target='owner/target' is no local folder",
+        "target='owner/target' is not a local folder",
         "HF_HUB_OFFLINE",
     )
     assert here.requests == []
@@ -180,8 +180,8 @@ def test_a_hub_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         begun = time.monotonic()
         check_refusal(
             lambda: sv.load_pair("owner/target", "owner/draft"),
-            "target='owner/target' is no local folder",
-            "cannot be looked up (",
+            "target='owner/target' is not a local folder",
+            "cannot be looked up on the hub (",
         )
         assert time.monotonic() - begun < 2
 
@@ -213,7 +213,7 @@ def test_pickled_weights_are_not_read(tmp_path: Path) -> None:
     as_pickle(draft)
     check_refusal(
         lambda: sv.load_pair(target, draft),
-        f"draft='{draft}' holds its weights as pickles alone",
+        f"draft='{draft}' has its weights as pickles alone",
         "with save_pretrained",
     )
 
@@ -226,7 +226,7 @@ def test_pickled_weights_on_the_hub_are_not_read(
     as_pickle(here.folder / "owner/draft")
     check_refusal(
         lambda: sv.load_pair("owner/target", "owner/draft", device="cpu"),
-        "draft='owner/draft' holds its weights as pickles alone",
+        "draft='owner/draft' has its weights as pickles alone",
     )
     assert [path for path in here.requests if path.endswith("pytorch_model.bin")] == []
 
@@ -253,7 +253,7 @@ def test_code_that_comes_with_a_model_is_not_run(tmp_path: Path) -> None:
 def test_what_can_be_no_hub_id_is_not_looked_for(name: str, here: Hub) -> None:
     check_refusal(
         lambda: sv.load_pair(name, name),
-        f"target={name!r} is no folder, and no hub id either",
+        f"target={name!r} is neither a folder nor a hub id",
         error=FileNotFoundError,
     )
     assert here.requests == []

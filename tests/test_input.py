@@ -241,8 +241,8 @@ MAKERS = [
     ),
     (lambda: sv.load_pair("a"), "draft=None with 'a' for the other"),
     (lambda: sv.load_pair(draft="a"), "target=None with 'a' for the other"),
-    (lambda: sv.load_pair("", ""), "target='' is no name"),
-    (lambda: sv.load_pair(1, 2), "target=1 is no name"),
+    (lambda: sv.load_pair("", ""), "target must be a hub id or a folder, got ''"),
+    (lambda: sv.load_pair(1, 2), "target must be a hub id or a folder, got 1"),
     *(
         (lambda device=device: sv.load_pair(device=device), f"device={device!r} is ")
         for device in ("tpu", "", 3, "cuda:99", "meta")
@@ -286,7 +286,7 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
     for name in (tmp_path, str(tmp_path), str(tmp_path / "missing"), "./missing", "~/missing"):
         check_refusal(
             lambda name=name: sv.load_pair(name, name),
-            f"target={str(name)!r} is no folder with a model",
+            f"target={str(name)!r} is not a folder that holds a model",
             FileNotFoundError,
         )
     for path in (tmp_path, tmp_path / "missing.jsonl"):

@@ -118,7 +118,7 @@ REFUSED: dict[str, tuple[Callable[[], PreTrainedModel], str]] = {
         lambda: hf.T5ForConditionalGeneration(
             hf.T5Config(**IDS, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4)
         ),
-        "no decoder-only causal LM",
+        "must be a decoder-only causal LM",
     ),
     "both directions": (
         lambda: hf.BertLMHeadModel(
@@ -130,15 +130,15 @@ REFUSED: dict[str, tuple[Callable[[], PreTrainedModel], str]] = {
                 intermediate_size=64,
             )
         ),
-        "no decoder-only causal LM",
+        "must be a decoder-only causal LM",
     ),
     "no language-model head": (
         lambda: hf.LlamaModel(hf.LlamaConfig(**SIZES)),
-        "no decoder-only causal LM",
+        "must be a decoder-only causal LM",
     ),
     "a classifier": (
         lambda: hf.LlamaForSequenceClassification(hf.LlamaConfig(**SIZES)),
-        "no decoder-only causal LM",
+        "must be a decoder-only causal LM",
     ),
     "flash attention": (flash, "attn_implementation='flash_attention_2'"),
 }
@@ -227,7 +227,7 @@ def test_what_is_no_model() -> None:
     for wrong in ("gpt2", None, torch.nn.Linear(2, 2)):
         check_refusal(
             lambda wrong=wrong: sv.Pair(wrong, wrong),
-            f"target={type(wrong).__name__} is no transformers model",
+            f"target={type(wrong).__name__} must be a transformers model",
             error=TypeError,
         )
 
@@ -326,7 +326,7 @@ def test_sizes_differ_and_the_tokenizer_names_what_only_one_of_them_has() -> Non
         check_refusal(
             lambda target=target, draft=draft: sv.Pair(target, draft, make_tokenizer(words)),
             "ids 97..103 exist in one",
-            "names ids up to 98",
+            "has ids up to 98",
         )
 
 
@@ -408,7 +408,7 @@ def test_folders_whose_embeddings_are_padded_differently(tmp_path: Path) -> None
         check_refusal(
             lambda one=one, two=two: sv.load_pair(one, two, device="cpu"),
             "ids 97..103 exist in one",
-            "names ids up to 99",
+            "has ids up to 99",
         )
 
 
@@ -543,8 +543,8 @@ DEVICE_MAPS: list[tuple[dict[str, Any], str]] = [
         "device='cpu' and device_map='auto' exclude each other",
     ),
     ({"device_map": "cuda:0"}, "device_map='cuda:0' is unknown"),
-    ({"device_map": {}}, "device_map={} is no map"),
-    ({"device_map": 0}, "device_map=0 is no map"),
+    ({"device_map": {}}, "device_map must be a str or a dict, got {}"),
+    ({"device_map": 0}, "device_map must be a str or a dict, got 0"),
     ({"device_map": {"": 99}}, "device_map='cuda:99' is not there"),
     ({"device_map": {"": "tpu"}}, "device_map='tpu' is unknown"),
 ]

@@ -1,1 +1,4 @@
-"""The record of a run: its columns, its file, and its replay into cache slots. Knows numpy alone."""
+"""The record of a run: its columns, its file, and its replay into cache slots.
+
+Knows numpy alone.
+"""

@@ -104,7 +104,7 @@ class RecordIndex:
 
     @cached_property
     def row_bounds(self) -> Array:
-        """Where the entries of each round begin in the table `rows`, and their end, (rounds + 1,)."""
+        """Where each round begins in the table `rows`, and where the last ends, (rounds + 1,)."""
         num_rounds = self._tables["rounds"]["batch"].size
         return np.searchsorted(self._rows["round"], np.arange(num_rounds + 1))
 

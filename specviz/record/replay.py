@@ -1,8 +1,9 @@
 """Replay of a record into cache slots: what each row and slot of both models holds after a phase.
 
 Contract: `Replay` walks through a validated record, applies feeds and moves to a ledger of (model,
-row, slot) cells, and classifies the cells of the rows in the batch. It reads numbers alone. Not known
-here: files, tensors, and whether a feed saw the right slots, which the invariant checks judge.
+row, slot) cells, and classifies the cells of the rows in the batch. It reads numbers alone. Not
+known here: files, tensors, and whether a feed saw the right slots, which the invariant checks
+judge.
 """
 
 from collections.abc import Iterator
@@ -37,8 +38,8 @@ class Slots:
     """The cache of one model. All arrays are (B, T).
 
     Attributes:
-        request, token, index, position: int32, the token whose K/V the slot holds, -1 where none was
-            ever written.
+        request, token, index, position: int32, the token whose K/V the slot holds, -1 where none
+            was ever written.
         state: uint8, one of the codes that STATES names.
     """
 
@@ -114,7 +115,10 @@ class Replay:
         self._restart()
 
     def frame(self, round: int, phase: str) -> Frame:
-        """Return the state after `phase` of `round`. Raises ValueError if there is no such phase."""
+        """Return the state after `phase` of `round`.
+
+        Raises ValueError if there is no such phase.
+        """
         if phase not in PHASES or not 0 <= round < self._trace.num_rounds:
             last = self._trace.num_rounds - 1
             raise ValueError(

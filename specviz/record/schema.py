@@ -1,7 +1,7 @@
 """The tables of a record, column by column, and the names of the codes in them.
 
-Contract: names, dtypes and shapes. Not known here: files, models, and how a record is checked, which
-is in `validation`.
+Contract: names, dtypes and shapes. Not known here: files, models, and how a record is checked,
+which is in `validation`.
 
 Letters in shapes: R requests, N entries of a table, K draft tokens a round, k and j recorded
 candidates of the target and the draft.
@@ -28,12 +28,18 @@ Table = dict[str, Array]
 
 
 class TraceError(ValueError):
-    """A record cannot be read, written or believed. The message says what is wrong, and the remedy."""
+    """A record cannot be read, written or believed.
+
+    The message says what is wrong, and the remedy.
+    """
 
 
 @dataclass(frozen=True)
 class Column:
-    """dtype and shape of one column. A shape is spelled with letters; "K+1" is one more than "K"."""
+    """dtype and shape of one column. A shape is spelled with letters.
+
+    "K+1" is one more than "K".
+    """
 
     dtype: str
     shape: tuple[str, ...] = ("N",)

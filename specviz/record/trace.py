@@ -1,8 +1,9 @@
 """The record of a run, and its file.
 
-Contract: a `Trace` holds everything that tables, checks and pictures need, in numpy arrays, and checks
-itself when it is made. `save` and `load` keep it in one safetensors file: a tensor for each column,
-and the meta data as JSON. Not known here: models, torch, how a run is recorded and what is drawn.
+Contract: a `Trace` holds everything that tables, checks and pictures need, in numpy arrays, and
+checks itself when it is made. `save` and `load` keep it in one safetensors file: a tensor for each
+column, and the meta data as JSON. Not known here: models, torch, how a run is recorded and what is
+drawn.
 """
 
 import json
@@ -26,8 +27,8 @@ from specviz.util.files import write
 
 FORMAT_VERSION = 1
 # {version of an older file: function that brings its meta data and columns one version further}.
-# A release that changes the format raises FORMAT_VERSION, adds an entry here, and keeps a file of the
-# version before in tests/data.
+# A release that changes the format raises FORMAT_VERSION, adds an entry here, and keeps a file of
+# the version before in tests/data.
 UPGRADES: dict[int, Callable[[dict[str, Any], Table], tuple[dict[str, Any], Table]]] = {}
 # The only key in the file's metadata. A second one would make the order of its bytes random.
 _HEADER = "specviz"
@@ -43,8 +44,8 @@ class Trace:
 
     Args:
         meta: JSON values: strategy, strategy_options, valid, drafter, drafter_options,
-            num_draft_tokens (K), batch_size, device, dtype, versions, created (ISO time), target and
-            draft (names), vocabulary_size, eos_token_ids, seed, sampling (a dict of what
+            num_draft_tokens (K), batch_size, device, dtype, versions, created (ISO time), target
+            and draft (names), vocabulary_size, eos_token_ids, seed, sampling (a dict of what
             `SamplingParams` holds, None for greedy), kv_bytes_per_slot {"target", "draft"},
             decisions (name of each code in rounds.decision), token_texts {"id": text}.
         requests: the callers' prompts, their outputs and budgets; tokens flat, offsets (R+1,).
@@ -111,7 +112,10 @@ class Trace:
         return self._tokens("prompt", request)
 
     def output(self, request: int) -> list[int]:
-        """Return the token ids generated for a request. Raises IndexError for an unknown request."""
+        """Return the token ids generated for a request.
+
+        Raises IndexError for an unknown request.
+        """
         return self._tokens("output", request)
 
     def text(self, token: int) -> str:
@@ -173,7 +177,7 @@ class Trace:
 def flatten_requests(
     prompts: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]], budgets: Sequence[int]
 ) -> Table:
-    """Return the table `requests`, from a prompt, an output (token ids) and a budget per request."""
+    """Return the table `requests` from a prompt, an output (token ids) and a budget each."""
     table = {"budget": np.array(budgets, np.int32)}
     for name, sequences in (("prompt", prompts), ("output", outputs)):
         table[f"{name}_tokens"] = np.array(list(chain.from_iterable(sequences)), np.int32)

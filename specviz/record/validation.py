@@ -2,8 +2,8 @@
 
 Contract: `validated` takes the meta data and the tables of a record and returns them normalised, or
 raises a `TraceError` of one sentence. A record that passes can be replayed, tabulated and drawn
-without further checks of its indices. Not known here: files, models, and whether the decoding itself
-was right.
+without further checks of its indices. Not known here: files, models, and whether the decoding
+itself was right.
 """
 
 import json
@@ -80,7 +80,7 @@ def _require(fits: bool | np.bool_, problem: str) -> None:
 
 
 def _plain_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the meta data after a trip through JSON, so that saving a record does not change it."""
+    """Return the meta data after a trip through JSON, so that saving does not change it."""
     try:
         plain = json.loads(json.dumps(meta, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:

@@ -1,6 +1,6 @@
-"""Whether two causal LMs can be decoded together here: checked once, before any forward, each refusal with its reason.
+"""Check that two causal LMs can be decoded together, once and before any forward.
 
-Knows configurations and signatures, not weights.
+Contract: reads configurations and signatures. Not known here: weights.
 """
 
 import inspect
@@ -9,30 +9,36 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-# The scaling of these looks at the largest position in the batch, so a row's result would depend on its neighbours.
+# These scale by the largest position in the batch, so a row's result would depend on other rows.
 _BATCH_DEPENDENT_ROPE = {"longrope", "dynamic"}
 
 
 def check_model(role: str, model: PreTrainedModel) -> None:
-    """Raise ValueError unless `model` is a causal LM with full attention whose positions can be given explicitly."""
+    """Check a model. It must be a causal LM with full attention that takes explicit positions.
+
+    Raises:
+        TypeError: `model` is not a transformers model.
+        ValueError: the rows of a batch cannot be kept apart, or a draft cannot be taken back.
+    """
     name = f"{role}={type(model).__name__}"
     if not isinstance(model, PreTrainedModel):
         raise TypeError(
-            f"{name} is no transformers model; pass a causal LM loaded with AutoModelForCausalLM or made from a config"
+            f"{name} must be a transformers model; pass a causal LM loaded with "
+            "AutoModelForCausalLM or made from a config"
         )
-    config, looks_ahead = (
-        model.config,
-        any(getattr(module, "is_causal", True) is False for module in model.modules()),
-    )
+    config = model.config
+    looks_ahead = any(getattr(module, "is_causal", True) is False for module in model.modules())
     if model.get_output_embeddings() is None or config.is_encoder_decoder or looks_ahead:
         raise ValueError(
-            f"{name} is no decoder-only causal LM; pass one with a language-model head, such as LlamaForCausalLM"
+            f"{name} must be a decoder-only causal LM; "
+            "pass one with a language-model head, such as LlamaForCausalLM"
         )
     accepted = inspect.signature(model.forward).parameters
     for argument in ("position_ids", "attention_mask", "past_key_values"):
         if argument not in accepted:
             raise ValueError(
-                f"{name} takes no {argument}, so the rows of a batch cannot be kept apart; choose a model with rotary or learned positions"
+                f"{name} takes no {argument}, so the rows of a batch cannot be kept apart; "
+                "choose a model with rotary or learned positions"
             )
     _check_attention(name, config.get_text_config(), config._attn_implementation)
 
@@ -40,13 +46,13 @@ def check_model(role: str, model: PreTrainedModel) -> None:
 def _check_attention(name: str, config: Any, implementation: str) -> None:
     if implementation not in ("sdpa", "eager"):
         raise ValueError(
-            f"{name} uses attn_implementation={implementation!r}, which takes no mask per row and slot; "
-            "load it with attn_implementation='sdpa'"
+            f"{name} uses attn_implementation={implementation!r}, which takes no mask per row and "
+            "slot; load it with attn_implementation='sdpa'"
         )
     if getattr(config, "alibi", False):
         raise ValueError(
-            f"{name} has alibi=True, which counts columns where the rows of a batch need position_ids of their own; "
-            "choose a model with rotary or learned positions"
+            f"{name} has alibi=True, which counts columns where each row of a batch needs its own "
+            "position_ids; choose a model with rotary or learned positions"
         )
     layer_types = set(getattr(config, "layer_types", None) or ["full_attention"])
     layer_types |= set(getattr(config, "attention_layers", None) or []) - {"global"}
@@ -55,21 +61,22 @@ def _check_attention(name: str, config: Any, implementation: str) -> None:
     others = sorted(layer_types - {"full_attention"})
     if others:
         raise ValueError(
-            f"{name} has layers of type {', '.join(others)}: they forget or merge earlier tokens, so a rejected draft cannot be "
-            "taken back; choose a model whose layers all use full attention"
+            f"{name} has layers of type {', '.join(others)}: they forget or merge earlier tokens, "
+            "so a rejected draft cannot be taken back; choose a model whose layers all use full "
+            "attention"
         )
-    rope = {
-        _rope_type(parameters) for parameters in _rope_parameters(config)
-    } & _BATCH_DEPENDENT_ROPE
+    rope = {_rope_type(parameters) for parameters in _rope_parameters(config)}
+    rope &= _BATCH_DEPENDENT_ROPE
     if rope:
         raise ValueError(
-            f"{name} has rope_type={rope.pop()!r}, which scales by the largest position in the batch, so a row's text would depend on its "
-            "neighbours; choose a model with another rope_type (default, linear, yarn, llama3)"
+            f"{name} has rope_type={rope.pop()!r}, which scales by the largest position in the "
+            "batch, so a row's text would depend on the other rows; choose a model with another "
+            "rope_type (default, linear, yarn, llama3)"
         )
 
 
 def _rope_parameters(config: Any) -> list[dict[str, Any]]:
-    """RoPE settings of a configuration: one dict, or one for each layer type."""
+    """Return the RoPE settings of a configuration: one dict, or one for each layer type."""
     found = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
     nested = [value for value in found.values() if isinstance(value, dict)]
     return nested or [found]
@@ -80,81 +87,90 @@ def _rope_type(parameters: dict[str, Any]) -> str:
 
 
 def input_device(model: PreTrainedModel) -> torch.device:
-    """Where token ids go: the model's device; if accelerate spread the model over several, where its embedding runs."""
+    """Return the device of the token ids.
+
+    The model's, or the embedding's if accelerate spread it.
+    """
     if not hasattr(model, "_hf_hook"):
         return model.device
     embedding = model.get_input_embeddings()
-    place = getattr(
-        getattr(embedding, "_hf_hook", None), "execution_device", None
-    )  # its weights may wait elsewhere
+    # The embedding's weights may be offloaded, so its hook knows better where it runs.
+    place = getattr(getattr(embedding, "_hf_hook", None), "execution_device", None)
     return embedding.weight.device if place is None else torch.empty(0, device=place).device
 
 
 def check_same_device(target: PreTrainedModel, draft: PreTrainedModel) -> None:
     """Raise ValueError if the two models take their inputs on different devices."""
-    theirs, ours = input_device(draft), input_device(target)
-    if ours != theirs:
+    target_device = input_device(target)
+    draft_device = input_device(draft)
+    if target_device != draft_device:
         raise ValueError(
-            f"draft is on {theirs}, target on {ours}; move one of them, for instance draft.to({str(ours)!r})"
+            f"draft is on {draft_device}, target on {target_device}; "
+            f"move one of them, for instance draft.to({str(target_device)!r})"
         )
 
 
 def vocabulary_sizes(target: PreTrainedModel, draft: PreTrainedModel) -> tuple[int, int]:
-    """Rows of the two embeddings, as the configurations say."""
+    """Return the rows of the two embeddings, as the configurations state them."""
     return target.config.get_text_config().vocab_size, draft.config.get_text_config().vocab_size
 
 
 def check_vocabularies(
     target: PreTrainedModel, draft: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None
 ) -> None:
-    """Raise ValueError unless both models, and the tokenizer if there is one, speak the same token ids.
+    """Check that both models, and the tokenizer if there is one, use the same token ids.
 
-    Sizes may differ where the tokenizer shows that only padding does: it names no id beyond the smaller one.
+    Sizes may differ if the tokenizer shows that the difference is padding: it has no id beyond the
+    smaller size.
+
+    Raises:
+        TypeError: `tokenizer` is not a transformers tokenizer.
+        ValueError: ids exist in one model only, or the tokenizer has more ids than the models.
     """
     if tokenizer is not None and not isinstance(tokenizer, PreTrainedTokenizerBase):
         raise TypeError(
-            f"tokenizer={type(tokenizer).__name__} is no tokenizer; pass one loaded with AutoTokenizer, or None"
+            f"tokenizer must be a transformers tokenizer, got {type(tokenizer).__name__}; "
+            "pass one loaded with AutoTokenizer, or None"
         )
-    ours, theirs = vocabulary_sizes(target, draft)
-    low, high = sorted((ours, theirs))
-    named = max(tokenizer.get_vocab().values(), default=-1) + 1 if tokenizer is not None else None
-    if low < high and (named is None or named > low):
-        evidence = (
-            "no tokenizer is given that shows them to be padding"
-            if named is None
-            else f"the tokenizer names ids up to {named - 1}"
-        )
+    target_size, draft_size = vocabulary_sizes(target, draft)
+    low, high = sorted((target_size, draft_size))
+    tokens = None
+    if tokenizer is not None:
+        tokens = max(tokenizer.get_vocab().values(), default=-1) + 1
+    if low < high and (tokens is None or tokens > low):
+        evidence = "there is no tokenizer to show that they are padding"
+        if tokens is not None:
+            evidence = f"the tokenizer has ids up to {tokens - 1}"
         raise ValueError(
-            f"draft has a vocabulary of {theirs} tokens and target of {ours}: ids {low}..{high - 1} exist in one of them only, and "
-            f"{evidence}; choose a draft that was trained with the target's tokenizer, and pass that tokenizer"
+            f"draft has a vocabulary of {draft_size} tokens and target of {target_size}: "
+            f"ids {low}..{high - 1} exist in one of them only, and {evidence}; choose a draft that "
+            "was trained with the target's tokenizer, and pass that tokenizer"
         )
-    if named is not None and named > low:
+    if tokens is not None and tokens > low:
         raise ValueError(
-            f"tokenizer has {named} tokens and the models only {low}: ids {low}..{named - 1} have no "
-            "embedding; pass the tokenizer that the models were trained with"
+            f"tokenizer has {tokens} tokens and the models only {low}: ids {low}..{tokens - 1} "
+            "have no embedding; pass the tokenizer that the models were trained with"
         )
 
 
 def check_tokenizers(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase) -> None:
-    """Raise ValueError if the same id means different tokens to the two tokenizers; says which ids differ.
+    """Raise ValueError if an id means different tokens to the two tokenizers; names the first ids.
 
-    An id that one of them knows alone is no difference if it is an added token there, such as a control token of a later release
-    (GLM-4.5 against GLM-4): the draft may propose it, and the target, whose word is final, decides.
+    An id that only one of them has may differ if it is an added token there, such as a control
+    token of a later release (GLM-4.5 against GLM-4). The draft may propose it; the target decides.
     """
-    ours, theirs = (
-        {i: token for token, i in tokenizer.get_vocab().items()} for tokenizer in (target, draft)
-    )
-    added = {i for tokenizer in (target, draft) for i in tokenizer.get_added_vocab().values()}
-    alone = (ours.keys() ^ theirs.keys()) & added
-    differing = sorted(
-        i for i in (ours.keys() | theirs.keys()) - alone if ours.get(i) != theirs.get(i)
-    )
+    target_tokens = {number: token for token, number in target.get_vocab().items()}
+    draft_tokens = {number: token for token, number in draft.get_vocab().items()}
+    added = {*target.get_added_vocab().values(), *draft.get_added_vocab().values()}
+    added_in_one = (target_tokens.keys() ^ draft_tokens.keys()) & added
+    compared = (target_tokens.keys() | draft_tokens.keys()) - added_in_one
+    differing = sorted(i for i in compared if target_tokens.get(i) != draft_tokens.get(i))
     if differing:
         examples = ", ".join(
-            f"{i} ({ours.get(i)!r} for the target, {theirs.get(i)!r} for the draft)"
+            f"{i} ({target_tokens.get(i)!r} for the target, {draft_tokens.get(i)!r} for the draft)"
             for i in differing[:3]
         )
         raise ValueError(
-            f"draft's tokenizer differs from the target's in {len(differing)} ids, the first of them {examples}; choose a draft that was "
-            "trained with the target's tokenizer"
+            f"draft's tokenizer differs from the target's in {len(differing)} ids, the first of "
+            f"them {examples}; choose a draft that was trained with the target's tokenizer"
         )

@@ -1,4 +1,7 @@
-"""A target, a draft and their tokenizer: the embedded pair, pairs from folders or the hub, and any two models already in memory."""
+"""A target, a draft and their tokenizer.
+
+The pair may be the embedded one, come from folders or the hub, or be made of two models in memory.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -40,15 +43,17 @@ DeviceMap = str | Mapping[str, int | str]
 class Pair:
     """Two causal LMs over one vocabulary. Both are put into evaluation mode.
 
-    Their embeddings may be padded to different sizes, if the tokenizer names no id beyond the smaller one; `notes` then says so.
+    Their embeddings may be padded to different sizes if the tokenizer has no id beyond the smaller
+    one; `notes` then says so.
 
     Attributes:
         target: the model whose text is wanted.
         draft: the smaller model that proposes.
-        tokenizer: theirs; None if prompts are token ids and no text is wanted.
+        tokenizer: of both models; None if prompts are token ids and no text is wanted.
 
     Raises:
-        ValueError, TypeError: the models cannot be decoded together; the message says why and what to choose instead.
+        ValueError, TypeError: the models cannot be decoded together; the message says why and what
+            to choose instead.
     """
 
     target: PreTrainedModel
@@ -64,52 +69,60 @@ class Pair:
         self.draft.eval()
 
     def __repr__(self) -> str:
-        dtypes = "/".join(
-            dict.fromkeys(
-                str(model.dtype).removeprefix("torch.") for model in (self.target, self.draft)
-            )
+        models = (self.target, self.draft)
+        dtypes = dict.fromkeys(str(model.dtype).removeprefix("torch.") for model in models)
+        return (
+            f"Pair(target={_describe(self.target)}, draft={_describe(self.draft)}, "
+            f"vocabulary_size={self.vocabulary_size}, device={self.device}, "
+            f"dtype={'/'.join(dtypes)})"
         )
-        models = f"target={_describe(self.target)}, draft={_describe(self.draft)}"
-        return f"Pair({models}, vocabulary_size={self.vocabulary_size}, device={self.device}, dtype={dtypes})"
 
     @property
     def device(self) -> torch.device:
-        """Where the inputs of both models go, and what the loop keeps; with a `device_map` the target's other layers lie elsewhere."""
+        """The device of both models' inputs and of the loop's state.
+
+        With a `device_map` other layers of the target are on other devices.
+        """
         return input_device(self.target)
 
     @property
     def vocabulary_size(self) -> int:
-        """V: the ids that both models have.
+        """V: the number of ids that both models have.
 
-        Where their embeddings are padded to different sizes, the logits beyond it are cut, so no such id is proposed or emitted. What
-        is cut is padding, rows that training never wanted; a trained target does not choose them, so its text stays its own.
+        Where their embeddings are padded to different sizes, logits beyond V are cut, so no such id
+        is proposed or emitted. What is cut is padding: no training text contains these ids, so a
+        trained target does not choose them, and cutting them does not change its text.
         """
         return min(vocabulary_sizes(self.target, self.draft))
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader should know of the pair, a sentence each; empty for most pairs."""
-        ours, theirs = vocabulary_sizes(self.target, self.draft)
-        if ours == theirs:
+        """Sentences about the pair that a report should show; empty for most pairs."""
+        target, draft = vocabulary_sizes(self.target, self.draft)
+        if target == draft:
             return ()
+        sizes = f"target {target} and draft {draft}"
         return (
-            f"The embeddings are padded to different sizes, target {ours} and draft {theirs}: ids from {min(ours, theirs)} are cut.",
+            f"The embeddings are padded to different sizes, {sizes}: "
+            f"ids from {min(target, draft)} are cut.",
         )
 
     @property
     def eos_token_ids(self) -> list[int]:
-        """The ids that end a row: those of the target's generation config, as `generate()` uses them; empty if it names none."""
+        """The ids that end a row: those of the target's generation config, as in `generate()`."""
         config = getattr(self.target, "generation_config", None) or self.target.config
         ids = config.eos_token_id
-        return [] if ids is None else [ids] if isinstance(ids, int) else list(ids)
+        if ids is None:
+            return []
+        return [ids] if isinstance(ids, int) else list(ids)
 
     @property
     def max_positions(self) -> int | None:
         """Positions that both models have; None if neither states a limit."""
-        limits = [
-            getattr(model.config.get_text_config(), "max_position_embeddings", None)
-            for model in (self.target, self.draft)
-        ]
+        limits = []
+        for model in (self.target, self.draft):
+            config = model.config.get_text_config()
+            limits.append(getattr(config, "max_position_embeddings", None))
         return min((limit for limit in limits if limit is not None), default=None)
 
 
@@ -121,38 +134,43 @@ def load_pair(
     dtype: str | None = None,
     device_map: DeviceMap | None = None,
 ) -> Pair:
-    """Load a pair. Weights are read from safetensors alone, and no code that comes with a model is run.
+    """Load a pair.
+
+    Weights are read from safetensors alone, and no code that comes with a model is run.
 
     Args:
-        target, draft: hub ids or local folders of two causal LMs; both None for the pair that ships with specviz (no network).
-        device: "cpu", "cuda", "cuda:1", "mps"; None for CUDA where there is one, else the CPU.
-        dtype: "float32", "bfloat16", "float16" or "float64"; None for float32 (embedded pair) or the checkpoints' own.
-        device_map: instead of `device`, for a target that needs several GPUs: "auto", "balanced", "balanced_low_0", "sequential", or
-            a dict from the target's modules to devices. The draft goes whole to where the target's inputs go. Needs accelerate
-            (pip install "specviz[accelerate]").
+        target, draft: hub ids or local folders of two causal LMs; both None for the pair that ships
+            with specviz, which needs no network.
+        device: "cpu", "cuda", "cuda:1", "mps"; None for CUDA where available, else the CPU.
+        dtype: "float32", "bfloat16", "float16" or "float64"; None for float32 (embedded pair) or
+            the checkpoints' own.
+        device_map: instead of `device`, for a target that needs several GPUs: "auto", "balanced",
+            "balanced_low_0", "sequential", or a dict from the target's modules to devices. The
+            whole draft goes to the device of the target's inputs. Needs accelerate (pip install
+            "specviz[accelerate]").
 
     Raises:
-        ValueError: only one of the two is named, one of them cannot be loaded, the device or dtype is unknown or absent, or the two do
-            not fit together.
-        FileNotFoundError: there is no such folder, or no model in it.
+        ValueError: only one of the two is given, a model cannot be loaded, the device or dtype is
+            unknown or absent, or the two models do not fit together.
+        FileNotFoundError: a folder does not exist, or holds no model.
         ImportError: `device_map` without accelerate.
     """
     if (target is None) != (draft is None):
         missing, given = ("draft", target) if draft is None else ("target", draft)
         raise ValueError(
-            f"{missing}=None with {str(given)!r} for the other; give a {missing} too, or neither for the embedded pair"
+            f"{missing}=None with {str(given)!r} for the other; "
+            f"give a {missing} too, or neither for the embedded pair"
         )
     if device_map is not None:
         _check_device_map(device_map, device)
-    where, kind = (
-        find_device(device) if device_map is None else None,
-        _dtype(dtype, "float32" if target is None else "auto"),
-    )
+    found_device = find_device(device) if device_map is None else None
+    found_dtype = _dtype(dtype, "float32" if target is None else "auto")
     if target is None or draft is None:
         folder = Path(str(resources.files("specviz") / "zoo" / "weights"))
         with _no_progress_bars():
-            return _load(folder / "target", folder / "draft", kind, where, device_map)
-    return _load(target, draft, kind, where, device_map)
+            paths = folder / "target", folder / "draft"
+            return _load(*paths, found_dtype, found_device, device_map)
+    return _load(target, draft, found_dtype, found_device, device_map)
 
 
 def _load(
@@ -162,48 +180,43 @@ def _load(
     device: torch.device | None,
     device_map: DeviceMap | None,
 ) -> Pair:
-    """`device` is None where `device_map` is not."""
+    """Load both models and check their tokenizers. One of `device` and `device_map` is None."""
     sources = find("target", target), find("draft", draft)
     tokenizers = [source.load(AutoTokenizer) for source in sources]
     check_tokenizers(*tokenizers)
-    places = (
-        {}
-        if device_map is None
-        else {"device_map": device_map if isinstance(device_map, str) else dict(device_map)}
-    )
-    ours = sources[0].load(AutoModelForCausalLM, dtype=dtype, use_safetensors=True, **places)
-    ours = ours if device is None else ours.to(device)
-    theirs = (
-        sources[1]
-        .load(AutoModelForCausalLM, dtype=dtype, use_safetensors=True)
-        .to(input_device(ours))
-    )
-    if len(set(vocabulary_sizes(ours, theirs))) == 2:
-        check_vocabularies(
-            ours, theirs, tokenizers[1]
-        )  # as Pair does with the target's: only padding may differ
-    return Pair(ours, theirs, tokenizers[0])
+    places: dict[str, object] = {}
+    if device_map is not None:
+        places["device_map"] = device_map if isinstance(device_map, str) else dict(device_map)
+    how = {"dtype": dtype, "use_safetensors": True}
+    target_model = sources[0].load(AutoModelForCausalLM, **how, **places)
+    if device is not None:
+        target_model = target_model.to(device)
+    draft_model = sources[1].load(AutoModelForCausalLM, **how).to(input_device(target_model))
+    if len(set(vocabulary_sizes(target_model, draft_model))) == 2:
+        # Pair checks with the target's tokenizer that only padding differs; check with the draft's.
+        check_vocabularies(target_model, draft_model, tokenizers[1])
+    return Pair(target_model, draft_model, tokenizers[0])
 
 
 def _describe(model: PreTrainedModel) -> str:
-    """Name, class and parameters: "Qwen/Qwen3-8B (Qwen3ForCausalLM, 8.2B)"; without the name for a model made in memory."""
-    count = float(sum(parameter.numel() for parameter in model.parameters()))
-    unit, size = next(
-        ((unit, size) for unit, size in (("B", 1e9), ("M", 1e6), ("K", 1e3)) if count >= size),
-        ("", 1.0),
-    )
+    """Return name, class and parameters: "Qwen/Qwen3-8B (Qwen3ForCausalLM, 8.2B)".
+
+    A model made in memory has no name: "Qwen3ForCausalLM 8.2B".
+    """
+    parameters = float(sum(parameter.numel() for parameter in model.parameters()))
+    count = f"{parameters:.3g}"
+    for unit, size in (("K", 1e3), ("M", 1e6), ("B", 1e9)):
+        if parameters >= size:
+            count = f"{parameters / size:.3g}{unit}"
     path = Path(model.name_or_path)
     name = path.name if path.is_absolute() else str(model.name_or_path)
-    return (
-        f"{type(model).__name__} {count / size:.3g}{unit}"
-        if not name
-        else f"{name} ({type(model).__name__}, {count / size:.3g}{unit})"
-    )
+    kind = type(model).__name__
+    return f"{name} ({kind}, {count})" if name else f"{kind} {count}"
 
 
 @contextmanager
 def _no_progress_bars() -> Iterator[None]:
-    """Without the bars of transformers, which would outlive the fraction of a second that the embedded pair takes."""
+    """Hide transformers' progress bars: the embedded pair loads in a fraction of a second."""
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
@@ -214,48 +227,56 @@ def _no_progress_bars() -> Iterator[None]:
 
 
 def find_device(name: str | None, argument: str = "device") -> torch.device:
-    """The device of that name; None for CUDA where there is one, else the CPU. Raises ValueError if it is unknown or absent."""
+    """Return the device of that name; for None, CUDA where available, else the CPU.
+
+    Raises ValueError if the device is unknown or absent. argument: what the message calls it.
+    """
+    has_cuda = torch.cuda.is_available()
     present = ["cpu"]
-    present += (
-        [f"cuda:{i}" for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
-    )
-    present += ["mps"] if torch.backends.mps.is_available() else []
+    if has_cuda:
+        present += [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+    if torch.backends.mps.is_available():
+        present.append("mps")
     if name is None:
-        return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+        return torch.device("cuda:0" if has_cuda else "cpu")
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError):
         raise ValueError(
             f"{argument}={name!r} is unknown; this machine has {', '.join(present)}"
         ) from None
-    alone = (
-        device.type in ("cpu", "mps") and not device.index
-    )  # of these a machine has one, also called cpu:0
-    if (device.type if alone else f"{device.type}:{device.index or 0}") not in present:
+    # A machine has one CPU and one MPS device, which may also be called cpu:0 and mps:0.
+    is_single = device.type in ("cpu", "mps") and not device.index
+    full_name = device.type if is_single else f"{device.type}:{device.index or 0}"
+    if full_name not in present:
         raise ValueError(f"{argument}={name!r} is not there; this machine has {', '.join(present)}")
-    return torch.device(device.type) if alone else device
+    return torch.device(device.type) if is_single else device
 
 
 def _check_device_map(device_map: object, device: str | None) -> None:
+    names = ", ".join(DEVICE_MAPS)
     if device is not None:
         raise ValueError(
-            f"device={device!r} and device_map={device_map!r} exclude each other; leave one of them out"
+            f"device={device!r} and device_map={device_map!r} exclude each other; leave one out"
         )
     if isinstance(device_map, str) and device_map not in DEVICE_MAPS:
         raise ValueError(
-            f"device_map={device_map!r} is unknown; choose one of {', '.join(DEVICE_MAPS)}, or a dict from modules to devices; "
-            "for one device pass device="
+            f"device_map={device_map!r} is unknown; choose one of {names}, or a dict from "
+            "modules to devices; for one device pass device="
         )
     if not isinstance(device_map, str | Mapping) or not device_map:
         raise ValueError(
-            f"device_map={device_map!r} is no map; pass one of {', '.join(DEVICE_MAPS)}, or a dict from modules to devices"
+            f"device_map must be a str or a dict, got {device_map!r}; "
+            f"pass one of {names}, or a dict from modules to devices"
         )
-    for place in device_map.values() if isinstance(device_map, Mapping) else ():
-        if place != "disk":
-            find_device(f"cuda:{place}" if isinstance(place, int) else place, "device_map")
+    if isinstance(device_map, Mapping):
+        for place in device_map.values():
+            if place != "disk":
+                find_device(f"cuda:{place}" if isinstance(place, int) else place, "device_map")
     if not is_accelerate_available():
         raise ImportError(
-            f'device_map={device_map!r} needs accelerate, which is not installed; run: pip install "specviz[accelerate]"'
+            f"device_map={device_map!r} needs accelerate, which is not installed; "
+            'run: pip install "specviz[accelerate]"'
         )
 
 
