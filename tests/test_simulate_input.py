@@ -116,13 +116,31 @@ def test_realignment_by_hand() -> None:
 @pytest.mark.parametrize(
     ("call", "begins"),
     [
-        (lambda: Acceptance([0.5, 0.6]), "probabilities=[0.5, 0.6] are none of 0..K; "),
-        (lambda: Acceptance.rates([0.5, 0.6]), "rates=[0.5, 0.6] are no acceptances by position; "),
-        (lambda: Acceptance.rates([]), "rates=[] are no acceptances by position; "),
-        (lambda: Acceptance.geometric(1.5), "alpha=1.5 is no probability; "),
+        (
+            lambda: Acceptance([0.5, 0.6]),
+            "probabilities must be numbers >= 0 that sum to 1 in each row, got [0.5, 0.6]; ",
+        ),
+        (
+            lambda: Acceptance.rates([0.5, 0.6]),
+            "rates must be numbers from 0 to 1 that never rise, got [0.5, 0.6]; ",
+        ),
+        (
+            lambda: Acceptance.rates([]),
+            "rates must be numbers from 0 to 1 that never rise, got []; ",
+        ),
+        (
+            lambda: Acceptance.geometric(1.5),
+            "alpha must be a number from 0 to 1, or several, got 1.5; ",
+        ),
         (lambda: Workload.drawn(0, 5, 5, HALF), "requests must be an int >= 1, got 0; "),
-        (lambda: Workload.drawn(5, 0, 5, HALF), "prompt_tokens=0 are no lengths; "),
-        (lambda: Workload.drawn(5, 5, [], HALF), "new_tokens=[] are no lengths; "),
+        (
+            lambda: Workload.drawn(5, 0, 5, HALF),
+            "prompt_tokens must be an int >= 1, or several, got 0; ",
+        ),
+        (
+            lambda: Workload.drawn(5, 5, [], HALF),
+            "new_tokens must be an int >= 1, or several, got []; ",
+        ),
         (
             lambda: Workload.drawn(5, 5, 5, HALF, replicas=0),
             "replicas must be an int >= 1, got 0; ",
@@ -134,27 +152,39 @@ def test_realignment_by_hand() -> None:
         ),
         (
             lambda: Workload.drawn(2, 5, 5, HALF, arrivals=[1.0]),
-            "arrivals=[1.0] are no 2 times in order; ",
+            "arrivals must be 2 times >= 0 s in order, got [1.0]; ",
         ),
         (
             lambda: Workload.drawn(2, 5, 5, HALF, arrivals=[2.0, 1.0]),
-            "arrivals=[2.0, 1.0] are no 2 times in order; ",
+            "arrivals must be 2 times >= 0 s in order, got [2.0, 1.0]; ",
         ),
-        (lambda: Workload.given([5], [5, 5], HALF), "new_tokens has 2 lengths for 1 prompts; "),
+        (
+            lambda: Workload.given([5], [5, 5], HALF),
+            "new_tokens must have one length for each of 1 prompts, got 2; ",
+        ),
         (
             lambda: Workload.joined([Workload.drawn(n, 5, 5, HALF) for n in (2, 3)]),
-            "workloads have [2, 3] requests a replica; ",
+            "workloads must have the same number of requests a replica, got [2, 3]; ",
         ),
-        (lambda: Costs(draft=-1), "draft=-1 is no time; "),
-        (lambda: Costs(move=lambda: 0), "move=<function"),
+        (lambda: Costs(draft=-1), "draft must be seconds >= 0, got -1; "),
+        (lambda: Costs(move=lambda: 0), "move must be seconds >= 0, got <function"),
         (
             lambda: Costs(verify=lambda rows, slots: -1.0).table(2, 10),
-            "verify(1, ...) gives -1 s; ",
+            "verify(1, ...) must return seconds >= 0 for any slots, got -1; ",
         ),
-        (lambda: Policy("masking"), "strategy='masking' is not simulated; "),
-        (lambda: Policy("exspec", fallback="hope"), "fallback='hope' is unknown; "),
-        (lambda: Policy("exspec", 8, window=4), "window=4 is no pool; "),
-        (lambda: Policy("exspec", refill=False), "refill=False leaves exspec no pool "),
+        (
+            lambda: Policy("masking"),
+            "strategy must be one of autoregressive, inplace, eqspec, exspec ",
+        ),
+        (
+            lambda: Policy("exspec", fallback="hope"),
+            "fallback must be one of realign, partial, wait to be simulated, got 'hope'; ",
+        ),
+        (
+            lambda: Policy("exspec", 8, window=4),
+            "window must be from batch_size=8 to 4096, got 4; ",
+        ),
+        (lambda: Policy("exspec", refill=False), "refill must be True for exspec, got False: "),
         (lambda: Policy(refill=1), "refill must be a bool, got 1; "),
         (lambda: Policy(batch_size=True), "batch_size must be an int >= 1, got True; "),
         (
@@ -163,26 +193,29 @@ def test_realignment_by_hand() -> None:
         ),
         (
             lambda: simulate(Workload.drawn(2, 5, 5, HALF), Policy(), Costs(), router="x"),
-            "router='x' is unknown; ",
+            "router must be one of round_robin, shortest_queue, least_work, got 'x'; ",
         ),
         (
             lambda: simulate(Workload.drawn(2, 2**26, 5, HALF), Policy(), Costs()),
-            "workload has 2 requests a replica, of up to 6",
+            "workload must have fewer than 16777216 requests a replica, ",
         ),
         (
             lambda: simulate(Workload.drawn(2, 5, 5, HALF), Policy(), Costs()).summary(1.0),
-            "skip=1.0 is no share; ",
+            "skip must be >= 0 and < 1, got 1.0; ",
         ),
-        (lambda: compare(Workload.drawn(2, 5, 5, HALF), [], COSTS), "policies=[] are none; "),
+        (
+            lambda: compare(Workload.drawn(2, 5, 5, HALF), [], COSTS),
+            "policies must be Policy objects, got []; ",
+        ),
         (
             lambda: compare(Workload.drawn(2, 5, 5, HALF), [Policy()], COSTS),
-            "costs are those of 0, 3 drafts a round, and inplace has 5; ",
+            "costs must hold those of 5 drafts a round for inplace, got those of 0, 3; ",
         ),
         (
             lambda: latency_under_load(
                 Workload.drawn(2, 5, 5, HALF), [Policy("autoregressive")], COSTS, loads=[0]
             ),
-            "loads=[0] are none; ",
+            "loads must be numbers > 0, got [0]; ",
         ),
         (
             lambda: Plan(("exspec:speed=3",)),
@@ -381,7 +414,7 @@ def test_the_command_sizes_a_cluster_from_a_roofline(
     fewest = {line.split()[0]: line.split()[1] for line in lines[1:3]}
     assert 1 <= float(fewest["inplace"]) <= 30
     assert main([*asked, "--rate", "30", "--latency", "0.01"]) == 0
-    assert "latency_s=0.01 is too short: without company" in capsys.readouterr().out
+    assert "latency_s must be at least" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -394,7 +427,10 @@ def test_the_command_sizes_a_cluster_from_a_roofline(
         ),
         (["--runs", "missing.safetensors"], "missing.safetensors: cannot be read"),
         (["--latency", "1"], "latency_s=1.0 comes without a rate"),
-        (["--policies", "hope"], "strategy='hope' is not simulated"),
+        (
+            ["--policies", "hope"],
+            "strategy must be one of autoregressive, inplace, eqspec, exspec to be simulated, got 'hope'",
+        ),
         (["--captured"], "--captured comes without --ceilings"),
         (
             ["--study", "grouping", "--window", "64"],

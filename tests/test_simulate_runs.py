@@ -1,4 +1,4 @@
-"""The simulation beside recorded runs of the bundled pair: the same rounds if told what was accepted, nearly the same if it draws that."""
+"""The simulation beside recorded runs of the bundled pair: the same rounds with the recorded acceptances, nearly the same with drawn ones."""
 
 import functools
 from dataclasses import replace
@@ -102,7 +102,7 @@ def test_a_run_replayed_is_the_same_round_by_round(name: str, batch_size: int) -
     ids=lambda value: str(value),
 )
 def test_drawn_acceptance_gives_nearly_the_same(name: str, batch_size: int) -> None:
-    """Mean of 200 replicas with acceptances by lot, as often as each request of the run had them: throughput within 5 %, grouping within
+    """Mean of 200 replicas with acceptances at random, as often as each request of the run had them: throughput within 5 %, grouping within
     5 points.
 
     The run is one sample itself: its throughput has a standard deviation of about 4 %, so that other prompts would fail with odds of 1 in
@@ -123,7 +123,7 @@ def test_drawn_acceptance_gives_nearly_the_same(name: str, batch_size: int) -> N
 
 
 def test_costs_fitted_to_some_runs_predict_others() -> None:
-    """Fitted to eqspec and in place at B = 4 and 8, the costs that were written in come out again, and foretell two other strategies."""
+    """Fitted to eqspec and in place at B = 4 and 8, the costs that were written in come out again, and predict other strategies."""
     fitted = Costs.measured(
         [priced(recorded(name, size)) for name in ("inplace", "eqspec") for size in (4, 8)]
     )
@@ -142,8 +142,8 @@ def test_costs_fitted_to_some_runs_predict_others() -> None:
         assert ours == pytest.approx(metrics.summary(trace)["tokens_per_s"].item(), rel=0.01)
 
 
-def test_each_run_is_foretold_by_the_others() -> None:
-    """The times are written in and lie on straight lines, so that runs which were not seen are foretold exactly, but for the fit."""
+def test_each_run_is_predicted_by_the_others() -> None:
+    """The times are written in and lie on straight lines, so that runs which were not seen are predicted exactly, up to the fit."""
     names = ("autoregressive", "inplace", "eqspec", "exspec, wait")
     found = held_out([priced(recorded(name, size)) for name in names for size in (4, 8)])
     assert found["policy"].tolist()[::2] == [
@@ -166,7 +166,9 @@ def test_each_run_is_foretold_by_the_others() -> None:
     assert found["deviation"].tolist() == pytest.approx(
         [1, -0.5], rel=0.02
     )  # each takes the other's pace for its own
-    with pytest.raises(ValueError, match=r"^runs\[1\] alone has num_draft_tokens=0; "):
+    with pytest.raises(
+        ValueError, match=r"^runs\[1\] must have another run of num_draft_tokens=0, got none; "
+    ):
         held_out(
             [
                 priced(recorded("inplace", 4)),
@@ -193,16 +195,22 @@ def test_measured_acceptance_is_that_of_the_run() -> None:
 def test_what_a_replay_refuses() -> None:
     plain, other = recorded("autoregressive", 4), recorded("eqspec", 4)
     for call, begins in (
-        (lambda: Costs.measured([]), r"runs have num_draft_tokens \[\]; "),
-        (lambda: Costs.measured([plain, other]), r"runs have num_draft_tokens \[0, 5\]; "),
-        (lambda: Acceptance.measured([plain]), "runs draft nothing, "),
+        (
+            lambda: Costs.measured([]),
+            r"runs must have one num_draft_tokens in all of their rounds, got \[\]; ",
+        ),
+        (
+            lambda: Costs.measured([plain, other]),
+            r"runs must have one num_draft_tokens in all of their rounds, got \[0, 5\]; ",
+        ),
+        (lambda: Acceptance.measured([plain]), "runs must draft tokens, "),
         (
             lambda: Policy.of(other.meta | {"strategy": "masking"}),
-            "strategy='masking' is not simulated; ",
+            "strategy must be one of .* to be simulated, got 'masking'; ",
         ),
         (
             lambda: Policy.of(other.meta | {"strategy_options": {"bonus": False}}),
-            "strategy_options.bonus=False is not simulated; ",
+            "strategy_options.bonus must be True to be simulated, got False; ",
         ),
     ):
         with pytest.raises(ValueError, match=f"^{begins}"):

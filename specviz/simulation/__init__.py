@@ -1,14 +1,18 @@
-"""A simulation of the schedulers: requests, costs and a policy in; throughput, latency, grouping and cluster sizes out. Runs no model.
+"""A simulation of the schedulers. It runs no model.
+
+Requests, costs and a policy go in. Throughput, latency, grouping and cluster sizes come out.
 
 workload = Workload.drawn(1000, range(20, 201), 64, Acceptance.geometric(0.7), arrivals=50.0)
-costs = Costs.measured(traces)  # recorded runs; or Costs(draft=0.002, verify=0.005); or Costs(**roofline.simulated(num_draft_tokens=5))
+costs = Costs.measured(traces)  # or Costs(**roofline.simulated(num_draft_tokens=5))
 simulate(workload, Policy("exspec", window=32), costs, devices=4).summary()
 """
 
+from specviz.simulation.acceptance import Acceptance
 from specviz.simulation.cluster import Sizing, size_cluster
 from specviz.simulation.costs import Costs
 from specviz.simulation.policy import Policy
-from specviz.simulation.serving import Simulation, simulate
+from specviz.simulation.result import Simulation
+from specviz.simulation.serving import simulate
 from specviz.simulation.studies import (
     compare,
     grouping_rates,
@@ -16,9 +20,20 @@ from specviz.simulation.studies import (
     latency_under_load,
     refill_or_grouping,
 )
-from specviz.simulation.workload import Acceptance, Workload
+from specviz.simulation.workload import Workload
 
 __all__ = [
-    "Acceptance", "Costs", "Policy", "Simulation", "Sizing", "Workload",
-    "compare", "grouping_rates", "held_out", "latency_under_load", "refill_or_grouping", "simulate", "size_cluster",
-]  # fmt: skip
+    "Acceptance",
+    "Costs",
+    "Policy",
+    "Simulation",
+    "Sizing",
+    "Workload",
+    "compare",
+    "grouping_rates",
+    "held_out",
+    "latency_under_load",
+    "refill_or_grouping",
+    "simulate",
+    "size_cluster",
+]

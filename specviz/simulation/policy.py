@@ -1,7 +1,7 @@
-"""Who decodes next: the policies that are simulated, and their choice from pools, for many independent pools at once.
+"""Which rows decode next: the simulated policies, and their choice from pools.
 
-The choices are those of the engine's scheduler, made on sorted arrays instead of one pool at a time; a test holds them side by side.
-Not known here: time, costs, acceptance.
+The choices are those of the engine's scheduler, made for many independent pools at once on sorted
+arrays. A test compares the two. Not known here: time, costs, acceptance.
 """
 
 from __future__ import annotations
@@ -19,20 +19,30 @@ STRATEGIES = ("autoregressive", "inplace", "eqspec", "exspec")
 FALLBACKS = ("realign", "partial", "wait")
 DECISIONS = ("grouped", "realigned", "partial", "overdue")
 GROUPED, REALIGNED, PARTIAL, OVERDUE = range(4)
-_AS_SIMULATED = {
+_SIMULATED_OPTIONS = {
     "bonus": True,
     "shrink_to_budget": False,
     "drop_cache": False,
     "group_by": "length",
 }
 
-_PLACE_BITS, _CAME_BITS = 12, 24  # of a key that is sorted: n, order of arrival, place
-MAX_WINDOW, MAX_QUEUE, MAX_LENGTH = 2**_PLACE_BITS, 2**_CAME_BITS, 2**26
+# A row sorts by one int64 key: n, order of arrival, place.
+_PLACE_BITS = 12
+_ARRIVAL_BITS = 24
+MAX_WINDOW = 2**_PLACE_BITS
+MAX_QUEUE = 2**_ARRIVAL_BITS
+MAX_LENGTH = 2**26
 
 
 @dataclass(frozen=True)
 class Policy:
-    """A strategy and its options, by the names that they have in `specviz.strategy`; window, fallback and max_wait are exspec's alone."""
+    """A strategy and its options, by their names in `specviz.strategy`.
+
+    window, fallback and max_wait belong to exspec alone.
+
+    Raises:
+        ValueError: an option is unknown or out of range.
+    """
 
     strategy: str = "inplace"
     batch_size: int = 8
@@ -43,50 +53,52 @@ class Policy:
     max_wait: int = 8
 
     def __post_init__(self) -> None:
-        if self.strategy not in STRATEGIES:
-            raise ValueError(
-                f"strategy={short(self.strategy)} is not simulated; choose one of {', '.join(STRATEGIES)}"
-            )
-        if self.fallback not in FALLBACKS:
-            raise ValueError(
-                f"fallback={short(self.fallback)} is unknown; choose one of {', '.join(FALLBACKS)}"
-            )
+        _check_choice("strategy", self.strategy, STRATEGIES)
+        _check_choice("fallback", self.fallback, FALLBACKS)
         for name in ("batch_size", "num_draft_tokens", "window", "max_wait"):
             require_int(name, getattr(self, name))
         require_bool("refill", self.refill)
         if self.pooled and not self.refill:
-            raise ValueError("refill=False leaves exspec no pool to choose from; leave it out")
+            raise ValueError(
+                "refill must be True for exspec, got False: without it there is no pool to choose"
+                " from; leave it out"
+            )
         if self.pooled and not self.batch_size <= self.window <= MAX_WINDOW:
             raise ValueError(
-                f"window={self.window} is no pool; pass at least batch_size={self.batch_size}, and at most {MAX_WINDOW}"
+                f"window must be from batch_size={self.batch_size} to {MAX_WINDOW}, got"
+                f" {self.window}; pass such a number"
             )
 
     @classmethod
     def of(cls, meta: Mapping[str, Any]) -> Policy:
-        """That of a recorded run, from its meta data. Raises ValueError if it had an option that changes rounds and is not simulated."""
+        """Return the policy of a recorded run, from its meta data.
+
+        Raises:
+            ValueError: the run had an option that changes rounds and is not simulated.
+        """
         given = meta["strategy_options"]
-        for name, simulated in _AS_SIMULATED.items():
+        for name, simulated in _SIMULATED_OPTIONS.items():
             if given.get(name, simulated) != simulated:
                 raise ValueError(
-                    f"strategy_options.{name}={given[name]!r} is not simulated; record a run with {simulated!r}"
+                    f"strategy_options.{name} must be {simulated!r} to be simulated, got"
+                    f" {given[name]!r}; record a run with {simulated!r}"
                 )
-        options = {
-            name: given[name]
-            for name in ("refill", "window", "fallback", "max_wait")
-            if name in given
-        }
+        names = ("refill", "window", "fallback", "max_wait")
         return cls(
-            meta["strategy"], meta["batch_size"], max(meta["num_draft_tokens"], 1), **options
+            meta["strategy"],
+            meta["batch_size"],
+            max(meta["num_draft_tokens"], 1),
+            **{name: given[name] for name in names if name in given},
         )
 
     @property
     def pooled(self) -> bool:
-        """Whether rounds take some of more live rows."""
+        """Whether a round takes some of the live rows, rather than all."""
         return self.strategy == "exspec"
 
     @property
     def capacity(self) -> int:
-        """Rows that are live at the most."""
+        """The most rows that are live at once."""
         return self.window if self.pooled else self.batch_size
 
     @property
@@ -96,90 +108,127 @@ class Policy:
 
     @property
     def name(self) -> str:
-        """As tables show it: the strategy, and those of its options that are not the default."""
-        refill = () if self.refill else ("refill=false",)
-        pool = (
-            (f"window={self.window}", f"fallback={self.fallback}", f"max_wait={self.max_wait}")
-            if self.pooled
-            else ()
+        """The strategy and those of its options that are not the default, for tables."""
+        options = []
+        if not self.refill:
+            options.append("refill=false")
+        if self.pooled:
+            for name in ("window", "fallback", "max_wait"):
+                value = getattr(self, name)
+                if value != getattr(Policy, name):
+                    options.append(f"{name}={value}")
+        return f"{self.strategy}:{','.join(options)}" if options else self.strategy
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(
+            f"{name} must be one of {', '.join(choices)} to be simulated, got {short(value)};"
+            " choose one of them"
         )
-        defaults = ("window=32", "fallback=realign", "max_wait=8")
-        shown = ",".join(option for option in (*refill, *pool) if option not in defaults)
-        return f"{self.strategy}:{shown}" if shown else self.strategy
 
 
 def choose(
-    policy: Policy, round_: Array, count: Array, length: Array, came: Array, served: Array
+    policy: Policy, round_: Array, count: Array, length: Array, arrival: Array, served: Array
 ) -> tuple[Array, Array, Array]:
-    """This round's rows of each of L pools of `count` (L,) rows, which lie in places 0..count-1 of P.
+    """Choose this round's rows of each of L pools.
 
-    Args: round_ (L,): how many rounds a pool has had; (L, P): length: n; came: order of arrival; served: see `service_order`.
+    Args:
+        policy: exspec, with its options.
+        round_: (L,), how many rounds a pool has had.
+        count: (L,), its rows, which lie in places 0..count-1 of P.
+        length, arrival, served: (L, P), n, order of arrival, and see `service_order`.
 
-    Returns: chosen (L, min(B, P)) places, the first `rows` of which count; rows (L,); decision (L,), an index into DECISIONS.
+    Returns:
+        chosen (L, min(B, P)), places, of which the first `rows` count; rows (L,); and decision
+        (L,), an index into DECISIONS.
     """
     place = np.arange(length.shape[1])
-    width, absent = min(policy.batch_size, len(place)), place >= count[:, None]
+    width = min(policy.batch_size, len(place))
+    absent = place >= count[:, None]
     size = np.minimum(count, width)
-    lengths, arrivals, places = _by_length(
-        np.where(absent, MAX_LENGTH + place, length), came, place
+    # An empty place has a length of its own, so that it never belongs to a group.
+    lengths, arrivals, places = _sorted_by_length(
+        np.where(absent, MAX_LENGTH + place, length), arrival, place
     )
-    begin, rows = _largest_groups(
-        lengths, np.where(lengths < MAX_LENGTH, arrivals, MAX_QUEUE), width
-    )
-    chosen = np.take_along_axis(places, np.minimum(begin[:, None] + np.arange(width), place[-1]), 1)
+    arrivals = np.where(lengths < MAX_LENGTH, arrivals, MAX_QUEUE)
+    begin, rows = _largest_groups(lengths, arrivals, width)
+    group = np.minimum(begin[:, None] + np.arange(width), place[-1])  # (L, b)
+    chosen = np.take_along_axis(places, group, 1)
     grouped = rows >= size
     if policy.fallback == "realign":
-        chosen = np.where(grouped[:, None], chosen, _first(came, absent, place, width))
+        oldest = _first(arrival, absent, place, width)
+        chosen = np.where(grouped[:, None], chosen, oldest)
         return chosen, size, np.where(grouped, GROUPED, REALIGNED)
-    decision, rows = np.where(grouped, GROUPED, PARTIAL), np.minimum(rows, size)
+    decision = np.where(grouped, GROUPED, PARTIAL)
+    rows = np.minimum(rows, size)
     if policy.fallback == "wait":
-        since = np.where(absent, np.iinfo(served.dtype).max, served).min(1) // (2 * len(place))
+        never = np.iinfo(served.dtype).max
+        since = np.where(absent, never, served).min(1) // (2 * len(place))
         overdue = (round_ - since >= policy.max_wait) & (count > 0)
-        chosen = np.where(overdue[:, None], _first(served, absent, place, width), chosen)
-        decision, rows = np.where(overdue, OVERDUE, decision), np.where(overdue, size, rows)
+        longest_waiting = _first(served, absent, place, width)
+        chosen = np.where(overdue[:, None], longest_waiting, chosen)
+        decision = np.where(overdue, OVERDUE, decision)
+        rows = np.where(overdue, size, rows)
     return chosen, rows, decision
 
 
 def service_order(round_: Array, turn: Array, places: int, entering: bool) -> Array:
-    """A number that grows in the order in which rows of a pool were last served, those that enter behind all served before.
+    """Return numbers that grow in the order in which rows of a pool were last served.
 
-    turn: which of those that are served, or enter, in this round; places: P. The number // (2 P) is the round from which waiting counts.
+    Rows that enter come after all that were served before. The number // (2 P) is the round from
+    which waiting counts.
+
+    Args:
+        round_: rounds that the pool has had.
+        turn: which of the rows that are served, or enter, in this round.
+        places: P.
+        entering: whether the rows enter.
     """
-    return (2 * round_ + 1) * places + turn if entering else (2 * round_ + 2) * places + turn
+    half_rounds = 2 * round_ + (1 if entering else 2)
+    return half_rounds * places + turn
 
 
-def _by_length(length: Array, came: Array, place: Array) -> tuple[Array, Array, Array]:
-    """Length, arrival and place of the rows of each pool, by length and then by arrival."""
-    key = np.sort(((length.astype(np.int64) << _CAME_BITS | came) << _PLACE_BITS) | place, axis=1)
-    return (
-        key >> (_PLACE_BITS + _CAME_BITS),
-        key >> _PLACE_BITS & (MAX_QUEUE - 1),
-        key & (MAX_WINDOW - 1),
-    )
+def _sorted_by_length(length: Array, arrival: Array, place: Array) -> tuple[Array, Array, Array]:
+    """Return length, arrival and place of the rows of each pool, by length, then by arrival."""
+    by_arrival = length.astype(np.int64) << _ARRIVAL_BITS | arrival
+    key = np.sort(by_arrival << _PLACE_BITS | place, axis=1)
+    lengths = key >> (_PLACE_BITS + _ARRIVAL_BITS)
+    arrivals = key >> _PLACE_BITS & (MAX_QUEUE - 1)
+    places = key & (MAX_WINDOW - 1)
+    return lengths, arrivals, places
 
 
 def _largest_groups(lengths: Array, arrivals: Array, most: int) -> tuple[Array, Array]:
-    """Where the largest group of each pool begins (L,), and its size; groups of more than `most` count as that many.
+    """Return where the largest group of equal length of each pool begins, and its size: (L,) each.
 
-    Of equally large groups it is the one whose first row came first. lengths (L, P) are sorted, arrivals (L, P) are those of their rows.
+    Groups of more than `most` rows count as `most`. Of equally large groups it is the one whose
+    first row arrived first.
+
+    Args:
+        lengths, arrivals: (L, P), sorted by length, then by arrival.
+        most: rows of a batch.
     """
-    begin, size, lanes = (
-        arrivals.argmin(1),
-        np.ones(len(lengths), np.int64),
-        np.arange(len(lengths)),
-    )
+    begin = arrivals.argmin(1)
+    size = np.ones(len(lengths), np.int64)
+    pools = np.arange(len(lengths))  # those that have a group of this size
     for rows in range(2, most + 1):
-        equal = lengths[lanes, rows - 1 :] == lengths[lanes, : lengths.shape[1] - rows + 1]
+        # Rows are sorted: a group of this size starts where the row `rows - 1` further is equal.
+        last = lengths[pools, rows - 1 :]
+        equal = last == lengths[pools, : last.shape[1]]
         found = equal.any(1)
-        lanes, equal = lanes[found], equal[found]
-        if not len(lanes):
+        pools = pools[found]
+        equal = equal[found]
+        if not len(pools):
             break
-        begin[lanes] = np.where(equal, arrivals[lanes, : equal.shape[1]], MAX_QUEUE).argmin(1)
-        size[lanes] = rows
+        starts = np.where(equal, arrivals[pools, : equal.shape[1]], MAX_QUEUE)
+        begin[pools] = starts.argmin(1)
+        size[pools] = rows
     return begin, size
 
 
 def _first(order: Array, absent: Array, place: Array, count: int) -> Array:
-    """Places (L, count) of the rows that come first in `order` (L, P)."""
-    key = np.where(absent, np.iinfo(np.int64).max, order.astype(np.int64) << _PLACE_BITS | place)
+    """Return the places (L, count) of the rows that come first in `order` (L, P)."""
+    never = np.iinfo(np.int64).max
+    key = np.where(absent, never, order.astype(np.int64) << _PLACE_BITS | place)
     return np.sort(key, axis=1)[:, :count] & (MAX_WINDOW - 1)

@@ -1,21 +1,25 @@
-"""Studies: the same requests under several policies, as tables. What each says and does not say stands with it."""
+"""The same requests under several policies, as tables."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from specviz import metrics
+from specviz.record.schema import Array
 from specviz.record.trace import Trace
+from specviz.simulation.acceptance import Acceptance
 from specviz.simulation.cluster import capacity_tokens_per_s
 from specviz.simulation.costs import Costs
-from specviz.simulation.policy import Policy
+from specviz.simulation.fleet import Totals
+from specviz.simulation.policy import FALLBACKS, Policy
 from specviz.simulation.serving import simulate
-from specviz.simulation.workload import Acceptance, Workload
+from specviz.simulation.workload import Workload
 from specviz.util.validate import short
 
 CostsByK = Mapping[int, Costs]  # by drafts a round: 0 is autoregressive decoding
@@ -30,20 +34,19 @@ def compare(
     router: str = "round_robin",
     skip: float = 0.0,
 ) -> pd.DataFrame:
-    """One entry a policy: its `Simulation.summary`, and ratio: its tokens_per_s over the first policy's."""
+    """Return the `Simulation.summary` of each policy.
+
+    The column ratio is tokens_per_s over that of the first policy.
+    """
     _check_policies(policies)
-    found = [
-        simulate(workload, policy, costs_of(costs, policy), devices=devices, router=router).summary(
-            skip
-        )
-        for policy in policies
-    ]
-    table = pd.concat(found, ignore_index=True)
-    table.insert(
-        table.columns.get_loc("tokens_per_s") + 1,
-        "ratio",
-        table["tokens_per_s"] / table["tokens_per_s"].iloc[0],
-    )
+    summaries = []
+    for policy in policies:
+        own_costs = costs_of(costs, policy)
+        found = simulate(workload, policy, own_costs, devices=devices, router=router)
+        summaries.append(found.summary(skip))
+    table = pd.concat(summaries, ignore_index=True)
+    speed = table["tokens_per_s"]
+    table.insert(table.columns.get_loc("tokens_per_s") + 1, "ratio", speed / speed.iloc[0])
     return table
 
 
@@ -55,25 +58,23 @@ def refill_or_grouping(
     num_draft_tokens: int = 5,
     window: int = 32,
 ) -> pd.DataFrame:
-    """Is EXSPEC's gain grouping, or refill? All requests at once, with moves at their price and for nothing.
+    """Separate EXSPEC's gain from grouping and from refill: all requests at once.
 
-    EQSPEC as published (static) first, then its control with refill, EXSPEC with each fallback, and in place, which has neither moves
-    nor groups: columns of `compare`, and moves ("measured" or "free"). What only the order of requests does shows in rounds and with free
-    moves. It does not say what a scheduler's own arithmetic costs beyond what `costs` holds.
+    Policies: EQSPEC as published (static), EQSPEC with refill, EXSPEC with each fallback, and in
+    place, which has neither moves nor groups. Each runs with moves at their cost and with free
+    moves (column moves: "measured" or "free"); the other columns are those of `compare`. With free
+    moves, what remains is the effect of the order of requests. The cost of a scheduler's own
+    arithmetic is only included as far as `costs` has it.
     """
-    base = Policy("eqspec", batch_size, num_draft_tokens)
-    policies = [
-        replace(base, refill=False),
-        base,
-        *_pools(base, window),
-        replace(base, strategy="inplace"),
-    ]
-    free = {k: replace(cost, move=0.0) for k, cost in costs.items()}
-    tables = [
-        compare(workload, policies, each).assign(moves=name)
-        for name, each in (("measured", costs), ("free", free))
-    ]
-    return pd.concat(tables, ignore_index=True)
+    eqspec = Policy("eqspec", batch_size, num_draft_tokens)
+    policies = [replace(eqspec, refill=False), eqspec]
+    for fallback in FALLBACKS:
+        policies.append(replace(eqspec, strategy="exspec", window=window, fallback=fallback))
+    policies.append(replace(eqspec, strategy="inplace"))
+    free_moves = {k: replace(cost, move=0.0) for k, cost in costs.items()}
+    measured = compare(workload, policies, costs).assign(moves="measured")
+    free = compare(workload, policies, free_moves).assign(moves="free")
+    return pd.concat([measured, free], ignore_index=True)
 
 
 def grouping_rates(
@@ -87,84 +88,100 @@ def grouping_rates(
     replicas: int = 8,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """How often EXSPEC finds a full batch, by acceptance, prompt lengths, W and B; requests all at once, fallback realign, no costs.
+    """Return how often EXSPEC finds a full batch, by acceptance, prompt lengths, W and B.
 
-    One entry a combination with W >= B: acceptance, prompts, window, batch_size, mean_acceptance_length, grouping_rate (the mean of the
-    replicas), grouping_rate_error (its standard error), realigned_slots_per_token. The rate falls with the requests that are left: it
-    is one of a run of so many requests, not of an endless queue.
+    Requests come all at once, the fallback is realign, and rounds cost nothing. There is one entry
+    for each combination with W >= B: acceptance, prompts, window, batch_size,
+    mean_acceptance_length, grouping_rate (the mean of the replicas), grouping_rate_error (its
+    standard error), realigned_slots_per_token. The rate falls with the requests that are left, so
+    it is that of a run of so many requests, not of an endless queue.
     """
+    num_draft_tokens = max(each.probabilities.shape[1] for each in acceptances.values()) - 1
+    combinations = [
+        (window, batch_size)
+        for window, batch_size in product(windows, batch_sizes)
+        if window >= batch_size
+    ]
     entries = []
     for kind, lengths in prompts.items():
-        drawn = [
+        workloads = [
             Workload.drawn(requests, lengths, new_tokens, each, replicas=replicas, seed=seed)
             for each in acceptances.values()
         ]
-        depth = max(each.probabilities.shape[1] for each in acceptances.values()) - 1
-        for window, batch_size in ((w, b) for w in windows for b in batch_sizes if w >= b):
-            policy = Policy("exspec", batch_size, max(depth, 1), window=window)
-            totals = simulate(
-                Workload.joined(drawn), policy, Costs()
-            ).totals  # one device a replica: lanes are replicas
-            rates = (totals.grouped_rounds / totals.rounds).reshape(-1, replicas)
-            moved = (totals.realigned_slots / totals.gained_tokens).reshape(-1, replicas).mean(1)
-            for (name, acceptance), own, slots in zip(
-                acceptances.items(), rates, moved, strict=True
-            ):
-                entry = {
-                    "acceptance": name,
-                    "prompts": kind,
-                    "window": window,
-                    "batch_size": batch_size,
-                }
-                entry |= {
-                    "mean_acceptance_length": acceptance.mean_acceptance_length,
-                    "grouping_rate": own.mean(),
-                }
-                entry["grouping_rate_error"] = (
-                    own.std(ddof=1) / np.sqrt(replicas) if replicas > 1 else np.nan
-                )
-                entries.append(entry | {"realigned_slots_per_token": slots})
+        joined = Workload.joined(workloads)
+        for window, batch_size in combinations:
+            policy = Policy("exspec", batch_size, max(num_draft_tokens, 1), window=window)
+            totals = simulate(joined, policy, Costs()).totals
+            setting = {"prompts": kind, "window": window, "batch_size": batch_size}
+            for entry in _rates_by_acceptance(totals, acceptances, replicas):
+                entries.append({"acceptance": entry["acceptance"], **setting, **entry})
     return pd.DataFrame(entries)
 
 
-def held_out(runs: Sequence[Trace]) -> pd.DataFrame:
-    """Each recorded run beside the simulation of its requests, told what was accepted, at costs fitted to the other runs alone.
+def _rates_by_acceptance(
+    totals: Totals, acceptances: Mapping[str, Acceptance], replicas: int
+) -> list[dict[str, object]]:
+    """Return one entry for each acceptance, whose replicas follow one another in `totals`."""
+    rates = _by_workload(totals.grouped_rounds / totals.rounds, replicas)
+    moved = _by_workload(totals.realigned_slots / totals.gained_tokens, replicas)
+    entries: list[dict[str, object]] = []
+    for i, (name, acceptance) in enumerate(acceptances.items()):
+        error = np.nan
+        if replicas > 1:
+            error = rates[i].std(ddof=1) / np.sqrt(replicas)
+        entries.append(
+            {
+                "acceptance": name,
+                "mean_acceptance_length": acceptance.mean_acceptance_length,
+                "grouping_rate": rates[i].mean(),
+                "grouping_rate_error": error,
+                "realigned_slots_per_token": moved[i].mean(),
+            }
+        )
+    return entries
 
-    One entry a run: policy, batch_size, rounds, tokens_per_s (as recorded), simulated_tokens_per_s, deviation (of the latter from the
-    former, as a share), grouping_rate and simulated_grouping_rate. What is left of a deviation is how far the runs' own paces differ and
-    how far a round's cost is no straight line in rows and slots.
+
+def _by_workload(values: Array, replicas: int) -> Array:
+    """Return values of all replicas as (workloads, replicas). A replica has one device."""
+    return values.reshape(-1, replicas)
+
+
+def held_out(runs: Sequence[Trace]) -> pd.DataFrame:
+    """Compare each recorded run with its simulation at costs fitted to the other runs alone.
+
+    The simulation has the run's own requests and acceptances. There is one entry a run: policy,
+    batch_size, rounds, tokens_per_s (as recorded), simulated_tokens_per_s, deviation (of the latter
+    from the former, as a share), grouping_rate and simulated_grouping_rate. A deviation shows how
+    much the runs differ in speed, and how far the cost of a round is from linear in rows and slots.
 
     Raises:
         ValueError: a run has no other with the same number of drafts, or cannot be simulated.
     """
     entries = []
     for i, run in enumerate(runs):
+        k = run.meta["num_draft_tokens"]
         others = [
-            other
-            for j, other in enumerate(runs)
-            if j != i and other.meta["num_draft_tokens"] == run.meta["num_draft_tokens"]
+            other for j, other in enumerate(runs) if j != i and other.meta["num_draft_tokens"] == k
         ]
         if not others:
             raise ValueError(
-                f"runs[{i}] alone has num_draft_tokens={run.meta['num_draft_tokens']}; pass others to take its costs from"
+                f"runs[{i}] must have another run of num_draft_tokens={k}, got none; pass others to"
+                " fit its costs to"
             )
-        policy, recorded = Policy.of(run.meta), metrics.summary(run).iloc[0]
-        ours = simulate(Workload.replay(run), policy, Costs.measured(others)).summary().iloc[0]
-        entry = {
-            "policy": policy.name,
-            "batch_size": policy.batch_size,
-            "rounds": int(ours["rounds"]),
-        }
-        entry |= {
-            "tokens_per_s": recorded["tokens_per_s"],
-            "simulated_tokens_per_s": ours["tokens_per_s"],
-        }
-        entry["deviation"] = ours["tokens_per_s"] / recorded["tokens_per_s"] - 1
+        policy = Policy.of(run.meta)
+        recorded = metrics.summary(run).iloc[0]
+        costs = Costs.measured(others)
+        simulated = simulate(Workload.replay(run), policy, costs).summary().iloc[0]
         entries.append(
-            entry
-            | {
+            {
+                "policy": policy.name,
+                "batch_size": policy.batch_size,
+                "rounds": int(simulated["rounds"]),
+                "tokens_per_s": recorded["tokens_per_s"],
+                "simulated_tokens_per_s": simulated["tokens_per_s"],
+                "deviation": simulated["tokens_per_s"] / recorded["tokens_per_s"] - 1,
                 "grouping_rate": recorded["grouping_rate"],
-                "simulated_grouping_rate": ours["grouping_rate"],
+                "simulated_grouping_rate": simulated["grouping_rate"],
             }
         )
     return pd.DataFrame(entries)
@@ -181,52 +198,46 @@ def latency_under_load(
     skip: float = 0.1,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """What requests pay in seconds when they arrive one by one, a Poisson process: columns of `compare`, for each load.
+    """Return the latency of requests that arrive in a Poisson process, for each load.
 
-    load: the arrivals' share of what the first policy can do; own_load: of what this one can. All policies meet the same requests at the
-    same times. With an own_load of 1 or more the queue grows as long as requests come, and latencies tell how many there were.
+    Columns: those of `compare`; load, the arrivals' share of what the first policy can do;
+    own_load, of what this policy can do; requests_per_s. All policies have the same requests at the
+    same times. With an own_load of 1 or more the queue grows as long as requests arrive, and the
+    latencies only show how many there were.
     """
     _check_policies(policies)
     if not len(loads) or not all(np.isfinite(load) and load > 0 for load in loads):
-        raise ValueError(f"loads={short(loads)} are none; pass one or more numbers above 0")
+        raise ValueError(f"loads must be numbers > 0, got {short(loads)}; pass one or more")
     capacity = {
         policy: capacity_tokens_per_s(workload, policy, costs_of(costs, policy))
         for policy in policies
     }
-    new_tokens, tables = float(workload.new_tokens.mean()), []
+    new_tokens = float(workload.new_tokens.mean())
+    tables = []
     for load in loads:
-        rate = load * devices * capacity[policies[0]] / new_tokens
-        table = compare(
-            workload.arriving(rate, seed),
-            policies,
-            costs,
-            devices=devices,
-            router=router,
-            skip=skip,
-        )
-        own = [rate * new_tokens / (devices * capacity[policy]) for policy in policies]
-        tables.append(table.assign(load=load, own_load=own, requests_per_s=rate))
-    table = pd.concat(tables, ignore_index=True)
-    return table[["load", "own_load", "requests_per_s", *table.columns[:-3]]]
-
-
-def _pools(base: Policy, window: int) -> list[Policy]:
-    return [
-        replace(base, strategy="exspec", window=window, fallback=fallback)
-        for fallback in ("realign", "partial", "wait")
-    ]
+        requests_per_s = load * devices * capacity[policies[0]] / new_tokens
+        arriving = workload.arriving(requests_per_s, seed)
+        table = compare(arriving, policies, costs, devices=devices, router=router, skip=skip)
+        tokens_per_s = requests_per_s * new_tokens
+        own_load = [tokens_per_s / (devices * capacity[policy]) for policy in policies]
+        table.insert(0, "load", load)
+        table.insert(1, "own_load", own_load)
+        table.insert(2, "requests_per_s", requests_per_s)
+        tables.append(table)
+    return pd.concat(tables, ignore_index=True)
 
 
 def _check_policies(policies: Sequence[Any]) -> None:
     if not len(policies) or not all(isinstance(policy, Policy) for policy in policies):
-        raise ValueError(f"policies={short(policies)} are none; pass one or more Policy objects")
+        raise ValueError(f"policies must be Policy objects, got {short(policies)}; pass some")
 
 
 def costs_of(costs: CostsByK, policy: Policy) -> Costs:
-    """Those of as many drafts as the policy has. Raises ValueError if there are none."""
+    """Return the costs of as many drafts as the policy has. Raise ValueError if there are none."""
     if policy.drafted not in costs:
         known = ", ".join(map(str, sorted(costs)))
         raise ValueError(
-            f"costs are those of {known} drafts a round, and {policy.name} has {policy.drafted}; give costs[{policy.drafted}] too"
+            f"costs must hold those of {policy.drafted} drafts a round for {policy.name}, got those"
+            f" of {known}; give costs[{policy.drafted}] too"
         )
     return costs[policy.drafted]

@@ -1,0 +1,297 @@
+"""Many simulated devices at once, each with its own queue, rows and clock.
+
+A lane is one device of one replica. A step is a round of every lane. Not known here: where
+acceptances and costs come from, and how requests are routed to lanes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from specviz.record.schema import PHASES, Array
+from specviz.simulation.costs import CostTable
+from specviz.simulation.policy import GROUPED, Policy, choose, service_order
+from specviz.simulation.slabs import (
+    ARRIVAL,
+    LEFT,
+    LENGTH,
+    POINTER,
+    REQUEST,
+    SERVED,
+    UNPLACED,
+    Slabs,
+)
+from specviz.simulation.workload import Workload
+
+_SCHEDULE = PHASES.index("schedule")
+_SYNCHRONISE = PHASES.index("synchronise")
+
+
+class Totals:
+    """Sums over the rounds of each lane (L,); seconds (5, L) are those of each phase.
+
+    longest_wait_rounds is the most rounds in a row for which a pool passed a row over.
+    """
+
+    def __init__(self, lanes: int) -> None:
+        self.seconds = np.zeros((len(PHASES), lanes))
+        self.rounds = np.zeros(lanes, np.int64)
+        self.row_rounds = np.zeros(lanes, np.int64)
+        self.full_rounds = np.zeros(lanes, np.int64)
+        self.grouped_rounds = np.zeros(lanes, np.int64)
+        self.finished = np.zeros(lanes, np.int64)
+        self.gained_tokens = np.zeros(lanes, np.int64)
+        self.realigned_slots = np.zeros(lanes, np.int64)
+        self.compacted_slots = np.zeros(lanes, np.int64)
+        self.longest_wait_rounds = np.zeros(lanes, np.int64)
+
+
+@dataclass(frozen=True)
+class _Round:
+    """One round of every lane, each attribute (L,)."""
+
+    rows: Array
+    slots: Array
+    decision: Array
+    gained_tokens: Array
+    realigned_slots: Array
+    compacted_slots: Array
+
+
+class Fleet:
+    """L lanes that serve what is put into their queues.
+
+    Attributes:
+        clock: (L,) seconds.
+        queue: (L, Q), requests in order; those from `head` up to `tail` (L,) wait.
+        slabs: the rows of each lane.
+        batch_size: the most rows of a round.
+        admitted_s, finished_s: (R,) by request.
+        own_rounds, pool_rounds: (R,), rounds in which a request decoded, and was live.
+        totals, series: sums over the rounds, and what each round was, if that is kept.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        policy: Policy,
+        table: CostTable,
+        queue: Array,
+        tail: Array,
+        series: bool,
+    ) -> None:
+        self.policy = policy
+        self.table = table
+        self.prompt_tokens = workload.prompt_tokens.ravel()
+        self.new_tokens = workload.new_tokens.ravel()
+        self.arrival_s = workload.arrival_s.ravel()
+        self.first = workload.first.ravel()
+        self.accepted = workload.accepted
+        self.queue = queue
+        self.tail = tail
+        self.head = np.zeros_like(tail)
+        lanes = len(tail)
+        places = min(policy.capacity, workload.prompt_tokens.shape[1])
+        self.slabs = Slabs(lanes, places, columns=workload.longest + 1)
+        self.batch_size = min(policy.batch_size, places)
+        self.clock = np.zeros(lanes)
+        requests = len(self.first)
+        self.admitted_s = np.full(requests, np.nan)
+        self.finished_s = np.full(requests, np.nan)
+        self.own_rounds = np.zeros(requests, np.int64)
+        self.pool_rounds = np.zeros(requests, np.int64)
+        self.series: dict[str, list[Array]] | None = defaultdict(list) if series else None
+        self.totals = Totals(lanes)
+        self._lane = np.arange(lanes)
+
+    def put(self, lane: int, request: int) -> None:
+        """Let `request` join the queue of a lane."""
+        if self.tail[lane] == self.queue.shape[1]:
+            self.queue = np.concatenate([self.queue, np.zeros_like(self.queue)], 1)
+        self.queue[lane, self.tail[lane]] = request
+        self.tail[lane] += 1
+
+    def run(self, until_s: float = np.inf) -> None:
+        """Let every lane do the rounds that begin before `until_s`."""
+        while self._step(until_s):
+            pass
+
+    def _step(self, until_s: float) -> bool:
+        """Do one round of each lane that has work before `until_s`; return whether any had."""
+        slabs = self.slabs
+        waiting = self.head < self.tail
+        idle = slabs.working == 0
+        next_request = self.queue[self._lane, np.minimum(self.head, self.queue.shape[1] - 1)]
+        next_arrival_s = self.arrival_s[next_request]
+        wake_s = np.maximum(self.clock, next_arrival_s)
+        self.clock = np.where(idle & waiting, wake_s, self.clock)  # an idle lane waits for work
+        active = (waiting | ~idle) & (self.clock < until_s)
+        if not active.any():
+            return False
+
+        # 1. Schedule: requests enter, finished rows leave, and the batch is chosen.
+        has_room = slabs.working < slabs.places if self.policy.refill else idle
+        entering = active & waiting & (next_arrival_s <= self.clock) & has_room
+        entered, prompt_tokens = self._enter(np.flatnonzero(entering))
+        leaving = active & (slabs.working < slabs.count) & (idle | self.policy.refill)
+        compacted = slabs.close_gaps(np.flatnonzero(leaving))
+        rows, decision, swapped, realigned = self._choose_batch(active, entered)
+
+        # 2. Draft, verify and accept.
+        slots = slabs.ends(rows).max(1) + self.policy.drafted
+        gained, done = self._accept(rows)
+
+        # 3. Synchronise.
+        moved = np.zeros_like(rows)
+        if self.policy.strategy == "eqspec":
+            moved = slabs.align_to_longest(rows, skip_finished=self.policy.refill)
+
+        # 4. Time passes.
+        seconds = self.table.phase_seconds(rows, slots)  # (5, L)
+        seconds[_SCHEDULE] += self.table.prefill_seconds(entered, prompt_tokens)
+        seconds[_SCHEDULE] += self.table.move_s * (compacted + swapped + realigned)
+        seconds[_SYNCHRONISE] += self.table.move_s * moved
+        begin_s = self.clock
+        self.clock = begin_s + seconds.sum(0)
+        self._finish(done)
+        this = _Round(
+            rows=rows,
+            slots=slots,
+            decision=decision,
+            gained_tokens=gained.sum(1),
+            realigned_slots=realigned + moved,
+            compacted_slots=compacted + swapped,
+        )
+        self._count(active, begin_s, seconds, this)
+        return True
+
+    def _enter(self, lanes: Array) -> tuple[Array, Array]:
+        """Let requests that have arrived take the free places of `lanes`.
+
+        Returns how many enter, and the tokens that the longest of their prompts has to read, both
+        (L,).
+        """
+        free = self.slabs.free(lanes)  # (D, P)
+        # The first free place takes the first request that waits.
+        turn = self.head[lanes, None] + free.cumsum(1) - 1
+        request = self.queue[lanes[:, None], np.minimum(turn, self.queue.shape[1] - 1)]
+        queued = turn < self.tail[lanes, None]
+        arrived = self.arrival_s[request] <= self.clock[lanes, None]
+        index, place = np.nonzero(free & queued & arrived)
+        lane = lanes[index]
+        request = request[index, place]
+        turn = turn[index, place]
+
+        entered = np.bincount(lane, minlength=len(self.clock))
+        prompt_tokens = np.zeros_like(entered)
+        np.maximum.at(prompt_tokens, lane, self.prompt_tokens[request] - 1)
+        start = UNPLACED if self.policy.strategy == "eqspec" else 0
+        round_ = self.totals.rounds[lane]
+        order = service_order(round_, turn - self.head[lane], self.slabs.places, entering=True)
+        rows = [
+            request,
+            self.prompt_tokens[request],
+            self.new_tokens[request],
+            self.first[request],
+            np.full_like(turn, start),
+            turn,
+            order,
+        ]
+        self.slabs.rows[:, lane, place] = np.stack(rows)
+        np.maximum.at(self.slabs.count, lane, place + 1)
+        self.slabs.working += entered
+        self.head += entered
+        self.admitted_s[request] = self.clock[lane]
+        self.pool_rounds[request] = -round_  # `_finish` adds the round in which it ends
+        return entered, prompt_tokens
+
+    def _choose_batch(self, active: Array, entered: Array) -> tuple[Array, Array, Array, Array]:
+        """Bring the batch of each lane to the first places.
+
+        Returns rows, decision, and the slots swapped and realigned for it, all (L,).
+        """
+        slabs = self.slabs
+        none = np.zeros_like(slabs.count)
+        if not self.policy.pooled:
+            rows = np.where(active, slabs.count, 0)
+            realigned = none
+            if self.policy.strategy == "eqspec":
+                realigned = slabs.align_to_longest(np.where(entered > 0, rows, 0))
+            return rows, none, none, realigned
+        served = slabs.rows[SERVED]
+        chosen, rows, decision = choose(
+            self.policy,
+            self.totals.rounds,
+            slabs.count,
+            slabs.rows[LENGTH],
+            slabs.rows[ARRIVAL],
+            served,
+        )
+        rows = np.where(active, rows, 0)
+        lane, turn = np.nonzero(slabs.in_batch(rows))
+        place = chosen[lane, turn]
+        round_ = self.totals.rounds[lane]
+        waited = round_ - served[lane, place] // (2 * slabs.places)
+        np.maximum.at(self.totals.longest_wait_rounds, lane, waited)
+        served[lane, place] = service_order(round_, turn, slabs.places, entering=False)
+        swapped = slabs.bring_to_front(rows, lane, place)
+        return rows, decision, swapped, slabs.align_to_common_end(rows)
+
+    def _accept(self, rows: Array) -> tuple[Array, Array]:
+        """Return what rows gain (L, b), and whether that ends them (L, b).
+
+        A row gains its accepted drafts and a bonus, up to its budget.
+        """
+        working = self.slabs.in_batch(rows)
+        width = working.shape[1]
+        length = self.slabs.rows[LENGTH, :, :width]
+        left = self.slabs.rows[LEFT, :, :width]
+        pointer = self.slabs.rows[POINTER, :, :width]
+        working &= left > 0
+        accepted = np.zeros_like(left)
+        if self.policy.drafted:
+            accepted = np.minimum(self.accepted[pointer * working], self.policy.drafted)
+        gained = np.minimum(accepted + 1, left) * working
+        length += gained
+        left -= gained
+        pointer += working
+        return gained, working & (left == 0)
+
+    def _finish(self, done: Array) -> None:
+        """Note the end of the requests whose rows are `done` (L, b)."""
+        lane, place = np.nonzero(done)
+        request = self.slabs.rows[REQUEST, lane, place]
+        self.finished_s[request] = self.clock[lane]
+        self.own_rounds[request] = self.slabs.rows[POINTER, lane, place] - self.first[request]
+        self.pool_rounds[request] += self.totals.rounds[lane] + 1
+        self.totals.finished += done.sum(1)
+        self.slabs.working -= done.sum(1)
+
+    def _count(self, active: Array, begin_s: Array, seconds: Array, this: _Round) -> None:
+        """Add a round of the `active` lanes to the totals, and to the series if it is kept."""
+        totals = self.totals
+        if self.series is not None:
+            columns = {
+                "lane": self._lane,
+                "round": totals.rounds,
+                "start_s": begin_s,
+                "seconds": seconds.sum(0),
+                "live": self.slabs.count,
+                "queued": self.tail - self.head,
+                **vars(this),
+            }
+            for name, values in columns.items():
+                self.series[name].append(values[active])
+        full = active & (this.rows == self.policy.batch_size)
+        totals.seconds += seconds
+        totals.rounds += active
+        totals.row_rounds += this.rows
+        totals.full_rounds += full
+        if self.policy.pooled:
+            totals.grouped_rounds += full & (this.decision == GROUPED)
+        totals.gained_tokens += this.gained_tokens
+        totals.realigned_slots += this.realigned_slots
+        totals.compacted_slots += this.compacted_slots
