@@ -23,7 +23,7 @@ from transformers import LlamaForCausalLM
 
 import specviz as sv
 from specviz.bench import Grid, run_bench
-from specviz.cli.main import main as cli
+from specviz.cli import main as cli
 from specviz.util.files import save_measured
 from specviz.zoo.checkpoint import load_checkpoint, save_checkpoint
 from specviz.zoo.train import export, optimisers_for

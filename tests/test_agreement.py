@@ -15,7 +15,7 @@ import specviz as sv
 from specviz.cli.main import main
 from specviz.prompts import spread
 from specviz.studies import agreement
-from specviz.studies.agreement import Cells, cut, measure_agreement
+from specviz.studies.agreement import Setups, cut, measure_agreement
 from specviz.util.files import save_measured
 
 Ran = list[tuple[bool, int, str]]
@@ -25,7 +25,7 @@ SMALL = {
     "num_draft_tokens": 2,
     "max_new_tokens": 6,
 }
-SMALL_CELLS = [(1, "eqspec"), (3, "autoregressive"), (3, "eqspec")]
+SMALL_SETUPS = [(1, "eqspec"), (3, "autoregressive"), (3, "eqspec")]
 
 
 @pytest.fixture
@@ -49,16 +49,16 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Ran]:
     return watch
 
 
-def cells_of(table: pd.DataFrame) -> list[tuple[int, str]]:
+def setups_of(table: pd.DataFrame) -> list[tuple[int, str]]:
     return list(table[["batch_size", "strategy"]].itertuples(index=False, name=None))
 
 
-def test_the_table_has_an_entry_for_each_cell(pair: sv.Pair, prompts: list[list[int]]) -> None:
+def test_the_table_has_an_entry_for_each_setup(pair: sv.Pair, prompts: list[list[int]]) -> None:
     table, conditions = measure_agreement(
-        pair, prompts, Cells(deterministic=(True, False), **SMALL), progress=False
+        pair, prompts, Setups(deterministic=(True, False), **SMALL), progress=False
     )
     assert table["deterministic"].tolist() == [False] * 3 + [True] * 3
-    assert cells_of(table) == SMALL_CELLS * 2
+    assert setups_of(table) == SMALL_SETUPS * 2
     assert (table[["exact_match", "partial_match"]] == 1).all(axis=None)
     assert (table[["divergences", "near_ties", "unexplained", "unknown"]] == 0).all(axis=None)
     assert table[["largest_gap", "noise"]].isna().all(axis=None)
@@ -86,7 +86,7 @@ def test_a_wrong_text_is_no_near_tie(
         return sv.generate(*args, **options)
 
     monkeypatch.setattr(agreement, "generate", broken)
-    table = measure_agreement(pair, prompts, Cells(**SMALL), progress=False)[0].set_index(
+    table = measure_agreement(pair, prompts, Setups(**SMALL), progress=False)[0].set_index(
         ["batch_size", "strategy"]
     )
     assert table.loc[(3, "eqspec"), "exact_match"] < 1
@@ -98,21 +98,21 @@ def test_a_wrong_text_is_no_near_tie(
 def test_an_interrupted_measurement_goes_on(
     pair: sv.Pair, prompts: list[list[int]], tmp_path: Path, watched: Callable[..., Ran]
 ) -> None:
-    path, cells = tmp_path / "new folder" / "found.csv", Cells(**SMALL)
-    ran = watched(fine=3)  # the reference and two cells
+    path, setups = tmp_path / "new folder" / "found.csv", Setups(**SMALL)
+    ran = watched(fine=3)  # the reference and two setups
     with pytest.raises(KeyboardInterrupt):
-        measure_agreement(pair, prompts, cells, path, progress=False)
+        measure_agreement(pair, prompts, setups, path, progress=False)
     assert ran[0] == (False, 1, "autoregressive")
-    assert ran[1:3] == [(False, *cell) for cell in SMALL_CELLS[:2]]
+    assert ran[1:3] == [(False, *setup) for setup in SMALL_SETUPS[:2]]
     before = pd.read_csv(path)
-    assert cells_of(before) == SMALL_CELLS[:2]
+    assert setups_of(before) == SMALL_SETUPS[:2]
     ran = watched()
-    table, conditions = measure_agreement(pair, prompts, cells, path, progress=False)
-    assert ran == [(False, 1, "autoregressive"), (False, *SMALL_CELLS[2])]
-    assert cells_of(table) == SMALL_CELLS
+    table, conditions = measure_agreement(pair, prompts, setups, path, progress=False)
+    assert ran == [(False, 1, "autoregressive"), (False, *SMALL_SETUPS[2])]
+    assert setups_of(table) == SMALL_SETUPS
     after = pd.read_csv(path)
     pd.testing.assert_frame_equal(after.iloc[:2], before)  # their speeds, too
-    assert cells_of(after) == SMALL_CELLS
+    assert setups_of(after) == SMALL_SETUPS
     assert json.loads(path.with_suffix(".json").read_text()) == conditions
     assert sorted(file.name for file in path.parent.iterdir()) == ["found.csv", "found.json"]
 
@@ -121,19 +121,19 @@ def test_what_is_measured_is_not_run_again(
     pair: sv.Pair, prompts: list[list[int]], tmp_path: Path, watched: Callable[..., Ran]
 ) -> None:
     path = tmp_path / "found.csv"
-    measure_agreement(pair, prompts, Cells(**SMALL), path, progress=False)
+    measure_agreement(pair, prompts, Setups(**SMALL), path, progress=False)
     written, ran = path.read_bytes(), watched()
     with pytest.warns(
         UserWarning,
-        match=r"found\.csv holds all of these cells already, so nothing was measured; name another one",
+        match=r"found\.csv already holds all of these results, so nothing was measured; name another file",
     ):
         table, _ = measure_agreement(
-            pair, prompts, Cells(**SMALL | {"batch_sizes": (3,)}), path, progress=False
+            pair, prompts, Setups(**SMALL | {"batch_sizes": (3,)}), path, progress=False
         )
     assert ran == []
-    assert cells_of(table) == SMALL_CELLS
+    assert setups_of(table) == SMALL_SETUPS
     assert path.read_bytes() == written
-    more = Cells(
+    more = Setups(
         **SMALL | {"batch_sizes": (2,), "strategies": ("inplace",), "deterministic": (False, True)}
     )
     table, _ = measure_agreement(pair, prompts, more, path, progress=False)
@@ -144,9 +144,9 @@ def test_what_is_measured_is_not_run_again(
         (True, 2, "inplace"),
     ]
     assert (
-        cells_of(table)
-        == cells_of(pd.read_csv(path))
-        == [SMALL_CELLS[0], (2, "inplace"), *SMALL_CELLS[1:], (2, "inplace")]
+        setups_of(table)
+        == setups_of(pd.read_csv(path))
+        == [SMALL_SETUPS[0], (2, "inplace"), *SMALL_SETUPS[1:], (2, "inplace")]
     )
 
 
@@ -158,15 +158,15 @@ def test_other_conditions_start_anew(
     name: str, pair: sv.Pair, tmp_path: Path, watched: Callable[..., Ran]
 ) -> None:
     path, prompts = tmp_path / "found.csv", make_prompts()
-    measure_agreement(pair, prompts, Cells(**SMALL), path, progress=False)
-    cells = Cells(**SMALL | ({name: 3} if hasattr(Cells, name) else {}))
+    measure_agreement(pair, prompts, Setups(**SMALL), path, progress=False)
+    setups = Setups(**SMALL | ({name: 3} if hasattr(Setups, name) else {}))
     ran, other = watched(fine=2), make_pair("llama", torch.float64) if name == "dtype" else pair
     with pytest.raises(KeyboardInterrupt):
         measure_agreement(
-            other, prompts[1:] if name == "prompts" else prompts, cells, path, source=str(name == "source"), progress=False
+            other, prompts[1:] if name == "prompts" else prompts, setups, path, source=str(name == "source"), progress=False
         )  # fmt: skip
     assert len(ran) == 3
-    assert cells_of(pd.read_csv(path)) == SMALL_CELLS[:1]
+    assert setups_of(pd.read_csv(path)) == SMALL_SETUPS[:1]
 
 
 def test_the_files_are_whole_and_short(tmp_path: Path) -> None:
@@ -232,9 +232,9 @@ def test_a_selection_is_spread_over_the_whole() -> None:
     ],
     ids=str,
 )
-def test_cells_that_cannot_be_measured(arguments: dict[str, Any], message: str) -> None:
+def test_setups_that_cannot_be_measured(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}"):
-        Cells(**arguments)
+        Setups(**arguments)
 
 
 def test_prompts_that_cannot_be_decoded_end_it_before_anything_runs(
@@ -247,7 +247,7 @@ def test_prompts_that_cannot_be_decoded_end_it_before_anything_runs(
         ([[1], [1] * 250], r"prompts\[1\] has 250 "),
     ):
         with pytest.raises(ValueError, match=f"^{message}"):
-            measure_agreement(pair, prompts, Cells(**SMALL), progress=False)
+            measure_agreement(pair, prompts, Setups(**SMALL), progress=False)
     assert ran == []
 
 
@@ -286,7 +286,7 @@ def test_the_command_measures_prints_and_resumes(
         "--out",
         str(path),
     ]
-    assert main(["agreement", *arguments, "--batch-sizes", "2"]) == 0
+    assert main(["study", "agreement", *arguments, "--batch-sizes", "2"]) == 0
     printed = capsys.readouterr().out
     assert [line.split()[:3] for line in printed.splitlines()[1:5]] == [
         ["False", "2", "autoregressive"], ["False", "2", "inplace"], ["True", "2", "autoregressive"], ["True", "2", "inplace"]
@@ -305,7 +305,7 @@ def test_the_command_measures_prints_and_resumes(
     assert "/" not in text  # no path of this machine
     assert str(tmp_path) not in text
     ran = watched()
-    assert main(["agreement", *arguments, "--batch-sizes", "2", "3"]) == 0
+    assert main(["study", "agreement", *arguments, "--batch-sizes", "2", "3"]) == 0
     assert {size for _, size, _ in ran} == {1, 3}
     assert len(pd.read_csv(path)) == 8
 
@@ -326,7 +326,7 @@ def test_the_command_names_its_file_after_the_dtype(
         "--device",
         "cpu",
     ]
-    assert main(["agreement", *arguments, "--dtype", "bfloat16"]) == 0
+    assert main(["study", "agreement", *arguments, "--dtype", "bfloat16"]) == 0
     assert sorted(str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*.*")) == [
         "figures/data/agreement-bfloat16.csv", "figures/data/agreement-bfloat16.json"
     ]  # fmt: skip
@@ -346,11 +346,11 @@ def test_spec_bench(dtype: str, batch_sizes: tuple[int, ...]) -> None:
             "needs SpecBench's prompts: set SPECVIZ_SPEC_BENCH to the path of its question.jsonl"
         )
     prompts = spread(sv.load_prompts("spec_bench", path), 12)
-    cells = Cells(batch_sizes=batch_sizes, max_new_tokens=16, max_prompt_tokens=128)
+    setups = Setups(batch_sizes=batch_sizes, max_new_tokens=16, max_prompt_tokens=128)
     table, _ = measure_agreement(
-        sv.load_pair(device="cpu", dtype=dtype), prompts, cells, progress=False
+        sv.load_pair(device="cpu", dtype=dtype), prompts, setups, progress=False
     )
-    assert len(table) == len(list(cells))
+    assert len(table) == len(list(setups))
     assert (table["near_ties"] == table["divergences"]).all(), table.to_string()
     if dtype == "float64":
         assert (table["exact_match"] == 1).all(), table.to_string()

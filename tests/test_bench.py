@@ -24,8 +24,8 @@ from specviz.bench import (
     Grid,
     HfAssisted,
     HfGenerate,
-    Shape,
-    Stored,
+    ShapePair,
+    StoredPair,
     baselines,
     cells,
     make_table,
@@ -35,12 +35,12 @@ from specviz.bench import (
     sections,
     standard,
 )
-from specviz.bench.asked import prompts as prompts_of
 from specviz.bench.cells import Work, measure, reference_of
 from specviz.bench.log import Log
 from specviz.bench.methods import method, parse, proposer
-from specviz.bench.sources import Held, prompt_ids
+from specviz.bench.sources import LoadedPair, prompt_ids
 from specviz.bench.table import conditions, failures
+from specviz.cli.bench import prompts_of
 from specviz.cli.main import main
 from specviz.engine.drafters.synthetic import SyntheticDrafter
 from specviz.engine.strategies import STRATEGIES, EqSpec
@@ -217,7 +217,7 @@ def test_a_grid_that_cannot_be_measured(arguments: dict[str, Any], begins: str) 
     [
         ({"pairs": []}, r"pairs=\[\] is empty; "),
         ({"pairs": ["qwen"]}, r"pairs\[0\]='qwen' is no pair; "),
-        ({"pairs": [Stored(), Stored()]}, "pairs names 'embedded' twice; "),
+        ({"pairs": [StoredPair(), StoredPair()]}, "pairs names 'embedded' twice; "),
         ({"grids": []}, r"grids=\[\] is empty; "),
         ({"limit": 0}, "limit must be an int >= 1, got 0; "),
         ({"prompts": []}, r"prompts=\[\] is empty; "),
@@ -258,15 +258,15 @@ def test_arguments_that_cannot_be_used_end_it_before_a_cell_runs(
 
 
 def test_beyond_the_prompts_come_their_halves(pair: sv.Pair) -> None:
-    prompts, source = [[1, 2, 3, 4, 5], [6]], Held(pair)
+    prompts, source = [[1, 2, 3, 4, 5], [6]], LoadedPair(pair)
     assert prompt_ids(source, pair, prompts, None, None) == prompts
     assert prompt_ids(source, pair, prompts, 1, None) == prompts[:1]
     assert prompt_ids(source, pair, prompts, 5, None) == [*prompts, [1, 2], [6], [1]]
     assert prompt_ids(source, pair, prompts, None, 3) == [[3, 4, 5], [6]]
-    drawn = prompt_ids(Shape("vicuna-7b/68m"), pair, [], 3, 7)
+    drawn = prompt_ids(ShapePair("vicuna-7b/68m"), pair, [], 3, 7)
     assert [len(prompt) for prompt in drawn] == [7, 7, 7]
-    assert drawn == prompt_ids(Shape("vicuna-7b/68m"), pair, [], 3, 7)
-    assert len(prompt_ids(Shape("vicuna-7b/68m"), pair, [], None, None)) == 32
+    assert drawn == prompt_ids(ShapePair("vicuna-7b/68m"), pair, [], 3, 7)
+    assert len(prompt_ids(ShapePair("vicuna-7b/68m"), pair, [], None, None)) == 32
 
 
 # One cell
@@ -983,24 +983,24 @@ def test_the_command_measures_prints_and_writes(tmp_path: Path, capsys: Captured
 @pytest.mark.parametrize(
     ("arguments", "begins"),
     [
-        (["--target", "."], "--target . comes without a draft; give --draft too"),
-        (["--draft", "."], "--draft . comes without a target; give --target too"),
+        (["--target", "."], "--target . needs a draft; give --draft too"),
+        (["--draft", "."], "--draft . needs a target; give --target too"),
         (
             ["--shapes", "qwen3-8b/0.6b", "--device-map", "auto"],
-            "--device-map auto spreads stored models",
+            "--device-map auto is for stored models",
         ),
         (
             ["--strategies", "inplace", "--rates", "0.5"],
-            "--rates 0.5 comes without a synthetic drafter; give --drafters synthetic, too",
+            "--rates 0.5 needs a synthetic drafter; give --drafters synthetic, too",
         ),
-        (["--cpus", "1"], "--cpus 1 comes without Ray, which shares them out; give --ray too"),
+        (["--cpus", "1"], "--cpus 1 needs Ray; give --ray too"),
         (
             ["--target", "a", "--draft", "b", "--shapes", "qwen3-8b/0.6b"],
             "--target a and --shapes exclude each other; give one of them",
         ),
         (
             ["--shapes", "qwen3-8b/0.6b", "--spec-bench", "q"],
-            "--spec-bench q and --shapes exclude each other: shapes draw their prompts",
+            "--spec-bench q and --shapes exclude each other, since shapes draw their prompts",
         ),
         (
             ["--shapes", "gpt-5/nano"],
@@ -1046,37 +1046,9 @@ def test_prompts_may_come_from_spec_bench(tmp_path: Path) -> None:
     )  # of which the benchmark takes the first
 
 
-@pytest.mark.parametrize(("arguments", "extra"), [(["--parquet"], "parquet"), (["--ray"], "ray")])
-def test_an_extra_that_is_missing_is_named(
-    arguments: list[str], extra: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in ("asked", "on_ray"):
-        monkeypatch.setattr(f"specviz.bench.{module}.find_spec", lambda name: None)
-    assert main(["bench", *arguments]) == 2
+def test_a_missing_ray_is_named(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specviz.bench.on_ray.find_spec", lambda name: None)
+    assert main(["bench", "--ray"]) == 2
     assert capsys.readouterr().err.endswith(
-        f'which is not installed; run: pip install "specviz[{extra}]"\n'
+        'which is not installed; run: pip install "specviz[ray]"\n'
     )
-
-
-@pytest.mark.slow
-def test_parquet_holds_what_the_csv_holds(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow", reason='needs pyarrow: pip install "specviz[parquet]"')
-    options = [
-        "--strategies",
-        "autoregressive",
-        "inplace",
-        "--batch-sizes",
-        "2",
-        "--limit",
-        "2",
-        "--repetitions",
-        "1",
-        "--max-new-tokens",
-        "2",
-    ]
-    assert main(["bench", *options, "--device", "cpu", "--parquet", "--out", str(tmp_path)]) == 0
-    stored = pd.read_parquet(tmp_path / "bench.parquet")
-    text = pd.read_csv(tmp_path / "bench.csv", keep_default_na=False)
-    assert list(stored.columns) == list(text.columns)
-    assert stored["tokens_per_s"].tolist() == pytest.approx(text["tokens_per_s"].tolist(), rel=1e-4)
-    assert stored["num_draft_tokens"].tolist() == text["num_draft_tokens"].tolist()

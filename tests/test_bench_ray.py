@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from conftest import make_pair, make_prompts
 
-from specviz.bench import Grid, OnRay, Stored, on_ray, run_bench
+from specviz.bench import Grid, OnRay, StoredPair, on_ray, run_bench
 from specviz.bench.log import Log
 from specviz.engine.state import State
 from specviz.engine.strategies.inplace import InPlace
@@ -130,8 +130,8 @@ def test_a_cell_whose_workers_all_die_fails_alone(
 @pytest.mark.usefixtures("two_workers")
 def test_what_a_worker_cannot_load_is_raised_as_it_would_be_here(tmp_path: Path) -> None:
     for source, begins in (
-        (Stored(str(tmp_path), str(tmp_path)), "target=.* is not a folder that holds a model"),
-        (Stored(), "prompts="),
+        (StoredPair(str(tmp_path), str(tmp_path)), "target=.* is not a folder that holds a model"),
+        (StoredPair(), "prompts="),
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=f"^{begins}"):
             run_bench(source, [], grid("inplace"), runner=OnRay(cpus=1), progress=False)
@@ -192,7 +192,7 @@ def test_ray_hands_out_gpus_itself() -> None:
         match=r"^device='cuda:1' names one GPU, but Ray hands them out; pass device='cuda'",
     ):
         run_bench(
-            Stored(),
+            StoredPair(),
             ["x"],
             Grid(("inplace",), devices=("cuda", "cuda:1")),
             runner=OnRay(),

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from specviz.bench import Grid, Shape, build_shape_pair, run_bench
+from specviz.bench import Grid, ShapePair, build_shape_pair, run_bench
 from specviz.bench.sources import random_model
 from specviz.costs.shapes import SHAPES
 
@@ -92,7 +92,7 @@ def test_every_strategy_is_measured_at_the_acceptance_that_was_asked_for(small: 
         devices=("cpu",),
         repetitions=1,
     )
-    table, found = run_bench(Shape(small), [], grid, limit=8, progress=False)
+    table, found = run_bench(ShapePair(small), [], grid, limit=8, progress=False)
     assert table["failure"].tolist() == [""] * 4
     assert table["exact_match"].tolist() == [1] * 4
     assert table["new_tokens"].tolist() == [8 * 24] * 4
@@ -107,7 +107,7 @@ def test_every_strategy_is_measured_at_the_acceptance_that_was_asked_for(small: 
 
 
 def test_names_of_shapes_are_checked_first() -> None:
-    for make in (Shape, build_shape_pair):
+    for make in (ShapePair, build_shape_pair):
         with pytest.raises(
             ValueError, match=r"^shapes='gpt' is unknown; choose one of qwen3-8b/0.6b, "
         ):
@@ -135,6 +135,6 @@ def test_real_shapes_on_a_gpu(name: str) -> None:
         devices=("cuda",),
         repetitions=1,
     )
-    table, _ = run_bench(Shape(name), [], grid, limit=8, progress=False)
+    table, _ = run_bench(ShapePair(name), [], grid, limit=8, progress=False)
     assert (table["failure"] == "").all()
     assert (table["exact_match"] == 1).all()

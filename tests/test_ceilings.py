@@ -50,8 +50,8 @@ def test_a_stall_spoils_no_median(monkeypatch: pytest.MonkeyPatch) -> None:
         now[0] += 1.0 if runs[0] % 9 == 0 else 0.002
 
     monkeypatch.setattr(measuring, "perf_counter", lambda: now[0])
-    plan = measuring._Plan({"quantity": "launch"}, run, 6.0, "kernels/s")
-    found = measuring._measure(plan, 0.01, lambda: None)
+    task = measuring._Task({"quantity": "launch"}, run, 6.0, "kernels/s")
+    found = measuring._measure(task, 0.01, lambda: None)
     assert (found["seconds"], found["rate"]) == (pytest.approx(0.002), pytest.approx(3000))
     assert found["seconds_high"] == pytest.approx(1)
 
@@ -105,7 +105,7 @@ def test_graphs_are_read_where_they_were_measured() -> None:
 
 
 @pytest.mark.parametrize(("table", "message"), [
-    (TABLE.drop(columns="rate"), "table must have the column rate, which is missing; pass a table that specviz ceilings wrote"),
+    (TABLE.drop(columns="rate"), "table must have the column rate, which is missing; pass a table that specviz study ceilings wrote"),
     (TABLE[TABLE["quantity"] != "launch"], "table must hold a measurement of launch, which is missing"),
     (TABLE.assign(rate=0.0), "table must hold rates above 0"),
     (TABLE.assign(rate=np.nan), "table must hold rates above 0"),
@@ -137,24 +137,24 @@ def test_other_bad_input(tmp_path: Path) -> None:
     made = Ceilings(((1, 1.0),), {"float32": ((1, 1.0),)}, 0.0)
     with pytest.raises(
         ValueError,
-        match=r"dtype must be a measured one \(float32\), got 'float16'; run specviz ceilings --dtypes float16",
+        match=r"dtype must be a measured one \(float32\), got 'float16'; run specviz study ceilings --dtypes float16",
     ):
         made.matmul_at("float16", 1)
     with pytest.raises(
-        FileNotFoundError, match=r"measure them with specviz ceilings --out .*none\.csv"
+        FileNotFoundError, match=r"measure them with specviz study ceilings --out .*none\.csv"
     ):
         Ceilings.load(tmp_path / "none.csv")
     (tmp_path / "empty.csv").write_text("")
     with pytest.raises(ValueError, match=r"ceilings must be a CSV table, got .*empty\.csv'"):
         Ceilings.load(tmp_path / "empty.csv")
     for dtypes in ((), ("int8",)):
-        with pytest.raises(ValueError, match=r"cannot be measured; name one or more of float32"):
+        with pytest.raises(ValueError, match=r"^dtypes must be of float32, .*; name one or more"):
             measure_ceilings(CPU, dtypes, SMALL, progress=False)
 
 
 @pytest.mark.parametrize(("values", "message"), [
-    ({"buffers": ()}, r"buffers=\(\) holds no sizes"), ({"rows": (0,)}, r"rows=\(0,\) holds no sizes"), ({"inner": 0}, "must be above 0"),
-    ({"seconds": 0.0}, "must be above 0"),
+    ({"buffers": ()}, r"buffers must hold ints >= 1, got \(\)"), ({"rows": (0,)}, r"rows must hold ints >= 1, got \(0,\)"), ({"inner": 0}, "inner must be an int >= 1, got 0"),
+    ({"seconds": 0.0}, "seconds must be above 0, got 0.0"),
 ])  # fmt: skip
 def test_sizes_that_cannot_be(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
@@ -166,13 +166,13 @@ def test_the_command_writes_table_and_conditions(
 ) -> None:
     monkeypatch.setattr(measuring, "CPU", SMALL)
     monkeypatch.chdir(tmp_path)
-    assert main(["ceilings", "--device", "cpu", "--dtypes", "float64"]) == 0
+    assert main(["study", "ceilings", "--device", "cpu", "--dtypes", "float64"]) == 0
     path = tmp_path / "figures" / "data" / "ceilings-cpu.csv"
     assert json.loads(path.with_suffix(".json").read_text())["device"] == "cpu"
     assert list(Ceilings.load(path).matmul) == ["float64"]
     assert "written to figures/data/ceilings-cpu.csv and" in capsys.readouterr().out
-    assert main(["ceilings", "--dtypes", "int4"]) == 2
-    assert "dtypes=['int4'] cannot be measured" in capsys.readouterr().err
+    assert main(["study", "ceilings", "--dtypes", "int4"]) == 2
+    assert "got ['int4']; name one or more" in capsys.readouterr().err
 
 
 @pytest.mark.gpu

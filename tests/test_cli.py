@@ -16,20 +16,11 @@ from specviz.zoo.measure import WINDOW, bits_per_byte
 from specviz.zoo.train import build_model
 
 GENERATE = sv.generate
-COMMANDS = (
-    "demo",
-    "generate",
-    "survey",
-    "agreement",
-    "couplings",
-    "bench",
-    "ceilings",
-    "cost",
-    "simulate",
+COMMANDS = ("demo", "generate", "replay", "bench", "cost", "train", "evaluate", "study")
+STUDIES = (
+    "survey", "agreement", "couplings", "losses", "overhead", "moves", "ceilings", "simulate",
     "figures",
-    "train",
-    "evaluate",
-)
+)  # fmt: skip
 Captured = pytest.CaptureFixture[str]
 
 
@@ -220,15 +211,15 @@ def test_a_missing_library_ends_with_2_and_the_remedy(
         ),
         (
             ["generate", "x", "--target", "."],
-            "specviz generate: --target . comes without a draft; give --draft too",
+            "specviz generate: --target . needs a draft; give --draft too",
         ),
         (
             ["generate", "x", "--draft", "."],
-            "specviz generate: --draft . comes without a target; give --target too",
+            "specviz generate: --draft . needs a target; give --target too",
         ),
         (
             ["evaluate", "--draft", "."],
-            "specviz evaluate: --draft . comes without a target; give --target too",
+            "specviz evaluate: --draft . needs a target; give --target too",
         ),
         (
             ["generate", "x", "--target", "./no", "--draft", "./no"],
@@ -250,50 +241,56 @@ def test_a_missing_library_ends_with_2_and_the_remedy(
         ),
         (
             ["generate", "x", "--top-k", "5"],
-            "specviz generate: --top-k 5 comes without a temperature; give --temperature too",
+            "specviz generate: --top-k 5 needs a temperature; give --temperature too",
         ),
         (
             ["generate", "x", "--top-p", "1"],
-            "specviz generate: --top-p 1.0 comes without a temperature; give --temperature too",
+            "specviz generate: --top-p 1.0 needs a temperature; give --temperature too",
         ),
         (
             ["generate", "x", "--coupling", "gumbel"],
-            "specviz generate: --coupling gumbel comes without a temperature; give --temp",
+            "specviz generate: --coupling gumbel needs a temperature; give --temp",
         ),
         (["generate", "x", "--seed", "-1"], "specviz generate: seed must be an int >= 0, got -1; "),
         (
-            ["survey", "--device-map", "everywhere"],
-            "specviz survey: device_map='everywhere' is unknown; choose one of auto, ",
-        ),
-        (["survey", "--limit", "0"], "specviz survey: limit must be an int >= 1, got 0; "),
-        (
-            ["agreement", "--device-map", "auto", "--device", "cpu"],
-            "specviz agreement: device='cpu' and device_map='auto' exclude ",
+            ["study", "survey", "--device-map", "everywhere"],
+            "specviz study survey: device_map='everywhere' is unknown; choose one of auto, ",
         ),
         (
-            ["agreement", "--strategies", "repadding"],
-            "specviz agreement: strategies names 'repadding', which does not promise ",
+            ["study", "survey", "--limit", "0"],
+            "specviz study survey: limit must be an int >= 1, got 0; ",
         ),
         (
-            ["agreement", "--spec-bench", "none.jsonl"],
-            "specviz agreement: path='none.jsonl' is no file; ",
-        ),
-        (["agreement", "--limit", "0"], "specviz agreement: limit must be an int >= 1, got 0; "),
-        (
-            ["agreement", "--max-prompt-tokens", "0"],
-            "specviz agreement: max_prompt_tokens must be an int >= 1, got 0; ",
+            ["study", "agreement", "--device-map", "auto", "--device", "cpu"],
+            "specviz study agreement: device='cpu' and device_map='auto' exclude ",
         ),
         (
-            ["agreement", "--batch-sizes", "2", "0"],
-            "specviz agreement: batch_sizes[1] must be an int >= 1, got 0; ",
+            ["study", "agreement", "--strategies", "repadding"],
+            "specviz study agreement: strategies names 'repadding', which does not promise ",
         ),
         (
-            ["couplings", "--temperatures", "1", "0"],
-            "specviz couplings: temperature must be a number from 1e-05 to 100000.0, got 0.0",
+            ["study", "agreement", "--spec-bench", "none.jsonl"],
+            "specviz study agreement: path='none.jsonl' is no file; ",
         ),
         (
-            ["couplings", "--seeds", "-1"],
-            "specviz couplings: seeds[0] must be an int >= 0, got -1; ",
+            ["study", "agreement", "--limit", "0"],
+            "specviz study agreement: limit must be an int >= 1, got 0; ",
+        ),
+        (
+            ["study", "agreement", "--max-prompt-tokens", "0"],
+            "specviz study agreement: max_prompt_tokens must be an int >= 1, got 0; ",
+        ),
+        (
+            ["study", "agreement", "--batch-sizes", "2", "0"],
+            "specviz study agreement: batch_sizes[1] must be an int >= 1, got 0; ",
+        ),
+        (
+            ["study", "couplings", "--temperatures", "1", "0"],
+            "specviz study couplings: temperature must be a number from 1e-05 to 100000.0, got 0.0",
+        ),
+        (
+            ["study", "couplings", "--seeds", "-1"],
+            "specviz study couplings: seeds[0] must be an int >= 0, got -1; ",
         ),
         (["evaluate", "--dtype", "int8"], "specviz evaluate: dtype='int8' is unknown; "),
     ],
@@ -336,7 +333,9 @@ def test_a_file_that_cannot_be_written_ends_with_1_and_one_line(
         ["decode"],
         ["demo", "--limit", "two"],
         ["generate", "--no-such-option"],
-        *([name, "--out", "found.json"] for name in ("survey", "agreement", "couplings")),
+        ["study"],
+        ["study", "demo"],
+        *(["study", name, "--out", "found.json"] for name in ("survey", "agreement", "couplings")),
     ],
     ids=" ".join,
 )
@@ -349,17 +348,17 @@ def test_what_cannot_be_parsed_ends_with_2(arguments: list[str], capsys: Capture
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], *([name] for name in COMMANDS)],
+    [[], *([name] for name in COMMANDS), *(["study", name] for name in STUDIES)],
     ids=lambda arguments: " ".join(arguments) or "all",
 )
 def test_help_lists_every_command_and_explains_each(arguments: list[str], capsys: Captured) -> None:
+    listed = {"": COMMANDS, "study": STUDIES}.get(" ".join(arguments), ())
     with pytest.raises(SystemExit) as ended:
         main([*arguments, "--help"])
     assert ended.value.code == 0
     printed = capsys.readouterr().out
     assert printed.startswith("usage: specviz")
-    if not arguments:
-        assert [name for name in COMMANDS if f"\n    {name} " not in printed] == []
+    assert [name for name in listed if f"\n    {name}" not in printed] == []
 
 
 def test_version_is_that_of_the_package(capsys: Captured) -> None:
@@ -371,7 +370,10 @@ def test_version_is_that_of_the_package(capsys: Captured) -> None:
 def test_moves_prints_and_writes_its_table(tmp_path: Path, capsys: Captured) -> None:
     out = tmp_path / "moves.csv"
     assert (
-        main(["moves", "--device", "cpu", "--rows", "2", "--slots", "16", "--out", str(out)]) == 0
+        main(
+            ["study", "moves", "--device", "cpu", "--rows", "2", "--slots", "16", "--out", str(out)]
+        )
+        == 0
     )
     assert "double_buffer_ms" in capsys.readouterr().out
     assert pd.read_csv(out)["rows"].tolist() == [2]

@@ -79,7 +79,7 @@ def test_the_command_prints_and_writes_it(
         "--device",
         "cpu",
     ]
-    assert main(["couplings", *arguments, "--out", str(path)]) == 0
+    assert main(["study", "couplings", *arguments, "--out", str(path)]) == 0
     printed, table = capsys.readouterr().out, pd.read_csv(path)
     assert table["coupling"].tolist() == ["rejection", "gumbel"] * 2
     assert table["temperature"].tolist() == [1, 1, 0.7, 0.7]

@@ -38,7 +38,8 @@ def test_every_long_command_says_what_is_kept_and_how_to_go_on(tmp_path: Path) -
     for name, each in found.items():
         assert each["status"] == 130, (name, each["said"][-2000:])
         assert "Traceback" not in each["said"], each["said"]
-        assert last(each).startswith(f"specviz {name}: interrupted; "), last(each)
+        command = f"study {name}" if name in ("agreement", "survey") else name
+        assert last(each).startswith(f"specviz {command}: interrupted; "), last(each)
         assert not [
             file
             for file in each["files"]
@@ -53,10 +54,10 @@ def test_every_long_command_says_what_is_kept_and_how_to_go_on(tmp_path: Path) -
         assert set(each["files"]) <= {"run.safetensors"}
     log = tmp_path / "bench/bench.jsonl.partial"
     assert last(found["bench"]).endswith(
-        f"what is measured is kept in {log}, and the same command goes on there"
+        f"measurements so far are kept in {log}, and the same command goes on there"
     )
     assert last(found["agreement"]).endswith(
-        f"stand in {tmp_path}/agreement/a.csv, and the same command goes on there"
+        f"are kept in {tmp_path}/agreement/a.csv, and the same command goes on there"
     )
     assert last(found["train"]).endswith(
         f"checkpoints are kept in {tmp_path}/train/checkpoints, and the same command goes on there"
@@ -74,7 +75,7 @@ def test_every_long_command_says_what_is_kept_and_how_to_go_on(tmp_path: Path) -
 
 def check_generate(report: dict[str, str], folder: Path) -> None:
     assert re.search(
-        r"interrupted; \d+ of 32 prompts had not ended, and stand above as far as they came; run it again$",
+        r"interrupted; \d+ of 32 prompts had not ended; their partial texts are above; run it again$",
         last(report),
     )
     trace = Trace.load(folder / "generate/run.safetensors")

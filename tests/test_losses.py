@@ -21,7 +21,7 @@ from specviz.generation.generate import generate_interleaved
 from specviz.metrics import waste
 from specviz.record.replay import Replay
 from specviz.record.schema import MODELS, PHASES
-from specviz.studies.losses import LOSSES, _Cell, _speeds, measure_losses
+from specviz.studies.losses import LOSSES, _Setup, _speeds, measure_losses
 
 NEW_TOKENS = 24
 NO_CACHE = sv.drafter("model", keep_cache=False)
@@ -432,7 +432,7 @@ def test_the_command_prints_and_writes_it(
         "--device",
         "cpu",
     ]
-    assert main(["losses", *arguments, "--out", str(path)]) == 0
+    assert main(["study", "losses", *arguments, "--out", str(path)]) == 0
     printed, table = capsys.readouterr().out, pd.read_csv(path)
     assert table["loss"].tolist().count("as_published=True") == 2
     assert (table["exact_match"] == 1).all()
@@ -449,12 +449,12 @@ def test_the_command_prints_and_writes_it(
 
 def test_a_machine_that_slows_down_leaves_the_ratios_as_they_are() -> None:
     """Speeds of two repetitions; in the second one everything takes longer."""
-    cells = [
-        _Cell(4, sv.strategy("autoregressive"), speeds=[100, 50]),
-        _Cell(4, sv.strategy("eqspec"), speeds=[150, 90]),
+    setups = [
+        _Setup(4, sv.strategy("autoregressive"), speeds=[100, 50]),
+        _Setup(4, sv.strategy("eqspec"), speeds=[150, 90]),
     ]
-    cells.append(_Cell(4, sv.strategy("eqspec"), loss="bonus=False", speeds=[120, 60]))
-    found = pd.DataFrame(_speeds(cells))
+    setups.append(_Setup(4, sv.strategy("eqspec"), loss="bonus=False", speeds=[120, 60]))
+    found = pd.DataFrame(_speeds(setups))
     assert found["ratio_to_autoregressive"].tolist() == pytest.approx([1, (1.5 + 1.8) / 2, 1.2])
     assert found["ratio_to_none"].tolist() == pytest.approx([1, 1, (120 / 150 + 60 / 90) / 2])
     assert found[["tokens_per_s_low", "tokens_per_s_high"]].to_numpy().tolist() == [

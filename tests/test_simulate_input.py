@@ -24,7 +24,8 @@ from specviz.simulation import (
     refill_or_grouping,
     simulate,
 )
-from specviz.studies.simulate import POLICIES, Plan, from_runs, record_runs
+from specviz.studies.simulation_inputs import from_runs, record_runs
+from specviz.studies.simulation_plan import POLICIES, Plan, answer
 
 HALF = Acceptance.geometric(0.5, 3)
 COSTS = {
@@ -221,7 +222,7 @@ def test_realignment_by_hand() -> None:
             lambda: Plan(("exspec:speed=3",)),
             "policies names 'exspec:speed=3', whose options are not simulated; ",
         ),
-        (lambda: Plan(latency_s=1.0), "latency_s=1.0 comes without a rate; "),
+        (lambda: Plan(latency_s=1.0), "latency_s=1.0 needs a rate; "),
         (lambda: Plan(requests=0), "requests must be an int >= 1, got 0; "),
     ],
 )
@@ -281,9 +282,9 @@ def test_recorded_runs_become_costs_and_acceptance(pair: sv.Pair, prompts: list[
         for name in ("autoregressive", "inplace", "eqspec", "exspec")
         for size in (1, 2)
     }
-    source = from_runs(traces)
-    assert set(source.costs) == {0, 3}
-    assert source.prompt_tokens == [len(prompt) for prompt in prompts[:4]]
+    inputs = from_runs(traces)
+    assert set(inputs.costs) == {0, 3}
+    assert inputs.prompt_tokens == [len(prompt) for prompt in prompts[:4]]
     asked: dict[str, Any] = {
         "num_draft_tokens": 3,
         "max_new_tokens": 4,
@@ -296,14 +297,13 @@ def test_recorded_runs_become_costs_and_acceptance(pair: sv.Pair, prompts: list[
         prompts[:4:2],
         prompts[1:4:2],
     ]
-    table, conditions = Plan(
-        requests=1200, batch_size=2, num_draft_tokens=3, new_tokens=12, window=4
-    ).answer(source)
+    plan = Plan(requests=1200, batch_size=2, num_draft_tokens=3, new_tokens=12, window=4)
+    table, conditions = answer(plan, inputs)
     assert len(table) == len(POLICIES)
     assert table["requests"].unique().tolist() == [1200]
     assert (table["simulated_cpu_s"] > 0).all()
     assert conditions["costs"] == "measured"
-    held, conditions = Plan(batch_size=2, num_draft_tokens=3).answer(source, "held_out")
+    held, conditions = answer(Plan(batch_size=2, num_draft_tokens=3), inputs, "held_out")
     assert held[["policy", "batch_size"]].to_numpy().tolist()[:3] == [
         ["autoregressive", 1],
         ["autoregressive", 2],
@@ -315,9 +315,9 @@ def test_recorded_runs_become_costs_and_acceptance(pair: sv.Pair, prompts: list[
     assert (conditions["simulated"], conditions["runs"]) == ("held_out", 8)
     with pytest.raises(
         ValueError,
-        match=r"^study='held_out' holds the simulation against recorded runs; leave out --ceilings$",
+        match=r"^question='held_out' compares with recorded runs; leave out --ceilings$",
     ):
-        Plan().answer(replace(source, runs=()), "held_out")
+        answer(Plan(), replace(inputs, runs=()), "held_out")
 
 
 @pytest.fixture(scope="module")
@@ -334,9 +334,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [str(path) for path in paths]
 
 
-@pytest.mark.parametrize("study", [None, "grouping", "latency", "refill"])
+@pytest.mark.parametrize("question", [None, "grouping", "latency", "refill"])
 def test_the_command_prints_and_writes(
-    study: str | None,
+    question: str | None,
     runs: list[str],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -344,30 +344,35 @@ def test_the_command_prints_and_writes(
 ) -> None:
     few = {"windows": (8,), "replicas": 2, "requests": 24}
     monkeypatch.setattr(
-        "specviz.studies.simulate.grouping_rates",
+        "specviz.studies.simulation_plan.grouping_rates",
         lambda *given, **asked: grouping_rates(*given, **asked | few),
     )
     path = tmp_path / "simulated.csv"
     asked = ["--batch-size", "2", "--max-new-tokens", "10", "--out", str(path)]
     asked += (
-        [] if study == "grouping" else ["--requests", "120", "--window", "4"]
-    )  # which have no part in it
+        [] if question == "grouping" else ["--requests", "120", "--window", "4"]
+    )  # which that question does not use
     asked_for = {
         None: [],
-        "latency": ["--study", "latency", "--policies", "autoregressive", "inplace"],
-    }.get(study, ["--study", str(study)])
-    assert main(["simulate", "--runs", *runs, *asked, *asked_for]) == 0
+        "latency": ["--question", "latency", "--policies", "autoregressive", "inplace"],
+    }.get(question, ["--question", str(question)])
+    assert main(["study", "simulate", "--runs", *runs, *asked, *asked_for]) == 0
     printed, table = capsys.readouterr().out, pd.read_csv(path)
-    column = {None: "policy", "grouping": "acceptance", "latency": "load", "refill": "moves"}[study]
+    column = {None: "policy", "grouping": "acceptance", "latency": "load", "refill": "moves"}[
+        question
+    ]
     assert column in printed
     assert column in table
     conditions = json.loads(path.with_suffix(".json").read_text())
     assert (conditions["simulated"], conditions["num_draft_tokens"], conditions["costs"]) == (
-        study or "policies",
+        question or "policies",
         2,
         "measured",
     )
-    assert ("window" in conditions, "rate" in conditions) == (study != "grouping", study is None)
+    assert ("window" in conditions, "rate" in conditions) == (
+        question != "grouping",
+        question is None,
+    )
     assert conditions["prompt_tokens"]
     assert str(tmp_path) not in json.dumps(conditions)
 
@@ -387,6 +392,7 @@ def test_the_command_sizes_a_cluster_from_a_roofline(
     )
     table.to_csv(tmp_path / "ceilings.csv", index=False)
     asked = [
+        "study",
         "simulate",
         "--ceilings",
         str(tmp_path / "ceilings.csv"),
@@ -426,27 +432,27 @@ def test_the_command_sizes_a_cluster_from_a_roofline(
             "says nothing of acceptance and prompts; give --alpha and --prompt-tokens",
         ),
         (["--runs", "missing.safetensors"], "missing.safetensors: cannot be read"),
-        (["--latency", "1"], "latency_s=1.0 comes without a rate"),
+        (["--latency", "1"], "latency_s=1.0 needs a rate"),
         (
             ["--policies", "hope"],
             "strategy must be one of autoregressive, inplace, eqspec, exspec to be simulated, got 'hope'",
         ),
-        (["--captured"], "--captured comes without --ceilings"),
+        (["--captured"], "--captured needs --ceilings"),
         (
-            ["--study", "grouping", "--window", "64"],
-            "window=64 has no part in the study of grouping; leave it out",
+            ["--question", "grouping", "--window", "64"],
+            "window=64 is not used by question grouping; leave it out",
         ),
         (
-            ["--study", "refill", "--policies", "inplace"],
-            "policies=['inplace'] has no part in the study of refill; leave it out",
+            ["--question", "refill", "--policies", "inplace"],
+            "policies=['inplace'] is not used by question refill; leave it out",
         ),
         (
-            ["--study", "held_out", "--requests", "9"],
-            "requests=9 has no part in the study of held_out; leave it out",
+            ["--question", "held_out", "--requests", "9"],
+            "requests=9 is not used by question held_out; leave it out",
         ),
         (
-            ["--study", "latency", "--rate", "3"],
-            "rate=3.0 has no part in the study of latency; leave it out",
+            ["--question", "latency", "--rate", "3"],
+            "rate=3.0 is not used by question latency; leave it out",
         ),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
@@ -454,10 +460,10 @@ def test_the_command_sizes_a_cluster_from_a_roofline(
 def test_what_the_command_refuses(
     arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["simulate", *arguments]) == 2
+    assert main(["study", "simulate", *arguments]) == 2
     assert says in capsys.readouterr().err
 
 
 def test_k_is_that_of_the_runs(runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", "--runs", *runs, "--num-draft-tokens", "4"]) == 2
+    assert main(["study", "simulate", "--runs", *runs, "--num-draft-tokens", "4"]) == 2
     assert "--num-draft-tokens 4 is not that of --runs, 2; leave it out" in capsys.readouterr().err

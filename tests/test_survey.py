@@ -95,7 +95,7 @@ def test_the_command_prints_and_writes_it(embedded: sv.Pair, tmp_path, capsys, m
     assert (
         main(
             [
-                "survey",
+                "study", "survey",
                 "--limit",
                 "3",
                 "--max-new-tokens",
@@ -113,7 +113,7 @@ def test_the_command_prints_and_writes_it(embedded: sv.Pair, tmp_path, capsys, m
     printed = capsys.readouterr().out
     assert "masking(positions='column')" in printed
     before, after = printed.split("; ‖ is where a text leaves the one written alone\n\n")
-    assert before.splitlines()[-1].startswith("What became of prompt ")
+    assert before.splitlines()[-1].startswith("The texts after prompt ")
     assert [line.split(": ")[0].strip() for line in after.splitlines()[:3]] == [
         "autoregressive, alone", "eqspec", "masking(positions='column')"
     ]  # fmt: skip

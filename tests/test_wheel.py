@@ -25,7 +25,7 @@ def test_the_wheel_runs_the_demo(tmp_path: Path) -> None:
         check=True,
         capture_output=True,
     )
-    script = "import specviz, specviz.cli; print(specviz.__file__); specviz.cli.main(['demo', '--limit', '3', '--out', 'run.safetensors'])"
+    script = "import specviz; from specviz.cli.main import main; print(specviz.__file__); main(['demo', '--limit', '3', '--out', 'run.safetensors'])"
     environment = {**os.environ, "PYTHONPATH": str(site), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
         [sys.executable, "-c", script],

@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 from specviz.bench.cells import Work, measure, reference_of, take_turns, warm_up
 from specviz.bench.grid import Cell, Grid
 from specviz.bench.log import Log, Row
-from specviz.bench.sources import Held, Source, prompt_ids
+from specviz.bench.sources import LoadedPair, PairSource, prompt_ids
 from specviz.bench.table import conditions, make_table
 from specviz.engine.models.pair import Pair
 from specviz.engine.requests import Prompt
@@ -37,7 +37,7 @@ class Setting:
         turns: in how many turns cells of the same work share the machine, see `take_turns`; 1: one cell runs after the other.
     """
 
-    sources: dict[str, Source]
+    sources: dict[str, PairSource]
     prompts: Sequence[Prompt]
     limit: int | None = None
     recording: bool = False
@@ -59,7 +59,7 @@ Runner = Callable[[Setting, Sequence[Job]], Iterator[tuple[Job, Row]]]
 
 
 def run_bench(
-    pairs: Pair | Source | Sequence[Pair | Source],
+    pairs: Pair | PairSource | Sequence[Pair | PairSource],
     prompts: Sequence[Prompt],
     grids: Grid | Sequence[Grid],
     path: Path | None = None,
@@ -76,7 +76,7 @@ def run_bench(
     Repetitions of the cells that share pair, device and dtype are interleaved; before its first run each cell runs once for warming up.
 
     Args:
-        pairs: pairs in memory, or sources of pairs (`Stored`, `Shape`).
+        pairs: pairs in memory, or sources of pairs (`StoredPair`, `ShapePair`).
         prompts: texts or token ids; [] where all pairs are shapes.
         grids: a cell that stands in several of them is measured once.
         path: CSV file for the table; the conditions go beside it to .json. Until all is measured, each run's row is kept beside it in a
@@ -213,16 +213,16 @@ def ids_for(setting: Setting, cell: Cell, pair: Pair) -> list[list[int]]:
     )
 
 
-def _sources(pairs: Pair | Source | Sequence[Pair | Source]) -> dict[str, Source]:
+def _sources(pairs: Pair | PairSource | Sequence[Pair | PairSource]) -> dict[str, PairSource]:
     given = list(pairs) if isinstance(pairs, Sequence) else [pairs]
     if not given:
         raise ValueError("pairs=[] is empty; pass at least one pair")
-    named: dict[str, Source] = {}
+    named: dict[str, PairSource] = {}
     for i, pair in enumerate(given):
-        source = Held(pair, f"own {i}" if i else "own") if isinstance(pair, Pair) else pair
-        if not isinstance(source, Source):
+        source = LoadedPair(pair, f"own {i}" if i else "own") if isinstance(pair, Pair) else pair
+        if not isinstance(source, PairSource):
             raise ValueError(
-                f"pairs[{i}]={short(pair)} is no pair; pass a Pair, or a source of one such as Stored() or Shape(name)"
+                f"pairs[{i}]={short(pair)} is no pair; pass a Pair, or a source of one such as StoredPair() or ShapePair(name)"
             )
         if source.label in named:
             raise ValueError(f"pairs names {source.label!r} twice; name it once")

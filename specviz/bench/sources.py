@@ -19,7 +19,7 @@ DRAWN = 128  # tokens of a drawn prompt, unless told otherwise
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredPair:
     """Models on disk or on the hub, as `load_pair` takes them; no names: the embedded pair."""
 
     target: str | None = None
@@ -46,7 +46,7 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Shape:
+class ShapePair:
     """A published pair's configurations with random weights: what a round costs, without a download. Its prompts are drawn."""
 
     name: str
@@ -67,7 +67,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Held:
+class LoadedPair:
     """A pair that is in memory, where it is and as it is."""
 
     pair: Pair
@@ -93,7 +93,7 @@ class Held:
         return self.pair
 
 
-Source = Stored | Shape | Held
+PairSource = StoredPair | ShapePair | LoadedPair
 
 
 def build_shape_pair(name: str, device: str | None = None, dtype: str | None = None) -> Pair:
@@ -140,17 +140,17 @@ def random_model(
 
 
 def prompt_ids(
-    source: Source, pair: Pair, prompts: Sequence[Prompt], count: int | None, tokens: int | None
+    source: PairSource, pair: Pair, prompts: Sequence[Prompt], count: int | None, tokens: int | None
 ) -> list[list[int]]:
     """The prompts as token ids, `count` of them, each cut to its last `tokens`.
 
-    Beyond the prompts that there are come their first halves, then their first quarters and so on. Those of a `Shape` are drawn: `count`
+    Beyond the prompts that there are come their first halves, then their first quarters and so on. Those of a `ShapePair` are drawn: `count`
     (None: 32) prompts of `tokens` (None: DRAWN) ids.
 
     Raises:
         ValueError: as `generate` for prompts that it cannot decode.
     """
-    if isinstance(source, Shape):
+    if isinstance(source, ShapePair):
         generator = torch.Generator().manual_seed(0)
         return torch.randint(
             0, pair.vocabulary_size, (count or 32, tokens or DRAWN), generator=generator

@@ -1,6 +1,6 @@
 """The measured ceilings of a device, and how to look them up.
 
-Contract: reads the table that `specviz ceilings` writes; measures nothing.
+Contract: reads the table that `specviz study ceilings` writes; measures nothing.
 """
 
 import json
@@ -71,8 +71,8 @@ class Ceilings:
         if dtype not in self.matmul:
             measured = ", ".join(self.matmul) or "nothing"
             raise ValueError(
-                f"dtype must be a measured one ({measured}), got {dtype!r}; run specviz ceilings"
-                f" --dtypes {dtype}"
+                f"dtype must be a measured one ({measured}), got {dtype!r}; "
+                f"run specviz study ceilings --dtypes {dtype}"
             )
         return _interpolate(self.matmul[dtype], rows)
 
@@ -87,19 +87,20 @@ class Ceilings:
         if missing:
             raise ValueError(
                 f"table must have the column {', '.join(missing)}, which is missing; pass a table"
-                " that specviz ceilings wrote"
+                " that specviz study ceilings wrote"
             )
         measured = {str(quantity): part for quantity, part in table.groupby("quantity")}
         absent = [quantity for quantity in REQUIRED_QUANTITIES if quantity not in measured]
         if absent:
             raise ValueError(
                 f"table must hold a measurement of {', '.join(absent)}, which is missing; pass a"
-                " table that specviz ceilings wrote"
+                " table that specviz study ceilings wrote"
             )
         rates = pd.to_numeric(table["rate"], errors="coerce")
         if not (rates > 0).all():
             raise ValueError(
-                "table must hold rates above 0, but one is not; measure again with specviz ceilings"
+                "table must hold rates above 0, but one is not; "
+                "measure again with specviz study ceilings"
             )
         moved = pd.concat([measured["copy"], measured["read"]])
         matmul = {
@@ -119,7 +120,7 @@ class Ceilings:
 
     @classmethod
     def load(cls, path: str | Path) -> "Ceilings":
-        """Return the ceilings of a CSV file that `specviz ceilings` wrote.
+        """Return the ceilings of a CSV file that `specviz study ceilings` wrote.
 
         The device's name comes from the JSON file next to it, or else from the file's own name.
 
@@ -131,14 +132,14 @@ class Ceilings:
         if not path.is_file():
             raise FileNotFoundError(
                 f"ceilings must be a file, got {str(path)!r}, which does not exist; measure them"
-                f" with specviz ceilings --out {path}"
+                f" with specviz study ceilings --out {path}"
             )
         try:
             table = pd.read_csv(path)
         except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
             raise ValueError(
                 f"ceilings must be a CSV table, got {str(path)!r} ({error}); pass a file that"
-                " specviz ceilings wrote"
+                " specviz study ceilings wrote"
             ) from None
         conditions = path.with_suffix(".json")
         device = path.stem
@@ -152,7 +153,7 @@ def _check_curve(name: str, points: Points) -> None:
     if not usable:
         raise ValueError(
             f"{name} must hold (size, rate) pairs above 0, got {short(points)}; measure again with"
-            " specviz ceilings"
+            " specviz study ceilings"
         )
 
 

@@ -1,14 +1,17 @@
-"""`measure_agreement`: valid strategies at several batch sizes against autoregressive decoding at batch 1, and why they differ.
+"""`specviz study agreement`: do the valid strategies write what the target writes alone?
 
-Runs models through `generate` and `compare` alone. A cell is written to its file as it ends, so that an interrupted run goes on there.
+Every strategy runs at several batch sizes and is compared with autoregressive decoding at batch
+1; each difference gets its cause. Each result is saved as its run ends, so that an interrupted
+study goes on where it stopped.
 """
 
+import argparse
 import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 from tqdm.auto import tqdm
@@ -19,45 +22,49 @@ from specviz.engine.requests import Prompt, make_requests
 from specviz.engine.strategies import STRATEGIES, strategy
 from specviz.generation.generate import generate
 from specviz.generation.result import Result
+from specviz.prompts import load_prompts, spread
+from specviz.studies.arguments import (
+    add_lengths,
+    add_models,
+    add_out,
+    add_spec_bench,
+    load_models,
+)
+from specviz.studies.output import print_conditions, print_precise_table, print_written
 from specviz.util.files import conditions, save_measured
 from specviz.util.validate import require_bool, require_int
 
-Cell = tuple[bool, int, str]
-CELL = ("deterministic", "batch_size", "strategy")
-FOUND = (
-    "exact_match",
-    "partial_match",
-    "divergences",
-    "near_ties",
-    "unexplained",
-    "unknown",
-    "largest_gap",
-    "noise",
-)
+# Columns of the table that come from the comparison.
+COMPARED = (
+    "exact_match", "partial_match", "divergences", "near_ties", "unexplained", "unknown",
+    "largest_gap", "noise",
+)  # fmt: skip
+VALID = ("autoregressive", "rollback", "masking", "eqspec", "exspec", "inplace")
+
+
+class Setup(NamedTuple):
+    """What one run differs in from the others."""
+
+    deterministic: bool
+    batch_size: int
+    strategy: str
 
 
 @dataclass(frozen=True)
-class Cells:
-    """What is measured: every strategy at every batch size, in one mode or in both.
+class Setups:
+    """All runs of a study: every strategy at every batch size, in one mode or in both.
 
     Attributes:
-        strategies: names; only what promises the target's own text has a place here.
-        batch_sizes: B; autoregressive decoding at batch 1 is the reference, and no cell.
+        strategies: names of strategies that promise the target's own text.
+        batch_sizes: B. Autoregressive decoding at batch 1 is the reference and is left out.
         deterministic: (False,), (True,), or both; each mode has its own reference.
-        max_prompt_tokens: longer prompts are cut to their last tokens; None: none is cut.
+        max_prompt_tokens: longer prompts are cut to their last tokens; None cuts none.
 
     Raises:
-        ValueError: a value cannot be used, or no cell is left.
+        ValueError: a value cannot be used, or no run is left.
     """
 
-    strategies: Sequence[str] = (
-        "autoregressive",
-        "rollback",
-        "masking",
-        "eqspec",
-        "exspec",
-        "inplace",
-    )
+    strategies: Sequence[str] = VALID
     batch_sizes: Sequence[int] = (1, 4, 8, 16, 32)
     deterministic: Sequence[bool] = (False,)
     num_draft_tokens: int = 5
@@ -70,7 +77,7 @@ class Cells:
                 raise ValueError(f"{name} is empty; name at least one")
         for i, size in enumerate(self.batch_sizes):
             require_int(f"batch_sizes[{i}]", size)
-        for name, value in self.asked.items():
+        for name, value in self.settings.items():
             if name != "max_prompt_tokens" or value is not None:
                 require_int(name, value)
         for i, mode in enumerate(self.deterministic):
@@ -78,139 +85,202 @@ class Cells:
         for name in self.strategies:
             if not strategy(name).promises:
                 raise ValueError(
-                    f"strategies names {name!r}, which does not promise the target's text; survey() shows what it writes"
+                    f"strategies names {name!r}, which does not promise the target's text; "
+                    "leave it out, survey() shows its texts"
                 )
         if not list(self):
             raise ValueError(
-                "autoregressive decoding at batch 1 is the reference itself; add a strategy or a batch size"
+                "autoregressive decoding at batch 1 is the reference itself; "
+                "add a strategy or a batch size"
             )
 
-    def __iter__(self) -> Iterator[Cell]:
+    def __iter__(self) -> Iterator[Setup]:
         for mode in self.deterministic:
             for size in self.batch_sizes:
-                yield from (
-                    (mode, size, name)
-                    for name in self.strategies
-                    if (size, name) != (1, "autoregressive")
-                )
+                for name in self.strategies:
+                    if (size, name) != (1, "autoregressive"):
+                        yield Setup(mode, size, name)
 
     @property
-    def asked(self) -> dict[str, int | None]:
-        """What holds for all cells: a measurement is another one under another."""
+    def settings(self) -> dict[str, int | None]:
+        """What all runs share. Results measured with other settings are not kept."""
         return {
-            name: getattr(self, name)
-            for name in ("num_draft_tokens", "max_new_tokens", "max_prompt_tokens")
+            "num_draft_tokens": self.num_draft_tokens,
+            "max_new_tokens": self.max_new_tokens,
+            "max_prompt_tokens": self.max_prompt_tokens,
         }
 
 
 def measure_agreement(
     pair: Pair,
     prompts: Sequence[Prompt],
-    cells: Cells,
+    setups: Setups,
     path: Path | None = None,
     *,
     source: str = "own",
     progress: bool = True,
 ) -> tuple[pd.DataFrame, dict[str, object]]:
-    """Run every cell on `prompts`, greedily, and compare it with autoregressive decoding at batch 1 in the same mode.
+    """Decode `prompts` greedily with every setup and compare with decoding alone in the same mode.
 
     Args:
-        path: CSV file that each cell is added to as it ends, beside it a JSON file with the conditions. Cells that it holds already,
-            measured under the same conditions (date apart), are not run again; what was measured under others makes way.
-        source: whose prompts these are; stands among the conditions.
+        path: CSV file that each result is added to as its run ends; the conditions go next to it,
+            to .json. Results that the file already holds, measured under the same conditions (the
+            date aside), are not measured again. A file with other conditions is replaced.
+        source: where the prompts come from; a condition.
 
     Returns:
-        (table, conditions). The table has one entry per cell, those that the file held among them: deterministic, batch_size, strategy,
-        exact_match, partial_match, divergences, near_ties, unexplained, unknown (why the texts differ, see `compare`), largest_gap and
-        noise (log-probabilities, NaN where nothing differs), tokens_per_s (one run; a cell in both modes runs one right after the other).
+        (table, conditions). The table has one entry a setup, those already in the file included:
+        deterministic, batch_size, strategy, exact_match, partial_match, divergences, near_ties,
+        unexplained, unknown (causes, see `compare`), largest_gap and noise (log-probabilities, NaN
+        if nothing differs) and tokens_per_s (of one run).
 
     Raises:
         ValueError: as `generate`, before anything has run.
     """
-    prompts = (
-        prompts if cells.max_prompt_tokens is None else cut(pair, prompts, cells.max_prompt_tokens)
-    )
-    requests = make_requests(pair, prompts, cells.max_new_tokens, cells.num_draft_tokens)
-    first = generate(
-        pair, [requests[0].prompt], strategy="autoregressive", max_new_tokens=1, progress=False
-    )  # also warms up
-    counts = {
-        "prompts": len(requests),
-        "prompt_tokens": sum(len(request.prompt) for request in requests),
-    }
-    described = conditions(first.meta, source=source, **counts, **cells.asked)
-    entries = _resume(path, described)
-    missing = sorted(
-        set(cells) - {_cell(entry) for entry in entries}, key=lambda cell: (*cell[1:], cell[0])
-    )
+    if setups.max_prompt_tokens is not None:
+        prompts = cut(pair, prompts, setups.max_prompt_tokens)
+    found = _conditions(pair, prompts, setups, source)
+    entries = _resume(path, found)
+    done = {_setup(entry) for entry in entries}
+    # The two modes of a setup run one right after the other, so that their speeds compare.
+    missing = sorted(set(setups) - done, key=lambda setup: (*setup[1:], setup[0]))
     if not missing:
         warnings.warn(
-            f"{path} holds all of these cells already, so nothing was measured; name another one to measure again",
+            f"{path} already holds all of these results, so nothing was measured; "
+            "name another file to measure again",
             stacklevel=2,
         )
-    references = {
-        mode: _run(pair, prompts, cells, (mode, 1, "autoregressive"), progress)
-        for mode in sorted({cell[0] for cell in missing})
-    }
-    for cell in tqdm(missing, desc="agreement", unit="cell", disable=not progress):
-        entries.append(
-            _entry(
-                cell, _run(pair, prompts, cells, cell, progress=False), references[cell[0]], pair
-            )
-        )
-        entries.sort(
-            key=lambda entry: (*_cell(entry)[:2], list(STRATEGIES).index(entry["strategy"]))
-        )
+    references = {}
+    for mode in sorted({setup.deterministic for setup in missing}):
+        alone = Setup(mode, 1, "autoregressive")
+        references[mode] = _run(pair, prompts, setups, alone, progress)
+    for setup in tqdm(missing, desc="agreement", unit="run", disable=not progress):
+        result = _run(pair, prompts, setups, setup, progress=False)
+        entries.append(_entry(setup, result, references[setup.deterministic], pair))
+        entries.sort(key=_place)
         if path is not None:
-            save_measured(pd.DataFrame(entries), described, path)
-    return pd.DataFrame(entries), described
+            save_measured(pd.DataFrame(entries), found, path)
+    return pd.DataFrame(entries), found
 
 
 def cut(pair: Pair, prompts: Sequence[Prompt], max_prompt_tokens: int) -> list[list[int]]:
-    """The prompts as token ids, each cut to its last `max_prompt_tokens`.
+    """Return the prompts as token ids, each cut to its last `max_prompt_tokens`.
 
     Raises:
         ValueError: the number is below 1, or a prompt is text and the pair has no tokenizer.
     """
     last = require_int("max_prompt_tokens", max_prompt_tokens)
     tokenizer: Any = pair.tokenizer
-    if tokenizer is None and any(isinstance(prompt, str) for prompt in prompts):
-        raise ValueError(
-            "prompts are text, but the pair has no tokenizer; pass token ids, or a Pair with a tokenizer"
-        )
-    return [
-        list(tokenizer(prompt)["input_ids"] if isinstance(prompt, str) else prompt)[-last:]
-        for prompt in prompts
-    ]
+    found = []
+    for prompt in prompts:
+        if isinstance(prompt, str) and tokenizer is None:
+            raise ValueError(
+                "prompts are text, but the pair has no tokenizer; "
+                "pass token ids, or a Pair with a tokenizer"
+            )
+        ids = tokenizer(prompt)["input_ids"] if isinstance(prompt, str) else prompt
+        found.append(list(ids)[-last:])
+    return found
 
 
-def _run(pair: Pair, prompts: Sequence[Prompt], cells: Cells, cell: Cell, progress: bool) -> Result:
-    mode, size, name = cell
-    return generate(
-        pair, prompts, strategy=name, batch_size=size, deterministic=mode, progress=progress,
-        num_draft_tokens=cells.num_draft_tokens, max_new_tokens=cells.max_new_tokens,
-    )  # fmt: skip
-
-
-def _entry(cell: Cell, result: Result, reference: Result, pair: Pair) -> dict[str, Any]:
-    found = compare(result, reference, pair=pair).summary.iloc[0]
-    speed = result.summary["tokens_per_s"].item()
-    return (
-        dict(zip(CELL, cell, strict=True))
-        | {name: found[name] for name in FOUND}
-        | {"tokens_per_s": speed}
+def _conditions(
+    pair: Pair, prompts: Sequence[Prompt], setups: Setups, source: str
+) -> dict[str, object]:
+    """Check all prompts and decode one token of the first, which also warms up."""
+    requests = make_requests(pair, prompts, setups.max_new_tokens, setups.num_draft_tokens)
+    first = generate(
+        pair, [requests[0].prompt], strategy="autoregressive", max_new_tokens=1, progress=False
+    )
+    prompt_tokens = sum(len(request.prompt) for request in requests)
+    return conditions(
+        first.meta,
+        source=source,
+        prompts=len(requests),
+        prompt_tokens=prompt_tokens,
+        **setups.settings,
     )
 
 
-def _cell(entry: Mapping[str, Any]) -> Cell:
-    mode, size, name = (entry[key] for key in CELL)
-    return mode, size, name
+def _run(
+    pair: Pair, prompts: Sequence[Prompt], setups: Setups, setup: Setup, progress: bool
+) -> Result:
+    return generate(
+        pair,
+        prompts,
+        strategy=setup.strategy,
+        batch_size=setup.batch_size,
+        deterministic=setup.deterministic,
+        num_draft_tokens=setups.num_draft_tokens,
+        max_new_tokens=setups.max_new_tokens,
+        progress=progress,
+    )
 
 
-def _resume(path: Path | None, described: dict[str, object]) -> list[dict[str, Any]]:
-    """The cells that `path` holds, if they were measured under the same conditions."""
+def _entry(setup: Setup, result: Result, reference: Result, pair: Pair) -> dict[str, Any]:
+    compared = compare(result, reference, pair=pair).summary.iloc[0]
+    entry: dict[str, Any] = setup._asdict()
+    for name in COMPARED:
+        entry[name] = compared[name]
+    entry["tokens_per_s"] = result.summary["tokens_per_s"].item()
+    return entry
+
+
+def _setup(entry: Mapping[str, Any]) -> Setup:
+    return Setup(entry["deterministic"], entry["batch_size"], entry["strategy"])
+
+
+def _place(entry: Mapping[str, Any]) -> tuple[bool, int, int]:
+    """Where an entry stands in the table."""
+    return entry["deterministic"], entry["batch_size"], list(STRATEGIES).index(entry["strategy"])
+
+
+def _resume(path: Path | None, found: dict[str, object]) -> list[dict[str, Any]]:
+    """Return the entries in `path` if they were measured under the same conditions."""
     if path is None or not path.is_file() or not path.with_suffix(".json").is_file():
         return []
     before = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-    same = {**before, "created": ""} == {**described, "created": ""}
+    same = {**before, "created": ""} == {**found, "created": ""}
     return pd.read_csv(path).to_dict("records") if same else []
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_models(parser)
+    add_lengths(parser)
+    add_spec_bench(parser)
+    text = "how many prompts, spread evenly over the file (all)"
+    parser.add_argument("--limit", type=int, metavar="N", help=text)
+    text = "cut longer prompts to their last tokens (%(default)s)"
+    parser.add_argument("--max-prompt-tokens", type=int, default=256, metavar="N", help=text)
+    sizes = list(Setups.batch_sizes)
+    parser.add_argument("--batch-sizes", type=int, nargs="+", default=sizes, metavar="B")
+    text = "(all valid ones)"
+    parser.add_argument("--strategies", nargs="+", default=VALID, metavar="NAME", help=text)
+    text = "measure everything in the deterministic mode, too"
+    parser.add_argument("--deterministic", action="store_true", help=text)
+    add_out(parser, default="figures/data/agreement-<dtype>.csv")
+
+
+def run(options: argparse.Namespace) -> None:
+    source = "bundled" if options.spec_bench is None else "spec_bench"
+    prompts = spread(load_prompts(source, options.spec_bench), options.limit)
+    setups = Setups(
+        options.strategies,
+        options.batch_sizes,
+        (False, True) if options.deterministic else (False,),
+        options.num_draft_tokens,
+        options.max_new_tokens,
+        options.max_prompt_tokens,
+    )
+    pair = load_models(options)
+    dtype = str(pair.target.dtype).removeprefix("torch.")
+    path = options.out or Path(f"figures/data/agreement-{dtype}.csv")
+    table, found = measure_agreement(pair, prompts, setups, path, source=source)
+    print_precise_table(table)
+    print_conditions(found)
+    print_written([path, path.with_suffix(".json")])
+
+
+def kept(options: argparse.Namespace) -> str:
+    """Say what an interrupted study leaves."""
+    table = options.out or Path("figures/data/agreement-<dtype>.csv")
+    return f"the results so far are kept in {table}, and the same command goes on there"

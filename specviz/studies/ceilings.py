@@ -1,15 +1,18 @@
-"""What a device can do at best, measured: bytes/s by working set, FLOP/s by dtype and rows, seconds per launched kernel.
+"""`specviz study ceilings`: the best a device can do.
 
-Knows no model. `specviz.costs.ceilings` reads what is measured here.
+That is bytes/s by working set, FLOP/s by dtype and rows, and seconds per launched kernel. No model
+takes part. `specviz.costs.ceilings` reads the table.
 """
 
+import argparse
 import os
-import platform
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
+from statistics import median
 from time import perf_counter
 
 import pandas as pd
@@ -17,16 +20,27 @@ import torch
 from torch.nn.functional import linear
 from tqdm.auto import tqdm
 
-from specviz.engine.models.pair import DTYPES
+from specviz.engine.models.pair import DTYPES, find_device
+from specviz.studies.arguments import DEVICES, add_out
+from specviz.studies.machine import device_conditions
+from specviz.studies.output import print_conditions, print_precise_table, print_written
+from specviz.util.files import save_measured
 
 MIB = 2**20
 KERNELS = 256  # launched in a row, or captured in one graph
 REPETITIONS = 9
+BLOCK_SECONDS = 0.002  # a stall of the machine spoils one block of runs of this length
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is measured. buffers: bytes, two of each. rows: m of m x inner @ inner x inner; seconds: to be spent on each, at least."""
+    """What is measured.
+
+    Attributes:
+        buffers: bytes of each of two buffers.
+        rows: m in products of (m, inner) and (inner, inner).
+        seconds: the least time to spend on each measurement.
+    """
 
     buffers: tuple[int, ...]
     rows: tuple[int, ...]
@@ -37,22 +51,26 @@ class Sizes:
         for name in ("buffers", "rows"):
             values = getattr(self, name)
             if not values or min(values) < 1:
-                raise ValueError(
-                    f"{name}={values!r} holds no sizes; pass whole numbers of at least 1"
-                )
-        if self.inner < 1 or self.seconds <= 0:
-            raise ValueError(f"inner={self.inner!r} and seconds={self.seconds!r} must be above 0")
+                raise ValueError(f"{name} must hold ints >= 1, got {values!r}; pass at least one")
+        if self.inner < 1:
+            raise ValueError(f"inner must be an int >= 1, got {self.inner!r}; pass a matrix size")
+        if self.seconds <= 0:
+            raise ValueError(f"seconds must be above 0, got {self.seconds!r}; pass 0.2 or so")
 
 
-# A buffer beyond every cache comes last. A matrix of 4 MiB stays in a CPU's cache, one of 128 MiB is beyond a GPU's.
+# The last buffer exceeds every cache. A matrix of 4 MiB stays in a CPU's cache, one of 128 MiB
+# exceeds a GPU's.
 CPU = Sizes(
-    (MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB), (1, 2, 4, 8, 16, 32, 64, 128, 512), 1024, 0.2
+    buffers=(MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB),
+    rows=(1, 2, 4, 8, 16, 32, 64, 128, 512),
+    inner=1024,
+    seconds=0.2,
 )
 GPU = Sizes(
-    (16 * MIB, 64 * MIB, 256 * MIB, 2048 * MIB),
-    (1, 8, 16, 32, 64, 128, 256, 512, 1024, 4096),
-    8192,
-    0.2,
+    buffers=(16 * MIB, 64 * MIB, 256 * MIB, 2048 * MIB),
+    rows=(1, 8, 16, 32, 64, 128, 256, 512, 1024, 4096),
+    inner=8192,
+    seconds=0.2,
 )
 
 
@@ -64,43 +82,45 @@ def measure_ceilings(
     *,
     progress: bool = True,
 ) -> tuple[pd.DataFrame, dict[str, object]]:
-    """Measure on `device`, with torch's present number of threads. Each measurement warms up first; all of them take about ten seconds.
+    """Measure `device` with torch's current number of threads, in about ten seconds.
+
+    Each measurement warms up first.
 
     Returns:
-        (table, conditions). The table has one entry a measurement: quantity, dtype, rows, bytes, seconds (median of the repetitions),
-        seconds_low and seconds_high (their range), rate, unit. Quantities: "copy" (bytes read and written) and "read" (bytes), by
-        working set; "matmul" (FLOP), by dtype and rows; "launch" (kernels on one number, launched one by one; on a CPU an operation's
-        fixed cost) and, on a GPU, "replay" (the same in a CUDA graph).
+        (table, conditions). The table has one entry a measurement: quantity, dtype, rows, bytes,
+        seconds (median of the repetitions), seconds_low and seconds_high (their range), rate,
+        unit. Quantities: "copy" (bytes read and written) and "read" (bytes), by working set;
+        "matmul" (FLOP), by dtype and rows; "launch" (kernels on one number, launched one by one;
+        on a CPU the fixed cost of an operation) and, on a GPU, "replay" (the same in a CUDA
+        graph).
 
     Raises:
-        ValueError: a dtype is unknown, or none is named; nothing has run.
+        ValueError: a dtype is unknown, or there is none; nothing has run.
     """
     unknown = [name for name in dtypes if name not in DTYPES]
     if unknown or not dtypes:
         raise ValueError(
-            f"dtypes={list(dtypes)!r} cannot be measured; name one or more of {', '.join(DTYPES)}"
+            f"dtypes must be of {', '.join(DTYPES)}, got {list(dtypes)!r}; name one or more"
         )
-    graphics = device.type == "cuda"
-    sizes = sizes or (GPU if graphics else CPU)
-    total = 2 * len(sizes.buffers) + len(dtypes) * len(sizes.rows) + 1 + graphics
-    with torch.cuda.device(device) if graphics else nullcontext():
-        kinds = (_bandwidth(device, sizes), _matmuls(device, dtypes, sizes), _launches(device))
-        plans = tqdm(
-            (plan for kind in kinds for plan in kind),
-            "ceilings",
-            total,
-            unit="size",
-            disable=not progress,
-        )
-        entries = [
-            _measure(plan, sizes.seconds, torch.cuda.synchronize if graphics else _nothing)
-            for plan in plans
-        ]
-    return pd.DataFrame(entries).astype({"rows": "Int64", "bytes": "Int64"}), _conditions(device)
+    on_gpu = device.type == "cuda"
+    if sizes is None:
+        sizes = GPU if on_gpu else CPU
+    wait = torch.cuda.synchronize if on_gpu else _do_nothing
+    total = 2 * len(sizes.buffers) + len(dtypes) * len(sizes.rows) + (2 if on_gpu else 1)
+    entries = []
+    with (
+        torch.cuda.device(device) if on_gpu else nullcontext(),
+        tqdm(desc="ceilings", total=total, unit="size", disable=not progress) as bar,
+    ):
+        for task in _tasks(device, dtypes, sizes):
+            entries.append(_measure(task, sizes.seconds, wait))
+            bar.update()
+    table = pd.DataFrame(entries).astype({"rows": "Int64", "bytes": "Int64"})
+    return table, device_conditions(device, cpu_count=os.cpu_count())
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _Task:
     """Something to run, and how much of `unit` it does."""
 
     labels: dict[str, object]
@@ -109,60 +129,76 @@ class _Plan:
     unit: str
 
 
-def _bandwidth(device: torch.device, sizes: Sizes) -> Iterator[_Plan]:
-    """Two buffers at a time, no more than an eighth of a GPU's free memory each."""
-    most = torch.cuda.mem_get_info(device)[0] // 8 if device.type == "cuda" else max(sizes.buffers)
+def _tasks(device: torch.device, dtypes: Sequence[str], sizes: Sizes) -> Iterator[_Task]:
+    yield from _bandwidth(device, sizes)
+    yield from _matmuls(device, dtypes, sizes)
+    yield from _launches(device)
+
+
+def _bandwidth(device: torch.device, sizes: Sizes) -> Iterator[_Task]:
+    """Two buffers at a time, each at most an eighth of a GPU's free memory."""
+    largest = max(sizes.buffers)
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        largest = free // 8
     for size in sizes.buffers:
-        count = max(min(size, most) // 4, 1)
-        source, target = torch.ones(count, device=device), torch.empty(count, device=device)
-        yield _Plan(
-            {"quantity": "copy", "bytes": 8 * count},
-            partial(target.copy_, source),
-            8 * count,
-            "bytes/s",
-        )
-        yield _Plan({"quantity": "read", "bytes": 4 * count}, source.sum, 4 * count, "bytes/s")
+        count = max(min(size, largest) // 4, 1)  # float32
+        source = torch.ones(count, device=device)
+        target = torch.empty(count, device=device)
+        copy = partial(target.copy_, source)
+        yield _Task({"quantity": "copy", "bytes": 8 * count}, copy, 8 * count, "bytes/s")
+        yield _Task({"quantity": "read", "bytes": 4 * count}, source.sum, 4 * count, "bytes/s")
 
 
-def _matmuls(device: torch.device, dtypes: Sequence[str], sizes: Sizes) -> Iterator[_Plan]:
+def _matmuls(device: torch.device, dtypes: Sequence[str], sizes: Sizes) -> Iterator[_Task]:
     for name in dtypes:
         weight = torch.ones(sizes.inner, sizes.inner, dtype=DTYPES[name], device=device)
         for rows in sizes.rows:
             x = torch.ones(rows, sizes.inner, dtype=DTYPES[name], device=device)
             labels = {"quantity": "matmul", "dtype": name, "rows": rows, "bytes": weight.nbytes}
-            yield _Plan(labels, partial(linear, x, weight), 2.0 * rows * sizes.inner**2, "FLOP/s")
+            yield _Task(labels, partial(linear, x, weight), 2.0 * rows * sizes.inner**2, "FLOP/s")
 
 
-def _launches(device: torch.device) -> Iterator[_Plan]:
+def _launches(device: torch.device) -> Iterator[_Task]:
     number = torch.zeros(1, device=device)
 
     def launch() -> None:
         for _ in range(KERNELS):
             number.add_(1)
 
-    yield _Plan({"quantity": "launch"}, launch, KERNELS, "kernels/s")
+    yield _Task({"quantity": "launch"}, launch, KERNELS, "kernels/s")
     if device.type == "cuda":
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             launch()
-        yield _Plan({"quantity": "replay"}, graph.replay, KERNELS, "kernels/s")
+        yield _Task({"quantity": "replay"}, graph.replay, KERNELS, "kernels/s")
 
 
-def _measure(plan: _Plan, seconds: float, wait: Callable[[], object]) -> dict[str, object]:
-    """Median of blocks of about 2 ms, so that a moment in which the machine does something else spoils a block and no more."""
-    once = min(_time(plan.run, 1, wait) for _ in range(3))  # also the warm-up
-    number, times = max(1, round(0.002 / once)), pd.Series(dtype=float)
-    while (len(times) < REPETITIONS or times.sum() * number < seconds) and (
-        len(times) < 3 or times.sum() * number < 5 * seconds
-    ):
-        times.loc[len(times)] = _time(plan.run, number, wait)
-    found = {"quantity": "", "dtype": None, "rows": None, "bytes": None} | plan.labels
-    measured = {"seconds": times.median(), "seconds_low": times.min(), "seconds_high": times.max()}
-    return found | measured | {"rate": plan.amount / times.median(), "unit": plan.unit}
+def _measure(task: _Task, seconds: float, wait: Callable[[], object]) -> dict[str, object]:
+    """Measure blocks of runs until they took `seconds`, or five times that for slow blocks."""
+    once = min(_time(task.run, 1, wait) for _ in range(3))  # also the warm-up
+    runs = max(1, round(BLOCK_SECONDS / once))
+    times: list[float] = []  # seconds of one run, by block
+    while True:
+        spent = sum(times) * runs
+        enough = len(times) >= REPETITIONS and spent >= seconds
+        too_slow = len(times) >= 3 and spent >= 5 * seconds
+        if enough or too_slow:
+            break
+        times.append(_time(task.run, runs, wait))
+    middle = median(times)
+    labels = {"quantity": "", "dtype": None, "rows": None, "bytes": None} | task.labels
+    return labels | {
+        "seconds": middle,
+        "seconds_low": min(times),
+        "seconds_high": max(times),
+        "rate": task.amount / middle,
+        "unit": task.unit,
+    }
 
 
 def _time(run: Callable[[], object], number: int, wait: Callable[[], object]) -> float:
-    """Seconds of one run, of `number` in a row; `wait` until the device has done what it was given."""
+    """Return the seconds of one run, of `number` in a row. `wait` waits for the device."""
     wait()
     start = perf_counter()
     for _ in range(number):
@@ -171,15 +207,22 @@ def _time(run: Callable[[], object], number: int, wait: Callable[[], object]) ->
     return (perf_counter() - start) / number
 
 
-def _nothing() -> None:
-    """There is nothing to wait for on a CPU."""
+def _do_nothing() -> None:
+    """A CPU has finished when a call returns."""
 
 
-def _conditions(device: torch.device) -> dict[str, object]:
-    return {
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
-        "versions": {"torch": torch.__version__, "python": platform.python_version()},
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "threads": torch.get_num_threads(),
-        "cpu_count": os.cpu_count(),
-    }
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--device", help=DEVICES)
+    names = ["float32", "bfloat16"]
+    text = "of matrix products (%(default)s)"
+    parser.add_argument("--dtypes", nargs="+", default=names, metavar="DTYPE", help=text)
+    add_out(parser, default="figures/data/ceilings-<device>.csv")
+
+
+def run(options: argparse.Namespace) -> None:
+    table, found = measure_ceilings(find_device(options.device), options.dtypes)
+    print_precise_table(table)
+    print_conditions(found)
+    words = re.findall(r"[a-z0-9]+", str(found["device"]).lower())
+    path = options.out or Path(f"figures/data/ceilings-{'-'.join(words)}.csv")
+    print_written(save_measured(table, found, path))

@@ -1,6 +1,9 @@
-"""What a pair would cost on a device: `specviz cost`. Puts rooflines, break-even acceptance and memory side by side; runs no model."""
+"""`specviz cost`: what a pair would cost on a device. Runs no model and loads no weights.
 
-from argparse import Namespace
+It puts rooflines, break-even acceptance and memory side by side.
+"""
+
+import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import resources
@@ -19,65 +22,43 @@ from specviz.costs.roofline import Roofline
 from specviz.costs.shapes import ModelShape, Numbers, named_pair
 from specviz.engine.models.hub import find
 from specviz.engine.strategies import Strategy, strategy
+from specviz.studies.arguments import SHAPES, add_target_and_draft
+from specviz.studies.output import print_table
 from specviz.util.validate import require_int
 
 REALIGNING = ("eqspec", "exspec", "repadding")
-MOST_DRAFTS = 8  # K looked at for the best one, if the rates go as far
+LARGEST_BEST_K = 8  # the best K is searched up to here, if the rates go as far
 GB = 1e9
 
 
-def asked(options: Namespace) -> "Case":
-    """What the arguments of the command ask for.
-
-    Raises:
-        ValueError, FileNotFoundError: an argument cannot be used; names it.
-    """
-    if options.shapes is not None and (options.target or options.draft):
-        raise ValueError(
-            f"--shapes {options.shapes} and --target or --draft exclude each other; give one of them"
-        )
-    if (options.target is None) != (options.draft is None):
-        raise ValueError(
-            "--target and --draft belong together; give both, or neither for the embedded pair"
-        )
-    embedded = Path(str(resources.files("specviz") / "zoo" / "weights"))
-    target, draft = options.target or embedded / "target", options.draft or embedded / "draft"
-    shapes = shapes_of(target, draft) if options.shapes is None else named_pair(options.shapes)
-    name, chosen = parse(options.strategy)
-    roofline = Roofline(*shapes, Ceilings.load(options.ceilings), options.dtype, options.captured)
-    return Case(
-        roofline, options.batch_sizes, options.num_draft_tokens, options.prompt_tokens, options.max_new_tokens, strategy(name, **chosen),
-        options.rates,
-    )  # fmt: skip
-
-
 def shapes_of(target: str | Path, draft: str | Path) -> tuple[ModelShape, ModelShape]:
-    """The shapes of two models by hub id or folder; only their configurations are read.
+    """Return the shapes of two models by hub id or folder. Only their configurations are read.
 
     Raises:
-        ValueError, FileNotFoundError: a model cannot be found, or is of a kind whose size is not known here.
+        ValueError, FileNotFoundError: a model cannot be found, or is of an unknown class.
     """
-    configs = [
-        find(role, name).load(AutoConfig) for role, name in (("target", target), ("draft", draft))
-    ]
-    return ModelShape.from_config(configs[0].to_dict()), ModelShape.from_config(
-        configs[1].to_dict()
-    )
+    found = []
+    for role, name in (("target", target), ("draft", draft)):
+        config = find(role, name).load(AutoConfig)
+        found.append(ModelShape.from_config(config.to_dict()))
+    return found[0], found[1]
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is asked: a roofline, and the work.
+    """A pair on a device, and its work.
 
     Attributes:
         batch_sizes, num_draft_tokens: each B, and K.
-        prompt_tokens, max_new_tokens: of every request; a round is taken in the middle of the output.
-        how: the strategy, by which rows and slots are kept. EQSPEC realigns the rows that `rates` let fall out of step, without rates all
-            but one; EXSPEC is taken to find no group.
-        rates: unconditional acceptance at positions 1..K and beyond, None where it is not known.
+        prompt_tokens, max_new_tokens: of every request. A round is taken in the middle of the
+            output.
+        how: the strategy, which decides what rows and slots are kept. EQSPEC realigns the rows
+            that `rates` let fall out of step, or all but one without rates. EXSPEC is assumed to
+            find no group.
+        rates: unconditional acceptance at positions 1..K and beyond; None: unknown.
 
     Raises:
-        ValueError: a size cannot be, or there are fewer rates than draft tokens.
+        ValueError: a size cannot be used, or there are fewer rates than draft tokens.
     """
 
     roofline: Roofline
@@ -97,87 +78,186 @@ class Case:
             require_int(name, getattr(self, name))
         if self.rates is not None and len(check_rates(self.rates)) < self.num_draft_tokens:
             raise ValueError(
-                f"rates has {len(self.rates)} entries for num_draft_tokens={self.num_draft_tokens}; pass one for each, or lower it"
+                f"rates has {len(self.rates)} entries for "
+                f"num_draft_tokens={self.num_draft_tokens}; pass one for each, or lower it"
             )
 
     @property
     def slots(self) -> float:
-        """T: slots that a verification attends to, halfway."""
+        """T: slots that a verification attends to, in the middle of the output."""
         return self.prompt_tokens + self.max_new_tokens / 2 + self.num_draft_tokens
 
     def moved(self, rows: Numbers, num_draft_tokens: Numbers, slots: Numbers) -> Numbers:
         """Slots that a round realigns, on average."""
         if self.how.name not in REALIGNING or not num_draft_tokens:
             return 0.0
-        return slots * (
-            rows - 1
-            if self.rates is None
-            else realigned_rows(rows, list(self.rates)[: int(num_draft_tokens)])
-        )
+        if self.rates is None:
+            return slots * (rows - 1)
+        rates = list(self.rates)[: int(num_draft_tokens)]
+        return slots * realigned_rows(rows, rates)
 
     @property
     def costs(self) -> Costs:
         """Seconds of each phase by (rows, num_draft_tokens, slots), realignment included."""
-        return lambda rows, k, slots: self.roofline.phase_seconds(
-            rows, k, slots, moved=self.moved(rows, k, slots)
-        )
+
+        def seconds(rows: Numbers, k: Numbers, slots: Numbers) -> dict[str, Numbers]:
+            moved = self.moved(rows, k, slots)
+            return self.roofline.phase_seconds(rows, k, slots, moved=moved)
+
+        return seconds
 
     def floors(self) -> pd.DataFrame:
-        """One entry a batch size and phase, as `specviz.costs.floor.floors`; prompts are not among them."""
+        """One entry a batch size and phase, as `specviz.costs.floor.floors`, without prompts."""
+        k = self.num_draft_tokens
         tables = []
         for rows in self.batch_sizes:
-            moved = self.moved(rows, self.num_draft_tokens, self.slots)
-            table = floors(
-                self.roofline.phases(rows, self.num_draft_tokens, self.slots, moved=moved)
-            )
+            moved = self.moved(rows, k, self.slots)
+            table = floors(self.roofline.phases(rows, k, self.slots, moved=moved))
             tables.append(table[table["phase"] != "schedule"].assign(batch_size=rows))
         found = pd.concat(tables, ignore_index=True)
         return found[["batch_size", *found.columns.drop("batch_size")]]
 
     def paying(self) -> pd.DataFrame:
-        """Whether speculation pays. One entry a batch size: batch_size, step_ms (autoregressive), round_ms, break_even_length and
-        break_even_rate at K; with rates also mean_acceptance_length and speedup at K, best_num_draft_tokens and best_speedup.
+        """Whether speculation pays.
+
+        One entry a batch size: batch_size, step_ms (autoregressive), round_ms, break_even_length
+        and break_even_rate at K; with rates also mean_acceptance_length and speedup at K,
+        best_num_draft_tokens and best_speedup.
         """
+        most = max(self.num_draft_tokens, LARGEST_BEST_K)
         entries = []
         for rows in self.batch_sizes:
-            most = max(self.num_draft_tokens, MOST_DRAFTS)
             table = speculation(self.costs, rows, self.slots, most, self.rates)
-            entry = {"batch_size": rows, "step_ms": table["round_ms"][0]} | table.iloc[
-                self.num_draft_tokens
-            ].drop("num_draft_tokens").to_dict()
+            at_k = table.iloc[self.num_draft_tokens].drop(
+                ["num_draft_tokens", "tokens_per_s"], errors="ignore"
+            )
+            entry = {"batch_size": rows, "step_ms": table["round_ms"][0], **at_k.to_dict()}
             if self.rates is not None:
                 best = best_num_draft_tokens(self.costs, rows, self.slots, self.rates, most)
-                entry |= {"best_num_draft_tokens": best, "best_speedup": table["speedup"][best]}
-            entries.append({name: value for name, value in entry.items() if name != "tokens_per_s"})
+                entry["best_num_draft_tokens"] = best
+                entry["best_speedup"] = table["speedup"][best]
+            entries.append(entry)
         return pd.DataFrame(entries)
 
     def memory(self) -> pd.DataFrame:
-        """One entry a batch size: batch_size, weights_gb, kv_gb, logits_gb (and tokens), workspace_gb (the hungriest phase's), peak_gb."""
+        """One entry a batch size: its memory by use.
+
+        Columns: batch_size, weights_gb, kv_gb, logits_gb (tokens included), workspace_gb (of the
+        largest phase), peak_gb.
+        """
         entries = []
         for rows in self.batch_sizes:
             table = memory(
-                self.roofline.target, self.roofline.draft, self.how, dtype=self.roofline.dtype, batch_size=rows,
-                num_draft_tokens=self.num_draft_tokens, prompt_tokens=self.prompt_tokens, max_new_tokens=self.max_new_tokens,
-            )  # fmt: skip
-            held = table[table["when"] == ALWAYS].set_index("part")["bytes"]
-            sums = {kind: held[held.index.str.endswith(kind)].sum() for kind in ("weights", "K/V")}
-            rest, peak = held.sum() - sum(sums.values()), peak_bytes(table)
-            parts = {
-                "weights_gb": sums["weights"],
-                "kv_gb": sums["K/V"],
-                "logits_gb": rest,
-                "workspace_gb": peak - held.sum(),
-            }
-            entries.append(
-                {"batch_size": rows}
-                | {name: count / GB for name, count in parts.items()}
-                | {"peak_gb": peak / GB}
+                self.roofline.target,
+                self.roofline.draft,
+                self.how,
+                dtype=self.roofline.dtype,
+                batch_size=rows,
+                num_draft_tokens=self.num_draft_tokens,
+                prompt_tokens=self.prompt_tokens,
+                max_new_tokens=self.max_new_tokens,
             )
+            always = table[table["when"] == ALWAYS].set_index("part")["bytes"]
+            weights = always[always.index.str.endswith("weights")].sum()
+            kv = always[always.index.str.endswith("K/V")].sum()
+            peak = peak_bytes(table)
+            entry = {
+                "batch_size": rows,
+                "weights_gb": weights / GB,
+                "kv_gb": kv / GB,
+                "logits_gb": (always.sum() - weights - kv) / GB,
+                "workspace_gb": (peak - always.sum()) / GB,
+                "peak_gb": peak / GB,
+            }
+            entries.append(entry)
         return pd.DataFrame(entries)
 
     def largest_batch(self, memory_gb: float) -> int:
-        """The largest B whose peak fits into so many gigabytes (10**9 bytes); 0 if none does."""
+        """Return the largest B whose peak fits into so many 10**9 bytes, 0 if none does."""
         return largest_batch(
-            memory_gb * GB, self.roofline.target, self.roofline.draft, self.how, dtype=self.roofline.dtype,
-            num_draft_tokens=self.num_draft_tokens, prompt_tokens=self.prompt_tokens, max_new_tokens=self.max_new_tokens,
-        )  # fmt: skip
+            memory_gb * GB,
+            self.roofline.target,
+            self.roofline.draft,
+            self.how,
+            dtype=self.roofline.dtype,
+            num_draft_tokens=self.num_draft_tokens,
+            prompt_tokens=self.prompt_tokens,
+            max_new_tokens=self.max_new_tokens,
+        )
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_target_and_draft(parser)
+    parser.add_argument("--shapes", metavar="NAME", help=f"instead of two models: {SHAPES}")
+    ceilings = Path("figures/data/ceilings-cpu.csv")
+    text = "a table of specviz study ceilings (%(default)s)"
+    parser.add_argument("--ceilings", type=Path, default=ceilings, metavar="CSV", help=text)
+    parser.add_argument("--dtype", default="float32", help="of weights and K/V (%(default)s)")
+    text = "rounds are replayed from CUDA graphs"
+    parser.add_argument("--captured", action="store_true", help=text)
+    text = "with options: exspec:window=64 (%(default)s)"
+    parser.add_argument("--strategy", default="inplace", help=text)
+    sizes = list(Case.batch_sizes)
+    parser.add_argument("--batch-sizes", type=int, nargs="+", default=sizes, metavar="B")
+    text = "(%(default)s)"
+    parser.add_argument("--num-draft-tokens", type=int, default=5, metavar="K", help=text)
+    parser.add_argument("--prompt-tokens", type=int, default=512, metavar="N", help=text)
+    parser.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help=text)
+    text = "acceptance at positions 1..K, for the speedup and the best K"
+    parser.add_argument("--rates", type=float, nargs="+", metavar="R", help=text)
+    text = "also print the largest B that fits into G gigabytes"
+    parser.add_argument("--memory-gb", type=float, metavar="G", help=text)
+
+
+def run(options: argparse.Namespace) -> None:
+    case = _case(options)
+    # Compute everything first: an error should leave no half output.
+    floors = case.floors()
+    paying = case.paying()
+    memory = case.memory()
+    largest = None if options.memory_gb is None else case.largest_batch(options.memory_gb)
+    where = f"on {case.roofline.ceilings.device} in {case.roofline.dtype}"
+    sizes = f"K = {case.num_draft_tokens}, T = {case.slots:g}"
+    print(f"\nThe least time of each phase: {case.how.name}, {sizes}, {where}\n")
+    print_table(floors)
+    print("\nBreak-even: the mean acceptance length, or the acceptance rate of each draft token\n")
+    print_table(paying)
+    print(f"\nMemory for {case.prompt_tokens} + {case.max_new_tokens} tokens a row\n")
+    print_table(memory)
+    if largest is not None:
+        print(f"\nThe largest B in {options.memory_gb:g} GB: {largest}")
+
+
+def _case(options: argparse.Namespace) -> Case:
+    """Raises ValueError, FileNotFoundError: an argument cannot be used."""
+    name, strategy_options = parse(options.strategy)
+    roofline = Roofline(
+        *_shapes(options), Ceilings.load(options.ceilings), options.dtype, options.captured
+    )
+    return Case(
+        roofline,
+        options.batch_sizes,
+        options.num_draft_tokens,
+        options.prompt_tokens,
+        options.max_new_tokens,
+        strategy(name, **strategy_options),
+        options.rates,
+    )
+
+
+def _shapes(options: argparse.Namespace) -> tuple[ModelShape, ModelShape]:
+    if options.shapes is not None:
+        if options.target or options.draft:
+            raise ValueError(
+                f"--shapes {options.shapes} and --target or --draft exclude each other; "
+                "give one of them"
+            )
+        return named_pair(options.shapes)
+    if (options.target is None) != (options.draft is None):
+        raise ValueError(
+            "--target and --draft belong together; give both, or neither for the embedded pair"
+        )
+    embedded = Path(str(resources.files("specviz") / "zoo" / "weights"))
+    target = options.target or embedded / "target"
+    draft = options.draft or embedded / "draft"
+    return shapes_of(target, draft)

@@ -1,9 +1,11 @@
-"""`measure_couplings`: what the Gumbel coupling costs: its mean acceptance length beside that of rejection sampling.
+"""`specviz study couplings`: what the Gumbel coupling costs in acceptance.
 
-Runs models through `generate` alone.
+Its mean acceptance length is compared with that of rejection sampling.
 """
 
+import argparse
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 from tqdm.auto import tqdm
@@ -12,6 +14,9 @@ from specviz.engine.models.pair import Pair
 from specviz.engine.requests import Prompt
 from specviz.engine.sampling import COUPLINGS, SamplingParams
 from specviz.generation.generate import generate
+from specviz.prompts import load_prompts
+from specviz.studies.arguments import add_lengths, add_models, add_out, load_models
+from specviz.studies.output import show
 from specviz.util.files import conditions
 from specviz.util.validate import require_int
 
@@ -30,47 +35,71 @@ def measure_couplings(
     """Sample from `prompts` with both couplings, at every temperature and with every seed.
 
     Returns:
-        (table, conditions). The table has one entry per temperature and coupling: mean_acceptance_length (the mean of the seeds'),
-        mean_acceptance_length_low and _high (their range), draft_acceptance_rate (mean).
+        (table, conditions). The table has one entry per temperature and coupling:
+        mean_acceptance_length (the mean over seeds), mean_acceptance_length_low and _high (their
+        range), draft_acceptance_rate (mean).
 
     Raises:
-        ValueError: as `generate` and `SamplingParams`, or one of the lists is empty; nothing has run.
+        ValueError: as `generate` and `SamplingParams`, or a list is empty; nothing has run.
     """
     for name, values in (("temperatures", temperatures), ("seeds", seeds)):
         if not values:
             raise ValueError(f"{name} is empty; name at least one")
     for i, seed in enumerate(seeds):
         require_int(f"seeds[{i}]", seed, minimum=0)
-    chosen = [
-        SamplingParams(temperature, coupling=coupling)
-        for temperature in temperatures
-        for coupling in COUPLINGS
-    ]
-    asked = {
+    chosen = []
+    for temperature in temperatures:
+        for coupling in COUPLINGS:
+            chosen.append(SamplingParams(temperature, coupling=coupling))
+    settings: dict[str, Any] = {
         "batch_size": batch_size,
         "num_draft_tokens": num_draft_tokens,
         "max_new_tokens": max_new_tokens,
     }
-    entries, meta = [], {}
-    for sampling in tqdm(chosen, desc="couplings", unit="cell", disable=not progress):
-        runs = [
-            generate(
-                pair, prompts, sampling=sampling, seed=seed, progress=False,
-                batch_size=batch_size, num_draft_tokens=num_draft_tokens, max_new_tokens=max_new_tokens,
+    entries = []
+    for sampling in tqdm(chosen, desc="couplings", unit="coupling", disable=not progress):
+        results = []
+        for seed in seeds:
+            result = generate(
+                pair, prompts, sampling=sampling, seed=seed, progress=False, **settings
             )
-            for seed in seeds
-        ]  # fmt: skip
-        found, meta = pd.concat([run.summary for run in runs]), runs[-1].meta
-        lengths = found["mean_acceptance_length"]
-        entries.append(
-            {"temperature": sampling.temperature, "coupling": sampling.coupling}
-            | {
-                "mean_acceptance_length": lengths.mean(),
-                "mean_acceptance_length_low": lengths.min(),
-            }
-            | {
-                "mean_acceptance_length_high": lengths.max(),
-                "draft_acceptance_rate": found["draft_acceptance_rate"].mean(),
-            }
-        )
-    return pd.DataFrame(entries), conditions(meta, prompts=len(prompts), seeds=list(seeds), **asked)
+            results.append(result)
+        summaries = pd.concat([result.summary for result in results])
+        entries.append(_entry(sampling, summaries))
+        meta = results[-1].meta
+    found = conditions(meta, prompts=len(prompts), seeds=list(seeds), **settings)
+    return pd.DataFrame(entries), found
+
+
+def _entry(sampling: SamplingParams, summaries: pd.DataFrame) -> dict[str, object]:
+    lengths = summaries["mean_acceptance_length"]
+    return {
+        "temperature": sampling.temperature,
+        "coupling": sampling.coupling,
+        "mean_acceptance_length": lengths.mean(),
+        "mean_acceptance_length_low": lengths.min(),
+        "mean_acceptance_length_high": lengths.max(),
+        "draft_acceptance_rate": summaries["draft_acceptance_rate"].mean(),
+    }
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_models(parser)
+    add_lengths(parser)
+    parser.add_argument("--batch-size", type=int, default=8, metavar="B")
+    parser.add_argument("--temperatures", type=float, nargs="+", default=[0.6, 1.0], metavar="T")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3], metavar="SEED")
+    add_out(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    table, found = measure_couplings(
+        load_models(options),
+        load_prompts(),
+        options.temperatures,
+        options.seeds,
+        batch_size=options.batch_size,
+        num_draft_tokens=options.num_draft_tokens,
+        max_new_tokens=options.max_new_tokens,
+    )
+    show(table, found, options.out)

@@ -1,12 +1,13 @@
-"""`measure_losses`: what each loss of the published EQSPEC and EXSPEC costs, alone and with all others.
+"""`specviz study losses`: what each habit of the published EQSPEC and EXSPEC costs.
 
-Runs models through `generate`: once recorded, for what is done in vain, and several times unrecorded, for the speed; all methods of
-a batch size side by side.
+Each habit is measured alone and together with all others. A setup runs once recorded, to count its
+wasted work, and several times unrecorded, for its speed; all setups of a batch size run
+interleaved.
 """
 
+import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -19,28 +20,63 @@ from specviz.engine.strategies import Strategy, strategy
 from specviz.generation.generate import generate, generate_interleaved
 from specviz.generation.result import Result
 from specviz.metrics import waste
+from specviz.prompts import load_prompts
+from specviz.studies.arguments import (
+    add_lengths,
+    add_models,
+    add_out,
+    add_repetitions,
+    load_models,
+)
+from specviz.studies.output import show
 from specviz.util.files import conditions
 from specviz.util.validate import require_int
 
 NOTHING_LOST = "none"
 LOSSES: dict[str, tuple[dict[str, Any], ...]] = {
-    "eqspec": ({"refill": False}, {"bonus": False}, {"shrink_to_budget": True}, {"keep_cache": False}, {"as_published": True}),
-    "exspec": (
-        {"bonus": False}, {"shrink_to_budget": True}, {"keep_cache": False}, {"drop_cache": True}, {"group_by": "padded"},
+    "eqspec": (
+        {"refill": False},
+        {"bonus": False},
+        {"shrink_to_budget": True},
+        {"keep_cache": False},
         {"as_published": True},
     ),
-}  # fmt: skip
+    "exspec": (
+        {"bonus": False},
+        {"shrink_to_budget": True},
+        {"keep_cache": False},
+        {"drop_cache": True},
+        {"group_by": "padded"},
+        {"as_published": True},
+    ),
+}
 
 
 @dataclass
-class _Cell:
-    """One row of the table; the speeds are tokens a second."""
+class _Setup:
+    """One entry of the table.
+
+    Attributes:
+        loss: the options in which it differs from its strategy without a loss.
+        speeds: tokens/s of each repetition, NaN for texts other than the recorded ones.
+        texts: the tokens of the recorded run.
+    """
 
     batch_size: int
     strategy: Strategy
     drafter: str | Drafter = "model"
     loss: str = NOTHING_LOST
     speeds: list[float] = field(default_factory=list)
+    texts: list[list[int]] = field(default_factory=list)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Arguments of `generate`."""
+        return {
+            "strategy": self.strategy,
+            "drafter": self.drafter,
+            "batch_size": self.batch_size,
+        }
 
 
 def measure_losses(
@@ -56,107 +92,128 @@ def measure_losses(
 ) -> tuple[pd.DataFrame, dict[str, object]]:
     """Run EQSPEC and EXSPEC greedily with no loss, with each one alone, and as published.
 
-    On a CPU those of a batch size take turns in each repetition, a sixtieth of their texts at a time; on a GPU they follow one another.
+    On a CPU the setups of a batch size take turns in each repetition, a sixtieth of their texts at
+    a time. On a GPU they follow one another.
 
     Returns:
-        (table, conditions). One entry per batch size, strategy and loss: exact_match (share of prompts whose tokens equal autoregressive
-        decoding at batch 1), what `specviz.waste` counts, grouping_rate, tokens_per_s (median over repetitions), tokens_per_s_low
-        and _high (their range), ratio_to_none (to the same strategy without a loss) and ratio_to_autoregressive: medians of the ratios
-        within a repetition. A cell that did not write the recorded texts each time has no speed.
+        (table, conditions). One entry per batch size, strategy and loss: exact_match (share of
+        prompts whose tokens equal autoregressive decoding at batch 1), the columns of
+        `specviz.metrics.waste`, grouping_rate, tokens_per_s (median over repetitions),
+        tokens_per_s_low and _high (their range), ratio_to_none (to the same strategy without a
+        loss) and ratio_to_autoregressive: medians of the ratios within a repetition. A setup whose
+        texts differ from the recorded ones in any repetition has no speed.
 
     Raises:
         ValueError: as `generate`, or a list is empty; nothing has run.
-        MemoryError: a batch size does not fit; it is not halved, since it would be measured as another.
+        MemoryError: a batch size does not fit. It is not halved, since that would measure another.
     """
     if not batch_sizes:
         raise ValueError("batch_sizes is empty; name at least one")
     for i, size in enumerate(batch_sizes):
         require_int(f"batch_sizes[{i}]", size)
     require_int("repetitions", repetitions)
-    sizes = list(dict.fromkeys(batch_sizes))
-    cells = [cell for size in sizes for cell in _cells(size, window)]
+    lengths = {"num_draft_tokens": num_draft_tokens, "max_new_tokens": max_new_tokens}
+    given: dict[str, Any] = {"prompts": prompts, **lengths}
+    alone = _Setup(1, strategy("autoregressive"))
+    reference = generate(pair, progress=False, **alone.options, **given)  # also warms up
 
-    def asked_of(cell: _Cell) -> dict[str, Any]:
-        given = {"strategy": cell.strategy, "drafter": cell.drafter, "batch_size": cell.batch_size}
-        return given | {"num_draft_tokens": num_draft_tokens, "max_new_tokens": max_new_tokens}
-
-    reference = generate(
-        pair, prompts, progress=False, **asked_of(_Cell(1, strategy("autoregressive")))
-    )  # also warms up
-    entries, texts = [], {}
-    with tqdm(
-        desc="losses", total=len(cells) * (repetitions + 1), unit="run", disable=not progress
-    ) as bar:
-        for place, cell in enumerate(cells):
-            recorded = generate(pair, prompts, record=True, progress=False, **asked_of(cell))
-            entries.append(_entry(cell, recorded, reference))
-            texts[place] = recorded.tokens
+    setups = []
+    for size in dict.fromkeys(batch_sizes):
+        setups += _setups(size, window)
+    total = len(setups) * (repetitions + 1)
+    entries = []
+    with tqdm(desc="losses", total=total, unit="run", disable=not progress) as bar:
+        for setup in setups:
+            recorded = generate(pair, record=True, progress=False, **setup.options, **given)
+            entries.append(_entry(setup, recorded, reference))
+            setup.texts = recorded.tokens
             bar.update()
-        for _, size in product(range(repetitions), sizes):
-            together = [place for place, cell in enumerate(cells) if cell.batch_size == size]
-            for i, result in generate_interleaved(
-                pair, [{"prompts": prompts, **asked_of(cells[place])} for place in together]
-            ):
-                same = result.tokens == texts[together[i]]
-                cells[together[i]].speeds.append(
-                    result.summary["tokens_per_s"].item() if same else float("nan")
-                )
-                bar.update()
-    table = pd.DataFrame(entries).join(pd.DataFrame(_speeds(cells)))
-    asked = {
-        "num_draft_tokens": num_draft_tokens,
-        "max_new_tokens": max_new_tokens,
-        "window": window,
-        "repetitions": repetitions,
-    }
-    return table, conditions(reference.meta, prompts=len(prompts), **asked)
+        for _ in range(repetitions):
+            _measure_speeds(pair, setups, given, bar)
+    table = pd.DataFrame(entries).join(pd.DataFrame(_speeds(setups)))
+    settings = {**lengths, "window": window, "repetitions": repetitions}
+    return table, conditions(reference.meta, prompts=len(prompts), **settings)
 
 
-def _cells(batch_size: int, window: int) -> list[_Cell]:
-    cells = [_Cell(batch_size, strategy("autoregressive"))]
+def _measure_speeds(
+    pair: Pair, setups: Sequence[_Setup], given: dict[str, Any], bar: "tqdm[Any]"
+) -> None:
+    """Run every setup once, those of a batch size side by side, and note its speed."""
+    for size in dict.fromkeys(setup.batch_size for setup in setups):
+        group = [setup for setup in setups if setup.batch_size == size]
+        runs = [{**setup.options, **given} for setup in group]
+        for place, result in generate_interleaved(pair, runs):
+            same = result.tokens == group[place].texts
+            speed = result.summary["tokens_per_s"].item()
+            group[place].speeds.append(speed if same else float("nan"))
+            bar.update()
+
+
+def _setups(batch_size: int, window: int) -> list[_Setup]:
+    setups = [_Setup(batch_size, strategy("autoregressive"))]
     for name, losses in LOSSES.items():
         given = {"window": max(window, batch_size)} if name == "exspec" else {}
-        cells.append(_Cell(batch_size, strategy(name, **given)))
+        setups.append(_Setup(batch_size, strategy(name, **given)))
         for loss in losses:
-            words = ", ".join(f"{option}={value!r}" for option, value in loss.items())
-            if "keep_cache" in loss:
-                cells.append(
-                    _Cell(batch_size, strategy(name, **given), drafter("model", **loss), words)
-                )
+            label = ", ".join(f"{option}={value!r}" for option, value in loss.items())
+            if "keep_cache" in loss:  # an option of the drafter
+                published = drafter("model", **loss)
+                setups.append(_Setup(batch_size, strategy(name, **given), published, label))
             else:
-                cells.append(_Cell(batch_size, strategy(name, **given, **loss), loss=words))
-    return cells
+                setups.append(_Setup(batch_size, strategy(name, **given, **loss), loss=label))
+    return setups
 
 
-def _entry(cell: _Cell, result: Result, reference: Result) -> dict[str, object]:
+def _entry(setup: _Setup, result: Result, reference: Result) -> dict[str, object]:
     assert result.trace is not None
     same = [ours == theirs for ours, theirs in zip(result.tokens, reference.tokens, strict=True)]
-    head = {
-        "batch_size": cell.batch_size,
-        "strategy": cell.strategy.name,
-        "loss": cell.loss,
+    entry: dict[str, object] = {
+        "batch_size": setup.batch_size,
+        "strategy": setup.strategy.name,
+        "loss": setup.loss,
         "exact_match": sum(same) / len(same),
     }
-    done = waste(result.trace).iloc[0].to_dict()
-    counts = {
-        name: int(done[name])
-        for name in ("rounds", "verified_rows", "idle_rows", "discarded_tokens")
-    }
-    return head | done | counts | {"grouping_rate": result.summary["grouping_rate"].item()}
+    wasted = waste(result.trace).iloc[0].to_dict()
+    for name in ("rounds", "verified_rows", "idle_rows", "discarded_tokens"):
+        wasted[name] = int(wasted[name])
+    return entry | wasted | {"grouping_rate": result.summary["grouping_rate"].item()}
 
 
-def _speeds(cells: Sequence[_Cell]) -> Iterator[dict[str, float]]:
-    """Median and range of each cell's speeds, and its ratios to those that lose nothing."""
-    whole_ones = {
-        (cell.batch_size, cell.strategy.name): pd.Series(cell.speeds)
-        for cell in cells
-        if cell.loss == NOTHING_LOST
-    }
-    for cell in cells:
-        speeds = pd.Series(cell.speeds)
+def _speeds(setups: Sequence[_Setup]) -> Iterator[dict[str, float]]:
+    """Median and range of each setup's speeds, and its ratios to the setups without a loss."""
+    lossless = {}
+    for setup in setups:
+        if setup.loss == NOTHING_LOST:
+            lossless[setup.batch_size, setup.strategy.name] = pd.Series(setup.speeds)
+    for setup in setups:
+        speeds = pd.Series(setup.speeds)
+        to_none = speeds / lossless[setup.batch_size, setup.strategy.name]
+        to_autoregressive = speeds / lossless[setup.batch_size, "autoregressive"]
         yield {
-            "tokens_per_s": speeds.median(skipna=False), "tokens_per_s_low": speeds.min(skipna=False),
+            "tokens_per_s": speeds.median(skipna=False),
+            "tokens_per_s_low": speeds.min(skipna=False),
             "tokens_per_s_high": speeds.max(skipna=False),
-            "ratio_to_none": (speeds / whole_ones[cell.batch_size, cell.strategy.name]).median(skipna=False),
-            "ratio_to_autoregressive": (speeds / whole_ones[cell.batch_size, "autoregressive"]).median(skipna=False),
-        }  # fmt: skip
+            "ratio_to_none": to_none.median(skipna=False),
+            "ratio_to_autoregressive": to_autoregressive.median(skipna=False),
+        }
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_models(parser)
+    add_lengths(parser)
+    parser.add_argument("--batch-sizes", type=int, nargs="+", default=[1, 4, 8, 16], metavar="B")
+    parser.add_argument("--limit", type=int, help="how many of the bundled prompts (all)")
+    add_repetitions(parser)
+    add_out(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    table, found = measure_losses(
+        load_models(options),
+        load_prompts(limit=options.limit),
+        options.batch_sizes,
+        num_draft_tokens=options.num_draft_tokens,
+        max_new_tokens=options.max_new_tokens,
+        repetitions=options.repetitions,
+    )
+    show(table, found, options.out)

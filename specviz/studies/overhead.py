@@ -1,9 +1,10 @@
-"""`measure_overhead`: what each phase of a round takes on the host, in the models' forwards and beside them."""
+"""`specviz study overhead`: what each phase of a round takes inside and outside the models."""
 
+import argparse
 import time
 from collections.abc import Iterator, Sequence
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import torch
@@ -14,9 +15,29 @@ from specviz.engine.options import Options
 from specviz.engine.requests import Prompt
 from specviz.engine.run import Run, make_run
 from specviz.generation.generate import generate
+from specviz.prompts import load_prompts
 from specviz.record.schema import PHASES
+from specviz.studies.arguments import (
+    add_lengths,
+    add_models,
+    add_out,
+    add_repetitions,
+    load_models,
+)
+from specviz.studies.output import show
 from specviz.util.files import conditions
 from specviz.util.validate import require_int
+
+
+class _Phase(NamedTuple):
+    """What one phase took on the host."""
+
+    ms: float
+    model_ms: float
+    forwards: int
+
+
+_Round = list[_Phase]
 
 
 def measure_overhead(
@@ -29,91 +50,81 @@ def measure_overhead(
     max_new_tokens: int = 64,
     repetitions: int = 3,
 ) -> tuple[pd.DataFrame, dict[str, object]]:
-    """Decode `prompts`, repetitions interleaved, each strategy and B once before that to warm up; nothing is recorded.
+    """Decode `prompts` with each strategy and B, repetitions interleaved, after one to warm up.
 
-    Times are the host's: on a GPU they are what it takes to launch the work, which the GPU does meanwhile.
+    Nothing is recorded. Times are the host's. On a GPU they are what it takes to launch the work,
+    which the GPU does meanwhile.
 
     Returns:
-        (table, conditions). One entry per strategy, batch_size and phase: `forwards` a round, `model_ms` in them, `beside_ms` in all else,
-        `share` of the phase in the round; medians over all rounds in which no prompt entered.
+        (table, conditions). One entry per strategy, batch_size and phase: `ms`, `forwards` a
+        round, `model_ms` inside them, `beside_ms` outside, `share` of the phase in the round;
+        medians over all rounds in which no prompt entered.
 
     Raises:
         ValueError: an argument cannot be used.
     """
     require_int("repetitions", repetitions)
-    cells = [
-        (strategy, require_int(f"batch_sizes[{i}]", b))
-        for strategy in strategies
-        for i, b in enumerate(batch_sizes)
-    ]
-    asked: dict[str, Any] = {"num_draft_tokens": num_draft_tokens, "max_new_tokens": max_new_tokens}
-    times: dict[tuple[str, int], list[Round]] = {cell: [] for cell in cells}
+    for i, size in enumerate(batch_sizes):
+        require_int(f"batch_sizes[{i}]", size)
+    setups = [(strategy, size) for strategy in strategies for size in batch_sizes]
+    lengths: dict[str, Any] = {
+        "num_draft_tokens": num_draft_tokens,
+        "max_new_tokens": max_new_tokens,
+    }
+    rounds: dict[tuple[str, int], list[_Round]] = {setup: [] for setup in setups}
     for repetition in range(repetitions + 1):
-        for strategy, b in cells:
-            options = Options(strategy=strategy, batch_size=b, **asked)
+        for strategy, size in setups:
+            options = Options(strategy=strategy, batch_size=size, **lengths)
             measured = list(_rounds(make_run(pair, prompts, options)))
-            times[strategy, b] += measured if repetition else []  # the first one warms up
-    table = pd.DataFrame(
-        [
-            entry
-            for (strategy, b), rounds in times.items()
-            for entry in _entries(strategy, b, rounds)
-        ]
-    )
+            if repetition > 0:  # the first one warms up
+                rounds[strategy, size] += measured
+    entries = []
+    for (strategy, size), found in rounds.items():
+        entries += _entries(strategy, size, found)
     meta = generate(pair, prompts[:1], max_new_tokens=1, progress=False).meta
-    return table, conditions(
-        meta,
-        **asked,
-        prompts=len(prompts),
-        repetitions=repetitions,
-        threads=torch.get_num_threads(),
-    )
+    settings = {**lengths, "prompts": len(prompts), "repetitions": repetitions}
+    threads = torch.get_num_threads()
+    return pd.DataFrame(entries), conditions(meta, **settings, threads=threads)
 
 
-def _entries(strategy: str, batch_size: int, rounds: "list[Round]") -> Iterator[dict[str, object]]:
-    whole_ms = median(sum(ms for ms, _, _ in phases) for phases in rounds)
-    for number, phase in enumerate(PHASES):
-        ms, inside, forwards = zip(*(phases[number] for phases in rounds), strict=True)
-        beside = [each - within for each, within in zip(ms, inside, strict=True)]
-        numbers = {
-            "forwards": median(forwards),
-            "model_ms": median(inside),
-            "beside_ms": median(beside),
-            "share": median(ms) / whole_ms,
-        }
-        yield {
+def _entries(strategy: str, batch_size: int, rounds: list[_Round]) -> list[dict[str, object]]:
+    round_ms = median(sum(phase.ms for phase in phases) for phases in rounds)
+    entries: list[dict[str, object]] = []
+    for number, name in enumerate(PHASES):
+        phases = [each[number] for each in rounds]
+        ms = median(phase.ms for phase in phases)
+        entry = {
             "strategy": strategy,
             "batch_size": batch_size,
-            "phase": phase,
-            "ms": median(ms),
-        } | numbers
+            "phase": name,
+            "ms": ms,
+            "forwards": median(phase.forwards for phase in phases),
+            "model_ms": median(phase.model_ms for phase in phases),
+            "beside_ms": median(phase.ms - phase.model_ms for phase in phases),
+            "share": ms / round_ms,
+        }
+        entries.append(entry)
+    return entries
 
 
-Round = list[
-    tuple[float, float, int]
-]  # of each phase: ms, those of them in forwards, and how many forwards
-
-
-def _rounds(run: Run) -> Iterator[Round]:
-    """The rounds in which no prompt entered."""
-    watches = [
-        _Forwards(model)
-        for model in {id(cache.model): cache.model for cache in run.state.caches.values()}.values()
-    ]
-    phases: Round = []
-    events, begin = run.events(), time.perf_counter()
+def _rounds(run: Run) -> Iterator[_Round]:
+    """Yield the rounds in which no prompt entered."""
+    models = {id(cache.model): cache.model for cache in run.state.caches.values()}
+    watches = [_Forwards(model) for model in models.values()]
+    phases: _Round = []
+    events = run.events()
+    begin = time.perf_counter()
     try:
         for event in events:
-            took = 1e3 * (time.perf_counter() - begin)
-            phases.append(
-                (took, sum(watch.ms for watch in watches), sum(watch.count for watch in watches))
-            )
+            ms = 1e3 * (time.perf_counter() - begin)
+            model_ms = sum(watch.ms for watch in watches)
+            phases.append(_Phase(ms, model_ms, sum(watch.count for watch in watches)))
             if event.phase == PHASES[-1]:
                 if not run.state.admitted:
                     yield phases
                 phases = []
             for watch in watches:
-                watch.ms, watch.count = 0.0, 0
+                watch.reset()
             begin = time.perf_counter()
     finally:
         for watch in watches:
@@ -121,25 +132,57 @@ def _rounds(run: Run) -> Iterator[Round]:
 
 
 class _Forwards:
-    """How long a model's forwards took since it was last asked, those without its head included."""
+    """The number and the milliseconds of a model's forwards since the last reset.
+
+    Forwards of the base model, without its head, count too.
+    """
 
     def __init__(self, model: PreTrainedModel) -> None:
-        self.ms, self.count, self._deep, self._begin = 0.0, 0, 0, 0.0
-        modules = (model, model.base_model)
-        self._handles = [each.register_forward_pre_hook(self._enter) for each in modules]
-        self._handles += [each.register_forward_hook(self._leave) for each in modules]
+        self.reset()
+        self._depth = 0  # the base model's forward runs inside the model's own
+        self._begin = 0.0
+        self._handles = []
+        for module in (model, model.base_model):
+            self._handles.append(module.register_forward_pre_hook(self._enter))
+            self._handles.append(module.register_forward_hook(self._leave))
+
+    def reset(self) -> None:
+        self.ms = 0.0
+        self.count = 0
 
     def end(self) -> None:
         for handle in self._handles:
             handle.remove()
 
     def _enter(self, *_: object) -> None:
-        self._deep += 1
-        if self._deep == 1:
+        self._depth += 1
+        if self._depth == 1:
             self._begin = time.perf_counter()
 
     def _leave(self, *_: object) -> None:
-        self._deep -= 1
-        if self._deep == 0:
+        self._depth -= 1
+        if self._depth == 0:
             self.ms += 1e3 * (time.perf_counter() - self._begin)
             self.count += 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_models(parser)
+    add_lengths(parser)
+    parser.add_argument("--batch-sizes", type=int, nargs="+", default=[1, 8], metavar="B")
+    text = "how many of the bundled prompts (%(default)s)"
+    parser.add_argument("--limit", type=int, default=8, help=text)
+    add_repetitions(parser)
+    add_out(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    table, found = measure_overhead(
+        load_models(options),
+        load_prompts(limit=options.limit),
+        batch_sizes=options.batch_sizes,
+        num_draft_tokens=options.num_draft_tokens,
+        max_new_tokens=options.max_new_tokens,
+        repetitions=options.repetitions,
+    )
+    show(table, found, options.out)

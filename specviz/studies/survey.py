@@ -1,8 +1,10 @@
-"""`survey`: every way to handle raggedness on the same prompts: is its text right, what breaks first, what does it waste and cost.
+"""`specviz study survey`: every way to handle raggedness, valid or not, on the same prompts.
 
-Runs models through `generate` alone. Each strategy runs twice: unrecorded, which gives its speed, and recorded, which gives the rest.
+For each strategy: is its text right, which invariant breaks first, what does it waste, what does
+it cost? Each strategy runs twice: unrecorded for its speed, recorded for the rest.
 """
 
+import argparse
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +22,11 @@ from specviz.engine.requests import Prompt
 from specviz.engine.strategies import STRATEGIES, Strategy, changed_options, everything, strategy
 from specviz.generation.generate import generate
 from specviz.generation.result import Result
+from specviz.prompts import load_prompts
+from specviz.studies.arguments import add_lengths, add_models, add_out, load_models
+from specviz.studies.output import print_written
 from specviz.util.files import conditions, save_measured
+from specviz.util.text import harmless
 
 
 @dataclass(frozen=True)
@@ -28,11 +34,13 @@ class Survey:
     """What `survey` found.
 
     Attributes:
-        table: one entry per strategy: strategy, options (those that are not the default), valid (what it promises), exact_match and
-            partial_match (against autoregressive decoding at batch 1), near_ties, unexplained, first_violation (rule and round, "" if
-            none), mean_acceptance_length, discarded_tokens (verified and thrown away), hole_share and padding_share (of the slots
-            up to the rows' last tokens, over all rounds), realigned_mb and compacted_mb (K/V copied to bring rows into step, and from
-            row to row), grouping_rate, rounds, tokens_per_s (one unrecorded run: for an impression, not a benchmark).
+        table: one entry per strategy. strategy; options (those that are not the default); valid
+            (what it promises); exact_match and partial_match (against autoregressive decoding at
+            batch 1); near_ties; unexplained; first_violation (rule and round, "" if none);
+            mean_acceptance_length; discarded_tokens (verified and thrown away); hole_share and
+            padding_share (of the slots up to the rows' last tokens, over all rounds);
+            realigned_mb and compacted_mb (K/V copied to realign rows, and from row to row);
+            grouping_rate; rounds; tokens_per_s (of one unrecorded run, so no benchmark).
         results: the recorded runs, in the same order.
         reference: the recorded run that they are compared with.
     """
@@ -42,16 +50,17 @@ class Survey:
     reference: Result
 
     def save(self, path: Path) -> list[Path]:
-        """Write the table as CSV to `path` and, beside it, what it was measured on as JSON; returns both paths."""
-        asked = {
+        """Write the table to `path` and its conditions to .json next to it; return both paths.
+
+        Raises WriteError.
+        """
+        settings = {
             "prompts": len(self.reference.tokens),
             "max_new_tokens": max(self.reference.budgets),
+            "batch_size": self.results[0].meta["batch_size"],
+            "num_draft_tokens": max(result.meta["num_draft_tokens"] for result in self.results),
         }
-        asked |= {"batch_size": self.results[0].meta["batch_size"]}
-        asked |= {
-            "num_draft_tokens": max(result.meta["num_draft_tokens"] for result in self.results)
-        }
-        return save_measured(self.table, conditions(self.reference.meta, **asked), path)
+        return save_measured(self.table, conditions(self.reference.meta, **settings), path)
 
     @property
     def names(self) -> list[str]:
@@ -61,37 +70,32 @@ class Survey:
 
     @property
     def telling_prompt(self) -> int:
-        """Where the strategies that promise nothing show it: the prompt at which they have soonest all left the reference.
+        """The prompt at which the invalid strategies have soonest all left the reference.
 
-        As far as there is one, a prompt whose reference ends before its budget: small models repeat themselves where they find no end.
+        A prompt whose reference ends before its budget is preferred, since small models repeat
+        themselves where they find no end.
         """
-        failing = [
-            result
-            for result, valid in zip(self.results, self.table["valid"], strict=True)
-            if not valid
-        ]
+        failing = []
+        for result, valid in zip(self.results, self.table["valid"], strict=True):
+            if not valid:
+                failing.append(result)
 
-        def rank(i: int) -> tuple[float, ...]:
-            left = max((_leaves(result, self.reference, i) for result in failing), default=0)
-            return (
-                left == math.inf,
-                len(self.reference.tokens[i]) == self.reference.budgets[i],
-                left,
-            )
+        def rank(prompt: int) -> tuple[bool, bool, float]:
+            reference = self.reference
+            left = [_left_at(result, reference, prompt) for result in failing]
+            last = max(left, default=0)
+            full = len(reference.tokens[prompt]) == reference.budgets[prompt]
+            return last == math.inf, full, last
 
         return min(range(len(self.reference.tokens)), key=rank)
 
     def texts(self, prompt: int) -> dict[str, str]:
-        """What the reference and every strategy wrote after a prompt, as `marked` shows it, by name."""
+        """What the reference and every strategy wrote after a prompt, as `marked` shows it."""
         expected = self.reference.texts[prompt]
-        written = {
-            name: result.texts[prompt]
-            for name, result in zip(self.names, self.results, strict=True)
-        }
-        return {
-            name: marked(text, expected)
-            for name, text in {"autoregressive, alone": expected, **written}.items()
-        }
+        shown = {"autoregressive, alone": marked(expected, expected)}
+        for name, result in zip(self.names, self.results, strict=True):
+            shown[name] = marked(result.texts[prompt], expected)
+        return shown
 
 
 def survey(
@@ -104,51 +108,62 @@ def survey(
     max_new_tokens: int = 64,
     progress: bool = True,
 ) -> Survey:
-    """Run `strategies` (None: all that specviz has, with their variants) on `prompts`, greedily, and say what is right, wasted and wrong.
+    """Run `strategies` greedily on `prompts`. None stands for all strategies and their variants.
 
     Raises:
         ValueError: as `generate`; nothing has run.
     """
-    chosen = [
-        strategy(each) if isinstance(each, str) else each
-        for each in (everything() if strategies is None else strategies)
-    ]
+    names = everything() if strategies is None else strategies
+    chosen = [strategy(name) if isinstance(name, str) else name for name in names]
     if not chosen:
         raise ValueError("strategies=[] names none; pass at least one, or None for all")
 
     def run(each: Strategy, record: bool, size: int = batch_size) -> Result:
         return generate(
-            pair, prompts, strategy=each, batch_size=size, num_draft_tokens=num_draft_tokens, max_new_tokens=max_new_tokens,
-            record=record, progress=False,
-        )  # fmt: skip
+            pair,
+            prompts,
+            strategy=each,
+            batch_size=size,
+            num_draft_tokens=num_draft_tokens,
+            max_new_tokens=max_new_tokens,
+            record=record,
+            progress=False,
+        )
 
     reference = run(strategy("autoregressive"), record=True, size=1)
-    rows, results = [], []
+    entries = []
+    results = []
     for each in tqdm(chosen, desc="survey", unit="strategy", disable=not progress):
         speed = run(each, record=False).summary["tokens_per_s"].item()
-        results.append(run(each, record=True))
-        rows.append(_row(each, results[-1], reference, pair, speed))
-    return Survey(pd.DataFrame(rows), results, reference)
+        result = run(each, record=True)
+        results.append(result)
+        entries.append(_entry(each, result, reference, pair, speed))
+    return Survey(pd.DataFrame(entries), results, reference)
 
 
 def marked(text: str, expected: str, characters: int = 200) -> str:
-    """The text's beginning as a literal, with ‖ where it first departs from the expected one, and … if there is more of it."""
+    """Return the beginning of `text` as a literal, with ‖ where it leaves `expected`.
+
+    A … at the end says that there is more of it.
+    """
     at = divergence([*map(ord, text)], [*map(ord, expected)])
     shown = text if at is None else f"{text[:at]}‖{text[at:]}"
     return repr(shown[:characters]) + ("…" if len(shown) > characters else "")
 
 
-def _leaves(result: Result, reference: Result, prompt: int) -> float:
+def _left_at(result: Result, reference: Result, prompt: int) -> float:
+    """The first token at which a result differs from the reference, infinity if none does."""
     at = divergence(result.tokens[prompt], reference.tokens[prompt])
     return math.inf if at is None else at
 
 
-def _row(
+def _entry(
     chosen: Strategy, result: Result, reference: Result, pair: Pair, speed: float
 ) -> dict[str, object]:
-    compared = compare(result, reference, pair=pair).summary.iloc[0]
     assert result.trace is not None
-    rounds, summary = metrics.rounds(result.trace), result.summary.iloc[0]
+    compared = compare(result, reference, pair=pair).summary.iloc[0]
+    summary = result.summary.iloc[0]
+    rounds = metrics.rounds(result.trace)
     slots = rounds["cache_slots"] * rounds["batch_rows"]
     return {
         "strategy": chosen.name,
@@ -169,3 +184,38 @@ def _row(
         "rounds": summary["rounds"],
         "tokens_per_s": speed,
     }
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_models(parser)
+    add_lengths(parser)
+    parser.add_argument("--batch-size", type=int, default=8, metavar="B")
+    text = "how many of the bundled prompts (%(default)s)"
+    parser.add_argument("--limit", type=int, default=16, help=text)
+    add_out(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    prompts = load_prompts(limit=options.limit)
+    found = survey(
+        load_models(options),
+        prompts,
+        batch_size=options.batch_size,
+        num_draft_tokens=options.num_draft_tokens,
+        max_new_tokens=options.max_new_tokens,
+    )
+    meta = found.reference.meta
+    sizes = f"B = {options.batch_size}, K = {options.num_draft_tokens}"
+    print(f"\n{len(prompts)} prompts, {sizes}, on {meta['device']} in {meta['dtype']}\n")
+    # The names, which hold the options, head the columns.
+    columns = found.table.drop(columns=["strategy", "options"]).round(3)
+    print(columns.set_axis(found.names).T.to_string())
+    prompt = found.telling_prompt
+    print(
+        f"\nThe texts after prompt {prompt}, {prompts[prompt][-60:]!r}; "
+        "‖ is where a text leaves the one written alone\n"
+    )
+    for name, text in found.texts(prompt).items():
+        print(harmless(f"{name:>30}: {text}"))
+    if options.out is not None:
+        print_written(found.save(options.out))

@@ -1,0 +1,87 @@
+"""`specviz generate`: decode prompts and print the texts."""
+
+import argparse
+from pathlib import Path
+
+import specviz as sv
+from specviz.cli.exit import check_finished
+from specviz.engine.sampling import SamplingParams
+from specviz.studies.arguments import add_lengths, add_models, int_or_word, load_models
+from specviz.studies.output import print_table
+from specviz.util.files import make_folder
+from specviz.util.text import harmless
+
+_UNFINISHED = {
+    "interrupted": " [interrupted]",
+    "not_finite": " [ended: the target's logits were non-finite]",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("prompts", nargs="*", help="prompts (the bundled ones)")
+    add_models(parser)
+    add_lengths(parser, draft_tokens=int_or_word)
+    parser.add_argument("--batch-size", type=int, default=8, metavar="B")
+    names = "eqspec, exspec, rollback ...; an unknown name lists them (%(default)s)"
+    parser.add_argument("--strategy", default="inplace", help=names)
+    parser.add_argument("--drafter", default="model", help="model or lookup (%(default)s)")
+    parser.add_argument("--temperature", type=float, help="sample at this temperature (greedy)")
+    parser.add_argument("--top-k", type=int, help="sample from the k most likely tokens")
+    text = "sample from the most likely tokens that reach this probability together"
+    parser.add_argument("--top-p", type=float, help=text)
+    text = "how drafts are accepted when sampling: rejection (default) or gumbel"
+    parser.add_argument("--coupling", help=text)
+    parser.add_argument("--seed", type=int, default=0, help="of all sampling (%(default)s)")
+    text = "run all forwards at one shape, so that no text depends on the batch around it"
+    parser.add_argument("--deterministic", action="store_true", help=text)
+    text = "capture the phases of a round as CUDA graphs where possible"
+    parser.add_argument("--graphs", action="store_true", help=text)
+    text = "compile the models' forwards with torch.compile; slow at first"
+    parser.add_argument("--compile", action="store_true", help=text)
+    parser.add_argument("--record", type=Path, metavar="PATH", help="save the recorded run here")
+
+
+def run(options: argparse.Namespace) -> None:
+    prompts = options.prompts or sv.load_prompts()
+    result = sv.generate(
+        load_models(options),
+        prompts,
+        strategy=options.strategy,
+        drafter=options.drafter,
+        num_draft_tokens=options.num_draft_tokens,
+        batch_size=options.batch_size,
+        max_new_tokens=options.max_new_tokens,
+        sampling=_sampling(options),
+        seed=options.seed,
+        deterministic=options.deterministic,
+        graphs=None if options.graphs else False,
+        compile=options.compile,
+        record=options.record is not None,
+        on_interrupt="partial",
+    )
+    for prompt, text, status in zip(prompts, result.texts, result.status, strict=True):
+        print(harmless(f"{prompt}▸{text}{_UNFINISHED.get(status, '')}\n{'─' * 60}"))
+    print_table(result.summary)
+    if options.record is not None:
+        save_trace(result.trace, options.record)
+    check_finished(result.status)
+
+
+def _sampling(options: argparse.Namespace) -> SamplingParams | None:
+    if options.temperature is not None:
+        coupling = options.coupling or "rejection"
+        return SamplingParams(options.temperature, options.top_k, options.top_p, coupling)
+    for name in ("top_k", "top_p", "coupling"):
+        value = getattr(options, name)
+        if value is not None:
+            option = name.replace("_", "-")
+            raise ValueError(f"--{option} {value} needs a temperature; give --temperature too")
+    return None
+
+
+def save_trace(trace: sv.Trace | None, path: Path) -> None:
+    """Save a recorded run and print where it is. Raises WriteError."""
+    assert trace is not None
+    make_folder(path.parent)
+    trace.save(path)
+    print(f"{trace} saved as {path} ({path.stat().st_size / 1e6:.1f} MB)")

@@ -1,0 +1,24 @@
+"""`specviz replay`: a recorded run as a page that steps through it, or as a figure of one step."""
+
+import argparse
+from pathlib import Path
+
+from specviz.views.stepper.widget import save_replay
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    text = "a file saved by generate --record"
+    parser.add_argument("run_file", type=Path, metavar="RUN", help=text)
+    text = "page (.html) or figure (.png, .svg); default: a page next to RUN"
+    parser.add_argument("-o", "--out", type=Path, help=text)
+    text = "a second run of the same prompts, shown next to the first"
+    parser.add_argument("--other", type=Path, help=text)
+    text = "the step that the page opens at or the figure shows: round * 5 + phase (%(default)s)"
+    parser.add_argument("--step", type=int, default=0, help=text)
+
+
+def run(options: argparse.Namespace) -> None:
+    out = options.out or options.run_file.with_suffix(".html")
+    save_replay(options.run_file, out, options.other, options.step)
+    hint = "; open it in a browser and press ? for the keys" if out.suffix == ".html" else ""
+    print(f"{out} ({out.stat().st_size / 1e6:.1f} MB){hint}")
