@@ -55,17 +55,17 @@ notebooks: $(READY) ## run all notebooks again, in order, and save their outputs
 	  --ExecutePreprocessor.record_timing=False --ExecutePreprocessor.store_widget_state=False $(NOTEBOOKS)
 
 figures: $(READY) ## draw the figures again
-	$(BIN)/specviz figures
+	$(BIN)/specviz study figures
 	PYTHONPATH=tests $(BIN)/python -m browser.screenshots
 
 bench: $(READY) ## measure all strategies and baselines on this machine; goes on where it was interrupted
 	$(BIN)/specviz bench --max-new-tokens 64 128 --limit 64 --turns 60 --report runs/bench.html
 
 survey: $(READY) ## run every strategy, valid or not: what is right, wasted and wrong
-	$(BIN)/specviz survey --limit 32 --out figures/data/survey.csv
+	$(BIN)/specviz study survey --limit 32 --out figures/data/survey.csv
 
 agreement: $(READY) ## compare the valid strategies with decoding alone; SPEC_BENCH=question.jsonl for SpecBench's prompts
-	$(BIN)/specviz agreement $(if $(SPEC_BENCH),--spec-bench $(SPEC_BENCH))
+	$(BIN)/specviz study agreement $(if $(SPEC_BENCH),--spec-bench $(SPEC_BENCH))
 
 paint: $(READY) ## measure on this machine how fast the step-through opens and paints
 	PYTHONPATH=tests $(BIN)/python -m browser.measure
@@ -99,7 +99,7 @@ clean: ## remove .venv, builds and caches
 
 # What only some tests need.
 .venv/.installed-all: .venv/.installed
-	.venv/bin/python -m pip install -q -c constraints.txt $(PIP_ARGS) -e '.[lab,parquet,ray,dev]'
+	.venv/bin/python -m pip install -q -c constraints.txt $(PIP_ARGS) -e '.[lab,ray,dev]'
 	@touch $@
 
 # Of constraints.txt, all but what constraints-lowest.txt pins otherwise.

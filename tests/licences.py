@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "docs" / "licences.md"
 # Extras that a test machine need not have, as these projects state their licence; what they ask for in turn is not followed.
-STATED = {"pyarrow": "Apache-2.0", "ray": "Apache-2.0"}
+STATED = {"ray": "Apache-2.0"}
 # Metadata that leaves it to the licence's text, or names none: read from the text that the package ships.
 READ = {"kaleido": "MIT", "logistro": "MIT", "axe-playwright-python": "MIT"}
 SPELLED = {
