@@ -23,7 +23,7 @@ from transformers import LlamaForCausalLM
 
 import specviz as sv
 from specviz.bench import Grid, run_bench
-from specviz.cli import main as cli
+from specviz.cli.main import main as cli
 from specviz.util.files import save_measured
 from specviz.zoo.checkpoint import load_checkpoint, save_checkpoint
 from specviz.zoo.train import export, optimisers_for
@@ -68,7 +68,7 @@ def command(arguments: list[str]) -> None:
     """The command line, whose exit status and sentence become an error here."""
     told: list[str] = []
     with patch("builtins.print", lambda *words, **_: told.append(" ".join(map(str, words)))):
-        status = cli.main(arguments)
+        status = cli(arguments)
     if status:
         raise OSError(f"{status} {told[-1]}")
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from conftest import VOCABULARY
 
-from specviz.cli import main as cli
+from specviz.cli.main import main as cli
 
 assert VOCABULARY  # conftest is imported for its one thread
 SMALL = ["--max-new-tokens", "4", "--limit", "3"]
@@ -106,7 +106,7 @@ def begun(arguments: list[str], output: Path, errors: Path) -> int:
     for path, number in ((output, 1), (errors, 2)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
     try:
-        status = cli.main(arguments)
+        status = cli(arguments)
     except BaseException:
         traceback.print_exc()
         status = 99

@@ -25,7 +25,7 @@ from transformers import BertConfig, BertLMHeadModel, LlamaForCausalLM, PreTrain
 import specviz as sv
 from specviz.bench import Grid, run_bench
 from specviz.checks.check import check_invariants
-from specviz.cli import main as cli
+from specviz.cli.main import main as cli
 from specviz.costs.shapes import ModelShape
 from specviz.engine.drafters import SyntheticDrafter
 from specviz.record.replay import Replay

@@ -17,7 +17,7 @@ from full_disk import KINDS
 
 from specviz.bench.log import Log
 from specviz.cli import exit
-from specviz.cli import main as cli
+from specviz.cli.main import main as cli
 from specviz.util.files import WriteError, write, write_folder
 
 HERE = Path(__file__).parent

@@ -74,9 +74,9 @@ def test_the_measurement_has_an_entry_for_each_size_and_a_time_for_each_way() ->
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"rows": [1]}, r"rows\[0\]=1"),
-        ({"slots": [4]}, r"slots\[0\]=4"),
-        ({"repetitions": 0}, "repetitions=0"),
+        ({"rows": [1]}, r"rows\[0\] must be an int >= 2, got 1; "),
+        ({"slots": [4]}, r"slots\[0\] must be an int >= 16, got 4; "),
+        ({"repetitions": 0}, "repetitions must be an int >= 1, got 0; "),
     ],
 )
 def test_sizes_that_cannot_be_used_are_refused(arguments: dict[str, object], message: str) -> None:

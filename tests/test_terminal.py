@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tiny_run import TRACE, changed
 
 import specviz as sv
-from specviz.cli import main as cli
+from specviz.cli.main import main as cli
 from specviz.util.text import harmless
 
 ESCAPES = (
