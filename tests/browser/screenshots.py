@@ -1,4 +1,7 @@
-"""The step-through as the README shows it: the page of a real run in its most ragged round, light and dark. `make figures` calls it."""
+"""Draw the step-through for the README: the most ragged round of a real run, light and dark.
+
+`make figures` calls it.
+"""
 
 import base64
 import tempfile
@@ -17,7 +20,10 @@ from specviz.views.stepper.png import with_palette
 OUT = Path(__file__).parents[2] / "figures"
 WINDOW = {"width": 1400, "height": 1000}
 ROW = 2
-STYLE = "body { margin: 0 } .specviz { border: 0 !important; border-radius: 0 !important; outline: 0 !important }"
+STYLE = (
+    "body { margin: 0 } "
+    ".specviz { border: 0 !important; border-radius: 0 !important; outline: 0 !important }"
+)
 REDRAW = """async (url) => {
   const image = new Image(), canvas = document.createElement('canvas');
   image.src = url;
@@ -29,7 +35,10 @@ REDRAW = """async (url) => {
 
 
 def redrawn(page: Page, png: bytes) -> bytes:
-    """The same picture from a canvas, whose row filters `with_palette` reads; a screenshot has others."""
+    """Return the same picture from a canvas.
+
+    `with_palette` reads a canvas's row filters, but not those of a screenshot.
+    """
     page.goto("about:blank")
     url = page.evaluate(REDRAW, "data:image/png;base64," + base64.b64encode(png).decode())
     return base64.b64decode(url.partition(",")[2])

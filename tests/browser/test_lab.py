@@ -1,4 +1,7 @@
-"""The step-through in a real JupyterLab without a network: every control and key, themes, two on a page, reload, no kernel."""
+"""The step-through in a real JupyterLab without a network.
+
+Tested are every control and key, themes, two widgets on a page, reload, and a dead kernel.
+"""
 
 import re
 import subprocess
@@ -21,7 +24,8 @@ from specviz.record.trace import Trace
 pytestmark = pytest.mark.browser
 QUICKSTART = Path(__file__).parents[2] / "notebooks" / "00_quickstart.ipynb"
 CELLS = (
-    "import specviz as sv\nfine, broken = (sv.Trace.load(f'{name}.safetensors') for name in ('fine', 'broken'))",
+    "import specviz as sv\n"
+    "fine, broken = (sv.Trace.load(f'{name}.safetensors') for name in ('fine', 'broken'))",
     "steps = sv.step_through(fine)\nsteps",
     "sv.step_through(broken)",
     "sv.step_through(fine, other=broken)",
@@ -38,7 +42,7 @@ def runs() -> dict[str, Trace]:
 
 @pytest.fixture(scope="module")
 def folder(lab, runs) -> Path:
-    """What the lab serves: two records, and a notebook that shows them."""
+    """The folder that the lab serves: two records, and a notebook that shows them."""
     for name, trace in runs.items():
         trace.save(lab.root / f"{name}.safetensors")
     write_notebook(lab.root / "steps.ipynb", CELLS)
@@ -54,7 +58,7 @@ def write_notebook(path: Path, cells: Sequence[str]) -> None:
 
 @pytest.fixture(scope="module")
 def opened(offline_page, lab, folder) -> Iterator[Notebook]:
-    """The notebook, run; tests share it and leave it as they found it."""
+    """The notebook after a run. Tests share it and leave it unchanged."""
     with offline_page() as page:
         notebook = Notebook(page, lab).open("steps.ipynb")
         assert notebook.run_all(), notebook.error_outputs()
@@ -90,12 +94,21 @@ def test_quickstart(offline_page, lab):
 # ---------------------------------------------------------------- keys and controls
 
 PLACES = {
-    "ArrowRight": (7, 8), "ArrowLeft": (7, 6), "Shift+ArrowRight": (7, 12), "Shift+ArrowLeft": (7, 2), "Home": (7, 0), "End": (7, -1),
-}  # fmt: skip
+    "ArrowRight": (7, 8),
+    "ArrowLeft": (7, 6),
+    "Shift+ArrowRight": (7, 12),
+    "Shift+ArrowLeft": (7, 2),
+    "Home": (7, 0),
+    "End": (7, -1),
+}
 BUTTONS = {
-    "next phase": "ArrowRight", "previous phase": "ArrowLeft", "next round": "Shift+ArrowRight", "previous round": "Shift+ArrowLeft",
-    "first step": "Home", "last step": "End",
-}  # fmt: skip
+    "next phase": "ArrowRight",
+    "previous phase": "ArrowLeft",
+    "next round": "Shift+ArrowRight",
+    "previous round": "Shift+ArrowLeft",
+    "first step": "Home",
+    "last step": "End",
+}
 
 
 @pytest.mark.parametrize("key", PLACES)
@@ -159,7 +172,7 @@ def test_jumps(notebook, runs, key, what):
     stepper.is_at([goal for goal in goals if goal < last_step(trace)][-1])
 
 
-def test_a_jump_to_what_never_happens_stays(notebook):
+def test_a_jump_without_a_target_stays(notebook):
     stepper = widget(notebook)
     stepper.go(3)
     stepper.press("v", "Shift+V")
@@ -221,10 +234,9 @@ def test_slider(notebook, runs):
     marks.nth(1).click(force=True)  # marks may lie close together
     stepper.frame()
     assert stepper.step in goals
-    expect(slider).to_have_attribute(
-        "aria-valuetext",
-        f"round {stepper.step // 5} of 0 to {runs['broken'].num_rounds - 1}, {PHASES[stepper.step % 5]}",
-    )
+    last_round = runs["broken"].num_rounds - 1
+    place = f"round {stepper.step // 5} of 0 to {last_round}, {PHASES[stepper.step % 5]}"
+    expect(slider).to_have_attribute("aria-valuetext", place)
 
 
 def test_play(notebook, runs):
@@ -274,10 +286,9 @@ def test_zoom_and_slide(notebook, runs):
     stepper.press("0")
 
 
-LISTED = (
-    "→", "←", "Shift →", "Shift ←", "Home", "End", "Space", "[", "]", "↓", "↑", "t", "r", "Shift r", "f", "Shift f", "v", "Shift v", "e",
-    "Shift e", "+", "\N{MINUS SIGN}", "0", ",", ".", "?",
-)  # fmt: skip
+MOVES = ("→", "←", "Shift →", "Shift ←", "Home", "End", "Space", "[", "]", "↓", "↑")
+JUMPS = ("r", "Shift r", "f", "Shift f", "v", "Shift v", "e", "Shift e")
+LISTED = (*MOVES, *JUMPS, "t", "+", "\N{MINUS SIGN}", "0", ",", ".", "?")
 
 
 @pytest.mark.parametrize(
@@ -290,7 +301,8 @@ def test_help_lists_the_keys(notebook, cell, more):
         page_of_keys = stepper.root.get_by_role("dialog", name="Keys")
         expect(page_of_keys).to_be_visible()
         shown = page_of_keys.locator("dt > *").evaluate_all(
-            "(keys) => keys.map((key) => [...key.children].map((each) => each.textContent).join(' '))"
+            "(keys) => keys.map("
+            "(key) => [...key.children].map((each) => each.textContent).join(' '))"
         )
         assert sorted(shown) == sorted((*LISTED, *more))
         stepper.page.keyboard.press("Escape")
@@ -301,7 +313,7 @@ def test_help_lists_the_keys(notebook, cell, more):
 
 
 def test_keys_stay_in_the_widget(notebook):
-    """Among them are letters that cut, add and run cells, and 0 0, which restarts the kernel."""
+    """JupyterLab has commands on these letters: cut, add and run cells; 0 0 restarts the kernel."""
     stepper, cells, kernel = widget(notebook), notebook.sources(), notebook.kernel()
     for key in "rfvetdmabxyjk0,.+-[]":
         stepper.press(key, key)
@@ -323,7 +335,7 @@ def test_keys_stay_in_the_widget(notebook):
 
 
 def test_keys_belong_to_the_notebook_elsewhere(notebook):
-    """With the focus in a cell, the widget hears nothing."""
+    """With the focus in a cell, no key reaches the widget."""
     stepper = widget(notebook)
     notebook.page.locator(".jp-Notebook .jp-Cell").nth(4).locator(".cm-content").click()
     notebook.page.keyboard.press("ArrowRight")
@@ -336,7 +348,7 @@ def test_keys_belong_to_the_notebook_elsewhere(notebook):
 # ---------------------------------------------------------------- what is shown
 
 
-def test_sentences_are_the_record_s(notebook, runs):
+def test_sentences_are_those_of_the_record(notebook, runs):
     stepper = widget(notebook)
     stages = [stage for each in film_of(runs["fine"])["rounds"] for stage in each["stages"]]
     for step in range(10):
@@ -396,7 +408,7 @@ def test_violations_lead_to_their_row(notebook, runs):
     assert widget(notebook).panel("invariants").locator("li button").count() == 0
 
 
-def test_widgets_on_a_page_are_strangers(notebook):
+def test_widgets_on_a_page_are_independent(notebook):
     first, second = widget(notebook), widget(notebook, BROKEN)
     calm = second.digest()
     first.press("ArrowRight", "ArrowRight", "ArrowDown", "+")
@@ -450,12 +462,12 @@ def test_themes(notebook):
 # ---------------------------------------------------------------- with the kernel, and without
 
 
-def test_step_and_row_are_python_s_too(notebook):
+def test_step_and_row_are_shared_with_python(notebook):
     stepper = widget(notebook)
     stepper.go(7, row=1)
-    for _ in range(
-        5
-    ):  # ipywidgets keeps a change back until the kernel has taken the one before, so that a cell can overtake it
+    # ipywidgets holds a change back until the kernel has taken the previous one, so a cell that is
+    # run now may be faster than the change
+    for _ in range(5):
         notebook.run(4)
         if notebook.output(4).inner_text().strip() == "7 1":
             break
@@ -466,7 +478,10 @@ def test_step_and_row_are_python_s_too(notebook):
 
 
 def test_reload_and_a_dead_kernel(offline_page, lab, folder, runs):
-    """With the kernel alive a reloaded page shows the widget again; without it stepping goes on until the page is closed."""
+    """With a live kernel a reloaded page shows the widget again.
+
+    Without the kernel, stepping works until the page is closed.
+    """
     with offline_page() as page:
         notebook = Notebook(page, lab).open("steps.ipynb")
         assert notebook.run_all(), notebook.error_outputs()
@@ -497,8 +512,11 @@ def test_reload_and_a_dead_kernel(offline_page, lab, folder, runs):
         )
 
 
-def test_a_notebook_saved_by_hand_shows_a_picture_too(offline_page, lab, folder):
-    """While the widget is there, the page draws the picture and hides it; without the kernel that made the widget it is all there is."""
+def test_a_notebook_saved_by_hand_shows_a_picture(offline_page, lab, folder):
+    """The page draws the picture and hides it while the widget is visible.
+
+    Without the kernel that made the widget, only the picture is shown.
+    """
     write_notebook(folder / "live.ipynb", CELLS[:2])
     with offline_page() as page:
         notebook = Notebook(page, lab).open("live.ipynb")
@@ -524,8 +542,11 @@ def test_a_notebook_saved_by_hand_shows_a_picture_too(offline_page, lab, folder)
         notebook.shut_down()
 
 
-def test_a_kept_notebook_shows_a_picture(offline_page, lab, folder):
-    """Executed as `make notebooks` does, then opened: nobody trusts it yet, and the kernel that made it is gone."""
+def test_an_executed_notebook_shows_a_picture(offline_page, lab, folder):
+    """Executed as `make notebooks` does, then opened.
+
+    The notebook is not trusted yet, and the kernel that made it is gone.
+    """
     write_notebook(folder / "kept.ipynb", CELLS[:2])
     command = (
         "nbconvert",
