@@ -1,4 +1,4 @@
-"""`compare`: matches by hand, a bug that is called a bug and named, a near tie that is called one, and the noise behind the verdict."""
+"""`compare`: matches by hand, bugs that are named, near ties, and the noise behind the verdict."""
 
 import copy
 import functools
@@ -117,7 +117,8 @@ def test_valid_strategies_match(
     causes = "0 near ties, 0 not explained by noise, 0 unknown"
     assert (
         repr(comparison)
-        == f"<Comparison of {strategy} with autoregressive: 100.0% of 10 prompts exact, partial match 100.0%; {causes}>"
+        == f"<Comparison of {strategy} with autoregressive: 100.0% of 10 prompts exact, "
+        f"partial match 100.0%; {causes}>"
     )
 
 
@@ -159,7 +160,7 @@ def test_a_bug_that_was_not_recorded_is_seen_with_the_pair(
 def test_a_bug_that_no_invariant_sees_does_not_explain_itself(
     fault: str, pair: sv.Pair, reference: sv.Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a broken run computes differs from the reference by far more than rounding, so it is no measure of noise."""
+    """A broken run's numbers are no measure of noise: they are off by far more than rounding."""
     monkeypatch.setattr(comparing, "check_invariants", lambda trace: Violations())
     blind = sv.compare(run_broken(fault), reference).summary.iloc[0]
     assert blind["noise"] > CEILINGS["float32"]
@@ -195,7 +196,10 @@ def test_a_fault_in_one_row_is_found_there_alone(
 
 
 def twins(token: int, twin: int, factor: float) -> sv.Pair:
-    """The tiny pair with a second output row for `token`, `factor` times as large: where `token` is best, `twin` is next to it."""
+    """Return the tiny pair with the output row of `twin` set to `factor` times that of `token`.
+
+    Where `token` is best, `twin` is next to it.
+    """
     pair = copy.deepcopy(make_pair("llama"))
     with torch.no_grad():
         pair.target.lm_head.weight[twin] = pair.target.lm_head.weight[token] * factor
@@ -204,7 +208,10 @@ def twins(token: int, twin: int, factor: float) -> sv.Pair:
 
 @pytest.fixture(scope="module")
 def tied(reference: sv.Result) -> tuple[sv.Pair, sv.Result, sv.Result]:
-    """A pair whose target says two tokens equally loud, a run that takes the second by rounding, and one that takes the first."""
+    """Return a pair whose target has two equally likely tokens, and two runs.
+
+    The first run takes the second token by rounding, the other one takes the first.
+    """
     longest = max(reference.tokens, key=len)
     token, unused = (
         longest[6],
@@ -236,7 +243,7 @@ def test_a_near_tie_is_a_near_tie(tied: tuple[sv.Pair, sv.Result, sv.Result]) ->
 def test_a_token_far_from_the_best_is_no_near_tie(
     tied: tuple[sv.Pair, sv.Result, sv.Result],
 ) -> None:
-    """At the same divergence: the gap is that of the tokens that were chosen, not that of the two best ones."""
+    """The gap is that of the chosen tokens, not that of the two best ones."""
     pair, ours, theirs = tied
     at = sv.compare(ours, theirs).prompts.loc[0, "first_divergence"]
     worst = int(score_text(pair, (theirs.prompts[0], theirs.tokens[0]), VOCABULARY).ids[at, -1])
@@ -281,7 +288,7 @@ def test_without_anything_to_measure_with_the_cause_is_unknown(
 
 
 def test_a_large_gap_is_no_near_tie_whatever_the_noise(embedded_reference: sv.Result) -> None:
-    """With nothing but the reference's record, the most noise that is believed of float32 decides."""
+    """With only the reference's record, the most noise that is believed of float32 decides."""
     theirs = embedded_reference
     tokens = [[0, *row[1:]] for row in theirs.tokens]
     found = sv.compare(replace(without_record(theirs), tokens=tokens), theirs).prompts
@@ -291,7 +298,10 @@ def test_a_large_gap_is_no_near_tie_whatever_the_noise(embedded_reference: sv.Re
 
 @pytest.mark.slow
 def test_bfloat16_on_the_embedded_pair() -> None:
-    """Batch 8 against batch 1: whatever differs is a near tie, by either measure, and the noise is that of eight bits."""
+    """Batch 8 against batch 1: all divergences are near ties, by either measure.
+
+    The noise is that of eight bits.
+    """
     pair = sv.load_pair(device="cpu", dtype="bfloat16")
     prompts = [sv.load_prompts()[i] for i in (0, 3, 7, 16, 22, 29)]
     theirs, ours = run(pair, prompts, "autoregressive", 1), run(pair, prompts, "rollback", 8)
@@ -327,7 +337,10 @@ def test_read_is_what_the_model_says(name: str, prompts: list[list[int]]) -> Non
 def test_noise_is_none_in_float64_and_little_in_float32(
     name: str, prompts: list[list[int]]
 ) -> None:
-    """In all shapes, over prompts of 1 to 40 tokens and texts of different length: so the plain forwards are padded rightly."""
+    """In all shapes, over prompts of 1 to 40 tokens and texts of different length.
+
+    So the plain forwards pad correctly.
+    """
     texts = [(prompt, prompts[(i + 3) % 10][:17]) for i, prompt in enumerate(prompts)]
     shapes = [(1, 1), (3, 2), (8, 6), (10, 1)]
     assert measure_noise(make_pair(name, torch.float64), texts, shapes, VOCABULARY) <= 4e-6
@@ -337,11 +350,13 @@ def test_noise_is_none_in_float64_and_little_in_float32(
 def test_a_model_whose_batches_are_wrong_is_not_excused(
     embedded: sv.Pair, embedded_reference: sv.Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What plain forwards change by is believed up to the ceiling; beyond, a divergence stays unknown at best."""
+    """Noise of plain forwards is believed up to the ceiling; beyond it a cause stays unknown."""
     monkeypatch.setattr("specviz.checks.noise.measure_noise", lambda *_: 0.5)
     theirs = without_record(embedded_reference)
-    said = [score_text(embedded, text) for text in zip(theirs.prompts, theirs.tokens, strict=True)]
-    second = [[int(each.ids[0, 1])] for each in said]
+    scores = [
+        score_text(embedded, text) for text in zip(theirs.prompts, theirs.tokens, strict=True)
+    ]
+    second = [[int(each.ids[0, 1])] for each in scores]
     comparison = sv.compare(replace(theirs, tokens=second), theirs, pair=embedded)
     assert set(comparison.prompts["cause"]) == {
         UNEXPLAINED
@@ -374,7 +389,7 @@ def test_cause(evidence: Evidence, noise: float, cause: str) -> None:
     assert evidence.cause(noise, ceiling=0.5) == cause
 
 
-def test_nothing_is_a_near_tie_where_something_is_wrong_that_nobody_locates() -> None:
+def test_no_near_ties_in_a_run_with_a_fault_of_unknown_place() -> None:
     assert doubt_near_ties([NEAR_TIE, "", UNEXPLAINED], ["", "", "kv"]) == [
         NEAR_TIE,
         "",
@@ -391,13 +406,20 @@ def test_an_unknown_precision_has_no_ceiling() -> None:
 def test_what_was_recorded_of_a_request() -> None:
     """Token by token: request 0 of the tiny run gained 1, 2 and 3 tokens in its rounds."""
     ids = np.arange(6 * 3).reshape(6, 3, 1).astype(np.int32)
-    said = recorded_scores(changed("rows", target_top_ids=ids))
-    assert [each.rounds.tolist() for each in said] == [[0, 1, 1, 2, 2, 2], [0, 0, 0, 1], [2]]
-    assert [each.ids[:, 0].tolist() for each in said] == [[0, 6, 7, 12, 13, 14], [3, 4, 5, 9], [15]]
+    scores = recorded_scores(changed("rows", target_top_ids=ids))
+    assert [each.rounds.tolist() for each in scores] == [[0, 1, 1, 2, 2, 2], [0, 0, 0, 1], [2]]
+    assert [each.ids[:, 0].tolist() for each in scores] == [
+        [0, 6, 7, 12, 13, 14],
+        [3, 4, 5, 9],
+        [15],
+    ]
 
 
 def test_changes_of_the_two_leading_tokens() -> None:
-    """By hand: 0.5 and 0.25 where both are known; at least 1.0 where the second fell below all that is kept."""
+    """By hand: 0.5 and 0.25 where both are known.
+
+    It is at least 1.0 where the second token fell below all that are kept.
+    """
     said = recorded_scores(TRACE)[0]
     sound = replace(
         said, ids=np.array([[7, 8, 9], [7, 8, 9]]), logprobs=np.array([[-1.0, -2.0, -3.0]] * 2)
@@ -479,7 +501,7 @@ def test_what_cannot_be_compared_is_named(
     cases = [
         (
             other(prompts=theirs.prompts[:1]),
-            r"the number of prompts differs: 1 in result, 2 in reference; run both over the same list",
+            r"the number of prompts differs: 1 in result, 2 in reference; run both over the same",
         ),
         (other(prompts=[theirs.prompts[0], [1]]), r"prompts\[1\] differs: \[1\] in result, \["),
         (

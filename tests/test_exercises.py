@@ -1,13 +1,17 @@
-"""The notebooks' exercises can be solved, wrong answers are told so, and no answer at all stops a notebook.
+"""The notebooks' exercises can be solved, wrong answers are found, and no answer stops a notebook.
 
 Convention, for a notebook NN_name.ipynb:
-- specviz/exercises/name.py: a function decorated with `@exercise` for each exercise, a *check* under its own name. The notebook imports it
-  as `from specviz.exercises import name as check` and calls `check.some_name(answer)`.
-- notebooks/solutions/NN_name.py: a script that imports the same and asserts of each check that it returns True for the right answer.
-- tests/mistakes/name.py: WRONG = {check's name: [arguments, ...]}, for each check one or more wrong answers, plausible ones, each a tuple.
+- specviz/exercises/name.py has a *check* for each exercise, a function decorated with `@exercise`.
+  The notebook imports it as `from specviz.exercises import name as check` and calls
+  `check.some_name(answer)`.
+- notebooks/solutions/NN_name.py imports the same, and asserts that each check returns True for the
+  right answer.
+- tests/mistakes/name.py has WRONG = {name of the check: [arguments, ...]}, one or more plausible
+  wrong answers for each check, each a tuple.
 
-The right answers are those that the solutions pass, so they are written down once. From them and the wrong ones follow the other demands:
-what is missing is "not yet", what stops or makes no sense is "no", and neither raises anything.
+The right answers are those of the solutions, so they are written down once. The other tests follow
+from them and from the wrong ones: a missing answer prints "not yet", an answer that stops or makes
+no sense prints "no", and neither raises anything.
 """
 
 import importlib
@@ -36,7 +40,7 @@ def module_of(name: str) -> ModuleType:
 
 
 def checks_of(name: str) -> dict[str, Check]:
-    """The checks of a module: what carries the decorator and was written there."""
+    """Return the checks of a module: its own functions that carry the decorator."""
     module = module_of(name)
     return {
         key: value
@@ -46,7 +50,7 @@ def checks_of(name: str) -> dict[str, Check]:
 
 
 def only(folder: str, pattern: str) -> Path:
-    """The one file of that name, NN_ before it."""
+    """Return the only file that matches the pattern."""
     found = sorted((ROOT / folder).glob(pattern))
     assert len(found) == 1, f"{len(found)} files {folder}/{pattern}"
     return found[0]
@@ -59,13 +63,14 @@ def mistakes(name: str) -> dict[str, list[tuple]]:
 
 @cache
 def run_solution(name: str) -> list[tuple[str, tuple, object]]:
-    """The calls of checks in a solution: check, arguments, what it returned."""
+    """Return the calls of checks in a solution: name, arguments, what the check returned."""
     module, calls = module_of(name), []
 
     def watched(key: str, check: Check) -> Check:
         def call(*answers: object) -> bool:
-            calls.append((key, answers, said := check(*answers)))
-            return said
+            is_right = check(*answers)
+            calls.append((key, answers, is_right))
+            return is_right
 
         return call
 
@@ -85,7 +90,7 @@ def right_answer(name: str, key: str) -> tuple:
 
 
 def stub(*arguments: object, **named: object) -> None:
-    """What an exercise starts with."""
+    """Stand for the stub that an exercise starts with."""
 
 
 def crash(*arguments: object, **named: object) -> None:
@@ -154,7 +159,7 @@ def test_missing_and_crashing_answers_raise_nothing(name, key, capsys):
 
 
 def test_the_hunts_answers_are_about_the_row_that_was_named(capsys):
-    """And only the run that is wrong by design is said to be so."""
+    """Only for the run that is wrong by design does the answer say so."""
     hunt = module_of("invariants")
     for answer, words in (
         ((4, "kv", 1, 4), "row 1 (request 1): kv"),
@@ -167,7 +172,7 @@ def test_the_hunts_answers_are_about_the_row_that_was_named(capsys):
 
 
 def test_the_hunts_runs_are_the_same_on_every_machine():
-    """No choice in them was close: the answers depend on what was accepted."""
+    """No choice in them was close, because the answers depend on what was accepted."""
     hunt = module_of("invariants")
     runs = [
         *(hunt.mystery(n) for n in hunt._MYSTERIES),
@@ -177,7 +182,7 @@ def test_the_hunts_runs_are_the_same_on_every_machine():
 
 
 def test_a_check_names_the_case(capsys):
-    """What the reader is told of an answer that is not right."""
+    """A wrong answer is reported with its case."""
 
     @base.exercise
     def double(answer: Callable[[int], int]) -> str:
@@ -190,5 +195,5 @@ def test_a_check_names_the_case(capsys):
     assert capsys.readouterr().out.splitlines() == [
         "right: doubled",
         "no: for the number 3 expected 6, got 5",
-        "no: a function is wanted, and this is int",
+        "no: the answer must be a function, but it is int",
     ]

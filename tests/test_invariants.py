@@ -1,4 +1,4 @@
-"""Invariants as checks: a valid run of any kind violates none; each fault is named by its rule, row and round, before what follows."""
+"""Invariants as checks: a valid run violates none, and a fault is named before its consequences."""
 
 import functools
 import subprocess
@@ -143,7 +143,7 @@ class TwoFromTheLeft(Strategy):
         state.layout.set_starts([2] * len(state.batch))
 
 
-def test_a_strategy_of_ones_own_is_judged_by_its_record() -> None:
+def test_a_custom_strategy_is_judged_by_its_record() -> None:
     assert sv.check_invariants(decode(TwoFromTheLeft())) == []
     (first, *_) = sv.check_invariants(
         decode(TwoFromTheLeft(break_invariant="kv", rows=[1], from_round=2))
@@ -168,9 +168,7 @@ def where_it_strikes(trace: Trace, kind: str, row: int, from_round: int) -> tupl
         for i in range(rows["row"].size)
         if rows["row"][i] == row and rows["round"][i] >= from_round
     ]
-    if (
-        kind == "kv"
-    ):  # K/V of two tokens at least, since with one alone nothing that is not written anew moves away
+    if kind == "kv":  # K/V of two tokens at least: that of a single one is written again
         mine = [
             i
             for i in mine
@@ -281,8 +279,8 @@ def test_a_bonus_from_the_draft_goes_wrong_at_the_first_rejection() -> None:
     ]
 
 
-def test_padding_that_accumulates_is_no_violation() -> None:
-    """With that mistake alone the text is right, so there is nothing to report but waste."""
+def test_accumulating_padding_is_not_a_violation() -> None:
+    """With that mistake alone the text is right, so only waste could be reported."""
     trace = recorded("repadding", ones_mask=False, draft_bonus=False)
     least = [
         trace.rows["start"][trace.rows["round"] == number].min()
@@ -316,14 +314,14 @@ def without(trace: Trace, table: str, which: Any) -> Trace:
     )
 
 
-def told(violations: Violations) -> tuple[str, int, int, int]:
-    """Rule, round, phase and row of the first violation."""
+def first_of(violations: Violations) -> tuple[str, int, int, int]:
+    """Return rule, round, phase and row of the first violation."""
     first = violations[0]
     return first.rule, first.round, PHASES.index(first.phase), first.row
 
 
 def some_entry(trace: Trace, mask: Any) -> tuple[int, int, int]:
-    """An entry of the table `rows` from the middle of those that a mask names, its round and its row."""
+    """Return an entry of the table `rows` that a mask names, a middle one, its round and its row."""
     entries = np.flatnonzero(mask)
     entry = int(entries[len(entries) // 2])
     return entry, int(trace.rows["round"][entry]), int(trace.rows["row"][entry])
@@ -334,7 +332,7 @@ def test_a_row_that_forgets_a_token_breaks_the_lengths() -> None:
     rows = trace.rows
     entry, number, row = some_entry(trace, (rows["gained"] > 1) & (rows["finished"] == 0))
     found = sv.check_invariants(edited(trace, "rows", entry, gained=rows["gained"][entry] - 1))
-    assert told(Violations(v for v in found if v.rule == "lengths")) == (
+    assert first_of(Violations(v for v in found if v.rule == "lengths")) == (
         "lengths",
         number + 1,
         SCHEDULE,
@@ -347,7 +345,7 @@ def test_a_token_that_is_not_in_the_output_breaks_the_lengths() -> None:
     entry, number, row = some_entry(trace, trace.rows["gained"] > 1)
     emitted = trace.rows["emitted"][entry].copy()
     emitted[0] += 1
-    assert told(sv.check_invariants(edited(trace, "rows", entry, emitted=emitted))) == (
+    assert first_of(sv.check_invariants(edited(trace, "rows", entry, emitted=emitted))) == (
         "lengths",
         number,
         ACCEPT,
@@ -355,7 +353,7 @@ def test_a_token_that_is_not_in_the_output_breaks_the_lengths() -> None:
     )
 
 
-def test_an_output_that_nobody_emitted_breaks_the_lengths() -> None:
+def test_an_output_that_was_not_emitted_breaks_the_lengths() -> None:
     trace = recorded("inplace")
     last = len(trace.prompt(9)) + len(trace.output(9))
     requests = dict(trace.requests)
@@ -376,7 +374,7 @@ def test_a_row_that_ends_elsewhere_breaks_the_rectangle() -> None:
     rows = trace.rows
     entry, number, row = some_entry(trace, np.diff(rows["round"], append=-1) == 0)
     found = sv.check_invariants(edited(trace, "rows", entry, pending=rows["pending"][entry] + 1))
-    assert told(found) == ("rectangle", number, SCHEDULE, row)
+    assert first_of(found) == ("rectangle", number, SCHEDULE, row)
     assert {violation.rule for violation in found} == {"rectangle"}
     assert "like the others" in found[0].expected
 
@@ -408,7 +406,7 @@ def test_an_output_beyond_its_budget() -> None:
     found = sv.check_invariants(edited(trace, "requests", request, budget=NEW_TOKENS - 1))
     entry = np.flatnonzero(trace.rows["request"] == request)[-1]
     expected = ("budget", trace.rows["round"][entry], ACCEPT, trace.rows["row"][entry])
-    assert told(found) == expected
+    assert first_of(found) == expected
     assert {violation.rule for violation in found} == {"budget"}
     assert (found[0].request, found[0].count, found[0].slot) == (request, 1, None)
 
@@ -424,7 +422,7 @@ def test_tokens_behind_the_first_eos() -> None:
     ends = trace.rows["length"] + trace.rows["gained"]
     entry = np.flatnonzero((trace.rows["request"] == request) & (ends >= at))[0]
     assert {violation.rule for violation in found} == {"eos"}
-    assert told(found) == ("eos", trace.rows["round"][entry], ACCEPT, trace.rows["row"][entry])
+    assert first_of(found) == ("eos", trace.rows["round"][entry], ACCEPT, trace.rows["row"][entry])
     assert (
         sum(violation.count for violation in found if "follow" in violation.expected)
         == len(output) - output.index(eos) - 1
@@ -453,7 +451,7 @@ def test_an_accepted_draft_that_the_target_did_not_choose() -> None:
     other = trace.rows["target_top_ids"][entry].copy()
     other[1, 0] += 1
     found = sv.check_invariants(edited(trace, "rows", entry, target_top_ids=other))
-    assert [told(found), len(found)] == [("acceptance", number, ACCEPT, row), 1]
+    assert [first_of(found), len(found)] == [("acceptance", number, ACCEPT, row), 1]
 
 
 def test_more_tokens_than_accepted_drafts_allow() -> None:
@@ -464,11 +462,11 @@ def test_more_tokens_than_accepted_drafts_allow() -> None:
     found = sv.check_invariants(
         edited(trace, "rows", entry, accepted=trace.rows["gained"][entry] - 2)
     )
-    assert told(found) == ("acceptance", number, ACCEPT, row)
+    assert first_of(found) == ("acceptance", number, ACCEPT, row)
 
 
 def test_a_draft_that_is_accepted_and_emitted_as_another_token() -> None:
-    """That it was fed as another token than the record's draft is wrong as well, and comes before."""
+    """It was also fed as another token than the recorded draft, which comes first."""
     trace = recorded("eqspec")
     entry, number, row = some_entry(trace, trace.rows["accepted"] > 0)
     drafts = trace.rows["drafts"][entry].copy()
@@ -477,7 +475,7 @@ def test_a_draft_that_is_accepted_and_emitted_as_another_token() -> None:
     assert (number, ACCEPT, row, "acceptance") in [
         (v.round, PHASES.index(v.phase), v.row, v.rule) for v in found
     ]
-    assert told(found) == ("kv", number, DRAFT, row)
+    assert first_of(found) == ("kv", number, DRAFT, row)
 
 
 def test_a_draft_cache_that_was_not_moved_with_the_targets() -> None:
@@ -488,7 +486,7 @@ def test_a_draft_cache_that_was_not_moved_with_the_targets() -> None:
     )[3]
     number, row = moves["round"][entry], moves["from_row"][entry]
     found = sv.check_invariants(without(trace, "moves", entry))
-    assert told(found) == ("caches", number, SYNCHRONISE, row)
+    assert first_of(found) == ("caches", number, SYNCHRONISE, row)
     assert (found[0].model, found[0].slot) == ("draft", moves["to_slot"][entry])
     twin = [
         np.flatnonzero(
@@ -504,11 +502,14 @@ def test_a_draft_cache_that_was_not_moved_with_the_targets() -> None:
     ]
     both = sv.check_invariants(without(trace, "moves", twin[0]))
     assert [(v.rule, v.model) for v in both[:2]] == [("kv", "target"), ("kv", "draft")]
-    assert told(both) == ("kv", number, SYNCHRONISE, row)
+    assert first_of(both) == ("kv", number, SYNCHRONISE, row)
 
 
 def after_full_acceptance(trace: Trace) -> tuple[Any, int, int]:
-    """Entries of feeds where the draft is fed the token again that it drafted last, in the round after a full acceptance; round and row."""
+    """Return where the draft is fed its last draft again after a full acceptance.
+
+    Returns the entries of feeds, the round and the row.
+    """
     rows, feeds = trace.rows, trace.feeds
     entry, number, row = some_entry(
         trace, (rows["accepted"] == K) & (rows["finished"] == 0) & (rows["gained"] == K + 1)
@@ -529,7 +530,7 @@ def test_a_draft_that_forgets_its_last_token_after_a_full_acceptance() -> None:
     entries, number, row = after_full_acceptance(trace)
     assert entries.size == 1
     found = sv.check_invariants(without(trace, "feeds", entries))
-    assert told(found) == ("caches", number, DRAFT, row)
+    assert first_of(found) == ("caches", number, DRAFT, row)
     assert "not been fed" in found[0].found
     assert found[0].model == "draft"
 
@@ -561,7 +562,7 @@ def test_feeds_that_were_altered(model: int, phase: int) -> None:
         found = sv.check_invariants(
             edited(damaged, "feeds", entry, **{column: feeds[column][entry] + shift})
         )
-        assert told(found) == (rule, number, phase, row), column
+        assert first_of(found) == (rule, number, phase, row), column
         assert found[0].model == MODELS[model]
 
 
@@ -570,7 +571,7 @@ def test_a_hole_that_is_seen() -> None:
     hole = int(trace.holes["feed"].size // 2)
     feed, slot = int(trace.holes["feed"][hole]), int(trace.holes["start"][hole])
     found = sv.check_invariants(without(trace, "holes", hole))
-    assert told(found) == (
+    assert first_of(found) == (
         "mask",
         trace.feeds["round"][feed],
         trace.feeds["phase"][feed],
@@ -592,7 +593,10 @@ def test_a_slot_that_is_not_seen() -> None:
 
 
 def test_any_order_of_slots_will_do_if_each_query_sees_its_tokens() -> None:
-    """A layout that no strategy here has: index 0 and 1 of a prompt trade places. What queries see is the same, so nothing is wrong."""
+    """Index 0 and 1 of a prompt trade places, a layout that no strategy here has.
+
+    Queries see the same tokens, so nothing is wrong.
+    """
     trace = recorded("inplace")
     feeds = trace.feeds
     prompt = (feeds["phase"] == SCHEDULE) & (feeds["index"] < 2)
@@ -658,7 +662,11 @@ def test_a_violation_reads_as_one_line() -> None:
 
 def test_checking_a_saved_record_brings_no_torch(tmp_path: Path) -> None:
     recorded("eqspec", break_invariant="mask").save(tmp_path / "run")
-    code = "import sys, specviz as sv; print(len(sv.check_invariants(sv.Trace.load(sys.argv[1]))) > 0, 'torch' in sys.modules)"
+    code = (
+        "import sys, specviz as sv; "
+        "found = sv.check_invariants(sv.Trace.load(sys.argv[1])); "
+        "print(len(found) > 0, 'torch' in sys.modules)"
+    )
     run = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "run")],
         capture_output=True,
@@ -705,13 +713,13 @@ def test_deep_finds_slipped_kv_where_the_record_finds_it(name: str) -> None:
         sv.check_invariants(trace),
         sv.check_invariants(trace, deep=True, pair=make_pair("llama")),
     )
-    assert told(deep) == told(shallow)
+    assert first_of(deep) == first_of(shallow)
     assert "fresh prefill" in deep[0].found
     assert (deep[0].slot, deep[0].count) == (shallow[0].slot, shallow[0].count)
 
 
 def test_deep_finds_what_no_record_shows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache that does not do what it is told: of each block the last slot stays where it was."""
+    """A faulty cache: the last slot of each moved block stays where it was."""
     trace, move = recorded("eqspec"), CachedModel.move
     monkeypatch.setattr(
         CachedModel,

@@ -9,11 +9,10 @@ assert check.emitted([[7, 3, 5], [4, 4, 4, 4, 1], [2]])
 # %% 2. Write: the acceptance of one round
 def accept(drafts, target_says):
     gained = []
-    for draft, said in zip(
-        drafts, target_says, strict=False
-    ):  # the target says one more than there are drafts
-        gained.append(said)  # where both agree it is the draft, where they do not the bonus
-        if draft != said:
+    # The target makes one choice more than there are drafts.
+    for draft, choice in zip(drafts, target_says, strict=False):
+        gained.append(choice)  # the draft where both agree, else the bonus
+        if draft != choice:
             return gained
     return [*gained, target_says[-1]]  # all agreed: the bonus stands behind the last draft
 
@@ -21,7 +20,7 @@ def accept(drafts, target_says):
 assert check.accept(accept)
 
 
-# %% 3. Write: the expected length. The sum needs no division, so a rate of 1 needs no case of its own
+# %% 3. Write: the expected length. The sum needs no division, so a rate of 1 is no special case
 def expected_length(rate, K):
     return sum(rate**j for j in range(K + 1))
 
@@ -29,7 +28,8 @@ def expected_length(rate, K):
 assert check.expected_length(expected_length)
 
 
-# %% 4. Debug: after a full acceptance the draft has never read its own last draft. Let it read all that it lacks
+# %% 4. Debug: after a full acceptance the draft has not read its own last draft.
+# So let it read all that it lacks.
 def decode(target, draft, prompt, K, budget):
     tokens = list(prompt)
     target.read(tokens[:-1])

@@ -9,7 +9,7 @@ assert check.drift([2, 2, 6, 9])
 # %% 2. Predict: a row alone rejects drafts, but has no padding
 assert check.alone({"positions counted in columns", "the draft's token as bonus"})
 
-# the same, run
+# The same, measured:
 pair, prompt = sv.load_pair(), sv.load_prompts()[18]
 switches = ("skip_unpadding", "ones_mask", "draft_bonus")
 
@@ -27,7 +27,8 @@ for mistake in switches:
     assert (one != right) == (mistake == "draft_bonus")
 
 
-# %% 3. Write: the pending token and the accepted drafts are valid, the others are holes; positions count what is valid
+# %% 3. Write: the pending token and the accepted drafts are valid, the others are holes.
+# Positions count what is valid.
 def holes(valid, accepted, K):
     first = sum(valid)
     return valid + [1] * (1 + accepted) + [0] * (K - accepted), list(range(first, first + K + 1))
@@ -36,7 +37,7 @@ def holes(valid, accepted, K):
 assert check.holes(holes)
 
 
-# %% 4. Debug: a row's own K/V begins at its start; behind it lies what rejected drafts left
+# %% 4. Debug: a row's own K/V begins at its start; behind it is that of rejected drafts
 def realign(slots, starts, lengths):
     end = max(lengths)
     return [

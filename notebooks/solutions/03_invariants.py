@@ -16,10 +16,16 @@ assert check.realigned(new_length, [2, 0, -2])
 assert (new_length - 8 - gained == [2, 0, -2]).all()
 
 # %% [markdown]
-# 2. The hunt. In 1 the lines of row 3's mask end one slot too late from the draft phase of round 2 on. In 2 row 0's card emits in round
-# 2 what the target did not choose first. In 3 row 2's pending token is fed in round 3 with a position that is not n - 1; it shows it
-# one round early. In 4 row 1 is moved in synchronise of round 4, though the strategy is `inplace`, and its positions skip one. In 5 the
-# positions of all four rows jump from round 1 on, each by the number of its holes.
+# 2. The hunt:
+# - In 1 the lines of row 3's mask end one slot too late, from the draft phase of round 2 on.
+# - In 2 row 0's card in round 2 emits a token that is not the target's first choice.
+# - In 3 row 2's pending token is fed in round 3 with a position that is not n - 1. The pending
+#   token
+#   shows it one round earlier.
+# - In 4 row 1 is moved in synchronise of round 4, although the strategy is `inplace`, and its
+#   positions
+#   skip one.
+# - In 5 the positions of all four rows jump from round 1 on, each by the number of its holes.
 
 # %%
 assert check.found(1, "mask", 3, 2)
@@ -54,18 +60,17 @@ def mask_check(feeds, holes):
 assert check.mask_check(mask_check)
 
 # %% [markdown]
-# They explain three of the five; the other two are not about positions or masks.
+# They find three of the five; the other two are not about positions or masks.
 
 # %%
-explained = {
-    n: (positions_check(trace.feeds), mask_check(trace.feeds, trace.holes))
-    for n in range(1, 6)
-    for trace in [check.mystery(n)]
-}
-assert min(explained[1][1]) == (2, 3)
-assert min(explained[3][0]) == (3, 2)
-assert min(explained[5][0]) == (1, 0)
-assert explained[2] == explained[4] == (set(), set())
+found = {}
+for n in range(1, 6):
+    trace = check.mystery(n)
+    found[n] = (positions_check(trace.feeds), mask_check(trace.feeds, trace.holes))
+assert min(found[1][1]) == (2, 3)
+assert min(found[3][0]) == (3, 2)
+assert min(found[5][0]) == (1, 0)
+assert found[2] == found[4] == (set(), set())
 
 # %% [markdown]
 # 4. The rest of the hunt.
@@ -77,7 +82,7 @@ for n in (2, 4):
 
 
 # %% [markdown]
-# 5. Debug: count the columns that count, not all of them since the first.
+# 5. Debug: count the valid columns, not all columns since the first valid one.
 
 
 # %%

@@ -6,8 +6,9 @@ import torch
 from specviz.exercises import eqspec as check
 
 # %% [markdown]
-# **1.** The rectangle grows from 9 to 10 columns, so a row moves by 1 - gain: 1 - 1, 1 - 5, 1 - 3, 1 - 2. The longest row need not
-# be the one that gains most, and only what it gains makes the rectangle wider.
+# **1.** The rectangle grows from 9 to 10 columns, so a row moves by 1 - gain: 1 - 1, 1 - 5, 1 - 3,
+# 1 - 2. The row that ends up longest sets the new width, and it need not be the one that gains
+# most.
 
 # %%
 n, gain = [9, 4, 7, 7], [1, 5, 3, 2]
@@ -16,7 +17,8 @@ my_offsets = [new_width - max(n) - g for g in gain]
 assert check.offsets(my_offsets)
 
 # %% [markdown]
-# **2.** Rows, tokens with K/V, layers, K and V, heads, size, bytes. The pending token has no K/V yet.
+# **2.** Rows, tokens with K/V, layers, K and V, heads, head size, bytes an element. The pending
+# token has no K/V yet.
 
 # %%
 my_bytes = 7 * 500 * 36 * 2 * 8 * 128 * 2
@@ -29,7 +31,7 @@ assert check.copied_bytes(my_bytes)
 
 # %%
 def my_realign(kv, starts, n, gain):
-    """kv moved so that all rows end in one column, and the new starts."""
+    """Return kv moved so that all rows end in one column, and the new starts."""
     new_starts = (n + gain).max() - (n + gain)
     slots = torch.arange(kv.shape[1])
     source = (slots - (new_starts - starts)[:, None]).clamp(0, kv.shape[1] - 1)  # (B, T)
@@ -40,8 +42,8 @@ assert check.realign_at_once(my_realign)
 
 
 # %% [markdown]
-# **4.** A block that moves to the right is copied from its right end. (C calls this memmove. A copy in between, as the library makes,
-# does the same and works for rows that trade places, too.)
+# **4.** A block that moves to the right is copied from its right end, as C's memmove does. The
+# library copies the block to a buffer first, which also works for rows that trade places.
 
 
 # %%

@@ -4,7 +4,8 @@
 from specviz.exercises import exspec as check
 
 # %% [markdown]
-# **1.** With seven sequences of each of the 20 lengths no group of eight exists. One more sequence makes an eighth of some length.
+# **1.** With seven sequences of each of the 20 lengths there is no group of eight. One more
+# sequence is the eighth of some length.
 
 # %%
 my_window = 20 * 7 + 1
@@ -12,12 +13,13 @@ assert check.certain_window(my_window)
 
 
 # %% [markdown]
-# **2.** Lengths from the top; requests keep the order of the dictionary, which is that of their arrival.
+# **2.** Try lengths from the largest down. Requests keep the order of the dictionary, which is that
+# of their arrival.
 
 
 # %%
 def longest_group(lengths, B):
-    """The first B requests of the largest length that has so many."""
+    """Return the first B requests of the largest length that has so many."""
     for n in sorted(set(lengths.values()), reverse=True):
         group = [request for request, length in lengths.items() if length == n]
         if len(group) >= B:
@@ -29,12 +31,16 @@ assert check.longest_group(longest_group)
 
 
 # %% [markdown]
-# **3.** The batch was cut to B after the counts had been set: the rest of a group, or of those overdue, was noted as served and was not.
+# **3.** The batch was cut to B after the counts had been set, so the rest of a group, or of the
+# overdue requests, counted as served although it was not.
 
 
 # %%
 def choose_fairly(lengths, waited, B, max_wait):
-    """Up to B requests. lengths: {request: n} in order of arrival; waited: {request: rounds passed over}."""
+    """Return up to B requests.
+
+    lengths: {request: n} in order of arrival; waited: {request: rounds passed over}.
+    """
     groups = {}
     for request, n in lengths.items():
         groups.setdefault(n, []).append(request)
@@ -52,13 +58,13 @@ assert check.choose_fairly(choose_fairly)
 
 
 # %% [markdown]
-# **4.** The chance of each gain, squared and added up. At alpha = 0.7 and K = 5 it is about 0.2: of a group of equal rows hardly anything
-# is left after two rounds.
+# **4.** The probability of each gain, squared and added up. At alpha = 0.7 and K = 5 it is about
+# 0.2, so after two rounds little is left of a group of equal rows.
 
 
 # %%
 def stay_together(alpha, K):
-    """Probability that two independent rows gain the same in a round."""
+    """Return the probability that two independent rows gain the same in a round."""
     exactly = [alpha**a * (1 - alpha) for a in range(K)] + [alpha**K]
     return sum(p * p for p in exactly)
 

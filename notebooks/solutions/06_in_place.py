@@ -6,8 +6,9 @@ import torch
 from specviz.exercises import in_place as check
 
 # %% [markdown]
-# **1.** Slots 9 to 13 were written. 9 is the token that was pending, 10 and 11 are accepted, 12 and 13 rejected. The row has 13 tokens now.
-# The last one, the bonus, has index 12 and is fed first in the next round.
+# **1.** Slots 9 to 13 were written. Slot 9 holds the token that was pending, 10 and 11 the accepted
+# drafts, 12 and 13 the rejected ones. The row has 13 tokens now. The last one, the bonus, has index
+# 12 and is fed first in the next round.
 
 # %%
 stale_slots, written_next = [12, 13], [12, 13, 14, 15, 16]
@@ -35,7 +36,7 @@ assert check.write_and_mask(write_and_mask)
 
 # %%
 def paged_slots(n, K, table, size):
-    """Physical slots of the tokens at positions n - 1 to n - 1 + K."""
+    """Return the physical slots of the tokens at positions n - 1 to n - 1 + K."""
     return [table[position // size] * size + position % size for position in range(n - 1, n + K)]
 
 
@@ -43,14 +44,15 @@ assert check.paged_slots(paged_slots)
 
 
 # %% [markdown]
-# **4.** The draft has read up to position n + K - 2. If all K drafts are accepted, the row's last token but one is at n + K - 1: a gap.
-# Reading the last two tokens always fills it, and is the same shape in every round. The texts stay right because the target verifies each
-# token with its own K/V; the draft's gap only makes its guesses worse.
+# **4.** The draft has read up to position n + K - 2. If all K drafts are accepted, the row's last
+# token but one is at n + K - 1, which leaves a gap. Reading the last two tokens always fills it,
+# and has the same shape in every round. The texts are right even with the gap, because the target
+# verifies each token with its own K/V; the gap only makes the drafts worse.
 
 
 # %%
 def draft_reads(n, K, a):
-    """Positions of the tokens that the draft reads before it proposes, in order."""
+    """Return the positions of the tokens that the draft reads before it proposes, in order."""
     return [n + a - 1, n + a]
 
 

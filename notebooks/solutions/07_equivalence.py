@@ -6,20 +6,24 @@ import numpy as np
 from specviz.exercises import equivalence as check
 
 # %% [markdown]
-# 1. Predict: the two distributions share min(p, q) = [0.2, 0.3, 0.2], and only token 0 has more of p than of q.
+# 1. Predict: the two distributions share min(p, q) = [0.2, 0.3, 0.2], and only for token 0 is p
+#    larger
+# than q.
 
 # %%
 assert check.acceptance(0.7, [1.0, 0.0, 0.0])
 
 # %% [markdown]
-# 2. Causes: a near tie needs every number that was measured to lie within twice the noise, and noise that was measured.
+# 2. Causes: for a near tie the noise must have been measured, and every measured number must be at
+# most twice the noise.
 
 # %%
 near, bug, unknown = "near tie", "not explained by noise", "unknown"
 assert check.causes({"A": near, "B": bug, "C": bug, "D": bug, "E": unknown})
 
 # %% [markdown]
-# 3. Write: the residual. Where nothing is left, p equals q, and no draft is ever rejected; p itself is as good as anything.
+# 3. Write: the residual. Where nothing is left, p equals q and no draft is rejected, so any
+# distribution will do, such as p.
 
 
 # %%
@@ -31,7 +35,7 @@ def residual(p, q):
 assert check.residual(residual)
 
 # %% [markdown]
-# 4. Debug: a rejected draft has told something about u: it was large. The second draw needs a number of its own.
+# 4. Debug: after a rejection u is known to be large. So the second draw needs another number.
 
 
 # %%

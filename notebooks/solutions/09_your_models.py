@@ -6,20 +6,21 @@ from statistics import median
 from specviz.exercises import your_models as check
 
 # %% [markdown]
-# **1.** A: lines beyond the last named id are padding, which is cut. B: ids mean other tokens. C: what a layer has forgotten cannot be
-# taken back. D: nothing is wrong with it, it only cannot pay.
+# **1.** A: rows of the embedding beyond the last named id are padding, which is cut. B: the ids
+# mean other tokens. C: what a layer has forgotten cannot be restored. D: it works, but it cannot
+# pay.
 
 # %%
 assert check.taken(True, False, False, True)
 
 
 # %% [markdown]
-# **2.** The common beginning, counted.
+# **2.** Count the tokens of the common beginning.
 
 
 # %%
 def common(output, reference):
-    """Length of the common beginning."""
+    """Return the length of the common beginning."""
     count = 0
     for ours, theirs in zip(output, reference, strict=False):
         if ours != theirs:
@@ -29,25 +30,27 @@ def common(output, reference):
 
 
 def match(outputs, references):
-    """(exact, partial), both from 0 to 1."""
+    """Return (exact, partial), both from 0 to 1.
+
+    An output that is its reference and more has a partial match of 1, but is not exact.
+    """
     pairs = list(zip(outputs, references, strict=True))
     exact = sum(output == reference for output, reference in pairs) / len(pairs)
-    return exact, sum(
-        common(output, reference) / len(reference) for output, reference in pairs
-    ) / len(pairs)
+    shares = [common(output, reference) / len(reference) for output, reference in pairs]
+    return exact, sum(shares) / len(pairs)
 
 
 assert check.match(match)
 
 
 # %% [markdown]
-# **3.** Tokens behind EOS are no output, the first run warms up, and the baseline has to have the same B. (Where an output is its reference
-# and more, its partial match is 1 in exercise 2, and it still is not exact.)
+# **3.** Tokens behind EOS do not count, the first run warms up, and the baseline must have the same
+# B.
 
 
 # %%
 def speedup(runs, strategy, B, eos):
-    """Median tokens/s of a strategy at B, over that of autoregressive decoding."""
+    """Return the median tokens/s of a strategy at B, over that of autoregressive decoding."""
 
     def kept(text):
         return text.index(eos) + 1 if eos in text else len(text)

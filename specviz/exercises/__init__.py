@@ -1,1 +1,4 @@
-"""Checks behind the notebooks' exercises, a module for each notebook. None of them stops a notebook, whatever the answer is."""
+"""Checks behind the notebooks' exercises, a module for each notebook.
+
+Contract: no answer of a reader, however wrong, stops a notebook.
+"""

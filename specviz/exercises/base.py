@@ -1,7 +1,8 @@
-"""What all checks share: they print one line about an answer and say whether it is right; a missing or crashing answer raises nothing.
+"""What all checks share: they print one line about an answer and return whether it is right.
 
-A check is a function of the reader's answer. It raises `WrongAnswerError` with a sentence, or `NotYetError`, or returns what to say of a
-right one.
+Contract: a missing or crashing answer raises nothing. A check is a function of the reader's answer.
+It raises `WrongAnswerError` or `NotYetError` with a sentence, or returns the sentence for a right
+answer.
 """
 
 import functools
@@ -10,45 +11,48 @@ from typing import Any
 
 
 class WrongAnswerError(Exception):
-    """The answer is not right; the message says for what case, what was expected and what came."""
+    """The answer is wrong. The message says for which case, what was expected and what it gave."""
 
 
 class NotYetError(Exception):
-    """There is no answer so far; the message says what is wanted."""
+    """There is no answer yet. The message says what is missing."""
 
 
 def exercise(check: Callable[..., str]) -> Callable[..., bool]:
-    """Turn `check` into what a notebook calls: prints "right: ...", "no: ..." or "not yet: ...", and returns whether it was right."""
+    """Turn `check` into a function for a notebook.
+
+    It prints "right: ...", "no: ..." or "not yet: ...", and returns whether the answer was right.
+    """
 
     @functools.wraps(check)
     def call(*answers: Any) -> bool:
         try:
             if any(answer is None or answer is ... for answer in answers):
                 raise NotYetError("put your answer in place of the `...`")
-            words, right = f"right: {check(*answers)}", True
+            print(f"right: {check(*answers)}")
+            return True
         except NotYetError as missing:
-            words, right = f"not yet: {missing}", False
-        except WrongAnswerError as found:
-            words, right = f"no: {found}", False
-        except Exception as error:  # the reader's code, which may do anything
-            words, right = f"no: your answer stopped with {type(error).__name__}: {error}", False
-        print(words)
-        return right
+            print(f"not yet: {missing}")
+        except WrongAnswerError as wrong:
+            print(f"no: {wrong}")
+        except Exception as error:  # the reader's code may raise anything
+            print(f"no: your answer stopped with {type(error).__name__}: {error}")
+        return False
 
     return call
 
 
 def ask(answer: Callable[..., Any], *arguments: Any) -> Any:
-    """What the reader's function says to `arguments`. Raises NotYetError where it says nothing: a stub."""
+    """Call the reader's function. Raises NotYetError if it returns nothing, as a stub does."""
     if not callable(answer):
-        raise WrongAnswerError(f"a function is wanted, and this is {type(answer).__name__}")
-    said = answer(*arguments)
-    if said is None or said is ...:
-        raise NotYetError("the function returns nothing so far")
-    return said
+        raise WrongAnswerError(f"the answer must be a function, but it is {type(answer).__name__}")
+    found = answer(*arguments)
+    if found is None or found is ...:
+        raise NotYetError("your function returns nothing yet")
+    return found
 
 
 def expect(found: object, wanted: object, case: str) -> None:
-    """Raises WrongAnswerError unless `found` equals `wanted`; case: what was asked, in words."""
+    """Raise WrongAnswerError unless `found` equals `wanted`; case: what was asked, in words."""
     if found != wanted:
         raise WrongAnswerError(f"for {case} expected {wanted!r}, got {found!r}")

@@ -1,4 +1,4 @@
-"""Exercises of 07_equivalence: causes of divergences, the acceptance of a draft, the residual, and a sampler that is wrong."""
+"""Checks of 07_equivalence: causes of divergences, acceptance, the residual, a wrong sampler."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,14 +26,12 @@ _PAIRS = (
     ([0.2, 0.8], [0.0, 0.0]),  # behind the last draft q is zero
     ([0.25, 0.75], [0.25, 0.75]),  # nothing is left: any draft is accepted
 )
-_GRID, _NEAR = (
-    60,
-    0.02,
-)  # of each uniform number, and how far a law found on the grid may lie from p
+_GRID = 60  # values of each uniform number
+_NEAR = 0.02  # how far a probability found on the grid may lie from p
 
 
 def divergences() -> pd.DataFrame:
-    """Five divergences as `compare` would measure them, without their cause."""
+    """Return five divergences as `compare` would measure them, without their cause."""
     entries = {
         name: {
             "dtype": dtype,
@@ -52,35 +50,44 @@ def causes(answer: dict[str, Any]) -> str:
     """The cause of each of the `divergences`, by its letter."""
     if not isinstance(answer, dict):
         raise WrongAnswerError(
-            f"a dict is wanted, a cause for each letter, and this is {type(answer).__name__}"
+            "the answer must be a dict with a cause for each letter, but it is "
+            f"{type(answer).__name__}"
         )
     if any(cause is None or cause is ... for cause in answer.values()):
         raise NotYetError("put a cause in place of each `...`")
     for name, (dtype, noise, known) in _DIVERGENCES.items():
         if answer.get(name) not in CAUSES:
             raise WrongAnswerError(
-                f"the cause of {name} is {answer.get(name)!r}; choose one of {', '.join(map(repr, CAUSES))}"
+                f"the cause of {name} is {answer.get(name)!r}; "
+                f"choose one of {', '.join(map(repr, CAUSES))}"
             )
         if answer[name] != known.cause(noise, CEILINGS[dtype]):
             raise WrongAnswerError(
                 f"{name} is not {answer[name]!r}; compare each of its numbers with twice the noise"
             )
-    return "A alone is a near tie; B, C and D each have a number beyond twice the noise; nobody measured the noise of E"
+    return (
+        "only A is a near tie; B, C and D each have a number beyond twice the noise; "
+        "the noise of E was not measured"
+    )
 
 
 @exercise
 def acceptance(probability: float, rest: Sequence[float]) -> str:
-    """With which probability a draft is accepted, and what is drawn from after a rejection."""
+    """The probability that a draft is accepted, and the distribution after a rejection."""
     if abs(float(probability) - float(np.minimum(_P, _Q).sum())) > 1e-6:
         raise WrongAnswerError(
-            f"{probability} is not the probability; sum over all tokens that one is drafted and accepted, min(p, q)"
+            f"{probability} is not the probability; for each token, the probability that it is "
+            "drafted and accepted is min(p, q): sum these"
         )
     expect(
         [round(float(share), 6) for share in rest],
         [1.0, 0.0, 0.0],
-        "what is drawn from after a rejection",
+        "the distribution after a rejection",
     )
-    return "0.7 = 1 - TV, and after a rejection only token 0, of which the draft said too little"
+    return (
+        "0.7 = 1 - TV, and after a rejection only token 0 can follow, "
+        "which the draft gives too little probability"
+    )
 
 
 @exercise
@@ -94,28 +101,32 @@ def residual(answer: Callable[..., Any]) -> str:
             raise WrongAnswerError(
                 f"for p = {ps}, q = {qs} expected {_rounded(wanted)}, got {_rounded(found)}"
             )
-    return "after a rejection comes what the draft said too little of, and behind the last draft p itself"
+    return (
+        "after a rejection follow the tokens that the draft gives too little probability, "
+        "and behind the last draft p itself"
+    )
 
 
 @exercise
 def sampler(answer: Callable[..., Any]) -> str:
-    """answer(draft, p, q, u, v): the token that is emitted for a draft from q, with two uniform numbers. Judged by the law of its tokens,
-    summed over all drafts and a fine grid of u and v.
+    """answer(draft, p, q, u, v): the token emitted for a draft from q, with two uniform numbers.
+
+    It is judged by the distribution of its tokens, over all drafts and a fine grid of u and v.
     """
     numbers = (np.arange(_GRID) + 0.5) / _GRID
     for ps, qs in _PAIRS[:3]:
-        p, q, law = np.array(ps), np.array(qs), np.zeros(len(ps))
+        p, q = np.array(ps), np.array(qs)
+        law = np.zeros(len(ps))
         for draft in np.flatnonzero(q):
             for u in numbers:
                 for v in numbers:
-                    law[int(ask(answer, int(draft), p, q, float(u), float(v)))] += (
-                        q[draft] / _GRID**2
-                    )
+                    token = int(ask(answer, int(draft), p, q, float(u), float(v)))
+                    law[token] += q[draft] / _GRID**2
         if np.abs(law - p).max() > _NEAR:
             raise WrongAnswerError(
-                f"for p = {ps}, q = {qs} it emits the tokens with probabilities {_rounded(law)}"
+                f"for p = {ps}, q = {qs} it emits tokens with the probabilities {_rounded(law)}"
             )
-    return "what it emits is distributed as p, whatever q is"
+    return "the emitted tokens are distributed as p, whatever q is"
 
 
 def _rounded(values: Array) -> list[float]:

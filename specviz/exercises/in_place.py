@@ -1,4 +1,4 @@
-"""Checks of 06_in_place: which slots are stale, a round's writes and mask, slots in pages, and what a draft model has to read."""
+"""Checks of 06_in_place: stale slots, writes and mask of a round, paged slots, a draft's reads."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from specviz.exercises.base import WrongAnswerError, ask, exercise, expect
 
 @exercise
 def slots(stale: Sequence[int], written_next: Sequence[int]) -> str:
-    """The stale slots after a round of n = 10, K = 4, a = 2, and those that the next round writes."""
+    """Stale slots after a round of n = 10, K = 4, a = 2, and those that the next one writes."""
     n, K, a = 10, 4, 2
     expect(list(stale), list(range(n + a, n + K)), "the stale slots")
     expect(
@@ -24,68 +24,77 @@ def slots(stale: Sequence[int], written_next: Sequence[int]) -> str:
 
 @exercise
 def write_and_mask(answer: Callable[..., Any]) -> str:
-    """A function of slab (B, T), n (B,) and new (B, K+1) that writes in place and returns the mask (B, K+1, T)."""
-    lots = torch.Generator().manual_seed(0)
+    """A function of slab (B, T), n (B,) and new (B, K+1).
+
+    It writes in place and returns the mask (B, K+1, T).
+    """
+    rng = torch.Generator().manual_seed(0)
     for _ in range(50):
-        B, K = (int(torch.randint(1, 5, (), generator=lots)) for _ in range(2))
-        n = torch.randint(1, 9, (B,), generator=lots)
+        B, K = (int(torch.randint(1, 5, (), generator=rng)) for _ in range(2))
+        n = torch.randint(1, 9, (B,), generator=rng)
         T = int(n.max()) + K + 2
-        slab, new = (
-            torch.randint(100, (B, T), generator=lots),
-            torch.randint(100, 200, (B, K + 1), generator=lots),
-        )
-        wanted, found = slab.clone(), slab.clone()
+        slab = torch.randint(100, (B, T), generator=rng)
+        new = torch.randint(100, 200, (B, K + 1), generator=rng)
+        wanted = slab.clone()
+        found = slab.clone()
         mask = ask(answer, found, n.clone(), new.clone())
         case = f"n {n.tolist()}, K = {K}, T = {T}"
         for i, length in enumerate(n.tolist()):
             wanted[i, length - 1 : length + K] = new[i]
-        expect(found.tolist(), wanted.tolist(), f"{case}, new {new.tolist()} the slab afterwards")
-        expect(tuple(mask.shape), (B, K + 1, T), f"{case} the shape of the mask")
+        expect(
+            found.tolist(), wanted.tolist(), f"{case}, new {new.tolist()}, as the slab afterwards,"
+        )
+        expect(tuple(mask.shape), (B, K + 1, T), f"{case}, as the shape of the mask,")
         for i, length in enumerate(n.tolist()):
             for j in range(K + 1):
                 expect(
                     mask[i, j].nonzero()[:, 0].tolist(),
                     list(range(length + j)),
-                    f"{case} the slots that query {j} of row {i} sees",
+                    f"{case}, as the slots that query {j} of row {i} sees,",
                 )
-    return "50 batches, written and masked as row by row"
+    return "right for 50 batches: the same slab and mask as row by row"
 
 
 @exercise
 def paged_slots(answer: Callable[..., Any]) -> str:
-    """A function of n, K, a block table and the size of a block that returns the physical slots of K + 1 tokens."""
-    lots = random.Random(0)
+    """A function of n, K, a block table and the block size: the physical slots of K + 1 tokens."""
+    rng = random.Random(0)
     for _ in range(200):
-        size, K, n = lots.choice((1, 2, 4, 16)), lots.randint(0, 6), lots.randint(1, 40)
-        table = lots.sample(range(100), (n + K - 1) // size + 1)
+        size, K, n = rng.choice((1, 2, 4, 16)), rng.randint(0, 6), rng.randint(1, 40)
+        table = rng.sample(range(100), (n + K - 1) // size + 1)
         wanted = [
             table[position // size] * size + position % size for position in range(n - 1, n + K)
         ]
         found = ask(answer, n, K, list(table), size)
         expect([int(slot) for slot in found], wanted, f"n = {n}, K = {K}, blocks {table} of {size}")
-    return "200 tables, with blocks of 1 to 16 slots"
+    return "right for 200 tables, with blocks of 1 to 16 slots"
 
 
 @exercise
 def draft_reads(answer: Callable[..., Any]) -> str:
-    """A function of n, K and a that returns the positions that the draft reads first in the next round."""
+    """A function of n, K and a: the positions that the draft reads first in the next round."""
     for n in (1, 2, 7):
         for K in (1, 2, 5):
             for a in range(K + 1):
-                found, pending = list(ask(answer, n, K, a)), n + a
-                case = f"n = {n}, K = {K}, a = {a}"
-                held = set(range(n + K - 1)) | set(
-                    found
-                )  # read before: the row up to n - 1, and all drafts but the last
-                gap = [position for position in range(pending) if position not in held]
-                if gap:
-                    raise WrongAnswerError(f"for {case} the draft proposes without K/V at {gap}")
-                if found != list(range(pending + 1 - len(found), pending + 1)) or not found:
-                    raise WrongAnswerError(
-                        f"for {case} expected neighbours that end with the pending token at {pending}, got {found}"
-                    )
-                if len(found) > 2:
-                    raise WrongAnswerError(
-                        f"for {case} two tokens are enough, and {found} are {len(found)}"
-                    )
-    return "no gap, whatever was accepted; the target verifies every token, so a gap could never change the text"
+                _check_reads(list(ask(answer, n, K, a)), n, K, a)
+    return (
+        "no gap, whatever was accepted; the target verifies every token, "
+        "so a gap could never change the text"
+    )
+
+
+def _check_reads(found: list[int], n: int, K: int, a: int) -> None:
+    pending = n + a
+    case = f"n = {n}, K = {K}, a = {a}"
+    # The draft has read the row up to n - 1, and all drafts but the last.
+    held = {*range(n + K - 1), *found}
+    gap = [position for position in range(pending) if position not in held]
+    if gap:
+        raise WrongAnswerError(f"for {case} the draft proposes without K/V at {gap}")
+    if not found or found != list(range(pending + 1 - len(found), pending + 1)):
+        raise WrongAnswerError(
+            f"for {case} expected neighbours that end with the pending token at {pending}, "
+            f"got {found}"
+        )
+    if len(found) > 2:
+        raise WrongAnswerError(f"for {case} two tokens are enough, but {found} are {len(found)}")

@@ -1,4 +1,4 @@
-"""Exercises of 03_invariants: the update rule, position ids from a mask, checks of one's own, and the hunt for five faults."""
+"""Checks of 03_invariants: the update rule, position ids, the reader's own checks, five faults."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,12 +12,7 @@ from specviz.checks.violations import RULES, Violation
 from specviz.exercises.base import WrongAnswerError, ask, exercise, expect
 from specviz.record.schema import Array, Table
 
-_PROMPTS = (
-    2,
-    4,
-    6,
-    13,
-)  # of the bundled ones; all are at work in the rounds that the questions are about
+_PROMPTS = (2, 4, 6, 13)  # bundled ones; all are still active in the rounds of the questions
 _SETTINGS: dict[str, Any] = {
     "num_draft_tokens": 4,
     "batch_size": 4,
@@ -26,10 +21,8 @@ _SETTINGS: dict[str, Any] = {
     "progress": False,
 }
 _MYSTERIES: dict[int, tuple[str, dict[str, Any]]] = {
-    0: (
-        "eqspec",
-        {"break_invariant": "bonus", "rows": [3], "from_round": 1},
-    ),  # the one that the notebook solves
+    # The notebook solves number 0.
+    0: ("eqspec", {"break_invariant": "bonus", "rows": [3], "from_round": 1}),
     1: ("inplace", {"break_invariant": "mask", "rows": [3], "from_round": 2}),
     2: ("masking", {"break_invariant": "bonus", "rows": [0], "from_round": 2}),
     3: ("eqspec", {"break_invariant": "positions", "rows": [2], "from_round": 3}),
@@ -49,10 +42,9 @@ _PRACTICE: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "a run of repadding with a mask of ones": ("repadding", {"draft_bonus": False}),
 }
-_LENGTH, _OFFSETS = (
-    11,
-    [2, 0, -2],
-)  # of what the notebook asks about p = [0, 4, 2], c = [8, 4, 6], gains [1, 3, 5]
+# The answer for p = [0, 4, 2], c = [8, 4, 6] and gains [1, 3, 5].
+_LENGTH = 11
+_OFFSETS = [2, 0, -2]
 
 
 @exercise
@@ -60,11 +52,14 @@ def realigned(length: int, offsets: list[int]) -> str:
     """The new common length L' and the offsets d of three rows."""
     if length == 8 + 5:
         raise WrongAnswerError(
-            "13 is L + the largest gain, but the row that gains most need not be the one that ends up longest"
+            "13 is L + the largest gain, but the row that gains most need not end up the longest"
         )
     expect(length, _LENGTH, "the new common length L'")
     expect([int(offset) for offset in offsets], _OFFSETS, "the offsets d")
-    return "the padding becomes [2, 4, 0]: row 0 moves two slots to the right, row 2 two slots to the left, row 1 stays"
+    return (
+        "the padding becomes [2, 4, 0]: row 0 moves two slots to the right, row 2 moves two slots "
+        "to the left, and row 1 stays"
+    )
 
 
 @exercise
@@ -91,12 +86,12 @@ def position_ids(answer: Callable[..., Any]) -> str:
         expect(
             bool((found >= 0).all()), True, f"whether no position of the mask {mask} is negative"
         )
-    return "holes and padding are not counted, wherever they lie"
+    return "holes and padding are not counted, wherever they are"
 
 
 @exercise
 def positions_check(answer: Callable[..., Any]) -> str:
-    """answer(feeds): the pairs (round, row) in which a token was fed with a position that is not its index."""
+    """answer(feeds): the pairs (round, row) with a token whose position is not its index."""
 
     def wanted(trace: sv.Trace) -> Array:
         return trace.feeds["position"] != trace.feeds["index"]
@@ -106,8 +101,9 @@ def positions_check(answer: Callable[..., Any]) -> str:
 
 @exercise
 def mask_check(answer: Callable[..., Any]) -> str:
-    """answer(feeds, holes): the pairs (round, row) in which a query saw another number of slots than its index + 1, or did not see its
-    own slot last.
+    """answer(feeds, holes): the pairs (round, row) with a query that saw wrong slots.
+
+    It saw another number of slots than its index + 1, or its own slot was not the last one it saw.
     """
 
     def wanted(trace: sv.Trace) -> Array:
@@ -128,7 +124,7 @@ def found(n: int, rule: str, row: int, round: int) -> str:
             f"there is no mystery {n!r}; choose one of {', '.join(map(str, _MYSTERIES))}"
         )
     if rule not in RULES:
-        raise WrongAnswerError(f"{rule!r} is none of the rules; choose one of {', '.join(RULES)}")
+        raise WrongAnswerError(f"there is no rule {rule!r}; choose one of {', '.join(RULES)}")
     firsts = _firsts(mystery(n))
     first = firsts[0]
     right = {
@@ -137,28 +133,30 @@ def found(n: int, rule: str, row: int, round: int) -> str:
         "round": round == first.round,
     }
     if not all(right.values()):
-        verdicts = ", ".join(
-            f"the {name} is {'right' if fits else 'another'}" for name, fits in right.items()
-        )
-        raise WrongAnswerError(
-            f"in mystery {n} {verdicts}{_advice(first, round) if right['rule'] else ''}"
-        )
-    return f"{next(each for each in firsts if each.row == row)}{_story(n, firsts)}"
+        verdicts = [f"the {name} is {'right' if fits else 'wrong'}" for name, fits in right.items()]
+        advice = _advice(first, round) if right["rule"] else ""
+        raise WrongAnswerError(f"in mystery {n} {', '.join(verdicts)}{advice}")
+    of_row = next(each for each in firsts if each.row == row)
+    return f"{of_row}{_story(n, firsts)}"
 
 
 def mystery(n: int) -> sv.Trace:
-    """One of five recorded runs to hunt in, or 0, an example; each has one thing wrong, and their headers do not tell what.
+    """Return one of five recorded runs, each with one fault that its header does not name.
+
+    Number 0 is an example.
 
     Raises:
         ValueError: there is no such mystery.
     """
     if n not in _MYSTERIES:
-        raise ValueError(f"n={n!r} is no mystery; choose one of {', '.join(map(str, _MYSTERIES))}")
+        raise ValueError(
+            f"n must be one of {', '.join(map(str, _MYSTERIES))}, got {n!r}; pass one of these"
+        )
     return _RECORDED[n]
 
 
 class _Recorded(dict[int | str, sv.Trace]):
-    """The runs that the exercises are about, each recorded when it is first asked for."""
+    """The runs that the exercises are about, each recorded on first use."""
 
     @cached_property
     def _pair(self) -> sv.Pair:
@@ -182,26 +180,26 @@ _RECORDED = _Recorded()
 
 
 def _without_header(trace: sv.Trace) -> sv.Trace:
-    """The same run, whose header does not tell what is wrong with it."""
+    """Return the same run with a header that does not say what is wrong with it."""
     return replace(trace, meta={**trace.meta, "strategy_options": {}, "valid": False})
 
 
 def _compare_with(wanted: Callable[[sv.Trace], Array], answer: Callable[[sv.Trace], Any]) -> str:
-    """Whether an answer names, in every run to practise on, the pairs (round, row) of the feeds that are wrong."""
+    """Check that an answer names the (round, row) of the wrong feeds in every practice run."""
     counts = []
     for name in _PRACTICE:
         trace = _RECORDED[name]
-        expected, told = (
-            _pairs(trace.feeds, wanted(trace)),
-            {(int(number), int(row)) for number, row in answer(trace)},
-        )
-        for words, pairs in (("does not name", expected - told), ("names", told - expected)):
+        expected = _pairs(trace.feeds, wanted(trace))
+        found = {(int(number), int(row)) for number, row in answer(trace)}
+        for words, pairs in (("misses", expected - found), ("wrongly names", found - expected)):
             if pairs:
                 raise WrongAnswerError(
-                    f"for {name} it {words} (round, row) = {min(pairs)}, one of {len(pairs)} such pairs"
+                    f"for {name} it {words} (round, row) = {min(pairs)}, one of {len(pairs)} pairs"
                 )
         counts.append(len(expected))
-    return f"{len(counts)} runs judged alike, from {min(counts)} to {max(counts)} pairs (round, row) in each"
+    return (
+        f"right for {len(counts)} runs, with {min(counts)} to {max(counts)} pairs (round, row) each"
+    )
 
 
 def _pairs(feeds: Table, which: Array) -> set[tuple[int, int]]:
@@ -209,7 +207,7 @@ def _pairs(feeds: Table, which: Array) -> set[tuple[int, int]]:
 
 
 def _firsts(trace: sv.Trace) -> list[Violation]:
-    """The first violation, and those of the same rule in the same round and phase."""
+    """Return the first violation, and those of the same rule in the same round and phase."""
     first, *others = sv.check_invariants(trace)
     when = (first.rule, first.round, first.phase)
     return [first, *(each for each in others if (each.rule, each.round, each.phase) == when)]
@@ -217,9 +215,12 @@ def _firsts(trace: sv.Trace) -> list[Violation]:
 
 def _advice(first: Violation, round: object) -> str:
     if first.rule == "positions" and round == first.round - 1:
-        return "; a pending token already shows the position of the forward that will read it, one round later"
+        return (
+            "; a pending token already shows the position that it has when it is fed, "
+            "which is one round later"
+        )
     if first.rule == "kv" and round == first.round + 1:
-        return "; by then a forward has read what went wrong before"
+        return "; by then a forward has read K/V that went wrong earlier"
     return ""
 
 
@@ -228,4 +229,7 @@ def _story(n: int, firsts: list[Violation]) -> str:
     if "break_invariant" in options:
         return ""
     rows = ", ".join(map(str, sorted({each.row for each in firsts})))
-    return f". Rows {rows} alike: nothing was injected here, this is {strategy} with positions counted in columns"
+    return (
+        f". So are rows {rows}: nothing was injected here, this is {strategy} with positions "
+        "counted in columns"
+    )

@@ -1,4 +1,4 @@
-"""Checks of notebooks/01_one_row.ipynb: draft, verify and accept for a single row. Runs no model; its toy models are a few sums."""
+"""Checks of 01_one_row: draft, verify and accept for a single row, with toy models."""
 
 import math
 import random
@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from numbers import Real
 
+from specviz.checks.equivalence import divergence
 from specviz.exercises.base import WrongAnswerError, ask, exercise, expect
 
-ROUNDS = (  # drafts, and what the target says after 0, 1, ... K of them
+# Drafts, and the target's choices after 0, 1, ... K of them.
+ROUNDS = (
     ([7, 3, 3, 9], [7, 3, 5, 9, 2]),
     ([4, 4, 4, 4], [4, 4, 4, 4, 1]),
     ([8, 2, 6, 5], [2, 2, 6, 5, 5]),
@@ -21,20 +23,23 @@ Accept = Callable[[Sequence[int], Sequence[int]], Sequence[int]]
 
 
 class Reader:
-    """A toy model with a memory, as a KV cache is one: what it says depends on every token that it holds, and on their order.
+    """A toy model with a memory, like a KV cache.
+
+    Its choice depends on every token that it holds, and on their order.
 
     Attributes:
         held: the tokens that it has read and not forgotten.
-        forwards: how often it was asked to read.
-        error: one in how many of its choices differs from the target's, None for the target itself.
+        forwards: number of calls of `read`.
+        error: one in `error` of its choices differs from the target's; None for the target itself.
     """
 
     def __init__(self, error: int | None = None) -> None:
         self.held: list[int] = []
-        self.forwards, self.error = 0, error
+        self.forwards = 0
+        self.error = error
 
     def read(self, tokens: Sequence[int]) -> list[int]:
-        """Take in `tokens` behind those that it holds; returns its choice after each of them."""
+        """Read `tokens` behind those that it holds; return its choice after each of them."""
         self.forwards += 1
         choices = []
         for token in tokens:
@@ -43,9 +48,12 @@ class Reader:
         return choices
 
     def forget(self, count: int) -> None:
-        """Drop the last `count` tokens. Raises ValueError where it holds no such number."""
+        """Drop the last `count` tokens. Raises ValueError if it holds fewer."""
         if not 0 <= count <= len(self.held):
-            raise ValueError(f"{count} tokens cannot be forgotten of {len(self.held)}")
+            raise ValueError(
+                f"count must be an int from 0 to {len(self.held)}, the tokens held, got {count}; "
+                "forget fewer"
+            )
         del self.held[len(self.held) - count :]
 
 
@@ -55,68 +63,72 @@ def emitted(answer: Sequence[Sequence[int]]) -> str:
     found = [list(tokens) for tokens in answer]
     if len(found) != len(ROUNDS):
         raise WrongAnswerError(
-            f"{len(ROUNDS)} lists are wanted, one for each round, and these are {len(found)}"
+            f"the answer must have {len(ROUNDS)} lists, one for each round, but it has {len(found)}"
         )
-    for tokens, (drafts, said) in zip(found, ROUNDS, strict=True):
-        expect(tokens, _gained(drafts, said), f"drafts {drafts} where the target says {said}")
-    return "accepted drafts up to the first disagreement, then the target's own token, also after the last draft"
+    for tokens, (drafts, choices) in zip(found, ROUNDS, strict=True):
+        expect(tokens, _gained(drafts, choices), f"drafts {drafts} and target choices {choices}")
+    return (
+        "the drafts up to the first disagreement are accepted, then the target adds its own token, "
+        "also after the last draft"
+    )
 
 
 @exercise
 def accept(answer: Accept) -> str:
-    """Exercise 2: a function of drafts (K) and of what the target says (K + 1) that returns the tokens that the row gains."""
-    drawn = random.Random(0)
+    """Exercise 2: a function of drafts (K,) and target choices (K + 1,): the gained tokens."""
+    rng = random.Random(0)
     cases = [*ROUNDS, ([], [6])]
     cases += [
-        ([drawn.randrange(3) for _ in range(k)], [drawn.randrange(3) for _ in range(k + 1)])
+        ([rng.randrange(3) for _ in range(k)], [rng.randrange(3) for _ in range(k + 1)])
         for k in (1, 1, 2, 3, 5, 5, 8, 8)
     ]
-    for drafts, said in cases:
-        found = ask(answer, list(drafts), list(said))
-        expect(list(found), _gained(drafts, said), f"drafts {drafts} where the target says {said}")
-    return f"{len(cases)} rounds, from K = 0 to K = 8"
+    for drafts, choices in cases:
+        found = ask(answer, list(drafts), list(choices))
+        expect(
+            list(found), _gained(drafts, choices), f"drafts {drafts} and target choices {choices}"
+        )
+    return f"right for {len(cases)} rounds, from K = 0 to K = 8"
 
 
 @exercise
 def expected_length(answer: Callable[[float, int], float]) -> str:
-    """Exercise 3: the mean acceptance length when each draft is accepted with probability `rate` as long as all before it were."""
+    """Exercise 3: the mean acceptance length for a probability `rate` that a draft is accepted."""
     cases = [(0.5, 1), (0.5, 2), (0.8, 5), (0.87, 10), (0.0, 5), (1.0, 5), (0.3, 0)]
     for rate, k in cases:
         found, wanted = ask(answer, rate, k), math.fsum(rate**j for j in range(k + 1))
         close = isinstance(found, Real) and math.isclose(float(found), wanted, rel_tol=1e-6)
         expect(found if not close else wanted, wanted, f"a rate of {rate} and K = {k}")
-    return "from a draft that is never right, 1, to one that always is, K + 1"
+    return "from 1, for a draft that is never right, to K + 1, for one that always is"
 
 
 @exercise
 def decode(answer: Callable[[Reader, Reader, list[int], int, int], Sequence[int]]) -> str:
-    """Exercise 4: the loop with memories, (target, draft, prompt, K, budget) -> new tokens, without wasted rounds."""
+    """Exercise 4: (target, draft, prompt, K, budget) -> new tokens, without wasted rounds."""
     text = _greedy(_PROMPT, _BUDGET)
     for k in (4, 1, 2):
         target, draft = Reader(), Reader(error=6)
         found = list(ask(answer, target, draft, list(_PROMPT), k, _BUDGET))
-        if found != text:
-            at = next(
-                (i for i, pair in enumerate(zip(found, text, strict=False)) if pair[0] != pair[1]),
-                min(len(found), len(text)),
-            )
+        at = divergence(found, text)
+        if at is not None:
             raise WrongAnswerError(
-                f"with K = {k} the text differs from new token {at} on: expected {text[at : at + 3]}, got {found[at : at + 3]}"
+                f"with K = {k} the text differs from new token {at} on: "
+                f"expected {text[at : at + 3]}, got {found[at : at + 3]}"
             )
-        needed = _rounds(k)
-        if target.forwards > needed + 1:  # reading the prompt is one more
+        needed = _rounds(k) + 1  # one forward reads the prompt
+        if target.forwards > needed:
             raise WrongAnswerError(
-                f"with K = {k} the text is right, but it took {target.forwards} forwards of the target where {needed + 1} are enough: "
-                f"at the end the draft holds {draft.held[:8]}..., and the text begins with {[*_PROMPT, *text][:8]}..."
+                f"with K = {k} the text is right, but it took {target.forwards} forwards of the "
+                f"target, and {needed} are enough: at the end the draft holds {draft.held[:8]}..., "
+                f"but the text begins with {[*_PROMPT, *text][:8]}..."
             )
-    return "the target's text, and no round more than the drafts call for"
+    return "the target's text, in as few rounds as the drafts allow"
 
 
-def _gained(drafts: Sequence[int], said: Sequence[int]) -> list[int]:
+def _gained(drafts: Sequence[int], choices: Sequence[int]) -> list[int]:
     a = 0
-    while a < len(drafts) and drafts[a] == said[a]:
+    while a < len(drafts) and drafts[a] == choices[a]:
         a += 1
-    return [*drafts[:a], said[a]]
+    return [*drafts[:a], choices[a]]
 
 
 def _choice(tokens: Sequence[int], error: int | None = None) -> int:
@@ -135,12 +147,14 @@ def _greedy(prompt: Sequence[int], count: int) -> list[int]:
 
 
 def _rounds(k: int) -> int:
-    """Rounds that the text takes when both models always know all of it."""
-    tokens, rounds = list(_PROMPT), 0
+    """Return the rounds that the text takes when both models always hold all of it."""
+    tokens = list(_PROMPT)
+    rounds = 0
     while len(tokens) < len(_PROMPT) + _BUDGET:
         ahead = list(tokens)
         for _ in range(k):
             ahead.append(_choice(ahead, 6))
-        said = [_choice(ahead[: len(tokens) + j]) for j in range(k + 1)]
-        tokens, rounds = tokens + _gained(ahead[len(tokens) :], said), rounds + 1
+        choices = [_choice(ahead[: len(tokens) + j]) for j in range(k + 1)]
+        tokens += _gained(ahead[len(tokens) :], choices)
+        rounds += 1
     return rounds

@@ -1,4 +1,4 @@
-"""Checks of notebooks/00_quickstart.ipynb: counting what rounds accept and gain. Runs no model."""
+"""Checks of 00_quickstart: counting what rounds accept and gain. Runs no model."""
 
 from collections.abc import Callable, Sequence
 from numbers import Integral
@@ -7,7 +7,8 @@ import pandas as pd
 
 from specviz.exercises.base import WrongAnswerError, ask, exercise, expect
 
-_ROUNDS = (  # gains of the rows in each round; 0: a row that was done already
+# Tokens that each row gains in each round; 0 if the row had finished before.
+_ROUNDS = (
     ((4, 1, 6),),
     ((2, 2), (5, 3), (1, 6)),
     ((6, 6, 6, 6), (3, 6, 0, 4), (0, 2, 0, 0)),
@@ -16,43 +17,43 @@ _ROUNDS = (  # gains of the rows in each round; 0: a row that was done already
 
 @exercise
 def twins(rounds: int, realigned_slots: int) -> str:
-    """Exercise 1: how many rounds 64 tokens take with K = 5 and a perfect draft, and how many slots realignment then moves."""
+    """Exercise 1: rounds for 64 tokens with K = 5 and a perfect draft, and the slots realigned."""
     for name, answer in (("rounds", rounds), ("realigned_slots", realigned_slots)):
         if not isinstance(answer, Integral) or isinstance(answer, bool):
-            raise WrongAnswerError(f"{name} is a whole number, and this is {type(answer).__name__}")
+            raise WrongAnswerError(
+                f"{name} must be a whole number, but it is {type(answer).__name__}"
+            )
     if rounds != 11:
         raise WrongAnswerError(
-            f"{rounds} rounds of K + 1 tokens are {6 * rounds} tokens, and 64 are wanted in as few rounds as possible"
+            f"{rounds} rounds of K + 1 tokens are {6 * rounds} tokens; find the fewest rounds that "
+            "make 64"
         )
     if realigned_slots != 0:
         raise WrongAnswerError(
-            f"{realigned_slots} slots would have to move if rows gained different numbers of tokens; do they?"
+            f"{realigned_slots} slots would move only if rows gained different numbers of tokens; "
+            "do they?"
         )
-    return "ten rounds of 6 tokens and one of 4, and rows that gain the same never fall out of step"
+    return "ten rounds of 6 tokens and one of 4; rows that gain the same never fall out of step"
 
 
 @exercise
 def kept_by_rollback(answer: Callable[[pd.DataFrame], int]) -> str:
-    """Exercise 2: a function of `metrics.rows(trace)` that returns how many of the gained tokens rollback would have kept."""
+    """Exercise 2: a function of `metrics.rows(trace)`: the tokens rollback would have kept."""
     for gains in _ROUNDS:
-        entries = [
-            (number, row, gained)
-            for number, rows in enumerate(gains)
-            for row, gained in enumerate(rows)
-        ]
+        entries = []
+        kept = 0
+        for number, rows in enumerate(gains):
+            entries += [(number, row, gained) for row, gained in enumerate(rows)]
+            active = [gained for gained in rows if gained]
+            kept += min(active) * len(active)
         found = ask(answer, pd.DataFrame(entries, columns=["round", "row", "gained"]))
-        at_work = [[gained for gained in rows if gained] for rows in gains]
-        expect(
-            int(found),
-            sum(min(rows) * len(rows) for rows in at_work),
-            f"rounds in which rows gain {gains}",
-        )
-    return f"{len(_ROUNDS)} runs, with rows that were done among them"
+        expect(int(found), kept, f"rounds in which rows gain {gains}")
+    return f"right for {len(_ROUNDS)} runs, some with rows that had finished"
 
 
 @exercise
 def accepted_drafts(answer: Callable[[Sequence[int], Sequence[int]], int]) -> str:
-    """Exercise 3: a function of K drafts and the target's K + 1 choices that counts the accepted drafts."""
+    """Exercise 3: a function of K drafts and the target's K + 1 choices: the accepted drafts."""
     cases = [
         ([1, 2, 3], [1, 2, 3, 4], 3),
         ([1, 2, 3], [1, 9, 3, 4], 1),
@@ -60,10 +61,10 @@ def accepted_drafts(answer: Callable[[Sequence[int], Sequence[int]], int]) -> st
         ([7, 7, 8], [7, 7, 7, 8], 2),
         ([], [4], 0),
     ]
-    for drafts, said, wanted in cases:
+    for drafts, choices, wanted in cases:
         expect(
-            ask(answer, list(drafts), list(said)),
+            ask(answer, list(drafts), list(choices)),
             wanted,
-            f"drafts {drafts} where the target says {said}",
+            f"drafts {drafts} and target choices {choices}",
         )
-    return "everything behind the first disagreement is lost"
+    return "all drafts behind the first disagreement are lost"

@@ -1,4 +1,4 @@
-"""Checks of notebooks/02_ragged_failure.ipynb: what ragged rows do to positions, masks and K/V. Runs no model."""
+"""Checks of 02_ragged_failure: what ragged rows do to positions, masks and K/V. Runs no model."""
 
 import random
 from collections.abc import Callable, Collection, Sequence
@@ -21,16 +21,16 @@ Realign = Callable[[list[str], list[int], list[int]], Sequence[Sequence[str]]]
 
 @exercise
 def drift(answer: Sequence[int]) -> str:
-    """Exercise 1: how far the pending token's column runs ahead of its index after each of the rounds `ACCEPTED`."""
+    """Exercise 1: the pending token's column less its index after each of the rounds `ACCEPTED`."""
     rejected = [K - a for a in ACCEPTED]
     wanted = [sum(rejected[: number + 1]) for number in range(len(rejected))]
     found = [int(value) for value in answer]
     if found == rejected:
         raise WrongAnswerError(
-            f"{found} is what each round adds; holes of earlier rounds stay in the cache"
+            f"{found} is what each round adds; the holes of earlier rounds stay in the cache"
         )
     expect(found, wanted, f"K = {K} and accepted drafts {list(ACCEPTED)}")
-    return "each round adds K - a, and nothing ever takes it back"
+    return "each round adds K - a, and nothing takes it away again"
 
 
 @exercise
@@ -39,49 +39,48 @@ def alone(answer: Collection[str]) -> str:
     found = {answer} if isinstance(answer, str) else set(answer)
     if unknown := found - set(MISTAKES):
         raise WrongAnswerError(
-            f"{min(map(str, unknown))!r} is none of the four; choose from check.MISTAKES"
+            f"{min(map(str, unknown))!r} is not one of the four; choose from check.MISTAKES"
         )
     for mistake in MISTAKES:
         if (mistake in found) != (mistake in _BREAK_ONE_ROW):
             words = "does change" if mistake in _BREAK_ONE_ROW else "does not change"
             raise WrongAnswerError(
-                f"{mistake} {words} the text of a single row: does it need padding, or a rejected draft?"
+                f"{mistake!r} {words} the text of a single row: does it need padding, or a "
+                "rejected draft?"
             )
-    return "two need only a rejected draft; the other two need padding, and a row alone has none"
+    return "two need only a rejected draft; the other two need padding, which a single row has not"
 
 
 @exercise
 def holes(answer: Holes) -> str:
-    """Exercise 3: (valid, accepted, K) of one row -> its `valid` after the round, and the positions of the K + 1 tokens that were fed."""
-    drawn = random.Random(0)
+    """Exercise 3: (valid, accepted, K) -> `valid` afterwards, positions of the fed tokens."""
+    rng = random.Random(0)
     cases = [([1, 1, 1], 1, 3), ([0, 0, 1, 1], 3, 3), ([0, 1, 1, 0, 0, 1, 0], 0, 2)]
-    cases += [
-        ([drawn.randrange(2) for _ in range(9)], drawn.randrange(k + 1), k) for k in (1, 4, 5, 5)
-    ]
+    cases += [([rng.randrange(2) for _ in range(9)], rng.randrange(k + 1), k) for k in (1, 4, 5, 5)]
     for valid, accepted, k in cases:
         found = ask(answer, list(valid), accepted, k)
         case = f"valid {valid}, {accepted} accepted drafts and K = {k}"
         if not isinstance(found, tuple) or len(found) != 2:
             raise WrongAnswerError(
-                f"for {case} two lists are wanted, the new valid and the positions"
+                f"for {case} the answer must be two lists, the new valid and the positions"
             )
         after, positions = ([int(value) for value in part] for part in found)
         expect(
             after, [*valid, 1, *[1] * accepted, *[0] * (k - accepted)], f"{case}, as the new valid,"
         )
         expect(positions, [sum(valid) + j for j in range(k + 1)], f"{case}, as the positions,")
-    return "holes stay in the cache and are not counted: this is masking, done right"
+    return "holes stay in the cache and are not counted: this is masking done right"
 
 
 @exercise
 def realign(answer: Realign) -> str:
-    """Exercise 4: (slots, starts, lengths) of all rows -> what each row's cache holds once all end in one column."""
-    drawn = random.Random(1)
+    """Exercise 4: (slots, starts, lengths) -> each row's slots once all rows end in one column."""
+    rng = random.Random(1)
     cases = [
         (["ABCDabc", "..QRxyz"], [0, 2], [7, 5]),
         (["ABCDabc", "..QRpyz", ".WXY---"], [0, 2, 1], [7, 3, 3]),
     ]
-    cases += [_random_rows(drawn) for _ in range(5)]
+    cases += [_random_rows(rng) for _ in range(5)]
     for slots, starts, lengths in cases:
         end = max(lengths)
         found = ["".join(row) for row in ask(answer, list(slots), list(starts), list(lengths))]
@@ -90,14 +89,14 @@ def realign(answer: Realign) -> str:
             for row, start, length in zip(slots, starts, lengths, strict=True)
         ]
         expect(found, wanted, f"slots {slots}, starts {starts} and lengths {lengths}")
-    return "what is stale lies at the end of a row, so the last slots are not the row's own"
+    return "stale slots are at the end of a row, so a row's own tokens are not in its last slots"
 
 
-def _random_rows(drawn: random.Random) -> tuple[list[str], list[int], list[int]]:
-    """Three rows of one width: padding, tokens with K/V, and behind them what rejected drafts left."""
-    width = drawn.randrange(6, 12)
-    starts = [drawn.randrange(3) for _ in range(3)]
-    lengths = [width - start - drawn.randrange(3) for start in starts]
+def _random_rows(rng: random.Random) -> tuple[list[str], list[int], list[int]]:
+    """Return three rows of one width: padding, tokens with K/V, and K/V of rejected drafts."""
+    width = rng.randrange(6, 12)
+    starts = [rng.randrange(3) for _ in range(3)]
+    lengths = [width - start - rng.randrange(3) for start in starts]
     letters = ("ABCDEFGHIJKL", "MNOPQRSTUVWX", "abcdefghijkl")
     rows = [
         ("." * start + text[:length]).ljust(width, "-")

@@ -14,43 +14,45 @@ _EOS = 0
 
 @exercise
 def taken(a: bool, b: bool, c: bool, d: bool) -> str:
-    """Which of the pairs A to D `load_pair` takes."""
+    """Which of the pairs A to D `load_pair` accepts."""
     for name, answer, wanted in (("A", a, True), ("B", b, False), ("C", c, False), ("D", d, True)):
         if not isinstance(answer, bool):
             raise WrongAnswerError(
-                f"for {name} True or False is wanted, and this is {type(answer).__name__}"
+                f"the answer for {name} must be True or False, but it is {type(answer).__name__}"
             )
         expect(answer, wanted, f"pair {name}")
-    return "padding is cut, another vocabulary and forgetful layers are refused; a draft that is too large is slow, and no mistake"
+    return (
+        "padding is cut; another vocabulary and layers that forget are refused; "
+        "a draft that is too large is only slow"
+    )
 
 
 @exercise
 def match(answer: Callable[..., Any]) -> str:
     """A function of outputs and references that returns (exact, partial)."""
-    lots = random.Random(0)
+    rng = random.Random(0)
     for _ in range(100):
-        references = [
-            [lots.randint(1, 3) for _ in range(lots.randint(1, 6))]
-            for _ in range(lots.randint(1, 5))
-        ]
-        outputs = [_changed(reference, lots) for reference in references]
+        references = []
+        for _ in range(rng.randint(1, 5)):
+            references.append([rng.randint(1, 3) for _ in range(rng.randint(1, 6))])
+        outputs = [_changed(reference, rng) for reference in references]
         pairs = list(zip(outputs, references, strict=True))
-        wanted = (
-            sum(a == b for a, b in pairs) / len(pairs),
-            sum(partial_match(a, b) for a, b in pairs) / len(pairs),
-        )
+        exact = sum(a == b for a, b in pairs) / len(pairs)
+        partial = sum(partial_match(a, b) for a, b in pairs) / len(pairs)
         found = ask(answer, [list(each) for each in outputs], [list(each) for each in references])
-        for name, ours, theirs in zip(("exact", "partial"), found, wanted, strict=True):
+        for name, ours, theirs in zip(("exact", "partial"), found, (exact, partial), strict=True):
             if not math.isclose(ours, theirs, abs_tol=1e-9):
                 raise WrongAnswerError(
-                    f"for outputs {outputs}, references {references} expected {name} {theirs:.3f}, got {ours:.3f}"
+                    f"for outputs {outputs}, references {references} expected {name} "
+                    f"{theirs:.3f}, got {ours:.3f}"
                 )
-    return "100 sets of texts, as the library has it"
+    return "right for 100 sets of texts, the same as the library's"
 
 
-def _changed(reference: list[int], lots: random.Random) -> list[int]:
-    """The reference, or its beginning, or more than it, or it with one token changed."""
-    kind, at = lots.randrange(4), lots.randrange(len(reference))
+def _changed(reference: list[int], rng: random.Random) -> list[int]:
+    """Return the reference, its beginning, more than it, or it with one token changed."""
+    kind = rng.randrange(4)
+    at = rng.randrange(len(reference))
     if kind == 0:
         return list(reference)
     if kind == 1:
@@ -61,10 +63,10 @@ def _changed(reference: list[int], lots: random.Random) -> list[int]:
 @exercise
 def speedup(answer: Callable[..., Any]) -> str:
     """A function of runs, strategy, B and eos that returns a ratio of medians."""
-    lots = random.Random(0)
+    rng = random.Random(0)
     for _ in range(50):
         runs = [
-            _run(name, size, number, lots)
+            _run(name, size, number, rng)
             for number in range(4)
             for name in ("autoregressive", "eqspec")
             for size in (1, 8)
@@ -76,18 +78,18 @@ def speedup(answer: Callable[..., Any]) -> str:
                 raise WrongAnswerError(
                     f"for eqspec at B = {size} expected {wanted:.3f}, got {found:.3f}"
                 )
-    return "tokens up to EOS, without the run that warms up, against the same B"
+    return "tokens up to EOS count, the warm-up run does not, and both have the same B"
 
 
-def _run(strategy: str, size: int, number: int, lots: random.Random) -> dict[str, Any]:
-    texts = [
-        [lots.randint(1, 9) for _ in range(kept)] + [_EOS] * (12 - kept)
-        for kept in (lots.randint(3, 12) for _ in range(4))
-    ]
+def _run(strategy: str, size: int, number: int, rng: random.Random) -> dict[str, Any]:
+    texts = []
+    for _ in range(4):
+        kept = rng.randint(3, 12)
+        texts.append([rng.randint(1, 9) for _ in range(kept)] + [_EOS] * (12 - kept))
     return {
         "strategy": strategy,
         "B": size,
-        "seconds": lots.uniform(1, 2) * (1 if number else 9) / size,
+        "seconds": rng.uniform(1, 2) * (1 if number else 9) / size,
         "texts": texts,
     }
 
@@ -98,5 +100,5 @@ def _speed(runs: list[dict[str, Any]], strategy: str, size: int) -> float:
 
 
 def _kept(text: list[int]) -> int:
-    """Tokens up to EOS, which counts."""
+    """Return the number of tokens up to and including EOS."""
     return text.index(_EOS) + 1 if _EOS in text else len(text)

@@ -1,4 +1,4 @@
-"""Wrong answers to the exercises of 07_equivalence, such as people give."""
+"""Plausible wrong answers to the exercises of 07_equivalence."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Wrong answers to the exercises of 03_invariants, such as people give."""
+"""Plausible wrong answers to the exercises of 03_invariants."""
 
 from typing import Any
 

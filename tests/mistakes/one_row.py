@@ -1,4 +1,4 @@
-"""Wrong answers to the exercises of 01_one_row."""
+"""Plausible wrong answers to the exercises of 01_one_row."""
 
 import specviz.exercises.one_row as module
 
@@ -84,7 +84,9 @@ WRONG = {
         (lambda rate, K: 1 + rate * K,),
         (lambda rate, K: sum(rate**j for j in range(1, K + 1)),),
         (lambda rate, K: sum(rate**j for j in range(K)),),
-        (lambda rate, K: (1 - rate ** (K + 1)) / (1 - rate),),  # stops where every draft is right
+        (
+            lambda rate, K: (1 - rate ** (K + 1)) / (1 - rate),
+        ),  # divides by 0 where every draft is right
         (lambda rate, K: "1",),
     ],
     "decode": [

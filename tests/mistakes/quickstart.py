@@ -1,11 +1,11 @@
-"""Wrong answers to the exercises of 00_quickstart.ipynb."""
+"""Plausible wrong answers to the exercises of 00_quickstart.ipynb."""
 
 
 def forgets_the_rows(rows):
     return rows[rows["gained"] > 0].groupby("round")["gained"].min().sum()
 
 
-def counts_rows_that_are_done(rows):
+def counts_finished_rows(rows):
     return sum(gains.min() * len(gains) for _, gains in rows.groupby("round")["gained"])
 
 
@@ -22,6 +22,6 @@ def counts_the_bonus(drafts, target_says):
 
 WRONG = {
     "twins": [(13, 0), (10, 0), (11, 8)],
-    "kept_by_rollback": [(forgets_the_rows,), (counts_rows_that_are_done,)],
+    "kept_by_rollback": [(forgets_the_rows,), (counts_finished_rows,)],
     "accepted_drafts": [(counts_all_agreements,), (counts_the_bonus,)],
 }

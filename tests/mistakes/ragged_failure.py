@@ -1,4 +1,4 @@
-"""Wrong answers to the exercises of 02_ragged_failure."""
+"""Plausible wrong answers to the exercises of 02_ragged_failure."""
 
 from specviz.exercises.ragged_failure import ACCEPTED, MISTAKES, K
 
