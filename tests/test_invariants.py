@@ -321,7 +321,7 @@ def first_of(violations: Violations) -> tuple[str, int, int, int]:
 
 
 def some_entry(trace: Trace, mask: Any) -> tuple[int, int, int]:
-    """Return an entry of the table `rows` that a mask names, a middle one, its round and its row."""
+    """Return the middle entry of `rows` that a mask names, its round and its row."""
     entries = np.flatnonzero(mask)
     entry = int(entries[len(entries) // 2])
     return entry, int(trace.rows["round"][entry]), int(trace.rows["row"][entry])
