@@ -18,10 +18,10 @@ endif
 NOTEBOOKS = $(sort $(shell find notebooks -name '*.ipynb' -not -path '*/.*'))
 
 .DEFAULT_GOAL := help
-.PHONY: help lab demo test lowest fuzz soak lint notebooks figures bench survey agreement paint licences wheel clean
+.PHONY: help lab demo test lowest unit browser nightly fuzz soak lint types check-notebooks notebooks figures bench survey agreement paint licences wheel clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo "  PYTHON=python3.12      the interpreter to build .venv with"
 	@echo "  PIP_ARGS='...'         more arguments for pip; torch without CUDA on Linux:"
@@ -33,9 +33,22 @@ lab: $(READY) ## open the quickstart notebook in JupyterLab
 demo: $(READY) ## decode a few prompts with the embedded pair
 	$(BIN)/specviz demo
 
-test: $(READY_FOR_ALL) lint ## everything: lint, tests, and every notebook run again and compared with its stored outputs
+test: $(READY_FOR_ALL) lint types ## everything: lint, tests, and every notebook run again and compared with its stored outputs
 	$(BIN)/python -m pytest -n auto --ignore tests/test_bench_ray.py
 	$(BIN)/python -m pytest tests/test_bench_ray.py # it has workers of its own
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadscope --nbval notebooks
+
+unit: $(READY_FOR_ALL) ## the fast tests alone, without a browser and notebooks
+	$(BIN)/python -m pytest -n auto -m "not slow and not browser and not soak" --ignore tests/test_bench_ray.py
+
+browser: $(READY_FOR_ALL) ## the tests that need Chromium or Chrome
+	$(BIN)/python -m pytest -n auto -m browser
+
+nightly: $(READY_FOR_ALL) check-notebooks ## what `make unit` leaves out: slow tests, browser, soak, Ray, all notebooks
+	$(BIN)/python -m pytest -n auto -m "slow or browser or soak" --ignore tests/test_bench_ray.py
+	$(BIN)/python -m pytest tests/test_bench_ray.py # it has workers of its own
+
+check-notebooks: $(READY) ## run every notebook again and compare with its stored outputs
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadscope --nbval notebooks
 
 lowest: .venv-lowest/.installed ## a part of the tests with the oldest supported transformers and its hub library
@@ -45,9 +58,11 @@ lowest: .venv-lowest/.installed ## a part of the tests with the oldest supported
 fuzz: $(READY) ## ten minutes and 100,000 damaged records: each is refused or can be read; atheris instead of seeds: FUZZ_ARGS=--atheris
 	PYTHONPATH=tests $(BIN)/python -m trace_fuzz --inputs 100000 --seconds 600 $(FUZZ_ARGS)
 
-lint: $(READY) ## style, format and types
+lint: $(READY) ## style and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(READY) ## types, by mypy
 	$(BIN)/mypy
 
 notebooks: $(READY) ## run all notebooks again, in order, and save their outputs

@@ -164,14 +164,55 @@ def test_oldest_python_is_the_same_everywhere(project):
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())
     floor = project["requires-python"].removeprefix(">=")
-    assert workflow["jobs"]["test"]["strategy"]["matrix"]["python"][0] == floor
+    assert workflow["jobs"]["unit"]["strategy"]["matrix"]["python"][0] == floor
     assert settings["tool"]["mypy"]["python_version"] == floor
     assert f"sys.version_info < ({floor.replace('.', ', ')})" in (ROOT / "Makefile").read_text()
 
 
+def make_targets(makefile: str) -> list[str]:
+    return re.search(r"^\.PHONY: (.+)$", makefile, re.MULTILINE)[1].split()
+
+
+def test_workflow_has_the_jobs_and_calls_targets_that_exist():
+    text = (ROOT / ".github/workflows/ci.yml").read_text()
+    workflow = yaml.safe_load(text)
+    assert list(workflow["jobs"]) == ["lint", "types", "unit", "browser", "notebooks", "nightly"]
+    assert workflow["concurrency"]["group"]
+    systems = workflow["jobs"]["unit"]["strategy"]["matrix"]["os"]
+    assert [system.partition("-")[0] for system in systems] == ["ubuntu", "macos"]
+    called = set(re.findall(r"run: make ([a-z-]+)", text))
+    assert called - set(make_targets((ROOT / "Makefile").read_text())) == set()
+
+
+def test_release_builds_and_checks_from_a_tag():
+    workflow = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())
+    on = workflow[True]  # YAML reads the key `on` as a bool
+    assert on["push"]["tags"] == ["v*"]
+    commands = " ".join(step.get("run", "") for step in workflow["jobs"]["build"]["steps"])
+    for command in ("-m build", "twine check", "pip install", "specviz demo"):
+        assert command in commands
+    assert workflow["jobs"]["publish"]["needs"] == "build"
+    assert "secrets." not in (ROOT / ".github/workflows/release.yml").read_text()
+
+
+def test_citation_agrees_with_the_project(project):
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == project["version"]
+    assert citation["license"] == project["license"]
+    assert citation["repository-code"] == project["urls"]["Repository"]
+    assert citation["url"] == project["urls"]["Homepage"]
+    assert all(url.startswith(citation["url"]) for url in project["urls"].values())
+
+
+def test_hooks_run_in_any_environment():
+    """A hook that names .venv fails under conda."""
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    assert [hook["id"] for hook in hooks if not hook["entry"].startswith("python -m ")] == []
+
+
 def test_every_make_target_is_explained():
     makefile = (ROOT / "Makefile").read_text()
-    targets = re.search(r"^\.PHONY: (.+)$", makefile, re.MULTILINE)[1].split()
+    targets = make_targets(makefile)
     assert {
         "lab",
         "demo",
