@@ -202,7 +202,7 @@ OPTIONS: list[tuple[str, Callable[[], object]]] = [
     (r"batch_sizes=4 is no list", lambda: Grid(batch_sizes=4)),
     (r"pairs=\[\] is empty", lambda: run_bench([], [[1]], Grid())),
     (r"pairs\[0\]='own' is no pair", lambda: run_bench(["own"], [[1]], Grid())),
-    (r"model_type=None is not known", lambda: ModelShape.from_config({})),
+    (r"model_type must be one of", lambda: ModelShape.from_config({})),
 ]
 SMALL = {
     "hidden_size": 16,

@@ -1,1 +1,1 @@
-"""The engine: the only part of specviz that runs models. It yields phase events and knows nothing of tables or pictures."""
+"""Run models: the loop and its state, sampling, strategies, drafters, K/V, and recording."""

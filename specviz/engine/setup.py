@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import torch
 
+from specviz.engine.accept import Chooser
 from specviz.engine.batch import Batch, Request
 from specviz.engine.drafters import Drafter
 from specviz.engine.kv.cache import CachedModel
@@ -37,17 +38,7 @@ def make_state(
     slots = strategy.slots(longest, budget, num_draft_tokens)
     chooser = options.make_chooser()
 
-    models = {"target": pair.target, **drafter.models(pair)}
-    caches: dict[str, CachedModel] = {}
-    for name, model in models.items():
-        decides = name == "target" or chooser.weighs_drafts
-        if options.deterministic and decides:
-            # Autoregressive decoding runs in the shape of K, too, so that texts can be compared.
-            shape = fixed_shape(options.max_draft_tokens + 1, longest)
-            caches[name] = FixedModel(model, rows, slots, pair.vocabulary_size, shape)
-        else:
-            caches[name] = CachedModel(model, rows, slots, pair.vocabulary_size)
-
+    caches = _make_caches(pair, options, drafter, chooser, rows, slots, longest)
     hidden = None
     if drafter.needs_hidden:
         hidden_size = pair.target.config.get_text_config().hidden_size
@@ -68,3 +59,25 @@ def make_state(
         fault=strategy.fault,
         hidden=hidden,
     )
+
+
+def _make_caches(
+    pair: Pair,
+    options: Options,
+    drafter: Drafter,
+    chooser: Chooser,
+    rows: int,
+    slots: int,
+    longest: int,
+) -> dict[str, CachedModel]:
+    """Return the empty K/V slabs of the target and of the drafter's models, by name."""
+    caches: dict[str, CachedModel] = {}
+    for name, model in {"target": pair.target, **drafter.models(pair)}.items():
+        decides = name == "target" or chooser.weighs_drafts
+        if options.deterministic and decides:
+            # Autoregressive decoding runs in the shape of K, too, so that texts can be compared.
+            shape = fixed_shape(options.max_draft_tokens + 1, longest)
+            caches[name] = FixedModel(model, rows, slots, pair.vocabulary_size, shape)
+        else:
+            caches[name] = CachedModel(model, rows, slots, pair.vocabulary_size)
+    return caches
