@@ -64,11 +64,15 @@ class Narrator:
         for sentence in (*_violated(violations), *more):
             if len(text) + len(sentence) < MAX_LETTERS:
                 text += f" {sentence}"
+        rules: dict[int, dict[str, None]] = {}  # by row, each rule once
+        for violation in violations:
+            rules.setdefault(violation.row, {})[violation.rule] = None
         phrases = []
         for number in range(len(scene.rows)):
             phrase = ROW_WORDS[phase](scene, number)
-            rules = dict.fromkeys(each.rule for each in violations if each.row == number)
-            phrases.append(f"{phrase}; violated: {', '.join(rules)}" if rules else phrase)
+            if number in rules:
+                phrase += f"; violated: {', '.join(rules[number])}"
+            phrases.append(phrase)
         return text, phrases
 
 
