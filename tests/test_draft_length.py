@@ -177,7 +177,7 @@ def test_under_gumbel_any_sequence_of_k_samples_the_same_text(strategy: Any) -> 
 def test_under_rejection_the_distribution_stays(bonus: bool) -> None:
     """Enumerated exactly, 2000 rows, K changing every round, also without a bonus token: odds of false failure 1e-6 over seeds."""
     params = sv.SamplingParams(1.3)
-    strategy = sv.strategy("inplace", bonus=bonus)
+    strategy = sv.strategy("eqspec", bonus=bonus)
     options: dict[str, Any] = {
         "strategy": strategy,
         "batch_size": 1000,

@@ -348,9 +348,8 @@ def test_tables_of_a_result_have_the_columns_that_are_promised(name: str, refill
 @each_run
 def test_the_header_says_what_was_run(name: str, refill: bool) -> None:
     meta = recorded(name, refill).meta
-    options = {"refill": refill, "bonus": True, "shrink_to_budget": False} | (
-        {"as_published": False} if name == "eqspec" else {}
-    )
+    habits = {"bonus": True, "shrink_to_budget": False, "as_published": False}
+    options = {"refill": refill} | (habits if name == "eqspec" else {})
     assert (meta["strategy"], meta["strategy_options"], meta["valid"]) == (name, options, True)
     assert (meta["keep_draft"], meta["num_draft_tokens_chosen"]) == (True, "fixed")
     drafting = name != "autoregressive"

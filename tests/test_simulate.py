@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from specviz.engine.strategies import scheduler
+from specviz.record.schema import FALLBACKS
 from specviz.simulation import (
     Acceptance,
     Costs,
@@ -22,7 +23,7 @@ from specviz.simulation import (
     size_cluster,
 )
 from specviz.simulation.cluster import TooSlowError
-from specviz.simulation.policy import DECISIONS, FALLBACKS, STRATEGIES
+from specviz.simulation.policy import STRATEGIES
 
 COSTS = Costs(
     schedule=1e-5, draft=lambda rows, slots: 2e-3 + 1e-5 * rows, verify=lambda rows, slots: 4e-3 + 2e-4 * rows + 1e-8 * rows * slots,
@@ -170,7 +171,6 @@ def reference(workload: Workload, policy: Policy) -> tuple[list[tuple[str, int]]
 def test_choices_are_those_of_the_engines_scheduler(
     fallback: str, batch_size: int, window: int
 ) -> None:
-    assert (FALLBACKS, DECISIONS) == (scheduler.FALLBACKS, scheduler.DECISIONS)
     policy = Policy("exspec", batch_size, window=window, fallback=fallback, max_wait=4)
     for seed, prompts in ((0, 10), (1, range(8, 12)), (2, range(5, 60)), (3, [4, 4, 30])):
         workload = Workload.drawn(45, prompts, range(1, 40), GEOMETRIC, seed=seed)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import specviz as sv
 from specviz.engine.kv.layout import Columns
 from specviz.engine.strategies import Strategy
-from specviz.engine.strategies.scheduler import DECISIONS, FALLBACKS, Scheduler
+from specviz.engine.strategies.scheduler import Scheduler
+from specviz.record.schema import DECISIONS, FALLBACKS
 
 NEW_TOKENS = 24
 
@@ -370,8 +371,16 @@ def test_a_fault_breaks_its_rows_from_its_round_on(
         ),
         ("repadding", {"break_invariant": "kv"}, "needs a valid strategy"),
         ("eqspec", {"rows": [1]}, "give break_invariant too"),
-        ("eqspec", {"break_invariant": "kv", "rows": [-1]}, "rows=[-1]"),
-        ("eqspec", {"break_invariant": "kv", "rows": "all"}, "rows='all'"),
+        (
+            "eqspec",
+            {"break_invariant": "kv", "rows": [-1]},
+            "rows must be a list of row numbers, got [-1]",
+        ),
+        (
+            "eqspec",
+            {"break_invariant": "kv", "rows": "all"},
+            "rows must be a list of row numbers, got 'all'",
+        ),
         (
             "eqspec",
             {"break_invariant": "kv", "from_round": -1},
@@ -388,7 +397,7 @@ def test_a_fault_breaks_its_rows_from_its_round_on(
             "fallback='hope' is unknown; choose one of realign, partial, wait",
         ),
         ("exspec", {"max_wait": 0}, "max_wait must be an int >= 1, got 0"),
-        ("exspec", {"refill": False}, "refill=False leaves exspec no pool"),
+        ("exspec", {"refill": False}, "refill=False leaves exspec without a pool"),
         ("exspec", {"sort_prompts": "yes"}, "sort_prompts must be a bool, got 'yes'"),
         ("inplace", {"window": 3}, "strategy 'inplace' takes no option 'window'"),
     ],

@@ -154,7 +154,7 @@ def clip(
     room: Tensor,
     eos_token_ids: Tensor,
     verified: Tensor | None = None,
-    bonus: bool = True,
+    most: int | None = None,
     finite: Tensor | None = None,
     any_nonfinite: Tensor | None = None,
 ) -> Outcome:
@@ -167,8 +167,7 @@ def clip(
         eos_token_ids: (E,) int64, E may be 0.
         verified: (B,) int64, drafts that the target accepted; None where the strategy keeps all of
             them.
-        bonus: whether the target's token is emitted after a full acceptance, too. Without it, such
-            a round emits K tokens, or one if none were drafted.
+        most: tokens that a row may gain; None allows all K + 1.
         finite, any_nonfinite: from `check_finite`; None where all logits are known to be finite.
     """
     width = emitted.shape[1]
@@ -179,8 +178,8 @@ def clip(
 
     wanted = torch.minimum(accepted + 1, limit)
     possible = wanted if verified is None else torch.minimum(verified + 1, limit)
-    if not bonus:
-        wanted = wanted.clamp(max=max(width - 1, 1))
+    if most is not None:
+        wanted = wanted.clamp(max=most)
 
     if finite is None or any_nonfinite is None:
         finite = torch.full_like(room, width)

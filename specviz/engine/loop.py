@@ -94,7 +94,7 @@ def accept(state: State, strategy: Strategy, draft: Draft, logits: Tensor) -> Ou
         room,
         state.eos_token_ids,
         verified,
-        strategy.bonus,
+        strategy.max_gain(draft.tokens.shape[1]),
         finite,
         any_nonfinite,
     )

@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 
 PHASES = ("schedule", "draft", "verify", "accept", "synchronise")
 MODELS = ("target", "draft")
+# What a pool does when no batch of equal length can be formed, and how a round found its rows.
+FALLBACKS = ("realign", "partial", "wait")
+DECISIONS = ("grouped", "realigned", "partial", "overdue")
 # How a request ended. "not_finite" and "interrupted" ended it before EOS or its budget.
 STATUSES = ("eos", "budget", "not_finite", "interrupted")
 STATES = ("empty", "padding", "prompt", "accepted", "bonus", "drafted", "stale", "pending")

@@ -12,12 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from specviz.record.schema import Array
+from specviz.record.schema import FALLBACKS, Array
 from specviz.util.validate import require_bool, require_int, short
 
 STRATEGIES = ("autoregressive", "inplace", "eqspec", "exspec")
-FALLBACKS = ("realign", "partial", "wait")
-DECISIONS = ("grouped", "realigned", "partial", "overdue")
 GROUPED, REALIGNED, PARTIAL, OVERDUE = range(4)
 _SIMULATED_OPTIONS = {
     "bonus": True,

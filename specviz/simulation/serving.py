@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from specviz.record.schema import Array
+from specviz.record.schema import DECISIONS, Array
 from specviz.simulation.costs import Costs
 from specviz.simulation.fleet import Fleet
-from specviz.simulation.policy import DECISIONS, MAX_LENGTH, MAX_QUEUE, Policy
+from specviz.simulation.policy import MAX_LENGTH, MAX_QUEUE, Policy
 from specviz.simulation.result import Simulation
 from specviz.simulation.workload import Workload
 from specviz.util.validate import require_int, short

@@ -7,56 +7,59 @@ import pandas as pd
 from specviz.engine.registry import make
 from specviz.engine.strategies.autoregressive import Autoregressive
 from specviz.engine.strategies.base import Strategy
-from specviz.engine.strategies.eqspec import EqSpec
-from specviz.engine.strategies.exspec import ExSpec
 from specviz.engine.strategies.inplace import InPlace
 from specviz.engine.strategies.masking import Masking
+from specviz.engine.strategies.published import EqSpecWithHabits, ExSpecWithHabits
 from specviz.engine.strategies.repadding import Repadding
 from specviz.engine.strategies.rollback import Rollback
+from specviz.record.schema import FALLBACKS
 
-_KINDS: tuple[type[Strategy], ...] = (
-    Autoregressive,
-    Rollback,
-    Masking,
-    Repadding,
-    EqSpec,
-    ExSpec,
-    InPlace,
-)
-STRATEGIES: dict[str, type[Strategy]] = {kind.name: kind for kind in _KINDS}
+STRATEGIES: dict[str, type[Strategy]] = {
+    "autoregressive": Autoregressive,
+    "rollback": Rollback,
+    "masking": Masking,
+    "repadding": Repadding,
+    # `EqSpec` and `ExSpec`, with the habits of the paper's public code as options.
+    "eqspec": EqSpecWithHabits,
+    "exspec": ExSpecWithHabits,
+    "inplace": InPlace,
+}
 
 
 def strategy(name: str, **options: Any) -> Strategy:
-    """The strategy called `name` with `options`, for instance `strategy("eqspec", refill=False)`.
+    """Return the strategy called `name`, for instance `strategy("eqspec", refill=False)`.
 
     Raises:
-        ValueError: unknown name or option; the message lists the known ones.
+        ValueError: the name or an option is unknown; the message lists the known ones.
     """
     return make("strategy", STRATEGIES, name, options)
 
 
 def strategies() -> pd.DataFrame:
-    """The registered strategies as a frame: strategy, valid (with its default options), description, cost, options (with defaults).
+    """Return the registered strategies as a frame.
 
-    Beside its own options every valid strategy takes those that inject a fault: break_invariant, rows, from_round (see `Strategy`).
+    Columns: strategy, valid (with its default options), description, cost, options (with their
+    defaults). Every valid strategy also takes the options that inject a fault: break_invariant,
+    rows and from_round (see `Strategy`).
     """
-    made = [kind() for kind in STRATEGIES.values()]
-    return pd.DataFrame(
-        {
-            "strategy": [each.name for each in made],
-            "valid": [each.valid for each in made],
-            "description": [each.description for each in made],
-            "cost": [each.cost for each in made],
-            "options": [
-                ", ".join(f"{name}={value!r}" for name, value in each.options.items())
-                for each in made
-            ],
-        }
-    )
+    entries = []
+    for kind in STRATEGIES.values():
+        default = kind()
+        options = [f"{name}={value!r}" for name, value in default.options.items()]
+        entries.append(
+            {
+                "strategy": default.name,
+                "valid": default.valid,
+                "description": default.description,
+                "cost": default.cost,
+                "options": ", ".join(options),
+            }
+        )
+    return pd.DataFrame(entries)
 
 
 def everything() -> list[Strategy]:
-    """All strategies, the failing ones and the fallbacks of exspec among them."""
+    """Return all strategies, with the failing ones and each fallback of exspec."""
     return [
         strategy("autoregressive"),
         strategy("rollback"),
@@ -64,14 +67,16 @@ def everything() -> list[Strategy]:
         strategy("masking", positions="column"),
         strategy("repadding"),
         strategy("eqspec"),
-        *(strategy("exspec", fallback=fallback) for fallback in ("realign", "partial", "wait")),
+        *(strategy("exspec", fallback=fallback) for fallback in FALLBACKS),
         strategy("inplace"),
     ]
 
 
 def changed_options(chosen: Strategy) -> str:
-    """The options of a strategy that are not the default, as they are written in a call."""
+    """Return the options of a strategy that are not the default, as they are written in a call."""
     default = type(chosen)().options
-    return ", ".join(
-        f"{name}={value!r}" for name, value in chosen.options.items() if value != default.get(name)
-    )
+    changed = []
+    for name, value in chosen.options.items():
+        if value != default.get(name):
+            changed.append(f"{name}={value!r}")
+    return ", ".join(changed)

@@ -1,4 +1,7 @@
-"""Batched decoding without speculation: one token a row and round. The reference that the others are measured against."""
+"""Batched decoding without speculation: one token a row and round.
+
+It is the reference that the other strategies are measured against.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,7 +11,7 @@ from specviz.engine.strategies.inplace import InPlace
 
 @dataclass(frozen=True)
 class Autoregressive(InPlace):
-    """Every row emits the target's choice after its last token; nothing is drafted, so rows never fall out of step."""
+    """Emits the target's next token in every row; nothing is drafted, so rows stay in step."""
 
     name: ClassVar[str] = "autoregressive"
     description: ClassVar[str] = "no speculation: one target forward a token, all rows together"

@@ -1,7 +1,8 @@
-"""Rows aligned on the left, K/V written at each row's own positions: a ragged acceptance needs no synchronisation at all.
+"""In place: rows aligned on the left, K/V written at each row's own positions; nothing ever moves.
 
-The slot of a token is its index. A rejected draft's K/V stays where it is, is not visible (its slot is at or beyond the row's n),
-and is overwritten by the next round. The price is a cache that can be written at a different column in every row.
+The slot of a token is its index. The K/V of a rejected draft stays where it is. It is invisible,
+since its slot is at or beyond the row's n, and the next round overwrites it. This needs a cache
+that can be written at a different column in every row.
 """
 
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from specviz.engine.strategies.base import Strategy
 
 @dataclass(frozen=True)
 class InPlace(Strategy):
-    """Nothing to align: every row starts at slot 0 and stays there."""
+    """Starts every row at slot 0 and leaves it there: the defaults of `Strategy`."""
 
     name: ClassVar[str] = "inplace"
     valid: ClassVar[bool] = True

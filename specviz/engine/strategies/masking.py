@@ -1,8 +1,9 @@
-"""Masking: rejected columns stay in the cache as holes that the mask leaves out (BSP, Su et al. 2310.18813; EAGLE's batch code).
+"""Masking: rejected columns stay in the cache as holes that the mask leaves out.
 
-Every round writes the same K + 1 new columns in all rows, and a row keeps the first of them. Nothing moves, and the cache grows by
-K + 1 a round whatever was accepted. It is valid as long as positions are explicit; what breaks it in published code is to derive
-them from columns, so that they run ahead by the number of holes.
+Every round writes the same K + 1 new columns in all rows, and a row keeps the first of them.
+Nothing moves, and the cache grows by K + 1 a round whatever was accepted. This is valid as long as
+positions are explicit. Published code breaks it by deriving positions from columns, so that they
+run ahead by the number of holes. Source: BSP (Su et al., arXiv 2310.18813); EAGLE's batch code.
 """
 
 from collections.abc import Collection
@@ -19,13 +20,19 @@ from specviz.engine.strategies.base import Strategy
 
 @dataclass(frozen=True)
 class Masking(Strategy):
-    """`positions="token"`: a token's position is its index in its row (valid). "column": the columns since its row's first token."""
+    """Leaves rejected columns where they are.
+
+    Attributes:
+        positions: "token": a token's position is its index in its row, which is valid. "column":
+            it is the number of columns since the row's first token, holes included.
+    """
 
     positions: str = "token"
 
     name: ClassVar[str] = "masking"
     description: ClassVar[str] = (
-        'rejected columns stay as masked holes; positions="column" counts the holes, as BSP does, and fails'
+        "rejected columns stay as masked holes; "
+        'positions="column" counts the holes, as BSP does, and fails'
     )
     cost: ClassVar[str] = "the cache grows by K + 1 slots a row and round, holes included"
 
@@ -39,7 +46,7 @@ class Masking(Strategy):
         return self.positions == "token"
 
     def slots(self, longest: int, budget: int, num_draft_tokens: int) -> int:
-        """Up to K + 1 columns for each token of the budget, since a round may gain no more than one."""
+        """Allow K + 1 columns for each token of the budget: a round may gain a single token."""
         return longest + (budget + 1) * (num_draft_tokens + 1)
 
     def layout(
@@ -50,50 +57,52 @@ class Masking(Strategy):
         device: torch.device,
         max_positions: int | None,
     ) -> Columns:
-        return Columns(
-            rows, slots, num_draft_tokens + 1, device, self.positions == "column", max_positions
-        )
+        by_column = self.positions == "column"
+        return Columns(rows, slots, num_draft_tokens + 1, device, by_column, max_positions)
 
     def align(self, state: State, fresh: Collection[int] = ()) -> None:
-        """Called for new rows: they end at the common frontier, which moves on if a prompt is longer than that."""
-        layout, live = _columns(state), state.batch.live
+        """End new rows at the common frontier, which moves on if a prompt reaches further."""
+        layout = _columns(state)
+        live = state.batch.live
         if len(fresh) == len(live):
-            layout.frontier = 0  # nobody is there who remembers older columns
+            # No row is left that uses the old columns.
+            layout.frontier = 0
         frontier = max(layout.frontier, max(live[row].length - 1 for row in fresh))
-        staying = [row for row in range(len(live)) if row not in fresh]
         if frontier > layout.frontier:
-            layout.advance(
-                [live[row].length for row in range(len(live))], [0] * len(live), frontier
-            )
+            layout.advance([row.length for row in live], [0] * len(live), frontier)
         for row in sorted(fresh):
             layout.enter(row, live[row].length)
+        staying = [row for row in range(len(live)) if row not in fresh]
         self._make_room(state, staying)
 
     def synchronise(self, state: State) -> None:
-        """Rejected columns become holes; all rows go on behind the last column that was written."""
-        layout, rows = _columns(state), state.batch.rows
-        layout.advance(
-            [row.length for row in rows],
-            [row.gained for row in rows],
-            layout.frontier + state.num_draft_tokens + 1,
-        )
+        """Turn rejected columns into holes; all rows go on behind the last column written."""
+        layout = _columns(state)
+        rows = state.batch.rows
+        lengths = [row.length for row in rows]
+        gained = [row.gained for row in rows]
+        layout.advance(lengths, gained, layout.frontier + state.num_draft_tokens + 1)
         if not all(row.finished for row in rows):
             self._make_room(state, range(len(rows)))
 
     def _make_room(self, state: State, rows: Collection[int]) -> None:
-        """When the slab is full, drop the leftmost columns, which hold nothing but padding since the rows that used them have left."""
-        layout, live = _columns(state), state.batch.live
-        if layout.frontier + state.headroom + 1 > state.caches["target"].slots:
-            unused = min(layout.starts[: len(live)])
-            span = {row: layout.frontier - layout.starts[row] for row in rows}
-            state.move(
-                [
-                    Move(row, layout.starts[row], row, layout.starts[row] - unused, length)
-                    for row, length in span.items()
-                    if length
-                ]
-            )
-            layout.shift(len(live), unused)
+        """Drop the leftmost columns when the slab is full.
+
+        They hold nothing but padding, because the rows that used them have left.
+        """
+        layout = _columns(state)
+        if layout.frontier + state.headroom + 1 <= state.caches["target"].slots:
+            return
+        live = len(state.batch.live)
+        unused = min(layout.starts[:live])
+        moves = []
+        for row in rows:
+            start = layout.starts[row]
+            length = layout.frontier - start
+            if length:
+                moves.append(Move(row, start, row, start - unused, length))
+        state.move(moves)
+        layout.shift(live, unused)
 
 
 def _columns(state: State) -> Columns:

@@ -1,12 +1,15 @@
-"""Repadding: the failure of DSD (Yan et al. 2402.01528) as arXiv 2510.22876 describes it, each of its three mistakes a switch.
+"""Repadding: the failure of DSD (Yan et al., arXiv 2402.01528) as arXiv 2510.22876 describes it.
 
-Rows are padded on the left until all end in one column, as in EQSPEC, but
-- without unpadding first: each round adds padding for the longest gain and takes none away, so that padding accumulates;
-- with a mask of ones: padding is attended to, and counts in the positions that follow from the mask;
-- with a bonus token of the draft: the drafts up to and including the first mismatch are kept, and nothing follows a full acceptance.
+Rows are padded on the left until all end in one column, as in EQSPEC, but with three mistakes:
+- no unpadding first: each round adds padding for the longest gain and removes none, so padding
+  accumulates;
+- a mask of ones: padding is attended to, and counts in the positions that follow from the mask;
+- a bonus token from the draft: the drafts up to and including the first mismatch are kept, and
+  nothing follows a full acceptance.
 
-The published code computes the whole rectangle anew every round, pad tokens included. Here K/V is kept and moved with the rows, as in
-the other strategies, so what a mask of ones attends to in the padding is whatever the slab holds there: zeros, or what rows left behind.
+The published code computes the whole rectangle again every round, pad tokens included. Here K/V is
+kept and moved with the rows, as in the other strategies. So the padding that a mask of ones attends
+to holds zeros, or what earlier rows left in the slab.
 """
 
 from collections.abc import Collection
@@ -24,7 +27,10 @@ from specviz.util.validate import require_bool
 
 @dataclass(frozen=True)
 class Repadding(EqSpec):
-    """All three mistakes are on by default. With `ones_mask` and `draft_bonus` off the text is right; with all three off this is EQSPEC."""
+    """Makes each mistake that is switched on; by default all three.
+
+    With `ones_mask` and `draft_bonus` off the text is right. With all three off this is EQSPEC.
+    """
 
     skip_unpadding: bool = True
     ones_mask: bool = True
@@ -32,13 +38,15 @@ class Repadding(EqSpec):
 
     name: ClassVar[str] = "repadding"
     description: ClassVar[str] = (
-        "repads without unpadding, mask of ones, bonus from the draft: the failure of DSD, each a switch"
+        "repads without unpadding, mask of ones, bonus from the draft: "
+        "the failure of DSD, each a switch"
     )
     cost: ClassVar[str] = "moves K/V every round, and padding accumulates"
 
     def __post_init__(self) -> None:
-        for name in ("skip_unpadding", "ones_mask", "draft_bonus"):
-            require_bool(name, getattr(self, name))
+        require_bool("skip_unpadding", self.skip_unpadding)
+        require_bool("ones_mask", self.ones_mask)
+        require_bool("draft_bonus", self.draft_bonus)
         super().__post_init__()
 
     @property
@@ -46,7 +54,7 @@ class Repadding(EqSpec):
         return not (self.ones_mask or self.draft_bonus)
 
     def slots(self, longest: int, budget: int, num_draft_tokens: int) -> int:
-        """Padding grows by K + 1 a round at the most, until rows enter."""
+        """Allow padding to grow by K + 1 in every round until rows enter."""
         return longest + (budget + 1) * (num_draft_tokens + 1)
 
     def layout(
@@ -62,19 +70,18 @@ class Repadding(EqSpec):
     def keep(
         self, drafts: Tensor, accepted: Tensor, emitted: Tensor, room: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """With `draft_bonus`: drafts up to and including the first mismatch, and all K after a full acceptance."""
-        if not self.draft_bonus or drafts.shape[1] == 0:
+        """With `draft_bonus`, keep the first mismatch too, and nothing behind a full acceptance."""
+        k = drafts.shape[1]
+        if not self.draft_bonus or k == 0:
             return accepted, emitted
-        return accepted.clamp(max=drafts.shape[1] - 1), torch.cat([drafts, emitted[:, -1:]], 1)
+        return accepted.clamp(max=k - 1), torch.cat([drafts, emitted[:, -1:]], 1)
 
     def align(self, state: State, fresh: Collection[int] = ()) -> None:
-        """Pad every row to the end of the row that gained most; new rows make all of them start over, unpadded."""
-        rows = state.batch.rows
+        """Pad every row to the end of the one that gained most; new rows start all over."""
         if fresh or not self.skip_unpadding:
-            return super().align(state, fresh)
+            super().align(state, fresh)
+            return
+        rows = state.batch.rows
         staying = [i for i, row in enumerate(rows) if not (row.finished and self.refill)]
-        end_at(
-            state,
-            max((state.layout.starts[i] + rows[i].length for i in staying), default=0),
-            staying,
-        )
+        end = max((state.layout.starts[i] + rows[i].length for i in staying), default=0)
+        end_at(state, end, staying)

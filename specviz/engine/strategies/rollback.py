@@ -1,7 +1,7 @@
-"""Rollback: every row is cut to what the worst row of the batch accepted, so that rows never fall out of step (arXiv 2510.22876, on
-rollback; early vLLM ideas, transformers issue 32165).
+"""Rollback: every row is cut to what the worst row accepted, so that rows never get out of step.
 
-What is thrown away was verified and right: it is drafted and verified again in the next round.
+The tokens that are thrown away were verified and right. They are drafted and verified again in the
+next round. Source: arXiv 2510.22876, on rollback; transformers issue 32165.
 """
 
 from dataclasses import dataclass
@@ -27,6 +27,10 @@ class Rollback(EqSpec):
     def keep(
         self, drafts: Tensor, accepted: Tensor, emitted: Tensor, room: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The batch minimum over rows that have not finished; a longer row keeps the draft that the target accepted there."""
-        smallest = accepted.masked_fill(room == 0, emitted.shape[1]).min()
+        """Cut all rows to the batch minimum, taken over the rows that have not finished.
+
+        A row that accepted more keeps the draft that the target accepted at the cut.
+        """
+        finished = room == 0  # (b,)
+        smallest = accepted.masked_fill(finished, emitted.shape[1]).min()
         return accepted.clamp(max=smallest), emitted

@@ -1,65 +1,67 @@
-"""Who decodes next, from a pool: plain integers, O(W) a round for a pool of W. Knows no model, tensor or cache.
+"""Who decodes next, from a pool: plain integers, O(W) a round for a pool of W sequences.
 
-A round takes B sequences of equal length if there are so many; otherwise what `fallback` says. Where there is a choice, those go first
-that came first, so that a batch changes as little as it must.
+A round takes B sequences of equal length if the pool has that many, and uses a fallback if not.
+Where there is a choice, sequences that came first go first, so that a batch changes as little as
+possible. This module knows no model, tensor or cache.
 """
 
 from collections.abc import Iterable, Mapping
-
-FALLBACKS = ("realign", "partial", "wait")
-DECISIONS = ("grouped", "realigned", "partial", "overdue")
+from itertools import islice
 
 
 class Scheduler:
-    """Chooses `batch_size` of the pool's sequences a round; see `ExSpec` for the fallbacks."""
+    """Chooses `batch_size` sequences of the pool a round; `ExSpec` describes the fallbacks."""
 
     def __init__(self, batch_size: int, fallback: str, max_wait: int) -> None:
-        self.batch_size, self.fallback, self.max_wait = batch_size, fallback, max_wait
-        self._came: dict[int, None] = {}  # the pool in order of arrival
-        self._waited: dict[
-            int, int
-        ] = {}  # rounds passed over, in the order in which they were last served: longest first
+        self.batch_size = batch_size
+        self.fallback = fallback
+        self.max_wait = max_wait
+        # The pool in order of arrival.
+        self._pool: list[int] = []
+        # Rounds that each sequence was passed over. Those served longest ago come first, so the
+        # longest waits do, too.
+        self._waited: dict[int, int] = {}
 
-    def update(self, pool: Iterable[int]) -> Mapping[int, int]:
-        """Let sequences that left the pool go and new ones queue up last; returns how many rounds each has been passed over."""
+    def update(self, pool: Iterable[int]) -> dict[int, int]:
+        """Remove sequences that left the pool and queue new ones last.
+
+        Returns:
+            How many rounds each sequence has been passed over.
+        """
         present = dict.fromkeys(pool)
-        self._came = {sequence: None for sequence in self._came if sequence in present} | present
-        self._waited = {
-            sequence: waited for sequence, waited in self._waited.items() if sequence in present
-        }
-        self._waited |= {sequence: 0 for sequence in present if sequence not in self._waited}
+        self._pool = [sequence for sequence in self._pool if sequence in present]
+        self._waited = {sequence: n for sequence, n in self._waited.items() if sequence in present}
+        for sequence in present:
+            if sequence not in self._waited:
+                self._pool.append(sequence)
+                self._waited[sequence] = 0
         return dict(self._waited)
 
     def choose(self, lengths: Mapping[int, int]) -> tuple[list[int], str]:
-        """This round's sequences and how they were found, one of DECISIONS; `lengths` are those of the pool, by sequence."""
-        size = min(self.batch_size, len(lengths))
-        groups: dict[
-            int, list[int]
-        ] = {}  # by length, each in order of arrival; the groups in that of their first
-        for sequence in self._came:
-            groups.setdefault(lengths[sequence], []).append(sequence)
-        chosen, decision = self._choose(groups, size)
-        served = set(chosen)
-        passed = {
-            sequence: waited + 1
-            for sequence, waited in self._waited.items()
-            if sequence not in served
-        }
-        self._waited = passed | dict.fromkeys(chosen, 0)
+        """Return the sequences of this round and how they were found, one of `DECISIONS`.
+
+        Args:
+            lengths: length of each sequence of the pool, by sequence.
+        """
+        chosen, decision = self._choose(lengths)
+        for sequence in self._waited:
+            self._waited[sequence] += 1
+        for sequence in chosen:
+            # Sequences that are served move to the end of the order.
+            del self._waited[sequence]
+            self._waited[sequence] = 0
         return chosen, decision
 
-    def _choose(self, groups: Mapping[int, list[int]], size: int) -> tuple[list[int], str]:
-        if self.fallback == "wait" and any(
-            waited >= self.max_wait for waited in self._waited.values()
-        ):
-            return _first(self._waited, size), "overdue"
-        full = next((group for group in groups.values() if len(group) >= size), None)
-        if full is not None:
-            return full[:size], "grouped"
+    def _choose(self, lengths: Mapping[int, int]) -> tuple[list[int], str]:
+        size = min(self.batch_size, len(lengths))
+        if self.fallback == "wait" and max(self._waited.values()) >= self.max_wait:
+            return list(islice(self._waited, size)), "overdue"
+        groups: dict[int, list[int]] = {}
+        for sequence in self._pool:
+            groups.setdefault(lengths[sequence], []).append(sequence)
+        for group in groups.values():
+            if len(group) >= size:
+                return group[:size], "grouped"
         if self.fallback == "realign":
-            return _first(self._came, size), "realigned"
+            return self._pool[:size], "realigned"
         return max(groups.values(), key=len), "partial"
-
-
-def _first(sequences: Iterable[int], size: int) -> list[int]:
-    return [sequence for sequence, _ in zip(sequences, range(size), strict=False)]

@@ -1,0 +1,137 @@
+"""EQSPEC and EXSPEC with the habits of the paper's public code: eBay/spec_dec at 96e1d12.
+
+Each habit costs time and changes no text. Each is an option, so that `specviz study losses` can
+measure it alone, and `as_published=True` sets all habits of a strategy. They are:
+
+- refill=False (EQSPEC): a finished row stays in the batch until the whole batch has finished.
+- bonus=False: after a full acceptance the target's next token, verified and right, is dropped.
+  Such a round gains K tokens instead of K + 1, and K = 1 gains no more than plain decoding.
+- shrink_to_budget=True: the whole batch drafts no more tokens than the row with the smallest
+  remaining budget may still write.
+- `keep_cache=False` of the model drafter: the draft reads every row's whole text in every round.
+- drop_cache=True (EXSPEC): a prompt is read when its row is first chosen. A batch that has to be
+  realigned and contains such a row loses all its K/V and reads all its rows again.
+- group_by="padded" (EXSPEC): groups are rows that end in one column as they lie, padding
+  included, instead of rows of equal length.
+
+The rest of the engine knows none of this. The classes below override the methods that `Strategy`
+and `ExSpec` have anyway.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from specviz.engine.state import State
+from specviz.engine.strategies.base import Strategy
+from specviz.engine.strategies.eqspec import EqSpec
+from specviz.engine.strategies.exspec import ExSpec
+from specviz.util.validate import require_bool
+
+
+@dataclass(frozen=True)
+class Habits(Strategy):
+    """The habits that both published strategies share.
+
+    Attributes:
+        as_published: whether to set every option in `published`, whatever was given for it, and
+            to make a model drafter that is chosen by name with keep_cache=False.
+        published: the options as the public code has them.
+    """
+
+    bonus: bool = True
+    shrink_to_budget: bool = False
+    as_published: bool = False
+
+    published: ClassVar[Mapping[str, object]] = {}
+
+    def __post_init__(self) -> None:
+        require_bool("as_published", self.as_published)
+        if self.as_published:
+            for name, value in self.published.items():
+                object.__setattr__(self, name, value)
+        require_bool("bonus", self.bonus)
+        require_bool("shrink_to_budget", self.shrink_to_budget)
+        super().__post_init__()
+
+    @property
+    def drafter_options(self) -> dict[str, dict[str, Any]]:
+        return {"model": {"keep_cache": False}} if self.as_published else {}
+
+    def shorten(self, state: State, num_draft_tokens: int) -> int:
+        if not self.shrink_to_budget:
+            return num_draft_tokens
+        at_work = [row for row in state.batch.rows if not row.finished]
+        left = [row.request.budget - len(row.output) for row in at_work]
+        return min([num_draft_tokens, *left])
+
+    def max_gain(self, num_draft_tokens: int) -> int:
+        if self.bonus:
+            return super().max_gain(num_draft_tokens)
+        return max(num_draft_tokens, 1)
+
+
+@dataclass(frozen=True)
+class EqSpecWithHabits(Habits, EqSpec):
+    """`EqSpec`, the registered "eqspec"; without a habit it is `EqSpec` itself."""
+
+    capturable: ClassVar[bool] = True
+    published: ClassVar[Mapping[str, object]] = {
+        "refill": False,
+        "bonus": False,
+        "shrink_to_budget": True,
+    }
+
+
+@dataclass(frozen=True)
+class ExSpecWithHabits(Habits, ExSpec):
+    """`ExSpec`, the registered "exspec"; without a habit it is `ExSpec` itself."""
+
+    drop_cache: bool = False
+    group_by: str = "length"
+
+    capturable: ClassVar[bool] = True
+    published: ClassVar[Mapping[str, object]] = {
+        "bonus": False,
+        "shrink_to_budget": True,
+        "drop_cache": True,
+        "group_by": "padded",
+    }
+
+    def __post_init__(self) -> None:
+        require_bool("drop_cache", self.drop_cache)
+        if self.group_by not in ("length", "padded"):
+            raise ValueError(f'group_by={self.group_by!r} is unknown; choose "length" or "padded"')
+        super().__post_init__()
+
+    def slots(self, longest: int, budget: int, num_draft_tokens: int) -> int:
+        slots = super().slots(longest, budget, num_draft_tokens)
+        # A row that keeps its padding may end behind the longest one by as much as it writes.
+        return slots + budget if self.group_by == "padded" else slots
+
+    def read_prompts(self, state: State, fresh: Sequence[int]) -> None:
+        if not self.drop_cache:
+            super().read_prompts(state, fresh)
+
+    def group_lengths(self, state: State) -> dict[int, int]:
+        lengths = super().group_lengths(state)
+        if self.group_by == "padded":
+            for row, padding in zip(state.batch.live, state.layout.starts, strict=False):
+                lengths[row.request.index] += padding
+        return lengths
+
+    def align(self, state: State, fresh: Collection[int] = ()) -> None:
+        unread = self._unread(state) if self.drop_cache else []
+        super().align(state, unread)
+        if unread:
+            state.prefill(unread)
+
+    def _unread(self, state: State) -> list[int]:
+        """Return the rows to read: the new ones, and if the group is realigned, all with them."""
+        new = [
+            i
+            for i, row in enumerate(state.batch.rows)
+            if len(row.output) == len(row.request.written)
+        ]
+        realigned = self.decisions[state.decision] == "realigned"
+        return list(range(len(state.batch))) if new and realigned else new
