@@ -47,8 +47,7 @@ CAUSES = ("near tie", "not explained by noise", "unknown")
 NEAR_TIE, UNEXPLAINED, UNKNOWN = CAUSES
 
 # More noise than this is not believed: something else than rounding is at work. The limits lie far
-# above the noise of the embedded pair on a CPU between batch 1 and the shapes (1, 1), (8, 1), (1,
-# 6), (8, 6) and (32, 6), which `noise.measure_noise` measures again.
+# above the noise of the embedded pair, see "Agreement" in docs/results.md.
 CEILINGS = {"float64": 1e-5, "float32": 1e-3, "float16": 0.125, "bfloat16": 0.75}
 _RESOLUTION = 1e-6  # of a log-probability in float32, as records and the choice of a token have it
 _ACCEPT = PHASES.index("accept")
