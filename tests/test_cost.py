@@ -61,10 +61,16 @@ def test_floors_are_those_of_the_roofline(case: Case) -> None:
     )
 
 
-@pytest.mark.parametrize(("how", "rates", "moved"), [
-    ("inplace", RATES, 0), ("rollback", RATES, 0), ("eqspec", None, 7), ("exspec", None, 7),
-    ("eqspec", RATES, float(realigned_rows(8, RATES))),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("how", "rates", "moved"),
+    [
+        ("inplace", RATES, 0),
+        ("rollback", RATES, 0),
+        ("eqspec", None, 7),
+        ("exspec", None, 7),
+        ("eqspec", RATES, float(realigned_rows(8, RATES))),
+    ],
+)
 def test_strategies_realign_what_they_have_to(
     case: Case, how: str, rates: Any, moved: float
 ) -> None:
@@ -191,20 +197,32 @@ def test_a_pair_is_read_from_its_configurations_alone(
     assert small != capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    (["--shapes", "qwen"], "shapes must be one of qwen3-8b/0.6b"),
-    (["--shapes", "vicuna-7b/68m", "--target", "x"], "--shapes vicuna-7b/68m and --target or --draft exclude each other"),
-    (["--target", "x"], "--target and --draft belong together; give both, or neither for the embedded pair"),
-    (["--strategy", "fast"], "strategy='fast' is unknown"),
-    (["--strategy", "exspec:window=2"], "window=2 is smaller than batch_size=4"),
-    (["--dtype", "float32"], "dtype must be a measured one (bfloat16), got 'float32'"),
-    (["--rates", "0.5"], "rates has 1 entries for num_draft_tokens=5; pass one for each, or lower it"),
-    (["--rates", *"11112"], "rates must be numbers from 0 to 1"),
-    (["--batch-sizes", "0"], "batch_sizes[0] must be an int >= 1, got 0"),
-    (["--num-draft-tokens", "0"], "num_draft_tokens must be an int >= 1, got 0"),
-    (["--memory-gb", "-1"], "budget_bytes must be a finite number > 0"),
-    (["--ceilings", "none.csv"], "ceilings must be a file, got 'none.csv'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--shapes", "qwen"], "shapes must be one of qwen3-8b/0.6b"),
+        (
+            ["--shapes", "vicuna-7b/68m", "--target", "x"],
+            "--shapes vicuna-7b/68m and --target or --draft exclude each other",
+        ),
+        (
+            ["--target", "x"],
+            "--target and --draft belong together; give both, or neither for the embedded pair",
+        ),
+        (["--strategy", "fast"], "strategy='fast' is unknown"),
+        (["--strategy", "exspec:window=2"], "window=2 is smaller than batch_size=4"),
+        (["--dtype", "float32"], "dtype must be a measured one (bfloat16), got 'float32'"),
+        (
+            ["--rates", "0.5"],
+            "rates has 1 entries for num_draft_tokens=5; pass one for each, or lower it",
+        ),
+        (["--rates", *"11112"], "rates must be numbers from 0 to 1"),
+        (["--batch-sizes", "0"], "batch_sizes[0] must be an int >= 1, got 0"),
+        (["--num-draft-tokens", "0"], "num_draft_tokens must be an int >= 1, got 0"),
+        (["--memory-gb", "-1"], "budget_bytes must be a finite number > 0"),
+        (["--ceilings", "none.csv"], "ceilings must be a file, got 'none.csv'"),
+    ],
+)
 def test_the_command_refuses_in_one_sentence(
     options: list[str], message: str, ceilings: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

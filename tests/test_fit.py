@@ -1,4 +1,6 @@
-"""The cost model fitted to data whose law is known, to runs made up from it, and, for sanity, to a short real run."""
+"""The cost model fitted to data whose law is known, to runs made up from it, and, for sanity, to a
+short real run.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -37,15 +39,23 @@ def draw(
     )
 
 
-@pytest.mark.parametrize(("parameters", "verdict"), [
-    ((0.3, 0.05, 1.0), "linear"), ((0.3, 0.05, 1.6), "superlinear"), ((0.1, 0.2, 0.6), "sublinear"), ((-0.1, 0.11, 1.0), "linear"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("parameters", "verdict"),
+    [
+        ((0.3, 0.05, 1.0), "linear"),
+        ((0.3, 0.05, 1.6), "superlinear"),
+        ((0.1, 0.2, 0.6), "sublinear"),
+        ((-0.1, 0.11, 1.0), "linear"),
+    ],
+)
 def test_intervals_hold_the_exponent_as_often_as_they_say(
     parameters: tuple[float, float, float], verdict: str
 ) -> None:
-    """Of 40 data sets at least 32. Over 400 others 94 % of the intervals did; then fewer do once in 2,000 times, in each of four cases.
+    """Of 40 data sets at least 32. Over 400 others 94 % of the intervals did; then fewer do once in
+    2,000 times, in each of four cases.
 
-    The last case is EQSPEC's B - 1 rows to be moved: linear, though it grows faster than B from one B to the next.
+    The last case is EQSPEC's B - 1 rows to be moved: linear, though it grows faster than B from one
+    B to the next.
     """
     found = [
         fit_growth(*draw(parameters, 40, seed), resamples=300, seed=seed) for seed in range(40)
@@ -70,10 +80,11 @@ def test_without_noise_the_law_comes_back() -> None:
 
 
 def test_what_does_not_grow_has_no_exponent() -> None:
-    """Constant times; and noise around a constant, where the fit must not claim that anything is known.
+    """Constant times; and noise around a constant, where the fit must not claim that anything is
+    known.
 
-    A trend in pure noise is taken for a law now and then: in 3 of 400 other data sets. At 1 % each, more than 2 of 20 come once in 1,000
-    times.
+    A trend in pure noise is taken for a law now and then: in 3 of 400 other data sets. At 1 % each,
+    more than 2 of 20 come once in 1,000 times.
     """
     sizes = np.repeat(SIZES, 20)
     flat = fit_growth(sizes, np.full(len(sizes), 0.5))
@@ -105,7 +116,9 @@ class Made:
 def make_runs(
     seed: int = 0, rounds: int = 60, noise: float = 0.1, sizes: tuple[int, ...] = SIZES
 ) -> tuple[list[Made], list[Made]]:
-    """Speculative and autoregressive runs at every size, by LAWS; a row gains 1 to 4 tokens, LENGTH on average."""
+    """Speculative and autoregressive runs at every size, by LAWS; a row gains 1 to 4 tokens, LENGTH
+    on average.
+    """
     made: tuple[list[Made], list[Made]] = ([], [])
     generator = np.random.default_rng(seed)
     for size in sizes:
@@ -140,7 +153,9 @@ def fitted() -> CostFit:
 
 
 def test_costs_are_found_in_runs(fitted: CostFit) -> None:
-    """Each of four exponents by an interval of 99.9 %: one of them misses the truth once in 250 times."""
+    """Each of four exponents by an interval of 99.9 %: one of them misses the truth once in 250
+    times.
+    """
     found = fit_costs(*make_runs(), confidence=0.999).exponents.set_index("cost")
     assert list(found.index) == [*COSTS, STEP]
     for name, exponent in (("draft", 1.0), ("verify", 1.0), ("sync", 1.6), (STEP, 1.0)):
@@ -149,7 +164,9 @@ def test_costs_are_found_in_runs(fitted: CostFit) -> None:
 
 
 def test_speedups_are_those_of_the_model(fitted: CostFit) -> None:
-    """Measured ones within 5 % (their standard error is below 1.5 % at any size), fitted ones too, also where nothing was measured."""
+    """Measured ones within 5 % (their standard error is below 1.5 % at any size), fitted ones too,
+    also where nothing was measured.
+    """
     table = fitted.table
     assert table["batch_size"].tolist() == list(SIZES)
     assert (table["rounds"] == 60).all()
@@ -178,7 +195,9 @@ def test_rare_batch_sizes_are_left_out() -> None:
 
 
 def test_idle_rows_count_as_rows() -> None:
-    """Rows that have finished and stay in a static batch gain nothing; half of the tokens at half of the speedup."""
+    """Rows that have finished and stay in a static batch gain nothing; half of the tokens at half
+    of the speedup.
+    """
     runs, baseline = make_runs()
     whole = fit_costs(runs, baseline).table
     for run in runs:
@@ -199,7 +218,7 @@ def tokens_per_ms(results: list[sv.Result], size: int) -> float:
 
 
 def test_a_short_real_run_is_fitted(pair: sv.Pair, prompts: list[list[int]]) -> None:
-    """Its times mean nothing here; but the measured speedups are those of its own tokens and times."""
+    """The measured speedups are those of the run's own tokens and times."""
     work: dict[str, Any] = {"max_new_tokens": 24, "num_draft_tokens": 3, "progress": False}
     runs = [
         sv.generate(pair, prompts, strategy="eqspec", batch_size=size, **work)
@@ -225,23 +244,53 @@ DRAWN = draw((0.3, 0.05, 1.0), 10, 0)
 RUNS, BASELINE = make_runs(rounds=MIN_ROUNDS)
 
 
-@pytest.mark.parametrize(("call", "message"), [
-    (lambda: fit_growth(DRAWN[0][:-1], DRAWN[1]), r"times must have one entry a round, as batch_sizes \(59,\) has, got shape \(60, 1\)"),
-    (lambda: fit_growth(DRAWN[0], -DRAWN[1]), "batch_sizes must be finite numbers >= 1 and times >= 0, got others"),
-    (lambda: fit_growth(DRAWN[0], DRAWN[1] * np.nan), "batch_sizes must be finite numbers >= 1 and times >= 0, got others"),
-    (lambda: fit_growth(DRAWN[0] * 0, DRAWN[1]), "batch_sizes must be finite numbers >= 1"),
-    (lambda: fit_growth(DRAWN[0][:30], DRAWN[1][:30]), r"8 rounds or more at 4 sizes, got them at \[1, 2, 4\]"),
-    (lambda: fit_growth(DRAWN[0][:20], DRAWN[1][:20], offset=False), r"8 rounds or more at 3 sizes, got them at \[1, 2\]"),
-    (lambda: fit_growth(*DRAWN, confidence=95), "confidence must be between 0 and 1, got 95"),
-    (lambda: fit_growth(*DRAWN, resamples=5), "resamples must be an int >= 10, got 5"),
-    (lambda: fit_costs([], BASELINE), "runs must hold at least one run, got none; pass results or traces"),
-    (lambda: fit_costs(RUNS, []), "baseline must hold at least one run"),
-    (lambda: fit_costs([None], BASELINE), r"runs\[0\]=None: this run was not recorded"),
-    (lambda: fit_costs([RUNS[0], BASELINE[0]], BASELINE), r"runs must share one strategy and one K, got .*'eqspec', 0.*'eqspec', 4"),
-    (lambda: fit_costs(RUNS, RUNS), "baseline must hold autoregressive runs, got eqspec; pass runs of"),
-    (lambda: fit_costs(RUNS, BASELINE[:3]), r"got them at \[1, 2, 4\]"),
-    (lambda: fit_costs(RUNS, BASELINE, resamples=20).speedup(0), "batch_size must be an int >= 1, got 0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: fit_growth(DRAWN[0][:-1], DRAWN[1]),
+            r"times must have one entry a round, as batch_sizes \(59,\) has, got shape \(60, 1\)",
+        ),
+        (
+            lambda: fit_growth(DRAWN[0], -DRAWN[1]),
+            "batch_sizes must be finite numbers >= 1 and times >= 0, got others",
+        ),
+        (
+            lambda: fit_growth(DRAWN[0], DRAWN[1] * np.nan),
+            "batch_sizes must be finite numbers >= 1 and times >= 0, got others",
+        ),
+        (lambda: fit_growth(DRAWN[0] * 0, DRAWN[1]), "batch_sizes must be finite numbers >= 1"),
+        (
+            lambda: fit_growth(DRAWN[0][:30], DRAWN[1][:30]),
+            r"8 rounds or more at 4 sizes, got them at \[1, 2, 4\]",
+        ),
+        (
+            lambda: fit_growth(DRAWN[0][:20], DRAWN[1][:20], offset=False),
+            r"8 rounds or more at 3 sizes, got them at \[1, 2\]",
+        ),
+        (lambda: fit_growth(*DRAWN, confidence=95), "confidence must be between 0 and 1, got 95"),
+        (lambda: fit_growth(*DRAWN, resamples=5), "resamples must be an int >= 10, got 5"),
+        (
+            lambda: fit_costs([], BASELINE),
+            "runs must hold at least one run, got none; pass results or traces",
+        ),
+        (lambda: fit_costs(RUNS, []), "baseline must hold at least one run"),
+        (lambda: fit_costs([None], BASELINE), r"runs\[0\]=None: this run was not recorded"),
+        (
+            lambda: fit_costs([RUNS[0], BASELINE[0]], BASELINE),
+            r"runs must share one strategy and one K, got .*'eqspec', 0.*'eqspec', 4",
+        ),
+        (
+            lambda: fit_costs(RUNS, RUNS),
+            "baseline must hold autoregressive runs, got eqspec; pass runs of",
+        ),
+        (lambda: fit_costs(RUNS, BASELINE[:3]), r"got them at \[1, 2, 4\]"),
+        (
+            lambda: fit_costs(RUNS, BASELINE, resamples=20).speedup(0),
+            "batch_size must be an int >= 1, got 0",
+        ),
+    ],
+)
 def test_bad_input_says_why(call: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()

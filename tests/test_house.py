@@ -1,4 +1,6 @@
-"""The project's own files agree: one Python floor, one place with pinned versions, every dependency declared and pinned."""
+"""The project's own files agree: one Python floor, one place with pinned versions, every dependency
+declared and pinned.
+"""
 
 import re
 import tomllib
@@ -20,7 +22,9 @@ def read_project(text: str) -> dict[str, Any]:
 
 
 def read_pins(text: str) -> dict[str, str]:
-    """Distribution name -> version of a constraints file; a line that is no exact pin raises ValueError."""
+    """Distribution name -> version of a constraints file; a line that is no exact pin raises
+    ValueError.
+    """
     pins: dict[str, str] = {}
     for line in text.splitlines():
         content = line.partition("#")[0].strip()
@@ -45,7 +49,9 @@ def direct_requirements(project: dict[str, Any]) -> list[Requirement]:
 
 
 def pin_problems(project: dict[str, Any], pins: dict[str, str]) -> list[str]:
-    """Dependencies without a lower bound, without a pin, pinned outside their range, or pinned in pyproject.toml itself."""
+    """Dependencies without a lower bound, without a pin, pinned outside their range, or pinned in
+    pyproject.toml itself.
+    """
     problems = []
     for requirement in direct_requirements(project):
         pin = pins.get(canonicalize_name(requirement.name))
@@ -62,7 +68,9 @@ def pin_problems(project: dict[str, Any], pins: dict[str, str]) -> list[str]:
 
 
 def environment_problems(environment: dict[str, Any], project: dict[str, Any]) -> list[str]:
-    """Where a conda environment differs from the project: Python floor, versions of its own, constraints or extras left out."""
+    """Where a conda environment differs from the project: Python floor, versions of its own,
+    constraints or extras left out.
+    """
     problems = []
     conda = [entry for entry in environment["dependencies"] if isinstance(entry, str)]
     pip_lines = next(

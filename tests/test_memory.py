@@ -1,4 +1,6 @@
-"""Memory by the model against the tensors of real runs, and against peaks: of all tensors on a CPU, of the allocator on a GPU."""
+"""Memory by the model against the tensors of real runs, and against peaks: of all tensors on a CPU,
+of the allocator on a GPU.
+"""
 
 from collections.abc import Iterable
 from typing import Any
@@ -116,8 +118,8 @@ def test_parts_are_the_bytes_of_the_tensors(how: Strategy) -> None:
 
 
 class Held(TorchDispatchMode):
-    """Watches every operation; `peak`: the most bytes that tensors held at once, those of `ignored` not counted. What a kernel needs
-    within itself does not show.
+    """Watches every operation; `peak`: the most bytes that tensors held at once, those of `ignored`
+    not counted. What a kernel needs within itself does not show.
     """
 
     def __init__(self, ignored: Iterable[Tensor]) -> None:
@@ -155,7 +157,9 @@ CASES = [
 def test_peak_is_within_5_per_cent_of_what_tensors_held_on_a_cpu(
     name: str, dtype: str, longest: int, vocabulary: int
 ) -> None:
-    """All tensors of a run, workspaces and copies among them, beside the weights, which were there before."""
+    """All tensors of a run, workspaces and copies among them, beside the weights, which were there
+    before.
+    """
     pair, prompts, how = (
         make_pair(getattr(torch, dtype), 2, vocabulary),
         make_prompts(longest),
@@ -259,15 +263,18 @@ GOOD: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(("changes", "message"), [
-    ({"batch_size": 0}, "batch_size must be an int >= 1, got 0"),
-    ({"num_draft_tokens": -1}, "num_draft_tokens must be an int >= 0, got -1"),
-    ({"prompt_tokens": 1.5}, "prompt_tokens must be an int >= 1, got 1.5"),
-    ({"max_new_tokens": True}, "max_new_tokens must be an int >= 1, got True"),
-    ({"requests": 0}, "requests must be an int >= 1, got 0"),
-    ({"dtype": "int8"}, "dtype must be one of .*, got 'int8'"),
-    ({"batch_size": 33}, "window=32 is smaller than batch_size=33"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"batch_size": 0}, "batch_size must be an int >= 1, got 0"),
+        ({"num_draft_tokens": -1}, "num_draft_tokens must be an int >= 0, got -1"),
+        ({"prompt_tokens": 1.5}, "prompt_tokens must be an int >= 1, got 1.5"),
+        ({"max_new_tokens": True}, "max_new_tokens must be an int >= 1, got True"),
+        ({"requests": 0}, "requests must be an int >= 1, got 0"),
+        ({"dtype": "int8"}, "dtype must be one of .*, got 'int8'"),
+        ({"batch_size": 33}, "window=32 is smaller than batch_size=33"),
+    ],
+)
 def test_bad_input_says_why(changes: dict[str, Any], message: str) -> None:
     target, draft = named_pair("vicuna-7b/68m")
     with pytest.raises(ValueError, match=message):

@@ -1,4 +1,6 @@
-"""Floors against sums by hand and against what real runs fed and moved; break-even acceptance and the best K."""
+"""Floors against sums by hand and against what real runs fed and moved; break-even acceptance and
+the best K.
+"""
 
 import itertools
 from dataclasses import replace
@@ -54,11 +56,23 @@ def test_a_forward_reads_weights_and_kv_and_writes_kv_and_logits() -> None:
     assert LINE.forward(TARGET, 0, 3, 100).seconds == LINE.forward(TARGET, 4, 0, 100).seconds == 0
 
 
-@pytest.mark.parametrize(("line", "launching"), [
-    (Roofline(TARGET, DRAFT, CPU), lambda work, count: work + count * LAUNCH),  # one after the other
-    (Roofline(TARGET, DRAFT, GPU), lambda work, count: max(work, count * LAUNCH)),  # the device works while the host launches
-    (Roofline(TARGET, DRAFT, GPU, captured=True), lambda work, count: work + count * LAUNCH / 4),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("line", "launching"),
+    [
+        (
+            Roofline(TARGET, DRAFT, CPU),
+            lambda work, count: work + count * LAUNCH,
+        ),  # one after the other
+        (
+            Roofline(TARGET, DRAFT, GPU),
+            lambda work, count: max(work, count * LAUNCH),
+        ),  # the device works while the host launches
+        (
+            Roofline(TARGET, DRAFT, GPU, captured=True),
+            lambda work, count: work + count * LAUNCH / 4,
+        ),
+    ],
+)
 def test_launches_count_as_the_device_has_them(line: Roofline, launching: Any) -> None:
     for rows, slots in ((1, 10), (500, 1000)):
         floor = line.forward(TARGET, rows, 1, slots)
@@ -165,7 +179,9 @@ def test_realigned_rows_are_those_that_gain_otherwise_than_the_longest() -> None
 
 
 def test_a_run_by_hand_against_its_floor() -> None:
-    """Rounds of tiny_run: two rows of 4 and 2, of 5 and 5, of 7 and 3 tokens; prompts of 4, 2, then 3; rows of 4 and 6 slots move."""
+    """Rounds of tiny_run: two rows of 4 and 2, of 5 and 5, of 7 and 3 tokens; prompts of 4, 2, then
+    3; rows of 4 and 6 slots move.
+    """
     trace = replace(TRACE, meta=TRACE.meta | {"dtype": "float32"})
     trace = replace(
         trace,
@@ -229,7 +245,9 @@ def test_a_real_run_moved_what_its_rows_say(
 
 
 def test_a_pool_is_charged_for_what_it_trades(pair: sv.Pair, prompts: list[list[int]]) -> None:
-    """EXSPEC moves K/V while it schedules. A parked row may move twice before a round shows it, so that the floor counts less."""
+    """EXSPEC moves K/V while it schedules. A parked row may move twice before a round shows it, so
+    that the floor counts less.
+    """
     how = sv.strategy("exspec", window=6)
     trace = sv.generate(
         pair, prompts, strategy=how, batch_size=3, max_new_tokens=12, record=True, progress=False
@@ -251,32 +269,64 @@ def test_a_pool_is_charged_for_what_it_trades(pair: sv.Pair, prompts: list[list[
     assert 0.5 * recorded <= charged <= recorded
 
 
-@pytest.mark.parametrize(("call", "message"), [
-    (lambda: replace(LINE, dtype="int8"), "dtype must be one of .*, got 'int8'"),
-    (lambda: replace(LINE, dtype="float16"), "dtype must be a measured one .*, got 'float16'"),
-    (lambda: replace(LINE, captured=True), "captured must be False, got True: CUDA graphs were not measured on one; leave it out"),
-    (lambda: against_floor(None, LINE), "run=None: this run was not recorded"),
-    (lambda: against_floor(replace(TRACE, meta=TRACE.meta | {"dtype": "bfloat16"}), LINE), "dtype of the roofline must be the run's, 'bfloat16', got 'float32'"),
-    (lambda: realigned_rows(3, []), r"rates must be numbers from 0 to 1, got \[\]"),
-    (lambda: realigned_rows(3, [1.2]), r"rates must be numbers from 0 to 1, got \[1.2\]"),
-    (lambda: realigned_rows(3, ["a"]), r"rates must be numbers from 0 to 1, got \['a'\]"),
-    (lambda: realigned_rows(3, [0.5, 0.6]), r"rates must not rise, got \[0.5, 0.6\]: a draft is accepted only with all before it"),
-    (lambda: LINE.simulated(-1), "num_draft_tokens must be an int >= 0, got -1"),
-    (lambda: round_seconds(LINE.phase_seconds, 0, 1, 9), "rows must be a finite number >= 1, got 0; pass at least 1"),
-    (lambda: round_seconds(LINE.phase_seconds, 1, -1, 9), "num_draft_tokens must be a finite number >= 0, got -1; pass at least 0"),
-    (lambda: round_seconds(LINE.phase_seconds, 1, 1, float("nan")), "slots must be a finite number >= 1, got nan"),
-    (lambda: round_seconds(lambda b, k, t: {"verify": 0.0}, 1, 1, 9), "pass costs above 0"),
-    (lambda: speculation(LINE.phase_seconds, 1, 9, 0), "max_draft_tokens must be an int >= 1, got 0"),
-    (lambda: speculation(LINE.phase_seconds, 1, 9, 2.5), "max_draft_tokens must be an int >= 1, got 2.5"),
-    (lambda: best_num_draft_tokens(LINE.phase_seconds, 1, 9, [2]), r"rates must be numbers from 0 to 1, got \[2\]"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: replace(LINE, dtype="int8"), "dtype must be one of .*, got 'int8'"),
+        (lambda: replace(LINE, dtype="float16"), "dtype must be a measured one .*, got 'float16'"),
+        (
+            lambda: replace(LINE, captured=True),
+            "captured must be False, got True: CUDA graphs were not measured on one; leave it out",
+        ),
+        (lambda: against_floor(None, LINE), "run=None: this run was not recorded"),
+        (
+            lambda: against_floor(replace(TRACE, meta=TRACE.meta | {"dtype": "bfloat16"}), LINE),
+            "dtype of the roofline must be the run's, 'bfloat16', got 'float32'",
+        ),
+        (lambda: realigned_rows(3, []), r"rates must be numbers from 0 to 1, got \[\]"),
+        (lambda: realigned_rows(3, [1.2]), r"rates must be numbers from 0 to 1, got \[1.2\]"),
+        (lambda: realigned_rows(3, ["a"]), r"rates must be numbers from 0 to 1, got \['a'\]"),
+        (
+            lambda: realigned_rows(3, [0.5, 0.6]),
+            r"rates must not rise, got \[0.5, 0.6\]: a draft is accepted only with all before it",
+        ),
+        (lambda: LINE.simulated(-1), "num_draft_tokens must be an int >= 0, got -1"),
+        (
+            lambda: round_seconds(LINE.phase_seconds, 0, 1, 9),
+            "rows must be a finite number >= 1, got 0; pass at least 1",
+        ),
+        (
+            lambda: round_seconds(LINE.phase_seconds, 1, -1, 9),
+            "num_draft_tokens must be a finite number >= 0, got -1; pass at least 0",
+        ),
+        (
+            lambda: round_seconds(LINE.phase_seconds, 1, 1, float("nan")),
+            "slots must be a finite number >= 1, got nan",
+        ),
+        (lambda: round_seconds(lambda b, k, t: {"verify": 0.0}, 1, 1, 9), "pass costs above 0"),
+        (
+            lambda: speculation(LINE.phase_seconds, 1, 9, 0),
+            "max_draft_tokens must be an int >= 1, got 0",
+        ),
+        (
+            lambda: speculation(LINE.phase_seconds, 1, 9, 2.5),
+            "max_draft_tokens must be an int >= 1, got 2.5",
+        ),
+        (
+            lambda: best_num_draft_tokens(LINE.phase_seconds, 1, 9, [2]),
+            r"rates must be numbers from 0 to 1, got \[2\]",
+        ),
+    ],
+)
 def test_bad_input_says_why(call: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
 
 
 def simple_costs(rows: Any, k: Any, slots: Any) -> dict[str, Any]:
-    """A step costs 10; a round 2 a draft, 11 for the verification, and 5 for realigning more than one row."""
+    """A step costs 10; a round 2 a draft, 11 for the verification, and 5 for realigning more than
+    one row.
+    """
     return {"draft": 2.0 * k, "verify": 10.0 + (k > 0), "synchronise": 5.0 * (rows > 1) * (k > 0)}
 
 

@@ -102,7 +102,7 @@ def test_defaults_are_those_of_the_class(kind: str) -> None:
 @pytest.mark.parametrize("logits", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
 def test_flops_are_those_that_torch_counts(kind: str, logits: bool) -> None:
-    """All matrix multiplications but the one by which rotary embeddings turn positions into angles."""
+    """Count all matrix products but the one that turns positions into rotary angles."""
     config = draw_config(kind, 1)
     model = build(config, "cpu", attn_implementation="eager")
     rows, tokens, shape = 3, 5, ModelShape.from_config(config)
@@ -139,7 +139,9 @@ def test_a_forward_reads_every_weight_it_multiplies_by_once() -> None:
 
 
 def test_launches_count_one_kernel_for_each_operation() -> None:
-    """Llama: 2 norms, q, k, v, rotation, write, attention, o, sum, gate, up, activation, down, sum; then embedding, norm, head."""
+    """Llama: 2 norms, q, k, v, rotation, write, attention, o, sum, gate, up, activation, down, sum;
+    then embedding, norm, head.
+    """
     shape = ModelShape(2, 8, 4, 2, 4, 16, 50)
     assert (shape.launches(), shape.launches(logits=False)) == (2 * 15 + 3, 2 * 15 + 2)
     assert replace(shape, head_norms=True).launches() == 2 * 17 + 3
@@ -148,12 +150,18 @@ def test_launches_count_one_kernel_for_each_operation() -> None:
     )
 
 
-@pytest.mark.parametrize(("name", "target", "draft"), [
-    ("qwen3-8b/0.6b", 8_190_735_360, 596_049_920), ("vicuna-7b/68m", 6_738_415_616, 68_030_208),
-    ("glm4-9b/0.6b", 9_400_279_040, 629_479_296),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "target", "draft"),
+    [
+        ("qwen3-8b/0.6b", 8_190_735_360, 596_049_920),
+        ("vicuna-7b/68m", 6_738_415_616, 68_030_208),
+        ("glm4-9b/0.6b", 9_400_279_040, 629_479_296),
+    ],
+)
 def test_named_shapes_are_the_published_sizes(name: str, target: int, draft: int) -> None:
-    """To the last parameter what transformers builds from them, and what their makers call 8.19B, 0.6B, 6.74B, 68M, 9.4B and 0.6B."""
+    """To the last parameter what transformers builds from them, and what their makers call 8.19B,
+    0.6B, 6.74B, 68M, 9.4B and 0.6B.
+    """
     assert tuple(shape.parameters for shape in named_pair(name)) == (target, draft)
     for role in ("target", "draft"):
         model = build(SHAPES[name][role])
@@ -171,18 +179,27 @@ def test_named_shapes_are_the_published_sizes(name: str, target: int, draft: int
 GOOD = draw_config("llama", 0)
 
 
-@pytest.mark.parametrize(("config", "message"), [
-    (None, "config must be a dict, got None"),
-    ({}, "model_type must be one of llama, qwen2, .*, got None"),
-    (GOOD | {"model_type": "mamba"}, "model_type must be one of .*, got 'mamba'"),
-    ({name: GOOD[name] for name in GOOD if name != "hidden_size"}, "config must have 'hidden_size', which is missing"),
-    (GOOD | {"num_hidden_layers": 0}, "layers must be an int >= 1, got 0"),
-    (GOOD | {"vocab_size": 10.5}, "vocabulary must be an int >= 1, got 10.5"),
-    (GOOD | {"intermediate_size": True}, "intermediate must be an int >= 1, got True"),
-    (GOOD | {"num_key_value_heads": 3, "num_attention_heads": 4}, "kv_heads must divide heads=4, got 3"),
-    (GOOD | {"hidden_size": "wide", "head_dim": None}, "must hold sizes that are ints >= 1"),
-    (GOOD | {"num_attention_heads": 0, "head_dim": None}, "must hold sizes that are ints >= 1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (None, "config must be a dict, got None"),
+        ({}, "model_type must be one of llama, qwen2, .*, got None"),
+        (GOOD | {"model_type": "mamba"}, "model_type must be one of .*, got 'mamba'"),
+        (
+            {name: GOOD[name] for name in GOOD if name != "hidden_size"},
+            "config must have 'hidden_size', which is missing",
+        ),
+        (GOOD | {"num_hidden_layers": 0}, "layers must be an int >= 1, got 0"),
+        (GOOD | {"vocab_size": 10.5}, "vocabulary must be an int >= 1, got 10.5"),
+        (GOOD | {"intermediate_size": True}, "intermediate must be an int >= 1, got True"),
+        (
+            GOOD | {"num_key_value_heads": 3, "num_attention_heads": 4},
+            "kv_heads must divide heads=4, got 3",
+        ),
+        (GOOD | {"hidden_size": "wide", "head_dim": None}, "must hold sizes that are ints >= 1"),
+        (GOOD | {"num_attention_heads": 0, "head_dim": None}, "must hold sizes that are ints >= 1"),
+    ],
+)
 def test_a_configuration_that_cannot_be_read_says_why(config: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ModelShape.from_config(config)

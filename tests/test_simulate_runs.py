@@ -1,4 +1,6 @@
-"""The simulation beside recorded runs of the bundled pair: the same rounds with the recorded acceptances, nearly the same with drawn ones."""
+"""The simulation beside recorded runs of the bundled pair: the same rounds with the recorded
+acceptances, nearly the same with drawn ones.
+"""
 
 import functools
 from dataclasses import replace
@@ -47,7 +49,9 @@ def recorded(name: str, batch_size: int, prompts: int = 16) -> sv.Trace:
 
 
 def priced(trace: sv.Trace) -> sv.Trace:
-    """The run with times that are written in by hand: another machine, but one whose costs are known exactly."""
+    """The run with times that are written in by hand: another machine, but one whose costs are
+    known exactly.
+    """
     rows, slots = (trace.rounds[name].astype(np.float64) for name in ("batch", "slots"))
     target = trace.moves["model"] == MODELS.index("target")
     moved = {
@@ -59,9 +63,12 @@ def priced(trace: sv.Trace) -> sv.Trace:
         for code, phase in enumerate(PHASES)
     }
     times = {
-        "schedule": 0.1 + 0.01 * moved["schedule"], "draft": 5 + 0.2 * rows, "verify": 8 + rows + 0.002 * rows * slots,
-        "accept": np.full_like(rows, 0.2),        "synchronise": 0.05 + 0.01 * moved["synchronise"],
-    }  # fmt: skip
+        "schedule": 0.1 + 0.01 * moved["schedule"],
+        "draft": 5 + 0.2 * rows,
+        "verify": 8 + rows + 0.002 * rows * slots,
+        "accept": np.full_like(rows, 0.2),
+        "synchronise": 0.05 + 0.01 * moved["synchronise"],
+    }
     return replace(
         trace,
         rounds=trace.rounds
@@ -72,7 +79,9 @@ def priced(trace: sv.Trace) -> sv.Trace:
 @pytest.mark.parametrize("batch_size", [4, 8])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_replayed_is_the_same_round_by_round(name: str, batch_size: int) -> None:
-    """With the acceptances of the run itself: every choice, slot and move is that of the record; the costs are fitted to its own times."""
+    """With the acceptances of the run itself: every choice, slot and move is that of the record;
+    the costs are fitted to its own times.
+    """
     trace = recorded(name, batch_size)
     found = simulate(
         Workload.replay(trace), Policy.of(trace.meta), Costs.measured([trace]), series=True
@@ -82,10 +91,13 @@ def test_a_run_replayed_is_the_same_round_by_round(name: str, batch_size: int) -
     assert len(rounds) == len(expected)
     bytes_per_slot = sum(trace.meta["kv_bytes_per_slot"].values())
     same = {
-        "decision": expected["decision"], "rows": expected["batch_rows"], "slots": expected["cache_slots"],
-        "gained_tokens": expected["gained_tokens"], "realigned_slots": expected["realigned_bytes"] // bytes_per_slot,
+        "decision": expected["decision"],
+        "rows": expected["batch_rows"],
+        "slots": expected["cache_slots"],
+        "gained_tokens": expected["gained_tokens"],
+        "realigned_slots": expected["realigned_bytes"] // bytes_per_slot,
         "compacted_slots": expected["compacted_bytes"] // bytes_per_slot,
-    }  # fmt: skip
+    }
     for column, values in same.items():
         assert rounds[column].tolist() == values.tolist(), column
     assert found.finished_s.max() > 0
@@ -102,11 +114,12 @@ def test_a_run_replayed_is_the_same_round_by_round(name: str, batch_size: int) -
     ids=lambda value: str(value),
 )
 def test_drawn_acceptance_gives_nearly_the_same(name: str, batch_size: int) -> None:
-    """Mean of 200 replicas with acceptances at random, as often as each request of the run had them: throughput within 5 %, grouping within
-    5 points.
+    """Mean of 200 replicas with acceptances at random, as often as each request of the run had
+    them: throughput within 5 %, grouping within 5 points.
 
-    The run is one sample itself: its throughput has a standard deviation of about 4 %, so that other prompts would fail with odds of 1 in
-    5. With these ones, greedy decoding and times written in by hand, nothing is random.
+    The run is one sample itself: its throughput has a standard deviation of about 4 %, so that
+    other prompts would fail with odds of 1 in 5. With these ones, greedy decoding and times written
+    in by hand, nothing is random.
     """
     trace = priced(recorded(name, batch_size, prompts=32))
     lengths = [np.diff(trace.requests[f"{kind}_offsets"]) for kind in ("prompt", "output")]
@@ -123,7 +136,9 @@ def test_drawn_acceptance_gives_nearly_the_same(name: str, batch_size: int) -> N
 
 
 def test_costs_fitted_to_some_runs_predict_others() -> None:
-    """Fitted to eqspec and in place at B = 4 and 8, the costs that were written in come out again, and predict other strategies."""
+    """Fitted to eqspec and in place at B = 4 and 8, the costs that were written in come out again,
+    and predict other strategies.
+    """
     fitted = Costs.measured(
         [priced(recorded(name, size)) for name in ("inplace", "eqspec") for size in (4, 8)]
     )
@@ -143,7 +158,9 @@ def test_costs_fitted_to_some_runs_predict_others() -> None:
 
 
 def test_each_run_is_predicted_by_the_others() -> None:
-    """The times are written in and lie on straight lines, so that runs which were not seen are predicted exactly, up to the fit."""
+    """The times are written in and lie on straight lines, so that runs which were not seen are
+    predicted exactly, up to the fit.
+    """
     names = ("autoregressive", "inplace", "eqspec", "exspec, wait")
     found = held_out([priced(recorded(name, size)) for name in names for size in (4, 8)])
     assert found["policy"].tolist()[::2] == [
