@@ -1,4 +1,4 @@
-"""What published code loses: each loss is an option, changes no text, costs what the record says, and is measured by one command."""
+"""The published code's habits: each is an option, changes no text, and costs what records say."""
 
 import json
 import re
@@ -237,7 +237,7 @@ def test_a_fallback_that_drops_the_cache_reads_whole_batches_again() -> None:
 
 
 def test_groups_by_padded_length_end_in_one_column_and_are_ragged() -> None:
-    """Without a fallback of equal length a round that counts as grouped may hold rows of different length, and moves nothing."""
+    """A grouped round may hold rows of different length, and moves nothing."""
     trace = run(sv.strategy("exspec", window=10, group_by="padded"), batch_size=2).trace
     assert trace is not None
     grouped = np.flatnonzero(trace.rounds["decision"] == trace.meta["decisions"].index("grouped"))
@@ -280,7 +280,7 @@ def test_a_drafter_by_name_is_as_published_too_and_one_of_ones_own_is_not() -> N
 
 
 def test_the_pattern_of_the_published_code() -> None:
-    """On mixed lengths EXSPEC finds few groups and reads prompts many times over; both read the draft's text again and again."""
+    """On mixed lengths EXSPEC finds few groups and reads prompts again; both drafts reread."""
     pair, prompts = make_pair("llama"), [[7 + i] * (20 + 7 * i) for i in range(24)]
     given: dict[str, Any] = {
         "batch_size": 8,

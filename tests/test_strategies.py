@@ -1,4 +1,4 @@
-"""What sets the strategies apart: the scheduler's choices, what is moved, wasted or lost, and how the failing ones fail."""
+"""What sets the strategies apart: scheduling, what is moved and lost, and how some fail."""
 
 import math
 import re
@@ -113,7 +113,7 @@ def test_a_row_that_was_passed_over_too_often_is_taken() -> None:
 def test_every_round_serves_a_batch_and_waiting_is_bounded(
     lengths, batch_size, max_wait, arriving, fallback, random
 ) -> None:
-    """Rows gain 1 to 6 tokens when served; a row leaves at times and another comes, for 150 rounds."""
+    """For 150 rounds, rows gain 1 to 6 tokens when served, and some leave and others come."""
     pool, scheduler = dict(enumerate(lengths)), Scheduler(batch_size, fallback, max_wait)
     size, longest_wait, following = len(pool), 0, len(pool)
     for _ in range(150):
@@ -339,7 +339,7 @@ def test_a_bonus_from_the_draft_keeps_the_mismatch_and_nothing_after_full_accept
 def test_a_fault_breaks_its_rows_from_its_round_on(
     name: str, kind: str, expected: list[list[int]]
 ) -> None:
-    """With refill rows change hands, so the batch holds all prompts at once: row and prompt stay together."""
+    """The batch holds all prompts at once, so that each prompt stays in its row."""
     honest = run(sv.strategy(name, refill=False) if name != "exspec" else name, batch_size=10)
     options = {"refill": False} if name != "exspec" else {}
     broken = run(

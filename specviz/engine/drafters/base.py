@@ -1,4 +1,9 @@
-"""What a drafter is: whoever proposes K tokens for each row, without knowing how rows are kept in step."""
+"""What a drafter is: it proposes K tokens for each row, and does not know how rows stay in step.
+
+A drafter of one's own subclasses `Drafter`, sets `name`, and writes `propose`. It overrides
+`models` if a model of its own needs K/V, `prepare` if it computes something before each draft
+phase, and `check` if there are runs that it cannot serve.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -18,7 +23,12 @@ _PLAIN = (bool, int, float, str, list, tuple, type(None))
 
 @dataclass(frozen=True)
 class Draft:
-    """A round's proposals: `tokens` (b, K) int64; `logits` (b, K, V) float32 that they were chosen from, None without a model."""
+    """The proposals of a round.
+
+    Attributes:
+        tokens: (b, K) int64.
+        logits: (b, K, V) float32, from which the tokens were chosen; None without a model.
+    """
 
     tokens: Tensor
     logits: Tensor | None = None
@@ -26,7 +36,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class Task:
-    """What a run was asked for, as far as a drafter may need it.
+    """What a drafter may know of the run that it serves.
 
     Attributes:
         num_draft_tokens: the largest K of the run.
@@ -42,17 +52,21 @@ class Task:
 
 @dataclass(frozen=True)
 class Drafter:
-    """Proposes tokens. A drafter of your own subclasses this, sets `name`, and overrides `propose`, and `models` if it needs K/V kept.
+    """Proposes tokens. See the module's docstring.
 
-    Under coupling="rejection" a drafter of your own has to draw its drafts from the very q that it reports (without logits: all of it
-    on the draft), and without a look at the target's output for that position: else what is emitted is no longer distributed as the
-    target's. Greedy decoding and coupling="gumbel" do not mind.
+    Under coupling="rejection", drafts have to be drawn from exactly the q that is reported, which
+    without logits is all of it on the draft, and without looking at the target's output for that
+    position. Otherwise the output is no longer distributed as the target's. Greedy decoding and
+    coupling="gumbel" have no such condition.
 
-    Attributes:
-        needs_hidden: whether it reads the target's hidden states, `state.hidden` (R, D), as a draft head does: for each row the last
-            layer's state at its last token but one, from which the target chose the last one. Zero for a prompt of one token.
-        capturable: whether `propose` reads tensors that stay in place alone, and no value on the host, so that it may be replayed. Each
-            class says so for itself: it is not inherited.
+    Class attributes, which a subclass sets:
+        name, description: what it is called and does.
+        needs_hidden: whether it reads `state.hidden` (R, D), the target's hidden states, as a
+            draft head does: for each row the last layer's state at its last token but one, from
+            which the target chose the last token. Zero for a prompt of one token.
+        capturable: whether `propose` reads only tensors that stay in place and no value on the
+            host, so that CUDA graphs may replay it. A subclass does not inherit this: each class
+            sets it for itself.
     """
 
     name: ClassVar[str] = ""
@@ -62,16 +76,19 @@ class Drafter:
 
     @property
     def keeps_cache(self) -> bool:
-        """Whether K/V of its models is kept from round to round; without, they read each row's whole text before every round."""
+        """Whether K/V of its models is kept from round to round.
+
+        Without it, they read each row's whole text before every round.
+        """
         return True
 
     def models(self, pair: Pair) -> dict[str, PreTrainedModel]:
-        """Models whose K/V the loop keeps for this drafter, by the name under which they stand in `state.caches`."""
+        """Return the models whose K/V the loop keeps, by their names in `state.caches`."""
         return {}
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options that this drafter was made with, by name; a model or a tensor among them is left out."""
+        """The options that this drafter was made with, by name, without models and tensors."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if isinstance(value, _PLAIN)}
 
@@ -79,16 +96,16 @@ class Drafter:
         """Raise ValueError if this drafter cannot serve the run. No model has run yet."""
 
     def prepare(self, task: Task, state: State) -> Any:
-        """Return what `propose` will find in `state.prepared`; called before each draft phase, outside of what is timed."""
+        """Return what `propose` finds in `state.prepared`. No phase's time includes this."""
 
     def propose(self, state: State, num_draft_tokens: int) -> Draft:
-        """K proposals for each row of the batch, given its committed tokens. K may differ from round to round; it is never 0 here."""
+        """Return K >= 1 proposals for each row of the batch. K may differ from round to round."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class NoDrafter(Drafter):
-    """Proposes nothing, whatever K: what autoregressive decoding uses."""
+    """Proposes nothing, whatever K: for autoregressive decoding and rounds with K = 0."""
 
     name: ClassVar[str] = "none"
     description: ClassVar[str] = "no proposals"
