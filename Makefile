@@ -18,7 +18,7 @@ endif
 NOTEBOOKS = $(sort $(shell find notebooks -name '*.ipynb' -not -path '*/.*'))
 
 .DEFAULT_GOAL := help
-.PHONY: help lab demo test lowest unit browser nightly fuzz soak lint types check-notebooks notebooks figures bench survey agreement paint licences wheel clean
+.PHONY: help lab demo test lowest unit browser nightly fuzz soak lint types check-notebooks notebooks figures bench survey agreement paint js licences wheel clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -84,6 +84,11 @@ agreement: $(READY) ## compare the valid strategies with decoding alone; SPEC_BE
 
 paint: $(READY) ## measure on this machine how fast the step-through opens and paints
 	PYTHONPATH=tests $(BIN)/python -m browser.measure
+
+js: ## check the step-through's JavaScript, test it, and write the bundle; fails if the committed one was not current
+	npm --prefix js ci --silent
+	npm --prefix js run --silent check
+	git diff --exit-code --stat -- specviz/views/stepper/static/stepper.js
 
 soak: $(READY) ## decode 2,000 prompts by each valid strategy and compare all texts; takes some minutes
 	$(BIN)/python -m pytest -m soak tests/test_soak.py

@@ -189,9 +189,9 @@ OPTIONS: list[tuple[str, Callable[[], object]]] = [
     (r"trace must be a Trace, got str", lambda: check_invariants("run.safetensors")),
     (r"result must be a Result or a Trace, got NoneType", lambda: sv.compare(None, None)),
     (r"trace=None", lambda: sv.step_through(None)),
-    (r"other=str is no Trace", lambda: sv.step_through(TRACE, "other")),
+    (r"other must be a Trace, got str", lambda: sv.step_through(TRACE, "other")),
     (
-        r"step=-9 is not in this run",
+        r"step must be an int from 0 to \d+, got -9",
         lambda: sv.step_through(TRACE).export_svg("/tmp/never.svg", step=-9),
     ),
     (

@@ -420,7 +420,7 @@ def test_replay_makes_a_page_of_a_saved_run(tmp_path, capsys):
     assert "open it in a browser" in capsys.readouterr().out
     page.unlink()
     assert main(["replay", str(run), "-o", str(tmp_path / "run.gif")]) == 2
-    assert "no known ending" in capsys.readouterr().err
+    assert "out must end in one of" in capsys.readouterr().err
     assert main(["replay", str(run), "--step", "10000"]) == 2
     assert "step=10000" in capsys.readouterr().err
     assert main(["replay", str(tmp_path / "none.safetensors")]) == 2

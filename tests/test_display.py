@@ -1,6 +1,7 @@
 """Charts as a notebook stores them: their parts by MIME type, and the static picture."""
 
 import base64
+import io
 import json
 import struct
 import zlib
@@ -8,6 +9,7 @@ import zlib
 import numpy as np
 import plotly.graph_objects as go
 import pytest
+from PIL import Image
 from tiny_run import TRACE
 
 from specviz.views import charts, display
@@ -85,21 +87,10 @@ def make_png(rows: list[tuple[int, bytes]], width: int, channels: int) -> bytes:
 
 def read_palette_png(png: bytes) -> list[list[tuple[int, ...]]]:
     """Colours of the pixels of a file that `with_palette` wrote."""
-    parts, start = {}, 8
-    while start < len(png):
-        (size,) = struct.unpack(">I", png[start : start + 4])
-        parts[png[start + 4 : start + 8]] = png[start + 8 : start + 8 + size]
-        assert (
-            zlib.crc32(png[start + 4 : start + 8 + size])
-            == struct.unpack(">I", png[start + 8 + size : start + 12 + size])[0]
-        )
-        start += 12 + size
-    width, height = struct.unpack(">II", parts[b"IHDR"][:8])
-    palette = np.frombuffer(parts[b"PLTE"], np.uint8).reshape(-1, 3)
-    pixels = np.frombuffer(zlib.decompress(parts[b"IDAT"]), np.uint8).reshape(height, width + 1)[
-        :, 1:
-    ]
-    return [[tuple(int(value) for value in palette[index]) for index in row] for row in pixels]
+    picture = Image.open(io.BytesIO(png))
+    assert picture.mode == "P"
+    rows: list[list[tuple[int, ...]]] = np.asarray(picture.convert("RGB")).tolist()
+    return [[tuple(pixel) for pixel in row] for row in rows]
 
 
 def test_palette_keeps_the_pixels():
@@ -122,9 +113,6 @@ def test_palette_takes_the_nearest_of_256_colours():
     assert len(set(pixels)) == 256
 
 
-@pytest.mark.parametrize(
-    "rows", [[(4, bytes(8))], [(0, bytes(8))]], ids=["Paeth filter", "transparent"]
-)
-def test_other_pictures_stay_as_they_are(rows):
-    png = make_png(rows, 2, 4)
+def test_a_transparent_picture_stays_as_it_is():
+    png = make_png([(0, bytes(8))], 2, 4)
     assert with_palette(png) == png

@@ -2,7 +2,6 @@
 
 import base64
 import gzip
-import hashlib
 import html
 import json
 import re
@@ -111,14 +110,14 @@ def test_its_name_says_what_it_shows(widget):
 def test_step_row_and_theme_are_shared_with_the_page(widget):
     synced = widget.get_state()
     assert {"film", "other", "step", "row", "theme", "_esm", "_css"} <= set(synced)
-    assert "export default { render }" in synced["_esm"]
+    assert "main_default = { render }" in synced["_esm"]
 
 
 @pytest.mark.parametrize("step", [-1, 15, 999])
 def test_a_step_is_one_of_the_run(widget, step):
-    with pytest.raises(ValueError, match=rf"step={step} .* from 0 to 14"):
+    with pytest.raises(ValueError, match=rf"step must be an int from 0 to 14, got {step}"):
         widget.step = step
-    with pytest.raises(ValueError, match=rf"step={step} .* from 0 to 14"):
+    with pytest.raises(ValueError, match=rf"step must be an int from 0 to 14, got {step}"):
         widget.export_png("never.png", step=step)
     assert widget.step == 0
 
@@ -128,8 +127,8 @@ def test_a_step_is_one_of_the_run(widget, step):
     [
         ("trace", None, "record=True"),
         ("trace", "run.safetensors", r"Trace\.load"),
-        ("other", 3, "is no Trace"),
-        ("other", asked([[9, *PROMPTS[0][1:]], *PROMPTS[1:]]), "another prompt 0"),
+        ("other", 3, "must be a Trace, got int"),
+        ("other", asked([[9, *PROMPTS[0][1:]], *PROMPTS[1:]]), "differs from trace in prompt 0"),
         ("other", asked([*PROMPTS, [9]]), "4 prompts and trace 3"),
         ("trace", EMPTY, "no rounds"),
     ],
@@ -164,7 +163,7 @@ def test_a_result_is_no_trace_but_has_one():
     class Recorded:
         trace = TRACE
 
-    with pytest.raises(ValueError, match=r"trace=Recorded is no Trace; pass its \.trace"):
+    with pytest.raises(ValueError, match=r"trace must be a Trace, got Recorded; pass its \.trace"):
         sv.step_through(Recorded())
 
 
@@ -238,29 +237,29 @@ def test_a_live_page_draws_the_picture_for_later(monkeypatch):
         stepper, "display", lambda bundle, **_: outputs.append(bundle) or Place(outputs)
     )
     shown = sv.step_through(TRACE)
-    assert shown._still_wanted is None
+    assert shown._picture_wanted is None
     shown._ipython_display_()
     assert [set(bundle) for bundle in outputs] == [
         {"text/plain", "application/vnd.jupyter.widget-view+json"},
         {"text/html"},
     ]
-    assert (shown._still_wanted["format"], shown._still_wanted["theme"]) == ("png", "light")
-    shown._still = base64.b64encode(PIXEL).decode()
+    assert (shown._picture_wanted["format"], shown._picture_wanted["theme"]) == ("png", "light")
+    shown._picture = base64.b64encode(PIXEL).decode()
     assert set(outputs[1]) == {"image/png", "text/plain"}
     assert png_size(base64.b64decode(outputs[1]["image/png"])) == (1, 1)
-    assert (shown._still_wanted, shown._still) == (None, "")
+    assert (shown._picture_wanted, shown._picture) == (None, "")
 
 
 def test_what_the_style_knows_the_picture_by(widget):
     """The rule that hides it where the widget is to be seen."""
-    kept = widget._kept()
+    kept = widget._static_metadata()
     width, background = kept["image/png"]["width"], kept["needs_background"]
     assert f'img.jp-needs-{background}-background[width="{width}"]' in widget._css
 
 
 def test_the_kept_picture_says_in_words_what_it_shows(widget):
     widget.step = 8
-    alt = widget._kept()["image/png"]["alt"]
+    alt = widget._static_metadata()["image/png"]["alt"]
     assert (
         alt
         == f"Step-through of {widget._names[0]}; round 1, accept: {film(TRACE)['rounds'][1]['stages'][3]['words']}"
@@ -342,19 +341,17 @@ def test_nothing_in_it_breaks_out(page):
     assert not re.search("[\ud800-\udfff\u2028\u2029\u202a-\u202e\u2066-\u2069\x00-\x08]", text)
 
 
-def test_its_policy_names_its_own_parts_alone(page):
+def test_its_policy_lets_it_load_nothing(page):
     _, parsed, _ = page
     (policy,) = (given["content"] for given, _ in parsed.of("meta") if given.get("http-equiv"))
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
-    (module,) = (text for given, text in parsed.of("script") if given["type"] == "module")
+    inline = "'unsafe-inline'"
     assert rules == {
-        "default-src": "'none'", "script-src": f"'{sha256(module)}'", "style-src": f"'{sha256(parsed.of('style')[0][1])}'",
+        "default-src": "'none'",
+        "script-src": inline,
+        "style-src": inline,
         "base-uri": "'none'",
-    }  # fmt: skip
-
-
-def sha256(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    }
 
 
 def test_no_address_but_the_name_of_svg(page):
@@ -413,10 +410,10 @@ def test_a_saved_record_becomes_a_figure(drawing, tmp_path):
 def test_what_cannot_be_replayed_is_refused(tmp_path):
     TRACE.save(tmp_path / "run.safetensors")
     with pytest.raises(
-        ValueError, match=r"out='run\.pdf' has no known ending; choose one of \.html, \.png, \.svg"
+        ValueError, match=r"out must end in one of \.html, \.png, \.svg, got 'run\.pdf'"
     ):
         save_replay(tmp_path / "run.safetensors", "run.pdf")
-    with pytest.raises(ValueError, match=r"step=15 .* 0 to 14"):
+    with pytest.raises(ValueError, match="step must be an int from 0 to 14, got 15"):
         save_replay(tmp_path / "run.safetensors", tmp_path / "run.html", step=15)
     with pytest.raises(sv.TraceError, match=r"none\.safetensors"):
         save_replay(tmp_path / "none.safetensors", tmp_path / "run.html")
@@ -578,7 +575,7 @@ def test_without_a_browser_a_figure_says_what_to_do(widget, monkeypatch, tmp_pat
 
 def test_a_named_browser_has_to_be_there(monkeypatch):
     monkeypatch.setenv("BROWSER_PATH", "/nowhere/chromium")
-    with pytest.raises(OSError, match=r"BROWSER_PATH='/nowhere/chromium' is no program"):
+    with pytest.raises(OSError, match=r"BROWSER_PATH must be .*, got '/nowhere/chromium'"):
         browser.find_browser()
     monkeypatch.setenv("BROWSER_PATH", sys.executable)
     assert browser.find_browser() == sys.executable

@@ -489,11 +489,11 @@ def test_sentence_and_pool_say_the_same_of_who_waits(saved_page):
     for number in range(trace.num_rounds):
         stepper.go(5 * number)
         if found := re.search(
-            r"\d+ waits?( for the first time|, request \d+( longest)?: left out .* before)\.",
+            r"\d+ sequences? waits?( for the first time|, request \d+( longest)?: passed over .* before)\.",
             stepper.sentence(),
         ):
             assert found[0] in stepper.canvas("pool").get_attribute("aria-label")
-            waiting += "left out" in found[0]
+            waiting += "passed over" in found[0]
     assert waiting > 3
 
 

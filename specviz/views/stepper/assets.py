@@ -1,30 +1,22 @@
-"""The step-through's own script and style: the files in static/ as one ES module and one style sheet, the same in a notebook and in a file.
+"""The step-through's script and style, the same in a notebook and in a file.
 
-Contract: nothing is loaded from elsewhere. Each file says in its first lines what it knows; later ones use what earlier ones define.
+Contract: one ES module and one style sheet; nothing is loaded from elsewhere. The module is written
+by esbuild from the sources in js/, which this package does not need.
 """
 
 from functools import cache
 from importlib.resources import files
 
-SCRIPTS = (
-    "film", "pen", "layout", "lanes", "reading", "stage", "panels", "sight", "mask", "maskpaint", "verdicts", "verify", "pool", "time",
-    "invariants", "elements", "theme", "compare", "legend", "section", "run", "keys", "controls", "figure", "ahead",
-    "shell", "render",
-)  # fmt: skip
-PAGE, FIGURE = (
-    "page",
-    "picture",
-)  # what a saved page and a page that only draws append to the module
-
 
 @cache
-def script(*more: str) -> str:
-    """The module, whose default export is anywidget's `render`; more: names of files to append."""
-    return "\n".join(_read(f"{name}.js") for name in (*SCRIPTS, *more))
+def script() -> str:
+    """Return the module, whose default export is anywidget's `render`."""
+    return _read("stepper.js")
 
 
 @cache
 def style() -> str:
+    """Return the style sheet."""
     return _read("stepper.css")
 
 

@@ -1,81 +1,76 @@
-"""The tables of a record as lists that become JSON: rows with what was said of them, what forwards read, what was moved, the pool.
+"""The tables of a record as lists that become JSON.
 
-Contract: whole tables go in, lists by round or by stage (round * 5 + phase) come out; rows of the cache become rows of the batch. Not known
-here: what the slots hold.
+Contract: whole tables go in, lists by round or by stage (round * 5 + phase) come out. Rows of the
+cache become rows of the batch. Not known here: what the slots hold.
 """
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from specviz.checks.fates import draft_fates
 from specviz.record.schema import PHASES, Array, Table
 from specviz.record.trace import Trace
+from specviz.views.stepper.holes import Holes
 
 Json = dict[str, Any]
 _DIGITS = 4  # of a probability
-_TENS = np.array(
-    [float(f"1e{power}") for power in range(23)]
-)  # exact, so that dividing by them gives the nearest double
+# Exact doubles, so that dividing by them gives the nearest double.
+_TENS = np.array([float(f"1e{power}") for power in range(23)])
 
 
 def _split(keys: Array, entries: list[Any], count: int) -> list[list[Any]]:
-    """A list of entries for each key from 0 to count - 1; keys (n,) are sorted."""
+    """Return a list of entries for each key from 0 to count - 1; keys (n,) are sorted."""
     edges = np.searchsorted(keys, np.arange(count + 1)).tolist()
     return [entries[first:stop] for first, stop in pairwise(edges)]
 
 
-def row_entries(trace: Trace) -> list[list[Json]]:
-    """The table `rows`, by round."""
+def row_entries(trace: Trace, *, judge: bool) -> list[list[Json]]:
+    """Return the table `rows` with the fates of its drafts, by round."""
     rows = trace.rows
     names = [name for name, values in rows.items() if values.ndim == 1 and name != "round"]
     scalars = zip(*(rows[name].tolist() for name in names), strict=True)
-    said = zip(
-        rows["drafts"].tolist(), rows["emitted"].tolist(), probabilities(rows["draft_logprob"]), probabilities(rows["target_logprob"]),
-        _leading(rows, "target"), _leading(rows, "draft"), strict=True,
-    )  # fmt: skip
+    tokens = zip(
+        rows["drafts"].tolist(),
+        rows["emitted"].tolist(),
+        probabilities(rows["draft_logprob"]),
+        probabilities(rows["target_logprob"]),
+        _leading(rows, "target"),
+        _leading(rows, "draft"),
+        draft_fates(trace, judge=judge).tolist(),
+        strict=True,
+    )
     found = []
-    for values, (drafts, emitted, q, p, target, draft) in zip(scalars, said, strict=True):
+    for values, (drafts, emitted, q, p, target, draft, fates) in zip(scalars, tokens, strict=True):
         entry: Json = dict(zip(names, values, strict=True))
-        k, gained = entry["drafted"], entry["gained"]
-        found.append(
-            entry | {"drafts": drafts[:k], "emitted": emitted[:gained], "q": q[:k], "p": p[:k]}
-        )
-        found[-1] |= {"target": target[: k + 1], "draft": draft[:k]}
+        k = entry["drafted"]
+        entry["drafts"] = drafts[:k]
+        entry["emitted"] = emitted[: entry["gained"]]
+        entry["q"] = q[:k]
+        entry["p"] = p[:k]
+        entry["target"] = target[: k + 1]
+        entry["draft"] = draft[:k]
+        entry["fates"] = fates[: k + 1]
+        found.append(entry)
     return _split(rows["round"], found, trace.num_rounds)
 
 
 def _leading(rows: Table, model: str) -> list[list[list[list[Any]]]]:
-    """The leading choices [token, p] in each column of each entry; an id below 0 stands for none."""
+    """Return the leading choices [token, p] in each column of each entry; id < 0 means none."""
     ids = rows[f"{model}_top_ids"]
     entries, columns, kept = ids.shape
-    pairs = list(
-        map(
-            list,
-            zip(
-                ids.ravel().tolist(),
-                probabilities(rows[f"{model}_top_logprobs"].ravel()),
-                strict=True,
-            ),
-        )
-    )
+    p = probabilities(rows[f"{model}_top_logprobs"].ravel())
+    pairs = [list(pair) for pair in zip(ids.ravel().tolist(), p, strict=True)]
+    choices = [pairs[at * kept : (at + 1) * kept] for at in range(entries * columns)]
     if (ids < 0).any():
-        return [
-            [
-                [pair for pair in _part(pairs, n * columns + c, kept) if pair[0] >= 0]
-                for c in range(columns)
-            ]
-            for n in range(entries)
-        ]
-    return [[_part(pairs, n * columns + c, kept) for c in range(columns)] for n in range(entries)]
-
-
-def _part(values: list[Any], number: int, size: int) -> list[Any]:
-    return values[number * size : number * size + size]
+        choices = [[pair for pair in column if pair[0] >= 0] for column in choices]
+    return [choices[at * columns : (at + 1) * columns] for at in range(entries)]
 
 
 def probabilities(logprobs: Array) -> list[Any]:
-    """Nested lists with four digits of each, None where nothing is known."""
+    """Return nested lists of probabilities rounded to four digits, None where a value is NaN."""
     p = np.minimum(np.exp(logprobs.astype(np.float64)), 1)
     known = ~np.isnan(p)
     size = np.floor(np.log10(p, out=np.zeros_like(p), where=known & (p > 0)))
@@ -88,19 +83,16 @@ def probabilities(logprobs: Array) -> list[Any]:
 
 
 def pool_entries(trace: Trace) -> list[list[Json]]:
-    """The table `pool`, by round."""
+    """Return the table `pool`, by round."""
     names = ("request", "row", "length", "waited", "chosen")
     groups = trace.index.pool_by_round
     columns = zip(*(trace.pool[name][groups.order].tolist() for name in names), strict=True)
-    return _split(
-        groups.keys,
-        [dict(zip(names, values, strict=True)) for values in columns],
-        trace.num_rounds,
-    )
+    entries = [dict(zip(names, values, strict=True)) for values in columns]
+    return _split(groups.keys, entries, trace.num_rounds)
 
 
 def move_entries(trace: Trace) -> list[list[list[int]]]:
-    """[model, step, from row, from slot, to row, to slot, length] of what was copied, by stage."""
+    """Return [model, step, from row, from slot, to row, to slot, length] of each copy, by stage."""
     timeline = trace.index.moves_by_stage
     moves = {name: values[timeline.order] for name, values in trace.moves.items()}
     for name in ("from_row", "to_row"):
@@ -111,80 +103,64 @@ def move_entries(trace: Trace) -> list[list[list[int]]]:
     return _split(timeline.keys, entries, trace.num_rounds * len(PHASES))
 
 
-def feed_runs(trace: Trace) -> tuple[list[list[list[int]]], list[list[list[int]]]]:
-    """[model, step, row, slot, count, index, position, see, until, holes] of what forwards read, in runs, by stage; and the lists of holes,
-    [start, stop] each, that `holes` is a number in: the first one is empty.
+@dataclass(frozen=True, eq=False)
+class Feeds:
+    """What forwards read, in runs.
+
+    Attributes:
+        runs: (n, 10) model, step, row, slot, count, index, position, see, until, holes of each run,
+            in order of stages.
+        edges: for each stage the first of its runs, and the number of runs at the end.
+        rows: the row that each entry of the table `feeds` belongs to, as in `runs`.
+        holes: the lists of [start, stop] that `holes` is a number in; the first one is empty.
     """
+
+    runs: Array
+    edges: list[int]
+    rows: Array
+    holes: list[list[list[int]]]
+
+    def by_stage(self) -> list[list[list[int]]]:
+        """Return the runs as lists."""
+        runs = self.runs.tolist()
+        return [runs[first:stop] for first, stop in pairwise(self.edges)]
+
+
+def feed_runs(trace: Trace) -> Feeds:
+    """Return the table `feeds` in runs of tokens that one forward read from neighbouring slots."""
     timeline = trace.index.feeds_by_stage
     feeds = {name: values[timeline.order] for name, values in trace.feeds.items()}
-    size, holes = timeline.order.size, _Holes(trace)
-    same = ("round", "phase", "model", "step", "row", "request", "visible_start")
-    breaks = np.zeros(size, bool)
+    holes = Holes(trace)
+    breaks = _breaks(feeds) | holes.change(timeline.order)
+    firsts = np.flatnonzero(breaks)
+    # A pool's rows trade places after their prefill, so the request names the row.
+    at = trace.index.find_requests(feeds["round"], feeds["request"])
+    feeds["row"] = _in_batch(trace, at, feeds["round"], feeds["row"])
+    feeds["count"] = np.zeros(timeline.order.size, np.int64)
+    feeds["count"][firsts] = np.diff(firsts, append=timeline.order.size)
+    names = ("model", "step", "row", "slot", "count", "index", "position")
+    columns = [feeds[name][firsts] for name in (*names, "visible_start", "visible_stop")]
+    numbers, lists = holes.number(timeline.order[firsts])
+    runs = np.column_stack([*columns, numbers]).astype(np.int64)
+    stages = np.arange(trace.num_rounds * len(PHASES) + 1)
+    edges = np.searchsorted(timeline.keys[firsts], stages).tolist()
+    rows = np.empty_like(feeds["row"])
+    rows[timeline.order] = feeds["row"]
+    return Feeds(runs, edges, rows, lists)
+
+
+def _breaks(feeds: Table) -> Array:
+    """Return whether a run begins at each feed (n,), apart from what its holes say."""
+    breaks = np.zeros(feeds["slot"].size, bool)
     breaks[:1] = True
-    for name in same:
+    for name in ("round", "phase", "model", "step", "row", "request", "visible_start"):
         breaks[1:] |= feeds[name][1:] != feeds[name][:-1]
     for name in ("slot", "index", "position", "visible_stop"):
         breaks[1:] |= feeds[name][1:] - feeds[name][:-1] != 1
-    breaks[1:] |= holes.differ(timeline.order[1:], timeline.order[:-1])
-    firsts = np.flatnonzero(breaks)
-    # A pool's rows trade places after their prefill, so a feed is looked up by its request.
-    at = trace.index.find_requests(feeds["round"], feeds["request"])
-    feeds["row"] = _in_batch(trace, at, feeds["round"], feeds["row"])
-    feeds["count"] = np.zeros(size, np.int64)
-    feeds["count"][firsts] = np.diff(firsts, append=size)
-    names = (
-        "model",
-        "step",
-        "row",
-        "slot",
-        "count",
-        "index",
-        "position",
-        "visible_start",
-        "visible_stop",
-    )
-    numbers, lists = holes.listed(timeline.order[firsts])
-    entries = np.column_stack(
-        [*(feeds[name][firsts] for name in names), np.array(numbers, np.int64)]
-    ).tolist()
-    return _split(timeline.keys[firsts], entries, trace.num_rounds * len(PHASES)), lists
-
-
-class _Holes:
-    """The table `holes` by feed."""
-
-    def __init__(self, trace: Trace) -> None:
-        self._groups = trace.index.holes_by_feed
-        order = self._groups.order
-        start, stop = trace.holes["start"][order], trace.holes["stop"][order]
-        self._ranges = np.stack([start, stop], axis=1)
-
-    def listed(self, feeds: Array) -> tuple[list[int], list[list[list[int]]]]:
-        """For each of `feeds` (n,) the number of what was hidden from it, and what these numbers mean: [start, stop] of each hole."""
-        first, stop = self._groups.bounds(feeds)
-        ranges, raw, size = self._ranges.tolist(), self._ranges.tobytes(), self._ranges.itemsize * 2
-        known: dict[bytes, int] = {}
-        numbers, lists = [0] * feeds.size, [list[list[int]]()]
-        for n in np.flatnonzero(stop > first).tolist():
-            a, b = int(first[n]), int(stop[n])
-            numbers[n] = known.setdefault(raw[size * a : size * b], len(lists))
-            if numbers[n] == len(lists):
-                lists.append(ranges[a:b])
-        return numbers, lists
-
-    def differ(self, feeds: Array, others: Array) -> Array:
-        """Whether the holes of `feeds` (n,) are other ones than those of `others` (n,)."""
-        (first, stop), (other, end) = self._groups.bounds(feeds), self._groups.bounds(others)
-        differ: Array = stop - first != end - other
-        for k in range(int((stop - first)[~differ].max(initial=0))):
-            these = np.flatnonzero(~differ & (first + k < stop))
-            differ[these] = (self._ranges[first[these] + k] != self._ranges[other[these] + k]).any(
-                1
-            )
-        return differ
+    return breaks
 
 
 def _in_batch(trace: Trace, entries: Array, rounds: Array, otherwise: Array) -> Array:
-    """Return the number in its round's batch of each entry (n,) of `rows`, -1 - otherwise for -1."""
+    """Return the row of the batch of each entry (n,) of `rows`, -1 - otherwise for -1."""
     first = trace.index.row_bounds[rounds]
     return np.where(entries >= 0, entries - first, -1 - otherwise)

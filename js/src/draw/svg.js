@@ -1,0 +1,149 @@
+// SvgPen: the strokes of a pen as SVG.
+
+import { Pen } from "./pen.js";
+import { cutText, familyOf, fontOf } from "./text.js";
+
+/** @import { BoxLook, Palette, TextLook } from "../types.d.ts" */
+
+/** @type {Record<string, string>} */
+const ANCHORS = { left: "", center: "middle", right: "end" };
+
+export class SvgPen extends Pen {
+  /**
+   * @param {Palette} palette
+   * @param {string} [prefix]
+   */
+  constructor(palette, prefix = "sv") {
+    super(palette);
+    /** @type {string[]} */
+    this.parts = [];
+    /** @type {string[]} */
+    this.definitions = [];
+    this._names = new Map();
+    this._prefix = prefix;
+  }
+
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} w
+   * @param {number} h
+   * @param {BoxLook} at4
+   */
+  rect(x, y, w, h, { fill, stroke, width = 1, radius = 0, dash, hatch }) {
+    const inset = stroke ? width / 2 : 0;
+    const box =
+      `x="${round2(x + inset)}" y="${round2(y + inset)}" width="${round2(Math.max(w - 2 * inset, 0))}" ` +
+      `height="${round2(Math.max(h - 2 * inset, 0))}"${radius ? ` rx="${round2(Math.min(radius, h / 2))}"` : ""}`;
+    this.parts.push(
+      `<rect ${box} fill="${fill ? xml(fill) : "none"}"${this._line(stroke, width, dash)}/>`,
+    );
+    if (hatch) this.parts.push(`<rect ${box} fill="url(#${this._hatch(hatch)})"/>`);
+  }
+
+  /**
+   * @param {string | undefined} stroke
+   * @param {number} width
+   * @param {number[] | undefined} dash
+   */
+  _line(stroke, width, dash) {
+    if (!stroke) return "";
+    return ` stroke="${xml(stroke)}" stroke-width="${width}"${dash ? ` stroke-dasharray="${dash.join(" ")}"` : ""}`;
+  }
+
+  /** @param {string} colour */
+  _hatch(colour) {
+    if (!this._names.has(colour)) {
+      const name = `${this._prefix}-hatch-${this._names.size}`;
+      this._names.set(colour, name);
+      this.definitions.push(
+        `<pattern id="${name}" width="6" height="6" patternUnits="userSpaceOnUse">` +
+          `<path d="M-6 6L0 0M0 6L6 0M6 6L12 0" stroke="${xml(colour)}" stroke-width="1.5" fill="none"/></pattern>`,
+      );
+    }
+    return this._names.get(colour);
+  }
+
+  /**
+   * @param {string} string
+   * @param {number} x
+   * @param {number} y
+   * @param {TextLook} look
+   */
+  text(string, x, y, look) {
+    const shown = look.max === undefined ? string : cutText(string, look.max, fontOf(look));
+    if (shown === "") return;
+    const anchor = ANCHORS[look.align ?? "left"];
+    this.parts.push(
+      `<text x="${round2(x)}" y="${round2(y)}" dominant-baseline="central" font-family="${xml(familyOf(look))}" ` +
+        `font-size="${look.size ?? 11}"${look.weight ? ` font-weight="${look.weight}"` : ""}${anchor ? ` text-anchor="${anchor}"` : ""} ` +
+        `fill="${xml(look.fill ?? this.p.ink)}" xml:space="preserve">${xml(shown)}</text>`,
+    );
+  }
+
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} w
+   * @param {number} h
+   * @param {() => void} draw
+   */
+  clip(x, y, w, h, draw) {
+    const name = `${this._prefix}-clip-${this.definitions.length}`;
+    const box = `x="${round2(x)}" y="${round2(y)}" width="${round2(w)}" height="${round2(h)}"`;
+    this.definitions.push(`<clipPath id="${name}"><rect ${box}/></clipPath>`);
+    this.parts.push(`<g clip-path="url(#${name})">`);
+    draw();
+    this.parts.push("</g>");
+  }
+
+  /**
+   * @param {number[][]} points
+   * @param {BoxLook} at1
+   */
+  _path(points, { stroke, fill, width = 1, dash }) {
+    const d = points.map(([x, y], n) => `${n ? "L" : "M"}${round2(x)} ${round2(y)}`).join("");
+    this.parts.push(
+      `<path d="${d}${fill ? "Z" : ""}" fill="${fill ? xml(fill) : "none"}"${this._line(stroke, width, dash)}/>`,
+    );
+  }
+
+  /**
+   * Draw what follows moved by (x, y).
+   * @param {number} x
+   * @param {number} y
+   * @param {() => void} draw
+   */
+  shifted(x, y, draw) {
+    this.parts.push(`<g transform="translate(${round2(x)} ${round2(y)})">`);
+    draw();
+    this.parts.push("</g>");
+  }
+
+  /**
+   * @param {number} width
+   * @param {number} height
+   * @param {string} title
+   */
+  svg(width, height, title) {
+    return (
+      `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" role="img">` +
+      `<title>${xml(title)}</title><defs>${this.definitions.join("")}</defs>${this.parts.join("")}</svg>`
+    );
+  }
+}
+
+/** @param {number} value */
+function round2(value) {
+  return Math.round(value * 100) / 100;
+}
+
+/**
+ * `string` as text or attribute of XML; what XML cannot hold becomes �.
+ * @param {unknown} string
+ */
+function xml(string) {
+  return String(string)
+    .replace(/[^\t\n\r\u{20}-\u{D7FF}\u{E000}-\u{FFFD}\u{10000}-\u{10FFFF}]/gu, "\u{FFFD}")
+    .replace(/[&<>"']/g, (sign) => `&#${sign.charCodeAt(0)};`);
+}

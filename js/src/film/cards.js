@@ -1,0 +1,184 @@
+// Cards: what became of each draft of a row in one round, as far as it is known at a step. Python
+// judged each of them (specviz/checks/fates.py); here its verdict is put into words. Knows no
+// pixels.
+
+import { chance, quoted } from "../draw/words.js";
+
+/** @import { CardData, Film, RowEntry } from "../types.d.ts" */
+
+// How a card is marked; `pale`: the draft decided nothing.
+/** @type {Record<string, { sign: string, pale?: boolean }>} */
+export const MARKS = {
+  waiting: { sign: "?" },
+  accepted: { sign: "✓" },
+  rejected: { sign: "✗" },
+  bonus: { sign: "●" },
+  kept: { sign: "✓" },
+  discarded: { sign: "↺" },
+  wrong: { sign: "▲" },
+  ended: { sign: "■", pale: true },
+  unreached: { sign: "–", pale: true },
+};
+
+/**
+ * A card for each draft, and one for the token behind the last of them; none for a row that idles.
+ * @param {Film} film
+ * @param {number} step
+ * @param {number} row
+ * @returns {CardData[]}
+ */
+export function draftCards(film, step, row) {
+  const entry = film.rows(step)[row];
+  if (!entry?.gained) return [];
+  return Array.from({ length: entry.drafted + 1 }, (_, j) => draftCard(film, step, entry, j));
+}
+
+/**
+ * @param {Film} film
+ * @param {number} step
+ * @param {RowEntry} entry
+ * @param {number} j
+ * @returns {CardData}
+ */
+function draftCard(film, step, entry, j) {
+  const phase = film.phase(step);
+  const last = j === entry.drafted;
+  const drafted = !last && phase >= 1;
+  const verified = phase >= 2;
+  const card = {
+    name: last ? (j ? "bonus" : "next") : `d${j + 1}`,
+    index: entry.length + j,
+    last,
+    draft: drafted ? entry.drafts[j] : null,
+    q: drafted ? entry.q[j] : null,
+    p: verified && !last ? entry.p[j] : null,
+    draftChoices: drafted ? entry.draft[j] : [],
+    targetChoices: verified ? entry.target[j] : [],
+  };
+  if (!film.judged(step)) {
+    const words = waitingWords(phase, last, j);
+    return { ...card, fate: "waiting", words, emitted: null, own: false };
+  }
+  const fate = film.json.fates[entry.fates[j]];
+  const words = fateWords(film, entry, j, fate);
+  const emitted = j < entry.gained ? entry.emitted[j] : null;
+  const own = j === entry.accepted && emitted !== null && fate !== "accepted";
+  return { ...card, fate, words, emitted, own };
+}
+
+/**
+ * @param {number} phase
+ * @param {boolean} last
+ * @param {number} j
+ */
+function waitingWords(phase, last, j) {
+  if (phase === 2) return "not compared yet";
+  if (last) return j ? "comes if all drafts are accepted" : "not computed yet";
+  return phase === 1 ? "the target has not read it" : "not drafted yet";
+}
+
+/**
+ * Why draft j, or the token behind the last draft, has its fate.
+ * @param {Film} film
+ * @param {RowEntry} entry
+ * @param {number} j
+ * @param {string} fate
+ * @returns {string}
+ */
+function fateWords(film, entry, j, fate) {
+  const { accepted, discarded, drafted, gained } = entry;
+  if (fate === "accepted") return acceptedWords(film, entry, j);
+  if (fate === "rejected") return rejectedWords(film, entry, j);
+  if (fate === "bonus") return bonusWords(film, entry, j);
+  if (fate === "wrong") return wrongWords(film, entry, j);
+  if (fate === "kept") return "agreed; kept as the row's last of this round";
+  if (fate === "ended")
+    return `${j < accepted ? "agreed, but " : ""}the row ended: ${cause(film, entry)}`;
+  if (fate === "discarded") {
+    const agreed = j < drafted ? "agreed, but " : "";
+    return `${agreed}thrown away: another row stopped earlier`;
+  }
+  if (j === drafted)
+    return `not reached: ${gained > accepted ? "a draft was rejected" : "the row ended"}`;
+  return j === accepted + discarded ? "cut off: another row stopped earlier" : "not reached";
+}
+
+/**
+ * What ended a row.
+ * @param {Film} film
+ * @param {RowEntry} entry
+ */
+function cause(film, { emitted }) {
+  const eos = film.json.meta.eos_token_ids;
+  return emitted.some((token) => eos.includes(token)) ? "EOS" : "its budget is spent";
+}
+
+/**
+ * @param {Film} film
+ * @param {RowEntry} entry
+ * @param {number} j
+ */
+function acceptedWords(film, entry, j) {
+  const { sampling } = film.json.meta;
+  if (!film.checked) return "accepted";
+  if (!sampling) return "accepted: the target's first choice";
+  if (sampling.coupling === "gumbel") return "accepted: same choice under the same noise";
+  return `accepted with ${ratio(film, entry, j)}`;
+}
+
+/**
+ * @param {Film} film
+ * @param {RowEntry} entry
+ * @param {number} j
+ */
+function rejectedWords(film, entry, j) {
+  const { sampling } = film.json.meta;
+  const emitted = quoted(film.text(entry.emitted[j]));
+  if (!film.checked) return `rejected: ${emitted} is emitted`;
+  if (!sampling) return `rejected: the target says ${emitted}`;
+  if (sampling.coupling === "gumbel") {
+    return `rejected: under the same noise the target draws ${emitted}`;
+  }
+  return `rejected against ${ratio(film, entry, j)}; drawn from max(p − q, 0)`;
+}
+
+/**
+ * @param {Film} film
+ * @param {RowEntry} entry
+ * @param {number} j
+ */
+function bonusWords(film, entry, j) {
+  const emitted = `${quoted(film.text(entry.emitted[j]))} is emitted`;
+  if (!film.checked) return j ? `all drafts accepted: ${emitted}` : emitted;
+  if (film.json.meta.sampling) return "drawn from the target's p";
+  return j ? "all drafts accepted: the target adds its own" : "the target's first choice";
+}
+
+/**
+ * @param {Film} film
+ * @param {RowEntry} entry
+ * @param {number} j
+ */
+function wrongWords(film, entry, j) {
+  const target = `the target says ${quoted(film.text(entry.target[j][0][0]))}`;
+  if (j < entry.accepted) return `accepted, though ${target}`;
+  const emitted = entry.emitted[j];
+  if (emitted === entry.drafts[j]) return `${target}, yet the draft's own token is kept`;
+  return `${target}, yet ${quoted(film.text(emitted))} is emitted`;
+}
+
+/**
+ * The probability with which a draft is accepted. The record holds p and q as the models gave them,
+ * so it is a number only where sampling leaves them unchanged.
+ * @param {Film} film
+ * @param {RowEntry} entry
+ * @param {number} j
+ */
+function ratio(film, entry, j) {
+  const { temperature, top_k, top_p } = /** @type {any} */ (film.json.meta.sampling);
+  const p = entry.p[j];
+  const q = entry.q[j] ?? 1;
+  const warped = temperature !== 1 || top_k || (top_p && top_p < 1);
+  if (warped || p === null) return "min(1, p/q), p and q warped";
+  return `min(1, p/q) = ${chance(Math.min(1, p / q))}`;
+}

@@ -1,0 +1,341 @@
+// Controls: what a reader can press, and where the run is. Each asks the shell; `update` shows what
+// the shell then says. Knows no canvas.
+
+import { element, icon, iconButton, setAttribute, setText, setUsable } from "../draw/elements.js";
+import { counted, milliseconds } from "../draw/words.js";
+import { SPEEDS } from "./keys.js";
+import { badge, runFacts, runName } from "./run.js";
+
+/** @import { Comparison, RowEntry } from "../types.d.ts" */
+/** @import { Shell } from "./shell.js" */
+/** @import { Run } from "./run.js" */
+
+const MARKS = 40; // of a kind under the slider, at most
+const JUMPS = {
+  rejection: "rejection",
+  full: "full acceptance",
+  violation: "violation",
+  eos: "EOS",
+};
+
+export class Controls {
+  /** @type {HTMLElement} */ root;
+  /** @type {HTMLElement} */ facts;
+  /** @type {HTMLSelectElement} */ choice;
+  /** @type {HTMLElement} */ before;
+  /** @type {HTMLElement} */ after;
+  /** @type {HTMLSelectElement} */ row;
+  /** @type {HTMLElement} */ play;
+  /** @type {HTMLElement[]} */ back;
+  /** @type {HTMLElement[]} */ ahead;
+  /** @type {HTMLInputElement} */ slider;
+  /** @type {HTMLElement[]} */ times;
+  /** @type {HTMLElement[]} */ phases;
+  /** @type {HTMLSelectElement} */ speed;
+  /** @type {HTMLElement[]} */ ways = [];
+  /** @type {{ mark: HTMLElement, run: Run, step: number }[]} */ marks = [];
+  /** @type {string | undefined} */ _rowsKey;
+  /** @type {boolean | undefined} */ _byTokens;
+
+  /** @param {Shell} shell */
+  constructor(shell) {
+    this.shell = shell;
+    this.what = "rejection";
+    this.parts = [
+      this._bar(),
+      this._transport(),
+      this._rail(),
+      ...(shell.comparison ? [this._two()] : []),
+    ];
+    this.root = element("div", { class: "sv-controls" }, ...this.parts);
+  }
+
+  // -- making
+
+  _bar() {
+    const [first] = this.shell.runs;
+    const alone = this.shell.comparison === null;
+    this.facts = element("span", { class: "sv-facts" });
+    const title = element("h2", {}, alone ? runName(first.film) : "two runs of the same prompts");
+    const name = element(
+      "div",
+      { class: "sv-name" },
+      title,
+      this.facts,
+      ...(alone ? [badge(first.film)] : []),
+    );
+    return element(
+      "div",
+      { class: "sv-bar" },
+      name,
+      element("div", { class: "sv-tools" }, this._jumps(), this._rows(), this._zoom()),
+    );
+  }
+
+  _jumps() {
+    /** @param {number} direction */
+    const jump = (direction) => () => this.shell.jump(this.what, direction);
+    const change = () => {
+      this.what = this.choice.value;
+      this.update();
+    };
+    const options = Object.entries(JUMPS).map(([value, words]) =>
+      element("option", { value }, words),
+    );
+    this.choice = element(
+      "select",
+      { "aria-label": "jump to", title: "r f v e, with Shift backwards", on: { change } },
+      ...options,
+    );
+    this.before = iconButton("previous", "previous of these", null, jump(-1));
+    this.after = iconButton("next", "next of these", null, jump(1));
+    return group("jump to", this.before, this.choice, this.after);
+  }
+
+  _rows() {
+    const change = () => this.shell.pickBy(this.row.selectedIndex - this.shell.runs[0].view.row);
+    this.row = element("select", {
+      "aria-label": "row",
+      title: "the chosen row (↑ and ↓)",
+      on: { change },
+    });
+    return this.row;
+  }
+
+  _zoom() {
+    const { shell } = this;
+    /** @param {number} direction */
+    const zoom = (direction) => () => shell.zoom(direction);
+    const click = () => shell.help.open();
+    const help = element(
+      "button",
+      {
+        type: "button",
+        class: "sv-icon",
+        "aria-label": "help: keys",
+        title: "keys (?)",
+        on: { click },
+      },
+      "?",
+    );
+    const minus = iconButton("minus", "narrower slots", "−", zoom(-1));
+    const fit = iconButton("fit", "slots as wide as they fit", "0", zoom(0));
+    return group(null, minus, fit, iconButton("plus", "wider slots", "+", zoom(1)), help);
+  }
+
+  _transport() {
+    const { shell } = this;
+    /** @param {number} steps */
+    const by = (steps) => () => shell.go(shell.clock + steps);
+    this.play = iconButton("play", "play", null, () => shell.play(!shell.playing));
+    this.play.classList.add("sv-play");
+    this.back = [
+      iconButton("first", "first step", "Home", () => shell.go(0)),
+      iconButton("back", "previous round", "Shift ←", by(-shell.phases)),
+      iconButton("previous", "previous phase", "←", by(-1)),
+    ];
+    this.ahead = [
+      iconButton("next", "next phase", "→", by(1)),
+      iconButton("ahead", "next round", "Shift →", by(shell.phases)),
+      iconButton("last", "last step", "End", () => shell.go(shell.clocks - 1)),
+    ];
+    const buttons = element("div", { class: "sv-buttons" }, ...this.back, this.play, ...this.ahead);
+    return element("div", { class: "sv-bar sv-transport" }, buttons, this._track(), this._speed());
+  }
+
+  _track() {
+    const { shell } = this;
+    const input = () => shell.go(Number(this.slider.value));
+    const range = { type: "range", min: "0", max: String(shell.clocks - 1), step: "1", value: "0" };
+    this.slider = element("input", { ...range, "aria-label": "step", on: { input } });
+    const lanes = shell.runs.map((run) =>
+      element("div", { class: "sv-marks", "aria-hidden": "true" }, ...this._marks(run)),
+    );
+    return element("div", { class: "sv-track" }, this.slider, ...lanes);
+  }
+
+  /**
+   * Steps of a kind that would stand on each other share a mark.
+   * @param {Run} run
+   */
+  _marks(run) {
+    const width = Math.ceil(run.film.steps / MARKS);
+    const groups = new Map();
+    for (const { step, kind } of run.film.marks()) {
+      const key = `${kind} ${Math.floor(step / width)}`;
+      groups.set(key, [...(groups.get(key) ?? []), step]);
+    }
+    return [...groups].map(([key, steps]) => this._mark(run, key.split(" ")[0], steps));
+  }
+
+  /**
+   * The clock of a step may change with the way in which two runs are in step, so marks are placed
+   * by `update`.
+   * @param {Run} run
+   * @param {string} kind
+   * @param {number[]} steps
+   */
+  _mark(run, kind, steps) {
+    const { film } = run;
+    const [step] = steps;
+    const last = steps[steps.length - 1];
+    const [sign, word] = kind === "eos" ? ["■", "EOS"] : ["▲", "violation"];
+    /** @param {number} at */
+    const where = (at) => `round ${film.round(at)}, ${film.phaseName(at)}`;
+    const title = `${word}: ${where(step)}${steps.length > 1 ? `, to ${where(last)}, in ${counted(steps.length, "step")}` : ""}`;
+    const mark = element(
+      "span",
+      { class: `sv-mark sv-${kind}`, title, on: { click: () => this.shell.goTo(run, step) } },
+      sign,
+    );
+    this.marks.push({ mark, run, step });
+    return mark;
+  }
+
+  _speed() {
+    const change = () => this.shell.setSpeed(this.speed.selectedIndex);
+    const label = "speed, phases a second";
+    const options = SPEEDS.map((each) => element("option", {}, `${each} / s`));
+    this.speed = element(
+      "select",
+      { "aria-label": label, title: `${label} ([ and ])`, on: { change } },
+      ...options,
+    );
+    return this.speed;
+  }
+
+  _rail() {
+    const { shell } = this;
+    /** @param {number} phase */
+    const go = (phase) => () => shell.go(shell.clock - (shell.clock % shell.phases) + phase);
+    this.times = shell.runs[0].film.json.phases.map(() => element("span", { class: "sv-ms" }));
+    this.phases = shell.runs[0].film.json.phases.map((name, phase) => {
+      const number = element(
+        "span",
+        { class: "sv-number", "aria-hidden": "true" },
+        String(phase + 1),
+      );
+      const word = element("span", { class: "sv-phase" }, name);
+      return element(
+        "button",
+        { type: "button", on: { click: go(phase) } },
+        number,
+        word,
+        this.times[phase],
+      );
+    });
+    return element(
+      "div",
+      { class: "sv-rail", role: "group", "aria-label": "phases of the round" },
+      ...this.phases,
+    );
+  }
+
+  _two() {
+    const comparison = /** @type {Comparison} */ (this.shell.comparison);
+    /** @param {boolean} byTokens */
+    const set = (byTokens) => () => this.shell.setByTokens(byTokens);
+    const button = { type: "button", class: "sv-small" };
+    /**
+     * @param {string} words
+     * @param {boolean} byTokens
+     */
+    const way = (words, byTokens) =>
+      element("button", { ...button, title: "m", on: { click: set(byTokens) } }, words);
+    this.ways = [way("round", false), way("committed tokens", true)];
+    const click = () => this.shell.goToDifference();
+    const go = element(
+      "button",
+      { ...button, title: "d", hidden: !comparison.first, on: { click } },
+      "go there",
+    );
+    const words = element("span", { class: "sv-difference" }, comparison.words);
+    return element("div", { class: "sv-two" }, group("in step by", ...this.ways), words, go);
+  }
+
+  // -- showing
+
+  update() {
+    const { shell } = this;
+    const [{ film, view }] = shell.runs;
+    const { clock, clocks } = shell;
+    if (!shell.comparison) setText(this.facts, runFacts(film, view.step).join(" · "));
+    this.slider.value = String(clock);
+    this.slider.style.setProperty("--sv-done", this._place(clock));
+    const place = `round ${Math.floor(clock / shell.phases)} of 0 to ${clocks / shell.phases - 1}, ${film.phaseName(view.step)}`;
+    setAttribute(this.slider, "aria-valuetext", place);
+    this.back.forEach((button) => setUsable(button, clock > 0));
+    this.ahead.forEach((button) => setUsable(button, clock < clocks - 1));
+    setUsable(this.before, shell.target(this.what, -1) !== null);
+    setUsable(this.after, shell.target(this.what, 1) !== null);
+    this._updateRail(clock % shell.phases, film.scene(view.step).ms);
+    this._updateRows(film.rows(view.step), view.row);
+    this._updateWay(shell.comparison?.byTokens ?? false);
+  }
+
+  /** @param {number} clock */
+  _place(clock) {
+    return `${(100 * clock) / Math.max(this.shell.clocks - 1, 1)}%`;
+  }
+
+  /**
+   * @param {number} now
+   * @param {number[]} ms
+   */
+  _updateRail(now, ms) {
+    this.phases.forEach((button, phase) => {
+      if (phase === now) setAttribute(button, "aria-current", "step");
+      else button.removeAttribute("aria-current");
+      button.classList.toggle("sv-past", phase < now);
+      setText(this.times[phase], this.shell.comparison ? "" : milliseconds(ms[phase]));
+    });
+  }
+
+  /**
+   * @param {RowEntry[]} rows
+   * @param {number} chosen
+   */
+  _updateRows(rows, chosen) {
+    const names = rows.map((row, number) => `row ${number} · request ${row.request}`);
+    const key = names.join();
+    if (key !== this._rowsKey)
+      this.row.replaceChildren(...names.map((name) => element("option", {}, name)));
+    this._rowsKey = key;
+    this.row.selectedIndex = chosen;
+  }
+
+  /** @param {boolean} byTokens */
+  _updateWay(byTokens) {
+    if (byTokens === this._byTokens) return;
+    this._byTokens = byTokens;
+    this.ways.forEach((button, n) =>
+      button.setAttribute("aria-pressed", String(byTokens === (n === 1))),
+    );
+    for (const { mark, run, step } of this.marks)
+      mark.style.left = this._place(this.shell.clockOf(run, step));
+  }
+
+  updatePlay() {
+    const { playing, speed } = this.shell;
+    const words = playing ? "pause" : "play";
+    this.play.replaceChildren(icon(words));
+    setAttribute(this.play, "aria-label", words);
+    setAttribute(this.play, "title", `${words} (Space)`);
+    this.speed.selectedIndex = speed;
+  }
+}
+
+/**
+ * Controls that belong together, named if `label` is.
+ * @param {string | null} label
+ * @param {...(Node | string)} parts
+ */
+function group(label, ...parts) {
+  const shown = label ? [element("span", { class: "sv-label", "aria-hidden": "true" }, label)] : [];
+  return element(
+    "div",
+    { class: "sv-group", role: label && "group", "aria-label": label },
+    ...shown,
+    ...parts,
+  );
+}

@@ -1,0 +1,69 @@
+// Render: what the notebook calls for each place where a widget is shown. Unpacks the runs, and
+// says so if that fails.
+
+import { element } from "../draw/elements.js";
+import { decodeFilm } from "../film/film.js";
+import { drawFigure } from "./figure.js";
+import { Shell } from "./shell.js";
+
+/** @import { Film, Model } from "../types.d.ts" */
+
+const PICTURE_AFTER_MS = 500; // from when the widget is there
+
+/**
+ * For a notebook that will be kept without its kernel: draw a static picture of what is shown
+ * first, if Python asks for one. The page does so when it is idle.
+ * @param {Model} model
+ * @param {Film[]} films
+ * @param {HTMLElement} root
+ */
+function sendPicture(model, films, root) {
+  const wanted = model.get("_picture_wanted");
+  if (!wanted) return;
+  const send = () => {
+    if (!root.isConnected || !model.get("_picture_wanted")) return;
+    const settings = { ...wanted, step: model.get("step"), row: model.get("row") };
+    model.set("_picture", drawFigure(films, settings, root));
+    try {
+      model.save_changes();
+    } catch {
+      // The kernel is gone, so the picture cannot be kept.
+    }
+  };
+  setTimeout(() => (window.requestIdleCallback ?? setTimeout)(send), PICTURE_AFTER_MS);
+}
+
+/**
+ * Show the model's runs in `el`. Returns what removes them again.
+ * @param {{ model: Model; el: Element }} place
+ */
+export function render({ model, el }) {
+  const attributes = {
+    class: "specviz",
+    tabindex: "0",
+    role: "group",
+    "aria-label": "step-through of a decoding run; press ? for keys",
+    "data-lm-suppress-shortcuts": "true", // JupyterLab's shortcuts
+  };
+  const root = element("div", attributes, "opening the run …");
+  el.append(root);
+  /** @type {Shell | null} */
+  let shell = null;
+  let gone = false;
+  const bytes = ["film", "other"].map((name) => model.get(name)).filter((each) => each?.byteLength);
+  Promise.all(bytes.map(decodeFilm))
+    .then((films) => {
+      if (gone) return;
+      shell = new Shell(model, root, films);
+      sendPicture(model, films, root);
+    })
+    .catch((error) => {
+      root.textContent = `This run cannot be shown: ${error.message}`;
+      console.error(error);
+    });
+  return () => {
+    gone = true;
+    shell?.dispose();
+    root.remove();
+  };
+}

@@ -1,0 +1,205 @@
+// Run: one film on the page: its heading, the sentence of the phase, its panels. Knows its own step
+// and row; the shell moves it.
+
+import { element } from "../draw/elements.js";
+import { counted } from "../draw/words.js";
+import { InvariantPanel } from "../panels/invariants.js";
+import { Legend } from "../panels/legend.js";
+import { MaskPanel } from "../panels/mask.js";
+import { PoolPanel } from "../panels/pool.js";
+import { Stage } from "../panels/stage.js";
+import { TimePanel } from "../panels/time.js";
+import { VerifyPanel } from "../panels/verify.js";
+import { ListSection, Section } from "./section.js";
+
+/** @import { Desk, Film, PanelClass, View } from "../types.d.ts" */
+/** @import { Shell } from "./shell.js" */
+
+export class Run {
+  /** @type {Stage} */ stage;
+  /** @type {Legend} */ legend;
+  /** @type {Section[][]} */ columns;
+  /** @type {Section[]} */ sections;
+  /** @type {HTMLElement} */ root;
+  /** @type {HTMLElement} */ title;
+  /** @type {HTMLElement} */ words;
+  /** @type {string | undefined} */ _shown;
+
+  /**
+   * @param {Shell} shell
+   * @param {Film} film
+   * @param {number} number
+   */
+  constructor(shell, film, number) {
+    this.shell = shell;
+    this.film = film;
+    this.number = number;
+    const { comparison } = shell;
+    /** @type {View} */
+    this.view = {
+      film,
+      step: 0,
+      row: 0,
+      hover: null,
+      palette: shell.palette,
+      progress: 1,
+      zoom: null,
+      pan: 0,
+      other: comparison ? comparison.films[1 - number] : null,
+      differs: (request, index) => comparison?.differs(request, index) ?? false,
+      pick: (row) => shell.pick(this.requestOf(row)),
+      point: (place) => shell.point(this, place),
+      go: (step) => shell.goTo(this, step),
+    };
+    this._makeSections();
+    this._makeRoot();
+  }
+
+  _makeSections() {
+    const { view, shell, film } = this;
+    /** @type {Desk} */
+    const desk = {
+      palette: () => shell.palette,
+      touch: (section) => shell.touch(section),
+      tip: (hint, event) => shell.tip.show(hint, event),
+      point: view.point,
+      pick: view.pick,
+      go: view.go,
+      happening: (step) => step <= view.step && film.round(step) === film.round(view.step),
+      focus: () => shell.root.focus({ preventScroll: true }),
+    };
+    this.stage = new Stage(view);
+    this.legend = new Legend(view);
+    /** @param {PanelClass} Panel */
+    const of = (Panel) => new Section(desk, new Panel(view));
+    const invariants = new ListSection(desk, new InvariantPanel(view));
+    const pooled = film.json.rounds.some((round) => round.pool.length > 0);
+    const [mask, time] = [of(MaskPanel), of(TimePanel)];
+    this.columns = pooled
+      ? [
+          [of(VerifyPanel), time, invariants],
+          [mask, of(PoolPanel)],
+        ]
+      : [
+          [of(VerifyPanel), invariants],
+          [mask, time],
+        ];
+    this.sections = [new Section(desk, this.stage, [this.legend]), ...this.columns.flat()];
+  }
+
+  _makeRoot() {
+    this.title = element("p", { class: "sv-title" });
+    this.words = element("p", { class: "sv-words", "aria-live": "polite", "aria-atomic": "true" });
+    const columns = this.columns.map((column) =>
+      element("div", { class: "sv-column" }, ...column.map((section) => section.root)),
+    );
+    const label = this.shell.comparison
+      ? `${this.number ? "second" : "first"} run: ${runName(this.film)}`
+      : null;
+    this.root = element(
+      "div",
+      { class: "sv-run", role: label && "group", "aria-label": label },
+      ...(label ? [this.title] : []),
+      this.words,
+      this.sections[0].root,
+      element("div", { class: "sv-columns" }, ...columns),
+    );
+  }
+
+  dispose() {
+    this.sections.forEach((section) => section.dispose());
+  }
+
+  /** @param {number} row */
+  requestOf(row) {
+    return this.film.rows(this.view.step)[row]?.request ?? null;
+  }
+
+  /**
+   * Show a step and, of its rows, `row`; animate: K/V that this step moves is seen moving. Returns
+   * whether it has to.
+   * @param {number} step
+   * @param {number} row
+   * @param {boolean} animate
+   */
+  show(step, row, animate) {
+    const moves = animate && step !== this.view.step && this.film.stage(step).moves.length > 0;
+    Object.assign(this.view, { step, row, hover: null, progress: moves ? 0 : 1 });
+    return moves;
+  }
+
+  /**
+   * The sentence of the phase, and that of the row where there is one. missing: the request that
+   * was chosen is not here now.
+   * @param {number | null} missing
+   * @param {boolean} over
+   */
+  tell(missing, over) {
+    const { film, view } = this;
+    const key = [view.step, view.row, missing, over].join();
+    if (key === this._shown) return;
+    this._shown = key;
+    const away = `Request ${missing} is not in this run's batch now; shown is row ${view.row}.`;
+    const { phase, words, own } = sentences(view);
+    const extra = element("span", { class: "sv-own" }, missing === null ? own : away);
+    this.words.replaceChildren(element("strong", {}, phase), ` ${words} `, extra);
+    const facts = [...runFacts(film, view.step), ...(over ? ["over"] : [])].join(" · ");
+    this.title.replaceChildren(element("strong", {}, runName(film)), ` ${facts} `, badge(film));
+  }
+}
+
+/**
+ * What the phase is, what it did to the batch, and what to the chosen row ("" where nothing is said
+ * of it).
+ * @param {View} at
+ */
+export function sentences({ film, step, row }) {
+  const stage = film.stage(step);
+  const own = stage.words_of?.[row];
+  return {
+    phase: `${capital(film.phaseName(step))}.`,
+    words: stage.words,
+    own: own ? `Row ${row}: ${own}.` : "",
+  };
+}
+
+/** @param {Film} film */
+export function runName(film) {
+  const { meta, options } = film.json;
+  const shown = Object.entries(options).map(([name, value]) => `${name}=${value}`);
+  if (!film.checked || !shown.length) return meta.strategy;
+  return `${meta.strategy} (${shown.join(", ")})`;
+}
+
+/**
+ * Numbers count from 0 everywhere, as in the record.
+ * @param {Film} film
+ * @param {number} step
+ */
+export function runFacts(film, step) {
+  const { num_draft_tokens: k, decisions } = film.json.meta;
+  const rows = film.rows(step).length;
+  const scene = film.scene(step);
+  const round = `round ${film.round(step)} / ${film.json.rounds.length - 1}`;
+  const facts = [counted(rows, "row"), `K = ${k}`, round, film.phaseName(step)];
+  return decisions.length > 1 ? [...facts, scene.decision] : facts;
+}
+
+/** @param {Film} film */
+export function verdictOf(film) {
+  if (!film.checked) return "not judged";
+  const rules = [...new Set(film.violations.map((each) => each.rule))];
+  if (rules.length) return `▲ breaks: ${rules.join(", ")}`;
+  return `✓ ${film.json.meta.valid ? "valid" : "promises nothing, breaks nothing here"}`;
+}
+
+/** @param {Film} film */
+export function badge(film) {
+  const look = film.violations.length > 0 ? " sv-broken" : film.checked ? " sv-valid" : "";
+  return element("span", { class: `sv-badge${look}` }, verdictOf(film));
+}
+
+/** @param {string} word */
+export function capital(word) {
+  return word.charAt(0).toUpperCase() + word.slice(1);
+}

@@ -1,0 +1,362 @@
+// LanePainter: the cells and bars of one row's lanes, in the window of a StageLayout.
+
+import { GUTTER } from "./layout.js";
+
+/** @import { Band, BoxLook, Cell, CellLook, FeedRun, LaneName, LaneRun, Palette, Pen, RowLanes } from "../types.d.ts" */
+/** @import { StageLayout } from "./layout.js" */
+
+/** @type {Record<string, string>} */
+const SIGNS = {
+  padding: "·",
+  drafted: "?",
+  pending: "○",
+  accepted_now: "✓",
+  bonus_now: "●",
+  rejected_now: "✗",
+  discarded_now: "↺",
+  unreached_now: "–",
+  wrong_now: "▲",
+  a: "✓",
+  b: "●",
+};
+
+/**
+ * Whether in a slot that awaits the K/V of a row's pending token something of the row lies still,
+ * which is stale.
+ * @param {number} index
+ * @param {number} request
+ * @param {number} own
+ */
+export function liesUnder(index, request, own) {
+  return index >= 0 && request === own;
+}
+
+const COMMITTED = new Set(["held", "pending", "accepted_now", "bonus_now", "wrong_now"]);
+
+/**
+ * How a kind of cell looks; `strip`: its colour where a cell is too small for an outline.
+ * @param {Palette} p
+ * @returns {Record<string, CellLook>}
+ */
+export function cellLooks(p) {
+  return {
+    p: { fill: p.prompt },
+    a: { fill: p.held },
+    b: { fill: p.held },
+    held: { fill: p.held, strip: p.held },
+    pending: { fill: p.page, stroke: p.blue, width: 2, strip: p.blue },
+    drafted: { fill: p.blueSoft, stroke: p.blue, dash: [3, 2], strip: p.blue },
+    accepted_now: { fill: p.greenSoft, stroke: p.green, width: 1.5, strip: p.green },
+    bonus_now: { fill: p.amberSoft, stroke: p.amber, width: 2, strip: p.amber },
+    wrong_now: { fill: p.redSoft, stroke: p.red, width: 2, strip: p.red },
+    unreached_now: { fill: p.greySoft, stroke: p.grey, dash: [3, 2], strip: p.grey },
+    rejected_now: { fill: p.orangeSoft, stroke: p.orange, dash: [3, 2], strip: p.orange },
+    discarded_now: {
+      fill: p.amberSoft,
+      stroke: p.amber,
+      dash: [2, 2],
+      strip: p.amber,
+      hatch: p.stale,
+    },
+    stale: { fill: p.page, stroke: p.faint, hatch: p.faint, strip: p.stale },
+  };
+}
+
+export class LanePainter {
+  /**
+   * @param {Pen} pen
+   * @param {StageLayout} at
+   */
+  constructor(pen, at) {
+    this.pen = pen;
+    this.at = at;
+    this.film = at.film;
+    this.looks = cellLooks(pen.p);
+    /** @type {Map<string, FeedRun[]>} */
+    this.fed = new Map();
+    this.wrong = at.film.wrongEnds(at.step);
+    for (const feed of at.stage.feeds) {
+      const key = `${feed[0]} ${feed[2]}`;
+      this.fed.set(key, [...(this.fed.get(key) ?? []), feed]);
+    }
+  }
+
+  /**
+   * Calls visit(cell, x) for the window's slots of a lane.
+   * @param {LaneName} which
+   * @param {number} number
+   * @param {(cell: Cell, x: number) => void} visit
+   */
+  _each(which, number, visit) {
+    const { at } = this;
+    const first = at.firsts[number] - 1;
+    const stop = at.firsts[number] + at.count + 1;
+    for (const run of this.film.lane(at.step, which, number)) {
+      if (run[1] <= first || run[0] >= stop) continue;
+      const last = Math.min(run[1], stop);
+      for (let slot = Math.max(run[0], first); slot < last; slot++)
+        visit(this.film.cellOf(run, slot), at.x(number, slot));
+    }
+  }
+
+  /**
+   * Calls visit(kind, x, width, run) for the runs of a lane that the window shows.
+   * @param {LaneName} which
+   * @param {number} number
+   * @param {number} slide
+   * @param {(kind: string, x: number, w: number, run: LaneRun) => void} visit
+   */
+  _runs(which, number, slide, visit) {
+    const { at } = this;
+    const { kinds } = this.film.json;
+    for (const run of this.film.lane(at.step, which, number)) {
+      const x = at.x(number, run[0]) + slide;
+      const w = (run[1] - run[0]) * at.cell;
+      if (x + w >= GUTTER && x <= at.right) visit(kinds[run[2]], x, w, run);
+    }
+  }
+
+  /**
+   * All rows; slides: px by which each is away from where it belongs. One kind of thing after the
+   * other, since a context that has to change its font less is faster.
+   * @param {number[]} slides
+   */
+  paint(slides) {
+    const { at } = this;
+    /** @type {[RowLanes, Cell, number][]} */
+    const cells = [];
+    at.lanes.forEach((lane, number) => {
+      const slide = slides[number];
+      if (!at.signs || lane.tokens.h < 10) this._strip(number, lane, slide);
+      else
+        this._each("tokens", number, (cell, x) =>
+          cells.push([lane, this._judged(cell, number), x + slide]),
+        );
+    });
+    for (const cell of cells) this._box(...cell);
+    for (const cell of cells) this._token(...cell);
+    for (const cell of cells) this._below(...cell);
+    for (const [number, slide] of slides.entries()) {
+      this._bar("target", number, slide, this.pen.p.target);
+      this._bar("draft", number, slide, this.pen.p.draft);
+    }
+  }
+
+  /**
+   * @param {Cell} cell
+   * @param {number} number
+   */
+  _judged(cell, number) {
+    if (cell.kind === "bonus_now" && this.wrong.has(number)) cell.kind = "wrong_now";
+    return cell;
+  }
+
+  /**
+   * @param {RowLanes} lane
+   * @param {Cell} cell
+   * @param {number} x
+   */
+  _below(lane, cell, x) {
+    if (lane.positions && cell.position >= 0) this._position(lane, cell, x);
+    if (COMMITTED.has(cell.kind) && this.at.view.differs?.(cell.request, cell.index))
+      this._differs(lane, x);
+  }
+
+  /**
+   * A run at a time, for cells too small for signs.
+   * @param {number} number
+   * @param {RowLanes} lane
+   * @param {number} slide
+   */
+  _strip(number, lane, slide) {
+    this._runs("tokens", number, slide, (kind, x, w) => {
+      if (kind === "empty" || kind === "padding") return;
+      const look = this.looks[kind === "bonus_now" && this.wrong.has(number) ? "wrong_now" : kind];
+      this.pen.rect(x, lane.tokens.y, w, lane.tokens.h, {
+        fill: look.strip,
+        hatch: this.at.cell > 3 ? look.hatch : undefined,
+      });
+    });
+  }
+
+  /**
+   * @param {RowLanes} at
+   * @param {Cell} at1
+   * @param {number} x
+   */
+  _box({ tokens: { y, h } }, { kind, origin }, x) {
+    const { pen, at } = this;
+    if (kind === "padding") return;
+    if (kind === "empty") pen.rect(x + 1, y + h - 1, at.cell - 2, 1, { fill: pen.p.faint });
+    else
+      pen.rect(x + 1, y, at.cell - 2, h, {
+        ...this.looks[kind === "held" ? origin || "p" : kind],
+        radius: 4,
+      });
+  }
+
+  /**
+   * @param {RowLanes} lane
+   * @param {Cell} cell
+   * @param {number} x
+   */
+  _token(lane, cell, x) {
+    const { pen, at } = this;
+    const { p } = pen;
+    const middle = x + at.cell / 2;
+    const y = lane.tokens.y + lane.tokens.h / 2;
+    if (cell.kind === "empty") return;
+    if (cell.kind === "padding")
+      return pen.text("·", middle, y, { size: 11, fill: p.muted, align: "center" });
+    if (!at.texts) return this._sign(cell, middle, y);
+    const fill = cell.kind === "stale" || cell.kind === "unreached_now" ? p.muted : p.ink;
+    const size = lane.open ? (at.large ? 12 : 10.5) : 9;
+    pen.text(this.film.text(cell.token), middle, y, {
+      size,
+      mono: true,
+      align: "center",
+      fill,
+      max: at.cell - 5,
+    });
+  }
+
+  /**
+   * @param {Cell} cell
+   * @param {number} x
+   * @param {number} y
+   */
+  _sign(cell, x, y) {
+    const { p } = this.pen;
+    const sign = cell.kind === "held" ? "" : (SIGNS[cell.kind] ?? "");
+    /** @type {Record<string, string>} */
+    const fills = {
+      accepted_now: p.green,
+      rejected_now: p.orange,
+      bonus_now: p.amber,
+      wrong_now: p.red,
+      pending: p.blue,
+      drafted: p.blue,
+    };
+    const fill = fills[cell.kind] ?? p.muted;
+    const string = sign || ([...this.film.text(cell.token)][0] ?? "");
+    this.pen.text(string, x, y, {
+      size: 10,
+      fill,
+      align: "center",
+      mono: !sign,
+      weight: sign ? 700 : 400,
+    });
+  }
+
+  /**
+   * The position id under its token; where it is not the token's index, in red with the drift, if
+   * that may be said.
+   * @param {RowLanes} lane
+   * @param {Cell} cell
+   * @param {number} x
+   */
+  _position(lane, cell, x) {
+    const { pen, at } = this;
+    const { p } = pen;
+    const band = /** @type {Band} */ (lane.positions);
+    const y = band.y + band.h / 2;
+    const drift = cell.position - cell.index;
+    if (drift && cell.kind !== "stale" && this.film.checked) {
+      const look = {
+        size: at.large ? 10 : 9,
+        fill: p.red,
+        weight: 700,
+        align: "center",
+        max: at.cell - 3,
+      };
+      const middle = x + at.cell / 2;
+      const by = `${drift > 0 ? "+" : "−"}${Math.abs(drift)}`;
+      const apart = at.stacked ? 4.5 : 0;
+      pen.rect(x + 1, band.y, at.cell - 2, band.h, {
+        fill: p.redSoft,
+        radius: 2,
+      });
+      if (apart) pen.text(by, middle, y + apart, { ...look, weight: 400 });
+      return pen.text(
+        apart ? `${cell.position}` : `${cell.position}${by}`,
+        middle,
+        y - apart,
+        look,
+      );
+    }
+    const plain = cell.kind === "held" || cell.kind === "unreached_now"; // whose sign would look like a minus
+    const sign = plain ? "" : (SIGNS[cell.kind] ?? "");
+    const look = sign ? { fill: p.ink, weight: 650 } : { fill: p.muted };
+    const size = at.large ? 10 : 9;
+    pen.text(`${sign}${cell.position}`, x + at.cell / 2, y, {
+      size,
+      align: "center",
+      max: at.cell - 1,
+      ...look,
+    });
+  }
+
+  /**
+   * @param {RowLanes} lane
+   * @param {number} x
+   */
+  _differs(lane, x) {
+    const bottom = lane.tokens.y + lane.tokens.h;
+    for (const up of [1, 4])
+      this.pen.rect(x + 2, bottom - up, this.at.cell - 4, 1.5, { fill: this.pen.p.red });
+  }
+
+  /**
+   * K/V of one model, slot by slot: full where it counts, hatched where it is stale, outlined where
+   * there is none.
+   * @param {LaneName} which
+   * @param {number} number
+   * @param {number} slide
+   * @param {string} colour
+   */
+  _bar(which, number, slide, colour) {
+    const { p } = this.pen;
+    const lane = this.at.lanes[number][which];
+    const { request: own } = this.at.rows[number];
+    if (!lane.h) return;
+    /** @type {Record<string, BoxLook>} */
+    const looks = {
+      held: { fill: colour, radius: lane.h / 2 },
+      drafted: { fill: p.blueSoft, stroke: colour },
+      stale: { fill: p.orangeSoft, hatch: p.orange },
+      padding: { fill: p.greySoft },
+    };
+    this._runs(which, number, slide, (kind, x, w, [, , , index, , request]) => {
+      const under = kind === "pending" && liesUnder(index, request, own);
+      const none = lane.h > 3 ? { stroke: p.faint } : null;
+      const look = looks[under ? "stale" : kind] ?? none;
+      if (look)
+        this.pen.rect(
+          kind === "held" ? x : x + 0.5,
+          lane.y,
+          kind === "held" ? w : w - 1,
+          lane.h,
+          look,
+        );
+    });
+    this._written(which, number, slide, lane);
+  }
+
+  /**
+   * Slots that a forward of this phase has written.
+   * @param {LaneName} which
+   * @param {number} number
+   * @param {number} slide
+   * @param {Band} lane
+   */
+  _written(which, number, slide, lane) {
+    if (lane.h < 3) return;
+    for (const [, , , slot, count] of this.fed.get(`${which === "target" ? 0 : 1} ${number}`) ??
+      []) {
+      this.pen.rect(this.at.x(number, slot) + slide, lane.y - 1, count * this.at.cell, lane.h + 2, {
+        stroke: this.pen.p.ink,
+        radius: 2,
+      });
+    }
+  }
+}

@@ -1,0 +1,159 @@
+// Legend: what the colours and signs of the batch mean, of those that the run has. Nothing in it
+// can be pointed at.
+
+import { fontOf, measureText } from "../draw/text.js";
+import { cellLooks } from "./lanes.js";
+
+/** @import { BoxLook, Film, Pen, View } from "../types.d.ts" */
+
+export class Legend {
+  /** @param {View} view */
+  constructor(view) {
+    this.view = view;
+    this.entries = this._entries();
+  }
+
+  // [what is drawn, words]; of both runs where there are two, so that their panels stand at one
+  // height
+  /** @returns {[string, string][]} */
+  _entries() {
+    const { film, other } = this.view;
+    const films = other ? [film, other] : [film];
+    /** @param {(film: Film) => boolean} holds */
+    const any = (holds) => films.some(holds);
+    const held = new Set(
+      films.flatMap(({ json }) =>
+        json.lanes.flatMap((lane) => lane.map((run) => json.kinds[run[2]])),
+      ),
+    );
+    const moved = any(({ json }) =>
+      json.rounds.some((round) => round.stages.some((stage) => stage.moves.length)),
+    );
+    const drafts = any(({ json }) => json.meta.kv_bytes_per_slot.draft > 0);
+    const broken = any((each) => each.violations.length > 0);
+    const wrong = any(({ violations }) => violations.some((each) => each.rule === "bonus"));
+    const judged = films.every((each) => each.checked);
+    const ownToken = judged ? "● the target's own token" : "● the last token of the round";
+    /** @param {...[string, string]} kinds */
+    const own = (...kinds) => kinds.filter(([kind]) => held.has(kind));
+    /** @type {(show: boolean, kind: string, words: string) => [string, string][]} */
+    const when = (show, kind, words) => (show ? [[kind, words]] : []);
+    return [
+      ["p", "prompt"],
+      ["a", "committed"],
+      ["pending", "○ pending: no K/V yet"],
+      ...own(["drafted", "? drafted"], ["accepted_now", "✓ accepted"]),
+      ["bonus_now", ownToken],
+      ...when(wrong, "wrong_now", "▲ not the target's own"),
+      ...when(
+        any((each) => each.points("rejection").length > 0),
+        "rejected_now",
+        "✗ rejected",
+      ),
+      ...own(
+        ["unreached_now", "– not reached"],
+        ["discarded_now", "↺ verified, thrown away"],
+        ["stale", "stale"],
+        ["padding", "padding"],
+      ),
+      ["target", "target K/V"],
+      ...when(drafts, "draft", "draft K/V"),
+      ...when(held.has("stale"), "staleKV", "stale K/V"),
+      ["written", "written now"],
+      ...when(moved, "moved", "moved by realignment"),
+      ...when(
+        any((each) => each.drifts),
+        "drift",
+        "position is not the index",
+      ),
+      ...when(broken, "violation", "violation"),
+      ...when(other !== null, "differs", "not what the other run wrote"),
+    ];
+  }
+
+  key() {
+    return "";
+  }
+
+  describe() {
+    return `Legend: ${this.entries.map(([, words]) => words).join("; ")}.`;
+  }
+
+  /**
+   * [look, words, x, y] of each entry, line after line
+   * @param {number} width
+   */
+  _places(width) {
+    /** @type {[string, string, number, number][]} */
+    const places = [];
+    let x = 12;
+    let y = 12;
+    for (const [look, words] of this.entries) {
+      const w = 26 + measureText(words, fontOf({ size: 11 })) + 16;
+      if (x > 12 && x + w > width) [x, y] = [12, y + 20];
+      places.push([look, words, x, y]);
+      x += w;
+    }
+    return places;
+  }
+
+  /** @param {number} width */
+  height(width) {
+    return (this._places(width).at(-1)?.[3] ?? 0) + 12;
+  }
+
+  /**
+   * @param {Pen} pen
+   * @param {number} width
+   */
+  draw(pen, width) {
+    for (const [look, words, x, y] of this._places(width)) {
+      this._sample(pen, look, x, y);
+      pen.text(words, x + 26, y, { size: 11, fill: pen.p.muted });
+    }
+  }
+
+  /**
+   * @param {Pen} pen
+   * @param {string} name
+   * @param {number} x
+   * @param {number} y
+   */
+  _sample(pen, name, x, y) {
+    const { p } = pen;
+    /**
+     * @param {string} text
+     * @param {string} fill
+     */
+    const sign = (text, fill) =>
+      pen.text(text, x + 10, y, { size: 12, weight: 700, fill, align: "center" });
+    /** @param {BoxLook} look */
+    const bar = (look) => pen.rect(x, y - 3, 20, 6, { radius: 3, ...look });
+    /** @type {Record<string, () => void>} */
+    const special = {
+      padding: () => sign("·", p.muted),
+      target: () => bar({ fill: p.target }),
+      draft: () => bar({ fill: p.draft }),
+      staleKV: () => bar({ fill: p.orangeSoft, hatch: p.orange, radius: 0 }),
+      written: () => bar({ stroke: p.ink, radius: 2 }),
+      moved: () => pen.line(x, y, x + 20, y, { stroke: p.blue, width: 1.75, arrow: true }),
+      drift: () => this._drift(pen, x, y),
+      violation: () => sign("▲", p.red),
+      differs: () => {
+        for (const up of [1, 4]) pen.rect(x + 2, y + 5 - up, 16, 1.5, { fill: p.red });
+      },
+    };
+    if (special[name]) special[name]();
+    else pen.rect(x + 2, y - 7, 16, 14, { ...cellLooks(p)[name], radius: 4 });
+  }
+
+  /**
+   * @param {Pen} pen
+   * @param {number} x
+   * @param {number} y
+   */
+  _drift(pen, x, y) {
+    pen.rect(x, y - 6, 20, 12, { fill: pen.p.redSoft, radius: 2 });
+    pen.text("9+2", x + 10, y, { size: 9, fill: pen.p.red, weight: 700, align: "center" });
+  }
+}

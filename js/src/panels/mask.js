@@ -1,0 +1,327 @@
+// MaskPanel: the attention mask of one row in one forward, queries x slots. What is right and wrong
+// about it is known to `maskCells`.
+
+import { fontOf, Kept, measureText } from "../draw/text.js";
+import { counted, PAD, quoted, rangeWords, wrapWords } from "../draw/words.js";
+import { joinedRanges, maskCells } from "../film/sight.js";
+import {
+  drawSight,
+  MASK_CELL,
+  MASK_LINE,
+  MASK_TALLEST,
+  MASK_TICKS,
+  MaskLayout,
+  MaskPainter,
+} from "./maskpaint.js";
+
+/** @import { MaskCells, Pen, Query, Range, Segment, Sight, View } from "../types.d.ts" */
+
+/** @type {Record<Sight, string>} */
+const SIGHTS = {
+  seen: "sees",
+  own: "sees: a draft of this round",
+  blank: "does not see",
+  hidden: "stale, rightly hidden",
+  leak: "leak: must not be seen",
+  hole: "hole: should be seen",
+};
+
+export class MaskPanel {
+  static id = "mask";
+
+  /** @param {View} view */
+  constructor(view) {
+    this.view = view;
+    /** @type {Kept<MaskCells | null>} */
+    this._judged = new Kept();
+    /** @type {Kept<MaskLayout>} */
+    this._places = new Kept(20);
+  }
+
+  empty() {
+    return !this.view.film.rows(this.view.step)[this.view.row];
+  }
+
+  // The phases behind the verification show its forward again; what is pointed at lies where the
+  // step has it.
+  key() {
+    const { film, step, row, hover } = this.view;
+    const lit = hover?.row === row ? `${step} ${hover.slot} ${hover.index}` : "";
+    return `${film.round(step)} ${Math.min(film.phase(step), 2)} ${row} ${lit}`;
+  }
+
+  /**
+   * Verdicts of a phase of this round, or null.
+   * @param {number} [phase]
+   */
+  cells(phase = this.view.film.phase(this.view.step)) {
+    const { film, step, row } = this.view;
+    const at = step - film.phase(step) + phase;
+    return this._judged.get(`${at} ${row}`, () => maskCells(film, at, row));
+  }
+
+  /** @param {number} width */
+  _layout(width) {
+    const cells = this.cells();
+    return (
+      cells &&
+      this._places.get(
+        `${this.view.step} ${this.view.row} ${width}`,
+        () => new MaskLayout(cells, width),
+      )
+    );
+  }
+
+  title() {
+    const cells = this.cells();
+    const name = `Row ${this.view.row} · attention mask`;
+    if (!cells) return `${name}, which no forward needs in this phase`;
+    const size = `${counted(cells.queries.length, "query", "queries")} × ${counted(cells.slots, "slot")}`;
+    return `${name} of the ${this._forward(cells)}, ${size}`;
+  }
+
+  /** @param {MaskCells} at */
+  _forward({ kind, queries }) {
+    const forwards = new Set(queries.map((query) => query.forward)).size;
+    return [
+      "prefill",
+      forwards === 1 ? "draft's forward" : `draft's ${forwards} forwards`,
+      "verification",
+    ][kind];
+  }
+
+  /**
+   * [whether all is well, what there is to say]
+   * @param {MaskCells | null} [cells]
+   * @returns {[boolean, string]}
+   */
+  verdict(cells = this.cells()) {
+    if (!cells) return [true, this._absence()];
+    if (!this.view.film.checked)
+      return [true, "Whether a query should see what it sees is not judged here."];
+    const wrong = [];
+    const { drifts } = cells;
+    if (cells.leaks.length)
+      wrong.push(`${this._slots(cells.leaks, "leaks", "leak")}: ${this._nature(cells)}`);
+    if (cells.holes.length)
+      wrong.push(
+        `${this._slots(cells.holes, "is", "are")} not seen, which hold the row's own tokens`,
+      );
+    if (cells.lost > 0)
+      wrong.push(`K/V of ${counted(cells.lost, "token")} of the row is in no slot`);
+    if (drifts)
+      wrong.push(
+        counted(
+          drifts,
+          "position is not its token's index",
+          "positions are not their tokens' indices",
+        ),
+      );
+    if (wrong.length) return [false, `✗ ${wrong.join("; ")}.`];
+    return [true, "✓ Every query sees its row's tokens up to itself, each once, and nothing else."];
+  }
+
+  _absence() {
+    const { film, step } = this.view;
+    if (film.phase(step) === 0)
+      return "This row was prefilled in an earlier round: no forward reads its K/V in this phase.";
+    if (!film.json.meta.num_draft_tokens) return "Nothing is drafted in this run.";
+    return "Drafting feeds no model here, so there is nothing to mask.";
+  }
+
+  /**
+   * @param {Range[]} ranges
+   * @param {string} one
+   * @param {string} many
+   */
+  _slots(ranges, one, many) {
+    const total = ranges.reduce((sum, [start, stop]) => sum + stop - start, 0);
+    return total === 1
+      ? `slot ${ranges[0][0]} ${one}`
+      : `${total} slots (${rangeWords(ranges)}) ${many}`;
+  }
+
+  /**
+   * What the first slot that leaks is to the first query that sees it.
+   * @param {MaskCells} cells
+   */
+  _nature(cells) {
+    const slot = cells.leaks[0][0];
+    /** @param {Segment} at */
+    const sees = ([first, stop, verdict]) => verdict === "leak" && slot >= first && slot < stop;
+    const query = cells.queries.find((each) => each.segments.some(sees));
+    const held = cells.holds(slot);
+    const ahead =
+      held &&
+      query &&
+      held.index > query.index &&
+      (held.kind === "held" || held.kind === "drafted");
+    return ahead
+      ? `index ${held.index} lies ahead of query ${query.name}`
+      : this._content(cells, slot);
+  }
+
+  /**
+   * @param {MaskCells} cells
+   * @param {number} slot
+   */
+  _content(cells, slot) {
+    const held = cells.holds(slot);
+    if (!held || held.kind === "empty") return "empty";
+    if (held.index < 0) return "padding";
+    const counts = held.kind === "held" || held.kind === "drafted";
+    return `${counts ? "" : "stale, "}${quoted(this.view.film.text(held.token))}, index ${held.index}`;
+  }
+
+  describe() {
+    const cells = this.cells();
+    return `${this.title()}. ${this.verdict()[1]}${cells ? "" : " Its queries and slots are listed in the phases with a forward."}`;
+  }
+
+  table() {
+    const cells = this.cells();
+    const caption = this.verdict()[1];
+    const judged = this.view.film.checked;
+    const head = [
+      "query",
+      "token",
+      "index",
+      "position",
+      "its slot",
+      "sees slots",
+      ...(judged ? ["leaks", "holes", "stale, hidden"] : []),
+    ];
+    /**
+     * @param {Query} query
+     * @param {...Sight} verdicts
+     */
+    const of = (query, ...verdicts) => rangeWords(rangesOf(query, verdicts), 12) || "–";
+    const rows = (cells?.queries ?? [])
+      .slice(-400)
+      .map((query) => [
+        query.name,
+        this.view.film.text(query.token),
+        query.index,
+        query.position,
+        query.slot,
+        of(query, "seen", "own", "leak"),
+        ...(judged ? [of(query, "leak"), of(query, "hole"), of(query, "hidden")] : []),
+      ]);
+    return { caption, head, rows };
+  }
+
+  /**
+   * The phases of a round keep one height, so that nothing below jumps from one to the next.
+   * @param {number} width
+   */
+  height(width) {
+    /** @param {(cells: MaskCells | null) => number} size */
+    const most = (size) => Math.max(...[0, 1, 2].map((phase) => size(this.cells(phase))));
+    const matrix = most((cells) =>
+      Math.min((cells?.queries.length ?? 3) * MASK_CELL, MASK_TALLEST),
+    );
+    const words =
+      most((cells) => this._legend(width, cells).length) +
+      most((cells) => this._words(width, cells).length);
+    return MASK_TICKS + matrix + 20 + MASK_LINE * words;
+  }
+
+  /**
+   * @param {number} width
+   * @param {MaskCells | null} cells
+   */
+  _words(width, cells) {
+    const [right, words] = this.verdict(cells);
+    return wrapWords(words, width - 2 * PAD, { size: 12, weight: right ? 400 : 600 });
+  }
+
+  /**
+   * Lines of [verdict, x].
+   * @param {number} width
+   * @param {MaskCells | null} cells
+   */
+  _legend(width, cells) {
+    /** @type {[Sight, number][][]} */
+    const lines = [];
+    let x = width;
+    const names = /** @type {Sight[]} */ (Object.keys(SIGHTS));
+    for (const verdict of names.filter((each) => cells?.sights.has(each))) {
+      const w = 20 + measureText(SIGHTS[verdict], fontOf({ size: 11 })) + 14;
+      if (x + w - 14 > width - PAD) {
+        lines.push([]);
+        x = PAD;
+      }
+      lines[lines.length - 1].push([verdict, x]);
+      x += w;
+    }
+    return lines;
+  }
+
+  /**
+   * @param {Pen} pen
+   * @param {number} width
+   */
+  draw(pen, width) {
+    const at = this._layout(width);
+    const cells = this.cells();
+    const [right] = this.verdict();
+    const { p } = pen;
+    let y = MASK_TICKS + (at ? at.height + 12 : 0) + MASK_LINE / 2;
+    if (at) new MaskPainter(pen, this.view, at).paint();
+    for (const line of this._legend(width, cells)) {
+      for (const [verdict, x] of line) {
+        drawSight(pen, verdict, x, y - 6, 12, 12, true);
+        pen.text(SIGHTS[verdict], x + 20, y, { size: 11, fill: p.muted });
+      }
+      y += MASK_LINE;
+    }
+    if (at) y += 4;
+    const look = { size: 12, fill: right ? p.muted : p.red, weight: right ? 400 : 600 };
+    this._words(width, cells).forEach((line, n) => pen.text(line, PAD, y + n * MASK_LINE, look));
+  }
+
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} width
+   */
+  hit(x, y, width) {
+    const at = this._layout(width);
+    const n = at ? Math.floor((y - MASK_TICKS) / at.line) : -1;
+    const query = at?.cells.queries[n];
+    if (!query) return null;
+    const { film, row } = this.view;
+    const { cells } = at;
+    const slot = at.slotAt(x);
+    const drift = film.checked && query.position === query.index ? "" : `, index ${query.index}`;
+    const name = `query ${query.name} ${quoted(film.text(query.token))} (position ${query.position}${drift})`;
+    if (slot === null)
+      return {
+        row,
+        slot: cells.now(query.slot),
+        index: query.index,
+        hint: `${name}, in slot ${query.slot}`,
+      };
+    const verdict = query.segments.find((each) => slot >= each[0] && slot < each[1])?.[2];
+    const held = cells.holds(slot);
+    const does =
+      verdict === "seen" || verdict === "own" || verdict === "leak" ? "sees" : "does not see";
+    const wrong = verdict === "leak" || verdict === "hole" ? ` — a ${verdict}` : "";
+    const hint = `${name} ${does} slot ${slot}: ${this._content(cells, slot)}${wrong}`;
+    return { row, slot: cells.now(slot), index: held?.index ?? -1, hint };
+  }
+}
+
+/**
+ * The slots that a query saw in any of these ways.
+ * @param {Query} query
+ * @param {Sight[]} sights
+ */
+function rangesOf(query, sights) {
+  /** @type {Range[]} */
+  const ranges = [];
+  for (const [start, stop, sight] of query.segments) {
+    if (sights.includes(sight)) ranges.push([start, stop]);
+  }
+  return joinedRanges(ranges);
+}

@@ -1,0 +1,339 @@
+// MaskLayout and MaskPainter: where the queries and slots of an attention mask lie, and how they
+// look. They judge nothing.
+
+import { fontOf, measureText } from "../draw/text.js";
+import { counted, PAD } from "../draw/words.js";
+import { sumOf } from "./time.js";
+
+/** @import { MaskCells, MaskPart, Pen, Query, Sight, TextLook, View } from "../types.d.ts" */
+
+export const MASK_CELL = 16,
+  MASK_WIDEST = 22,
+  MASK_READABLE = 6,
+  MASK_SMALLEST = 3,
+  MASK_TALLEST = 240; // px
+export const MASK_TICKS = 20,
+  MASK_LINE = 18,
+  MASK_WIDE = 480; // px: numbers over slots, a line of words, width that has room for tokens
+const MASK_STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, Infinity]; // every how many slots or queries there is a label
+
+// Where queries and slots lie, in px. Slots before and behind what the row's queries are about are
+// folded into narrow blocks where they would make cells too small. parts: {first, stop, x, cell}
+// from left to right; cell: px of a slot.
+export class MaskLayout {
+  /**
+   * @param {MaskCells} cells
+   * @param {number} width
+   */
+  constructor(cells, width) {
+    this.cells = cells;
+    this.width = width;
+    this.wide = width >= MASK_WIDE;
+    this.names =
+      Math.max(
+        measureText(cells.queries[0].name, fontOf({ size: 11.5, weight: 700 })),
+        measureText(
+          cells.queries[cells.queries.length - 1].name,
+          fontOf({ size: 11.5, weight: 700 }),
+        ),
+        44,
+      ) + 10;
+    this.left = PAD + this.names + (this.wide ? 70 : 0) + (cells.drifts ? 66 : 42);
+    this.line = Math.min(MASK_CELL, MASK_TALLEST / cells.queries.length);
+    this.height = this.line * cells.queries.length;
+    this.parts = this._parts(width - PAD - this.left);
+    this.right = Math.max(...this.parts.map((part) => this.end(part)));
+  }
+
+  /** @param {MaskPart} part */
+  end(part) {
+    return part.x + (part.stop - part.first) * part.cell;
+  }
+
+  /**
+   * @param {number} room
+   * @returns {MaskPart[]}
+   */
+  _parts(room) {
+    const { slots, queries } = this.cells;
+    const least = this.width < 480 ? MASK_SMALLEST : MASK_READABLE;
+    const cell = least + 3;
+    const last = Math.min(slots, Math.max(...queries.map((query) => query.until)) + 1);
+    const cut = queries.length * cell > room * 0.75 - 48;
+    if (room / slots >= least || cut)
+      return [
+        {
+          first: 0,
+          stop: slots,
+          x: this.left,
+          cell: Math.min(room / slots, MASK_WIDEST),
+          folded: false,
+        },
+      ];
+    const beyond = (slots - last) * cell <= 40 ? 0 : 40;
+    const stop = beyond ? last : slots;
+    const before = Math.min(120, room / 4);
+    const count = Math.floor((room - before - beyond - 8) / cell);
+    const first = Math.max(stop - count, 0);
+    const parts = first
+      ? [{ first: 0, stop: first, x: this.left, cell: before / first, folded: true }]
+      : [];
+    parts.push({ first, stop, x: this.left + (first ? before + 8 : 0), cell, folded: false });
+    const x = this.end(parts[parts.length - 1]) + 8;
+    if (beyond)
+      parts.push({
+        first: stop,
+        stop: slots,
+        x,
+        cell: (beyond - 8) / (slots - stop),
+        folded: true,
+      });
+    return parts;
+  }
+
+  /** @param {number} slot */
+  x(slot) {
+    const part =
+      this.parts.find((each) => slot >= each.first && slot < each.stop) ??
+      this.parts[this.parts.length - 1];
+    return part.x + (slot - part.first) * part.cell;
+  }
+
+  /** @param {number} x */
+  slotAt(x) {
+    const part = this.parts.find((each) => x >= each.x && x < this.end(each));
+    return part ? Math.min(Math.floor((x - part.x) / part.cell) + part.first, part.stop - 1) : null;
+  }
+}
+
+/**
+ * One cell or many alike; `signed`: large enough for a sign; smaller ones that are wrong are
+ * hatched or outlined together.
+ * @param {Pen} pen
+ * @param {Sight} verdict
+ * @param {number} x
+ * @param {number} y
+ * @param {number} w
+ * @param {number} h
+ * @param {boolean} signed
+ */
+export function drawSight(pen, verdict, x, y, w, h, signed) {
+  const { p } = pen;
+  const hatched = w >= 6 && h >= 6;
+  /** @param {string} hatch */
+  const grain = (hatch) => (hatched ? { hatch } : {});
+  if (verdict === "hidden")
+    pen.rect(x, y, w, h, { fill: p.greySoft, ...(signed ? grain(p.grey) : {}) });
+  else if (verdict === "hole")
+    pen.rect(x, y, w, h, { fill: p.redSoft, ...(hatched ? { stroke: p.red, width: 1.5 } : {}) });
+  else if (verdict === "leak" && !signed) pen.rect(x, y, w, h, { fill: p.red, ...grain(p.panel) });
+  else
+    pen.rect(x, y, w, h, {
+      fill: { seen: p.target, own: p.green, blank: p.greySoft, leak: p.red }[verdict],
+    });
+  if (!signed) return;
+  const [cx, cy, arm] = [x + w / 2, y + h / 2, Math.min(w, h) * 0.22];
+  if (verdict === "own") pen.rect(cx - 1.5, cy - 1.5, 3, 3, { fill: p.panel, radius: 1.5 });
+  if (verdict === "hole") pen.line(cx - arm, cy, cx + arm, cy, { stroke: p.red, width: 1.5 });
+  if (verdict !== "leak") return;
+  pen.line(cx - arm, cy - arm, cx + arm, cy + arm, { stroke: p.panel, width: 1.5 });
+  pen.line(cx - arm, cy + arm, cx + arm, cy - arm, { stroke: p.panel, width: 1.5 });
+}
+
+export class MaskPainter {
+  /**
+   * @param {Pen} pen
+   * @param {View} view
+   * @param {MaskLayout} at
+   */
+  constructor(pen, view, at) {
+    this.pen = pen;
+    this.view = view;
+    this.at = at;
+    this.cells = at.cells;
+    this.p = pen.p;
+    this.bottom = MASK_TICKS + at.height;
+    this.lit = view.hover?.row === view.row ? view.hover : null;
+  }
+
+  paint() {
+    const {
+      at,
+      cells: { queries },
+    } = this;
+    const every = MASK_STEPS.find((step) => step * at.line >= (step === 1 ? 11.5 : 18)) ?? Infinity;
+    this._ticks();
+    this._bands().forEach(([n, y, h]) => this._query(queries[n], MASK_TICKS + y, h));
+    queries.forEach((query, n) => {
+      if (n % every === 0) this._label(query, MASK_TICKS + Math.max((n + 0.5) * at.line, 7));
+    });
+    this._grid();
+    this._crosshair();
+  }
+
+  // [query, y, height] of what is drawn: every query, or where several share a pixel the one with
+  // the most wrong.
+  _bands() {
+    const {
+      cells: { queries, leaks, holes },
+      at,
+    } = this;
+    const bands = [];
+    /** @param {Query} at */
+    const faulty = ({ segments }) =>
+      segments.filter((each) => each[2] === "leak" || each[2] === "hole");
+    const well = !leaks.length && !holes.length;
+    /** @param {number} n */
+    const wrong = (n) =>
+      well ? 0 : sumOf(faulty(queries[n]).map(([start, stop]) => stop - start));
+    for (let n = 0, y = 0; n < queries.length; y = Math.round(n * at.line)) {
+      let worst = n;
+      for (n += 1; n < queries.length && Math.round((n + 1) * at.line) <= y + 1; n++)
+        if (wrong(n) > wrong(worst)) worst = n;
+      bands.push([worst, y, Math.round(n * at.line) - y]);
+    }
+    return bands;
+  }
+
+  /**
+   * @param {Query} query
+   * @param {number} y
+   * @param {number} height
+   */
+  _query(query, y, height) {
+    const { at } = this;
+    const h = height - (height >= 6 ? 1 : 0);
+    for (const part of at.parts) {
+      const signed = part.cell >= 7 && at.line >= 9;
+      for (const [start, stop, verdict] of query.segments) {
+        const [first, last] = [Math.max(start, part.first), Math.min(stop, part.stop)];
+        if (first >= last) continue;
+        const x = part.x + (first - part.first) * part.cell;
+        const w = (last - first) * part.cell;
+        const faulty = verdict === "leak" || verdict === "hole";
+        if (!signed || !(faulty || verdict === "own"))
+          drawSight(this.pen, verdict, x, y, faulty ? Math.max(w, 1.5) : w, h, signed);
+        else
+          for (let slot = 0; slot < last - first; slot++)
+            drawSight(this.pen, verdict, x + slot * part.cell, y, part.cell - 1, h, true);
+      }
+    }
+  }
+
+  /**
+   * @param {Query} query
+   * @param {number} y
+   */
+  _label(query, y) {
+    const { pen, at, p } = this;
+    const drift = at.cells.drifts > 0 && query.position !== query.index;
+    const own = this.lit?.index === query.index;
+    const name = own ? { size: 11.5, fill: p.blue, weight: 700 } : { size: 11.5, fill: p.ink };
+    pen.text(query.name, PAD, y, name);
+    if (at.wide)
+      pen.text(this.view.film.text(query.token), PAD + at.names, y, {
+        size: 11,
+        mono: true,
+        fill: p.muted,
+        max: 64,
+      });
+    const words = drift ? `${query.position} ≠ ${query.index}` : `${query.position}`;
+    pen.text(words, at.left - 8, y, {
+      size: 11,
+      fill: drift ? p.red : p.muted,
+      weight: drift ? 700 : 400,
+      align: "right",
+    });
+  }
+
+  // Gaps between cells that are wide enough for them.
+  _grid() {
+    for (const { x, cell, first, stop, folded } of this.at.parts) {
+      if (folded || cell < 5) continue;
+      for (let slot = first + 1; slot < stop; slot++) {
+        this.pen.rect(x + (slot - first) * cell - 1, MASK_TICKS, 1, this.at.height, {
+          fill: this.p.panel,
+        });
+      }
+    }
+  }
+
+  _ticks() {
+    const { pen, at, p } = this;
+    const y = MASK_TICKS / 2 - 1;
+    const look = { size: 11, fill: p.muted };
+    pen.text("query", PAD, y, look);
+    pen.text(at.wide ? "position" : "pos.", at.left - 8, y, { ...look, align: "right" });
+    for (const part of at.parts) {
+      if (part.folded) this._folded(part, y, look);
+      else this._numbers(part, y, look);
+    }
+  }
+
+  /**
+   * @param {MaskPart} part
+   * @param {number} y
+   * @param {TextLook} look
+   */
+  _folded(part, y, look) {
+    const { pen, at } = this;
+    const room = at.end(part) - part.x;
+    const long = `… ${counted(part.stop - part.first, "slot")}`;
+    pen.text(pen.measure(long, look) <= room ? long : `… ${part.stop - part.first}`, part.x, y, {
+      ...look,
+      max: room + 6,
+    });
+  }
+
+  /**
+   * @param {MaskPart} part
+   * @param {number} y
+   * @param {TextLook} look
+   */
+  _numbers(part, y, look) {
+    const { pen, at } = this;
+    const every = MASK_STEPS.find((step) => step * part.cell >= 34) ?? Infinity;
+    for (let slot = Math.ceil(part.first / every) * every; slot < part.stop; slot += every) {
+      const x = part.x + (slot - part.first + 0.5) * part.cell;
+      const w = pen.measure(`${slot}`, look) / 2;
+      if (x - w >= part.x - 4 && x + w <= at.end(part) + 8)
+        pen.text(`${slot}`, x, y, { ...look, align: "center" });
+    }
+  }
+
+  // The slot under the pointer, wherever that is on the page.
+  _crosshair() {
+    if (!this.lit || this.lit.slot === null || this.lit.slot === undefined) return;
+    const { pen, at, p } = this;
+    const slot = this._slotOf(this.lit.slot);
+    const part = at.parts.find((each) => slot >= each.first && slot < each.stop);
+    if (!part) return;
+    const x = at.x(slot);
+    const w = Math.max(part.cell, 2);
+    const label = `${slot}`;
+    const half = pen.measure(label, { size: 11, weight: 700 }) / 2 + 3;
+    pen.rect(x - 1.5, MASK_TICKS - 2, w + 2, at.height + 4, {
+      stroke: p.blue,
+      width: 2,
+      radius: 2,
+    });
+    const middle = Math.min(Math.max(x + part.cell / 2, at.left + half), at.width - PAD / 2 - half);
+    pen.rect(middle - half - 10, 1, 2 * half + 20, 15, { fill: p.panel });
+    pen.text(label, middle, MASK_TICKS / 2 - 1, {
+      size: 11,
+      weight: 700,
+      fill: p.blue,
+      align: "center",
+    });
+  }
+
+  /**
+   * Where something that now lies in `slot` lay at the time of the forward.
+   * @param {number} slot
+   */
+  _slotOf(slot) {
+    for (let before = 0; before < this.cells.slots; before++)
+      if (this.cells.now(before) === slot) return before;
+    return slot;
+  }
+}

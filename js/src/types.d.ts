@@ -1,0 +1,371 @@
+// What the modules hand to each other: the film as Python writes it (see specviz/views/stepper/film.py),
+// and what the panels, the page and the notebook expect of one another.
+
+import type { CanvasPen } from "./draw/pen.js";
+import type { SvgPen } from "./draw/svg.js";
+import type { Comparison } from "./film/compare.js";
+import type { Film } from "./film/film.js";
+
+// -- the film
+
+export type Range = [start: number, stop: number];
+export type Choice = [token: number, p: number];
+export type LaneName = "tokens" | "target" | "draft";
+export type LaneRun = [
+  slot: number,
+  stop: number,
+  kind: number,
+  index: number,
+  position: number,
+  request: number,
+  tokens: 0 | number[],
+];
+export type FeedRun = [
+  model: number,
+  step: number,
+  row: number,
+  slot: number,
+  count: number,
+  index: number,
+  position: number,
+  see: number,
+  until: number,
+  holes: Range[],
+];
+export type Move = [
+  model: number,
+  step: number,
+  fromRow: number,
+  fromSlot: number,
+  toRow: number,
+  toSlot: number,
+  length: number,
+];
+export type Fault = [
+  step: number,
+  row: number,
+  index: number,
+  count: number,
+  leaks: Range[],
+  holes: Range[],
+  lost: number,
+];
+
+export interface RowEntry {
+  request: number;
+  length: number;
+  drafted: number;
+  accepted: number;
+  gained: number;
+  finished: boolean;
+  discarded: number;
+  start: number;
+  start_after: number;
+  pending: number;
+  pending_after: number;
+  drafts: number[];
+  emitted: number[];
+  q: (number | null)[];
+  p: (number | null)[];
+  target: Choice[][];
+  draft: Choice[][];
+  fates: number[];
+}
+
+export interface PoolEntry {
+  request: number;
+  row: number;
+  length: number;
+  waited: number;
+  chosen: boolean;
+}
+
+export interface StageEntry {
+  words: string;
+  words_of: string[] | null;
+  width: number;
+  lengths: number[];
+  starts: number[];
+  pending: number[];
+  tokens: number[];
+  target: number[];
+  draft: number[];
+  feeds: FeedRun[];
+  moves: Move[];
+  violations: number[];
+  faults: Fault[];
+}
+
+export interface RoundEntry {
+  slots: number;
+  decision: string;
+  ms: number[];
+  rows: RowEntry[];
+  pool: PoolEntry[];
+  stages: StageEntry[];
+}
+
+export interface ViolationEntry {
+  round: number;
+  row: number;
+  request: number;
+  rule: string;
+  slot: number | null;
+  count: number;
+  expected: string;
+  found: string;
+  message: string;
+  phase: number;
+  model: number;
+}
+export type StepViolation = ViolationEntry & { step: number };
+
+export interface Sampling {
+  coupling: string;
+  temperature: number;
+  top_k: number | null;
+  top_p: number | null;
+}
+
+export interface FilmJson {
+  kinds: string[];
+  phases: string[];
+  fates: string[];
+  meta: {
+    strategy: string;
+    strategy_options: Record<string, any>;
+    valid: boolean;
+    batch_size: number;
+    num_draft_tokens: number | string;
+    eos_token_ids: number[];
+    decisions: string[];
+    sampling: Sampling | null;
+    kv_bytes_per_slot: { target: number; draft: number };
+  };
+  options: Record<string, unknown>;
+  texts: Record<string, string>;
+  requests: { prompt: number; tokens: number[]; origins: string; budget: number }[];
+  rounds: RoundEntry[];
+  lanes: LaneRun[][];
+  holes: Range[][];
+  violations: ViolationEntry[] | null;
+}
+
+export interface Cell {
+  kind: string;
+  index: number;
+  position: number;
+  request: number;
+  token: number;
+  origin: string;
+}
+
+// -- what is drawn, and with what
+
+export type Palette = Record<string, string>;
+export type Pen = CanvasPen | SvgPen;
+
+export interface TextLook {
+  size?: number;
+  weight?: number;
+  mono?: boolean;
+  fill?: string;
+  align?: string;
+  max?: number;
+}
+
+export interface BoxLook {
+  fill?: string;
+  stroke?: string;
+  width?: number;
+  radius?: number;
+  dash?: number[];
+  hatch?: string;
+}
+
+/** A box of a cell; strip: its colour where the cell is too small for an outline. */
+export type CellLook = BoxLook & { strip?: string };
+
+export interface LineLook {
+  stroke: string;
+  width?: number;
+  dash?: number[];
+  arrow?: boolean;
+}
+
+export interface Band {
+  y: number;
+  h: number;
+}
+
+export interface RowLanes {
+  y: number;
+  height: number;
+  open: boolean;
+  tokens: Band;
+  positions: Band | null;
+  target: Band;
+  draft: Band;
+  notes: Band | null;
+}
+
+/** What leads to a violation: its words, and where it is. */
+export interface Item {
+  text: string;
+  row: number;
+  slot: number | null;
+  step: number;
+}
+
+export interface Place {
+  row: number | null;
+  slot: number | null;
+  index: number | null;
+}
+export type Hit = Place & { hint: string };
+
+export interface TableData {
+  caption: string;
+  head: string[];
+  rows: (string | number | null | undefined)[][];
+}
+
+/** What a panel looks at; the same object for all panels of a run. */
+export interface View {
+  film: Film;
+  step: number;
+  row: number;
+  hover: Place | null;
+  palette: Palette;
+  progress: number;
+  zoom: number | null;
+  pan: number;
+  other: Film | null;
+  differs(request: number, index: number): boolean;
+  pick(row: number): void;
+  point(place: Place | null): void;
+  go(step: number): void;
+}
+
+/** What can be drawn at a width. */
+export interface Drawable {
+  key(): string;
+  describe(): string;
+  height(width: number): number;
+  draw(pen: Pen, width: number, height?: number): void;
+}
+
+export interface Panel extends Drawable {
+  empty(): boolean;
+  title(): string;
+  table(): TableData;
+  hit(x: number, y: number, width: number): Hit | null;
+  click?(x: number, y: number, width: number): void;
+  drag?(x: number, y: number, width: number): boolean;
+  panBy?(slots: number): void;
+}
+
+export interface PanelClass {
+  new (view: View): Panel;
+  id: string;
+}
+
+// -- masks and cards
+
+export type Sight = "seen" | "own" | "blank" | "hidden" | "leak" | "hole";
+export type Segment = [start: number, stop: number, sight: Sight];
+
+export interface Query {
+  name: string;
+  forward: number;
+  token: number;
+  index: number;
+  position: number;
+  slot: number;
+  until: number;
+  segments: Segment[];
+}
+
+export interface MaskCells {
+  kind: number;
+  step: number;
+  row: number;
+  slots: number;
+  length: number;
+  queries: Query[];
+  sights: Set<Sight>;
+  leaks: Range[];
+  holes: Range[];
+  drifts: number;
+  lost: number;
+  now(slot: number): number;
+  holds(slot: number): Cell | null;
+}
+
+/** Where a card lies; bars, lines: how many of these it has; chip: px of the draft's token. */
+export interface CardPlace {
+  x: number;
+  y: number;
+  w: number;
+  h: number;
+  bars: number;
+  lines: number;
+  chip: number;
+}
+
+export interface CardData {
+  name: string;
+  index: number;
+  last: boolean;
+  draft: number | null;
+  q: number | null;
+  p: number | null;
+  draftChoices: Choice[];
+  targetChoices: Choice[];
+  fate: string;
+  words: string;
+  emitted: number | null;
+  own: boolean;
+}
+
+/** Slots of a mask from left to right; cell: px of a slot; folded: they are too narrow for numbers. */
+export interface MaskPart {
+  first: number;
+  stop: number;
+  x: number;
+  cell: number;
+  folded: boolean;
+}
+
+// -- the page and the notebook
+
+export interface Model {
+  get(name: string): any;
+  set(name: string, value: unknown): void;
+  save_changes(): void;
+  on(event: string, listener: () => void): void;
+  off(event: string, listener: () => void): void;
+}
+
+export interface FigureSettings {
+  format: "png" | "svg";
+  theme: string;
+  width: number;
+  scale: number;
+  step: number;
+  row: number;
+}
+
+/** What a section asks of the run that it belongs to. */
+export interface Desk {
+  palette(): Palette;
+  touch(section: any): void;
+  tip(hint: string | null | undefined, event?: MouseEvent): void;
+  point(place: Place | null): void;
+  pick(row: number): void;
+  go(step: number): void;
+  happening(step: number): boolean;
+  focus(): void;
+}
+
+export type { Comparison, Film };

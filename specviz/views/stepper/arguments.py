@@ -1,0 +1,78 @@
+"""Checks of what `step_through` and the exports are given.
+
+Contract: each raises a ValueError that says what to pass instead. Not known here: films and pages.
+"""
+
+from specviz.record.schema import PHASES
+from specviz.record.trace import Trace
+from specviz.util.validate import is_int, is_real, short
+
+FIGURE_THEMES = ("light", "dark")
+_WIDTHS = (400, 4000)  # CSS px
+_SCALES = (0.5, 4)  # pixels per CSS px
+
+
+def check_trace(trace: object, name: str) -> None:
+    """Raise ValueError unless `trace` is a Trace with at least one round."""
+    if trace is None:
+        raise ValueError(
+            f"{name}=None: the run was not recorded; "
+            "run it again with record=True and pass result.trace"
+        )
+    if not isinstance(trace, Trace):
+        remedy = "pass result.trace of a run with record=True, or Trace.load(path)"
+        if hasattr(trace, "trace"):
+            remedy = "pass its .trace"
+        raise ValueError(f"{name} must be a Trace, got {type(trace).__name__}; {remedy}")
+    if trace.num_rounds == 0:
+        raise ValueError(f"{name}={trace!r} has no rounds; run it with a budget of at least 1")
+
+
+def check_same_prompts(trace: Trace, other: Trace) -> None:
+    """Raise ValueError unless both runs have the same prompts in the same order."""
+    if trace.num_requests != other.num_requests:
+        raise ValueError(
+            f"other has {other.num_requests} prompts and trace {trace.num_requests}; "
+            "pass two runs of the same prompts"
+        )
+    for request in range(trace.num_requests):
+        if trace.prompt(request) != other.prompt(request):
+            raise ValueError(
+                f"other differs from trace in prompt {request}; "
+                "pass two runs of the same prompts, in the same order"
+            )
+
+
+def step_of(trace: Trace, round: object, phase: object) -> int:
+    """Return round * 5 + phase. Raise ValueError unless the run has this round and phase."""
+    last = trace.num_rounds - 1
+    if not is_int(round) or not 0 <= round <= last:
+        raise ValueError(
+            f"round must be an int from 0 to {last}, got {short(round)}; "
+            f"the run has {last + 1} rounds"
+        )
+    if phase not in PHASES:
+        raise ValueError(f"phase must be one of {', '.join(PHASES)}, got {short(phase)}")
+    return int(round) * len(PHASES) + PHASES.index(str(phase))
+
+
+def checked_step(step: object, num_rounds: int) -> int:
+    """Return `step` as an int. Raise ValueError unless it is a step of a run of `num_rounds`."""
+    last = num_rounds * len(PHASES) - 1
+    if not is_int(step) or not 0 <= step <= last:
+        raise ValueError(
+            f"step must be an int from 0 to {last}, got {short(step)}; "
+            f"it is round * {len(PHASES)} + phase"
+        )
+    return int(step)
+
+
+def check_figure(theme: object, width: object, scale: object) -> None:
+    """Raise ValueError unless a figure can have this theme, width and scale."""
+    if theme not in FIGURE_THEMES:
+        raise ValueError(f"theme must be light or dark, got {short(theme)}; choose one of them")
+    for name, value, (low, high) in (("width", width, _WIDTHS), ("scale", scale, _SCALES)):
+        if not is_real(value) or not low <= value <= high:
+            raise ValueError(
+                f"{name} must be a number from {low} to {high}, got {short(value)}; choose one"
+            )

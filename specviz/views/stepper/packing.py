@@ -1,0 +1,34 @@
+"""Films as the widget and the page keep them: gzipped JSON.
+
+Contract: a Trace goes in, bytes come out. Not known here: what a film holds.
+"""
+
+import json
+import zlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from specviz.record.trace import Trace
+from specviz.views.stepper.film import Json, collector_paused, film
+
+# Checking for cycles would take a quarter of the time.
+_JSON = json.JSONEncoder(separators=(",", ":"), check_circular=False)
+
+
+def packed_film(trace: Trace, judge: bool) -> bytes:
+    """Return the film as gzipped JSON; parts are compressed while later ones are written."""
+    # Level 6 saves 13 % and takes three times as long. 31 stands for the gzip format.
+    packer = zlib.compressobj(4, wbits=31)
+    with collector_paused(), ThreadPoolExecutor(1) as worker:
+        parts = _parts(film(trace, judge=judge))
+        packed = [worker.submit(packer.compress, part) for part in parts]
+    return b"".join([each.result() for each in packed] + [packer.flush()])
+
+
+def _parts(content: Json) -> Iterator[bytes]:
+    """Yield the JSON of a film in parts, the longest first."""
+    names = sorted(content, key=lambda name: name != "rounds")
+    for number, name in enumerate(names):
+        start = "," if number else "{"
+        yield f'{start}"{name}":{_JSON.encode(content[name])}'.encode()
+    yield b"}"

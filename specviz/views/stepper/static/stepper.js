@@ -1,0 +1,4574 @@
+// Written by esbuild from js/src: edit there, then run 'make js'.
+
+// src/draw/elements.js
+var ICONS = {
+  first: "M4 3v10M13 3L6 8l7 5z",
+  back: "M9 3L4 8l5 5M14 3L9 8l5 5",
+  previous: "M10.5 3L5 8l5.5 5",
+  play: "M5 2.5v11l8.5-5.5z",
+  pause: "M5 3v10M11 3v10",
+  next: "M5.5 3L11 8l-5.5 5",
+  ahead: "M2 3l5 5-5 5M7 3l5 5-5 5",
+  last: "M12 3v10M3 3l7 5-7 5z",
+  minus: "M3.5 8h9",
+  plus: "M3.5 8h9M8 3.5v9",
+  fit: "M2.5 6V2.5H6M10 2.5h3.5V6M13.5 10v3.5H10M6 13.5H2.5V10"
+}, LONG = 30, FILLED = /* @__PURE__ */ new Set(["first", "play", "last"]);
+function element(tag, attributes = {}, ...children) {
+  let made = document.createElement(tag);
+  for (let [name, value] of Object.entries(attributes))
+    if (name === "on")
+      for (let [event, listener] of Object.entries(value)) made.addEventListener(event, listener);
+    else value != null && value !== !1 && made.setAttribute(name, value === !0 ? "" : value);
+  return made.append(...children), made;
+}
+function icon(name) {
+  let [svg, path] = ["svg", "path"].map(
+    (name2) => document.createElementNS("http://www.w3.org/2000/svg", name2)
+  ), attributes = { viewBox: "0 0 16 16", width: "16", height: "16", "aria-hidden": "true" };
+  for (let [key, value] of Object.entries(attributes)) svg.setAttribute(key, value);
+  return path.setAttribute("d", ICONS[name]), path.setAttribute("class", FILLED.has(name) ? "sv-filled" : "sv-drawn"), svg.append(path), svg;
+}
+function iconButton(name, label, keys, click) {
+  let title = keys ? `${label} (${keys})` : label;
+  return element(
+    "button",
+    { type: "button", class: "sv-icon", "aria-label": label, title, on: { click } },
+    icon(name)
+  );
+}
+function setText(node, text) {
+  node.textContent !== text && (node.textContent = text);
+}
+function setAttribute(node, name, value) {
+  node.getAttribute(name) !== value && node.setAttribute(name, value);
+}
+function setUsable(button, usable) {
+  setAttribute(button, "aria-disabled", String(!usable));
+}
+function tableElement({ caption, head, rows }) {
+  let row = (cells, make) => element("tr", {}, ...cells.map((cell) => make(String(cell ?? "")))), heading = (text) => text ? element("th", { scope: "col" }, text) : element("td"), body = rows.map(
+    (cells) => row(cells, (text) => element("td", { class: text.length > LONG ? "sv-long" : null }, text))
+  ), words = caption ? [element("caption", {}, caption)] : [];
+  return element(
+    "table",
+    {},
+    ...words,
+    element("thead", {}, row(head, heading)),
+    element("tbody", {}, ...body)
+  );
+}
+
+// src/film/film.js
+var EMPTY_CELL = { kind: "empty", index: -1, position: -1, request: -1, token: -1, origin: "" }, WORDS = {
+  empty: "empty",
+  padding: "padding",
+  p: "prompt",
+  a: "accepted earlier",
+  b: "bonus of an earlier round",
+  drafted: "drafted, not judged yet",
+  stale: "stale: K/V that no longer counts",
+  pending: "pending: its K/V does not exist yet",
+  accepted_now: "accepted now",
+  bonus_now: "bonus, now pending",
+  rejected_now: "rejected, its K/V is stale",
+  discarded_now: "verified, but thrown away",
+  unreached_now: "not reached, its K/V is stale",
+  wrong_now: "not the target's own token, now pending"
+};
+async function decodeFilm(bytes) {
+  let stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Film(JSON.parse(await new Response(stream).text()));
+}
+function unfoldLanes(lanes) {
+  lanes.forEach((lane, n) => {
+    typeof lane[0] == "number" && (lanes[n] = [...lanes[lane[0]].slice(0, lane[1]), ...lane.slice(2)]);
+  });
+}
+function unfoldHoles({ rounds, holes }) {
+  for (let { stages } of rounds)
+    for (let { feeds } of stages) for (let feed of feeds) feed[9] = holes[feed[9]];
+}
+var Film = class {
+  /** @param {FilmJson} json */
+  constructor(json) {
+    this.json = json, unfoldLanes(json.lanes), unfoldHoles(json), this.phases = json.phases.length, this.steps = json.rounds.length * this.phases, this._gains = this._sumGains(), this.checked = json.violations !== null, this._violations = (json.violations ?? []).map((each) => ({
+      ...each,
+      step: each.round * this.phases + each.phase
+    })), this._points = /* @__PURE__ */ new Map(), this._drifts = void 0;
+  }
+  /** @param {number} step */
+  round(step) {
+    return Math.floor(step / this.phases);
+  }
+  /** @param {number} step */
+  phase(step) {
+    return step % this.phases;
+  }
+  /** @param {number} step */
+  phaseName(step) {
+    return this.json.phases[this.phase(step)];
+  }
+  /** @param {number} step */
+  scene(step) {
+    return this.json.rounds[this.round(step)];
+  }
+  /** @param {number} step */
+  stage(step) {
+    return this.scene(step).stages[this.phase(step)];
+  }
+  /** @param {number} step */
+  rows(step) {
+    return this.scene(step).rows;
+  }
+  /** @param {number} step */
+  judged(step) {
+    return this.phase(step) >= 3;
+  }
+  /**
+   * @param {number} round
+   * @param {string} phaseName
+   */
+  step(round, phaseName) {
+    return round * this.phases + this.json.phases.indexOf(phaseName);
+  }
+  /** @param {number | null | undefined} id */
+  text(id) {
+    return id == null ? "" : this.json.texts[id] ?? (id < 0 ? "" : `#${id}`);
+  }
+  /**
+   * @param {number} request
+   * @param {number} index
+   */
+  token(request, index) {
+    return this.json.requests[request]?.tokens[index];
+  }
+  /**
+   * @param {number} step
+   * @param {number} request
+   */
+  rowOf(step, request) {
+    return this.rows(step).findIndex((row) => row.request === request);
+  }
+  /**
+   * @param {number} step
+   * @param {LaneName} which
+   * @param {number} row
+   */
+  lane(step, which, row) {
+    return this.json.lanes[this.stage(step)[which][row]] ?? [];
+  }
+  /**
+   * What a slot of a lane holds; a run is [slot, stop, kind, index, position, request, tokens].
+   * @param {number} step
+   * @param {LaneName} which
+   * @param {number} row
+   * @param {number} slot
+   */
+  cell(step, which, row, slot) {
+    let run = this.lane(step, which, row).find((each) => slot >= each[0] && slot < each[1]);
+    return run ? this.cellOf(run, slot) : null;
+  }
+  /**
+   * @param {LaneRun} run
+   * @param {number} slot
+   */
+  cellOf(run, slot) {
+    let [first, , code, index, position, request, tokens] = run, kind = this.json.kinds[code], at = slot - first;
+    if (index < 0) return { ...EMPTY_CELL, kind };
+    let token = tokens ? tokens[at] : this.token(request, index + at), origin = kind === "held" ? this.json.requests[request].origins[index + at] : "";
+    return {
+      kind,
+      index: index + at,
+      position: position < 0 ? -1 : position + at,
+      request,
+      token,
+      origin
+    };
+  }
+  /** @param {Cell} cell */
+  wordOf(cell) {
+    return WORDS[cell.kind === "held" ? cell.origin : cell.kind] ?? cell.kind;
+  }
+  /** @param {number} step */
+  violationsAt(step) {
+    return this.stage(step).violations.map((number) => this._violations[number]);
+  }
+  get violations() {
+    return this._violations;
+  }
+  // Whether any token's position is known not to be its index.
+  get drifts() {
+    let drifting = ([, , , index, position]) => position >= 0 && position !== index;
+    return this._drifts ??= this.checked && this.json.lanes.some((lane) => lane.some(drifting)), this._drifts;
+  }
+  /**
+   * Rows whose last token of the round, judged by now, is known not to be the target's choice.
+   * @param {number} step
+   */
+  wrongEnds(step) {
+    let found = this.judged(step) ? this.violationsAt(this.step(this.round(step), "accept")) : [];
+    return new Set(found.filter((each) => each.rule === "bonus").map((each) => each.row));
+  }
+  /**
+   * The draft that a row of the round rejected for another token; null where there is none.
+   * @param {RowEntry} at
+   */
+  rejectedDraft({ drafts, drafted, accepted, gained, discarded, emitted }) {
+    return accepted < drafted && gained > accepted && !discarded && emitted[accepted] !== drafts[accepted] ? drafts[accepted] : null;
+  }
+  /**
+   * New tokens of all requests up to and including a step.
+   * @param {number} step
+   */
+  committed(step) {
+    return this._gains[this.round(step) + (this.judged(step) ? 1 : 0)];
+  }
+  _sumGains() {
+    let sums = [0];
+    for (let round of this.json.rounds)
+      sums.push(sums[sums.length - 1] + round.rows.reduce((sum, row) => sum + row.gained, 0));
+    return sums;
+  }
+  /**
+   * The steps at which something happens: "rejection", "full", "violation" or "eos".
+   * @param {string} what
+   */
+  points(what) {
+    let found = this._points.get(what) ?? this._find(what);
+    return this._points.set(what, found), found;
+  }
+  /** @param {string} what */
+  _find(what) {
+    if (what === "violation")
+      return [...new Set(this._violations.map((each) => each.step))].sort((a, b) => a - b);
+    let eos = new Set(this.json.meta.eos_token_ids), events = {
+      rejection: (row) => row.gained > 0 && row.accepted < row.drafted,
+      full: (row) => row.drafted > 0 && row.accepted === row.drafted,
+      eos: (row) => row.emitted.some((token) => eos.has(token))
+    };
+    return this.json.rounds.flatMap(
+      (round, number) => round.rows.some(events[what]) ? [this.step(number, "accept")] : []
+    );
+  }
+  /**
+   * @param {number} step
+   * @param {string} what
+   * @param {number} [direction]
+   */
+  next(step, what, direction = 1) {
+    let points = this.points(what);
+    return (direction > 0 ? points.find((each) => each > step) : points.findLast((each) => each < step)) ?? null;
+  }
+  marks() {
+    return ["violation", "eos"].flatMap(
+      (kind) => this.points(kind).map((step) => ({ step, kind }))
+    );
+  }
+};
+
+// src/draw/text.js
+var SANS = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif", MONO = "'DejaVu Sans Mono', Menlo, Consolas, 'Liberation Mono', monospace", Kept = class {
+  /** @param {number} [most] */
+  constructor(most = 200) {
+    this.most = most, this.found = /* @__PURE__ */ new Map();
+  }
+  /**
+   * @param {string | number} key
+   * @param {() => V} make
+   * @returns {V}
+   */
+  get(key, make) {
+    let known = this.found.get(key);
+    if (known !== void 0) return known;
+    this.found.size >= this.most && this.found.clear();
+    let made = make();
+    return this.found.set(key, made), made;
+  }
+}, measuring = null, widths = new Kept(), cuts = new Kept(2e4), fonts = new Kept();
+function contextOf(canvas, options) {
+  return (
+    /** @type {CanvasRenderingContext2D} */
+    canvas.getContext("2d", options)
+  );
+}
+function measureText(string, font) {
+  return widths.get(font, () => new Kept(2e4)).get(string, () => (measuring ??= contextOf(document.createElement("canvas")), measuring.font = font, measuring.measureText(string).width));
+}
+function familyOf({ mono = !1 }) {
+  return mono ? MONO : SANS;
+}
+function fontOf({ size = 11, weight = 400, mono = !1 }) {
+  let key = weight + size / 100 + (mono ? 0.5 : 0);
+  return fonts.get(key, () => `${weight} ${size}px ${familyOf({ mono })}`);
+}
+function cutText(string, max, font) {
+  return measureText(string, font) <= max ? string : cuts.get(`${max} ${font}${string}`, () => cutLetters(string, max, font));
+}
+function cutLetters(string, max, font) {
+  let letters = [...string], low = 0, high = letters.length;
+  for (; low < high; ) {
+    let middle = Math.ceil((low + high) / 2);
+    measureText(`${letters.slice(0, middle).join("")}\u2026`, font) <= max ? low = middle : high = middle - 1;
+  }
+  return low ? `${letters.slice(0, low).join("")}\u2026` : "";
+}
+
+// src/draw/pen.js
+var PALETTE = [
+  "ink",
+  "muted",
+  "faint",
+  "panel",
+  "page",
+  "blue",
+  "blueSoft",
+  "green",
+  "greenSoft",
+  "orange",
+  "orangeSoft",
+  "amber",
+  "amberSoft",
+  "red",
+  "redSoft",
+  "grey",
+  "greySoft",
+  "target",
+  "draft",
+  "stale",
+  "held",
+  "prompt"
+];
+function readPalette(element2) {
+  let style = getComputedStyle(element2), dashed = (name) => name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
+  return Object.fromEntries(
+    PALETTE.map((name) => [name, style.getPropertyValue(`--sv-${dashed(name)}`).trim() || "#888"])
+  );
+}
+var Pen = class {
+  /** @param {Palette} palette */
+  constructor(palette) {
+    this.p = palette;
+  }
+  /**
+   * @param {string} string
+   * @param {TextLook} [look]
+   */
+  measure(string, look = {}) {
+    return measureText(string, fontOf(look));
+  }
+  /**
+   * @param {string} string
+   * @param {number} max
+   * @param {TextLook} [look]
+   */
+  cut(string, max, look = {}) {
+    return cutText(string, max, fontOf(look));
+  }
+  /**
+   * @param {number[][]} _points
+   * @param {BoxLook} _look
+   */
+  _path(_points, _look) {
+  }
+  /**
+   * @param {number} x1
+   * @param {number} y1
+   * @param {number} x2
+   * @param {number} y2
+   * @param {LineLook} at4
+   */
+  line(x1, y1, x2, y2, { stroke, width = 1, dash, arrow = !1 }) {
+    if (this._path(
+      [
+        [x1, y1],
+        [x2, y2]
+      ],
+      { stroke, width, dash }
+    ), !arrow) return;
+    let angle = Math.atan2(y2 - y1, x2 - x1), size = 4 + width, wing = (turn) => [x2 - size * Math.cos(angle + turn), y2 - size * Math.sin(angle + turn)];
+    this._path([wing(0.5), [x2, y2], wing(-0.5)], { fill: stroke });
+  }
+}, CanvasPen = class extends Pen {
+  /**
+   * @param {Palette} palette
+   * @param {CanvasRenderingContext2D} context
+   */
+  constructor(palette, context) {
+    super(palette), this.context = context, this._hatches = /* @__PURE__ */ new Map(), this._state = {}, this.forget();
+  }
+  // Setting a property of the context is most of what drawing costs, so none is set twice to the
+  // same value. To be called when the context may have lost its properties.
+  forget() {
+    this._state = {}, Object.assign(this.context, { textBaseline: "middle", direction: "ltr" });
+  }
+  /**
+   * @param {string} name
+   * @param {unknown} value
+   */
+  _set(name, value) {
+    this._state[name] !== value && (this._state[name] = value, this.context[name] = value);
+  }
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} w
+   * @param {number} h
+   * @param {BoxLook} at4
+   */
+  rect(x, y, w, h, { fill, stroke, width = 1, radius = 0, dash, hatch }) {
+    let c = this.context;
+    if (!radius && !stroke && !hatch) {
+      this._set("fillStyle", fill), c.fillRect(x, y, w, h);
+      return;
+    }
+    c.beginPath();
+    let inset = stroke ? width / 2 : 0;
+    radius ? c.roundRect(
+      x + inset,
+      y + inset,
+      Math.max(w - 2 * inset, 0),
+      Math.max(h - 2 * inset, 0),
+      radius
+    ) : c.rect(x + inset, y + inset, w - 2 * inset, h - 2 * inset);
+    for (let style of [fill, hatch && this._hatch(hatch)])
+      style && (this._set("fillStyle", style), c.fill());
+    stroke && this._stroke(stroke, width, dash);
+  }
+  /**
+   * @param {string} stroke
+   * @param {number} width
+   * @param {number[] | undefined} dash
+   */
+  _stroke(stroke, width, dash) {
+    let c = this.context, pattern = dash ?? [], key = pattern.join();
+    this._state.dash !== key && c.setLineDash(pattern), this._state.dash = key, this._set("strokeStyle", stroke), this._set("lineWidth", width), c.stroke();
+  }
+  /** @param {string} colour */
+  _hatch(colour) {
+    if (!this._hatches.has(colour)) {
+      let tile = document.createElement("canvas"), scale = Math.max(window.devicePixelRatio || 1, 1);
+      tile.width = tile.height = 6 * scale;
+      let c = contextOf(tile);
+      c.scale(scale, scale), c.strokeStyle = colour, c.lineWidth = 1.5;
+      for (let x of [-6, 0, 6])
+        c.beginPath(), c.moveTo(x, 6), c.lineTo(x + 6, 0), c.stroke();
+      let pattern = (
+        /** @type {CanvasPattern} */
+        this.context.createPattern(tile, "repeat")
+      );
+      pattern.setTransform(new DOMMatrix().scale(1 / scale)), this._hatches.set(colour, pattern);
+    }
+    return this._hatches.get(colour);
+  }
+  /**
+   * @param {string} string
+   * @param {number} x
+   * @param {number} y
+   * @param {TextLook} look
+   */
+  text(string, x, y, look) {
+    let font = fontOf(look), shown = look.max === void 0 ? string : cutText(string, look.max, font);
+    shown !== "" && (this._set("font", font), this._set("fillStyle", look.fill ?? this.p.ink), this._set("textAlign", look.align ?? "left"), this.context.fillText(shown, x, y));
+  }
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} w
+   * @param {number} h
+   * @param {() => void} draw
+   */
+  clip(x, y, w, h, draw) {
+    let c = this.context;
+    c.save(), c.beginPath(), c.rect(x, y, w, h), c.clip(), draw(), this._restore();
+  }
+  /**
+   * Draw what follows moved by (x, y).
+   * @param {number} x
+   * @param {number} y
+   * @param {() => void} draw
+   */
+  shifted(x, y, draw) {
+    this.context.save(), this.context.translate(x, y), draw(), this._restore();
+  }
+  _restore() {
+    this.context.restore(), this.forget();
+  }
+  /**
+   * @param {number[][]} points
+   * @param {BoxLook} at1
+   */
+  _path(points, { stroke, fill, width = 1, dash }) {
+    let c = this.context;
+    c.beginPath(), points.forEach(([x, y], n) => n ? c.lineTo(x, y) : c.moveTo(x, y)), fill && (c.closePath(), this._set("fillStyle", fill), c.fill()), stroke && this._stroke(stroke, width, dash);
+  }
+};
+
+// src/draw/svg.js
+var ANCHORS = { left: "", center: "middle", right: "end" }, SvgPen = class extends Pen {
+  /**
+   * @param {Palette} palette
+   * @param {string} [prefix]
+   */
+  constructor(palette, prefix = "sv") {
+    super(palette), this.parts = [], this.definitions = [], this._names = /* @__PURE__ */ new Map(), this._prefix = prefix;
+  }
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} w
+   * @param {number} h
+   * @param {BoxLook} at4
+   */
+  rect(x, y, w, h, { fill, stroke, width = 1, radius = 0, dash, hatch }) {
+    let inset = stroke ? width / 2 : 0, box = `x="${round2(x + inset)}" y="${round2(y + inset)}" width="${round2(Math.max(w - 2 * inset, 0))}" height="${round2(Math.max(h - 2 * inset, 0))}"${radius ? ` rx="${round2(Math.min(radius, h / 2))}"` : ""}`;
+    this.parts.push(
+      `<rect ${box} fill="${fill ? xml(fill) : "none"}"${this._line(stroke, width, dash)}/>`
+    ), hatch && this.parts.push(`<rect ${box} fill="url(#${this._hatch(hatch)})"/>`);
+  }
+  /**
+   * @param {string | undefined} stroke
+   * @param {number} width
+   * @param {number[] | undefined} dash
+   */
+  _line(stroke, width, dash) {
+    return stroke ? ` stroke="${xml(stroke)}" stroke-width="${width}"${dash ? ` stroke-dasharray="${dash.join(" ")}"` : ""}` : "";
+  }
+  /** @param {string} colour */
+  _hatch(colour) {
+    if (!this._names.has(colour)) {
+      let name = `${this._prefix}-hatch-${this._names.size}`;
+      this._names.set(colour, name), this.definitions.push(
+        `<pattern id="${name}" width="6" height="6" patternUnits="userSpaceOnUse"><path d="M-6 6L0 0M0 6L6 0M6 6L12 0" stroke="${xml(colour)}" stroke-width="1.5" fill="none"/></pattern>`
+      );
+    }
+    return this._names.get(colour);
+  }
+  /**
+   * @param {string} string
+   * @param {number} x
+   * @param {number} y
+   * @param {TextLook} look
+   */
+  text(string, x, y, look) {
+    let shown = look.max === void 0 ? string : cutText(string, look.max, fontOf(look));
+    if (shown === "") return;
+    let anchor = ANCHORS[look.align ?? "left"];
+    this.parts.push(
+      `<text x="${round2(x)}" y="${round2(y)}" dominant-baseline="central" font-family="${xml(familyOf(look))}" font-size="${look.size ?? 11}"${look.weight ? ` font-weight="${look.weight}"` : ""}${anchor ? ` text-anchor="${anchor}"` : ""} fill="${xml(look.fill ?? this.p.ink)}" xml:space="preserve">${xml(shown)}</text>`
+    );
+  }
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} w
+   * @param {number} h
+   * @param {() => void} draw
+   */
+  clip(x, y, w, h, draw) {
+    let name = `${this._prefix}-clip-${this.definitions.length}`, box = `x="${round2(x)}" y="${round2(y)}" width="${round2(w)}" height="${round2(h)}"`;
+    this.definitions.push(`<clipPath id="${name}"><rect ${box}/></clipPath>`), this.parts.push(`<g clip-path="url(#${name})">`), draw(), this.parts.push("</g>");
+  }
+  /**
+   * @param {number[][]} points
+   * @param {BoxLook} at1
+   */
+  _path(points, { stroke, fill, width = 1, dash }) {
+    let d = points.map(([x, y], n) => `${n ? "L" : "M"}${round2(x)} ${round2(y)}`).join("");
+    this.parts.push(
+      `<path d="${d}${fill ? "Z" : ""}" fill="${fill ? xml(fill) : "none"}"${this._line(stroke, width, dash)}/>`
+    );
+  }
+  /**
+   * Draw what follows moved by (x, y).
+   * @param {number} x
+   * @param {number} y
+   * @param {() => void} draw
+   */
+  shifted(x, y, draw) {
+    this.parts.push(`<g transform="translate(${round2(x)} ${round2(y)})">`), draw(), this.parts.push("</g>");
+  }
+  /**
+   * @param {number} width
+   * @param {number} height
+   * @param {string} title
+   */
+  svg(width, height, title) {
+    return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" role="img"><title>${xml(title)}</title><defs>${this.definitions.join("")}</defs>${this.parts.join("")}</svg>`;
+  }
+};
+function round2(value) {
+  return Math.round(value * 100) / 100;
+}
+function xml(string) {
+  return String(string).replace(/[^\t\n\r\u{20}-\u{D7FF}\u{E000}-\u{FFFD}\u{10000}-\u{10FFFF}]/gu, "\uFFFD").replace(/[&<>"']/g, (sign) => `&#${sign.charCodeAt(0)};`);
+}
+
+// src/draw/words.js
+var PAD = 12, LONGEST = 150;
+function counted(number, noun, nouns = `${noun}s`) {
+  return `${number} ${number === 1 ? noun : nouns}`;
+}
+function quoted(text, most = 18) {
+  let letters = [...text];
+  return `\u2018\u2068${letters.length > most ? `${letters.slice(0, most - 1).join("")}\u2026` : text}\u2069\u2019`;
+}
+function rangeWords(ranges, most = 3) {
+  return ranges.slice(0, most).map(([start2, stop]) => stop - start2 > 1 ? `${start2}\u2013${stop - 1}` : `${start2}`).join(", ") + (ranges.length > most ? ", \u2026" : "");
+}
+function milliseconds(value) {
+  return value > 0 && value < 5e-3 ? "<0.01 ms" : `${value.toFixed(value >= 99.95 || value === 0 ? 0 : value >= 0.095 ? 1 : 2)} ms`;
+}
+function bytesOf(size) {
+  let [unit, name, digits] = size >= 1e9 ? [1e9, "GB", 2] : size >= 1e5 ? [1e6, "MB", 1] : [1e3, "kB", 1];
+  return `${(size / unit).toFixed(digits)} ${name}`;
+}
+function chance(p) {
+  return p == null ? "\u2013" : p >= 0.01 ? p.toFixed(2) : p >= 1e-3 ? p.toFixed(3) : "<.001";
+}
+function wrapWords(string, max, look = {}) {
+  let font = fontOf(look), lines = [];
+  for (let word of string.split(" ")) {
+    let longer = lines.length ? `${lines[lines.length - 1]} ${word}` : "";
+    longer && measureText(longer, font) <= max ? lines[lines.length - 1] = longer : lines.push(word);
+  }
+  return lines;
+}
+function drawChip(pen, text, x, y, max, { fill, stroke, sign = "", dash, size = 11.5, height = 20, width }) {
+  let look = { size, mono: !0 }, lead = sign ? 14 : 0, inner = Math.min(pen.measure(text, look), max - 14 - lead), w = width ?? inner + 14 + lead;
+  return pen.rect(x, y - height / 2, w, height, { fill, stroke, radius: 5, dash }), sign && pen.text(sign, x + 7, y, { size: 10, weight: 700, fill: pen.p.ink }), pen.text(text, x + 7 + lead, y + 0.5, { ...look, fill: pen.p.ink, max: w - 13 - lead }), w;
+}
+
+// src/film/compare.js
+var Comparison = class {
+  /**
+   * @param {Film} first
+   * @param {Film} second
+   */
+  constructor(first, second) {
+    this.films = [first, second], this.lead = second.steps > first.steps ? 1 : 0, this.clocks = this.films[this.lead].steps, this.byTokens = !1, this._partings = first.json.requests.map((_, request) => this._parting(request));
+  }
+  /**
+   * Index of the first token of a request that the runs do not share; -1: the texts are the same.
+   * @param {number} request
+   */
+  _parting(request) {
+    let [a, b] = this.films.map((film) => film.json.requests[request].tokens), at = a.findIndex((token, index) => token !== b[index]);
+    return at >= 0 ? at : a.length === b.length ? -1 : a.length;
+  }
+  /**
+   * @param {number} request
+   * @param {number} index
+   */
+  differs(request, index) {
+    return this.films[0].token(request, index) !== this.films[1].token(request, index);
+  }
+  get unequal() {
+    return this._partings.filter((at) => at >= 0).length;
+  }
+  // {request, index, step}: where the texts part for the first time, step being the first run's;
+  // null where they never do.
+  get first() {
+    let found = this._partings.flatMap(
+      (index, request) => index < 0 ? [] : [{ request, index, step: this._emitted(request, index) }]
+    );
+    return found.length ? found.reduce((best, each) => each.step < best.step ? each : best) : null;
+  }
+  get words() {
+    let { first } = this, count = this._partings.length;
+    if (!first) return `all ${count} texts are the same`;
+    let tokens = this.films.map((film) => {
+      let token = film.token(first.request, first.index);
+      return token === void 0 ? "its end" : `\u201C${film.text(token)}\u201D`;
+    });
+    return `first difference: ${`request ${first.request}, token ${first.index}`}: ${tokens.join(" / ")}; ${this.unequal} of ${count} texts differ`;
+  }
+  /**
+   * The step of the first run that emits a token, or the last one that emits any of the request
+   * where its text is over by then.
+   * @param {number} request
+   * @param {number} index
+   */
+  _emitted(request, index) {
+    let film = this.films[0], { rounds } = film.json, last = 0;
+    for (let number = 0; number < rounds.length; number++) {
+      let row = rounds[number].rows.find((each) => each.request === request && each.gained > 0);
+      if (row && (last = number, index < row.length + row.gained))
+        break;
+    }
+    return film.step(last, "accept");
+  }
+  /**
+   * The step that run `which` shows when the clock is at `clock`: the same phase, in the round of
+   * the same number, or by tokens in the last round that begins with no more of them than the other
+   * run's.
+   * @param {number} which
+   * @param {number} clock
+   */
+  stepOf(which, clock) {
+    let film = this.films[which];
+    if (which === this.lead) return clock;
+    let round = this.films[this.lead].round(clock), phase = film.phase(clock);
+    return film.phases * (this.byTokens ? this._roundOf(film, round) : Math.min(round, film.json.rounds.length - 1)) + phase;
+  }
+  /**
+   * @param {Film} film
+   * @param {number} leading
+   */
+  _roundOf(film, leading) {
+    let goal = this.films[this.lead].committed(leading * film.phases);
+    return bisect(film.json.rounds.length, (round) => film.committed(round * film.phases) > goal) - 1;
+  }
+  /**
+   * The first clock at which run `which` shows `step`; a later one where none does.
+   * @param {number} which
+   * @param {number} step
+   */
+  clockOf(which, step) {
+    let film = this.films[which];
+    if (which === this.lead || !this.byTokens) return step;
+    let rounds = this.clocks / film.phases, wanted = film.round(step);
+    return Math.min(
+      bisect(rounds, (round) => this._roundOf(film, round) >= wanted),
+      rounds - 1
+    ) * film.phases + film.phase(step);
+  }
+  /**
+   * @param {number} which
+   * @param {number} clock
+   */
+  over(which, clock) {
+    return !this.byTokens && clock >= this.films[which].steps;
+  }
+};
+function bisect(count, holds) {
+  let low = 0, high = count;
+  for (; low < high; ) {
+    let middle = low + high >> 1;
+    holds(middle) ? high = middle : low = middle + 1;
+  }
+  return low;
+}
+
+// src/film/sight.js
+function maskCells(film, step, row) {
+  let entry = film.rows(step)[row];
+  if (!entry) return null;
+  let phase = film.phase(step), kind = Math.min(phase, 2), at = step - phase + kind, model = kind === 1 ? 1 : 0, stage = film.stage(at), source = kind ? { row, moves: [] } : prefillSource(stage, row), feeds = stage.feeds.filter((run) => run[0] === model), fed = feeds.filter((run) => run[2] === source.row);
+  if (!fed.length) return null;
+  let lane = kind ? film.lane(at, model ? "draft" : "target", row) : writtenLane(film, fed, entry), ends = feeds.map((run) => run[8] + run[4] - 1), slots = Math.max(kind === 2 ? film.scene(step).slots : 0, ...ends), faults = stage.faults.filter((fault) => fault[1] === source.row), queries = fed.flatMap((run) => queriesOf(film, entry, run, lane, slots, faults)), drifting = queries.filter((query) => film.checked && query.position !== query.index);
+  return {
+    kind,
+    step: at,
+    row,
+    slots,
+    queries,
+    length: entry.length,
+    sights: new Set(queries.flatMap((query) => query.segments.map((each) => each[2]))),
+    leaks: joinedRanges(faults.flatMap((fault) => fault[4])),
+    holes: joinedRanges(faults.flatMap((fault) => fault[5])),
+    drifts: drifting.length,
+    lost: Math.max(0, ...faults.map((fault) => fault[6])),
+    now: (slot) => movesSince(film, step, row, source.moves).reduce(movedSlot, slot),
+    holds: (slot) => {
+      let run = lane.find((each) => slot >= each[0] && slot < each[1]);
+      return run ? film.cellOf(run, slot) : null;
+    }
+  };
+}
+function writtenLane(film, fed, entry) {
+  let held = film.json.kinds.indexOf("held");
+  return fed.map(([, , , slot, count, index, position]) => [
+    slot,
+    slot + count,
+    held,
+    index,
+    position,
+    entry.request,
+    0
+  ]).sort((one, other) => one[0] - other[0]);
+}
+function prefillSource(stage, row) {
+  let feeds = stage.feeds.filter((run) => run[0] === 0), copies = stage.moves.filter((move) => move[0] === 0), steps = new Set([...copies, ...feeds].map((each) => each[1])), moves = [], source = row;
+  for (let step of [...steps].sort((one, other) => other - one)) {
+    let here = source;
+    if (feeds.some((run) => run[1] === step && run[2] === here)) break;
+    let move = copies.find((each) => each[1] === step && each[4] === here);
+    move && (moves.unshift(move), source = move[2]);
+  }
+  return { row: source, moves };
+}
+function movesSince(film, step, row, prefilled) {
+  return film.phase(step) !== 4 ? prefilled : film.stage(step).moves.filter((move) => !move[0] && move[2] === row && move[4] === row);
+}
+function movedSlot(slot, [, , , from, , to, length]) {
+  return slot >= from && slot < from + length ? slot + to - from : slot;
+}
+function queriesOf(film, entry, run, lane, slots, faults) {
+  let [, forward, , slot, count, index, position, , until] = run, pieces = piecesOf(film, run, lane, slots);
+  return Array.from({ length: count }, (_, n) => {
+    let at = index + n, ahead = at - entry.length, fault = faults.find((each) => {
+      let offset = at - each[2];
+      return each[0] === forward && offset >= 0 && offset < each[3];
+    }), name = ahead >= 0 ? `d${ahead + 1}` : ahead === -1 ? "pending" : `index ${at}`, token = ahead >= 0 ? entry.drafts[ahead] ?? -1 : film.token(entry.request, at) ?? -1, segments = segmentsOf(film, pieces, entry.length, until + n, fault), place = { index: at, position: position + n, slot: slot + n, until: until + n };
+    return { name, forward, token, ...place, segments };
+  });
+}
+function piecesOf(film, [, , , , , , , see, , holes], lane, slots) {
+  let laneEdges = [];
+  for (let [start2, stop] of lane) laneEdges.push(start2, stop);
+  let edges = sortedEdges([0, slots, see, ...holes.flat(), ...laneEdges], slots);
+  return edges.slice(0, -1).map((start2, n) => {
+    let held = lane.find((each) => start2 >= each[0] && start2 < each[1]), kind = held ? film.json.kinds[held[2]] : "empty", counts = kind === "held" || kind === "drafted";
+    return {
+      start: start2,
+      stop: edges[n + 1],
+      index: held && counts ? held[3] + start2 - held[0] : -1,
+      stale: held !== void 0 && !counts && held[3] >= 0,
+      open: start2 >= see && !covers(holes, start2)
+    };
+  });
+}
+function segmentsOf(film, pieces, length, until, fault) {
+  let leaks = fault?.[4] ?? [], holes = fault?.[5] ?? [], cuts2 = [until, ...leaks.flat(), ...holes.flat()], segments = [];
+  for (let piece of pieces) {
+    let firstDraft = piece.index < 0 ? until : piece.start + length - piece.index, inside = [...cuts2, firstDraft].filter((cut) => cut > piece.start && cut < piece.stop), edges = sortedEdges([piece.start, ...inside, piece.stop], piece.stop);
+    for (let n = 0; n + 1 < edges.length; n++) {
+      let start2 = edges[n], sight = sightOf(film, piece, start2, until, firstDraft, leaks, holes), last = segments.at(-1);
+      last?.[2] === sight ? last[1] = edges[n + 1] : segments.push([start2, edges[n + 1], sight]);
+    }
+  }
+  return segments;
+}
+function sightOf(film, piece, slot, until, firstDraft, leaks, holes) {
+  if (covers(leaks, slot)) return "leak";
+  if (covers(holes, slot)) return "hole";
+  let reached = slot < until;
+  return piece.open && reached ? piece.index >= 0 && slot >= firstDraft ? "own" : "seen" : film.checked && piece.stale && reached ? "hidden" : "blank";
+}
+function sortedEdges(edges, most) {
+  return [...new Set(edges.filter((edge) => edge <= most))].sort((one, other) => one - other);
+}
+function covers(ranges, slot) {
+  return ranges.some(([start2, stop]) => slot >= start2 && slot < stop);
+}
+function joinedRanges(ranges) {
+  let joined = [];
+  for (let [start2, stop] of [...ranges].sort((one, other) => one[0] - other[0])) {
+    let last = joined.at(-1);
+    last && start2 <= last[1] ? last[1] = Math.max(last[1], stop) : joined.push([start2, stop]);
+  }
+  return joined;
+}
+
+// src/panels/invariants.js
+var LISTED = 50, DRAWN = 8, APART = 2, InvariantPanel = class {
+  static id = "invariants";
+  /** @param {View} view */
+  constructor(view) {
+    this.view = view, this._known = new Kept();
+  }
+  key() {
+    return `${this.view.step} ${this.view.row}`;
+  }
+  empty() {
+    return !this.view.film.steps;
+  }
+  // Violations of this round up to this phase, those of the chosen row first.
+  _found() {
+    return this._known.get(`${this.view.step} ${this.view.row}`, () => this._search());
+  }
+  _search() {
+    let { film, step, row } = this.view, first = step - film.phase(step), found = [];
+    for (let at = first; at <= step; at++) found.push(...film.violationsAt(at));
+    let rank = (each) => film.rowOf(step, each.request) === row ? 0 : 1;
+    return found.sort((a, b) => rank(a) - rank(b));
+  }
+  title() {
+    let { film, step } = this.view, all = film.violations.length, found = this._found().length;
+    return film.checked ? all ? `Invariants \xB7 ${found ? counted(found, "violation") : "none violated"} in round ${film.round(step)} so far, ${all} in the run` : `Invariants \xB7 all ten hold in all ${counted(film.json.rounds.length, "round")}` : "Invariants \xB7 not checked here";
+  }
+  /** @param {StepViolation} at */
+  _row({ step, request, row }) {
+    let found = this.view.film.rowOf(step, request);
+    return found < 0 ? row : found;
+  }
+  /** @param {StepViolation} each */
+  _text(each) {
+    let more = each.count > 1 ? ` (${this._size([each])})` : "", where = `row ${this._row(each)} (request ${each.request})`;
+    return `${each.rule}, ${where}, ${this._place(each)}: ${each.expected}; ${each.found}${more}`;
+  }
+  /** @param {StepViolation} at */
+  _place({ phase, model }) {
+    return `${this.view.film.json.phases[phase]} phase${model < 0 ? "" : `, ${["target", "draft"][model]} model`}`;
+  }
+  /** @param {StepViolation[]} some */
+  _size(some) {
+    return counted(
+      some.reduce((sum, each) => sum + each.count, 0),
+      some[0].slot === null ? "token" : "slot"
+    );
+  }
+  /**
+   * Violations of one rule in one phase and model: an entry for all of them where many rows have
+   * one, with the first as its example.
+   * @param {StepViolation[]} some
+   */
+  _together(some) {
+    if (some.length <= APART) return some.map((each) => this._item(each));
+    let rows = joinedRanges(some.map((each) => [this._row(each), this._row(each) + 1])), [first] = some, where = `rows ${rangeWords(rows)}`, example = `in row ${this._row(first)} ${first.expected}; ${first.found}`;
+    return [
+      {
+        ...this._item(first),
+        text: `${first.rule}, ${where}, ${this._place(first)}, ${this._size(some)}: ${example}`
+      }
+    ];
+  }
+  /** @param {StepViolation[]} found */
+  _grouped(found) {
+    let groups = /* @__PURE__ */ new Map();
+    for (let each of found) {
+      let key = `${each.step} ${each.rule} ${each.model}`;
+      groups.set(key, [...groups.get(key) ?? [], each]);
+    }
+    return [...groups.values()].flatMap((some) => this._together(some));
+  }
+  /** @param {StepViolation} each */
+  _item(each) {
+    return { text: this._text(each), row: this._row(each), slot: each.slot, step: each.step };
+  }
+  // What leads somewhere: this round's violations, or else where the next or the last ones are.
+  /** @returns {Item[]} */
+  items() {
+    let { film, step } = this.view, found = this._found(), listed = this._grouped(found);
+    if (listed.length > LISTED) return [...listed.slice(0, LISTED), this._rest(listed)];
+    if (found.length || !film.violations.length) return listed;
+    let next = film.violations.find((each) => each.step > step), near = next ?? film.violations.findLast((each) => each.step < step);
+    if (!near) return [];
+    let when = film.round(near.step) === film.round(step) ? "in this round" : `in round ${film.round(near.step)}`;
+    return [
+      { ...this._item(near), text: `${next ? "next" : "last"} one ${when}: ${this._text(near)}` }
+    ];
+  }
+  /** @param {Item[]} listed */
+  _rest(listed) {
+    return {
+      ...listed[LISTED],
+      text: `and ${listed.length - LISTED} more, the first of them: ${listed[LISTED].text}`
+    };
+  }
+  describe() {
+    let found = this._found(), items = this.items();
+    return `${this.title()}.${items.length ? ` ${found.length ? "First" : "Nearest"}: ${items[0].text}.` : ""}`;
+  }
+  table() {
+    let { film } = this.view, head = [
+      "row",
+      "request",
+      "phase",
+      "model",
+      "rule",
+      "slot",
+      "how many",
+      "expected",
+      "found"
+    ], rows = this._found().slice(0, 400).map((each) => [
+      this._row(each),
+      each.request,
+      film.json.phases[each.phase],
+      ["\u2013", "target", "draft"][each.model + 1],
+      each.rule,
+      each.slot ?? "\u2013",
+      each.count,
+      each.expected,
+      each.found
+    ]);
+    return { caption: "", head, rows };
+  }
+  /**
+   * {sign, lines} of what a picture says.
+   * @param {number} width
+   */
+  _paragraphs(width) {
+    let items = this.items(), sign = this._found().length ? "\u25B2" : "\u2192", all = items.length, entries = items.slice(0, DRAWN).map(({ text }) => ({ sign, text }));
+    return items.length || entries.push({
+      sign: "\u2713",
+      text: `Nothing is out of step in ${counted(this.view.film.json.rounds.length, "round")}.`
+    }), all > DRAWN && entries.push({ sign: "", text: `and ${all - DRAWN} more of them` }), entries.map(({ text, ...rest }) => ({
+      ...rest,
+      lines: wrapWords(text, width - 2 * PAD - 18, { size: 12 })
+    }));
+  }
+  /** @param {number} width */
+  height(width) {
+    return this._paragraphs(width).reduce((sum, { lines }) => sum + lines.length * 17 + 7, 4);
+  }
+  /**
+   * @param {Pen} pen
+   * @param {number} width
+   */
+  draw(pen, width) {
+    let { p } = pen, colours = { "\u25B2": p.red, "\u2713": p.green, "\u2192": p.muted }, y = 10;
+    for (let { sign, lines } of this._paragraphs(width))
+      sign && pen.text(sign, PAD, y, { size: sign === "\u25B2" ? 10 : 12, weight: 700, fill: colours[sign] }), lines.forEach((line, n) => pen.text(line, PAD + 18, y + n * 17, { size: 12, fill: p.ink })), y += lines.length * 17 + 7;
+  }
+  hit() {
+    return null;
+  }
+};
+
+// src/panels/layout.js
+var ZOOMS = [1, 2, 4, 8, 13, 20, 28, 36, 46, 64, 90, 120], TEXT_FROM = 26, SIGNS_FROM = 10, LARGE_FROM = 60, ALL_FROM = 28, WIDEST = 110, USUAL = 34, STACKED_BELOW = 44, DEEPER = 9, GUTTER = 118, RIGHT = 14, AXIS = 20, READING = 40, MAP_GAP = 10, StageLayout = class {
+  /**
+   * @param {View} view
+   * @param {number} width
+   */
+  constructor(view, width) {
+    let { film, step } = view;
+    this.view = view, this.film = film, this.step = step, this.width = width, this.stage = film.stage(step), this.rows = film.rows(step), this.firsts = [], this.shared = !0, this.lanes = [], this.bottom = 0, this.last = this._last(), this.cell = this._cell(), this.count = Math.max(Math.floor((width - GUTTER - RIGHT) / this.cell), 1), this._window(), this.mapped = this.count < this.last || Math.min(...this.firsts, 0) < 0 || !this.shared, this.mapTop = 4, this.mapHeight = this.mapped ? Math.min(Math.max(this.rows.length * 3, 18), 64) : 0, this.top = this.mapTop + (this.mapped ? this.mapHeight + MAP_GAP : 0) + AXIS, this._rowTops(), this.readingTop = this.bottom + 4, this.height = this.bottom + READING;
+  }
+  get texts() {
+    return this.cell >= TEXT_FROM;
+  }
+  get signs() {
+    return this.cell >= SIGNS_FROM;
+  }
+  get stacked() {
+    return (this.film.drifts || this.view.other?.drifts) && this.cell < STACKED_BELOW + (this.last > 99 ? 12 : 0);
+  }
+  get large() {
+    return this.cell >= LARGE_FROM;
+  }
+  // As wide as it fits; else so wide that the drafts of all rows stand in one window, unless that
+  // leaves no room even for signs.
+  _cell() {
+    if (this.view.zoom != null) return ZOOMS[this.view.zoom];
+    let room = this.width - GUTTER - RIGHT, fits = room / this.last;
+    if (fits >= ALL_FROM) return Math.min(fits, WIDEST);
+    let together = room / (this.last - Math.min(...this.rows.map((row) => this.begin(row))) + 1);
+    return together >= SIGNS_FROM ? Math.min(together, USUAL) : USUAL;
+  }
+  // Slot behind the last one that any row holds or awaits in this round.
+  _last() {
+    let ends = this.rows.map(
+      (row) => 1 + Math.max(row.pending + Math.max(row.drafted, row.gained), row.pending_after)
+    );
+    return Math.max(this.stage.width, ...ends);
+  }
+  /**
+   * Slot of each row's pending token when the round began, where it lies now.
+   * @param {RowEntry} row
+   */
+  begin(row) {
+    let moved = this.film.phase(this.step) === this.film.phases - 1 ? row.start_after - row.start : 0;
+    return row.pending + moved;
+  }
+  _window() {
+    let begins = this.rows.map((row) => this.begin(row)), span = Math.max(...this.rows.map((row) => Math.max(row.drafted, row.gained)), 0), first = this.last <= this.count ? 0 : this.last - this.count;
+    this.shared = begins.every((begin) => begin >= first);
+    let own = (begin) => begin + span + 1 - this.count + 1, slid = -Math.round(this.view.pan ?? 0);
+    this.firsts = begins.map((begin) => (this.shared ? first : own(begin)) + slid);
+  }
+  _rowTops() {
+    let n = this.rows.length, open = this._heights(), compact = n <= 8 ? open : n <= 24 ? 25 : 13, y = this.top;
+    for (let row = 0; row < n; row++) {
+      let wide = n <= 8 || row === this.view.row, height = wide ? open : compact;
+      this.lanes.push(this._lane(y, height, wide)), y += height;
+    }
+    this.bottom = y;
+  }
+  _heights() {
+    return this.texts ? 68 + (this.stacked ? DEEPER : 0) : this.signs ? 50 : 34;
+  }
+  /**
+   * tops and heights of a row's lanes; positions: null where they are folded away
+   * @param {number} y
+   * @param {number} height
+   * @param {boolean} open
+   * @returns {RowLanes}
+   */
+  _lane(y, height, open) {
+    if (!open) {
+      let tokens2 = { y: y + 1, h: height > 14 ? 14 : 7 }, bar = height > 14 ? 3 : 2, target2 = { y: tokens2.y + tokens2.h + 1, h: bar }, draft2 = { y: target2.y + bar + (height > 14 ? 1 : 0), h: height > 14 ? bar : 0 };
+      return { y, height, open, tokens: tokens2, positions: null, target: target2, draft: draft2, notes: null };
+    }
+    let tokens = { y: y + 4, h: this.texts ? 23 : this.signs ? 18 : 10 }, positions = this.texts ? { y: tokens.y + tokens.h + 1, h: 11 + (this.stacked ? DEEPER : 0) } : null, target = { y: (positions ?? tokens).y + (positions ?? tokens).h + 2, h: 6 }, draft = { y: target.y + 7, h: 4 };
+    return {
+      y,
+      height,
+      open,
+      tokens,
+      positions,
+      target,
+      draft,
+      notes: this.signs ? { y: draft.y + 6, h: 12 } : null
+    };
+  }
+  /**
+   * @param {number} row
+   * @param {number} slot
+   */
+  x(row, slot) {
+    return GUTTER + (slot - this.firsts[row]) * this.cell;
+  }
+  /**
+   * @param {number} row
+   * @param {number} x
+   */
+  slotAt(row, x) {
+    return Math.floor((x - GUTTER) / this.cell) + this.firsts[row];
+  }
+  /** @param {number} y */
+  rowAt(y) {
+    return this.lanes.findIndex((lane) => y >= lane.y && y < lane.y + lane.height);
+  }
+  get right() {
+    return GUTTER + this.count * this.cell;
+  }
+  /**
+   * px of a slot's left edge in the small map of the whole cache
+   * @param {number} slot
+   */
+  mapX(slot) {
+    return GUTTER + slot * (this.width - GUTTER - RIGHT) / this.last;
+  }
+  /** @param {number} x */
+  mapSlot(x) {
+    return (x - GUTTER) * this.last / (this.width - GUTTER - RIGHT);
+  }
+};
+
+// src/panels/lanes.js
+var SIGNS = {
+  padding: "\xB7",
+  drafted: "?",
+  pending: "\u25CB",
+  accepted_now: "\u2713",
+  bonus_now: "\u25CF",
+  rejected_now: "\u2717",
+  discarded_now: "\u21BA",
+  unreached_now: "\u2013",
+  wrong_now: "\u25B2",
+  a: "\u2713",
+  b: "\u25CF"
+};
+function liesUnder(index, request, own) {
+  return index >= 0 && request === own;
+}
+var COMMITTED = /* @__PURE__ */ new Set(["held", "pending", "accepted_now", "bonus_now", "wrong_now"]);
+function cellLooks(p) {
+  return {
+    p: { fill: p.prompt },
+    a: { fill: p.held },
+    b: { fill: p.held },
+    held: { fill: p.held, strip: p.held },
+    pending: { fill: p.page, stroke: p.blue, width: 2, strip: p.blue },
+    drafted: { fill: p.blueSoft, stroke: p.blue, dash: [3, 2], strip: p.blue },
+    accepted_now: { fill: p.greenSoft, stroke: p.green, width: 1.5, strip: p.green },
+    bonus_now: { fill: p.amberSoft, stroke: p.amber, width: 2, strip: p.amber },
+    wrong_now: { fill: p.redSoft, stroke: p.red, width: 2, strip: p.red },
+    unreached_now: { fill: p.greySoft, stroke: p.grey, dash: [3, 2], strip: p.grey },
+    rejected_now: { fill: p.orangeSoft, stroke: p.orange, dash: [3, 2], strip: p.orange },
+    discarded_now: {
+      fill: p.amberSoft,
+      stroke: p.amber,
+      dash: [2, 2],
+      strip: p.amber,
+      hatch: p.stale
+    },
+    stale: { fill: p.page, stroke: p.faint, hatch: p.faint, strip: p.stale }
+  };
+}
+var LanePainter = class {
+  /**
+   * @param {Pen} pen
+   * @param {StageLayout} at
+   */
+  constructor(pen, at) {
+    this.pen = pen, this.at = at, this.film = at.film, this.looks = cellLooks(pen.p), this.fed = /* @__PURE__ */ new Map(), this.wrong = at.film.wrongEnds(at.step);
+    for (let feed of at.stage.feeds) {
+      let key = `${feed[0]} ${feed[2]}`;
+      this.fed.set(key, [...this.fed.get(key) ?? [], feed]);
+    }
+  }
+  /**
+   * Calls visit(cell, x) for the window's slots of a lane.
+   * @param {LaneName} which
+   * @param {number} number
+   * @param {(cell: Cell, x: number) => void} visit
+   */
+  _each(which, number, visit) {
+    let { at } = this, first = at.firsts[number] - 1, stop = at.firsts[number] + at.count + 1;
+    for (let run of this.film.lane(at.step, which, number)) {
+      if (run[1] <= first || run[0] >= stop) continue;
+      let last = Math.min(run[1], stop);
+      for (let slot = Math.max(run[0], first); slot < last; slot++)
+        visit(this.film.cellOf(run, slot), at.x(number, slot));
+    }
+  }
+  /**
+   * Calls visit(kind, x, width, run) for the runs of a lane that the window shows.
+   * @param {LaneName} which
+   * @param {number} number
+   * @param {number} slide
+   * @param {(kind: string, x: number, w: number, run: LaneRun) => void} visit
+   */
+  _runs(which, number, slide, visit) {
+    let { at } = this, { kinds } = this.film.json;
+    for (let run of this.film.lane(at.step, which, number)) {
+      let x = at.x(number, run[0]) + slide, w = (run[1] - run[0]) * at.cell;
+      x + w >= GUTTER && x <= at.right && visit(kinds[run[2]], x, w, run);
+    }
+  }
+  /**
+   * All rows; slides: px by which each is away from where it belongs. One kind of thing after the
+   * other, since a context that has to change its font less is faster.
+   * @param {number[]} slides
+   */
+  paint(slides) {
+    let { at } = this, cells = [];
+    at.lanes.forEach((lane, number) => {
+      let slide = slides[number];
+      !at.signs || lane.tokens.h < 10 ? this._strip(number, lane, slide) : this._each(
+        "tokens",
+        number,
+        (cell, x) => cells.push([lane, this._judged(cell, number), x + slide])
+      );
+    });
+    for (let cell of cells) this._box(...cell);
+    for (let cell of cells) this._token(...cell);
+    for (let cell of cells) this._below(...cell);
+    for (let [number, slide] of slides.entries())
+      this._bar("target", number, slide, this.pen.p.target), this._bar("draft", number, slide, this.pen.p.draft);
+  }
+  /**
+   * @param {Cell} cell
+   * @param {number} number
+   */
+  _judged(cell, number) {
+    return cell.kind === "bonus_now" && this.wrong.has(number) && (cell.kind = "wrong_now"), cell;
+  }
+  /**
+   * @param {RowLanes} lane
+   * @param {Cell} cell
+   * @param {number} x
+   */
+  _below(lane, cell, x) {
+    lane.positions && cell.position >= 0 && this._position(lane, cell, x), COMMITTED.has(cell.kind) && this.at.view.differs?.(cell.request, cell.index) && this._differs(lane, x);
+  }
+  /**
+   * A run at a time, for cells too small for signs.
+   * @param {number} number
+   * @param {RowLanes} lane
+   * @param {number} slide
+   */
+  _strip(number, lane, slide) {
+    this._runs("tokens", number, slide, (kind, x, w) => {
+      if (kind === "empty" || kind === "padding") return;
+      let look = this.looks[kind === "bonus_now" && this.wrong.has(number) ? "wrong_now" : kind];
+      this.pen.rect(x, lane.tokens.y, w, lane.tokens.h, {
+        fill: look.strip,
+        hatch: this.at.cell > 3 ? look.hatch : void 0
+      });
+    });
+  }
+  /**
+   * @param {RowLanes} at
+   * @param {Cell} at1
+   * @param {number} x
+   */
+  _box({ tokens: { y, h } }, { kind, origin }, x) {
+    let { pen, at } = this;
+    kind !== "padding" && (kind === "empty" ? pen.rect(x + 1, y + h - 1, at.cell - 2, 1, { fill: pen.p.faint }) : pen.rect(x + 1, y, at.cell - 2, h, {
+      ...this.looks[kind === "held" ? origin || "p" : kind],
+      radius: 4
+    }));
+  }
+  /**
+   * @param {RowLanes} lane
+   * @param {Cell} cell
+   * @param {number} x
+   */
+  _token(lane, cell, x) {
+    let { pen, at } = this, { p } = pen, middle = x + at.cell / 2, y = lane.tokens.y + lane.tokens.h / 2;
+    if (cell.kind === "empty") return;
+    if (cell.kind === "padding")
+      return pen.text("\xB7", middle, y, { size: 11, fill: p.muted, align: "center" });
+    if (!at.texts) return this._sign(cell, middle, y);
+    let fill = cell.kind === "stale" || cell.kind === "unreached_now" ? p.muted : p.ink, size = lane.open ? at.large ? 12 : 10.5 : 9;
+    pen.text(this.film.text(cell.token), middle, y, {
+      size,
+      mono: !0,
+      align: "center",
+      fill,
+      max: at.cell - 5
+    });
+  }
+  /**
+   * @param {Cell} cell
+   * @param {number} x
+   * @param {number} y
+   */
+  _sign(cell, x, y) {
+    let { p } = this.pen, sign = cell.kind === "held" ? "" : SIGNS[cell.kind] ?? "", fill = {
+      accepted_now: p.green,
+      rejected_now: p.orange,
+      bonus_now: p.amber,
+      wrong_now: p.red,
+      pending: p.blue,
+      drafted: p.blue
+    }[cell.kind] ?? p.muted, string = sign || ([...this.film.text(cell.token)][0] ?? "");
+    this.pen.text(string, x, y, {
+      size: 10,
+      fill,
+      align: "center",
+      mono: !sign,
+      weight: sign ? 700 : 400
+    });
+  }
+  /**
+   * The position id under its token; where it is not the token's index, in red with the drift, if
+   * that may be said.
+   * @param {RowLanes} lane
+   * @param {Cell} cell
+   * @param {number} x
+   */
+  _position(lane, cell, x) {
+    let { pen, at } = this, { p } = pen, band = (
+      /** @type {Band} */
+      lane.positions
+    ), y = band.y + band.h / 2, drift = cell.position - cell.index;
+    if (drift && cell.kind !== "stale" && this.film.checked) {
+      let look2 = {
+        size: at.large ? 10 : 9,
+        fill: p.red,
+        weight: 700,
+        align: "center",
+        max: at.cell - 3
+      }, middle = x + at.cell / 2, by = `${drift > 0 ? "+" : "\u2212"}${Math.abs(drift)}`, apart = at.stacked ? 4.5 : 0;
+      return pen.rect(x + 1, band.y, at.cell - 2, band.h, {
+        fill: p.redSoft,
+        radius: 2
+      }), apart && pen.text(by, middle, y + apart, { ...look2, weight: 400 }), pen.text(
+        apart ? `${cell.position}` : `${cell.position}${by}`,
+        middle,
+        y - apart,
+        look2
+      );
+    }
+    let sign = cell.kind === "held" || cell.kind === "unreached_now" ? "" : SIGNS[cell.kind] ?? "", look = sign ? { fill: p.ink, weight: 650 } : { fill: p.muted }, size = at.large ? 10 : 9;
+    pen.text(`${sign}${cell.position}`, x + at.cell / 2, y, {
+      size,
+      align: "center",
+      max: at.cell - 1,
+      ...look
+    });
+  }
+  /**
+   * @param {RowLanes} lane
+   * @param {number} x
+   */
+  _differs(lane, x) {
+    let bottom = lane.tokens.y + lane.tokens.h;
+    for (let up of [1, 4])
+      this.pen.rect(x + 2, bottom - up, this.at.cell - 4, 1.5, { fill: this.pen.p.red });
+  }
+  /**
+   * K/V of one model, slot by slot: full where it counts, hatched where it is stale, outlined where
+   * there is none.
+   * @param {LaneName} which
+   * @param {number} number
+   * @param {number} slide
+   * @param {string} colour
+   */
+  _bar(which, number, slide, colour) {
+    let { p } = this.pen, lane = this.at.lanes[number][which], { request: own } = this.at.rows[number];
+    if (!lane.h) return;
+    let looks = {
+      held: { fill: colour, radius: lane.h / 2 },
+      drafted: { fill: p.blueSoft, stroke: colour },
+      stale: { fill: p.orangeSoft, hatch: p.orange },
+      padding: { fill: p.greySoft }
+    };
+    this._runs(which, number, slide, (kind, x, w, [, , , index, , request]) => {
+      let under = kind === "pending" && liesUnder(index, request, own), none = lane.h > 3 ? { stroke: p.faint } : null, look = looks[under ? "stale" : kind] ?? none;
+      look && this.pen.rect(
+        kind === "held" ? x : x + 0.5,
+        lane.y,
+        kind === "held" ? w : w - 1,
+        lane.h,
+        look
+      );
+    }), this._written(which, number, slide, lane);
+  }
+  /**
+   * Slots that a forward of this phase has written.
+   * @param {LaneName} which
+   * @param {number} number
+   * @param {number} slide
+   * @param {Band} lane
+   */
+  _written(which, number, slide, lane) {
+    if (!(lane.h < 3))
+      for (let [, , , slot, count] of this.fed.get(`${which === "target" ? 0 : 1} ${number}`) ?? [])
+        this.pen.rect(this.at.x(number, slot) + slide, lane.y - 1, count * this.at.cell, lane.h + 2, {
+          stroke: this.pen.p.ink,
+          radius: 2
+        });
+  }
+};
+
+// src/panels/legend.js
+var Legend = class {
+  /** @param {View} view */
+  constructor(view) {
+    this.view = view, this.entries = this._entries();
+  }
+  // [what is drawn, words]; of both runs where there are two, so that their panels stand at one
+  // height
+  /** @returns {[string, string][]} */
+  _entries() {
+    let { film, other } = this.view, films = other ? [film, other] : [film], any = (holds) => films.some(holds), held = new Set(
+      films.flatMap(
+        ({ json }) => json.lanes.flatMap((lane) => lane.map((run) => json.kinds[run[2]]))
+      )
+    ), moved = any(
+      ({ json }) => json.rounds.some((round) => round.stages.some((stage) => stage.moves.length))
+    ), drafts = any(({ json }) => json.meta.kv_bytes_per_slot.draft > 0), broken = any((each) => each.violations.length > 0), wrong = any(({ violations }) => violations.some((each) => each.rule === "bonus")), ownToken = films.every((each) => each.checked) ? "\u25CF the target's own token" : "\u25CF the last token of the round", own = (...kinds) => kinds.filter(([kind]) => held.has(kind)), when = (show, kind, words) => show ? [[kind, words]] : [];
+    return [
+      ["p", "prompt"],
+      ["a", "committed"],
+      ["pending", "\u25CB pending: no K/V yet"],
+      ...own(["drafted", "? drafted"], ["accepted_now", "\u2713 accepted"]),
+      ["bonus_now", ownToken],
+      ...when(wrong, "wrong_now", "\u25B2 not the target's own"),
+      ...when(
+        any((each) => each.points("rejection").length > 0),
+        "rejected_now",
+        "\u2717 rejected"
+      ),
+      ...own(
+        ["unreached_now", "\u2013 not reached"],
+        ["discarded_now", "\u21BA verified, thrown away"],
+        ["stale", "stale"],
+        ["padding", "padding"]
+      ),
+      ["target", "target K/V"],
+      ...when(drafts, "draft", "draft K/V"),
+      ...when(held.has("stale"), "staleKV", "stale K/V"),
+      ["written", "written now"],
+      ...when(moved, "moved", "moved by realignment"),
+      ...when(
+        any((each) => each.drifts),
+        "drift",
+        "position is not the index"
+      ),
+      ...when(broken, "violation", "violation"),
+      ...when(other !== null, "differs", "not what the other run wrote")
+    ];
+  }
+  key() {
+    return "";
+  }
+  describe() {
+    return `Legend: ${this.entries.map(([, words]) => words).join("; ")}.`;
+  }
+  /**
+   * [look, words, x, y] of each entry, line after line
+   * @param {number} width
+   */
+  _places(width) {
+    let places = [], x = 12, y = 12;
+    for (let [look, words] of this.entries) {
+      let w = 26 + measureText(words, fontOf({ size: 11 })) + 16;
+      x > 12 && x + w > width && ([x, y] = [12, y + 20]), places.push([look, words, x, y]), x += w;
+    }
+    return places;
+  }
+  /** @param {number} width */
+  height(width) {
+    return (this._places(width).at(-1)?.[3] ?? 0) + 12;
+  }
+  /**
+   * @param {Pen} pen
+   * @param {number} width
+   */
+  draw(pen, width) {
+    for (let [look, words, x, y] of this._places(width))
+      this._sample(pen, look, x, y), pen.text(words, x + 26, y, { size: 11, fill: pen.p.muted });
+  }
+  /**
+   * @param {Pen} pen
+   * @param {string} name
+   * @param {number} x
+   * @param {number} y
+   */
+  _sample(pen, name, x, y) {
+    let { p } = pen, sign = (text, fill) => pen.text(text, x + 10, y, { size: 12, weight: 700, fill, align: "center" }), bar = (look) => pen.rect(x, y - 3, 20, 6, { radius: 3, ...look }), special = {
+      padding: () => sign("\xB7", p.muted),
+      target: () => bar({ fill: p.target }),
+      draft: () => bar({ fill: p.draft }),
+      staleKV: () => bar({ fill: p.orangeSoft, hatch: p.orange, radius: 0 }),
+      written: () => bar({ stroke: p.ink, radius: 2 }),
+      moved: () => pen.line(x, y, x + 20, y, { stroke: p.blue, width: 1.75, arrow: !0 }),
+      drift: () => this._drift(pen, x, y),
+      violation: () => sign("\u25B2", p.red),
+      differs: () => {
+        for (let up of [1, 4]) pen.rect(x + 2, y + 5 - up, 16, 1.5, { fill: p.red });
+      }
+    };
+    special[name] ? special[name]() : pen.rect(x + 2, y - 7, 16, 14, { ...cellLooks(p)[name], radius: 4 });
+  }
+  /**
+   * @param {Pen} pen
+   * @param {number} x
+   * @param {number} y
+   */
+  _drift(pen, x, y) {
+    pen.rect(x, y - 6, 20, 12, { fill: pen.p.redSoft, radius: 2 }), pen.text("9+2", x + 10, y, { size: 9, fill: pen.p.red, weight: 700, align: "center" });
+  }
+};
+
+// src/panels/time.js
+var TIME = {
+  line: 23,
+  bar: 13,
+  name: 104,
+  number: 60,
+  share: 50,
+  strip: 74,
+  wide: 520,
+  gap: 28,
+  part: 0.57,
+  most: 40
+}, TimePanel = class {
+  static id = "time";
+  /** @param {View} view */
+  constructor(view) {
+    this.view = view, this._means = new Kept(5), this._film = void 0, this._kept = void 0;
+  }
+  key() {
+    return `${this.view.step}`;
+  }
+  empty() {
+    return !this.view.film.steps;
+  }
+  get _round() {
+    return this.view.film.round(this.view.step);
+  }
+  get _ms() {
+    return this.view.film.scene(this.view.step).ms;
+  }
+  // Up to and with each round: ms of the phases, bytes; and the bytes of each. Counted once for a
+  // film.
+  get _sums() {
+    let { film } = this.view;
+    return (!this._kept || this._film !== film) && (this._film = film, this._kept = this._add(film.json)), this._kept;
+  }
+  /**
+   * @param {FilmJson} at
+   * @returns {{ ms: number[][], bytes: number[], total: number[], all: number[], top: number }}
+   */
+  _add({ rounds, meta }) {
+    let each = [meta.kv_bytes_per_slot.target, meta.kv_bytes_per_slot.draft], ms = [], total = [], bytes = rounds.map(
+      ({ stages }) => sumOf(stages.flatMap(({ moves }) => moves.map((move) => move[6] * each[move[0]])))
+    );
+    rounds.forEach((round, n) => {
+      ms.push(round.ms.map((value, phase) => value + (n ? ms[n - 1][phase] : 0))), total.push(bytes[n] + (n ? total[n - 1] : 0));
+    });
+    let all = rounds.map((round) => sumOf(round.ms)), middle = [...all].sort((a, b) => a - b)[Math.floor(all.length / 2)];
+    return { ms, bytes, total, all, top: Math.min(Math.max(...all), middle * 3 || 1 / 0) };
+  }
+  title() {
+    return `Time \xB7 round ${this._round}: ${milliseconds(sumOf(this._ms))}`;
+  }
+  _shares() {
+    let so = this._sums.ms[this._round], all = sumOf(so);
+    return so.map((value) => percent(value / Math.max(all, 1e-9)));
+  }
+  _moved() {
+    let { bytes, total, ms } = this._sums, now = bytes[this._round], so = total[this._round], all = sumOf(ms[this._round]), words = `${this._round ? `Rounds 0 to ${this._round}` : "This round"}: ${milliseconds(all)}.`;
+    return total[total.length - 1] ? `${words} K/V copied: ${now ? bytesOf(now) : "none"} in this round, ${so ? bytesOf(so) : "none"} so far.` : `${words} No K/V is copied in this run.`;
+  }
+  describe() {
+    let { film, step } = this.view, parts = this._ms.map(
+      (value, phase) => `${film.json.phases[phase]} ${milliseconds(value)}`
+    );
+    return `${this.title()}. ${parts.join(", ")}. At ${film.phaseName(step)}. ${this._moved()}`;
+  }
+  table() {
+    let { film } = this.view, shares = this._shares(), so = this._sums.ms[this._round], rows = film.json.phases.map((name, phase) => [
+      name,
+      milliseconds(this._ms[phase]),
+      milliseconds(so[phase]),
+      shares[phase]
+    ]);
+    rows.push(["all", milliseconds(sumOf(this._ms)), milliseconds(sumOf(so)), percent(1)]);
+    let head = ["phase", "this round", `rounds 0 to ${this._round}`, "share of these"];
+    return { caption: this._moved(), head, rows };
+  }
+  /**
+   * left: where the phases stand; right: where the run does, beside or under them.
+   * @param {number} width
+   */
+  _places(width) {
+    let wide = width >= TIME.wide, room = width - 2 * PAD, w = wide ? (room - TIME.gap) * TIME.part : room, lines = 5 * TIME.line, right = wide ? { x: PAD + w + TIME.gap, y: 0, w: room - w - TIME.gap } : { x: PAD, y: 18 + lines + 14, w }, words = wrapWords(this._moved(), room, { size: 12 }), foot = wide ? 18 + lines + 16 : right.y + 22 + TIME.strip + 30;
+    return {
+      left: { x: PAD, y: 18, w },
+      right: { ...right, h: wide ? lines - 22 : TIME.strip },
+      words,
+      foot
+    };
+  }
+  /** @param {number} width */
+  height(width) {
+    let { words, foot } = this._places(width);
+    return foot + words.length * 17 + 2;
+  }
+  /** @param {Palette} at */
+  colours({ grey, draft, target, green, orange }) {
+    return [grey, draft, target, green, orange];
+  }
+  /**
+   * @param {Pen} pen
+   * @param {number} width
+   */
+  draw(pen, width) {
+    let { left, right, words, foot } = this._places(width), { p } = pen, head = { size: 11, fill: p.muted, align: "right" };
+    pen.text("this round", left.x + left.w - TIME.share, 8, head), pen.text("so far", left.x + left.w, 8, head), this.view.film.json.phases.forEach((_, phase) => this._phase(pen, left, phase)), this._strip(pen, right), words.forEach((line, n) => pen.text(line, PAD, foot + 6 + n * 17, { size: 12, fill: p.ink }));
+  }
+  /**
+   * @param {Pen} pen
+   * @param {{ x: number, y: number, w: number }} at1
+   * @param {number} phase
+   */
+  _phase(pen, { x, y, w }, phase) {
+    let { film, step } = this.view, { p } = pen, here = film.phase(step) === phase, middle = y + (phase + 0.5) * TIME.line, room = w - TIME.name - TIME.number - TIME.share, value = this._ms[phase], look = { size: 12, weight: here ? 700 : 400, fill: here ? p.blue : p.ink };
+    here && pen.text("\u25B8", x, middle, { size: 12, fill: p.blue }), pen.text(film.json.phases[phase], x + 12, middle, look), pen.rect(x + TIME.name, middle - TIME.bar / 2, room, TIME.bar, { fill: p.greySoft, radius: 3 });
+    let long = Math.max(room * value / Math.max(...this._ms, 1e-9), 1.5);
+    pen.rect(x + TIME.name, middle - TIME.bar / 2, long, TIME.bar, {
+      fill: this.colours(p)[phase],
+      radius: Math.min(3, long / 2)
+    }), here && pen.rect(x + TIME.name - 2, middle - TIME.bar / 2 - 2, room + 4, TIME.bar + 4, {
+      stroke: p.blue,
+      width: 1.5,
+      radius: 4
+    }), pen.text(milliseconds(value), x + w - TIME.share, middle, {
+      ...look,
+      size: 11,
+      align: "right"
+    }), pen.text(this._shares()[phase], x + w, middle, { size: 11, fill: p.muted, align: "right" });
+  }
+  /**
+   * The rounds of the run, or where several share a pixel their mean; a column that is taller than
+   * the strip ends in a gap.
+   * @param {{ w: number }} at
+   */
+  _columns({ w }) {
+    let { rounds } = this.view.film.json, count = Math.max(1, Math.min(rounds.length, Math.floor(w / 2)));
+    return this._means.get(count, () => this._meansOf(rounds, count));
+  }
+  /**
+   * @param {RoundEntry[]} rounds
+   * @param {number} count
+   */
+  _meansOf(rounds, count) {
+    let columns = [];
+    for (let n = 0; n < count; n++) {
+      let some = rounds.slice(
+        Math.floor(n * rounds.length / count),
+        Math.floor((n + 1) * rounds.length / count)
+      );
+      columns.push(
+        some[0].ms.map((_, phase) => sumOf(some.map((round) => round.ms[phase])) / some.length)
+      );
+    }
+    return columns;
+  }
+  /**
+   * @param {Pen} pen
+   * @param {{ x: number, y: number, w: number, h: number }} at
+   */
+  _strip(pen, at) {
+    let { p } = pen, { top, all } = this._sums, columns = this._columns(at), colours = this.colours(p), pitch = Math.min(at.w / columns.length, TIME.most), cut = Math.max(...all) > top * 1.001, y0 = at.y + 22, bottom = y0 + at.h, scale = at.h / Math.max(top, 1e-9), gap = pitch >= 5 ? 1 : 0, words = cut ? `the run, cut at ${milliseconds(top)} a round` : `the run, ${milliseconds(top)} a round at most`;
+    pen.text(words, at.x, at.y + 8, { size: 11, fill: p.muted, max: at.w }), columns.forEach((column, n) => {
+      let y = bottom;
+      column.forEach((value, phase) => {
+        let h = Math.min(value * scale, y - y0);
+        h > 0 && pen.rect(at.x + n * pitch, y - h, pitch - gap, h, { fill: colours[phase] }), y -= h;
+      }), sumOf(column) > top * 1.001 && pen.rect(at.x + n * pitch, y0 + 4, pitch, 2, { fill: p.panel });
+    }), pen.line(at.x, bottom + 0.5, at.x + pitch * columns.length, bottom + 0.5, { stroke: p.grey });
+    let each = pitch * columns.length / all.length, x = at.x + this._round * each, w = Math.max(each, 3);
+    pen.rect(x - 1.5, y0 - 2, w + 3 - gap, at.h + 4, { stroke: p.blue, width: 2, radius: 2 }), this._rounds(pen, at.x, bottom + 11, each, at.w);
+  }
+  /**
+   * @param {Pen} pen
+   * @param {number} x
+   * @param {number} y
+   * @param {number} each
+   * @param {number} w
+   */
+  _rounds(pen, x, y, each, w) {
+    let { p } = pen, now = this._round, last = this._sums.all.length - 1, middle = x + (now + 0.5) * each, words = `round ${now}`, half = pen.measure(words, { size: 11, weight: 700 }) / 2, end = x + (last + 1) * each, at = Math.min(Math.max(middle, x + half), x + w - half);
+    pen.text(words, at, y, { size: 11, weight: 700, fill: p.blue, align: "center" }), at - half > x + 16 && pen.text("0", x, y, { size: 11, fill: p.muted }), last && at + half < end - 26 && pen.text(`${last}`, end, y, { size: 11, fill: p.muted, align: "right" });
+  }
+  /**
+   * {phase} or {round} under a point, or null
+   * @param {number} x
+   * @param {number} y
+   * @param {number} width
+   */
+  _under(x, y, width) {
+    let { left, right } = this._places(width), phase = Math.floor((y - left.y) / TIME.line), { all } = this._sums;
+    if (x >= left.x && x < left.x + left.w && phase >= 0 && phase < 5) return { phase };
+    let each = Math.min(right.w / this._columns(right).length, TIME.most) * this._columns(right).length / all.length, round = Math.floor((x - right.x) / each);
+    return y >= right.y + 16 && y < right.y + 22 + right.h + 20 && round >= 0 && round < all.length ? { round } : null;
+  }
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} width
+   */
+  hit(x, y, width) {
+    let found = this._under(x, y, width), { phases, rounds } = this.view.film.json, { all, bytes } = this._sums, nowhere = { row: null, slot: null, index: null };
+    if (!found) return null;
+    let { phase } = found;
+    if (phase !== void 0)
+      return {
+        ...nowhere,
+        hint: `${phases[phase]}: ${milliseconds(this._ms[phase])} in this round`
+      };
+    let moved = bytes[found.round] ? `, ${bytesOf(bytes[found.round])} of K/V copied` : "", parts = rounds[found.round].ms.map((value, phase2) => `${phases[phase2]} ${milliseconds(value)}`).join(", ");
+    return {
+      ...nowhere,
+      hint: `round ${found.round}: ${milliseconds(all[found.round])}${moved} \u2014 ${parts}`
+    };
+  }
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} width
+   */
+  click(x, y, width) {
+    let found = this._under(x, y, width), { film, step, go } = this.view;
+    found && go(
+      found.phase === void 0 ? found.round * film.phases + film.phase(step) : step - film.phase(step) + found.phase
+    );
+  }
+};
+function percent(share) {
+  return share > 0 && share < 5e-4 ? "<0.1 %" : `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
+}
+function sumOf(values) {
+  return values.reduce((sum, value) => sum + value, 0);
+}
+
+// src/panels/maskpaint.js
+var MASK_CELL = 16, MASK_WIDEST = 22, MASK_READABLE = 6, MASK_SMALLEST = 3, MASK_TALLEST = 240, MASK_TICKS = 20, MASK_LINE = 18, MASK_WIDE = 480, MASK_STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1 / 0], MaskLayout = class {
+  /**
+   * @param {MaskCells} cells
+   * @param {number} width
+   */
+  constructor(cells, width) {
+    this.cells = cells, this.width = width, this.wide = width >= MASK_WIDE, this.names = Math.max(
+      measureText(cells.queries[0].name, fontOf({ size: 11.5, weight: 700 })),
+      measureText(
+        cells.queries[cells.queries.length - 1].name,
+        fontOf({ size: 11.5, weight: 700 })
+      ),
+      44
+    ) + 10, this.left = PAD + this.names + (this.wide ? 70 : 0) + (cells.drifts ? 66 : 42), this.line = Math.min(MASK_CELL, MASK_TALLEST / cells.queries.length), this.height = this.line * cells.queries.length, this.parts = this._parts(width - PAD - this.left), this.right = Math.max(...this.parts.map((part) => this.end(part)));
+  }
+  /** @param {MaskPart} part */
+  end(part) {
+    return part.x + (part.stop - part.first) * part.cell;
+  }
+  /**
+   * @param {number} room
+   * @returns {MaskPart[]}
+   */
+  _parts(room) {
+    let { slots, queries } = this.cells, least = this.width < 480 ? MASK_SMALLEST : MASK_READABLE, cell = least + 3, last = Math.min(slots, Math.max(...queries.map((query) => query.until)) + 1), cut = queries.length * cell > room * 0.75 - 48;
+    if (room / slots >= least || cut)
+      return [
+        {
+          first: 0,
+          stop: slots,
+          x: this.left,
+          cell: Math.min(room / slots, MASK_WIDEST),
+          folded: !1
+        }
+      ];
+    let beyond = (slots - last) * cell <= 40 ? 0 : 40, stop = beyond ? last : slots, before = Math.min(120, room / 4), count = Math.floor((room - before - beyond - 8) / cell), first = Math.max(stop - count, 0), parts = first ? [{ first: 0, stop: first, x: this.left, cell: before / first, folded: !0 }] : [];
+    parts.push({ first, stop, x: this.left + (first ? before + 8 : 0), cell, folded: !1 });
+    let x = this.end(parts[parts.length - 1]) + 8;
+    return beyond && parts.push({
+      first: stop,
+      stop: slots,
+      x,
+      cell: (beyond - 8) / (slots - stop),
+      folded: !0
+    }), parts;
+  }
+  /** @param {number} slot */
+  x(slot) {
+    let part = this.parts.find((each) => slot >= each.first && slot < each.stop) ?? this.parts[this.parts.length - 1];
+    return part.x + (slot - part.first) * part.cell;
+  }
+  /** @param {number} x */
+  slotAt(x) {
+    let part = this.parts.find((each) => x >= each.x && x < this.end(each));
+    return part ? Math.min(Math.floor((x - part.x) / part.cell) + part.first, part.stop - 1) : null;
+  }
+};
+function drawSight(pen, verdict, x, y, w, h, signed) {
+  let { p } = pen, hatched = w >= 6 && h >= 6, grain = (hatch) => hatched ? { hatch } : {};
+  if (verdict === "hidden" ? pen.rect(x, y, w, h, { fill: p.greySoft, ...signed ? grain(p.grey) : {} }) : verdict === "hole" ? pen.rect(x, y, w, h, { fill: p.redSoft, ...hatched ? { stroke: p.red, width: 1.5 } : {} }) : verdict === "leak" && !signed ? pen.rect(x, y, w, h, { fill: p.red, ...grain(p.panel) }) : pen.rect(x, y, w, h, {
+    fill: { seen: p.target, own: p.green, blank: p.greySoft, leak: p.red }[verdict]
+  }), !signed) return;
+  let [cx, cy, arm] = [x + w / 2, y + h / 2, Math.min(w, h) * 0.22];
+  verdict === "own" && pen.rect(cx - 1.5, cy - 1.5, 3, 3, { fill: p.panel, radius: 1.5 }), verdict === "hole" && pen.line(cx - arm, cy, cx + arm, cy, { stroke: p.red, width: 1.5 }), verdict === "leak" && (pen.line(cx - arm, cy - arm, cx + arm, cy + arm, { stroke: p.panel, width: 1.5 }), pen.line(cx - arm, cy + arm, cx + arm, cy - arm, { stroke: p.panel, width: 1.5 }));
+}
+var MaskPainter = class {
+  /**
+   * @param {Pen} pen
+   * @param {View} view
+   * @param {MaskLayout} at
+   */
+  constructor(pen, view, at) {
+    this.pen = pen, this.view = view, this.at = at, this.cells = at.cells, this.p = pen.p, this.bottom = MASK_TICKS + at.height, this.lit = view.hover?.row === view.row ? view.hover : null;
+  }
+  paint() {
+    let {
+      at,
+      cells: { queries }
+    } = this, every = MASK_STEPS.find((step) => step * at.line >= (step === 1 ? 11.5 : 18)) ?? 1 / 0;
+    this._ticks(), this._bands().forEach(([n, y, h]) => this._query(queries[n], MASK_TICKS + y, h)), queries.forEach((query, n) => {
+      n % every === 0 && this._label(query, MASK_TICKS + Math.max((n + 0.5) * at.line, 7));
+    }), this._grid(), this._crosshair();
+  }
+  // [query, y, height] of what is drawn: every query, or where several share a pixel the one with
+  // the most wrong.
+  _bands() {
+    let {
+      cells: { queries, leaks, holes },
+      at
+    } = this, bands = [], faulty = ({ segments }) => segments.filter((each) => each[2] === "leak" || each[2] === "hole"), well = !leaks.length && !holes.length, wrong = (n) => well ? 0 : sumOf(faulty(queries[n]).map(([start2, stop]) => stop - start2));
+    for (let n = 0, y = 0; n < queries.length; y = Math.round(n * at.line)) {
+      let worst = n;
+      for (n += 1; n < queries.length && Math.round((n + 1) * at.line) <= y + 1; n++)
+        wrong(n) > wrong(worst) && (worst = n);
+      bands.push([worst, y, Math.round(n * at.line) - y]);
+    }
+    return bands;
+  }
+  /**
+   * @param {Query} query
+   * @param {number} y
+   * @param {number} height
+   */
+  _query(query, y, height) {
+    let { at } = this, h = height - (height >= 6 ? 1 : 0);
+    for (let part of at.parts) {
+      let signed = part.cell >= 7 && at.line >= 9;
+      for (let [start2, stop, verdict] of query.segments) {
+        let [first, last] = [Math.max(start2, part.first), Math.min(stop, part.stop)];
+        if (first >= last) continue;
+        let x = part.x + (first - part.first) * part.cell, w = (last - first) * part.cell, faulty = verdict === "leak" || verdict === "hole";
+        if (!signed || !(faulty || verdict === "own"))
+          drawSight(this.pen, verdict, x, y, faulty ? Math.max(w, 1.5) : w, h, signed);
+        else
+          for (let slot = 0; slot < last - first; slot++)
+            drawSight(this.pen, verdict, x + slot * part.cell, y, part.cell - 1, h, !0);
+      }
+    }
+  }
+  /**
+   * @param {Query} query
+   * @param {number} y
+   */
+  _label(query, y) {
+    let { pen, at, p } = this, drift = at.cells.drifts > 0 && query.position !== query.index, name = this.lit?.index === query.index ? { size: 11.5, fill: p.blue, weight: 700 } : { size: 11.5, fill: p.ink };
+    pen.text(query.name, PAD, y, name), at.wide && pen.text(this.view.film.text(query.token), PAD + at.names, y, {
+      size: 11,
+      mono: !0,
+      fill: p.muted,
+      max: 64
+    });
+    let words = drift ? `${query.position} \u2260 ${query.index}` : `${query.position}`;
+    pen.text(words, at.left - 8, y, {
+      size: 11,
+      fill: drift ? p.red : p.muted,
+      weight: drift ? 700 : 400,
+      align: "right"
+    });
+  }
+  // Gaps between cells that are wide enough for them.
+  _grid() {
+    for (let { x, cell, first, stop, folded } of this.at.parts)
+      if (!(folded || cell < 5))
+        for (let slot = first + 1; slot < stop; slot++)
+          this.pen.rect(x + (slot - first) * cell - 1, MASK_TICKS, 1, this.at.height, {
+            fill: this.p.panel
+          });
+  }
+  _ticks() {
+    let { pen, at, p } = this, y = MASK_TICKS / 2 - 1, look = { size: 11, fill: p.muted };
+    pen.text("query", PAD, y, look), pen.text(at.wide ? "position" : "pos.", at.left - 8, y, { ...look, align: "right" });
+    for (let part of at.parts)
+      part.folded ? this._folded(part, y, look) : this._numbers(part, y, look);
+  }
+  /**
+   * @param {MaskPart} part
+   * @param {number} y
+   * @param {TextLook} look
+   */
+  _folded(part, y, look) {
+    let { pen, at } = this, room = at.end(part) - part.x, long = `\u2026 ${counted(part.stop - part.first, "slot")}`;
+    pen.text(pen.measure(long, look) <= room ? long : `\u2026 ${part.stop - part.first}`, part.x, y, {
+      ...look,
+      max: room + 6
+    });
+  }
+  /**
+   * @param {MaskPart} part
+   * @param {number} y
+   * @param {TextLook} look
+   */
+  _numbers(part, y, look) {
+    let { pen, at } = this, every = MASK_STEPS.find((step) => step * part.cell >= 34) ?? 1 / 0;
+    for (let slot = Math.ceil(part.first / every) * every; slot < part.stop; slot += every) {
+      let x = part.x + (slot - part.first + 0.5) * part.cell, w = pen.measure(`${slot}`, look) / 2;
+      x - w >= part.x - 4 && x + w <= at.end(part) + 8 && pen.text(`${slot}`, x, y, { ...look, align: "center" });
+    }
+  }
+  // The slot under the pointer, wherever that is on the page.
+  _crosshair() {
+    if (!this.lit || this.lit.slot === null || this.lit.slot === void 0) return;
+    let { pen, at, p } = this, slot = this._slotOf(this.lit.slot), part = at.parts.find((each) => slot >= each.first && slot < each.stop);
+    if (!part) return;
+    let x = at.x(slot), w = Math.max(part.cell, 2), label = `${slot}`, half = pen.measure(label, { size: 11, weight: 700 }) / 2 + 3;
+    pen.rect(x - 1.5, MASK_TICKS - 2, w + 2, at.height + 4, {
+      stroke: p.blue,
+      width: 2,
+      radius: 2
+    });
+    let middle = Math.min(Math.max(x + part.cell / 2, at.left + half), at.width - PAD / 2 - half);
+    pen.rect(middle - half - 10, 1, 2 * half + 20, 15, { fill: p.panel }), pen.text(label, middle, MASK_TICKS / 2 - 1, {
+      size: 11,
+      weight: 700,
+      fill: p.blue,
+      align: "center"
+    });
+  }
+  /**
+   * Where something that now lies in `slot` lay at the time of the forward.
+   * @param {number} slot
+   */
+  _slotOf(slot) {
+    for (let before = 0; before < this.cells.slots; before++)
+      if (this.cells.now(before) === slot) return before;
+    return slot;
+  }
+};
+
+// src/panels/mask.js
+var SIGHTS = {
+  seen: "sees",
+  own: "sees: a draft of this round",
+  blank: "does not see",
+  hidden: "stale, rightly hidden",
+  leak: "leak: must not be seen",
+  hole: "hole: should be seen"
+}, MaskPanel = class {
+  static id = "mask";
+  /** @param {View} view */
+  constructor(view) {
+    this.view = view, this._judged = new Kept(), this._places = new Kept(20);
+  }
+  empty() {
+    return !this.view.film.rows(this.view.step)[this.view.row];
+  }
+  // The phases behind the verification show its forward again; what is pointed at lies where the
+  // step has it.
+  key() {
+    let { film, step, row, hover } = this.view, lit = hover?.row === row ? `${step} ${hover.slot} ${hover.index}` : "";
+    return `${film.round(step)} ${Math.min(film.phase(step), 2)} ${row} ${lit}`;
+  }
+  /**
+   * Verdicts of a phase of this round, or null.
+   * @param {number} [phase]
+   */
+  cells(phase = this.view.film.phase(this.view.step)) {
+    let { film, step, row } = this.view, at = step - film.phase(step) + phase;
+    return this._judged.get(`${at} ${row}`, () => maskCells(film, at, row));
+  }
+  /** @param {number} width */
+  _layout(width) {
+    let cells = this.cells();
+    return cells && this._places.get(
+      `${this.view.step} ${this.view.row} ${width}`,
+      () => new MaskLayout(cells, width)
+    );
+  }
+  title() {
+    let cells = this.cells(), name = `Row ${this.view.row} \xB7 attention mask`;
+    if (!cells) return `${name}, which no forward needs in this phase`;
+    let size = `${counted(cells.queries.length, "query", "queries")} \xD7 ${counted(cells.slots, "slot")}`;
+    return `${name} of the ${this._forward(cells)}, ${size}`;
+  }
+  /** @param {MaskCells} at */
+  _forward({ kind, queries }) {
+    let forwards = new Set(queries.map((query) => query.forward)).size;
+    return [
+      "prefill",
+      forwards === 1 ? "draft's forward" : `draft's ${forwards} forwards`,
+      "verification"
+    ][kind];
+  }
+  /**
+   * [whether all is well, what there is to say]
+   * @param {MaskCells | null} [cells]
+   * @returns {[boolean, string]}
+   */
+  verdict(cells = this.cells()) {
+    if (!cells) return [!0, this._absence()];
+    if (!this.view.film.checked)
+      return [!0, "Whether a query should see what it sees is not judged here."];
+    let wrong = [], { drifts } = cells;
+    return cells.leaks.length && wrong.push(`${this._slots(cells.leaks, "leaks", "leak")}: ${this._nature(cells)}`), cells.holes.length && wrong.push(
+      `${this._slots(cells.holes, "is", "are")} not seen, which hold the row's own tokens`
+    ), cells.lost > 0 && wrong.push(`K/V of ${counted(cells.lost, "token")} of the row is in no slot`), drifts && wrong.push(
+      counted(
+        drifts,
+        "position is not its token's index",
+        "positions are not their tokens' indices"
+      )
+    ), wrong.length ? [!1, `\u2717 ${wrong.join("; ")}.`] : [!0, "\u2713 Every query sees its row's tokens up to itself, each once, and nothing else."];
+  }
+  _absence() {
+    let { film, step } = this.view;
+    return film.phase(step) === 0 ? "This row was prefilled in an earlier round: no forward reads its K/V in this phase." : film.json.meta.num_draft_tokens ? "Drafting feeds no model here, so there is nothing to mask." : "Nothing is drafted in this run.";
+  }
+  /**
+   * @param {Range[]} ranges
+   * @param {string} one
+   * @param {string} many
+   */
+  _slots(ranges, one, many) {
+    let total = ranges.reduce((sum, [start2, stop]) => sum + stop - start2, 0);
+    return total === 1 ? `slot ${ranges[0][0]} ${one}` : `${total} slots (${rangeWords(ranges)}) ${many}`;
+  }
+  /**
+   * What the first slot that leaks is to the first query that sees it.
+   * @param {MaskCells} cells
+   */
+  _nature(cells) {
+    let slot = cells.leaks[0][0], sees = ([first, stop, verdict]) => verdict === "leak" && slot >= first && slot < stop, query = cells.queries.find((each) => each.segments.some(sees)), held = cells.holds(slot);
+    return held && query && held.index > query.index && (held.kind === "held" || held.kind === "drafted") ? `index ${held.index} lies ahead of query ${query.name}` : this._content(cells, slot);
+  }
+  /**
+   * @param {MaskCells} cells
+   * @param {number} slot
+   */
+  _content(cells, slot) {
+    let held = cells.holds(slot);
+    return !held || held.kind === "empty" ? "empty" : held.index < 0 ? "padding" : `${held.kind === "held" || held.kind === "drafted" ? "" : "stale, "}${quoted(this.view.film.text(held.token))}, index ${held.index}`;
+  }
+  describe() {
+    let cells = this.cells();
+    return `${this.title()}. ${this.verdict()[1]}${cells ? "" : " Its queries and slots are listed in the phases with a forward."}`;
+  }
+  table() {
+    let cells = this.cells(), caption = this.verdict()[1], judged = this.view.film.checked, head = [
+      "query",
+      "token",
+      "index",
+      "position",
+      "its slot",
+      "sees slots",
+      ...judged ? ["leaks", "holes", "stale, hidden"] : []
+    ], of = (query, ...verdicts) => rangeWords(rangesOf(query, verdicts), 12) || "\u2013", rows = (cells?.queries ?? []).slice(-400).map((query) => [
+      query.name,
+      this.view.film.text(query.token),
+      query.index,
+      query.position,
+      query.slot,
+      of(query, "seen", "own", "leak"),
+      ...judged ? [of(query, "leak"), of(query, "hole"), of(query, "hidden")] : []
+    ]);
+    return { caption, head, rows };
+  }
+  /**
+   * The phases of a round keep one height, so that nothing below jumps from one to the next.
+   * @param {number} width
+   */
+  height(width) {
+    let most = (size) => Math.max(...[0, 1, 2].map((phase) => size(this.cells(phase)))), matrix = most(
+      (cells) => Math.min((cells?.queries.length ?? 3) * MASK_CELL, MASK_TALLEST)
+    ), words = most((cells) => this._legend(width, cells).length) + most((cells) => this._words(width, cells).length);
+    return MASK_TICKS + matrix + 20 + MASK_LINE * words;
+  }
+  /**
+   * @param {number} width
+   * @param {MaskCells | null} cells
+   */
+  _words(width, cells) {
+    let [right, words] = this.verdict(cells);
+    return wrapWords(words, width - 2 * PAD, { size: 12, weight: right ? 400 : 600 });
+  }
+  /**
+   * Lines of [verdict, x].
+   * @param {number} width
+   * @param {MaskCells | null} cells
+   */
+  _legend(width, cells) {
+    let lines = [], x = width, names = (
+      /** @type {Sight[]} */
+      Object.keys(SIGHTS)
+    );
+    for (let verdict of names.filter((each) => cells?.sights.has(each))) {
+      let w = 20 + measureText(SIGHTS[verdict], fontOf({ size: 11 })) + 14;
+      x + w - 14 > width - PAD && (lines.push([]), x = PAD), lines[lines.length - 1].push([verdict, x]), x += w;
+    }
+    return lines;
+  }
+  /**
+   * @param {Pen} pen
+   * @param {number} width
+   */
+  draw(pen, width) {
+    let at = this._layout(width), cells = this.cells(), [right] = this.verdict(), { p } = pen, y = MASK_TICKS + (at ? at.height + 12 : 0) + MASK_LINE / 2;
+    at && new MaskPainter(pen, this.view, at).paint();
+    for (let line of this._legend(width, cells)) {
+      for (let [verdict, x] of line)
+        drawSight(pen, verdict, x, y - 6, 12, 12, !0), pen.text(SIGHTS[verdict], x + 20, y, { size: 11, fill: p.muted });
+      y += MASK_LINE;
+    }
+    at && (y += 4);
+    let look = { size: 12, fill: right ? p.muted : p.red, weight: right ? 400 : 600 };
+    this._words(width, cells).forEach((line, n) => pen.text(line, PAD, y + n * MASK_LINE, look));
+  }
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} width
+   */
+  hit(x, y, width) {
+    let at = this._layout(width), n = at ? Math.floor((y - MASK_TICKS) / at.line) : -1, query = at?.cells.queries[n];
+    if (!query) return null;
+    let { film, row } = this.view, { cells } = at, slot = at.slotAt(x), drift = film.checked && query.position === query.index ? "" : `, index ${query.index}`, name = `query ${query.name} ${quoted(film.text(query.token))} (position ${query.position}${drift})`;
+    if (slot === null)
+      return {
+        row,
+        slot: cells.now(query.slot),
+        index: query.index,
+        hint: `${name}, in slot ${query.slot}`
+      };
+    let verdict = query.segments.find((each) => slot >= each[0] && slot < each[1])?.[2], held = cells.holds(slot), does = verdict === "seen" || verdict === "own" || verdict === "leak" ? "sees" : "does not see", wrong = verdict === "leak" || verdict === "hole" ? ` \u2014 a ${verdict}` : "", hint = `${name} ${does} slot ${slot}: ${this._content(cells, slot)}${wrong}`;
+    return { row, slot: cells.now(slot), index: held?.index ?? -1, hint };
+  }
+};
+function rangesOf(query, sights) {
+  let ranges = [];
+  for (let [start2, stop, sight] of query.segments)
+    sights.includes(sight) && ranges.push([start2, stop]);
+  return joinedRanges(ranges);
+}
+
+// src/panels/reading.js
+var UNREAD = /* @__PURE__ */ new Set(["stale", "rejected_now", "discarded_now", "unreached_now"]);
+function drawReading(pen, at, number) {
+  let { p } = pen, y = at.readingTop + 18, looks = cellLooks(p), { words, more } = lastWords(pen, at, number);
+  pen.text(`row ${number} reads`, 12, y, { size: 10.5, fill: p.muted });
+  let x = more ? at.width - RIGHT - words.reduce((sum, { w }) => sum + w, 0) : GUTTER;
+  more && pen.text("\u2026", x - 4, y, { size: 12, fill: p.muted, align: "right" });
+  for (let { cell, text, w } of words) {
+    let look = looks[cell.kind === "held" ? cell.origin || "p" : cell.kind];
+    cell.kind !== "held" && pen.rect(x, y - 10, w - 1, 20, {
+      fill: look.fill,
+      stroke: look.stroke,
+      dash: look.dash,
+      radius: 3
+    }), pen.text(text, x + 1, y, { size: 12, mono: !0, fill: cell.origin === "p" ? p.muted : p.ink }), x += w;
+  }
+}
+function lastWords(pen, at, number) {
+  let look = { size: 12, mono: !0 }, words = [], room = at.width - RIGHT - GUTTER - 14;
+  for (let cell of tokensFromTheEnd(at, number)) {
+    let text = pen.cut(at.film.text(cell.token), LONGEST, look), w = pen.measure(text, look) + 3;
+    if (w > room) return { words: words.reverse(), more: !0 };
+    room -= w, words.push({ cell, text, w });
+  }
+  return { words: words.reverse(), more: !1 };
+}
+function* tokensFromTheEnd(at, number) {
+  let wrong = at.film.wrongEnds(at.step).has(number);
+  for (let run of [...at.film.lane(at.step, "tokens", number)].reverse())
+    for (let slot = run[1] - 1; slot >= run[0]; slot--) {
+      let cell = at.film.cellOf(run, slot);
+      wrong && cell.kind === "bonus_now" && (cell.kind = "wrong_now"), cell.token >= 0 && !UNREAD.has(cell.kind) && (yield cell);
+    }
+}
+
+// src/panels/stage.js
+var Stage = class {
+  static id = "stage";
+  /** @param {View} view */
+  constructor(view) {
+    this.view = view, this._layouts = new Kept(5);
+  }
+  key() {
+    let { step, row, zoom, pan, progress, hover } = this.view;
+    return [step, row, zoom, pan, progress, hover?.row, hover?.slot].join();
+  }
+  title() {
+    let { film, step } = this.view;
+    return `Batch, ${`${counted(film.rows(step).length, "row")} \xD7 ${counted(film.stage(step).width, "slot")}`} \xB7 tokens, position ids, K/V of target and draft`;
+  }
+  empty() {
+    return this.view.film.rows(this.view.step).length === 0;
+  }
+  /** @param {number} width */
+  height(width) {
+    return this._layout(width).height;
+  }
+  /** @param {number} width */
+  _layout(width) {
+    let { step, row, zoom, pan } = this.view;
+    return this._width = width, this._layouts.get(
+      [step, row, zoom, pan, width].join(),
+      () => new StageLayout(this.view, width)
+    );
+  }
+  /**
+   * @param {Pen} pen
+   * @param {number} width
+   */
+  draw(pen, width) {
+    let at = this._layout(width);
+    this._backdrop(pen, at), at.mapped && this._map(pen, at), this._axis(pen, at);
+    let shifts = this._shifts(at), away = 1 - (this.view.progress ?? 1), slides = at.rows.map((_, number) => -(shifts.get(number)?.by ?? 0) * at.cell * away);
+    pen.clip(
+      GUTTER - 1,
+      at.top,
+      at.right - GUTTER + 2,
+      at.bottom - at.top,
+      () => new LanePainter(pen, at).paint(slides)
+    ), at.rows.forEach((row, number) => {
+      this._label(pen, at, row, number), this._note(pen, at, number, shifts.get(number)), this._refused(pen, at, row, number);
+    }), this._begin(pen, at), this._violations(pen, at), this._pointed(pen, at), drawReading(pen, at, this.view.row);
+  }
+  // -- what is behind and around the rows
+  /**
+   * @param {Pen} pen
+   * @param {StageLayout} at
+   */
+  _backdrop(pen, at) {
+    let lane = at.lanes[this.view.row];
+    lane && at.rows.length > 1 && pen.rect(4, lane.y, at.width - 8, lane.height, { fill: pen.p.blueSoft, radius: 6 });
+  }
+  /**
+   * @param {Pen} pen
+   * @param {StageLayout} at
+   */
+  _map(pen, at) {
+    let p = pen.p, h = at.mapHeight / at.rows.length;
+    pen.text("whole cache", GUTTER - 12, at.mapTop + at.mapHeight / 2, {
+      size: 10,
+      fill: p.muted,
+      align: "right"
+    }), pen.rect(GUTTER, at.mapTop, at.mapX(at.last) - GUTTER, at.mapHeight, { fill: p.greySoft });
+    let colour = {
+      held: p.target,
+      drafted: p.blue,
+      pending: p.blue,
+      accepted_now: p.green,
+      bonus_now: p.amber,
+      rejected_now: p.orange,
+      stale: p.stale,
+      discarded_now: p.amber,
+      unreached_now: p.stale
+    };
+    at.rows.forEach((_row, number) => {
+      for (let run of at.film.lane(at.step, "tokens", number)) {
+        let fill = colour[at.film.json.kinds[run[2]]], x = at.mapX(run[0]);
+        fill && pen.rect(
+          x,
+          at.mapTop + number * h,
+          Math.max(at.mapX(run[1]) - x, 1),
+          Math.max(h - (h > 2 ? 1 : 0), 1),
+          { fill }
+        );
+      }
+    }), at.rows.forEach((_row, number) => {
+      if (at.shared && number) return;
+      let first = Math.max(at.firsts[number], 0), x = at.mapX(first), w = at.mapX(Math.min(at.firsts[number] + at.count, at.last)) - x, [y, tall] = at.shared ? [at.mapTop - 2, at.mapHeight + 4] : [at.mapTop + number * h - 1, h + 1];
+      w > 0 && pen.rect(x - 1, y, w + 2, tall, { stroke: p.blue, width: 1.5, radius: 2 });
+    });
+  }
+  /**
+   * @param {Pen} pen
+   * @param {StageLayout} at
+   */
+  _axis(pen, at) {
+    let p = pen.p, y = at.top - 8, look = { size: 10, fill: p.muted };
+    if (!at.shared) {
+      pen.text("each row in its own window, so that all drafts begin in one column", GUTTER, y, {
+        ...look,
+        max: at.right - GUTTER
+      });
+      return;
+    }
+    let every = [1, 5, 10, 25, 50, 100, 250, 500, 1e3].find((each) => each * at.cell >= 44) ?? 2e3, first = Math.ceil(Math.max(at.firsts[0], 0) / every) * every, stop = Math.min(at.firsts[0] + at.count, at.last);
+    for (let slot = first; slot < stop; slot += every)
+      pen.text(String(slot), at.x(0, slot) + at.cell / 2, y, { ...look, align: "center" });
+    pen.text("slot", GUTTER - 12, y, { ...look, align: "right" });
+  }
+  /**
+   * @param {Pen} pen
+   * @param {StageLayout} at
+   * @param {RowEntry} row
+   * @param {number} number
+   */
+  _label(pen, at, row, number) {
+    let { p } = pen, lane = at.lanes[number], judged = at.film.judged(at.step), middle = lane.tokens.y + lane.tokens.h / 2, small = lane.height <= 14, size = lane.open ? 12.5 : small ? 9.5 : 11;
+    if (pen.text(small ? String(number) : `row ${number}`, 12, middle, { size, weight: 650 }), judged ? this._gain(pen, row, small ? 70 : 66, middle, small ? 11 : 16, small ? 9 : 11) : pen.text(`n ${row.length}`, 104, middle, {
+      size: small ? 9 : 10.5,
+      fill: p.muted,
+      align: "right"
+    }), !lane.open || !at.signs) return;
+    let second = judged ? `n ${row.length}\u2192${row.length + row.gained}` : `request ${row.request}`, named = number === this.view.row && at.texts, look = { size: 10.5, fill: p.muted, max: named ? 62 : GUTTER - 20 };
+    pen.text(second + (judged && row.finished ? " \xB7 end" : ""), 12, middle + 19, look), at.texts && judged && pen.text(`request ${row.request}`, 12, middle + 33, {
+      size: 10,
+      fill: p.muted,
+      max: named ? 58 : GUTTER - 20
+    }), named && this._laneNames(pen, lane);
+  }
+  /**
+   * @param {Pen} pen
+   * @param {RowLanes} lane
+   */
+  _laneNames(pen, lane) {
+    let look = { size: 8.5, fill: pen.p.muted, align: "right" }, positions = lane.positions ?? lane.tokens;
+    pen.text("position", GUTTER - 4, positions.y + positions.h / 2, look), pen.text("target K/V", GUTTER - 4, lane.target.y + lane.target.h / 2 - 1, look), pen.text("draft K/V", GUTTER - 4, lane.draft.y + lane.draft.h / 2 + 3, look);
+  }
+  /**
+   * @param {Pen} pen
+   * @param {RowEntry} row
+   * @param {number} x
+   * @param {number} y
+   * @param {number} h
+   * @param {number} size
+   */
+  _gain(pen, row, x, y, h, size) {
+    let { p } = pen, full = row.drafted > 0 && row.accepted === row.drafted, fill = row.gained === 0 ? p.greySoft : row.accepted ? p.greenSoft : p.orangeSoft, stroke = row.gained === 0 ? p.grey : full ? p.green : void 0;
+    pen.rect(x, y - h / 2, 38, h, { fill, stroke, radius: h / 2 }), pen.text(row.gained ? `+${row.gained}` : "idle", x + 19, y, {
+      size,
+      weight: 650,
+      align: "center"
+    });
+  }
+  // -- motion
+  /**
+   * Row number -> {by: slots to the right, from: null or where the K/V came from, slots: how many
+   * the target's cache copied}
+   * @param {StageLayout} at
+   */
+  _shifts(at) {
+    let found = /* @__PURE__ */ new Map();
+    for (let [model, , from, fromSlot, to, toSlot, length] of at.stage.moves) {
+      if (to < 0) continue;
+      let entry = found.get(to) ?? { by: 0, from: null, slots: 0 };
+      from !== to ? entry.from = from : model === 0 && (entry.by = toSlot - fromSlot), model === 0 && (entry.slots += length), found.set(to, entry);
+    }
+    return found;
+  }
+  /**
+   * @param {Pen} pen
+   * @param {StageLayout} at
+   * @param {number} number
+   * @param {{ by: number, from: number | null, slots: number } | undefined} shift
+   */
+  _note(pen, at, number, shift) {
+    let { notes } = at.lanes[number], { p } = pen;
+    if (!shift || !notes) return;
+    let y = notes.y + notes.h / 2, row = at.rows[number];
+    if (shift.from !== null) {
+      let origin = shift.from < 0 ? `cache row ${-1 - shift.from}` : `row ${shift.from}`;
+      return pen.text(`\u21E1 K/V copied here from ${origin}: ${shift.slots} slots`, GUTTER, y, {
+        size: 10,
+        fill: p.blue
+      });
+    }
+    if (!shift.by) return;
+    let end = Math.min(
+      Math.max(
+        at.x(number, at.begin(row) + 1 + (at.film.judged(at.step) ? row.gained : 0)),
+        GUTTER + 30
+      ),
+      at.right
+    ), tail = Math.min(Math.max(end - shift.by * at.cell, GUTTER + 4), at.right - 4);
+    pen.line(tail, y, end, y, { stroke: p.blue, width: 1.75, arrow: !0 });
+    let words = `moved ${Math.abs(shift.by)} ${shift.by > 0 ? "right" : "left"}`;
+    pen.text(words, Math.min(tail, end) - 8, y, { size: 10, fill: p.blue, align: "right" });
+  }
+  /**
+   * Under the row's last token: the draft that was rejected there, and where that token goes on if
+   * not in its slot.
+   * @param {Pen} pen
+   * @param {StageLayout} at
+   * @param {RowEntry} row
+   * @param {number} number
+   */
+  _refused(pen, at, row, number) {
+    let { notes } = at.lanes[number], { film } = at, slot = row.pending + row.gained, x = at.x(number, slot);
+    if (!notes || !at.texts || !film.judged(at.step) || row.gained <= row.accepted || x < GUTTER || x >= at.right)
+      return;
+    let rests = row.start === row.start_after, stays = rests && row.pending_after === slot, draft = film.rejectedDraft(row);
+    if (film.phase(at.step) > 3 && !stays) return;
+    let look = { size: 10 }, words = draft === null ? "" : `\u2717 ${pen.cut(film.text(draft), 90, look)} rejected`, sign = film.wrongEnds(at.step).has(number) ? "\u25B2" : "\u25CF", onward = rests && !stays && !row.finished ? `${sign} goes to slot ${row.pending_after}` : "", string = [words, onward].filter(Boolean).join(" \xB7 "), left = Math.min(x + 2, at.width - RIGHT - pen.measure(string, look));
+    pen.text(string, left, notes.y + notes.h / 2, { ...look, fill: pen.p.orange });
+  }
+  // -- marks
+  /**
+   * @param {Pen} pen
+   * @param {StageLayout} at
+   */
+  _begin(pen, at) {
+    if (!at.signs) return;
+    let xs = at.rows.map((row, number) => at.x(number, at.begin(row) + 1));
+    at.rows.forEach((_row, number) => {
+      let lane = at.lanes[number], x = xs[number], look = { stroke: pen.p.blue, dash: [2, 3] };
+      x >= GUTTER && x <= at.right && pen.line(x, lane.y, x, lane.draft.y + lane.draft.h, look);
+    });
+    let y = at.top - (at.shared ? 19 : 8);
+    at.rows.length && xs[0] < at.right - 60 && pen.text("drafts \u2192", xs[0] + 3, y, { size: 10, fill: pen.p.blue });
+  }
+  /**
+   * @param {Pen} pen
+   * @param {StageLayout} at
+   */
+  _violations(pen, at) {
+    for (let each of at.film.violationsAt(at.step)) {
+      let lane = at.lanes[each.row];
+      if (!lane || (pen.text("\u25B2", GUTTER - 8, lane.tokens.y + lane.tokens.h / 2, {
+        size: lane.open ? 11 : 8,
+        fill: pen.p.red,
+        align: "center"
+      }), each.slot === null || each.slot === void 0)) continue;
+      let x = at.x(each.row, each.slot);
+      if (x < GUTTER - at.cell || x > at.right) continue;
+      let of = { positions: lane.positions ?? lane.tokens, kv: lane.target }[each.rule] ?? lane.tokens, where = each.model === 1 ? lane.draft : of;
+      pen.rect(Math.max(x, GUTTER), where.y - 1, Math.max(at.cell, 3), where.h + 2, {
+        stroke: pen.p.red,
+        width: 2,
+        radius: 3
+      });
+    }
+  }
+  /**
+   * @param {Pen} pen
+   * @param {StageLayout} at
+   */
+  _pointed(pen, at) {
+    let spot = this.view.hover;
+    if (!spot || spot.row === null || spot.slot === null || spot.slot === void 0) return;
+    let lane = at.lanes[spot.row];
+    if (!lane) return;
+    let x = at.x(spot.row, spot.slot);
+    x < GUTTER || x + 1 > at.right || (at.shared && pen.rect(x + at.cell / 2 - 0.5, at.top - 2, 1, at.bottom - at.top, { fill: pen.p.blue }), pen.rect(x, lane.y + 1, Math.max(at.cell, 2), lane.draft.y + lane.draft.h - lane.y + 1, {
+      stroke: pen.p.blue,
+      width: 2,
+      radius: 4
+    }));
+  }
+  // -- asked by the shell
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} width
+   */
+  hit(x, y, width) {
+    let at = this._layout(width), row = at.rowAt(y);
+    if (row < 0 || x > at.right) return null;
+    let named = {
+      row,
+      slot: null,
+      index: null,
+      hint: `row ${row}: ${at.stage.words_of?.[row] ?? `request ${at.rows[row].request}`}`
+    };
+    if (x < GUTTER) return named;
+    let slot = at.slotAt(row, x), cell = at.film.cell(at.step, "tokens", row, slot);
+    return cell ? {
+      row,
+      slot,
+      index: cell.index < 0 ? null : cell.index,
+      hint: this._hint(at, row, slot, cell)
+    } : null;
+  }
+  /**
+   * @param {StageLayout} at
+   * @param {number} row
+   * @param {number} slot
+   * @param {Cell} cell
+   */
+  _hint(at, row, slot, cell) {
+    let held = (which) => at.film.cell(at.step, which, row, slot), words = this._wordOf(row, cell), token = cell.token >= 0 ? `\u201C${at.film.text(cell.token)}\u201D \xB7 ` : "", drift = at.film.checked && cell.position !== cell.index ? " (drift!)" : "", place = cell.index < 0 ? "" : ` \xB7 index ${cell.index}, position ${cell.position}${drift}`, kv = `${`target K/V ${this._compared(held("target"), cell)}`}, draft K/V ${this._compared(held("draft"), cell)}`, draft = cell.kind === "bonus_now" ? at.film.rejectedDraft(at.rows[row]) : null, instead = draft === null ? "" : `, in place of the rejected draft \u201C${at.film.text(draft)}\u201D`;
+    return `${token}row ${row}, slot ${slot}: ${words}${instead}${place} \xB7 ${kv}`;
+  }
+  /**
+   * @param {number} row
+   * @param {Cell} cell
+   */
+  _wordOf(row, cell) {
+    let { film, step } = this.view, wrong = cell.kind === "bonus_now" && film.wrongEnds(step).has(row);
+    return film.wordOf(wrong ? { ...cell, kind: "wrong_now" } : cell);
+  }
+  /**
+   * @param {Cell | null} held
+   * @param {Cell} cell
+   */
+  _compared(held, cell) {
+    return !held || held.kind === "empty" ? "empty" : held.kind === "pending" ? liesUnder(held.index, held.request, cell.request) ? "stale" : "empty" : held.kind === "held" ? held.index === cell.index ? "valid" : `of index ${held.index}` : held.kind === "drafted" ? "of a draft" : held.kind;
+  }
+  /**
+   * @param {number} _x
+   * @param {number} y
+   * @param {number} width
+   */
+  click(_x, y, width) {
+    let row = this._layout(width).rowAt(y);
+    row >= 0 && this.view.pick(row);
+  }
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} width
+   */
+  drag(x, y, width) {
+    let at = this._layout(width);
+    if (!at.mapped || y > at.mapTop + at.mapHeight + 4 || x < GUTTER) return !1;
+    let now = at.firsts[this.view.row] ?? 0;
+    return this.panBy(at.mapSlot(x) - at.count / 2 - now), !0;
+  }
+  /** @param {number} direction */
+  zoomBy(direction) {
+    let automatic = this._width ? this._layout(this._width).cell : USUAL, now = this.view.zoom ?? ZOOMS.findLastIndex((each) => each <= automatic);
+    this.view.zoom = Math.min(Math.max(now + direction, 0), ZOOMS.length - 1);
+  }
+  /** @param {number} slots */
+  panBy(slots) {
+    let at = this._width && this._layout(this._width), most = at ? Math.max(...at.firsts) + (this.view.pan ?? 0) : 0;
+    this.view.pan = Math.min(Math.max((this.view.pan ?? 0) - slots, -8), Math.max(most, 0));
+  }
+  reset() {
+    Object.assign(this.view, { zoom: null, pan: 0 });
+  }
+  describe() {
+    let { film, step, row } = this.view, rows = film.rows(step), own = rows[row];
+    if (!own) return "No row in this round.";
+    let stage = film.stage(step), lengths = stage.lengths;
+    return `${rows.length} rows of ${Math.min(...lengths)} to ${Math.max(...lengths)} committed tokens in ${stage.width} slots. Row ${row}: request ${own.request}, ${lengths[row]} tokens. ${stage.words_of?.[row] ?? ""}`;
+  }
+  table() {
+    let { film, step, row } = this.view, stage = film.stage(step), cells = [];
+    for (let slot = Math.max(0, stage.width - 400); slot < stage.width; slot++) {
+      let cell = film.cell(step, "tokens", row, slot);
+      if (!cell) continue;
+      let of = (which) => this._compared(film.cell(step, which, row, slot), cell), number = (value) => value < 0 ? "" : value, kv = [of("target"), of("draft")];
+      cells.push([
+        slot,
+        film.text(cell.token),
+        this._wordOf(row, cell),
+        number(cell.index),
+        number(cell.position),
+        ...kv
+      ]);
+    }
+    let head = ["slot", "token", "state", "index", "position", "target K/V", "draft K/V"];
+    return { caption: `Row ${row}, slot by slot`, head, rows: cells };
+  }
+};
+
+// src/film/cards.js
+var MARKS = {
+  waiting: { sign: "?" },
+  accepted: { sign: "\u2713" },
+  rejected: { sign: "\u2717" },
+  bonus: { sign: "\u25CF" },
+  kept: { sign: "\u2713" },
+  discarded: { sign: "\u21BA" },
+  wrong: { sign: "\u25B2" },
+  ended: { sign: "\u25A0", pale: !0 },
+  unreached: { sign: "\u2013", pale: !0 }
+};
+function draftCards(film, step, row) {
+  let entry = film.rows(step)[row];
+  return entry?.gained ? Array.from({ length: entry.drafted + 1 }, (_, j) => draftCard(film, step, entry, j)) : [];
+}
+function draftCard(film, step, entry, j) {
+  let phase = film.phase(step), last = j === entry.drafted, drafted = !last && phase >= 1, verified = phase >= 2, card = {
+    name: last ? j ? "bonus" : "next" : `d${j + 1}`,
+    index: entry.length + j,
+    last,
+    draft: drafted ? entry.drafts[j] : null,
+    q: drafted ? entry.q[j] : null,
+    p: verified && !last ? entry.p[j] : null,
+    draftChoices: drafted ? entry.draft[j] : [],
+    targetChoices: verified ? entry.target[j] : []
+  };
+  if (!film.judged(step)) {
+    let words2 = waitingWords(phase, last, j);
+    return { ...card, fate: "waiting", words: words2, emitted: null, own: !1 };
+  }
+  let fate = film.json.fates[entry.fates[j]], words = fateWords(film, entry, j, fate), emitted = j < entry.gained ? entry.emitted[j] : null, own = j === entry.accepted && emitted !== null && fate !== "accepted";
+  return { ...card, fate, words, emitted, own };
+}
+function waitingWords(phase, last, j) {
+  return phase === 2 ? "not compared yet" : last ? j ? "comes if all drafts are accepted" : "not computed yet" : phase === 1 ? "the target has not read it" : "not drafted yet";
+}
+function fateWords(film, entry, j, fate) {
+  let { accepted, discarded, drafted, gained } = entry;
+  return fate === "accepted" ? acceptedWords(film, entry, j) : fate === "rejected" ? rejectedWords(film, entry, j) : fate === "bonus" ? bonusWords(film, entry, j) : fate === "wrong" ? wrongWords(film, entry, j) : fate === "kept" ? "agreed; kept as the row's last of this round" : fate === "ended" ? `${j < accepted ? "agreed, but " : ""}the row ended: ${cause(film, entry)}` : fate === "discarded" ? `${j < drafted ? "agreed, but " : ""}thrown away: another row stopped earlier` : j === drafted ? `not reached: ${gained > accepted ? "a draft was rejected" : "the row ended"}` : j === accepted + discarded ? "cut off: another row stopped earlier" : "not reached";
+}
+function cause(film, { emitted }) {
+  let eos = film.json.meta.eos_token_ids;
+  return emitted.some((token) => eos.includes(token)) ? "EOS" : "its budget is spent";
+}
+function acceptedWords(film, entry, j) {
+  let { sampling } = film.json.meta;
+  return film.checked ? sampling ? sampling.coupling === "gumbel" ? "accepted: same choice under the same noise" : `accepted with ${ratio(film, entry, j)}` : "accepted: the target's first choice" : "accepted";
+}
+function rejectedWords(film, entry, j) {
+  let { sampling } = film.json.meta, emitted = quoted(film.text(entry.emitted[j]));
+  return film.checked ? sampling ? sampling.coupling === "gumbel" ? `rejected: under the same noise the target draws ${emitted}` : `rejected against ${ratio(film, entry, j)}; drawn from max(p \u2212 q, 0)` : `rejected: the target says ${emitted}` : `rejected: ${emitted} is emitted`;
+}
+function bonusWords(film, entry, j) {
+  let emitted = `${quoted(film.text(entry.emitted[j]))} is emitted`;
+  return film.checked ? film.json.meta.sampling ? "drawn from the target's p" : j ? "all drafts accepted: the target adds its own" : "the target's first choice" : j ? `all drafts accepted: ${emitted}` : emitted;
+}
+function wrongWords(film, entry, j) {
+  let target = `the target says ${quoted(film.text(entry.target[j][0][0]))}`;
+  if (j < entry.accepted) return `accepted, though ${target}`;
+  let emitted = entry.emitted[j];
+  return emitted === entry.drafts[j] ? `${target}, yet the draft's own token is kept` : `${target}, yet ${quoted(film.text(emitted))} is emitted`;
+}
+function ratio(film, entry, j) {
+  let { temperature, top_k, top_p } = (
+    /** @type {any} */
+    film.json.meta.sampling
+  ), p = entry.p[j], q = entry.q[j] ?? 1;
+  return temperature !== 1 || top_k || top_p && top_p < 1 || p === null ? "min(1, p/q), p and q warped" : `min(1, p/q) = ${chance(Math.min(1, p / q))}`;
+}
+
+// src/panels/cardpaint.js
+var CARD = {
+  least: 96,
+  most: 230,
+  gap: 8,
+  pad: 9,
+  line: 15,
+  bar: 21,
+  head: 30,
+  chip: 46,
+  foot: 46
+}, CardPainter = class {
+  /**
+   * @param {Pen} pen
+   * @param {View} view
+   * @param {CardData} card
+   * @param {CardPlace} at
+   */
+  constructor(pen, view, card, at) {
+    this.pen = pen, this.view = view, this.card = card, this.at = at, this.p = pen.p, this.left = at.x + CARD.pad, this.inner = at.w - 2 * CARD.pad, this.fate = MARKS[card.fate];
+    let [strong, soft] = this._colours();
+    this.strong = strong, this.soft = soft;
+  }
+  _colours() {
+    let { p } = this;
+    return {
+      waiting: [p.blue, p.blueSoft],
+      accepted: [p.green, p.greenSoft],
+      kept: [p.green, p.greenSoft],
+      rejected: [p.orange, p.orangeSoft],
+      bonus: [p.amber, p.amberSoft],
+      discarded: [p.amber, p.amberSoft],
+      wrong: [p.red, p.redSoft]
+    }[this.card.fate] ?? [p.grey, p.greySoft];
+  }
+  /**
+   * @param {string} words
+   * @param {number} x
+   * @param {number} y
+   * @param {TextLook} [look]
+   */
+  text(words, x, y, look = {}) {
+    this.pen.text(words, x, y, { size: 11, fill: this.p.muted, ...look });
+  }
+  paint() {
+    let { pen, p, at, card } = this, lit = this.view.hover?.row === this.view.row && this.view.hover.index === card.index;
+    pen.rect(at.x, at.y, at.w, at.h, {
+      fill: p.page,
+      stroke: lit ? p.blue : p.faint,
+      width: lit ? 2 : 1,
+      radius: 8
+    }), pen.rect(at.x + 8, at.y, at.w - 16, 3, { fill: this.strong }), this._head(at.y + 17), this._draft(at.y + CARD.head), this._target(at.y + CARD.head + at.chip);
+    let foot = at.y + at.h - CARD.foot, words = wrapWords(card.words, this.inner, { size: 11 }), fill = this.fate.pale || card.fate === "waiting" ? p.muted : card.fate === "wrong" ? p.red : p.ink;
+    words.forEach(
+      (line, n) => this.text(line, this.left, foot + (n - at.lines + 0.5) * CARD.line, {
+        fill,
+        max: this.inner
+      })
+    ), this._emitted(foot + 4);
+  }
+  /** @param {number} y */
+  _head(y) {
+    let { card, at, fate } = this, quiet = fate.pale || card.fate === "waiting";
+    this.text(card.name, this.left, y, {
+      size: 13,
+      weight: 700,
+      fill: quiet ? this.p.muted : this.p.ink
+    });
+    let x = this.left + 8 + this.pen.measure(card.name, { size: 13, weight: 700 }), index = `index ${card.index}`;
+    x + this.pen.measure(index) + 24 < at.x + at.w && this.text(index, x, y + 1), this.text(fate.sign, at.x + at.w - CARD.pad, y, {
+      size: 13,
+      weight: 700,
+      fill: quiet ? this.p.muted : this.strong,
+      align: "right"
+    });
+  }
+  /** @param {number} y */
+  _draft(y) {
+    let { card, p, pen } = this;
+    if (card.last) {
+      this.text(card.name === "next" ? "nothing drafted" : "no draft", this.left, y + 7);
+      return;
+    }
+    this.text("draft", this.left, y + 7), card.q !== null && this.text(`q ${chance(card.q)}`, this.left + this.inner, y + 7, { align: "right" });
+    let dash = card.fate === "accepted" || card.fate === "kept" ? void 0 : [3, 2], look = card.draft === null ? { fill: p.page, stroke: p.grey, dash } : { fill: this.soft, stroke: this.strong, dash };
+    drawChip(
+      pen,
+      card.draft === null ? "?" : this._text(card.draft),
+      this.left,
+      y + 27,
+      this.inner,
+      look
+    );
+  }
+  /** @param {number | null} token */
+  _text(token) {
+    return this.view.film.text(token);
+  }
+  /**
+   * The target's choices; before it was asked, the draft's own.
+   * @param {number} y
+   */
+  _target(y) {
+    let { card, at } = this, asked = card.targetChoices.length > 0, choices = asked ? card.targetChoices : card.draftChoices;
+    this.text(asked || !choices.length ? "target" : "choices", this.left, y + 7), choices.length && this.text(asked ? "p" : "q", this.left + this.inner, y + 7, { align: "right" }), this._choices(choices, card.p).forEach(
+      ([token, p], n) => this._bar(token, p, y + 17 + n * CARD.bar)
+    );
+    for (let n = 0; n < at.bars && !choices.length; n++)
+      this.pen.rect(this.left, y + 20 + n * CARD.bar, this.inner * (0.7 - 0.13 * n), CARD.bar - 8, {
+        fill: this.p.greySoft,
+        radius: 3
+      });
+  }
+  /**
+   * As many as fit, the draft's token among them.
+   * @param {Choice[]} choices
+   * @param {number | null | undefined} p
+   * @returns {[number | null, number | null][]}
+   */
+  _choices(choices, p) {
+    let { card, at } = this, shown = choices.slice(0, at.bars);
+    return p == null || !choices.length || shown.some(([token]) => token === card.draft) ? shown : [...shown.slice(0, at.bars - 1), [card.draft, p]];
+  }
+  /**
+   * A token, its probability, and that as a bar under both.
+   * @param {number | null} token
+   * @param {number | null | undefined} p
+   * @param {number} y
+   */
+  _bar(token, p, y) {
+    let { pen, card, p: colours } = this, own = token === card.draft, taken = card.own && token === card.emitted, middle = y + 7.5, fill = this.fate.pale ? colours.muted : colours.ink, number = chance(p), room = this.inner - pen.measure(number) - 8;
+    pen.text(this._text(token), this.left, middle, {
+      size: 11,
+      mono: !0,
+      fill,
+      weight: own || taken ? 700 : 400,
+      max: room
+    }), pen.text(number, this.left + this.inner, middle, { size: 11, fill, align: "right" }), pen.rect(this.left, y + 15, this.inner, 3, { fill: colours.greySoft });
+    let bar = taken ? colours.amber : own ? this.strong : colours.draft;
+    pen.rect(this.left, y + 15, Math.max(this.inner * Math.min(p ?? 0, 1), 1.5), 3, { fill: bar });
+  }
+  /** @param {number} y */
+  _emitted(y) {
+    let { pen, card, p, at } = this;
+    if (pen.line(this.left, y, at.x + at.w - CARD.pad, y, { stroke: p.faint }), card.emitted === null) {
+      this.text(this.view.film.judged(this.view.step) ? "emits nothing" : "\u2013", this.left, y + 24);
+      return;
+    }
+    let look = card.own ? { fill: p.amberSoft, stroke: p.amber, sign: "\u25CF" } : { fill: p.greenSoft, stroke: p.green, sign: "\u2713" }, wrong = card.fate === "wrong" ? { fill: p.redSoft, stroke: p.red, sign: "\u25B2" } : {};
+    drawChip(pen, this._text(card.emitted), this.left, y + 24, this.inner, { ...look, ...wrong });
+  }
+};
+
+// src/panels/verify.js
+var CONTEXT = 34, VerifyPanel = class {
+  static id = "verify";
+  /** @param {View} view */
+  constructor(view) {
+    this.view = view, this._known = new Kept(), this._grids = new Kept(20);
+  }
+  empty() {
+    return !this.view.film.rows(this.view.step)[this.view.row];
+  }
+  // What is judged stays as it is to the end of the round.
+  key() {
+    let { film, step, row, hover } = this.view;
+    return `${film.round(step)} ${Math.min(film.phase(step), 3)} ${row} ${hover?.row === row ? hover.index : ""}`;
+  }
+  /** @param {number} [step] */
+  cards(step = this.view.step) {
+    let { film, row } = this.view;
+    return this._known.get(`${step} ${row}`, () => draftCards(film, step, row));
+  }
+  get _entry() {
+    return this.view.film.rows(this.view.step)[this.view.row];
+  }
+  title() {
+    let name = `Row ${this.view.row}`;
+    return this._entry.gained ? this._entry.drafted ? `${name} \xB7 verification: what the draft said, what the target says` : `${name} \xB7 the target's next token` : `${name} idles: its request has ended`;
+  }
+  /**
+   * Where the cards lie: {x, y, w, h} in px, {bars, lines} of a card, chip: px of what the draft
+   * said. The phases of a round share it.
+   * @param {number} width
+   */
+  _grid(width) {
+    let { film, step, row } = this.view, last = step - film.phase(step) + 4;
+    return this._grids.get(`${last} ${row} ${width}`, () => this._places(this.cards(last), width));
+  }
+  /**
+   * @param {CardData[]} cards
+   * @param {number} width
+   */
+  _places(cards, width) {
+    let room = width - 2 * PAD, most = Math.max(Math.floor((room + CARD.gap) / (CARD.least + CARD.gap)), 1), rows = Math.ceil(cards.length / most), across = Math.ceil(cards.length / Math.max(rows, 1)), bars = [4, 4, 3][rows] ?? 2, chip = cards.length > 1 ? CARD.chip : 20, w = Math.min(
+      (room - (across - 1) * CARD.gap) / Math.max(across, 1),
+      cards.length === 1 ? room : CARD.most
+    ), places = [], y = CONTEXT;
+    for (let n = 0; n < rows; n++) {
+      let some = cards.slice(n * across, (n + 1) * across), lines = Math.max(...some.map((card) => this._words(card, w).length)), h = CARD.head + chip + 18 + bars * CARD.bar + 8 + lines * CARD.line + CARD.foot;
+      some.forEach(
+        (_, k) => places.push({ x: PAD + k * (w + CARD.gap), y, w, h, bars, lines, chip })
+      ), y += h + CARD.gap;
+    }
+    return { places, height: y + 2 };
+  }
+  /**
+   * @param {CardData} card
+   * @param {number} w
+   */
+  _words(card, w) {
+    return wrapWords(card.words, w - 2 * CARD.pad, { size: 11 });
+  }
+  /** @param {number} width */
+  height(width) {
+    return this._entry.gained ? this._grid(width).height : CONTEXT + 8;
+  }
+  /**
+   * @param {Pen} pen
+   * @param {number} width
+   */
+  draw(pen, width) {
+    this._context(pen, width);
+    let { places } = this._grid(width);
+    this.cards().forEach((card, n) => new CardPainter(pen, this.view, card, places[n]).paint());
+  }
+  /**
+   * The row's last tokens before the round, as far as they fit, and its pending one.
+   * @param {Pen} pen
+   * @param {number} width
+   */
+  _context(pen, width) {
+    let { film } = this.view, { request, length } = this._entry, { p } = pen, y = CONTEXT / 2 - 3, look = { size: 11.5, mono: !0 }, pending = film.text(film.token(request, length - 1)), chip = Math.min(pen.measure(pending, look) + 28, 160), x = PAD + pen.measure("the row so far", { size: 11 }) + 10, first = length - 1, room = width - PAD - x - chip - 14;
+    pen.text("the row so far", PAD, y, { size: 11, fill: p.muted });
+    let textOf = (index) => pen.cut(film.text(film.token(request, index)), LONGEST, look), widthOf = (text) => pen.measure(text, look) + 4;
+    for (; first > 0 && widthOf(textOf(first - 1)) <= room; ) room -= widthOf(textOf(--first));
+    first && pen.text("\u2026", x, y, { size: 11, fill: p.muted }), first && (x += 14);
+    for (let index = first; index < length - 1; index++)
+      pen.text(textOf(index), x, y, { ...look, fill: p.muted }), x += widthOf(textOf(index));
+    drawChip(pen, pending, x, y, chip, { fill: p.page, stroke: p.blue, sign: "\u25CB" });
+  }
+  describe() {
+    let { film, step, row } = this.view, entry = this._entry, phase = film.phase(step);
+    if (!entry.gained) return `${this.title()}.`;
+    let drafts = entry.drafts.map((token) => quoted(film.text(token))).join(" ");
+    if (phase === 0)
+      return `Row ${row} holds ${counted(entry.length, "token")}; nothing is drafted yet.`;
+    if (phase < 3 && !entry.drafted) return `Row ${row} drafts nothing.`;
+    if (phase < 3)
+      return `Row ${row}, drafted: ${drafts}. ${phase === 1 ? "The target has not read them." : "Not judged yet."}`;
+    let emitted = entry.emitted.map((token) => quoted(film.text(token))).join(" "), stop = this.cards().find((card) => !["accepted", "bonus"].includes(card.fate)), why = stop && entry.drafted ? ` ${stop.name}: ${stop.words}.` : "", accepted = entry.drafted ? `${entry.accepted} of ${counted(entry.drafted, "draft")} accepted, ` : "";
+    return `Row ${row}: ${accepted}emitted ${emitted}.${why}`;
+  }
+  table() {
+    let { film } = this.view, text = (token) => token === null ? "\u2013" : film.text(token), list = (choices) => choices.map(([token, p]) => `${film.text(token)} ${chance(p)}`).join(", ") || "\u2013", rows = this.cards().map((card) => [
+      card.name,
+      card.index,
+      text(card.draft),
+      chance(card.q),
+      chance(card.p),
+      card.words,
+      text(card.emitted),
+      list(card.draftChoices),
+      list(card.targetChoices)
+    ]);
+    return { caption: "", head: [
+      "",
+      "index",
+      "draft",
+      "q",
+      "target's p of it",
+      "what became of it",
+      "emitted",
+      "draft's choices",
+      "target's choices"
+    ], rows };
+  }
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} width
+   */
+  hit(x, y, width) {
+    if (!this._entry.gained) return null;
+    let holds = (at) => x >= at.x && x < at.x + at.w && y >= at.y && y < at.y + at.h, card = this.cards()[this._grid(width).places.findIndex(holds)];
+    if (!card) return null;
+    let { film, row } = this.view, said = card.draft === null ? "" : ` ${quoted(film.text(card.draft), 60)}, q ${chance(card.q)}`, p = card.p === null ? "" : `, p ${chance(card.p)}`;
+    return {
+      row,
+      slot: this._slotOf(card),
+      index: card.index,
+      hint: `${card.name}${said}${p} \u2014 ${card.words}`
+    };
+  }
+  /**
+   * Where a card's token stands in the batch now, null if nowhere.
+   * @param {CardData} card
+   */
+  _slotOf(card) {
+    let { film, step, row } = this.view, wanted = card.emitted ?? card.draft, found = [];
+    for (let run of film.lane(step, "tokens", row)) {
+      let slot = run[0] + card.index - run[3];
+      run[3] >= 0 && slot >= run[0] && slot < run[1] && found.push({ slot, cell: film.cellOf(run, slot) });
+    }
+    return (found.find(({ cell }) => cell.token === wanted) ?? found[0])?.slot ?? null;
+  }
+};
+
+// src/page/section.js
+var Section = class {
+  /**
+   * desk: {palette(), touch(section), tip(hint, event), point(place), pick(row), go(step),
+   * happening(step), focus()} under: panels drawn below the first one, which cannot be pointed at
+   * @param {Desk} desk
+   * @param {Panel} panel
+   * @param {Drawable[]} [under]
+   */
+  constructor(desk, panel, under = []) {
+    this.desk = desk, this.panel = panel, this.under = under, this.width = 0, this.asTable = !1, this.dragging = !1, this.dragged = !1, this.pens = /* @__PURE__ */ new Map(), this.drawn = /* @__PURE__ */ new Map(), this.ready = /* @__PURE__ */ new Map(), this.heading = element("h3");
+    let click = () => this.showTable(!this.asTable);
+    this.toggle = element(
+      "button",
+      { type: "button", class: "sv-small", "aria-pressed": "false", on: { click } },
+      "table"
+    ), this.canvas = this._makeCanvas(), this.legends = under.map(() => element("canvas", { role: "img", class: "sv-legend" })), this.tableBox = element("div", {
+      class: "sv-table",
+      tabindex: "0",
+      role: "group",
+      hidden: !0
+    }), this.body = element("div", { class: "sv-body" }, this.canvas, this.tableBox, ...this.legends);
+    let head = element("div", { class: "sv-head" }, this.heading, this.toggle);
+    this.root = element(
+      "div",
+      { class: `sv-panel sv-${/** @type {any} */
+      panel.constructor.id}` },
+      head,
+      this.body
+    ), this.observer = new ResizeObserver(() => this._resized()), this.observer.observe(this.body);
+  }
+  dispose() {
+    this.observer.disconnect();
+  }
+  _makeCanvas() {
+    return element("canvas", { role: "img", on: {
+      pointermove: (event) => this._move(event),
+      pointerleave: () => this._leave(),
+      pointerdown: (event) => this._press(event),
+      pointerup: () => {
+        this.dragging = !1;
+      },
+      click: (event) => this._click(event),
+      wheel: (event) => this._wheel(event)
+    } });
+  }
+  _resized() {
+    let width = Math.floor(this.body.clientWidth);
+    width !== this.width && (this.width = width, this.desk.touch(this));
+  }
+  /** @param {boolean} shown */
+  showTable(shown) {
+    this.asTable = shown, this.toggle.setAttribute("aria-pressed", String(shown)), this.canvas.hidden = shown, this.tableBox.hidden = !shown, this.desk.touch(this);
+  }
+  // False: it could not be drawn, because it has no place on the page yet.
+  paint() {
+    let hidden = this.panel.empty();
+    return this.root.hidden !== hidden && (this.root.hidden = hidden), hidden ? !0 : (this.width ||= Math.floor(this.body.clientWidth), this.width ? (this.asTable || this._draw(this.canvas, this.panel), this.under.forEach((panel, n) => this._draw(this.legends[n], panel)), !0) : !1);
+  }
+  // All that is not drawn, once all panels are: a canvas asks for its style, which every change of
+  // the page makes out of date.
+  tell() {
+    if (this.root.hidden || !this.width) return;
+    let title = this.panel.title();
+    setText(this.heading, title), setAttribute(this.toggle, "aria-label", `show as table: ${title}`), this.asTable && this._fillTable();
+    for (let [canvas, { panel }] of this.drawn)
+      setAttribute(canvas, "aria-label", panel.describe());
+  }
+  _fillTable() {
+    let table = this.panel.table();
+    setAttribute(
+      this.tableBox,
+      "aria-label",
+      [this.panel.title(), table.caption].filter(Boolean).join(". ")
+    ), this.tableBox.replaceChildren(tableElement(table));
+  }
+  /**
+   * A panel looks the same as long as this does.
+   * @param {Drawable} panel
+   */
+  _look(panel) {
+    let ratio2 = window.devicePixelRatio || 1;
+    return {
+      key: `${panel.key()} ${this.width} ${ratio2}`,
+      palette: this.desk.palette(),
+      panel,
+      ratio: ratio2
+    };
+  }
+  /**
+   * What looks the same is not drawn again, and of what was drawn ahead the picture is shown.
+   * @param {any} canvas
+   * @param {Drawable} panel
+   */
+  _draw(canvas, panel) {
+    let look = this._look(panel), ready = this.ready.get(canvas);
+    if (alike(this.drawn.get(canvas), look)) return;
+    if (this.drawn.set(canvas, look), !ready || !alike(ready, look)) {
+      this._redraw(canvas, look);
+      return;
+    }
+    let context = this._clear(canvas, ready);
+    context.resetTransform(), context.drawImage(ready.picture, 0, 0);
+  }
+  /**
+   * @param {any} canvas
+   * @param {Look} look
+   */
+  _redraw(canvas, look) {
+    let height = Math.ceil(look.panel.height(this.width)), pen = this._pen(canvas, this._clear(canvas, { ...look, height }), look);
+    return pen.forget(), look.panel.draw(pen, this.width, height), height;
+  }
+  /**
+   * @param {any} canvas
+   * @param {{ height: number; ratio: number }} at1
+   */
+  _clear(canvas, { height, ratio: ratio2 }) {
+    let [w, h] = [Math.round(this.width * ratio2), Math.round(height * ratio2)], context = canvas.getContext("2d");
+    return (canvas.width !== w || canvas.height !== h) && ([canvas.width, canvas.height] = [w, h], canvas.style && (canvas.style.height = `${height}px`)), context.setTransform(ratio2, 0, 0, ratio2, 0, 0), context.clearRect(0, 0, this.width, height), context;
+  }
+  // Draw out of sight what the panels will look like; the desk sees to it that they know.
+  prepare() {
+    this.root.hidden || this.asTable || !this.width || this.panel.empty() || [this.panel, ...this.under].forEach((panel, n) => {
+      let canvas = [this.canvas, ...this.legends][n], look = this._look(panel), known = this.ready.get(canvas);
+      if (alike(this.drawn.get(canvas), look) || alike(known, look)) return;
+      let aside = known?.aside ?? new OffscreenCanvas(1, 1), height = this._redraw(aside, look);
+      known?.picture.close(), this.ready.set(canvas, { ...look, aside, height, picture: aside.transferToImageBitmap() });
+    });
+  }
+  /**
+   * A pen keeps patterns that belong to one palette and one resolution.
+   * @param {any} canvas
+   * @param {CanvasRenderingContext2D} context
+   * @param {Look} at2
+   */
+  _pen(canvas, context, { palette, ratio: ratio2 }) {
+    let kept = this.pens.get(canvas);
+    if (kept?.p === palette && kept.ratio === ratio2) return kept;
+    let pen = Object.assign(new CanvasPen(palette, context), { ratio: ratio2 });
+    return this.pens.set(canvas, pen), pen;
+  }
+  /** @param {any} event */
+  _move(event) {
+    if (this.dragging) {
+      this.panel.drag?.(event.offsetX, event.offsetY, this.width) && this.desk.touch(this);
+      return;
+    }
+    let found = this.panel.hit(event.offsetX, event.offsetY, this.width);
+    this.desk.point(found && { row: found.row, slot: found.slot, index: found.index }), this.desk.tip(found?.hint, event);
+  }
+  _leave() {
+    this.desk.point(null), this.desk.tip(null);
+  }
+  /** @param {any} event */
+  _press(event) {
+    this.dragged = !!this.panel.drag?.(event.offsetX, event.offsetY, this.width), this.dragged && (this.dragging = !0, this.canvas.setPointerCapture(event.pointerId), this.desk.touch(this));
+  }
+  /** @param {any} event */
+  _click(event) {
+    if (this.dragged) return;
+    if (this.panel.click) return this.panel.click(event.offsetX, event.offsetY, this.width);
+    let found = this.panel.hit(event.offsetX, event.offsetY, this.width);
+    found && found.row !== null && found.row !== void 0 && this.desk.pick(found.row);
+  }
+  /**
+   * Sideways: the stage slides. Anything else belongs to the page.
+   * @param {any} event
+   */
+  _wheel(event) {
+    let sideways = event.shiftKey && !event.deltaX ? event.deltaY : Math.abs(event.deltaX) > Math.abs(event.deltaY) ? event.deltaX : 0;
+    !this.panel.panBy || !sideways || (event.preventDefault(), this.panel.panBy(sideways / 30), this.desk.touch(this));
+  }
+};
+function alike(one, other) {
+  return one?.key === other.key && one.palette === other.palette;
+}
+var ListSection = class extends Section {
+  /**
+   * @param {Desk} desk
+   * @param {InvariantPanel} panel
+   */
+  constructor(desk, panel) {
+    super(desk, panel), this.invariants = panel, this.listed = void 0, this.list = element("ul", { class: "sv-violations" }), this.canvas.remove(), this.body.prepend(this.list);
+  }
+  /** @param {boolean} shown */
+  showTable(shown) {
+    this.list.hidden = shown, super.showTable(shown);
+  }
+  /** @override */
+  _draw() {
+    let items = this.invariants.items(), key = JSON.stringify(items.map((item) => [item, this.desk.happening(item.step)]));
+    if (key === this.listed) return;
+    this.listed = key;
+    let focused = this.list.contains(document.activeElement);
+    this.list.replaceChildren(...items.map((item) => element("li", {}, this._button(item)))), focused && this.desk.focus();
+  }
+  prepare() {
+  }
+  // there is nothing to draw
+  /** @param {Item} at */
+  _button({ text, row, slot, step }) {
+    let click = () => {
+      this.desk.go(step), this.desk.pick(row), this.desk.point({ row, slot: slot ?? null, index: null });
+    }, here = this.desk.happening(step), sign = element("span", { "aria-hidden": "true" }, here ? "\u25B2" : "\u2192");
+    return element(
+      "button",
+      { type: "button", class: here ? "sv-wrong" : null, on: { click } },
+      sign,
+      text
+    );
+  }
+};
+
+// src/page/run.js
+var Run = class {
+  /** @type {Stage} */
+  stage;
+  /** @type {Legend} */
+  legend;
+  /** @type {Section[][]} */
+  columns;
+  /** @type {Section[]} */
+  sections;
+  /** @type {HTMLElement} */
+  root;
+  /** @type {HTMLElement} */
+  title;
+  /** @type {HTMLElement} */
+  words;
+  /** @type {string | undefined} */
+  _shown;
+  /**
+   * @param {Shell} shell
+   * @param {Film} film
+   * @param {number} number
+   */
+  constructor(shell, film, number) {
+    this.shell = shell, this.film = film, this.number = number;
+    let { comparison } = shell;
+    this.view = {
+      film,
+      step: 0,
+      row: 0,
+      hover: null,
+      palette: shell.palette,
+      progress: 1,
+      zoom: null,
+      pan: 0,
+      other: comparison ? comparison.films[1 - number] : null,
+      differs: (request, index) => comparison?.differs(request, index) ?? !1,
+      pick: (row) => shell.pick(this.requestOf(row)),
+      point: (place) => shell.point(this, place),
+      go: (step) => shell.goTo(this, step)
+    }, this._makeSections(), this._makeRoot();
+  }
+  _makeSections() {
+    let { view, shell, film } = this, desk = {
+      palette: () => shell.palette,
+      touch: (section) => shell.touch(section),
+      tip: (hint, event) => shell.tip.show(hint, event),
+      point: view.point,
+      pick: view.pick,
+      go: view.go,
+      happening: (step) => step <= view.step && film.round(step) === film.round(view.step),
+      focus: () => shell.root.focus({ preventScroll: !0 })
+    };
+    this.stage = new Stage(view), this.legend = new Legend(view);
+    let of = (Panel) => new Section(desk, new Panel(view)), invariants = new ListSection(desk, new InvariantPanel(view)), pooled = film.json.rounds.some((round) => round.pool.length > 0), [mask, time] = [of(MaskPanel), of(TimePanel)];
+    this.columns = pooled ? [
+      [of(VerifyPanel), time, invariants],
+      [mask, of(PoolPanel)]
+    ] : [
+      [of(VerifyPanel), invariants],
+      [mask, time]
+    ], this.sections = [new Section(desk, this.stage, [this.legend]), ...this.columns.flat()];
+  }
+  _makeRoot() {
+    this.title = element("p", { class: "sv-title" }), this.words = element("p", { class: "sv-words", "aria-live": "polite", "aria-atomic": "true" });
+    let columns = this.columns.map(
+      (column) => element("div", { class: "sv-column" }, ...column.map((section) => section.root))
+    ), label = this.shell.comparison ? `${this.number ? "second" : "first"} run: ${runName(this.film)}` : null;
+    this.root = element(
+      "div",
+      { class: "sv-run", role: label && "group", "aria-label": label },
+      ...label ? [this.title] : [],
+      this.words,
+      this.sections[0].root,
+      element("div", { class: "sv-columns" }, ...columns)
+    );
+  }
+  dispose() {
+    this.sections.forEach((section) => section.dispose());
+  }
+  /** @param {number} row */
+  requestOf(row) {
+    return this.film.rows(this.view.step)[row]?.request ?? null;
+  }
+  /**
+   * Show a step and, of its rows, `row`; animate: K/V that this step moves is seen moving. Returns
+   * whether it has to.
+   * @param {number} step
+   * @param {number} row
+   * @param {boolean} animate
+   */
+  show(step, row, animate) {
+    let moves = animate && step !== this.view.step && this.film.stage(step).moves.length > 0;
+    return Object.assign(this.view, { step, row, hover: null, progress: moves ? 0 : 1 }), moves;
+  }
+  /**
+   * The sentence of the phase, and that of the row where there is one. missing: the request that
+   * was chosen is not here now.
+   * @param {number | null} missing
+   * @param {boolean} over
+   */
+  tell(missing, over) {
+    let { film, view } = this, key = [view.step, view.row, missing, over].join();
+    if (key === this._shown) return;
+    this._shown = key;
+    let away = `Request ${missing} is not in this run's batch now; shown is row ${view.row}.`, { phase, words, own } = sentences(view), extra = element("span", { class: "sv-own" }, missing === null ? own : away);
+    this.words.replaceChildren(element("strong", {}, phase), ` ${words} `, extra);
+    let facts = [...runFacts(film, view.step), ...over ? ["over"] : []].join(" \xB7 ");
+    this.title.replaceChildren(element("strong", {}, runName(film)), ` ${facts} `, badge(film));
+  }
+};
+function sentences({ film, step, row }) {
+  let stage = film.stage(step), own = stage.words_of?.[row];
+  return {
+    phase: `${capital(film.phaseName(step))}.`,
+    words: stage.words,
+    own: own ? `Row ${row}: ${own}.` : ""
+  };
+}
+function runName(film) {
+  let { meta, options } = film.json, shown = Object.entries(options).map(([name, value]) => `${name}=${value}`);
+  return !film.checked || !shown.length ? meta.strategy : `${meta.strategy} (${shown.join(", ")})`;
+}
+function runFacts(film, step) {
+  let { num_draft_tokens: k, decisions } = film.json.meta, rows = film.rows(step).length, scene = film.scene(step), round = `round ${film.round(step)} / ${film.json.rounds.length - 1}`, facts = [counted(rows, "row"), `K = ${k}`, round, film.phaseName(step)];
+  return decisions.length > 1 ? [...facts, scene.decision] : facts;
+}
+function verdictOf(film) {
+  if (!film.checked) return "not judged";
+  let rules = [...new Set(film.violations.map((each) => each.rule))];
+  return rules.length ? `\u25B2 breaks: ${rules.join(", ")}` : `\u2713 ${film.json.meta.valid ? "valid" : "promises nothing, breaks nothing here"}`;
+}
+function badge(film) {
+  let look = film.violations.length > 0 ? " sv-broken" : film.checked ? " sv-valid" : "";
+  return element("span", { class: `sv-badge${look}` }, verdictOf(film));
+}
+function capital(word) {
+  return word.charAt(0).toUpperCase() + word.slice(1);
+}
+
+// src/panels/pool.js
+var POOL = {
+  top: 26,
+  bars: 92,
+  signs: 17,
+  key: 20,
+  gap: 4,
+  least: 3,
+  most: 56,
+  axis: 58,
+  lines: 2
+}, PoolPanel = class {
+  static id = "pool";
+  /** @param {View} view */
+  constructor(view) {
+    this.view = view, this._scale = this._scaleOf(
+      view.film.json.rounds.flatMap((round) => round.pool.map((each) => each.length))
+    );
+  }
+  /**
+   * Lengths at the foot and at the top of the bars: from 0, unless all bars of the run would look
+   * alike.
+   * @param {number[]} lengths
+   */
+  _scaleOf(lengths) {
+    let longest = lengths.reduce((most, each) => Math.max(most, each), 1), shortest = lengths.reduce((least, each) => Math.min(least, each), longest);
+    return { base: shortest > longest * 0.6 ? Math.floor(shortest * 0.9) : 0, longest };
+  }
+  get _pool() {
+    return this.view.film.scene(this.view.step).pool;
+  }
+  get _chosen() {
+    return this._pool.filter((each) => each.chosen);
+  }
+  empty() {
+    return !this._pool.length;
+  }
+  key() {
+    return `${this.view.film.round(this.view.step)} ${this.view.row}`;
+  }
+  title() {
+    let { window: window2 } = this.view.film.json.meta.strategy_options, size = this._pool.length;
+    return `Pool \xB7 ${counted(size, "row")}${window2 ? ` in a window of ${window2}` : ""}, ${this._chosen.length} chosen`;
+  }
+  // {length, count} of the length that most rows share.
+  _largest() {
+    let counts = /* @__PURE__ */ new Map();
+    for (let { length } of this._pool) counts.set(length, (counts.get(length) ?? 0) + 1);
+    return [...counts].map(([length, count]) => ({ length, count })).reduce((best, each) => each.count > best.count ? each : best);
+  }
+  // How the round was chosen, in words.
+  decision() {
+    let { film, step } = this.view, { batch_size: size, strategy_options: options } = film.json.meta, { decision } = film.scene(step), chosen = this._chosen, rows = counted(chosen.length, "sequence");
+    if (decision === "grouped") return `grouped: ${rows} of length ${chosen[0]?.length}`;
+    if (decision === "overdue") {
+      let same = new Set(chosen.map((each) => each.length)).size === 1;
+      return `overdue: ${`a sequence was passed over ${options.max_wait} times`}, so those that waited longest run${same ? "" : ", realigned"}`;
+    }
+    let none = `no ${Math.min(size, this._pool.length)} sequences share a length`;
+    if (decision === "partial") {
+      let run = chosen.length === 1 ? "runs" : "run";
+      return `fallback partial: ${none}, so ${rows} of length ${chosen[0]?.length} ${run} alone`;
+    }
+    if (decision === "realigned") {
+      let { count, length } = this._largest(), closest = count > 1 ? ` (at most ${count} do, ${length} each)` : "";
+      return `fallback realign: ${none}${closest}, so those that entered first are realigned`;
+    }
+    return decision;
+  }
+  // The same words as in the sentence of the phase (schedulewords.py).
+  _waits() {
+    let waiting = this._pool.filter((each) => !each.chosen);
+    if (!waiting.length) return "none waits";
+    let { request, waited } = waiting.reduce(
+      (longest, each) => each.waited > longest.waited ? each : longest
+    ), words = counted(waiting.length, "sequence waits", "sequences wait");
+    if (!waited) return `${words} for the first time`;
+    let which = `request ${request}${waiting.length > 1 ? " longest" : ""}`;
+    return `${words}, ${which}: passed over ${counted(waited, "time")} before`;
+  }
+  _sentences() {
+    return `${capital(this.decision())}. ${capital(this._waits())}.`;
+  }
+  describe() {
+    return `${this.title()}. ${this._sentences()}`;
+  }
+  table() {
+    let rows = this._pool.slice(0, 400).map(({ request, length, waited, chosen }) => {
+      let row = this.view.film.rowOf(this.view.step, request);
+      return [request, length, chosen ? "chosen" : "waits", waited, row < 0 ? "\u2013" : row];
+    }), head = ["request", "length", "this round", "times left out before", "row of the batch"];
+    return { caption: this._sentences(), head, rows };
+  }
+  /** @param {number} width */
+  height(width) {
+    let at = this._bars(width);
+    return at.bottom + (at.wide ? 2 : 1) * POOL.signs + POOL.key + 8;
+  }
+  /**
+   * Room for two lines of words at least, so that most rounds have one height.
+   * @param {number} width
+   */
+  _top(width) {
+    return Math.max(this._lines(width).length, POOL.lines) * 17 + POOL.top;
+  }
+  /** @param {number} width */
+  _lines(width) {
+    return wrapWords(this._sentences(), width - 2 * PAD, { size: 12 });
+  }
+  /**
+   * Where the bars stand; pitch: px of one with its gap; numbers: whether there is room for how
+   * long they waited; wide: and for more.
+   * @param {number} width
+   */
+  _bars(width) {
+    let top = this._top(width), { base, longest } = this._scale, pitch = Math.min((width - PAD - POOL.axis) / this._pool.length, POOL.most + POOL.gap), waited = Math.max(...this._pool.map((each) => each.waited)), numbers = pitch >= (waited > 9 ? 18 : 10), most = base ? longest : 2 ** Math.ceil(Math.log2(Math.max(...this._pool.map((each) => each.length)))), y = (length) => top + POOL.bars * (1 - (length - base) / Math.max(most - base, 1));
+    return { top, bottom: top + POOL.bars, base, pitch, waited, numbers, wide: pitch >= 20, y };
+  }
+  /**
+   * @param {Pen} pen
+   * @param {number} width
+   */
+  draw(pen, width) {
+    let at = this._bars(width), { p } = pen;
+    this._lines(width).forEach(
+      (line, n) => pen.text(line, PAD, 8 + n * 17, { size: 12, fill: p.ink })
+    ), this._axis(pen, at, width), this._guide(pen, at, width), this._explain(pen, at, width), this._pool.forEach((each, n) => this._bar(pen, at, each, POOL.axis + n * at.pitch));
+  }
+  /**
+   * @param {Pen} pen
+   * @param {ReturnType<PoolPanel["_bars"]>} at
+   * @param {number} width
+   */
+  _axis(pen, at, width) {
+    let { p } = pen, look = { size: 11, fill: p.muted, align: "right" }, right = POOL.axis - 8;
+    pen.line(POOL.axis - 4, at.bottom + 0.5, width - PAD, at.bottom + 0.5, { stroke: p.grey }), pen.text(`${at.base}`, right, at.bottom - 1, look), pen.text("length", right, at.top - 11, look), pen.text("waited", right, at.bottom + 4 + POOL.signs / 2, look), at.wide && pen.text("request", right, at.bottom + 4 + POOL.signs * 1.5, look);
+  }
+  /**
+   * @param {Pen} pen
+   * @param {ReturnType<PoolPanel["_bars"]>} at
+   * @param {PoolEntry} at2
+   * @param {number} x
+   */
+  _bar(pen, at, { request, length, waited, chosen }, x) {
+    let { p } = pen, w = Math.max(at.pitch - POOL.gap, POOL.least), y = at.y(length), middle = x + w / 2, row = this.view.film.rowOf(this.view.step, request), inside = at.bottom - y > 20 ? at.bottom - 10 : y - 8;
+    pen.rect(
+      x,
+      y,
+      w,
+      at.bottom - y,
+      chosen ? { fill: p.blueSoft, stroke: p.blue, width: 1.5 } : { fill: p.greySoft, stroke: p.grey }
+    ), row >= 0 && row === this.view.row && pen.rect(x - 2, y - 2, w + 4, at.bottom - y + 4, { stroke: p.ink, width: 1.5, radius: 2 }), at.wide && pen.text(`${length}`, middle, inside, {
+      size: 11,
+      weight: chosen ? 700 : 400,
+      align: "center",
+      max: w + 3
+    }), this._sign(pen, at, waited, chosen, x, w), at.wide && pen.text(`${request}`, middle, at.bottom + 4 + POOL.signs * 1.5, {
+      size: 11,
+      fill: p.muted,
+      align: "center"
+    });
+  }
+  /**
+   * Chosen, or for how many rounds it has waited: a number, or where there is no room for one a
+   * bar.
+   * @param {Pen} pen
+   * @param {ReturnType<PoolPanel["_bars"]>} at
+   * @param {number} waited
+   * @param {boolean} chosen
+   * @param {number} x
+   * @param {number} w
+   */
+  _sign(pen, at, waited, chosen, x, w) {
+    let { p } = pen, middle = x + w / 2, y = at.bottom + 4 + POOL.signs / 2;
+    if (chosen)
+      return pen.text("\u2713", middle, y, {
+        size: at.pitch >= 9 ? 12 : 9,
+        weight: 700,
+        fill: p.blue,
+        align: "center"
+      });
+    if (at.numbers)
+      return pen.text(waited ? `${waited}` : "\xB7", middle, y, {
+        size: 11,
+        fill: waited ? p.ink : p.muted,
+        align: "center"
+      });
+    waited && pen.rect(x, at.bottom + 4, w, Math.max(waited / at.waited * (POOL.signs - 3), 1.5), {
+      fill: p.grey
+    });
+  }
+  // {length, grouped}: what the chosen rows share, or else what most rows do; null where no two
+  // share one.
+  _common() {
+    let lengths = new Set(this._chosen.map((each) => each.length)), { length, count } = this._largest();
+    return lengths.size === 1 ? { length: [...lengths][0], grouped: !0 } : count > 1 ? { length, grouped: !1 } : null;
+  }
+  /**
+   * A line at that length.
+   * @param {Pen} pen
+   * @param {ReturnType<PoolPanel["_bars"]>} at
+   * @param {number} width
+   */
+  _guide(pen, at, width) {
+    let { p } = pen, common = this._common();
+    if (!common) return;
+    let { length: shown, grouped } = common, y = at.y(shown);
+    pen.line(POOL.axis - 4, y, width - PAD, y, { stroke: grouped ? p.blue : p.grey, dash: [4, 3] });
+    let look = { size: 11, weight: 700, fill: grouped ? p.blue : p.muted, align: "right" };
+    y < at.bottom - 14 && pen.text(`${shown}`, POOL.axis - 8, y, look);
+  }
+  /**
+   * What the frame and the line are, and where the bars begin if not at 0.
+   * @param {Pen} pen
+   * @param {ReturnType<PoolPanel["_bars"]>} at
+   * @param {number} width
+   */
+  _explain(pen, at, width) {
+    let { p } = pen, look = { size: 11, fill: p.muted }, y = at.bottom + (at.wide ? 2 : 1) * POOL.signs + 4 + POOL.key / 2, common = this._common(), words = `row ${this.view.row}`, x = PAD + 20 + pen.measure(words, look) + 16;
+    pen.rect(PAD, y - 6, 14, 12, { stroke: p.ink, width: 1.5, radius: 2 }), pen.text(words, PAD + 20, y, look), common && pen.line(x, y, x + 20, y, { stroke: common.grouped ? p.blue : p.grey, dash: [4, 3] }), common && (x += 26);
+    let line = common ? [common.grouped ? "length of the chosen" : "most common length"] : [], foot = at.base ? [`bars begin at ${at.base}`] : [];
+    pen.text([...line, ...foot].join(" \xB7 "), x, y, { ...look, max: width - PAD - x });
+  }
+  /**
+   * @param {number} x
+   * @param {number} width
+   */
+  _at(x, width) {
+    let n = Math.floor((x - POOL.axis) / this._bars(width).pitch);
+    return this._pool[n] ?? null;
+  }
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} width
+   */
+  hit(x, y, width) {
+    let found = this._at(x, width), at = this._bars(width);
+    if (!found || y < at.top - 4 || y > at.bottom + 2 * POOL.signs + 4) return null;
+    let { request, length, waited, chosen } = found, row = this.view.film.rowOf(this.view.step, request), wait = waited ? `, waited ${counted(waited, "round")} before this one` : "", now = chosen ? `chosen, row ${row}` : "waits";
+    return {
+      row: row < 0 ? null : row,
+      slot: null,
+      index: null,
+      hint: `request ${request}: ${counted(length, "token")}, ${now}${wait}`
+    };
+  }
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} width
+   */
+  click(x, y, width) {
+    let row = this.hit(x, y, width)?.row;
+    row != null && this.view.pick(row);
+  }
+};
+
+// src/page/figure.js
+var MARGIN = 16, BETWEEN_CARDS = 12, HEADING = 30, SIDE_BY_SIDE = 860, TWO_RUNS = 960, FigureRun = class {
+  /**
+   * @param {View} view
+   * @param {number} width
+   */
+  constructor(view, width) {
+    let own = this._telling(view);
+    for (this.view = view, this.width = width, this.blocks = [
+      this._head(),
+      this._rail(),
+      this._words(),
+      this._card(new Stage(view), width, [new Legend(view)])
+    ]; own.length > 1 && width >= SIDE_BY_SIDE; )
+      this.blocks.push(this._beside(own.splice(0, 2)));
+    this.blocks.push(...own.map((panel) => this._card(panel, width)));
+    let broken = new InvariantPanel(view);
+    broken.items().length && this.blocks.push(this._card(broken, width));
+  }
+  /**
+   * The panels that have something to say at this step: before anything is drafted, there is no
+   * verification to show.
+   * @param {View} view
+   */
+  _telling(view) {
+    let { film, step, row } = view, panels = [new PoolPanel(view)];
+    return maskCells(film, step, row) && panels.unshift(new MaskPanel(view)), film.phase(step) > 0 && panels.unshift(new VerifyPanel(view)), panels.filter((panel) => !panel.empty());
+  }
+  _head() {
+    let { film, step } = this.view, name = runName(film), facts = `${runFacts(film, step).join(" \xB7 ")} \xB7 `, look = { size: 16, weight: 700 }, small = { size: 12.5 }, [beside, wide] = [measureText(name, fontOf(look)) + 12, fontOf(small)], needed = beside + measureText(facts, wide) + measureText(verdictOf(film), wide), [x, y] = needed <= this.width ? [beside, 13] : [0, 33], draw = (pen) => {
+      pen.text(name, 0, 12, { ...look, max: this.width });
+      let after = x + pen.measure(facts, small), fill = film.violations.length > 0 ? pen.p.red : pen.p.muted;
+      pen.text(facts, x, y, { ...small, fill: pen.p.muted, max: this.width - x }), pen.text(verdictOf(film), after, y, { ...small, fill, max: this.width - after });
+    };
+    return { height: y + 9, draw };
+  }
+  // Where in the round the step is; a page has buttons there.
+  _rail() {
+    let { film, step } = this.view, now = film.phase(step), w = this.width / film.phases;
+    return { height: 20, draw: (pen) => film.json.phases.forEach((name, phase) => {
+      let { p } = pen, look = phase === now ? { weight: 700 } : { fill: p.muted };
+      pen.rect(phase * w, 0, w - 4, 3, {
+        fill: phase === now ? p.blue : phase < now ? p.draft : p.faint
+      }), pen.text(`${phase + 1} ${name}`, phase * w, 13, { size: 12, ...look });
+    }) };
+  }
+  _words() {
+    let { phase, words, own } = sentences(this.view), look = { size: 14 }, small = { size: 12.5 }, lines = wrapWords(`${phase} ${words}`, this.width, look), more = own ? wrapWords(own, this.width, small) : [], draw = (pen) => {
+      lines.forEach((line, n) => pen.text(line, 0, 10 + 21 * n, look)), more.forEach(
+        (line, n) => pen.text(line, 0, 10 + 21 * lines.length + 18 * n, { ...small, fill: pen.p.muted })
+      );
+    };
+    return { height: 21 * lines.length + 18 * more.length, draw };
+  }
+  /**
+   * @param {Panel} panel
+   * @param {number} width
+   * @param {Drawable[]} [under]
+   */
+  _card(panel, width, under = []) {
+    let parts = [panel, ...under], heights = parts.map((each) => Math.ceil(each.height(width))), look = { size: 12.5, weight: 650 }, title = wrapWords(panel.title(), width - 2 * PAD, look), head = HEADING + 17 * (title.length - 1), height = head + heights.reduce((sum, each) => sum + each + 8, 0);
+    return { width, height, draw: (pen, tall = height) => {
+      pen.rect(0, 0, width, tall, { fill: pen.p.panel, stroke: pen.p.faint, radius: 10 }), title.forEach(
+        (line, n) => pen.text(line, PAD, 17 + 17 * n, { ...look, fill: pen.p.muted, max: width - 2 * PAD })
+      );
+      let y = head;
+      parts.forEach((each, n) => {
+        pen.shifted(0, y, () => each.draw(pen, width, heights[n])), y += heights[n] + 8;
+      });
+    } };
+  }
+  /**
+   * Two panels in one line, divided where they are lowest.
+   * @param {Panel[]} panels
+   */
+  _beside(panels) {
+    let room = this.width - BETWEEN_CARDS, cards = [0.5, 0.58, 0.66].map((share) => [
+      this._card(panels[0], room * share),
+      this._card(panels[1], room * (1 - share))
+    ]).reduce((best, each) => tallest(each) < tallest(best) ? each : best), height = tallest(cards);
+    return { height, draw: (pen, tall = height) => {
+      cards[0].draw(pen, tall), pen.shifted(cards[0].width + BETWEEN_CARDS, 0, () => cards[1].draw(pen, tall));
+    } };
+  }
+}, Figure = class {
+  /**
+   * @param {Film[]} films
+   * @param {FigureSettings} at1
+   * @param {Palette} palette
+   */
+  constructor(films, { step, row, width }, palette) {
+    let comparison = films.length > 1 ? new Comparison(films[0], films[1]) : null;
+    this.runs = films.map((film, number) => {
+      let at = comparison ? comparison.stepOf(number, Math.min(step, comparison.clocks - 1)) : Math.min(step, film.steps - 1);
+      return new FigureRun(
+        this._view(films, number, at, row, palette, comparison),
+        this._room(films.length, width)
+      );
+    }), this.width = width, this.palette = palette, this.lines = this._lines(), this.height = 2 * MARGIN - BETWEEN_CARDS + this.lines.reduce((sum, line) => sum + tallest(line) + BETWEEN_CARDS, 0);
+  }
+  /**
+   * px for a run
+   * @param {number} runs
+   * @param {number} width
+   */
+  _room(runs, width) {
+    let room = width - 2 * MARGIN;
+    return runs > 1 && width >= TWO_RUNS ? (room - BETWEEN_CARDS) / 2 : room;
+  }
+  // Blocks that stand side by side, from the top.
+  _lines() {
+    let [first, second] = this.runs.map((run) => run.blocks);
+    return !second || this.width < TWO_RUNS ? this.runs.flatMap((run) => run.blocks.map((block) => [block])) : Array.from({ length: Math.max(first.length, second.length) }, (_, n) => [
+      first[n],
+      second[n]
+    ]);
+  }
+  /**
+   * @param {Film[]} films
+   * @param {number} number
+   * @param {number} step
+   * @param {number} row
+   * @param {Palette} palette
+   * @param {Comparison | null} comparison
+   * @returns {View}
+   */
+  _view(films, number, step, row, palette, comparison) {
+    let film = films[number], request = films[0].rows(comparison ? comparison.stepOf(0, step) : step)[row]?.request, own = number ? film.rowOf(step, request) : row, rows = film.rows(step).length;
+    return {
+      film,
+      step,
+      row: Math.max(Math.min(own < 0 ? row : own, rows - 1), 0),
+      hover: null,
+      palette,
+      progress: 1,
+      zoom: null,
+      pan: 0,
+      other: comparison ? films[1 - number] : null,
+      differs: (request2, index) => comparison?.differs(request2, index) ?? !1,
+      pick() {
+      },
+      point() {
+      },
+      go() {
+      }
+    };
+  }
+  /** @param {Pen} pen */
+  draw(pen) {
+    pen.rect(0, 0, this.width, this.height, { fill: this.palette.page });
+    let y = MARGIN;
+    for (let line of this.lines) {
+      let tall = tallest(line);
+      line.forEach((block, n) => {
+        block && pen.shifted(
+          MARGIN + n * (this.runs[0].width + BETWEEN_CARDS),
+          y,
+          () => block.draw(pen, tall)
+        );
+      }), y += tall + BETWEEN_CARDS;
+    }
+  }
+  svg() {
+    let pen = new SvgPen(this.palette), { film, step } = this.runs[0].view;
+    return this.draw(pen), pen.svg(
+      this.width,
+      this.height,
+      `${runName(film)}, ${runFacts(film, step).join(", ")}: ${film.stage(step).words}`
+    );
+  }
+  /**
+   * PNG in base64
+   * @param {number} scale
+   */
+  png(scale) {
+    let canvas = element("canvas", {
+      width: Math.round(this.width * scale),
+      height: Math.round(this.height * scale)
+    }), context = contextOf(canvas, { alpha: !1 });
+    context.fillStyle = this.palette.page, context.fillRect(0, 0, canvas.width, canvas.height), context.scale(scale, scale), this.draw(new CanvasPen(this.palette, context));
+    let [head, data] = canvas.toDataURL("image/png").split(",");
+    if (head.startsWith("data:image/png") && data) return data;
+    throw new Error(
+      `${canvas.width} \xD7 ${canvas.height} pixels are too many; choose a smaller width or scale`
+    );
+  }
+};
+function tallest(blocks) {
+  return Math.max(...blocks.map((block) => block?.height ?? 0));
+}
+function base64(text) {
+  return btoa(
+    Array.from(new TextEncoder().encode(text), (byte) => String.fromCharCode(byte)).join("")
+  );
+}
+function drawFigure(films, settings, place) {
+  let root = element("div", { class: "specviz", "data-theme": settings.theme, hidden: !0 });
+  place.append(root);
+  let figure = new Figure(films, settings, readPalette(root));
+  return root.remove(), settings.format === "svg" ? base64(figure.svg()) : figure.png(settings.scale);
+}
+
+// src/draw/theme.js
+function darkPage() {
+  let { body, documentElement } = document, kind = body.dataset.vscodeThemeKind;
+  return body.dataset.jpThemeLight !== void 0 ? body.dataset.jpThemeLight === "false" : kind ? kind.includes("dark") || kind === "vscode-high-contrast" : body.classList.contains("vscode-dark") ? !0 : documentElement.hasAttribute("theme") ? documentElement.getAttribute("theme") === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+}
+function watchTheme(changed, signal) {
+  let observer = new MutationObserver(changed), watched = {
+    attributes: !0,
+    attributeFilter: ["class", "theme", "data-jp-theme-light", "data-vscode-theme-kind"]
+  };
+  for (let node of [document.body, document.documentElement]) observer.observe(node, watched);
+  signal.addEventListener("abort", () => observer.disconnect());
+  for (let query of ["(prefers-color-scheme: dark)", "(forced-colors: active)"])
+    matchMedia(query).addEventListener("change", changed, { signal });
+}
+
+// src/page/ahead.js
+var Ahead = class {
+  /** @param {Shell} shell */
+  constructor(shell) {
+    this.shell = shell, this.rest = [], this.idle = window.requestIdleCallback ?? ((work) => setTimeout(work, 50));
+  }
+  // To be called whenever something else is shown; what was begun for that before is given up.
+  plan() {
+    let { runs, ends, clock, clocks, way } = this.shell, to = clock + way, rest = runs.flatMap((run) => run.sections), work = () => {
+      this.rest !== rest || !rest.length || ends.signal.aborted || (this._asIfAt(to, () => rest.shift()?.prepare()), this.idle.call(window, work));
+    };
+    this.rest = rest, to >= 0 && to < clocks && runs.every((run) => run.view.progress === 1) && window.OffscreenCanvas && this.idle.call(window, work);
+  }
+  /**
+   * Calls `draw` with the runs' views as they will be once the reader goes there.
+   * @param {number} clock
+   * @param {() => void} draw
+   */
+  _asIfAt(clock, draw) {
+    let { shell } = this, { request, missing } = shell, views = shell.runs.map((run) => ({ ...run.view }));
+    try {
+      shell.move(clock, clock === shell.clock + 1), draw();
+    } finally {
+      shell.runs.forEach((run, n) => Object.assign(run.view, views[n])), Object.assign(shell, { request, missing });
+    }
+  }
+};
+
+// src/page/keys.js
+var SPEEDS = [0.5, 1, 2, 4, 8], KEYS = [
+  [
+    "next, previous phase",
+    ["\u2192", "ArrowRight", (shell) => shell.go(shell.clock + 1)],
+    ["\u2190", "ArrowLeft", (shell) => shell.go(shell.clock - 1)]
+  ],
+  [
+    "next, previous round",
+    ["Shift \u2192", "Shift+ArrowRight", (shell) => shell.go(shell.clock + shell.phases)],
+    ["Shift \u2190", "Shift+ArrowLeft", (shell) => shell.go(shell.clock - shell.phases)]
+  ],
+  [
+    "first, last step",
+    ["Home", "Home", (shell) => shell.go(0)],
+    ["End", "End", (shell) => shell.go(shell.clocks - 1)]
+  ],
+  ["play, pause", ["Space", " ", (shell) => shell.play(!shell.playing)]],
+  [
+    "slower, faster",
+    ["[", "[", (shell) => shell.setSpeed(shell.speed - 1)],
+    ["]", "]", (shell) => shell.setSpeed(shell.speed + 1)]
+  ],
+  [
+    "next, previous row",
+    ["\u2193", "ArrowDown", (shell) => shell.pickBy(1)],
+    ["\u2191", "ArrowUp", (shell) => shell.pickBy(-1)]
+  ],
+  ["all panels as tables, or as pictures", ["t", "t", (shell) => shell.showTables()]],
+  [
+    "next, previous rejection",
+    ["r", "r", (shell) => shell.jump("rejection", 1)],
+    ["Shift r", "Shift+R", (shell) => shell.jump("rejection", -1)]
+  ],
+  [
+    "\u2026 full acceptance",
+    ["f", "f", (shell) => shell.jump("full", 1)],
+    ["Shift f", "Shift+F", (shell) => shell.jump("full", -1)]
+  ],
+  [
+    "\u2026 violation",
+    ["v", "v", (shell) => shell.jump("violation", 1)],
+    ["Shift v", "Shift+V", (shell) => shell.jump("violation", -1)]
+  ],
+  [
+    "\u2026 end of a text (EOS)",
+    ["e", "e", (shell) => shell.jump("eos", 1)],
+    ["Shift e", "Shift+E", (shell) => shell.jump("eos", -1)]
+  ],
+  [
+    "slots wider, narrower, as they fit",
+    ["+", "+", (shell) => shell.zoom(1)],
+    ["\u2212", "-", (shell) => shell.zoom(-1)],
+    ["0", "0", (shell) => shell.zoom(0)]
+  ],
+  [
+    "to earlier, later slots",
+    [",", ",", (shell) => shell.slide(-4)],
+    [".", ".", (shell) => shell.slide(4)]
+  ],
+  ["this list", ["?", "?", (shell) => shell.help.open()]],
+  ["first difference of the two runs", ["d", "d", (shell) => shell.goToDifference()], !0],
+  [
+    "in step by round, or by committed tokens",
+    ["m", "m", (shell) => shell.setByTokens(!shell.comparison?.byTokens)],
+    !0
+  ]
+];
+function keysFor(compared) {
+  return KEYS.filter((entry) => compared || entry.at(-1) !== !0);
+}
+function pressesOf([, ...presses]) {
+  return presses.filter((press) => press !== !0);
+}
+function actionOf(event, compared) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return null;
+  let target = (
+    /** @type {Element} */
+    event.target
+  );
+  if (target.closest("select, dialog") || event.key === " " && target.closest("button")) return null;
+  let sign = event.key.length === 1 && !/[a-z]/i.test(event.key), key = event.key === "=" ? "+" : event.key, pressed = event.shiftKey && !sign ? `Shift+${key}` : key;
+  return keysFor(compared).flatMap(pressesOf).find(([, name]) => name === pressed)?.[2] ?? null;
+}
+var Help = class {
+  /**
+   * @param {boolean} compared
+   * @param {string} name
+   */
+  constructor(compared, name) {
+    let close = element(
+      "button",
+      { type: "button", class: "sv-small", on: { click: () => this.root.close() } },
+      "close"
+    ), pointer = "With the pointer: a click on a row chooses it; what lies under the pointer lights up in all panels; a mark under the slider leads to its step; the map of the whole cache slides the batch.", head = element("div", { class: "sv-head" }, element("h2", { id: name }, "Keys"), close), list = element("dl", {}, ...keysFor(compared).map((entry) => this._line(entry))), attributes = { class: "sv-help", "aria-labelledby": name, on: { click: (event) => event.target === this.root && this.root.close() } };
+    this.root = element("dialog", attributes, head, list, element("p", {}, pointer));
+  }
+  /** @param {(typeof KEYS)[number]} entry */
+  _line(entry) {
+    let written = pressesOf(entry).map(
+      ([keys]) => element("span", {}, ...keys.split(" ").map((key) => element("kbd", {}, key)))
+    );
+    return element("div", {}, element("dt", {}, ...written), element("dd", {}, entry[0]));
+  }
+  open() {
+    let before = (
+      /** @type {HTMLElement | null} */
+      document.activeElement
+    );
+    this.root.addEventListener("close", () => before?.focus({ preventScroll: !0 }), {
+      once: !0
+    }), this.root.showModal();
+  }
+};
+
+// src/page/controls.js
+var MARKS2 = 40, JUMPS = {
+  rejection: "rejection",
+  full: "full acceptance",
+  violation: "violation",
+  eos: "EOS"
+}, Controls = class {
+  /** @type {HTMLElement} */
+  root;
+  /** @type {HTMLElement} */
+  facts;
+  /** @type {HTMLSelectElement} */
+  choice;
+  /** @type {HTMLElement} */
+  before;
+  /** @type {HTMLElement} */
+  after;
+  /** @type {HTMLSelectElement} */
+  row;
+  /** @type {HTMLElement} */
+  play;
+  /** @type {HTMLElement[]} */
+  back;
+  /** @type {HTMLElement[]} */
+  ahead;
+  /** @type {HTMLInputElement} */
+  slider;
+  /** @type {HTMLElement[]} */
+  times;
+  /** @type {HTMLElement[]} */
+  phases;
+  /** @type {HTMLSelectElement} */
+  speed;
+  /** @type {HTMLElement[]} */
+  ways = [];
+  /** @type {{ mark: HTMLElement, run: Run, step: number }[]} */
+  marks = [];
+  /** @type {string | undefined} */
+  _rowsKey;
+  /** @type {boolean | undefined} */
+  _byTokens;
+  /** @param {Shell} shell */
+  constructor(shell) {
+    this.shell = shell, this.what = "rejection", this.parts = [
+      this._bar(),
+      this._transport(),
+      this._rail(),
+      ...shell.comparison ? [this._two()] : []
+    ], this.root = element("div", { class: "sv-controls" }, ...this.parts);
+  }
+  // -- making
+  _bar() {
+    let [first] = this.shell.runs, alone = this.shell.comparison === null;
+    this.facts = element("span", { class: "sv-facts" });
+    let title = element("h2", {}, alone ? runName(first.film) : "two runs of the same prompts"), name = element(
+      "div",
+      { class: "sv-name" },
+      title,
+      this.facts,
+      ...alone ? [badge(first.film)] : []
+    );
+    return element(
+      "div",
+      { class: "sv-bar" },
+      name,
+      element("div", { class: "sv-tools" }, this._jumps(), this._rows(), this._zoom())
+    );
+  }
+  _jumps() {
+    let jump = (direction) => () => this.shell.jump(this.what, direction), change = () => {
+      this.what = this.choice.value, this.update();
+    }, options = Object.entries(JUMPS).map(
+      ([value, words]) => element("option", { value }, words)
+    );
+    return this.choice = element(
+      "select",
+      { "aria-label": "jump to", title: "r f v e, with Shift backwards", on: { change } },
+      ...options
+    ), this.before = iconButton("previous", "previous of these", null, jump(-1)), this.after = iconButton("next", "next of these", null, jump(1)), group("jump to", this.before, this.choice, this.after);
+  }
+  _rows() {
+    let change = () => this.shell.pickBy(this.row.selectedIndex - this.shell.runs[0].view.row);
+    return this.row = element("select", {
+      "aria-label": "row",
+      title: "the chosen row (\u2191 and \u2193)",
+      on: { change }
+    }), this.row;
+  }
+  _zoom() {
+    let { shell } = this, zoom = (direction) => () => shell.zoom(direction), help = element(
+      "button",
+      {
+        type: "button",
+        class: "sv-icon",
+        "aria-label": "help: keys",
+        title: "keys (?)",
+        on: { click: () => shell.help.open() }
+      },
+      "?"
+    ), minus = iconButton("minus", "narrower slots", "\u2212", zoom(-1)), fit = iconButton("fit", "slots as wide as they fit", "0", zoom(0));
+    return group(null, minus, fit, iconButton("plus", "wider slots", "+", zoom(1)), help);
+  }
+  _transport() {
+    let { shell } = this, by = (steps) => () => shell.go(shell.clock + steps);
+    this.play = iconButton("play", "play", null, () => shell.play(!shell.playing)), this.play.classList.add("sv-play"), this.back = [
+      iconButton("first", "first step", "Home", () => shell.go(0)),
+      iconButton("back", "previous round", "Shift \u2190", by(-shell.phases)),
+      iconButton("previous", "previous phase", "\u2190", by(-1))
+    ], this.ahead = [
+      iconButton("next", "next phase", "\u2192", by(1)),
+      iconButton("ahead", "next round", "Shift \u2192", by(shell.phases)),
+      iconButton("last", "last step", "End", () => shell.go(shell.clocks - 1))
+    ];
+    let buttons = element("div", { class: "sv-buttons" }, ...this.back, this.play, ...this.ahead);
+    return element("div", { class: "sv-bar sv-transport" }, buttons, this._track(), this._speed());
+  }
+  _track() {
+    let { shell } = this, input = () => shell.go(Number(this.slider.value)), range = { type: "range", min: "0", max: String(shell.clocks - 1), step: "1", value: "0" };
+    this.slider = element("input", { ...range, "aria-label": "step", on: { input } });
+    let lanes = shell.runs.map(
+      (run) => element("div", { class: "sv-marks", "aria-hidden": "true" }, ...this._marks(run))
+    );
+    return element("div", { class: "sv-track" }, this.slider, ...lanes);
+  }
+  /**
+   * Steps of a kind that would stand on each other share a mark.
+   * @param {Run} run
+   */
+  _marks(run) {
+    let width = Math.ceil(run.film.steps / MARKS2), groups = /* @__PURE__ */ new Map();
+    for (let { step, kind } of run.film.marks()) {
+      let key = `${kind} ${Math.floor(step / width)}`;
+      groups.set(key, [...groups.get(key) ?? [], step]);
+    }
+    return [...groups].map(([key, steps]) => this._mark(run, key.split(" ")[0], steps));
+  }
+  /**
+   * The clock of a step may change with the way in which two runs are in step, so marks are placed
+   * by `update`.
+   * @param {Run} run
+   * @param {string} kind
+   * @param {number[]} steps
+   */
+  _mark(run, kind, steps) {
+    let { film } = run, [step] = steps, last = steps[steps.length - 1], [sign, word] = kind === "eos" ? ["\u25A0", "EOS"] : ["\u25B2", "violation"], where = (at) => `round ${film.round(at)}, ${film.phaseName(at)}`, title = `${word}: ${where(step)}${steps.length > 1 ? `, to ${where(last)}, in ${counted(steps.length, "step")}` : ""}`, mark = element(
+      "span",
+      { class: `sv-mark sv-${kind}`, title, on: { click: () => this.shell.goTo(run, step) } },
+      sign
+    );
+    return this.marks.push({ mark, run, step }), mark;
+  }
+  _speed() {
+    let change = () => this.shell.setSpeed(this.speed.selectedIndex), label = "speed, phases a second", options = SPEEDS.map((each) => element("option", {}, `${each} / s`));
+    return this.speed = element(
+      "select",
+      { "aria-label": label, title: `${label} ([ and ])`, on: { change } },
+      ...options
+    ), this.speed;
+  }
+  _rail() {
+    let { shell } = this, go = (phase) => () => shell.go(shell.clock - shell.clock % shell.phases + phase);
+    return this.times = shell.runs[0].film.json.phases.map(() => element("span", { class: "sv-ms" })), this.phases = shell.runs[0].film.json.phases.map((name, phase) => {
+      let number = element(
+        "span",
+        { class: "sv-number", "aria-hidden": "true" },
+        String(phase + 1)
+      ), word = element("span", { class: "sv-phase" }, name);
+      return element(
+        "button",
+        { type: "button", on: { click: go(phase) } },
+        number,
+        word,
+        this.times[phase]
+      );
+    }), element(
+      "div",
+      { class: "sv-rail", role: "group", "aria-label": "phases of the round" },
+      ...this.phases
+    );
+  }
+  _two() {
+    let comparison = (
+      /** @type {Comparison} */
+      this.shell.comparison
+    ), set = (byTokens) => () => this.shell.setByTokens(byTokens), button = { type: "button", class: "sv-small" }, way = (words2, byTokens) => element("button", { ...button, title: "m", on: { click: set(byTokens) } }, words2);
+    this.ways = [way("round", !1), way("committed tokens", !0)];
+    let click = () => this.shell.goToDifference(), go = element(
+      "button",
+      { ...button, title: "d", hidden: !comparison.first, on: { click } },
+      "go there"
+    ), words = element("span", { class: "sv-difference" }, comparison.words);
+    return element("div", { class: "sv-two" }, group("in step by", ...this.ways), words, go);
+  }
+  // -- showing
+  update() {
+    let { shell } = this, [{ film, view }] = shell.runs, { clock, clocks } = shell;
+    shell.comparison || setText(this.facts, runFacts(film, view.step).join(" \xB7 ")), this.slider.value = String(clock), this.slider.style.setProperty("--sv-done", this._place(clock));
+    let place = `round ${Math.floor(clock / shell.phases)} of 0 to ${clocks / shell.phases - 1}, ${film.phaseName(view.step)}`;
+    setAttribute(this.slider, "aria-valuetext", place), this.back.forEach((button) => setUsable(button, clock > 0)), this.ahead.forEach((button) => setUsable(button, clock < clocks - 1)), setUsable(this.before, shell.target(this.what, -1) !== null), setUsable(this.after, shell.target(this.what, 1) !== null), this._updateRail(clock % shell.phases, film.scene(view.step).ms), this._updateRows(film.rows(view.step), view.row), this._updateWay(shell.comparison?.byTokens ?? !1);
+  }
+  /** @param {number} clock */
+  _place(clock) {
+    return `${100 * clock / Math.max(this.shell.clocks - 1, 1)}%`;
+  }
+  /**
+   * @param {number} now
+   * @param {number[]} ms
+   */
+  _updateRail(now, ms) {
+    this.phases.forEach((button, phase) => {
+      phase === now ? setAttribute(button, "aria-current", "step") : button.removeAttribute("aria-current"), button.classList.toggle("sv-past", phase < now), setText(this.times[phase], this.shell.comparison ? "" : milliseconds(ms[phase]));
+    });
+  }
+  /**
+   * @param {RowEntry[]} rows
+   * @param {number} chosen
+   */
+  _updateRows(rows, chosen) {
+    let names = rows.map((row, number) => `row ${number} \xB7 request ${row.request}`), key = names.join();
+    key !== this._rowsKey && this.row.replaceChildren(...names.map((name) => element("option", {}, name))), this._rowsKey = key, this.row.selectedIndex = chosen;
+  }
+  /** @param {boolean} byTokens */
+  _updateWay(byTokens) {
+    if (byTokens !== this._byTokens) {
+      this._byTokens = byTokens, this.ways.forEach(
+        (button, n) => button.setAttribute("aria-pressed", String(byTokens === (n === 1)))
+      );
+      for (let { mark, run, step } of this.marks)
+        mark.style.left = this._place(this.shell.clockOf(run, step));
+    }
+  }
+  updatePlay() {
+    let { playing, speed } = this.shell, words = playing ? "pause" : "play";
+    this.play.replaceChildren(icon(words)), setAttribute(this.play, "aria-label", words), setAttribute(this.play, "title", `${words} (Space)`), this.speed.selectedIndex = speed;
+  }
+};
+function group(label, ...parts) {
+  let shown = label ? [element("span", { class: "sv-label", "aria-hidden": "true" }, label)] : [];
+  return element(
+    "div",
+    { class: "sv-group", role: label && "group", "aria-label": label },
+    ...shown,
+    ...parts
+  );
+}
+
+// src/page/tip.js
+var Tip = class {
+  /** @param {HTMLElement} place */
+  constructor(place) {
+    this.place = place, this.root = element("div", { class: "sv-tip", hidden: !0, "aria-hidden": "true" });
+  }
+  /**
+   * @param {string | null | undefined} hint
+   * @param {MouseEvent} [event]
+   */
+  show(hint, event) {
+    if (this.root.hidden = !hint, !hint || !event) return;
+    setText(this.root, hint);
+    let box = this.place.getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top, left = Math.max(Math.min(x + 14, box.width - this.root.offsetWidth - 8), 4);
+    Object.assign(this.root.style, { left: `${left}px`, top: `${y + 20}px` });
+  }
+};
+
+// src/page/shell.js
+var MOTION_MS = 260, Shell = class {
+  /** @type {Palette} */
+  palette;
+  /** @type {[event: string, listener: () => void][]} */
+  listeners = [];
+  /** @type {Run[]} */
+  runs = [];
+  /** @type {Controls} */
+  controls;
+  /** @type {number | undefined} */
+  timer;
+  /**
+   * @param {Model} model
+   * @param {HTMLElement} root
+   * @param {Film[]} films
+   */
+  constructor(model, root, films) {
+    this.model = model, this.root = root, this.clock = 0, this.way = 1, this.row = 0, this.request = null, this.missing = null, this.playing = !1, this.speed = 1, this.dirty = /* @__PURE__ */ new Set(), this.frame = 0, this.painted = 0, this.ends = new AbortController(), this.comparison = films.length > 1 ? new Comparison(films[0], films[1]) : null, this.phases = films[0].phases, this.clocks = this.comparison ? this.comparison.clocks : films[0].steps, this._readTheme(), this.tip = new Tip(root), this.help = new Help(
+      this.comparison !== null,
+      `sv-${crypto.getRandomValues(new Uint32Array(1))[0]}`
+    ), this.runs = films.map((film, number) => new Run(this, film, number)), this.controls = new Controls(this), this.ahead = new Ahead(this);
+    let shown = element("div", { class: "sv-runs" }, ...this.runs.map((run) => run.root));
+    root.replaceChildren(this.controls.root, shown, this.tip.root, this.help.root), root.classList.toggle("sv-compared", this.comparison !== null), this.row = Math.max(model.get("row") ?? 0, 0), this._listen(), this.controls.updatePlay(), this._show(this._clamp(model.get("step") ?? 0), !1);
+  }
+  dispose() {
+    this.ends.abort(), this.play(!1), cancelAnimationFrame(this.frame);
+    for (let [event, listener] of this.listeners) this.model.off(event, listener);
+    this.runs.forEach((run) => run.dispose());
+  }
+  _listen() {
+    let { signal } = this.ends;
+    this.listeners = [
+      ["change:step", () => this._show(this._clamp(this.model.get("step")), !1)],
+      ["change:row", () => this._pickRow(Math.max(this.model.get("row"), 0))],
+      ["change:theme", () => this._themeChanged()]
+    ];
+    for (let [event, listener] of this.listeners) this.model.on(event, listener);
+    this.root.addEventListener("keydown", (event) => this._key(event), { signal }), watchTheme(() => this._themeChanged(), signal), window.addEventListener("resize", () => this.touchAll(), { signal }), window.addEventListener("beforeprint", () => this._print("light"), { signal }), window.addEventListener("afterprint", () => this._print(null), { signal });
+  }
+  /** @param {KeyboardEvent} event */
+  _key(event) {
+    let action = actionOf(event, this.comparison !== null);
+    action && (event.preventDefault(), event.stopPropagation(), action(this));
+  }
+  // -- where we are
+  /** @param {number} clock */
+  _clamp(clock) {
+    return Math.min(Math.max(Math.round(clock), 0), this.clocks - 1);
+  }
+  /**
+   * @param {Run} run
+   * @param {number} clock
+   */
+  stepOf(run, clock) {
+    return this.comparison ? this.comparison.stepOf(run.number, clock) : clock;
+  }
+  /**
+   * @param {Run} run
+   * @param {number} step
+   */
+  clockOf(run, step) {
+    return this.comparison ? this.comparison.clockOf(run.number, step) : step;
+  }
+  /** @param {number} clock */
+  go(clock) {
+    let next = this._clamp(clock);
+    next !== this.clock && (this.way = Math.sign(next - this.clock), this._show(next, next === this.clock + 1), this._paintAtOnce());
+  }
+  /**
+   * @param {Run} run
+   * @param {number} step
+   */
+  goTo(run, step) {
+    this.go(this.clockOf(run, step));
+  }
+  /**
+   * @param {number} clock
+   * @param {boolean} animate
+   */
+  _show(clock, animate) {
+    this.clock = clock;
+    let moving = this.move(clock, animate);
+    this.tip.show(null), this._save(), this.touchAll(), moving.some(Boolean) && this._animate();
+  }
+  /**
+   * Where the runs are then; whether each one's K/V is to be seen moving.
+   * @param {number} clock
+   * @param {boolean} animate
+   */
+  move(clock, animate) {
+    let [first, second] = this.runs, step = this.stepOf(first, clock), rows = first.film.rows(step).length, calm = !animate || matchMedia("(prefers-reduced-motion: reduce)").matches, moving = [first.show(step, Math.max(Math.min(this.row, rows - 1), 0), !calm)];
+    return this.request = first.requestOf(first.view.row), second && moving.push(this._showSecond(second, this.stepOf(second, clock), !calm)), moving;
+  }
+  /**
+   * @param {Run} run
+   * @param {number} step
+   * @param {boolean} animate
+   */
+  _showSecond(run, step, animate) {
+    let row = run.film.rowOf(step, this.request ?? -1);
+    return this.missing = row < 0 ? this.request : null, run.show(
+      step,
+      row >= 0 ? row : Math.max(Math.min(this.row, run.film.rows(step).length - 1), 0),
+      animate
+    );
+  }
+  _save() {
+    if (!(this.model.get("step") === this.clock && this.model.get("row") === this.row)) {
+      this.model.set("step", this.clock), this.model.set("row", this.row);
+      try {
+        this.model.save_changes();
+      } catch {
+      }
+    }
+  }
+  // -- what is chosen and pointed at
+  /**
+   * request: also chosen in the other run; row: of the run that was clicked.
+   * @param {number | null} request
+   */
+  pick(request) {
+    let [first] = this.runs, row = first.film.rowOf(first.view.step, request ?? -1);
+    row >= 0 && this._pickRow(row);
+  }
+  /** @param {number} rows */
+  pickBy(rows) {
+    let { film, view } = this.runs[0];
+    this._pickRow(Math.min(Math.max(view.row + rows, 0), film.rows(view.step).length - 1));
+  }
+  /** @param {number} row */
+  _pickRow(row) {
+    row === this.row && row === this.runs[0].view.row || (this.row = row, this._show(this.clock, !1), this._paintAtOnce());
+  }
+  /**
+   * @param {Run} run
+   * @param {Place | null} place
+   */
+  point(run, place) {
+    let { hover } = run.view;
+    if (!(hover === place || hover?.row === place?.row && hover?.slot === place?.slot && hover?.index === place?.index)) {
+      for (let each of this.runs)
+        each.view.hover = each === run ? place : this._elsewhere(run, each, place);
+      this.touchAll();
+    }
+  }
+  /**
+   * The same token in the other run.
+   * @param {Run} run
+   * @param {Run} other
+   * @param {Place | null} place
+   */
+  _elsewhere(run, other, place) {
+    if (!place || place.row === null) return null;
+    let request = run.requestOf(place.row), row = request === null ? -1 : other.film.rowOf(other.view.step, request);
+    if (row < 0) return null;
+    let { index } = place, own = (lane2) => index !== null && index >= lane2[3] && index < lane2[3] + lane2[1] - lane2[0], lane = other.film.lane(other.view.step, "tokens", row).find((each) => each[5] === request && own(each));
+    return { row, index, slot: lane && index !== null ? lane[0] + index - lane[3] : null };
+  }
+  // -- jumps
+  /**
+   * The clock at which something happens next, or happened last, in any run; null if it does not.
+   * @param {string} what
+   * @param {number} direction
+   */
+  target(what, direction) {
+    let clocks = this.runs.map((run) => this._target(run, what, direction)).filter((clock) => clock !== null);
+    return clocks.length ? (direction > 0 ? Math.min : Math.max)(...clocks) : null;
+  }
+  /**
+   * @param {Run} run
+   * @param {string} what
+   * @param {number} direction
+   */
+  _target(run, what, direction) {
+    let clocks = run.film.points(what).map((step) => this.clockOf(run, step));
+    return (direction > 0 ? clocks.find((clock) => clock > this.clock) : clocks.findLast((clock) => clock < this.clock)) ?? null;
+  }
+  /**
+   * @param {string} what
+   * @param {number} direction
+   */
+  jump(what, direction) {
+    let clock = this.target(what, direction);
+    clock !== null && this.go(clock);
+  }
+  goToDifference() {
+    let first = this.comparison?.first, [run] = this.runs;
+    first && (this.go(this.clockOf(run, first.step)), this.pick(first.request));
+  }
+  /** @param {boolean} byTokens */
+  setByTokens(byTokens) {
+    this.comparison && (this.comparison.byTokens = byTokens, this._show(this.clock, !1));
+  }
+  // -- time
+  /** @param {boolean} on */
+  play(on) {
+    clearInterval(this.timer), this.playing = on && this.clocks > 1, this.playing && this.clock === this.clocks - 1 && this.go(0), this.playing && (this.timer = setInterval(() => this._tick(), 1e3 / SPEEDS[this.speed])), this.controls?.updatePlay();
+  }
+  _tick() {
+    this.clock < this.clocks - 1 && this.go(this.clock + 1), this.clock === this.clocks - 1 && this.play(!1);
+  }
+  /** @param {number} number */
+  setSpeed(number) {
+    this.speed = Math.min(Math.max(number, 0), SPEEDS.length - 1), this.play(this.playing);
+  }
+  _animate() {
+    let began = performance.now(), clock = this.clock, tick = (now) => {
+      if (this.clock !== clock || this.ends.signal.aborted) return;
+      let part = Math.min(Math.max((now - began) / MOTION_MS, 0), 1), eased = 1 - (1 - part) ** 3;
+      for (let run of this.runs)
+        run.view.progress !== 1 && (run.view.progress = eased, this.touch(run.sections[0]));
+      part < 1 && requestAnimationFrame(tick);
+    };
+    requestAnimationFrame(tick);
+  }
+  // -- looks
+  /** @param {number} direction */
+  zoom(direction) {
+    for (let { stage } of this.runs) direction ? stage.zoomBy(direction) : stage.reset();
+    this.touchStages();
+  }
+  /** @param {number} slots */
+  slide(slots) {
+    for (let { stage } of this.runs) stage.panBy(slots);
+    this.touchStages();
+  }
+  touchStages() {
+    this.runs.forEach((run) => this.touch(run.sections[0]));
+  }
+  showTables() {
+    let sections = this.runs.flatMap((run) => run.sections), shown = !sections.every((section) => section.asTable);
+    sections.forEach((section) => section.showTable(shown));
+  }
+  /** @param {string | null} [forced] */
+  _readTheme(forced = null) {
+    let wanted = forced ?? this.model.get("theme");
+    this.root.dataset.theme = wanted === "light" || wanted === "dark" ? wanted : darkPage() ? "dark" : "light", this.palette = readPalette(this.root), this.runs.forEach((run) => {
+      run.view.palette = this.palette;
+    });
+  }
+  _themeChanged() {
+    this._readTheme(), this.touchAll();
+  }
+  /**
+   * On paper everything is light.
+   * @param {string | null} theme
+   */
+  _print(theme) {
+    this._readTheme(theme), this.touchAll(), this._paint();
+  }
+  // -- drawing
+  /** @param {Section} section */
+  touch(section) {
+    this.dirty.add(section), this.frame ||= requestAnimationFrame(() => this._paint());
+  }
+  // For what a reader asked for: the work is done by the time the next frame begins. Of what comes
+  // faster than frames do, such as from a slider that is dragged, the rest is left to that frame.
+  _paintAtOnce() {
+    this.painted || (this.painted = requestAnimationFrame(() => {
+      this.painted = 0;
+    }), this._paint());
+  }
+  touchAll() {
+    this.runs.forEach((run) => run.sections.forEach((section) => this.touch(section)));
+  }
+  _paint() {
+    cancelAnimationFrame(this.frame), this.frame = 0;
+    let sections = [...this.dirty];
+    this.dirty.clear();
+    let drawn = sections.map((section) => section.paint());
+    sections.forEach((section) => section.tell()), this.controls?.update();
+    let over = (n) => this.comparison?.over(n, this.clock);
+    this.runs.forEach((run, n) => run.tell(n ? this.missing : null, over(n) ?? !1)), Object.assign(this.root.dataset, { step: this.clock, row: this.runs[0].view.row }), drawn.every(Boolean) && (this.root.dataset.ready = ""), this.ahead.plan();
+  }
+};
+
+// src/page/render.js
+var PICTURE_AFTER_MS = 500;
+function sendPicture(model, films, root) {
+  let wanted = model.get("_picture_wanted");
+  if (!wanted) return;
+  let send = () => {
+    if (!root.isConnected || !model.get("_picture_wanted")) return;
+    let settings = { ...wanted, step: model.get("step"), row: model.get("row") };
+    model.set("_picture", drawFigure(films, settings, root));
+    try {
+      model.save_changes();
+    } catch {
+    }
+  };
+  setTimeout(() => (window.requestIdleCallback ?? setTimeout)(send), PICTURE_AFTER_MS);
+}
+function render({ model, el }) {
+  let root = element("div", {
+    class: "specviz",
+    tabindex: "0",
+    role: "group",
+    "aria-label": "step-through of a decoding run; press ? for keys",
+    "data-lm-suppress-shortcuts": "true"
+    // JupyterLab's shortcuts
+  }, "opening the run \u2026");
+  el.append(root);
+  let shell = null, gone = !1, bytes = ["film", "other"].map((name) => model.get(name)).filter((each) => each?.byteLength);
+  return Promise.all(bytes.map(decodeFilm)).then((films) => {
+    gone || (shell = new Shell(model, root, films), sendPicture(model, films, root));
+  }).catch((error) => {
+    root.textContent = `This run cannot be shown: ${error.message}`, console.error(error);
+  }), () => {
+    gone = !0, shell?.dispose(), root.remove();
+  };
+}
+
+// src/page/stored.js
+function storedBytes(id) {
+  let text = atob(document.getElementById(id)?.textContent ?? "");
+  return Uint8Array.from(text, (letter) => letter.charCodeAt(0));
+}
+function storedJson(id) {
+  return JSON.parse(new TextDecoder().decode(storedBytes(id)));
+}
+function showStored(place) {
+  let state = storedJson("settings");
+  for (let name of ["film", "other"]) state[name] = storedBytes(name);
+  render({ model: {
+    /** @param {string} name */
+    get: (name) => state[name],
+    /**
+     * @param {string} name
+     * @param {unknown} value
+     */
+    set: (name, value) => {
+      state[name] = value;
+    },
+    save_changes() {
+    },
+    on() {
+    },
+    off() {
+    }
+  }, el: place }), window === window.top && place.querySelector(".specviz").focus({ preventScroll: !0 });
+}
+function drawStored(place) {
+  let result = "";
+  try {
+    let films = ["film", "other"].filter((name) => document.getElementById(name)).map((name) => new Film(storedJson(name)));
+    result = drawFigure(films, storedJson("settings"), place);
+  } catch (error) {
+    result = `error: ${error instanceof Error ? error.message : error}`;
+  }
+  document.body.append(element("pre", { id: "figure" }, result));
+}
+function start() {
+  let place = (
+    /** @type {HTMLElement | null} */
+    document.querySelector("main[data-specviz]")
+  );
+  place?.dataset.specviz === "page" && showStored(place), place?.dataset.specviz === "figure" && drawStored(place);
+}
+
+// src/main.js
+start();
+var main_default = { render };
+export {
+  main_default as default
+};

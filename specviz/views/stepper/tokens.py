@@ -1,0 +1,74 @@
+"""The lane of tokens: the target's cache with the pending and drafted tokens, and their fates.
+
+Contract: reads a Trace; frames go in, in the order of the record, and cells (5, B, T) come out (see
+`lanes`). Not known here: JSON.
+"""
+
+import numpy as np
+
+from specviz.record.index import Committed
+from specviz.record.replay import Frame
+from specviz.record.schema import MODELS, PHASES, Array
+from specviz.record.trace import Trace
+from specviz.views.stepper.columns import pending_positions
+from specviz.views.stepper.lanes import cache_cells, is_pending, mark_fates, put_tokens
+
+_DRAFT, _VERIFY, _ACCEPT = (PHASES.index(name) for name in ("draft", "verify", "accept"))
+_TARGET = MODELS.index("target")
+
+
+class TokenCells:
+    """The cells of tokens of all rounds of a record."""
+
+    def __init__(self, trace: Trace, texts: Committed) -> None:
+        self._trace = trace
+        self._texts = texts
+        self._positions = pending_positions(trace)
+        self._drafts = _drafts(trace)
+
+    def after(self, frame: Frame) -> Array:
+        """Return the cells (5, B, T) of all rows after the frame's phase."""
+        phase = PHASES.index(frame.phase)
+        entries = self._trace.index.rows_of(frame.round)
+        cells = cache_cells(frame.target)
+        rows = np.flatnonzero(is_pending(cells, frame.pending))
+        request = frame.requests[rows]
+        index = frame.lengths[rows] - 1
+        position = self._positions[phase >= _ACCEPT][entries][rows]
+        token = self._texts.tokens[self._texts.first[request] + index]
+        pending = np.stack([index, position, request, token])
+        put_tokens(cells, rows, frame.pending[rows], "pending", pending)
+
+        drafts = self._drafts[frame.round]
+        drafts = drafts[:, drafts[1] < cells.shape[2]]
+        if phase == _DRAFT:
+            row, slot, index, position, token = drafts
+            drafted = np.stack([index, position, frame.requests[row], token])
+            put_tokens(cells, row, slot, "drafted", drafted)
+        if phase >= _ACCEPT:
+            table = {name: column[entries] for name, column in self._trace.rows.items()}
+            mark_fates(cells, table, frame.requests, drafts)
+        return cells
+
+
+def _drafts(trace: Trace) -> list[Array]:
+    """Return by round the drafts that the target's verification reads.
+
+    Each round has (5, n): row number, slot, index, position and token.
+    """
+    feeds = trace.feeds
+    fed = np.flatnonzero((feeds["phase"] == _VERIFY) & (feeds["model"] == _TARGET))
+    entry = trace.index.feed_rows[fed]
+    in_batch = entry >= 0
+    fed = fed[in_batch]
+    entry = entry[in_batch]
+    is_draft = feeds["index"][fed] >= trace.rows["length"][entry]
+    fed = fed[is_draft]
+    entry = entry[is_draft]
+    order = np.argsort(feeds["round"][fed], kind="stable")
+    fed = fed[order]
+    entry = entry[order]
+    rounds = feeds["round"][fed]
+    columns = [feeds[name][fed] for name in ("slot", "index", "position", "token")]
+    drafts = np.stack([entry - trace.index.row_bounds[rounds], *columns])
+    return np.split(drafts, np.searchsorted(rounds, np.arange(1, trace.num_rounds)), axis=1)
