@@ -35,9 +35,11 @@ from specviz.bench import (
     sections,
     standard,
 )
-from specviz.bench.cells import Work, measure, reference_of
+from specviz.bench.cells import measure
 from specviz.bench.log import Log
 from specviz.bench.methods import method, parse, proposer
+from specviz.bench.outcome import Work, reference_of
+from specviz.bench.progress import Progress
 from specviz.bench.sources import LoadedPair, prompt_ids
 from specviz.bench.table import conditions, failures
 from specviz.cli.bench import prompts_of
@@ -158,7 +160,10 @@ def test_methods_are_named_by_what_differs_from_the_default(
 
 def test_a_method_may_ask_something_of_generate() -> None:
     found = method("inplace:deterministic=true")
-    assert (found.label, found.asked) == ("inplace:deterministic=true", (("deterministic", True),))
+    assert (found.label, found.generate_options) == (
+        "inplace:deterministic=true",
+        (("deterministic", True),),
+    )
     assert found.how == sv.strategy("inplace")
 
 
@@ -177,8 +182,8 @@ def test_options_are_read_as_what_they_say() -> None:
         ({"batch_sizes": []}, "batch_sizes is empty"),
         ({"strategies": ()}, "strategies is empty"),
         ({"drafters": ()}, "drafters is empty"),
-        ({"strategies": "eqspec"}, "strategies='eqspec' is no list"),
-        ({"batch_sizes": 4}, "batch_sizes=4 is no list"),
+        ({"strategies": "eqspec"}, "strategies must be a list, got 'eqspec'"),
+        ({"batch_sizes": 4}, "batch_sizes must be a list, got 4"),
         ({"batch_sizes": [4, 0]}, r"batch_sizes\[1\] must be an int >= 1, got 0"),
         ({"num_draft_tokens": [0]}, r"num_draft_tokens\[0\] must be an int >= 1, got 0"),
         ({"num_draft_tokens": [True]}, r"num_draft_tokens\[0\] must be an int >= 1, got True"),
@@ -195,14 +200,17 @@ def test_options_are_read_as_what_they_say() -> None:
         ),
         (
             {"strategies": ["exspec:window"]},
-            "'exspec:window' has the option 'window', which is no option=value",
+            "the options in 'exspec:window' must be option=value, got 'window'",
         ),
-        ({"strategies": ["hf_assisted:confidence=1"]}, "confidence=1 is no probability"),
-        ({"strategies": [3]}, "strategies names 3, which is no strategy"),
+        (
+            {"strategies": ["hf_assisted:confidence=1"]},
+            "confidence must be a number >= 0 and < 1, got 1",
+        ),
+        ({"strategies": [3]}, "strategies must hold strategies, got 3"),
         ({"strategies": ["exspec", "exspec:window=32"]}, "strategies names 'exspec' twice"),
         ({"strategies": ["hf_assisted"], "batch_sizes": [4]}, "no cell is left"),
         ({"drafters": ["eagle"]}, "drafter='eagle' is unknown"),
-        ({"drafters": [None]}, "drafters names None, which is no drafter"),
+        ({"drafters": [None]}, "drafters must hold drafters, got None"),
         ({"drafters": ["synthetic"]}, 'drafter "synthetic" needs rates'),
     ],
     ids=str,
@@ -216,7 +224,7 @@ def test_a_grid_that_cannot_be_measured(arguments: dict[str, Any], begins: str) 
     ("change", "begins"),
     [
         ({"pairs": []}, r"pairs=\[\] is empty; "),
-        ({"pairs": ["qwen"]}, r"pairs\[0\]='qwen' is no pair; "),
+        ({"pairs": ["qwen"]}, r"pairs\[0\] must be a pair, got 'qwen'; "),
         ({"pairs": [StoredPair(), StoredPair()]}, "pairs names 'embedded' twice; "),
         ({"grids": []}, r"grids=\[\] is empty; "),
         ({"limit": 0}, "limit must be an int >= 1, got 0; "),
@@ -377,10 +385,10 @@ def test_what_the_target_does_for_a_synthetic_drafter_is_not_counted(
 ) -> None:
     prepare, slept = SyntheticDrafter.prepare, []
 
-    def slow(self: SyntheticDrafter, run: Any) -> Any:
+    def slow(self: SyntheticDrafter, task: Any, state: Any) -> Any:
         time.sleep(0.05)
         slept.append(0.05)
-        return prepare(self, run)
+        return prepare(self, task, state)
 
     monkeypatch.setattr(SyntheticDrafter, "prepare", slow)
     (cell,) = Grid(("inplace",), (3,), **SMALL, drafters=("synthetic:rates=0.9/0.5/0.5",)).cells(
@@ -572,7 +580,7 @@ def test_turns_that_cannot_be_taken_are_refused(pair: sv.Pair, few: list[list[in
         run_bench(pair, few, TURNS, turns=0, progress=False)
     with pytest.raises(
         ValueError,
-        match=r"^turns=2, but cells that a runner hands out .*; leave turns out, or the runner$",
+        match=r"^turns=2, but a runner's cells run on their own; leave turns out, or the runner$",
     ):
         run_bench(pair, few, TURNS, turns=2, runner=lambda setting, jobs: iter(()), progress=False)
 
@@ -675,10 +683,10 @@ def test_the_time_left_is_that_of_the_runs_so_far(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     cells = list(Grid(("autoregressive", "inplace"), (1, 8), **SMALL).cells(""))
     jobs = [running.Job(cell, i) for i in range(2) for cell in cells]
-    with running._Progress(jobs, enabled=False) as bar:
+    with Progress(jobs, enabled=False) as bar:
         for job, seconds in zip(jobs[:3], (40, 20, 6), strict=True):
             now[0] += seconds
-            bar.see(job)
+            bar.ended(job)
         assert bar.seconds_left() == pytest.approx(
             6 + 40 + 20 + 6 + 6
         )  # inplace at B = 8 counts as the other cell at that B
@@ -800,7 +808,7 @@ def test_other_conditions_are_refused_or_begin_anew(
     prompts = few[1:] if change == "prompts" else few
     with pytest.raises(
         ValueError,
-        match=rf"bench\.jsonl\.partial was begun with {change}=.*; go on as it was begun, or begin anew",
+        match=rf"bench\.jsonl\.partial was begun with {change}=.*; go on as it was begun, or discard it",
     ):
         run_bench(pair, prompts, GRID, path, progress=False, **options)
     rows = added(monkeypatch)
@@ -823,18 +831,18 @@ def test_a_log_holds_whole_lines_alone(tmp_path: Path) -> None:
         assert path.read_bytes() == b'{"x": [1, 2]}\n{"a": "\\u00e4\\n"}\n'
     path.write_bytes(path.read_bytes() + b'{"a": 2}')
     with Log(path, {"x": (1, 2)}) as log:
-        assert log.rows == [{"a": "ä\n"}]
+        assert log.measurements == [{"a": "ä\n"}]
         log.add({"a": 3})
     assert path.read_bytes().endswith(b'\\n"}\n{"a": 3}\n')
     path.write_bytes(b'{"x": [1')  # killed while it wrote the first line
     with Log(path, {"x": 1}) as log:
-        assert log.rows == []
+        assert log.measurements == []
     assert path.read_bytes() == b'{"x": 1}\n'
     for bad in (b"nonsense\n", b"3\n"):
         path.write_bytes(b'{"x": 1}\n' + bad)
         with pytest.raises(
             ValueError,
-            match=r"^line 2 of .* is no row of a benchmark; delete the file, or begin anew",
+            match=r"^line 2 of .* must be a JSON object of a benchmark; delete the file, or discard it",
         ):
             Log(path, {"x": 1})
     path.write_bytes(b'{"x": 1}\n')
@@ -1012,7 +1020,7 @@ def test_the_command_measures_prints_and_writes(tmp_path: Path, capsys: Captured
         (["--num-draft-tokens", "0"], "num_draft_tokens[0] must be an int >= 1, got 0; "),
         (
             ["--strategies", "exspec:window"],
-            "'exspec:window' has the option 'window', which is no option=value; ",
+            "the options in 'exspec:window' must be option=value, got 'window'; ",
         ),
         (["--dtype", "int8"], "dtypes names 'int8', which is unknown; "),
         (["--limit", "0"], "limit must be an int >= 1, got 0; "),

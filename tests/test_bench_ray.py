@@ -189,7 +189,7 @@ def test_numbers_that_are_none(arguments: dict[str, int], begins: str) -> None:
 def test_ray_hands_out_gpus_itself() -> None:
     with pytest.raises(
         ValueError,
-        match=r"^device='cuda:1' names one GPU, but Ray hands them out; pass device='cuda'",
+        match=r"^device='cuda:1' names one GPU, but Ray assigns them; pass device='cuda'",
     ):
         run_bench(
             StoredPair(),

@@ -116,10 +116,10 @@ def test_a_log_on_a_full_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
             log.add({"row": 2})
     assert len(path.read_bytes().splitlines()) == 3
     with Log(path, {"a": 1}) as log:
-        assert log.rows == [{"row": 1}]
+        assert log.measurements == [{"row": 1}]
         log.add({"row": 3})
     with Log(path, {"a": 1}) as log:
-        assert log.rows == [{"row": 1}, {"row": 3}]
+        assert log.measurements == [{"row": 1}, {"row": 3}]
 
 
 def test_a_folder_between_its_two_names_is_not_lost(tmp_path: Path) -> None:

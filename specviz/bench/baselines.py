@@ -1,12 +1,11 @@
-"""What the strategies are measured against: decoding as transformers itself does it, from the same token ids, greedily.
+"""What the strategies are measured against: greedy decoding by transformers, from the same ids.
 
-Knows `generate` of transformers and nothing of the loop.
+Contract: uses `generate` of transformers, and nothing of the loop.
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from numbers import Real
 from typing import Any, ClassVar
 
 import torch
@@ -14,14 +13,14 @@ from torch import Tensor
 from transformers.utils import logging
 
 from specviz.engine.models.pair import Pair
-from specviz.util.validate import short
+from specviz.util.validate import is_share, short
 
 Prompts = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True)
 class Written:
-    """tokens: the new ones of each prompt, EOS kept, nothing behind it. forwards: of the target."""
+    """tokens: the new ones of each prompt, up to and with EOS. forwards: of the target."""
 
     tokens: list[list[int]]
     forwards: int
@@ -29,12 +28,12 @@ class Written:
 
 @dataclass(frozen=True)
 class Baseline:
-    """A way to decode that is not ours.
+    """A way to decode that is not a strategy of specviz.
 
     Attributes:
-        name: what it is called in a grid.
-        drafts: whether K matters to it.
-        alone: whether it knows batches of one only.
+        name: in a grid.
+        drafts: whether it uses K.
+        alone: whether it decodes at batch 1 only.
     """
 
     name: ClassVar[str] = ""
@@ -54,7 +53,7 @@ class Baseline:
         max_new_tokens: int,
         num_draft_tokens: int,
     ) -> Iterator[Written]:
-        """Decode the prompts, `batch_size` at a time, in their order; yields after each batch all that was written so far."""
+        """Decode the prompts in order, `batch_size` at a time; yield all tokens so far a batch."""
         raise NotImplementedError
 
 
@@ -85,8 +84,9 @@ class HfAssisted(Baseline):
     """Assisted generation of transformers: batch 1, K drafts a round by the pair's draft model.
 
     Attributes:
-        confidence: a draft less likely than that ends a round's drafting, as `assistant_confidence_threshold`; 0: all K are drafted. The
-            default is that of transformers.
+        confidence: a draft token less likely than that ends a round's drafting, as
+            `assistant_confidence_threshold` of transformers, whose default this is; 0: all K are
+            drafted.
     """
 
     confidence: float = 0.4
@@ -96,13 +96,10 @@ class HfAssisted(Baseline):
     alone: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if (
-            isinstance(self.confidence, bool)
-            or not isinstance(self.confidence, Real)
-            or not 0 <= self.confidence < 1
-        ):
+        if not is_share(self.confidence) or self.confidence == 1:
             raise ValueError(
-                f"confidence={short(self.confidence)} is no probability; pass a number from 0 to below 1, 0 for all K drafts"
+                f"confidence must be a number >= 0 and < 1, got {short(self.confidence)}; "
+                "pass 0 for all K draft tokens"
             )
 
     def write(
@@ -113,19 +110,15 @@ class HfAssisted(Baseline):
         max_new_tokens: int,
         num_draft_tokens: int,
     ) -> Iterator[Written]:
-        """`num_draft_tokens` is kept as it is (`num_assistant_tokens_schedule="constant"`)."""
-        asked = {
+        """Every round drafts `num_draft_tokens` (`num_assistant_tokens_schedule="constant"`)."""
+        settings = {
             "num_assistant_tokens": num_draft_tokens,
             "num_assistant_tokens_schedule": "constant",
+            "assistant_confidence_threshold": self.confidence,
         }
         found = Written([], 0)
         for prompt in prompts:
-            with (
-                _counted(pair.target) as forwards,
-                _configured(
-                    pair.draft, asked | {"assistant_confidence_threshold": self.confidence}
-                ),
-            ):
+            with _counted(pair.target) as forwards, _configured(pair.draft, settings):
                 tokens = _generated(pair, [prompt], max_new_tokens, assistant_model=pair.draft)
             found = Written(found.tokens + tokens, found.forwards + len(forwards))
             yield found
@@ -137,29 +130,38 @@ BASELINES: dict[str, type[Baseline]] = {kind.name: kind for kind in (HfGenerate,
 def _generated(
     pair: Pair, prompts: Prompts, max_new_tokens: int, **options: Any
 ) -> list[list[int]]:
-    """The new tokens of one batch. What fills it on the left is masked, so that any id does."""
-    width, eos = max(map(len, prompts)), pair.eos_token_ids
-    filler = eos[0] if eos else 0
-    ids = torch.tensor(
-        [[filler] * (width - len(prompt)) + list(prompt) for prompt in prompts], device=pair.device
-    )
-    mask = torch.tensor(
-        [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=pair.device
-    )
+    """Return the new tokens of one batch, padded on the left."""
+    eos = pair.eos_token_ids
+    padding = eos[0] if eos else 0  # masked, so that any id does
+    longest = max(map(len, prompts))
+    ids = torch.full((len(prompts), longest), padding, device=pair.device)  # (B, T)
+    mask = torch.zeros_like(ids)
+    for row, prompt in enumerate(prompts):
+        ids[row, longest - len(prompt) :] = torch.tensor(prompt, device=pair.device)
+        mask[row, longest - len(prompt) :] = 1
     written: Tensor = pair.target.generate(
-        ids, attention_mask=mask, do_sample=False, max_new_tokens=max_new_tokens, pad_token_id=filler, **options
-    )  # fmt: skip
-    return [_cut(row, set(eos)) for row in written[:, width : width + max_new_tokens].tolist()]
+        ids,
+        attention_mask=mask,
+        do_sample=False,
+        max_new_tokens=max_new_tokens,
+        pad_token_id=padding,
+        **options,
+    )
+    new = written[:, longest : longest + max_new_tokens].tolist()
+    return [_cut(row, set(eos)) for row in new]
 
 
 def _cut(row: list[int], eos: set[int]) -> list[int]:
-    """Up to the first EOS, which is kept."""
-    return row[: next((i + 1 for i, token in enumerate(row) if token in eos), len(row))]
+    """Return the row up to and with its first EOS."""
+    for i, token in enumerate(row):
+        if token in eos:
+            return row[: i + 1]
+    return row
 
 
 @contextmanager
 def _counted(model: Any) -> Iterator[list[None]]:
-    """A list that grows by an entry with each forward."""
+    """Yield a list that grows by one entry with each forward."""
     forwards: list[None] = []
     hook = model.register_forward_pre_hook(lambda *_: forwards.append(None))
     try:
@@ -170,8 +172,8 @@ def _counted(model: Any) -> Iterator[list[None]]:
 
 @contextmanager
 def _configured(model: Any, values: dict[str, object]) -> Iterator[None]:
-    """With these values in the model's generation config, from which assisted generation takes them; without its advice on its use."""
-    told = logging.get_verbosity()
+    """Set values in the generation config, which assisted generation reads; mute its advice."""
+    verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
     before = {name: getattr(model.generation_config, name, None) for name in values}
     for name, value in values.items():
@@ -179,6 +181,6 @@ def _configured(model: Any, values: dict[str, object]) -> Iterator[None]:
     try:
         yield
     finally:
-        logging.set_verbosity(told)
+        logging.set_verbosity(verbosity)
         for name, value in before.items():
             setattr(model.generation_config, name, value)

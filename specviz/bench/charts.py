@@ -1,4 +1,4 @@
-"""Charts of a benchmark's table: every method at every B as a mark with its range, and ratios against B as lines. Runs nothing."""
+"""Charts of a benchmark's table: speeds of every method at every B, and ratios against B."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,20 +13,23 @@ from specviz.views.charts.canvas import canvas, lines, texts
 from specviz.views.charts.plot import line_chart
 from specviz.views.theme import BLUE, GREEN, GREY, ThemeName, solid, themed
 
-_WIDTH, _ROW, _TOP, _NAMES = (
-    960,
-    26,
-    96,
-    190,
-)  # px; _NAMES: what the names of the methods take on the left
+# Pixels. _NAMES is the width of the methods' names on the left.
+_WIDTH = 960
+_ROW = 26
+_TOP = 96
+_NAMES = 190
 _LETTERS = 27  # of a name
-LINES = 7  # that a chart of ratios can hold and be read
+LINES = 7  # more lines make a chart of ratios unreadable
 
 
 def speed_chart(part: pd.DataFrame, *, theme: ThemeName = "auto") -> go.Figure:
-    """Ratio to autoregressive decoding (tokens/s where there is none) of every method, a column for each B, with its range.
+    """Draw every method's ratio to autoregressive decoding with its range, a column for each B.
 
-    Each column has its own scale, from 0. The fastest of a column is green, what is not ours is a square. part: a section of the table.
+    Without autoregressive decoding it draws tokens/s. Each column has its own scale, from 0. The
+    fastest of a column is green, a baseline is a square.
+
+    Args:
+        part: a section of the table.
 
     Raises:
         ValueError: no entry has a speed.
@@ -34,11 +37,14 @@ def speed_chart(part: pd.DataFrame, *, theme: ThemeName = "auto") -> go.Figure:
     part = part[part["tokens_per_s"].notna()].assign(name=names)
     if part.empty:
         raise ValueError(
-            "no entry has a speed, so there is nothing to draw; pass a section in which a cell could be measured"
+            "no entry has a speed, so there is nothing to draw; "
+            "pass a section in which a cell was measured"
         )
     relative = part["ratio_to_autoregressive"].notna().all()
-    rows, sizes = list(dict.fromkeys(part["name"])), sorted(part["batch_size"].unique())
-    painted, width = themed(theme), (_WIDTH - _NAMES) / len(sizes)
+    rows = list(dict.fromkeys(part["name"]))
+    sizes = sorted(part["batch_size"].unique())
+    painted = themed(theme)
+    width = (_WIDTH - _NAMES) / len(sizes)
     bottom = _TOP + _ROW * len(rows)
     figure = canvas(painted, _WIDTH, bottom + 24).update_layout(showlegend=False)
     middles = [_TOP + _ROW * (i + 0.5) for i in range(len(rows))]
@@ -61,7 +67,7 @@ def speed_chart(part: pd.DataFrame, *, theme: ThemeName = "auto") -> go.Figure:
             texts("sizes", [left], [_TOP - 14], [painted.inked(f"<b>B = {size}</b>")], 12, "right")
         )
     unit = "ratio to autoregressive decoding at the same B" if relative else "tokens/s"
-    words = f"{unit}: median and range of the repetitions; green: the fastest, squares: not ours"
+    words = f"{unit}: median and range of the repetitions; green: the fastest, squares: baselines"
     heading = [painted.inked("<b>Speed by method and batch size</b>"), painted.faded(escape(words))]
     return figure.add_trace(texts("title", [8, 8], [20, 46], heading, 14, "right"))
 
@@ -77,55 +83,63 @@ def _column(
 ) -> list[go.Scatter]:
     """The marks of one B with their ranges and values, and a line at 1."""
     measure = "ratio_to_autoregressive" if relative else "tokens_per_s"
-    value, low, high = part[measure], part[f"{measure}_low"], part[f"{measure}_high"]
-    scale = width / max(high.max(), 1.0 if relative else 0.0)
+    value = part[measure]
+    low = part[f"{measure}_low"]
+    high = part[f"{measure}_high"]
+    scale = width / max(high.max(), 1.0 if relative else 0.0)  # pixels a unit
     y = [_TOP + _ROW * (rows.index(name) + 0.5) for name in part["name"]]
-    best = value == value.max()
-    foreign = part["strategy"].map(lambda text: text.partition(":")[0] in BASELINES)
-    colours = [
-        solid(GREEN if fastest else GREY if other else BLUE)
-        for fastest, other in zip(best, foreign, strict=True)
-    ]
-    ranges = [
-        (left + a * scale, at, left + b * scale, at) for a, b, at in zip(low, high, y, strict=True)
-    ]
-    marks = go.Scatter(
-        x=(left + value * scale).tolist(), y=y, mode="markers", meta={"kind": "speeds"}, hoverinfo="text", showlegend=False,
-        marker={"size": 10, "color": colours, "symbol": ["square" if other else "circle" for other in foreign]},
-        hovertext=[
-            f"{escape(entry.name)}: {entry.tokens_per_s:.1f} tokens/s ({entry.tokens_per_s_low:.1f} to {entry.tokens_per_s_high:.1f})"
-            for entry in part.itertuples()
-        ],
-    )  # fmt: skip
-    written = [f"{number:.2f}" if relative else f"{number:.0f}" for number in value]
-    shown = [
-        theme.inked(f"<b>{text}</b>") if fastest else theme.inked(text)
-        for text, fastest in zip(written, best, strict=True)
-    ]
-    values = texts(
-        "values", [left + width + 10] * len(y), y, shown, 11.5, "right"
-    )  # clear of the line at 1
-    edge = [(left, _TOP - 2, left, bottom)] + (
-        [(left + scale, _TOP - 2, left + scale, bottom)] if relative else []
-    )
+    edges = [(left, _TOP - 2, left, bottom)]
+    if relative:
+        edges.append((left + scale, _TOP - 2, left + scale, bottom))
+    ranges = []
+    for start, end, at in zip(low, high, y, strict=True):
+        ranges.append((left + start * scale, at, left + end * scale, at))
+    shown = []
+    for number in value:
+        text = f"{number:.2f}" if relative else f"{number:.0f}"
+        shown.append(theme.inked(f"<b>{text}</b>" if number == value.max() else text))
+    at_edge = [left + width + 10] * len(y)  # clear of the line at 1
+    thin = {"width": 1, "color": solid(GREY)}
+    thick = {"width": 3}
     return [
-        lines("edges", "", edge, solid(GREY)).update(
-            line={"width": 1, "color": solid(GREY)}, showlegend=False, opacity=0.5
-        ),
-        lines("ranges", "", ranges, solid(GREY)).update(
-            showlegend=False, line={"width": 3}, opacity=0.6
-        ),
-        marks,
-        values,
+        lines("edges", "", edges, solid(GREY)).update(line=thin, showlegend=False, opacity=0.5),
+        lines("ranges", "", ranges, solid(GREY)).update(line=thick, showlegend=False, opacity=0.6),
+        _marks(part, left + value * scale, y, value == value.max()),
+        texts("values", at_edge, y, shown, 11.5, "right"),
     ]
+
+
+def _marks(part: pd.DataFrame, x: pd.Series, y: list[float], best: pd.Series) -> go.Scatter:
+    """A mark for each entry: green for the fastest, a grey square for a baseline."""
+    colours = []
+    symbols = []
+    hover = []
+    for entry, fastest in zip(part.itertuples(), best, strict=True):
+        baseline = str(entry.strategy).partition(":")[0] in BASELINES
+        colours.append(solid(GREEN if fastest else GREY if baseline else BLUE))
+        symbols.append("square" if baseline else "circle")
+        spread = f"({entry.tokens_per_s_low:.1f} to {entry.tokens_per_s_high:.1f})"
+        hover.append(f"{escape(entry.name)}: {entry.tokens_per_s:.1f} tokens/s {spread}")
+    return go.Scatter(
+        x=x.tolist(),
+        y=y,
+        mode="markers",
+        meta={"kind": "speeds"},
+        hoverinfo="text",
+        hovertext=hover,
+        showlegend=False,
+        marker={"size": 10, "color": colours, "symbol": symbols},
+    )
 
 
 def ratio_chart(part: pd.DataFrame, *, theme: ThemeName = "auto") -> go.Figure:
-    """Ratio to autoregressive decoding against B, a line for each method without options that was measured at more than one B; where that
-    would be more than LINES, for those alone that have the usual K and drafter.
+    """Draw the ratio to autoregressive decoding against B.
+
+    There is a line for each method without options that was measured at more than one B. If these
+    are more than LINES, only methods with the usual K and drafter are drawn.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is no line.
     """
     part = part[part["ratio_to_autoregressive"].notna()].assign(name=names)
     part = part[~part["strategy"].str.contains(":")]
@@ -143,7 +157,13 @@ def ratio_chart(part: pd.DataFrame, *, theme: ThemeName = "auto") -> go.Figure:
     dashed = [
         name for name in series if name.partition(":")[0] in BASELINES or name == "autoregressive"
     ]
-    words = "above 1 speculation pays; dashed: what does not speculate, or is not ours"
     return line_chart(
-        series, title="Speed relative to autoregressive decoding", words=words, x="B, rows", y="ratio", log="x", dashed=dashed, theme=theme
-    )  # fmt: skip
+        series,
+        title="Speed relative to autoregressive decoding",
+        words="above 1 speculation pays; dashed: no speculation, or a baseline",
+        x="B, rows",
+        y="ratio",
+        log="x",
+        dashed=dashed,
+        theme=theme,
+    )

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 from specviz.bench.baselines import Baseline
@@ -14,20 +15,25 @@ from specviz.util.validate import require_int, short
 
 SYNTHETIC = "synthetic:rates=0.7/0.5/0.4/0.25/0.15"  # mean acceptance length 3 at K = 5
 STANDARD = (
-    "autoregressive", "autoregressive:compile=true", "hf_generate", "hf_assisted", "hf_assisted:confidence=0", "rollback", "masking",
-    "eqspec", "eqspec:as_published=true", "exspec", "exspec:as_published=true", "inplace", "inplace:compile=true",
-)  # fmt: skip
-DEPTHS: tuple[int | str, ...] = (3, 7, "auto")
-AXES = (
-    "strategies",
-    "batch_sizes",
-    "num_draft_tokens",
-    "max_new_tokens",
-    "prompt_tokens",
-    "drafters",
-    "dtypes",
-    "devices",
+    "autoregressive",
+    "autoregressive:compile=true",
+    "hf_generate",
+    "hf_assisted",
+    "hf_assisted:confidence=0",
+    "rollback",
+    "masking",
+    "eqspec",
+    "eqspec:as_published=true",
+    "exspec",
+    "exspec:as_published=true",
+    "inplace",
+    "inplace:compile=true",
 )
+DEPTHS: tuple[int | str, ...] = (3, 7, "auto")  # further K of the standard grids
+AXES = (
+    "strategies", "batch_sizes", "num_draft_tokens", "max_new_tokens", "prompt_tokens", "drafters",
+    "dtypes", "devices",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -36,11 +42,12 @@ class Cell:
 
     Attributes:
         pair: label of the source that the pair comes from.
-        device, dtype: as they were asked for; None: as the pair comes.
-        max_new_tokens, prompt_tokens: T; prompts are cut to their last `prompt_tokens`, None: none is cut.
+        device, dtype: as they were given; None: the pair's own.
+        max_new_tokens, prompt_tokens: prompts are cut to their last `prompt_tokens`; None: none is.
         batch_size: B.
-        strategy, drafter: labels; the drafter of what does not draft is "none".
-        num_draft_tokens: K, 0 for what does not draft, or what else `generate` takes, "auto" for instance.
+        strategy, drafter: labels. The drafter of a method that does not draft is "none".
+        num_draft_tokens: K, 0 for a method that does not draft, or a word that `generate` takes,
+            such as "auto".
         method, proposer: what the labels stand for.
     """
 
@@ -58,29 +65,31 @@ class Cell:
 
     @property
     def key(self) -> dict[str, object]:
-        """What tells it from other cells, as plain values."""
+        """What identifies the cell, as plain values."""
         return {item.name: getattr(self, item.name) for item in fields(self) if item.compare}
 
     @property
     def models(self) -> tuple[str, str | None, str | None]:
-        """Cells with the same run with the same models in memory."""
+        """Cells with equal `models` run with the same models in memory."""
         return self.pair, self.device, self.dtype
 
     @property
     def texts(self) -> tuple[int, int | None]:
-        """Cells of the same models with the same have to write the same."""
+        """Cells with equal `models` and `texts` must write the same texts."""
         return self.max_new_tokens, self.prompt_tokens
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Every strategy with every drafter at every B, K, T, dtype and device, `repetitions` times.
+    """Every strategy with every drafter at every B, K, length, dtype and device.
 
-    K and drafter concern what drafts; HF assisted generation runs at B = 1 alone, with the pair's draft and a K that is a number.
+    K and drafter concern methods that draft. HF assisted generation runs at B = 1 only, with the
+    pair's draft model and a K that is a number.
 
     Attributes:
-        strategies: names with options ("exspec:window=8"), strategies, or baselines ("hf_generate", "hf_assisted").
-        num_draft_tokens: K; what is no number goes to `generate` as it is.
+        strategies: names with options ("exspec:window=8"), strategies, or baselines
+            ("hf_generate", "hf_assisted").
+        num_draft_tokens: K; words go to `generate` as they are.
         prompt_tokens: prompts are cut to so many of their last tokens; None: none is cut.
         drafters: names with options ("synthetic:rates=0.8/0.6") or drafters.
         dtypes, devices: as in `load_pair`; None: the pair's own.
@@ -107,28 +116,32 @@ class Grid:
         for name in AXES:
             values = getattr(self, name)
             if isinstance(values, str) or not isinstance(values, Sequence):
-                raise ValueError(f"{name}={short(values)} is no list; pass a list, even for one")
+                raise ValueError(f"{name} must be a list, got {short(values)}; pass a list of one")
             if not values:
                 raise ValueError(f"{name} is empty; name at least one")
-        for name in ("batch_sizes", "max_new_tokens", "prompt_tokens", "num_draft_tokens"):
-            for i, value in enumerate(getattr(self, name)):
-                if not (isinstance(value, str) and name == "num_draft_tokens") and not (
-                    value is None and name == "prompt_tokens"
-                ):
-                    require_int(f"{name}[{i}]", value)
+        self._check_sizes()
         for dtype in self.dtypes:
             if dtype is not None and dtype not in DTYPES:
-                raise ValueError(
-                    f"dtypes names {short(dtype)}, which is unknown; choose of {', '.join(DTYPES)}"
-                )
+                names = ", ".join(DTYPES)
+                raise ValueError(f"dtypes names {short(dtype)}, which is unknown; use {names}")
         require_int("repetitions", self.repetitions)
         labels = [each.label for each in self.methods]
-        if twice := sorted({name for name in labels if labels.count(name) > 1}):
-            raise ValueError(f"strategies names {twice[0]!r} twice; name it once")
+        for name in labels:
+            if labels.count(name) > 1:
+                raise ValueError(f"strategies names {name!r} twice; name it once")
         if not list(self.cells("")):
             raise ValueError(
-                "no cell is left: hf_assisted knows B = 1, its own draft and numbers as K alone; add another strategy, or B = 1"
+                "no cell is left, since hf_assisted runs at B = 1 only, with the model drafter "
+                "and numbers as K; add another strategy, or B = 1"
             )
+
+    def _check_sizes(self) -> None:
+        for name in ("batch_sizes", "max_new_tokens", "prompt_tokens", "num_draft_tokens"):
+            for i, value in enumerate(getattr(self, name)):
+                uncut = name == "prompt_tokens" and value is None
+                word = name == "num_draft_tokens" and isinstance(value, str)
+                if not uncut and not word:
+                    require_int(f"{name}[{i}]", value)
 
     @cached_property
     def methods(self) -> list[Method]:
@@ -141,45 +154,46 @@ class Grid:
 
     def cells(self, pair: str) -> Iterator[Cell]:
         """The cells for one pair, those that share models and texts next to each other."""
-        for device in self.devices:
-            for dtype in self.dtypes:
-                for new in self.max_new_tokens:
-                    for prompt in self.prompt_tokens:
-                        for size in self.batch_sizes:
-                            for kind, drafter, k in self._ways(size):
-                                name = "none" if drafter is None else label(drafter)
-                                yield Cell(
-                                    pair,
-                                    device,
-                                    dtype,
-                                    new,
-                                    prompt,
-                                    size,
-                                    kind.label,
-                                    name,
-                                    k,
-                                    kind,
-                                    drafter,
-                                )
+        shared = product(
+            self.devices, self.dtypes, self.max_new_tokens, self.prompt_tokens, self.batch_sizes
+        )
+        for device, dtype, new_tokens, prompt_tokens, size in shared:
+            for how, drafter, k in self._ways(size):
+                yield Cell(
+                    pair=pair,
+                    device=device,
+                    dtype=dtype,
+                    max_new_tokens=new_tokens,
+                    prompt_tokens=prompt_tokens,
+                    batch_size=size,
+                    strategy=how.label,
+                    drafter="none" if drafter is None else label(drafter),
+                    num_draft_tokens=k,
+                    method=how,
+                    proposer=drafter,
+                )
 
     def _ways(self, batch_size: int) -> Iterator[tuple[Method, Drafter | None, int | str]]:
-        """(method, drafter, K): one of each for what does not draft."""
-        for kind in self.methods:
-            foreign = isinstance(kind.how, Baseline)
-            if not kind.how.drafts:
-                yield kind, None, 0
+        """(method, drafter, K): one of each method that does not draft."""
+        for each in self.methods:
+            baseline = isinstance(each.how, Baseline)
+            if not each.how.drafts:
+                yield each, None, 0
                 continue
-            if isinstance(kind.how, Baseline) and kind.how.alone and batch_size > 1:
+            if isinstance(each.how, Baseline) and each.how.alone and batch_size > 1:
                 continue
             for drafter in self._proposers:
                 for k in self.num_draft_tokens:
-                    if not foreign or (drafter.name == "model" and not isinstance(k, str)):
-                        yield kind, drafter, k
+                    possible = drafter.name == "model" and not isinstance(k, str)
+                    if possible or not baseline:
+                        yield each, drafter, k
 
 
 def standard(synthetic: str | Drafter = SYNTHETIC, **axes: Any) -> list[Grid]:
-    """The grids of `make bench`: all strategies that promise the text and all baselines, `inplace` with other K and with K chosen anew in
-    each round, and with drafts that are accepted at given rates.
+    """Return the grids of `make bench`.
+
+    They hold all strategies that promise the text and all baselines, `inplace` with other K and
+    with a K chosen in each round, and `inplace` with drafts that are accepted at given rates.
 
     Args:
         axes: as `Grid` takes them.
@@ -187,7 +201,9 @@ def standard(synthetic: str | Drafter = SYNTHETIC, **axes: Any) -> list[Grid]:
     Raises:
         ValueError: as `Grid`.
     """
-    everywhere = Grid(STANDARD, **axes)
-    depths = [k for k in DEPTHS if k not in everywhere.num_draft_tokens]
-    others = [Grid(("inplace",), **axes | {"num_draft_tokens": depths})] if depths else []
-    return [everywhere, *others, Grid(("inplace",), **axes, drafters=(synthetic,))]
+    grids = [Grid(STANDARD, **axes)]
+    depths = [k for k in DEPTHS if k not in grids[0].num_draft_tokens]
+    if depths:
+        grids.append(Grid(("inplace",), **axes | {"num_draft_tokens": depths}))
+    grids.append(Grid(("inplace",), **axes, drafters=(synthetic,)))
+    return grids

@@ -1,6 +1,7 @@
-"""What has been measured so far, on disk: a line of JSON for each run, whole or not there, so that a kill costs the run that it hit.
+"""What has been measured so far, on disk: one line of JSON a run, so that a kill costs one run.
 
-The first line holds the conditions. A line counts once its end is written; half a line behind the last end is dropped.
+The first line holds the conditions. A line counts once its end is written; half a line after the
+last end is dropped.
 """
 
 import json
@@ -12,31 +13,37 @@ from typing import Any, Self
 
 from specviz.util.files import as_write_error, make_folder
 
-Row = dict[str, Any]
+Measurement = dict[str, Any]  # the cell, the repetition, and the outcome of one run
 
 
 class Log:
-    """The rows of an unfinished benchmark. Use it in a `with` block; nobody else may write to the file meanwhile."""
+    """The measurements of an unfinished benchmark.
+
+    Use it in a `with` block. No other process may write to the file meanwhile.
+    """
 
     def __init__(self, path: Path, conditions: Mapping[str, Any], *, fresh: bool = False) -> None:
-        """Open the file at `path`, or begin it, and the folder that it stands in.
+        """Open the file at `path`, or create it with its folder.
 
         Args:
-            conditions: what the rows were measured under, as plain values.
-            fresh: begin anew, whatever the file holds.
+            conditions: what all measurements share, as plain values.
+            fresh: discard what the file holds.
 
         Raises:
-            ValueError: it was written under other conditions, or is no such file.
+            ValueError: the file was written under other conditions, or is not a log.
             WriteError: it cannot be written.
         """
         self.path = path
-        self.rows: list[Row] = []
+        self.measurements: list[Measurement] = []
         make_folder(path.parent)
-        lines = [] if fresh or not path.is_file() else path.read_bytes().splitlines(keepends=True)
+        lines = []
+        if path.is_file() and not fresh:
+            lines = path.read_bytes().splitlines(keepends=True)
         whole = [line for line in lines if line.endswith(b"\n")]
         if whole:
-            before, *self.rows = [self._read(number, line) for number, line in enumerate(whole, 1)]
-            self._check(before, dict(conditions))
+            parsed = [self._parse(number, line) for number, line in enumerate(whole, 1)]
+            self._check(parsed[0], dict(conditions))
+            self.measurements = parsed[1:]
         with as_write_error(path):
             self._file = path.open("r+b" if whole else "wb", buffering=0)
             self._file.truncate(sum(map(len, whole)))
@@ -55,38 +62,42 @@ class Log:
     ) -> None:
         self._file.close()
 
-    def add(self, row: Row) -> None:
-        """Write a row; it is on the disk when this returns. Raises WriteError: the rows before it are kept."""
-        self._write(row)
-        self.rows.append(row)
+    def add(self, measurement: Measurement) -> None:
+        """Write a measurement; it is on the disk when this returns.
+
+        Raises WriteError: the measurements before it are kept.
+        """
+        self._write(measurement)
+        self.measurements.append(measurement)
 
     def _write(self, line: Mapping[str, Any]) -> None:
         content = json.dumps(line).encode() + b"\n"
-        with as_write_error(
-            self.path, "make room; what is measured is kept there, and the same command goes on"
-        ):
-            while content:  # a disk that becomes full takes a part; half a line does not count
+        remedy = "make room; measurements so far are kept there, and the same command goes on"
+        with as_write_error(self.path, remedy):
+            while content:  # a disk that becomes full takes a part
                 content = content[self._file.write(content) :]
             os.fsync(self._file.fileno())
 
-    def _read(self, number: int, line: bytes) -> Row:
+    def _parse(self, number: int, line: bytes) -> Measurement:
         try:
-            row = json.loads(line)
+            measurement = json.loads(line)
         except ValueError:
-            row = None
-        if not isinstance(row, dict):
+            measurement = None
+        if not isinstance(measurement, dict):
             raise ValueError(
-                f"line {number} of {self.path} is no row of a benchmark; delete the file, or begin anew (fresh=True, --fresh)"
+                f"line {number} of {self.path} must be a JSON object of a benchmark; "
+                "delete the file, or discard it (fresh=True, --fresh)"
             )
-        return row
+        return measurement
 
-    def _check(self, before: Row, now: Row) -> None:
-        now = json.loads(json.dumps(now))
+    def _check(self, before: Measurement, now: Measurement) -> None:
+        now = json.loads(json.dumps(now))  # as they are read back: tuples become lists
         for name in [*now, *before]:
             if before.get(name) != now.get(name):
                 raise ValueError(
-                    f"{self.path} was begun with {name}={_short(before.get(name))}, and now it is {_short(now.get(name))}; go on "
-                    "as it was begun, or begin anew (fresh=True, --fresh)"
+                    f"{self.path} was begun with {name}={_short(before.get(name))}, "
+                    f"and now it is {_short(now.get(name))}; "
+                    "go on as it was begun, or discard it (fresh=True, --fresh)"
                 )
 
 

@@ -1,10 +1,11 @@
 """Cells as tasks of Ray: on this machine or a cluster, each with GPUs or CPUs of its own.
 
-A task is one cell with all its missing repetitions, which here follow one another. A worker that dies costs a retry, and no row: its rows
-were not there yet.
-Knows Ray by name alone: it is imported when a benchmark runs on it.
+A task is one cell with all its missing repetitions, which follow one another. A worker that dies
+costs a retry and no measurement, since the task had returned none yet. Ray is imported only when a
+benchmark runs on it.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -13,10 +14,11 @@ from typing import Any
 
 import torch
 
-from specviz.bench.cells import Work, failed, measure, reference_of, stamp, warm_up
+from specviz.bench.cells import measure, warm_up
 from specviz.bench.grid import Cell
-from specviz.bench.log import Row
-from specviz.bench.running import Job, Setting, ids_for
+from specviz.bench.jobs import Job, Setting
+from specviz.bench.outcome import Outcome, Work, failed, reference_of, stamp
+from specviz.engine.models.pair import Pair
 from specviz.generation.result import Result
 from specviz.util.validate import require_int
 
@@ -28,13 +30,15 @@ class OnRay:
     """Runs jobs on Ray; pass it as `runner` to `run_bench`.
 
     Attributes:
-        address: of a cluster, "auto" for the one that this machine belongs to; None: a Ray of its own on this machine.
+        address: of a cluster, "auto" for the one that this machine belongs to; None: start Ray on
+            this machine.
         gpus: GPUs of a cell whose device is CUDA.
-        cpus: CPUs of a cell; None: all of a node for a cell on the CPU, so that no other disturbs it, and one for a cell on GPUs.
+        cpus: CPUs of a cell; None: all of a node for a cell on the CPU, so that no other cell
+            disturbs it, and one for a cell on GPUs.
 
     Raises:
         ImportError: Ray is not installed.
-        ValueError: a number is none.
+        ValueError: a number is below 1.
     """
 
     address: str | None = None
@@ -50,86 +54,81 @@ class OnRay:
                 '--ray needs Ray, which is not installed; run: pip install "specviz[ray]"'
             )
 
-    def __call__(self, setting: Setting, jobs: Sequence[Job]) -> Iterator[tuple[Job, Row]]:
-        """Run the jobs; their rows come as their cells end.
+    def __call__(self, setting: Setting, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outcome]]:
+        """Run the jobs; yield their outcomes as their cells end.
 
         Raises:
-            ValueError: a device is named that Ray would have to choose. With the rows comes what models, prompts and references raise,
-                ConnectionError where there is no cluster at the address, and an error of Ray where all workers died over a reference.
+            ValueError: a device is named that Ray would have to choose. Later, with the outcomes:
+                what models, prompts and references raise, ConnectionError without a cluster at the
+                address, and an error of Ray if all workers died over a reference.
         """
         for device in sorted({job.cell.device or "" for job in jobs}):
             if device.startswith("cuda:"):
                 raise ValueError(
-                    f"device={device!r} names one GPU, but Ray hands them out; pass device='cuda'"
+                    f"device={device!r} names one GPU, but Ray assigns them; pass device='cuda'"
                 )
-        return self._rows(setting, jobs)
+        return self._run(setting, jobs)
 
-    def _rows(self, setting: Setting, jobs: Sequence[Job]) -> Iterator[tuple[Job, Row]]:
+    def _run(self, setting: Setting, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outcome]]:
         ray: Any = import_module("ray")
         started = not ray.is_initialized()
         if started:
-            ray.init(
-                address=self.address,
-                log_to_driver=False,
-                **({} if self.address else {"include_dashboard": False}),
-            )
+            options = {} if self.address else {"include_dashboard": False}
+            ray.init(address=self.address, log_to_driver=False, **options)
         try:
-            yield from self._results(ray, setting, jobs)
+            yield from self._outcomes(ray, setting, jobs)
         finally:
             if started:
                 ray.shutdown()
 
-    def _results(
+    def _outcomes(
         self, ray: Any, setting: Setting, jobs: Sequence[Job]
-    ) -> Iterator[tuple[Job, Row]]:
-        there, references, waiting = ray.put(setting), {}, {}
+    ) -> Iterator[tuple[Job, Outcome]]:
+        shared = ray.put(setting)
+        references: dict[object, Any] = {}
+        waiting = {}
         for cell, same in _by_cell(jobs).items():
-            place, texts = self._place(ray, cell), (*cell.models, *cell.texts)
+            place = self._place(ray, cell)
+            texts = (*cell.models, *cell.texts)
             if texts not in references:
-                references[texts] = (
-                    ray.remote(_reference).options(**place).remote(there, cell, place)
-                )
-            task = (
-                ray.remote(_measure)
-                .options(**place)
-                .remote(there, references[texts], cell, len(same), place)
-            )
-            waiting[task] = same, references[texts]
+                task = ray.remote(_reference).options(**place)
+                references[texts] = task.remote(shared, cell, place)
+            task = ray.remote(_measure).options(**place)
+            result = task.remote(shared, references[texts], cell, len(same), place)
+            waiting[result] = same, references[texts]
         while waiting:
             (done,), _ = ray.wait(list(waiting), num_returns=1)
             same, reference = waiting.pop(done)
             try:
-                rows = ray.get(done)
+                outcomes = ray.get(done)
             except ray.exceptions.RayTaskError as error:
                 raise error.cause from None  # as it would have been raised here
             except ray.exceptions.RayError as error:
-                rows = [failed(error) | stamp(*ray.get(reference))]
-            yield from zip(same, rows, strict=False)  # fewer rows where the cell failed
+                outcomes = [failed(error) | stamp(*ray.get(reference))]
+            # Where the cell failed there are fewer outcomes than jobs.
+            yield from zip(same, outcomes, strict=False)
 
     def _place(self, ray: Any, cell: Cell) -> dict[str, Any]:
-        """What a task asks Ray for."""
-        gpu = cell.device == "cuda" or (
-            cell.device is None and ray.cluster_resources().get("GPU", 0) > 0
-        )
-        if gpu:
+        """What a task requests from Ray."""
+        any_gpu = ray.cluster_resources().get("GPU", 0) > 0
+        if cell.device == "cuda" or (cell.device is None and any_gpu):
             return {"num_gpus": self.gpus, "num_cpus": self.cpus or 1, "max_retries": RETRIES}
-        smallest = min(
-            int(node["Resources"].get("CPU", 1)) for node in ray.nodes() if node["Alive"]
-        )
+        nodes = [node for node in ray.nodes() if node["Alive"]]
+        smallest = min(int(node["Resources"].get("CPU", 1)) for node in nodes)
         return {"num_cpus": self.cpus or smallest, "max_retries": RETRIES}
 
 
 def _by_cell(jobs: Sequence[Job]) -> dict[Cell, list[Job]]:
-    found: dict[Cell, list[Job]] = {}
+    found: dict[Cell, list[Job]] = defaultdict(list)
     for job in jobs:
-        found.setdefault(job.cell, []).append(job)
+        found[job.cell].append(job)
     return found
 
 
 def _reference(setting: Setting, cell: Cell, place: dict[str, Any]) -> tuple[Result, int]:
     """In a task: what the target writes for each prompt alone, and how many prompts there are."""
-    pair = _loaded(setting, cell, place)
-    ids = ids_for(setting, cell, pair)
+    pair = _load(setting, cell, place)
+    ids = setting.prompt_ids(cell, pair)
     return reference_of(pair, ids, cell.max_new_tokens), len(ids)
 
 
@@ -139,21 +138,23 @@ def _measure(
     cell: Cell,
     repetitions: int,
     place: dict[str, Any],
-) -> list[Row]:
-    """In a task: the rows of a cell's repetitions, up to the first that failed."""
-    pair = _loaded(setting, cell, place)
-    work, rows = Work(pair, ids_for(setting, cell, pair), reference[0]), []
+) -> list[Outcome]:
+    """In a task: the outcomes of a cell's repetitions, up to the first that failed."""
+    pair = _load(setting, cell, place)
+    work = Work(pair, setting.prompt_ids(cell, pair), reference[0])
     warm_up(work, cell)
+    outcomes = []
     for _ in range(repetitions):
-        rows.append(measure(work, cell, recording=setting.recording))
-        if rows[-1]["failure"]:
+        outcome = measure(work, cell, recording=setting.recording)
+        outcomes.append(outcome)
+        if outcome["failure"]:
             break
-    return rows
+    return outcomes
 
 
-def _loaded(setting: Setting, cell: Cell, place: dict[str, Any]) -> Any:
-    if "num_gpus" not in place:
-        torch.set_num_threads(place["num_cpus"])
-    return setting.sources[cell.pair].load(
-        "cuda" if "num_gpus" in place else cell.device, cell.dtype
-    )
+def _load(setting: Setting, cell: Cell, place: dict[str, Any]) -> Pair:
+    source = setting.sources[cell.pair]
+    if "num_gpus" in place:
+        return source.load("cuda", cell.dtype)
+    torch.set_num_threads(place["num_cpus"])
+    return source.load(cell.device, cell.dtype)

@@ -1,6 +1,7 @@
-"""The report of a benchmark: one HTML page that loads nothing, with charts, tables, conditions, and why cells failed.
+"""The report of a benchmark: one HTML page with charts, tables, conditions, and why cells failed.
 
-What comes from names, errors and devices is shown letter for letter, whatever it is; the page's security policy runs only its two scripts.
+The page loads nothing. Names, errors and devices are shown letter for letter, whatever they hold.
+The page's security policy runs only its two scripts.
 """
 
 import base64
@@ -18,39 +19,72 @@ from specviz.bench.table import VERSIONS, failures, names, sections
 from specviz.util.files import make_folder, write
 
 _STYLE = """
-:root { color-scheme: light dark; --jp-content-font-color1: #1d2430; --jp-content-font-color2: #5a6372; --line: #c9d0da; --page: #ffffff }
-@media (prefers-color-scheme: dark) {
-  :root { --jp-content-font-color1: #e8ecf3; --jp-content-font-color2: #9aa4b5; --line: #39424f; --page: #0d1117 }
+:root {
+  color-scheme: light dark;
+  --jp-content-font-color1: #1d2430; --jp-content-font-color2: #5a6372;
+  --line: #c9d0da; --page: #ffffff;
 }
-body { background: var(--page); color: var(--jp-content-font-color1); font: 15px/1.5 Inter, "Segoe UI", Arial, "DejaVu Sans", sans-serif;
-  margin: 0 auto; max-width: 1280px; padding: 16px 24px 64px }
-h1 { font-size: 24px } h2 { font-size: 18px; margin-top: 40px; border-top: 1px solid var(--line); padding-top: 24px }
-p { max-width: 75ch } .quiet { color: var(--jp-content-font-color2) } .scroll { overflow-x: auto }
-table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; margin: 12px 0 }
-th, td { border-bottom: 1px solid var(--line); padding: 4px 7px; text-align: right; white-space: nowrap }
+@media (prefers-color-scheme: dark) {
+  :root {
+    --jp-content-font-color1: #e8ecf3; --jp-content-font-color2: #9aa4b5;
+    --line: #39424f; --page: #0d1117;
+  }
+}
+body {
+  background: var(--page); color: var(--jp-content-font-color1);
+  font: 15px/1.5 Inter, "Segoe UI", Arial, "DejaVu Sans", sans-serif;
+  margin: 0 auto; max-width: 1280px; padding: 16px 24px 64px;
+}
+h1 { font-size: 24px }
+h2 { font-size: 18px; margin-top: 40px; border-top: 1px solid var(--line); padding-top: 24px }
+p { max-width: 75ch }
+.quiet { color: var(--jp-content-font-color2) }
+.scroll { overflow-x: auto }
+table {
+  border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; margin: 12px 0;
+}
+th, td {
+  border-bottom: 1px solid var(--line); padding: 4px 7px; text-align: right; white-space: nowrap;
+}
 tr.first td { border-top: 2px solid var(--line) }
-th { color: var(--jp-content-font-color2); font-weight: 600; white-space: normal; vertical-align: bottom } .text { text-align: left }
+th {
+  color: var(--jp-content-font-color2); font-weight: 600; white-space: normal;
+  vertical-align: bottom;
+}
+.text { text-align: left }
 """
 _DRAW = """
 for (const block of document.querySelectorAll('script[type="application/json"]')) {
-  const figure = JSON.parse(block.textContent), place = document.getElementById(block.dataset.place);
-  Plotly.newPlot(place, figure.data, figure.layout, {displayModeBar: false, displaylogo: false, staticPlot: false});
+  const figure = JSON.parse(block.textContent);
+  const place = document.getElementById(block.dataset.place);
+  const config = {displayModeBar: false, displaylogo: false, staticPlot: false};
+  Plotly.newPlot(place, figure.data, figure.layout, config);
 }
 """
 _COLUMNS = {
-    "batch_size": "B", "name": "method", "num_draft_tokens": "K", "tokens_per_s": "tokens/s", "range": "lowest – highest",
-    "ratio_to_autoregressive": "to autoregressive", "ratio_to_hf_assisted": "to HF assisted, B = 1", "exact_match": "exact match",
-    "near_ties": "near ties", "mean_acceptance_length": "mean acceptance length", "rounds": "rounds",
-    "round_ms": "ms a round", "sync_share": "of that, synchronise", "recording": "recording takes",
+    "batch_size": "B",
+    "name": "method",
+    "num_draft_tokens": "K",
+    "tokens_per_s": "tokens/s",
+    "range": "lowest – highest",
+    "ratio_to_autoregressive": "to autoregressive",
+    "ratio_to_hf_assisted": "to HF assisted, B = 1",
+    "exact_match": "exact match",
+    "near_ties": "near ties",
+    "mean_acceptance_length": "mean acceptance length",
+    "rounds": "rounds",
+    "round_ms": "ms a round",
+    "sync_share": "of that, synchronise",
+    "recording": "recording takes",
     "created": "date",
-}  # fmt: skip
+}
 
 
 def save_report(table: pd.DataFrame, conditions: Mapping[str, object], path: Path) -> Path:
-    """Write the report of `run_bench`'s table and conditions, whole or not at all; returns the path.
+    """Write the report of a benchmark's table and conditions; return the path.
 
     Raises:
-        OSError: it cannot be written; says what to do.
+        WriteError: the file cannot be written.
     """
     make_folder(path.parent)
     return write(path, report(table, conditions).encode())
@@ -65,7 +99,10 @@ def report(table: pd.DataFrame, conditions: Mapping[str, object]) -> str:
         for i, chart in enumerate(charts)
     )
     code = get_plotlyjs()
-    policy = f"default-src 'none'; script-src '{_hash(code)}' '{_hash(_DRAW)}'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'"
+    policy = (
+        f"default-src 'none'; script-src '{_hash(code)}' '{_hash(_DRAW)}'; "
+        "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'"
+    )
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -91,17 +128,18 @@ def report(table: pd.DataFrame, conditions: Mapping[str, object]) -> str:
 
 
 def _about(conditions: Mapping[str, object]) -> str:
-    told = ", ".join(
+    shown = ", ".join(
         f"{name.replace('_', ' ')} {_plain(value)}" for name, value in conditions.items()
     )
     how = (
-        "Speeds are medians of interleaved runs, new tokens over the seconds of the whole call, recording off, warmed up beforehand; "
-        "ratios are those within a repetition, and of them the median. "
-        "A speed stands only where every text equals what the target writes for that prompt alone, or differs at a near tie that "
-        "rounding explains (exact match below 100 %); every other cell says below why it has none. Mean acceptance length is 1 + "
-        "accepted drafts a round."
+        "Speeds are medians of interleaved runs: new tokens over the seconds of the whole call, "
+        "without recording, after a warm-up. Ratios are medians of the ratios within a repetition. "
+        "A cell has a speed if every text equals what the target writes for that prompt alone, or "
+        "differs at a near tie that rounding explains (exact match below 100 %). Cells without a "
+        "speed are listed below with the reason. Mean acceptance length is 1 + accepted drafts a "
+        "round."
     )
-    return f'<p>{html.escape(how)}</p>\n<p class="quiet">{html.escape(told)}</p>'
+    return f'<p>{html.escape(how)}</p>\n<p class="quiet">{html.escape(shown)}</p>'
 
 
 def _plain(value: object) -> str:
@@ -116,7 +154,7 @@ def _section(heading: str, part: pd.DataFrame, charts: list[str]) -> str:
     for draw in drawing:
         try:
             chart = draw(part)
-        except ValueError:  # nothing to draw: no speeds, or one batch size alone
+        except ValueError:  # nothing to draw: no speeds, or only one batch size
             continue
         places.append(f'<div class="scroll"><div id="chart-{len(charts)}"></div></div>')
         charts.append(chart.to_json().replace("<", "\\u003c"))
@@ -155,12 +193,9 @@ def _kind(name: str) -> str:
 
 
 def _first(entry: pd.Series, before: pd.Series | None) -> str:
-    """A rule above the entries of another B."""
-    return (
-        ' class="first"'
-        if before is not None and before["batch_size"] != entry["batch_size"]
-        else ""
-    )
+    """Draw a line above the entries of another B."""
+    other = before is not None and before["batch_size"] != entry["batch_size"]
+    return ' class="first"' if other else ""
 
 
 def _written(name: str, value: object) -> str:
@@ -169,25 +204,19 @@ def _written(name: str, value: object) -> str:
     if name == "created":
         return str(value)[:10]
     if isinstance(value, float):
-        digits = 1 if name == "tokens_per_s" else 0 if name in ("near_ties", "rounds") else 2
-        return (
-            "failed"
-            if pd.isna(value) and name == "tokens_per_s"
-            else ""
-            if pd.isna(value)
-            else f"{value:.{digits}f}"
-        )
+        if pd.isna(value):
+            return "failed" if name == "tokens_per_s" else ""
+        digits = {"tokens_per_s": 1, "near_ties": 0, "rounds": 0}.get(name, 2)
+        return f"{value:.{digits}f}"
     return str(value)
 
 
 def _failed(table: pd.DataFrame) -> str:
-    if not (found := failures(table)):
+    found = failures(table)
+    if not found:
         return ""
-    return (
-        "<h2>Cells without a speed</h2>\n<ul>"
-        + "".join(f"<li>{html.escape(text)}</li>" for text in found)
-        + "</ul>"
-    )
+    items = "".join(f"<li>{html.escape(text)}</li>" for text in found)
+    return f"<h2>Cells without a speed</h2>\n<ul>{items}</ul>"
 
 
 def _hash(text: str) -> str:

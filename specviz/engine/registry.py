@@ -9,6 +9,20 @@ from specviz.util.validate import short
 T = TypeVar("T")
 
 
+def changed(made: Any, options: Mapping[str, object] | None = None) -> dict[str, object]:
+    """Return the options of a strategy, drafter or baseline that are not the default.
+
+    Args:
+        options: those to look at; None: all that it was made with.
+    """
+    defaults = {field.name: field.default for field in fields(made)}
+    found = {}
+    for name, value in (made.options if options is None else options).items():
+        if name not in defaults or value != defaults[name]:
+            found[name] = value
+    return found
+
+
 def make(kind: str, known: Mapping[str, type[T]], name: object, options: Mapping[str, Any]) -> T:
     """Return an object of the class that is registered as `name` in `known`, made with `options`.
 

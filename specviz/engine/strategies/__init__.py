@@ -4,7 +4,7 @@ from typing import Any
 
 import pandas as pd
 
-from specviz.engine.registry import make
+from specviz.engine.registry import changed, make
 from specviz.engine.strategies.autoregressive import Autoregressive
 from specviz.engine.strategies.base import Strategy
 from specviz.engine.strategies.inplace import InPlace
@@ -74,9 +74,4 @@ def everything() -> list[Strategy]:
 
 def changed_options(chosen: Strategy) -> str:
     """Return the options of a strategy that are not the default, as they are written in a call."""
-    default = type(chosen)().options
-    changed = []
-    for name, value in chosen.options.items():
-        if value != default.get(name):
-            changed.append(f"{name}={value!r}")
-    return ", ".join(changed)
+    return ", ".join(f"{name}={value!r}" for name, value in changed(chosen).items())
