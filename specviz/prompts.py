@@ -1,4 +1,8 @@
-"""Prompts: the bundled ones, those of SpecBench, and a reader's own, from files of JSON or plain lines. Runs no model, loads no torch."""
+"""Prompts.
+
+The bundled ones, those of SpecBench, and a reader's own, from files of JSON or plain lines. Runs no
+model, loads no torch.
+"""
 
 import codecs
 import json
@@ -46,20 +50,23 @@ def load_prompts(
     """Prompts as strings; with a chat template, as token ids.
 
     Args:
-        source: "bundled": 32 beginnings of functions and classes, 10 to 300 tokens long, from files that the embedded pair was not
-            trained on. "spec_bench": the first turns in SpecBench's JSONL file at `path`. "jsonl": the text under the key `field` of
-            the JSON object in each line. "text": one prompt a line. Lines that are blank are passed over; files are UTF-8.
+        source: "bundled": 32 beginnings of functions and classes, 10 to 300 tokens long, from files
+            that the embedded pair was not trained on. "spec_bench": the first turns in SpecBench's
+            JSONL file at `path`. "jsonl": the text under the key `field` of the JSON object in each
+            line. "text": one prompt a line. Lines that are blank are passed over; files are UTF-8.
         path: the file, for all but "bundled".
         categories: SpecBench categories to keep, all by default.
         limit: how many to return at most, the first ones.
         field: the key of the prompts, for "jsonl".
-        chat_template: whether each prompt becomes a user's message in the tokenizer's chat template, up to where the answer begins. The
-            result is token ids, since templates bring the special tokens that encoding a string would add a second time.
-        tokenizer: whose template it is, for instance `pair.tokenizer`; only with `chat_template=True`.
+        chat_template: whether each prompt becomes a user's message in the tokenizer's chat
+            template, up to where the answer begins. The result is token ids, since templates bring
+            the special tokens that encoding a string would add a second time.
+        tokenizer: whose template it is, for instance `pair.tokenizer`; only with
+            `chat_template=True`.
 
     Raises:
-        ValueError: an unknown source or category, a missing path, a tokenizer without a template, a line that holds no prompt (file and
-            number are named), a file that holds none.
+        ValueError: an unknown source or category, a missing path, a tokenizer without a template, a
+            line that holds no prompt (file and number are named), a file that holds none.
         FileNotFoundError: there is no file at `path`.
     """
     if source not in SOURCES:
@@ -95,7 +102,8 @@ def _as_chat(tokenizer: Any, text: str) -> list[int]:
 
 
 def spread(items: Sequence[T], limit: int | None) -> list[T]:
-    """`limit` of the items at equal distances, the first among them, so that what is sorted by kind stays mixed; None: all of them.
+    """`limit` of the items at equal distances, the first among them, so that what is sorted by kind
+    stays mixed; None: all of them.
 
     Raises:
         ValueError: the limit is below 1.

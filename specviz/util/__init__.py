@@ -1,1 +1,1 @@
-"""Help that every room may use: files, text and checks of arguments."""
+"""Helpers for every room: files, text and checks of arguments."""

@@ -1,50 +1,60 @@
-"""Token text that can be shown: white space made visible, control characters spelled out, markup made harmless.
+"""Make token text safe to show: white space visible, control characters spelled out, markup
+escaped.
 
-Contract: plain strings in, plain strings out. Tokens come from a model or from a file, so nothing in them is trusted. Not
-known here: colours, charts and tokenizers.
+Contract: plain strings in, plain strings out. Tokens come from a model or from a file, so nothing
+in them is trusted. Not known here: colours, charts and tokenizers.
 """
 
 import re
 import unicodedata
 
-_MARKUP = str.maketrans(
-    {"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;"}
-)  # two dollar signs would start a formula
+# A chart would read two dollar signs as a formula.
+_MARKUP = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;"})
 _SIGNS = {"\n": "↵", "\t": "⇥", "\r": "␍", " ": "·"}
 _PIECES = re.compile(r" {2,}|.", re.DOTALL)
-_RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+_SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def escape(text: str) -> str:
-    """`text` as it has to stand in a chart's string so that it is shown letter for letter."""
+    """Return `text` escaped for a chart, which then shows it letter for letter."""
     return text.translate(_MARKUP)
 
 
 def visible(text: str) -> str:
-    """`text` with nothing hidden in it: ↵ ⇥ ␍ for line ends and tabs, · for a space, ·⁴ for four, \\x07 for a bell, ∅ for no text."""
-    pieces = (piece[0] for piece in _PIECES.finditer(text))
-    return (
-        "".join(
-            "·" + str(len(piece)).translate(_RAISED) if len(piece) > 1 else _shown(piece)
-            for piece in pieces
-        )
-        or "∅"
-    )
+    """Return `text` with invisible characters spelled out.
+
+    ↵ ⇥ ␍ stand for line ends and tabs, · for a space, ·⁴ for four spaces, \\x07 for a bell, ∅ for
+    an empty text.
+    """
+    found = ""
+    for match in _PIECES.finditer(text):
+        piece = match[0]
+        spaces = len(piece)
+        found += "·" + str(spaces).translate(_SUPERSCRIPTS) if spaces > 1 else _shown(piece)
+    return found or "∅"
 
 
 def harmless(text: str) -> str:
-    """`text` for a terminal: as it is, but for control and format characters and lone surrogates, which are spelled out; lines stay."""
-    return "".join(
-        letter if letter in "\n\t" or unicodedata.category(letter)[0] != "C" else _shown(letter)
-        for letter in text
-    )
+    """Return `text` for a terminal.
+
+    Control and format characters and lone surrogates are spelled out. Line ends and tabs stay.
+    """
+    found = ""
+    for letter in text:
+        is_safe = letter in "\n\t" or unicodedata.category(letter)[0] != "C"
+        found += letter if is_safe else _shown(letter)
+    return found
 
 
 def shorten(text: str, columns: int) -> str:
-    """`text` cut to so many columns of a fixed-width font, the last being … where something was cut; wide letters take two."""
+    """Return `text` cut to this many columns of a fixed-width font; a cut text ends in ….
+
+    East Asian wide letters take two columns.
+    """
     if sum(map(_columns, text)) <= columns:
         return text
-    used, kept = 1, ""
+    used = 1  # for the …
+    kept = ""
     for letter in text:
         used += _columns(letter)
         if used > columns:
@@ -61,7 +71,7 @@ def _shown(letter: str) -> str:
     if letter in _SIGNS:
         return _SIGNS[letter]
     category = unicodedata.category(letter)
-    if category.startswith("M"):  # a combining mark alone needs something to sit on
+    if category.startswith("M"):  # a combining mark needs a base letter
         return "◌" + letter
     if category.startswith(("C", "Z")):
         return f"\\x{ord(letter):02x}" if ord(letter) < 256 else f"\\u{ord(letter):04x}"

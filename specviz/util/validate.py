@@ -1,6 +1,7 @@
-"""Checks of arguments. Each raises a ValueError: the argument, what it must be, what was given, the remedy.
+"""Checks of arguments.
 
-Contract: plain values in, plain values out. Not known here: tensors and models.
+Contract: each raises a ValueError that names the argument, what it must be, what was given and the
+remedy. Plain values in, plain values out. Not known here: tensors and models.
 """
 
 import math

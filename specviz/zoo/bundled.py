@@ -1,4 +1,7 @@
-"""How the bundled prompts are cut: beginnings of held-out functions and classes, at the end of a line, 10 to 300 tokens long."""
+"""How the bundled prompts are cut.
+
+Beginnings of held-out functions and classes, at the end of a line, 10 to 300 tokens long.
+"""
 
 import json
 from collections.abc import Sequence
@@ -17,7 +20,10 @@ LEFT = 40  # tokens of the block that a prompt leaves to be written, at least
 def cut_bundled_prompts(
     tokenizer: PreTrainedTokenizerBase, files: Sequence[SourceFile], seed: int = 0
 ) -> list[dict[str, str | int]]:
-    """COUNT prompts from held-out library files, lengths spread evenly over the logarithm: source, tokens (bos included) and text."""
+    """COUNT prompts from held-out library files, lengths spread evenly over the logarithm.
+
+    Source, tokens (bos included) and text.
+    """
     rng = np.random.default_rng(seed)
     held_out = [file for file in files if file.held_out and not file.is_test]
     blocks = [
@@ -47,7 +53,10 @@ def cut_bundled_prompts(
 
 
 def _cut(tokenizer: PreTrainedTokenizerBase, block: str, wanted: int) -> str | None:
-    """The block's first lines, the end of a line nearest to `wanted` tokens; None if that is further than a tenth away."""
+    """The block's first lines, the end of a line nearest to `wanted` tokens.
+
+    None if that is further than a tenth away.
+    """
     ids = tokenizer(block)["input_ids"]
     ends = [
         i

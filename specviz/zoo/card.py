@@ -1,4 +1,4 @@
-"""The model card beside the weights: data, licence, sizes, command, device, time, figures, date."""
+"""Write the model card: data, licence, sizes, command, device, time, figures and date."""
 
 from pathlib import Path
 
@@ -9,22 +9,26 @@ from specviz.util.files import write
 
 _CARD = """# The embedded pair
 
-Two small Llama models that write Python, trained by specviz itself so that everything in this repository runs without a network:
-a target that is deep and narrow, and a two-layer draft distilled from it. They are made to be decoded, measured and looked at, not to
-be useful programmers.
+Two small Llama models that write Python. specviz itself trained them, so that everything in this
+repository runs without a network: a deep and narrow target, and a two-layer draft distilled from it.
+They are made to be decoded, measured and studied. They are not useful programmers.
 
 | | target | draft |
 |---|---|---|
 {sizes}
 
-- **Data**: the sources of the Python {python} standard library, as found beside the interpreter (`specviz/zoo/corpus.py`); one tenth of
-  the files, chosen by a hash of their path, is held out. The draft also learned from the target's own greedy continuations.
-- **Licence**: the corpus is under the Python Software Foundation License 2.0, and these weights are offered under the same terms.
-- **Command**: `{command}`, {date}, on {device}; torch {torch}, transformers {transformers}; {hours:.1f} hours in the last sitting.
-- **Training**: target {target_steps} steps, {target_tokens:.1f}M tokens, last loss {target_loss:.3f} nats a token (cross-entropy);
-  draft {draft_steps} steps, {draft_tokens:.1f}M tokens, last loss {draft_loss:.3f} nats a token (KL from the target).
-- **Stored** as float16 safetensors; loaded as float32 unless asked otherwise.
-- `prompts.jsonl`: 32 beginnings of held-out functions and classes.
+- **Data**: the sources of the Python {python} standard library, as installed with the interpreter
+  (`specviz/zoo/corpus.py`). One tenth of the files, chosen by a hash of their path, is held out. The
+  draft also learned from the target's greedy continuations.
+- **Licence**: the corpus is under the Python Software Foundation License 2.0. These weights are
+  offered under the same terms.
+- **Command**: `{command}`, {date}, on {device};
+  torch {torch}, transformers {transformers}; {hours:.1f} hours in the last session.
+- **Training**: target {target_steps} steps, {target_tokens:.1f}M tokens, last loss
+  {target_loss:.3f} nats a token (cross-entropy); draft {draft_steps} steps, {draft_tokens:.1f}M
+  tokens, last loss {draft_loss:.3f} nats a token (KL from the target).
+- **Stored** as float16 safetensors. `specviz.load_pair` loads them as float32 by default.
+- `prompts.jsonl`: the first lines of 32 held-out functions and classes.
 
 Measured on the stored weights, CPU, float32 (`specviz evaluate`):
 
@@ -42,14 +46,23 @@ def write_card(
     facts: dict[str, str],
     seconds: float,
 ) -> None:
-    """Write the card; `history` as returned by `train` for target and draft, `figures` as by `measure_pair`."""
+    """Write the card to `path`.
+
+    Args:
+        path: the file.
+        pair: the models.
+        history: what `train` returned for target and draft.
+        figures: what `measure_pair` returned.
+        facts: date, device, command and versions.
+        seconds: how long the last session took.
+    """
     models = {"target": pair.target, "draft": pair.draft}
     configs = [model.config for model in models.values()]
     rows = {
         "parameters": [
             f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f}M" for model in models.values()
         ],
-        "layers x width": [
+        "layers x hidden size": [
             f"{config.num_hidden_layers} x {config.hidden_size}" for config in configs
         ],
         "heads (query / key-value)": [

@@ -1,4 +1,5 @@
-"""Training checkpoints as one safetensors file: model, optimisers and step, written beside and renamed, never pickled.
+"""Training checkpoints as one safetensors file: model, optimisers and step, written beside and
+renamed, never pickled.
 
 Knows tensors and names, not what is being trained.
 """

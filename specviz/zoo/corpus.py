@@ -1,8 +1,10 @@
-"""The text that the embedded pair learns from: the sources of the Python standard library on the reader's own machine.
+"""The text that the embedded pair learns from: the sources of the Python standard library on the
+reader's own machine.
 
-A *file* is one `.py` of the standard library; a *block* is one top-level piece of it (the head with its imports, a function,
-a class). A block is one document: it begins with `<bos>` and ends with `<eos>`, so a model trained on blocks knows when a
-function is finished. Files are split by a hash of their path, so one tenth of them is held out on every machine alike.
+A *file* is one `.py` of the standard library; a *block* is one top-level piece of it (the head with
+its imports, a function, a class). A block is one document: it begins with `<bos>` and ends with
+`<eos>`, so a model trained on blocks knows when a function is finished. Files are split by a hash
+of their path, so one tenth of them is held out on every machine alike.
 
 Knows nothing of models. Licence of the text: PSF-2.0.
 """
@@ -26,13 +28,17 @@ SKIPPED_FOLDERS = {
 }
 TEST_FOLDERS = {"test", "tests", "idle_test"}
 
-# A new block starts at an unindented decorator, function or class; decorators stay with what they decorate.
+# A new block starts at an unindented decorator, function or class; decorators stay with what they
+# decorate.
 _BLOCK_START = re.compile(r"^(?=@|def |async def |class )", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One source file: its path relative to the standard library, its text, and which part of the corpus it belongs to."""
+    """One source file.
+
+    Its path relative to the standard library, its text, and which part of the corpus it belongs to.
+    """
 
     path: str
     text: str
@@ -41,12 +47,18 @@ class SourceFile:
 
     @property
     def blocks(self) -> list[str]:
-        """The file's top-level blocks in order, without surrounding blank lines; bytes between blocks are not counted."""
+        """The file's top-level blocks in order, without surrounding blank lines.
+
+        Bytes between blocks are not counted.
+        """
         return split_blocks(self.text)
 
 
 def split_blocks(text: str) -> list[str]:
-    """Cut Python source at its unindented decorators, functions and classes; a run of decorators is not cut."""
+    """Cut Python source at its unindented decorators, functions and classes.
+
+    A run of decorators is not cut.
+    """
     blocks: list[str] = []
     for piece in _BLOCK_START.split(text):
         piece = piece.strip("\n")
@@ -64,14 +76,19 @@ def _only_decorators(block: str) -> bool:
 
 
 def is_held_out(path: str) -> bool:
-    """Whether the file at this path (relative, `/` between the parts) is held out: a fixed tenth, the same everywhere."""
+    """Whether the file at this path (relative, `/` between the parts) is held out.
+
+    A fixed tenth, the same everywhere.
+    """
     return int(hashlib.sha256(path.encode()).hexdigest(), 16) % 10 == HELD_OUT_TENTH
 
 
 def read_corpus(root: str | Path | None = None) -> list[SourceFile]:
-    """All usable sources below `root` (the running interpreter's standard library by default), sorted by path.
+    """All usable sources below `root` (the running interpreter's standard library by default),
+    sorted by path.
 
-    Character tables, generated help texts and deliberately broken test data are left out; so is what is not UTF-8.
+    Character tables, generated help texts and deliberately broken test data are left out; so is
+    what is not UTF-8.
 
     Raises:
         FileNotFoundError: `root` holds no Python source.

@@ -1,4 +1,7 @@
-"""From source files to token windows: the tokenizer of the embedded pair and the order in which training reads the corpus."""
+"""From source files to token windows.
+
+The tokenizer of the embedded pair and the order in which training reads the corpus.
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -15,7 +18,10 @@ LIBRARY_REPEATS = 3  # an epoch reads library files three times and test-suite f
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int = VOCABULARY) -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer with pad 0, bos 1 and eos 2; `decode(encode(x)[1:]) == x` for any text. It prepends bos."""
+    """A byte-level BPE tokenizer with pad 0, bos 1 and eos 2.
+
+    `decode(encode(x)[1:]) == x` for any text. It prepends bos.
+    """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -55,11 +61,14 @@ def encode_blocks(tokenizer: PreTrainedTokenizerFast, file: SourceFile) -> np.nd
 
 @dataclass
 class Windows:
-    """Batches of token windows in a seeded order: step s always yields the same batch, so a resumed run sees what it would have seen.
+    """Batches of token windows in a seeded order: step s always yields the same batch, so a resumed
+    run sees what it would have seen.
 
     Attributes:
-        library, tests: encoded files (uint16 arrays). Library files are repeated LIBRARY_REPEATS times an epoch.
-        rows, length: one batch is an int64 array (rows, length + 1), inputs and targets overlapping by one shift.
+        library, tests: encoded files (uint16 arrays). Library files are repeated LIBRARY_REPEATS
+        times an epoch.
+        rows, length: one batch is an int64 array (rows, length + 1), inputs and targets overlapping
+            by one shift.
 
     Raises ValueError when the files are too short for one batch.
     """

@@ -1,4 +1,7 @@
-"""The draft's own food: what the target itself writes after prompts from the training files, decoded greedily."""
+"""The draft's own food.
+
+What the target itself writes after prompts from the training files, decoded greedily.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +22,10 @@ CHUNK = 512
 def cut_prompts(
     blocks: Sequence[np.ndarray], count: int, rng: np.random.Generator
 ) -> list[list[int]]:
-    """`count` prompts: blocks (bos first) drawn at random and cut at a random length, never the whole block."""
+    """`count` prompts.
+
+    Blocks (bos first) drawn at random and cut at a random length, never the whole block.
+    """
     usable = [block for block in blocks if len(block) > PROMPT_TOKENS[0] + 1]
     drawn = [usable[i] for i in rng.choice(len(usable), count)]
     return [

@@ -1,4 +1,5 @@
-"""What the embedded pair reaches on files that it has not seen: bits per byte, and acceptance on the bundled prompts.
+"""What the embedded pair reaches on files that it has not seen: bits per byte, and acceptance on
+the bundled prompts.
 
 `specviz evaluate` prints what `measure_pair` returns.
 """
@@ -24,9 +25,11 @@ WINDOW = 512
 def bits_per_byte(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, files: Sequence[SourceFile]
 ) -> float:
-    """Mean bits that `model` needs for a byte of the files' blocks, read in windows of 512 tokens without overlap.
+    """Mean bits that `model` needs for a byte of the files' blocks, read in windows of 512 tokens
+    without overlap.
 
-    Every token counts but the first of a window, the ends of blocks included; bytes are those of the blocks.
+    Every token counts but the first of a window, the ends of blocks included; bytes are those of
+    the blocks.
     """
     nats = 0.0
     for window in held_out_windows((encode_blocks(tokenizer, file) for file in files), WINDOW):
@@ -39,7 +42,10 @@ def bits_per_byte(
 def measure_pair(
     pair: Pair, prompts: Sequence[str], *, num_draft_tokens: int = 5, max_new_tokens: int = 128
 ) -> pd.DataFrame:
-    """One row per figure: bits per byte of both models on held-out files, and acceptance on `prompts`."""
+    """One row per figure.
+
+    Bits per byte of both models on held-out files, and acceptance on `prompts`.
+    """
     held_out = [file for file in read_corpus() if file.held_out]
     library, tests = (
         [file for file in held_out if file.is_test == is_test] for is_test in (False, True)

@@ -1,4 +1,7 @@
-"""`specviz train`: from the standard library's sources to the folders that `load_pair()` reads, stage by stage."""
+"""`specviz train`.
+
+From the standard library's sources to the folders that `load_pair()` reads, stage by stage.
+"""
 
 import platform
 import time
@@ -34,7 +37,10 @@ from specviz.zoo.train import (
 
 @dataclass(frozen=True)
 class Budget:
-    """How long to train: optimiser steps of target and draft, and documents that the target writes for the draft."""
+    """How long to train.
+
+    Optimiser steps of target and draft, and documents that the target writes for the draft.
+    """
 
     target_steps: int = 3400
     draft_steps: int = 2400
@@ -55,10 +61,12 @@ class _Corpus:
 def train_pair(
     out: Path, budget: Budget, *, device: str = "cpu", compile: bool = False, progress: bool = True
 ) -> Path:
-    """Train, or go on training, the pair in `out`; returns the folder `out/weights` with target, draft and model card.
+    """Train, or go on training, the pair in `out`; returns the folder `out/weights` with target,
+    draft and model card.
 
-    Checkpoints and intermediate results lie in `out/checkpoints`; a second call with the same budget goes on where the first stopped.
-    Raises WriteError where the disk is full: the last checkpoint is still whole.
+    Checkpoints and intermediate results lie in `out/checkpoints`; a second call with the same
+    budget goes on where the first stopped. Raises WriteError where the disk is full: the last
+    checkpoint is still whole.
     """
     work = out / "checkpoints"
     make_folder(work)

@@ -1,8 +1,9 @@
-"""How the embedded pair is made: tokenizer, target, the target's own continuations, a draft distilled from it, export.
+"""How the embedded pair is made: tokenizer, target, the target's own continuations, a draft
+distilled from it, export.
 
-Every stage leaves its result in the output folder and is skipped when that is complete; a stage that was interrupted resumes
-at its last checkpoint with the batch that it would have read next. Matrices are trained with Muon, the rest with AdamW,
-in float32, with warm-up and linear decay.
+Every stage leaves its result in the output folder and is skipped when that is complete; a stage
+that was interrupted resumes at its last checkpoint with the batch that it would have read next.
+Matrices are trained with Muon, the rest with AdamW, in float32, with warm-up and linear decay.
 """
 
 import time
@@ -27,7 +28,10 @@ MATRIX_RATE, OTHER_RATE = 0.02, 3e-3
 
 @dataclass(frozen=True)
 class Stage:
-    """A stretch of training with one batch shape: `share` of all steps, `rows` windows of `length` tokens a step."""
+    """A stretch of training with one batch shape.
+
+    `share` of all steps, `rows` windows of `length` tokens a step.
+    """
 
     share: float
     rows: int
@@ -80,7 +84,10 @@ def learning_rate_factor(step: int, steps: int) -> float:
 def stage_batches(
     make_windows: Callable[[Stage], Windows], steps: int, start: int
 ) -> Iterator[tuple[int, torch.Tensor]]:
-    """(step, tokens (rows, length + 1)) from `start` on; each stage reads its own windows from their beginning."""
+    """(step, tokens (rows, length + 1)) from `start` on.
+
+    Each stage reads its own windows from their beginning.
+    """
     first = 0
     for stage in STAGES:
         last = first + round(stage.share * steps)
@@ -109,7 +116,10 @@ def distillation_loss(draft: nn.Module, target: nn.Module, tokens: torch.Tensor)
 
 @dataclass(frozen=True)
 class Job:
-    """One model's training: where its checkpoint lies, how long it runs and on what, and after how many steps it is kept."""
+    """One model's training.
+
+    Where its checkpoint lies, how long it runs and on what, and after how many steps it is kept.
+    """
 
     name: str
     folder: Path
@@ -126,7 +136,10 @@ def train(
     loss: Callable[[torch.Tensor], torch.Tensor],
     make_windows: Callable[[Stage], Windows],
 ) -> list[dict[str, float]]:
-    """Train in place, from the job's checkpoint if there is one. Returns the history: step, tokens, loss (nats a token), seconds."""
+    """Train in place, from the job's checkpoint if there is one. Returns the history.
+
+    Step, tokens, loss (nats a token), seconds.
+    """
     optimisers = optimisers_for(model)
     checkpoint = job.folder / f"{job.name}.safetensors"
     start, history = (
@@ -172,7 +185,10 @@ def train(
 
 
 def export(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
-    """Write the model as float16 safetensors with its tokenizer: half the size, and finer than bfloat16 for weights of this range."""
+    """Write the model as float16 safetensors with its tokenizer.
+
+    Half the size, and finer than bfloat16 for weights of this range.
+    """
 
     def fill(partial: Path) -> None:
         model.to(torch.float16).save_pretrained(partial)

@@ -1,8 +1,8 @@
 """Attention for slabs: grouped-query heads without a copy of K/V.
 
-Where several query heads share a K/V head, transformers' sdpa path repeats K and V for each of them before it attends with a mask: in a
-round of verification that copies the whole window, in every layer. Here the query heads of a group become further queries of their K/V
-head, which gives the same numbers without the copy.
+Where several query heads share a K/V head, transformers' sdpa path with a mask repeats K and V for
+each of them. In a verification that copies the whole window in every layer. Here the query heads of
+a group become further queries of their K/V head, which gives the same numbers without the copy.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,58 +28,63 @@ def grouped_attention(
     scaling: float | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """Attention as transformers calls it: query (b, H, q, D), key and value (b, G, w, D), H a multiple of G; returns (b, q, H, D).
+    """Attend, with the signature that transformers calls.
 
-    `attention_mask` (b, 1, H / G * q, w), additive, as `grouped_mask` makes it; with any other, from whoever else calls the model while a
-    run goes on, transformers' own sdpa attends.
+    Args:
+        query: (b, H, q, D).
+        key, value: (b, G, w, D); H is a multiple of G.
+        attention_mask: (b, 1, H / G * q, w), additive, as `grouped_mask` makes it. With any other
+            mask, from another caller of the model during a run, transformers' own sdpa attends.
+
+    Returns (b, q, H, D) and None for the weights.
     """
     b, heads, q, depth = query.shape
     if attention_mask is None or attention_mask.shape[2] * key.shape[1] != heads * q:
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, **others
         )
-    folded = query.reshape(b, key.shape[1], -1, depth)  # heads of one group follow one another
-    said = scaled_dot_product_attention(folded, key, value, attn_mask=attention_mask, scale=scaling)
-    return said.reshape(b, heads, q, -1).transpose(1, 2).contiguous(), None
+    folded = query.reshape(b, key.shape[1], -1, depth)  # (b, G, H / G * q, D)
+    out = scaled_dot_product_attention(folded, key, value, attn_mask=attention_mask, scale=scaling)
+    return out.reshape(b, heads, q, -1).transpose(1, 2).contiguous(), None
 
 
 def additive_mask(visible: Tensor, dtype: torch.dtype) -> Tensor:
-    """0 where `visible` (b, q, w), -inf elsewhere: made once for all layers."""
-    return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(
-        ~visible, -torch.inf
-    )
+    """Return 0 where `visible` (b, q, w) is True and -inf elsewhere. One mask serves all layers."""
+    zeros = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
+    return zeros.masked_fill_(~visible, -torch.inf)
 
 
 def grouped_mask(added: Tensor, groups: int) -> Tensor:
-    """The mask (b, 1, groups * q, w) of `grouped_attention`, from an additive one (b, q, w)."""
+    """Return the mask (b, 1, groups * q, w) of `grouped_attention` for an additive (b, q, w)."""
     return added[:, None].repeat(1, 1, groups, 1) if groups > 1 else added[:, None]
 
 
 def query_groups(model: PreTrainedModel) -> int:
-    """H / G: query heads that share a K/V head; 1 where the configuration does not say."""
+    """Return H / G, the query heads that share a K/V head; 1 if the configuration lacks them."""
     config = model.config.get_text_config()
     heads: int = getattr(config, "num_attention_heads", 1)
     return heads // (getattr(config, "num_key_value_heads", None) or heads)
 
 
 def takes_grouped(model: PreTrainedModel) -> bool:
-    """Whether the model is set to sdpa and lets others attend for it; one with attention code of its own gets an ordinary mask."""
-    return bool(
-        model.config._attn_implementation in ("sdpa", NAME) and model._supports_attention_backend
-    )
+    """Return whether `grouped_attention` can attend for the model.
+
+    The model must be set to sdpa and support attention backends. Others get an ordinary mask.
+    """
+    uses_sdpa = model.config._attn_implementation in ("sdpa", NAME)
+    return bool(uses_sdpa and model._supports_attention_backend)
 
 
 @contextmanager
 def attending(models: Iterable[PreTrainedModel]) -> Iterator[None]:
-    """While this runs, models that let others attend for them do so by `grouped_attention`; then they are as they were.
+    """Let those of the models that can use `grouped_attention` do so inside the context.
 
-    May be nested, but costs more than a small operation: a run enters it once.
+    May be nested. Entering it costs more than a small operation, so a run enters it once.
     """
-    changed = [
-        model.config
-        for model in models
-        if model.config._attn_implementation == "sdpa" and takes_grouped(model)
-    ]
+    changed = []
+    for model in models:
+        if model.config._attn_implementation == "sdpa" and takes_grouped(model):
+            changed.append(model.config)
     for config in changed:
         config._attn_implementation = NAME
     try:

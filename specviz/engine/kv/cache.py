@@ -1,8 +1,10 @@
-"""KV state of one model: slabs that are written slot by slot. The only file that touches the caches of transformers.
+"""KV state of one model: slabs that are written slot by slot.
 
-A slab holds one layer's keys (or values) as (R rows, T slots, H heads, D). A forward writes each token's K/V at the slot that
-the caller names and attends to the slots that the caller shows it; so rows of different length need no common column.
-Knows slots, not tokens: what a slot means is the layout's business.
+Contract: this is the only file that touches the cache classes of transformers. A slab holds one
+layer's keys (or values) as (R rows, T slots, H heads, D). A forward writes each token's K/V at the
+slot that the caller names and attends to the slots that the caller makes visible, so rows of
+different length need no common column. Not known here: which token a slot holds, which is up to the
+layout.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,17 +27,25 @@ from specviz.engine.kv.attention import (
 )
 from specviz.engine.kv.moves import Move, move
 
-VARIANTS = 64  # compiled forms of a model's code, which target and draft share: one row or many, one token a row, two or more, ...
+# Compiled variants of a model's code (one row or many, one token a row or more, ...). The target
+# and the draft share this limit, and torch's default is too low for both.
+VARIANTS = 64
 
 
 @dataclass(frozen=True)
 class Feed:
-    """What one forward was given; all tensors (b, q) but `visible` (b, q, w) bool and `rows` (b,), on the model's device.
+    """The input of one forward. All tensors are on the model's device.
 
-    `requests` names the request that each row of the slab serves. `indices` are the tokens' indices in their own rows, `positions`
-    the position ids that the model was given for them. `valid` (b, q) is False for the filling of shorter rows in a prefill.
-    `order` (b, w) are the slots that `visible` speaks of; None for 0..w-1. `added` (b, q, w) is `visible` as an additive mask, if that
-    was made already.
+    Attributes:
+        rows: (b,), rows of the slab.
+        requests: the request that each of these rows serves.
+        tokens, slots: (b, q), token ids and the slots that their K/V goes to.
+        indices: (b, q), the tokens' indices in their own rows.
+        positions: (b, q), the position ids that the model is given for them.
+        visible: bool (b, q, w), the slots that each query attends to.
+        valid: bool (b, q), False for the filling of shorter rows in a prefill.
+        order: (b, w), the slots that `visible` refers to; None for 0..w-1.
+        added: (b, q, w), `visible` as an additive mask, or None if that was not made yet.
     """
 
     rows: Tensor
@@ -50,7 +60,7 @@ class Feed:
     added: Tensor | None = None
 
     def part(self, tokens: Tensor, columns: slice) -> "Feed":
-        """Some of its columns, with the tokens (b, q) that stand there."""
+        """Return some columns of the feed, with these tokens (b, q) in them."""
         indices, positions, slots, visible, valid = (
             each[:, columns]
             for each in (self.indices, self.positions, self.slots, self.visible, self.valid)
@@ -71,13 +81,17 @@ class Feed:
 
 
 class _SlabLayer(CacheLayerMixin):
-    """One layer's slabs. They are allocated at the first write, zeroed: a mask does not stop NaN from leftovers."""
+    """One layer's slabs, allocated at the first write.
+
+    They are zeroed because a mask does not keep out NaN: 0 * NaN is NaN.
+    """
 
     is_sliding = False
 
     def __init__(self, rows: int, slots: int) -> None:
         super().__init__()
-        self.rows, self.slots = rows, slots
+        self.rows = rows
+        self.slots = slots
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         _, heads, _, depth = key_states.shape
@@ -94,10 +108,8 @@ class _SlabLayer(CacheLayerMixin):
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         found = []
-        for slab, states in (
-            (self.keys, key_states),
-            (self.values, value_states),
-        ):  # states (b, H, q, D)
+        for slab, states in ((self.keys, key_states), (self.values, value_states)):
+            # states: (b, H, q, D)
             slab[where.rows[:, None], where.slots] = states.transpose(1, 2)
             if where.order is not None:
                 seen = slab[where.rows[:, None], where.order]
@@ -122,9 +134,13 @@ class _SlabLayer(CacheLayerMixin):
 
 @dataclass(frozen=True)
 class _Where:
-    """Where the running forward writes: `slots` (b, q) of `rows` (b,), and how many slots it sees. `dense`: rows are 0..b-1.
+    """Where the current forward writes, and which slots it attends to.
 
-    `order` (b, window): the slots that it sees, in that order; None for the first `window` as they lie.
+    Attributes:
+        rows, slots: it writes slots (b, q) of rows (b,).
+        window: the number of slots that it attends to.
+        dense: whether the rows are 0..b-1.
+        order: (b, window), the slots that it attends to, in that order; None for 0..window-1.
     """
 
     rows: Tensor
@@ -134,7 +150,7 @@ class _Where:
     order: Tensor | None
 
     def on(self, device: torch.device) -> "_Where":
-        """For a layer that lies on another device than the inputs, as a device_map may have it."""
+        """Return a copy for a layer on another device than the inputs, as with a device_map."""
         if self.rows.device == device:
             return self
         order = None if self.order is None else self.order.to(device)
@@ -142,7 +158,7 @@ class _Where:
 
 
 class _SlabCache(Cache):
-    """All layers' slabs. `where` is set before a forward, because `update` is told no more than the layer."""
+    """All layers' slabs. `where` is set before a forward, because `update` only gets the layer."""
 
     where: _Where
 
@@ -155,29 +171,34 @@ class _SlabCache(Cache):
 
 
 class CachedModel:
-    """A causal LM with KV slabs for `rows` rows of `slots` slots, each layer's on the device that the layer runs on.
+    """A causal LM with KV slabs of `rows` rows and `slots` slots, on each layer's own device.
 
     Attributes:
-        vocabulary: V, how many ids the logits go over; None for all that the model has.
-        log: None, or a list to which every forward appends a `Feed` and every move its list of `Move`s, in order.
-        hidden: (b, q, D), the last hidden states of the last `forward` that was asked to keep them.
+        vocabulary: V, the number of ids in the logits; None for all ids of the model.
+        log: None, or a list to which every forward appends its `Feed` and every move its list of
+            `Move`s, in order.
+        hidden: (b, q, D), the last hidden states of the last `forward`; None if it did not keep
+            them.
     """
 
     def __init__(
         self, model: PreTrainedModel, rows: int, slots: int, vocabulary: int | None = None
     ) -> None:
-        layers: list[CacheLayerMixin] = [
-            _SlabLayer(rows, slots) for _ in range(model.config.get_text_config().num_hidden_layers)
-        ]
-        self.model, self.rows, self.slots, self.vocabulary = model, rows, slots, vocabulary
+        num_layers = model.config.get_text_config().num_hidden_layers
+        layers: list[CacheLayerMixin] = [_SlabLayer(rows, slots) for _ in range(num_layers)]
+        self.model = model
+        self.rows = rows
+        self.slots = slots
+        self.vocabulary = vocabulary
         self.cache = _SlabCache(layers=layers)
         self.log: list[Feed | list[Move]] | None = None
         self.hidden: Tensor | None = None
-        self._groups, self._grouped = query_groups(model), takes_grouped(model)
+        self._groups = query_groups(model)
+        self._grouped = takes_grouped(model)
         self._call: Callable[..., Any] = model
 
     def compile(self) -> None:
-        """Let torch.compile make the forwards of a round; prefills stay as they are."""
+        """Run the forwards of a round through torch.compile. Prefills are not compiled."""
         compiled = torch.compile(self.model)
 
         def call(**arguments: Any) -> Any:
@@ -188,43 +209,52 @@ class CachedModel:
 
     @property
     def bytes_per_slot(self) -> int:
-        """Bytes of K and V that one slot holds over all layers; 0 before the first forward."""
-        layers = [layer for layer in self.cache.layers if layer.is_initialized]
-        return sum(
-            slab[0, 0].numel() * slab.element_size()
-            for layer in layers
-            for slab in (layer.keys, layer.values)
-        )
+        """Bytes of K and V in one slot, over all layers; 0 before the first forward."""
+        return sum(slab[0, 0].numel() * slab.element_size() for slab in self._slabs())
 
     def forward(self, feed: Feed, *, keep_hidden: bool = False, dense: bool = True) -> Tensor:
-        """Run one forward, write K/V at feed.slots, and return the logits (b, q, V) in the model's dtype. `dense`: over rows 0..b-1."""
+        """Run one forward and write its K/V at feed.slots.
+
+        Returns the logits (b, q, V) in the model's dtype.
+
+        Args:
+            feed: the input.
+            keep_hidden: whether to keep the last hidden states in `hidden`.
+            dense: whether feed.rows are 0..b-1, which saves copying K/V of the rows.
+        """
+        arguments = self._arguments(feed, dense)
+        if keep_hidden:
+            arguments["output_hidden_states"] = True
         with self._attending():
-            said = self._call(
-                **self._arguments(feed, dense),
-                **({"output_hidden_states": True} if keep_hidden else {}),
-            )
-        self.hidden = said.hidden_states[-1] if keep_hidden else None
-        return said.logits[..., : self.vocabulary]
+            output = self._call(**arguments)
+        self.hidden = output.hidden_states[-1] if keep_hidden else None
+        return output.logits[..., : self.vocabulary]
 
     def prefill(self, feed: Feed) -> Tensor:
-        """Write K/V of feed.tokens and return the last hidden states (b, q, D); no logits are computed. `feed.rows` may be any rows."""
+        """Write K/V of feed.tokens and return the last hidden states (b, q, D).
+
+        No logits are computed. `feed.rows` may be any rows.
+        """
         with self._attending():
             hidden: Tensor = self.model.base_model(**self._arguments(feed, dense=False))[0]
         return hidden.to(feed.tokens.device)
 
     def _attending(self) -> AbstractContextManager[None]:
-        """`attending`, unless the run does so already."""
+        """Enter `attending`, unless the run has done so already."""
         already = not self._grouped or self.model.config._attn_implementation == NAME
         return nullcontext() if already else attending([self.model])
 
     def held(self, rows: Tensor, slots: Tensor) -> list[Tensor]:
-        """Copies of what slots (n,) of rows (n,) hold: keys (n, H, D), then values, of one layer after the other."""
-        layers = [layer for layer in self.cache.layers if layer.is_initialized]
-        return [
-            slab[rows.to(slab.device), slots.to(slab.device)]
-            for layer in layers
-            for slab in (layer.keys, layer.values)
-        ]
+        """Return copies of slots (n,) of rows (n,): keys (n, H, D), then values, layer by layer."""
+        return [slab[rows.to(slab.device), slots.to(slab.device)] for slab in self._slabs()]
+
+    def _slabs(self) -> list[Tensor]:
+        """Return the slabs that are allocated: keys, then values, layer by layer."""
+        slabs = []
+        for layer in self.cache.layers:
+            if layer.is_initialized:
+                slabs += [layer.keys, layer.values]
+        return slabs
 
     def _note(self, feed: Feed) -> None:
         if self.log is not None:
@@ -242,21 +272,21 @@ class CachedModel:
         }
 
     def ready(self, feed: Feed) -> Feed:
-        """The feed with its mask made: for one that is fed in parts."""
-        return (
-            replace(feed, added=additive_mask(feed.visible, self.model.dtype))
-            if self._grouped
-            else feed
-        )
+        """Return the feed with its mask made, so that feeding it in parts makes the mask once."""
+        if not self._grouped:
+            return feed
+        return replace(feed, added=additive_mask(feed.visible, self.model.dtype))
 
     def _mask(self, feed: Feed) -> Tensor:
-        """As `grouped_mask` says; (b, 1, q, w) for models that attend by themselves: bool for sdpa, additive for eager, which would read
-        a bool mask as numbers.
+        """Return the mask of `grouped_mask`, or (b, 1, q, w) for models that attend by themselves.
+
+        The latter is bool for sdpa. Eager attention adds the mask to the scores, so a bool mask
+        would be silently wrong there.
         """
         if self._grouped:
-            added = (
-                additive_mask(feed.visible, self.model.dtype) if feed.added is None else feed.added
-            )
+            added = feed.added
+            if added is None:
+                added = additive_mask(feed.visible, self.model.dtype)
             return grouped_mask(added, self._groups)
         visible = feed.visible[:, None]
         if self.model.config._attn_implementation == "sdpa":
@@ -265,11 +295,10 @@ class CachedModel:
         return additive.masked_fill(~visible, torch.finfo(self.model.dtype).min)
 
     def zero_nonfinite(self, rows: Sequence[int]) -> None:
-        """Zeros in place of whatever is no finite number in these rows."""
-        for layer in self.cache.layers:
-            for slab in (layer.keys, layer.values) if layer.is_initialized else ():
-                for row in rows:
-                    slab[row].nan_to_num_(0.0, 0.0, 0.0)
+        """Replace non-finite values in these rows by zeros."""
+        for slab in self._slabs():
+            for row in rows:
+                slab[row].nan_to_num_(0.0, 0.0, 0.0)
 
     def move(self, moves: Sequence[Move]) -> None:
         """Move blocks of K/V in every layer, all read before any is written."""
@@ -277,12 +306,4 @@ class CachedModel:
             return
         if self.log is not None:
             self.log.append(list(moves))
-        move(
-            [
-                slab
-                for layer in self.cache.layers
-                if layer.is_initialized
-                for slab in (layer.keys, layer.values)
-            ],
-            moves,
-        )
+        move(self._slabs(), moves)

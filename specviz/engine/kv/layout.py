@@ -1,9 +1,13 @@
 """Which slot holds which token: one rule for the target's and the draft's slabs.
 
-Three ways to lay a row out. `Layout`: the token with index p lies at slot start + p; rows that are aligned on the left have start 0,
-rows that are aligned on the right start = L - n, the slots before being padding. `Columns`: all rows write the same columns, and
-what is rejected stays behind as a hole. `Ones`: as `Layout`, with a mask of ones and positions that count columns, as in code that
-lets the framework derive them. Masks and positions come from these numbers, never from token ids. Knows neither models nor caches.
+Contract: three ways to lay out a row.
+- `Layout`: the token with index p lies at slot start + p. Rows aligned on the left have start 0.
+  Rows aligned on the right have start L - n; the slots before are padding.
+- `Columns`: all rows write the same columns, and rejected tokens stay behind as holes.
+- `Ones`: like `Layout`, with a mask of ones and positions that count columns, as in code that lets
+  the framework derive them.
+Masks and positions come from these numbers, never from token ids. Not known here: models and
+    caches.
 """
 
 from collections.abc import Sequence
@@ -13,7 +17,7 @@ from torch import Tensor
 
 from specviz.engine.kv.transfer import to_device
 
-NO_LIMIT = 2**31  # stands for positions without an end
+NO_LIMIT = 2**31  # positions of a model that states no limit
 
 
 class Layout:
@@ -39,34 +43,39 @@ class Layout:
         self.set_starts([self.starts[row] for row in order])
 
     def pending(self, row: int, n: int) -> int:
-        """The slot where the K/V of the row's pending token, the one with index n - 1, will be written."""
+        """Return the slot for the K/V of the row's pending token, the one with index n - 1."""
         return self.starts[row] + n - 1
 
     def slots(self, rows: Tensor, indices: Tensor) -> Tensor:
-        """Slot (b, q) of the token indices (b, q) of `rows` (b,)."""
+        """Return the slots (b, q) of token indices (b, q) in `rows` (b,)."""
         return self.start[rows, None] + indices
 
     def positions(self, rows: Tensor, indices: Tensor) -> Tensor:
-        """Position id (b, q) that the model is given: the token's index in its own row, whatever its slot."""
+        """Return the position ids (b, q): each token's index in its own row, whatever its slot."""
         return indices
 
     def visible(self, rows: Tensor, indices: Tensor, window: int) -> Tensor:
-        """Which of the first `window` slots each query attends to, (b, q, window) bool: its row's tokens up to itself."""
-        held = (
-            torch.arange(window, device=indices.device) - self.start[rows, None]
-        )  # (b, w): index of the token at each slot
+        """Return which of the first `window` slots each query attends to, bool (b, q, window).
+
+        A query attends to its own row's tokens up to itself.
+        """
+        slots = torch.arange(window, device=indices.device)
+        held = slots - self.start[rows, None]  # (b, window), index of the token at each slot
         return (held[:, None] >= 0) & (held[:, None] <= indices[:, :, None])
 
 
 class Ones(Layout):
-    """The mask hides only what comes later, so padding is attended to, and it counts in the positions: they are columns."""
+    """A mask that hides only later slots, and positions that are columns.
+
+    So padding is attended to, and it counts in the positions.
+    """
 
     def __init__(self, rows: int, device: torch.device, max_positions: int | None) -> None:
         super().__init__(rows, device)
         self._last = (max_positions or NO_LIMIT) - 1
 
     def positions(self, rows: Tensor, indices: Tensor) -> Tensor:
-        """The column (b, q); one beyond the model's positions counts as the last of them."""
+        """Return the columns (b, q), clamped to the model's last position."""
         return self.slots(rows, indices).clamp(max=self._last)
 
     def visible(self, rows: Tensor, indices: Tensor, window: int) -> Tensor:
@@ -74,14 +83,16 @@ class Ones(Layout):
 
 
 class Columns(Layout):
-    """All rows write the same columns; a rejected column stays in the cache as a hole that the mask leaves out.
+    """All rows write the same columns; a rejected column stays in the cache as a hole that the mask
+    leaves out.
 
     Attributes:
         frontier: the column where every row's pending token goes next; all rows share it.
-        held: (R, T + 2 width) int64, index of the token at each slot, -1 in padding and holes; a little wider than the slabs, since
-            it looks ahead.
+        held: (R, T + 2 width) int64, index of the token at each slot, -1 in padding and holes; a
+            little wider than the slabs, since it looks ahead.
         at: the same shape, the slot of each index.
-        by_column: whether positions are derived from columns, holes included, instead of from the tokens' indices.
+        by_column: whether positions are derived from columns, holes included, instead of from the
+            tokens' indices.
     """
 
     def __init__(
@@ -94,47 +105,48 @@ class Columns(Layout):
         max_positions: int | None,
     ) -> None:
         super().__init__(rows, device)
-        self.frontier, self.by_column = 0, by_column
+        self.frontier = 0
+        self.by_column = by_column
         self.held = torch.full((rows, slots + 2 * width), -1, device=device)
         self.at = torch.zeros(rows, slots + 2 * width, dtype=torch.long, device=device)
         self._ahead = torch.arange(width, device=device)  # pending token and drafts
         self._last = (max_positions or NO_LIMIT) - 1
 
     def enter(self, row: int, n: int) -> None:
-        """Lay out a prompt of n tokens so that the last of them, the pending one, stands at the frontier."""
+        """Lay out a prompt of n tokens with its last one, the pending token, at the frontier."""
         start = self.frontier - (n - 1)
         self.set_starts([*self.starts[:row], start])
         self.held[row] = -1
         self.held[row, start : self.frontier] = torch.arange(n - 1, device=self.held.device)
         self.at[row, : n - 1] = torch.arange(start, self.frontier, device=self.held.device)
-        self._look_ahead(row, n)
+        self._look_ahead(row, n, self.frontier)
 
     def advance(self, lengths: Sequence[int], gained: Sequence[int], frontier: int) -> None:
-        """After an acceptance: rejected columns become holes, and the pending tokens go to the new `frontier`."""
+        """Turn rejected columns into holes, and let pending tokens go to the new `frontier`."""
         for row, (n, kept) in enumerate(zip(lengths, gained, strict=True)):
             self.held[row, self.frontier + kept : self.frontier + len(self._ahead)] = -1
             self._look_ahead(row, n, frontier)
         self.frontier = frontier
 
     def shift(self, rows: int, columns: int) -> None:
-        """Drop the first `columns` columns of the first `rows` rows, which hold padding."""
+        """Drop the first `columns` columns, which hold padding, of the first `rows` rows."""
         self.held = self.held.roll(-columns, 1)
         self.held[:, -columns:] = -1
         self.at -= columns
         self.frontier -= columns
         self.set_starts([start - columns for start in self.starts[:rows]])
 
-    def _look_ahead(self, row: int, n: int, frontier: int | None = None) -> None:
-        ahead = slice(
-            (start := self.frontier if frontier is None else frontier), start + len(self._ahead)
-        )
-        self.held[row, ahead] = n - 1 + self._ahead
-        self.at[row, n - 1 : n - 1 + len(self._ahead)] = start + self._ahead
+    def _look_ahead(self, row: int, n: int, frontier: int) -> None:
+        """Note where the pending token and the drafts of the next round go."""
+        width = len(self._ahead)
+        self.held[row, frontier : frontier + width] = n - 1 + self._ahead
+        self.at[row, n - 1 : n - 1 + width] = frontier + self._ahead
 
     def take(self, order: Sequence[int]) -> None:
         super().take(order)
         rows = to_device(order, self.at.device)
-        self.held[: len(order)], self.at[: len(order)] = self.held[rows], self.at[rows]
+        self.held[: len(order)] = self.held[rows]
+        self.at[: len(order)] = self.at[rows]
 
     def pending(self, row: int, n: int) -> int:
         return self.frontier
@@ -143,12 +155,13 @@ class Columns(Layout):
         return self.at[rows].gather(1, indices)
 
     def positions(self, rows: Tensor, indices: Tensor) -> Tensor:
-        """The token's index; `by_column`, the number of columns since the row's first token, up to the model's last position."""
-        return (
-            (self.slots(rows, indices) - self.start[rows, None]).clamp(max=self._last)
-            if self.by_column
-            else indices
-        )
+        """Return the tokens' indices, or with `by_column` the columns since the row's first token.
+
+        The latter are clamped to the model's last position.
+        """
+        if not self.by_column:
+            return indices
+        return (self.slots(rows, indices) - self.start[rows, None]).clamp(max=self._last)
 
     def visible(self, rows: Tensor, indices: Tensor, window: int) -> Tensor:
         held = self.held[rows, None, :window]  # (b, 1, w)

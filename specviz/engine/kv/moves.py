@@ -1,4 +1,5 @@
-"""Ways to move blocks of K/V within a slab (R rows, T slots, H heads, D), every block read before any is written.
+"""Ways to move blocks of K/V within a slab (R rows, T slots, H heads, D), every block read before
+any is written.
 
 `specviz study moves` measures them; `choose` names the one that was fastest.
 """
@@ -11,7 +12,10 @@ from torch import Tensor
 
 
 class Move(NamedTuple):
-    """One block of K/V that moved: `length` slots from (from_row, from_slot) to (to_row, to_slot), in every layer."""
+    """A block of K/V that moves in every layer.
+
+    `length` slots go from (from_row, from_slot) to (to_row, to_slot).
+    """
 
     from_row: int
     from_slot: int
@@ -21,30 +25,40 @@ class Move(NamedTuple):
 
 
 def move_blocks(slabs: Sequence[Tensor], moves: Sequence[Move]) -> None:
-    """Two copies a block and slab: out of it and back. Blocks that stay in rows of their own go one by one, through memory that is warm."""
-    alone = all(m.from_row == m.to_row for m in moves) and len({m.to_row for m in moves}) == len(
-        moves
-    )
-    groups = [[m] for m in moves] if alone else [moves]
-    between: dict[tuple[torch.Size, torch.dtype, torch.device], Tensor] = {}
+    """Copy each block out of each slab into a buffer, and back from there.
+
+    Blocks that each stay in a row of their own cannot overlap, so they are copied one after the
+    other: a small buffer stays in the processor's cache.
+    """
+    rows = {move.to_row for move in moves}
+    stays_in_row = all(move.from_row == move.to_row for move in moves)
+    independent = stays_in_row and len(rows) == len(moves)
+    groups = [[move] for move in moves] if independent else [list(moves)]
+    most = max(_slots(group) for group in groups)
+    buffers: dict[tuple[torch.Size, torch.dtype, torch.device], Tensor] = {}
     for slab in slabs:
         kind = (slab.shape[2:], slab.dtype, slab.device)
-        if kind not in between:
-            between[kind] = slab.new_empty(
-                max(sum(m.length for m in group) for group in groups), *slab.shape[2:]
-            )
+        if kind not in buffers:
+            buffers[kind] = slab.new_empty(most, *slab.shape[2:])
         for group in groups:
-            taken = between[kind].split(
-                [*(m.length for m in group), len(between[kind]) - sum(m.length for m in group)]
-            )
-            for m, block in zip(group, taken, strict=False):
-                block.copy_(slab[m.from_row, m.from_slot : m.from_slot + m.length])
-            for m, block in zip(group, taken, strict=False):
-                slab[m.to_row, m.to_slot : m.to_slot + m.length] = block
+            _move_group(slab, group, buffers[kind])
+
+
+def _move_group(slab: Tensor, moves: Sequence[Move], buffer: Tensor) -> None:
+    """Move blocks within one slab, all read before any is written."""
+    blocks = buffer[: _slots(moves)].split([move.length for move in moves])
+    for move, block in zip(moves, blocks, strict=True):
+        block.copy_(slab[move.from_row, move.from_slot : move.from_slot + move.length])
+    for move, block in zip(moves, blocks, strict=True):
+        slab[move.to_row, move.to_slot : move.to_slot + move.length] = block
+
+
+def _slots(moves: Sequence[Move]) -> int:
+    return sum(move.length for move in moves)
 
 
 def move_gathered(slabs: Sequence[Tensor], moves: Sequence[Move]) -> None:
-    """One gather and one scatter a slab, by row and slot: two launches, whatever the number of blocks."""
+    """Gather and scatter once per slab, by row and slot: two launches for any number of blocks."""
     index = _index(moves).to(slabs[0].device, non_blocking=True)
     for slab in slabs:
         from_row, from_slot, to_row, to_slot = index.to(slab.device)
@@ -52,16 +66,16 @@ def move_gathered(slabs: Sequence[Tensor], moves: Sequence[Move]) -> None:
 
 
 def move_selected(slabs: Sequence[Tensor], moves: Sequence[Move]) -> None:
-    """As `move_gathered`, with one index over all slots of the slab: index_select and index_copy_."""
+    """Move like `move_gathered`, with one index over all slots: index_select and index_copy_."""
     from_row, from_slot, to_row, to_slot = _index(moves)
     slots = slabs[0].shape[1]
     index = torch.stack([from_row * slots + from_slot, to_row * slots + to_slot]).to(
         slabs[0].device, non_blocking=True
     )
     for slab in slabs:
-        source, goal = index.to(slab.device)
+        source, destination = index.to(slab.device)
         flat = slab.view(-1, *slab.shape[2:])
-        flat.index_copy_(0, goal, flat.index_select(0, source))
+        flat.index_copy_(0, destination, flat.index_select(0, source))
 
 
 METHODS: dict[str, Callable[[Sequence[Tensor], Sequence[Move]], None]] = {
@@ -69,30 +83,30 @@ METHODS: dict[str, Callable[[Sequence[Tensor], Sequence[Move]], None]] = {
     "gathered": move_gathered,
     "selected": move_selected,
 }
-LONG = 600  # slots a block, from where on two copies cost less than an index
+# Mean slots per block from which, on a CPU, two copies cost less than an index.
+LONG = 600
 
 
 def choose(device: str, moves: Sequence[Move]) -> str:
-    """The way that was fastest: on a CPU, long blocks are copied one by one; elsewhere a launch costs more than what it copies."""
-    return (
-        "blocks"
-        if device == "cpu" and sum(m.length for m in moves) >= LONG * len(moves)
-        else "selected"
-    )
+    """Return the name of the fastest method.
+
+    On a CPU, long blocks are copied one by one. Elsewhere a launch costs more than its copy.
+    """
+    is_long = _slots(moves) >= LONG * len(moves)
+    return "blocks" if device == "cpu" and is_long else "selected"
 
 
 def move(slabs: Sequence[Tensor], moves: Sequence[Move]) -> None:
-    """Move blocks within each of the slabs, in the way that is fastest where they lie."""
+    """Move blocks within each of the slabs, by the fastest method for their device."""
     if slabs:
         METHODS[choose(slabs[0].device.type, moves)](slabs, moves)
 
 
 def _index(moves: Sequence[Move]) -> Tensor:
-    """from_row, from_slot, to_row, to_slot of every moved slot: (4, sum of lengths)."""
+    """Return from_row, from_slot, to_row, to_slot of every moved slot: (4, sum of lengths)."""
     columns = torch.tensor(moves).T
     lengths = columns[4]
-    offset = torch.arange(int(lengths.sum())) - (lengths.cumsum(0) - lengths).repeat_interleave(
-        lengths
-    )
+    first = (lengths.cumsum(0) - lengths).repeat_interleave(lengths)
+    offset = torch.arange(int(lengths.sum())) - first  # of a slot in its block
     from_row, from_slot, to_row, to_slot = (columns[i].repeat_interleave(lengths) for i in range(4))
     return torch.stack([from_row, from_slot + offset, to_row, to_slot + offset])
