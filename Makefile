@@ -15,6 +15,9 @@ READY := .venv/.installed
 READY_FOR_ALL := .venv/.installed-all
 endif
 
+FAST := not slow and not browser
+NBVAL = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadscope --nbval
+CORE_NOTEBOOKS := $(wildcard notebooks/0[0-3]_*.ipynb)
 NOTEBOOKS = $(sort $(shell find notebooks -name '*.ipynb' -not -path '*/.*'))
 
 .DEFAULT_GOAL := help
@@ -33,23 +36,22 @@ lab: $(READY) ## open the quickstart notebook in JupyterLab
 demo: $(READY) ## decode a few prompts with the embedded pair
 	$(BIN)/specviz demo
 
-test: $(READY_FOR_ALL) lint types ## everything: lint, tests, and every notebook run again and compared with its stored outputs
-	$(BIN)/python -m pytest -n auto --ignore tests/test_bench_ray.py
-	$(BIN)/python -m pytest tests/test_bench_ray.py # it has workers of its own
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadscope --nbval notebooks
+test: $(READY_FOR_ALL) lint types unit ## the fast checks: lint, types, unit tests, notebooks 00 to 03
+	$(NBVAL) $(CORE_NOTEBOOKS)
 
-unit: $(READY_FOR_ALL) ## the fast tests alone, without a browser and notebooks
-	$(BIN)/python -m pytest -n auto -m "not slow and not browser and not soak" --ignore tests/test_bench_ray.py
+unit: $(READY_FOR_ALL) ## the fast tests, without a browser and notebooks
+	$(BIN)/python -m pytest -n auto -m "$(FAST)" --ignore tests/test_bench_ray.py
+
+nightly: $(READY_FOR_ALL) browser ## what `make test` leaves out: browser, slow tests (kills, full disks, wheel), Ray, other notebooks
+	$(BIN)/python -m pytest -n auto -m "slow and not browser" --ignore tests/test_bench_ray.py
+	$(BIN)/python -m pytest tests/test_bench_ray.py # Ray starts workers of its own
+	$(NBVAL) $(filter-out $(CORE_NOTEBOOKS),$(NOTEBOOKS))
 
 browser: $(READY_FOR_ALL) ## the tests that need Chromium or Chrome
 	$(BIN)/python -m pytest -n auto -m browser
 
-nightly: $(READY_FOR_ALL) check-notebooks ## what `make unit` leaves out: slow tests, browser, soak, Ray, all notebooks
-	$(BIN)/python -m pytest -n auto -m "slow or browser or soak" --ignore tests/test_bench_ray.py
-	$(BIN)/python -m pytest tests/test_bench_ray.py # it has workers of its own
-
 check-notebooks: $(READY) ## run every notebook again and compare with its stored outputs
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadscope --nbval notebooks
+	$(NBVAL) $(NOTEBOOKS)
 
 lowest: .venv-lowest/.installed ## a part of the tests with the oldest supported transformers and its hub library
 	.venv-lowest/bin/python -m pip check
