@@ -1,4 +1,7 @@
-"""Models in memory that the tests decode with: every class random-initialised from its config, the draft a perturbed copy."""
+"""Fixtures: models in memory that the tests decode with.
+
+Each class is initialised at random from its config. The draft is a perturbed copy of the target.
+"""
 
 import copy
 import functools
@@ -71,7 +74,10 @@ def make_pair(name: str, dtype: torch.dtype = torch.float32, device: str = "cpu"
 
 
 def make_prompts() -> list[list[int]]:
-    """Ten prompts of 1 to 40 tokens: pad, bos and eos ids among them, one token alone, one prompt twice."""
+    """Return ten prompts of 1 to 40 tokens.
+
+    They contain pad, bos and eos ids. One has a single token, and one occurs twice.
+    """
     generator = torch.Generator().manual_seed(3)
     drawn = [
         torch.randint(0, VOCABULARY, (n,), generator=generator).tolist()
@@ -106,10 +112,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """With several workers, all tests in a browser go to one, which starts the only JupyterLab, and all that share the survey, which
-    takes long; the others are dealt out one by one.
+    """Keep the tests of a browser, and those that share the survey, on one worker each.
 
-    A group by mark (`--dist loadgroup`) would say the same, but pytest-xdist 3.8 loses groups with pytest 9.2 (its issue 1386).
+    All tests in a browser then share one JupyterLab, and the slow survey runs once. The other
+    tests are distributed one by one. A group by mark (`--dist loadgroup`) would do the same, but
+    pytest-xdist 3.8 loses groups with pytest 9.2 (its issue 1386).
     """
     from xdist.scheduler import LoadScopeScheduling
 

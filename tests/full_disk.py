@@ -1,8 +1,11 @@
-"""Run as `python full_disk.py FOLDER [LIMIT]`: write each kind of file over an earlier one where the disk is full, then where it is not.
+"""Write each kind of file over an earlier one on a full disk, then again once there is room.
 
-FOLDER lies on a small file system of its own, which is filled up; with LIMIT, no file may grow beyond so many bytes instead (RLIMIT_FSIZE,
-whose error is another one but comes at the same calls). Prints one line of JSON: for each kind, what was said, whether the earlier file is
-still whole, what else lies there, and whether writing works once there is room.
+Run as `python full_disk.py FOLDER [LIMIT]`. FOLDER lies on a small file system of its own, which
+is filled up. With LIMIT, no file may grow beyond that many bytes instead (RLIMIT_FSIZE): its error
+differs, but the same calls raise it.
+
+Print one line of JSON. For each kind it holds the message, whether the earlier file is intact,
+which other files exist, and whether writing works once there is room.
 """
 
 import json

@@ -1,8 +1,12 @@
-"""Run as `python interrupted.py FOLDER`: begin commands of `specviz`, send each a real SIGINT in the middle of its work, and let it end.
+"""Start commands of `specviz`, send each a real SIGINT in the middle of its work, and let it end.
 
-Each command is a child process, forked from this one so that libraries are loaded once. This one only loads them: a process that has
-computed with torch may have threads that a fork does not copy. Prints one line of JSON: for each, its exit status, what it said on stderr
-and stdout, and the files that it left; under "again" the exit statuses of those that were then begun once more.
+Run as `python interrupted.py FOLDER`. Each command is a child process, forked from this one so
+that libraries are loaded once. The parent only loads them: a process that has computed with torch
+may have threads that a fork does not copy.
+
+Print one line of JSON. For each command it holds the exit status, stderr, stdout, and the files
+that the command left. Under "again" it holds the exit statuses of the commands that were started
+again.
 """
 
 import json
@@ -41,7 +45,8 @@ def counted(errors: Path) -> bool:
     return any(f"{number}/" in errors.read_text() for number in range(1, 4))
 
 
-# command: its arguments, given its folder, and whether it is in the middle of its work, given that and what it wrote to stderr
+# For each command, two functions: its arguments, given its folder; and whether it is in the middle
+# of its work, given its folder and the file with its stderr.
 COMMANDS: dict[str, tuple[Callable[[Path], list[str]], Callable[[Path, Path], bool]]] = {
     "generate": (
         lambda folder: [

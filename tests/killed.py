@@ -1,7 +1,10 @@
-"""Run as `python killed.py bench|train FOLDER SEED`: begin the job ten times, kill it each time at a random moment, then let it end.
+"""Start a job ten times, kill it each time at a random moment, then let it end.
 
-Each attempt is a child process, forked from this one so that libraries are loaded once, and killed with SIGKILL. Prints one line of JSON:
-kills, how many of them hit a running job, and what the checks of each attempt found damaged.
+Run as `python killed.py bench|train FOLDER SEED`. Each attempt is a child process, forked from
+this one so that libraries are loaded once, and is killed with SIGKILL.
+
+Print one line of JSON: the number of kills, how many of them hit a running job, and what the
+checks of each attempt found damaged.
 """
 
 import json
@@ -37,7 +40,7 @@ def note(path: Path, line: str) -> None:
 
 
 def bench(folder: Path) -> None:
-    """A small grid; begun.txt and added.txt tell which cells were begun, and which runs came to the log."""
+    """Run a small grid; list the started cells in begun.txt, the logged runs in added.txt."""
     plain_measure, plain_add = running.measure, Log.add
 
     def measure(work: object, cell: object, **options: object) -> object:
@@ -81,7 +84,10 @@ def training(folder: Path) -> None:
 
 
 def whole_files(folder: Path) -> list[str]:
-    """What is damaged among the files that have their final names; half a file may only lie beside them."""
+    """Return what is damaged among the files with final names.
+
+    Only files with other names may be incomplete.
+    """
     damaged = []
     for path in folder.glob("*.safetensors"):
         try:

@@ -1,7 +1,7 @@
-"""The licences of all that the project depends on, as a table: `PYTHONPATH=tests python -m licences` writes docs/licences.md.
+"""Write docs/licences.md, a table of the licences of all dependencies.
 
-Read from the packages that are installed, by importlib.metadata: what pyproject.toml asks for, extras included, and what that asks
-for in turn.
+Run as `PYTHONPATH=tests python -m licences`. The licences are read from the installed packages
+with importlib.metadata: the requirements in pyproject.toml, extras included, and theirs in turn.
 """
 
 import re
@@ -15,30 +15,36 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "docs" / "licences.md"
-# Extras that a test machine need not have, as these projects state their licence; what they ask for in turn is not followed.
+# Extras that a test machine may lack, with the licence that these projects state. Their own
+# requirements are not followed.
 STATED = {"ray": "Apache-2.0"}
-# Metadata that leaves it to the licence's text, or names none: read from the text that the package ships.
+# Packages whose metadata names no licence: read from the licence text that they ship.
 READ = {"kaleido": "MIT", "logistro": "MIT", "axe-playwright-python": "MIT"}
 SPELLED = {
-    "Apache License 2.0": "Apache-2.0", "Apache Software License": "Apache-2.0", "Apache 2.0 License": "Apache-2.0", "Apache": "Apache-2.0",
-    "Apache 2.0": "Apache-2.0", "MIT License": "MIT", "BSD License": "BSD", "BSD 3-Clause License": "BSD-3-Clause",
+    "Apache": "Apache-2.0",
+    "Apache 2.0": "Apache-2.0",
+    "Apache 2.0 License": "Apache-2.0",
+    "Apache License 2.0": "Apache-2.0",
     "Apache License, Version 2.0": "Apache-2.0",
-    "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0", "ISC License (ISCL)": "ISC", "Python Software Foundation License": "PSF-2.0",
-    "The Unlicense (Unlicense)": "Unlicense", "new BSD License": "BSD-3-Clause", "BSD 3-Clause": "BSD-3-Clause",
-}  # fmt: skip
-BY_MACHINE = (
-    "nvidia-",
-    "cuda-",
-    "triton",
-    "colorama",
-    "pywin",
-    "appnope",
-)  # of another platform, or of a build of torch for CUDA
+    "Apache Software License": "Apache-2.0",
+    "BSD 3-Clause": "BSD-3-Clause",
+    "BSD 3-Clause License": "BSD-3-Clause",
+    "BSD License": "BSD",
+    "ISC License (ISCL)": "ISC",
+    "MIT License": "MIT",
+    "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
+    "Python Software Foundation License": "PSF-2.0",
+    "The Unlicense (Unlicense)": "Unlicense",
+    "new BSD License": "BSD-3-Clause",
+}
+# Packages of another platform, or of a build of torch for CUDA.
+BY_MACHINE = ("nvidia-", "cuda-", "triton", "colorama", "pywin", "appnope")
 HEAD = """# Licences
 
-What specviz itself asks for, what its extras ask for, and what that asks for in turn, with the licence that each package states.
-specviz is under the [Apache License 2.0](../LICENSE). Written by `make licences` from the packages that are installed; a test keeps
-every dependency in it. A build of torch for CUDA brings NVIDIA's libraries along, under NVIDIA's own terms; they are not in the table.
+The dependencies of specviz and of its extras, direct and indirect, with the licence that each
+package states. specviz is under the [Apache License 2.0](../LICENSE). `make licences` writes this page from the
+installed packages; a test keeps every dependency in it. A build of torch for CUDA brings NVIDIA's
+libraries along, under NVIDIA's own terms; they are not in the table.
 
 | package | asked for by | licence |
 |---|---|---|
@@ -46,7 +52,10 @@ every dependency in it. A build of torch for CUDA brings NVIDIA's libraries alon
 
 
 def asked() -> dict[str, str]:
-    """By name, what asks for it: "specviz", or the first of its extras; of what pyproject.toml names."""
+    """Return, for each package that pyproject.toml names, what requires it.
+
+    That is "specviz", or the first of its extras.
+    """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     found: dict[str, str] = {}
     for group, texts in {

@@ -1,1 +1,1 @@
-"""What only a browser can show: the step-through in JupyterLab and in a saved page, how fast it paints, and how it looks."""
+"""Tests in a browser: the step-through in JupyterLab and in a saved page, its speed, its look."""

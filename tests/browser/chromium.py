@@ -10,15 +10,24 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 WINDOW = {"width": 1400, "height": 1000}
 FLAGS = (
-    "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-)  # fmt: skip
+)
 ELSEWHERE = re.compile(r"^(?!(https?|wss?)://127\.0\.0\.1:|data:|blob:|file:)")
 
 
 @contextmanager
 def start_browser(path: str) -> Iterator[Browser]:
-    """A headless browser without a sandbox, which root and containers lack; it opens no page but the project's own."""
+    """Start a headless browser and close it at the end.
+
+    It has no sandbox, because root and containers cannot have one. It opens only the project's
+    own pages.
+    """
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
         yield browser
@@ -27,7 +36,11 @@ def start_browser(path: str) -> Iterator[Browser]:
 
 @dataclass(frozen=True)
 class Log:
-    """What a page did that it should not: addresses off this machine that it asked for, errors of its scripts, dialogs that it opened."""
+    """What a page did that it should not.
+
+    That is: addresses on other machines that it requested, errors of its scripts, and dialogs
+    that it opened.
+    """
 
     asked: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -36,7 +49,10 @@ class Log:
 
 @contextmanager
 def open_page(browser: Browser, **options: Any) -> Iterator[tuple[Page, Log]]:
-    """A page in a fresh profile. Requests to any other machine fail; options are those of a Playwright context."""
+    """Open a page in a fresh profile; `options` are those of a Playwright context.
+
+    Requests to any other machine fail.
+    """
     log = Log()
     context = browser.new_context(service_workers="block", **{"viewport": WINDOW, **options})
     context.set_default_timeout(60_000)

@@ -1,4 +1,7 @@
-"""A browser, a JupyterLab and pages for the tests in this folder; browser and JupyterLab start when the first test asks for them."""
+"""Fixtures for the tests in this folder: a browser, a JupyterLab and pages.
+
+The browser and JupyterLab start when the first test needs them.
+"""
 
 import os
 from collections.abc import Callable, Iterator
@@ -19,7 +22,10 @@ REQUIRED = ("CI", "SPECVIZ_REQUIRE_BROWSER")
 
 
 def browser_path() -> str:
-    """Of the browser to use. Without one a test is skipped, and where one of REQUIRED is set it fails."""
+    """Return the path of the browser to use.
+
+    Without a browser, skip the test; fail it instead if one of the variables REQUIRED is set.
+    """
     path = find_browser()
     if path is None:
         asked = [name for name in REQUIRED if os.environ.get(name)]
@@ -45,7 +51,10 @@ OpenPage = Callable[..., AbstractContextManager[Page]]
 
 @pytest.fixture(scope="package")
 def offline_page(browser: Browser) -> OpenPage:
-    """Opens a page in a profile of its own. When it is closed, no script may have failed and no request may have gone off this machine."""
+    """Open a page in a fresh profile.
+
+    Once it is closed, no script may have failed, and no request may have gone to another machine.
+    """
 
     @contextmanager
     def opened(**options: object) -> Iterator[Page]:
@@ -58,7 +67,10 @@ def offline_page(browser: Browser) -> OpenPage:
 
 @pytest.fixture
 def saved_page(offline_page: OpenPage, tmp_path: Path) -> Iterator[Callable[..., Stepper]]:
-    """Exports a run, or two, and opens the file: `saved_page(trace, other=None, judge=True, **options of the profile)`."""
+    """Export one or two runs and open the file.
+
+    Call it as `saved_page(trace, other=None, judge=True, **options of the profile)`.
+    """
     with ExitStack() as pages:
 
         def go(

@@ -1,4 +1,7 @@
-"""A JupyterLab of its own for tests: free port, own settings, own files; and a notebook in it, opened and run."""
+"""A separate JupyterLab for tests, and a notebook in it that is opened and run.
+
+The JupyterLab has a free port, its own settings and its own files.
+"""
 
 import json
 import os
@@ -34,7 +37,8 @@ OPEN = """async (path) => {
 SESSION = "window.jupyterapp.shell.currentWidget.sessionContext"
 RUN = """(command) => {
   window.ran = undefined;
-  window.jupyterapp.commands.execute(command).then((fine) => { window.ran = fine ?? true; }, () => { window.ran = false; });
+  const running = window.jupyterapp.commands.execute(command);
+  running.then((fine) => { window.ran = fine ?? true; }, () => { window.ran = false; });
 }"""
 
 
@@ -87,12 +91,17 @@ def _free_port() -> int:
 def _command(lab: Lab) -> list[str]:
     port = lab.url.rpartition(":")[2]
     return [
-        sys.executable, "-m", "jupyter", "lab", "--no-browser", "--ip=127.0.0.1", f"--ServerApp.port={port}", "--ServerApp.port_retries=0",
-        f"--IdentityProvider.token={lab.token}", f"--ServerApp.root_dir={lab.root}", "--LabApp.expose_app_in_browser=True",
-        "--LabApp.extension_manager=readonly", f"--ServerApp.shutdown_no_activity_timeout={LEFT_ALONE_S}",
+        *(sys.executable, "-m", "jupyter", "lab", "--no-browser", "--ip=127.0.0.1"),
+        f"--ServerApp.port={port}",
+        "--ServerApp.port_retries=0",
+        f"--IdentityProvider.token={lab.token}",
+        f"--ServerApp.root_dir={lab.root}",
+        "--LabApp.expose_app_in_browser=True",
+        "--LabApp.extension_manager=readonly",
+        f"--ServerApp.shutdown_no_activity_timeout={LEFT_ALONE_S}",
         f"--MappingKernelManager.cull_idle_timeout={LEFT_ALONE_S}",
         *(["--allow-root"] if os.geteuid() == 0 else []),
-    ]  # fmt: skip
+    ]
 
 
 def _await_start(lab: Lab, process: subprocess.Popen[bytes], log: Path) -> None:
@@ -175,7 +184,8 @@ class Notebook:
         """What stands in its cells."""
         return list(
             self.page.evaluate(
-                "window.jupyterapp.shell.currentWidget.content.widgets.map((cell) => cell.model.sharedModel.source)"
+                "window.jupyterapp.shell.currentWidget.content.widgets"
+                ".map((cell) => cell.model.sharedModel.source)"
             )
         )
 

@@ -1,13 +1,16 @@
-"""How long a reader waits: from a click to the picture, and from `step_through(run)` to something to click on. `make paint` calls it.
+"""Measure how long a reader waits for a picture. `make paint` runs this file.
 
-What is measured, in headless Chromium without a GPU, on the exported page with all panels in sight:
-- click to paint: from the time stamp of a real click on "next phase" to the first task after the next frame, which shows the panels as they
-  are then. It holds script, the wait for that frame, style, layout and paint, not the screen's own delay. A motion that follows is not
-  waited for. Between two clicks there is a third of a second, in which the page has drawn the next step's panels ahead.
-- back, click to paint: the same of "previous phase"; it is drawn ahead once the reader goes back.
-- click to screen: the same clicks by the browser's Event Timing, to the moment when the frame was presented; in steps of 8 ms.
-- open in Python: the call `step_through(run)`, which makes the film and packs it. open in the browser: from the start of the navigation to
-  the file until all panels are drawn. open: both.
+It measures in headless Chromium without a GPU, on the exported page with all panels in sight:
+- click to paint: from the time stamp of a real click on "next phase" to the first task after the
+  next frame, which shows the panels as they are then. This includes script, the wait for that
+  frame, style, layout and paint. It excludes the screen's own delay and any motion that follows.
+  Two clicks are a third of a second apart, so that the page can draw the next panels ahead.
+- back, click to paint: the same for "previous phase"; it is drawn ahead once the reader goes back.
+- click to screen: the same clicks by the browser's Event Timing, to the moment when the frame was
+  presented; in steps of 8 ms.
+- open in Python: the call `step_through(run)`, which makes the film and packs it.
+- open in the browser: from the start of the navigation to the file until all panels are drawn.
+- open: both.
 Runs are generated here, by random models that only have to have the right shape, and kept nowhere.
 """
 
@@ -45,19 +48,22 @@ document.addEventListener('click', (event) => {
   clicked = event.timeStamp;
   requestAnimationFrame(() => port2.postMessage(null));
 }, { capture: true });
-new PerformanceObserver((list) => window.shown.push(...list.getEntriesByName('click').map((each) => each.duration)))
-  .observe({ type: 'event', durationThreshold: 16 });
+new PerformanceObserver((list) => {
+  window.shown.push(...list.getEntriesByName('click').map((each) => each.duration));
+}).observe({ type: 'event', durationThreshold: 16 });
 const observer = new MutationObserver(() => {
   if (!document.querySelector('.specviz[data-ready]')) return;
   window.opened = performance.now();
   observer.disconnect();
 });
-observer.observe(document, { subtree: true, childList: true, attributes: true, attributeFilter: ['data-ready'] });
+observer.observe(document, {
+  subtree: true, childList: true, attributes: true, attributeFilter: ['data-ready'],
+});
 """
 
 
 def make_pair() -> sv.Pair:
-    """Small models of random weights, the draft near enough to the target to be right now and then."""
+    """Return small random models; the draft is close enough to the target to match sometimes."""
     torch.manual_seed(1)
     ids = {
         "vocab_size": VOCABULARY,
@@ -85,7 +91,10 @@ def make_pair() -> sv.Pair:
 
 
 def make_run(rows: int, prompt_tokens: int, new_tokens: int) -> Trace:
-    """EQSPEC with K = 5, all rows in one batch, prompts of up to `prompt_tokens`; tokens have texts of up to 7 letters."""
+    """Record EQSPEC with K = 5 and all rows in one batch.
+
+    Prompts have up to `prompt_tokens` tokens. Tokens have texts of up to 7 letters.
+    """
     generator = torch.Generator().manual_seed(3)
     lengths = torch.randint(
         max(prompt_tokens - 24, 2), prompt_tokens + 1, (rows,), generator=generator
@@ -118,7 +127,10 @@ def open_file(page: Page, trace: Trace, path: Path) -> tuple[Stepper, float]:
 
 
 def click_to_paint(page: Page, trace: Trace, path: Path) -> dict[str, list[float]]:
-    """Milliseconds of CLICKS clicks on "next phase", after a few that warm up, and of as many on the way back."""
+    """Return the milliseconds of CLICKS clicks on "next phase", and of as many on the way back.
+
+    A few clicks before them warm up.
+    """
     stepper, _ = open_file(page, trace, path)
     last, measured = WARM_UP + CLICKS, {}
     for button, before, steps in (

@@ -1,4 +1,7 @@
-"""Recorded runs that the browser is shown, and what is true of them, worked out without the widget's own code."""
+"""Recorded runs for the browser tests, and facts about them.
+
+The facts are computed without the widget's own code.
+"""
 
 import functools
 from collections.abc import Iterator
@@ -14,11 +17,19 @@ Json = dict[str, object]
 
 @functools.cache
 def record(strategy: str, prompts: int = 4, tokens: int = 64, batch_size: int = 4) -> Trace:
-    """The embedded pair on bundled prompts. Of the first four, one ends with EOS within 64 tokens."""
+    """Record the embedded pair on bundled prompts.
+
+    One of the first four prompts ends with EOS within 64 tokens.
+    """
     return sv.generate(
-        sv.load_pair(device="cpu"), sv.load_prompts(limit=prompts), strategy=strategy, batch_size=batch_size, max_new_tokens=tokens,
-        record=True, progress=False,
-    ).trace  # fmt: skip
+        sv.load_pair(device="cpu"),
+        sv.load_prompts(limit=prompts),
+        strategy=strategy,
+        batch_size=batch_size,
+        max_new_tokens=tokens,
+        record=True,
+        progress=False,
+    ).trace
 
 
 def film_of(trace: Trace) -> Json:
@@ -26,7 +37,10 @@ def film_of(trace: Trace) -> Json:
 
 
 def steps_of(trace: Trace, what: str) -> list[int]:
-    """The steps that a jump to a "rejection", "full" acceptance, "eos" or "violation" may lead to."""
+    """Return the steps to which a jump to "rejection", "full", "eos" or "violation" may lead.
+
+    "full" means that all drafts of a row are accepted.
+    """
     if what == "violation":
         return sorted(
             {
@@ -53,7 +67,10 @@ def _rounds_of(trace: Trace, what: str) -> Iterator[int]:
 
 
 def parting(first: Trace, second: Trace) -> tuple[int, int, int] | None:
-    """(round, request, index): where the first run first writes a token that the second one does not; index counts the prompt."""
+    """Return (round, request, index) of the first token at which the runs differ.
+
+    The round is one of the first run. The index counts the prompt's tokens, too.
+    """
     found = []
     for request in range(first.num_requests):
         texts = [trace.prompt(request) + trace.output(request) for trace in (first, second)]

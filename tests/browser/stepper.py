@@ -1,4 +1,7 @@
-"""The step-through on a page, as a reader meets it: by roles, names, text and pixels. Tests never call its scripts."""
+"""The step-through on a page, as a reader sees it: by roles, names, text and pixels.
+
+Tests never call its scripts.
+"""
 
 from playwright.sync_api import Locator, Page, expect
 
@@ -18,10 +21,12 @@ COUNT = """(canvas, name) => {
 }"""
 
 FIND = """(canvas, words) => {
-  const tip = canvas.closest('.specviz').querySelector('.sv-tip'), box = canvas.getBoundingClientRect();
+  const tip = canvas.closest('.specviz').querySelector('.sv-tip');
+  const box = canvas.getBoundingClientRect();
   for (let y = box.top + 3; y < box.bottom; y += 6) {
     for (let x = box.left + 5; x < box.right; x += 10) {
-      canvas.dispatchEvent(new PointerEvent('pointermove', { clientX: x, clientY: y, bubbles: true }));
+      const moved = new PointerEvent('pointermove', { clientX: x, clientY: y, bubbles: true });
+      canvas.dispatchEvent(moved);
       if (!tip.hidden && tip.textContent.includes(words)) return [x, y];
     }
   }
@@ -87,12 +92,12 @@ class Stepper:
         return str(self.canvas(panel, run).evaluate(DIGEST))
 
     def count(self, colour: str, panel: str = "stage") -> int:
-        """How many pixels of a panel have exactly the colour of a CSS variable, such as "orange-soft"."""
+        """Count a panel's pixels that have exactly the colour of a CSS variable ("orange-soft")."""
         self.frame()
         return int(self.canvas(panel).evaluate(COUNT, f"--sv-{colour}"))
 
     def table(self, panel: str, run: int = 0) -> list[list[str]]:
-        """The lines of a panel's table, its head first; the panel shows its picture again afterwards."""
+        """Return the lines of a panel's table, head first; show the picture again afterwards."""
         toggle = self.panel(panel, run).get_by_role("button", name="show as table")
         toggle.click()
         self.frame()
@@ -105,7 +110,7 @@ class Stepper:
         return cells
 
     def find(self, words: str, panel: str = "stage") -> tuple[float, float]:
-        """Move the pointer to a place in a panel whose tooltip has these words; its page coordinates."""
+        """Move the pointer to where a panel's tooltip has these words; return page coordinates."""
         canvas = self.canvas(panel)
         canvas.scroll_into_view_if_needed()
         place = canvas.evaluate(FIND, words)

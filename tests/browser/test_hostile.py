@@ -1,4 +1,7 @@
-"""Text that wants to be code, in whatever leaves this library as a page, a picture or a table: nothing of it runs, nothing is asked for."""
+"""Hostile text in pages, pictures and tables that the library writes.
+
+None of it may run as code, and no page may request anything.
+"""
 
 import re
 from collections.abc import Callable, Iterator
@@ -24,12 +27,18 @@ from specviz.views.stepper import browser as drawing
 
 pytestmark = pytest.mark.browser
 STRICT = {"default-src": "'none'", "base-uri": "'none'"}
-INERT = "document.querySelectorAll('img, iframe, object, embed, form, a, link, base, svg script, svg foreignObject, [onerror]').length"
+ACTIVE_TAGS = (
+    "img, iframe, object, embed, form, a, link, base, svg script, svg foreignObject, [onerror]"
+)
+INERT = f"document.querySelectorAll('{ACTIVE_TAGS}').length"
 
 
 @pytest.fixture
 def watched(offline_page) -> Callable[[Path], Iterator[Page]]:
-    """Opens a file; when it is closed it must have asked for nothing but itself, from anywhere, and have run nothing foreign."""
+    """Open a file.
+
+    Once it is closed, it must have requested only itself and have run no foreign code.
+    """
 
     @contextmanager
     def opened(path: Path) -> Iterator[Page]:
@@ -100,7 +109,8 @@ def test_a_report_with_hostile_names(watched, tmp_path):
 def bare(tmp_path: Path, body: str, script: str = "") -> Path:
     """A page without any policy: what is safe here is safe anywhere."""
     path = tmp_path / "bare.html"
-    text = f'<!DOCTYPE html><meta charset="utf-8"><title>x</title><body>{body}<p id="end">end</p>{script}</body>'
+    head = '<!DOCTYPE html><meta charset="utf-8"><title>x</title>'
+    text = f'{head}<body>{body}<p id="end">end</p>{script}</body>'
     path.write_text(text, encoding="utf-8", errors="backslashreplace")
     return path
 
@@ -149,19 +159,15 @@ def test_charts_of_hostile_text(watched, tmp_path):
         charts.stage_bars({HOSTILE[0]: trace, HOSTILE[1]: trace}),
         charts.acceptance_map(trace),
     ]
-    draw = "".join(
-        f'<div id="c{n}"></div><script>Plotly.newPlot("c{n}", {figure.to_json().replace("<", chr(92) + "u003c")})</script>'
-        for n, figure in enumerate(figures)
-    )
+    draw = ""
+    for n, figure in enumerate(figures):
+        data = figure.to_json().replace("<", chr(92) + "u003c")
+        draw += f'<div id="c{n}"></div><script>Plotly.newPlot("c{n}", {data})</script>'
     with watched(bare(tmp_path, f"<script>{get_plotlyjs()}</script>", draw)) as page:
         expect(page.locator(".js-plotly-plot .main-svg").last).to_be_visible()
         assert page.locator(".js-plotly-plot").count() == len(figures)
-        assert (
-            page.evaluate(
-                "document.querySelectorAll('.main-svg a, .main-svg script, .main-svg foreignObject, img').length"
-            )
-            == 0
-        )
+        active = ".main-svg a, .main-svg script, .main-svg foreignObject, img"
+        assert page.evaluate(f"document.querySelectorAll('{active}').length") == 0
 
 
 def test_a_picture_of_hostile_text(watched, tmp_path):

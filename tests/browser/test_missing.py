@@ -1,4 +1,4 @@
-"""Without a browser its tests are skipped on a reader's machine, and fail where they are asked for."""
+"""Without a browser its tests are skipped, or fail where the environment requires them."""
 
 import pytest
 

@@ -1,4 +1,8 @@
-"""The exported page, opened from disk: alone, safe, readable at any width, in both themes, on paper and to a screen reader."""
+"""The exported page, opened from disk.
+
+It needs no other file, is safe, and is readable at any width, in both themes, on paper and with a
+screen reader.
+"""
 
 import base64
 import functools
@@ -25,9 +29,11 @@ PANELS = ("stage", "verify", "mask", "time")
 
 PWN = "window.__pwned = 1"
 HOSTILE = (
-    f"</script><script>{PWN}</script>", f"<img src=x onerror='{PWN}'>", "<!--<script>", "]]>", f"'\"`${{{PWN}}}", "&lt;b&gt;",
-    f"{{{{constructor.constructor('{PWN}')()}}}}", "line\u2028and\u2029paragraph", "\u202eright to left\u2066", "\x1b[31mred\x1b[0m\x07\0",
-    "javascript:alert(1)", "a\u0301\u0302\u0303\u0304\u0305", "👩‍👩‍👧‍👦🏳️‍🌈", "\ud800", " \t\r\n", "x" * 500, "",
+    f"</script><script>{PWN}</script>", f"<img src=x onerror='{PWN}'>", "<!--<script>", "]]>",
+    f"'\"`${{{PWN}}}", "&lt;b&gt;", f"{{{{constructor.constructor('{PWN}')()}}}}",
+    "line\u2028and\u2029paragraph", "\u202eright to left\u2066", "\x1b[31mred\x1b[0m\x07\0",
+    "javascript:alert(1)", "a\u0301\u0302\u0303\u0304\u0305", "👩‍👩‍👧‍👦🏳️‍🌈",
+    "\ud800", " \t\r\n", "x" * 500, "",
 )  # fmt: skip
 
 
@@ -64,7 +70,8 @@ def test_a_page_asks_for_nothing(saved_page, eqspec):
 
 
 REFUSED = """new Promise((done) => {
-  document.addEventListener('securitypolicyviolation', (event) => done(event.effectiveDirective), { once: true });
+  const refused = (event) => done(event.effectiveDirective);
+  document.addEventListener('securitypolicyviolation', refused, { once: true });
   %s
 })"""
 
@@ -78,7 +85,11 @@ def test_a_page_may_ask_for_nothing(saved_page, eqspec):
     assert not re.search(r"script-src[^;]*'unsafe-inline'", policy)
     assert not re.search(r"https?:|wss?:|\*|'self'", policy)
     assert page.evaluate(REFUSED % "fetch('http://127.0.0.1:9/').catch(() => {});") == "connect-src"
-    add = "const made = document.createElement('script'); made.textContent = 'window.__pwned = 1'; document.body.append(made);"
+    add = (
+        "const made = document.createElement('script');"
+        "made.textContent = 'window.__pwned = 1';"
+        "document.body.append(made);"
+    )
     assert page.evaluate(REFUSED % add).startswith("script-src")
     assert page.evaluate("window.__pwned") is None
 
@@ -144,7 +155,8 @@ VISIT = """async (steps) => {
       list.dispatchEvent(new Event('change'));
       await frame();
     }
-    const labels = [...root.querySelectorAll('.sv-panel:not([hidden]) canvas')].map((canvas) => canvas.getAttribute('aria-label'));
+    const shown = [...root.querySelectorAll('.sv-panel:not([hidden]) canvas')];
+    const labels = shown.map((canvas) => canvas.getAttribute('aria-label'));
     seen.push([root.dataset.step, root.querySelector('.sv-words').textContent, labels]);
   }
   return seen;
@@ -170,7 +182,7 @@ def test_every_step_of_every_strategy(saved_page, strategy):
 
 
 def test_tables_and_sentences_agree_with_the_record(saved_page, eqspec):
-    """Of the round with the first rejection, row by row: what the tables say is what the record's columns hold."""
+    """In the round of the first rejection, each row's tables say what the record's columns hold."""
     stepper = saved_page(eqspec)
     step = steps_of(eqspec, "rejection")[0]
     entries = [
@@ -219,7 +231,8 @@ def test_a_page_inside_another_leaves_the_focus_there(saved_page, eqspec):
     page = saved_page(eqspec).page
     around = Path(page.url.removeprefix("file://")).with_name("around.html")
     around.write_text(
-        "<!DOCTYPE html><title>around</title><iframe src='run.html' width='800' height='600'></iframe>"
+        "<!DOCTYPE html><title>around</title>"
+        "<iframe src='run.html' width='800' height='600'></iframe>"
     )
     page.goto(around.as_uri())
     page.frame_locator("iframe").locator(".specviz[data-ready]").wait_for()
@@ -249,7 +262,10 @@ def test_no_short_word_of_a_table_is_broken(saved_page, eqspec, width):
 
 
 def test_bars_of_a_pool_are_as_long_as_their_rows(saved_page):
-    """Their area is as the lengths together, but for the letters on them; a scale is as large as another one, or twice as large."""
+    """The bars' area is proportional to the sum of the lengths, except for the letters on them.
+
+    The scales of two steps are equal, or one is twice the other.
+    """
     trace = record("exspec", prompts=8, tokens=16)
     stepper, areas = saved_page(trace), []
     for number in range(3):
@@ -339,8 +355,13 @@ def test_first_difference_is_one_key_away(saved_page, eqspec, theme):
 
 
 AT_ONCE = """async (root) => {
-  const seen = [], press = () => root.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight', bubbles: true }));
-  const frame = () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+  const seen = [];
+  const press = () => {
+    root.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight', bubbles: true }));
+  };
+  const frame = () => new Promise((done) => {
+    requestAnimationFrame(() => requestAnimationFrame(done));
+  });
   for (let n = 0; n < 3; n++) {
     press();
     seen.push(Number(root.dataset.step));
@@ -355,7 +376,10 @@ def test_a_step_is_drawn_at_once_but_once_a_frame(saved_page, eqspec):
 
 
 def test_what_looks_the_same_is_not_drawn_again(saved_page, eqspec):
-    """A dot on a canvas stays there until the panel is drawn: on the legend, and on the verification from accept to synchronise."""
+    """A dot on a canvas stays there until the panel is drawn again.
+
+    So it stays on the legend, and on the verification from accept to synchronise.
+    """
     stepper = saved_page(eqspec)
     stepper.go(8)
     panels = {
@@ -365,7 +389,8 @@ def test_what_looks_the_same_is_not_drawn_again(saved_page, eqspec):
     }
     for canvas in panels.values():
         canvas.evaluate(
-            "(canvas) => { canvas.getContext('2d').fillStyle = '#123456'; canvas.getContext('2d').fillRect(0, 0, 1, 1); }"
+            "(canvas) => { const context = canvas.getContext('2d');"
+            "context.fillStyle = '#123456'; context.fillRect(0, 0, 1, 1); }"
         )
 
     def kept() -> set[str]:
@@ -383,19 +408,32 @@ def test_what_looks_the_same_is_not_drawn_again(saved_page, eqspec):
 
 
 COUNT_AHEAD = """() => {
-  const make = OffscreenCanvas.prototype.transferToImageBitmap, show = CanvasRenderingContext2D.prototype.drawImage;
-  OffscreenCanvas.prototype.transferToImageBitmap = function () { window.made += 1; return make.call(this); };
-  CanvasRenderingContext2D.prototype.drawImage = function (...all) { window.shown += 1; return show.apply(this, all); };
+  const make = OffscreenCanvas.prototype.transferToImageBitmap;
+  const show = CanvasRenderingContext2D.prototype.drawImage;
+  OffscreenCanvas.prototype.transferToImageBitmap = function () {
+    window.made += 1;
+    return make.call(this);
+  };
+  CanvasRenderingContext2D.prototype.drawImage = function (...all) {
+    window.shown += 1;
+    return show.apply(this, all);
+  };
 }"""
 PRESS = """(root, key) => {
   window.made = window.shown = 0;
   root.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
   return window.shown;
 }"""
-DRAWN_AHEAD = "new Promise((done) => { const look = () => (window.made ? done() : setTimeout(look, 20)); look(); })"
+DRAWN_AHEAD = """new Promise((done) => {
+  const look = () => (window.made ? done() : setTimeout(look, 20));
+  look();
+})"""
 BYTES = """(canvas) => {
-  const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height), parts = [];
-  for (let n = 0; n < data.length; n += 32768) parts.push(String.fromCharCode(...data.subarray(n, n + 32768)));
+  const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+  const parts = [];
+  for (let n = 0; n < data.length; n += 32768) {
+    parts.push(String.fromCharCode(...data.subarray(n, n + 32768)));
+  }
   return btoa(parts.join(''));
 }"""
 
@@ -419,8 +457,10 @@ def pictures(stepper: Stepper) -> list[np.ndarray]:
 def test_a_step_that_was_drawn_ahead_looks_like_any_other(
     saved_page, eqspec, other, scale, key, steps
 ):
-    """First each step is left alone until the batch of the one that comes next is drawn, which is the one before for who goes back; then
-    the page cannot draw ahead, as in an older browser.
+    """Compare pages that draw ahead with pages that cannot, as in an older browser.
+
+    On the first, each step waits until the batch of the next step is drawn. A reader who goes
+    back comes to the previous step next.
     """
     second = record(other) if other else None
     stepper = saved_page(
@@ -449,21 +489,27 @@ def test_a_step_that_was_drawn_ahead_looks_like_any_other(
 
 
 UNDER = """(canvas, [x, y]) => {
-  const probe = document.createElement('canvas').getContext('2d'), box = canvas.getBoundingClientRect(), found = new Set();
+  const probe = document.createElement('canvas').getContext('2d');
+  const box = canvas.getBoundingClientRect();
+  const left = Math.round(x - box.left);
+  const top = Math.round(y - box.top);
+  const found = new Set();
   const palette = getComputedStyle(canvas.closest('.specviz'));
   for (const name of ['target', 'orange', 'orange-soft']) {
     probe.fillStyle = palette.getPropertyValue(`--sv-${name}`).trim();
     probe.fillRect(0, 0, 1, 1);
     const wanted = probe.getImageData(0, 0, 1, 1).data.join();
-    const column = canvas.getContext('2d').getImageData(Math.round(x - box.left), Math.round(y - box.top), 12, 60).data;
-    for (let at = 0; at < column.length; at += 4) if (column.slice(at, at + 4).join() === wanted) found.add(name);
+    const column = canvas.getContext('2d').getImageData(left, top, 12, 60).data;
+    for (let at = 0; at < column.length; at += 4) {
+      if (column.slice(at, at + 4).join() === wanted) found.add(name);
+    }
   }
   return [...found].sort();
 }"""
 
 
 def test_what_lies_under_a_pending_token_is_drawn_as_stale(saved_page, eqspec):
-    """Where a row rejected a draft, the slot of the target's own token still holds the draft's K/V."""
+    """After a rejection, the slot of the target's own token still holds the draft's K/V."""
     stepper, rows = saved_page(eqspec), eqspec.rows
     entry = next(
         n
@@ -489,7 +535,8 @@ def test_sentence_and_pool_say_the_same_of_who_waits(saved_page):
     for number in range(trace.num_rounds):
         stepper.go(5 * number)
         if found := re.search(
-            r"\d+ sequences? waits?( for the first time|, request \d+( longest)?: passed over .* before)\.",
+            r"\d+ sequences? waits?"
+            r"( for the first time|, request \d+( longest)?: passed over .* before)\.",
             stepper.sentence(),
         ):
             assert found[0] in stepper.canvas("pool").get_attribute("aria-label")
@@ -524,8 +571,8 @@ def redness(stepper: Stepper) -> int:
 
 
 @pytest.mark.parametrize("fault", FAULTY)
-def test_who_does_not_judge_finds_no_fault_told(saved_page, fault):
-    """Neither in red nor in words, at any step; what the faulty row's steps show judged is told in both."""
+def test_without_judging_no_fault_is_shown(saved_page, fault):
+    """No step shows a fault in red or in words. With judging, the faulty row's steps show both."""
     trace, telling = (
         faulty(fault),
         re.compile(r"leak|hole\b|drift|≠|not its|indices|in no slot|yet |though|roken"),
@@ -594,7 +641,7 @@ def check_layout(stepper: Stepper) -> None:
 
 
 def overlap(a: dict[str, float], b: dict[str, float]) -> float:
-    """Of two rectangles: px of the smaller side of what they share, 0 or less if they share nothing."""
+    """Return the smaller side, in px, of what two rectangles share; 0 or less without overlap."""
     return min(
         min(a[start] + a[size], b[start] + b[size]) - max(a[start], b[start])
         for start, size in (("x", "width"), ("y", "height"))
@@ -693,9 +740,12 @@ def test_motion_only_for_those_who_want_it(saved_page, eqspec, motion, moves):
     stepper.go(step - 1)
     pictures = stepper.canvas("stage").evaluate(
         """async (canvas) => {
-          const seen = new Set(), began = performance.now();
-          canvas.closest('.specviz').dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight', bubbles: true }));
-          for (const frame = () => new Promise((done) => requestAnimationFrame(done)); performance.now() - began < 500;) {
+          const seen = new Set();
+          const began = performance.now();
+          const press = new KeyboardEvent('keydown', { key: 'ArrowRight', bubbles: true });
+          const frame = () => new Promise((done) => requestAnimationFrame(done));
+          canvas.closest('.specviz').dispatchEvent(press);
+          while (performance.now() - began < 500) {
             await frame();
             await frame();
             seen.add(canvas.toDataURL());

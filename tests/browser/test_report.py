@@ -1,4 +1,7 @@
-"""The report of a benchmark, opened from disk: charts are drawn, nothing is loaded or run but its own, in both themes."""
+"""The report of a benchmark, opened from disk in both themes.
+
+Its charts are drawn, and the page loads and runs nothing but its own content.
+"""
 
 from pathlib import Path
 
