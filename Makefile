@@ -87,7 +87,7 @@ agreement: $(READY) ## compare the valid strategies with decoding alone; SPEC_BE
 paint: $(READY) ## measure on this machine how fast the step-through opens and paints
 	PYTHONPATH=tests $(BIN)/python -m browser.measure
 
-js: ## check the step-through's JavaScript, test it, and write the bundle; fails if the committed one was not current
+js: ## check the types and style of the JavaScript, test it, and write the bundle; fails if the committed one was not current
 	npm --prefix js ci --silent
 	npm --prefix js run --silent check
 	git diff --exit-code --stat -- specviz/views/stepper/static/stepper.js

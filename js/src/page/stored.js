@@ -55,7 +55,7 @@ function showStored(place) {
  * @param {HTMLElement} place
  */
 function drawStored(place) {
-  let result = "";
+  let result;
   try {
     const names = ["film", "other"].filter((name) => document.getElementById(name));
     const films = names.map((name) => new Film(storedJson(name)));

@@ -11,16 +11,16 @@ const SIGNS_FROM = 10;
 const LARGE_FROM = 60; // px of a slot from which a cell shows its token, its sign, larger letters
 // px of a slot from which the whole cache is shown rather than its end, at which it stops growing,
 // and where only the end is shown
-export const ALL_FROM = 28,
-  WIDEST = 110,
-  USUAL = 34;
+export const ALL_FROM = 28;
+export const WIDEST = 110;
+export const USUAL = 34;
 const STACKED_BELOW = 44;
 const DEEPER = 9; // px of a slot up to which a drift stands under its position, and what that takes
-export const GUTTER = 118,
-  RIGHT = 14,
-  AXIS = 20,
-  READING = 40,
-  MAP_GAP = 10;
+export const GUTTER = 118;
+export const RIGHT = 14;
+export const AXIS = 20;
+export const READING = 40;
+export const MAP_GAP = 10;
 
 export class StageLayout {
   /**

@@ -7,14 +7,14 @@ import { sumOf } from "./time.js";
 
 /** @import { MaskCells, MaskPart, Pen, Query, Sight, TextLook, View } from "../types.d.ts" */
 
-export const MASK_CELL = 16,
-  MASK_WIDEST = 22,
-  MASK_READABLE = 6,
-  MASK_SMALLEST = 3,
-  MASK_TALLEST = 240; // px
-export const MASK_TICKS = 20,
-  MASK_LINE = 18,
-  MASK_WIDE = 480; // px: numbers over slots, a line of words, width that has room for tokens
+export const MASK_CELL = 16;
+export const MASK_WIDEST = 22;
+export const MASK_READABLE = 6;
+export const MASK_SMALLEST = 3;
+export const MASK_TALLEST = 240; // px
+export const MASK_TICKS = 20;
+export const MASK_LINE = 18;
+export const MASK_WIDE = 480; // px: numbers over slots, a line of words, width that has room for tokens
 const MASK_STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, Infinity]; // every how many slots or queries there is a label
 
 // Where queries and slots lie, in px. Slots before and behind what the row's queries are about are

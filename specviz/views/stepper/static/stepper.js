@@ -4549,7 +4549,7 @@ function showStored(place) {
   }, el: place }), window === window.top && place.querySelector(".specviz").focus({ preventScroll: !0 });
 }
 function drawStored(place) {
-  let result = "";
+  let result;
   try {
     let films = ["film", "other"].filter((name) => document.getElementById(name)).map((name) => new Film(storedJson(name)));
     result = drawFigure(films, storedJson("settings"), place);
