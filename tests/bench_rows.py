@@ -56,7 +56,11 @@ def row(
 
 
 def sample() -> list[dict[str, Any]]:
-    """Two sections; in the first three methods at two B, one with a drafter of a hostile name, and a cell that failed."""
+    """Return the rows of two sections.
+
+    The first has three methods at two B, one of them with a drafter of a hostile name, and a cell
+    that failed.
+    """
     rows = [row("autoregressive", 100.0 * size, size, i) for size in (1, 4) for i in range(2)]
     rows += [row("hf_generate", 80.0 * size, size, recorded_tokens_per_s=None) for size in (1, 4)]
     rows += [

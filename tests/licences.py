@@ -42,9 +42,9 @@ BY_MACHINE = ("nvidia-", "cuda-", "triton", "colorama", "pywin", "appnope")
 HEAD = """# Licences
 
 The dependencies of specviz and of its extras, direct and indirect, with the licence that each
-package states. specviz is under the [Apache License 2.0](../LICENSE). `make licences` writes this page from the
-installed packages; a test keeps every dependency in it. A build of torch for CUDA brings NVIDIA's
-libraries along, under NVIDIA's own terms; they are not in the table.
+package states. specviz is under the [Apache License 2.0](../LICENSE). `make licences` writes this
+page from the installed packages; a test keeps every dependency in it. A build of torch for CUDA
+brings NVIDIA's libraries along, under NVIDIA's own terms; they are not in the table.
 
 | package | asked for by | licence |
 |---|---|---|

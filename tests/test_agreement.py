@@ -1,4 +1,7 @@
-"""The measurement of agreement: what its table says, how it goes on after an interruption, and SpecBench's prompts if they are there."""
+"""The measurement of agreement: its table, how it resumes after an interruption, and SpecBench.
+
+SpecBench's prompts are used if they are there.
+"""
 
 import json
 import os
@@ -30,7 +33,10 @@ SMALL_SETUPS = [(1, "eqspec"), (3, "autoregressive"), (3, "eqspec")]
 
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Ran]:
-    """Gives the list of runs over all prompts from now on, (deterministic, B, strategy); the run after `fine` of them is interrupted."""
+    """Return a function that starts a list of the runs over all prompts.
+
+    An entry is (deterministic, B, strategy). The run after the first `fine` is interrupted.
+    """
     original = sv.generate
 
     def watch(fine: int = 100) -> Ran:
@@ -125,7 +131,8 @@ def test_what_is_measured_is_not_run_again(
     written, ran = path.read_bytes(), watched()
     with pytest.warns(
         UserWarning,
-        match=r"found\.csv already holds all of these results, so nothing was measured; name another file",
+        match=r"found\.csv already holds all of these results, "
+        r"so nothing was measured; name another file",
     ):
         table, _ = measure_agreement(
             pair, prompts, Setups(**SMALL | {"batch_sizes": (3,)}), path, progress=False
@@ -160,11 +167,12 @@ def test_other_conditions_start_anew(
     path, prompts = tmp_path / "found.csv", make_prompts()
     measure_agreement(pair, prompts, Setups(**SMALL), path, progress=False)
     setups = Setups(**SMALL | ({name: 3} if hasattr(Setups, name) else {}))
-    ran, other = watched(fine=2), make_pair("llama", torch.float64) if name == "dtype" else pair
+    ran = watched(fine=2)
+    other_pair = make_pair("llama", torch.float64) if name == "dtype" else pair
+    other_prompts = prompts[1:] if name == "prompts" else prompts
+    source = str(name == "source")
     with pytest.raises(KeyboardInterrupt):
-        measure_agreement(
-            other, prompts[1:] if name == "prompts" else prompts, setups, path, source=str(name == "source"), progress=False
-        )  # fmt: skip
+        measure_agreement(other_pair, other_prompts, setups, path, source=source, progress=False)
     assert len(ran) == 3
     assert setups_of(pd.read_csv(path)) == SMALL_SETUPS[:1]
 
@@ -289,8 +297,11 @@ def test_the_command_measures_prints_and_resumes(
     assert main(["study", "agreement", *arguments, "--batch-sizes", "2"]) == 0
     printed = capsys.readouterr().out
     assert [line.split()[:3] for line in printed.splitlines()[1:5]] == [
-        ["False", "2", "autoregressive"], ["False", "2", "inplace"], ["True", "2", "autoregressive"], ["True", "2", "inplace"]
-    ]  # fmt: skip
+        ["False", "2", "autoregressive"],
+        ["False", "2", "inplace"],
+        ["True", "2", "autoregressive"],
+        ["True", "2", "inplace"],
+    ]
     assert f"written to {path} and {path.with_suffix('.json')}" in printed
     text = path.with_suffix(".json").read_text()
     asked = {
@@ -340,7 +351,10 @@ def test_the_command_names_its_file_after_the_dtype(
     ("dtype", "batch_sizes"), [("float32", (1, 4, 8)), ("float64", (4, 8)), ("bfloat16", (8,))]
 )
 def test_spec_bench(dtype: str, batch_sizes: tuple[int, ...]) -> None:
-    """Every valid strategy on prompts spread over SpecBench: what differs from decoding alone is a near tie; 64 bits have none."""
+    """Run every valid strategy on prompts spread over SpecBench.
+
+    Any difference from decoding alone is a near tie; in 64 bits there is none.
+    """
     if (path := os.environ.get("SPECVIZ_SPEC_BENCH")) is None:
         pytest.skip(
             "needs SpecBench's prompts: set SPECVIZ_SPEC_BENCH to the path of its question.jsonl"

@@ -1,4 +1,7 @@
-"""Grouped-query attention without copies: it is the models' own while a run goes on, disturbs nobody, and is gone afterwards."""
+"""Grouped-query attention without copies.
+
+Only the run's models use it, only during the run, and other models are unaffected.
+"""
 
 import pytest
 import torch

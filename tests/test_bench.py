@@ -1,4 +1,7 @@
-"""The benchmark: what a grid spans, that no speed stands beside a wrong text, baselines, the log that survives a kill, the command."""
+"""The benchmark: grids, baselines, the log that survives a kill, and the command.
+
+A cell with a wrong text has no speed.
+"""
 
 import json
 import os
@@ -371,7 +374,10 @@ def test_nothing_measured_is_an_error(pair: sv.Pair, few: list[list[int]]) -> No
 
 
 def test_near_ties_keep_their_speed_and_are_counted() -> None:
-    """In bfloat16 some texts part from the reference where rounding explains it: 4 of these 30 on the machine that this was written on."""
+    """In bfloat16, rounding makes some texts differ from the reference.
+
+    On the machine where this test was written, 4 of the 30 texts differed.
+    """
     grid = Grid(("hf_generate", "inplace", "eqspec"), (4,), (3,), (24,), repetitions=1)
     table, _ = run_bench(make_pair("llama", torch.bfloat16), make_prompts(), grid, progress=False)
     assert (table["failure"] == "").all()
@@ -405,7 +411,7 @@ def test_what_the_target_does_for_a_synthetic_drafter_is_not_counted(
 def test_a_strategy_gives_its_options_to_a_drafter_that_is_named(
     pair: sv.Pair, few: list[list[int]]
 ) -> None:
-    """The draft of what was published is shown the whole row again in every round, here as in `generate`."""
+    """As published, the draft reads the whole row again in every round, here as in `generate`."""
     (cell,) = Grid(("eqspec:as_published=true",), (3,), **SMALL).cells("own")
     found: list[Any] = []
 
@@ -441,7 +447,8 @@ def test_a_recorded_run_that_writes_other_texts_has_no_speed(
 def test_what_is_recorded_is_not_captured(pair: sv.Pair, few: list[list[int]]) -> None:
     with pytest.raises(
         ValueError,
-        match=r"^graphs=True replays phases without their records; pass graphs=None, or record=False$",
+        match=r"^graphs=True replays phases without their records; "
+        r"pass graphs=None, or record=False$",
     ):
         next(generate_stepwise(pair, few, record=True, graphs=True))
     (cell,) = Grid(("inplace:graphs=true",), (3,), **SMALL).cells("own")
@@ -490,7 +497,10 @@ TURNS = Grid(
 
 
 def stepping(monkeypatch: pytest.MonkeyPatch, seconds: float = 0) -> list[tuple[str, int]]:
-    """Who has written how many tokens, from now on, after each of its steps; those of eqspec take so much longer."""
+    """Return a list that grows by (strategy, tokens written) after each step from now on.
+
+    Each step of eqspec takes `seconds` longer.
+    """
     steps: list[tuple[str, int]] = []
 
     def watched(*arguments: Any, strategy: Any, **options: Any) -> Any:
@@ -711,11 +721,16 @@ def identity(rows: Sequence[dict[str, Any]]) -> list[tuple[str, int]]:
 def test_a_kill_costs_the_run_that_it_hit_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process is killed once a few of its 36 rows are on the disk, and half a line is left behind, as a torn write would."""
+    """Kill the process once a few of its 36 rows are on the disk, then append half a line.
+
+    The half line is what a torn write leaves behind.
+    """
     path, log = tmp_path / "bench.csv", tmp_path / "bench.jsonl.partial"
     code = (
-        "import sys; from pathlib import Path; from test_bench import GRID; from conftest import make_pair, make_prompts; "
-        "from specviz.bench import run_bench; run_bench(make_pair('llama'), make_prompts()[:3], GRID, Path(sys.argv[1]), progress=False)"
+        "import sys; from pathlib import Path; from test_bench import GRID; "
+        "from conftest import make_pair, make_prompts; from specviz.bench import run_bench; "
+        "pair, prompts = make_pair('llama'), make_prompts()[:3]; "
+        "run_bench(pair, prompts, GRID, Path(sys.argv[1]), progress=False)"
     )
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
     process = subprocess.Popen(
@@ -808,7 +823,8 @@ def test_other_conditions_are_refused_or_begin_anew(
     prompts = few[1:] if change == "prompts" else few
     with pytest.raises(
         ValueError,
-        match=rf"bench\.jsonl\.partial was begun with {change}=.*; go on as it was begun, or discard it",
+        match=rf"bench\.jsonl\.partial was begun with {change}=.*; "
+        "go on as it was begun, or discard it",
     ):
         run_bench(pair, prompts, GRID, path, progress=False, **options)
     rows = added(monkeypatch)
@@ -842,7 +858,8 @@ def test_a_log_holds_whole_lines_alone(tmp_path: Path) -> None:
         path.write_bytes(b'{"x": 1}\n' + bad)
         with pytest.raises(
             ValueError,
-            match=r"^line 2 of .* must be a JSON object of a benchmark; delete the file, or discard it",
+            match=r"^line 2 of .* must be a JSON object of a benchmark; "
+            r"delete the file, or discard it",
         ):
             Log(path, {"x": 1})
     path.write_bytes(b'{"x": 1}\n')
@@ -968,7 +985,8 @@ def test_the_command_measures_prints_and_writes(tmp_path: Path, capsys: Captured
     printed = capsys.readouterr().out
     assert "| `exspec:window=4` | " in printed
     assert (
-        "no speed: exspec:window=4, B = 8 (embedded, cpu, float32, 3 new tokens, prompts of at most 12 tokens): window=4 is"
+        "no speed: exspec:window=4, B = 8 "
+        "(embedded, cpu, float32, 3 new tokens, prompts of at most 12 tokens): window=4 is"
         in printed
     )
     text = (tmp_path / "data" / "bench.json").read_text()

@@ -1,4 +1,4 @@
-"""Cells as tasks of Ray: two workers on this machine, one of which is killed in the middle of its work."""
+"""Cells as tasks of Ray: two workers on this machine, one of them killed in the middle of work."""
 
 import os
 import signal
@@ -63,7 +63,8 @@ def two_workers() -> Iterator[None]:
                 raise
     else:
         pytest.skip(
-            "Ray gives up where its own processes take more than 15 s to start, as on a busy machine; run this file alone"
+            "Ray gives up if its own processes take more than 15 s to start, as on a busy machine; "
+            "run this file alone"
         )
     yield
     ray.shutdown()

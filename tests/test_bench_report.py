@@ -1,4 +1,7 @@
-"""The report of a benchmark as text: what it says, and that nothing in it is markup but its own; and the table in the README."""
+"""The report of a benchmark as text, and the table in the README.
+
+The report says what was measured, and names in it are never markup.
+"""
 
 import json
 import re
@@ -174,7 +177,10 @@ def test_without_a_speed_there_is_nothing_to_draw(draw: Any) -> None:
 
 
 def test_the_table_in_the_readme_is_the_measured_one() -> None:
-    """Every figure of the README's table is that of figures/data/bench.csv for its strategy, K and B, 64 tokens, drafts of the model."""
+    """Each figure of the README's table is that of figures/data/bench.csv.
+
+    It is the figure for the strategy, K and B, for 64 tokens and drafts of the model.
+    """
     table = pd.read_csv(ROOT / "figures" / "data" / "bench.csv", dtype={"num_draft_tokens": str})
     table = table[(table["max_new_tokens"] == 64) & table["drafter"].isin(["none", "model"])]
     measured = {

@@ -1,4 +1,7 @@
-"""Shapes without weights: real configurations, here scaled down, with random weights whose texts can be compared in any dtype."""
+"""Shapes without weights: real configurations, here scaled down, with random weights.
+
+The texts of these models can be compared in any dtype.
+"""
 
 from typing import Any
 
@@ -53,7 +56,10 @@ def test_a_shape_writes_the_next_id_and_never_ends(small: str, dtype: str | None
 
 
 def test_the_margin_is_wide_and_the_context_counts(small: str) -> None:
-    """The best logit leads by far more than bfloat16 changes, and other tokens before it change a logit by far more than that, too."""
+    """The best logit leads by far more than the rounding error of bfloat16.
+
+    Other tokens before it also change a logit by far more than that.
+    """
     model = random_model(SHAPES[small]["target"], torch.device("cpu"), torch.float32)
     ids = torch.randint(0, 500, (2, 20), generator=torch.Generator().manual_seed(0))
     ids[1, 10:] = ids[0, 10:]
@@ -80,7 +86,10 @@ def test_weights_do_not_depend_on_what_was_drawn_before(small: str) -> None:
 
 @pytest.mark.slow
 def test_every_strategy_is_measured_at_the_acceptance_that_was_asked_for(small: str) -> None:
-    """The lots come from a fixed seed; 8 prompts with about 8 rounds each lie within 0.5 of the mean length that the rates give."""
+    """The measured mean length lies within 0.5 of the one that the rates give.
+
+    The random draws have a fixed seed. There are 8 prompts with about 8 rounds each.
+    """
     drafter = "synthetic:rates=" + "/".join(map(str, RATES))
     grid = Grid(
         ("autoregressive", "hf_generate", "eqspec", "inplace"),

@@ -60,7 +60,10 @@ def test_cache_content_equals_a_fresh_prefill(
 def test_attention_reads_the_used_window_alone(
     whole_slabs: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What lies beyond the window is made no number after each round. A mask does not keep that out of attention; not reading it does."""
+    """Fill the slots beyond the window with NaN after each round.
+
+    A mask does not keep NaN out of attention; not reading those slots does.
+    """
     pair, prompts, K = make_pair("llama"), [[3, 5, 8, 13, 21]] * 2, 3
     asked = {"num_draft_tokens": K, "batch_size": 2, "max_new_tokens": 12}
     expected = sv.generate(pair, prompts, progress=False, **asked).tokens

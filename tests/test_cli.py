@@ -192,7 +192,10 @@ def test_a_missing_library_ends_with_2_and_the_remedy(
     monkeypatch.setattr("specviz.engine.models.pair.is_accelerate_available", lambda: False)
     assert main(["generate", "x", "--device-map", "auto"]) == 2
     printed = capsys.readouterr()
-    needs = "device_map='auto' needs accelerate, which is not installed; run: pip install \"specviz[accelerate]\""
+    needs = (
+        "device_map='auto' needs accelerate, which is not installed; "
+        'run: pip install "specviz[accelerate]"'
+    )
     assert (printed.out, printed.err) == ("", f"specviz generate: {needs}\n")
 
 
@@ -381,7 +384,10 @@ def test_moves_prints_and_writes_its_table(tmp_path: Path, capsys: Captured) -> 
 
 
 def test_bits_per_byte_of_one_file(embedded: sv.Pair) -> None:
-    """A model that knows nothing needs log2 V bits for each token but the first; the embedded one knows Python better than that."""
+    """A uniform model needs log2 V bits for each token but the first.
+
+    The embedded model, trained on Python, needs fewer.
+    """
     text = (
         "import os\n\n\ndef read(path):\n    with open(path) as file:\n        return file.read()\n"
         * 30

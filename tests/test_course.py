@@ -1,6 +1,8 @@
-"""What a notebook of the course has to say: an opening, predictions, prose around every code cell, exercises, a summary and what is next.
+"""What each notebook of the course contains.
 
-And that no choice was close in the runs whose text it stores, so that the text is the same on another machine.
+It has an opening, predictions, prose around every code cell, exercises, a summary and the next
+step. No choice was close in the runs whose text it stores, so the text is the same on another
+machine.
 """
 
 import re
@@ -58,7 +60,10 @@ def predicts_before_it_runs(notebook: NotebookNode) -> list[str]:
 
 
 def has_exercises(notebook: NotebookNode) -> list[str]:
-    """Numbered, one each or more to predict, to write and to debug, each with a folded hint and its minutes, counted in at the top."""
+    """Exercises are numbered: at least one to predict, one to write and one to debug.
+
+    Each has a folded hint and its minutes. The minutes at the top of the notebook include them.
+    """
     text = "\n".join(prose(notebook))
     titles = re.findall(r"(?m)^(?:\*\*|### )(\d+)\. (.+)$", text)
     problems = [
@@ -93,7 +98,7 @@ def has_exercises(notebook: NotebookNode) -> list[str]:
 
 
 def asserts_that_no_choice_was_close(notebook: NotebookNode) -> list[str]:
-    """A notebook that records runs shows what they wrote, and asserts of them that nothing was nearly tied."""
+    """A notebook that records runs shows their texts and asserts that no choice was nearly tied."""
     code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
     records = re.search(r"\brecord\b\W{1,3}True\b", code)
     return missing([r"assert .*smallest_gap.* > 1e-3"], code) if records else []
@@ -107,10 +112,17 @@ CHECKS: tuple[Callable[[NotebookNode], list[str]], ...] = (
     has_exercises,
     asserts_that_no_choice_was_close,
 )
-OPENING = "# Title\n\n**After this notebook you can** do it.\n\n**It takes** about 20 minutes and needs no GPU."
-ASSERTED = 'run = sv.generate(pair, prompts, **{"record": True})\nassert metrics.smallest_gap(run.trace) > 1e-3'
+OPENING = (
+    "# Title\n\n**After this notebook you can** do it.\n\n"
+    "**It takes** about 20 minutes and needs no GPU."
+)
+ASSERTED = (
+    'run = sv.generate(pair, prompts, **{"record": True})\n'
+    "assert metrics.smallest_gap(run.trace) > 1e-3"
+)
 EXERCISES = [
-    f"**{number}. {kind}** (4 minutes). What?\n\n<details><summary>Hint</summary>\n\nLook.\n</details>"
+    f"**{number}. {kind}** (4 minutes). What?\n\n"
+    "<details><summary>Hint</summary>\n\nLook.\n</details>"
     for number, kind in enumerate(("Predict", "Write", "Debug"), 1)
 ]
 ENDING = "## Summary\n\n- That was it.\n\n**Next.** Another one."

@@ -1,4 +1,8 @@
-"""Ctrl-C on the command line, as a real SIGINT: status 130, one sentence of what is kept and how to go on, no traceback, no half file."""
+"""Ctrl-C on the command line, as a real SIGINT.
+
+The status is 130. One sentence says what is kept and how to go on. There is no traceback and no
+half-written file.
+"""
 
 import json
 import os
@@ -75,7 +79,8 @@ def test_every_long_command_says_what_is_kept_and_how_to_go_on(tmp_path: Path) -
 
 def check_generate(report: dict[str, str], folder: Path) -> None:
     assert re.search(
-        r"interrupted; \d+ of 32 prompts had not ended; their partial texts are above; run it again$",
+        r"interrupted; \d+ of 32 prompts had not ended; "
+        r"their partial texts are above; run it again$",
         last(report),
     )
     trace = Trace.load(folder / "generate/run.safetensors")

@@ -1,4 +1,7 @@
-"""The deterministic mode: the target's K/V and logits are the same bits whatever the batch around a row, in any dtype."""
+"""The deterministic mode, in any dtype.
+
+The target's K/V and logits are the same bits whatever the batch around a row.
+"""
 
 import pytest
 import torch
@@ -39,7 +42,10 @@ def run(
     ids=str,
 )
 def test_text_does_not_depend_on_the_batch(name: str, dtype: torch.dtype) -> None:
-    """In bf16, where batches of another size usually change some rows, too. Twelve rows take two forwards."""
+    """The text is the same in bf16, where another batch size usually changes some rows.
+
+    Twelve rows take two forwards.
+    """
     pair, prompts = make_pair(name, dtype), make_prompts()
     alone = run(pair, prompts, "autoregressive", 1)
     for strategy in STRATEGIES:
@@ -50,7 +56,10 @@ def test_text_does_not_depend_on_the_batch(name: str, dtype: torch.dtype) -> Non
 
 @pytest.mark.parametrize("strategy", ["inplace", "eqspec", "exspec"])
 def test_a_sample_does_not_depend_on_the_batch_though_the_draft_has_a_say(strategy: str) -> None:
-    """coupling="rejection" weighs what the draft said: in bf16, its rounding has to be the same in every batch, too."""
+    """coupling="rejection" reads the draft's probabilities.
+
+    So the draft's rounding in bf16 has to be the same in every batch, too.
+    """
     pair, prompts = make_pair("llama", torch.bfloat16), make_prompts()
     options = {"sampling": sv.SamplingParams(1.0), "seed": 3, "max_new_tokens": 24}
     alone = run(pair, prompts, strategy, 1, **options)

@@ -1,4 +1,7 @@
-"""Token identity with Hugging Face's own greedy decoding at batch 1, for every row, composition, class and precision."""
+"""Token identity with Hugging Face's own greedy decoding at batch 1.
+
+It holds for every row, batch composition, class and precision.
+"""
 
 import contextlib
 import io
@@ -66,7 +69,10 @@ def test_every_row_equals_generate(
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_the_drafts_are_accepted_sometimes(name: str, prompts: list[list[int]]) -> None:
-    """The identity above would prove little if drafts were always or never accepted, or if no row ever met EOS."""
+    """Some drafts are accepted and some are not, and some row ends with EOS.
+
+    Otherwise the identity above would prove little.
+    """
     result = sv.generate(
         make_pair(name), prompts, num_draft_tokens=1, max_new_tokens=NEW_TOKENS, progress=False
     )

@@ -48,7 +48,7 @@ def test_figures_need_a_browser(tiny_pair, monkeypatch, tmp_path):
 
 
 def test_no_figure_is_an_orphan():
-    """All that lies in figures/ is named in its README, with the command that makes it; data files come in pairs."""
+    """The README of figures/ names each file, with its command; data files come in pairs."""
     told = (FOLDER / "README.md").read_text()
     files = [
         path.relative_to(FOLDER).as_posix()

@@ -1,6 +1,8 @@
-"""A disk that becomes full while a file is written: one sentence with path and remedy, the earlier file whole, nothing beside it.
+"""A disk that becomes full while a file is written.
 
-Real ones: a file system of 4 MB that is filled up (where this process may mount one), and a limit on the size of files anywhere.
+The error is one sentence with path and remedy. The earlier file stays intact, and no other file is
+left. The tests fill a real file system of 4 MB, if this process may mount one; a limit on the size
+of files works anywhere.
 """
 
 import errno
@@ -65,7 +67,10 @@ def test_files_that_may_not_grow(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_disk_that_is_full(tmp_path: Path) -> None:
     """It is mounted for this one process and is gone with it."""
-    inside = f"mount -t tmpfs -o size=4m tmpfs {tmp_path} || exit 77; {sys.executable} full_disk.py {tmp_path}"
+    inside = (
+        f"mount -t tmpfs -o size=4m tmpfs {tmp_path} || exit 77; "
+        f"{sys.executable} full_disk.py {tmp_path}"
+    )
     if (
         shutil.which("unshare") is None
         or subprocess.run(
@@ -123,7 +128,10 @@ def test_a_log_on_a_full_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 
 def test_a_folder_between_its_two_names_is_not_lost(tmp_path: Path) -> None:
-    """Killed after the old folder has made way and before the new one has its name: the next writer begins from the old one."""
+    """A writer can be killed after it moves the old folder away and before it names the new one.
+
+    The next writer then starts from the old folder.
+    """
     (tmp_path / "target.old").mkdir()
     (tmp_path / "target.old" / "weights").write_text("old")
 
@@ -139,8 +147,12 @@ def test_a_folder_between_its_two_names_is_not_lost(tmp_path: Path) -> None:
 @pytest.mark.parametrize("output", ["full", "closed"])
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_standard_output_that_takes_nothing(output: str, tmp_path: Path) -> None:
-    """A full disk behind `>`, or a `| head` that has read enough: one sentence, status 1, and nothing more when Python ends."""
-    command = f"{sys.executable} -m specviz.cli.main replay {HERE}/data/trace-v1.safetensors -o {tmp_path}/x.html"
+    """A full disk behind `>`, or a `| head` that has read enough, ends the command.
+
+    It prints one sentence, returns status 1, and prints nothing more when Python ends.
+    """
+    record = f"{HERE}/data/trace-v1.safetensors"
+    command = f"{sys.executable} -m specviz.cli.main replay {record} -o {tmp_path}/x.html"
     command += " > /dev/full" if output == "full" else " | true; exit ${PIPESTATUS[0]}"
     plain = {
         name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"

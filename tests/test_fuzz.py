@@ -1,4 +1,8 @@
-"""Hostile records: whatever a file holds, it is refused in one sentence, or every reader can read it; in bounded time and memory."""
+"""Hostile records.
+
+Each file is either refused with one sentence, or every reader can read it, in bounded time and
+memory.
+"""
 
 import gzip
 import json
@@ -167,7 +171,8 @@ def test_the_fuzzer_says_what_came_of_its_inputs(capsys):
     assert trace_fuzz.main(["--inputs", "30", "--seconds", "0", "--first", "0"]) == 0
     said = capsys.readouterr().out
     assert re.match(
-        r"30 inputs from seed 0 in \d+ s: \{'(refused|read)': \d+, '(refused|read)': \d+\}; the slowest took \d",
+        r"30 inputs from seed 0 in \d+ s: "
+        r"\{'(refused|read)': \d+, '(refused|read)': \d+\}; the slowest took \d",
         said,
     ), said
 
@@ -177,7 +182,8 @@ def test_without_atheris_the_fuzzer_says_so_in_one_sentence(monkeypatch, capsys)
     assert trace_fuzz.main(["--atheris"]) == 2
     said = capsys.readouterr().err
     assert re.fullmatch(
-        r"--atheris needs atheris \(.+\); pip install atheris where there is a wheel \(Linux on x86-64.+\n",
+        r"--atheris needs atheris \(.+\); "
+        r"pip install atheris where there is a wheel \(Linux on x86-64.+\n",
         said,
     ), said
 
@@ -251,6 +257,13 @@ def empty_rows(width: int) -> dict[str, np.ndarray]:
 
 
 HUGE = 2**31 - 1
+LONG_REQUESTS = {
+    "requests.budget": np.zeros(10_003, np.int32),
+    "requests.prompt_tokens": np.zeros(20_003, np.int32),
+    "requests.prompt_offsets": np.append(np.arange(10_003), 20_003),
+    "requests.output_tokens": np.zeros(0, np.int32),
+    "requests.output_offsets": np.zeros(10_004, np.int64),
+}
 BOMBS = {
     "a shape that lies": lambda: lying({"shape": [2**40]}),
     "offsets that lie": lambda: lying({"data_offsets": [0, 2**40]}),
@@ -259,27 +272,40 @@ BOMBS = {
     "a slot far away": lambda: with_changes(put("rounds.slots", HUGE)),
     "as many slots as are believed": lambda: with_changes(put("rounds.slots", 2**17)),
     "a row far away": lambda: with_changes(put("feeds.row", HUGE)),
-    "as many cells as are believed": lambda: with_changes(put("rounds.slots", 2**17) | put("moves.to_row", 15)),
+    "as many cells as are believed": lambda: with_changes(
+        put("rounds.slots", 2**17) | put("moves.to_row", 15)
+    ),
     "an index far away": lambda: with_changes(put("feeds.index", HUGE)),
-    "many requests and a long one": lambda: with_changes({
-        "requests.budget": np.zeros(10_003, np.int32), "requests.prompt_tokens": np.zeros(20_003, np.int32),
-        "requests.prompt_offsets": np.append(np.arange(10_003), 20_003), "requests.output_tokens": np.zeros(0, np.int32),
-        "requests.output_offsets": np.zeros(10_004, np.int64), **many("rows", 0), **many("rounds", 0), **many("feeds", 0),
-        **many("holes", 0), **many("moves", 0),
-    }),
-    "many moves at once": lambda: with_changes(many("moves", 5000, length=2**16, from_slot=0, to_slot=1)),
+    "many requests and a long one": lambda: with_changes(
+        LONG_REQUESTS
+        | many("rows", 0)
+        | many("rounds", 0)
+        | many("feeds", 0)
+        | many("holes", 0)
+        | many("moves", 0)
+    ),
+    "many moves at once": lambda: with_changes(
+        many("moves", 5000, length=2**16, from_slot=0, to_slot=1)
+    ),
     "many moves of nothing": lambda: with_changes(many("moves", 5000, length=0)),
-    "many queries that see far": lambda: with_changes(many("feeds", 300, visible_start=0, visible_stop=2**15)),
+    "many queries that see far": lambda: with_changes(
+        many("feeds", 300, visible_start=0, visible_stop=2**15)
+    ),
     "many queries, many holes": lambda: with_changes(
-        many("feeds", 100, visible_start=0, visible_stop=2**15) | many("holes", 5000, feed=99, start=1, stop=2**15)
+        many("feeds", 100, visible_start=0, visible_stop=2**15)
+        | many("holes", 5000, feed=99, start=1, stop=2**15)
     ),
     "nesting": lambda: to_safetensors({}, {"specviz": "[" * 10**6}),
-    "nesting that JSON can read": lambda: with_changes({}, versions=json.loads("[" * 400 + "]" * 400)),
+    "nesting that JSON can read": lambda: with_changes(
+        {}, versions=json.loads("[" * 400 + "]" * 400)
+    ),
     "much of nothing in the header": lambda: with_changes({}, more=[[] for _ in range(10**5)]),
     "one long text": lambda: with_changes({}, token_texts={"10": "  a" * 10**5}),
-    "a number without an end": lambda: to_safetensors({}, {"specviz": '{"format_version": 1' + "0" * 10**6 + "}"}),
+    "a number without an end": lambda: to_safetensors(
+        {}, {"specviz": '{"format_version": 1' + "0" * 10**6 + "}"}
+    ),
     "a large record": lambda: RECORDED.read_bytes(),
-}  # fmt: skip
+}
 MEASURE = """
 import resource, sys, time, tracemalloc
 from pathlib import Path
@@ -296,10 +322,13 @@ for path in map(Path, sys.argv[1:]):
             pass
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    print(path.name, path.stat().st_size, *peaks, round(time.process_time() - begun, 2), sep="\\t", flush=True)
-status = Path("/proc/self/status")  # getrusage would count the parent's memory in, which a fork shares for a moment
+    cpu_s = round(time.process_time() - begun, 2)
+    print(path.name, path.stat().st_size, *peaks, cpu_s, sep="\\t", flush=True)
+# getrusage would include the parent's memory, which a fork shares for a moment.
+status = Path("/proc/self/status")
 if status.exists():
-    most = int(next(line.split()[1] for line in status.read_text().splitlines() if line.startswith("VmHWM"))) * 1024
+    lines = status.read_text().splitlines()
+    most = int(next(line.split()[1] for line in lines if line.startswith("VmHWM"))) * 1024
 else:
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print("resident", 0, 0, most, 0, sep="\\t")
@@ -308,15 +337,23 @@ print("resident", 0, 0, most, 0, sep="\\t")
 
 @pytest.mark.slow
 def test_memory_grows_with_the_file(tmp_path):
-    """And not with what the file claims; nor does a small file keep a reader busy. Measured in a process of its own."""
+    """Memory does not grow with what the file claims, and a small file takes little time.
+
+    Both are measured in a separate process.
+    """
     paths = [tmp_path / f"{name}.safetensors" for name in ("a large record", *BOMBS)]
     for path in paths:
         path.write_bytes(BOMBS[path.stem]())
     folder = Path(__file__).parent
     run = subprocess.run(
-        [sys.executable, "-c", MEASURE, *map(str, paths)], capture_output=True, text=True, cwd=folder, timeout=240, check=False,
+        [sys.executable, "-c", MEASURE, *map(str, paths)],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        timeout=240,
+        check=False,
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), str(folder.parent)])},
-    )  # fmt: skip
+    )
     assert run.returncode == 0, run.stderr
     *lines, last = [line.split("\t") for line in run.stdout.splitlines()]
     assert len(lines) == len(paths)

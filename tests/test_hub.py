@@ -1,4 +1,7 @@
-"""Where models come from: a hub on this machine that answers, denies, stays silent or is switched off; folders; no network at all."""
+"""Where models come from: folders, a hub, or neither because there is no network.
+
+The hub runs on this machine. It answers, denies, does not respond, or is switched off.
+"""
 
 import hashlib
 import json
@@ -75,7 +78,7 @@ def serve(pages: Hub) -> ThreadingHTTPServer:
 
 
 def go_to(endpoint: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let transformers and its client take `endpoint` for the hub, with an empty cache of their own."""
+    """Make transformers and its client use `endpoint` as the hub, with an empty cache."""
     monkeypatch.setattr(constants, "ENDPOINT", endpoint)
     monkeypatch.setattr(
         constants,
@@ -127,15 +130,17 @@ def test_hub_ids_are_downloaded_once_and_loaded_without_a_network_after_that(
     assert len(here.requests) == seen
     assert torch.equal(again.target.lm_head.weight, first.target.lm_head.weight)
     assert repr(again) == (
-        "Pair(target=owner/target (LlamaForCausalLM, 24.8K), draft=owner/draft (LlamaForCausalLM, 15.5K), vocabulary_size=97, "
-        "device=cpu, dtype=float32)"
+        "Pair(target=owner/target (LlamaForCausalLM, 24.8K), "
+        "draft=owner/draft (LlamaForCausalLM, 15.5K), "
+        "vocabulary_size=97, device=cpu, dtype=float32)"
     )
 
 
 def test_what_the_hub_does_not_have(here: Hub) -> None:
     check_refusal(
         lambda: sv.load_pair("owner/target", "owner/darft", device="cpu"),
-        f"draft='owner/darft' is neither a local folder nor a model that {constants.ENDPOINT} shows you; check the spelling, or log in",
+        "draft='owner/darft' is neither a local folder nor a model that "
+        f"{constants.ENDPOINT} shows you; check the spelling, or log in",
     )
     assert [
         path for path in here.requests if "resolve" in path

@@ -1,6 +1,7 @@
-"""`bench` and `train`, killed ten times at random moments: nothing that was done is lost or done twice, and no file is damaged.
+"""`bench` and `train`, killed ten times at random moments.
 
-The moments are drawn with a fixed seed; where in the work they fall depends on the machine, and what is asserted holds wherever that is.
+No work is lost or done twice, and no file is damaged. The moments are drawn with a fixed seed.
+The machine decides where in the work they fall; the assertions hold wherever that is.
 """
 
 import json
@@ -63,7 +64,10 @@ def test_bench_loses_no_cell_and_runs_none_twice(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_training_goes_on_at_its_checkpoint(tmp_path: Path) -> None:
-    """The weights are those of a training that nobody disturbed, bit by bit; each kill costs the steps since the checkpoint before it."""
+    """The weights equal those of an uninterrupted training, bit by bit.
+
+    Each kill costs the steps since the last checkpoint.
+    """
     report = run("train", tmp_path)
     assert report["damaged"] == []
     assert report["killed"] >= 3

@@ -264,9 +264,14 @@ def test_as_published_sets_them_all() -> None:
         "shrink_to_budget": True,
         "as_published": True,
     }
-    assert {name: exspec[name] for name in ("refill", "bonus", "shrink_to_budget", "drop_cache", "group_by")} == {
-        "refill": True, "bonus": False, "shrink_to_budget": True, "drop_cache": True, "group_by": "padded",
-    }  # fmt: skip
+    expected = {
+        "refill": True,
+        "bonus": False,
+        "shrink_to_budget": True,
+        "drop_cache": True,
+        "group_by": "padded",
+    }
+    assert {name: exspec[name] for name in expected} == expected
     assert sv.strategy("eqspec", as_published=True, bonus=True).options == eqspec
 
 

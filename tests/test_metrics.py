@@ -16,7 +16,8 @@ PHASES_MS = {
     "accept_ms": [1, 0],
     "synchronise_ms": [1, 0],
 }
-# round, row, request, length, drafted, accepted, gained, finished; in the last entry a finished row stays in the batch
+# round, row, request, length, drafted, accepted, gained, finished
+# In the last entry, a finished row stays in the batch.
 ENTRIES = [
     (0, 0, 0, 5, 2, 2, 3, 0),
     (0, 1, 1, 4, 2, 0, 1, 1),
@@ -85,7 +86,10 @@ def test_rounds():
 
 
 def test_rounds_count_the_bytes_that_were_moved():
-    """Realignment: the phase synchronise, and shifts within a row; the rest went from row to row. Sums pass 32 bits."""
+    """Realigned bytes: all moves of the phase synchronise, and shifts within a row.
+
+    All other moves go from row to row and are compacted bytes. The sums exceed 32 bits.
+    """
     entries = [  # round, phase, model, from_row, to_row, length
         (0, 0, 0, 2, 1, 5),  # a row takes the place of one that has left,
         (0, 0, 1, 2, 1, 4),
@@ -199,7 +203,11 @@ def test_summary():
 
 
 def test_grouping_rate_counts_full_batches_alone():
-    """Of all rounds; one that has fewer rows than the batch size is no success, however equal its rows are."""
+    """The rate is over all rounds.
+
+    A round with fewer rows than the batch size does not count as grouped, however equal its rows
+    are.
+    """
     run = make_run()
     assert metrics.summary(run)["grouping_rate"][0] == 0.5
     run.rounds["batch"] = np.array([1, 2], np.int32)
@@ -229,7 +237,10 @@ def test_a_run_without_entries_gives_nan_not_an_error():
 
 
 def test_smallest_gap_looks_at_choices_that_decided_something():
-    """The target's at indices 0..a and the draft's at 0..min(a, K-1), of rows at work; accepted are 2, 0, 1 drafts, then a row idles."""
+    """The gap counts the target's indices 0..a and the draft's 0..min(a, K-1) of active rows.
+
+    The entries accept 2, 0 and 1 drafts; in the last entry a row idles.
+    """
     run = make_run()
     target = np.array([[3, 2, 0.5], [4, 0.1, 0.1], [2, 0.75, 0.1], [0.1, 0.1, 0.1]])
     draft = np.array([[3, 2], [4, 0.1], [2, 0.625], [0.1, 0.1]])

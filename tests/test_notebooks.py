@@ -1,7 +1,8 @@
-"""Stored notebooks are worth reading without a kernel: run in order, outputs and pictures kept, short cells, small files, nothing private.
+"""Stored notebooks are readable without a kernel.
 
-That the stored outputs are what the code prints today is nbval's part (`make test` calls it); its settings are tested here. What a notebook
-has to say is `test_course.py`'s part, links and words are `test_prose.py`'s.
+They were run in order, keep outputs and pictures, have short cells, are small, and hold nothing
+private. `test_course.py` checks what a notebook contains, `test_prose.py` its links and words.
+nbval checks that the stored outputs are what the code prints today; its settings are tested here.
 """
 
 import ast
@@ -55,7 +56,7 @@ def shows_its_outputs(notebook: NotebookNode) -> list[str]:
 
 
 def shows_pictures(notebook: NotebookNode) -> list[str]:
-    """A widget or a plotly chart has, beside it, a static image, and words for those who see neither."""
+    """A widget or a plotly chart also has a static image, and text for those who see neither."""
     outputs = [
         output for cell in code_cells(notebook) for output in cell.outputs if "data" in output
     ]
@@ -77,7 +78,10 @@ def picture_alt(output: NotebookNode) -> str:
 
 
 def shows(source: str) -> bool:
-    """Whether a cell certainly has an output: a print or display outside any block, or a last line that only names something."""
+    """Tell whether a cell certainly has an output.
+
+    It has one if it prints or displays outside any block, or if its last line is only a name.
+    """
     statements = ast.parse(
         "\n".join("pass" if line.startswith(("%", "!")) else line for line in source.splitlines())
     ).body
@@ -276,7 +280,10 @@ def test_a_good_notebook_passes_all_checks():
 
 
 def run_nbval(folder: Path, stored: str, source: str) -> subprocess.CompletedProcess[str]:
-    """`pytest --nbval` with the project's settings on a notebook of one cell whose stored output is `stored`."""
+    """Run `pytest --nbval` with the project's settings on a notebook of one cell.
+
+    The cell's stored output is `stored`.
+    """
     nbformat.write(new_notebook(cells=[printing_cell(stored, source)]), folder / "tiny.ipynb")
     command = [
         sys.executable,
@@ -292,12 +299,18 @@ def run_nbval(folder: Path, stored: str, source: str) -> subprocess.CompletedPro
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
 
 
-SHOWN = "tokens 17, 3 rounds in 0.25 s, 68 tokens/s on cpu, torch 2.11.0, 2024-05-06, <A object at 0x7f00deadbeef>"
+SHOWN = (
+    "tokens 17, 3 rounds in 0.25 s, 68 tokens/s on cpu, torch 2.11.0, 2024-05-06, "
+    "<A object at 0x7f00deadbeef>"
+)
 
 
 @pytest.mark.slow
 def test_nbval_forgives_the_machine(tmp_path):
-    stored = "tokens 17, 3 rounds in 1.5 s, 11.3 tokens/s on cuda:0, torch 2.13.0+cpu, 2026-01-02, <A object at 0x7fffdeadbeef>"
+    stored = (
+        "tokens 17, 3 rounds in 1.5 s, 11.3 tokens/s on cuda:0, torch 2.13.0+cpu, 2026-01-02, "
+        "<A object at 0x7fffdeadbeef>"
+    )
     run = run_nbval(tmp_path, stored + "\n", f"print({SHOWN!r})")
     assert run.returncode == 0, run.stdout
     assert "1 passed" in run.stdout

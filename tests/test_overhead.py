@@ -1,4 +1,7 @@
-"""What a phase takes beside the models: all forwards are counted, none twice, and nothing of the watching stays behind."""
+"""The time of a phase outside the models.
+
+All forwards are counted, none twice, and the measurement leaves no trace behind.
+"""
 
 from collections.abc import Iterator
 
@@ -69,7 +72,7 @@ def hooks(pair: sv.Pair) -> Iterator[object]:
 
 
 def test_what_cannot_be_used_is_refused() -> None:
-    with pytest.raises(ValueError, match="^repetitions must be an int >= 1, got 0; "):
+    with pytest.raises(ValueError, match=r"^repetitions must be an int >= 1, got 0; "):
         measure_overhead(make_pair("llama"), make_prompts(), repetitions=0)
     with pytest.raises(ValueError, match=r"^batch_sizes\[1\] must be an int >= 1, got 0; "):
         measure_overhead(make_pair("llama"), make_prompts(), batch_sizes=[1, 0])

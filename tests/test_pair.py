@@ -1,4 +1,4 @@
-"""Pairs: which models are refused and why, which are taken, how they are loaded, and what the embedded one promises."""
+"""Pairs: which models are refused or accepted, how they are loaded, and the embedded pair."""
 
 import copy
 import re
@@ -287,7 +287,10 @@ def pad(model: PreTrainedModel, more: int) -> PreTrainedModel:
 
 @pytest.mark.parametrize("strategy", ["eqspec", "inplace"])
 def test_a_drafts_padding_is_never_proposed(strategy: str, prompts: list[list[int]]) -> None:
-    """A draft that wants its padding more than all else, and but for that is the target: all that it may propose is accepted."""
+    """Use a draft that equals the target, except that it prefers its padding to any other token.
+
+    All tokens that it may propose are accepted.
+    """
     target = make_pair("llama").target
     draft = pad(target, 7)
     with torch.no_grad():
@@ -296,7 +299,8 @@ def test_a_drafts_padding_is_never_proposed(strategy: str, prompts: list[list[in
     pair = sv.Pair(target, draft, make_tokenizer(WORDS))
     assert pair.vocabulary_size == VOCABULARY
     assert pair.notes == (
-        f"The embeddings are padded to different sizes, target 97 and draft 104: ids from {VOCABULARY} are cut.",
+        "The embeddings are padded to different sizes, target 97 and draft 104: "
+        f"ids from {VOCABULARY} are cut.",
     )
     result = generate_as_pair(pair, prompts, strategy)
     assert result.tokens == generate_alone(target, prompts)
@@ -357,9 +361,11 @@ def test_a_pair_from_two_folders(tmp_path: Path) -> None:
     assert pair.device == torch.device("cpu")
     assert (pair.vocabulary_size, pair.max_positions, pair.eos_token_ids) == (VOCABULARY, 256, [5])
     prompt = "w3 w1 w4 w1"
-    assert sv.generate(pair, [prompt], max_new_tokens=4, progress=False).tokens == sv.generate(
-        sv.Pair(pair.target, pair.target), [pair.tokenizer(prompt)["input_ids"]], max_new_tokens=4, progress=False
-    ).tokens  # fmt: skip
+    options = {"max_new_tokens": 4, "progress": False}
+    result = sv.generate(pair, [prompt], **options)
+    plain = sv.Pair(pair.target, pair.target)
+    expected = sv.generate(plain, [pair.tokenizer(prompt)["input_ids"]], **options)
+    assert result.tokens == expected.tokens
     assert (
         sv.load_pair(target, draft, device="cpu").target.dtype == torch.float16
     )  # as it was saved
@@ -446,7 +452,10 @@ FAMILIES: dict[
 def test_the_classes_of_known_pairs_from_folders(
     name: str, tmp_path: Path, prompts: list[list[int]]
 ) -> None:
-    """Tiny models of the same classes; the GLM draft is a Qwen2 that was given the vocabulary of a later GLM."""
+    """Use tiny models of the same classes.
+
+    The GLM draft is a Qwen2 that was given the vocabulary of a later GLM.
+    """
     target_class, target_config, draft_class, draft_config = FAMILIES[name]
     torch.manual_seed(0)
     target = target_class(
@@ -468,7 +477,8 @@ def test_the_classes_of_known_pairs_from_folders(
 def test_repr_is_one_short_line(tmp_path: Path) -> None:
     model = llama()
     assert repr(sv.Pair(model, copy.deepcopy(model).half())) == (
-        "Pair(target=LlamaForCausalLM 24.8K, draft=LlamaForCausalLM 24.8K, vocabulary_size=97, device=cpu, dtype=float32/float16)"
+        "Pair(target=LlamaForCausalLM 24.8K, draft=LlamaForCausalLM 24.8K, "
+        "vocabulary_size=97, device=cpu, dtype=float32/float16)"
     )
     folder = save(tmp_path / "tiny")
     assert repr(sv.load_pair(folder, folder, device="cpu")).startswith(
@@ -499,7 +509,10 @@ def test_device_map_for_the_embedded_pair() -> None:
 
 
 def test_a_target_whose_weights_wait_elsewhere(prompts: list[list[int]]) -> None:
-    """Accelerate keeps no weight where it runs the layers, so the model itself cannot say where inputs go."""
+    """Accelerate keeps the weights elsewhere than it runs the layers.
+
+    So the model itself cannot say on which device its inputs belong.
+    """
     accelerate = pytest.importorskip("accelerate", reason="device_map needs accelerate")
     plain = make_pair("llama")
     target = accelerate.cpu_offload(
@@ -516,7 +529,10 @@ def test_a_target_whose_weights_wait_elsewhere(prompts: list[list[int]]) -> None
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
 def test_a_target_whose_last_layer_lies_on_the_cpu(device: str, prompts: list[list[int]]) -> None:
-    """Laid out as accelerate lays out a model over several GPUs: each layer moves what it is given to where it lies."""
+    """The model is laid out as accelerate does it over several GPUs.
+
+    Each layer moves its inputs to its own device.
+    """
     hooks = pytest.importorskip("accelerate.hooks", reason="device_map needs accelerate")
     if device != "cpu" and not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")

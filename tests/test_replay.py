@@ -1,4 +1,4 @@
-"""Replay: which token lies in which slot after each phase, and in which state, for a run written by hand."""
+"""Replay: each slot's token and state after each phase, for a run written by hand."""
 
 from dataclasses import replace
 
@@ -74,9 +74,10 @@ def test_a_frame_tells_which_token_lies_where():
 
 
 class Plainly:
-    """The same in plain loops: a dictionary of (model, row, slot) -> (request, token, index, position, round, age).
+    """A replay in plain loops, with a dictionary as the cache.
 
-    An age is the number of the last write and, for what a move brought, the age that it had before.
+    It maps (model, row, slot) to (request, token, index, position, round, age). An age is the
+    number of the last write and, for a moved slot, the age that it had before.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -218,7 +219,10 @@ def test_frames_are_those_of_a_plain_replay(name):
 
 
 def test_slots_that_nothing_has_changed_are_the_very_same():
-    """Of the hand-written run: the target's cache in a draft phase, the draft's while the target verifies."""
+    """A frame shares the unchanged cache with the frame before it.
+
+    That is the target's cache in a draft phase, and the draft's while the target verifies.
+    """
     frames = {(frame.round, frame.phase): frame for frame in Replay(TRACE).frames()}
     for number in range(3):
         schedule, draft, verify, accept, _ = (frames[number, phase] for phase in PHASES)
@@ -249,7 +253,10 @@ def test_a_frame_that_does_not_exist_is_refused(number, phase):
 
 
 def test_moves_of_one_step_read_before_they_write():
-    """Two rows swap places in the last phase; each then holds the other's request, so its own cells are empty."""
+    """Two rows swap places in the last phase.
+
+    Each then holds the other's request, so its own cells are empty.
+    """
     names = "round phase step model from_row from_slot to_row to_slot length"
     swap = changed(
         "moves", **fill("moves", names, [(2, 4, 0, 0, 0, 0, 1, 0, 9), (2, 4, 0, 0, 1, 0, 0, 0, 9)])
@@ -262,7 +269,10 @@ def test_moves_of_one_step_read_before_they_write():
 
 
 def test_a_token_written_elsewhere_leaves_no_pending_slot():
-    """With holes, the pending token's K/V lies behind start + n - 1, and the slot there stays what it was."""
+    """With holes, the pending token's K/V lies behind start + n - 1.
+
+    The slot at start + n - 1 keeps its state.
+    """
     feeds = TRACE.feeds
     entry = (
         (feeds["round"] == 1) & (feeds["phase"] == 2) & (feeds["row"] == 1) & (feeds["index"] == 4)

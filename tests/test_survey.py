@@ -54,7 +54,11 @@ def test_the_prompt_that_is_shown_tells_the_failing_from_the_valid(found) -> Non
 
 
 def test_of_the_prompts_that_tell_the_soonest_is_shown(found) -> None:  # type: ignore[no-untyped-def]
-    """On runs with made-up tokens: all must leave, then an end of the reference counts, then how soon the last one leaves."""
+    """Choose the prompt on runs with made-up tokens.
+
+    All failing runs must leave the reference. Then a reference that ends by itself counts, then
+    how soon the last run leaves it.
+    """
     reference = [[1, 2], [1, 2, 3], [1, 2, 3], [1, 2, 3], [1, 2]]
     failing = ([[9], [9], [1, 9], [1, 2, 9], [1, 2, 9]], [[1, 2], [1, 9], [9], [9], [1, 9]])
     runs = [
@@ -95,7 +99,8 @@ def test_the_command_prints_and_writes_it(embedded: sv.Pair, tmp_path, capsys, m
     assert (
         main(
             [
-                "study", "survey",
+                "study",
+                "survey",
                 "--limit",
                 "3",
                 "--max-new-tokens",

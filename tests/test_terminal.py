@@ -1,4 +1,7 @@
-"""What is printed: text from models, prompts, files and errors obeys nobody's escape sequences, and nothing makes printing fail."""
+"""Printed text from models, prompts, files and errors.
+
+No escape sequence in it reaches the terminal, and no text makes printing fail.
+"""
 
 import unicodedata
 from dataclasses import replace

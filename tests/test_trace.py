@@ -134,7 +134,7 @@ def stored(tmp_path, trace: Trace = TRACE) -> tuple[dict[str, np.ndarray], dict]
 
 
 def refuse(tmp_path, content: bytes, match: str) -> None:
-    """Loading fails with one sentence that names the file, the fault and, behind a semicolon, the remedy."""
+    """Loading fails with one sentence: the file, the fault and, after a semicolon, the remedy."""
     path = tmp_path / "faulty.safetensors"
     path.write_bytes(content)
     with pytest.raises(TraceError, match=match) as caught:

@@ -1,4 +1,4 @@
-"""The wheel carries all that the package needs: installed away from the repository, it runs the demo."""
+"""The wheel contains all that the package needs: it runs the demo outside the repository."""
 
 import os
 import subprocess
@@ -12,7 +12,10 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.mark.slow
 def test_the_wheel_runs_the_demo(tmp_path: Path) -> None:
-    """Its dependencies come from this environment; specviz itself from the wheel alone, weights and prompts included."""
+    """specviz comes from the wheel alone, weights and prompts included.
+
+    Its dependencies come from this environment.
+    """
     subprocess.run(
         [sys.executable, "-m", "build", "--wheel", "--outdir", str(tmp_path / "dist"), str(ROOT)],
         check=True,
@@ -25,7 +28,10 @@ def test_the_wheel_runs_the_demo(tmp_path: Path) -> None:
         check=True,
         capture_output=True,
     )
-    script = "import specviz; from specviz.cli.main import main; print(specviz.__file__); main(['demo', '--limit', '3', '--out', 'run.safetensors'])"
+    script = (
+        "import specviz; from specviz.cli.main import main; print(specviz.__file__); "
+        "main(['demo', '--limit', '3', '--out', 'run.safetensors'])"
+    )
     environment = {**os.environ, "PYTHONPATH": str(site), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
         [sys.executable, "-c", script],

@@ -1,6 +1,7 @@
-"""A small run written by hand: two rows, K = 2, three rounds of realigned decoding; EOS frees a row for a third request.
+"""A small run written by hand: two rows, K = 2, three rounds of realigned decoding.
 
-Target and draft prefill all but a prompt's last token, the draft feeds its last two committed tokens again in each round.
+EOS frees a row for a third request. Target and draft prefill all but a prompt's last token. The
+draft feeds its last two committed tokens again in each round.
 """
 
 from dataclasses import replace
@@ -13,7 +14,8 @@ from specviz.record.trace import Trace, flatten_requests
 K = 2
 PROMPTS = [[10, 11, 12, 13], [20, 21], [30, 31, 32]]
 OUTPUTS = [[19, 15, 16, 17, 18, 40], [22, 23, 24, 2], [39]]
-# round, row, request, length, drafted, accepted, gained, finished, start, start_after, drafts, emitted
+# round, row, request, length, drafted, accepted, gained, finished, start, start_after, drafts,
+# emitted
 ROWS = [
     (0, 0, 0, 4, 2, 0, 1, 0, 0, 0, [14, 15], [19, -1, -1]),
     (
@@ -81,7 +83,11 @@ def fill(table: str, names: str, entries: list[tuple]) -> dict[str, np.ndarray]:
 
 
 def feed_entries() -> list[tuple]:
-    """Prefill on entering, the draft's last committed tokens and drafts, the target's pending token and drafts."""
+    """Return what each model reads in each round.
+
+    A new row is prefilled. The draft reads its last committed tokens and its drafts; the target
+    reads its pending token and the drafts.
+    """
     entries = []
     for number, row, request, length, *_, start, _, drafts, _ in ROWS:
         tokens = (PROMPTS[request] + OUTPUTS[request])[:length] + drafts
@@ -109,7 +115,8 @@ def make_trace() -> Trace:
     ]
     rows = fill(
         "rows",
-        "round row request length drafted accepted gained finished start start_after drafts emitted",
+        "round row request length drafted accepted gained finished "
+        "start start_after drafts emitted",
         ROWS,
     )
     rows["pending"] = rows["start"] + rows["length"] - 1
@@ -125,7 +132,8 @@ def make_trace() -> Trace:
         rows=rows,
         feeds=fill(
             "feeds",
-            "round phase step model row request token index position slot visible_start visible_stop",
+            "round phase step model row request token index position slot "
+            "visible_start visible_stop",
             feed_entries(),
         ),
         holes=fill("holes", "feed start stop", [(0, 0, 1)]),

@@ -1,12 +1,13 @@
-"""Damaged, lying and hostile records: what the fuzz tests and `make fuzz` feed to the loader and to all that reads a record.
+"""Damaged and hostile records for the fuzz tests and `make fuzz`.
 
-`damaged(pick)` writes a file with one to four faults, of bytes, of the header, of the meta data or of columns. `pick(low, high)` chooses a
-whole number, both ends included, so the same mutators run from a seed, from hypothesis and from atheris; the lowest number is the harmless
-choice, which atheris makes where its bytes end. `attempt` loads the file and gives what was loaded to every reader: nothing but
-ValueError may come of it. As a command, from the folder tests/:
+`damaged(pick)` returns a file with one to four faults in bytes, header, meta data or columns.
+`pick(low, high)` chooses a whole number, both ends included, so the same mutators run from a seed,
+from hypothesis and from atheris. The lowest number is the harmless choice, which atheris makes
+where its bytes end. `attempt` loads the file and gives the record to every reader; only ValueError
+may be raised. As a command, from the folder tests/:
 
-    python trace_fuzz.py --inputs 100000 --seconds 600     # own seeds; goes on until both are reached
-    python trace_fuzz.py --atheris --inputs 100000         # guided by coverage, where atheris is installed
+    python trace_fuzz.py --inputs 100000 --seconds 600  # seeds, until both limits are reached
+    python trace_fuzz.py --atheris --inputs 100000      # guided by coverage, needs atheris
 """
 
 import argparse
@@ -53,12 +54,19 @@ Pick = Callable[[int, int], int]
 RECORDED = (
     Path(__file__).parent / "data" / "trace-v1.safetensors"
 )  # EXSPEC with a pool, on the embedded pair
-SECONDS = 20  # of a CPU that one input may take; by the clock 15 times as many, on a machine that does other things besides
-# What loading a file and reading it in every way may allocate: so many times its size, and so many bytes more; docs/reliability.md says so.
+# CPU seconds that one input may take. By the clock, it may take 15 times as many on a busy machine.
+SECONDS = 20
+# What loading a file and reading it in every way may allocate: a multiple of its size, plus a
+# number of bytes. docs/reliability.md states these limits.
 LOAD_FACTOR, LOAD_BYTES = 64, 2**20
 READ_FACTOR, READ_BYTES = 1000, 2**28
-SMALL = 4096  # bytes: in the figures, files below count as this large, because an error's own text takes more than they do
-ATHERIS = "pip install atheris where there is a wheel (Linux on x86-64, Python 3.11 to 3.14), or leave the option out"
+# In the ratio of memory to file size, smaller files count as this many bytes, because the text of
+# an error takes more than such a file.
+SMALL = 4096
+ATHERIS = (
+    "pip install atheris where there is a wheel (Linux on x86-64, Python 3.11 to 3.14), "
+    "or leave the option out"
+)
 NUMBERS = (
     0,
     1,
@@ -81,8 +89,9 @@ NUMBERS = (
     -(2**63),
 )
 VALUES: tuple[Any, ...] = (
-    None, True, False, -1, 0, 2**31, 2**63, 10**40, 1.5, 1e308, "", "x", "</script><script>", "\ud800", "\u2028\x00\x1b[31m",
-    "../../etc/passwd", [], [[]], {}, {"target": 1}, {"target": -1, "draft": 2**50}, ["x"], [1], [2**70],
+    None, True, False, -1, 0, 2**31, 2**63, 10**40, 1.5, 1e308, "", "x", "</script><script>",
+    "\ud800", "\u2028\x00\x1b[31m", "../../etc/passwd",
+    [], [[]], {}, {"target": 1}, {"target": -1, "draft": 2**50}, ["x"], [1], [2**70],
     {"1": "a"}, {"x": 1}, "a" * 5000, [-1, 3, 3],
 )  # fmt: skip
 DTYPES = (np.uint8, np.int32, np.int64, np.float32, np.float64, np.int8, np.bool_, np.uint64)
@@ -135,20 +144,30 @@ def damaged(pick: Pick) -> bytes:
 
 
 def dumped(header: dict[str, Any], pick: Pick) -> str:
-    """The trace's own header as JSON, now and then something that is hardly any."""
+    """Return the trace's header as JSON; now and then, return something that is hardly JSON."""
     text = json.dumps(header)
     odd = (
-        "[" * 20_000, '{"format_version": 1, "meta": ' + '{"a":' * 900 + "1" + "}" * 900 + "}", text[: len(text) // 2], "NaN", '"x"', "",
-        text.replace('"seed": ', '"seed": 1' + "0" * 5000 + ', "was": ', 1), text.replace('"seed": ', '"seed": 1e999, "was": ', 1),
-        text.replace("{", '{"meta": 1, ', 1), text[:-1] + ', "meta": {}}',
+        "[" * 20_000,
+        '{"format_version": 1, "meta": ' + '{"a":' * 900 + "1" + "}" * 900 + "}",
+        text[: len(text) // 2],
+        "NaN",
+        '"x"',
+        "",
+        text.replace('"seed": ', '"seed": 1' + "0" * 5000 + ', "was": ', 1),
+        text.replace('"seed": ', '"seed": 1e999, "was": ', 1),
+        text.replace("{", '{"meta": 1, ', 1),
+        text[:-1] + ', "meta": {}}',
         text.replace('"versions": {', '"versions": {"deep": ' + "[" * 300 + "]" * 300 + ", ", 1),
-    )  # fmt: skip
+    )
     number = pick(-60 * len(odd), len(odd) - 1)
     return odd[number] if number >= 0 else text
 
 
 def change_values(tensors: dict[str, np.ndarray], pick: Pick) -> None:
-    """A few numbers of one column: next to what they were, of another entry, or far off; floats that are none."""
+    """Change a few numbers of one column.
+
+    A new number is next to the old one, that of another entry, far off, or a non-finite float.
+    """
     name = chosen(sorted(tensors), pick)
     values = tensors[name].copy()
     if not values.size:
@@ -175,7 +194,10 @@ def change_values(tensors: dict[str, np.ndarray], pick: Pick) -> None:
 
 
 def change_column(tensors: dict[str, np.ndarray], pick: Pick) -> None:
-    """A column of another length, order, kind or name; or entries of a whole table dropped, doubled or reordered alike."""
+    """Give a column another length, order, dtype or name.
+
+    Or drop, double or reorder entries in all columns of a table.
+    """
     name, how = chosen(sorted(tensors), pick), pick(0, 7)
     values = tensors[name]
     if how == 0:
@@ -211,7 +233,7 @@ def change_column(tensors: dict[str, np.ndarray], pick: Pick) -> None:
 
 
 def change_meta(header: dict[str, Any], pick: Pick) -> None:
-    """One value of the header, at any depth, becomes another one, is left out, or is joined by others."""
+    """Replace or drop one value of the header, at any depth, or add others to it."""
     if not header:
         return  # another damage before this one has emptied it
     place: Any = header
@@ -227,7 +249,11 @@ def change_meta(header: dict[str, Any], pick: Pick) -> None:
 
 
 def change_header(content: bytes, pick: Pick) -> bytes:
-    """The header of safetensors: shapes and offsets that lie, sizes beyond everything, names twice, nesting, other encodings."""
+    """Damage the header of safetensors.
+
+    The faults are wrong shapes and offsets, huge sizes, repeated names, deep nesting and other
+    encodings.
+    """
     size = struct.unpack("<Q", content[:8])[0]
     text, body, how = content[8 : 8 + size], content[8 + size :], pick(0, 7)
     if how == 0:
@@ -282,7 +308,10 @@ def chosen(values: Any, pick: Pick) -> Any:
 
 
 def attempt(path: Path, readers: Sequence[Callable[[Trace], None]] = ()) -> str:
-    """What became of a file: "refused", or "read", by the readers too. Any error but a ValueError of one sentence goes on to the caller."""
+    """Return "refused" if the file was refused, "read" if it was loaded and all readers read it.
+
+    Any error other than a ValueError of one sentence is raised to the caller.
+    """
     try:
         trace = Trace.load(path)
     except TraceError as error:
@@ -304,7 +333,10 @@ def attempt(path: Path, readers: Sequence[Callable[[Trace], None]] = ()) -> str:
 
 
 def loading_takes(path: Path) -> int:
-    """The most bytes that numpy and Python hold at any time while the file is loaded or refused; no more than is promised."""
+    """Return the most bytes that numpy and Python hold at any time while the file is loaded.
+
+    Assert that they are within the limits. The file may also be refused.
+    """
     tracemalloc.start()
     try:
         Trace.load(path)
@@ -360,7 +392,10 @@ ALL = (*READERS, draw)  # charts take more time than all others together
 
 
 def check_intact(folder: Path) -> None:
-    """The control: without faults nothing is refused, and no reader objects. Loads all that readers import, too."""
+    """As a control, check that files without faults are loaded, and that no reader raises.
+
+    This also loads all modules that readers import.
+    """
     for tensors, header in sources():
         path = folder / "intact.safetensors"
         path.write_bytes(to_safetensors(tensors, {"specviz": json.dumps(header)}))
@@ -383,7 +418,11 @@ def ring(*_: object) -> None:
 
 @dataclass
 class Found:
-    """What came of the inputs, and the seeds of the slowest and, of every tenth, of the one whose loading took most for its size."""
+    """What became of the inputs, and the seeds of two of them.
+
+    One is the slowest. The other is, of every tenth input, the one whose loading took the most
+    memory for its size.
+    """
 
     became: Counter[str] = field(default_factory=Counter)
     slowest: tuple[float, int] = (0.0, -1)  # seconds of a CPU, seed
@@ -394,13 +433,17 @@ class Found:
             1024 if sys.platform == "linux" else 2**20
         )
         return (
-            f"{dict(self.became)}; the slowest took {self.slowest[0]:.1f} s (seed {self.slowest[1]}), loading at most "
-            f"{self.largest[0]:.1f} bytes for each of the file (seed {self.largest[1]}), this process {most:.0f} MB"
+            f"{dict(self.became)}; the slowest took {self.slowest[0]:.1f} s "
+            f"(seed {self.slowest[1]}), loading at most {self.largest[0]:.1f} bytes for each "
+            f"of the file (seed {self.largest[1]}), this process {most:.0f} MB"
         )
 
 
 def run_seeds(first: int, inputs: int, seconds: float, folder: Path) -> Found:
-    """Seeds from `first` on, until so many inputs and so many seconds have gone by, or Ctrl-C. Raises what one raises and says which."""
+    """Run seeds from `first` on, until both limits are reached, or until Ctrl-C.
+
+    Write the seed of a failing input to stderr and raise its error.
+    """
     found = Found()
     begun, seed, path = time.monotonic(), first, folder / "input.safetensors"
     while seed - first < inputs or time.monotonic() - begun < seconds:
@@ -426,9 +469,10 @@ def run_seeds(first: int, inputs: int, seconds: float, folder: Path) -> Found:
 
 
 def run_atheris(inputs: int, folder: Path) -> int:
-    """Let atheris choose inputs by the code that they reach. Returns its exit status: 0, or what a finding ends it with.
+    """Let atheris choose inputs by the code that they reach; return its exit status.
 
-    It ends the process that it runs in, so that has to be one of its own. Raises ImportError without atheris.
+    The status is 0 without a finding. atheris ends the process that it runs in, so it runs in a
+    child process. Raises ImportError without atheris.
     """
     import atheris
 
