@@ -6,6 +6,8 @@ itself says how many rows and slots it keeps, so that no rule is written twice.
 Not known here: models. Nothing is measured.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import pandas as pd
@@ -17,6 +19,41 @@ INDEX_BYTES = 8  # a token id or a length
 CHOSEN_BYTES = 4  # a logit that the draft chose from: always float32
 MAX_ROWS = 2**20
 ALWAYS = "always"
+Part = tuple[str, str, int]  # part, when, bytes
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """The sizes of a run.
+
+    Attributes:
+        batch_size, num_draft_tokens: B and K; K is 0 where nothing is drafted.
+        longest: tokens of the longest request, with its prompt.
+        rows, slots: of the K/V slabs.
+    """
+
+    dtype: str
+    batch_size: int
+    num_draft_tokens: int
+    prompt_tokens: int
+    longest: int
+    rows: int
+    slots: int
+
+    @property
+    def value_bytes(self) -> int:
+        return itemsize(self.dtype)
+
+    def kv_bytes(self, shape: ModelShape) -> int:
+        return self.rows * self.slots * shape.kv_bytes_per_slot(self.dtype)
+
+    def draft_logits(self, draft: ModelShape) -> int:
+        """Return how many logits the draft chooses from in a round."""
+        return self.batch_size * self.num_draft_tokens * draft.vocabulary
+
+    def target_logits(self, target: ModelShape) -> int:
+        """Return how many logits one verification makes."""
+        return self.batch_size * (self.num_draft_tokens + 1) * target.vocabulary
 
 
 class Slabs(Protocol):
@@ -65,45 +102,18 @@ def memory(
     require_int("max_new_tokens", max_new_tokens)
     k = require_int("num_draft_tokens", num_draft_tokens, 0) if strategy.drafts else 0
     most = MAX_ROWS if requests is None else require_int("requests", requests)
-    size = itemsize(dtype)
     longest = prompt_tokens + max_new_tokens
     rows = strategy.capacity(batch_size, most)
-    slots = strategy.slots(longest, max_new_tokens, k)
-    b = min(batch_size, rows)
-
-    models = [target]
-    draft_kv = 0
-    draft_logits = 0
-    drafting = 0
-    if draft is not None and k:
-        models.append(draft)
-        draft_kv = rows * slots * draft.kv_bytes_per_slot(dtype)
-        draft_logits = CHOSEN_BYTES * b * k * draft.vocabulary
-        drafting = 2 * draft_logits + _workspace(draft, size, b, 2, slots)
-    num_logits = b * (k + 1) * target.vocabulary
-    target_logits = size * num_logits
-    float32_logits = CHOSEN_BYTES * num_logits if size < CHOSEN_BYTES else 0
-    prefill = max(
-        _workspace(shape, size, b, prompt_tokens - 1, prompt_tokens)
-        + 2 * _layer_bytes(shape, size, b, prompt_tokens)  # K and V in their new order
-        for shape in models
+    sizes = _Sizes(
+        dtype=dtype,
+        batch_size=min(batch_size, rows),
+        num_draft_tokens=k,
+        prompt_tokens=prompt_tokens,
+        longest=longest,
+        rows=rows,
+        slots=strategy.slots(longest, max_new_tokens, k),
     )
-    verification = max(_workspace(target, size, b, k + 1, slots), target_logits)
-    realignment = max(_layer_bytes(shape, size, b, slots) for shape in models)
-    parts = [
-        ("target weights", ALWAYS, target.weight_bytes(dtype)),
-        ("draft weights", ALWAYS, draft.weight_bytes(dtype) if draft is not None else 0),
-        ("target K/V", ALWAYS, rows * slots * target.kv_bytes_per_slot(dtype)),
-        ("draft K/V", ALWAYS, draft_kv),
-        ("tokens", ALWAYS, INDEX_BYTES * rows * (longest + k + 4)),
-        ("draft logits", ALWAYS, draft_logits),  # kept until the next round's replace them
-        ("target logits", ALWAYS, target_logits),
-        ("prefill", "schedule", prefill),
-        ("drafting", "draft", drafting),
-        ("verification", "verify", verification),
-        ("logits in float32", "accept", float32_logits),
-        ("realignment", "synchronise", realignment),
-    ]
+    parts = _kept(target, draft, sizes) + _temporary(target, draft, sizes)
     return pd.DataFrame(parts, columns=["part", "when", "bytes"])
 
 
@@ -150,6 +160,14 @@ def largest_batch(
             return False  # the strategy refuses a batch that is larger than its pool
         return peak_bytes(table) <= budget_bytes
 
+    return _largest(fits)
+
+
+def _largest(fits: Callable[[int], bool]) -> int:
+    """Return the largest number of rows that fits, 0 if none does.
+
+    Doubles the number until it does not fit, then halves the gap.
+    """
     low = 0  # fits
     high = 1  # may not fit
     while high <= MAX_ROWS and fits(high):
@@ -162,6 +180,60 @@ def largest_batch(
         else:
             high = middle
     return low
+
+
+def _kept(target: ModelShape, draft: ModelShape | None, sizes: _Sizes) -> list[Part]:
+    """Return what is held all the time."""
+    draft_weights = 0
+    draft_kv = 0
+    draft_logits = 0
+    if draft is not None:
+        draft_weights = draft.weight_bytes(sizes.dtype)
+        draft_kv = sizes.kv_bytes(draft) if sizes.num_draft_tokens else 0
+        draft_logits = CHOSEN_BYTES * sizes.draft_logits(draft)
+    tokens = INDEX_BYTES * sizes.rows * (sizes.longest + sizes.num_draft_tokens + 4)
+    target_logits = sizes.value_bytes * sizes.target_logits(target)
+    return [
+        ("target weights", ALWAYS, target.weight_bytes(sizes.dtype)),
+        ("draft weights", ALWAYS, draft_weights),
+        ("target K/V", ALWAYS, sizes.kv_bytes(target)),
+        ("draft K/V", ALWAYS, draft_kv),
+        ("tokens", ALWAYS, tokens),
+        ("draft logits", ALWAYS, draft_logits),  # kept until the next round's replace them
+        ("target logits", ALWAYS, target_logits),
+    ]
+
+
+def _temporary(target: ModelShape, draft: ModelShape | None, sizes: _Sizes) -> list[Part]:
+    """Return what the phases need for a while."""
+    size = sizes.value_bytes
+    b = sizes.batch_size
+    prompt_tokens = sizes.prompt_tokens
+    slots = sizes.slots
+    models = [target]
+    drafting = 0
+    if draft is not None and sizes.num_draft_tokens:
+        models.append(draft)
+        logits = CHOSEN_BYTES * sizes.draft_logits(draft)
+        drafting = 2 * logits + _workspace(draft, size, b, 2, slots)
+    prefill = max(
+        _workspace(shape, size, b, prompt_tokens - 1, prompt_tokens)
+        + 2 * _layer_bytes(shape, size, b, prompt_tokens)  # K and V in their new order
+        for shape in models
+    )
+    num_logits = sizes.target_logits(target)
+    verification = max(
+        _workspace(target, size, b, sizes.num_draft_tokens + 1, slots), size * num_logits
+    )
+    float32_logits = CHOSEN_BYTES * num_logits if size < CHOSEN_BYTES else 0
+    realignment = max(_layer_bytes(shape, size, b, slots) for shape in models)
+    return [
+        ("prefill", "schedule", prefill),
+        ("drafting", "draft", drafting),
+        ("verification", "verify", verification),
+        ("logits in float32", "accept", float32_logits),
+        ("realignment", "synchronise", realignment),
+    ]
 
 
 def _workspace(shape: ModelShape, size: int, rows: int, tokens: int, slots: int) -> int:

@@ -11,6 +11,7 @@ import pandas as pd
 
 from specviz.simulation.costs import Costs
 from specviz.simulation.policy import Policy
+from specviz.simulation.result import Simulation
 from specviz.simulation.serving import simulate
 from specviz.simulation.workload import Workload
 from specviz.util.validate import is_real, require_int, require_positive, short
@@ -75,12 +76,7 @@ def size_cluster(
             f"percentile must be between 0 and 100, got {short(percentile)}; pass for instance 99"
         )
     require_int("most", most)
-    alone = alone_s(workload, policy, costs, percentile)
-    if alone > latency_s:
-        raise TooSlowError(
-            f"latency_s must be at least {alone:.4g} s, which {percentile} % of requests need on a"
-            f" free device, got {latency_s}; allow more"
-        )
+    _require_reachable(latency_s, alone_s(workload, policy, costs, percentile), percentile)
     arriving = workload.arriving(rate, seed)
     tokens_per_s = rate * float(workload.new_tokens.mean())
     capacity = capacity_tokens_per_s(workload, policy, costs)
@@ -88,21 +84,11 @@ def size_cluster(
 
     def enough(devices: int) -> bool:
         found = simulate(arriving, policy, costs, devices=devices, router=router)
-        summary = found.summary(_SKIP).iloc[0]
-        begin = int(_SKIP * found.latency_s.shape[1])
         load = tokens_per_s / (devices * capacity)
-        latency = float(np.percentile(found.latency_s[:, begin:], percentile))
-        keeps = load < 1 and latency <= latency_s
-        tried[devices] = {
-            "devices": devices,
-            "load": load,
-            "tokens_per_s": summary["tokens_per_s"],
-            "latency_p50_s": summary["latency_p50_s"],
-            "latency_s": latency,
-            "busy_share": summary["busy_share"],
-            "enough": keeps,
-        }
-        return keeps
+        latency = _latency_s(found, percentile)
+        keeps_bound = load < 1 and latency <= latency_s
+        tried[devices] = _entry(found, load, latency, keeps_bound)
+        return keeps_bound
 
     devices = _smallest(enough, int(tokens_per_s / capacity), most)
     if devices is None:
@@ -111,6 +97,35 @@ def size_cluster(
             " more, or a lower rate"
         )
     return Sizing(devices, pd.DataFrame([tried[number] for number in sorted(tried)]))
+
+
+def _require_reachable(latency_s: float, alone: float, percentile: float) -> None:
+    """Raise TooSlowError if requests take longer than `latency_s` even on a free device."""
+    if alone > latency_s:
+        raise TooSlowError(
+            f"latency_s must be at least {alone:.4g} s, which {percentile} % of requests need on a"
+            f" free device, got {latency_s}; allow more"
+        )
+
+
+def _latency_s(found: Simulation, percentile: float) -> float:
+    """Return the latency that `percentile` % of requests keep, without the first requests."""
+    begin = int(_SKIP * found.latency_s.shape[1])
+    return float(np.percentile(found.latency_s[:, begin:], percentile))
+
+
+def _entry(found: Simulation, load: float, latency_s: float, enough: bool) -> dict[str, object]:
+    """Return one entry of `Sizing.tried`."""
+    summary = found.summary(_SKIP).iloc[0]
+    return {
+        "devices": found.devices,
+        "load": load,
+        "tokens_per_s": summary["tokens_per_s"],
+        "latency_p50_s": summary["latency_p50_s"],
+        "latency_s": latency_s,
+        "busy_share": summary["busy_share"],
+        "enough": enough,
+    }
 
 
 def _smallest(enough: Callable[[int], bool], too_few: int, most: int) -> int | None:

@@ -24,29 +24,11 @@ from specviz.simulation.slabs import (
     UNPLACED,
     Slabs,
 )
+from specviz.simulation.totals import Totals
 from specviz.simulation.workload import Workload
 
 _SCHEDULE = PHASES.index("schedule")
 _SYNCHRONISE = PHASES.index("synchronise")
-
-
-class Totals:
-    """Sums over the rounds of each lane (L,); seconds (5, L) are those of each phase.
-
-    longest_wait_rounds is the most rounds in a row for which a pool passed a row over.
-    """
-
-    def __init__(self, lanes: int) -> None:
-        self.seconds = np.zeros((len(PHASES), lanes))
-        self.rounds = np.zeros(lanes, np.int64)
-        self.row_rounds = np.zeros(lanes, np.int64)
-        self.full_rounds = np.zeros(lanes, np.int64)
-        self.grouped_rounds = np.zeros(lanes, np.int64)
-        self.finished = np.zeros(lanes, np.int64)
-        self.gained_tokens = np.zeros(lanes, np.int64)
-        self.realigned_slots = np.zeros(lanes, np.int64)
-        self.compacted_slots = np.zeros(lanes, np.int64)
-        self.longest_wait_rounds = np.zeros(lanes, np.int64)
 
 
 @dataclass(frozen=True)
@@ -122,19 +104,14 @@ class Fleet:
     def _step(self, until_s: float) -> bool:
         """Do one round of each lane that has work before `until_s`; return whether any had."""
         slabs = self.slabs
-        waiting = self.head < self.tail
         idle = slabs.working == 0
-        next_request = self.queue[self._lane, np.minimum(self.head, self.queue.shape[1] - 1)]
-        next_arrival_s = self.arrival_s[next_request]
-        wake_s = np.maximum(self.clock, next_arrival_s)
-        self.clock = np.where(idle & waiting, wake_s, self.clock)  # an idle lane waits for work
-        active = (waiting | ~idle) & (self.clock < until_s)
+        active, arrived = self._wake(idle, until_s)
         if not active.any():
             return False
 
         # 1. Schedule: requests enter, finished rows leave, and the batch is chosen.
         has_room = slabs.working < slabs.places if self.policy.refill else idle
-        entering = active & waiting & (next_arrival_s <= self.clock) & has_room
+        entering = active & arrived & has_room
         entered, prompt_tokens = self._enter(np.flatnonzero(entering))
         leaving = active & (slabs.working < slabs.count) & (idle | self.policy.refill)
         compacted = slabs.close_gaps(np.flatnonzero(leaving))
@@ -167,6 +144,20 @@ class Fleet:
         )
         self._count(active, begin_s, seconds, this)
         return True
+
+    def _wake(self, idle: Array, until_s: float) -> tuple[Array, Array]:
+        """Let the `idle` lanes wait for work, which moves their clocks.
+
+        Returns which lanes do a round before `until_s`, and where the first request of the queue
+        has arrived, both (L,).
+        """
+        waiting = self.head < self.tail
+        next_request = self.queue[self._lane, np.minimum(self.head, self.queue.shape[1] - 1)]
+        next_arrival_s = self.arrival_s[next_request]
+        wake_s = np.maximum(self.clock, next_arrival_s)
+        self.clock = np.where(idle & waiting, wake_s, self.clock)
+        active = (waiting | ~idle) & (self.clock < until_s)
+        return active, waiting & (next_arrival_s <= self.clock)
 
     def _enter(self, lanes: Array) -> tuple[Array, Array]:
         """Let requests that have arrived take the free places of `lanes`.

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from specviz.record.schema import PHASES, Array
-from specviz.simulation.fleet import Totals
 from specviz.simulation.policy import Policy
+from specviz.simulation.totals import Totals
 from specviz.simulation.workload import Workload
 from specviz.util.validate import is_real, short
 
@@ -128,10 +128,17 @@ class Simulation:
         }
         if self.policy.pooled:
             entry["grouping_rate"] = _ratio(totals.grouped_rounds.sum(), rounds)
-        for phase, seconds in zip(PHASES, phase_s, strict=True):
-            name = "sync" if phase == "synchronise" else phase
-            entry[f"{name}_share"] = _ratio(seconds, busy_s)
-        return pd.DataFrame([entry])
+        return pd.DataFrame([entry | _phase_shares(phase_s)])
+
+
+def _phase_shares(phase_s: Array) -> dict[str, float]:
+    """Return each phase's share of the time of all rounds, from its seconds (5,)."""
+    total_s = phase_s.sum()
+    shares = {}
+    for phase, seconds in zip(PHASES, phase_s, strict=True):
+        name = "sync" if phase == "synchronise" else phase
+        shares[f"{name}_share"] = _ratio(seconds, total_s)
+    return shares
 
 
 def _ratio(part: float, whole: float) -> float:

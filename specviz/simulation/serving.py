@@ -46,31 +46,10 @@ def simulate(
     Raises:
         ValueError: an argument is out of range; nothing has run.
     """
-    require_int("devices", devices)
-    if router not in ROUTERS:
-        raise ValueError(
-            f"router must be one of {', '.join(ROUTERS)}, got {short(router)}; choose one of them"
-        )
-    replicas, requests = workload.prompt_tokens.shape
-    if workload.longest >= MAX_LENGTH or requests >= MAX_QUEUE:
-        raise ValueError(
-            f"workload must have fewer than {MAX_QUEUE} requests a replica, of fewer than"
-            f" {MAX_LENGTH} tokens, got {requests} of up to {workload.longest}; pass fewer"
-        )
-    slots = 2 * workload.longest + policy.num_draft_tokens + 1
-    table = costs.table(policy.capacity, slots)
-    if router == "round_robin":
-        queue, tail = _dealt(replicas, requests, devices)
-    else:
-        queue = np.zeros((replicas * devices, -(-requests // devices)), np.int64)
-        tail = np.zeros(replicas * devices, np.int64)
-    fleet = Fleet(workload, policy, table, queue, tail, series)
-    if router != "round_robin":
-        typical_column = table.phases.shape[2] // 4
-        round_s = float(table.phases[:, fleet.batch_size, typical_column].sum())
-        _route(fleet, workload, devices, router, round_s)
+    _check(workload, devices, router)
+    fleet = _fleet(workload, policy, costs, devices, router, series)
     fleet.run()
-    shape = (replicas, requests)
+    shape = workload.prompt_tokens.shape
     return Simulation(
         policy=policy,
         workload=workload,
@@ -83,6 +62,44 @@ def simulate(
         totals=fleet.totals,
         series=_series(fleet),
     )
+
+
+def _check(workload: Workload, devices: int, router: str) -> None:
+    """Raise ValueError if these cannot be simulated."""
+    require_int("devices", devices)
+    if router not in ROUTERS:
+        raise ValueError(
+            f"router must be one of {', '.join(ROUTERS)}, got {short(router)}; choose one of them"
+        )
+    requests = workload.prompt_tokens.shape[1]
+    if workload.longest >= MAX_LENGTH or requests >= MAX_QUEUE:
+        raise ValueError(
+            f"workload must have fewer than {MAX_QUEUE} requests a replica, of fewer than"
+            f" {MAX_LENGTH} tokens, got {requests} of up to {workload.longest}; pass fewer"
+        )
+
+
+def _fleet(
+    workload: Workload, policy: Policy, costs: Costs, devices: int, router: str, series: bool
+) -> Fleet:
+    """Return the fleet with all requests sent to their devices.
+
+    A router that looks at the devices' load has let the fleet run up to the last arrival.
+    """
+    replicas, requests = workload.prompt_tokens.shape
+    slots = 2 * workload.longest + policy.num_draft_tokens + 1
+    table = costs.table(policy.capacity, slots)
+    if router == "round_robin":
+        queue, tail = _dealt(replicas, requests, devices)
+    else:
+        queue = np.zeros((replicas * devices, -(-requests // devices)), np.int64)
+        tail = np.zeros(replicas * devices, np.int64)
+    fleet = Fleet(workload, policy, table, queue, tail, series)
+    if router != "round_robin":
+        typical_column = table.phases.shape[2] // 4
+        round_s = float(table.phases[:, fleet.batch_size, typical_column].sum())
+        _route(fleet, workload, devices, router, round_s)
+    return fleet
 
 
 def _dealt(replicas: int, requests: int, devices: int) -> tuple[Array, Array]:

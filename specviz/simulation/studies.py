@@ -16,9 +16,9 @@ from specviz.record.trace import Trace
 from specviz.simulation.acceptance import Acceptance
 from specviz.simulation.cluster import capacity_tokens_per_s
 from specviz.simulation.costs import Costs
-from specviz.simulation.fleet import Totals
 from specviz.simulation.policy import FALLBACKS, Policy
 from specviz.simulation.serving import simulate
+from specviz.simulation.totals import Totals
 from specviz.simulation.workload import Workload
 from specviz.util.validate import short
 

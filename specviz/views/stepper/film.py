@@ -273,7 +273,7 @@ class _Camera:
             int(self._feeds.rows[wrong.feed]),
             int(feeds["index"][wrong.feed]),
             wrong.count,
-            wrong.leaks,
-            wrong.holes,
+            [list(leak) for leak in wrong.leaks],
+            [list(hole) for hole in wrong.holes],
             wrong.lost,
         ]
