@@ -16,6 +16,7 @@ from specviz.bench import make_table, sections
 from specviz.bench.charts import ratio_chart, speed_chart
 from specviz.bench.report import report, save_report
 from specviz.bench.table import conditions
+from specviz.views.policy import POLICY
 
 ROOT = Path(__file__).parents[1]
 
@@ -29,7 +30,7 @@ def test_the_page_holds_everything_and_loads_nothing() -> None:
     page = report(table, conditions(sample(), note=HOSTILE))
     assert page.startswith("<!DOCTYPE html>")
     head, _, rest = page.partition("</head>")
-    assert "default-src 'none'" in head
+    assert f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">' in head
     body = rest[: rest.index("<script>")]  # up to the code
     assert HOSTILE not in body
     assert "&lt;/script&gt;&lt;script&gt;alert(1)" in body

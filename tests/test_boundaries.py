@@ -1,7 +1,8 @@
-"""What must never be in specviz/: imports across its walls, unsafe loading, undocumented modules, long functions and files.
+"""What must never be in specviz/.
 
-A rule is a function from one parsed source file to the violations in it. Each runs over every file it applies to, and over
-small bad snippets that it must reject.
+These are imports across the walls between rooms, unsafe loading, undocumented modules, and long
+functions and files. A rule is a function from one parsed source file to the violations in it. Each
+rule runs over every file it applies to, and over small bad snippets that it must reject.
 """
 
 import ast
@@ -19,7 +20,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-# The rooms of specviz/, lowest first. A room imports only from rooms above it in this list, never from one beside or below it.
+# The rooms of specviz/, lowest first. A room imports only from rooms on the lines above its own.
 LAYERS = (
     ("util",),
     ("record", "prompts"),
@@ -35,6 +36,8 @@ LAYERS = (
     ("cli",),
 )
 FLOOR = {room: number for number, rooms in enumerate(LAYERS) for room in rooms}
+# Modules whose names are not those of their distributions.
+MODULES = {"pillow": "PIL", "ipython": "IPython"}
 MAX_FUNCTION_LINES = 40
 MAX_FILE_LINES = 300
 
@@ -52,7 +55,10 @@ class Source:
 
     @cached_property
     def imports(self) -> list[str]:
-        """Dotted names of all that is imported anywhere in the file: "a.b" for `import a.b`, "a.b.c" for `from a.b import c`."""
+        """Dotted names of all that is imported anywhere in the file.
+
+        "a.b" stands for `import a.b`, and "a.b.c" for `from a.b import c`.
+        """
         return [name for node in ast.walk(self.tree) for name in self._imported(node)]
 
     def _imported(self, node: ast.AST) -> Iterator[str]:
@@ -90,7 +96,10 @@ def below(name: str, *modules: str) -> bool:
 
 
 def room_of(module: str) -> str:
-    """The room of a dotted name or of a path below specviz/; "" outside the project and for specviz itself."""
+    """Return the room of a dotted name or of a path below specviz/.
+
+    It is "" outside the project and for specviz itself.
+    """
     parts = module.removeprefix("specviz.").replace("/", ".").removesuffix(".py").split(".")
     return parts[0] if parts[0] in FLOOR else ""
 
@@ -147,7 +156,10 @@ def probabilities_see_no_model(source: Source) -> list[str]:
 
 
 def caches_stay_in_one_file(source: Source) -> list[str]:
-    """Transformers' cache module or classes, by import, as an attribute of a module, or by their best known names."""
+    """Find Transformers' cache module and classes.
+
+    They are found as imports, as attributes of a module, and by their best known names.
+    """
     found = [name for name in source.imports if below(name, "transformers.cache_utils")]
     found += [
         name for name in source.imports if below(name, "transformers") and name.endswith("Cache")
@@ -230,19 +242,18 @@ def files_are_short(source: Source) -> list[str]:
 
 def third_party_is_declared(source: Source) -> list[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    declared = (
-        {text.partition(">")[0] for text in project["dependencies"]}
-        | {"specviz"}
-        | sys.stdlib_module_names
-    )
-    return [
-        name for name in source.imports if name.partition(".")[0].lower() not in declared
-    ]  # the module of ipython is IPython
+    distributions = [text.partition(">")[0] for text in project["dependencies"]]
+    modules = {MODULES.get(name, name) for name in distributions}
+    known = modules | {"specviz"} | sys.stdlib_module_names
+    return [name for name in source.imports if name.partition(".")[0] not in known]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A check, the files (patterns below specviz/) it holds for, and snippets (path, text) that must break it."""
+    """A check, the files that it holds for, and snippets that must break it.
+
+    Files are patterns below specviz/; a snippet is its path and its text.
+    """
 
     check: Callable[[Source], list[str]]
     bad: tuple[tuple[str, str], ...]
@@ -267,7 +278,8 @@ RULES = (
             ("views/lab.py", "def f():\n    from specviz.studies import survey"),
             (
                 "views/lab.py",
-                "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from specviz.bench import Grid",
+                "from typing import TYPE_CHECKING\n"
+                "if TYPE_CHECKING:\n    from specviz.bench import Grid",
             ),
             ("bench/grid.py", "import specviz.cli.main"),
         ),
@@ -363,7 +375,8 @@ GOOD = (
     ("metrics.py", '"""Doc."""\nimport pandas as pd\nfrom specviz.record.trace import Trace\n'),
     (
         "engine/loop.py",
-        '"""Doc."""\nimport torch\nfrom specviz.engine.kv.cache import CachedModel\ntorch.load_library\n',
+        '"""Doc."""\nimport torch\n'
+        "from specviz.engine.kv.cache import CachedModel\ntorch.load_library\n",
     ),
     (
         "engine/sampling.py",
@@ -371,7 +384,8 @@ GOOD = (
     ),
     (
         "engine/kv/cache.py",
-        '"""Doc."""\nfrom transformers.cache_utils import Cache\nfrom transformers import DynamicCache\n',
+        '"""Doc."""\nfrom transformers.cache_utils import Cache\n'
+        "from transformers import DynamicCache\n",
     ),
     ("engine/models/pair.py", '"""Doc."""\nload(name, trust_remote_code=False)\n'),
     (
@@ -419,7 +433,10 @@ def module_name(path: str) -> str:
 
 
 def import_graph() -> dict[str, set[str]]:
-    """Each module of specviz/ and the modules that it imports, under TYPE_CHECKING and inside functions too."""
+    """Return each module of specviz/ and the modules that it imports.
+
+    Imports under TYPE_CHECKING and inside functions count too.
+    """
     files = {module_name(source.path): source for source in sources()}
     graph = {}
     for module, source in files.items():

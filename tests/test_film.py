@@ -1,4 +1,8 @@
-"""`film` says what the record says: lanes, feeds and moves expanded and compared with it, for every strategy, with and without faults."""
+"""`film` says what the record says.
+
+Lanes, feeds and moves are expanded and compared with it, for every strategy, with and without
+faults.
+"""
 
 import functools
 import gc
@@ -183,7 +187,7 @@ class ExpectedTokens:
                     self.verified[row, slot] = tuple(read)
 
     def cell(self, row: int, slot: int) -> tuple[str, int, int, int, int]:
-        """Kind, index, position, request and token; the last four are -1 where there is no token."""
+        """Kind, index, position, request and token; the last four are -1 without a token."""
         held = self.frame.target
         state = STATES[held.state[row, slot]]
         names = ("index", "position", "request", "token")
@@ -497,7 +501,11 @@ def test_options_are_told_where_they_are_not_the_usual_ones():
 
 
 def test_a_film_by_hand():
-    """Round 0 of the hand-written run: row 0 rejects both drafts, the second being what it says later anyway; row 1 accepts both."""
+    """Round 0 of the hand-written run.
+
+    Row 0 rejects both drafts, although the second is the token that it commits later. Row 1 accepts
+    both.
+    """
     told = film(TRACE)
     held, drafted, stale, pending, accepted, bonus, unreached = (
         KINDS.index(kind)
@@ -512,9 +520,11 @@ def test_a_film_by_hand():
         )
     )
     empty, padding = KINDS.index("empty"), KINDS.index("padding")
-    lane = lambda phase, which, row: told["lanes"][
-        told["rounds"][0]["stages"][PHASES.index(phase)][which][row]
-    ]  # noqa: E731
+
+    def lane(phase: str, which: str, row: int) -> Any:
+        stage = told["rounds"][0]["stages"][PHASES.index(phase)]
+        return told["lanes"][stage[which][row]]
+
     assert told["requests"][1] == {
         "prompt": 2,
         "tokens": [20, 21, 22, 23, 24, 2],
@@ -568,7 +578,10 @@ def test_a_film_by_hand():
 
 @pytest.mark.parametrize("name", ["masking", "exspec"])
 def test_the_order_of_a_records_tables_does_not_matter(name):
-    """Stages back to front, as a recorder of one's own might have them; what happened at once keeps its order."""
+    """Stages back to front, as another recorder might write them.
+
+    What happened at the same time keeps its order.
+    """
     trace = recorded(name)
     tables: dict[str, Any] = {}
     for table in ("feeds", "moves", "pool"):
@@ -588,7 +601,10 @@ def test_the_order_of_a_records_tables_does_not_matter(name):
 def test_a_film_needs_no_torch(tmp_path):
     path = tmp_path / "run.safetensors"
     recorded("exspec").save(path)
-    code = f"import sys, specviz as sv; from specviz.views.stepper.film import film; film(sv.Trace.load({str(path)!r})); print('torch' in sys.modules)"
+    code = (
+        "import sys, specviz as sv; from specviz.views.stepper.film import film; "
+        f"film(sv.Trace.load({str(path)!r})); print('torch' in sys.modules)"
+    )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "False"
 
@@ -629,8 +645,11 @@ def test_the_film_of_a_run_without_rows(rounds):
     )
 
 
-def test_what_is_no_number_stays_out_of_the_json():
-    """Log-probabilities that are not known, or of what cannot be; all other odd numbers are refused when a record is made."""
+def test_non_finite_values_stay_out_of_the_json():
+    """Log-probabilities may be unknown, or those of impossible tokens.
+
+    All other non-finite values are refused when a record is made.
+    """
     logprobs = np.full((6, 2), -np.inf, np.float32)
     logprobs[0] = np.nan, 0.001
     told = film(replace(TRACE, rows=TRACE.rows | {"draft_logprob": logprobs}))
@@ -649,7 +668,11 @@ def test_a_film_that_is_not_judged_knows_of_no_violations():
 
 
 def test_runs_hold_what_the_tests_are_about():
-    """EOS within the accepted drafts, a budget that cuts, lanes told by others, rows that take another one's place or wait in a pool."""
+    """The runs hold every case: EOS within the accepted drafts, and a budget that cuts.
+
+    Lanes also begin with an earlier lane's runs, and rows take another row's place or wait in a
+    pool.
+    """
     trace = recorded("many drafts, small budgets")
     rows = trace.rows
     cut = (rows["accepted"] + 1 > rows["gained"]) & (rows["finished"] == 1)

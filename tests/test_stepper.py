@@ -1,4 +1,7 @@
-"""The step-through in Python: what it carries, what it refuses, and the files that it writes. What it looks like is tests/browser's."""
+"""The step-through in Python: what it carries, what it refuses, and the files that it writes.
+
+The tests in tests/browser check what it looks like.
+"""
 
 import base64
 import gzip
@@ -30,8 +33,9 @@ PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4//8/AAX+Av4N70a4AAAAAElFTkSuQmCC"
 )
 HOSTILE = (
-    "</script><script>alert(1)</script>", "<!--", "-->", "]]>", "&lt;b&gt;", "<img src=x onerror=alert(1)>", "\u2028\u2029",
-    "\u202e\u2066abc", "\x00\x07\x1b[31m", "👩‍👩‍👧‍👦", "e\u0301\u0302", "\ud800", "x" * 5000, " \t\r\n", "${alert(1)}`'\"", "",
+    "</script><script>alert(1)</script>", "<!--", "-->", "]]>", "&lt;b&gt;",
+    "<img src=x onerror=alert(1)>", "\u2028\u2029", "\u202e\u2066abc", "\x00\x07\x1b[31m",
+    "👩‍👩‍👧‍👦", "e\u0301\u0302", "\ud800", "x" * 5000, " \t\r\n", "${alert(1)}`'\"", "",
 )  # fmt: skip
 
 
@@ -230,7 +234,10 @@ class Place:
 
 
 def test_a_live_page_draws_the_picture_for_later(monkeypatch):
-    """Asked for once it is displayed, put into an output of its own when it comes, and not kept in the widget."""
+    """The picture is requested once the widget is displayed.
+
+    It is put into an output of its own when it comes, and the widget does not keep it.
+    """
     outputs: list[dict[str, str]] = []
     monkeypatch.setenv("JPY_SESSION_NAME", "notebook.ipynb")
     monkeypatch.setattr(
@@ -260,10 +267,8 @@ def test_what_the_style_knows_the_picture_by(widget):
 def test_the_kept_picture_says_in_words_what_it_shows(widget):
     widget.step = 8
     alt = widget._static_metadata()["image/png"]["alt"]
-    assert (
-        alt
-        == f"Step-through of {widget._names[0]}; round 1, accept: {film(TRACE)['rounds'][1]['stages'][3]['words']}"
-    )
+    words = film(TRACE)["rounds"][1]["stages"][3]["words"]
+    assert alt == f"Step-through of {widget._names[0]}; round 1, accept: {words}"
 
 
 def test_outside_a_live_page_it_is_displayed_as_ever(widget, monkeypatch):

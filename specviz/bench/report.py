@@ -1,11 +1,9 @@
 """The report of a benchmark: one HTML page with charts, tables, conditions, and why cells failed.
 
 The page loads nothing. Names, errors and devices are shown letter for letter, whatever they hold.
-The page's security policy runs only its two scripts.
+The content security policy is that of every page: inline script and style, and no request.
 """
 
-import base64
-import hashlib
 import html
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,6 +15,7 @@ from plotly.offline import get_plotlyjs
 from specviz.bench.charts import ratio_chart, speed_chart
 from specviz.bench.table import VERSIONS, failures, names, sections
 from specviz.util.files import make_folder, write
+from specviz.views.policy import POLICY
 
 _STYLE = """
 :root {
@@ -91,23 +90,18 @@ def save_report(table: pd.DataFrame, conditions: Mapping[str, object], path: Pat
 
 
 def report(table: pd.DataFrame, conditions: Mapping[str, object]) -> str:
-    """The page."""
+    """Return the page."""
     charts: list[str] = []
     parts = [_section(heading, part, charts) for heading, part in sections(table)]
     blocks = "\n".join(
         f'<script type="application/json" data-place="chart-{i}">{chart}</script>'
         for i, chart in enumerate(charts)
     )
-    code = get_plotlyjs()
-    policy = (
-        f"default-src 'none'; script-src '{_hash(code)}' '{_hash(_DRAW)}'; "
-        "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'"
-    )
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta http-equiv="Content-Security-Policy" content="{POLICY}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>specviz bench</title>
 <style>{_STYLE}</style>
@@ -120,7 +114,7 @@ def report(table: pd.DataFrame, conditions: Mapping[str, object]) -> str:
 {_failed(table)}
 </main>
 {blocks}
-<script>{code}</script>
+<script>{get_plotlyjs()}</script>
 <script>{_DRAW}</script>
 </body>
 </html>
@@ -217,7 +211,3 @@ def _failed(table: pd.DataFrame) -> str:
         return ""
     items = "".join(f"<li>{html.escape(text)}</li>" for text in found)
     return f"<h2>Cells without a speed</h2>\n<ul>{items}</ul>"
-
-
-def _hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

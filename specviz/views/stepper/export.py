@@ -14,14 +14,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from specviz.util.files import write as write
+from specviz.views.policy import POLICY
 from specviz.views.stepper.assets import script, style
 from specviz.views.stepper.browser import rendered
 
 _ERROR = "error: "
-# A browser that keeps to this loads nothing, whatever a page would ask for.
-_POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; base-uri 'none'"
-)
 
 
 def page(title: str, films: Sequence[bytes], settings: Mapping[str, Any]) -> str:
@@ -59,7 +56,7 @@ def _document(title: str, kind: str, films: Sequence[bytes], settings: Mapping[s
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
+<meta http-equiv="Content-Security-Policy" content="{POLICY}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{html.escape(title)}</title>
 <style>{style()}</style>
