@@ -48,7 +48,8 @@ from specviz.bench.table import conditions, failures
 from specviz.cli.bench import prompts_of
 from specviz.cli.main import main
 from specviz.engine.drafters.synthetic import SyntheticDrafter
-from specviz.engine.strategies import STRATEGIES, EqSpec
+from specviz.engine.strategies import STRATEGIES
+from specviz.engine.strategies.eqspec import EqSpec
 from specviz.generation.generate import generate_stepwise
 
 SMALL: dict[str, Any] = {"num_draft_tokens": (3,), "max_new_tokens": (8,), "repetitions": 1}
@@ -341,7 +342,7 @@ def test_every_entry_says_what_it_was_measured_on_and_that_its_texts_are_right(
 
 
 def test_a_speed_without_equal_texts_is_none(pair: sv.Pair, few: list[list[int]]) -> None:
-    broken = EqSpec(break_invariant="kv")
+    broken = sv.strategy("eqspec", break_invariant="kv")
     table, _ = run_bench(
         pair,
         few,
