@@ -1,7 +1,6 @@
-"""Prompts.
+"""Load prompts: the bundled ones, SpecBench's, or your own from a file of JSON or plain lines.
 
-The bundled ones, those of SpecBench, and a reader's own, from files of JSON or plain lines. Runs no
-model, loads no torch.
+Runs no model and loads no torch.
 """
 
 import codecs
@@ -24,19 +23,32 @@ FILES = {
 SOURCES = ("bundled", *FILES)
 
 T = TypeVar("T")
-Line = tuple[str, bytes]  # where it stands ("line 3 of prompts.txt"), and its bytes without the end
+# Where the line stands ("line 3 of prompts.txt"), and its bytes without the line end.
+Line = tuple[str, bytes]
 
 
 @overload
 def load_prompts(
-    source: str = ..., path: str | Path | None = ..., *, categories: Collection[str] | None = ..., limit: int | None = ...,
-    field: str = ..., chat_template: Literal[False] = ..., tokenizer: None = ...,
-) -> list[str]: ...  # fmt: skip
+    source: str = ...,
+    path: str | Path | None = ...,
+    *,
+    categories: Collection[str] | None = ...,
+    limit: int | None = ...,
+    field: str = ...,
+    chat_template: Literal[False] = ...,
+    tokenizer: None = ...,
+) -> list[str]: ...
 @overload
 def load_prompts(
-    source: str = ..., path: str | Path | None = ..., *, categories: Collection[str] | None = ..., limit: int | None = ...,
-    field: str = ..., chat_template: Literal[True], tokenizer: "PreTrainedTokenizerBase",
-) -> list[list[int]]: ...  # fmt: skip
+    source: str = ...,
+    path: str | Path | None = ...,
+    *,
+    categories: Collection[str] | None = ...,
+    limit: int | None = ...,
+    field: str = ...,
+    chat_template: Literal[True],
+    tokenizer: "PreTrainedTokenizerBase",
+) -> list[list[int]]: ...
 def load_prompts(
     source: str = "bundled",
     path: str | Path | None = None,
@@ -47,34 +59,36 @@ def load_prompts(
     chat_template: bool = False,
     tokenizer: "PreTrainedTokenizerBase | None" = None,
 ) -> list[str] | list[list[int]]:
-    """Prompts as strings; with a chat template, as token ids.
+    """Return prompts as strings, or as token ids with a chat template.
 
     Args:
         source: "bundled": 32 beginnings of functions and classes, 10 to 300 tokens long, from files
             that the embedded pair was not trained on. "spec_bench": the first turns in SpecBench's
             JSONL file at `path`. "jsonl": the text under the key `field` of the JSON object in each
-            line. "text": one prompt a line. Lines that are blank are passed over; files are UTF-8.
-        path: the file, for all but "bundled".
-        categories: SpecBench categories to keep, all by default.
-        limit: how many to return at most, the first ones.
+            line. "text": one prompt a line. Blank lines are skipped. Files are UTF-8.
+        path: the file, for all sources but "bundled".
+        categories: SpecBench categories to keep; all by default.
+        limit: the number of prompts to return at most, from the first on.
         field: the key of the prompts, for "jsonl".
         chat_template: whether each prompt becomes a user's message in the tokenizer's chat
-            template, up to where the answer begins. The result is token ids, since templates bring
-            the special tokens that encoding a string would add a second time.
-        tokenizer: whose template it is, for instance `pair.tokenizer`; only with
+            template, up to where the answer begins. The result is token ids, because a template
+            brings special tokens that encoding a string would add a second time.
+        tokenizer: the tokenizer with the template, for instance `pair.tokenizer`; only with
             `chat_template=True`.
 
     Raises:
         ValueError: an unknown source or category, a missing path, a tokenizer without a template, a
-            line that holds no prompt (file and number are named), a file that holds none.
+            line without a prompt (the message names file and number), or a file without one.
         FileNotFoundError: there is no file at `path`.
     """
     if source not in SOURCES:
         raise ValueError(f"source={source!r} is unknown; choose one of {', '.join(SOURCES)}")
-    _check(limit)
+    _check_limit(limit)
     _check_template(chat_template, tokenizer)
     texts = _read(source, path, categories, field)[:limit]
-    return texts if tokenizer is None else [_as_chat(tokenizer, text) for text in texts]
+    if tokenizer is None:
+        return texts
+    return [_as_chat(tokenizer, text) for text in texts]
 
 
 def _check_template(chat_template: object, tokenizer: object) -> None:
@@ -85,12 +99,13 @@ def _check_template(chat_template: object, tokenizer: object) -> None:
         )
     if not chat_template and tokenizer is not None:
         raise ValueError(
-            "tokenizer is given, but chat_template=False does not use it; pass chat_template=True, or leave it out"
+            "tokenizer is given, but chat_template=False does not use it; pass chat_template=True, "
+            "or leave it out"
         )
     if chat_template and not getattr(tokenizer, "chat_template", None):
         raise ValueError(
-            f"tokenizer={type(tokenizer).__name__} has no chat template; pass the tokenizer of a chat model, for instance "
-            "pair.tokenizer, or chat_template=False"
+            f"tokenizer={type(tokenizer).__name__} has no chat template; pass the tokenizer of a "
+            "chat model, for instance pair.tokenizer, or chat_template=False"
         )
 
 
@@ -102,18 +117,19 @@ def _as_chat(tokenizer: Any, text: str) -> list[int]:
 
 
 def spread(items: Sequence[T], limit: int | None) -> list[T]:
-    """`limit` of the items at equal distances, the first among them, so that what is sorted by kind
-    stays mixed; None: all of them.
+    """Return `limit` of the items at equal distances, beginning with the first; None means all.
+
+    Items that are sorted by kind so stay mixed.
 
     Raises:
         ValueError: the limit is below 1.
     """
-    _check(limit)
+    _check_limit(limit)
     count = len(items) if limit is None else min(limit, len(items))
     return [items[i * len(items) // count] for i in range(count)]
 
 
-def _check(limit: int | None) -> None:
+def _check_limit(limit: int | None) -> None:
     if limit is not None:
         require_int("limit", limit, remedy="pass 1 or more, or None for all")
 
@@ -121,45 +137,59 @@ def _check(limit: int | None) -> None:
 def _read(
     source: str, path: str | Path | None, categories: Collection[str] | None, field: Any
 ) -> list[str]:
-    """All prompts of a source, in its order."""
-    if not isinstance(field, str) or (field != "text" and source != "jsonl"):
-        raise ValueError(
-            f"field={field!r} with source={source!r}; pass a key as text, and that for source='jsonl' alone"
-        )
+    """Return all prompts of a source, in its order."""
+    _check_field(field, source)
     if source == "bundled":
         if path is not None or categories is not None:
             raise ValueError(
-                "path and categories belong to source='spec_bench', a path also to 'jsonl' and 'text'; name that source, or leave them "
-                "out for the bundled prompts"
+                "path and categories belong to source='spec_bench', a path also to 'jsonl' and "
+                "'text'; name that source, or leave them out for the bundled prompts"
             )
-        path, source = (
-            Path(str(resources.files("specviz") / "zoo" / "weights" / "prompts.jsonl")),
-            "jsonl",
-        )
+        path = Path(str(resources.files("specviz") / "zoo" / "weights" / "prompts.jsonl"))
+        source = "jsonl"
     if not isinstance(path, str | Path):
         raise ValueError(f"path={path!r} for source={source!r}; pass the path of {FILES[source]}")
-    if isinstance(categories, str):
-        raise ValueError(
-            f"categories={categories!r} is no list; pass a list of categories, even for one"
-        )
-    if categories is not None and source != "spec_bench":
-        raise ValueError(
-            f"categories={categories!r} with source={source!r}; leave them out, only source='spec_bench' has categories"
-        )
+    _check_categories(categories, source)
     lines = _lines(Path(path), source)
     if source == "spec_bench":
         return _spec_bench(Path(path), lines, categories)
-    return [_field(*line, field) if source == "jsonl" else _text(*line) for line in lines]
+    if source == "jsonl":
+        return [_field(where, line, field) for where, line in lines]
+    return [_text(where, line) for where, line in lines]
+
+
+def _check_field(field: object, source: str) -> None:
+    if not isinstance(field, str) or (field != "text" and source != "jsonl"):
+        raise ValueError(
+            f"field={field!r} with source={source!r}; pass a key as a string, and only with "
+            "source='jsonl'"
+        )
+
+
+def _check_categories(categories: object, source: str) -> None:
+    if isinstance(categories, str):
+        raise ValueError(
+            f"categories must be a list of strings, got {categories!r}; "
+            f"pass categories=[{categories!r}]"
+        )
+    if categories is not None and source != "spec_bench":
+        raise ValueError(
+            f"categories={categories!r} with source={source!r}; leave them out, "
+            "only source='spec_bench' has categories"
+        )
 
 
 def _lines(path: Path, source: str) -> list[Line]:
     if not path.is_file():
-        raise FileNotFoundError(f"path={str(path)!r} is no file; pass the path of {FILES[source]}")
-    # Bytes: in text, signs inside a prompt would count as ends of lines, too.
+        raise FileNotFoundError(
+            f"path={str(path)!r} is not a file; pass the path of {FILES[source]}"
+        )
+    # Bytes, because str.splitlines also splits at characters inside a prompt, such as U+2028.
     lines = path.read_bytes().removeprefix(codecs.BOM_UTF8).splitlines()
-    found = [
-        (f"line {number} of {path}", line) for number, line in enumerate(lines, 1) if line.strip()
-    ]
+    found = []
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            found.append((f"line {number} of {path}", line))
     if not found:
         raise ValueError(f"path={str(path)!r} holds no prompt; pass {FILES[source]}")
     return found
@@ -169,7 +199,7 @@ def _text(where: str, line: bytes) -> str:
     try:
         return line.decode()
     except UnicodeDecodeError:
-        raise ValueError(f"{where} is no UTF-8; save the file in that encoding") from None
+        raise ValueError(f"{where} is not UTF-8; save the file in that encoding") from None
 
 
 def _field(where: str, line: bytes, field: str) -> str:
@@ -177,17 +207,15 @@ def _field(where: str, line: bytes, field: str) -> str:
         item = json.loads(line)
     except (ValueError, RecursionError):
         raise ValueError(
-            f"{where} is no JSON; each line must be an object with the prompt under {field!r}"
+            f"{where} is not JSON; each line must be an object with the prompt under {field!r}"
         ) from None
     text = item.get(field) if isinstance(item, dict) else None
     if not isinstance(text, str) or not text:
-        keys = (
-            ", ".join(repr(key[:20]) for key in list(item)[:5])
-            if isinstance(item, dict)
-            else "no keys"
-        )
+        keys = list(item)[:5] if isinstance(item, dict) else []
+        shown = ", ".join(repr(key[:20]) for key in keys) or "no keys"
         raise ValueError(
-            f"{where} has no text under {field!r}, but {keys or 'no keys'}; name the key of the prompts with field="
+            f"{where} has no text under {field!r}, but {shown}; name the key of the prompts with "
+            "field="
         )
     return text
 
@@ -198,7 +226,8 @@ def _spec_bench(path: Path, lines: list[Line], categories: Collection[str] | Non
     unknown = sorted(set(categories or ()) - known)
     if unknown:
         raise ValueError(
-            f"categories names {unknown[0]!r}, which {path} does not have; it has {', '.join(sorted(known))}"
+            f"categories names {unknown[0]!r}, which {path} does not have; "
+            f"it has {', '.join(sorted(known))}"
         )
     return [text for category, text in questions if categories is None or category in categories]
 
@@ -209,10 +238,10 @@ def _question(where: str, line: bytes) -> tuple[str, str]:
         category, text = item["category"], item["turns"][0]
     except (ValueError, KeyError, TypeError, IndexError, RecursionError):
         raise ValueError(
-            f"{where} is no SpecBench question; each line is an object with category and turns"
+            f"{where} is not a SpecBench question; each line is an object with category and turns"
         ) from None
     if not isinstance(category, str) or not isinstance(text, str) or isinstance(item["turns"], str):
         raise ValueError(
-            f"{where} is no SpecBench question; category must be text, turns a list of texts"
+            f"{where} is not a SpecBench question; category must be text, turns a list of texts"
         )
     return category, text

@@ -137,10 +137,16 @@ OPTIONS: list[tuple[str, Callable[[], object]]] = [
     (r"break_invariant='all' is unknown", lambda: sv.strategy("eqspec", break_invariant="all")),
     (r"positions='row' is unknown", lambda: sv.strategy("masking", positions="row")),
     (r"drafter='x' is unknown", lambda: sv.drafter("x")),
-    (r"rates=\[1\.2\] is no list of shares", lambda: sv.drafter("synthetic", rates=[1.2])),
-    (r"rates=\[-0\.1\] is no list of shares", lambda: SyntheticDrafter(rates=[-0.1])),
-    (r"rates=\[nan\] is no list of shares", lambda: sv.drafter("synthetic", rates=[math.nan])),
-    (r"rates=\[0\.2, 0\.4\] rise", lambda: sv.drafter("synthetic", rates=[0.2, 0.4])),
+    (
+        r"rates must be numbers from 0 to 1, got \[1\.2\]",
+        lambda: sv.drafter("synthetic", rates=[1.2]),
+    ),
+    (r"rates must be numbers from 0 to 1, got \[-0\.1\]", lambda: SyntheticDrafter(rates=[-0.1])),
+    (
+        r"rates must be numbers from 0 to 1, got \[nan\]",
+        lambda: sv.drafter("synthetic", rates=[math.nan]),
+    ),
+    (r"rates must not rise, got \[0\.2, 0\.4\]", lambda: sv.drafter("synthetic", rates=[0.2, 0.4])),
     (r"min_ngram=5 is larger than max_ngram=3", lambda: sv.drafter("lookup", min_ngram=5)),
     (r"temperature must be a number from 1e-05 to 100000\.0, got 0", lambda: sv.SamplingParams(0)),
     (
@@ -182,7 +188,7 @@ OPTIONS: list[tuple[str, Callable[[], object]]] = [
     (r"target='/nowhere' is not a folder", lambda: sv.load_pair("/nowhere", "/nowhere")),
     (r"source='gsm8k' is unknown", lambda: sv.load_prompts("gsm8k")),
     (r"limit must be an int >= 1, got 0", lambda: sv.load_prompts(limit=0)),
-    (r"path='/nowhere' is no file", lambda: sv.load_prompts("spec_bench", "/nowhere")),
+    (r"path='/nowhere' is not a file", lambda: sv.load_prompts("spec_bench", "/nowhere")),
     (r"/nowhere: cannot be read", lambda: sv.Trace.load("/nowhere")),
     (r"/nowhere/run: cannot be written", lambda: TRACE.save("/nowhere/run")),
     (r"\.: is a folder", lambda: sv.Trace.load(".")),
@@ -233,7 +239,7 @@ COMMANDS: list[tuple[str, list[str]]] = [
     (r"limit must be an int >= 1, got 0", ["study", "survey", "--limit", "0"]),
     (r"/nowhere: cannot be read", ["replay", "/nowhere"]),
     (
-        r"rates=\[1\.5\] is no list of shares",
+        r"rates must be numbers from 0 to 1, got \[1\.5\]",
         ["bench", "--rates", "1.5", "--drafters", "synthetic", "--strategies", "inplace"],
     ),
     (r"batch_sizes\[0\] must be an int >= 1, got -1", ["bench", "--batch-sizes", "-1"]),

@@ -1033,7 +1033,7 @@ def test_the_command_measures_prints_and_writes(tmp_path: Path, capsys: Captured
             ["--shapes", "gpt-5/nano"],
             "shapes must be one of qwen3-8b/0.6b, ",
         ),
-        (["--rates", "0.5", "0.8"], "rates=[0.5, 0.8] rise"),
+        (["--rates", "0.5", "0.8"], "rates must not rise, got [0.5, 0.8]"),
         (["--repetitions", "0"], "repetitions must be an int >= 1, got 0; "),
         (["--batch-sizes", "4", "-1"], "batch_sizes[1] must be an int >= 1, got -1; "),
         (["--num-draft-tokens", "0"], "num_draft_tokens[0] must be an int >= 1, got 0; "),

@@ -273,7 +273,7 @@ def test_a_missing_library_ends_with_2_and_the_remedy(
         ),
         (
             ["study", "agreement", "--spec-bench", "none.jsonl"],
-            "specviz study agreement: path='none.jsonl' is no file; ",
+            "specviz study agreement: path='none.jsonl' is not a file; ",
         ),
         (
             ["study", "agreement", "--limit", "0"],
@@ -397,7 +397,7 @@ def test_bits_per_byte_of_one_file(embedded: sv.Pair) -> None:
         sum(len(ids) for ids in embedded.tokenizer(file.blocks)["input_ids"]) + len(file.blocks) - 1
     )  # eos ends, one bos is given
     expected = tokens * np.log2(VOCABULARY) / sum(len(block.encode()) for block in file.blocks)
-    blank = build_model(layers=1, width=8, heads=1, kv_heads=1, mlp=8)
+    blank = build_model(layers=1, hidden_size=8, heads=1, kv_heads=1, mlp=8)
     torch.nn.init.zeros_(blank.lm_head.weight)
     assert tokens > WINDOW
     assert bits_per_byte(blank, embedded.tokenizer, [file]) == pytest.approx(expected)

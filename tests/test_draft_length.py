@@ -1,4 +1,4 @@
-"""K chosen round by round: the text is the same for any sequence of them, and what is chosen from costs and acceptance is what pays."""
+"""K chosen in each round: any sequence of K writes the same text, and `Auto` chooses well."""
 
 import re
 from collections import Counter
@@ -16,19 +16,21 @@ from test_graphs import outputs, traced
 from test_sampling import chi_square, make_tiny
 
 import specviz as sv
-from specviz.engine.draft_length import LATELY, Auto, Curve, DraftLength, Spent
+from specviz.engine.draft_length import Auto, DraftLength, Spent
 from specviz.engine.graphs import PhaseGraphs
 from specviz.engine.options import Options
 from specviz.engine.run import make_run
 from specviz.engine.state import State
 from specviz.engine.strategies import STRATEGIES
+from specviz.engine.time_curve import KEPT_TIMES, Curve
 from specviz.record.replay import Replay
 from specviz.record.schema import MODELS, PHASES
 from specviz.record.trace import Trace
 
 NEW_TOKENS = 24
+VALID_REPADDING = {"ones_mask": False, "draft_bonus": False}
 DRAFTING = [
-    sv.strategy(name, **({"ones_mask": False, "draft_bonus": False} if name == "repadding" else {}))
+    sv.strategy(name, **(VALID_REPADDING if name == "repadding" else {}))
     for name, kind in STRATEGIES.items()
     if kind.drafts
 ]
@@ -42,24 +44,26 @@ DRAFTERS = [
 
 
 class Forced(DraftLength):
-    """K in a given order, over and over."""
+    """K in a given order, repeated."""
 
     name = "forced"
 
     def __init__(self, order: Sequence[int]) -> None:
         super().__init__(max(1, *order))
-        self.order, self.rounds, self.told = list(order), 0, list[Spent]()
+        self.order = list(order)
+        self.rounds = 0
+        self.learned: list[Spent] = []
 
     def choose(self, state: State) -> int:
         self.rounds += 1
         return self.order[(self.rounds - 1) % len(self.order)]
 
     def learn(self, spent: Spent) -> None:
-        self.told.append(spent)
+        self.learned.append(spent)
 
 
 def forced(seed: int) -> Forced:
-    """K from 0 to 6, often 0 for several rounds."""
+    """Return K from 0 to 6 in random order, often 0 for several rounds."""
     rng = np.random.default_rng(seed)
     return Forced(np.repeat(rng.permutation([0, 0, 0, 1, 2, 3, 6]), rng.integers(1, 5, 7)).tolist())
 
@@ -105,7 +109,7 @@ def test_drafting_stops_and_goes_on(order: list[int]) -> None:
 
 
 def test_the_draft_is_as_good_after_a_pause() -> None:
-    """What it has missed it reads before it drafts again: what it then proposes is what it proposes without a pause."""
+    """The draft reads what it missed, so its proposals are those of a run without a pause."""
     plain = decoded(num_draft_tokens=2, batch_size=1, record=True).trace
     paused = decoded(num_draft_tokens=Forced([0] * 7 + [2]), batch_size=1, record=True).trace
     assert plain is not None
@@ -127,7 +131,7 @@ def test_the_draft_is_as_good_after_a_pause() -> None:
 
 
 def test_what_was_missed_is_read_once_and_only_then() -> None:
-    """A prompt that enters while nothing is drafted costs the draft model nothing; later it reads all at once."""
+    """The draft model reads a prompt that enters while K is 0 later, and all at once."""
     trace = decoded(num_draft_tokens=Forced([0] * 9 + [2] * 100), batch_size=10, record=True).trace
     assert trace is not None
     feeds = {
@@ -135,9 +139,8 @@ def test_what_was_missed_is_read_once_and_only_then() -> None:
         for name, column in trace.feeds.items()
     }
     entering = feeds["phase"] == PHASES.index("schedule")
-    assert set(feeds["round"][entering]) == {
-        0
-    }  # the first round cannot know yet that it will not draft
+    # The first round cannot know yet that it will not draft.
+    assert set(feeds["round"][entering]) == {0}
     first = feeds["round"][~entering].min()
     assert first == 9
     caught = ~entering & (feeds["round"] == first) & (feeds["step"] == 0)
@@ -175,7 +178,10 @@ def test_under_gumbel_any_sequence_of_k_samples_the_same_text(strategy: Any) -> 
 
 @pytest.mark.parametrize("bonus", [True, False])
 def test_under_rejection_the_distribution_stays(bonus: bool) -> None:
-    """Enumerated exactly, 2000 rows, K changing every round, also without a bonus token: odds of false failure 1e-6 over seeds."""
+    """Compare 2000 rows with the exact distribution. K changes every round.
+
+    Odds of a false failure: 1e-6 over seeds.
+    """
     params = sv.SamplingParams(1.3)
     strategy = sv.strategy("eqspec", bonus=bonus)
     options: dict[str, Any] = {
@@ -222,12 +228,12 @@ def test_a_record_with_changing_k(strategy: Any, drafter: str, tmp_path: Any) ->
     sv.step_through(trace)
 
 
-def test_what_a_round_cost_is_told_once_it_is_over() -> None:
+def test_learn_gets_what_each_round_cost() -> None:
     depth = Forced([2, 0, 0, 3])
     result = decoded(num_draft_tokens=depth, batch_size=3)
     rounds = len(result.rounds["batch"])
-    assert len(depth.told) == rounds
-    for number, spent in enumerate(depth.told):
+    assert len(depth.learned) == rounds
+    for number, spent in enumerate(depth.learned):
         here = (result.rows["round"] == number) & (result.rows["gained"] > 0)
         assert (spent.rows, spent.num_draft_tokens) == (
             result.rounds["batch"][number],
@@ -241,15 +247,17 @@ def test_what_a_round_cost_is_told_once_it_is_over() -> None:
             rest + ms["schedule"], rel=1e-5
         )
         assert not spent.cold
-    paused = [spent.caught_up for spent in depth.told if spent.num_draft_tokens == 3]
+    paused = [spent.caught_up for spent in depth.learned if spent.num_draft_tokens == 3]
     assert min(paused[:-2]) >= 2
-    assert all(spent.caught_up == 0 for spent in depth.told if spent.num_draft_tokens == 0)
+    assert all(spent.caught_up == 0 for spent in depth.learned if spent.num_draft_tokens == 0)
 
 
-def test_decode_tells_it_too() -> None:
+def test_learn_is_called_under_decode_too() -> None:
     depth = Forced([1, 0])
     events = sv.decode(make_pair("llama"), make_prompts(), num_draft_tokens=depth, max_new_tokens=6)
-    assert sum(event.phase == "synchronise" for event in events) == len(depth.told) == depth.rounds
+    assert (
+        sum(event.phase == "synchronise" for event in events) == len(depth.learned) == depth.rounds
+    )
 
 
 @pytest.mark.parametrize(
@@ -266,21 +274,22 @@ def test_phases_are_replayed_for_each_k(strategy: Any) -> None:
     )
     run.state.graphs = PhaseGraphs(lambda function: traced(run, function))
     assert outputs(run) == generate_one_by_one("llama", torch.float32, NEW_TOKENS)
-    cold = [spent.cold for spent in depth.told]
+    cold = [spent.cold for spent in depth.learned]
     assert cold[0]
     assert 0 < sum(cold) < len(cold) / 2
 
 
-def test_times_of_captured_rounds_come_with_a_warning() -> None:
+def test_times_of_captured_rounds_are_marked_cold() -> None:
+    depth = Forced([1])
     run = make_run(
         make_pair("llama"),
         make_prompts(),
-        Options(num_draft_tokens=(depth := Forced([1])), max_new_tokens=6),
+        Options(num_draft_tokens=depth, max_new_tokens=6),
     )
     for event in run.events():
         if event.phase == "verify" and event.round == 2:
             event.state.graphs.cold_calls += 1
-    assert [number for number, spent in enumerate(depth.told) if spent.cold] == [2]
+    assert [number for number, spent in enumerate(depth.learned) if spent.cold] == [2]
 
 
 # ---- what it chooses ----
@@ -288,14 +297,20 @@ def test_times_of_captured_rounds_come_with_a_warning() -> None:
 
 @dataclass(frozen=True)
 class World:
-    """Costs in ms: a draft step of so many rows, the other phases for so many tokens; and the acceptance at each position."""
+    """A machine and a pair of models.
+
+    Attributes:
+        step: ms of a draft step, by rows.
+        rest: ms of the other phases, by tokens verified.
+        acceptance: by position.
+    """
 
     step: Callable[[int], float]
     rest: Callable[[int], float]
     acceptance: Sequence[float]
 
     def rates(self, rows: int) -> np.ndarray:
-        """(K + 1,): expected tokens a ms for each K."""
+        """Return the expected tokens a ms for each K, (K + 1,)."""
         gains = np.array(list(accumulate(accumulate(self.acceptance, mul, initial=1.0))))
         return np.array(
             [
@@ -313,14 +328,22 @@ class World:
         seed: int = 0,
         capture_ms: float = 0.0,
     ) -> tuple[float, list[int]]:
-        """What `auto` reaches of the best fixed K's rate, and the K it chose; times scatter, and one in a hundred is far too long.
+        """Return the share of the best fixed K's rate that `auto` reaches, and the K it chose.
 
-        capture_ms: what the first two rounds of each K take beside that, as with CUDA graphs; it is not counted.
+        Times scatter, and one in a hundred is far too long.
+
+        Args:
+            capture_ms: extra time of the first two rounds of each K, as with CUDA graphs. It does
+                not count in the rate.
         """
-        rng, behind, chosen = np.random.default_rng(seed), 0, list[int]()
+        rng = np.random.default_rng(seed)
+        gains = self.rates(rows)
+        best = gains.max()
+        behind = 0
+        chosen: list[int] = []
         used = Counter[int]()
-        gains, best = self.rates(rows), self.rates(rows).max()
-        spent_ms = gained = 0.0
+        spent_ms = 0.0
+        gained = 0.0
 
         def scatter() -> float:
             return float(np.exp(rng.normal(0, noise))) * (3 if rng.random() < 0.01 else 1)
@@ -328,16 +351,12 @@ class World:
         for number in range(rounds):
             k = auto.decide(rows, behind * rows, [64] * rows, (rounds - number) * gains.mean())
             caught_up = behind * rows if k else 0
-            draft, rest = (
-                k * self.step(rows) + (self.step(caught_up) if caught_up else 0),
-                self.rest(rows * (k + 1)),
-            )
-            accepted = (
-                (rng.random((rows, len(self.acceptance))) < self.acceptance)[:, :k]
-                .cumprod(1)
-                .sum(1)
-            )
-            slow, used[k] = 5 if number == 0 else 1, used[k] + 1
+            draft = k * self.step(rows) + (self.step(caught_up) if caught_up else 0)
+            rest = self.rest(rows * (k + 1))
+            right = rng.random((rows, len(self.acceptance))) < self.acceptance
+            accepted = right[:, :k].cumprod(1).sum(1)
+            slow = 5 if number == 0 else 1
+            used[k] += 1
             cold = capture_ms > 0 and used[k] <= 2
             extra = capture_ms if cold else 0.0
             auto.learn(
@@ -359,18 +378,12 @@ class World:
 
 
 STEPS: dict[str, tuple[Callable[[int], float], Callable[[int], float]]] = {
-    "linear": (
-        lambda rows: 0.35 + 0.05 * rows,
-        lambda tokens: 2 + 0.45 * tokens,
-    ),  # a CPU: more tokens, more time
-    "free": (
-        lambda rows: 0.45,
-        lambda tokens: 5 + 0.012 * max(0, tokens - 60),
-    ),  # a GPU that replays graphs: bandwidth alone
-    "launches": (
-        lambda rows: 2.5,
-        lambda tokens: 9.0,
-    ),  # a GPU that waits for Python: a draft step is nearly as dear
+    # A CPU: more tokens take more time.
+    "linear": (lambda rows: 0.35 + 0.05 * rows, lambda tokens: 2 + 0.45 * tokens),
+    # A GPU that replays graphs: only bandwidth counts.
+    "free": (lambda rows: 0.45, lambda tokens: 5 + 0.012 * max(0, tokens - 60)),
+    # A GPU that waits for Python: a draft step costs nearly as much as the rest.
+    "launches": (lambda rows: 2.5, lambda tokens: 9.0),
     "stairs": (lambda rows: 0.3, lambda tokens: 3.0 if tokens < 8 else 3 + 0.5 * (tokens - 7)),
 }
 ACCEPTANCE = {
@@ -384,21 +397,28 @@ ACCEPTANCE = {
 @pytest.mark.parametrize("rows", [1, 4, 8, 16])
 @pytest.mark.parametrize("acceptance", ACCEPTANCE)
 @pytest.mark.parametrize("cost", STEPS)
-def test_it_loses_three_per_cent_at_the_most(cost: str, acceptance: str, rows: int) -> None:
-    """Against the best fixed K, K = 0 among them, all that trying and catching up costs included, over 600 rounds; seeds are fixed."""
+def test_auto_loses_at_most_three_per_cent(cost: str, acceptance: str, rows: int) -> None:
+    """Compare with the best fixed K, K = 0 included, over 600 rounds.
+
+    The costs of trying and of catching up count. Seeds are fixed.
+    """
     world = World(*STEPS[cost], ACCEPTANCE[acceptance])
     reached = [world.play(Auto(), rows, 600, seed=seed)[0] for seed in range(3)]
     assert np.mean(reached) >= 0.97, reached
 
 
-def test_a_short_run_on_an_unquiet_machine() -> None:
-    """64 prompts of 64 tokens on two shared cores: rounds that scatter by 18 %, and few of them to learn from; seeds are fixed."""
+def test_a_short_run_on_a_noisy_machine() -> None:
+    """64 prompts of 64 tokens on two shared cores: few rounds, whose times scatter by 18 %.
+
+    Seeds are fixed.
+    """
+    # By B: ms of a draft step, of a forward, and of each token in it.
     measured = {
         1: (1.4, 5.6, 0.27),
         4: (1.65, 6.6, 0.145),
         8: (2.1, 9.0, 0.11),
         16: (2.9, 12.5, 0.115),
-    }  # B: a step, a forward, a token
+    }
     reached = []
     for (rows, (step, forward, token)), acceptance in product(
         measured.items(), ("high", "middling")
@@ -432,7 +452,10 @@ def test_as_much_is_drafted_as_pays() -> None:
 
 @pytest.mark.parametrize("cost", STEPS)
 def test_what_is_captured_uses_up_no_trial(cost: str) -> None:
-    """Captures take as long as hundreds of rounds: if they counted as what trying costs, no other K would be tried any more."""
+    """Captures take as long as hundreds of rounds.
+
+    If they counted as cost of trying, no other K would be tried afterwards.
+    """
     world = World(*STEPS[cost], ACCEPTANCE["middling"])
     assert (
         np.mean([world.play(Auto(), 4, 600, seed=seed, capture_ms=1000)[0] for seed in range(3)])
@@ -441,7 +464,10 @@ def test_what_is_captured_uses_up_no_trial(cost: str) -> None:
 
 
 def test_it_stops_when_drafts_are_no_longer_accepted() -> None:
-    """Acceptance falls to nothing after 300 rounds. The way back is long, since trying has to stay cheap, and is not asked for here."""
+    """Acceptance falls to nothing after 300 rounds, and K to 0.
+
+    The way back is not tested. It takes long, because trying must stay cheap.
+    """
     auto, rows = Auto(), 4
     shares = []
     for acceptance in ("high", "none"):
@@ -452,37 +478,37 @@ def test_it_stops_when_drafts_are_no_longer_accepted() -> None:
 
 
 def test_what_was_missed_is_a_debt() -> None:
-    """A hundred tokens a row to be read for a few tokens more are not worth it; with as many rounds ahead they are."""
+    """Reading a hundred missed tokens pays only if many rounds are left."""
     auto = Auto()
     World(*STEPS["linear"], ACCEPTANCE["middling"]).play(auto, 1, 100)
-    for _ in range(LATELY):
-        auto.learn(
-            Spent(1, 2, 100, [2], 2 * 0.4 + 100 * 0.5, 2 + 0.45 * 3)
-        )  # half a ms for each token missed
-    assert [
-        auto.decide(1, behind, [left], left) > 0
-        for behind, left in ((0, 64), (100, 4), (100, 5000))
-    ] == [True, False, True]
+    draft_ms = 2 * 0.4 + 100 * 0.5  # half a ms for each missed token
+    for _ in range(KEPT_TIMES):
+        auto.learn(Spent(1, 2, 100, [2], draft_ms, 2 + 0.45 * 3))
+    assert auto.decide(1, 0, [64], 64) > 0
+    assert auto.decide(1, 100, [4], 4) == 0
+    assert auto.decide(1, 100, [5000], 5000) > 0
 
 
 def test_no_more_is_drafted_than_rows_can_use() -> None:
-    """Drafts are nearly always accepted and cost little: K is the most that there is, or what is left but the target's own token."""
+    """K is the largest there is, or one less than the tokens left: the target adds its own.
+
+    Drafts cost little here and are nearly always accepted.
+    """
     auto, rows = Auto(), 4
     World(*STEPS["free"], ACCEPTANCE["high"]).play(auto, rows, 100)
     assert [auto.decide(rows, 0, [left] * rows, left) for left in (1, 2, 4, 64)] == [0, 1, 3, 8]
-    assert (
-        auto.decide(rows, 0, [2, 64, 64, 64], 64) == 8
-    )  # more drafts cost one row nothing that the others do not gain
+    # One short row does not lower K for the others.
+    assert auto.decide(rows, 0, [2, 64, 64, 64], 64) == 8
 
 
-def test_a_fixed_k_is_a_depth_that_never_changes() -> None:
+def test_a_fixed_k_is_a_draft_length_that_never_changes() -> None:
     assert (
         decoded(num_draft_tokens=DraftLength(3)).rows["drafted"].tolist()
         == decoded(num_draft_tokens=3).rows["drafted"].tolist()
     )
 
 
-def test_auto_needs_nobody_to_think() -> None:
+def test_auto_works_without_options() -> None:
     result = decoded(num_draft_tokens="auto", record=True)
     assert result.tokens == generate_one_by_one("llama", torch.float32, NEW_TOKENS)
     assert (result.meta["num_draft_tokens"], result.meta["num_draft_tokens_chosen"]) == (8, "auto")
@@ -498,7 +524,7 @@ def test_auto_needs_nobody_to_think() -> None:
 
 def make_curve(*measured: tuple[int, float]) -> Curve:
     curve = Curve()
-    curve.add(1, 1000.0)  # the first of all is only a guess
+    curve.add(1, 1000.0)  # the very first time serves only until there is another
     for size, ms in measured:
         curve.add(size, ms)
     return curve
@@ -506,19 +532,13 @@ def make_curve(*measured: tuple[int, float]) -> Curve:
 
 def test_a_curve_is_straight_between_what_was_measured_and_beyond() -> None:
     curve = make_curve((1, 10.0), (2, 12.0), (4, 16.0))
-    assert [curve(size) for size in (1, 2, 3, 4, 6)] == [
-        10.0,
-        12.0,
-        14.0,
-        16.0,
-        16.0,
-    ]  # beyond: hoped, until it is measured
+    assert [curve(size) for size in (1, 2, 3, 4, 6)] == [10.0, 12.0, 14.0, 16.0, 16.0]
     assert Curve()(3) is None
     assert make_curve((8, 16.0), (16, 20.0))(4) == 14.0
 
 
 def test_a_curve_never_falls() -> None:
-    """More tokens never take less time: what was measured otherwise is chance, and shares its mean, each time counting alike."""
+    """More tokens never take less time. Where medians fall, sizes share their weighted mean."""
     curve = make_curve((1, 16.0), (8, 20.0), (16, 17.0), (16, 17.0), (32, 24.0), (64, 12.0))
     assert [curve(size) for size in (1, 8, 16)] == [16.0, 18.0, 18.0]
     assert curve(32) == curve(64) == 18.0
@@ -526,19 +546,19 @@ def test_a_curve_never_falls() -> None:
     assert [curve(size) for size in (4, 8, 16, 32)] == [18.0] * 4
 
 
-def test_a_curve_keeps_medians_and_doubts_what_is_far_too_long() -> None:
+def test_a_curve_keeps_medians_and_doubts_outliers() -> None:
     curve = make_curve(*[(1, float(ms)) for ms in (10, 11, 12)])
     assert curve(1) == 11.0
     curve.add(1, 100.0)
     assert (curve(1), curve.count(1)) == (11.0, 3)
     curve.add(1, 100.0)
-    assert curve.count(1) == 4  # twice in a row: it is so
-    for _ in range(LATELY):
+    assert curve.count(1) == 4  # twice in a row: no outlier
+    for _ in range(KEPT_TIMES):
         curve.add(1, 100.0)
     assert curve(1) == 100.0
 
 
-# ---- what cannot be used ----
+# ---- bad options ----
 
 
 class TooFar(DraftLength):
@@ -547,7 +567,7 @@ class TooFar(DraftLength):
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         ("fast", "num_draft_tokens='fast' is unknown; pass a number of at least 1, or 'auto'"),
         (0, "num_draft_tokens must be an int >= 1, got 0; pass 1 or more"),
@@ -558,14 +578,14 @@ class TooFar(DraftLength):
     ],
     ids=["fast", "zero", "half", "none", "depth-without-most", "too-far"],
 )
-def test_what_is_no_number_of_drafts(value: Any, said: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(said)):
+def test_bad_num_draft_tokens_are_refused(value: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
         decoded(num_draft_tokens=value)
 
 
-def test_a_controller_needs_a_largest_k() -> None:
+def test_auto_needs_a_largest_k() -> None:
     for most in (0, -1, "many", True):
-        with pytest.raises(ValueError, match=r"^most="):
+        with pytest.raises(ValueError, match=r"^most must be an int >= 1, got "):
             Auto(most)  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""Who proposes: prompt lookup, proposals that are right by lot, drafters of one's own, and the hidden states that draft heads read."""
+"""Drafters: prompt lookup, synthetic acceptance, user-defined ones, and hidden states for heads."""
 
 import copy
 import functools
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -32,13 +32,10 @@ from specviz.views.charts import (
     stage_bars,
 )
 
-if TYPE_CHECKING:
-    pass
-
 DRAFTING = sorted(name for name, kind in STRATEGIES.items() if kind().valid and kind.drafts)
 RATES = (0.9, 0.7, 0.7, 0.4, 0.2, 0.1, 0.1, 0.0)
 NEW_TOKENS = 24
-ODDS = 1e-6  # of each random test below to fail although all is right, over the choice of the seed
+ODDS = 1e-6  # of a false failure of each random test below, over seeds
 
 
 def synthetic(rates: object = RATES) -> Drafter:
@@ -84,7 +81,7 @@ def test_the_text_is_the_targets_own(
 @pytest.mark.parametrize(
     "drafter", [sv.drafter("lookup"), synthetic()], ids=lambda drafter: drafter.name
 )
-def test_autoregressive_decoding_asks_no_drafter(drafter: Drafter, pair: sv.Pair) -> None:
+def test_autoregressive_decoding_uses_no_drafter(drafter: Drafter, pair: sv.Pair) -> None:
     result = sv.generate(
         pair,
         make_prompts(),
@@ -101,12 +98,11 @@ def test_autoregressive_decoding_asks_no_drafter(drafter: Drafter, pair: sv.Pair
 
 
 def look_up(tokens: list[int], num_draft_tokens: int, max_ngram: int, min_ngram: int) -> list[int]:
-    """What the drafter promises, in plain loops."""
+    """Return what the drafter promises, in plain loops."""
     n = len(tokens)
     for size in range(max_ngram, min_ngram - 1, -1):
-        for end in range(
-            n - 1, size - 1, -1
-        ):  # most recent first; an occurrence ends before the row's own end
+        # Most recent first. An occurrence ends before the row's own end.
+        for end in range(n - 1, size - 1, -1):
             if tokens[end - size : end] == tokens[n - size :]:
                 return [tokens[end + j % (n - end)] for j in range(num_draft_tokens)]
     return [tokens[-1]] * num_draft_tokens
@@ -116,16 +112,10 @@ def look_up(tokens: list[int], num_draft_tokens: int, max_ngram: int, min_ngram:
     ("tokens", "options", "expected"),
     [
         ([1, 2, 3, 4, 5, 1, 2, 3], {}, [4, 5, 1, 2]),
-        (
-            [7, 8, 1, 7, 8, 2, 7, 8],
-            {},
-            [2, 7, 8, 2],
-        ),  # of two occurrences the later; its continuation reaches the row's end
-        (
-            [5, 1, 2, 9, 2, 4, 4, 1, 2],
-            {},
-            [9, 2, 4, 4],
-        ),  # the longer one wins, though a shorter one is nearer
+        # The later of two occurrences. Its continuation reaches the row's end.
+        ([7, 8, 1, 7, 8, 2, 7, 8], {}, [2, 7, 8, 2]),
+        # The longer occurrence, though a shorter one is nearer.
+        ([5, 1, 2, 9, 2, 4, 4, 1, 2], {}, [9, 2, 4, 4]),
         ([5, 1, 2, 9, 2, 4, 4, 1, 2], {"max_ngram": 1}, [4, 4, 1, 2]),
         ([3, 3], {}, [3, 3, 3, 3]),
         ([1, 2, 1], {}, [2, 1, 2, 1]),
@@ -151,8 +141,11 @@ def test_lookup_by_hand(
 
 
 @pytest.mark.parametrize(("max_ngram", "min_ngram"), [(3, 1), (2, 2), (6, 3), (1, 1)])
-def test_lookup_is_what_loops_would_find(max_ngram: int, min_ngram: int, pair: sv.Pair) -> None:
-    """In every round of rows of different lengths that enter and leave; over few ids, so that there is much to find."""
+def test_lookup_equals_plain_loops(max_ngram: int, min_ngram: int, pair: sv.Pair) -> None:
+    """Compare every round. Rows have different lengths and come and go.
+
+    Prompts use few ids, so there are many matches.
+    """
     generator = torch.Generator().manual_seed(5)
     prompts = [
         torch.randint(50, 53, (n,), generator=generator).tolist()
@@ -179,7 +172,10 @@ def test_lookup_is_what_loops_would_find(max_ngram: int, min_ngram: int, pair: s
 
 
 def test_lookup_finds_what_repeats(embedded: sv.Pair) -> None:
-    prompt = "import os\n\ndef first(path):\n    return os.path.join(path, 'a')\n\ndef second(path):\n    return os.path.join("
+    prompt = (
+        "import os\n\ndef first(path):\n    return os.path.join(path, 'a')\n\n"
+        "def second(path):\n    return os.path.join("
+    )
     result = sv.generate(embedded, [prompt], drafter="lookup", max_new_tokens=16, progress=False)
     assert result.summary["mean_acceptance_length"].item() > 1.2
     assert (
@@ -191,7 +187,7 @@ def test_lookup_finds_what_repeats(embedded: sv.Pair) -> None:
 
 
 @pytest.mark.parametrize("strategy", DRAFTING)
-def test_a_run_without_a_draft_model_is_recorded_and_drawn(
+def test_a_run_without_a_draft_model_is_recorded_and_plotted(
     strategy: str, pair: sv.Pair, tmp_path: Path
 ) -> None:
     run = {
@@ -231,12 +227,12 @@ def test_a_run_without_a_draft_model_is_recorded_and_drawn(
     assert sv.step_through(trace, round=pick_ragged_round(trace), phase="accept").film
 
 
-# --- proposals that are right by lot ---
+# --- synthetic acceptance ---
 
 
 @functools.cache
 def endless_pair() -> sv.Pair:
-    """The tiny Llama pair, whose rows end at no token, so that all of them take part in as many rounds."""
+    """Return the tiny Llama pair without EOS, so that all rows take part in as many rounds."""
     pair = sv.Pair(*copy.deepcopy((make_pair("llama").target, make_pair("llama").draft)))
     pair.target.generation_config.eos_token_id = None
     return pair
@@ -246,8 +242,11 @@ K, ROUNDS, PROMPTS = 5, 10, 128
 
 
 @functools.cache
-def lots() -> np.ndarray:
-    """(PROMPTS, ROUNDS): accepted drafts of each prompt's first rounds; no budget ends a row before, so that nothing selects them."""
+def accepted_drafts() -> np.ndarray:
+    """Return accepted drafts of each prompt's first rounds, (PROMPTS, ROUNDS).
+
+    Budgets are large enough for all these rounds, so the rounds are not a selection.
+    """
     prompts = [[1 + i % 96, 1 + i // 96] for i in range(PROMPTS)]
     result = sv.generate(
         endless_pair(),
@@ -262,9 +261,12 @@ def lots() -> np.ndarray:
     return np.array([accepted.to_numpy()[:ROUNDS] for _, accepted in entries])
 
 
-def test_drafts_are_accepted_at_the_rates_that_were_asked_for() -> None:
-    """Chernoff's bound for N draws at rate r: P(|KL(measured, r)| > x) <= 2 exp(-N x); together over K rates, ODDS."""
-    accepted = lots().ravel()
+def test_drafts_are_accepted_at_the_given_rates() -> None:
+    """Chernoff's bound for N draws at rate r: P(|KL(measured, r)| > x) <= 2 exp(-N x).
+
+    Odds of a false failure over all K rates: ODDS.
+    """
+    accepted = accepted_drafts().ravel()
     for j, rate in enumerate(RATES[:K]):
         measured = (accepted > j).mean()
         divergence = sum(
@@ -276,25 +278,29 @@ def test_drafts_are_accepted_at_the_rates_that_were_asked_for() -> None:
 
 
 def test_rows_and_rounds_are_independent() -> None:
-    """Spread and correlations of a row's accepted drafts, each within 5 standard deviations: odds below 6e-7 each in the normal
-    approximation. A schedule of smallest variance would have a spread of at most 1/4, and lots that rows share a correlation of 1.
+    """Check variance and correlations of a row's accepted drafts, within 5 standard deviations.
+
+    Odds of a false failure: below 6e-7 for each, in the normal approximation. A schedule of
+    smallest variance would have a variance of at most 1/4. Random numbers that rows share would
+    have a correlation of 1.
     """
     at_least = np.array(RATES[:K])
     mean = at_least.sum()
     chances = -np.diff([1.0, *at_least, 0.0])  # of 0, 1, ..., K
-    variance, fourth = (float(chances @ (np.arange(K + 1) - mean) ** power) for power in (2, 4))
-    off = lots() - mean
+    deviations = np.arange(K + 1) - mean
+    variance = float(chances @ deviations**2)
+    fourth = float(chances @ deviations**4)
+    off = accepted_drafts() - mean
     assert variance > 1  # far from 1/4
     assert abs((off**2).mean() - variance) < 5 * math.sqrt((fourth - variance**2) / off.size)
-    for left, right in (
-        (off[::2], off[1::2]),
-        (off[:, ::2], off[:, 1::2]),
-    ):  # two prompts in a round, two rounds of a prompt
-        assert abs((left * right).mean()) < 5 * variance / math.sqrt(left.size)
+    two_prompts = off[::2] * off[1::2]
+    two_rounds = off[:, ::2] * off[:, 1::2]
+    for products in (two_prompts, two_rounds):
+        assert abs(products.mean()) < 5 * variance / math.sqrt(products.size)
 
 
 def test_extreme_rates_hold_exactly(pair: sv.Pair) -> None:
-    """At rate 1 all K are accepted, at 0 none, also in the round that a budget or EOS cuts short."""
+    """At rate 1 all K are accepted, at 0 none, even in a round cut short by a budget or EOS."""
     for rates, expected in (((1, 1, 1), 3), ((0, 0, 0), 0), ((1, 0, 0), 1)):
         result = sv.generate(
             pair,
@@ -307,8 +313,8 @@ def test_extreme_rates_hold_exactly(pair: sv.Pair) -> None:
         assert set(result.rows["accepted"]) == {expected}
 
 
-def test_rates_hold_whatever_the_target_is_made_to_write(pair: sv.Pair) -> None:
-    """What is right is what the target says at that place of that run, so a strategy that fails keeps its rates too."""
+def test_rates_hold_under_strategies_that_write_wrong_text(pair: sv.Pair) -> None:
+    """A right draft is what the target predicts in the same run, even if that run is faulty."""
     for strategy in (
         sv.strategy("masking", positions="column"),
         sv.strategy("eqspec", break_invariant="positions"),
@@ -322,10 +328,13 @@ def test_rates_hold_whatever_the_target_is_made_to_write(pair: sv.Pair) -> None:
         assert set(sv.generate(pair, make_prompts(), **run, progress=False).rows["accepted"]) == {2}
 
 
-def test_lots_depend_on_seed_prompt_and_place_alone(
+def test_acceptance_depends_only_on_seed_prompt_and_index(
     pair: sv.Pair, prompts: list[list[int]]
 ) -> None:
-    """The seed changes at least one of the 150 or so lots that two runs share; that it does not has odds far below ODDS."""
+    """The seed changes at least one of the 150 or so draws that two runs share.
+
+    Odds of a false failure: far below ODDS.
+    """
 
     def accepted(seed: int, strategy: str, batch_size: int) -> dict[tuple[int, int], int]:
         run = {
@@ -360,13 +369,16 @@ def test_a_wrong_proposal_is_never_eos_and_never_right(pair: sv.Pair) -> None:
             for row, proposed, emitted in zip(
                 event.state.batch.rows, drafts.tolist(), event.outcome.emitted.tolist(), strict=True
             ):
-                assert row.accepted in (0, 5)  # one lot for all positions of a row
+                assert row.accepted in (0, 5)  # one draw for all positions of a row
                 assert row.accepted or not set(proposed) & set(pair.eos_token_ids)
                 assert (proposed[0] == emitted[0]) == bool(row.accepted)
 
 
-def test_the_draft_model_runs_over_what_is_proposed(pair: sv.Pair) -> None:
-    """K forwards a round, the first over two tokens; its K/V is that of the row's tokens. The target's running ahead is not recorded."""
+def test_the_draft_model_reads_the_proposals(pair: sv.Pair) -> None:
+    """K forwards a round, the first over two tokens. Its K/V is that of the row's tokens.
+
+    The target's running ahead is not recorded.
+    """
     run = {
         "strategy": "eqspec",
         "num_draft_tokens": 4,
@@ -395,7 +407,8 @@ def test_the_draft_model_runs_over_what_is_proposed(pair: sv.Pair) -> None:
 
 
 def test_running_ahead_takes_no_phases_time(pair: sv.Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, prepare = [0.0], SyntheticDrafter.prepare
+    clock = [0.0]
+    prepare = SyntheticDrafter.prepare
     monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
 
     def slow(self: SyntheticDrafter, task: Task, state: State) -> torch.Tensor:
@@ -409,18 +422,20 @@ def test_running_ahead_takes_no_phases_time(pair: sv.Pair, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("coupling", ["gumbel", "rejection"])
-def test_sampling_with_lots(coupling: str, pair: sv.Pair, prompts: list[list[int]]) -> None:
-    """The Gumbel coupling lets the target's choice be known beforehand; rejection sampling does not."""
+def test_synthetic_acceptance_under_sampling(
+    coupling: str, pair: sv.Pair, prompts: list[list[int]]
+) -> None:
+    """Only under the Gumbel coupling is the target's choice known before the verification."""
     run = {
         "sampling": sv.SamplingParams(temperature=0.8, coupling=coupling),
         "max_new_tokens": NEW_TOKENS,
         "seed": 3,
     }
     if coupling == "rejection":
-        with pytest.raises(
-            ValueError,
-            match=r"cannot know what coupling='rejection' will accept; pass sampling=None or coupling=",
-        ):
+        message = (
+            "cannot know what coupling='rejection' will accept; pass sampling=None or coupling="
+        )
+        with pytest.raises(ValueError, match=message):
             sv.decode(pair, prompts, drafter=synthetic(), **run)
         return
     result = sv.generate(
@@ -433,21 +448,36 @@ def test_sampling_with_lots(coupling: str, pair: sv.Pair, prompts: list[list[int
     )
 
 
-# --- what is refused ---
+# --- bad options ---
 
 BAD_RATES = (0.9, "0.9", None, [1.1], [-0.1], [True], ["0.9"], [float("nan")], {0.9: 1}, [[0.9]])
 REFUSED = [
-    ("lookup", {"ngram": 3}, "drafter 'lookup' takes no option 'ngram'; its options are max_ngram, min_ngram"),
-    *(("lookup", {name: value}, f"{name}={value!r} is ") for name in ("max_ngram", "min_ngram")
-      for value in (0, -1, 1.5, "3", True, None, [2])),
+    (
+        "lookup",
+        {"ngram": 3},
+        "drafter 'lookup' takes no option 'ngram'; its options are max_ngram, min_ngram",
+    ),
+    *(
+        ("lookup", {name: value}, f"{name} must be an int >= 1, got {value!r}; ")
+        for name in ("max_ngram", "min_ngram")
+        for value in (0, -1, 1.5, "3", True, None, [2])
+    ),
     ("lookup", {"max_ngram": 2, "min_ngram": 3}, "min_ngram=3 is larger than max_ngram=2; "),
     ("synthetic", {}, 'drafter "synthetic" needs rates; '),
     ("synthetic", {"rates": []}, 'drafter "synthetic" needs rates; '),
-    ("synthetic", {"rate": [1]}, "drafter 'synthetic' takes no option 'rate'; its options are keep_cache, rates"),
-    *(("synthetic", {"rates": value}, "rates=") for value in BAD_RATES),
-    ("synthetic", {"rates": [0.5, 0.6]}, "rates=[0.5, 0.6] rise, "),
-    ("synthetic", {"rates": [i / 1000 for i in range(1000)]}, "rates=[0.0, 0.001, "),
-]  # fmt: skip
+    (
+        "synthetic",
+        {"rate": [1]},
+        "drafter 'synthetic' takes no option 'rate'; its options are keep_cache, rates",
+    ),
+    *(("synthetic", {"rates": value}, "rates must be numbers from 0 to 1") for value in BAD_RATES),
+    ("synthetic", {"rates": [0.5, 0.6]}, "rates must not rise, got [0.5, 0.6]: "),
+    (
+        "synthetic",
+        {"rates": [i / 1000 for i in range(1000)]},
+        "rates must not rise, got [0.0, 0.001, ",
+    ),
+]
 
 
 @pytest.mark.parametrize(("name", "options", "begins"), REFUSED)
@@ -483,7 +513,7 @@ def test_rates_may_come_as_any_sequence(rates: object) -> None:
     assert synthetic(rates).options["rates"][:2] == (0.5, 0.25)
 
 
-# --- a drafter of one's own ---
+# --- user-defined drafters ---
 
 
 @dataclass(frozen=True)
@@ -507,7 +537,7 @@ class Bigrams(Drafter):
         return Draft(torch.tensor(drafts, device=state.batch.tokens.device))
 
 
-def test_a_drafter_of_ones_own(pair: sv.Pair, prompts: list[list[int]]) -> None:
+def test_a_user_defined_drafter(pair: sv.Pair, prompts: list[list[int]]) -> None:
     result = sv.generate(
         pair,
         prompts,
@@ -529,7 +559,7 @@ def test_a_drafter_of_ones_own(pair: sv.Pair, prompts: list[list[int]]) -> None:
 
 @dataclass(frozen=True)
 class Head(ModelDrafter):
-    """Asks for the target's hidden states, as a draft head does, and holds a module and a number."""
+    """Need the target's hidden states, as a draft head does, and hold a module and a number."""
 
     name: ClassVar[str] = "head"
     needs_hidden: ClassVar[bool] = True
@@ -549,21 +579,28 @@ def test_options_of_a_drafter_are_recorded_without_its_modules(pair: sv.Pair) ->
 # --- hidden states for draft heads ---
 
 HIDDEN_RUNS = [
-    ("inplace", {}), ("inplace", {"refill": False}), ("eqspec", {}), ("eqspec", {"refill": False}), ("rollback", {}), ("masking", {}),
-    ("repadding", {"ones_mask": False, "draft_bonus": False}), ("exspec", {"window": 6}), ("exspec", {"window": 6, "fallback": "partial"}),
+    ("inplace", {}),
+    ("inplace", {"refill": False}),
+    ("eqspec", {}),
+    ("eqspec", {"refill": False}),
+    ("rollback", {}),
+    ("masking", {}),
+    ("repadding", {"ones_mask": False, "draft_bonus": False}),
+    ("exspec", {"window": 6}),
+    ("exspec", {"window": 6, "fallback": "partial"}),
     ("exspec", {"window": 8, "fallback": "wait", "max_wait": 2, "sort_prompts": True}),
-]  # fmt: skip
+]
 
 
 @functools.cache
 def hidden_behind(name: str, tokens: tuple[int, ...]) -> torch.Tensor:
-    """(D,): what a fresh forward of the target has behind `tokens`, before its output embedding."""
+    """Return the last hidden state of a fresh forward of the target over `tokens`, (D,)."""
     with torch.inference_mode():
         return make_pair(name).target.base_model(torch.tensor([tokens])).last_hidden_state[0, -1]
 
 
 def check_hidden(name: str, state: State) -> Iterator[str]:
-    """Compare `state.hidden` of every live row, parked ones too; yields what each row showed."""
+    """Compare `state.hidden` of every live row, parked ones too. Yield the kind of each row."""
     assert state.hidden is not None
     embedding = make_pair(name).target.get_output_embeddings()
     for i, row in enumerate(state.batch.live):
@@ -591,9 +628,10 @@ def check_hidden(name: str, state: State) -> Iterator[str]:
 def test_hidden_states_belong_to_the_rows_last_tokens(
     strategy: str, options: dict[str, Any], name: str, prompts: list[list[int]]
 ) -> None:
-    """In every round and row: the state from which the target chose the row's last token, after the final norm.
+    """In every round and row, the state from which the target chose the row's last token.
 
-    One-token prompts take rows that others had: twelve more, each two tokens of budget, keep rows coming and going.
+    It is taken after the final norm. Twelve more prompts with budgets of two tokens make rows come
+    and go. One-token prompts among them take rows that others had.
     """
     more = [[i] for i in range(60, 66)] + [[i, i] for i in range(70, 76)]
     seen = set()
@@ -611,7 +649,7 @@ def test_hidden_states_belong_to_the_rows_last_tokens(
     assert seen >= {"alone", "fresh", "decoding", "idle"}
 
 
-def test_hidden_states_are_kept_only_for_who_asks(pair: sv.Pair) -> None:
+def test_hidden_states_are_kept_only_on_request(pair: sv.Pair) -> None:
     for event in sv.decode(pair, [[1, 2]], max_new_tokens=2):
         assert event.state.hidden is None
         assert event.state.caches["target"].hidden is None

@@ -271,7 +271,7 @@ MAKERS = [
     (lambda: sv.load_prompts("spec_bench", 3), "path=3 for source='spec_bench'"),
     (
         lambda: sv.load_prompts("spec_bench", __file__, categories="math"),
-        "categories='math' is no list",
+        "categories must be a list of strings, got 'math'",
     ),
 ]
 
@@ -292,7 +292,7 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing.jsonl"):
         check_refusal(
             lambda path=path: sv.load_prompts("spec_bench", path),
-            f"path={str(path)!r} is no file",
+            f"path={str(path)!r} is not a file",
             FileNotFoundError,
         )
 
@@ -318,7 +318,7 @@ def test_a_line_that_is_no_question_is_named(line: bytes, tmp_path: Path) -> Non
     path = tmp_path / "questions.jsonl"
     path.write_bytes(json.dumps(QUESTION).encode() + b"\n\n" + line + b"\n")
     check_refusal(
-        lambda: sv.load_prompts("spec_bench", path), f"line 3 of {path} is no SpecBench question"
+        lambda: sv.load_prompts("spec_bench", path), f"line 3 of {path} is not a SpecBench question"
     )
 
 

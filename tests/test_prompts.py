@@ -1,4 +1,4 @@
-"""A reader's own prompts: files of JSON and of lines, chat templates, and what is said of a file that does not fit."""
+"""Prompts from JSON and text files, chat templates, and the errors for files that do not fit."""
 
 import json
 import subprocess
@@ -12,18 +12,21 @@ from test_pair import WORDS, check_refusal, llama, make_tokenizer
 
 import specviz as sv
 
-TEMPLATE = "{% for message in messages %}w0 {{ message.content }}{% endfor %}{% if add_generation_prompt %} w1{% endif %}"
+TEMPLATE = (
+    "{% for message in messages %}w0 {{ message.content }}{% endfor %}"
+    "{% if add_generation_prompt %} w1{% endif %}"
+)
 
 
 def write(folder: Path, *lines: str | bytes | dict[str, Any]) -> Path:
-    """A file of these lines: text, bytes as they are, or JSON."""
-    as_text = [
-        json.dumps(line, ensure_ascii=False) if isinstance(line, dict) else line for line in lines
-    ]
+    """Write a file of these lines: text, bytes as they are, or JSON."""
+    encoded = []
+    for line in lines:
+        if isinstance(line, dict):
+            line = json.dumps(line, ensure_ascii=False)
+        encoded.append(line.encode() if isinstance(line, str) else line)
     path = folder / "prompts.txt"
-    path.write_bytes(
-        b"\n".join(line.encode() if isinstance(line, str) else line for line in as_text)
-    )
+    path.write_bytes(b"\n".join(encoded))
     return path
 
 
@@ -42,20 +45,20 @@ def test_jsonl_has_a_prompt_in_each_object(tmp_path: Path) -> None:
 
 
 def test_text_has_a_prompt_in_each_line(tmp_path: Path) -> None:
-    """Blank lines are passed over, indentation is kept, Windows' marks and line ends do not become part of a prompt."""
+    """Blank lines are skipped and indentation is kept. Byte order mark and \\r are removed."""
     path = write(tmp_path, b"\xef\xbb\xbfdef add(a, b):\r", "", "    return \u2028", " \t", "grün")
     assert sv.load_prompts("text", path) == ["def add(a, b):", "    return \u2028", "grün"]
     assert sv.load_prompts("text", path, limit=2) == ["def add(a, b):", "    return \u2028"]
 
 
-def test_a_mark_of_byte_order_is_no_part_of_json(tmp_path: Path) -> None:
+def test_a_byte_order_mark_before_json_is_removed(tmp_path: Path) -> None:
     assert sv.load_prompts("jsonl", write(tmp_path, b'\xef\xbb\xbf{"text": "a"}')) == ["a"]
 
 
 BAD_LINES: list[tuple[str, str | bytes | dict[str, Any], str]] = [
-    ("jsonl", "{", "is no JSON; each line must be an object with the prompt under 'text'"),
-    ("jsonl", b'{"text": "\xff"}', "is no JSON"),
-    ("jsonl", "[" * 100_000, "is no JSON"),
+    ("jsonl", "{", "is not JSON; each line must be an object with the prompt under 'text'"),
+    ("jsonl", b'{"text": "\xff"}', "is not JSON"),
+    ("jsonl", "[" * 100_000, "is not JSON"),
     ("jsonl", "[]", "has no text under 'text', but no keys"),
     ("jsonl", "{}", "has no text under 'text', but no keys"),
     (
@@ -65,13 +68,13 @@ BAD_LINES: list[tuple[str, str | bytes | dict[str, Any], str]] = [
     ),
     ("jsonl", {"text": 3}, "has no text under 'text', but 'text'"),
     ("jsonl", {"text": ""}, "has no text under 'text'"),
-    ("text", b"gr\xfcn", "is no UTF-8; save the file"),
-    ("spec_bench", "[" * 100_000, "is no SpecBench question"),
+    ("text", b"gr\xfcn", "is not UTF-8; save the file"),
+    ("spec_bench", "[" * 100_000, "is not a SpecBench question"),
 ]
 
 
 @pytest.mark.parametrize(("source", "line", "reason"), BAD_LINES)
-def test_a_line_that_holds_no_prompt_is_named(
+def test_the_error_names_a_line_without_a_prompt(
     source: str, line: str | bytes | dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
     path = write(tmp_path, {"text": "a", "category": "b", "turns": ["c"]}, "", line)
@@ -82,7 +85,9 @@ def test_a_line_that_holds_no_prompt_is_named(
 def test_a_file_without_a_prompt(source: str, tmp_path: Path) -> None:
     path = write(tmp_path, "", " ")
     check_refusal(lambda: sv.load_prompts(source, path), f"path={str(path)!r} holds no prompt")
-    check_refusal(lambda: sv.load_prompts(source, tmp_path), "is no file", error=FileNotFoundError)
+    check_refusal(
+        lambda: sv.load_prompts(source, tmp_path), "is not a file", error=FileNotFoundError
+    )
     check_refusal(lambda: sv.load_prompts(source), f"path=None for source={source!r}")
 
 
@@ -123,7 +128,7 @@ def test_arguments_that_do_not_fit(call: Callable[[], object], begins: str) -> N
 
 
 def test_a_chat_template_gives_token_ids(tmp_path: Path) -> None:
-    """As ids, since this tokenizer, like most of them, would put its first token before the text once more."""
+    """Token ids, because this tokenizer, like most, would add its first token a second time."""
     from tokenizers.processors import TemplateProcessing
 
     tokenizer = make_tokenizer(WORDS)
@@ -144,7 +149,10 @@ def test_a_chat_template_gives_token_ids(tmp_path: Path) -> None:
 
 
 def test_prompts_need_no_torch() -> None:
-    """In a fresh interpreter."""
-    code = "import sys, specviz; specviz.load_prompts(limit=1); print('torch' in sys.modules, 'transformers' in sys.modules)"
+    """Checked in a fresh interpreter."""
+    code = (
+        "import sys, specviz; specviz.load_prompts(limit=1); "
+        "print('torch' in sys.modules, 'transformers' in sys.modules)"
+    )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["False", "False"]

@@ -1,6 +1,7 @@
-"""Many prompts of random lengths, one call after the other: texts stay right, nobody starves, nothing leaks, and nothing depends on chance.
+"""Many prompts and many calls: texts stay right, no row starves, nothing leaks, runs repeat.
 
-`pytest -m soak` is the long one: 2,000 prompts through every valid strategy at B = 16 (SPECVIZ_SOAK=N for another number).
+`pytest -m soak` is the long one: 2,000 prompts through every valid strategy at B = 16. Set
+SPECVIZ_SOAK=N for another number of prompts.
 """
 
 import gc
@@ -18,25 +19,22 @@ from specviz.record.trace import Trace
 
 B = 16
 MB = 2**20
-LEAK = 8 * MB  # what resident memory may grow by over 150 runs: about 50 KB a run
+LEAK = 8 * MB  # allowed growth of resident memory over 150 runs: about 50 KB a run
 LONG = int(os.environ.get("SPECVIZ_SOAK", "2000"))
 _REFERENCE: dict[int, list[list[int]]] = {}
 
 
 def drawn(count: int) -> tuple[list[list[int]], list[int]]:
-    """Prompts of 1 to 60 tokens, and budgets of 1 to 40, with a fixed seed."""
+    """Return prompts of 1 to 60 tokens, and budgets of 1 to 40, with a fixed seed."""
     generator = torch.Generator().manual_seed(11)
-    lengths, budgets = (
-        torch.randint(1, 61, (count,), generator=generator),
-        torch.randint(1, 41, (count,), generator=generator),
-    )
-    return [
-        torch.randint(0, 97, (int(n),), generator=generator).tolist() for n in lengths
-    ], budgets.tolist()
+    lengths = torch.randint(1, 61, (count,), generator=generator)
+    budgets = torch.randint(1, 41, (count,), generator=generator)
+    prompts = [torch.randint(0, 97, (int(n),), generator=generator).tolist() for n in lengths]
+    return prompts, budgets.tolist()
 
 
 def alone(count: int) -> list[list[int]]:
-    """What the target writes for each prompt at batch 1, in float64, where no two choices are close."""
+    """Return what the target writes at batch 1, in float64, where no two choices are close."""
     if count not in _REFERENCE:
         prompts, budgets = drawn(count)
         run = {
@@ -56,7 +54,9 @@ def resident_bytes() -> int:
 def check_soak(name: str, count: int) -> None:
     prompts, budgets = drawn(count)
     options = {"fallback": "wait", "window": 2 * B, "max_wait": 8} if name == "exspec" else {}
-    strategy, longest_wait, before = sv.strategy(name, **options), 0, {}
+    strategy = sv.strategy(name, **options)
+    longest_wait = 0
+    bytes_before = 0
     written: dict[int, list[int]] = {}
     gc.collect()
     for event in sv.decode(
@@ -69,16 +69,16 @@ def check_soak(name: str, count: int) -> None:
         if event.phase == "schedule":
             longest_wait = max([longest_wait, *event.state.passed_over.values()])
             if event.round == 40:
-                before["bytes"] = resident_bytes()
+                bytes_before = resident_bytes()
         elif event.phase == "accept":
-            written |= {
-                row.request.index: row.output for row in event.state.batch.rows if row.finished
-            }
-    grown = resident_bytes() - before["bytes"]
+            for row in event.state.batch.rows:
+                if row.finished:
+                    written[row.request.index] = row.output
+    assert bytes_before > 0
+    grown = resident_bytes() - bytes_before
     assert [written[i] for i in range(count)] == alone(count)
-    assert longest_wait <= (
-        8 + 2 * B // B if name == "exspec" else 0
-    )  # max_wait + window / batch_size, as ExSpec says
+    # ExSpec promises max_wait + window / batch_size.
+    assert longest_wait <= (8 + 2 * B // B if name == "exspec" else 0)
     assert grown < 16 * MB, f"{grown / MB:.1f} MB"
 
 
@@ -97,8 +97,9 @@ def test_a_long_soak(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("record", [False, True], ids=["unrecorded", "recorded"])
 def test_repeated_runs_leak_nothing(record: bool) -> None:
-    """200 runs; the first 50 warm up what libraries keep."""
-    pair, sizes = make_pair("llama"), []
+    """Run 200 times. The first 50 runs fill what libraries keep."""
+    pair = make_pair("llama")
+    sizes = []
     for number in range(200):
         sv.generate(
             pair,
@@ -118,7 +119,8 @@ def test_repeated_runs_leak_nothing(record: bool) -> None:
 def test_repeated_runs_leave_nothing_on_the_gpu() -> None:
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
-    pair, sizes = make_pair("llama", device="cuda"), set()
+    pair = make_pair("llama", device="cuda")
+    sizes = set()
     for number in range(200):
         sv.generate(
             pair,
@@ -135,13 +137,13 @@ def test_repeated_runs_leave_nothing_on_the_gpu() -> None:
 
 
 def bits(trace: Trace) -> dict[str, bytes]:
-    """All columns but the times."""
-    return {
-        f"{t}.{c}": getattr(trace, t)[c].tobytes()
-        for t, columns in COLUMNS.items()
-        for c in columns
-        if not c.endswith("_ms")
-    }
+    """Return the bytes of all columns but the times."""
+    found = {}
+    for table, columns in COLUMNS.items():
+        for column in columns:
+            if not column.endswith("_ms"):
+                found[f"{table}.{column}"] = getattr(trace, table)[column].tobytes()
+    return found
 
 
 @pytest.mark.slow
@@ -167,23 +169,23 @@ def test_twenty_runs_are_the_same_bits(name: str, kind: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SAMPLINGS)
-def test_in_the_deterministic_mode_no_neighbour_changes_a_bit(kind: str) -> None:
-    """bfloat16, where rounding is coarse: each prompt's tokens, and what was said of them, with 20 sets of neighbours and batch sizes.
+def test_in_the_deterministic_mode_no_neighbour_changes_a_token(kind: str) -> None:
+    """Compare three prompts' tokens with 20 sets of neighbours and batch sizes.
 
-    A prompt keeps its place in the list, on which its draws depend. Autoregressive decoding draws otherwise than rejection sampling.
+    Rounding is coarse in bfloat16. A prompt keeps its place in the list, because its random
+    numbers depend on that. Autoregressive decoding is left out: it uses its random numbers in
+    another way than rejection sampling.
     """
-    generator, places = torch.Generator().manual_seed(2), (0, 3, 5)
+    generator = torch.Generator().manual_seed(2)
+    places = (0, 3, 5)
     found = set()
     for number in range(20):
-        prompts = [
-            torch.randint(0, 97, (int(n),), generator=generator).tolist()
-            for n in torch.randint(1, 40, (7,), generator=generator)
-        ]
+        lengths = torch.randint(1, 40, (7,), generator=generator)
+        prompts = [torch.randint(0, 97, (int(n),), generator=generator).tolist() for n in lengths]
         for place in places:
             prompts[place] = make_prompts()[place]
-        names = [
-            name for name in VALID[1:] if kind != "rejection" or name != "rollback"
-        ]  # as test_numbers says
+        # See test_numbers for rollback under rejection sampling.
+        names = [name for name in VALID[1:] if kind != "rejection" or name != "rollback"]
         name = names[number % len(names)]
         run = {
             "batch_size": 1 + number % 7,

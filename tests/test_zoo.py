@@ -1,4 +1,7 @@
-"""How the embedded pair is made: corpus, tokenizer, windows, checkpoints, prompts, and a whole training run at toy size."""
+"""The making of the embedded pair: corpus, tokenizer, windows, checkpoints, prompts.
+
+One test trains a whole pair at toy size.
+"""
 
 import json
 import re
@@ -48,10 +51,8 @@ from specviz.zoo.train import (
 
 
 def test_a_file_is_cut_at_its_functions_and_classes() -> None:
-    head, function = (
-        "#!x\nimport os\n\n\n",
-        "@cache\n@wraps(\n    f,\n)\n\ndef f():\n    def g(): pass\n\n",
-    )
+    head = "#!x\nimport os\n\n\n"
+    function = "@cache\n@wraps(\n    f,\n)\n\ndef f():\n    def g(): pass\n\n"
     text = head + function + "class C:\n    @x\n    def m(self): pass\nasync def h(): pass\nx = 1\n"
     assert split_blocks(text) == [
         "#!x\nimport os",
@@ -105,11 +106,14 @@ def test_the_same_files_are_held_out_everywhere(path: str, held_out: bool) -> No
 
 
 def test_one_file_in_ten_is_held_out() -> None:
-    """Deterministic: 958 of these names, where a fair draw has 1000 with a standard deviation of 30."""
+    """Deterministic: 958 of these names.
+
+    A fair draw has a mean of 1000 and a standard deviation of 30.
+    """
     assert sum(is_held_out(f"{i}.py") for i in range(10_000)) == 958
 
 
-def test_a_corpus_is_read_in_order_without_what_is_no_source(tmp_path: Path) -> None:
+def test_a_corpus_is_read_in_order_and_filtered(tmp_path: Path) -> None:
     kept = {
         "b.py": "x = 1\n",
         "a/c.py": "y = 2\n",
@@ -146,18 +150,19 @@ def test_a_folder_without_sources_is_named(tmp_path: Path) -> None:
 
 
 def make_source(number: int) -> str:
-    """A head, a decorated function of some thirty lines, two functions and a class like it."""
+    """Return a head, three functions of thirty lines, the first decorated, and a class."""
     lines = [f"    if x > {i}:\n        return total_{number} + {i} * {number}" for i in range(15)]
     body = "\n".join(lines)
     functions = "".join(
         f"def {name}_{number}(x):\n{body}\n\n\n" for name in ("first", "second", "third")
     )
-    return f'"""Module {number}."""\nimport os\n\n\n@cache\n{functions}class C{number}:\n    def run(self):\n{body}\n'
+    head = f'"""Module {number}."""\nimport os\n\n\n@cache\n'
+    return f"{head}{functions}class C{number}:\n    def run(self):\n{body}\n"
 
 
 @pytest.fixture(scope="module")
 def files() -> list[SourceFile]:
-    """Forty sources, one in four held out and one in five a test."""
+    """Return forty sources, one in four held out and one in five a test."""
     return [
         SourceFile(f"m{i}.py", make_source(i), held_out=i % 4 == 0, is_test=i % 5 == 1)
         for i in range(40)
@@ -178,7 +183,9 @@ def test_a_trained_tokenizer_has_three_special_ids_and_loses_nothing(
         ids = tokenizer(text)["input_ids"]
         assert ids[0] == 1
         assert tokenizer.decode(ids[1:]) == text
-    assert len(tokenizer(make_source(3))["input_ids"]) < len(make_source(3)) / 2  # it has learned
+    assert (
+        len(tokenizer(make_source(3))["input_ids"]) < len(make_source(3)) / 2
+    )  # longer tokens than bytes
 
 
 def test_blocks_are_encoded_as_documents(
@@ -198,44 +205,44 @@ def test_blocks_are_encoded_as_documents(
 
 
 def make_windows(rows: int = 3, length: int = 16, seed: int = 0) -> Windows:
-    """Every token of two library files and three test files is another number."""
+    """Return windows over two library files and three test files. No token occurs twice."""
     bounds = [0, 150, 190, 600, 602, 1000]
     parts = [np.arange(first, stop, dtype=np.uint16) for first, stop in pairwise(bounds)]
     return Windows(parts[:2], parts[2:], rows, length, seed)
 
 
 def test_a_step_always_reads_the_same_batch() -> None:
-    """In any order, and from any step on: a run that is taken up again sees what it would have seen."""
+    """Batches do not depend on their order, so a resumed run reads the same ones."""
     steps = range(3 * make_windows().steps_per_epoch)
-    windows, again = make_windows(), make_windows()
+    windows = make_windows()
+    again = make_windows()
     in_order = [windows.batch(step) for step in steps]
     for step in reversed(steps):
         assert np.array_equal(again.batch(step), in_order[step])
     assert {(batch.shape, batch.dtype.name) for batch in in_order} == {((3, 17), "int64")}
-    assert not np.array_equal(
-        in_order[0], in_order[windows.steps_per_epoch]
-    )  # each epoch has its own order
+    # Each epoch has its own order.
+    assert not np.array_equal(in_order[0], in_order[windows.steps_per_epoch])
     assert not np.array_equal(in_order[0], make_windows(seed=1).batch(0))
 
 
-def test_an_epoch_reads_no_token_twice_but_the_librarys_three_times() -> None:
+def test_an_epoch_reads_library_tokens_three_times_and_others_once() -> None:
     windows = make_windows()
     for epoch in range(2):
         first = epoch * windows.steps_per_epoch
-        seen = Counter(
-            np.concatenate(
-                [windows.batch(first + i).ravel() for i in range(windows.steps_per_epoch)]
-            ).tolist()
-        )
+        seen = Counter[int]()
+        for i in range(windows.steps_per_epoch):
+            seen.update(windows.batch(first + i).ravel().tolist())
         assert max(count for token, count in seen.items() if token < 190) <= LIBRARY_REPEATS == 3
         assert {count for token, count in seen.items() if token >= 190} == {1}
-        assert seen.total() > LIBRARY_REPEATS * 190 + 810 - 17 * (
-            3 + 2
-        )  # less than a batch and the two ends are left
+        # Only the rest of less than a batch and the two ends are left out.
+        assert seen.total() > LIBRARY_REPEATS * 190 + 810 - 17 * (3 + 2)
 
 
 def test_a_corpus_that_is_too_short_for_a_batch_is_refused() -> None:
-    """Three windows of 5 + 1 tokens, whatever the epoch's offset of up to 5: 24 tokens, library files counted three times."""
+    """Three windows of 5 + 1 tokens after an offset of up to 5 need 24 tokens.
+
+    Library files count three times.
+    """
     for library, tests in ((8, 0), (0, 24), (5, 9)):
         parts = [[np.arange(n, dtype=np.uint16)] if n else [] for n in (library, tests)]
         windows = Windows(*parts, rows=3, length=5)
@@ -243,10 +250,11 @@ def test_a_corpus_that_is_too_short_for_a_batch_is_refused() -> None:
         assert windows.steps_per_epoch == 1
     for library, tests, tokens in ((7, 2, 23), (0, 23, 23), (0, 0, 0)):
         parts = [[np.arange(n, dtype=np.uint16)] if n else [] for n in (library, tests)]
-        with pytest.raises(
-            ValueError,
-            match=rf"^an epoch of {tokens} tokens is too short for a batch of 3 windows; give files with 24 ",
-        ):
+        message = (
+            f"^an epoch of {tokens} tokens is too short for a batch of 3 windows; "
+            "give files with 24 "
+        )
+        with pytest.raises(ValueError, match=message):
             Windows(*parts, rows=3, length=5)
 
 
@@ -262,7 +270,8 @@ def test_held_out_windows_predict_every_token_once() -> None:
 # training
 
 STAGES = (Stage(0.75, 2, 16), Stage(0.25, 1, 32))
-STEPS, EVERY = 12, 2
+STEPS = 12
+EVERY = 2
 
 
 @pytest.fixture(autouse=True)
@@ -271,16 +280,20 @@ def _short_stages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def tiny_model(seed: int = 3) -> LlamaForCausalLM:
-    return build_model(layers=1, width=16, heads=2, kv_heads=1, mlp=16, seed=seed)
+    return build_model(layers=1, hidden_size=16, heads=2, kv_heads=1, mlp=16, seed=seed)
 
 
 def train_tiny(
     folder: Path, before_step: Callable[[int], object] = lambda step: None, steps: int = STEPS
 ) -> tuple[dict[str, torch.Tensor], list[dict[str, float]]]:
-    """Parameters and history of a tiny training in `folder`; `before_step` is told how many losses this call has computed."""
+    """Train a tiny model in `folder` and return its parameters and history.
+
+    `before_step` is called with the number of losses that this call has computed.
+    """
     rng = np.random.default_rng(0)
     texts = [rng.integers(3, 400, 300).astype(np.uint16) for _ in range(4)]
-    model, calls = tiny_model(), iter(range(steps))
+    model = tiny_model()
+    calls = iter(range(steps))
 
     def loss(tokens: torch.Tensor) -> torch.Tensor:
         before_step(next(calls))
@@ -314,7 +327,7 @@ def assert_same(
     found: tuple[dict[str, torch.Tensor], list[dict[str, float]]],
     expected: tuple[dict[str, torch.Tensor], object],
 ) -> None:
-    """Bit for bit."""
+    """Compare bit for bit."""
     assert found[1] == expected[1]
     for name, parameter in expected[0].items():
         assert torch.equal(found[0][name], parameter), name
@@ -339,7 +352,7 @@ def test_a_training_that_was_interrupted_ends_like_one_that_was_not(
 def test_a_training_needs_the_state_of_its_optimisers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A negative control: taken up again with fresh optimisers, it ends elsewhere."""
+    """A negative control: resumed with fresh optimisers, it ends elsewhere."""
     (tmp_path / "whole").mkdir()
     whole = train_tiny(tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
@@ -357,13 +370,17 @@ def test_a_training_that_is_complete_is_not_run_again(tmp_path: Path) -> None:
     assert_same(train_tiny(tmp_path, interrupt_at(STEPS)), train_tiny(tmp_path, interrupt_at(0)))
 
 
-def test_a_training_that_was_killed_goes_on(tmp_path: Path) -> None:
-    """SIGKILL between the 7th step and the 10th, wherever it lands, the writing of a checkpoint included."""
+def test_a_killed_training_resumes(tmp_path: Path) -> None:
+    """SIGKILL somewhere between the 7th step and the 10th, or while a checkpoint is written."""
     (tmp_path / "whole").mkdir()
     code = (
-        "import sys, time, pathlib, torch, test_zoo; torch.set_num_threads(1); test_zoo.training.STAGES = test_zoo.STAGES\n"
-        "def tell(step):\n    print(step, flush=True)\n    time.sleep(60 if step == 9 else 0)\n"
-        "test_zoo.train_tiny(pathlib.Path(sys.argv[1]), tell)"
+        "import sys, time, pathlib, torch, test_zoo\n"
+        "torch.set_num_threads(1)\n"
+        "test_zoo.training.STAGES = test_zoo.STAGES\n"
+        "def before_step(step):\n"
+        "    print(step, flush=True)\n"
+        "    time.sleep(60 if step == 9 else 0)\n"
+        "test_zoo.train_tiny(pathlib.Path(sys.argv[1]), before_step)"
     )
     child = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path)],
@@ -389,9 +406,9 @@ def test_a_checkpoint_holds_tensors_and_a_header_and_no_pickle(tmp_path: Path) -
     metadata = header.pop("__metadata__")
     assert set(metadata) == {"step", "history"}
     assert {entry["dtype"] for entry in header.values()} == {"F32"}
-    assert len(content) == 8 + size + max(
-        entry["data_offsets"][1] for entry in header.values()
-    )  # nothing behind the tensors
+    # Nothing follows the tensors.
+    end = max(entry["data_offsets"][1] for entry in header.values())
+    assert len(content) == 8 + size + end
     assert {f"model.{name}" for name in parameters} < set(header)
     model = tiny_model(seed=4)
     step, restored = load_checkpoint(tmp_path / "tiny.safetensors", model, optimisers_for(model))
@@ -424,7 +441,7 @@ def test_an_interrupted_write_leaves_the_old_checkpoint(
 
 
 class Empty:
-    """Windows that hold nothing but the step that asked."""
+    """Windows that hold only the number of the step."""
 
     def batch(self, step: int) -> np.ndarray:
         return np.array([[step]])
@@ -449,9 +466,8 @@ def test_the_learning_rate_warms_up_and_decays_to_zero() -> None:
 def test_every_parameter_has_one_optimiser() -> None:
     model = tiny_model()
     muon, adam = optimisers_for(model)
-    matrices, others = (
-        group["params"] for optimiser in (muon, adam) for group in optimiser.param_groups
-    )
+    (matrices,) = (group["params"] for group in muon.param_groups)
+    (others,) = (group["params"] for group in adam.param_groups)
     assert {id(p) for p in matrices}.isdisjoint({id(p) for p in others})
     assert len(matrices) + len(others) == len(list(model.parameters()))
     assert {p.ndim for p in matrices} == {2}
@@ -496,7 +512,7 @@ def test_bundled_prompts_are_beginnings_of_held_out_blocks(
 
 
 def test_distillation_prompts_are_proper_beginnings() -> None:
-    """60 draws of blocks of 5 to 400 tokens; a block is told by its second token."""
+    """60 draws of blocks of 5 to 400 tokens. A block's second token identifies it."""
     blocks = [np.array([1, n, *range(3, n + 1)], dtype=np.uint16) for n in (5, 9, 10, 11, 60, 400)]
     prompts = cut_prompts(blocks, 60, np.random.default_rng(0))
     assert len(prompts) == 60
@@ -552,7 +568,10 @@ def refuse(*_: object) -> None:
 def test_a_pair_from_sources_to_folders(
     files: list[SourceFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every stage at toy size: interrupted before the draft's training, taken up again, and not run again when complete."""
+    """Run every stage at toy size.
+
+    It is interrupted before the draft's training and resumed. Once complete, it is not run again.
+    """
     for module in ("pipeline", "measure"):
         monkeypatch.setattr(f"specviz.zoo.{module}.read_corpus", lambda: files)
     monkeypatch.setattr(pipeline, "build_target", lambda: tiny_model(1))

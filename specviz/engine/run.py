@@ -11,12 +11,13 @@ from typing import Any
 import torch
 
 from specviz.engine.batch import Request
-from specviz.engine.draft_length import DraftLength, Meter
+from specviz.engine.draft_length import DraftLength
 from specviz.engine.drafters import Drafter, Task
 from specviz.engine.events import Event
 from specviz.engine.graphs import CudaGraphs, PhaseGraphs
 from specviz.engine.kv.attention import attending
 from specviz.engine.loop import run_rounds
+from specviz.engine.meter import Meter
 from specviz.engine.models.pair import Pair
 from specviz.engine.options import Options
 from specviz.engine.requests import Prompt, make_requests
@@ -93,7 +94,7 @@ class Run:
             strategy=strategy,
             batch_size=batch_size,
             state=state,
-            meter=self.meter.anew(),
+            meter=self.meter.restarted(),
         )
         speed_up(run)
         return run
@@ -103,7 +104,7 @@ class Run:
         """Let the drafter prepare, and report a finished round; no phase's time includes this."""
         if event.phase == "schedule" and self.state.num_draft_tokens:
             self.state.prepared = self.drafter.prepare(self.task, self.state)
-        self.meter.see(event)
+        self.meter.observe(event)
 
 
 def make_run(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Run:

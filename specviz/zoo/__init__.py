@@ -1,1 +1,1 @@
-"""The embedded pair: its corpus, its training, its weights. Training is run by `specviz train`."""
+"""The embedded pair: corpus, training and weights. `specviz train` runs the training."""

@@ -1,6 +1,6 @@
-"""How the bundled prompts are cut.
+"""Cut the bundled prompts: beginnings of held-out functions and classes, 10 to 300 tokens long.
 
-Beginnings of held-out functions and classes, at the end of a line, 10 to 300 tokens long.
+Each prompt ends at the end of a line.
 """
 
 import json
@@ -13,68 +13,70 @@ from transformers import PreTrainedTokenizerBase
 from specviz.util.files import write
 from specviz.zoo.corpus import SourceFile
 
-COUNT, SHORTEST, LONGEST = 32, 10, 300
-LEFT = 40  # tokens of the block that a prompt leaves to be written, at least
+COUNT = 32
+SHORTEST = 10  # tokens
+LONGEST = 300
+LEFT = 40  # tokens of the block, at least, that a prompt leaves for the model to write
 
 
 def cut_bundled_prompts(
     tokenizer: PreTrainedTokenizerBase, files: Sequence[SourceFile], seed: int = 0
 ) -> list[dict[str, str | int]]:
-    """COUNT prompts from held-out library files, lengths spread evenly over the logarithm.
+    """Return COUNT prompts from held-out library files, as source, tokens and text.
 
-    Source, tokens (bos included) and text.
+    Lengths are spread evenly over the logarithm. `tokens` includes bos. A file gives at most two
+    prompts, a block at most one.
     """
     rng = np.random.default_rng(seed)
-    held_out = [file for file in files if file.held_out and not file.is_test]
-    blocks = [
-        (file.path, block)
-        for file in held_out
-        for block in file.blocks
-        if block.startswith(("def ", "class "))
-    ]
-    lengths = np.geomspace(SHORTEST, LONGEST, COUNT).round().astype(int)
+    blocks = []
+    for file in files:
+        if file.held_out and not file.is_test:
+            blocks += [(file.path, block) for block in file.blocks if _is_definition(block)]
     prompts: list[dict[str, str | int]] = []
     used: set[str] = set()
-    for wanted in lengths[::-1]:
+    lengths = np.geomspace(SHORTEST, LONGEST, COUNT).round().astype(int)
+    for length in lengths[::-1]:
         for i in rng.permutation(len(blocks)):
             path, block = blocks[i]
-            text = _cut(tokenizer, block, int(wanted))
-            if (
-                text is not None
-                and sum(prompt["source"] == path for prompt in prompts) < 2
-                and block not in used
-            ):
+            of_this_file = sum(prompt["source"] == path for prompt in prompts)
+            if of_this_file >= 2 or block in used:
+                continue
+            text = _cut(tokenizer, block, int(length))
+            if text is not None:
                 used.add(block)
-                prompts.append(
-                    {"source": path, "tokens": len(tokenizer(text)["input_ids"]), "text": text}
-                )
+                num_tokens = len(tokenizer(text)["input_ids"])
+                prompts.append({"source": path, "tokens": num_tokens, "text": text})
                 break
     return prompts[::-1]
 
 
-def _cut(tokenizer: PreTrainedTokenizerBase, block: str, wanted: int) -> str | None:
-    """The block's first lines, the end of a line nearest to `wanted` tokens.
+def _is_definition(block: str) -> bool:
+    return block.startswith(("def ", "class "))
 
-    None if that is further than a tenth away.
+
+def _cut(tokenizer: PreTrainedTokenizerBase, block: str, wanted: int) -> str | None:
+    """Return the block's first lines, up to the end of a line nearest to `wanted` tokens.
+
+    None if the nearest one is further than a tenth away.
     """
     ids = tokenizer(block)["input_ids"]
-    ends = [
-        i
-        for i in range(SHORTEST, min(LONGEST, len(ids) - LEFT) + 1)
-        if tokenizer.decode(ids[i : i + 1]).startswith("\n")
-    ]
+    ends = []
+    for i in range(SHORTEST, min(LONGEST, len(ids) - LEFT) + 1):
+        if tokenizer.decode(ids[i : i + 1]).startswith("\n"):
+            ends.append(i)
     nearest = min(ends, key=lambda i: abs(i - wanted), default=None)
     if nearest is None or abs(nearest - wanted) > max(1, wanted // 10):
         return None
     text = tokenizer.decode(ids[1:nearest])
-    return text if tokenizer(text)["input_ids"] == ids[:nearest] else None
+    same_tokens = tokenizer(text)["input_ids"] == ids[:nearest]
+    return text if same_tokens else None
 
 
 def write_prompts(path: Path, prompts: Sequence[dict[str, str | int]]) -> None:
-    """One JSON object a line."""
+    """Write one JSON object a line."""
     write(path, "".join(json.dumps(prompt) + "\n" for prompt in prompts).encode())
 
 
 def read_prompts(path: Path) -> list[str]:
-    """The texts that `write_prompts` wrote."""
+    """Return the texts that `write_prompts` wrote."""
     return [json.loads(line)["text"] for line in path.read_text(encoding="utf-8").splitlines()]

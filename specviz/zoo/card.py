@@ -3,23 +3,24 @@
 from pathlib import Path
 
 import pandas as pd
+from transformers import PreTrainedModel
 
 from specviz.engine.models.pair import Pair
 from specviz.util.files import write
 
 _CARD = """# The embedded pair
 
-Two small Llama models that write Python. specviz itself trained them, so that everything in this
-repository runs without a network: a deep and narrow target, and a two-layer draft distilled from it.
-They are made to be decoded, measured and studied. They are not useful programmers.
+Two small Llama models that write Python: a deep and narrow target, and a two-layer draft distilled
+from it. specviz itself trained them, so everything in this repository runs without a network. They
+are made to be decoded, measured and studied. They are not useful programmers.
 
 | | target | draft |
 |---|---|---|
 {sizes}
 
 - **Data**: the sources of the Python {python} standard library, as installed with the interpreter
-  (`specviz/zoo/corpus.py`). One tenth of the files, chosen by a hash of their path, is held out. The
-  draft also learned from the target's greedy continuations.
+  (`specviz/zoo/corpus.py`). One tenth of the files, chosen by a hash of their path, is held out.
+  The draft also learned from the target's greedy continuations.
 - **Licence**: the corpus is under the Python Software Foundation License 2.0. These weights are
   offered under the same terms.
 - **Command**: `{command}`, {date}, on {device};
@@ -57,31 +58,40 @@ def write_card(
         seconds: how long the last session took.
     """
     models = {"target": pair.target, "draft": pair.draft}
-    configs = [model.config for model in models.values()]
-    rows = {
-        "parameters": [
-            f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f}M" for model in models.values()
-        ],
-        "layers x hidden size": [
-            f"{config.num_hidden_layers} x {config.hidden_size}" for config in configs
-        ],
-        "heads (query / key-value)": [
-            f"{config.num_attention_heads} / {config.num_key_value_heads}" for config in configs
-        ],
-        "vocabulary, positions": [
-            f"{config.vocab_size}, {config.max_position_embeddings}" for config in configs
-        ],
-    }
-    last = {
-        f"{name}_{key}": history[name][-1][key] for name in models for key in ("tokens", "loss")
-    }
+    last = {name: history[name][-1] for name in models}
     text = _CARD.format(
-        sizes="\n".join(f"| {name} | {a} | {b} |" for name, (a, b) in rows.items()),
+        sizes=_size_rows(list(models.values())),
         figures="\n".join(f"| {row.figure} | {row.value:.3f} |" for row in figures.itertuples()),
         hours=seconds / 3600,
-        target_steps=history["target"][-1]["step"],
-        draft_steps=history["draft"][-1]["step"],
+        target_steps=last["target"]["step"],
+        target_tokens=last["target"]["tokens"] / 1e6,
+        target_loss=last["target"]["loss"],
+        draft_steps=last["draft"]["step"],
+        draft_tokens=last["draft"]["tokens"] / 1e6,
+        draft_loss=last["draft"]["loss"],
         **facts,
-        **(last | {name: value / 1e6 for name, value in last.items() if name.endswith("tokens")}),
     )
     write(path, text.encode())
+
+
+def _size_rows(models: list[PreTrainedModel]) -> str:
+    """Return the rows of the table of sizes, a column for each model."""
+    columns = [_sizes(model) for model in models]
+    rows = []
+    for name in columns[0]:
+        cells = " | ".join(column[name] for column in columns)
+        rows.append(f"| {name} | {cells} |")
+    return "\n".join(rows)
+
+
+def _sizes(model: PreTrainedModel) -> dict[str, str]:
+    config = model.config
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return {
+        "parameters": f"{parameters / 1e6:.2f}M",
+        "layers x hidden size": f"{config.num_hidden_layers} x {config.hidden_size}",
+        "heads (query / key-value)": (
+            f"{config.num_attention_heads} / {config.num_key_value_heads}"
+        ),
+        "vocabulary, positions": f"{config.vocab_size}, {config.max_position_embeddings}",
+    }

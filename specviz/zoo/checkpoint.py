@@ -1,7 +1,6 @@
-"""Training checkpoints as one safetensors file: model, optimisers and step, written beside and
-renamed, never pickled.
+"""Training checkpoints: model, optimisers and step in one safetensors file, never pickled.
 
-Knows tensors and names, not what is being trained.
+A checkpoint is written to a temporary file and renamed. Not known here: what is being trained.
 """
 
 import json
@@ -24,22 +23,17 @@ def save_checkpoint(
 ) -> None:
     """Write parameters, optimiser state, `step` and the `history` of losses to `path`.
 
-    Raises WriteError: there is no room; the old file is left, as after an interruption.
+    Raises WriteError if the disk is full. The old file is then left, as after an interruption.
     """
     tensors = {f"model.{name}": parameter.detach() for name, parameter in model.named_parameters()}
     for i, optimiser in enumerate(optimisers):
         for parameter_id, state in optimiser.state_dict()["state"].items():
-            tensors |= {
-                f"optimiser.{i}.{parameter_id}.{name}": torch.as_tensor(value)
-                for name, value in state.items()
-            }
+            for name, value in state.items():
+                tensors[f"optimiser.{i}.{parameter_id}.{name}"] = torch.as_tensor(value)
+    on_host = {name: tensor.contiguous().cpu() for name, tensor in tensors.items()}
     header = {"step": str(step), "history": json.dumps(history)}
     with replacing(path, alone=True) as partial:
-        save_file(
-            {name: tensor.contiguous().cpu() for name, tensor in tensors.items()},
-            partial,
-            metadata=header,
-        )
+        save_file(on_host, partial, metadata=header)
 
 
 def load_checkpoint(
@@ -47,20 +41,19 @@ def load_checkpoint(
 ) -> tuple[int, list[dict[str, float]]]:
     """Restore what `save_checkpoint` wrote and return its step and history."""
     with safe_open(path, framework="pt") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (safe_open is no mapping)
+        names = file.keys()
+        tensors = {name: file.get_tensor(name) for name in names}
         header = file.metadata()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(tensors[f"model.{name}"])
     for i, optimiser in enumerate(optimisers):
-        _restore_optimiser(
-            optimiser,
-            {
-                name.split(".", 2)[2]: t
-                for name, t in tensors.items()
-                if name.startswith(f"optimiser.{i}.")
-            },
-        )
+        prefix = f"optimiser.{i}."
+        own = {}
+        for name, tensor in tensors.items():
+            if name.startswith(prefix):
+                own[name.removeprefix(prefix)] = tensor
+        _restore_optimiser(optimiser, own)
     return int(header["step"]), json.loads(header["history"])
 
 

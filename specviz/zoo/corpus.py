@@ -1,12 +1,11 @@
-"""The text that the embedded pair learns from: the sources of the Python standard library on the
-reader's own machine.
+"""The text that the embedded pair learns from: the sources of the installed standard library.
 
-A *file* is one `.py` of the standard library; a *block* is one top-level piece of it (the head with
-its imports, a function, a class). A block is one document: it begins with `<bos>` and ends with
-`<eos>`, so a model trained on blocks knows when a function is finished. Files are split by a hash
-of their path, so one tenth of them is held out on every machine alike.
+A *file* is one `.py` of the standard library. A *block* is one top-level piece of a file: the head
+with its imports, a function or a class. A block is one document. It begins with `<bos>` and ends
+with `<eos>`, so a model trained on blocks learns when a function is finished. Files are split by a
+hash of their path, so the same tenth of them is held out on every machine.
 
-Knows nothing of models. Licence of the text: PSF-2.0.
+Not known here: models. Licence of the text: PSF-2.0.
 """
 
 import hashlib
@@ -28,8 +27,8 @@ SKIPPED_FOLDERS = {
 }
 TEST_FOLDERS = {"test", "tests", "idle_test"}
 
-# A new block starts at an unindented decorator, function or class; decorators stay with what they
-# decorate.
+# A block starts at an unindented decorator, function or class. `split_blocks` joins decorators with
+# what they decorate.
 _BLOCK_START = re.compile(r"^(?=@|def |async def |class )", re.MULTILINE)
 
 
@@ -37,7 +36,11 @@ _BLOCK_START = re.compile(r"^(?=@|def |async def |class )", re.MULTILINE)
 class SourceFile:
     """One source file.
 
-    Its path relative to the standard library, its text, and which part of the corpus it belongs to.
+    Attributes:
+        path: relative to the standard library.
+        text: its content.
+        held_out: whether training leaves it out.
+        is_test: whether it belongs to a test suite.
     """
 
     path: str
@@ -47,17 +50,14 @@ class SourceFile:
 
     @property
     def blocks(self) -> list[str]:
-        """The file's top-level blocks in order, without surrounding blank lines.
-
-        Bytes between blocks are not counted.
-        """
+        """The file's top-level blocks in order, without surrounding blank lines."""
         return split_blocks(self.text)
 
 
 def split_blocks(text: str) -> list[str]:
     """Cut Python source at its unindented decorators, functions and classes.
 
-    A run of decorators is not cut.
+    Decorators stay together, and with what they decorate.
     """
     blocks: list[str] = []
     for piece in _BLOCK_START.split(text):
@@ -76,19 +76,18 @@ def _only_decorators(block: str) -> bool:
 
 
 def is_held_out(path: str) -> bool:
-    """Whether the file at this path (relative, `/` between the parts) is held out.
-
-    A fixed tenth, the same everywhere.
-    """
+    """Whether the file at this relative POSIX path is held out: a tenth, the same everywhere."""
     return int(hashlib.sha256(path.encode()).hexdigest(), 16) % 10 == HELD_OUT_TENTH
 
 
 def read_corpus(root: str | Path | None = None) -> list[SourceFile]:
-    """All usable sources below `root` (the running interpreter's standard library by default),
-    sorted by path.
+    """Return all usable sources below `root`, sorted by path.
 
-    Character tables, generated help texts and deliberately broken test data are left out; so is
-    what is not UTF-8.
+    Character tables, generated help texts and deliberately broken test data are left out, as are
+    files that are not UTF-8.
+
+    Args:
+        root: by default the running interpreter's standard library.
 
     Raises:
         FileNotFoundError: `root` holds no Python source.
@@ -105,9 +104,8 @@ def read_corpus(root: str | Path | None = None) -> list[SourceFile]:
 def _read_files(folder: Path) -> Iterator[SourceFile]:
     for file in sorted(folder.rglob("*.py")):
         path = file.relative_to(folder)
-        if SKIPPED_FOLDERS & set(path.parts) or any(
-            part.startswith("config-") for part in path.parts
-        ):
+        is_config = any(part.startswith("config-") for part in path.parts)
+        if is_config or SKIPPED_FOLDERS & set(path.parts):
             continue
         try:
             text = file.read_text(encoding="utf-8")
@@ -115,6 +113,5 @@ def _read_files(folder: Path) -> Iterator[SourceFile]:
             continue
         if text.strip():
             name = path.as_posix()
-            yield SourceFile(
-                name, text, is_held_out(name), bool(TEST_FOLDERS & set(path.parts[:-1]))
-            )
+            is_test = bool(TEST_FOLDERS & set(path.parts[:-1]))
+            yield SourceFile(name, text, is_held_out(name), is_test)

@@ -1,7 +1,4 @@
-"""From source files to token windows.
-
-The tokenizer of the embedded pair and the order in which training reads the corpus.
-"""
+"""From source files to token windows: the tokenizer, and the order in which training reads."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -14,13 +11,15 @@ from specviz.zoo.corpus import SourceFile
 
 VOCABULARY = 4096
 PAD, BOS, EOS = "<pad>", "<bos>", "<eos>"
-LIBRARY_REPEATS = 3  # an epoch reads library files three times and test-suite files once: a reader's prompts look like the former
+# An epoch reads library files three times and test-suite files once, because prompts in use look
+# like library code.
+LIBRARY_REPEATS = 3
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int = VOCABULARY) -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer with pad 0, bos 1 and eos 2.
+    """Train a byte-level BPE tokenizer with pad 0, bos 1 and eos 2.
 
-    `decode(encode(x)[1:]) == x` for any text. It prepends bos.
+    It prepends bos, and `decode(encode(x)[1:]) == x` for any text.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -46,31 +45,29 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int = VOCABULARY) -> PreTr
 
 
 def encode_blocks(tokenizer: PreTrainedTokenizerFast, file: SourceFile) -> np.ndarray:
-    """The file's blocks as one uint16 array: bos, tokens, eos, block after block."""
-    ids = (
-        [
-            token
-            for block in tokenizer(file.blocks)["input_ids"]
-            for token in (*block, tokenizer.eos_token_id)
-        ]
-        if file.blocks
-        else []
-    )
+    """Return the file's blocks as one uint16 array: bos, tokens, eos, block after block."""
+    ids: list[int] = []
+    if file.blocks:  # the tokenizer takes no empty list
+        for block in tokenizer(file.blocks)["input_ids"]:
+            ids += [*block, tokenizer.eos_token_id]
     return np.array(ids, dtype=np.uint16)
 
 
 @dataclass
 class Windows:
-    """Batches of token windows in a seeded order: step s always yields the same batch, so a resumed
-    run sees what it would have seen.
+    """Batches of token windows in a seeded order.
+
+    Step s always gives the same batch, so a resumed run reads what it would have read.
 
     Attributes:
         library, tests: encoded files (uint16 arrays). Library files are repeated LIBRARY_REPEATS
-        times an epoch.
-        rows, length: one batch is an int64 array (rows, length + 1), inputs and targets overlapping
-            by one shift.
+            times an epoch.
+        rows, length: one batch is an int64 array (rows, length + 1). Inputs are its first `length`
+            columns, targets its last.
+        seed: seed of the order.
 
-    Raises ValueError when the files are too short for one batch.
+    Raises:
+        ValueError: the files are too short for one batch.
     """
 
     library: list[np.ndarray]
@@ -84,8 +81,9 @@ class Windows:
         if self.steps_per_epoch < 1:
             needed = (self.rows + 1) * (self.length + 1)
             raise ValueError(
-                f"an epoch of {self._tokens} tokens is too short for a batch of {self.rows} windows; "
-                f"give files with {needed} tokens or more, library files counted {LIBRARY_REPEATS} times"
+                f"an epoch of {self._tokens} tokens is too short for a batch of {self.rows} "
+                f"windows; give files with {needed} tokens or more, library files counted "
+                f"{LIBRARY_REPEATS} times"
             )
 
     @property
@@ -94,10 +92,11 @@ class Windows:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Whole batches, whatever offset the epoch's first window has."""
+        """Whole batches that an epoch has with any offset of its first window."""
         return (self._tokens // (self.length + 1) - 1) // self.rows
 
     def batch(self, step: int) -> np.ndarray:
+        """Return the batch of a step, int64 (rows, length + 1)."""
         epoch, index = divmod(step, self.steps_per_epoch)
         if self._epoch[0] != epoch:
             self._epoch = (epoch, self._shuffled(epoch))
@@ -107,15 +106,18 @@ class Windows:
         rng = np.random.default_rng([self.seed, epoch])
         files = self.library * LIBRARY_REPEATS + self.tests
         stream = np.concatenate([files[i] for i in rng.permutation(len(files))])
-        stream = stream[rng.integers(self.length + 1) :]
-        windows = stream[: len(stream) // (self.length + 1) * (self.length + 1)].reshape(
-            -1, self.length + 1
-        )
+        width = self.length + 1
+        stream = stream[rng.integers(width) :]
+        whole = len(stream) // width * width
+        windows = stream[:whole].reshape(-1, width)
         return windows[rng.permutation(len(windows))]
 
 
 def held_out_windows(encoded: Iterable[np.ndarray], length: int) -> Iterator[np.ndarray]:
-    """Consecutive windows (1, <= length + 1) over each file in turn, overlapping by the one token that is context, not target."""
+    """Yield consecutive windows, int64 (1, <= length + 1), over each file in turn.
+
+    Windows overlap by one token: the last target of one is the first input of the next.
+    """
     for tokens in encoded:
         for start in range(0, len(tokens) - 1, length):
             yield tokens[None, start : start + length + 1].astype(np.int64)

@@ -1,7 +1,4 @@
-"""The draft's own food.
-
-What the target itself writes after prompts from the training files, decoded greedily.
-"""
+"""Training text for the draft: what the target writes, greedily, after prompts from the corpus."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,22 +13,21 @@ from specviz.util.files import replacing
 
 NEW_TOKENS = 128
 PROMPT_TOKENS = (8, 256)  # shortest and longest
-CHUNK = 512
+CHUNK = 512  # documents in a file
 
 
 def cut_prompts(
     blocks: Sequence[np.ndarray], count: int, rng: np.random.Generator
 ) -> list[list[int]]:
-    """`count` prompts.
-
-    Blocks (bos first) drawn at random and cut at a random length, never the whole block.
-    """
-    usable = [block for block in blocks if len(block) > PROMPT_TOKENS[0] + 1]
+    """Return `count` prompts: blocks (bos first) drawn and cut at random, never the whole block."""
+    shortest, longest = PROMPT_TOKENS
+    usable = [block for block in blocks if len(block) > shortest + 1]
     drawn = [usable[i] for i in rng.choice(len(usable), count)]
-    return [
-        block[: rng.integers(PROMPT_TOKENS[0], min(PROMPT_TOKENS[1], len(block) - 1) + 1)].tolist()
-        for block in drawn
-    ]
+    prompts = []
+    for block in drawn:
+        length = rng.integers(shortest, min(longest, len(block) - 1) + 1)
+        prompts.append(block[:length].tolist())
+    return prompts
 
 
 def continuations(
@@ -43,36 +39,43 @@ def continuations(
     seed: int = 0,
     progress: bool = True,
 ) -> list[np.ndarray]:
-    """`count` documents (prompt and greedy continuation), made in chunks that are kept in `folder`, so an interrupted run goes on."""
+    """Return `count` documents: prompts with their greedy continuations.
+
+    They are made in chunks, which are kept in `folder`, so an interrupted run resumes.
+    """
     documents: list[np.ndarray] = []
-    for number in tqdm(
-        range(0, count, CHUNK), desc="continuations", unit="chunk", disable=not progress
-    ):
-        path = folder / f"continuations-{number // CHUNK}.safetensors"
+    starts = range(0, count, CHUNK)
+    for start in tqdm(starts, desc="continuations", unit="chunk", disable=not progress):
+        path = folder / f"continuations-{start // CHUNK}.safetensors"
         if not path.exists():
-            prompts = cut_prompts(
-                blocks, min(CHUNK, count - number), np.random.default_rng([seed, number])
-            )
-            result = generate(
-                pair,
-                prompts,
-                strategy="autoregressive",
-                batch_size=64,
-                max_new_tokens=NEW_TOKENS,
-                progress=False,
-            )
-            rows = [
-                np.array(prompt + new, dtype=np.uint16)
-                for prompt, new in zip(prompts, result.tokens, strict=True)
-            ]
-            with replacing(path, alone=True) as partial:
-                save_file(
-                    {"tokens": np.concatenate(rows), "offsets": np.cumsum([0, *map(len, rows)])},
-                    partial,
-                )
+            rng = np.random.default_rng([seed, start])
+            prompts = cut_prompts(blocks, min(CHUNK, count - start), rng)
+            _write_chunk(path, _continue(pair, prompts))
         chunk = load_file(path)
         documents += np.split(chunk["tokens"], chunk["offsets"][1:-1])
     return documents
+
+
+def _continue(pair: Pair, prompts: list[list[int]]) -> list[np.ndarray]:
+    """Return the prompts with what the target writes after them."""
+    result = generate(
+        pair,
+        prompts,
+        strategy="autoregressive",
+        batch_size=64,
+        max_new_tokens=NEW_TOKENS,
+        progress=False,
+    )
+    documents = []
+    for prompt, new in zip(prompts, result.tokens, strict=True):
+        documents.append(np.array(prompt + new, dtype=np.uint16))
+    return documents
+
+
+def _write_chunk(path: Path, documents: list[np.ndarray]) -> None:
+    offsets = np.cumsum([0, *map(len, documents)])
+    with replacing(path, alone=True) as partial:
+        save_file({"tokens": np.concatenate(documents), "offsets": offsets}, partial)
 
 
 def split_documents(tokens: np.ndarray, bos: int) -> list[np.ndarray]:

@@ -1,6 +1,6 @@
-"""`specviz train`.
+"""Train the embedded pair, from the standard library's sources to folders for `load_pair`.
 
-From the standard library's sources to the folders that `load_pair()` reads, stage by stage.
+This is what `specviz train` runs, stage by stage.
 """
 
 import platform
@@ -39,7 +39,9 @@ from specviz.zoo.train import (
 class Budget:
     """How long to train.
 
-    Optimiser steps of target and draft, and documents that the target writes for the draft.
+    Attributes:
+        target_steps, draft_steps: optimiser steps.
+        continuations: documents that the target writes for the draft.
     """
 
     target_steps: int = 3400
@@ -57,73 +59,80 @@ class _Corpus:
     def windows(self, stage: Stage) -> Windows:
         return Windows(self.library, self.tests, stage.rows, stage.length)
 
+    def library_blocks(self, bos: int) -> list[np.ndarray]:
+        blocks = []
+        for tokens in self.library:
+            blocks += split_documents(tokens, bos)
+        return blocks
+
 
 def train_pair(
     out: Path, budget: Budget, *, device: str = "cpu", compile: bool = False, progress: bool = True
 ) -> Path:
-    """Train, or go on training, the pair in `out`; returns the folder `out/weights` with target,
-    draft and model card.
+    """Train the pair in `out`, or resume training it.
 
-    Checkpoints and intermediate results lie in `out/checkpoints`; a second call with the same
-    budget goes on where the first stopped. Raises WriteError where the disk is full: the last
-    checkpoint is still whole.
+    Checkpoints and intermediate results lie in `out/checkpoints`. A second call with the same
+    budget resumes where the first stopped.
+
+    Returns the folder `out/weights` with target, draft and model card.
+
+    Raises:
+        WriteError: the disk is full. The last checkpoint is still whole.
     """
+    begun = time.monotonic()
     work = out / "checkpoints"
     make_folder(work)
-    begun = time.monotonic()
     files = [file for file in read_corpus() if not file.held_out]
     tokenizer = _tokenizer(files, work)
-    corpus = _encode(files, tokenizer, work)
-    where = torch.device(device)
-    job = partial(Job, folder=work, device=where, compile=compile, progress=progress)
-    target = build_target().to(where)
-    history = {
-        "target": train(
-            job("target", steps=budget.target_steps),
-            target,
-            partial(next_token_loss, target),
-            corpus.windows,
-        )
-    }
+    corpus = _encode(files, tokenizer)
+    torch_device = torch.device(device)
+    job = partial(Job, folder=work, device=torch_device, compile=compile, progress=progress)
+    history = {}
+
+    target = build_target().to(torch_device)
+    target_job = job("target", steps=budget.target_steps)
+    target_loss = partial(next_token_loss, target)
+    history["target"] = train(target_job, target, target_loss, corpus.windows)
     target.eval().requires_grad_(False)
-    draft = build_draft().to(where)
-    blocks = [
-        block
-        for tokens in corpus.library
-        for block in split_documents(tokens, tokenizer.bos_token_id)
-    ]
-    written = continuations(
-        Pair(target, draft, tokenizer), blocks, budget.continuations, work, progress=progress
-    )
-    food = _Corpus(corpus.library + _interleave(written), corpus.tests)
+
+    draft = build_draft().to(torch_device)
+    pair = Pair(target, draft, tokenizer)
+    blocks = corpus.library_blocks(tokenizer.bos_token_id)
+    written = continuations(pair, blocks, budget.continuations, work, progress=progress)
+    draft_corpus = _Corpus(corpus.library + _join(written), corpus.tests)
+    draft_job = job("draft", steps=budget.draft_steps)
+    draft_loss = partial(distillation_loss, draft, target)
     draft.train()
-    history["draft"] = train(
-        job("draft", steps=budget.draft_steps),
-        draft,
-        partial(distillation_loss, draft, target),
-        food.windows,
-    )
+    history["draft"] = train(draft_job, draft, draft_loss, draft_corpus.windows)
+
     weights = out / "weights"
     export(target, tokenizer, weights / "target")
     export(draft, tokenizer, weights / "draft")
     write_prompts(weights / "prompts.jsonl", cut_bundled_prompts(tokenizer, read_corpus()))
     pair = load_pair(weights / "target", weights / "draft", device="cpu", dtype="float32")
-    facts = {
+    figures = measure_pair(pair, read_prompts(weights / "prompts.jsonl"))
+    facts = _facts(budget, device, compile)
+    write_card(weights / "README.md", pair, history, figures, facts, time.monotonic() - begun)
+    return weights
+
+
+def _facts(budget: Budget, device: str, compile: bool) -> dict[str, str]:
+    """Return what the model card says of the circumstances."""
+    command = [
+        "specviz train",
+        *(["--compile"] if compile else []),
+        f"--target-steps {budget.target_steps}",
+        f"--draft-steps {budget.draft_steps}",
+        f"--continuations {budget.continuations}",
+    ]
+    return {
         "date": str(date.today()),
         "device": f"{device} ({platform.machine()}, {torch.get_num_threads()} threads)",
-    }
-    facts["command"] = (
-        f"specviz train{' --compile' * compile} --target-steps {budget.target_steps} --draft-steps {budget.draft_steps}"
-        f" --continuations {budget.continuations}"
-    )
-    facts |= {
+        "command": " ".join(command),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
         "python": platform.python_version(),
     }
-    figures = measure_pair(pair, read_prompts(weights / "prompts.jsonl"))
-    write_card(weights / "README.md", pair, history, figures, facts, time.monotonic() - begun)
-    return weights
 
 
 def _tokenizer(files: list[SourceFile], work: Path) -> PreTrainedTokenizerFast:
@@ -133,15 +142,21 @@ def _tokenizer(files: list[SourceFile], work: Path) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast.from_pretrained(folder)
 
 
-def _encode(files: list[SourceFile], tokenizer: PreTrainedTokenizerFast, work: Path) -> _Corpus:
+def _encode(files: list[SourceFile], tokenizer: PreTrainedTokenizerFast) -> _Corpus:
     encoded = [encode_blocks(tokenizer, file) for file in files]
-    parts = [
-        [tokens for tokens, file in zip(encoded, files, strict=True) if file.is_test == is_test]
-        for is_test in (False, True)
-    ]
-    return _Corpus(parts[0], parts[1])
+    library: list[np.ndarray] = []
+    tests: list[np.ndarray] = []
+    for tokens, file in zip(encoded, files, strict=True):
+        if file.is_test:
+            tests.append(tokens)
+        else:
+            library.append(tokens)
+    return _Corpus(library, tests)
 
 
-def _interleave(documents: list[np.ndarray], size: int = 64) -> list[np.ndarray]:
-    """Documents joined into files of `size`, so that windows rarely cross what belongs together."""
+def _join(documents: list[np.ndarray], size: int = 64) -> list[np.ndarray]:
+    """Join documents into files of `size`.
+
+    Training shuffles files, so in joined ones a window rarely ends in an unrelated document.
+    """
     return [np.concatenate(documents[i : i + size]) for i in range(0, len(documents), size)]

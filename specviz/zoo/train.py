@@ -1,8 +1,6 @@
-"""How the embedded pair is made: tokenizer, target, the target's own continuations, a draft
-distilled from it, export.
+"""Train one model of the embedded pair: the models, their losses, and the training loop.
 
-Every stage leaves its result in the output folder and is skipped when that is complete; a stage
-that was interrupted resumes at its last checkpoint with the batch that it would have read next.
+An interrupted training resumes at its last checkpoint with the batch that it would have read next.
 Matrices are trained with Muon, the rest with AdamW, in float32, with warm-up and linear decay.
 """
 
@@ -23,14 +21,18 @@ from specviz.zoo.data import VOCABULARY, Windows
 
 POSITIONS = 1024
 WARMUP_STEPS = 100
-MATRIX_RATE, OTHER_RATE = 0.02, 3e-3
+MATRIX_RATE = 0.02  # learning rates
+OTHER_RATE = 3e-3
 
 
 @dataclass(frozen=True)
 class Stage:
     """A stretch of training with one batch shape.
 
-    `share` of all steps, `rows` windows of `length` tokens a step.
+    Attributes:
+        share: of all steps.
+        rows: windows in a step.
+        length: tokens in a window.
     """
 
     share: float
@@ -38,38 +40,57 @@ class Stage:
     length: int
 
 
-STAGES = (
-    Stage(0.75, 12, 256),
-    Stage(0.25, 6, 512),
-)  # short windows first, then the length that generation needs
+# Short windows first, then the length that generation needs.
+STAGES = (Stage(0.75, 12, 256), Stage(0.25, 6, 512))
 
 
 def build_model(
-    layers: int, width: int, heads: int, kv_heads: int, mlp: int, seed: int = 0
+    layers: int, hidden_size: int, heads: int, kv_heads: int, mlp: int, seed: int = 0
 ) -> LlamaForCausalLM:
-    """A Llama model with tied embeddings and random weights for the embedded tokenizer's vocabulary."""
+    """Return a Llama model with tied embeddings, random weights and the embedded vocabulary."""
     torch.manual_seed(seed)
     config = LlamaConfig(
-        vocab_size=VOCABULARY, hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=kv_heads,
-        intermediate_size=mlp, max_position_embeddings=POSITIONS, tie_word_embeddings=True, pad_token_id=0, bos_token_id=1, eos_token_id=2,
-    )  # fmt: skip
+        vocab_size=VOCABULARY,
+        hidden_size=hidden_size,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        intermediate_size=mlp,
+        max_position_embeddings=POSITIONS,
+        tie_word_embeddings=True,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
     return LlamaForCausalLM(config)
 
 
 def build_target() -> LlamaForCausalLM:
-    """Deep and narrow, so that a step costs several draft steps even where the cost is one kernel launch after the other."""
-    return build_model(layers=14, width=192, heads=4, kv_heads=2, mlp=512)
+    """Return an untrained target.
+
+    It is deep and narrow, so that a step costs several draft steps even where kernel launches make
+    up the cost.
+    """
+    return build_model(layers=14, hidden_size=192, heads=4, kv_heads=2, mlp=512)
 
 
 def build_draft() -> LlamaForCausalLM:
-    """Two layers: the fewest that can copy what followed an earlier occurrence of a token."""
-    return build_model(layers=2, width=256, heads=4, kv_heads=2, mlp=704, seed=1)
+    """Return an untrained draft.
+
+    Two layers are the fewest that can copy what followed an earlier occurrence of a token.
+    """
+    return build_model(layers=2, hidden_size=256, heads=4, kv_heads=2, mlp=704, seed=1)
 
 
 def optimisers_for(model: nn.Module) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices inside the layers, AdamW for embeddings and norms."""
-    matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
-    others = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
+    """Return Muon for the matrices inside the layers, and AdamW for embeddings and norms."""
+    matrices = []
+    others = []
+    for name, parameter in model.named_parameters():
+        if parameter.ndim == 2 and "embed" not in name:
+            matrices.append(parameter)
+        else:
+            others.append(parameter)
     return [
         torch.optim.Muon(matrices, lr=MATRIX_RATE),
         torch.optim.AdamW(others, lr=OTHER_RATE, betas=(0.9, 0.95), weight_decay=0.0),
@@ -77,14 +98,14 @@ def optimisers_for(model: nn.Module) -> list[torch.optim.Optimizer]:
 
 
 def learning_rate_factor(step: int, steps: int) -> float:
-    """Linear warm-up to 1, then linear decay to 0 at `steps`."""
+    """Return the factor of the learning rates: linear warm-up, and linear decay to 0 at `steps`."""
     return min((step + 1) / WARMUP_STEPS, 1.0) * (1 - step / steps)
 
 
 def stage_batches(
     make_windows: Callable[[Stage], Windows], steps: int, start: int
 ) -> Iterator[tuple[int, torch.Tensor]]:
-    """(step, tokens (rows, length + 1)) from `start` on.
+    """Yield (step, tokens (rows, length + 1)) from step `start` on.
 
     Each stage reads its own windows from their beginning.
     """
@@ -99,26 +120,34 @@ def stage_batches(
 
 
 def next_token_loss(model: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
-    """Mean cross-entropy in nats of tokens[:, 1:] given what stands before each."""
+    """Return the mean cross-entropy in nats of tokens[:, 1:], each given those before it."""
     logits = model(tokens[:, :-1], use_cache=False).logits
     return F.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten())
 
 
 def distillation_loss(draft: nn.Module, target: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
-    """Mean KL(p || q) in nats over all positions, p from the target and q from the draft."""
+    """Return the mean KL(p || q) in nats, p from the target and q from the draft."""
+    inputs = tokens[:, :-1]
     with torch.no_grad():
-        p = (
-            target(tokens[:, :-1], use_cache=False).logits.float().log_softmax(-1)
-        )  # (rows, length, V)
-    q = draft(tokens[:, :-1], use_cache=False).logits.float().log_softmax(-1)
-    return F.kl_div(q.flatten(0, 1), p.flatten(0, 1), log_target=True, reduction="batchmean")
+        logits = target(inputs, use_cache=False).logits
+        log_p = logits.float().log_softmax(-1).flatten(0, 1)  # (rows * length, V)
+    logits = draft(inputs, use_cache=False).logits
+    log_q = logits.float().log_softmax(-1).flatten(0, 1)
+    return F.kl_div(log_q, log_p, log_target=True, reduction="batchmean")
 
 
 @dataclass(frozen=True)
 class Job:
     """One model's training.
 
-    Where its checkpoint lies, how long it runs and on what, and after how many steps it is kept.
+    Attributes:
+        name: name of the checkpoint, without its ending.
+        folder: where the checkpoint lies.
+        steps: optimiser steps.
+        device: where the model is.
+        compile: whether to run the loss through torch.compile.
+        progress: whether to show a progress bar.
+        checkpoint_every: steps between checkpoints.
     """
 
     name: str
@@ -136,16 +165,15 @@ def train(
     loss: Callable[[torch.Tensor], torch.Tensor],
     make_windows: Callable[[Stage], Windows],
 ) -> list[dict[str, float]]:
-    """Train in place, from the job's checkpoint if there is one. Returns the history.
+    """Train in place, from the job's checkpoint if there is one.
 
-    Step, tokens, loss (nats a token), seconds.
+    Returns the history: step, tokens, loss (nats a token) and seconds at each checkpoint.
     """
     optimisers = optimisers_for(model)
     checkpoint = job.folder / f"{job.name}.safetensors"
-    start, history = (
-        load_checkpoint(checkpoint, model, optimisers) if checkpoint.exists() else (0, [])
-    )
-    loss = torch.compile(loss) if job.compile else loss
+    start, history = _resume(checkpoint, model, optimisers)
+    if job.compile:
+        loss = torch.compile(loss)
     bar = tqdm(
         total=job.steps,
         initial=start,
@@ -153,41 +181,56 @@ def train(
         unit="step",
         disable=not job.progress,
     )
-    losses, tokens_seen, begun = [], history[-1]["tokens"] if history else 0, time.monotonic()
+    losses = []
+    tokens_seen = history[-1]["tokens"] if history else 0
+    begun = time.monotonic()
     for step, tokens in stage_batches(make_windows, job.steps, start):
-        factor = learning_rate_factor(step, job.steps)
-        for optimiser, rate in zip(optimisers, (MATRIX_RATE, OTHER_RATE), strict=True):
-            optimiser.param_groups[0]["lr"] = rate * factor
-            optimiser.zero_grad()
         value = loss(tokens.to(job.device))
-        value.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for optimiser in optimisers:
-            optimiser.step()
+        _update(model, optimisers, value, learning_rate_factor(step, job.steps))
         losses.append(value.detach())
         tokens_seen += tokens[:, 1:].numel()
         bar.update()
-        if (step + 1) % job.checkpoint_every == 0 or step + 1 == job.steps:
-            mean = torch.stack(losses).mean().item()
+        done = step + 1
+        if done % job.checkpoint_every == 0 or done == job.steps:
+            mean_loss = torch.stack(losses).mean().item()
+            seconds = time.monotonic() - begun
             history.append(
-                {
-                    "step": step + 1,
-                    "tokens": tokens_seen,
-                    "loss": mean,
-                    "seconds": time.monotonic() - begun,
-                }
+                {"step": done, "tokens": tokens_seen, "loss": mean_loss, "seconds": seconds}
             )
-            save_checkpoint(checkpoint, model, optimisers, step + 1, history)
-            bar.set_postfix(loss=f"{mean:.3f}")
-            losses, begun = [], time.monotonic()
+            save_checkpoint(checkpoint, model, optimisers, done, history)
+            bar.set_postfix(loss=f"{mean_loss:.3f}")
+            losses = []
+            begun = time.monotonic()
     bar.close()
     return history
 
 
-def export(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
-    """Write the model as float16 safetensors with its tokenizer.
+def _resume(
+    checkpoint: Path, model: nn.Module, optimisers: list[torch.optim.Optimizer]
+) -> tuple[int, list[dict[str, float]]]:
+    """Return the step to begin with and the history before it."""
+    if checkpoint.exists():
+        return load_checkpoint(checkpoint, model, optimisers)
+    return 0, []
 
-    Half the size, and finer than bfloat16 for weights of this range.
+
+def _update(
+    model: nn.Module, optimisers: list[torch.optim.Optimizer], loss: torch.Tensor, factor: float
+) -> None:
+    """Make one optimiser step, at `factor` times the learning rates."""
+    for optimiser, rate in zip(optimisers, (MATRIX_RATE, OTHER_RATE), strict=True):
+        optimiser.param_groups[0]["lr"] = rate * factor
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    for optimiser in optimisers:
+        optimiser.step()
+        optimiser.zero_grad()
+
+
+def export(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+    """Write the model as float16 safetensors, with its tokenizer.
+
+    float16 halves the size, and is finer than bfloat16 for weights of this range.
     """
 
     def fill(partial: Path) -> None:

@@ -19,27 +19,28 @@ DRAFTERS: dict[str, type[Drafter]] = {
 
 
 def drafter(name: str, **options: Any) -> Drafter:
-    """The drafter called `name` with `options`, for instance `drafter("lookup", max_ngram=4)`.
+    """Return the drafter called `name` with `options`: `drafter("lookup", max_ngram=4)`.
 
     Raises:
-        ValueError: unknown name or option, or an option that cannot be used; the message lists the known ones.
+        ValueError: an unknown name or option (the message lists the known ones), or an option with
+            an unusable value.
     """
     return make("drafter", DRAFTERS, name, options)
 
 
 def drafters() -> pd.DataFrame:
-    """The registered drafters as a frame: drafter, description, options (with defaults, or "required" where one has to be given)."""
-    options = [", ".join(map(_shown, fields(kind))) for kind in DRAFTERS.values()]
-    return pd.DataFrame(
-        {
-            "drafter": list(DRAFTERS),
-            "description": [kind.description for kind in DRAFTERS.values()],
-            "options": options,
-        }
-    )
+    """Return the registered drafters: columns drafter, description and options.
+
+    Options come with their defaults, or with "required" where they have none.
+    """
+    rows = []
+    for name, kind in DRAFTERS.items():
+        options = ", ".join(_describe(option) for option in fields(kind))
+        rows.append({"drafter": name, "description": kind.description, "options": options})
+    return pd.DataFrame(rows)
 
 
-def _shown(option: Field[Any]) -> str:
-    return (
-        f"{option.name} (required)" if option.default == () else f"{option.name}={option.default!r}"
-    )
+def _describe(option: Field[Any]) -> str:
+    if option.default == ():
+        return f"{option.name} (required)"
+    return f"{option.name}={option.default!r}"

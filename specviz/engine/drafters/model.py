@@ -1,7 +1,8 @@
 """A draft model that keeps its K/V across rounds, under every strategy.
 
-At the first step of a round it is fed the last two committed tokens: after a full acceptance the K/V of the last draft is missing
-(a draft is proposed, never fed), and feeding two tokens always keeps the shape the same and fills that slot.
+At the first step of a round it is fed the last two committed tokens. After a full acceptance the
+K/V of the last draft is missing, because a draft is proposed before it is ever fed. Feeding two
+tokens fills that slot, and keeps the shape the same in every round.
 """
 
 from dataclasses import dataclass, field
@@ -21,7 +22,8 @@ from specviz.util.validate import require_bool
 class ModelDrafter(Drafter):
     """The pair's draft model, K forwards a round.
 
-    `keep_cache=False` is what it costs to do without: no K/V is kept, and before each round the model reads every row's whole text again.
+    `keep_cache=False` shows the cost of doing without K/V: none is kept, and before each round the
+    model reads every row's whole text again.
     """
 
     keep_cache: bool = field(default=True, kw_only=True)
@@ -41,34 +43,40 @@ class ModelDrafter(Drafter):
         return {"draft": pair.draft}
 
     def propose(self, state: State, num_draft_tokens: int) -> Draft:
-        """The first forward goes over two tokens, the others over the token just drafted."""
+        """Draft K tokens. The first forward reads two tokens, each other one the last draft."""
         return run_ahead(state, "draft", num_draft_tokens, fed_first=2)
 
 
 def run_ahead(
     state: State, model: str, num_tokens: int, fed_first: int, instead: Tensor | None = None
 ) -> Draft:
-    """One forward a token of the model `state.caches[model]`: the first over each row's last tokens, the others over the one just chosen.
+    """Run the model `state.caches[model]` for `num_tokens` tokens, one forward for each.
+
+    The first forward reads each row's last tokens, the others the token just chosen.
 
     Args:
-        fed_first: how many tokens the first forward is given.
-        instead: (b, num_tokens), tokens that take the places of those that are chosen.
+        state: the state of the run.
+        model: name of the model.
+        num_tokens: how many tokens to propose.
+        fed_first: how many tokens the first forward reads.
+        instead: (b, num_tokens), tokens that take the places of the chosen ones.
     """
-    tokens, logits = [], []
-    cache, requests = state.caches[model], [row.request.index for row in state.batch.rows]
-    fed, indices = state.batch.last_tokens(fed_first)
-    along = torch.cat(
-        [indices, indices[:, -1:] + torch.arange(1, num_tokens, device=indices.device)], 1
-    )
-    way = cache.ready(
-        state.feed(along, along)
-    )  # where each token goes; which ones they are is not known yet
+    cache = state.caches[model]
+    requests = [row.request.index for row in state.batch.rows]
+    fed, indices = state.batch.last_tokens(fed_first)  # both (b, fed_first)
+    new_indices = indices[:, -1:] + torch.arange(1, num_tokens, device=indices.device)
+    indices = torch.cat([indices, new_indices], 1)
+    # One feed for all forwards: where the tokens go is known, which ones they are is not yet.
+    feed = cache.ready(state.feed(indices, indices))
+    tokens = []
+    logits = []
     for j in range(num_tokens):
-        columns = slice(fed_first + j - 1 if j else 0, fed_first + j)
-        step = cache.forward(way.part(fed, columns))[:, -1].float()  # (b, V)
-        ahead = [row.length + j for row in state.batch.rows]
-        fed = state.chooser.draft(step, requests, ahead)[:, None]
-        fed = fed if instead is None else instead[:, j : j + 1]
+        first_column = fed_first + j - 1 if j else 0
+        columns = slice(first_column, fed_first + j)
+        step_logits = cache.forward(feed.part(fed, columns))[:, -1].float()  # (b, V)
+        positions = [row.length + j for row in state.batch.rows]
+        chosen = state.chooser.draft(step_logits, requests, positions)[:, None]  # (b, 1)
+        fed = chosen if instead is None else instead[:, j : j + 1]
         tokens.append(fed)
-        logits.append(step)
+        logits.append(step_logits)
     return Draft(torch.cat(tokens, 1), torch.stack(logits, 1))

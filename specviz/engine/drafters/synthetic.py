@@ -1,7 +1,8 @@
-"""Proposals that are right as often as they are asked to be: for benchmarks without a trained draft.
+"""Proposals that are right at given rates, for benchmarks without a trained draft.
 
-As the synthetic acceptance of serving engines, with rates by position, but without touching the text: what is proposed is the target's
-own continuation, spoilt by lot. The lots are independent; a schedule of smallest variance would hide how ragged real rounds are.
+Serving engines offer synthetic acceptance with rates by position. This does the same without
+changing the text: it proposes the target's own continuation and spoils drafts at random. The draws
+are independent. A schedule of smallest variance would hide how ragged real rounds are.
 """
 
 from collections.abc import Sequence
@@ -22,81 +23,103 @@ from specviz.util.validate import is_share, short
 
 @dataclass(frozen=True)
 class SyntheticDrafter(ModelDrafter):
-    """`rates[j]`: the share of rounds in which draft j, and so all before it, is accepted: unconditional, and none above the one before.
+    """Propose drafts of which a given share is right, at the real cost of the draft model.
 
-    One number u in [0, 1) is drawn for each row and round from (seed, prompt, tokens written so far), so that it depends on neither batch
-    nor schedule; the drafts with u < rates[j] are right. Before each round the target itself runs K tokens ahead, in no phase's time, to
-    know what is right; then the draft model runs as ever, at its real cost, over what is proposed. In low precision the verification
-    may break a near tie the other way, so that the measured rates come out a little lower.
+    `rates[j]` is the share of rounds in which draft j, and so every draft before it, is accepted.
+    Rates are unconditional, and none is above the one before.
+
+    One number u in [0, 1) is drawn for each row and round from (seed, prompt, tokens written so
+    far), so it depends on neither batch nor schedule. The drafts with u < rates[j] are right.
+
+    Before each round, in no phase's time, the target itself runs K tokens ahead, to know what is
+    right. Then the draft model runs as usual, at its real cost, over the proposals. In low
+    precision the verification may break a near tie the other way, so the measured rates come out a
+    little lower.
     """
 
     rates: Sequence[float] | np.ndarray | Tensor = ()
 
     name: ClassVar[str] = "synthetic"
     description: ClassVar[str] = (
-        "the target's own continuation, wrong by lot so that drafts are accepted at given rates; for benchmarks"
+        "the target's own continuation, spoilt at random so that drafts are accepted at given "
+        "rates; for benchmarks"
     )
     capturable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        rates: Any = (
-            self.rates.tolist() if isinstance(self.rates, np.ndarray | torch.Tensor) else self.rates
-        )
-        if (
-            not isinstance(rates, Sequence)
-            or isinstance(rates, str)
-            or not all(is_share(rate) for rate in rates)
-        ):
-            raise ValueError(
-                f"rates={short(rates)} is no list of shares; pass numbers from 0 to 1, for instance rates=[0.8, 0.6, 0.5]"
-            )
-        if not rates:
-            raise ValueError(
-                'drafter "synthetic" needs rates; pass one for each draft position, for instance rates=[0.8, 0.6, 0.5]'
-            )
-        if any(later > earlier for earlier, later in pairwise(rates)):
-            why = "a draft is accepted only with all before it"
-            raise ValueError(
-                f"rates={short(list(rates))} rise, but {why}; pass unconditional rates, none above the one before"
-            )
-        object.__setattr__(self, "rates", tuple(float(rate) for rate in rates))
+        object.__setattr__(self, "rates", _valid_rates(self.rates))
 
     def check(self, task: Task) -> None:
-        if len(self.rates) < (k := task.num_draft_tokens):
+        k = task.num_draft_tokens
+        if len(self.rates) < k:
             raise ValueError(
-                f"rates has {len(self.rates)} entries for num_draft_tokens={k}; pass one for each, or lower it"
+                f"rates has {len(self.rates)} entries for num_draft_tokens={k}; "
+                "pass one for each, or lower it"
             )
-        if task.sampling is not None and (coupling := task.sampling.coupling) != "gumbel":
-            instead = 'sampling=None or coupling="gumbel"'
+        if task.sampling is not None and task.sampling.coupling != "gumbel":
             raise ValueError(
-                f'drafter "synthetic" cannot know what coupling={coupling!r} will accept; pass {instead}'
+                f'drafter "synthetic" cannot know what coupling={task.sampling.coupling!r} will '
+                'accept; pass sampling=None or coupling="gumbel"'
             )
 
     def prepare(self, task: Task, state: State) -> Tensor:
-        """The round's proposals (b, K): the target runs ahead, its K/V to be overwritten by the verification, and lots spoil some."""
-        k, cache, noise = state.num_draft_tokens, state.caches["target"], Noise(task.seed)
-        if task.sampling is not None:
-            state = replace(
-                state, chooser=task.sampling.chooser(task.seed)
-            )  # keeps its noise to itself: drafting pays for its own
-        log, cache.log = cache.log, None  # no drafter could do this, so it is no part of the record
-        right = run_ahead(state, "target", k, fed_first=1).tokens.cpu().numpy()
-        cache.log = log
+        """Return the round's proposals (b, K): the target's own tokens, some of them spoilt.
+
+        The target runs ahead for them. The verification overwrites the K/V that this leaves.
+        """
+        k = state.num_draft_tokens
+        right = self._run_target_ahead(task, state).cpu().numpy()  # (b, K)
+        noise = Noise(task.seed)
         drawn = np.stack(
             [noise.uniforms(row.request.index, row.length, 1)[:, DRAFT] for row in state.batch.rows]
         )  # (b, 1)
-        harmless = np.setdiff1d(np.arange(task.pair.vocabulary_size), task.pair.eos_token_ids)
-        wrong = harmless[
-            np.searchsorted(harmless, right, side="right") % len(harmless)
-        ]  # the next id that is no EOS
-        proposals = torch.from_numpy(np.where(drawn < np.array(self.rates[:k]), right, wrong)).to(
-            task.pair.device
-        )
-        return state.graphs.static_copy(proposals)
+        # A wrong token is the next id that is no EOS.
+        usable = np.setdiff1d(np.arange(task.pair.vocabulary_size), task.pair.eos_token_ids)
+        next_usable = np.searchsorted(usable, right, side="right") % len(usable)
+        wrong = usable[next_usable]  # (b, K)
+        proposals = np.where(drawn < np.array(self.rates[:k]), right, wrong)
+        return state.graphs.static_copy(torch.from_numpy(proposals).to(task.pair.device))
+
+    @staticmethod
+    def _run_target_ahead(task: Task, state: State) -> Tensor:
+        """Return the target's next K tokens for each row, (b, K)."""
+        if task.sampling is not None:
+            # A chooser of its own, because a chooser keeps the noise it has drawn. Drafting must
+            # pay for its own noise.
+            state = replace(state, chooser=task.sampling.chooser(task.seed))
+        # A real drafter could not do this, so the record leaves it out.
+        cache = state.caches["target"]
+        log = cache.log
+        cache.log = None
+        draft = run_ahead(state, "target", state.num_draft_tokens, fed_first=1)
+        cache.log = log
+        return draft.tokens
 
     def propose(self, state: State, num_draft_tokens: int) -> Draft:
-        """As `ModelDrafter`, over the proposals that were prepared; without logits, since these did not come from the draft's."""
-        return Draft(
-            run_ahead(state, "draft", num_draft_tokens, fed_first=2, instead=state.prepared).tokens
+        """Run the draft model over the prepared proposals.
+
+        No logits are returned, because the proposals were not drawn from the draft's.
+        """
+        draft = run_ahead(state, "draft", num_draft_tokens, fed_first=2, instead=state.prepared)
+        return Draft(draft.tokens)
+
+
+def _valid_rates(rates: Any) -> tuple[float, ...]:
+    """Return the rates as a tuple. Raise ValueError unless they can be rates of acceptance."""
+    example = "for instance rates=[0.8, 0.6, 0.5]"
+    if isinstance(rates, np.ndarray | Tensor):
+        rates = rates.tolist()
+    is_list = isinstance(rates, Sequence) and not isinstance(rates, str)
+    if not is_list or not all(is_share(rate) for rate in rates):
+        raise ValueError(f"rates must be numbers from 0 to 1, got {short(rates)}; pass {example}")
+    if not rates:
+        raise ValueError(
+            f'drafter "synthetic" needs rates; pass one for each draft position, {example}'
         )
+    if any(later > earlier for earlier, later in pairwise(rates)):
+        raise ValueError(
+            f"rates must not rise, got {short(list(rates))}: a draft is accepted only with all "
+            "before it; pass unconditional rates, none above the one before"
+        )
+    return tuple(float(rate) for rate in rates)

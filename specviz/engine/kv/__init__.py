@@ -1,4 +1,4 @@
 """Where K/V lies and how it moves.
 
-The only room that touches a cache class of transformers is `cache.py`.
+Only `slabs.py` touches the cache classes of transformers.
 """

@@ -1,10 +1,8 @@
-"""KV state of one model: slabs that are written slot by slot.
+"""The KV state of one model, and the forwards that read and write it.
 
-Contract: this is the only file that touches the cache classes of transformers. A slab holds one
-layer's keys (or values) as (R rows, T slots, H heads, D). A forward writes each token's K/V at the
-slot that the caller names and attends to the slots that the caller makes visible, so rows of
-different length need no common column. Not known here: which token a slot holds, which is up to the
-layout.
+Contract: a forward writes each token's K/V at the slot that the caller names and attends to the
+slots that the caller makes visible, so rows of different length need no common column. Not known
+here: which token a slot holds, which is up to the layout.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
-from transformers.cache_utils import Cache, CacheLayerMixin
 
 from specviz.engine.kv.attention import (
     NAME,
@@ -26,6 +23,7 @@ from specviz.engine.kv.attention import (
     takes_grouped,
 )
 from specviz.engine.kv.moves import Move, move
+from specviz.engine.kv.slabs import Access, SlabCache
 
 # Compiled variants of a model's code (one row or many, one token a row or more, ...). The target
 # and the draft share this limit, and torch's default is too low for both.
@@ -61,112 +59,16 @@ class Feed:
 
     def part(self, tokens: Tensor, columns: slice) -> "Feed":
         """Return some columns of the feed, with these tokens (b, q) in them."""
-        indices, positions, slots, visible, valid = (
-            each[:, columns]
-            for each in (self.indices, self.positions, self.slots, self.visible, self.valid)
-        )
         added = None if self.added is None else self.added[:, columns]
-        return Feed(
-            self.rows,
-            self.requests,
-            tokens,
-            indices,
-            positions,
-            slots,
-            visible,
-            valid,
-            self.order,
-            added,
-        )
-
-
-class _SlabLayer(CacheLayerMixin):
-    """One layer's slabs, allocated at the first write.
-
-    They are zeroed because a mask does not keep out NaN: 0 * NaN is NaN.
-    """
-
-    is_sliding = False
-
-    def __init__(self, rows: int, slots: int) -> None:
-        super().__init__()
-        self.rows = rows
-        self.slots = slots
-
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        _, heads, _, depth = key_states.shape
-        self.keys = key_states.new_zeros(self.rows, self.slots, heads, depth)
-        self.values = value_states.new_zeros(
-            self.rows, self.slots, value_states.shape[1], value_states.shape[3]
-        )
-        self.is_initialized = True
-
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
-        where: _Where = args[0]
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-        found = []
-        for slab, states in ((self.keys, key_states), (self.values, value_states)):
-            # states: (b, H, q, D)
-            slab[where.rows[:, None], where.slots] = states.transpose(1, 2)
-            if where.order is not None:
-                seen = slab[where.rows[:, None], where.order]
-            else:
-                window = slab[:, : where.window]
-                seen = window[: len(where.rows)] if where.dense else window[where.rows]
-            found.append(seen.transpose(1, 2))  # (b, H, w, D)
-        return found[0], found[1]
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.slots, 0
-
-    def get_seq_length(self) -> int:
-        return 0
-
-    def get_max_length(self) -> int:
-        return self.slots
-
-    def get_max_cache_shape(self) -> int:
-        return self.slots
-
-
-@dataclass(frozen=True)
-class _Where:
-    """Where the current forward writes, and which slots it attends to.
-
-    Attributes:
-        rows, slots: it writes slots (b, q) of rows (b,).
-        window: the number of slots that it attends to.
-        dense: whether the rows are 0..b-1.
-        order: (b, window), the slots that it attends to, in that order; None for 0..window-1.
-    """
-
-    rows: Tensor
-    slots: Tensor
-    window: int
-    dense: bool
-    order: Tensor | None
-
-    def on(self, device: torch.device) -> "_Where":
-        """Return a copy for a layer on another device than the inputs, as with a device_map."""
-        if self.rows.device == device:
-            return self
-        order = None if self.order is None else self.order.to(device)
-        return replace(self, rows=self.rows.to(device), slots=self.slots.to(device), order=order)
-
-
-class _SlabCache(Cache):
-    """All layers' slabs. `where` is set before a forward, because `update` only gets the layer."""
-
-    where: _Where
-
-    def update(
-        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
-        return self.layers[layer_idx].update(
-            key_states, value_states, self.where.on(key_states.device)
+        return replace(
+            self,
+            tokens=tokens,
+            indices=self.indices[:, columns],
+            positions=self.positions[:, columns],
+            slots=self.slots[:, columns],
+            visible=self.visible[:, columns],
+            valid=self.valid[:, columns],
+            added=added,
         )
 
 
@@ -185,12 +87,11 @@ class CachedModel:
         self, model: PreTrainedModel, rows: int, slots: int, vocabulary: int | None = None
     ) -> None:
         num_layers = model.config.get_text_config().num_hidden_layers
-        layers: list[CacheLayerMixin] = [_SlabLayer(rows, slots) for _ in range(num_layers)]
         self.model = model
         self.rows = rows
         self.slots = slots
         self.vocabulary = vocabulary
-        self.cache = _SlabCache(layers=layers)
+        self.cache = SlabCache(num_layers, rows, slots)
         self.log: list[Feed | list[Move]] | None = None
         self.hidden: Tensor | None = None
         self._groups = query_groups(model)
@@ -256,13 +157,14 @@ class CachedModel:
                 slabs += [layer.keys, layer.values]
         return slabs
 
-    def _note(self, feed: Feed) -> None:
+    def _note(self, entry: Feed | list[Move]) -> None:
         if self.log is not None:
-            self.log.append(feed)
+            self.log.append(entry)
 
     def _arguments(self, feed: Feed, dense: bool) -> dict[str, Any]:
         self._note(feed)
-        self.cache.where = _Where(feed.rows, feed.slots, feed.visible.shape[-1], dense, feed.order)
+        window = feed.visible.shape[-1]
+        self.cache.access = Access(feed.rows, feed.slots, window, dense, feed.order)
         return {
             "input_ids": feed.tokens,
             "position_ids": feed.positions,
@@ -304,6 +206,5 @@ class CachedModel:
         """Move blocks of K/V in every layer, all read before any is written."""
         if not moves:
             return
-        if self.log is not None:
-            self.log.append(list(moves))
+        self._note(list(moves))
         move(self._slabs(), moves)

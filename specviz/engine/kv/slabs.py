@@ -1,0 +1,105 @@
+"""Slabs: the tensors that hold a model's K/V.
+
+Contract: this is the only file that touches the cache classes of transformers. A slab holds one
+layer's keys (or values) as (R rows, T slots, H heads, D). Not known here: models and masks.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+
+@dataclass(frozen=True)
+class Access:
+    """Where the current forward writes, and which slots it attends to.
+
+    Attributes:
+        rows, slots: it writes slots (b, q) of rows (b,).
+        window: the number of slots that it attends to.
+        dense: whether the rows are 0..b-1.
+        order: (b, window), the slots that it attends to, in that order; None for 0..window-1.
+    """
+
+    rows: Tensor
+    slots: Tensor
+    window: int
+    dense: bool
+    order: Tensor | None
+
+    def on(self, device: torch.device) -> "Access":
+        """Return a copy for a layer on another device than the inputs, as with a device_map."""
+        if self.rows.device == device:
+            return self
+        order = None if self.order is None else self.order.to(device)
+        return replace(self, rows=self.rows.to(device), slots=self.slots.to(device), order=order)
+
+
+class SlabLayer(CacheLayerMixin):
+    """One layer's slabs, allocated at the first write.
+
+    They are zeroed because a mask does not keep out NaN: 0 * NaN is NaN.
+    """
+
+    is_sliding = False
+
+    def __init__(self, rows: int, slots: int) -> None:
+        super().__init__()
+        self.rows = rows
+        self.slots = slots
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        _, heads, _, depth = key_states.shape
+        self.keys = key_states.new_zeros(self.rows, self.slots, heads, depth)
+        self.values = value_states.new_zeros(
+            self.rows, self.slots, value_states.shape[1], value_states.shape[3]
+        )
+        self.is_initialized = True
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        access: Access = args[0]
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        found = []
+        for slab, states in ((self.keys, key_states), (self.values, value_states)):
+            # states: (b, H, q, D)
+            slab[access.rows[:, None], access.slots] = states.transpose(1, 2)
+            if access.order is not None:
+                seen = slab[access.rows[:, None], access.order]
+            else:
+                window = slab[:, : access.window]
+                seen = window[: len(access.rows)] if access.dense else window[access.rows]
+            found.append(seen.transpose(1, 2))  # (b, H, w, D)
+        return found[0], found[1]
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.slots, 0
+
+    def get_seq_length(self) -> int:
+        return 0
+
+    def get_max_length(self) -> int:
+        return self.slots
+
+    def get_max_cache_shape(self) -> int:
+        return self.slots
+
+
+class SlabCache(Cache):
+    """All layers' slabs. `access` is set before a forward, because `update` only gets the layer."""
+
+    access: Access
+
+    def __init__(self, num_layers: int, rows: int, slots: int) -> None:
+        super().__init__(layers=[SlabLayer(rows, slots) for _ in range(num_layers)])
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        return self.layers[layer_idx].update(
+            key_states, value_states, self.access.on(key_states.device)
+        )
