@@ -569,12 +569,12 @@ class TooFar(DraftLength):
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("fast", "num_draft_tokens='fast' is unknown; pass a number of at least 1, or 'auto'"),
+        ("fast", "num_draft_tokens must be an int >= 1 or 'auto', got 'fast'; pass for instance 5"),
         (0, "num_draft_tokens must be an int >= 1, got 0; pass 1 or more"),
         (2.5, "num_draft_tokens must be an int >= 1, got 2.5"),
         (None, "num_draft_tokens must be an int >= 1, got None"),
         (object.__new__(DraftLength), "num_draft_tokens.most must be an int >= 0, got None"),
-        (TooFar(3), "K=4 was chosen for a round; there is room for 0 to 3"),
+        (TooFar(3), "the K of a round must be 0 to 3, got 4; let `choose` of"),
     ],
     ids=["fast", "zero", "half", "none", "depth-without-most", "too-far"],
 )
