@@ -22,8 +22,8 @@ class Setting:
         prompts: texts or token ids; sources that draw their own ignore them.
         limit: how many prompts, see `prompt_ids`.
         recording: whether a recorded run follows each run, to see what recording costs.
-        turns: in how many turns cells of the same work share the machine, see `take_turns`; 1:
-            one cell runs after the other.
+        turns: slices into which each cell is cut, so that cells of the same work alternate (see
+            `take_turns`); 1: one cell runs after the other.
     """
 
     sources: dict[str, PairSource]
@@ -64,7 +64,7 @@ def cell_key(cell: dict[str, object]) -> str:
 
 
 def key_of(measurement: Measurement) -> tuple[str, int]:
-    """Return which run was measured."""
+    """Return the key of the run that made this measurement: its cell and repetition."""
     return cell_key(measurement["cell"]), measurement["repetition"]
 
 

@@ -1,10 +1,9 @@
 """The rules about forwards: "positions", "mask", "kv" and "caches".
 
 Contract: `positions` and `kv_of_fed_tokens` judge what was fed. The other rules explain queries
-    that
-did not see exactly the K/V of their row's tokens; which queries these are is found in `forwards`. A
-query that saw other slots than those where its tokens should be had a wrong mask. If the slots were
-right, what they held was not, and the ledger knows since when.
+that did not see exactly the K/V of their row's tokens; which queries these are is found in
+`forwards`. A query that saw other slots than those where its tokens should be had a wrong mask. If
+the slots were right, what they held was not, and the ledger knows since when.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,7 @@
 """The walk through a record, forward by forward, that finds queries which saw wrong K/V.
 
 Contract: `Forwards.run` asks of every query whether it saw exactly the K/V of its own row's tokens
-    up
-to itself, each once. It asks that of what the slots hold, so a layout of any kind passes if its
+up to itself, each once. It asks that of what the slots hold, so a layout of any kind passes if its
 queries saw the right K/V. What is to blame for a wrong query is said in `forward_rules`. Not known
 here: models.
 """

@@ -1,8 +1,8 @@
 """The invariants of batch speculative decoding, checked on a record alone.
 
 Contract: `check` takes a trace and returns what does not hold. It assumes nothing about the
-    strategy
-but what its record says, so your own is judged like the built-in ones. Not known here: models.
+strategy but what its record says, so your own is judged like the built-in ones. Not known here:
+models.
 
 | rules | where they stand |
 |---|---|

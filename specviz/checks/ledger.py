@@ -115,7 +115,7 @@ class Ledger:
         self.reported[model, requests, indices] = False
 
     def reject(self, batch: BatchRows, kept: Array) -> None:
-        """Note that each row's K/V from index kept (b,) on stems from tokens that were rejected."""
+        """Mark each row's K/V at an index >= kept (b,) as computed from rejected tokens."""
         cells = self.cells[:, :, batch.rows]  # (4, models, b, slots)
         dead = (cells[REQUEST] == batch.requests[:, None]) & (cells[INDEX] >= kept[:, None])
         self.cells[ALIVE, :, batch.rows] &= ~dead.swapaxes(0, 1)

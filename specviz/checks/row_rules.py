@@ -1,8 +1,7 @@
 """The rules about a row's lengths and ends: "lengths", "rectangle", "budget" and "eos".
 
 Contract: each rule is a function of that name, which takes the `Rows` of a record and reports to
-    it.
-Not known here: what forwards saw and what caches held.
+it. Not known here: what forwards saw and what caches held.
 """
 
 import numpy as np

@@ -1,8 +1,8 @@
 """What a broken invariant looks like: one sentence that an engineer can act on, and its numbers.
 
 Contract: `Findings` gathers what the rules find, one `Violation` for each (round, phase, model,
-    row,
-rule), and returns them in the order in which things went wrong. Not known here: how a rule works.
+row, rule), and returns them in the order in which things went wrong. Not known here: how a rule
+works.
 """
 
 from collections.abc import Sequence

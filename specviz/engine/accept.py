@@ -3,8 +3,7 @@
 Pure tensor arithmetic. It knows no model, cache or tokenizer. B rows, K draft tokens, V vocabulary.
 
 Source: speculative decoding (Leviathan et al. 2023), greedy case. The bonus token is the target's
-    own choice
-at index a. It is emitted after a rejection and after a full acceptance alike.
+own choice at index a. It is emitted after a rejection and after a full acceptance alike.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,9 @@
 """How many tokens a row drafts in each round: a fixed K, or the K with the most tokens a second.
 
-Contract: the loop calls `choose` before each round, and `learn` afterwards with what the round cost
-and gained. A `DraftLength` goes by lengths, acceptance and times, and reads no tensor. So it
-decides when a token is written, never which one. Not known here: models and tables.
+Contract: the loop calls `choose` once a round's rows are known, before they draft. `Meter` calls
+`learn` afterwards, with what the round cost and gained. A `DraftLength` goes by lengths, acceptance
+and times, and reads no tensor. So it decides when a token is written, never which one. Not known
+here: models and tables.
 """
 
 from collections import deque
@@ -26,10 +27,10 @@ TRIAL_SHARE = 0.0075  # of the run's time, for trying other K; at least one roun
 CLOSE = 0.85
 ENOUGH_TIMES = 9
 ENOUGH_DRAFTS = 150
-# Rounds after which a K may be tried once more; one that is not close, so many times as many.
+# Rounds after which a K may be tried once more; RETRY_FACTOR times as many if it is not close.
 RETRY_ROUNDS = 16
 RETRY_FACTOR = 8
-# About as many drafts of one position halve the weight of what was known of its acceptance before.
+# Drafts of one position after which the weight of what was known before falls to 1/e.
 FADE_DRAFTS = 400
 # Acceptance before anything is known, and the number of drafts that this guess counts for.
 PRIOR_ACCEPTANCE = 0.6

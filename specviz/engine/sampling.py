@@ -97,8 +97,7 @@ class Rejection:
     """Accept draft d with probability min(1, p(d) / q(d)); else draw from max(p - q, 0).
 
     Source: Leviathan et al. 2023 (arXiv 2211.17192). After the last draft q is zero, so that the
-        bonus, which is
-    drawn from p, needs no case of its own.
+    bonus, which is drawn from p, needs no case of its own.
     """
 
     weighs_drafts = True

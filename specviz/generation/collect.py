@@ -1,4 +1,4 @@
-"""From the events of a run to what it wrote: counted, recorded if requested, and kept if cut short.
+"""Collect from the events of a run what it writes: counts, tables and, if requested, the record.
 
 A run is cut short by an interrupt, or because memory runs out. What is kept are complete rounds:
 tokens, tables and record end at the same one. How a result looks is not known here.

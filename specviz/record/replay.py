@@ -149,7 +149,7 @@ class Replay:
                 yield self.frame(round, phase)
 
     def _restart(self) -> None:
-        self._ledger = np.full((_PLANES, len(MODELS), *self._index.cache_shape), -1, np.int32)
+        self._cells = np.full((_PLANES, len(MODELS), *self._index.cache_shape), -1, np.int32)
         self._stage = -1
         self._writes = 0
         self._last_write = [0] * len(MODELS)  # number of the last write into each model's cache
@@ -176,12 +176,12 @@ class Replay:
         blocks = self._moves[moves].tolist()
         copies = []
         for model, row, slot, _, _, length in blocks:
-            copies.append(self._ledger[:, model, row, slot : slot + length].copy())
+            copies.append(self._cells[:, model, row, slot : slot + length].copy())
         # A moved cell is newer than what stays. Moved cells keep their order among themselves.
         ages = np.unique(np.concatenate([copy[_WRITTEN] for copy in copies]))
         for (model, _, _, row, slot, length), copy in zip(blocks, copies, strict=True):
             copy[_WRITTEN] = self._writes + np.searchsorted(ages, copy[_WRITTEN])
-            self._ledger[:, model, row, slot : slot + length] = copy
+            self._cells[:, model, row, slot : slot + length] = copy
         self._writes += ages.size
 
     def _feed(self, step: Step) -> None:
@@ -189,8 +189,8 @@ class Replay:
         row = table["row"][step.feeds]
         slot = table["slot"][step.feeds]
         for plane, name in enumerate((*_SHOWN, "round")):
-            self._ledger[plane, step.model, row, slot] = table[name][step.feeds]
-        self._ledger[_WRITTEN, step.model, row, slot] = self._writes
+            self._cells[plane, step.model, row, slot] = table[name][step.feeds]
+        self._cells[_WRITTEN, step.model, row, slot] = self._writes
 
     def _batch(self, round: int, phase: str) -> _Batch:
         table = self._trace.rows
@@ -213,9 +213,7 @@ class Replay:
 
     def _width(self, round: int, batch: _Batch) -> int:
         """Return T: the slots that the verify forward saw, or that a row holds or awaits."""
-        held = (
-            self._ledger[_REQUEST][:, batch.rows] == batch.requests[:, None]
-        )  # (models, B, slots)
+        held = self._cells[_REQUEST][:, batch.rows] == batch.requests[:, None]  # (models, B, slots)
         used = held.any(axis=(0, 1)).nonzero()[0]
         awaited = (batch.pending + 1).max(initial=0)
         return int(max(self._trace.rounds["slots"][round], used.max(initial=-1) + 1, awaited))
@@ -228,7 +226,7 @@ class Replay:
         """
         key = (self._last_write[model], width, drafting, batch.key())
         if model not in self._latest or self._latest[model][0] != key:
-            cells = self._ledger[:, model, batch.rows, :width]
+            cells = self._cells[:, model, batch.rows, :width]
             self._latest[model] = (key, self._classify(cells, drafting, batch))
         return self._latest[model][1]
 

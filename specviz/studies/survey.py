@@ -70,7 +70,7 @@ class Survey:
 
     @property
     def telling_prompt(self) -> int:
-        """The prompt at which the invalid strategies have soonest all left the reference.
+        """The prompt on which all invalid strategies diverge from the reference earliest.
 
         A prompt whose reference ends before its budget is preferred, since small models repeat
         themselves where they find no end.

@@ -6,8 +6,8 @@ Contract: three ways to lay out a row.
 - `Columns`: all rows write the same columns, and rejected tokens stay behind as holes.
 - `Ones`: like `Layout`, with a mask of ones and positions that count columns, as in code that lets
   the framework derive them.
-Masks and positions come from these numbers, never from token ids. Not known here: models and
-    caches.
+Masks and positions come from these numbers, never from token ids. It knows no
+models and no caches.
 """
 
 from collections.abc import Sequence
