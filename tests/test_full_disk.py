@@ -24,7 +24,7 @@ from specviz.util.files import WriteError, write, write_folder
 
 HERE = Path(__file__).parent
 CHOOSE = "choose a file in a folder that exists, with room left"
-RESUME = "make room; what is measured is kept there, and the same command goes on"
+RESUME = "make room; measurements so far are kept there, and the same command goes on"
 SENTENCES = {name: (rf"\S+/{name}/{file}", CHOOSE) for name, (file, _) in KINDS.items()}
 SENTENCES |= {
     "bench": (r"\S+/bench/bench\.jsonl\.partial", RESUME),

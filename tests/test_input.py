@@ -137,7 +137,7 @@ BAD_OPTIONS = [
     ({"drafter": 5}, "drafter must be a name or a Drafter, got 5"),
     (
         {"drafter": sv.strategy("eqspec")},
-        "drafter must be a name or a Drafter, got EqSpec(refill=True, ",
+        "drafter must be a name or a Drafter, got EqSpecWithHabits(refill=True, ",
     ),
     ({"sampling": 0.7}, "sampling must be a SamplingParams or None, got 0.7"),
     ({"sampling": {}}, "sampling must be a SamplingParams or None, got {}"),

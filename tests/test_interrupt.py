@@ -218,7 +218,7 @@ def test_after_a_halving_every_round_is_reported_with_its_own_times(
     reported = draft_length.rows
     assert reported == np.bincount(rows)[: len(reported)].tolist()
     assert len(reported) == rows.max() + 1 - late
-    assert len(draft_length._trials) == late
+    assert len(draft_length._fair_ms) == late
 
 
 def test_a_device_without_room_for_a_row(small_device: list[int]) -> None:
