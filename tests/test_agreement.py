@@ -101,6 +101,7 @@ def test_a_wrong_text_is_no_near_tie(
     assert table.loc[(3, "autoregressive"), "exact_match"] == 1
 
 
+@pytest.mark.slow
 def test_an_interrupted_measurement_goes_on(
     pair: sv.Pair, prompts: list[list[int]], tmp_path: Path, watched: Callable[..., Ran]
 ) -> None:
@@ -123,6 +124,7 @@ def test_an_interrupted_measurement_goes_on(
     assert sorted(file.name for file in path.parent.iterdir()) == ["found.csv", "found.json"]
 
 
+@pytest.mark.slow
 def test_what_is_measured_is_not_run_again(
     pair: sv.Pair, prompts: list[list[int]], tmp_path: Path, watched: Callable[..., Ran]
 ) -> None:
@@ -157,6 +159,7 @@ def test_what_is_measured_is_not_run_again(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["num_draft_tokens", "max_new_tokens", "max_prompt_tokens", "prompts", "source", "dtype"],

@@ -520,6 +520,7 @@ def stepping(monkeypatch: pytest.MonkeyPatch, seconds: float = 0) -> list[tuple[
     return steps
 
 
+@pytest.mark.slow
 def test_cells_that_take_turns_write_alike_and_end_with_what_each_alone_would_say(
     pair: sv.Pair, few: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -557,6 +558,7 @@ def test_a_turn_is_timed_without_those_of_the_others(
     assert max(seconds[[0, 1, 4]]) < slept
 
 
+@pytest.mark.slow
 def test_a_cell_that_breaks_in_its_turn_stops_no_other(
     pair: sv.Pair, few: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,6 +62,7 @@ def test_what_cannot_be_measured(arguments: dict[str, object], begins: str, pair
         measure_couplings(pair, [[1]], **arguments)
 
 
+@pytest.mark.slow
 def test_the_command_prints_and_writes_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import io
 import re
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -46,25 +47,65 @@ each_valid = pytest.mark.parametrize("strategy", VALID, ids=named)
 NEW_TOKENS = 24
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["fp32", "fp64"])
-@pytest.mark.parametrize("name", CLASSES)
-@each_valid
-def test_every_row_equals_generate(
-    strategy: Strategy, name: str, dtype: torch.dtype, prompts: list[list[int]]
+each_precision = pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64], ids=["fp32", "fp64"]
+)
+each_class = pytest.mark.parametrize("name", CLASSES)
+
+
+def batches_and_ks(strategy: Strategy) -> list[tuple[int, int]]:
+    """All pairs of a batch size and a K with which a strategy is compared."""
+    ks = (1, 2, 5, 8) if strategy.name in SPINE else (1, 5)
+    return list(product((1, 3, 8), ks))
+
+
+def own_share(strategy: Strategy, name: str) -> list[tuple[int, int]]:
+    """The pairs that the fast test decodes with class `name`; each pair has one class."""
+    first = list(CLASSES).index(name)
+    return batches_and_ks(strategy)[first :: len(CLASSES)]
+
+
+def assert_equal_to_generate(
+    strategy: Strategy, name: str, dtype: torch.dtype, pairs: list[tuple[int, int]]
 ) -> None:
-    pair, expected = make_pair(name, dtype), generate_one_by_one(name, dtype, NEW_TOKENS)
-    for batch_size in (1, 3, 8):
-        for k in (1, 2, 5, 8) if strategy.name in SPINE else (1, 5):
-            result = sv.generate(
-                pair,
-                prompts,
-                strategy=strategy,
-                num_draft_tokens=k,
-                batch_size=batch_size,
-                max_new_tokens=NEW_TOKENS,
-                progress=False,
-            )
-            assert result.tokens == expected, f"B={batch_size}, K={k}"
+    expected = generate_one_by_one(name, dtype, NEW_TOKENS)
+    for batch_size, k in pairs:
+        result = sv.generate(
+            make_pair(name, dtype),
+            make_prompts(),
+            strategy=strategy,
+            num_draft_tokens=k,
+            batch_size=batch_size,
+            max_new_tokens=NEW_TOKENS,
+            progress=False,
+        )
+        assert result.tokens == expected, f"B={batch_size}, K={k}"
+
+
+@each_precision
+@each_class
+@each_valid
+def test_every_row_equals_generate(strategy: Strategy, name: str, dtype: torch.dtype) -> None:
+    """Every batch size with every K, each such pair with one class; the slow test has the rest."""
+    assert_equal_to_generate(strategy, name, dtype, own_share(strategy, name))
+
+
+@pytest.mark.slow
+@each_precision
+@each_class
+@each_valid
+def test_every_row_equals_generate_in_every_combination(
+    strategy: Strategy, name: str, dtype: torch.dtype
+) -> None:
+    share = own_share(strategy, name)
+    rest = [pair for pair in batches_and_ks(strategy) if pair not in share]
+    assert_equal_to_generate(strategy, name, dtype, rest)
+
+
+def test_every_pair_of_batch_size_and_k_has_a_class() -> None:
+    for strategy in VALID:
+        shares = [pair for name in CLASSES for pair in own_share(strategy, name)]
+        assert sorted(shares) == batches_and_ks(strategy)
 
 
 @pytest.mark.parametrize("name", CLASSES)

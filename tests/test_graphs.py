@@ -243,6 +243,7 @@ def test_compiled_models_write_the_same_text() -> None:
     assert not counters["graph_break"], "a forward is one graph"
 
 
+@pytest.mark.slow
 def test_many_shapes_all_run_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """The models share their code, and each kind of shape is a variant: more than torch allows."""
     torch._dynamo.reset()

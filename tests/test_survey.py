@@ -19,6 +19,7 @@ def found(embedded: sv.Pair):  # type: ignore[no-untyped-def]
     )
 
 
+@pytest.mark.slow
 def test_valid_strategies_are_exact_and_the_failing_ones_are_not(found) -> None:  # type: ignore[no-untyped-def]
     table = found.table
     valid = table[table["valid"]]
@@ -32,6 +33,7 @@ def test_valid_strategies_are_exact_and_the_failing_ones_are_not(found) -> None:
     assert (failing["first_violation"] != "").all()
 
 
+@pytest.mark.slow
 def test_each_way_pays_in_its_own_coin(found) -> None:  # type: ignore[no-untyped-def]
     table = found.table.set_index(found.table["strategy"] + found.table["options"])
     assert table.loc["rollback", "discarded_tokens"] > 0
@@ -44,6 +46,7 @@ def test_each_way_pays_in_its_own_coin(found) -> None:  # type: ignore[no-untype
     assert table["tokens_per_s"].gt(0).all()
 
 
+@pytest.mark.slow
 def test_the_prompt_that_is_shown_tells_the_failing_from_the_valid(found) -> None:  # type: ignore[no-untyped-def]
     shown = found.texts(found.telling_prompt)
     expected = shown.pop("autoregressive, alone")
@@ -53,6 +56,7 @@ def test_the_prompt_that_is_shown_tells_the_failing_from_the_valid(found) -> Non
         assert (shown[name] == expected) == valid, name
 
 
+@pytest.mark.slow
 def test_of_the_prompts_that_tell_the_soonest_is_shown(found) -> None:  # type: ignore[no-untyped-def]
     """Choose the prompt on runs with made-up tokens.
 
