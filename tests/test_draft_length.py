@@ -16,13 +16,13 @@ from test_graphs import outputs, traced
 from test_sampling import chi_square, make_tiny
 
 import specviz as sv
-from specviz.engine.draft_length import Auto, DraftLength, Spent
+from specviz.engine.auto import KEPT_TIMES, Auto, Times
+from specviz.engine.draft_length import DraftLength, Spent
 from specviz.engine.graphs import PhaseGraphs
 from specviz.engine.options import Options
 from specviz.engine.run import make_run
 from specviz.engine.state import State
 from specviz.engine.strategies import STRATEGIES
-from specviz.engine.time_curve import KEPT_TIMES, Curve
 from specviz.record.replay import Replay
 from specviz.record.schema import MODELS, PHASES
 from specviz.record.trace import Trace
@@ -349,7 +349,7 @@ class World:
             return float(np.exp(rng.normal(0, noise))) * (3 if rng.random() < 0.01 else 1)
 
         for number in range(rounds):
-            k = auto.decide(rows, behind * rows, [64] * rows, (rounds - number) * gains.mean())
+            k = auto.decide(rows, behind * rows, [64] * rows)
             caught_up = behind * rows if k else 0
             draft = k * self.step(rows) + (self.step(caught_up) if caught_up else 0)
             rest = self.rest(rows * (k + 1))
@@ -484,9 +484,9 @@ def test_what_was_missed_is_a_debt() -> None:
     draft_ms = 2 * 0.4 + 100 * 0.5  # half a ms for each missed token
     for _ in range(KEPT_TIMES):
         auto.learn(Spent(1, 2, 100, [2], draft_ms, 2 + 0.45 * 3))
-    assert auto.decide(1, 0, [64], 64) > 0
-    assert auto.decide(1, 100, [4], 4) == 0
-    assert auto.decide(1, 100, [5000], 5000) > 0
+    assert auto.decide(1, 0, [64]) > 0
+    assert auto.decide(1, 100, [4]) == 0
+    assert auto.decide(1, 100, [5000]) > 0
 
 
 def test_no_more_is_drafted_than_rows_can_use() -> None:
@@ -496,9 +496,9 @@ def test_no_more_is_drafted_than_rows_can_use() -> None:
     """
     auto, rows = Auto(), 4
     World(*STEPS["free"], ACCEPTANCE["high"]).play(auto, rows, 100)
-    assert [auto.decide(rows, 0, [left] * rows, left) for left in (1, 2, 4, 64)] == [0, 1, 3, 8]
+    assert [auto.decide(rows, 0, [left] * rows) for left in (1, 2, 4, 64)] == [0, 1, 3, 8]
     # One short row does not lower K for the others.
-    assert auto.decide(rows, 0, [2, 64, 64, 64], 64) == 8
+    assert auto.decide(rows, 0, [2, 64, 64, 64]) == 8
 
 
 def test_a_fixed_k_is_a_draft_length_that_never_changes() -> None:
@@ -519,43 +519,53 @@ def test_auto_works_without_options() -> None:
     assert (plain.meta["num_draft_tokens"], plain.meta["num_draft_tokens_chosen"]) == (0, "fixed")
 
 
-# ---- curves ----
+# ---- times ----
 
 
-def make_curve(*measured: tuple[int, float]) -> Curve:
-    curve = Curve()
-    curve.add(1, 1000.0)  # the very first time serves only until there is another
-    for size, ms in measured:
-        curve.add(size, ms)
-    return curve
+def make_times(**measured: list[float]) -> Times:
+    times = Times()
+    for name, each in measured.items():
+        for ms in each:
+            times.add(int(name.removeprefix("of_")), ms)
+    return times
 
 
-def test_a_curve_is_straight_between_what_was_measured_and_beyond() -> None:
-    curve = make_curve((1, 10.0), (2, 12.0), (4, 16.0))
-    assert [curve(size) for size in (1, 2, 3, 4, 6)] == [10.0, 12.0, 14.0, 16.0, 16.0]
-    assert Curve()(3) is None
-    assert make_curve((8, 16.0), (16, 20.0))(4) == 14.0
+def drawn(times: Times, tokens: int) -> np.ndarray:
+    """Return 400 draws of the time of `tokens`."""
+    rng = np.random.default_rng(0)
+    return np.array([times.draw(rng)(tokens) for _ in range(400)])
 
 
-def test_a_curve_never_falls() -> None:
-    """More tokens never take less time. Where medians fall, sizes share their weighted mean."""
-    curve = make_curve((1, 16.0), (8, 20.0), (16, 17.0), (16, 17.0), (32, 24.0), (64, 12.0))
-    assert [curve(size) for size in (1, 8, 16)] == [16.0, 18.0, 18.0]
-    assert curve(32) == curve(64) == 18.0
-    curve = make_curve((8, 20.0), (16, 16.0))
-    assert [curve(size) for size in (4, 8, 16, 32)] == [18.0] * 4
+def test_a_size_that_was_not_measured_lies_on_the_line_of_the_others() -> None:
+    times = make_times(of_1=[10.0] * 8, of_9=[18.0] * 8)
+    for tokens in (1, 4, 9, 20):
+        assert np.median(drawn(times, tokens)) == pytest.approx(9 + tokens, rel=0.02)
 
 
-def test_a_curve_keeps_medians_and_doubts_outliers() -> None:
-    curve = make_curve(*[(1, float(ms)) for ms in (10, 11, 12)])
-    assert curve(1) == 11.0
-    curve.add(1, 100.0)
-    assert (curve(1), curve.count(1)) == (11.0, 3)
-    curve.add(1, 100.0)
-    assert curve.count(1) == 4  # twice in a row: no outlier
+def test_neither_a_forward_nor_a_token_costs_less_than_nothing() -> None:
+    falling = make_times(of_1=[20.0] * 4, of_8=[10.0] * 4)
+    assert drawn(falling, 100).min() > 5
+    steep = make_times(of_4=[1.0] * 4, of_8=[9.0] * 4)
+    assert drawn(steep, 1).min() > 0
+
+
+def test_draws_scatter_less_the_more_was_measured() -> None:
+    few = make_times(of_4=[10.0])
+    many = make_times(of_4=[10.0] * KEPT_TIMES)
+    assert drawn(few, 4).std() > 1.5 * drawn(many, 4).std() > 0
+
+
+def test_a_size_that_was_measured_often_outweighs_the_line() -> None:
+    times = make_times(of_1=[10.0] * 16, of_2=[10.0] * 16, of_3=[30.0] * 16, of_4=[10.0] * 16)
+    assert np.median(drawn(times, 3)) > 25
+
+
+def test_old_times_and_outliers_do_not_count() -> None:
+    times = make_times(of_4=[10.0, 500.0])
+    assert times.usual(4) == 10.0
     for _ in range(KEPT_TIMES):
-        curve.add(1, 100.0)
-    assert curve(1) == 100.0
+        times.add(4, 20.0)
+    assert (times.usual(4), times.count(4), times.count(5)) == (20.0, KEPT_TIMES, 0)
 
 
 # ---- bad options ----

@@ -28,7 +28,6 @@ class Meter:
         """
         meter = Meter(self._draft_length, self._stopwatch)
         meter._pending = self._pending
-        self._draft_length.forget(len(self._pending))
         return meter
 
     def observe(self, event: Event) -> None:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from specviz.engine.accept import Chooser, Greedy
-from specviz.engine.draft_length import Auto, DraftLength
+from specviz.engine.auto import Auto
+from specviz.engine.draft_length import DraftLength
 from specviz.engine.drafters import Drafter, NoDrafter
 from specviz.engine.drafters import drafter as drafter_by_name
 from specviz.engine.sampling import SamplingParams
