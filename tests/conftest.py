@@ -1,10 +1,17 @@
-"""Fixtures: models in memory that the tests decode with.
+"""Models in memory that the tests decode with, runs that they share, and how errors are checked.
 
 Each class is initialised at random from its config. The draft is a perturbed copy of the target.
 """
 
 import copy
 import functools
+import os
+import re
+import subprocess
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,13 +22,17 @@ from transformers import (
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
+    PreTrainedModel,
     Qwen3Config,
     Qwen3ForCausalLM,
 )
 
 import specviz as sv
+from specviz.engine.strategies import Strategy
 
+HERE = Path(__file__).parent
 VOCABULARY = 97
+NEW_TOKENS = 24
 CLASSES = {
     "llama": (LlamaForCausalLM, LlamaConfig, 0.05),
     "qwen3": (Qwen3ForCausalLM, Qwen3Config, 0.05),
@@ -86,13 +97,25 @@ def make_prompts() -> list[list[int]]:
     return [*drawn, [7, 0, EOS[0], 0, EOS[1], 11], [0], drawn[2]]
 
 
+generate = functools.partial(sv.generate, progress=False)
+
+
 @functools.cache
 def generate_one_by_one(
-    name: str, dtype: torch.dtype, max_new_tokens: int, device: str = "cpu"
+    name: str = "llama",
+    dtype: torch.dtype = torch.float32,
+    max_new_tokens: int = NEW_TOKENS,
+    device: str = "cpu",
 ) -> list[list[int]]:
     """New tokens of `model.generate(do_sample=False)` for each of `make_prompts()`, at batch 1."""
-    model = make_pair(name, dtype, device).target
-    rows = [torch.tensor([prompt], device=device) for prompt in make_prompts()]
+    return generate_alone(make_pair(name, dtype, device).target, make_prompts(), max_new_tokens)
+
+
+def generate_alone(
+    model: PreTrainedModel, prompts: list[list[int]], max_new_tokens: int
+) -> list[list[int]]:
+    """What transformers writes, prompt by prompt: the text that every strategy must write."""
+    rows = [torch.tensor([prompt], device=model.device) for prompt in prompts]
     outputs = [
         model.generate(
             row, attention_mask=torch.ones_like(row), do_sample=False, max_new_tokens=max_new_tokens
@@ -102,12 +125,63 @@ def generate_one_by_one(
     return [output[0, row.shape[1] :].tolist() for row, output in zip(rows, outputs, strict=True)]
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What takes minutes to hours runs only where `-m` asks for it."""
+def decoded(strategy: str | Strategy = "inplace", **options: object) -> sv.Result:
+    """`make_prompts()` through the tiny Llamas, recorded; a process decodes each such run once.
+
+    Nobody may change a result: other tests read it too.
+    """
+    run = {"batch_size": 4, "num_draft_tokens": 4, "max_new_tokens": NEW_TOKENS, "record": True}
+    return _decoded(strategy, tuple(sorted((run | options).items())))
+
+
+@functools.cache
+def _decoded(strategy: str | Strategy, options: tuple[tuple[str, Any], ...]) -> sv.Result:
+    return generate(make_pair("llama"), make_prompts(), strategy=strategy, **dict(options))
+
+
+def check_refusal(
+    call: Callable[[], object], begins: str, *parts: str, error: type[Exception] = ValueError
+):
+    """`call` fails in specviz itself, with one line: what is wrong, a semicolon, and the remedy."""
+    with pytest.raises(error) as caught:
+        call()
+    message = str(caught.value)
+    assert type(caught.value) is error
+    assert message.startswith(begins), message
+    assert [part for part in parts if part not in message] == [], message
+    assert message.partition("; ")[2], message
+    assert "\n" not in message
+    assert len(message) < 600, message
+    raised_in = traceback.extract_tb(caught.value.__traceback__)[-1].filename
+    assert Path(raised_in).is_relative_to(Path(sv.__file__).parent), raised_in
+
+
+def example(name: str) -> Any:
+    """The class of this name from CONTRIBUTING.md; its example is run."""
+    text = (HERE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (block,) = (block for block in blocks if f"class {name}(" in block)
+    names = {"__name__": "example"}
+    exec(compile(block, "CONTRIBUTING.md", "exec"), names)
+    return names[name]
+
+
+def run_program(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    """A program run in tests/, on one thread; what it prints is kept."""
+    options = {"cwd": HERE, "env": os.environ | {"OMP_NUM_THREADS": "1"}} | options
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]):
+    """What takes minutes to hours runs only where `-m` asks for it, and `gpu` only on a GPU."""
     if "soak" not in config.option.markexpr:
         long = [item for item in items if item.get_closest_marker("soak")]
         items[:] = [item for item in items if item not in long]
         config.hook.pytest_deselected(items=long)
+    no_gpu = pytest.mark.skip(reason="needs a CUDA device")
+    for item in items:
+        if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+            item.add_marker(no_gpu)
 
 
 @pytest.hookimpl(optionalhook=True)
