@@ -8,7 +8,6 @@ import json
 import shutil
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,8 +15,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import check_refusal
 from huggingface_hub import HfApi, constants
-from test_pair import check_refusal, save
+from test_pair import save
 
 import specviz as sv
 from specviz.engine.models import hub
@@ -44,11 +44,8 @@ class Hub:
             return 404, b"", {"X-Error-Code": "RepoNotFound"}
         if is_api and not any(rest):
             siblings = [{"rfilename": file.name} for file in model.iterdir()]
-            return (
-                200,
-                json.dumps({"id": f"{owner}/{name}", "sha": COMMIT, "siblings": siblings}).encode(),
-                {},
-            )
+            told = {"id": f"{owner}/{name}", "sha": COMMIT, "siblings": siblings}
+            return 200, json.dumps(told).encode(), {}
         if name in self.gated:
             return 403, b"", {"X-Error-Code": "GatedRepo"}
         file = model.joinpath(*rest[2:])
@@ -60,7 +57,7 @@ class Hub:
 
 def serve(pages: Hub) -> ThreadingHTTPServer:
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+        def do_GET(self):
             status, body, headers = pages.answer(self.path)
             self.send_response(status)
             for name, value in {**headers, "Content-Length": str(len(body))}.items():
@@ -71,13 +68,13 @@ def serve(pages: Hub) -> ThreadingHTTPServer:
 
         do_HEAD = do_GET  # noqa: N815
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, *_: object):
             pass
 
     return ThreadingHTTPServer(("127.0.0.1", 0), Handler)
 
 
-def go_to(endpoint: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def go_to(endpoint: str, cache: Path, monkeypatch: pytest.MonkeyPatch):
     """Make transformers and its client use `endpoint` as the hub, with an empty cache."""
     monkeypatch.setattr(constants, "ENDPOINT", endpoint)
     monkeypatch.setattr(
@@ -87,10 +84,11 @@ def go_to(endpoint: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    now = property(
-        lambda self: constants.ENDPOINT, lambda self, value: None
-    )  # clients made before would keep the old one
+    # Clients made before would keep the old one.
+    now = property(lambda self: constants.ENDPOINT, lambda self, value: None)
     monkeypatch.setattr(HfApi, "endpoint", now, raising=False)
+    # The client waits before it asks again, half a minute in all; nothing here may need that.
+    monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail(f"waited {seconds} s"))
 
 
 @pytest.fixture
@@ -109,24 +107,20 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     server.server_close()
 
 
-def switch_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def switch_off(monkeypatch: pytest.MonkeyPatch):
     """From now on nobody listens where the hub was."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{free.getsockname()[1]}")
 
 
-def test_hub_ids_are_downloaded_once_and_loaded_without_a_network_after_that(
-    here: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hub_ids_are_downloaded_once_and_loaded_without_a_network_after_that(here, monkeypatch):
     first = sv.load_pair("owner/target", "owner/draft", device="cpu")
     assert [model.config.num_hidden_layers for model in (first.target, first.draft)] == [2, 1]
     assert {f"/api/models/owner/{name}" for name in ("target", "draft")} <= set(here.requests)
     switch_off(monkeypatch)
     seen = len(here.requests)
-    begun = time.monotonic()
     again = sv.load_pair("owner/target", "owner/draft", device="cpu")
-    assert time.monotonic() - begun < 5  # without the client's retries, which take half a minute
     assert len(here.requests) == seen
     assert torch.equal(again.target.lm_head.weight, first.target.lm_head.weight)
     assert repr(again) == (
@@ -136,18 +130,17 @@ def test_hub_ids_are_downloaded_once_and_loaded_without_a_network_after_that(
     )
 
 
-def test_what_the_hub_does_not_have(here: Hub) -> None:
+def test_what_the_hub_does_not_have(here):
     check_refusal(
         lambda: sv.load_pair("owner/target", "owner/darft", device="cpu"),
         "draft='owner/darft' is neither a local folder nor a model that "
         f"{constants.ENDPOINT} shows you; check the spelling, or log in",
     )
-    assert [
-        path for path in here.requests if "resolve" in path
-    ] == []  # both are looked for before anything is loaded
+    # Both are looked for before anything is loaded.
+    assert not any("resolve" in path for path in here.requests)
 
 
-def test_a_model_that_asks_for_leave_first(here: Hub) -> None:
+def test_a_model_that_asks_for_leave_first(here):
     here.gated.add("draft")
     check_refusal(
         lambda: sv.load_pair("owner/target", "owner/draft", device="cpu"),
@@ -156,18 +149,16 @@ def test_a_model_that_asks_for_leave_first(here: Hub) -> None:
     )
 
 
-def test_a_hub_that_cannot_be_reached(here: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_cannot_be_reached(here, monkeypatch):
     switch_off(monkeypatch)
-    begun = time.monotonic()
     check_refusal(
         lambda: sv.load_pair("owner/target", "owner/draft"),
         "target='owner/target' is not a local folder, cannot be looked up on the hub",
         "refused",
     )
-    assert time.monotonic() - begun < 2
 
 
-def test_a_hub_that_is_switched_off_by_hand(here: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_is_switched_off_by_hand(here, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     check_refusal(
         lambda: sv.load_pair("owner/target", "owner/draft"),
@@ -177,23 +168,28 @@ def test_a_hub_that_is_switched_off_by_hand(here: Hub, monkeypatch: pytest.Monke
     assert here.requests == []
 
 
-def test_a_hub_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_does_not_answer(tmp_path, monkeypatch):
     """It takes the connection and stays silent."""
+    waits = []
+    plain = HfApi.model_info
+
+    def model_info(api: HfApi, name: str, timeout: float) -> object:
+        waits.append(timeout)
+        return plain(api, name, timeout=timeout)
+
+    monkeypatch.setattr(HfApi, "model_info", model_info)
     monkeypatch.setattr(hub, "HUB_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         go_to(f"http://127.0.0.1:{silent.getsockname()[1]}", tmp_path, monkeypatch)
-        begun = time.monotonic()
         check_refusal(
             lambda: sv.load_pair("owner/target", "owner/draft"),
             "target='owner/target' is not a local folder",
             "cannot be looked up on the hub (",
         )
-        assert time.monotonic() - begun < 2
+    assert waits == [0.3]
 
 
-def test_a_part_of_a_model_in_the_cache_is_no_model(
-    here: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_part_of_a_model_in_the_cache_is_no_model(here, monkeypatch):
     sv.load_pair("owner/target", "owner/draft", device="cpu")
     for file in Path(constants.HF_HUB_CACHE).glob(
         "models--owner--draft/snapshots/*/model.safetensors"
@@ -207,36 +203,24 @@ def test_a_part_of_a_model_in_the_cache_is_no_model(
     )
 
 
-def as_pickle(folder: Path) -> None:
-    """Weights under the name of a pickle; what is in it must not matter."""
-    (folder / "model.safetensors").unlink()
-    (folder / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'exit 1'\ntR.")
-
-
-def test_pickled_weights_are_not_read(tmp_path: Path) -> None:
-    target, draft = save(tmp_path / "target"), save(tmp_path / "draft")
-    as_pickle(draft)
+@pytest.mark.parametrize("place", ["folder", "hub"])
+def test_pickled_weights_are_not_read(place, here, monkeypatch):
+    """Transformers would ask a public service to convert those of a hub; not from here."""
+    monkeypatch.setenv("DISABLE_SAFETENSORS_CONVERSION", "1")
+    folder = here.folder / "owner"
+    (folder / "draft/model.safetensors").unlink()
+    # Under the name of a pickle; what is in it must not matter.
+    (folder / "draft/pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'exit 1'\ntR.")
+    names = [f"{folder if place == 'folder' else 'owner'}/{role}" for role in ("target", "draft")]
     check_refusal(
-        lambda: sv.load_pair(target, draft),
-        f"draft='{draft}' has its weights as pickles alone",
+        lambda: sv.load_pair(*names, device="cpu"),
+        f"draft='{names[1]}' has its weights as pickles alone",
         "with save_pretrained",
     )
+    assert not any(path.endswith("pytorch_model.bin") for path in here.requests)
 
 
-def test_pickled_weights_on_the_hub_are_not_read(
-    here: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Transformers would ask a public service to convert them; not from here."""
-    monkeypatch.setenv("DISABLE_SAFETENSORS_CONVERSION", "1")
-    as_pickle(here.folder / "owner/draft")
-    check_refusal(
-        lambda: sv.load_pair("owner/target", "owner/draft", device="cpu"),
-        "draft='owner/draft' has its weights as pickles alone",
-    )
-    assert [path for path in here.requests if path.endswith("pytorch_model.bin")] == []
-
-
-def test_code_that_comes_with_a_model_is_not_run(tmp_path: Path) -> None:
+def test_code_that_comes_with_a_model_is_not_run(tmp_path):
     target, draft = save(tmp_path / "target"), save(tmp_path / "draft")
     config = json.loads((draft / "config.json").read_text())
     config |= {
@@ -255,7 +239,7 @@ def test_code_that_comes_with_a_model_is_not_run(tmp_path: Path) -> None:
     "name",
     ["models/qwen/target", "no such model", "owner/", "a--b", "C:\\models\\target", "x" * 97],
 )
-def test_what_can_be_no_hub_id_is_not_looked_for(name: str, here: Hub) -> None:
+def test_what_can_be_no_hub_id_is_not_looked_for(name, here):
     check_refusal(
         lambda: sv.load_pair(name, name),
         f"target={name!r} is neither a folder nor a hub id",
@@ -264,9 +248,7 @@ def test_what_can_be_no_hub_id_is_not_looked_for(name: str, here: Hub) -> None:
     assert here.requests == []
 
 
-def test_a_folder_that_looks_like_a_hub_id_is_taken_first(
-    here: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_folder_that_looks_like_a_hub_id_is_taken_first(here, monkeypatch, tmp_path):
     shutil.copytree(here.folder / "owner", tmp_path / "work/owner")
     monkeypatch.chdir(tmp_path / "work")
     assert sv.load_pair("owner/target", "owner/draft", device="cpu").vocabulary_size == 97

@@ -1,14 +1,12 @@
 """Prompts from JSON and text files, chat templates, and the errors for files that do not fit."""
 
 import json
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from test_pair import WORDS, check_refusal, llama, make_tokenizer
+from conftest import check_refusal, generate
+from test_pair import WORDS, llama, make_tokenizer
 
 import specviz as sv
 
@@ -30,32 +28,27 @@ def write(folder: Path, *lines: str | bytes | dict[str, Any]) -> Path:
     return path
 
 
-def test_jsonl_has_a_prompt_in_each_object(tmp_path: Path) -> None:
-    path = write(
-        tmp_path,
-        {"text": "One\u2028two\n", "id": 3},
-        "",
-        {"text": " three", "prompt": "other"},
-        "  ",
-    )
+def test_jsonl_has_a_prompt_in_each_object(tmp_path):
+    objects = {"text": "One\u2028two\n", "id": 3}, {"text": " three", "prompt": "other"}
+    path = write(tmp_path, objects[0], "", objects[1], "  ")
     assert sv.load_prompts("jsonl", path) == ["One\u2028two\n", " three"]
     assert sv.load_prompts("jsonl", str(path), limit=1) == ["One\u2028two\n"]
     path = write(tmp_path, {"prompt": "a"}, {"prompt": "b"})
     assert sv.load_prompts("jsonl", path, field="prompt") == ["a", "b"]
 
 
-def test_text_has_a_prompt_in_each_line(tmp_path: Path) -> None:
+def test_text_has_a_prompt_in_each_line(tmp_path):
     """Blank lines are skipped and indentation is kept. Byte order mark and \\r are removed."""
     path = write(tmp_path, b"\xef\xbb\xbfdef add(a, b):\r", "", "    return \u2028", " \t", "grün")
     assert sv.load_prompts("text", path) == ["def add(a, b):", "    return \u2028", "grün"]
     assert sv.load_prompts("text", path, limit=2) == ["def add(a, b):", "    return \u2028"]
 
 
-def test_a_byte_order_mark_before_json_is_removed(tmp_path: Path) -> None:
+def test_a_byte_order_mark_before_json_is_removed(tmp_path):
     assert sv.load_prompts("jsonl", write(tmp_path, b'\xef\xbb\xbf{"text": "a"}')) == ["a"]
 
 
-BAD_LINES: list[tuple[str, str | bytes | dict[str, Any], str]] = [
+BAD_LINES = [
     ("jsonl", "{", "is not JSON; each line must be an object with the prompt under 'text'"),
     ("jsonl", b'{"text": "\xff"}', "is not JSON"),
     ("jsonl", "[" * 100_000, "is not JSON"),
@@ -74,24 +67,21 @@ BAD_LINES: list[tuple[str, str | bytes | dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("source", "line", "reason"), BAD_LINES)
-def test_the_error_names_a_line_without_a_prompt(
-    source: str, line: str | bytes | dict[str, Any], reason: str, tmp_path: Path
-) -> None:
+def test_the_error_names_a_line_without_a_prompt(source, line, reason, tmp_path):
     path = write(tmp_path, {"text": "a", "category": "b", "turns": ["c"]}, "", line)
     check_refusal(lambda: sv.load_prompts(source, path), f"line 3 of {path} {reason}")
 
 
 @pytest.mark.parametrize("source", ["spec_bench", "jsonl", "text"])
-def test_a_file_without_a_prompt(source: str, tmp_path: Path) -> None:
+def test_a_file_without_a_prompt(source, tmp_path):
     path = write(tmp_path, "", " ")
     check_refusal(lambda: sv.load_prompts(source, path), f"path={str(path)!r} holds no prompt")
-    check_refusal(
-        lambda: sv.load_prompts(source, tmp_path), "is not a file", error=FileNotFoundError
-    )
+    begins = f"path={str(tmp_path)!r} is not a file"
+    check_refusal(lambda: sv.load_prompts(source, tmp_path), begins, error=FileNotFoundError)
     check_refusal(lambda: sv.load_prompts(source), f"path=None for source={source!r}")
 
 
-REFUSED: list[tuple[Callable[[], object], str]] = [
+REFUSED = [
     (
         lambda: sv.load_prompts("jsonl", __file__, categories=["math"]),
         "categories=['math'] with source='jsonl'",
@@ -123,11 +113,11 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
 
 
 @pytest.mark.parametrize(("call", "begins"), REFUSED, ids=[begins for _, begins in REFUSED])
-def test_arguments_that_do_not_fit(call: Callable[[], object], begins: str) -> None:
+def test_arguments_that_do_not_fit(call, begins):
     check_refusal(call, begins)
 
 
-def test_a_chat_template_gives_token_ids(tmp_path: Path) -> None:
+def test_a_chat_template_gives_token_ids(tmp_path):
     """Token ids, because this tokenizer, like most, would add its first token a second time."""
     from tokenizers.processors import TemplateProcessing
 
@@ -141,18 +131,6 @@ def test_a_chat_template_gives_token_ids(tmp_path: Path) -> None:
     assert prompts == [[0, 3, 4, 1], [0, 5, 1]]
     assert tokenizer("w0 w5 w1")["input_ids"] == [0, 0, 5, 1]
     pair = sv.Pair(llama(), llama(), tokenizer)
-    assert len(sv.generate(pair, prompts, max_new_tokens=2, progress=False).tokens) == 2
-    assert (
-        sv.load_prompts("text", path, chat_template=True, tokenizer=tokenizer, limit=1)
-        == prompts[:1]
-    )
-
-
-def test_prompts_need_no_torch() -> None:
-    """Checked in a fresh interpreter."""
-    code = (
-        "import sys, specviz; specviz.load_prompts(limit=1); "
-        "print('torch' in sys.modules, 'transformers' in sys.modules)"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.split() == ["False", "False"]
+    assert len(generate(pair, prompts, max_new_tokens=2).tokens) == 2
+    first = sv.load_prompts("text", path, chat_template=True, tokenizer=tokenizer, limit=1)
+    assert first == prompts[:1]
