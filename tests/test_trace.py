@@ -2,16 +2,11 @@
 
 import json
 import re
-import subprocess
-import sys
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from safetensors.numpy import load as from_safetensors
 from safetensors.numpy import save as to_safetensors
 from tiny_run import META, OUTPUTS, PROMPTS, TRACE, blank, changed, fill
@@ -25,14 +20,8 @@ def test_prompts_outputs_origins_and_texts():
     assert [TRACE.prompt(r) for r in range(TRACE.num_requests)] == PROMPTS
     assert [TRACE.output(r) for r in range(TRACE.num_requests)] == OUTPUTS
     assert TRACE.num_rounds == 3
-    assert TRACE.origins(0).tolist() == [PROMPT] * 4 + [
-        BONUS,
-        ACCEPTED,
-        BONUS,
-        ACCEPTED,
-        ACCEPTED,
-        BONUS,
-    ]
+    a, b = ACCEPTED, BONUS
+    assert TRACE.origins(0).tolist() == [PROMPT] * 4 + [b, a, b, a, a, b]
     assert TRACE.origins(1).tolist() == [PROMPT] * 2 + [ACCEPTED, ACCEPTED, BONUS, BONUS]
     assert TRACE.origins(2).dtype == np.uint8
     assert (TRACE.text(2), TRACE.text(11)) == ("<eos>", "<11>")
@@ -66,27 +55,18 @@ def test_a_saved_record_comes_back_byte_for_byte(tmp_path):
 def test_a_record_without_drafts_can_be_kept_and_replayed(tmp_path):
     """Autoregressive decoding: K = 0, no draft model, one token a round."""
     rows = blank("rows", 2, 0)
-    counts = {
-        "round": [0, 1],
-        "length": [1, 2],
-        "gained": [1, 1],
-        "pending": [0, 1],
-        "pending_after": [1, 2],
-    }
-    rows |= {name: np.array(values, np.int32) for name, values in counts.items()}
-    rounds = blank("rounds", 2) | {
-        "batch": np.ones(2, np.int32),
-        "slots": np.array([1, 2], np.int32),
-    }
+    first, second = np.array([0, 1], np.int32), np.array([1, 2], np.int32)
+    rows |= {"round": first, "pending": first, "length": second, "pending_after": second}
+    rows |= {"gained": np.ones(2, np.int32)}
+    rounds = blank("rounds", 2) | {"batch": np.ones(2, np.int32), "slots": second}
     names = (
         "round phase step model row request token index position slot visible_start visible_stop"
     )
     feeds = fill("feeds", names, [(i, 2, 0, 0, 0, 0, 5 + i, i, i, i, 0, i + 1) for i in range(2)])
     meta = META | {"num_draft_tokens": 0, "drafter": None, "draft": None}
     nothing = [blank(table, 0) for table in ("holes", "moves", "pool")]
-    Trace(meta, flatten_requests([[5]], [[6, 7]], [2]), rounds, rows, feeds, *nothing).save(
-        tmp_path / "ar"
-    )
+    requests = flatten_requests([[5]], [[6, 7]], [2])
+    Trace(meta, requests, rounds, rows, feeds, *nothing).save(tmp_path / "ar")
     loaded = Trace.load(tmp_path / "ar")
     assert loaded.rows["draft_top_ids"].shape == (2, 0, 1)
     assert Replay(loaded).frame(1, "accept").target.state.tolist() == [[PROMPT, BONUS, PENDING]]
@@ -124,16 +104,18 @@ def test_saving_into_a_missing_folder_says_so(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def stored(tmp_path, trace: Trace = TRACE) -> tuple[dict[str, np.ndarray], dict]:
-    """The tensors and the header of a saved trace."""
-    trace.save(tmp_path / "stored")
-    return from_safetensors((tmp_path / "stored").read_bytes()), {
-        "format_version": 1,
-        "meta": trace.meta,
-    }
+WHOLE = TRACE._to_bytes()
+TENSORS = from_safetensors(WHOLE)
 
 
-def refuse(tmp_path, content: bytes, match: str) -> None:
+def stored(header: object = (), **columns: np.ndarray | None) -> bytes:
+    """The tiny run's file with other header entries and other columns; None leaves one out."""
+    tensors = {k: values for k, values in (TENSORS | columns).items() if values is not None}
+    told = {"format_version": 1, "meta": META} | dict(header)
+    return to_safetensors(tensors, {"specviz": json.dumps(told)})
+
+
+def refuse(tmp_path, content: bytes, match: str):
     """Loading fails with one sentence: the file, the fault and, after a semicolon, the remedy."""
     path = tmp_path / "faulty.safetensors"
     path.write_bytes(content)
@@ -145,39 +127,21 @@ def refuse(tmp_path, content: bytes, match: str) -> None:
 
 
 def test_loading_what_is_no_trace(tmp_path):
-    tensors, header = stored(tmp_path)
-    whole = (tmp_path / "stored").read_bytes()
-    for content in (b"", b"garbage " * 100, whole[:-1], whole[:50]):
+    for content in (b"", b"garbage " * 100, WHOLE[:-1], WHOLE[:50]):
         refuse(tmp_path, content, "is not a safetensors file, or a damaged one")
-    refuse(tmp_path, to_safetensors(tensors), "is a safetensors file but not a trace")
-    refuse(
-        tmp_path, to_safetensors(tensors, {"format": "pt"}), "is a safetensors file but not a trace"
-    )
+    for content in (to_safetensors(TENSORS), to_safetensors(TENSORS, {"format": "pt"})):
+        refuse(tmp_path, content, "is a safetensors file but not a trace")
     for text in ("{", "[]", '{"meta": {}}', "[" * 100_000):
-        refuse(tmp_path, to_safetensors(tensors, {"specviz": text}), "has a damaged trace header")
-    refuse(
-        tmp_path,
-        to_safetensors(tensors, {"specviz": json.dumps(header | {"meta": 1})}),
-        "meta lacks batch_size, created",
-    )
+        refuse(tmp_path, to_safetensors(TENSORS, {"specviz": text}), "has a damaged trace header")
+    refuse(tmp_path, stored({"meta": 1}), "meta lacks batch_size, created")
 
 
 @pytest.mark.parametrize("version", [2, 0, "1", 1.0, None, True, -1, 10**30, ["x"]])
 def test_loading_another_format_version_names_both(tmp_path, version):
-    tensors, header = stored(tmp_path)
-    content = to_safetensors(tensors, {"specviz": json.dumps(header | {"format_version": version})})
-    refuse(
-        tmp_path,
-        content,
-        re.escape(f"has format version {version!r}, but this release reads version 1; ")
-        + "(install|record)",
-    )
-
-
-def test_a_newer_format_version_is_refused_by_name_with_what_to_install(tmp_path):
-    tensors, header = stored(tmp_path)
-    content = to_safetensors(tensors, {"specviz": json.dumps(header | {"format_version": 2})})
-    refuse(tmp_path, content, r"format version 2, .* version 1; install a newer release of specviz")
+    newer = isinstance(version, int) and version > 1
+    remedy = "install a newer release of specviz" if newer else "(install|record)"
+    said = re.escape(f"has format version {version!r}, but this release reads version 1; ")
+    refuse(tmp_path, stored({"format_version": version}), said + remedy)
 
 
 @pytest.mark.parametrize("name", ["missing.safetensors", "missing/run.safetensors", "nul\x00"])
@@ -190,8 +154,7 @@ def test_loading_from_a_path_that_is_no_file(tmp_path, name):
     "name", [f"{table}.{column}" for table in COLUMNS for column in COLUMNS[table]]
 )
 def test_loading_names_a_column_that_is_missing_or_of_a_wrong_kind(tmp_path, name):
-    tensors, header = stored(tmp_path)
-    values = tensors.pop(name)
+    values = TENSORS[name]
     faults = {
         rf"columns are missing: {name};": None,
         rf"{name} is stored as F64": values.astype(np.float64),
@@ -202,40 +165,33 @@ def test_loading_names_a_column_that_is_missing_or_of_a_wrong_kind(tmp_path, nam
         rf"{name} is \w+ of rank 0 instead of": np.zeros((), values.dtype),
     }
     for match, fault in faults.items():
-        others = tensors if fault is None else tensors | {name: fault}
-        refuse(tmp_path, to_safetensors(others, {"specviz": json.dumps(header)}), match)
+        refuse(tmp_path, stored(**{name: fault}), match)
 
 
 def test_loading_names_columns_that_nobody_knows(tmp_path):
-    tensors, header = stored(tmp_path)
     for name in ("rows.extra", "weights"):
-        content = to_safetensors(
-            tensors | {name: np.zeros(1, np.int32)}, {"specviz": json.dumps(header)}
-        )
-        refuse(tmp_path, content, f"columns are unknown: {name}")
+        refuse(tmp_path, stored(**{name: np.zeros(1, np.int32)}), f"columns are unknown: {name}")
 
 
-def at(table: str, column: str, value: float, entry: int = 0) -> dict[str, np.ndarray]:
+def at(place: str, value: float, entry: int = 0) -> tuple[str, dict[str, np.ndarray]]:
+    """A column of the tiny run with another value in one entry, and its table."""
+    table, column = place.split(".")
     values = getattr(TRACE, table)[column].copy()
     values[entry] = value
-    return {column: values}
+    return table, {column: values}
 
 
 HUGE = 2**31 - 1
 FAULTS = [
-    ("rounds", at("rounds", "draft_ms", np.nan), "rounds.draft_ms must hold finite times >= 0"),
-    ("rounds", at("rounds", "verify_ms", -1), "rounds.verify_ms must hold finite times >= 0"),
+    (*at("rounds.draft_ms", np.nan), "rounds.draft_ms must hold finite times >= 0"),
+    (*at("rounds.verify_ms", -1), "rounds.verify_ms must hold finite times >= 0"),
     (
         "rows",
         {"draft_logprob": np.full((6, 2), np.inf, np.float32)},
         "rows.draft_logprob holds probabilities above 1",
     ),
-    ("feeds", at("feeds", "index", 13), "feeds.index exceeds the request's last draft"),
-    (
-        "rounds",
-        {"slots": np.zeros(2, np.int32)},
-        "rounds.slots has 2 entries along N instead of 3",
-    ),
+    (*at("feeds.index", 13), "feeds.index exceeds the request's last draft"),
+    ("rounds", {"slots": np.zeros(2, np.int32)}, "rounds.slots has 2 entries along N instead of 3"),
     (
         "rows",
         {"emitted": np.zeros((6, 2), np.int32)},
@@ -258,79 +214,45 @@ FAULTS = [
         r"prompt_offsets has 3 entries along R\+1 instead of 4",
     ),
     (
-        "requests",
-        at("requests", "prompt_offsets", 1),
+        *at("requests.prompt_offsets", 1),
         "prompt_offsets does not run from 0 to the 9 prompt tokens",
     ),
     (
-        "requests",
-        at("requests", "output_offsets", 2**62, -1),
+        *at("requests.output_offsets", 2**62, -1),
         "output_offsets does not run from 0 to the 11 output tokens",
     ),
-    (
-        "requests",
-        at("requests", "output_offsets", -(2**63), 1),
-        "output_offsets does not run from 0",
-    ),
-    (
-        "requests",
-        at("requests", "output_offsets", 11, 1),
-        "output_offsets gives a request fewer than 0 tokens",
-    ),
-    (
-        "requests",
-        at("requests", "prompt_offsets", 0, 1),
-        "prompt_offsets gives a request fewer than 1 tokens",
-    ),
-    (
-        "requests",
-        at("requests", "prompt_tokens", -1),
-        "requests.prompt_tokens holds values outside 0..",
-    ),
-    ("requests", at("requests", "budget", -1), "requests.budget holds values outside 0.."),
-    ("rounds", at("rounds", "batch", 1), "rounds.batch differs from the number of entries"),
-    ("rounds", at("rounds", "decision", 1), r"rounds.decision holds values outside 0\.\.0"),
-    (
-        "rounds",
-        at("rounds", "slots", HUGE),
-        "a cache of 2 rows and 2147483647 slots is far more than",
-    ),
-    ("rows", at("rows", "round", 3, -1), r"rows.round holds values outside 0\.\.2"),
-    ("rows", at("rows", "round", 2), "rows is not sorted by round and row"),
-    (
-        "rows",
-        at("rows", "row", 0, 1),
-        "rows is not sorted by round and row, or holds one of them twice",
-    ),
-    ("rows", at("rows", "row", HUGE, 1), "a cache of 2147483648 rows"),
-    ("rows", at("rows", "request", 3), r"rows.request holds values outside 0\.\.2"),
-    ("rows", at("rows", "length", 3), "rows.length is shorter than the request's prompt"),
-    (
-        "rows",
-        at("rows", "length", HUGE),
-        "rows.length and rows.gained run past the request's output",
-    ),
-    ("rows", at("rows", "drafted", 3), r"rows.drafted holds values outside 0\.\.2"),
-    ("rows", at("rows", "gained", 4), r"rows.gained holds values outside 0\.\.3"),
-    ("rows", at("rows", "accepted", 3), "rows.accepted exceeds rows.drafted"),
-    ("rows", at("rows", "finished", 2), r"rows.finished holds values outside 0\.\.1"),
-    ("rows", at("rows", "start", HUGE), "a cache of 2 rows and 2147483652 slots"),
-    ("rows", at("rows", "start_after", -1), "rows.start_after holds values outside 0.."),
-    ("feeds", at("feeds", "round", 3), r"feeds.round holds values outside 0\.\.2"),
-    ("feeds", at("feeds", "phase", 5), r"feeds.phase holds values outside 0\.\.4"),
-    ("feeds", at("feeds", "model", 2), r"feeds.model holds values outside 0\.\.1"),
-    ("feeds", at("feeds", "request", -1), r"feeds.request holds values outside 0\.\.2"),
-    ("feeds", at("feeds", "slot", HUGE), "a cache of 2 rows and 2147483648 slots"),
-    (
-        "feeds",
-        at("feeds", "visible_start", 8),
-        "feeds.visible_start exceeds feeds.visible_stop",
-    ),
-    ("feeds", at("feeds", "visible_stop", HUGE), "a cache of 2 rows and 2147483647 slots"),
-    ("holes", at("holes", "feed", 99), r"holes.feed holds values outside 0\.\.\d+;"),
-    ("holes", at("holes", "stop", 50), "holes.start and holes.stop leave what the feed attends to"),
-    ("moves", at("moves", "to_row", -1), "moves.to_row holds values outside 0.."),
-    ("moves", at("moves", "length", HUGE), "a cache of 2 rows and 2147483649 slots"),
+    (*at("requests.output_offsets", -(2**63), 1), "output_offsets does not run from 0"),
+    (*at("requests.output_offsets", 11, 1), "output_offsets gives a request fewer than 0 tokens"),
+    (*at("requests.prompt_offsets", 0, 1), "prompt_offsets gives a request fewer than 1 tokens"),
+    (*at("requests.prompt_tokens", -1), "requests.prompt_tokens holds values outside 0.."),
+    (*at("requests.budget", -1), "requests.budget holds values outside 0.."),
+    (*at("rounds.batch", 1), "rounds.batch differs from the number of entries"),
+    (*at("rounds.decision", 1), r"rounds.decision holds values outside 0\.\.0"),
+    (*at("rounds.slots", HUGE), "a cache of 2 rows and 2147483647 slots is far more than"),
+    (*at("rows.round", 3, -1), r"rows.round holds values outside 0\.\.2"),
+    (*at("rows.round", 2), "rows is not sorted by round and row"),
+    (*at("rows.row", 0, 1), "rows is not sorted by round and row, or holds one of them twice"),
+    (*at("rows.row", HUGE, 1), "a cache of 2147483648 rows"),
+    (*at("rows.request", 3), r"rows.request holds values outside 0\.\.2"),
+    (*at("rows.length", 3), "rows.length is shorter than the request's prompt"),
+    (*at("rows.length", HUGE), "rows.length and rows.gained run past the request's output"),
+    (*at("rows.drafted", 3), r"rows.drafted holds values outside 0\.\.2"),
+    (*at("rows.gained", 4), r"rows.gained holds values outside 0\.\.3"),
+    (*at("rows.accepted", 3), "rows.accepted exceeds rows.drafted"),
+    (*at("rows.finished", 2), r"rows.finished holds values outside 0\.\.1"),
+    (*at("rows.start", HUGE), "a cache of 2 rows and 2147483652 slots"),
+    (*at("rows.start_after", -1), "rows.start_after holds values outside 0.."),
+    (*at("feeds.round", 3), r"feeds.round holds values outside 0\.\.2"),
+    (*at("feeds.phase", 5), r"feeds.phase holds values outside 0\.\.4"),
+    (*at("feeds.model", 2), r"feeds.model holds values outside 0\.\.1"),
+    (*at("feeds.request", -1), r"feeds.request holds values outside 0\.\.2"),
+    (*at("feeds.slot", HUGE), "a cache of 2 rows and 2147483648 slots"),
+    (*at("feeds.visible_start", 8), "feeds.visible_start exceeds feeds.visible_stop"),
+    (*at("feeds.visible_stop", HUGE), "a cache of 2 rows and 2147483647 slots"),
+    (*at("holes.feed", 99), r"holes.feed holds values outside 0\.\.\d+;"),
+    (*at("holes.stop", 50), "holes.start and holes.stop leave what the feed attends to"),
+    (*at("moves.to_row", -1), "moves.to_row holds values outside 0.."),
+    (*at("moves.length", HUGE), "a cache of 2 rows and 2147483649 slots"),
 ]
 
 
@@ -341,9 +263,8 @@ def test_a_record_that_contradicts_itself_is_refused_when_made_and_when_read(
     with pytest.raises(TraceError, match=match):
         changed(table, **columns)
     if all(isinstance(values, np.ndarray) for values in columns.values()):
-        tensors, header = stored(tmp_path)
-        tensors |= {f"{table}.{column}": values for column, values in columns.items()}
-        refuse(tmp_path, to_safetensors(tensors, {"specviz": json.dumps(header)}), match)
+        wrong = {f"{table}.{column}": values for column, values in columns.items()}
+        refuse(tmp_path, stored(**wrong), match)
 
 
 META_FAULTS = [
@@ -359,10 +280,7 @@ META_FAULTS = [
     ({"eos_token_ids": ["2"]}, "meta.eos_token_ids must hold ints"),
     ({"token_texts": {"2": 2}}, "meta.token_texts must hold str"),
     ({"decisions": [0]}, "meta.decisions must hold str"),
-    (
-        {"kv_bytes_per_slot": {"target": 1}},
-        "meta.kv_bytes_per_slot.draft must be an int from 0",
-    ),
+    ({"kv_bytes_per_slot": {"target": 1}}, "meta.kv_bytes_per_slot.draft must be an int from 0"),
     ({"versions": {"numpy": float("nan")}}, "meta does not fit into JSON"),
     ({"seed": np.int64(1)}, "meta does not fit into JSON"),
 ]
@@ -374,32 +292,10 @@ def test_meta_data_of_the_wrong_kind_is_refused(entries, match):
         replace(TRACE, meta=META | entries)
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.data())
-def test_a_file_with_changed_bytes_is_refused_or_can_be_replayed(tmp_path_factory, data):
-    path = tmp_path_factory.getbasetemp() / "flipped"
-    TRACE.save(path)
-    content = bytearray(path.read_bytes())
-    for _ in range(data.draw(st.integers(1, 3))):
-        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    path.write_bytes(content)
-    frames = 15
-    with suppress(TraceError):  # anything else fails the test
-        frames = len(list(Replay(Trace.load(path)).frames()))
-    assert frames == 15
-
-
-@pytest.mark.parametrize("module", ["specviz.record.trace", "specviz.metrics"])
-def test_reading_a_record_imports_no_torch(module):
-    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
 # ---------------------------------------------------------------- files of other releases
 
-RECORDED = (
-    Path(__file__).parent / "data" / "trace-v1.safetensors"
-)  # written when the format had version 1; never written again
+# Written when the format had version 1; never written again.
+RECORDED = Path(__file__).parent / "data" / "trace-v1.safetensors"
 
 
 def test_a_file_of_the_first_format_version_opens():
