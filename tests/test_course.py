@@ -6,14 +6,13 @@ machine.
 """
 
 import re
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
-import nbformat
 import pytest
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from test_notebooks import stored
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 MIN_PREDICTIONS = 3
@@ -74,27 +73,18 @@ def has_exercises(notebook: NotebookNode) -> list[str]:
     minutes = [
         int(found[0]) for _, title in titles if (found := re.findall(r"\((\d+) minutes\)", title))
     ]
-    problems += (
-        [f"minutes of {len(minutes)} of {len(titles)} exercises"]
-        if len(minutes) < len(titles)
-        else []
-    )
+    if len(minutes) < len(titles):
+        problems.append(f"minutes of {len(minutes)} of {len(titles)} exercises")
     promised = re.search(r"(\d+) minutes", prose(notebook)[0])
-    problems += (
-        [f"{sum(minutes)} minutes of exercises"]
-        if promised is None or sum(minutes) >= int(promised[1])
-        else []
-    )
-    numbers, hints = (
-        [int(number) for number, _ in titles],
-        text.count("<details><summary>Hint</summary>\n\n"),
-    )
-    problems += (
-        [f"exercises numbered {numbers}"] if numbers != list(range(1, len(titles) + 1)) else []
-    )
-    return problems + (
-        [f"{hints} hints for {len(titles)} exercises"] if hints < len(titles) else []
-    )
+    if promised is None or sum(minutes) >= int(promised[1]):
+        problems.append(f"{sum(minutes)} minutes of exercises")
+    numbers = [int(number) for number, _ in titles]
+    if numbers != list(range(1, len(titles) + 1)):
+        problems.append(f"exercises numbered {numbers}")
+    hints = text.count("<details><summary>Hint</summary>\n\n")
+    if hints < len(titles):
+        problems.append(f"{hints} hints for {len(titles)} exercises")
+    return problems
 
 
 def asserts_that_no_choice_was_close(notebook: NotebookNode) -> list[str]:
@@ -104,7 +94,7 @@ def asserts_that_no_choice_was_close(notebook: NotebookNode) -> list[str]:
     return missing([r"assert .*smallest_gap.* > 1e-3"], code) if records else []
 
 
-CHECKS: tuple[Callable[[NotebookNode], list[str]], ...] = (
+CHECKS = (
     opens_with_a_promise,
     ends_with_a_summary,
     has_prose_around_code,
@@ -179,7 +169,7 @@ def make_notebook(sources: list[str]) -> NotebookNode:
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
 def test_notebook(path, check):
-    assert check(nbformat.read(path, as_version=4)) == []
+    assert check(stored(path)) == []
 
 
 def test_a_good_notebook_passes_all_checks():
