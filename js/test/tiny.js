@@ -1,5 +1,5 @@
-// Tiny: a film of one round and one row, as Python would write it: a prompt of three tokens, two drafts,
-// the first accepted, the second rejected.
+// Tiny: a film of one round and one row, as Python would write it: a prompt of three tokens, two
+// drafts, the first accepted, the second rejected.
 
 import { Film } from "../src/film/film.js";
 

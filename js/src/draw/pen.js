@@ -71,7 +71,7 @@ export class Pen {
    * @param {number} y1
    * @param {number} x2
    * @param {number} y2
-   * @param {LineLook} at4
+   * @param {LineLook} at
    */
   line(x1, y1, x2, y2, { stroke, width = 1, dash, arrow = false }) {
     this._path(
@@ -127,7 +127,7 @@ export class CanvasPen extends Pen {
    * @param {number} y
    * @param {number} w
    * @param {number} h
-   * @param {BoxLook} at4
+   * @param {BoxLook} at
    */
   rect(x, y, w, h, { fill, stroke, width = 1, radius = 0, dash, hatch }) {
     const c = this.context;
@@ -247,7 +247,7 @@ export class CanvasPen extends Pen {
 
   /**
    * @param {number[][]} points
-   * @param {BoxLook} at1
+   * @param {BoxLook} at
    */
   _path(points, { stroke, fill, width = 1, dash }) {
     const c = this.context;

@@ -6,7 +6,7 @@ import { cutText, familyOf, fontOf } from "./text.js";
 /** @import { BoxLook, Palette, TextLook } from "../types.d.ts" */
 
 /** @type {Record<string, string>} */
-const ANCHORS = { left: "", center: "middle", right: "end" };
+const ANCHORS = { center: "middle", right: "end" };
 
 export class SvgPen extends Pen {
   /**
@@ -28,27 +28,20 @@ export class SvgPen extends Pen {
    * @param {number} y
    * @param {number} w
    * @param {number} h
-   * @param {BoxLook} at4
+   * @param {BoxLook} at
    */
   rect(x, y, w, h, { fill, stroke, width = 1, radius = 0, dash, hatch }) {
     const inset = stroke ? width / 2 : 0;
-    const box =
-      `x="${round2(x + inset)}" y="${round2(y + inset)}" width="${round2(Math.max(w - 2 * inset, 0))}" ` +
-      `height="${round2(Math.max(h - 2 * inset, 0))}"${radius ? ` rx="${round2(Math.min(radius, h / 2))}"` : ""}`;
-    this.parts.push(
-      `<rect ${box} fill="${fill ? xml(fill) : "none"}"${this._line(stroke, width, dash)}/>`,
-    );
-    if (hatch) this.parts.push(`<rect ${box} fill="url(#${this._hatch(hatch)})"/>`);
-  }
-
-  /**
-   * @param {string | undefined} stroke
-   * @param {number} width
-   * @param {number[] | undefined} dash
-   */
-  _line(stroke, width, dash) {
-    if (!stroke) return "";
-    return ` stroke="${xml(stroke)}" stroke-width="${width}"${dash ? ` stroke-dasharray="${dash.join(" ")}"` : ""}`;
+    const box = attributes({
+      x: round2(x + inset),
+      y: round2(y + inset),
+      width: round2(Math.max(w - 2 * inset, 0)),
+      height: round2(Math.max(h - 2 * inset, 0)),
+      rx: radius ? round2(Math.min(radius, h / 2)) : undefined,
+    });
+    const paint = attributes({ fill: fill || "none", ...outline(stroke, width, dash) });
+    this.parts.push(`<rect${box}${paint}/>`);
+    if (hatch) this.parts.push(`<rect${box} fill="url(#${this._hatch(hatch)})"/>`);
   }
 
   /** @param {string} colour */
@@ -56,9 +49,10 @@ export class SvgPen extends Pen {
     if (!this._names.has(colour)) {
       const name = `${this._prefix}-hatch-${this._names.size}`;
       this._names.set(colour, name);
+      const path = `<path d="M-6 6L0 0M0 6L6 0M6 6L12 0" stroke="${xml(colour)}"`;
       this.definitions.push(
         `<pattern id="${name}" width="6" height="6" patternUnits="userSpaceOnUse">` +
-          `<path d="M-6 6L0 0M0 6L6 0M6 6L12 0" stroke="${xml(colour)}" stroke-width="1.5" fill="none"/></pattern>`,
+          `${path} stroke-width="1.5" fill="none"/></pattern>`,
       );
     }
     return this._names.get(colour);
@@ -73,12 +67,18 @@ export class SvgPen extends Pen {
   text(string, x, y, look) {
     const shown = look.max === undefined ? string : cutText(string, look.max, fontOf(look));
     if (shown === "") return;
-    const anchor = ANCHORS[look.align ?? "left"];
-    this.parts.push(
-      `<text x="${round2(x)}" y="${round2(y)}" dominant-baseline="central" font-family="${xml(familyOf(look))}" ` +
-        `font-size="${look.size ?? 11}"${look.weight ? ` font-weight="${look.weight}"` : ""}${anchor ? ` text-anchor="${anchor}"` : ""} ` +
-        `fill="${xml(look.fill ?? this.p.ink)}" xml:space="preserve">${xml(shown)}</text>`,
-    );
+    const how = attributes({
+      x: round2(x),
+      y: round2(y),
+      "dominant-baseline": "central",
+      "font-family": familyOf(look),
+      "font-size": look.size ?? 11,
+      "font-weight": look.weight || undefined,
+      "text-anchor": ANCHORS[look.align ?? "left"],
+      fill: look.fill ?? this.p.ink,
+      "xml:space": "preserve",
+    });
+    this.parts.push(`<text${how}>${xml(shown)}</text>`);
   }
 
   /**
@@ -90,8 +90,8 @@ export class SvgPen extends Pen {
    */
   clip(x, y, w, h, draw) {
     const name = `${this._prefix}-clip-${this.definitions.length}`;
-    const box = `x="${round2(x)}" y="${round2(y)}" width="${round2(w)}" height="${round2(h)}"`;
-    this.definitions.push(`<clipPath id="${name}"><rect ${box}/></clipPath>`);
+    const box = attributes({ x: round2(x), y: round2(y), width: round2(w), height: round2(h) });
+    this.definitions.push(`<clipPath id="${name}"><rect${box}/></clipPath>`);
     this.parts.push(`<g clip-path="url(#${name})">`);
     draw();
     this.parts.push("</g>");
@@ -99,13 +99,12 @@ export class SvgPen extends Pen {
 
   /**
    * @param {number[][]} points
-   * @param {BoxLook} at1
+   * @param {BoxLook} at
    */
   _path(points, { stroke, fill, width = 1, dash }) {
     const d = points.map(([x, y], n) => `${n ? "L" : "M"}${round2(x)} ${round2(y)}`).join("");
-    this.parts.push(
-      `<path d="${d}${fill ? "Z" : ""}" fill="${fill ? xml(fill) : "none"}"${this._line(stroke, width, dash)}/>`,
-    );
+    const shape = { d: fill ? `${d}Z` : d, fill: fill || "none" };
+    this.parts.push(`<path${attributes({ ...shape, ...outline(stroke, width, dash) })}/>`);
   }
 
   /**
@@ -126,11 +125,38 @@ export class SvgPen extends Pen {
    * @param {string} title
    */
   svg(width, height, title) {
-    return (
-      `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" role="img">` +
-      `<title>${xml(title)}</title><defs>${this.definitions.join("")}</defs>${this.parts.join("")}</svg>`
-    );
+    const xmlns = "http://www.w3.org/2000/svg";
+    const viewBox = `0 0 ${width} ${height}`;
+    return [
+      `<svg${attributes({ xmlns, width, height, viewBox, role: "img" })}>`,
+      `<title>${xml(title)}</title><defs>`,
+      ...this.definitions,
+      "</defs>",
+      ...this.parts,
+      "</svg>",
+    ].join("");
   }
+}
+
+/**
+ * Of the values all but undefined ones.
+ * @param {Record<string, string | number | undefined>} values
+ */
+function attributes(values) {
+  return Object.entries(values)
+    .filter(([, value]) => value !== undefined)
+    .map(([name, value]) => ` ${name}="${xml(value)}"`)
+    .join("");
+}
+
+/**
+ * @param {string | undefined} stroke
+ * @param {number} width
+ * @param {number[] | undefined} dash
+ */
+function outline(stroke, width, dash) {
+  if (!stroke) return {};
+  return { stroke, "stroke-width": width, "stroke-dasharray": dash?.join(" ") };
 }
 
 /** @param {number} value */

@@ -1,7 +1,7 @@
 // Theme: whether the page is dark, asked where the page says so: JupyterLab, VS Code, Colab, and
 // the reader's system elsewhere.
 
-export function darkPage() {
+function darkPage() {
   const { body, documentElement } = document;
   const kind = body.dataset.vscodeThemeKind;
   if (body.dataset.jpThemeLight !== undefined) return body.dataset.jpThemeLight === "false";
@@ -10,6 +10,14 @@ export function darkPage() {
   if (documentElement.hasAttribute("theme"))
     return documentElement.getAttribute("theme") === "dark";
   return matchMedia("(prefers-color-scheme: dark)").matches;
+}
+
+/**
+ * @param {unknown} wanted "light", "dark", or anything else for that of the page
+ */
+export function themeNamed(wanted) {
+  if (wanted === "light" || wanted === "dark") return wanted;
+  return darkPage() ? "dark" : "light";
 }
 
 /**

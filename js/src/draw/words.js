@@ -24,7 +24,8 @@ export function counted(number, noun, nouns = `${noun}s`) {
  */
 export function quoted(text, most = 18) {
   const letters = [...text];
-  return `‘\u2068${letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : text}\u2069’`;
+  const short = letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : text;
+  return `‘\u2068${short}\u2069’`;
 }
 
 /**
@@ -89,7 +90,7 @@ export function wrapWords(string, max, look = {}) {
  * @param {number} x
  * @param {number} y
  * @param {number} max
- * @param {BoxLook & { sign?: string, size?: number, height?: number }} at5
+ * @param {BoxLook & { sign?: string, size?: number, height?: number }} at
  */
 export function drawChip(
   pen,

@@ -58,7 +58,8 @@ export class Comparison {
       return token === undefined ? "its end" : `“${film.text(token)}”`;
     });
     const place = `request ${first.request}, token ${first.index}`;
-    return `first difference: ${place}: ${tokens.join(" / ")}; ${this.unequal} of ${count} texts differ`;
+    const differ = `${this.unequal} of ${count} texts differ`;
+    return `first difference: ${place}: ${tokens.join(" / ")}; ${differ}`;
   }
 
   /**

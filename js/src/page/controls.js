@@ -3,7 +3,8 @@
 
 import { element, icon, iconButton, setAttribute, setText, setUsable } from "../draw/elements.js";
 import { counted, milliseconds } from "../draw/words.js";
-import { SPEEDS } from "./keys.js";
+import { jump, jumpTarget, jumpToDifference } from "./jumps.js";
+import { SPEEDS } from "./player.js";
 import { badge, runFacts, runName } from "./run.js";
 
 /** @import { Comparison, RowEntry } from "../types.d.ts" */
@@ -74,7 +75,7 @@ export class Controls {
 
   _jumps() {
     /** @param {number} direction */
-    const jump = (direction) => () => this.shell.jump(this.what, direction);
+    const go = (direction) => () => jump(this.shell, this.what, direction);
     const change = () => {
       this.what = this.choice.value;
       this.update();
@@ -87,8 +88,8 @@ export class Controls {
       { "aria-label": "jump to", title: "r f v e, with Shift backwards", on: { change } },
       ...options,
     );
-    this.before = iconButton("previous", "previous of these", null, jump(-1));
-    this.after = iconButton("next", "next of these", null, jump(1));
+    this.before = iconButton("previous", "previous of these", null, go(-1));
+    this.after = iconButton("next", "next of these", null, go(1));
     return group("jump to", this.before, this.choice, this.after);
   }
 
@@ -127,7 +128,7 @@ export class Controls {
     const { shell } = this;
     /** @param {number} steps */
     const by = (steps) => () => shell.go(shell.clock + steps);
-    this.play = iconButton("play", "play", null, () => shell.play(!shell.playing));
+    this.play = iconButton("play", "play", null, () => shell.player.toggle());
     this.play.classList.add("sv-play");
     this.back = [
       iconButton("first", "first step", "Home", () => shell.go(0)),
@@ -182,7 +183,8 @@ export class Controls {
     const [sign, word] = kind === "eos" ? ["■", "EOS"] : ["▲", "violation"];
     /** @param {number} at */
     const where = (at) => `round ${film.round(at)}, ${film.phaseName(at)}`;
-    const title = `${word}: ${where(step)}${steps.length > 1 ? `, to ${where(last)}, in ${counted(steps.length, "step")}` : ""}`;
+    const more = steps.length > 1 ? `, to ${where(last)}, in ${counted(steps.length, "step")}` : "";
+    const title = `${word}: ${where(step)}${more}`;
     const mark = element(
       "span",
       { class: `sv-mark sv-${kind}`, title, on: { click: () => this.shell.goTo(run, step) } },
@@ -193,7 +195,7 @@ export class Controls {
   }
 
   _speed() {
-    const change = () => this.shell.setSpeed(this.speed.selectedIndex);
+    const change = () => this.shell.player.setSpeed(this.speed.selectedIndex);
     const label = "speed, phases a second";
     const options = SPEEDS.map((each) => element("option", {}, `${each} / s`));
     this.speed = element(
@@ -243,7 +245,7 @@ export class Controls {
     const way = (words, byTokens) =>
       element("button", { ...button, title: "m", on: { click: set(byTokens) } }, words);
     this.ways = [way("round", false), way("committed tokens", true)];
-    const click = () => this.shell.goToDifference();
+    const click = () => jumpToDifference(this.shell);
     const go = element(
       "button",
       { ...button, title: "d", hidden: !comparison.first, on: { click } },
@@ -262,12 +264,14 @@ export class Controls {
     if (!shell.comparison) setText(this.facts, runFacts(film, view.step).join(" · "));
     this.slider.value = String(clock);
     this.slider.style.setProperty("--sv-done", this._place(clock));
-    const place = `round ${Math.floor(clock / shell.phases)} of 0 to ${clocks / shell.phases - 1}, ${film.phaseName(view.step)}`;
+    const round = Math.floor(clock / shell.phases);
+    const last = clocks / shell.phases - 1;
+    const place = `round ${round} of 0 to ${last}, ${film.phaseName(view.step)}`;
     setAttribute(this.slider, "aria-valuetext", place);
     this.back.forEach((button) => setUsable(button, clock > 0));
     this.ahead.forEach((button) => setUsable(button, clock < clocks - 1));
-    setUsable(this.before, shell.target(this.what, -1) !== null);
-    setUsable(this.after, shell.target(this.what, 1) !== null);
+    setUsable(this.before, jumpTarget(shell, this.what, -1) !== null);
+    setUsable(this.after, jumpTarget(shell, this.what, 1) !== null);
     this._updateRail(clock % shell.phases, film.scene(view.step).ms);
     this._updateRows(film.rows(view.step), view.row);
     this._updateWay(shell.comparison?.byTokens ?? false);
@@ -316,7 +320,7 @@ export class Controls {
   }
 
   updatePlay() {
-    const { playing, speed } = this.shell;
+    const { playing, speed } = this.shell.player;
     const words = playing ? "pause" : "play";
     this.play.replaceChildren(icon(words));
     setAttribute(this.play, "aria-label", words);

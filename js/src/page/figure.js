@@ -174,7 +174,7 @@ class FigureRun {
 class Figure {
   /**
    * @param {Film[]} films
-   * @param {FigureSettings} at1
+   * @param {FigureSettings} at
    * @param {Palette} palette
    */
   constructor(films, { step, row, width }, palette) {

@@ -2,10 +2,9 @@
 // is named.
 
 import { element } from "../draw/elements.js";
+import { jump, jumpToDifference } from "./jumps.js";
 
 /** @import { Shell } from "./shell.js" */
-
-export const SPEEDS = [0.5, 1, 2, 4, 8]; // phases a second
 
 // [words, [written, key, what it does to the shell] ..., whether it needs two runs]
 /**
@@ -29,11 +28,11 @@ const KEYS = [
     ["Home", "Home", (shell) => shell.go(0)],
     ["End", "End", (shell) => shell.go(shell.clocks - 1)],
   ],
-  ["play, pause", ["Space", " ", (shell) => shell.play(!shell.playing)]],
+  ["play, pause", ["Space", " ", (shell) => shell.player.toggle()]],
   [
     "slower, faster",
-    ["[", "[", (shell) => shell.setSpeed(shell.speed - 1)],
-    ["]", "]", (shell) => shell.setSpeed(shell.speed + 1)],
+    ["[", "[", ({ player }) => player.setSpeed(player.speed - 1)],
+    ["]", "]", ({ player }) => player.setSpeed(player.speed + 1)],
   ],
   [
     "next, previous row",
@@ -43,23 +42,23 @@ const KEYS = [
   ["all panels as tables, or as pictures", ["t", "t", (shell) => shell.showTables()]],
   [
     "next, previous rejection",
-    ["r", "r", (shell) => shell.jump("rejection", 1)],
-    ["Shift r", "Shift+R", (shell) => shell.jump("rejection", -1)],
+    ["r", "r", (shell) => jump(shell, "rejection", 1)],
+    ["Shift r", "Shift+R", (shell) => jump(shell, "rejection", -1)],
   ],
   [
     "… full acceptance",
-    ["f", "f", (shell) => shell.jump("full", 1)],
-    ["Shift f", "Shift+F", (shell) => shell.jump("full", -1)],
+    ["f", "f", (shell) => jump(shell, "full", 1)],
+    ["Shift f", "Shift+F", (shell) => jump(shell, "full", -1)],
   ],
   [
     "… violation",
-    ["v", "v", (shell) => shell.jump("violation", 1)],
-    ["Shift v", "Shift+V", (shell) => shell.jump("violation", -1)],
+    ["v", "v", (shell) => jump(shell, "violation", 1)],
+    ["Shift v", "Shift+V", (shell) => jump(shell, "violation", -1)],
   ],
   [
     "… end of a text (EOS)",
-    ["e", "e", (shell) => shell.jump("eos", 1)],
-    ["Shift e", "Shift+E", (shell) => shell.jump("eos", -1)],
+    ["e", "e", (shell) => jump(shell, "eos", 1)],
+    ["Shift e", "Shift+E", (shell) => jump(shell, "eos", -1)],
   ],
   [
     "slots wider, narrower, as they fit",
@@ -73,7 +72,7 @@ const KEYS = [
     [".", ".", (shell) => shell.slide(4)],
   ],
   ["this list", ["?", "?", (shell) => shell.help.open()]],
-  ["first difference of the two runs", ["d", "d", (shell) => shell.goToDifference()], true],
+  ["first difference of the two runs", ["d", "d", jumpToDifference], true],
   [
     "in step by round, or by committed tokens",
     ["m", "m", (shell) => shell.setByTokens(!shell.comparison?.byTokens)],
@@ -117,16 +116,18 @@ export function actionOf(event, compared) {
 export class Help {
   /**
    * @param {boolean} compared
-   * @param {string} name
    */
-  constructor(compared, name) {
+  constructor(compared) {
+    // One page may have several widgets, each with a list of its own.
+    const name = `sv-${crypto.getRandomValues(new Uint32Array(1))[0]}`;
     const close = element(
       "button",
       { type: "button", class: "sv-small", on: { click: () => this.root.close() } },
       "close",
     );
     const pointer =
-      "With the pointer: a click on a row chooses it; what lies under the pointer lights up in all panels; " +
+      "With the pointer: a click on a row chooses it; " +
+      "what lies under the pointer lights up in all panels; " +
       "a mark under the slider leads to its step; the map of the whole cache slides the batch.";
     const head = element("div", { class: "sv-head" }, element("h2", { id: name }, "Keys"), close);
     const list = element("dl", {}, ...keysFor(compared).map((entry) => this._line(entry)));

@@ -10,9 +10,10 @@ import { PoolPanel } from "../panels/pool.js";
 import { Stage } from "../panels/stage.js";
 import { TimePanel } from "../panels/time.js";
 import { VerifyPanel } from "../panels/verify.js";
-import { ListSection, Section } from "./section.js";
+import { ListSection } from "./list.js";
+import { Section } from "./section.js";
 
-/** @import { Desk, Film, PanelClass, View } from "../types.d.ts" */
+/** @import { Desk, Film, PanelClass, Place, View } from "../types.d.ts" */
 /** @import { Shell } from "./shell.js" */
 
 export class Run {
@@ -60,7 +61,7 @@ export class Run {
     /** @type {Desk} */
     const desk = {
       palette: () => shell.palette,
-      touch: (section) => shell.touch(section),
+      touch: (section) => shell.frames.touch(section),
       tip: (hint, event) => shell.tip.show(hint, event),
       point: view.point,
       pick: view.pick,
@@ -146,6 +147,34 @@ export class Run {
     const facts = [...runFacts(film, view.step), ...(over ? ["over"] : [])].join(" · ");
     this.title.replaceChildren(element("strong", {}, runName(film)), ` ${facts} `, badge(film));
   }
+}
+
+/**
+ * @param {Place | null} one
+ * @param {Place | null} other
+ */
+export function samePlace(one, other) {
+  if (!one || !other) return one === other;
+  return one.row === other.row && one.slot === other.slot && one.index === other.index;
+}
+
+/**
+ * Where in `other` the token of a place in `run` is; null where its request is not in the batch.
+ * @param {Run} other
+ * @param {Run} run
+ * @param {Place | null} place
+ */
+export function placeIn(other, run, place) {
+  if (!place || place.row === null) return null;
+  const request = run.requestOf(place.row);
+  const row = request === null ? -1 : other.film.rowOf(other.view.step, request);
+  if (row < 0) return null;
+  const { index } = place;
+  if (index === null) return { row, index, slot: null };
+  for (const [start, stop, , first, , owner] of other.film.lane(other.view.step, "tokens", row))
+    if (owner === request && index >= first && index < first + stop - start)
+      return { row, index, slot: start + index - first };
+  return { row, index, slot: null };
 }
 
 /**

@@ -4,8 +4,7 @@
 import { element, setAttribute, setText, tableElement } from "../draw/elements.js";
 import { CanvasPen } from "../draw/pen.js";
 
-/** @import { Desk, Drawable, Item, Palette, Panel } from "../types.d.ts" */
-/** @import { InvariantPanel } from "../panels/invariants.js" */
+/** @import { Desk, Drawable, Palette, Panel } from "../types.d.ts" */
 
 /**
  * What a drawing depends on; a drawing that was prepared has a picture too.
@@ -178,7 +177,7 @@ export class Section {
 
   /**
    * @param {any} canvas
-   * @param {{ height: number; ratio: number }} at1
+   * @param {{ height: number; ratio: number }} at
    */
   _clear(canvas, { height, ratio }) {
     const [w, h] = [Math.round(this.width * ratio), Math.round(height * ratio)];
@@ -211,7 +210,7 @@ export class Section {
    * A pen keeps patterns that belong to one palette and one resolution.
    * @param {any} canvas
    * @param {CanvasRenderingContext2D} context
-   * @param {Look} at2
+   * @param {Look} at
    */
   _pen(canvas, context, { palette, ratio }) {
     const kept = this.pens.get(canvas);
@@ -278,58 +277,4 @@ export class Section {
  */
 function alike(one, other) {
   return one?.key === other.key && one.palette === other.palette;
-}
-
-// What is out of step, as a list whose entries lead there. The same panel is drawn where there is
-// no page to click on.
-export class ListSection extends Section {
-  /**
-   * @param {Desk} desk
-   * @param {InvariantPanel} panel
-   */
-  constructor(desk, panel) {
-    super(desk, panel);
-    this.invariants = panel;
-    /** @type {string | undefined} */
-    this.listed = undefined;
-    this.list = element("ul", { class: "sv-violations" });
-    this.canvas.remove();
-    this.body.prepend(this.list);
-  }
-
-  /** @param {boolean} shown */
-  showTable(shown) {
-    this.list.hidden = shown;
-    super.showTable(shown);
-  }
-
-  /** @override */
-  _draw() {
-    const items = this.invariants.items();
-    const key = JSON.stringify(items.map((item) => [item, this.desk.happening(item.step)]));
-    if (key === this.listed) return;
-    this.listed = key;
-    const focused = this.list.contains(document.activeElement);
-    this.list.replaceChildren(...items.map((item) => element("li", {}, this._button(item))));
-    if (focused) this.desk.focus();
-  }
-
-  prepare() {} // there is nothing to draw
-
-  /** @param {Item} at */
-  _button({ text, row, slot, step }) {
-    const click = () => {
-      this.desk.go(step);
-      this.desk.pick(row);
-      this.desk.point({ row, slot: slot ?? null, index: null });
-    };
-    const here = this.desk.happening(step);
-    const sign = element("span", { "aria-hidden": "true" }, here ? "▲" : "→");
-    return element(
-      "button",
-      { type: "button", class: here ? "sv-wrong" : null, on: { click } },
-      sign,
-      text,
-    );
-  }
 }

@@ -1,4 +1,5 @@
-// CardPainter: what the panel of the verification shows of one draft, or of the token behind the last.
+// CardPainter: what the panel of the verification shows of one draft, or of the token behind the
+// last one.
 
 import { chance, drawChip, wrapWords } from "../draw/words.js";
 import { MARKS } from "../film/cards.js";

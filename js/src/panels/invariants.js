@@ -51,7 +51,8 @@ export class InvariantPanel {
     if (!film.checked) return "Invariants · not checked here";
     if (!all)
       return `Invariants · all ten hold in all ${counted(film.json.rounds.length, "round")}`;
-    return `Invariants · ${found ? counted(found, "violation") : "none violated"} in round ${film.round(step)} so far, ${all} in the run`;
+    const here = found ? counted(found, "violation") : "none violated";
+    return `Invariants · ${here} in round ${film.round(step)} so far, ${all} in the run`;
   }
 
   /** @param {StepViolation} at */
@@ -69,7 +70,8 @@ export class InvariantPanel {
 
   /** @param {StepViolation} at */
   _place({ phase, model }) {
-    return `${this.view.film.json.phases[phase]} phase${model < 0 ? "" : `, ${["target", "draft"][model]} model`}`;
+    const words = `${this.view.film.json.phases[phase]} phase`;
+    return model < 0 ? words : `${words}, ${["target", "draft"][model]} model`;
   }
 
   /** @param {StepViolation[]} some */
@@ -141,9 +143,9 @@ export class InvariantPanel {
   }
 
   describe() {
-    const found = this._found();
-    const items = this.items();
-    return `${this.title()}.${items.length ? ` ${found.length ? "First" : "Nearest"}: ${items[0].text}.` : ""}`;
+    const [item] = this.items();
+    if (!item) return `${this.title()}.`;
+    return `${this.title()}. ${this._found().length ? "First" : "Nearest"}: ${item.text}.`;
   }
 
   table() {
@@ -211,8 +213,8 @@ export class InvariantPanel {
     const colours = { "▲": p.red, "✓": p.green, "→": p.muted };
     let y = 10;
     for (const { sign, lines } of this._paragraphs(width)) {
-      if (sign)
-        pen.text(sign, PAD, y, { size: sign === "▲" ? 10 : 12, weight: 700, fill: colours[sign] });
+      const size = sign === "▲" ? 10 : 12;
+      if (sign) pen.text(sign, PAD, y, { size, weight: 700, fill: colours[sign] });
       lines.forEach((line, n) => pen.text(line, PAD + 18, y + n * 17, { size: 12, fill: p.ink }));
       y += lines.length * 17 + 7;
     }

@@ -181,7 +181,7 @@ export class LanePainter {
 
   /**
    * @param {RowLanes} at
-   * @param {Cell} at1
+   * @param {Cell} at
    * @param {number} x
    */
   _box({ tokens: { y, h } }, { kind, origin }, x) {
@@ -284,7 +284,8 @@ export class LanePainter {
         look,
       );
     }
-    const plain = cell.kind === "held" || cell.kind === "unreached_now"; // whose sign would look like a minus
+    // The sign of a draft that was not reached would look like a minus before its position.
+    const plain = cell.kind === "held" || cell.kind === "unreached_now";
     const sign = plain ? "" : (SIGNS[cell.kind] ?? "");
     const look = sign ? { fill: p.ink, weight: 650 } : { fill: p.muted };
     const size = at.large ? 10 : 9;

@@ -76,8 +76,8 @@ export class MaskPanel {
     const cells = this.cells();
     const name = `Row ${this.view.row} · attention mask`;
     if (!cells) return `${name}, which no forward needs in this phase`;
-    const size = `${counted(cells.queries.length, "query", "queries")} × ${counted(cells.slots, "slot")}`;
-    return `${name} of the ${this._forward(cells)}, ${size}`;
+    const queries = counted(cells.queries.length, "query", "queries");
+    return `${name} of the ${this._forward(cells)}, ${queries} × ${counted(cells.slots, "slot")}`;
   }
 
   /** @param {MaskCells} at */
@@ -170,12 +170,14 @@ export class MaskPanel {
     if (!held || held.kind === "empty") return "empty";
     if (held.index < 0) return "padding";
     const counts = held.kind === "held" || held.kind === "drafted";
-    return `${counts ? "" : "stale, "}${quoted(this.view.film.text(held.token))}, index ${held.index}`;
+    const token = quoted(this.view.film.text(held.token));
+    return `${counts ? "" : "stale, "}${token}, index ${held.index}`;
   }
 
   describe() {
-    const cells = this.cells();
-    return `${this.title()}. ${this.verdict()[1]}${cells ? "" : " Its queries and slots are listed in the phases with a forward."}`;
+    const text = `${this.title()}. ${this.verdict()[1]}`;
+    if (this.cells()) return text;
+    return `${text} Its queries and slots are listed in the phases with a forward.`;
   }
 
   table() {
@@ -294,7 +296,8 @@ export class MaskPanel {
     const { cells } = at;
     const slot = at.slotAt(x);
     const drift = film.checked && query.position === query.index ? "" : `, index ${query.index}`;
-    const name = `query ${query.name} ${quoted(film.text(query.token))} (position ${query.position}${drift})`;
+    const position = `position ${query.position}${drift}`;
+    const name = `query ${query.name} ${quoted(film.text(query.token))} (${position})`;
     if (slot === null)
       return {
         row,

@@ -14,8 +14,10 @@ export const MASK_SMALLEST = 3;
 export const MASK_TALLEST = 240; // px
 export const MASK_TICKS = 20;
 export const MASK_LINE = 18;
-export const MASK_WIDE = 480; // px: numbers over slots, a line of words, width that has room for tokens
-const MASK_STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, Infinity]; // every how many slots or queries there is a label
+// px: numbers over slots, a line of words, width that has room for tokens
+export const MASK_WIDE = 480;
+// Every how many slots or queries there may be a label.
+const MASK_STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, Infinity];
 
 // Where queries and slots lie, in px. Slots before and behind what the row's queries are about are
 // folded into narrow blocks where they would make cells too small. parts: {first, stop, x, cell}

@@ -57,7 +57,8 @@ export class PoolPanel {
   title() {
     const { window } = this.view.film.json.meta.strategy_options;
     const size = this._pool.length;
-    return `Pool · ${counted(size, "row")}${window ? ` in a window of ${window}` : ""}, ${this._chosen.length} chosen`;
+    const room = window ? ` in a window of ${window}` : "";
+    return `Pool · ${counted(size, "row")}${room}, ${this._chosen.length} chosen`;
   }
 
   // {length, count} of the length that most rows share.
@@ -197,7 +198,7 @@ export class PoolPanel {
   /**
    * @param {Pen} pen
    * @param {ReturnType<PoolPanel["_bars"]>} at
-   * @param {PoolEntry} at2
+   * @param {PoolEntry} entry
    * @param {number} x
    */
   _bar(pen, at, { request, length, waited, chosen }, x) {

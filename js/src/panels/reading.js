@@ -7,7 +7,8 @@ import { GUTTER, RIGHT } from "./layout.js";
 /** @import { Pen } from "../types.d.ts" */
 /** @import { StageLayout } from "./layout.js" */
 
-const UNREAD = new Set(["stale", "rejected_now", "discarded_now", "unreached_now"]); // what is no text of the row
+// Kinds of cells that are no text of the row.
+const UNREAD = new Set(["stale", "rejected_now", "discarded_now", "unreached_now"]);
 
 /**
  * @param {Pen} pen

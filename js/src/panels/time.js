@@ -94,9 +94,12 @@ export class TimePanel {
     const now = bytes[this._round];
     const so = total[this._round];
     const all = sumOf(ms[this._round]);
-    const words = `${this._round ? `Rounds 0 to ${this._round}` : "This round"}: ${milliseconds(all)}.`;
+    const rounds = this._round ? `Rounds 0 to ${this._round}` : "This round";
+    const words = `${rounds}: ${milliseconds(all)}.`;
     if (!total[total.length - 1]) return `${words} No K/V is copied in this run.`;
-    return `${words} K/V copied: ${now ? bytesOf(now) : "none"} in this round, ${so ? bytesOf(so) : "none"} so far.`;
+    const here = now ? bytesOf(now) : "none";
+    const before = so ? bytesOf(so) : "none";
+    return `${words} K/V copied: ${here} in this round, ${before} so far.`;
   }
 
   describe() {
@@ -172,7 +175,7 @@ export class TimePanel {
 
   /**
    * @param {Pen} pen
-   * @param {{ x: number, y: number, w: number }} at1
+   * @param {{ x: number, y: number, w: number }} at
    * @param {number} phase
    */
   _phase(pen, { x, y, w }, phase) {

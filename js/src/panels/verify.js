@@ -30,7 +30,8 @@ export class VerifyPanel {
   // What is judged stays as it is to the end of the round.
   key() {
     const { film, step, row, hover } = this.view;
-    return `${film.round(step)} ${Math.min(film.phase(step), 3)} ${row} ${hover?.row === row ? hover.index : ""}`;
+    const pointed = hover?.row === row ? hover.index : "";
+    return [film.round(step), Math.min(film.phase(step), 3), row, pointed].join(" ");
   }
 
   /** @param {number} [step] */
@@ -154,8 +155,8 @@ export class VerifyPanel {
     if (phase === 0)
       return `Row ${row} holds ${counted(entry.length, "token")}; nothing is drafted yet.`;
     if (phase < 3 && !entry.drafted) return `Row ${row} drafts nothing.`;
-    if (phase < 3)
-      return `Row ${row}, drafted: ${drafts}. ${phase === 1 ? "The target has not read them." : "Not judged yet."}`;
+    const unread = phase === 1 ? "The target has not read them." : "Not judged yet.";
+    if (phase < 3) return `Row ${row}, drafted: ${drafts}. ${unread}`;
     const emitted = entry.emitted.map((token) => quoted(film.text(token))).join(" ");
     const stop = this.cards().find((card) => !["accepted", "bonus"].includes(card.fate));
     const why = stop && entry.drafted ? ` ${stop.name}: ${stop.words}.` : "";

@@ -14,9 +14,9 @@ var ICONS = {
   plus: "M3.5 8h9M8 3.5v9",
   fit: "M2.5 6V2.5H6M10 2.5h3.5V6M13.5 10v3.5H10M6 13.5H2.5V10"
 }, LONG = 30, FILLED = /* @__PURE__ */ new Set(["first", "play", "last"]);
-function element(tag, attributes = {}, ...children) {
+function element(tag, attributes2 = {}, ...children) {
   let made = document.createElement(tag);
-  for (let [name, value] of Object.entries(attributes))
+  for (let [name, value] of Object.entries(attributes2))
     if (name === "on")
       for (let [event, listener] of Object.entries(value)) made.addEventListener(event, listener);
     else value != null && value !== !1 && made.setAttribute(name, value === !0 ? "" : value);
@@ -25,8 +25,8 @@ function element(tag, attributes = {}, ...children) {
 function icon(name) {
   let [svg, path] = ["svg", "path"].map(
     (name2) => document.createElementNS("http://www.w3.org/2000/svg", name2)
-  ), attributes = { viewBox: "0 0 16 16", width: "16", height: "16", "aria-hidden": "true" };
-  for (let [key, value] of Object.entries(attributes)) svg.setAttribute(key, value);
+  ), attributes2 = { viewBox: "0 0 16 16", width: "16", height: "16", "aria-hidden": "true" };
+  for (let [key, value] of Object.entries(attributes2)) svg.setAttribute(key, value);
   return path.setAttribute("d", ICONS[name]), path.setAttribute("class", FILLED.has(name) ? "sv-filled" : "sv-drawn"), svg.append(path), svg;
 }
 function iconButton(name, label, keys, click) {
@@ -376,7 +376,7 @@ var Pen = class {
    * @param {number} y1
    * @param {number} x2
    * @param {number} y2
-   * @param {LineLook} at4
+   * @param {LineLook} at
    */
   line(x1, y1, x2, y2, { stroke, width = 1, dash, arrow = !1 }) {
     if (this._path(
@@ -414,7 +414,7 @@ var Pen = class {
    * @param {number} y
    * @param {number} w
    * @param {number} h
-   * @param {BoxLook} at4
+   * @param {BoxLook} at
    */
   rect(x, y, w, h, { fill, stroke, width = 1, radius = 0, dash, hatch }) {
     let c = this.context;
@@ -496,7 +496,7 @@ var Pen = class {
   }
   /**
    * @param {number[][]} points
-   * @param {BoxLook} at1
+   * @param {BoxLook} at
    */
   _path(points, { stroke, fill, width = 1, dash }) {
     let c = this.context;
@@ -505,7 +505,7 @@ var Pen = class {
 };
 
 // src/draw/svg.js
-var ANCHORS = { left: "", center: "middle", right: "end" }, SvgPen = class extends Pen {
+var ANCHORS = { center: "middle", right: "end" }, SvgPen = class extends Pen {
   /**
    * @param {Palette} palette
    * @param {string} [prefix]
@@ -518,28 +518,26 @@ var ANCHORS = { left: "", center: "middle", right: "end" }, SvgPen = class exten
    * @param {number} y
    * @param {number} w
    * @param {number} h
-   * @param {BoxLook} at4
+   * @param {BoxLook} at
    */
   rect(x, y, w, h, { fill, stroke, width = 1, radius = 0, dash, hatch }) {
-    let inset = stroke ? width / 2 : 0, box = `x="${round2(x + inset)}" y="${round2(y + inset)}" width="${round2(Math.max(w - 2 * inset, 0))}" height="${round2(Math.max(h - 2 * inset, 0))}"${radius ? ` rx="${round2(Math.min(radius, h / 2))}"` : ""}`;
-    this.parts.push(
-      `<rect ${box} fill="${fill ? xml(fill) : "none"}"${this._line(stroke, width, dash)}/>`
-    ), hatch && this.parts.push(`<rect ${box} fill="url(#${this._hatch(hatch)})"/>`);
-  }
-  /**
-   * @param {string | undefined} stroke
-   * @param {number} width
-   * @param {number[] | undefined} dash
-   */
-  _line(stroke, width, dash) {
-    return stroke ? ` stroke="${xml(stroke)}" stroke-width="${width}"${dash ? ` stroke-dasharray="${dash.join(" ")}"` : ""}` : "";
+    let inset = stroke ? width / 2 : 0, box = attributes({
+      x: round2(x + inset),
+      y: round2(y + inset),
+      width: round2(Math.max(w - 2 * inset, 0)),
+      height: round2(Math.max(h - 2 * inset, 0)),
+      rx: radius ? round2(Math.min(radius, h / 2)) : void 0
+    }), paint = attributes({ fill: fill || "none", ...outline(stroke, width, dash) });
+    this.parts.push(`<rect${box}${paint}/>`), hatch && this.parts.push(`<rect${box} fill="url(#${this._hatch(hatch)})"/>`);
   }
   /** @param {string} colour */
   _hatch(colour) {
     if (!this._names.has(colour)) {
       let name = `${this._prefix}-hatch-${this._names.size}`;
-      this._names.set(colour, name), this.definitions.push(
-        `<pattern id="${name}" width="6" height="6" patternUnits="userSpaceOnUse"><path d="M-6 6L0 0M0 6L6 0M6 6L12 0" stroke="${xml(colour)}" stroke-width="1.5" fill="none"/></pattern>`
+      this._names.set(colour, name);
+      let path = `<path d="M-6 6L0 0M0 6L6 0M6 6L12 0" stroke="${xml(colour)}"`;
+      this.definitions.push(
+        `<pattern id="${name}" width="6" height="6" patternUnits="userSpaceOnUse">${path} stroke-width="1.5" fill="none"/></pattern>`
       );
     }
     return this._names.get(colour);
@@ -553,10 +551,18 @@ var ANCHORS = { left: "", center: "middle", right: "end" }, SvgPen = class exten
   text(string, x, y, look) {
     let shown = look.max === void 0 ? string : cutText(string, look.max, fontOf(look));
     if (shown === "") return;
-    let anchor = ANCHORS[look.align ?? "left"];
-    this.parts.push(
-      `<text x="${round2(x)}" y="${round2(y)}" dominant-baseline="central" font-family="${xml(familyOf(look))}" font-size="${look.size ?? 11}"${look.weight ? ` font-weight="${look.weight}"` : ""}${anchor ? ` text-anchor="${anchor}"` : ""} fill="${xml(look.fill ?? this.p.ink)}" xml:space="preserve">${xml(shown)}</text>`
-    );
+    let how = attributes({
+      x: round2(x),
+      y: round2(y),
+      "dominant-baseline": "central",
+      "font-family": familyOf(look),
+      "font-size": look.size ?? 11,
+      "font-weight": look.weight || void 0,
+      "text-anchor": ANCHORS[look.align ?? "left"],
+      fill: look.fill ?? this.p.ink,
+      "xml:space": "preserve"
+    });
+    this.parts.push(`<text${how}>${xml(shown)}</text>`);
   }
   /**
    * @param {number} x
@@ -566,18 +572,16 @@ var ANCHORS = { left: "", center: "middle", right: "end" }, SvgPen = class exten
    * @param {() => void} draw
    */
   clip(x, y, w, h, draw) {
-    let name = `${this._prefix}-clip-${this.definitions.length}`, box = `x="${round2(x)}" y="${round2(y)}" width="${round2(w)}" height="${round2(h)}"`;
-    this.definitions.push(`<clipPath id="${name}"><rect ${box}/></clipPath>`), this.parts.push(`<g clip-path="url(#${name})">`), draw(), this.parts.push("</g>");
+    let name = `${this._prefix}-clip-${this.definitions.length}`, box = attributes({ x: round2(x), y: round2(y), width: round2(w), height: round2(h) });
+    this.definitions.push(`<clipPath id="${name}"><rect${box}/></clipPath>`), this.parts.push(`<g clip-path="url(#${name})">`), draw(), this.parts.push("</g>");
   }
   /**
    * @param {number[][]} points
-   * @param {BoxLook} at1
+   * @param {BoxLook} at
    */
   _path(points, { stroke, fill, width = 1, dash }) {
-    let d = points.map(([x, y], n) => `${n ? "L" : "M"}${round2(x)} ${round2(y)}`).join("");
-    this.parts.push(
-      `<path d="${d}${fill ? "Z" : ""}" fill="${fill ? xml(fill) : "none"}"${this._line(stroke, width, dash)}/>`
-    );
+    let d = points.map(([x, y], n) => `${n ? "L" : "M"}${round2(x)} ${round2(y)}`).join(""), shape = { d: fill ? `${d}Z` : d, fill: fill || "none" };
+    this.parts.push(`<path${attributes({ ...shape, ...outline(stroke, width, dash) })}/>`);
   }
   /**
    * Draw what follows moved by (x, y).
@@ -594,9 +598,23 @@ var ANCHORS = { left: "", center: "middle", right: "end" }, SvgPen = class exten
    * @param {string} title
    */
   svg(width, height, title) {
-    return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" role="img"><title>${xml(title)}</title><defs>${this.definitions.join("")}</defs>${this.parts.join("")}</svg>`;
+    let xmlns = "http://www.w3.org/2000/svg", viewBox = `0 0 ${width} ${height}`;
+    return [
+      `<svg${attributes({ xmlns, width, height, viewBox, role: "img" })}>`,
+      `<title>${xml(title)}</title><defs>`,
+      ...this.definitions,
+      "</defs>",
+      ...this.parts,
+      "</svg>"
+    ].join("");
   }
 };
+function attributes(values) {
+  return Object.entries(values).filter(([, value]) => value !== void 0).map(([name, value]) => ` ${name}="${xml(value)}"`).join("");
+}
+function outline(stroke, width, dash) {
+  return stroke ? { stroke, "stroke-width": width, "stroke-dasharray": dash?.join(" ") } : {};
+}
 function round2(value) {
   return Math.round(value * 100) / 100;
 }
@@ -680,8 +698,8 @@ var Comparison = class {
     let tokens = this.films.map((film) => {
       let token = film.token(first.request, first.index);
       return token === void 0 ? "its end" : `\u201C${film.text(token)}\u201D`;
-    });
-    return `first difference: ${`request ${first.request}, token ${first.index}`}: ${tokens.join(" / ")}; ${this.unequal} of ${count} texts differ`;
+    }), place = `request ${first.request}, token ${first.index}`, differ = `${this.unequal} of ${count} texts differ`;
+    return `first difference: ${place}: ${tokens.join(" / ")}; ${differ}`;
   }
   /**
    * The step of the first run that emits a token, or the last one that emits any of the request
@@ -900,7 +918,8 @@ var LISTED = 50, DRAWN = 8, APART = 2, InvariantPanel = class {
   }
   /** @param {StepViolation} at */
   _place({ phase, model }) {
-    return `${this.view.film.json.phases[phase]} phase${model < 0 ? "" : `, ${["target", "draft"][model]} model`}`;
+    let words = `${this.view.film.json.phases[phase]} phase`;
+    return model < 0 ? words : `${words}, ${["target", "draft"][model]} model`;
   }
   /** @param {StepViolation[]} some */
   _size(some) {
@@ -958,8 +977,8 @@ var LISTED = 50, DRAWN = 8, APART = 2, InvariantPanel = class {
     };
   }
   describe() {
-    let found = this._found(), items = this.items();
-    return `${this.title()}.${items.length ? ` ${found.length ? "First" : "Nearest"}: ${items[0].text}.` : ""}`;
+    let [item] = this.items();
+    return item ? `${this.title()}. ${this._found().length ? "First" : "Nearest"}: ${item.text}.` : `${this.title()}.`;
   }
   table() {
     let { film } = this.view, head = [
@@ -1009,8 +1028,10 @@ var LISTED = 50, DRAWN = 8, APART = 2, InvariantPanel = class {
    */
   draw(pen, width) {
     let { p } = pen, colours = { "\u25B2": p.red, "\u2713": p.green, "\u2192": p.muted }, y = 10;
-    for (let { sign, lines } of this._paragraphs(width))
-      sign && pen.text(sign, PAD, y, { size: sign === "\u25B2" ? 10 : 12, weight: 700, fill: colours[sign] }), lines.forEach((line, n) => pen.text(line, PAD + 18, y + n * 17, { size: 12, fill: p.ink })), y += lines.length * 17 + 7;
+    for (let { sign, lines } of this._paragraphs(width)) {
+      let size = sign === "\u25B2" ? 10 : 12;
+      sign && pen.text(sign, PAD, y, { size, weight: 700, fill: colours[sign] }), lines.forEach((line, n) => pen.text(line, PAD + 18, y + n * 17, { size: 12, fill: p.ink })), y += lines.length * 17 + 7;
+    }
   }
   hit() {
     return null;
@@ -1274,7 +1295,7 @@ var LanePainter = class {
   }
   /**
    * @param {RowLanes} at
-   * @param {Cell} at1
+   * @param {Cell} at
    * @param {number} x
    */
   _box({ tokens: { y, h } }, { kind, origin }, x) {
@@ -1588,7 +1609,9 @@ var TIME = {
   }
   _moved() {
     let { bytes, total, ms } = this._sums, now = bytes[this._round], so = total[this._round], all = sumOf(ms[this._round]), words = `${this._round ? `Rounds 0 to ${this._round}` : "This round"}: ${milliseconds(all)}.`;
-    return total[total.length - 1] ? `${words} K/V copied: ${now ? bytesOf(now) : "none"} in this round, ${so ? bytesOf(so) : "none"} so far.` : `${words} No K/V is copied in this run.`;
+    if (!total[total.length - 1]) return `${words} No K/V is copied in this run.`;
+    let here = now ? bytesOf(now) : "none", before = so ? bytesOf(so) : "none";
+    return `${words} K/V copied: ${here} in this round, ${before} so far.`;
   }
   describe() {
     let { film, step } = this.view, parts = this._ms.map(
@@ -1639,7 +1662,7 @@ var TIME = {
   }
   /**
    * @param {Pen} pen
-   * @param {{ x: number, y: number, w: number }} at1
+   * @param {{ x: number, y: number, w: number }} at
    * @param {number} phase
    */
   _phase(pen, { x, y, w }, phase) {
@@ -2014,8 +2037,8 @@ var SIGHTS = {
   title() {
     let cells = this.cells(), name = `Row ${this.view.row} \xB7 attention mask`;
     if (!cells) return `${name}, which no forward needs in this phase`;
-    let size = `${counted(cells.queries.length, "query", "queries")} \xD7 ${counted(cells.slots, "slot")}`;
-    return `${name} of the ${this._forward(cells)}, ${size}`;
+    let queries = counted(cells.queries.length, "query", "queries");
+    return `${name} of the ${this._forward(cells)}, ${queries} \xD7 ${counted(cells.slots, "slot")}`;
   }
   /** @param {MaskCells} at */
   _forward({ kind, queries }) {
@@ -2073,11 +2096,14 @@ var SIGHTS = {
    */
   _content(cells, slot) {
     let held = cells.holds(slot);
-    return !held || held.kind === "empty" ? "empty" : held.index < 0 ? "padding" : `${held.kind === "held" || held.kind === "drafted" ? "" : "stale, "}${quoted(this.view.film.text(held.token))}, index ${held.index}`;
+    if (!held || held.kind === "empty") return "empty";
+    if (held.index < 0) return "padding";
+    let counts = held.kind === "held" || held.kind === "drafted", token = quoted(this.view.film.text(held.token));
+    return `${counts ? "" : "stale, "}${token}, index ${held.index}`;
   }
   describe() {
-    let cells = this.cells();
-    return `${this.title()}. ${this.verdict()[1]}${cells ? "" : " Its queries and slots are listed in the phases with a forward."}`;
+    let text = `${this.title()}. ${this.verdict()[1]}`;
+    return this.cells() ? text : `${text} Its queries and slots are listed in the phases with a forward.`;
   }
   table() {
     let cells = this.cells(), caption = this.verdict()[1], judged = this.view.film.checked, head = [
@@ -2157,7 +2183,7 @@ var SIGHTS = {
   hit(x, y, width) {
     let at = this._layout(width), n = at ? Math.floor((y - MASK_TICKS) / at.line) : -1, query = at?.cells.queries[n];
     if (!query) return null;
-    let { film, row } = this.view, { cells } = at, slot = at.slotAt(x), drift = film.checked && query.position === query.index ? "" : `, index ${query.index}`, name = `query ${query.name} ${quoted(film.text(query.token))} (position ${query.position}${drift})`;
+    let { film, row } = this.view, { cells } = at, slot = at.slotAt(x), drift = film.checked && query.position === query.index ? "" : `, index ${query.index}`, position = `position ${query.position}${drift}`, name = `query ${query.name} ${quoted(film.text(query.token))} (${position})`;
     if (slot === null)
       return {
         row,
@@ -2175,6 +2201,220 @@ function rangesOf(query, sights) {
     sights.includes(sight) && ranges.push([start2, stop]);
   return joinedRanges(ranges);
 }
+
+// src/panels/frame.js
+var TICKS = [1, 5, 10, 25, 50, 100, 250, 500, 1e3], FramePainter = class {
+  /**
+   * @param {Pen} pen
+   * @param {StageLayout} at
+   */
+  constructor(pen, at) {
+    this.pen = pen, this.at = at;
+  }
+  paint() {
+    this._backdrop(), this.at.mapped && this._map(), this._axis();
+  }
+  _backdrop() {
+    let { pen, at } = this, lane = at.lanes[at.view.row];
+    lane && at.rows.length > 1 && pen.rect(4, lane.y, at.width - 8, lane.height, { fill: pen.p.blueSoft, radius: 6 });
+  }
+  _map() {
+    let { pen, at } = this, h = at.mapHeight / at.rows.length;
+    pen.text("whole cache", GUTTER - 12, at.mapTop + at.mapHeight / 2, {
+      size: 10,
+      fill: pen.p.muted,
+      align: "right"
+    }), pen.rect(GUTTER, at.mapTop, at.mapX(at.last) - GUTTER, at.mapHeight, {
+      fill: pen.p.greySoft
+    }), at.rows.forEach((_row, number) => this._mapRow(number, at.mapTop + number * h, h)), at.shared ? this._mapWindow(0, at.mapTop - 2, at.mapHeight + 4) : at.rows.forEach((_, n) => this._mapWindow(n, at.mapTop + n * h - 1, h + 1));
+  }
+  /**
+   * @param {number} number
+   * @param {number} y
+   * @param {number} h
+   */
+  _mapRow(number, y, h) {
+    let { pen, at } = this, { p } = pen, colours = {
+      held: p.target,
+      drafted: p.blue,
+      pending: p.blue,
+      accepted_now: p.green,
+      bonus_now: p.amber,
+      rejected_now: p.orange,
+      stale: p.stale,
+      discarded_now: p.amber,
+      unreached_now: p.stale
+    }, gap = h > 2 ? 1 : 0;
+    for (let [first, stop, kind] of at.film.lane(at.step, "tokens", number)) {
+      let fill = colours[at.film.json.kinds[kind]];
+      if (!fill) continue;
+      let x = at.mapX(first);
+      pen.rect(x, y, Math.max(at.mapX(stop) - x, 1), Math.max(h - gap, 1), { fill });
+    }
+  }
+  /**
+   * The slots of a row that the panel shows, as a frame on the map.
+   * @param {number} number
+   * @param {number} y
+   * @param {number} h
+   */
+  _mapWindow(number, y, h) {
+    let { pen, at } = this, x = at.mapX(Math.max(at.firsts[number], 0)), w = at.mapX(Math.min(at.firsts[number] + at.count, at.last)) - x;
+    w > 0 && pen.rect(x - 1, y, w + 2, h, { stroke: pen.p.blue, width: 1.5, radius: 2 });
+  }
+  _axis() {
+    let { pen, at } = this, y = at.top - 8, look = { size: 10, fill: pen.p.muted };
+    if (!at.shared) {
+      pen.text("each row in its own window, so that all drafts begin in one column", GUTTER, y, { ...look, max: at.right - GUTTER });
+      return;
+    }
+    let every = TICKS.find((each) => each * at.cell >= 44) ?? 2e3, first = Math.ceil(Math.max(at.firsts[0], 0) / every) * every, stop = Math.min(at.firsts[0] + at.count, at.last);
+    for (let slot = first; slot < stop; slot += every)
+      pen.text(String(slot), at.x(0, slot) + at.cell / 2, y, { ...look, align: "center" });
+    pen.text("slot", GUTTER - 12, y, { ...look, align: "right" });
+  }
+  /**
+   * @param {RowEntry} row
+   * @param {number} number
+   */
+  label(row, number) {
+    let { pen, at } = this, lane = at.lanes[number], judged = at.film.judged(at.step), middle = lane.tokens.y + lane.tokens.h / 2, small = lane.height <= 14, size = lane.open ? 12.5 : small ? 9.5 : 11;
+    if (pen.text(small ? String(number) : `row ${number}`, 12, middle, { size, weight: 650 }), judged) this._gain(row, middle, small);
+    else {
+      let look = { size: small ? 9 : 10.5, fill: pen.p.muted, align: "right" };
+      pen.text(`n ${row.length}`, 104, middle, look);
+    }
+    lane.open && at.signs && this._details(row, number, middle);
+  }
+  /**
+   * Under the name of a row that is open: its length, its request, and what its lanes are.
+   * @param {RowEntry} row
+   * @param {number} number
+   * @param {number} middle
+   */
+  _details(row, number, middle) {
+    let { pen, at } = this, judged = at.film.judged(at.step), named = number === at.view.row && at.texts, fill = pen.p.muted, request = `request ${row.request}`, length = `n ${row.length}\u2192${row.length + row.gained}${row.finished ? " \xB7 end" : ""}`, room = GUTTER - 20, look = { size: 10.5, fill, max: named ? 62 : room };
+    pen.text(judged ? length : request, 12, middle + 19, look), at.texts && judged && pen.text(request, 12, middle + 33, { size: 10, fill, max: named ? 58 : room }), named && this._laneNames(at.lanes[number]);
+  }
+  /** @param {RowLanes} lane */
+  _laneNames(lane) {
+    let { pen } = this, look = { size: 8.5, fill: pen.p.muted, align: "right" }, positions = lane.positions ?? lane.tokens;
+    pen.text("position", GUTTER - 4, positions.y + positions.h / 2, look), pen.text("target K/V", GUTTER - 4, lane.target.y + lane.target.h / 2 - 1, look), pen.text("draft K/V", GUTTER - 4, lane.draft.y + lane.draft.h / 2 + 3, look);
+  }
+  /**
+   * @param {RowEntry} row
+   * @param {number} y
+   * @param {boolean} small
+   */
+  _gain(row, y, small) {
+    let { p } = this.pen, [x, h, size] = small ? [70, 11, 9] : [66, 16, 11], full = row.drafted > 0 && row.accepted === row.drafted, fill = row.gained === 0 ? p.greySoft : row.accepted ? p.greenSoft : p.orangeSoft, stroke = row.gained === 0 ? p.grey : full ? p.green : void 0, words = row.gained ? `+${row.gained}` : "idle";
+    this.pen.rect(x, y - h / 2, 38, h, { fill, stroke, radius: h / 2 }), this.pen.text(words, x + 19, y, { size, weight: 650, align: "center" });
+  }
+};
+
+// src/panels/marks.js
+var MarkPainter = class {
+  /**
+   * @param {Pen} pen
+   * @param {StageLayout} at
+   */
+  constructor(pen, at) {
+    this.pen = pen, this.at = at, this.shifts = this._shifts();
+  }
+  /**
+   * By row: how many slots to the right its K/V moved, from which other row it came (null: none),
+   * and how many slots the target's cache copied.
+   */
+  _shifts() {
+    let found = /* @__PURE__ */ new Map();
+    for (let [model, , from, fromSlot, to, toSlot, length] of this.at.stage.moves) {
+      if (to < 0) continue;
+      let entry = found.get(to) ?? { by: 0, from: null, slots: 0 };
+      from !== to ? entry.from = from : model === 0 && (entry.by = toSlot - fromSlot), model === 0 && (entry.slots += length), found.set(to, entry);
+    }
+    return found;
+  }
+  /**
+   * px to the right of its place at which each row is drawn; away: 1 before it moves, 0 once it is
+   * there.
+   * @param {number} away
+   */
+  slides(away) {
+    let { at } = this;
+    return at.rows.map((_, number) => -(this.shifts.get(number)?.by ?? 0) * at.cell * away);
+  }
+  /**
+   * Under a row's lanes: how its K/V moved.
+   * @param {RowEntry} row
+   * @param {number} number
+   */
+  motion(row, number) {
+    let { pen, at } = this, { notes } = at.lanes[number], shift = this.shifts.get(number);
+    if (!shift || !notes) return;
+    let y = notes.y + notes.h / 2, look = { size: 10, fill: pen.p.blue };
+    if (shift.from !== null) {
+      let origin = shift.from < 0 ? `cache row ${-1 - shift.from}` : `row ${shift.from}`;
+      pen.text(`\u21E1 K/V copied here from ${origin}: ${shift.slots} slots`, GUTTER, y, look);
+      return;
+    }
+    if (!shift.by) return;
+    let gained = at.film.judged(at.step) ? row.gained : 0, head = at.x(number, at.begin(row) + 1 + gained), end = Math.min(Math.max(head, GUTTER + 30), at.right), tail = Math.min(Math.max(end - shift.by * at.cell, GUTTER + 4), at.right - 4);
+    pen.line(tail, y, end, y, { stroke: pen.p.blue, width: 1.75, arrow: !0 });
+    let words = `moved ${Math.abs(shift.by)} ${shift.by > 0 ? "right" : "left"}`;
+    pen.text(words, Math.min(tail, end) - 8, y, { ...look, align: "right" });
+  }
+  /**
+   * Under a row's last token: the draft that was rejected there, and where that token goes on if
+   * not in its slot.
+   * @param {RowEntry} row
+   * @param {number} number
+   */
+  rejection(row, number) {
+    let { pen, at } = this, { notes } = at.lanes[number], { film } = at, slot = row.pending + row.gained, x = at.x(number, slot), rejects = film.judged(at.step) && row.gained > row.accepted;
+    if (!notes || !at.texts || !rejects || x < GUTTER || x >= at.right) return;
+    let rests = row.start === row.start_after, stays = rests && row.pending_after === slot;
+    if (film.phase(at.step) > 3 && !stays) return;
+    let look = { size: 10 }, draft = film.rejectedDraft(row), words = draft === null ? "" : `\u2717 ${pen.cut(film.text(draft), 90, look)} rejected`, sign = film.wrongEnds(at.step).has(number) ? "\u25B2" : "\u25CF", onward = rests && !stays && !row.finished ? `${sign} goes to slot ${row.pending_after}` : "", string = [words, onward].filter(Boolean).join(" \xB7 "), left = Math.min(x + 2, at.width - RIGHT - pen.measure(string, look));
+    pen.text(string, left, notes.y + notes.h / 2, { ...look, fill: pen.p.orange });
+  }
+  /** Over all rows. */
+  paint() {
+    let { at } = this;
+    at.signs && this._begin(), at.film.violationsAt(at.step).forEach((each) => this._violation(each)), this._pointed();
+  }
+  _begin() {
+    let { pen, at } = this, xs = at.rows.map((row, number) => at.x(number, at.begin(row) + 1)), look = { stroke: pen.p.blue, dash: [2, 3] };
+    xs.forEach((x, number) => {
+      let { y: y2, draft } = at.lanes[number];
+      x >= GUTTER && x <= at.right && pen.line(x, y2, x, draft.y + draft.h, look);
+    });
+    let y = at.top - (at.shared ? 19 : 8);
+    at.rows.length && xs[0] < at.right - 60 && pen.text("drafts \u2192", xs[0] + 3, y, { size: 10, fill: pen.p.blue });
+  }
+  /** @param {ViolationEntry} each */
+  _violation({ row, slot, rule, model }) {
+    let { pen, at } = this, lane = at.lanes[row];
+    if (!lane) return;
+    let { tokens, positions, target, draft } = lane, { red } = pen.p, look = { size: lane.open ? 11 : 8, fill: red, align: "center" };
+    if (pen.text("\u25B2", GUTTER - 8, tokens.y + tokens.h / 2, look), slot == null) return;
+    let x = at.x(row, slot);
+    if (x < GUTTER - at.cell || x > at.right) return;
+    let ofRule = { positions: positions ?? tokens, kv: target }[rule] ?? tokens, { y, h } = model === 1 ? draft : ofRule, box = { stroke: red, width: 2, radius: 3 };
+    pen.rect(Math.max(x, GUTTER), y - 1, Math.max(at.cell, 3), h + 2, box);
+  }
+  _pointed() {
+    let { pen, at } = this, spot = at.view.hover;
+    if (!spot || spot.row === null || spot.slot === null || spot.slot === void 0) return;
+    let lane = at.lanes[spot.row];
+    if (!lane) return;
+    let x = at.x(spot.row, spot.slot);
+    if (x < GUTTER || x + 1 > at.right) return;
+    let { blue } = pen.p;
+    at.shared && pen.rect(x + at.cell / 2 - 0.5, at.top - 2, 1, at.bottom - at.top, { fill: blue });
+    let height = lane.draft.y + lane.draft.h - lane.y + 1, box = { stroke: blue, width: 2, radius: 4 };
+    pen.rect(x, lane.y + 1, Math.max(at.cell, 2), height, box);
+  }
+};
 
 // src/panels/reading.js
 var UNREAD = /* @__PURE__ */ new Set(["stale", "rejected_now", "discarded_now", "unreached_now"]);
@@ -2211,8 +2451,26 @@ function* tokensFromTheEnd(at, number) {
     }
 }
 
+// src/panels/slotwords.js
+function slotState({ film, step }, row, cell) {
+  let wrong = cell.kind === "bonus_now" && film.wrongEnds(step).has(row);
+  return film.wordOf(wrong ? { ...cell, kind: "wrong_now" } : cell);
+}
+function slotKv({ film, step }, model, row, slot, cell) {
+  let held = film.cell(step, model, row, slot);
+  return !held || held.kind === "empty" ? "empty" : held.kind === "pending" ? liesUnder(held.index, held.request, cell.request) ? "stale" : "empty" : held.kind === "held" ? held.index === cell.index ? "valid" : `of index ${held.index}` : held.kind === "drafted" ? "of a draft" : held.kind;
+}
+function slotHint(view, row, slot, cell) {
+  let { film, step } = view, token = cell.token >= 0 ? `\u201C${film.text(cell.token)}\u201D \xB7 ` : "", what = slotState(view, row, cell) + replaced(film, step, row, cell), drift = film.checked && cell.position !== cell.index ? " (drift!)" : "", index = `index ${cell.index}, position ${cell.position}${drift}`, target = `target K/V ${slotKv(view, "target", row, slot, cell)}`, draft = `draft K/V ${slotKv(view, "draft", row, slot, cell)}`;
+  return [`${token}row ${row}, slot ${slot}: ${what}`, ...cell.index < 0 ? [] : [index], `${target}, ${draft}`].join(" \xB7 ");
+}
+function replaced(film, step, row, cell) {
+  let draft = cell.kind === "bonus_now" ? film.rejectedDraft(film.rows(step)[row]) : null;
+  return draft === null ? "" : `, in place of the rejected draft \u201C${film.text(draft)}\u201D`;
+}
+
 // src/panels/stage.js
-var Stage = class {
+var LISTED2 = 400, Stage = class {
   static id = "stage";
   /** @param {View} view */
   constructor(view) {
@@ -2223,8 +2481,8 @@ var Stage = class {
     return [step, row, zoom, pan, progress, hover?.row, hover?.slot].join();
   }
   title() {
-    let { film, step } = this.view;
-    return `Batch, ${`${counted(film.rows(step).length, "row")} \xD7 ${counted(film.stage(step).width, "slot")}`} \xB7 tokens, position ids, K/V of target and draft`;
+    let { film, step } = this.view, rows = counted(film.rows(step).length, "row"), slots = counted(film.stage(step).width, "slot");
+    return `Batch, ${rows} \xD7 ${slots} \xB7 tokens, position ids, K/V of target and draft`;
   }
   empty() {
     return this.view.film.rows(this.view.step).length === 0;
@@ -2246,242 +2504,16 @@ var Stage = class {
    * @param {number} width
    */
   draw(pen, width) {
-    let at = this._layout(width);
-    this._backdrop(pen, at), at.mapped && this._map(pen, at), this._axis(pen, at);
-    let shifts = this._shifts(at), away = 1 - (this.view.progress ?? 1), slides = at.rows.map((_, number) => -(shifts.get(number)?.by ?? 0) * at.cell * away);
-    pen.clip(
+    let at = this._layout(width), frame = new FramePainter(pen, at), marks = new MarkPainter(pen, at), slides = marks.slides(1 - (this.view.progress ?? 1));
+    frame.paint(), pen.clip(
       GUTTER - 1,
       at.top,
       at.right - GUTTER + 2,
       at.bottom - at.top,
       () => new LanePainter(pen, at).paint(slides)
     ), at.rows.forEach((row, number) => {
-      this._label(pen, at, row, number), this._note(pen, at, number, shifts.get(number)), this._refused(pen, at, row, number);
-    }), this._begin(pen, at), this._violations(pen, at), this._pointed(pen, at), drawReading(pen, at, this.view.row);
-  }
-  // -- what is behind and around the rows
-  /**
-   * @param {Pen} pen
-   * @param {StageLayout} at
-   */
-  _backdrop(pen, at) {
-    let lane = at.lanes[this.view.row];
-    lane && at.rows.length > 1 && pen.rect(4, lane.y, at.width - 8, lane.height, { fill: pen.p.blueSoft, radius: 6 });
-  }
-  /**
-   * @param {Pen} pen
-   * @param {StageLayout} at
-   */
-  _map(pen, at) {
-    let p = pen.p, h = at.mapHeight / at.rows.length;
-    pen.text("whole cache", GUTTER - 12, at.mapTop + at.mapHeight / 2, {
-      size: 10,
-      fill: p.muted,
-      align: "right"
-    }), pen.rect(GUTTER, at.mapTop, at.mapX(at.last) - GUTTER, at.mapHeight, { fill: p.greySoft });
-    let colour = {
-      held: p.target,
-      drafted: p.blue,
-      pending: p.blue,
-      accepted_now: p.green,
-      bonus_now: p.amber,
-      rejected_now: p.orange,
-      stale: p.stale,
-      discarded_now: p.amber,
-      unreached_now: p.stale
-    };
-    at.rows.forEach((_row, number) => {
-      for (let run of at.film.lane(at.step, "tokens", number)) {
-        let fill = colour[at.film.json.kinds[run[2]]], x = at.mapX(run[0]);
-        fill && pen.rect(
-          x,
-          at.mapTop + number * h,
-          Math.max(at.mapX(run[1]) - x, 1),
-          Math.max(h - (h > 2 ? 1 : 0), 1),
-          { fill }
-        );
-      }
-    }), at.rows.forEach((_row, number) => {
-      if (at.shared && number) return;
-      let first = Math.max(at.firsts[number], 0), x = at.mapX(first), w = at.mapX(Math.min(at.firsts[number] + at.count, at.last)) - x, [y, tall] = at.shared ? [at.mapTop - 2, at.mapHeight + 4] : [at.mapTop + number * h - 1, h + 1];
-      w > 0 && pen.rect(x - 1, y, w + 2, tall, { stroke: p.blue, width: 1.5, radius: 2 });
-    });
-  }
-  /**
-   * @param {Pen} pen
-   * @param {StageLayout} at
-   */
-  _axis(pen, at) {
-    let p = pen.p, y = at.top - 8, look = { size: 10, fill: p.muted };
-    if (!at.shared) {
-      pen.text("each row in its own window, so that all drafts begin in one column", GUTTER, y, {
-        ...look,
-        max: at.right - GUTTER
-      });
-      return;
-    }
-    let every = [1, 5, 10, 25, 50, 100, 250, 500, 1e3].find((each) => each * at.cell >= 44) ?? 2e3, first = Math.ceil(Math.max(at.firsts[0], 0) / every) * every, stop = Math.min(at.firsts[0] + at.count, at.last);
-    for (let slot = first; slot < stop; slot += every)
-      pen.text(String(slot), at.x(0, slot) + at.cell / 2, y, { ...look, align: "center" });
-    pen.text("slot", GUTTER - 12, y, { ...look, align: "right" });
-  }
-  /**
-   * @param {Pen} pen
-   * @param {StageLayout} at
-   * @param {RowEntry} row
-   * @param {number} number
-   */
-  _label(pen, at, row, number) {
-    let { p } = pen, lane = at.lanes[number], judged = at.film.judged(at.step), middle = lane.tokens.y + lane.tokens.h / 2, small = lane.height <= 14, size = lane.open ? 12.5 : small ? 9.5 : 11;
-    if (pen.text(small ? String(number) : `row ${number}`, 12, middle, { size, weight: 650 }), judged ? this._gain(pen, row, small ? 70 : 66, middle, small ? 11 : 16, small ? 9 : 11) : pen.text(`n ${row.length}`, 104, middle, {
-      size: small ? 9 : 10.5,
-      fill: p.muted,
-      align: "right"
-    }), !lane.open || !at.signs) return;
-    let second = judged ? `n ${row.length}\u2192${row.length + row.gained}` : `request ${row.request}`, named = number === this.view.row && at.texts, look = { size: 10.5, fill: p.muted, max: named ? 62 : GUTTER - 20 };
-    pen.text(second + (judged && row.finished ? " \xB7 end" : ""), 12, middle + 19, look), at.texts && judged && pen.text(`request ${row.request}`, 12, middle + 33, {
-      size: 10,
-      fill: p.muted,
-      max: named ? 58 : GUTTER - 20
-    }), named && this._laneNames(pen, lane);
-  }
-  /**
-   * @param {Pen} pen
-   * @param {RowLanes} lane
-   */
-  _laneNames(pen, lane) {
-    let look = { size: 8.5, fill: pen.p.muted, align: "right" }, positions = lane.positions ?? lane.tokens;
-    pen.text("position", GUTTER - 4, positions.y + positions.h / 2, look), pen.text("target K/V", GUTTER - 4, lane.target.y + lane.target.h / 2 - 1, look), pen.text("draft K/V", GUTTER - 4, lane.draft.y + lane.draft.h / 2 + 3, look);
-  }
-  /**
-   * @param {Pen} pen
-   * @param {RowEntry} row
-   * @param {number} x
-   * @param {number} y
-   * @param {number} h
-   * @param {number} size
-   */
-  _gain(pen, row, x, y, h, size) {
-    let { p } = pen, full = row.drafted > 0 && row.accepted === row.drafted, fill = row.gained === 0 ? p.greySoft : row.accepted ? p.greenSoft : p.orangeSoft, stroke = row.gained === 0 ? p.grey : full ? p.green : void 0;
-    pen.rect(x, y - h / 2, 38, h, { fill, stroke, radius: h / 2 }), pen.text(row.gained ? `+${row.gained}` : "idle", x + 19, y, {
-      size,
-      weight: 650,
-      align: "center"
-    });
-  }
-  // -- motion
-  /**
-   * Row number -> {by: slots to the right, from: null or where the K/V came from, slots: how many
-   * the target's cache copied}
-   * @param {StageLayout} at
-   */
-  _shifts(at) {
-    let found = /* @__PURE__ */ new Map();
-    for (let [model, , from, fromSlot, to, toSlot, length] of at.stage.moves) {
-      if (to < 0) continue;
-      let entry = found.get(to) ?? { by: 0, from: null, slots: 0 };
-      from !== to ? entry.from = from : model === 0 && (entry.by = toSlot - fromSlot), model === 0 && (entry.slots += length), found.set(to, entry);
-    }
-    return found;
-  }
-  /**
-   * @param {Pen} pen
-   * @param {StageLayout} at
-   * @param {number} number
-   * @param {{ by: number, from: number | null, slots: number } | undefined} shift
-   */
-  _note(pen, at, number, shift) {
-    let { notes } = at.lanes[number], { p } = pen;
-    if (!shift || !notes) return;
-    let y = notes.y + notes.h / 2, row = at.rows[number];
-    if (shift.from !== null) {
-      let origin = shift.from < 0 ? `cache row ${-1 - shift.from}` : `row ${shift.from}`;
-      return pen.text(`\u21E1 K/V copied here from ${origin}: ${shift.slots} slots`, GUTTER, y, {
-        size: 10,
-        fill: p.blue
-      });
-    }
-    if (!shift.by) return;
-    let end = Math.min(
-      Math.max(
-        at.x(number, at.begin(row) + 1 + (at.film.judged(at.step) ? row.gained : 0)),
-        GUTTER + 30
-      ),
-      at.right
-    ), tail = Math.min(Math.max(end - shift.by * at.cell, GUTTER + 4), at.right - 4);
-    pen.line(tail, y, end, y, { stroke: p.blue, width: 1.75, arrow: !0 });
-    let words = `moved ${Math.abs(shift.by)} ${shift.by > 0 ? "right" : "left"}`;
-    pen.text(words, Math.min(tail, end) - 8, y, { size: 10, fill: p.blue, align: "right" });
-  }
-  /**
-   * Under the row's last token: the draft that was rejected there, and where that token goes on if
-   * not in its slot.
-   * @param {Pen} pen
-   * @param {StageLayout} at
-   * @param {RowEntry} row
-   * @param {number} number
-   */
-  _refused(pen, at, row, number) {
-    let { notes } = at.lanes[number], { film } = at, slot = row.pending + row.gained, x = at.x(number, slot);
-    if (!notes || !at.texts || !film.judged(at.step) || row.gained <= row.accepted || x < GUTTER || x >= at.right)
-      return;
-    let rests = row.start === row.start_after, stays = rests && row.pending_after === slot, draft = film.rejectedDraft(row);
-    if (film.phase(at.step) > 3 && !stays) return;
-    let look = { size: 10 }, words = draft === null ? "" : `\u2717 ${pen.cut(film.text(draft), 90, look)} rejected`, sign = film.wrongEnds(at.step).has(number) ? "\u25B2" : "\u25CF", onward = rests && !stays && !row.finished ? `${sign} goes to slot ${row.pending_after}` : "", string = [words, onward].filter(Boolean).join(" \xB7 "), left = Math.min(x + 2, at.width - RIGHT - pen.measure(string, look));
-    pen.text(string, left, notes.y + notes.h / 2, { ...look, fill: pen.p.orange });
-  }
-  // -- marks
-  /**
-   * @param {Pen} pen
-   * @param {StageLayout} at
-   */
-  _begin(pen, at) {
-    if (!at.signs) return;
-    let xs = at.rows.map((row, number) => at.x(number, at.begin(row) + 1));
-    at.rows.forEach((_row, number) => {
-      let lane = at.lanes[number], x = xs[number], look = { stroke: pen.p.blue, dash: [2, 3] };
-      x >= GUTTER && x <= at.right && pen.line(x, lane.y, x, lane.draft.y + lane.draft.h, look);
-    });
-    let y = at.top - (at.shared ? 19 : 8);
-    at.rows.length && xs[0] < at.right - 60 && pen.text("drafts \u2192", xs[0] + 3, y, { size: 10, fill: pen.p.blue });
-  }
-  /**
-   * @param {Pen} pen
-   * @param {StageLayout} at
-   */
-  _violations(pen, at) {
-    for (let each of at.film.violationsAt(at.step)) {
-      let lane = at.lanes[each.row];
-      if (!lane || (pen.text("\u25B2", GUTTER - 8, lane.tokens.y + lane.tokens.h / 2, {
-        size: lane.open ? 11 : 8,
-        fill: pen.p.red,
-        align: "center"
-      }), each.slot === null || each.slot === void 0)) continue;
-      let x = at.x(each.row, each.slot);
-      if (x < GUTTER - at.cell || x > at.right) continue;
-      let of = { positions: lane.positions ?? lane.tokens, kv: lane.target }[each.rule] ?? lane.tokens, where = each.model === 1 ? lane.draft : of;
-      pen.rect(Math.max(x, GUTTER), where.y - 1, Math.max(at.cell, 3), where.h + 2, {
-        stroke: pen.p.red,
-        width: 2,
-        radius: 3
-      });
-    }
-  }
-  /**
-   * @param {Pen} pen
-   * @param {StageLayout} at
-   */
-  _pointed(pen, at) {
-    let spot = this.view.hover;
-    if (!spot || spot.row === null || spot.slot === null || spot.slot === void 0) return;
-    let lane = at.lanes[spot.row];
-    if (!lane) return;
-    let x = at.x(spot.row, spot.slot);
-    x < GUTTER || x + 1 > at.right || (at.shared && pen.rect(x + at.cell / 2 - 0.5, at.top - 2, 1, at.bottom - at.top, { fill: pen.p.blue }), pen.rect(x, lane.y + 1, Math.max(at.cell, 2), lane.draft.y + lane.draft.h - lane.y + 1, {
-      stroke: pen.p.blue,
-      width: 2,
-      radius: 4
-    }));
+      frame.label(row, number), marks.motion(row, number), marks.rejection(row, number);
+    }), marks.paint(), drawReading(pen, at, this.view.row);
   }
   // -- asked by the shell
   /**
@@ -2492,45 +2524,14 @@ var Stage = class {
   hit(x, y, width) {
     let at = this._layout(width), row = at.rowAt(y);
     if (row < 0 || x > at.right) return null;
-    let named = {
-      row,
-      slot: null,
-      index: null,
-      hint: `row ${row}: ${at.stage.words_of?.[row] ?? `request ${at.rows[row].request}`}`
-    };
-    if (x < GUTTER) return named;
+    if (x < GUTTER) {
+      let words = at.stage.words_of?.[row] ?? `request ${at.rows[row].request}`;
+      return { row, slot: null, index: null, hint: `row ${row}: ${words}` };
+    }
     let slot = at.slotAt(row, x), cell = at.film.cell(at.step, "tokens", row, slot);
-    return cell ? {
-      row,
-      slot,
-      index: cell.index < 0 ? null : cell.index,
-      hint: this._hint(at, row, slot, cell)
-    } : null;
-  }
-  /**
-   * @param {StageLayout} at
-   * @param {number} row
-   * @param {number} slot
-   * @param {Cell} cell
-   */
-  _hint(at, row, slot, cell) {
-    let held = (which) => at.film.cell(at.step, which, row, slot), words = this._wordOf(row, cell), token = cell.token >= 0 ? `\u201C${at.film.text(cell.token)}\u201D \xB7 ` : "", drift = at.film.checked && cell.position !== cell.index ? " (drift!)" : "", place = cell.index < 0 ? "" : ` \xB7 index ${cell.index}, position ${cell.position}${drift}`, kv = `${`target K/V ${this._compared(held("target"), cell)}`}, draft K/V ${this._compared(held("draft"), cell)}`, draft = cell.kind === "bonus_now" ? at.film.rejectedDraft(at.rows[row]) : null, instead = draft === null ? "" : `, in place of the rejected draft \u201C${at.film.text(draft)}\u201D`;
-    return `${token}row ${row}, slot ${slot}: ${words}${instead}${place} \xB7 ${kv}`;
-  }
-  /**
-   * @param {number} row
-   * @param {Cell} cell
-   */
-  _wordOf(row, cell) {
-    let { film, step } = this.view, wrong = cell.kind === "bonus_now" && film.wrongEnds(step).has(row);
-    return film.wordOf(wrong ? { ...cell, kind: "wrong_now" } : cell);
-  }
-  /**
-   * @param {Cell | null} held
-   * @param {Cell} cell
-   */
-  _compared(held, cell) {
-    return !held || held.kind === "empty" ? "empty" : held.kind === "pending" ? liesUnder(held.index, held.request, cell.request) ? "stale" : "empty" : held.kind === "held" ? held.index === cell.index ? "valid" : `of index ${held.index}` : held.kind === "drafted" ? "of a draft" : held.kind;
+    if (!cell) return null;
+    let index = cell.index < 0 ? null : cell.index;
+    return { row, slot, index, hint: slotHint(this.view, row, slot, cell) };
   }
   /**
    * @param {number} _x
@@ -2568,26 +2569,29 @@ var Stage = class {
   describe() {
     let { film, step, row } = this.view, rows = film.rows(step), own = rows[row];
     if (!own) return "No row in this round.";
-    let stage = film.stage(step), lengths = stage.lengths;
-    return `${rows.length} rows of ${Math.min(...lengths)} to ${Math.max(...lengths)} committed tokens in ${stage.width} slots. Row ${row}: request ${own.request}, ${lengths[row]} tokens. ${stage.words_of?.[row] ?? ""}`;
+    let stage = film.stage(step), lengths = `${Math.min(...stage.lengths)} to ${Math.max(...stage.lengths)}`;
+    return [
+      `${rows.length} rows of ${lengths} committed tokens in ${stage.width} slots.`,
+      `Row ${row}: request ${own.request}, ${stage.lengths[row]} tokens.`,
+      stage.words_of?.[row] ?? ""
+    ].join(" ");
   }
   table() {
-    let { film, step, row } = this.view, stage = film.stage(step), cells = [];
-    for (let slot = Math.max(0, stage.width - 400); slot < stage.width; slot++) {
+    let { film, step, row } = this.view, { width } = film.stage(step), number = (value) => value < 0 ? "" : value, rows = [];
+    for (let slot = Math.max(0, width - LISTED2); slot < width; slot++) {
       let cell = film.cell(step, "tokens", row, slot);
-      if (!cell) continue;
-      let of = (which) => this._compared(film.cell(step, which, row, slot), cell), number = (value) => value < 0 ? "" : value, kv = [of("target"), of("draft")];
-      cells.push([
+      cell && rows.push([
         slot,
         film.text(cell.token),
-        this._wordOf(row, cell),
+        slotState(this.view, row, cell),
         number(cell.index),
         number(cell.position),
-        ...kv
+        slotKv(this.view, "target", row, slot, cell),
+        slotKv(this.view, "draft", row, slot, cell)
       ]);
     }
     let head = ["slot", "token", "state", "index", "position", "target K/V", "draft K/V"];
-    return { caption: `Row ${row}, slot by slot`, head, rows: cells };
+    return { caption: `Row ${row}, slot by slot`, head, rows };
   }
 };
 
@@ -2827,8 +2831,8 @@ var CONTEXT = 34, VerifyPanel = class {
   }
   // What is judged stays as it is to the end of the round.
   key() {
-    let { film, step, row, hover } = this.view;
-    return `${film.round(step)} ${Math.min(film.phase(step), 3)} ${row} ${hover?.row === row ? hover.index : ""}`;
+    let { film, step, row, hover } = this.view, pointed = hover?.row === row ? hover.index : "";
+    return [film.round(step), Math.min(film.phase(step), 3), row, pointed].join(" ");
   }
   /** @param {number} [step] */
   cards(step = this.view.step) {
@@ -2910,8 +2914,8 @@ var CONTEXT = 34, VerifyPanel = class {
     if (phase === 0)
       return `Row ${row} holds ${counted(entry.length, "token")}; nothing is drafted yet.`;
     if (phase < 3 && !entry.drafted) return `Row ${row} drafts nothing.`;
-    if (phase < 3)
-      return `Row ${row}, drafted: ${drafts}. ${phase === 1 ? "The target has not read them." : "Not judged yet."}`;
+    let unread = phase === 1 ? "The target has not read them." : "Not judged yet.";
+    if (phase < 3) return `Row ${row}, drafted: ${drafts}. ${unread}`;
     let emitted = entry.emitted.map((token) => quoted(film.text(token))).join(" "), stop = this.cards().find((card) => !["accepted", "bonus"].includes(card.fate)), why = stop && entry.drafted ? ` ${stop.name}: ${stop.words}.` : "", accepted = entry.drafted ? `${entry.accepted} of ${counted(entry.drafted, "draft")} accepted, ` : "";
     return `Row ${row}: ${accepted}emitted ${emitted}.${why}`;
   }
@@ -3084,7 +3088,7 @@ var Section = class {
   }
   /**
    * @param {any} canvas
-   * @param {{ height: number; ratio: number }} at1
+   * @param {{ height: number; ratio: number }} at
    */
   _clear(canvas, { height, ratio: ratio2 }) {
     let [w, h] = [Math.round(this.width * ratio2), Math.round(height * ratio2)], context = canvas.getContext("2d");
@@ -3103,7 +3107,7 @@ var Section = class {
    * A pen keeps patterns that belong to one palette and one resolution.
    * @param {any} canvas
    * @param {CanvasRenderingContext2D} context
-   * @param {Look} at2
+   * @param {Look} at
    */
   _pen(canvas, context, { palette, ratio: ratio2 }) {
     let kept = this.pens.get(canvas);
@@ -3146,6 +3150,8 @@ var Section = class {
 function alike(one, other) {
   return one?.key === other.key && one.palette === other.palette;
 }
+
+// src/page/list.js
 var ListSection = class extends Section {
   /**
    * @param {Desk} desk
@@ -3228,7 +3234,7 @@ var Run = class {
   _makeSections() {
     let { view, shell, film } = this, desk = {
       palette: () => shell.palette,
-      touch: (section) => shell.touch(section),
+      touch: (section) => shell.frames.touch(section),
       tip: (hint, event) => shell.tip.show(hint, event),
       point: view.point,
       pick: view.pick,
@@ -3294,6 +3300,20 @@ var Run = class {
     this.title.replaceChildren(element("strong", {}, runName(film)), ` ${facts} `, badge(film));
   }
 };
+function samePlace(one, other) {
+  return !one || !other ? one === other : one.row === other.row && one.slot === other.slot && one.index === other.index;
+}
+function placeIn(other, run, place) {
+  if (!place || place.row === null) return null;
+  let request = run.requestOf(place.row), row = request === null ? -1 : other.film.rowOf(other.view.step, request);
+  if (row < 0) return null;
+  let { index } = place;
+  if (index === null) return { row, index, slot: null };
+  for (let [start2, stop, , first, , owner] of other.film.lane(other.view.step, "tokens", row))
+    if (owner === request && index >= first && index < first + stop - start2)
+      return { row, index, slot: start2 + index - first };
+  return { row, index, slot: null };
+}
 function sentences({ film, step, row }) {
   let stage = film.stage(step), own = stage.words_of?.[row];
   return {
@@ -3364,8 +3384,8 @@ var POOL = {
     return `${this.view.film.round(this.view.step)} ${this.view.row}`;
   }
   title() {
-    let { window: window2 } = this.view.film.json.meta.strategy_options, size = this._pool.length;
-    return `Pool \xB7 ${counted(size, "row")}${window2 ? ` in a window of ${window2}` : ""}, ${this._chosen.length} chosen`;
+    let { window: window2 } = this.view.film.json.meta.strategy_options, size = this._pool.length, room = window2 ? ` in a window of ${window2}` : "";
+    return `Pool \xB7 ${counted(size, "row")}${room}, ${this._chosen.length} chosen`;
   }
   // {length, count} of the length that most rows share.
   _largest() {
@@ -3463,7 +3483,7 @@ var POOL = {
   /**
    * @param {Pen} pen
    * @param {ReturnType<PoolPanel["_bars"]>} at
-   * @param {PoolEntry} at2
+   * @param {PoolEntry} entry
    * @param {number} x
    */
   _bar(pen, at, { request, length, waited, chosen }, x) {
@@ -3668,7 +3688,7 @@ var MARGIN = 16, BETWEEN_CARDS = 12, HEADING = 30, SIDE_BY_SIDE = 860, TWO_RUNS 
 }, Figure = class {
   /**
    * @param {Film[]} films
-   * @param {FigureSettings} at1
+   * @param {FigureSettings} at
    * @param {Palette} palette
    */
   constructor(films, { step, row, width }, palette) {
@@ -3788,6 +3808,9 @@ function darkPage() {
   let { body, documentElement } = document, kind = body.dataset.vscodeThemeKind;
   return body.dataset.jpThemeLight !== void 0 ? body.dataset.jpThemeLight === "false" : kind ? kind.includes("dark") || kind === "vscode-high-contrast" : body.classList.contains("vscode-dark") ? !0 : documentElement.hasAttribute("theme") ? documentElement.getAttribute("theme") === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 }
+function themeNamed(wanted) {
+  return wanted === "light" || wanted === "dark" ? wanted : darkPage() ? "dark" : "light";
+}
 function watchTheme(changed, signal) {
   let observer = new MutationObserver(changed), watched = {
     attributes: !0,
@@ -3827,118 +3850,50 @@ var Ahead = class {
   }
 };
 
-// src/page/keys.js
-var SPEEDS = [0.5, 1, 2, 4, 8], KEYS = [
-  [
-    "next, previous phase",
-    ["\u2192", "ArrowRight", (shell) => shell.go(shell.clock + 1)],
-    ["\u2190", "ArrowLeft", (shell) => shell.go(shell.clock - 1)]
-  ],
-  [
-    "next, previous round",
-    ["Shift \u2192", "Shift+ArrowRight", (shell) => shell.go(shell.clock + shell.phases)],
-    ["Shift \u2190", "Shift+ArrowLeft", (shell) => shell.go(shell.clock - shell.phases)]
-  ],
-  [
-    "first, last step",
-    ["Home", "Home", (shell) => shell.go(0)],
-    ["End", "End", (shell) => shell.go(shell.clocks - 1)]
-  ],
-  ["play, pause", ["Space", " ", (shell) => shell.play(!shell.playing)]],
-  [
-    "slower, faster",
-    ["[", "[", (shell) => shell.setSpeed(shell.speed - 1)],
-    ["]", "]", (shell) => shell.setSpeed(shell.speed + 1)]
-  ],
-  [
-    "next, previous row",
-    ["\u2193", "ArrowDown", (shell) => shell.pickBy(1)],
-    ["\u2191", "ArrowUp", (shell) => shell.pickBy(-1)]
-  ],
-  ["all panels as tables, or as pictures", ["t", "t", (shell) => shell.showTables()]],
-  [
-    "next, previous rejection",
-    ["r", "r", (shell) => shell.jump("rejection", 1)],
-    ["Shift r", "Shift+R", (shell) => shell.jump("rejection", -1)]
-  ],
-  [
-    "\u2026 full acceptance",
-    ["f", "f", (shell) => shell.jump("full", 1)],
-    ["Shift f", "Shift+F", (shell) => shell.jump("full", -1)]
-  ],
-  [
-    "\u2026 violation",
-    ["v", "v", (shell) => shell.jump("violation", 1)],
-    ["Shift v", "Shift+V", (shell) => shell.jump("violation", -1)]
-  ],
-  [
-    "\u2026 end of a text (EOS)",
-    ["e", "e", (shell) => shell.jump("eos", 1)],
-    ["Shift e", "Shift+E", (shell) => shell.jump("eos", -1)]
-  ],
-  [
-    "slots wider, narrower, as they fit",
-    ["+", "+", (shell) => shell.zoom(1)],
-    ["\u2212", "-", (shell) => shell.zoom(-1)],
-    ["0", "0", (shell) => shell.zoom(0)]
-  ],
-  [
-    "to earlier, later slots",
-    [",", ",", (shell) => shell.slide(-4)],
-    [".", ".", (shell) => shell.slide(4)]
-  ],
-  ["this list", ["?", "?", (shell) => shell.help.open()]],
-  ["first difference of the two runs", ["d", "d", (shell) => shell.goToDifference()], !0],
-  [
-    "in step by round, or by committed tokens",
-    ["m", "m", (shell) => shell.setByTokens(!shell.comparison?.byTokens)],
-    !0
-  ]
-];
-function keysFor(compared) {
-  return KEYS.filter((entry) => compared || entry.at(-1) !== !0);
+// src/page/jumps.js
+function jump(shell, what, direction) {
+  let clock = jumpTarget(shell, what, direction);
+  clock !== null && shell.go(clock);
 }
-function pressesOf([, ...presses]) {
-  return presses.filter((press) => press !== !0);
+function jumpToDifference(shell) {
+  let first = shell.comparison?.first;
+  first && (shell.goTo(shell.runs[0], first.step), shell.pick(first.request));
 }
-function actionOf(event, compared) {
-  if (event.ctrlKey || event.metaKey || event.altKey) return null;
-  let target = (
-    /** @type {Element} */
-    event.target
-  );
-  if (target.closest("select, dialog") || event.key === " " && target.closest("button")) return null;
-  let sign = event.key.length === 1 && !/[a-z]/i.test(event.key), key = event.key === "=" ? "+" : event.key, pressed = event.shiftKey && !sign ? `Shift+${key}` : key;
-  return keysFor(compared).flatMap(pressesOf).find(([, name]) => name === pressed)?.[2] ?? null;
+function jumpTarget(shell, what, direction) {
+  let clocks = shell.runs.map((run) => targetIn(shell, run, what, direction)).filter((clock) => clock !== void 0);
+  return clocks.length ? direction > 0 ? Math.min(...clocks) : Math.max(...clocks) : null;
 }
-var Help = class {
-  /**
-   * @param {boolean} compared
-   * @param {string} name
-   */
-  constructor(compared, name) {
-    let close = element(
-      "button",
-      { type: "button", class: "sv-small", on: { click: () => this.root.close() } },
-      "close"
-    ), pointer = "With the pointer: a click on a row chooses it; what lies under the pointer lights up in all panels; a mark under the slider leads to its step; the map of the whole cache slides the batch.", head = element("div", { class: "sv-head" }, element("h2", { id: name }, "Keys"), close), list = element("dl", {}, ...keysFor(compared).map((entry) => this._line(entry))), attributes = { class: "sv-help", "aria-labelledby": name, on: { click: (event) => event.target === this.root && this.root.close() } };
-    this.root = element("dialog", attributes, head, list, element("p", {}, pointer));
+function targetIn(shell, run, what, direction) {
+  let clocks = run.film.points(what).map((step) => shell.clockOf(run, step));
+  return direction > 0 ? clocks.find((clock) => clock > shell.clock) : clocks.findLast((clock) => clock < shell.clock);
+}
+
+// src/page/player.js
+var SPEEDS = [0.5, 1, 2, 4, 8], Player = class {
+  /** @type {number | undefined} */
+  timer;
+  playing = !1;
+  speed = 1;
+  // a number in SPEEDS
+  /** @param {Shell} shell */
+  constructor(shell) {
+    this.shell = shell;
   }
-  /** @param {(typeof KEYS)[number]} entry */
-  _line(entry) {
-    let written = pressesOf(entry).map(
-      ([keys]) => element("span", {}, ...keys.split(" ").map((key) => element("kbd", {}, key)))
-    );
-    return element("div", {}, element("dt", {}, ...written), element("dd", {}, entry[0]));
+  /** @param {boolean} on */
+  play(on) {
+    let { shell } = this;
+    clearInterval(this.timer), this.playing = on && shell.clocks > 1, this.playing && shell.clock === shell.clocks - 1 && shell.go(0), this.playing && (this.timer = setInterval(() => this._tick(), 1e3 / SPEEDS[this.speed])), shell.controls.updatePlay();
   }
-  open() {
-    let before = (
-      /** @type {HTMLElement | null} */
-      document.activeElement
-    );
-    this.root.addEventListener("close", () => before?.focus({ preventScroll: !0 }), {
-      once: !0
-    }), this.root.showModal();
+  toggle() {
+    this.play(!this.playing);
+  }
+  /** @param {number} number */
+  setSpeed(number) {
+    this.speed = Math.min(Math.max(number, 0), SPEEDS.length - 1), this.play(this.playing);
+  }
+  _tick() {
+    let { shell } = this;
+    shell.clock < shell.clocks - 1 && shell.go(shell.clock + 1), shell.clock === shell.clocks - 1 && this.play(!1);
   }
 };
 
@@ -4011,7 +3966,7 @@ var MARKS2 = 40, JUMPS = {
     );
   }
   _jumps() {
-    let jump = (direction) => () => this.shell.jump(this.what, direction), change = () => {
+    let go = (direction) => () => jump(this.shell, this.what, direction), change = () => {
       this.what = this.choice.value, this.update();
     }, options = Object.entries(JUMPS).map(
       ([value, words]) => element("option", { value }, words)
@@ -4020,7 +3975,7 @@ var MARKS2 = 40, JUMPS = {
       "select",
       { "aria-label": "jump to", title: "r f v e, with Shift backwards", on: { change } },
       ...options
-    ), this.before = iconButton("previous", "previous of these", null, jump(-1)), this.after = iconButton("next", "next of these", null, jump(1)), group("jump to", this.before, this.choice, this.after);
+    ), this.before = iconButton("previous", "previous of these", null, go(-1)), this.after = iconButton("next", "next of these", null, go(1)), group("jump to", this.before, this.choice, this.after);
   }
   _rows() {
     let change = () => this.shell.pickBy(this.row.selectedIndex - this.shell.runs[0].view.row);
@@ -4046,7 +4001,7 @@ var MARKS2 = 40, JUMPS = {
   }
   _transport() {
     let { shell } = this, by = (steps) => () => shell.go(shell.clock + steps);
-    this.play = iconButton("play", "play", null, () => shell.play(!shell.playing)), this.play.classList.add("sv-play"), this.back = [
+    this.play = iconButton("play", "play", null, () => shell.player.toggle()), this.play.classList.add("sv-play"), this.back = [
       iconButton("first", "first step", "Home", () => shell.go(0)),
       iconButton("back", "previous round", "Shift \u2190", by(-shell.phases)),
       iconButton("previous", "previous phase", "\u2190", by(-1))
@@ -4086,7 +4041,7 @@ var MARKS2 = 40, JUMPS = {
    * @param {number[]} steps
    */
   _mark(run, kind, steps) {
-    let { film } = run, [step] = steps, last = steps[steps.length - 1], [sign, word] = kind === "eos" ? ["\u25A0", "EOS"] : ["\u25B2", "violation"], where = (at) => `round ${film.round(at)}, ${film.phaseName(at)}`, title = `${word}: ${where(step)}${steps.length > 1 ? `, to ${where(last)}, in ${counted(steps.length, "step")}` : ""}`, mark = element(
+    let { film } = run, [step] = steps, last = steps[steps.length - 1], [sign, word] = kind === "eos" ? ["\u25A0", "EOS"] : ["\u25B2", "violation"], where = (at) => `round ${film.round(at)}, ${film.phaseName(at)}`, more = steps.length > 1 ? `, to ${where(last)}, in ${counted(steps.length, "step")}` : "", title = `${word}: ${where(step)}${more}`, mark = element(
       "span",
       { class: `sv-mark sv-${kind}`, title, on: { click: () => this.shell.goTo(run, step) } },
       sign
@@ -4094,7 +4049,7 @@ var MARKS2 = 40, JUMPS = {
     return this.marks.push({ mark, run, step }), mark;
   }
   _speed() {
-    let change = () => this.shell.setSpeed(this.speed.selectedIndex), label = "speed, phases a second", options = SPEEDS.map((each) => element("option", {}, `${each} / s`));
+    let change = () => this.shell.player.setSpeed(this.speed.selectedIndex), label = "speed, phases a second", options = SPEEDS.map((each) => element("option", {}, `${each} / s`));
     return this.speed = element(
       "select",
       { "aria-label": label, title: `${label} ([ and ])`, on: { change } },
@@ -4128,7 +4083,7 @@ var MARKS2 = 40, JUMPS = {
       this.shell.comparison
     ), set = (byTokens) => () => this.shell.setByTokens(byTokens), button = { type: "button", class: "sv-small" }, way = (words2, byTokens) => element("button", { ...button, title: "m", on: { click: set(byTokens) } }, words2);
     this.ways = [way("round", !1), way("committed tokens", !0)];
-    let click = () => this.shell.goToDifference(), go = element(
+    let click = () => jumpToDifference(this.shell), go = element(
       "button",
       { ...button, title: "d", hidden: !comparison.first, on: { click } },
       "go there"
@@ -4139,8 +4094,8 @@ var MARKS2 = 40, JUMPS = {
   update() {
     let { shell } = this, [{ film, view }] = shell.runs, { clock, clocks } = shell;
     shell.comparison || setText(this.facts, runFacts(film, view.step).join(" \xB7 ")), this.slider.value = String(clock), this.slider.style.setProperty("--sv-done", this._place(clock));
-    let place = `round ${Math.floor(clock / shell.phases)} of 0 to ${clocks / shell.phases - 1}, ${film.phaseName(view.step)}`;
-    setAttribute(this.slider, "aria-valuetext", place), this.back.forEach((button) => setUsable(button, clock > 0)), this.ahead.forEach((button) => setUsable(button, clock < clocks - 1)), setUsable(this.before, shell.target(this.what, -1) !== null), setUsable(this.after, shell.target(this.what, 1) !== null), this._updateRail(clock % shell.phases, film.scene(view.step).ms), this._updateRows(film.rows(view.step), view.row), this._updateWay(shell.comparison?.byTokens ?? !1);
+    let round = Math.floor(clock / shell.phases), last = clocks / shell.phases - 1, place = `round ${round} of 0 to ${last}, ${film.phaseName(view.step)}`;
+    setAttribute(this.slider, "aria-valuetext", place), this.back.forEach((button) => setUsable(button, clock > 0)), this.ahead.forEach((button) => setUsable(button, clock < clocks - 1)), setUsable(this.before, jumpTarget(shell, this.what, -1) !== null), setUsable(this.after, jumpTarget(shell, this.what, 1) !== null), this._updateRail(clock % shell.phases, film.scene(view.step).ms), this._updateRows(film.rows(view.step), view.row), this._updateWay(shell.comparison?.byTokens ?? !1);
   }
   /** @param {number} clock */
   _place(clock) {
@@ -4174,7 +4129,7 @@ var MARKS2 = 40, JUMPS = {
     }
   }
   updatePlay() {
-    let { playing, speed } = this.shell, words = playing ? "pause" : "play";
+    let { playing, speed } = this.shell.player, words = playing ? "pause" : "play";
     this.play.replaceChildren(icon(words)), setAttribute(this.play, "aria-label", words), setAttribute(this.play, "title", `${words} (Space)`), this.speed.selectedIndex = speed;
   }
 };
@@ -4186,6 +4141,159 @@ function group(label, ...parts) {
     ...shown,
     ...parts
   );
+}
+
+// src/page/frames.js
+var Frames = class {
+  /** @param {(sections: Section[]) => void} draw */
+  constructor(draw) {
+    this.draw = draw, this.dirty = /* @__PURE__ */ new Set(), this.coming = 0, this.drawn = 0;
+  }
+  /** @param {Section} section */
+  touch(section) {
+    this.dirty.add(section), this.coming ||= requestAnimationFrame(() => this.paint());
+  }
+  // For what a reader asked for: the work is done by the time the next frame begins. Of what comes
+  // faster than frames do, such as from a slider that is dragged, the rest is left to that frame.
+  paintAtOnce() {
+    this.drawn || (this.drawn = requestAnimationFrame(() => {
+      this.drawn = 0;
+    }), this.paint());
+  }
+  paint() {
+    this.stop();
+    let sections = [...this.dirty];
+    this.dirty.clear(), this.draw(sections);
+  }
+  stop() {
+    cancelAnimationFrame(this.coming), this.coming = 0;
+  }
+};
+
+// src/page/keys.js
+var KEYS = [
+  [
+    "next, previous phase",
+    ["\u2192", "ArrowRight", (shell) => shell.go(shell.clock + 1)],
+    ["\u2190", "ArrowLeft", (shell) => shell.go(shell.clock - 1)]
+  ],
+  [
+    "next, previous round",
+    ["Shift \u2192", "Shift+ArrowRight", (shell) => shell.go(shell.clock + shell.phases)],
+    ["Shift \u2190", "Shift+ArrowLeft", (shell) => shell.go(shell.clock - shell.phases)]
+  ],
+  [
+    "first, last step",
+    ["Home", "Home", (shell) => shell.go(0)],
+    ["End", "End", (shell) => shell.go(shell.clocks - 1)]
+  ],
+  ["play, pause", ["Space", " ", (shell) => shell.player.toggle()]],
+  [
+    "slower, faster",
+    ["[", "[", ({ player }) => player.setSpeed(player.speed - 1)],
+    ["]", "]", ({ player }) => player.setSpeed(player.speed + 1)]
+  ],
+  [
+    "next, previous row",
+    ["\u2193", "ArrowDown", (shell) => shell.pickBy(1)],
+    ["\u2191", "ArrowUp", (shell) => shell.pickBy(-1)]
+  ],
+  ["all panels as tables, or as pictures", ["t", "t", (shell) => shell.showTables()]],
+  [
+    "next, previous rejection",
+    ["r", "r", (shell) => jump(shell, "rejection", 1)],
+    ["Shift r", "Shift+R", (shell) => jump(shell, "rejection", -1)]
+  ],
+  [
+    "\u2026 full acceptance",
+    ["f", "f", (shell) => jump(shell, "full", 1)],
+    ["Shift f", "Shift+F", (shell) => jump(shell, "full", -1)]
+  ],
+  [
+    "\u2026 violation",
+    ["v", "v", (shell) => jump(shell, "violation", 1)],
+    ["Shift v", "Shift+V", (shell) => jump(shell, "violation", -1)]
+  ],
+  [
+    "\u2026 end of a text (EOS)",
+    ["e", "e", (shell) => jump(shell, "eos", 1)],
+    ["Shift e", "Shift+E", (shell) => jump(shell, "eos", -1)]
+  ],
+  [
+    "slots wider, narrower, as they fit",
+    ["+", "+", (shell) => shell.zoom(1)],
+    ["\u2212", "-", (shell) => shell.zoom(-1)],
+    ["0", "0", (shell) => shell.zoom(0)]
+  ],
+  [
+    "to earlier, later slots",
+    [",", ",", (shell) => shell.slide(-4)],
+    [".", ".", (shell) => shell.slide(4)]
+  ],
+  ["this list", ["?", "?", (shell) => shell.help.open()]],
+  ["first difference of the two runs", ["d", "d", jumpToDifference], !0],
+  [
+    "in step by round, or by committed tokens",
+    ["m", "m", (shell) => shell.setByTokens(!shell.comparison?.byTokens)],
+    !0
+  ]
+];
+function keysFor(compared) {
+  return KEYS.filter((entry) => compared || entry.at(-1) !== !0);
+}
+function pressesOf([, ...presses]) {
+  return presses.filter((press) => press !== !0);
+}
+function actionOf(event, compared) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return null;
+  let target = (
+    /** @type {Element} */
+    event.target
+  );
+  if (target.closest("select, dialog") || event.key === " " && target.closest("button")) return null;
+  let sign = event.key.length === 1 && !/[a-z]/i.test(event.key), key = event.key === "=" ? "+" : event.key, pressed = event.shiftKey && !sign ? `Shift+${key}` : key;
+  return keysFor(compared).flatMap(pressesOf).find(([, name]) => name === pressed)?.[2] ?? null;
+}
+var Help = class {
+  /**
+   * @param {boolean} compared
+   */
+  constructor(compared) {
+    let name = `sv-${crypto.getRandomValues(new Uint32Array(1))[0]}`, close = element(
+      "button",
+      { type: "button", class: "sv-small", on: { click: () => this.root.close() } },
+      "close"
+    ), pointer = "With the pointer: a click on a row chooses it; what lies under the pointer lights up in all panels; a mark under the slider leads to its step; the map of the whole cache slides the batch.", head = element("div", { class: "sv-head" }, element("h2", { id: name }, "Keys"), close), list = element("dl", {}, ...keysFor(compared).map((entry) => this._line(entry))), attributes2 = { class: "sv-help", "aria-labelledby": name, on: { click: (event) => event.target === this.root && this.root.close() } };
+    this.root = element("dialog", attributes2, head, list, element("p", {}, pointer));
+  }
+  /** @param {(typeof KEYS)[number]} entry */
+  _line(entry) {
+    let written = pressesOf(entry).map(
+      ([keys]) => element("span", {}, ...keys.split(" ").map((key) => element("kbd", {}, key)))
+    );
+    return element("div", {}, element("dt", {}, ...written), element("dd", {}, entry[0]));
+  }
+  open() {
+    let before = (
+      /** @type {HTMLElement | null} */
+      document.activeElement
+    );
+    this.root.addEventListener("close", () => before?.focus({ preventScroll: !0 }), {
+      once: !0
+    }), this.root.showModal();
+  }
+};
+
+// src/page/motion.js
+function animateMoves(shell) {
+  let began = performance.now(), { clock } = shell, tick = (now) => {
+    if (shell.clock !== clock || shell.ends.signal.aborted) return;
+    let part = Math.min(Math.max((now - began) / 260, 0), 1), eased = 1 - (1 - part) ** 3;
+    for (let run of shell.runs)
+      run.view.progress !== 1 && (run.view.progress = eased, shell.frames.touch(run.sections[0]));
+    part < 1 && requestAnimationFrame(tick);
+  };
+  requestAnimationFrame(tick);
 }
 
 // src/page/tip.js
@@ -4207,7 +4315,7 @@ var Tip = class {
 };
 
 // src/page/shell.js
-var MOTION_MS = 260, Shell = class {
+var Shell = class {
   /** @type {Palette} */
   palette;
   /** @type {[event: string, listener: () => void][]} */
@@ -4216,23 +4324,18 @@ var MOTION_MS = 260, Shell = class {
   runs = [];
   /** @type {Controls} */
   controls;
-  /** @type {number | undefined} */
-  timer;
   /**
    * @param {Model} model
    * @param {HTMLElement} root
    * @param {Film[]} films
    */
   constructor(model, root, films) {
-    this.model = model, this.root = root, this.clock = 0, this.way = 1, this.row = 0, this.request = null, this.missing = null, this.playing = !1, this.speed = 1, this.dirty = /* @__PURE__ */ new Set(), this.frame = 0, this.painted = 0, this.ends = new AbortController(), this.comparison = films.length > 1 ? new Comparison(films[0], films[1]) : null, this.phases = films[0].phases, this.clocks = this.comparison ? this.comparison.clocks : films[0].steps, this._readTheme(), this.tip = new Tip(root), this.help = new Help(
-      this.comparison !== null,
-      `sv-${crypto.getRandomValues(new Uint32Array(1))[0]}`
-    ), this.runs = films.map((film, number) => new Run(this, film, number)), this.controls = new Controls(this), this.ahead = new Ahead(this);
+    this.model = model, this.root = root, this.clock = 0, this.way = 1, this.row = 0, this.request = null, this.missing = null, this.ends = new AbortController(), this.comparison = films.length > 1 ? new Comparison(films[0], films[1]) : null, this.phases = films[0].phases, this.clocks = this.comparison ? this.comparison.clocks : films[0].steps, this._readTheme(), this.tip = new Tip(root), this.help = new Help(this.comparison !== null), this.runs = films.map((film, number) => new Run(this, film, number)), this.frames = new Frames((sections) => this._paint(sections)), this.player = new Player(this), this.controls = new Controls(this), this.ahead = new Ahead(this);
     let shown = element("div", { class: "sv-runs" }, ...this.runs.map((run) => run.root));
     root.replaceChildren(this.controls.root, shown, this.tip.root, this.help.root), root.classList.toggle("sv-compared", this.comparison !== null), this.row = Math.max(model.get("row") ?? 0, 0), this._listen(), this.controls.updatePlay(), this._show(this._clamp(model.get("step") ?? 0), !1);
   }
   dispose() {
-    this.ends.abort(), this.play(!1), cancelAnimationFrame(this.frame);
+    this.ends.abort(), this.player.play(!1), this.frames.stop();
     for (let [event, listener] of this.listeners) this.model.off(event, listener);
     this.runs.forEach((run) => run.dispose());
   }
@@ -4261,19 +4364,19 @@ var MOTION_MS = 260, Shell = class {
    * @param {number} clock
    */
   stepOf(run, clock) {
-    return this.comparison ? this.comparison.stepOf(run.number, clock) : clock;
+    return this.comparison?.stepOf(run.number, clock) ?? clock;
   }
   /**
    * @param {Run} run
    * @param {number} step
    */
   clockOf(run, step) {
-    return this.comparison ? this.comparison.clockOf(run.number, step) : step;
+    return this.comparison?.clockOf(run.number, step) ?? step;
   }
   /** @param {number} clock */
   go(clock) {
     let next = this._clamp(clock);
-    next !== this.clock && (this.way = Math.sign(next - this.clock), this._show(next, next === this.clock + 1), this._paintAtOnce());
+    next !== this.clock && (this.way = Math.sign(next - this.clock), this._show(next, next === this.clock + 1), this.frames.paintAtOnce());
   }
   /**
    * @param {Run} run
@@ -4289,7 +4392,7 @@ var MOTION_MS = 260, Shell = class {
   _show(clock, animate) {
     this.clock = clock;
     let moving = this.move(clock, animate);
-    this.tip.show(null), this._save(), this.touchAll(), moving.some(Boolean) && this._animate();
+    this.tip.show(null), this._save(), this.touchAll(), moving.some(Boolean) && animateMoves(this);
   }
   /**
    * Where the runs are then; whether each one's K/V is to be seen moving.
@@ -4297,7 +4400,7 @@ var MOTION_MS = 260, Shell = class {
    * @param {boolean} animate
    */
   move(clock, animate) {
-    let [first, second] = this.runs, step = this.stepOf(first, clock), rows = first.film.rows(step).length, calm = !animate || matchMedia("(prefers-reduced-motion: reduce)").matches, moving = [first.show(step, Math.max(Math.min(this.row, rows - 1), 0), !calm)];
+    let [first, second] = this.runs, step = this.stepOf(first, clock), calm = !animate || matchMedia("(prefers-reduced-motion: reduce)").matches, moving = [first.show(step, this._rowIn(first, step), !calm)];
     return this.request = first.requestOf(first.view.row), second && moving.push(this._showSecond(second, this.stepOf(second, clock), !calm)), moving;
   }
   /**
@@ -4307,11 +4410,19 @@ var MOTION_MS = 260, Shell = class {
    */
   _showSecond(run, step, animate) {
     let row = run.film.rowOf(step, this.request ?? -1);
-    return this.missing = row < 0 ? this.request : null, run.show(
-      step,
-      row >= 0 ? row : Math.max(Math.min(this.row, run.film.rows(step).length - 1), 0),
-      animate
-    );
+    return this.missing = row < 0 ? this.request : null, run.show(step, row < 0 ? this._rowIn(run, step) : row, animate);
+  }
+  /**
+   * The chosen row, or the last one where there are fewer.
+   * @param {Run} run
+   * @param {number} step
+   */
+  _rowIn(run, step) {
+    return Math.max(Math.min(this.row, run.film.rows(step).length - 1), 0);
+  }
+  /** @param {boolean} byTokens */
+  setByTokens(byTokens) {
+    this.comparison && (this.comparison.byTokens = byTokens, this._show(this.clock, !1));
   }
   _save() {
     if (!(this.model.get("step") === this.clock && this.model.get("row") === this.row)) {
@@ -4323,10 +4434,7 @@ var MOTION_MS = 260, Shell = class {
     }
   }
   // -- what is chosen and pointed at
-  /**
-   * request: also chosen in the other run; row: of the run that was clicked.
-   * @param {number | null} request
-   */
+  /** @param {number | null} request chosen in both runs */
   pick(request) {
     let [first] = this.runs, row = first.film.rowOf(first.view.step, request ?? -1);
     row >= 0 && this._pickRow(row);
@@ -4338,89 +4446,18 @@ var MOTION_MS = 260, Shell = class {
   }
   /** @param {number} row */
   _pickRow(row) {
-    row === this.row && row === this.runs[0].view.row || (this.row = row, this._show(this.clock, !1), this._paintAtOnce());
+    row === this.row && row === this.runs[0].view.row || (this.row = row, this._show(this.clock, !1), this.frames.paintAtOnce());
   }
   /**
    * @param {Run} run
    * @param {Place | null} place
    */
   point(run, place) {
-    let { hover } = run.view;
-    if (!(hover === place || hover?.row === place?.row && hover?.slot === place?.slot && hover?.index === place?.index)) {
+    if (!samePlace(run.view.hover, place)) {
       for (let each of this.runs)
-        each.view.hover = each === run ? place : this._elsewhere(run, each, place);
+        each.view.hover = each === run ? place : placeIn(each, run, place);
       this.touchAll();
     }
-  }
-  /**
-   * The same token in the other run.
-   * @param {Run} run
-   * @param {Run} other
-   * @param {Place | null} place
-   */
-  _elsewhere(run, other, place) {
-    if (!place || place.row === null) return null;
-    let request = run.requestOf(place.row), row = request === null ? -1 : other.film.rowOf(other.view.step, request);
-    if (row < 0) return null;
-    let { index } = place, own = (lane2) => index !== null && index >= lane2[3] && index < lane2[3] + lane2[1] - lane2[0], lane = other.film.lane(other.view.step, "tokens", row).find((each) => each[5] === request && own(each));
-    return { row, index, slot: lane && index !== null ? lane[0] + index - lane[3] : null };
-  }
-  // -- jumps
-  /**
-   * The clock at which something happens next, or happened last, in any run; null if it does not.
-   * @param {string} what
-   * @param {number} direction
-   */
-  target(what, direction) {
-    let clocks = this.runs.map((run) => this._target(run, what, direction)).filter((clock) => clock !== null);
-    return clocks.length ? (direction > 0 ? Math.min : Math.max)(...clocks) : null;
-  }
-  /**
-   * @param {Run} run
-   * @param {string} what
-   * @param {number} direction
-   */
-  _target(run, what, direction) {
-    let clocks = run.film.points(what).map((step) => this.clockOf(run, step));
-    return (direction > 0 ? clocks.find((clock) => clock > this.clock) : clocks.findLast((clock) => clock < this.clock)) ?? null;
-  }
-  /**
-   * @param {string} what
-   * @param {number} direction
-   */
-  jump(what, direction) {
-    let clock = this.target(what, direction);
-    clock !== null && this.go(clock);
-  }
-  goToDifference() {
-    let first = this.comparison?.first, [run] = this.runs;
-    first && (this.go(this.clockOf(run, first.step)), this.pick(first.request));
-  }
-  /** @param {boolean} byTokens */
-  setByTokens(byTokens) {
-    this.comparison && (this.comparison.byTokens = byTokens, this._show(this.clock, !1));
-  }
-  // -- time
-  /** @param {boolean} on */
-  play(on) {
-    clearInterval(this.timer), this.playing = on && this.clocks > 1, this.playing && this.clock === this.clocks - 1 && this.go(0), this.playing && (this.timer = setInterval(() => this._tick(), 1e3 / SPEEDS[this.speed])), this.controls?.updatePlay();
-  }
-  _tick() {
-    this.clock < this.clocks - 1 && this.go(this.clock + 1), this.clock === this.clocks - 1 && this.play(!1);
-  }
-  /** @param {number} number */
-  setSpeed(number) {
-    this.speed = Math.min(Math.max(number, 0), SPEEDS.length - 1), this.play(this.playing);
-  }
-  _animate() {
-    let began = performance.now(), clock = this.clock, tick = (now) => {
-      if (this.clock !== clock || this.ends.signal.aborted) return;
-      let part = Math.min(Math.max((now - began) / MOTION_MS, 0), 1), eased = 1 - (1 - part) ** 3;
-      for (let run of this.runs)
-        run.view.progress !== 1 && (run.view.progress = eased, this.touch(run.sections[0]));
-      part < 1 && requestAnimationFrame(tick);
-    };
-    requestAnimationFrame(tick);
   }
   // -- looks
   /** @param {number} direction */
@@ -4434,7 +4471,7 @@ var MOTION_MS = 260, Shell = class {
     this.touchStages();
   }
   touchStages() {
-    this.runs.forEach((run) => this.touch(run.sections[0]));
+    for (let { sections } of this.runs) this.frames.touch(sections[0]);
   }
   showTables() {
     let sections = this.runs.flatMap((run) => run.sections), shown = !sections.every((section) => section.asTable);
@@ -4442,10 +4479,8 @@ var MOTION_MS = 260, Shell = class {
   }
   /** @param {string | null} [forced] */
   _readTheme(forced = null) {
-    let wanted = forced ?? this.model.get("theme");
-    this.root.dataset.theme = wanted === "light" || wanted === "dark" ? wanted : darkPage() ? "dark" : "light", this.palette = readPalette(this.root), this.runs.forEach((run) => {
-      run.view.palette = this.palette;
-    });
+    this.root.dataset.theme = themeNamed(forced ?? this.model.get("theme")), this.palette = readPalette(this.root);
+    for (let { view } of this.runs) view.palette = this.palette;
   }
   _themeChanged() {
     this._readTheme(), this.touchAll();
@@ -4455,31 +4490,18 @@ var MOTION_MS = 260, Shell = class {
    * @param {string | null} theme
    */
   _print(theme) {
-    this._readTheme(theme), this.touchAll(), this._paint();
+    this._readTheme(theme), this.touchAll(), this.frames.paint();
   }
   // -- drawing
-  /** @param {Section} section */
-  touch(section) {
-    this.dirty.add(section), this.frame ||= requestAnimationFrame(() => this._paint());
-  }
-  // For what a reader asked for: the work is done by the time the next frame begins. Of what comes
-  // faster than frames do, such as from a slider that is dragged, the rest is left to that frame.
-  _paintAtOnce() {
-    this.painted || (this.painted = requestAnimationFrame(() => {
-      this.painted = 0;
-    }), this._paint());
-  }
   touchAll() {
-    this.runs.forEach((run) => run.sections.forEach((section) => this.touch(section)));
+    this.runs.flatMap((run) => run.sections).forEach((section) => this.frames.touch(section));
   }
-  _paint() {
-    cancelAnimationFrame(this.frame), this.frame = 0;
-    let sections = [...this.dirty];
-    this.dirty.clear();
+  /** @param {Section[]} sections */
+  _paint(sections) {
     let drawn = sections.map((section) => section.paint());
-    sections.forEach((section) => section.tell()), this.controls?.update();
-    let over = (n) => this.comparison?.over(n, this.clock);
-    this.runs.forEach((run, n) => run.tell(n ? this.missing : null, over(n) ?? !1)), Object.assign(this.root.dataset, { step: this.clock, row: this.runs[0].view.row }), drawn.every(Boolean) && (this.root.dataset.ready = ""), this.ahead.plan();
+    sections.forEach((section) => section.tell()), this.controls.update(), this.runs.forEach((run, n) => {
+      run.tell(n ? this.missing : null, this.comparison?.over(n, this.clock) ?? !1);
+    }), Object.assign(this.root.dataset, { step: this.clock, row: this.runs[0].view.row }), drawn.every(Boolean) && (this.root.dataset.ready = ""), this.ahead.plan();
   }
 };
 

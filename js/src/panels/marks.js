@@ -1,0 +1,157 @@
+// MarkPainter: what is marked in and under the rows of the batch panel: how their K/V moved, which
+// draft was rejected, where the drafts begin, what is violated, what is pointed at.
+
+import { GUTTER, RIGHT } from "./layout.js";
+
+/** @import { Pen, RowEntry, ViolationEntry } from "../types.d.ts" */
+/** @import { StageLayout } from "./layout.js" */
+
+export class MarkPainter {
+  /**
+   * @param {Pen} pen
+   * @param {StageLayout} at
+   */
+  constructor(pen, at) {
+    this.pen = pen;
+    this.at = at;
+    this.shifts = this._shifts();
+  }
+
+  /**
+   * By row: how many slots to the right its K/V moved, from which other row it came (null: none),
+   * and how many slots the target's cache copied.
+   */
+  _shifts() {
+    /** @type {Map<number, { by: number, from: number | null, slots: number }>} */
+    const found = new Map();
+    for (const [model, , from, fromSlot, to, toSlot, length] of this.at.stage.moves) {
+      if (to < 0) continue; // into a row of the cache that is not in the batch
+      const entry = found.get(to) ?? { by: 0, from: null, slots: 0 };
+      if (from !== to) entry.from = from;
+      else if (model === 0) entry.by = toSlot - fromSlot;
+      if (model === 0) entry.slots += length;
+      found.set(to, entry);
+    }
+    return found;
+  }
+
+  /**
+   * px to the right of its place at which each row is drawn; away: 1 before it moves, 0 once it is
+   * there.
+   * @param {number} away
+   */
+  slides(away) {
+    const { at } = this;
+    return at.rows.map((_, number) => -(this.shifts.get(number)?.by ?? 0) * at.cell * away);
+  }
+
+  /**
+   * Under a row's lanes: how its K/V moved.
+   * @param {RowEntry} row
+   * @param {number} number
+   */
+  motion(row, number) {
+    const { pen, at } = this;
+    const { notes } = at.lanes[number];
+    const shift = this.shifts.get(number);
+    if (!shift || !notes) return;
+    const y = notes.y + notes.h / 2;
+    const look = { size: 10, fill: pen.p.blue };
+    if (shift.from !== null) {
+      const origin = shift.from < 0 ? `cache row ${-1 - shift.from}` : `row ${shift.from}`;
+      pen.text(`⇡ K/V copied here from ${origin}: ${shift.slots} slots`, GUTTER, y, look);
+      return;
+    }
+    if (!shift.by) return;
+    const gained = at.film.judged(at.step) ? row.gained : 0;
+    const head = at.x(number, at.begin(row) + 1 + gained);
+    const end = Math.min(Math.max(head, GUTTER + 30), at.right);
+    const tail = Math.min(Math.max(end - shift.by * at.cell, GUTTER + 4), at.right - 4);
+    pen.line(tail, y, end, y, { stroke: pen.p.blue, width: 1.75, arrow: true });
+    const words = `moved ${Math.abs(shift.by)} ${shift.by > 0 ? "right" : "left"}`;
+    pen.text(words, Math.min(tail, end) - 8, y, { ...look, align: "right" });
+  }
+
+  /**
+   * Under a row's last token: the draft that was rejected there, and where that token goes on if
+   * not in its slot.
+   * @param {RowEntry} row
+   * @param {number} number
+   */
+  rejection(row, number) {
+    const { pen, at } = this;
+    const { notes } = at.lanes[number];
+    const { film } = at;
+    const slot = row.pending + row.gained;
+    const x = at.x(number, slot);
+    const rejects = film.judged(at.step) && row.gained > row.accepted;
+    if (!notes || !at.texts || !rejects || x < GUTTER || x >= at.right) return;
+    const rests = row.start === row.start_after;
+    const stays = rests && row.pending_after === slot;
+    if (film.phase(at.step) > 3 && !stays) return;
+    const look = { size: 10 };
+    const draft = film.rejectedDraft(row);
+    const words = draft === null ? "" : `✗ ${pen.cut(film.text(draft), 90, look)} rejected`;
+    const sign = film.wrongEnds(at.step).has(number) ? "▲" : "●";
+    const goes = rests && !stays && !row.finished;
+    const onward = goes ? `${sign} goes to slot ${row.pending_after}` : "";
+    const string = [words, onward].filter(Boolean).join(" · ");
+    const left = Math.min(x + 2, at.width - RIGHT - pen.measure(string, look));
+    pen.text(string, left, notes.y + notes.h / 2, { ...look, fill: pen.p.orange });
+  }
+
+  /** Over all rows. */
+  paint() {
+    const { at } = this;
+    if (at.signs) this._begin();
+    at.film.violationsAt(at.step).forEach((each) => this._violation(each));
+    this._pointed();
+  }
+
+  _begin() {
+    const { pen, at } = this;
+    const xs = at.rows.map((row, number) => at.x(number, at.begin(row) + 1));
+    const look = { stroke: pen.p.blue, dash: [2, 3] };
+    xs.forEach((x, number) => {
+      const { y, draft } = at.lanes[number];
+      if (x >= GUTTER && x <= at.right) pen.line(x, y, x, draft.y + draft.h, look);
+    });
+    const y = at.top - (at.shared ? 19 : 8);
+    if (at.rows.length && xs[0] < at.right - 60)
+      pen.text("drafts →", xs[0] + 3, y, { size: 10, fill: pen.p.blue });
+  }
+
+  /** @param {ViolationEntry} each */
+  _violation({ row, slot, rule, model }) {
+    const { pen, at } = this;
+    const lane = at.lanes[row];
+    if (!lane) return;
+    const { tokens, positions, target, draft } = lane;
+    const { red } = pen.p;
+    const look = { size: lane.open ? 11 : 8, fill: red, align: "center" };
+    pen.text("▲", GUTTER - 8, tokens.y + tokens.h / 2, look);
+    if (slot === null || slot === undefined) return;
+    const x = at.x(row, slot);
+    if (x < GUTTER - at.cell || x > at.right) return;
+    const ofRule = { positions: positions ?? tokens, kv: target }[rule] ?? tokens;
+    const { y, h } = model === 1 ? draft : ofRule;
+    const box = { stroke: red, width: 2, radius: 3 };
+    pen.rect(Math.max(x, GUTTER), y - 1, Math.max(at.cell, 3), h + 2, box);
+  }
+
+  _pointed() {
+    const { pen, at } = this;
+    const spot = at.view.hover;
+    if (!spot || spot.row === null || spot.slot === null || spot.slot === undefined) return;
+    const lane = at.lanes[spot.row];
+    if (!lane) return;
+    const x = at.x(spot.row, spot.slot);
+    if (x < GUTTER || x + 1 > at.right) return;
+    const { blue } = pen.p;
+    if (at.shared)
+      pen.rect(x + at.cell / 2 - 0.5, at.top - 2, 1, at.bottom - at.top, { fill: blue });
+    const height = lane.draft.y + lane.draft.h - lane.y + 1;
+    const box = { stroke: blue, width: 2, radius: 4 };
+    pen.rect(x, lane.y + 1, Math.max(at.cell, 2), height, box);
+  }
+}

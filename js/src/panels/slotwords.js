@@ -1,0 +1,62 @@
+// What one slot of a row holds, in words: its token, and the K/V of both models beside it.
+
+import { liesUnder } from "./lanes.js";
+
+/** @import { Cell, Film, LaneName, View } from "../types.d.ts" */
+
+/**
+ * What the token in the slot is: "accepted now", "stale", and so on.
+ * @param {View} view
+ * @param {number} row
+ * @param {Cell} cell
+ */
+export function slotState({ film, step }, row, cell) {
+  const wrong = cell.kind === "bonus_now" && film.wrongEnds(step).has(row);
+  return film.wordOf(wrong ? { ...cell, kind: "wrong_now" } : cell);
+}
+
+/**
+ * What a model's cache holds in a slot, compared with the token that belongs there.
+ * @param {View} view
+ * @param {Exclude<LaneName, "tokens">} model
+ * @param {number} row
+ * @param {number} slot
+ * @param {Cell} cell
+ */
+export function slotKv({ film, step }, model, row, slot, cell) {
+  const held = film.cell(step, model, row, slot);
+  if (!held || held.kind === "empty") return "empty";
+  if (held.kind === "pending")
+    return liesUnder(held.index, held.request, cell.request) ? "stale" : "empty";
+  if (held.kind === "held") return held.index === cell.index ? "valid" : `of index ${held.index}`;
+  return held.kind === "drafted" ? "of a draft" : held.kind;
+}
+
+/**
+ * @param {View} view
+ * @param {number} row
+ * @param {number} slot
+ * @param {Cell} cell
+ */
+export function slotHint(view, row, slot, cell) {
+  const { film, step } = view;
+  const token = cell.token >= 0 ? `“${film.text(cell.token)}” · ` : "";
+  const what = slotState(view, row, cell) + replaced(film, step, row, cell);
+  const drift = film.checked && cell.position !== cell.index ? " (drift!)" : "";
+  const index = `index ${cell.index}, position ${cell.position}${drift}`;
+  const target = `target K/V ${slotKv(view, "target", row, slot, cell)}`;
+  const draft = `draft K/V ${slotKv(view, "draft", row, slot, cell)}`;
+  const place = `${token}row ${row}, slot ${slot}: ${what}`;
+  return [place, ...(cell.index < 0 ? [] : [index]), `${target}, ${draft}`].join(" · ");
+}
+
+/**
+ * @param {Film} film
+ * @param {number} step
+ * @param {number} row
+ * @param {Cell} cell
+ */
+function replaced(film, step, row, cell) {
+  const draft = cell.kind === "bonus_now" ? film.rejectedDraft(film.rows(step)[row]) : null;
+  return draft === null ? "" : `, in place of the rejected draft “${film.text(draft)}”`;
+}
