@@ -14,8 +14,7 @@ import { CanvasPen } from "../draw/pen.js";
 
 export class Section {
   /**
-   * desk: {palette(), touch(section), tip(hint, event), point(place), pick(row), go(step),
-   * happening(step), focus()} under: panels drawn below the first one, which cannot be pointed at
+   * under: what is drawn below the panel, and cannot be pointed at
    * @param {Desk} desk
    * @param {Panel} panel
    * @param {Drawable[]} [under]

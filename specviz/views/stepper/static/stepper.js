@@ -2977,8 +2977,7 @@ var CONTEXT = 34, VerifyPanel = class {
 // src/page/section.js
 var Section = class {
   /**
-   * desk: {palette(), touch(section), tip(hint, event), point(place), pick(row), go(step),
-   * happening(step), focus()} under: panels drawn below the first one, which cannot be pointed at
+   * under: what is drawn below the panel, and cannot be pointed at
    * @param {Desk} desk
    * @param {Panel} panel
    * @param {Drawable[]} [under]
