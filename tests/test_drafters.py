@@ -7,19 +7,29 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
-from conftest import CLASSES, generate_one_by_one, make_pair, make_prompts
+from conftest import (
+    CLASSES,
+    NEW_TOKENS,
+    check_refusal,
+    decoded,
+    example,
+    generate,
+    generate_one_by_one,
+    make_pair,
+    make_prompts,
+)
 
 import specviz as sv
 from specviz import metrics
-from specviz.engine.drafters import DRAFTERS, Draft, Drafter, Task
+from specviz.engine.drafters import DRAFTERS, Drafter, Task
 from specviz.engine.drafters.model import ModelDrafter
 from specviz.engine.drafters.synthetic import SyntheticDrafter
+from specviz.engine.sampling import COUPLINGS
 from specviz.engine.state import State
 from specviz.engine.strategies import STRATEGIES
 from specviz.record.replay import Replay
@@ -34,7 +44,6 @@ from specviz.views.charts import (
 
 DRAFTING = sorted(name for name, kind in STRATEGIES.items() if kind().valid and kind.drafts)
 RATES = (0.9, 0.7, 0.7, 0.4, 0.2, 0.1, 0.1, 0.0)
-NEW_TOKENS = 24
 ODDS = 1e-6  # of a false failure of each random test below, over seeds
 
 
@@ -46,7 +55,7 @@ def tokens_of(row: Any) -> list[int]:
     return [*row.request.prompt, *row.output]
 
 
-def test_the_drafters_are_listed() -> None:
+def test_the_drafters_are_listed():
     frame = sv.drafters()
     assert list(frame["drafter"]) == ["model", "lookup", "synthetic"] == list(DRAFTERS)
     assert frame["description"].str.len().min() > 10
@@ -57,40 +66,20 @@ def test_the_drafters_are_listed() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "drafter", [sv.drafter("lookup"), synthetic()], ids=lambda drafter: drafter.name
-)
 @pytest.mark.parametrize("strategy", DRAFTING)
-def test_the_text_is_the_targets_own(
-    strategy: str, drafter: Drafter, pair: sv.Pair, prompts: list[list[int]]
-) -> None:
-    expected = generate_one_by_one("llama", torch.float32, NEW_TOKENS)
-    for batch_size, k in ((3, 1), (8, 2), (1, 5), (4, 5), (3, 8)):
-        run = {
-            "strategy": strategy,
-            "drafter": drafter,
-            "num_draft_tokens": k,
-            "batch_size": batch_size,
-            "max_new_tokens": NEW_TOKENS,
-        }
-        assert sv.generate(pair, prompts, **run, progress=False).tokens == expected, (
-            f"B={batch_size}, K={k}"
-        )
+def test_the_text_is_the_targets_own(strategy, pair, prompts):
+    """The two drafters share the batch sizes and Ks, each strategy in another way."""
+    for number, (batch_size, k) in enumerate(((3, 1), (8, 2), (1, 5), (4, 5), (3, 8))):
+        drafter = (sv.drafter("lookup"), synthetic())[(number + DRAFTING.index(strategy)) % 2]
+        run = {"num_draft_tokens": k, "batch_size": batch_size, "max_new_tokens": NEW_TOKENS}
+        result = generate(pair, prompts, strategy=strategy, drafter=drafter, **run)
+        assert result.tokens == generate_one_by_one(), f"{drafter}, B={batch_size}, K={k}"
 
 
-@pytest.mark.parametrize(
-    "drafter", [sv.drafter("lookup"), synthetic()], ids=lambda drafter: drafter.name
-)
-def test_autoregressive_decoding_uses_no_drafter(drafter: Drafter, pair: sv.Pair) -> None:
-    result = sv.generate(
-        pair,
-        make_prompts(),
-        strategy="autoregressive",
-        drafter=drafter,
-        max_new_tokens=NEW_TOKENS,
-        progress=False,
-    )
-    assert result.tokens == generate_one_by_one("llama", torch.float32, NEW_TOKENS)
+@pytest.mark.parametrize("drafter", [sv.drafter("lookup"), synthetic()], ids=str)
+def test_autoregressive_decoding_uses_no_drafter(drafter):
+    result = decoded("autoregressive", drafter=drafter)
+    assert result.tokens == generate_one_by_one()
     assert result.meta["drafter"] == "none"
 
 
@@ -117,31 +106,23 @@ def look_up(tokens: list[int], num_draft_tokens: int, max_ngram: int, min_ngram:
         # The longer occurrence, though a shorter one is nearer.
         ([5, 1, 2, 9, 2, 4, 4, 1, 2], {}, [9, 2, 4, 4]),
         ([5, 1, 2, 9, 2, 4, 4, 1, 2], {"max_ngram": 1}, [4, 4, 1, 2]),
-        ([3, 3], {}, [3, 3, 3, 3]),
         ([1, 2, 1], {}, [2, 1, 2, 1]),
         ([1, 2, 3], {}, [3, 3, 3, 3]),  # no match
         ([1, 2, 1], {"min_ngram": 2}, [1, 1, 1, 1]),
         ([4], {"max_ngram": 5, "min_ngram": 5}, [4, 4, 4, 4]),
     ],
 )
-def test_lookup_by_hand(
-    tokens: list[int], options: dict[str, int], expected: list[int], pair: sv.Pair
-) -> None:
+def test_lookup_by_hand(tokens, options, expected, pair):
     assert look_up(tokens, 4, **{"max_ngram": 3, "min_ngram": 1, **options}) == expected
-    run = sv.decode(
-        pair,
-        [tokens],
-        drafter=sv.drafter("lookup", **options),
-        num_draft_tokens=4,
-        max_new_tokens=1,
-    )
+    drafter = sv.drafter("lookup", **options)
+    run = sv.decode(pair, [tokens], drafter=drafter, num_draft_tokens=4, max_new_tokens=1)
     (draft,) = [event.draft for event in run if event.phase == "draft"]
     assert draft.tokens.tolist() == [expected]
     assert draft.logits is None
 
 
 @pytest.mark.parametrize(("max_ngram", "min_ngram"), [(3, 1), (2, 2), (6, 3), (1, 1)])
-def test_lookup_equals_plain_loops(max_ngram: int, min_ngram: int, pair: sv.Pair) -> None:
+def test_lookup_equals_plain_loops(max_ngram, min_ngram, pair):
     """Compare every round. Rows have different lengths and come and go.
 
     Prompts use few ids, so there are many matches.
@@ -152,16 +133,9 @@ def test_lookup_equals_plain_loops(max_ngram: int, min_ngram: int, pair: sv.Pair
         for n in (1, 2, 3, 5, 9, 30, 60, 100)
     ]
     drafter = sv.drafter("lookup", max_ngram=max_ngram, min_ngram=min_ngram)
+    run = {"strategy": "eqspec", "batch_size": 3, "max_new_tokens": 12}
     compared = 0
-    for event in sv.decode(
-        pair,
-        prompts,
-        strategy="eqspec",
-        drafter=drafter,
-        num_draft_tokens=5,
-        batch_size=3,
-        max_new_tokens=12,
-    ):
+    for event in sv.decode(pair, prompts, drafter=drafter, num_draft_tokens=5, **run):
         if event.phase == "draft":
             expected = [
                 look_up(tokens_of(row), 5, max_ngram, min_ngram) for row in event.state.batch.rows
@@ -171,41 +145,13 @@ def test_lookup_equals_plain_loops(max_ngram: int, min_ngram: int, pair: sv.Pair
     assert compared > 50
 
 
-def test_lookup_finds_what_repeats(embedded: sv.Pair) -> None:
-    prompt = (
-        "import os\n\ndef first(path):\n    return os.path.join(path, 'a')\n\n"
-        "def second(path):\n    return os.path.join("
-    )
-    result = sv.generate(embedded, [prompt], drafter="lookup", max_new_tokens=16, progress=False)
-    assert result.summary["mean_acceptance_length"].item() > 1.2
-    assert (
-        result.tokens
-        == sv.generate(
-            embedded, [prompt], strategy="autoregressive", max_new_tokens=16, progress=False
-        ).tokens
-    )
-
-
 @pytest.mark.parametrize("strategy", DRAFTING)
-def test_a_run_without_a_draft_model_is_recorded_and_plotted(
-    strategy: str, pair: sv.Pair, tmp_path: Path
-) -> None:
-    run = {
-        "strategy": strategy,
-        "drafter": "lookup",
-        "batch_size": 4,
-        "max_new_tokens": 8,
-        "record": True,
-        "progress": False,
-    }
-    result = sv.generate(pair, make_prompts(), **run)
-    assert result.trace is not None
+def test_a_run_without_a_draft_model_is_recorded_and_plotted(strategy, tmp_path):
+    result = decoded(strategy, drafter="lookup", max_new_tokens=8)
     result.trace.save(tmp_path / "run")
     trace = Trace.load(tmp_path / "run")
-    assert (trace.meta["drafter"], trace.meta["drafter_options"]) == (
-        "lookup",
-        {"max_ngram": 3, "min_ngram": 1},
-    )
+    told = trace.meta["drafter"], trace.meta["drafter_options"]
+    assert told == ("lookup", {"max_ngram": 3, "min_ngram": 1})
     assert trace.meta["kv_bytes_per_slot"]["draft"] == 0
     for table in (trace.feeds, trace.moves):
         assert set(table["model"]) <= {MODELS.index("target")}
@@ -238,7 +184,7 @@ def endless_pair() -> sv.Pair:
     return pair
 
 
-K, ROUNDS, PROMPTS = 5, 10, 128
+K, ROUNDS, PROMPTS = 5, 10, 64
 
 
 @functools.cache
@@ -248,20 +194,13 @@ def accepted_drafts() -> np.ndarray:
     Budgets are large enough for all these rounds, so the rounds are not a selection.
     """
     prompts = [[1 + i % 96, 1 + i // 96] for i in range(PROMPTS)]
-    result = sv.generate(
-        endless_pair(),
-        prompts,
-        drafter=synthetic(),
-        num_draft_tokens=K,
-        batch_size=32,
-        max_new_tokens=ROUNDS * (K + 1),
-        progress=False,
-    )
+    run = {"num_draft_tokens": K, "batch_size": 32, "max_new_tokens": ROUNDS * (K + 1)}
+    result = generate(endless_pair(), prompts, drafter=synthetic(), **run)
     entries = metrics.rows(result).groupby("request")["accepted"]
     return np.array([accepted.to_numpy()[:ROUNDS] for _, accepted in entries])
 
 
-def test_drafts_are_accepted_at_the_given_rates() -> None:
+def test_drafts_are_accepted_at_the_given_rates():
     """Chernoff's bound for N draws at rate r: P(|KL(measured, r)| > x) <= 2 exp(-N x).
 
     Odds of a false failure over all K rates: ODDS.
@@ -277,7 +216,7 @@ def test_drafts_are_accepted_at_the_given_rates() -> None:
         )
 
 
-def test_rows_and_rounds_are_independent() -> None:
+def test_rows_and_rounds_are_independent():
     """Check variance and correlations of a row's accepted drafts, within 5 standard deviations.
 
     Odds of a false failure: below 6e-7 for each, in the normal approximation. A schedule of
@@ -299,66 +238,48 @@ def test_rows_and_rounds_are_independent() -> None:
         assert abs(products.mean()) < 5 * variance / math.sqrt(products.size)
 
 
-def test_extreme_rates_hold_exactly(pair: sv.Pair) -> None:
+def test_extreme_rates_hold_exactly(pair):
     """At rate 1 all K are accepted, at 0 none, even in a round cut short by a budget or EOS."""
     for rates, expected in (((1, 1, 1), 3), ((0, 0, 0), 0), ((1, 0, 0), 1)):
-        result = sv.generate(
-            pair,
-            make_prompts(),
-            drafter=synthetic(rates),
-            num_draft_tokens=3,
-            max_new_tokens=NEW_TOKENS,
-            progress=False,
+        result = generate(
+            pair, make_prompts(), drafter=synthetic(rates), num_draft_tokens=3, max_new_tokens=12
         )
         assert set(result.rows["accepted"]) == {expected}
 
 
-def test_rates_hold_under_strategies_that_write_wrong_text(pair: sv.Pair) -> None:
+def test_rates_hold_under_strategies_that_write_wrong_text(pair):
     """A right draft is what the target predicts in the same run, even if that run is faulty."""
     for strategy in (
         sv.strategy("masking", positions="column"),
         sv.strategy("eqspec", break_invariant="positions"),
     ):
-        run = {
-            "strategy": strategy,
-            "drafter": synthetic((1, 1, 0)),
-            "num_draft_tokens": 3,
-            "max_new_tokens": NEW_TOKENS,
-        }
-        assert set(sv.generate(pair, make_prompts(), **run, progress=False).rows["accepted"]) == {2}
+        run = {"strategy": strategy, "drafter": synthetic((1, 1, 0)), "num_draft_tokens": 3}
+        result = generate(pair, make_prompts(), max_new_tokens=12, **run)
+        assert set(result.rows["accepted"]) == {2}
 
 
-def test_acceptance_depends_only_on_seed_prompt_and_index(
-    pair: sv.Pair, prompts: list[list[int]]
-) -> None:
-    """The seed changes at least one of the 150 or so draws that two runs share.
+def test_acceptance_depends_only_on_seed_prompt_and_index(pair, prompts):
+    """The seed changes at least one of the 60 or so draws that two runs share.
 
     Odds of a false failure: far below ODDS.
     """
 
     def accepted(seed: int, strategy: str, batch_size: int) -> dict[tuple[int, int], int]:
-        run = {
-            "strategy": strategy,
-            "drafter": synthetic(),
-            "batch_size": batch_size,
-            "max_new_tokens": NEW_TOKENS,
-            "seed": seed,
-        }
-        rows = sv.generate(pair, prompts, **run, progress=False).rows
+        run = {"strategy": strategy, "batch_size": batch_size, "max_new_tokens": 12, "seed": seed}
+        rows = generate(pair, prompts, drafter=synthetic(), **run).rows
         return {
             (int(r), int(n)): int(a)
             for r, n, a in zip(rows["request"], rows["length"], rows["accepted"], strict=True)
         }
 
     first = accepted(0, "inplace", 8)
-    assert (
-        first == accepted(0, "eqspec", 3) == accepted(0, "exspec", 2) == accepted(0, "masking", 1)
-    )
+    for strategy, batch_size in (("eqspec", 3), ("exspec", 2), ("masking", 1)):
+        assert accepted(0, strategy, batch_size) == first
     other = accepted(10**40, "inplace", 8)
     assert any(first[place] != other[place] for place in first.keys() & other.keys())
 
 
-def test_a_wrong_proposal_is_never_eos_and_never_right(pair: sv.Pair) -> None:
+def test_a_wrong_proposal_is_never_eos_and_never_right(pair):
     for event in sv.decode(
         pair, make_prompts(), drafter=synthetic([0.5] * 5), max_new_tokens=NEW_TOKENS
     ):
@@ -374,30 +295,20 @@ def test_a_wrong_proposal_is_never_eos_and_never_right(pair: sv.Pair) -> None:
                 assert (proposed[0] == emitted[0]) == bool(row.accepted)
 
 
-def test_the_draft_model_reads_the_proposals(pair: sv.Pair) -> None:
+def test_the_draft_model_reads_the_proposals():
     """K forwards a round, the first over two tokens. Its K/V is that of the row's tokens.
 
     The target's running ahead is not recorded.
     """
-    run = {
-        "strategy": "eqspec",
-        "num_draft_tokens": 4,
-        "batch_size": 3,
-        "max_new_tokens": 12,
-        "record": True,
-        "progress": False,
-    }
-    trace = sv.generate(pair, make_prompts(), drafter=synthetic(), **run).trace
-    assert trace is not None
+    trace = decoded("eqspec", drafter=synthetic(), max_new_tokens=12).trace
     feeds = {
         name: values[trace.feeds["phase"] == PHASES.index("draft")]
         for name, values in trace.feeds.items()
     }
     assert set(feeds["model"]) == {MODELS.index("draft")}
-    steps = [
-        *zip(feeds["round"].tolist(), feeds["row"].tolist(), feeds["step"].tolist(), strict=True)
-    ]
-    rows = [*zip(trace.rows["round"].tolist(), trace.rows["row"].tolist(), strict=True)]
+    columns = [feeds[name].tolist() for name in ("round", "row", "step")]
+    steps = list(zip(*columns, strict=True))
+    rows = list(zip(trace.rows["round"].tolist(), trace.rows["row"].tolist(), strict=True))
     assert sorted(steps) == sorted((*entry, step) for entry in rows for step in (0, 0, 1, 2, 3))
     drafts = dict(zip(rows, trace.rows["drafts"].tolist(), strict=True))
     for where, token in zip(steps, feeds["token"].tolist(), strict=True):
@@ -406,7 +317,7 @@ def test_the_draft_model_reads_the_proposals(pair: sv.Pair) -> None:
     assert set(trace.feeds["model"][verified]) == {MODELS.index("target")}
 
 
-def test_running_ahead_takes_no_phases_time(pair: sv.Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_running_ahead_takes_no_phases_time(pair, monkeypatch):
     clock = [0.0]
     prepare = SyntheticDrafter.prepare
     monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
@@ -416,41 +327,30 @@ def test_running_ahead_takes_no_phases_time(pair: sv.Pair, monkeypatch: pytest.M
         return prepare(self, task, state)
 
     monkeypatch.setattr(SyntheticDrafter, "prepare", slow)
-    result = sv.generate(pair, [[1, 2], [3]], drafter=synthetic(), max_new_tokens=8, progress=False)
+    result = generate(pair, [[1, 2], [3]], drafter=synthetic(), max_new_tokens=8)
     assert clock[0] == 100.0 * len(result.rounds["batch"]) > 0
     assert result.stages["total_ms"].sum() == 0
 
 
-@pytest.mark.parametrize("coupling", ["gumbel", "rejection"])
-def test_synthetic_acceptance_under_sampling(
-    coupling: str, pair: sv.Pair, prompts: list[list[int]]
-) -> None:
+def test_synthetic_acceptance_under_sampling(pair, prompts):
     """Only under the Gumbel coupling is the target's choice known before the verification."""
-    run = {
-        "sampling": sv.SamplingParams(temperature=0.8, coupling=coupling),
-        "max_new_tokens": NEW_TOKENS,
-        "seed": 3,
-    }
-    if coupling == "rejection":
-        message = (
-            "cannot know what coupling='rejection' will accept; pass sampling=None or coupling="
-        )
-        with pytest.raises(ValueError, match=message):
-            sv.decode(pair, prompts, drafter=synthetic(), **run)
-        return
-    result = sv.generate(
-        pair, prompts, drafter=synthetic((1, 1, 0)), num_draft_tokens=3, **run, progress=False
+    rejection, gumbel = (
+        sv.SamplingParams(temperature=0.8, coupling=coupling) for coupling in COUPLINGS
     )
+    check_refusal(
+        lambda: sv.decode(pair, prompts, drafter=synthetic(), sampling=rejection),
+        "",
+        "cannot know what coupling='rejection' will accept; pass sampling=None or coupling=",
+    )
+    run = {"sampling": gumbel, "max_new_tokens": 12, "num_draft_tokens": 3, "seed": 3}
+    result = generate(pair, prompts, drafter=synthetic((1, 1, 0)), **run)
     assert set(result.rows["accepted"]) == {2}
-    assert (
-        result.tokens
-        == sv.generate(pair, prompts, strategy="autoregressive", **run, progress=False).tokens
-    )
+    assert result.tokens == generate(pair, prompts, strategy="autoregressive", **run).tokens
 
 
 # --- bad options ---
 
-BAD_RATES = (0.9, "0.9", None, [1.1], [-0.1], [True], ["0.9"], [float("nan")], {0.9: 1}, [[0.9]])
+BAD_RATES = (0.9, "0.9", [1.1], [-0.1], [True], ["0.9"], [math.nan], {0.9: 1}, list(range(1000)))
 REFUSED = [
     (
         "lookup",
@@ -460,7 +360,7 @@ REFUSED = [
     *(
         ("lookup", {name: value}, f"{name} must be an int >= 1, got {value!r}; ")
         for name in ("max_ngram", "min_ngram")
-        for value in (0, -1, 1.5, "3", True, None, [2])
+        for value in (0, 1.5, "3", True)
     ),
     ("lookup", {"max_ngram": 2, "min_ngram": 3}, "min_ngram=3 is larger than max_ngram=2; "),
     ("synthetic", {}, 'drafter "synthetic" needs rates; '),
@@ -472,84 +372,42 @@ REFUSED = [
     ),
     *(("synthetic", {"rates": value}, "rates must be numbers from 0 to 1") for value in BAD_RATES),
     ("synthetic", {"rates": [0.5, 0.6]}, "rates must not rise, got [0.5, 0.6]: "),
-    (
-        "synthetic",
-        {"rates": [i / 1000 for i in range(1000)]},
-        "rates must not rise, got [0.0, 0.001, ",
-    ),
 ]
 
 
 @pytest.mark.parametrize(("name", "options", "begins"), REFUSED)
-def test_options_that_cannot_be_used(name: str, options: dict[str, object], begins: str) -> None:
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the message is checked below
-        sv.drafter(name, **options)
-    message = str(caught.value)
-    assert message.startswith(begins)
-    assert "; " in message
-    assert "\n" not in message
-    assert len(message) < 300
+def test_options_that_cannot_be_used(name, options, begins):
+    check_refusal(lambda: sv.drafter(name, **options), begins)
 
 
 @pytest.mark.parametrize("call", [sv.generate, sv.decode])
-def test_too_few_rates_are_refused_before_a_model_runs(
-    call: Any, pair: sv.Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_few_rates_are_refused_before_a_model_runs(call, pair, monkeypatch):
     monkeypatch.setattr(type(pair.target), "forward", None)
-    with pytest.raises(
-        ValueError,
-        match=r"rates has 2 entries for num_draft_tokens=3; pass one for each, or lower it",
-    ):
-        call(pair, [[1, 2]], drafter=synthetic([0.5, 0.5]), num_draft_tokens=3)
-    with pytest.raises(ValueError, match='drafter "synthetic" needs rates'):
-        call(pair, [[1, 2]], drafter="synthetic")
+    check_refusal(
+        lambda: call(pair, [[1, 2]], drafter=synthetic([0.5, 0.5]), num_draft_tokens=3),
+        "rates has 2 entries for num_draft_tokens=3; pass one for each, or lower it",
+    )
+    check_refusal(
+        lambda: call(pair, [[1, 2]], drafter="synthetic"), 'drafter "synthetic" needs rates'
+    )
 
 
 @pytest.mark.parametrize(
     "rates",
     [np.array([0.5, 0.25]), torch.tensor([0.5, 0.25]), (0.5, 0.25), [np.float32(0.5), 0.25, 0]],
 )
-def test_rates_may_come_as_any_sequence(rates: object) -> None:
+def test_rates_may_come_as_any_sequence(rates):
     assert synthetic(rates).options["rates"][:2] == (0.5, 0.25)
 
 
 # --- user-defined drafters ---
 
 
-@dataclass(frozen=True)
-class Bigrams(Drafter):
+def test_a_user_defined_drafter(prompts):
     """The example of CONTRIBUTING.md."""
-
-    name: ClassVar[str] = "bigrams"
-
-    def prepare(self, task: Task, state: State) -> dict[int, int]:
-        return {
-            token: after for request in task.requests for token, after in pairwise(request.prompt)
-        }
-
-    def propose(self, state: State, num_draft_tokens: int) -> Draft:
-        drafts = []
-        for row in state.batch.rows:
-            tokens = [*row.request.prompt, *row.output]
-            for _ in range(num_draft_tokens):
-                tokens.append(state.prepared.get(tokens[-1], tokens[-1]))
-            drafts.append(tokens[-num_draft_tokens:])
-        return Draft(torch.tensor(drafts, device=state.batch.tokens.device))
-
-
-def test_a_user_defined_drafter(pair: sv.Pair, prompts: list[list[int]]) -> None:
-    result = sv.generate(
-        pair,
-        prompts,
-        drafter=Bigrams(),
-        batch_size=3,
-        max_new_tokens=NEW_TOKENS,
-        record=True,
-        progress=False,
-    )
-    assert result.tokens == generate_one_by_one("llama", torch.float32, NEW_TOKENS)
+    result = decoded(drafter=example("Bigrams")())
+    assert result.tokens == generate_one_by_one()
     assert (result.meta["drafter"], result.meta["drafter_options"]) == ("bigrams", {})
-    assert result.trace is not None
     after = {token: later for prompt in prompts for token, later in pairwise(prompt)}
     for drafts, tokens in zip(
         result.trace.rows["drafts"].tolist(), result.trace.rows["emitted"].tolist(), strict=True
@@ -567,13 +425,10 @@ class Head(ModelDrafter):
     width: int = 3
 
 
-def test_options_of_a_drafter_are_recorded_without_its_modules(pair: sv.Pair) -> None:
-    module = torch.nn.Linear(2, 2)
-    result = sv.generate(
-        pair, [[1, 2]], drafter=Head(module), max_new_tokens=2, record=True, progress=False
-    )
-    assert result.trace is not None
-    assert result.trace.meta["drafter_options"] == {"keep_cache": True, "width": 3}
+def test_options_of_a_drafter_are_recorded_without_its_modules(pair):
+    head = Head(torch.nn.Linear(2, 2))
+    meta = generate(pair, [[1, 2]], drafter=head, max_new_tokens=2, record=True).trace.meta
+    assert meta["drafter_options"] == {"keep_cache": True, "width": 3}
 
 
 # --- hidden states for draft heads ---
@@ -623,33 +478,28 @@ def check_hidden(name: str, state: State) -> Iterator[str]:
             )
 
 
-@pytest.mark.parametrize("name", CLASSES)
-@pytest.mark.parametrize(("strategy", "options"), HIDDEN_RUNS)
-def test_hidden_states_belong_to_the_rows_last_tokens(
-    strategy: str, options: dict[str, Any], name: str, prompts: list[list[int]]
-) -> None:
+@pytest.mark.parametrize("number", range(len(HIDDEN_RUNS)))
+def test_hidden_states_belong_to_the_rows_last_tokens(number, prompts):
     """In every round and row, the state from which the target chose the row's last token.
 
     It is taken after the final norm. Twelve more prompts with budgets of two tokens make rows come
     and go. One-token prompts among them take rows that others had.
     """
+    strategy, options = HIDDEN_RUNS[number]
+    name = list(CLASSES)[number % len(CLASSES)]
     more = [[i] for i in range(60, 66)] + [[i, i] for i in range(70, 76)]
+    budgets = [12] * len(prompts) + [2] * len(more)
     seen = set()
-    run = {
-        "strategy": sv.strategy(strategy, **options),
-        "drafter": Head(),
-        "batch_size": 4,
-        "num_draft_tokens": 3,
-    }
+    run = {"strategy": sv.strategy(strategy, **options), "batch_size": 4, "num_draft_tokens": 3}
     for event in sv.decode(
-        make_pair(name), prompts + more, max_new_tokens=[12] * len(prompts) + [2] * len(more), **run
+        make_pair(name), prompts + more, drafter=Head(), max_new_tokens=budgets, **run
     ):
         if event.phase in ("schedule", "accept"):
             seen |= set(check_hidden(name, event.state))
     assert seen >= {"alone", "fresh", "decoding", "idle"}
 
 
-def test_hidden_states_are_kept_only_on_request(pair: sv.Pair) -> None:
+def test_hidden_states_are_kept_only_on_request(pair):
     for event in sv.decode(pair, [[1, 2]], max_new_tokens=2):
         assert event.state.hidden is None
         assert event.state.caches["target"].hidden is None
