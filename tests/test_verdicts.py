@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import make_pair, make_prompts
+from conftest import decoded
 from tiny_run import TRACE, changed
 
 import specviz as sv
@@ -19,18 +19,7 @@ FORWARDS = (("schedule", "target"), ("draft", "draft"), ("verify", "target"))
 
 
 def record(name: str, **options: Any) -> Trace:
-    trace = sv.generate(
-        make_pair("llama"),
-        make_prompts(),
-        strategy=sv.strategy(name, **options),
-        num_draft_tokens=4,
-        batch_size=4,
-        max_new_tokens=12,
-        record=True,
-        progress=False,
-    ).trace
-    assert trace is not None
-    return trace
+    return decoded(sv.strategy(name, **options), max_new_tokens=12).trace
 
 
 def wrong_queries(trace: Trace) -> list[WrongQueries]:
@@ -43,11 +32,10 @@ def wrong_queries(trace: Trace) -> list[WrongQueries]:
     return found
 
 
-def altered_feed(entry: int, **columns: int) -> Trace:
-    """The tiny run without its hole, with other values in one entry of `feeds`."""
+def altered_feed(entry: int, column: str, value: int) -> Trace:
+    """The tiny run without its hole, with another value in one entry of `feeds`."""
     feeds = {name: values.copy() for name, values in TRACE.feeds.items()}
-    for name, value in columns.items():
-        feeds[name][entry] = value
+    feeds[column][entry] = value
     no_holes = {name: values[:0] for name, values in TRACE.holes.items()}
     return replace(TRACE, feeds=feeds, holes=no_holes)
 
@@ -63,34 +51,30 @@ def entry_of(number: int, phase: str, row: int, index: int) -> int:
 
 
 @pytest.mark.parametrize("name", ["autoregressive", "eqspec", "exspec", "inplace", "masking"])
-def test_the_queries_of_a_valid_run_saw_what_they_should(name: str) -> None:
+def test_the_queries_of_a_valid_run_saw_what_they_should(name):
     assert wrong_queries(record(name)) == []
 
 
-def test_a_query_that_saw_one_slot_too_many() -> None:
-    """Row 0 of round 1 starts in slot 0 and has 5 tokens: index 4 may see slots 0 to 4."""
-    entry = entry_of(1, "verify", 0, 4)
-    assert wrong_queries(altered_feed(entry, visible_stop=6)) == [
-        WrongQueries(entry, 1, leaks=[(5, 6)], holes=[], lost=0)
+@pytest.mark.parametrize(
+    ("place", "column", "value", "leaks", "holes"),
+    [
+        # Row 0 of round 1 starts in slot 0 and has 5 tokens: index 4 may see slots 0 to 4.
+        ((1, "verify", 0, 4), "visible_stop", 6, [(5, 6)], []),
+        ((1, "verify", 0, 5), "visible_start", 2, [], [(0, 2)]),
+        # A prefill is judged by what it wrote: request 2 enters row 1 in round 2, where slots 0 to
+        # 3 are padding.
+        ((2, "schedule", 1, 1), "visible_start", 3, [(3, 4)], []),
+    ],
+    ids=["one slot too many", "first two tokens missed", "prefill"],
+)
+def test_a_query_that_saw_too_much_or_too_little(place, column, value, leaks, holes):
+    entry = entry_of(*place)
+    assert wrong_queries(altered_feed(entry, column, value)) == [
+        WrongQueries(entry, 1, leaks=leaks, holes=holes, lost=0)
     ]
 
 
-def test_a_query_that_missed_its_first_two_tokens() -> None:
-    entry = entry_of(1, "verify", 0, 5)
-    assert wrong_queries(altered_feed(entry, visible_start=2)) == [
-        WrongQueries(entry, 1, leaks=[], holes=[(0, 2)], lost=0)
-    ]
-
-
-def test_a_prefill_is_judged_by_what_it_wrote() -> None:
-    """Request 2 enters row 1 in round 2, where slots 0 to 3 are padding."""
-    entry = entry_of(2, "schedule", 1, 1)
-    assert wrong_queries(altered_feed(entry, visible_start=3)) == [
-        WrongQueries(entry, 1, leaks=[(3, 4)], holes=[], lost=0)
-    ]
-
-
-def test_a_hidden_slot_of_the_rows_own_is_a_hole() -> None:
+def test_a_hidden_slot_of_the_rows_own_is_a_hole():
     """The tiny run's only hole hides index 0 from the first entry of `feeds`."""
     draft_feed = TRACE.holes["feed"][0]
     assert wrong_queries(TRACE) == [
@@ -98,9 +82,10 @@ def test_a_hidden_slot_of_the_rows_own_is_a_hole() -> None:
     ]
 
 
-def test_neighbouring_queries_with_the_same_leak_are_one_entry() -> None:
-    found = wrong_queries(record("repadding"))
-    feeds = record("repadding").feeds
+def test_neighbouring_queries_with_the_same_leak_are_one_entry():
+    trace = record("repadding")
+    found = wrong_queries(trace)
+    feeds = trace.feeds
     padding = [each for each in found if each.leaks == [(0, int(feeds["slot"][each.feed]))]]
     assert any(each.count > 1 for each in padding)
     for each in found:
@@ -108,22 +93,22 @@ def test_neighbouring_queries_with_the_same_leak_are_one_entry() -> None:
         assert len(set(feeds["row"][entries].tolist())) == 1
 
 
-def test_kv_that_slipped_by_a_slot_is_lost_somewhere() -> None:
+def test_kv_that_slipped_by_a_slot_is_lost_somewhere():
     """The slot that a slip leaves behind holds no token that counts, and the last one fell off."""
-    found = wrong_queries(record("inplace", break_invariant="kv", rows=[1], from_round=1))
+    found = wrong_queries(record("inplace", break_invariant="kv", rows=(1,), from_round=1))
     assert found
     assert all(each.lost >= 1 and each.leaks for each in found)
 
 
-def test_a_faulty_mask_leaks_in_the_rows_that_it_hits_and_in_no_other() -> None:
-    trace = record("eqspec", break_invariant="mask", rows=[1], from_round=1)
+def test_a_faulty_mask_leaks_in_the_rows_that_it_hits_and_in_no_other():
+    trace = record("eqspec", break_invariant="mask", rows=(1,), from_round=1)
     found = wrong_queries(trace)
     assert found
     assert {int(trace.feeds["row"][each.feed]) for each in found} == {1}
     assert {each.lost for each in found} == {0}
 
 
-def test_ranges_of_a_mask() -> None:
+def test_ranges_of_a_mask():
     assert ranges(np.array([1, 1, 0, 0, 1], bool)) == [(0, 2), (4, 5)]
     assert ranges(np.zeros(3, bool)) == []
 
@@ -143,7 +128,7 @@ RIGHT = choices(
 )  # fmt: skip
 
 
-def test_fates_of_the_tiny_run() -> None:
+def test_fates_of_the_tiny_run():
     """By hand: in each round the drafts up to the first rejection, or all of them and a bonus."""
     rejected_first = ["rejected", "unreached", "unreached"]
     assert fates(changed("rows", target_top_ids=RIGHT)) == [
@@ -156,7 +141,7 @@ def test_fates_of_the_tiny_run() -> None:
     ]
 
 
-def test_a_token_that_the_target_did_not_choose_is_wrong() -> None:
+def test_a_token_that_the_target_did_not_choose_is_wrong():
     other = RIGHT.copy()
     other[1, 1] = 77  # an accepted draft
     other[2, 1] = 77  # the token behind the accepted ones
@@ -166,7 +151,7 @@ def test_a_token_that_the_target_did_not_choose_is_wrong() -> None:
     assert fates(trace, judge=False) == fates(changed("rows", target_top_ids=RIGHT))
 
 
-def test_a_sampled_run_has_no_wrong_tokens() -> None:
+def test_a_sampled_run_has_no_wrong_tokens():
     """What the target would have drawn is not in the record."""
     trace = changed("rows", target_top_ids=RIGHT + 1)
     sampled = replace(trace, meta=trace.meta | {"sampling": {"coupling": "rejection"}})
@@ -188,8 +173,8 @@ def test_a_sampled_run_has_no_wrong_tokens() -> None:
     ],
 )
 def test_fates_of_rows_that_others_or_the_end_cut_short(
-    drafted: int, accepted: int, gained: int, discarded: int, expected: list[str]
-) -> None:
+    drafted, accepted, gained, discarded, expected
+):
     columns = {name: values.copy() for name, values in TRACE.rows.items()}
     given = {"drafted": drafted, "accepted": accepted, "gained": gained, "discarded": discarded}
     for name, value in given.items():
