@@ -72,17 +72,17 @@ notebooks: $(READY) ## run all notebooks again, in order, and save their outputs
 	  --ExecutePreprocessor.record_timing=False --ExecutePreprocessor.store_widget_state=False $(NOTEBOOKS)
 
 figures: $(READY) ## draw the figures again
-	$(BIN)/specviz study figures
+	$(BIN)/specviz study figures --out figures
 	PYTHONPATH=tests $(BIN)/python -m browser.screenshots
 
 bench: $(READY) ## measure all strategies and baselines on this machine; goes on where it was interrupted
-	$(BIN)/specviz bench --max-new-tokens 64 128 --limit 64 --turns 60 --report runs/bench.html
+	$(BIN)/specviz bench --max-new-tokens 64 128 --limit 64 --turns 60 --out figures/data --report runs/bench.html
 
 survey: $(READY) ## run every strategy, valid or not: what is right, wasted and wrong
 	$(BIN)/specviz study survey --limit 32 --out figures/data/survey.csv
 
 agreement: $(READY) ## compare the valid strategies with decoding alone; SPEC_BENCH=question.jsonl for SpecBench's prompts
-	$(BIN)/specviz study agreement $(if $(SPEC_BENCH),--spec-bench $(SPEC_BENCH))
+	$(BIN)/specviz study agreement --out figures/data/agreement-float32.csv $(if $(SPEC_BENCH),--spec-bench $(SPEC_BENCH))
 
 paint: $(READY) ## measure on this machine how fast the step-through opens and paints
 	PYTHONPATH=tests $(BIN)/python -m browser.measure

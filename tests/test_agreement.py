@@ -344,11 +344,9 @@ def test_the_command_names_its_file_after_the_dtype(
     ]
     assert main(["study", "agreement", *arguments, "--dtype", "bfloat16"]) == 0
     assert sorted(str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*.*")) == [
-        "figures/data/agreement-bfloat16.csv", "figures/data/agreement-bfloat16.json"
+        "runs/agreement-bfloat16.csv", "runs/agreement-bfloat16.json"
     ]  # fmt: skip
-    assert (
-        json.loads(Path("figures/data/agreement-bfloat16.json").read_text())["source"] == "bundled"
-    )
+    assert json.loads(Path("runs/agreement-bfloat16.json").read_text())["source"] == "bundled"
 
 
 @pytest.mark.slow

@@ -189,10 +189,10 @@ def test_the_command_writes_table_and_conditions(
     monkeypatch.setattr(measuring, "CPU", SMALL)
     monkeypatch.chdir(tmp_path)
     assert main(["study", "ceilings", "--device", "cpu", "--dtypes", "float64"]) == 0
-    path = tmp_path / "figures" / "data" / "ceilings-cpu.csv"
+    path = tmp_path / "runs" / "ceilings-cpu.csv"
     assert json.loads(path.with_suffix(".json").read_text())["device"] == "cpu"
     assert list(Ceilings.load(path).matmul) == ["float64"]
-    assert "written to figures/data/ceilings-cpu.csv and" in capsys.readouterr().out
+    assert "written to runs/ceilings-cpu.csv and" in capsys.readouterr().out
     assert main(["study", "ceilings", "--dtypes", "int4"]) == 2
     assert "got ['int4']; name one or more" in capsys.readouterr().err
 

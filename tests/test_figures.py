@@ -32,11 +32,11 @@ def test_each_strategy_gets_its_pictures_and_its_page(tiny_pair, monkeypatch, tm
     assert sorted(written) == sorted(
         path for path in (tmp_path / "new").rglob("*") if path.is_file()
     )
-    assert [look.get("theme") for _, look in asked] == ["light", "dark", None] * len(figures.SCENES)
+    assert [look.get("theme") for _, look in asked] == [*figures.THEMES, None] * 5
     assert {step for step, _ in asked} == {0, 2, 3, 4}
     index = (tmp_path / "new" / "replays" / "index.html").read_text()
     links = re.findall(r'href="([^"]+)"', index)
-    assert len(links) == len(figures.SCENES) + 1
+    assert len(links) == len(figures.PICTURES) + 1
     for link in links:
         assert "default-src 'none'" in (tmp_path / "new" / "replays" / link).read_text()
 
@@ -62,8 +62,8 @@ def test_no_figure_is_an_orphan():
     assert [
         name for name in files if not any(re.fullmatch(pattern, name) for pattern in patterns)
     ] == []
-    scenes = {f"{scene.name}-{theme}.png" for scene in figures.SCENES for theme in figures.THEMES}
-    assert scenes <= set(files)
+    names = [picture.name for picture in figures.PICTURES]
+    assert {f"{name}-{theme}.png" for name in names for theme in figures.THEMES} <= set(files)
     assert all(
         Path(name).with_suffix(".json").as_posix() in files
         for name in files

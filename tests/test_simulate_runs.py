@@ -1,4 +1,4 @@
-"""The simulation beside recorded runs of the bundled pair: the same rounds with the recorded
+"""The simulation beside recorded runs of the embedded pair: the same rounds with the recorded
 acceptances, nearly the same with drawn ones.
 """
 

@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "with --ray: CPUs of a cell (a node's for a cell on the CPU, else 1)"
     parser.add_argument("--cpus", type=int, metavar="N", help=text)
     text = "folder for bench.csv and bench.json (%(default)s)"
-    parser.add_argument("--out", type=Path, default=Path("figures/data"), help=text)
+    parser.add_argument("--out", type=Path, default=Path("runs/bench"), help=text)
     text = "page with charts and tables (bench.html in that folder)"
     parser.add_argument("--report", type=Path, help=text)
     text = "discard an interrupted run in that folder"

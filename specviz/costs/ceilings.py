@@ -17,6 +17,7 @@ from specviz.util.validate import is_real, short
 
 Points = tuple[tuple[float, float], ...]
 COLUMNS = ("quantity", "dtype", "rows", "bytes", "seconds", "rate")
+CPU_TABLE = Path(__file__).with_name("ceilings-cpu.csv")  # of two CPU cores
 REQUIRED_QUANTITIES = ("copy", "read", "matmul", "launch")
 
 

@@ -257,7 +257,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--strategies", nargs="+", default=VALID, metavar="NAME", help=text)
     text = "measure everything in the deterministic mode, too"
     parser.add_argument("--deterministic", action="store_true", help=text)
-    add_out(parser, default="figures/data/agreement-<dtype>.csv")
+    add_out(parser, default="runs/agreement-<dtype>.csv")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -273,7 +273,7 @@ def run(options: argparse.Namespace) -> None:
     )
     pair = load_models(options)
     dtype = str(pair.target.dtype).removeprefix("torch.")
-    path = options.out or Path(f"figures/data/agreement-{dtype}.csv")
+    path = options.out or Path(f"runs/agreement-{dtype}.csv")
     table, found = measure_agreement(pair, prompts, setups, path, source=source)
     print_precise_table(table)
     print_conditions(found)
@@ -282,5 +282,5 @@ def run(options: argparse.Namespace) -> None:
 
 def kept(options: argparse.Namespace) -> str:
     """Say what an interrupted study leaves."""
-    table = options.out or Path("figures/data/agreement-<dtype>.csv")
+    table = options.out or Path("runs/agreement-<dtype>.csv")
     return f"the results so far are kept in {table}, and the same command goes on there"

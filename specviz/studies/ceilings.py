@@ -216,7 +216,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     names = ["float32", "bfloat16"]
     text = "of matrix products (%(default)s)"
     parser.add_argument("--dtypes", nargs="+", default=names, metavar="DTYPE", help=text)
-    add_out(parser, default="figures/data/ceilings-<device>.csv")
+    add_out(parser, default="runs/ceilings-<device>.csv")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -224,5 +224,5 @@ def run(options: argparse.Namespace) -> None:
     print_precise_table(table)
     print_conditions(found)
     words = re.findall(r"[a-z0-9]+", str(found["device"]).lower())
-    path = options.out or Path(f"figures/data/ceilings-{'-'.join(words)}.csv")
+    path = options.out or Path(f"runs/ceilings-{'-'.join(words)}.csv")
     print_written(save_measured(table, found, path))

@@ -15,7 +15,7 @@ from transformers import AutoConfig
 from specviz.bench.methods import parse
 from specviz.costs.acceptance import check_rates, realigned_rows
 from specviz.costs.breakeven import Costs, best_num_draft_tokens, speculation
-from specviz.costs.ceilings import Ceilings
+from specviz.costs.ceilings import CPU_TABLE, Ceilings
 from specviz.costs.floor import floors
 from specviz.costs.memory import ALWAYS, largest_batch, memory, peak_bytes
 from specviz.costs.roofline import Roofline
@@ -189,9 +189,8 @@ class Case:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_target_and_draft(parser)
     parser.add_argument("--shapes", metavar="NAME", help=f"instead of two models: {SHAPES}")
-    ceilings = Path("figures/data/ceilings-cpu.csv")
-    text = "a table of specviz study ceilings (%(default)s)"
-    parser.add_argument("--ceilings", type=Path, default=ceilings, metavar="CSV", help=text)
+    text = "a table of specviz study ceilings (that of two CPU cores, which comes with specviz)"
+    parser.add_argument("--ceilings", type=Path, default=CPU_TABLE, metavar="CSV", help=text)
     parser.add_argument("--dtype", default="float32", help="of weights and K/V (%(default)s)")
     text = "rounds are replayed from CUDA graphs"
     parser.add_argument("--captured", action="store_true", help=text)

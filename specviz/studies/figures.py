@@ -31,7 +31,7 @@ _STYLE = (
 
 
 @dataclass(frozen=True)
-class Scene:
+class Picture:
     """One run, and the step of it to show. name: of the files; caption: what to look at."""
 
     name: str
@@ -42,29 +42,29 @@ class Scene:
     batch_size: int = PROMPTS
 
 
-SCENES = (
-    Scene(
+PICTURES = (
+    Picture(
         "naive",
         "masking",
         {"positions": "column"},
         "verify",
         "Positions counted in columns drift away from the indices: wrong text.",
     ),
-    Scene(
+    Picture(
         "repadding",
         "repadding",
         {},
         "verify",
         "Padding that is never removed, a mask of ones, a bonus from the draft: wrong text.",
     ),
-    Scene(
+    Picture(
         "eqspec",
         "eqspec",
         {},
         "synchronise",
         "After a ragged acceptance, rows move until they end in one column again.",
     ),
-    Scene(
+    Picture(
         "exspec",
         "exspec",
         {},
@@ -72,7 +72,7 @@ SCENES = (
         "A pool of sequences, from which rounds take groups of equal length if there are any.",
         batch_size=4,
     ),
-    Scene(
+    Picture(
         "inplace",
         "inplace",
         {},
@@ -99,10 +99,10 @@ def make_figures(out: Path) -> list[Path]:
     pair = load_pair()
     files = []
     traces = {}
-    for scene in SCENES:
-        trace = _record(pair, scene)
-        traces[scene.name] = trace
-        files += _write(scene, step_through(trace), trace, out)
+    for picture in PICTURES:
+        trace = _record(pair, picture)
+        traces[picture.name] = trace
+        files += _write(picture, step_through(trace), trace, out)
     first, second = SIDE_BY_SIDE
     page = out / "replays" / f"{first}-{second}.html"
     step_through(traces[first], traces[second]).export_html(page)
@@ -111,12 +111,12 @@ def make_figures(out: Path) -> list[Path]:
     return [*files, page, index]
 
 
-def _record(pair: Pair, scene: Scene) -> Trace:
+def _record(pair: Pair, picture: Picture) -> Trace:
     result = generate(
         pair,
         load_prompts(limit=PROMPTS),
-        strategy=strategy(scene.strategy, **scene.options),
-        batch_size=scene.batch_size,
+        strategy=strategy(picture.strategy, **picture.options),
+        batch_size=picture.batch_size,
         max_new_tokens=NEW_TOKENS,
         record=True,
         progress=False,
@@ -125,21 +125,21 @@ def _record(pair: Pair, scene: Scene) -> Trace:
     return result.trace
 
 
-def _write(scene: Scene, view: StepThrough, trace: Trace, out: Path) -> list[Path]:
-    view.step = pick_ragged_round(trace) * len(PHASES) + PHASES.index(scene.phase)
-    pictures = [out / f"{scene.name}-{theme}.png" for theme in THEMES]
-    for theme, path in zip(THEMES, pictures, strict=True):
+def _write(picture: Picture, view: StepThrough, trace: Trace, out: Path) -> list[Path]:
+    view.step = pick_ragged_round(trace) * len(PHASES) + PHASES.index(picture.phase)
+    pngs = [out / f"{picture.name}-{theme}.png" for theme in THEMES]
+    for theme, path in zip(THEMES, pngs, strict=True):
         view.export_png(path, theme=theme, width=WIDTH, scale=SCALE)
-    drawing = out / f"{scene.name}.svg"
-    page = out / "replays" / f"{scene.name}.html"
+    drawing = out / f"{picture.name}.svg"
+    page = out / "replays" / f"{picture.name}.html"
     view.export_svg(drawing, width=WIDTH)
     view.export_html(page)
-    return [*pictures, drawing, page]
+    return [*pngs, drawing, page]
 
 
 def _index() -> str:
     """Return a page that links the others."""
-    links = [(scene.name, scene.caption) for scene in SCENES]
+    links = [(picture.name, picture.caption) for picture in PICTURES]
     both = "The first and the third side by side: press d for the first difference."
     links.append(("-".join(SIDE_BY_SIDE), both))
     items = []
@@ -152,7 +152,7 @@ def _index() -> str:
 <title>Recorded runs</title><style>{_STYLE}</style></head>
 <body>
 <h1>Recorded runs, step by step</h1>
-<p>{PROMPTS} prompts, {NEW_TOKENS} new tokens each, of the pair that comes with specviz. \
+<p>{PROMPTS} prompts, {NEW_TOKENS} new tokens each, of the embedded pair. \
 Arrow keys step, ? lists the keys.</p>
 <ul>
 {lines}
@@ -164,7 +164,7 @@ Arrow keys step, ? lists the keys.</p>
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "folder (%(default)s)"
-    parser.add_argument("--out", type=Path, default=Path("figures"), help=text)
+    parser.add_argument("--out", type=Path, default=Path("runs/figures"), help=text)
 
 
 def run(options: argparse.Namespace) -> None:
