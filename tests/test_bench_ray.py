@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -70,37 +71,35 @@ def two_workers() -> Iterator[None]:
     ray.shutdown()
 
 
-def grid(*strategies: Any) -> Grid:
-    return Grid(strategies, (1, 3), (3,), (6,), repetitions=2)
+def grid(*strategies: Any, sizes: tuple[int, ...] = (1, 3)) -> Grid:
+    return Grid(strategies, sizes, (3,), (6,), repetitions=2)
+
+
+def run(cells: Grid, path: Path | None = None) -> pd.DataFrame:
+    runner = OnRay(cpus=1)
+    pair = make_pair("llama")
+    return run_bench(pair, make_prompts()[:4], cells, path, runner=runner, progress=False)[0]
 
 
 @pytest.mark.usefixtures("two_workers")
 def test_a_killed_worker_costs_a_retry_and_no_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, deadly, rows = tmp_path / "bench.csv", Deadly(marker=str(tmp_path / "deaths")), []
+    path = tmp_path / "bench.csv"
+    deadly = Deadly(marker=str(tmp_path / "deaths"))
+    names = ("autoregressive", "hf_generate", "deadly")
+    ended = []
     add = Log.add
-    monkeypatch.setattr(Log, "add", lambda self, row: (rows.append(row), add(self, row))[1])
-    table, _ = run_bench(
-        make_pair("llama"),
-        make_prompts()[:4],
-        grid("autoregressive", "hf_generate", deadly),
-        path,
-        runner=OnRay(cpus=1),
-        progress=False,
-    )
+
+    def watched(self: Log, row: dict[str, Any]) -> None:
+        name = row["cell"]["strategy"].partition(":")[0]
+        ended.append((name, row["cell"]["batch_size"], row["repetition"]))
+        add(self, row)
+
+    monkeypatch.setattr(Log, "add", watched)
+    table = run(grid(*names[:2], deadly), path)
     assert (tmp_path / "deaths").read_text() == "x"
-    identities = [
-        (row["cell"]["strategy"].partition(":")[0], row["cell"]["batch_size"], row["repetition"])
-        for row in rows
-    ]
-    expected = [
-        (name, size, i)
-        for name in ("autoregressive", "hf_generate", "deadly")
-        for size in (1, 3)
-        for i in range(2)
-    ]
-    assert sorted(identities) == sorted(expected)
+    assert sorted(ended) == sorted(product(names, (1, 3), range(2)))
     assert (table["failure"] == "").all()
     assert (table["exact_match"] == 1).all()
     assert (table["repetitions"] == 2).all()
@@ -113,19 +112,13 @@ def test_a_cell_whose_workers_all_die_fails_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(on_ray, "RETRIES", 1)
-    deadly, both = (
-        Deadly(marker=str(tmp_path / "deaths"), lives=100),
-        Grid(("inplace", "eqspec"), (3,), (3,), (6,), repetitions=2),
-    )
-    grids = [both, Grid((deadly,), (3,), (3,), (6,), repetitions=2)]
-    table, _ = run_bench(
-        make_pair("llama"), make_prompts()[:4], grids, runner=OnRay(cpus=1), progress=False
-    )
+    deadly = Deadly(marker=str(tmp_path / "deaths"), lives=100)
+    table = run(grid("inplace", "eqspec", deadly, sizes=(3,)))
     assert (tmp_path / "deaths").read_text() == "xx"  # tried once, and once again
-    failed = table[table["strategy"].str.startswith("deadly")]
-    assert failed["failure"].str.startswith("WorkerCrashedError: ").all()
-    assert failed["tokens_per_s"].isna().all()
-    assert (table[~table["strategy"].str.startswith("deadly")]["repetitions"] == 2).all()
+    died = table["strategy"].str.startswith("deadly")
+    assert table["failure"].str.startswith("WorkerCrashedError: ").equals(died)
+    assert table["tokens_per_s"].isna().equals(died)
+    assert (table["repetitions"][~died] == 2).all()
 
 
 @pytest.mark.usefixtures("two_workers")
@@ -140,62 +133,26 @@ def test_what_a_worker_cannot_load_is_raised_as_it_would_be_here(tmp_path: Path)
 
 @pytest.mark.usefixtures("two_workers")
 def test_the_command_runs_on_the_cluster_at_an_address(tmp_path: Path) -> None:
-    options = [
-        "--strategies",
-        "autoregressive",
-        "inplace",
-        "--batch-sizes",
-        "2",
-        "--limit",
-        "2",
-        "--repetitions",
-        "1",
-        "--max-new-tokens",
-        "2",
-    ]
-    options += [
-        "--device",
-        "cpu",
-        "--ray",
-        ray.get_runtime_context().gcs_address,
-        "--cpus",
-        "1",
-        "--out",
-        str(tmp_path),
-    ]
+    address = ray.get_runtime_context().gcs_address
+    command = (
+        "-m specviz.cli.main bench --strategies autoregressive inplace --batch-sizes 2 --limit 2 "
+        f"--repetitions 1 --max-new-tokens 2 --device cpu --ray {address} --cpus 1 --out {tmp_path}"
+    )
     run = subprocess.run(
-        [sys.executable, "-m", "specviz.cli.main", "bench", *options],
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, *command.split()], capture_output=True, text=True, check=False
     )
     assert run.returncode == 0, run.stderr
     assert pd.read_csv(tmp_path / "bench.csv")["exact_match"].tolist() == [1, 1]
     assert "| `inplace` | " in run.stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "begins"),
-    [
-        ({"gpus": 0}, "gpus must be an int >= 1, got 0; "),
-        ({"cpus": 0}, "cpus must be an int >= 1, got 0; "),
-    ],
-    ids=str,
-)
-def test_numbers_that_are_none(arguments: dict[str, int], begins: str) -> None:
-    with pytest.raises(ValueError, match=f"^{begins}"):
-        OnRay(**arguments)
+@pytest.mark.parametrize("name", ["gpus", "cpus"])
+def test_numbers_that_are_none(name: str) -> None:
+    with pytest.raises(ValueError, match=f"^{name} must be an int >= 1, got 0; "):
+        OnRay(**{name: 0})
 
 
 def test_ray_hands_out_gpus_itself() -> None:
-    with pytest.raises(
-        ValueError,
-        match=r"^device='cuda:1' names one GPU, but Ray assigns them; pass device='cuda'",
-    ):
-        run_bench(
-            StoredPair(),
-            ["x"],
-            Grid(("inplace",), devices=("cuda", "cuda:1")),
-            runner=OnRay(),
-            progress=False,
-        )
+    said = r"^device='cuda:1' names one GPU, but Ray assigns them; pass device='cuda'"
+    with pytest.raises(ValueError, match=said):
+        run(Grid(("inplace",), devices=("cuda", "cuda:1")))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import plotly.graph_objects as go
 import pytest
 from bench_rows import HOSTILE, row, sample
 
@@ -21,191 +22,122 @@ from specviz.views.policy import POLICY
 ROOT = Path(__file__).parents[1]
 
 
-def parts() -> list[pd.DataFrame]:
-    return [part for _, part in sections(make_table(sample()))]
+def first_part(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    return next(part for _, part in sections(make_table(rows)))
 
 
-def test_the_page_holds_everything_and_loads_nothing() -> None:
+def trace(figure: go.Figure, kind: str) -> go.Scatter:
+    return next(trace for trace in figure.data if trace.meta == {"kind": kind})
+
+
+def in_units(figure: go.Figure, x: Any) -> list[float]:
+    """Return places of the first column as values: 0 and 1 are where its lines are."""
+    zero, one = (trace(figure, "edges").x[i] for i in (0, 3))
+    return [(place - zero) / (one - zero) for place in x if place is not None]
+
+
+def test_the_page_holds_everything_and_loads_nothing(tmp_path: Path) -> None:
     table = make_table(sample())
-    page = report(table, conditions(sample(), note=HOSTILE))
+    path = save_report(table, conditions(sample(), note=HOSTILE), tmp_path / "a" / "bench.html")
+    assert [file.name for file in path.parent.iterdir()] == ["bench.html"]
+    page = path.read_text(encoding="utf-8")
     assert page.startswith("<!DOCTYPE html>")
+    assert page.endswith("</html>\n")
     head, _, rest = page.partition("</head>")
     assert f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">' in head
     body = rest[: rest.index("<script>")]  # up to the code
     assert HOSTILE not in body
     assert "&lt;/script&gt;&lt;script&gt;alert(1)" in body
     assert not re.search(r"\b(src|href)=", head + body)
-    assert body.count("<h2>") == 3
-    for text in (
-        "p, cpu, float32, 64 new tokens",
-        "p, cpu, float32, 128 new tokens",
-        "Cells without a speed",
-        "it &lt;broke&gt;",
-    ):
-        assert text in body
+    headings = ["p, cpu, float32, 64 new tokens", "p, cpu, float32, 128 new tokens"]
+    assert re.findall("<h2>(.*)</h2>", body) == [*headings, "Cells without a speed"]
+    assert "it &lt;broke&gt;" in body
     assert body.count("<tr") == len(table) + 2
     assert re.search(r">inplace</td>.*>155\.0</td><td>150\.0 – 160\.0</td><td>1\.55</td>", body)
     assert ">failed</td>" in body
-    charts = re.findall(
-        r'<script type="application/json" data-place="(chart-\d)">(.*?)</script>', body, re.DOTALL
-    )
-    assert [place for place, _ in charts] == [
-        "chart-0",
-        "chart-1",
-        "chart-2",
-    ]  # two for the first section, one for that with a single B
-    assert all(
-        f'<div id="{place}"></div>' in body and json.loads(chart)["data"] for place, chart in charts
-    )
+    block = r'<script type="application/json" data-place="(chart-\d)">(.*?)</script>'
+    charts = dict(re.findall(block, body, re.DOTALL))
+    # Two for the first section, one for that with a single B.
+    assert list(charts) == ["chart-0", "chart-1", "chart-2"]
+    for place, chart in charts.items():
+        assert f'<div id="{place}"></div>' in body
+        assert json.loads(chart)["data"]
 
 
 def test_what_recording_costs_stands_beside() -> None:
-    page = report(make_table(sample()), {})
+    rows = sample()
+    page = report(make_table(rows), {})
     assert "recording takes" in page
     assert re.search(r">inplace</td>.*<td>16\.1%</td>", page)
-    without = [
-        {name: value for name, value in entry.items() if name != "recorded_tokens_per_s"}
-        for entry in sample()
-    ]
-    assert "recording takes" not in report(make_table(without), {})
-
-
-def test_a_report_is_written_whole(tmp_path: Path) -> None:
-    path = save_report(make_table(sample()), {}, tmp_path / "a" / "bench.html")
-    assert path.read_text(encoding="utf-8").endswith("</html>\n")
-    assert [file.name for file in path.parent.iterdir()] == ["bench.html"]
+    for each in rows:
+        each.pop("recorded_tokens_per_s", None)
+    assert "recording takes" not in report(make_table(rows), {})
 
 
 def test_marks_stand_where_their_values_are() -> None:
-    figure = speed_chart(parts()[0])
-    columns = [trace for trace in figure.data if (trace.meta or {}).get("kind") == "speeds"]
-    assert [len(trace.x) for trace in columns] == [3, 4]
-    first = columns[0]
-    edge = next(trace for trace in figure.data if trace.meta == {"kind": "edges"})
-    left, one = edge.x[0], edge.x[3]  # where 0 and 1 are
-    assert [(x - left) / (one - left) for x in first.x] == pytest.approx([1, 0.8, 1.55])
-    assert list(first.marker.symbol) == ["circle", "square", "circle"]
-    assert [
-        text
-        for trace in figure.data
-        if trace.name == "methods"
-        for text in trace.text
-        if HOSTILE in text
-    ] == []
+    figure = speed_chart(first_part(sample()))
+    columns = [trace for trace in figure.data if trace.meta == {"kind": "speeds"}]
+    assert [len(column.x) for column in columns] == [3, 4]
+    assert in_units(figure, columns[0].x) == pytest.approx([1, 1.55, 0.8])
+    assert list(columns[0].marker.symbol) == ["circle", "circle", "square"]
+    assert not any(HOSTILE in text for text in trace(figure, "methods").text)
 
 
 def test_ranges_are_those_of_the_ratios() -> None:
     """A machine that is twice as slow in the second repetition leaves the ratio where it is."""
-    speeds = {"autoregressive": (100.0, 50.0), "inplace": (150.0, 80.0)}
-    ((_, part),) = sections(
-        make_table(
-            [
-                row(name, speed, repetition=i)
-                for name, pair in speeds.items()
-                for i, speed in enumerate(pair)
-            ]
-        )
-    )
-    figure = speed_chart(part)
-    edge = next(trace for trace in figure.data if trace.meta == {"kind": "edges"})
-    ranges = next(trace for trace in figure.data if trace.meta == {"kind": "ranges"})
-    left, one = edge.x[0], edge.x[3]
-    assert [(x - left) / (one - left) for x in ranges.x if x is not None] == pytest.approx(
-        [1, 1, 1.5, 1.6]
-    )
+    rows = [row("autoregressive", speed, repetition=i) for i, speed in enumerate((100, 50))]
+    rows += [row("inplace", speed, repetition=i) for i, speed in enumerate((150, 80))]
+    figure = speed_chart(first_part(rows))
+    assert in_units(figure, trace(figure, "ranges").x) == pytest.approx([1, 1, 1.5, 1.6])
 
 
 def test_without_autoregressive_decoding_speeds_are_shown() -> None:
-    ((_, part),) = sections(make_table([row("inplace", 70.0), row("eqspec", 90.0)]))
-    figure = speed_chart(part)
-    assert any(
-        "90" in text for trace in figure.data if trace.name == "values" for text in trace.text
-    )
+    figure = speed_chart(first_part([row("inplace", 70.0), row("eqspec", 90.0)]))
+    assert "90" in "".join(trace(figure, "values").text)
+
+
+def lines_of(part: pd.DataFrame) -> dict[str, go.Scatter]:
+    return {re.sub("<.*?>", "", line.name): line for line in ratio_chart(part).data}
 
 
 def test_lines_are_drawn_for_what_has_several_batch_sizes() -> None:
-    figure = ratio_chart(parts()[0])
-    lines = {
-        re.sub("<.*?>", "", line.name): (list(line.x), list(line.y), line.line.dash)
-        for line in figure.data
-    }
-    assert lines["inplace"] == ([1, 4], [1.55, 1.55], "solid")
-    assert lines["hf_generate"] == ([1, 4], [0.8, 0.8], "dash")
+    lines = lines_of(first_part(sample()))
     assert set(lines) == {"autoregressive", "hf_generate", "inplace"}
+    for name, ratio, dash in (("inplace", 1.55, "solid"), ("hf_generate", 0.8, "dash")):
+        line = lines[name]
+        assert (list(line.x), list(line.y), line.line.dash) == ([1, 4], [ratio] * 2, dash)
 
 
 def test_of_many_lines_those_with_another_k_or_drafter_are_left_out() -> None:
-    def part_of(depths: tuple[int, ...]) -> pd.DataFrame:
-        own = [
-            row(name, 90.0 * size, size)
-            for name in ("autoregressive", "rollback", "eqspec", "inplace")
-            for size in (1, 4)
-        ]
-        ((_, part),) = sections(
-            make_table(
-                [
-                    *own,
-                    *(
-                        row("inplace", 70.0, size, num_draft_tokens=k)
-                        for k in depths
-                        for size in (1, 4)
-                    ),
-                ]
-            )
-        )
-        return part
-
-    names = [
-        {re.sub("<.*?>", "", line.name) for line in ratio_chart(part_of(depths)).data}
-        for depths in ((3, 7), (1, 2, 3, 7))
-    ]
-    assert names[0] == {
-        "autoregressive",
-        "rollback",
-        "eqspec",
-        "inplace",
-        "inplace, K = 3",
-        "inplace, K = 7",
-    }
-    assert names[1] == {"autoregressive", "rollback", "eqspec", "inplace"}
+    names = ("autoregressive", "rollback", "eqspec", "inplace")
+    for depths, shown in (((3, 7), {"inplace, K = 3", "inplace, K = 7"}), ((1, 2, 3, 7), set())):
+        rows = [row(name, 90.0, size) for name in names for size in (1, 4)]
+        for k in depths:
+            rows += [row("inplace", 70.0, size, num_draft_tokens=k) for size in (1, 4)]
+        assert set(lines_of(first_part(rows))) == {*names, *shown}
 
 
 @pytest.mark.parametrize("draw", [speed_chart, ratio_chart])
 def test_without_a_speed_there_is_nothing_to_draw(draw: Any) -> None:
-    ((_, part),) = sections(make_table([row("inplace", None)]))
     with pytest.raises(ValueError, match=r"; pass "):
-        draw(part)
+        draw(first_part([row("inplace", None)]))
 
 
 def test_the_table_in_the_readme_is_the_measured_one() -> None:
-    """Each figure of the README's table is that of figures/data/bench.csv.
-
-    It is the figure for the strategy, K and B, for 64 tokens and drafts of the model.
-    """
+    """Each figure is that of figures/data/bench.csv for 64 tokens and drafts of the model."""
     table = pd.read_csv(ROOT / "figures" / "data" / "bench.csv", dtype={"num_draft_tokens": str})
     table = table[(table["max_new_tokens"] == 64) & table["drafter"].isin(["none", "model"])]
-    measured = {
-        (e.strategy, "5" if e.num_draft_tokens == "0" else e.num_draft_tokens, e.batch_size):
-        f"{e.tokens_per_s:.0f} ({e.ratio_to_autoregressive:.2f})"
-        for e in table.itertuples()
-    }  # fmt: skip
-    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
-    begin = next(
-        i
-        for i, line in enumerate(lines)
-        if line.startswith("| tokens/s (ratio to `autoregressive`) |")
-    )
-    sizes = [int(text) for text in re.findall(r"B = (\d+)", lines[begin])]
-    written = {}
-    for line in lines[begin + 2 :]:
-        if not line.startswith("| `"):
-            break
-        name, *cells = (text.strip() for text in line.strip("|").split("|"))
-        strategy, k = re.fullmatch(r"`(.+?)`(?:, K = (\w+))?", name).groups()
-        written |= {
-            (strategy, k or "5", size): cell
-            for size, cell in zip(sizes, cells, strict=True)
-            if cell != "-"
-        }
-    assert len(written) > 8
-    assert written == {place: measured[place] for place in written}
+    measured = {}
+    for e in table.itertuples():
+        if e.num_draft_tokens in ("0", "5"):  # the only K in the README
+            measured[e.strategy, e.batch_size] = (
+                f"{e.tokens_per_s:.0f} ({e.ratio_to_autoregressive:.2f})"
+            )
+    _, _, text = (ROOT / "README.md").read_text(encoding="utf-8").partition("| tokens/s (ratio ")
+    heading, _, *lines = text.partition("\n\n")[0].splitlines()
+    sizes = [int(size) for size in re.findall(r"B = (\d+)", heading)]
+    assert len(lines) > 3
+    for line in lines:
+        name, *speeds = (text.strip() for text in line.strip("|").split("|"))
+        for size, speed in zip(sizes, speeds, strict=True):
+            assert speed in ("-", measured.get((name.strip("`"), size))), (name, size)

@@ -18,12 +18,10 @@ SMALLER = {
     "num_hidden_layers": 3,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
-}
-SMALLER |= {
     "head_dim": 32,
     "vocab_size": 500,
-    "initializer_range": 0.06,
-}  # louder layers than 0.02 makes of so few numbers
+    "initializer_range": 0.06,  # louder layers than 0.02 makes of so few numbers
+}
 RATES = (0.9, 0.7, 0.4)
 CLASSES = {"qwen3": "Qwen3ForCausalLM", "llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}
 
@@ -65,9 +63,8 @@ def test_the_margin_is_wide_and_the_context_counts(small: str) -> None:
     ids[1, 10:] = ids[0, 10:]
     with torch.no_grad():
         logits = model(ids).logits.double()
-        rough = random_model(SHAPES[small]["target"], torch.device("cpu"), torch.bfloat16)(
-            ids
-        ).logits.double()
+        model = random_model(SHAPES[small]["target"], torch.device("cpu"), torch.bfloat16)
+        rough = model(ids).logits.double()
     best = logits.topk(2).values
     noise = (logits - rough).abs().max()
     assert (best[..., 0] - best[..., 1]).min() > 20 * noise
@@ -85,42 +82,29 @@ def test_weights_do_not_depend_on_what_was_drawn_before(small: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("small", ["qwen3-8b/0.6b"], indirect=True)
 def test_every_strategy_is_measured_at_the_acceptance_that_was_asked_for(small: str) -> None:
     """The measured mean length lies within 0.5 of the one that the rates give.
 
     The random draws have a fixed seed. There are 8 prompts with about 8 rounds each.
     """
     drafter = "synthetic:rates=" + "/".join(map(str, RATES))
-    grid = Grid(
-        ("autoregressive", "hf_generate", "eqspec", "inplace"),
-        (4,),
-        (3,),
-        (24,),
-        (12,),
-        (drafter,),
-        devices=("cpu",),
-        repetitions=1,
-    )
+    names = ("autoregressive", "hf_generate", "eqspec", "inplace")
+    grid = Grid(names, (4,), (3,), (24,), (12,), (drafter,), devices=("cpu",), repetitions=1)
     table, found = run_bench(ShapePair(small), [], grid, limit=8, progress=False)
     assert table["failure"].tolist() == [""] * 4
     assert table["exact_match"].tolist() == [1] * 4
     assert table["new_tokens"].tolist() == [8 * 24] * 4
-    assert table["mean_acceptance_length"].tolist() == [
-        1,
-        1,
-        pytest.approx(1 + sum(RATES), abs=0.5),
-        pytest.approx(1 + sum(RATES), abs=0.5),
-    ]
+    length = pytest.approx(1 + sum(RATES), abs=0.5)
+    assert table["mean_acceptance_length"].tolist() == [1, 1, length, length]
     assert (found["dtype"], found["prompts"]) == ("bfloat16", 8)
     assert str(found["draft"]).startswith(CLASSES[SHAPES["small"]["draft"]["model_type"]])
 
 
 def test_names_of_shapes_are_checked_first() -> None:
+    said = r"^shapes must be one of qwen3-8b/0.6b, .*, got 'gpt'; choose one of them"
     for make in (ShapePair, build_shape_pair):
-        with pytest.raises(
-            ValueError,
-            match=r"^shapes must be one of qwen3-8b/0.6b, .*, got 'gpt'; choose one of them",
-        ):
+        with pytest.raises(ValueError, match=said):
             make("gpt")
     with pytest.raises(ValueError, match=r"^dtype='int8' is unknown; "):
         build_shape_pair("qwen3-8b/0.6b", "cpu", "int8")
@@ -135,16 +119,9 @@ def test_names_of_shapes_are_checked_first() -> None:
 )
 @pytest.mark.parametrize("name", SHAPES)
 def test_real_shapes_on_a_gpu(name: str) -> None:
-    grid = Grid(
-        ("autoregressive", "inplace"),
-        (1, 8),
-        (3,),
-        (16,),
-        (64,),
-        ("synthetic:rates=0.9/0.7/0.4",),
-        devices=("cuda",),
-        repetitions=1,
-    )
+    names = ("autoregressive", "inplace")
+    drafters = ("synthetic:rates=0.9/0.7/0.4",)
+    grid = Grid(names, (1, 8), (3,), (16,), (64,), drafters, devices=("cuda",), repetitions=1)
     table, _ = run_bench(ShapePair(name), [], grid, limit=8, progress=False)
     assert (table["failure"] == "").all()
     assert (table["exact_match"] == 1).all()

@@ -51,7 +51,7 @@ def test_a_stall_spoils_no_median(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(measuring, "perf_counter", lambda: now[0])
     task = measuring._Task({"quantity": "launch"}, run, 6.0, "kernels/s")
-    found = measuring._measure(task, 0.01, lambda: None)
+    found = measuring._measure(task, 0.01, CPU)
     assert (found["seconds"], found["rate"]) == (pytest.approx(0.002), pytest.approx(3000))
     assert found["seconds_high"] == pytest.approx(1)
 

@@ -1,7 +1,9 @@
 """The command line in process: what it prints, what it writes, and how it refuses."""
 
 import json
+from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,14 +28,11 @@ Captured = pytest.CaptureFixture[str]
 
 def table_in(text: str, first_column: str) -> list[dict[str, str]]:
     """The rows of the printed table whose header begins with `first_column`, as text."""
-    lines = text.splitlines()
-    begin = next(i for i, line in enumerate(lines) if line.split()[:1] == [first_column])
-    names, rows = lines[begin].split(), []
-    for line in lines[begin + 1 :]:
-        if len(line.split()) != len(names):
-            break
-        rows.append(dict(zip(names, line.split(), strict=True)))
-    return rows
+    lines = [line.split() for line in text.splitlines()]
+    begin = next(i for i, words in enumerate(lines) if words[:1] == [first_column])
+    names = lines[begin]
+    rows = takewhile(lambda words: len(words) == len(names), lines[begin + 1 :])
+    return [dict(zip(names, words, strict=True)) for words in rows]
 
 
 def test_demo_compares_and_records(tmp_path: Path, capsys: Captured) -> None:
@@ -51,35 +50,28 @@ def test_demo_compares_and_records(tmp_path: Path, capsys: Captured) -> None:
 
 
 def test_generate_prints_texts_and_records(tmp_path: Path, capsys: Captured) -> None:
-    path, prompts = tmp_path / "run.safetensors", ["def add(a, b):\n", "class Stack:"]
-    options = [
-        "--strategy",
-        "eqspec",
-        "--num-draft-tokens",
-        "3",
-        "--max-new-tokens",
-        "4",
-        "--batch-size",
-        "1",
-        "--device",
-        "cpu",
-    ]
-    assert main(["generate", *prompts, *options, "--record", str(path)]) == 0
-    printed, trace = capsys.readouterr().out, sv.Trace.load(path)
+    path = tmp_path / "run.safetensors"
+    prompts = ["def add(a, b):\n", "class Stack:"]
+    options = "--strategy eqspec --num-draft-tokens 3 --max-new-tokens 4 --batch-size 1"
+    arguments = [*options.split(), "--device", "cpu", "--record", str(path)]
+    assert main(["generate", *prompts, *arguments]) == 0
+    printed = capsys.readouterr().out
+    trace = sv.Trace.load(path)
     for i, prompt in enumerate(prompts):
-        assert (
-            f"{prompt}▸{''.join(trace.text(token) for token in trace.output(i) if token != 2)}\n"
-            in printed
-        )
+        text = "".join(trace.text(token) for token in trace.output(i) if token != 2)
+        assert f"{prompt}▸{text}\n" in printed
     assert table_in(printed, "strategy")[0]["num_draft_tokens"] == "3"
     assert (trace.meta["batch_size"], trace.requests["budget"].tolist()) == (1, [4, 4])
+
+
+SHORT = "generate import --max-new-tokens 2 --device cpu"
 
 
 def test_generate_without_recording_writes_nothing(
     tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["generate", "import os", "--max-new-tokens", "2", "--device", "cpu"]) == 0
+    assert main(SHORT.split()) == 0
     assert table_in(capsys.readouterr().out, "strategy")[0]["strategy"] == "inplace"
     assert list(tmp_path.iterdir()) == []
 
@@ -88,101 +80,45 @@ def test_generate_compiles_and_captures_what_it_can(
     monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     asked = []
-    monkeypatch.setattr(
-        sv,
-        "generate",
-        lambda *_, **options: asked.append(options) or GENERATE(*_, **options | {"compile": False}),
-    )
+
+    def watched(*arguments: object, **options: Any) -> sv.Result:
+        asked.append((options["graphs"], options["compile"]))
+        return GENERATE(*arguments, **options | {"compile": False})
+
+    monkeypatch.setattr(sv, "generate", watched)
     with pytest.warns(UserWarning, match="nothing is captured, since the pair is on cpu"):
-        assert (
-            main(
-                [
-                    "generate",
-                    "import os",
-                    "--max-new-tokens",
-                    "2",
-                    "--device",
-                    "cpu",
-                    "--graphs",
-                    "--compile",
-                ]
-            )
-            == 0
-        )
-    assert main(["generate", "import os", "--max-new-tokens", "2", "--device", "cpu"]) == 0
-    assert [(options["graphs"], options["compile"]) for options in asked] == [
-        (None, True),
-        (False, False),
-    ]
+        assert main(f"{SHORT} --graphs --compile".split()) == 0
+    assert main(SHORT.split()) == 0
+    assert asked == [(None, True), (False, False)]
     assert "tokens_per_s" in capsys.readouterr().out
 
 
 def test_generate_samples_with_the_drafter_that_is_named(
     embedded: sv.Pair, tmp_path: Path, capsys: Captured
 ) -> None:
-    path, prompts, sampling = (
-        tmp_path / "run.safetensors",
-        ["def add(a, b):\n", "class Stack:"],
-        sv.SamplingParams(0.9, 20, 0.95, "gumbel"),
+    path = tmp_path / "run.safetensors"
+    prompts = ["def add(a, b):\n", "class Stack:"]
+    options = (
+        "--temperature 0.9 --top-k 20 --top-p 0.95 --coupling gumbel --seed 3 --drafter lookup "
+        f"--max-new-tokens 6 --device cpu --deterministic --record {path}"
     )
-    options = [
-        "--temperature",
-        "0.9",
-        "--top-k",
-        "20",
-        "--top-p",
-        "0.95",
-        "--coupling",
-        "gumbel",
-        "--seed",
-        "3",
-        "--drafter",
-        "lookup",
-    ]
-    options += ["--max-new-tokens", "6", "--device", "cpu", "--record", str(path)]
-    assert main(["generate", *prompts, *options, "--deterministic"]) == 0
-    same = {
-        "drafter": "lookup",
-        "sampling": sampling,
-        "seed": 3,
-        "max_new_tokens": 6,
-        "deterministic": True,
-    }
-    expected, trace = sv.generate(embedded, prompts, **same, progress=False), sv.Trace.load(path)
+    assert main(["generate", *prompts, *options.split()]) == 0
+    sampling = sv.SamplingParams(0.9, 20, 0.95, "gumbel")
+    same = {"drafter": "lookup", "sampling": sampling, "seed": 3, "deterministic": True}
+    expected = sv.generate(embedded, prompts, max_new_tokens=6, progress=False, **same)
+    trace = sv.Trace.load(path)
     assert [trace.output(i) for i in range(2)] == expected.tokens
-    recorded = ("drafter", "sampling", "seed", "deterministic")
-    assert {name: trace.meta[name] for name in recorded} == {
-        name: expected.meta[name] for name in recorded
-    }
+    for name in same:
+        assert trace.meta[name] == expected.meta[name]
     assert f"{prompts[1]}▸{expected.texts[1]}\n" in capsys.readouterr().out
 
 
 def test_sampling_is_by_rejection_unless_told_otherwise(tmp_path: Path) -> None:
     path = tmp_path / "run.safetensors"
-    assert (
-        main(
-            [
-                "generate",
-                "import os",
-                "--max-new-tokens",
-                "2",
-                "--device",
-                "cpu",
-                "--temperature",
-                "0.5",
-                "--record",
-                str(path),
-            ]
-        )
-        == 0
-    )
+    assert main(f"{SHORT} --temperature 0.5 --record {path}".split()) == 0
     meta = sv.Trace.load(path).meta
-    assert meta["sampling"] == {
-        "temperature": 0.5,
-        "top_k": None,
-        "top_p": None,
-        "coupling": "rejection",
-    }
+    sampling = {"temperature": 0.5, "top_k": None, "top_p": None, "coupling": "rejection"}
+    assert meta["sampling"] == sampling
     assert (meta["drafter"], meta["seed"], meta["deterministic"]) == ("model", 0, False)
 
 
@@ -200,112 +136,61 @@ def test_a_missing_library_ends_with_2_and_the_remedy(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "begins"),
+    ("command", "options", "begins"),
     [
+        ("generate", "--strategy eqspek", "strategy='eqspek' is unknown; choose one of auto"),
+        ("generate", "--device tpu", "device='tpu' is unknown; "),
+        ("generate", "--dtype int8", "dtype='int8' is unknown; "),
+        ("generate", "--batch-size 0", "batch_size must be an int >= 1, got 0; "),
+        ("generate", "--target .", "--target . needs a draft; give --draft too"),
+        ("generate", "--draft .", "--draft . needs a target; give --target too"),
         (
-            ["generate", "x", "--strategy", "eqspek"],
-            "specviz generate: strategy='eqspek' is unknown; choose one of autoregressive, ",
+            "generate",
+            "--target ./no --draft ./no",
+            "target='./no' is not a folder that holds a model",
         ),
-        (["generate", "x", "--device", "tpu"], "specviz generate: device='tpu' is unknown; "),
-        (["generate", "x", "--dtype", "int8"], "specviz generate: dtype='int8' is unknown; "),
+        ("generate", "--drafter eagle", "drafter='eagle' is unknown; choose one of lookup, model"),
         (
-            ["generate", "x", "--batch-size", "0"],
-            "specviz generate: batch_size must be an int >= 1, got 0; ",
+            "generate",
+            "--temperature 0",
+            "temperature must be a number from 1e-05 to 100000.0, got 0.0",
         ),
+        ("generate", "--temperature 1 --coupling max", "coupling='max' is unknown; "),
+        ("generate", "--top-k 5", "--top-k 5 needs a temperature; give --temperature too"),
+        ("generate", "--top-p 1", "--top-p 1.0 needs a temperature; give --temperature too"),
+        ("generate", "--coupling gumbel", "--coupling gumbel needs a temperature; give --temp"),
+        ("generate", "--seed -1", "seed must be an int >= 0, got -1; "),
+        ("demo", "--limit 0", "limit must be an int >= 1, got 0; "),
+        ("evaluate", "--draft .", "--draft . needs a target; give --target too"),
         (
-            ["generate", "x", "--target", "."],
-            "specviz generate: --target . needs a draft; give --draft too",
+            "study survey",
+            "--device-map everywhere",
+            "device_map='everywhere' is unknown; choose one of auto, ",
         ),
+        ("study survey", "--limit 0", "limit must be an int >= 1, got 0; "),
         (
-            ["generate", "x", "--draft", "."],
-            "specviz generate: --draft . needs a target; give --target too",
-        ),
-        (
-            ["evaluate", "--draft", "."],
-            "specviz evaluate: --draft . needs a target; give --target too",
-        ),
-        (
-            ["generate", "x", "--target", "./no", "--draft", "./no"],
-            "specviz generate: target='./no' is not a folder that holds a model",
-        ),
-        (["generate", ""], "specviz generate: prompts[0]='' is empty; "),
-        (["demo", "--limit", "0"], "specviz demo: limit must be an int >= 1, got 0; "),
-        (
-            ["generate", "x", "--drafter", "eagle"],
-            "specviz generate: drafter='eagle' is unknown; choose one of lookup, model, ",
-        ),
-        (
-            ["generate", "x", "--temperature", "0"],
-            "specviz generate: temperature must be a number from 1e-05 to 100000.0, got 0.0",
-        ),
-        (
-            ["generate", "x", "--temperature", "1", "--coupling", "max"],
-            "specviz generate: coupling='max' is unknown; ",
+            "study agreement",
+            "--device-map auto --device cpu",
+            "device='cpu' and device_map='auto' exclude ",
         ),
         (
-            ["generate", "x", "--top-k", "5"],
-            "specviz generate: --top-k 5 needs a temperature; give --temperature too",
+            "study agreement",
+            "--strategies repadding",
+            "strategies names 'repadding', which does not promise ",
         ),
-        (
-            ["generate", "x", "--top-p", "1"],
-            "specviz generate: --top-p 1.0 needs a temperature; give --temperature too",
-        ),
-        (
-            ["generate", "x", "--coupling", "gumbel"],
-            "specviz generate: --coupling gumbel needs a temperature; give --temp",
-        ),
-        (["generate", "x", "--seed", "-1"], "specviz generate: seed must be an int >= 0, got -1; "),
-        (
-            ["study", "survey", "--device-map", "everywhere"],
-            "specviz study survey: device_map='everywhere' is unknown; choose one of auto, ",
-        ),
-        (
-            ["study", "survey", "--limit", "0"],
-            "specviz study survey: limit must be an int >= 1, got 0; ",
-        ),
-        (
-            ["study", "agreement", "--device-map", "auto", "--device", "cpu"],
-            "specviz study agreement: device='cpu' and device_map='auto' exclude ",
-        ),
-        (
-            ["study", "agreement", "--strategies", "repadding"],
-            "specviz study agreement: strategies names 'repadding', which does not promise ",
-        ),
-        (
-            ["study", "agreement", "--spec-bench", "none.jsonl"],
-            "specviz study agreement: path='none.jsonl' is not a file; ",
-        ),
-        (
-            ["study", "agreement", "--limit", "0"],
-            "specviz study agreement: limit must be an int >= 1, got 0; ",
-        ),
-        (
-            ["study", "agreement", "--max-prompt-tokens", "0"],
-            "specviz study agreement: max_prompt_tokens must be an int >= 1, got 0; ",
-        ),
-        (
-            ["study", "agreement", "--batch-sizes", "2", "0"],
-            "specviz study agreement: batch_sizes[1] must be an int >= 1, got 0; ",
-        ),
-        (
-            ["study", "couplings", "--temperatures", "1", "0"],
-            "specviz study couplings: temperature must be a number from 1e-05 to 100000.0, got 0.0",
-        ),
-        (
-            ["study", "couplings", "--seeds", "-1"],
-            "specviz study couplings: seeds[0] must be an int >= 0, got -1; ",
-        ),
-        (["evaluate", "--dtype", "int8"], "specviz evaluate: dtype='int8' is unknown; "),
+        ("study agreement", "--spec-bench none.jsonl", "path='none.jsonl' is not a file; "),
+        ("study agreement", "--limit 0", "limit must be an int >= 1, got 0; "),
+        ("study couplings", "--seeds -1", "seeds[0] must be an int >= 0, got -1; "),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_a_wrong_argument_ends_with_2_and_one_line(
-    arguments: list[str], begins: str, capsys: Captured
+    command: str, options: str, begins: str, capsys: Captured
 ) -> None:
-    assert main(arguments) == 2
+    prompts = ["x"] if command == "generate" else []
+    assert main([*command.split(), *prompts, *options.split()]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert printed.err.startswith(begins)
+    assert printed.err.startswith(f"specviz {command}: {begins}")
     assert printed.err.count("\n") == 1
 
 
@@ -313,20 +198,11 @@ def test_a_file_that_cannot_be_written_ends_with_1_and_one_line(
     tmp_path: Path, capsys: Captured
 ) -> None:
     (tmp_path / "file").touch()
-    for path in (tmp_path / "file" / "run", tmp_path):
-        assert (
-            main(
-                ["generate", "x", "--max-new-tokens", "1", "--device", "cpu", "--record", str(path)]
-            )
-            == 1
-        )
-        errors = [
-            line
-            for line in capsys.readouterr().err.splitlines()
-            if line.startswith("specviz generate: ")
-        ]
-        assert len(errors) == 1
-        assert str(path.parent if path.name == "run" else path) in errors[0]
+    for path, named in ((tmp_path / "file" / "run", tmp_path / "file"), (tmp_path, tmp_path)):
+        assert main(f"{SHORT} --record {path}".split()) == 1
+        printed = capsys.readouterr().err.splitlines()
+        (error,) = (line for line in printed if line.startswith("specviz generate: "))
+        assert str(named) in error
 
 
 @pytest.mark.parametrize(
@@ -372,12 +248,7 @@ def test_version_is_that_of_the_package(capsys: Captured) -> None:
 
 def test_moves_prints_and_writes_its_table(tmp_path: Path, capsys: Captured) -> None:
     out = tmp_path / "moves.csv"
-    assert (
-        main(
-            ["study", "moves", "--device", "cpu", "--rows", "2", "--slots", "16", "--out", str(out)]
-        )
-        == 0
-    )
+    assert main(f"study moves --device cpu --rows 2 --slots 16 --out {out}".split()) == 0
     assert "double_buffer_ms" in capsys.readouterr().out
     assert pd.read_csv(out)["rows"].tolist() == [2]
     assert json.loads(out.with_suffix(".json").read_text())["device"] == "cpu"
@@ -388,14 +259,11 @@ def test_bits_per_byte_of_one_file(embedded: sv.Pair) -> None:
 
     The embedded model, trained on Python, needs fewer.
     """
-    text = (
-        "import os\n\n\ndef read(path):\n    with open(path) as file:\n        return file.read()\n"
-        * 30
-    )  # more than one window
+    function = "def read(path):\n    with open(path) as file:\n        return file.read()\n"
+    text = f"import os\n\n\n{function}" * 30  # more than one window
     file = SourceFile("a.py", text, held_out=True, is_test=False)
-    tokens = (
-        sum(len(ids) for ids in embedded.tokenizer(file.blocks)["input_ids"]) + len(file.blocks) - 1
-    )  # eos ends, one bos is given
+    ids = embedded.tokenizer(file.blocks)["input_ids"]
+    tokens = sum(map(len, ids)) + len(file.blocks) - 1  # eos ends, one bos is given
     expected = tokens * np.log2(VOCABULARY) / sum(len(block.encode()) for block in file.blocks)
     blank = build_model(layers=1, hidden_size=8, heads=1, kv_heads=1, mlp=8)
     torch.nn.init.zeros_(blank.lm_head.weight)
@@ -404,31 +272,19 @@ def test_bits_per_byte_of_one_file(embedded: sv.Pair) -> None:
     assert 0 < bits_per_byte(embedded.target, embedded.tokenizer, [file]) < expected
 
 
-def test_replay_makes_a_page_of_a_saved_run(tmp_path, capsys):
-    run, page = tmp_path / "run.safetensors", tmp_path / "run.html"
-    assert (
-        main(
-            [
-                "generate",
-                "def add(a, b):",
-                "--device",
-                "cpu",
-                "--max-new-tokens",
-                "4",
-                "--record",
-                str(run),
-            ]
-        )
-        == 0
-    )
+def test_replay_makes_a_page_of_a_saved_run(tmp_path: Path, capsys: Captured) -> None:
+    run = tmp_path / "run.safetensors"
+    page = tmp_path / "run.html"
+    assert main(f"{SHORT} --record {run}".split()) == 0
     assert main(["replay", str(run), "--step", "4"]) == 0
     assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert "open it in a browser" in capsys.readouterr().out
     page.unlink()
-    assert main(["replay", str(run), "-o", str(tmp_path / "run.gif")]) == 2
-    assert "out must end in one of" in capsys.readouterr().err
-    assert main(["replay", str(run), "--step", "10000"]) == 2
-    assert "step must be an int from 0 to 4, got 10000" in capsys.readouterr().err
-    assert main(["replay", str(tmp_path / "none.safetensors")]) == 2
-    assert "none.safetensors" in capsys.readouterr().err
+    for arguments, said in (
+        (f"{run} -o {tmp_path / 'run.gif'}", "out must end in one of"),
+        (f"{run} --step 10000", "step must be an int from 0 to 4, got 10000"),
+        (f"{tmp_path / 'none.safetensors'}", "none.safetensors"),
+    ):
+        assert main(["replay", *arguments.split()]) == 2
+        assert said in capsys.readouterr().err
     assert not page.exists()

@@ -24,49 +24,24 @@ def test_every_phase_has_its_forwards_and_its_time(monkeypatch: pytest.MonkeyPat
     clock = SimpleNamespace(perf_counter=lambda: 1e-3 * next(ticks))
     monkeypatch.setattr(overhead, "time", clock)
     pair = make_pair("llama")
-    sv.generate(
-        pair, make_prompts(), max_new_tokens=1, progress=False
-    )  # transformers adds hooks of its own to a model that runs
+    # transformers adds hooks of its own to a model that runs.
+    sv.generate(pair, make_prompts(), max_new_tokens=1, progress=False)
     before = list(hooks(pair))
-    table, said = measure_overhead(
-        pair,
-        make_prompts(),
-        ["autoregressive", "inplace"],
-        [2],
-        num_draft_tokens=K,
-        max_new_tokens=9,
-        repetitions=1,
-    )
-    assert table[["strategy", "batch_size"]].drop_duplicates().to_numpy().tolist() == [
-        ["autoregressive", 2],
-        ["inplace", 2],
-    ]
+    names = ["autoregressive", "inplace"]
+    lengths = {"num_draft_tokens": K, "max_new_tokens": 9}
+    table, said = measure_overhead(pair, make_prompts(), names, [2], repetitions=1, **lengths)
+    assert table["strategy"].tolist() == [name for name in names for _ in PHASES]
+    assert set(table["batch_size"]) == {2}
     assert table["phase"].tolist() == [*PHASES, *PHASES]
-    forwards = table.set_index(["strategy", "phase"])["forwards"]
-    assert forwards["inplace"].to_dict() == {
-        "schedule": 0,
-        "draft": K,
-        "verify": 1,
-        "accept": 0,
-        "synchronise": 0,
-    }
-    assert forwards["autoregressive"].to_dict() == {
-        "schedule": 0,
-        "draft": 0,
-        "verify": 1,
-        "accept": 0,
-        "synchronise": 0,
-    }
+    assert PHASES == ("schedule", "draft", "verify", "accept", "synchronise")
+    assert table["forwards"].tolist() == [0, 0, 1, 0, 0, 0, K, 1, 0, 0]
     # The clock is read when a phase begins and ends, and when a forward begins and ends.
     assert table["model_ms"].to_numpy() == pytest.approx(table["forwards"])
     assert table["beside_ms"].to_numpy() == pytest.approx(table["forwards"] + 1)
     assert table["ms"].to_numpy() == pytest.approx(2 * table["forwards"] + 1)
     assert table.groupby("strategy")["share"].sum().to_numpy() == pytest.approx(1)
-    assert (said["prompts"], said["repetitions"], said["num_draft_tokens"]) == (
-        len(make_prompts()),
-        1,
-        K,
-    )
+    asked = {"prompts": len(make_prompts()), "repetitions": 1, "num_draft_tokens": K}
+    assert said | asked == said
     assert list(hooks(pair)) == before
 
 

@@ -13,14 +13,13 @@ from specviz.studies.survey import Survey, marked, survey
 
 
 @pytest.fixture(scope="module")
-def found(embedded: sv.Pair):  # type: ignore[no-untyped-def]
-    return survey(
-        embedded, sv.load_prompts(limit=10), batch_size=4, max_new_tokens=24, progress=False
-    )
+def found(embedded: sv.Pair) -> Survey:
+    prompts = sv.load_prompts(limit=10)
+    return survey(embedded, prompts, batch_size=4, max_new_tokens=24, progress=False)
 
 
 @pytest.mark.slow
-def test_valid_strategies_are_exact_and_the_failing_ones_are_not(found) -> None:  # type: ignore[no-untyped-def]
+def test_valid_strategies_are_exact_and_the_failing_ones_are_not(found: Survey) -> None:
     table = found.table
     valid = table[table["valid"]]
     assert len(valid) == 8
@@ -34,7 +33,7 @@ def test_valid_strategies_are_exact_and_the_failing_ones_are_not(found) -> None:
 
 
 @pytest.mark.slow
-def test_each_way_pays_in_its_own_coin(found) -> None:  # type: ignore[no-untyped-def]
+def test_each_way_pays_in_its_own_coin(found: Survey) -> None:
     table = found.table.set_index(found.table["strategy"] + found.table["options"])
     assert table.loc["rollback", "discarded_tokens"] > 0
     assert (table.drop(index=["rollback", "repadding"])["discarded_tokens"] == 0).all()
@@ -47,7 +46,7 @@ def test_each_way_pays_in_its_own_coin(found) -> None:  # type: ignore[no-untype
 
 
 @pytest.mark.slow
-def test_the_prompt_that_is_shown_tells_the_failing_from_the_valid(found) -> None:  # type: ignore[no-untyped-def]
+def test_the_prompt_that_is_shown_tells_the_failing_from_the_valid(found: Survey) -> None:
     shown = found.texts(found.telling_prompt)
     expected = shown.pop("autoregressive, alone")
     assert len(shown) == 10
@@ -57,7 +56,7 @@ def test_the_prompt_that_is_shown_tells_the_failing_from_the_valid(found) -> Non
 
 
 @pytest.mark.slow
-def test_of_the_prompts_that_tell_the_soonest_is_shown(found) -> None:  # type: ignore[no-untyped-def]
+def test_of_the_prompts_that_tell_the_soonest_is_shown(found: Survey) -> None:
     """Choose the prompt on runs with made-up tokens.
 
     All failing runs must leave the reference. Then a reference that ends by itself counts, then
@@ -65,13 +64,12 @@ def test_of_the_prompts_that_tell_the_soonest_is_shown(found) -> None:  # type: 
     """
     reference = [[1, 2], [1, 2, 3], [1, 2, 3], [1, 2, 3], [1, 2]]
     failing = ([[9], [9], [1, 9], [1, 2, 9], [1, 2, 9]], [[1, 2], [1, 9], [9], [9], [1, 9]])
-    runs = [
-        replace(found.reference, tokens=tokens, budgets=[3] * 5) for tokens in (reference, *failing)
-    ]
+    runs = []
+    for tokens in (reference, *failing):
+        runs.append(replace(found.reference, tokens=tokens, budgets=[3] * 5))
     table = pd.DataFrame({"valid": [False, False]})
-    assert (
-        Survey(table, runs[1:], runs[0]).telling_prompt == 4
-    )  # ends by itself; at 0 the second one never leaves
+    # 4 ends by itself; at 0 the second one never leaves.
+    assert Survey(table, runs[1:], runs[0]).telling_prompt == 4
     full = [replace(run, budgets=[len(row) for row in reference]) for run in runs]
     assert Survey(table, full[1:], full[0]).telling_prompt == 1  # 1 and 2 both at token 1
     assert Survey(table, [full[0]] * 2, full[0]).telling_prompt == 0
@@ -100,50 +98,23 @@ def test_the_command_prints_and_writes_it(embedded: sv.Pair, tmp_path, capsys, m
         lambda: [sv.strategy("eqspec"), sv.strategy("masking", positions="column")],
     )
     path = tmp_path / "survey.csv"
-    assert (
-        main(
-            [
-                "study",
-                "survey",
-                "--limit",
-                "3",
-                "--max-new-tokens",
-                "8",
-                "--batch-size",
-                "2",
-                "--device",
-                "cpu",
-                "--out",
-                str(path),
-            ]
-        )
-        == 0
-    )
+    options = "--limit 3 --max-new-tokens 8 --batch-size 2 --device cpu"
+    assert main(f"study survey {options} --out {path}".split()) == 0
     printed = capsys.readouterr().out
     assert "masking(positions='column')" in printed
     before, after = printed.split("; ‖ is where a text leaves the one written alone\n\n")
     assert before.splitlines()[-1].startswith("The texts after prompt ")
-    assert [line.split(": ")[0].strip() for line in after.splitlines()[:3]] == [
-        "autoregressive, alone", "eqspec", "masking(positions='column')"
-    ]  # fmt: skip
+    names = [line.split(": ")[0].strip() for line in after.splitlines()[:3]]
+    assert names == ["autoregressive, alone", "eqspec", "masking(positions='column')"]
     assert pd.read_csv(path)["strategy"].tolist() == ["eqspec", "masking"]
     conditions = json.loads((tmp_path / "survey.json").read_text())
-    assert (
-        conditions["prompts"],
-        conditions["batch_size"],
-        conditions["num_draft_tokens"],
-        conditions["device"],
-    ) == (3, 2, 5, "cpu")
+    asked = {"prompts": 3, "batch_size": 2, "num_draft_tokens": 5, "device": "cpu"}
+    assert conditions | asked == conditions
 
 
 def test_options_as_they_are_written() -> None:
-    assert [
-        changed_options(strategy) for strategy in everything() if strategy.name == "exspec"
-    ] == [
-        "",
-        "fallback='partial'",
-        "fallback='wait'",
-    ]
+    options = [changed_options(each) for each in everything() if each.name == "exspec"]
+    assert options == ["", "fallback='partial'", "fallback='wait'"]
 
 
 def test_no_strategy_is_no_survey(embedded: sv.Pair) -> None:

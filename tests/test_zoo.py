@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +20,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import safe_open
+from torch import nn
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 import specviz as sv
@@ -64,20 +65,9 @@ def test_a_file_is_cut_at_its_functions_and_classes() -> None:
 
 
 LINES = (
-    "@cache",
-    "@wraps(",
-    "    f,",
-    ")",
-    "def f():",
-    "async def f():",
-    "class C:",
-    "    x = 1",
-    "    @x",
-    "# why",
-    "",
-    "  ",
-    "x = 1",
-)
+    "@cache", "@wraps(", "    f,", ")", "def f():", "async def f():", "class C:", "    x = 1",
+    "    @x", "# why", "", "  ", "x = 1",
+)  # fmt: skip
 
 
 @given(st.lists(st.sampled_from(LINES)).map("\n".join) | st.text())
@@ -91,42 +81,18 @@ def test_cutting_loses_no_text_and_leaves_no_decorator_behind(text: str) -> None
         )
 
 
-@pytest.mark.parametrize(
-    ("path", "held_out"),
-    [
-        ("ast.py", True),
-        ("asyncio/events.py", True),
-        ("pickletools.py", True),
-        ("os.py", False),
-        ("test/test_os.py", False),
-    ],
-)
-def test_the_same_files_are_held_out_everywhere(path: str, held_out: bool) -> None:
-    assert is_held_out(path) is held_out
-
-
-def test_one_file_in_ten_is_held_out() -> None:
-    """Deterministic: 958 of these names.
-
-    A fair draw has a mean of 1000 and a standard deviation of 30.
-    """
+def test_the_same_tenth_of_the_files_is_held_out_everywhere() -> None:
+    """A fair draw of these names has a mean of 1000 and a standard deviation of 30."""
+    assert all(map(is_held_out, ("ast.py", "asyncio/events.py", "pickletools.py")))
+    assert not any(map(is_held_out, ("os.py", "test/test_os.py")))
     assert sum(is_held_out(f"{i}.py") for i in range(10_000)) == 958
 
 
 def test_a_corpus_is_read_in_order_and_filtered(tmp_path: Path) -> None:
-    kept = {
-        "b.py": "x = 1\n",
-        "a/c.py": "y = 2\n",
-        "test/test_b.py": "é = 3\n",
-        "test.py": "z = 4\n",
-    }
-    left_out = [
-        "site-packages/x.py",
-        "encodings/cp1.py",
-        "a/__pycache__/x.py",
-        "config-3.11-linux/x.py",
-        "a/x.txt",
-    ]
+    kept = {"b.py": "x = 1\n", "a/c.py": "y = 2\n", "test/test_b.py": "é = 3\n"}
+    kept["test.py"] = "z = 4\n"
+    left_out = ["site-packages/x.py", "encodings/cp1.py", "a/__pycache__/x.py", "a/x.txt"]
+    left_out.append("config-3.11-linux/x.py")
     for name, text in {**kept, **dict.fromkeys(left_out, "x = 1\n"), "blank.py": " \n"}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
@@ -140,9 +106,8 @@ def test_a_corpus_is_read_in_order_and_filtered(tmp_path: Path) -> None:
 
 def test_a_folder_without_sources_is_named(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "missing", str(tmp_path)):
-        with pytest.raises(
-            FileNotFoundError, match=f"root='{folder}' holds no Python source; name the folder"
-        ):
+        said = f"root='{folder}' holds no Python source; name the folder"
+        with pytest.raises(FileNotFoundError, match=said):
             read_corpus(folder)
 
 
@@ -153,11 +118,10 @@ def make_source(number: int) -> str:
     """Return a head, three functions of thirty lines, the first decorated, and a class."""
     lines = [f"    if x > {i}:\n        return total_{number} + {i} * {number}" for i in range(15)]
     body = "\n".join(lines)
-    functions = "".join(
-        f"def {name}_{number}(x):\n{body}\n\n\n" for name in ("first", "second", "third")
-    )
-    head = f'"""Module {number}."""\nimport os\n\n\n@cache\n'
-    return f"{head}{functions}class C{number}:\n    def run(self):\n{body}\n"
+    source = f'"""Module {number}."""\nimport os\n\n\n@cache\n'
+    for name in ("first", "second", "third"):
+        source += f"def {name}_{number}(x):\n{body}\n\n\n"
+    return f"{source}class C{number}:\n    def run(self):\n{body}\n"
 
 
 @pytest.fixture(scope="module")
@@ -183,9 +147,8 @@ def test_a_trained_tokenizer_has_three_special_ids_and_loses_nothing(
         ids = tokenizer(text)["input_ids"]
         assert ids[0] == 1
         assert tokenizer.decode(ids[1:]) == text
-    assert (
-        len(tokenizer(make_source(3))["input_ids"]) < len(make_source(3)) / 2
-    )  # longer tokens than bytes
+    # Tokens are longer than bytes.
+    assert len(tokenizer(make_source(3))["input_ids"]) < len(make_source(3)) / 2
 
 
 def test_blocks_are_encoded_as_documents(
@@ -194,14 +157,12 @@ def test_blocks_are_encoded_as_documents(
     tokens = encode_blocks(tokenizer, files[0])
     assert tokens.dtype == np.uint16
     documents = split_documents(tokens, bos=1)
-    assert all(
-        document[0] == 1 and document[-1] == 2 and (document == 2).sum() == 1
-        for document in documents
-    )
-    assert [tokenizer.decode(document[1:-1]) for document in documents] == files[0].blocks
-    assert encode_blocks(
-        tokenizer, SourceFile("blank.py", "\n", held_out=False, is_test=False)
-    ).shape == (0,)
+    for document, block in zip(documents, files[0].blocks, strict=True):
+        assert document[0] == 1
+        assert document.tolist().index(2) == len(document) - 1
+        assert tokenizer.decode(document[1:-1]) == block
+    blank = SourceFile("blank.py", "\n", held_out=False, is_test=False)
+    assert encode_blocks(tokenizer, blank).shape == (0,)
 
 
 def make_windows(rows: int = 3, length: int = 16, seed: int = 0) -> Windows:
@@ -250,11 +211,8 @@ def test_a_corpus_that_is_too_short_for_a_batch_is_refused() -> None:
         assert windows.steps_per_epoch == 1
     for library, tests, tokens in ((7, 2, 23), (0, 23, 23), (0, 0, 0)):
         parts = [[np.arange(n, dtype=np.uint16)] if n else [] for n in (library, tests)]
-        message = (
-            f"^an epoch of {tokens} tokens is too short for a batch of 3 windows; "
-            "give files with 24 "
-        )
-        with pytest.raises(ValueError, match=message):
+        said = f"^an epoch of {tokens} tokens is too short for a batch of 3 windows; give files"
+        with pytest.raises(ValueError, match=f"{said} with 24 "):
             Windows(*parts, rows=3, length=5)
 
 
@@ -262,9 +220,8 @@ def test_held_out_windows_predict_every_token_once() -> None:
     texts = [np.arange(n, dtype=np.uint16) for n in (1, 2, 16, 17, 18, 40)]
     windows = list(held_out_windows(texts, 16))
     assert all(window.shape[0] == 1 and 2 <= window.shape[1] <= 17 for window in windows)
-    assert np.concatenate([window[0, 1:] for window in windows]).tolist() == [
-        token for text in texts for token in text[1:].tolist()
-    ]
+    predicted = np.concatenate([window[0, 1:] for window in windows])
+    assert np.array_equal(predicted, np.concatenate([text[1:] for text in texts]))
 
 
 # training
@@ -272,11 +229,14 @@ def test_held_out_windows_predict_every_token_once() -> None:
 STAGES = (Stage(0.75, 2, 16), Stage(0.25, 1, 32))
 STEPS = 12
 EVERY = 2
+Trained = tuple[dict[str, torch.Tensor], list[dict[str, float]]]  # parameters, history
 
 
-@pytest.fixture(autouse=True)
-def _short_stages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "STAGES", STAGES)
+@pytest.fixture(autouse=True, scope="module")
+def _short_stages() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "STAGES", STAGES)
+        yield
 
 
 def tiny_model(seed: int = 3) -> LlamaForCausalLM:
@@ -285,7 +245,7 @@ def tiny_model(seed: int = 3) -> LlamaForCausalLM:
 
 def train_tiny(
     folder: Path, before_step: Callable[[int], object] = lambda step: None, steps: int = STEPS
-) -> tuple[dict[str, torch.Tensor], list[dict[str, float]]]:
+) -> Trained:
     """Train a tiny model in `folder` and return its parameters and history.
 
     `before_step` is called with the number of losses that this call has computed.
@@ -299,18 +259,12 @@ def train_tiny(
         before_step(next(calls))
         return next_token_loss(model, tokens)
 
-    job = Job(
-        "tiny",
-        folder,
-        steps,
-        torch.device("cpu"),
-        compile=False,
-        progress=False,
-        checkpoint_every=EVERY,
-    )
-    history = train(
-        job, model, loss, lambda stage: Windows(texts[:2], texts[2:], stage.rows, stage.length)
-    )
+    def windows(stage: Stage) -> Windows:
+        return Windows(texts[:2], texts[2:], stage.rows, stage.length)
+
+    settings = {"compile": False, "progress": False, "checkpoint_every": EVERY}
+    job = Job("tiny", folder, steps, torch.device("cpu"), **settings)
+    history = train(job, model, loss, windows)
     facts = [{name: entry[name] for name in ("step", "tokens", "loss")} for entry in history]
     return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}, facts
 
@@ -323,22 +277,23 @@ def interrupt_at(stop: int) -> Callable[[int], None]:
     return before_step
 
 
-def assert_same(
-    found: tuple[dict[str, torch.Tensor], list[dict[str, float]]],
-    expected: tuple[dict[str, torch.Tensor], object],
-) -> None:
+def assert_same(found: Trained, expected: Trained) -> None:
     """Compare bit for bit."""
     assert found[1] == expected[1]
     for name, parameter in expected[0].items():
         assert torch.equal(found[0][name], parameter), name
 
 
-@pytest.mark.parametrize("stops", [[6], [7], [1], [3, 3, 3]])
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """What a training leaves that was not interrupted."""
+    return train_tiny(tmp_path_factory.mktemp("whole"))
+
+
+@pytest.mark.parametrize("stops", [[7], [1], [3, 3, 3]])
 def test_a_training_that_was_interrupted_ends_like_one_that_was_not(
-    stops: list[int], tmp_path: Path
+    stops: list[int], tmp_path: Path, whole: Trained
 ) -> None:
-    (tmp_path / "whole").mkdir()
-    whole = train_tiny(tmp_path / "whole")
     for stop in stops:
         with pytest.raises(KeyboardInterrupt):
             train_tiny(tmp_path, interrupt_at(stop))
@@ -350,18 +305,16 @@ def test_a_training_that_was_interrupted_ends_like_one_that_was_not(
 
 
 def test_a_training_needs_the_state_of_its_optimisers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, whole: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A negative control: resumed with fresh optimisers, it ends elsewhere."""
-    (tmp_path / "whole").mkdir()
-    whole = train_tiny(tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         train_tiny(tmp_path, interrupt_at(6))
-    monkeypatch.setattr(
-        training,
-        "load_checkpoint",
-        lambda path, model, optimisers: load_checkpoint(path, model, []),
-    )
+
+    def load_model_alone(path: Path, model: nn.Module, optimisers: object) -> object:
+        return load_checkpoint(path, model, [])
+
+    monkeypatch.setattr(training, "load_checkpoint", load_model_alone)
     with pytest.raises(AssertionError):
         assert_same(train_tiny(tmp_path), whole)
 
@@ -370,9 +323,8 @@ def test_a_training_that_is_complete_is_not_run_again(tmp_path: Path) -> None:
     assert_same(train_tiny(tmp_path, interrupt_at(STEPS)), train_tiny(tmp_path, interrupt_at(0)))
 
 
-def test_a_killed_training_resumes(tmp_path: Path) -> None:
+def test_a_killed_training_resumes(tmp_path: Path, whole: Trained) -> None:
     """SIGKILL somewhere between the 7th step and the 10th, or while a checkpoint is written."""
-    (tmp_path / "whole").mkdir()
     code = (
         "import sys, time, pathlib, torch, test_zoo\n"
         "torch.set_num_threads(1)\n"
@@ -395,7 +347,7 @@ def test_a_killed_training_resumes(tmp_path: Path) -> None:
     assert child.returncode == -signal.SIGKILL
     with safe_open(tmp_path / "tiny.safetensors", framework="pt") as file:
         assert int(file.metadata()["step"]) in (6, 8)
-    assert_same(train_tiny(tmp_path), train_tiny(tmp_path / "whole"))
+    assert_same(train_tiny(tmp_path), whole)
 
 
 def test_a_checkpoint_holds_tensors_and_a_header_and_no_pickle(tmp_path: Path) -> None:
@@ -414,13 +366,12 @@ def test_a_checkpoint_holds_tensors_and_a_header_and_no_pickle(tmp_path: Path) -
     step, restored = load_checkpoint(tmp_path / "tiny.safetensors", model, optimisers_for(model))
     assert step == STEPS
     assert [entry["loss"] for entry in restored] == [entry["loss"] for entry in history]
-    assert all(
-        torch.equal(parameter, parameters[name]) for name, parameter in model.named_parameters()
-    )
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, parameters[name])
 
 
 def test_an_interrupted_write_leaves_the_old_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, whole: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
         train_tiny(tmp_path, interrupt_at(3))
@@ -435,9 +386,8 @@ def test_an_interrupted_write_leaves_the_old_checkpoint(
         with pytest.raises(KeyboardInterrupt):
             train_tiny(tmp_path)
     assert (tmp_path / "tiny.safetensors").read_bytes() == before
-    (tmp_path / "whole").mkdir()
-    assert_same(train_tiny(tmp_path), train_tiny(tmp_path / "whole"))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["tiny.safetensors", "whole"]
+    assert_same(train_tiny(tmp_path), whole)
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny.safetensors"]
 
 
 class Empty:
@@ -480,17 +430,16 @@ def test_every_parameter_has_one_optimiser() -> None:
 def test_bundled_prompts_are_beginnings_of_held_out_blocks(
     tokenizer: PreTrainedTokenizerFast, files: list[SourceFile], tmp_path: Path
 ) -> None:
-    held_out = [
-        SourceFile(f"h{i}.py", make_source(i), held_out=True, is_test=False)
-        for i in range(100, 120)
-    ]
-    prompts = cut_bundled_prompts(tokenizer, [*files, *held_out])
+    files = list(files)
+    for i in range(100, 120):
+        files.append(SourceFile(f"h{i}.py", make_source(i), held_out=True, is_test=False))
+    prompts = cut_bundled_prompts(tokenizer, files)
     lengths = [len(tokenizer(prompt["text"])["input_ids"]) for prompt in prompts]
     assert [prompt["tokens"] for prompt in prompts] == lengths
     assert lengths[0] <= 12
     assert lengths[-1] > 200
     assert max(lengths) <= 300
-    sources = {file.path: file for file in [*files, *held_out]}
+    sources = {file.path: file for file in files}
     for prompt in prompts:
         file = sources[prompt["source"]]
         assert file.held_out
@@ -501,14 +450,11 @@ def test_bundled_prompts_are_beginnings_of_held_out_blocks(
         assert len(tokenizer(block)["input_ids"]) >= prompt["tokens"] + bundled.LEFT
     assert max(Counter(prompt["source"] for prompt in prompts).values()) <= 2
     assert len({prompt["text"] for prompt in prompts}) == len(prompts) > 20
-    assert cut_bundled_prompts(tokenizer, [*files, *held_out]) == prompts
-    write_prompts(
-        tmp_path / "prompts.jsonl", [*prompts, {"source": "x", "tokens": 1, "text": "é\u2028\n"}]
-    )
-    assert read_prompts(tmp_path / "prompts.jsonl") == [
-        *(prompt["text"] for prompt in prompts),
-        "é\u2028\n",
-    ]
+    assert cut_bundled_prompts(tokenizer, files) == prompts
+    prompts.append({"source": "x", "tokens": 1, "text": "é\u2028\n"})
+    write_prompts(tmp_path / "prompts.jsonl", prompts)
+    texts = [prompt["text"] for prompt in prompts]
+    assert read_prompts(tmp_path / "prompts.jsonl") == texts
 
 
 def test_distillation_prompts_are_proper_beginnings() -> None:
@@ -542,23 +488,18 @@ def test_continuations_are_kept_chunk_by_chunk(
     assert len(list(tmp_path.glob("continuations-?.safetensors"))) == 3
     assert [document.tolist() for document in again] == [document.tolist() for document in whole]
     for document in whole:
-        prompt = document[: len(document) - 3].tolist()
+        prompt = document[:-3].tolist()
         assert prompt == list(range(1, len(prompt) + 1))
-        assert (
-            sv.generate(pair, [prompt], max_new_tokens=3, progress=False).tokens[0]
-            == document[-3:].tolist()
-        )
+        result = sv.generate(pair, [prompt], max_new_tokens=3, progress=False)
+        assert result.tokens == [document[-3:].tolist()]
 
 
 # the whole
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
 def refuse(*_: object) -> None:
@@ -578,12 +519,8 @@ def test_a_pair_from_sources_to_folders(
     monkeypatch.setattr(pipeline, "build_draft", lambda: tiny_model(2))
     monkeypatch.setattr(distil, "NEW_TOKENS", 4)
     monkeypatch.setattr(bundled, "COUNT", 4)
-    make = partial(
-        pipeline.train_pair,
-        tmp_path,
-        pipeline.Budget(target_steps=4, draft_steps=4, continuations=3),
-        progress=False,
-    )
+    budget = pipeline.Budget(target_steps=4, draft_steps=4, continuations=3)
+    make = partial(pipeline.train_pair, tmp_path, budget, progress=False)
     with monkeypatch.context() as patch:
         patch.setattr(pipeline, "distillation_loss", refuse)
         with pytest.raises(KeyboardInterrupt):
@@ -598,13 +535,10 @@ def test_a_pair_from_sources_to_folders(
     assert len(sv.generate(pair, prompts, max_new_tokens=4, progress=False).tokens) == len(prompts)
     card = (weights / "README.md").read_text(encoding="utf-8")
     assert "bits per byte, held-out library" in card
-    assert "PSF" in card or "Python Software Foundation" in card
     assert not re.search(r"[{}]", card)
     before = snapshot(weights)
     monkeypatch.setattr(pipeline, "distillation_loss", refuse)
     make()
     after = snapshot(weights)
-    assert [
-        name for name in before if before[name] != after[name] and not name.endswith("README.md")
-    ] == []
     assert before.keys() == after.keys()
+    assert {name for name in before if before[name] != after[name]} <= {"README.md"}

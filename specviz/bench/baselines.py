@@ -54,6 +54,18 @@ class Baseline:
         num_draft_tokens: int,
     ) -> Iterator[Written]:
         """Decode the prompts in order, `batch_size` at a time; yield all tokens so far a batch."""
+        found = Written([], 0)
+        for first in range(0, len(prompts), batch_size):
+            batch = prompts[first : first + batch_size]
+            with _counted(pair.target) as forwards:
+                tokens = self.decode(pair, batch, max_new_tokens, num_draft_tokens)
+            found = Written(found.tokens + tokens, found.forwards + len(forwards))
+            yield found
+
+    def decode(
+        self, pair: Pair, batch: Prompts, max_new_tokens: int, num_draft_tokens: int
+    ) -> list[list[int]]:
+        """Return the new tokens of one batch."""
         raise NotImplementedError
 
 
@@ -63,20 +75,10 @@ class HfGenerate(Baseline):
 
     name: ClassVar[str] = "hf_generate"
 
-    def write(
-        self,
-        pair: Pair,
-        prompts: Prompts,
-        batch_size: int,
-        max_new_tokens: int,
-        num_draft_tokens: int,
-    ) -> Iterator[Written]:
-        found = Written([], 0)
-        for first in range(0, len(prompts), batch_size):
-            with _counted(pair.target) as forwards:
-                tokens = _generated(pair, prompts[first : first + batch_size], max_new_tokens)
-            found = Written(found.tokens + tokens, found.forwards + len(forwards))
-            yield found
+    def decode(
+        self, pair: Pair, batch: Prompts, max_new_tokens: int, num_draft_tokens: int
+    ) -> list[list[int]]:
+        return _generated(pair, batch, max_new_tokens)
 
 
 @dataclass(frozen=True)
@@ -102,26 +104,17 @@ class HfAssisted(Baseline):
                 "pass 0 for all K draft tokens"
             )
 
-    def write(
-        self,
-        pair: Pair,
-        prompts: Prompts,
-        batch_size: int,
-        max_new_tokens: int,
-        num_draft_tokens: int,
-    ) -> Iterator[Written]:
-        """Every round drafts `num_draft_tokens` (`num_assistant_tokens_schedule="constant"`)."""
+    def decode(
+        self, pair: Pair, batch: Prompts, max_new_tokens: int, num_draft_tokens: int
+    ) -> list[list[int]]:
+        # The default schedule changes K from round to round; the strategies keep theirs.
         settings = {
             "num_assistant_tokens": num_draft_tokens,
             "num_assistant_tokens_schedule": "constant",
             "assistant_confidence_threshold": self.confidence,
         }
-        found = Written([], 0)
-        for prompt in prompts:
-            with _counted(pair.target) as forwards, _configured(pair.draft, settings):
-                tokens = _generated(pair, [prompt], max_new_tokens, assistant_model=pair.draft)
-            found = Written(found.tokens + tokens, found.forwards + len(forwards))
-            yield found
+        with _configured(pair.draft, settings):
+            return _generated(pair, batch, max_new_tokens, assistant_model=pair.draft)
 
 
 BASELINES: dict[str, type[Baseline]] = {kind.name: kind for kind in (HfGenerate, HfAssisted)}
@@ -130,7 +123,6 @@ BASELINES: dict[str, type[Baseline]] = {kind.name: kind for kind in (HfGenerate,
 def _generated(
     pair: Pair, prompts: Prompts, max_new_tokens: int, **options: Any
 ) -> list[list[int]]:
-    """Return the new tokens of one batch, padded on the left."""
     eos = pair.eos_token_ids
     padding = eos[0] if eos else 0  # masked, so that any id does
     longest = max(map(len, prompts))
@@ -147,11 +139,12 @@ def _generated(
         pad_token_id=padding,
         **options,
     )
+    # Assisted generation may write a few tokens too many, and a batch pads rows that have ended.
     new = written[:, longest : longest + max_new_tokens].tolist()
-    return [_cut(row, set(eos)) for row in new]
+    return [_cut(row, eos) for row in new]
 
 
-def _cut(row: list[int], eos: set[int]) -> list[int]:
+def _cut(row: list[int], eos: Sequence[int]) -> list[int]:
     """Return the row up to and with its first EOS."""
     for i, token in enumerate(row):
         if token in eos:

@@ -41,10 +41,10 @@ class TimedResult(NamedTuple):
 def warm_up(work: Work, cell: Cell) -> None:
     """Run one batch of the longest prompts, so that libraries are loaded and kernels chosen.
 
-    A compiled method runs on all prompts, since every new shape takes seconds to compile. CUDA
-    graphs belong to a run and are captured in each: `round_ms` excludes that, `seconds` does not.
-    A cell that cannot run fails when it is measured, not here.
+    CUDA graphs belong to a run and are captured in each: `round_ms` excludes that, `seconds` does
+    not. A cell that cannot run fails when it is measured, not here.
     """
+    # A compiled method runs on all prompts: every new shape takes seconds to compile.
     if not dict(cell.method.generate_options).get("compile", False):
         longest = sorted(work.prompts, key=len, reverse=True)[: cell.batch_size]
         work = replace(work, prompts=longest)
@@ -100,12 +100,8 @@ def measure_in_turns(work: Work, cell: Cell, *, recording: bool = False) -> Step
 
 def _drain(steps: Steps[T]) -> T:
     """Take all steps and return the value at their end."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            value: T = end.value
-            return value
+    ((_, value),) = interleave([steps], 0, 1, lambda place: nullcontext())
+    return value
 
 
 def _measure(work: Work, cell: Cell, recording: bool) -> Steps[Outcome]:
@@ -134,39 +130,38 @@ def _measure(work: Work, cell: Cell, recording: bool) -> Steps[Outcome]:
 
 def _run(work: Work, cell: Cell, record: bool = False) -> Steps[TimedResult]:
     aside = Clock()
-    gc.collect()
+    gc.collect()  # now, not in the middle of what is timed
     synchronize(work.pair.device)
     began = time.perf_counter()
-    if isinstance(cell.method.how, Baseline):
-        written = yield from _run_baseline(cell.method.how, work, cell, aside)
-        synchronize(work.pair.device)
-        seconds = time.perf_counter() - began - aside.seconds
-        return _baseline_run(written, seconds, work, cell)
-    options = _drafting(cell, aside) | dict(cell.method.generate_options)
-    if record:
-        options |= {"record": True, "graphs": False}  # what is captured leaves no records
-    steps = generate_stepwise(
-        work.pair,
-        work.prompts,
-        strategy=cell.method.how,
-        batch_size=cell.batch_size,
-        max_new_tokens=cell.max_new_tokens,
-        **options,
-    )
-    result = yield from _pausing(steps, aside)
+    how = cell.method.how
+    if isinstance(how, Baseline):
+        written = yield from _pausing(_write(how, work, cell), aside)
+    else:
+        options = _drafting(cell, aside) | dict(cell.method.generate_options)
+        if record:
+            options |= {"record": True, "graphs": False}  # what is captured leaves no records
+        steps = generate_stepwise(
+            work.pair,
+            work.prompts,
+            strategy=how,
+            batch_size=cell.batch_size,
+            max_new_tokens=cell.max_new_tokens,
+            **options,
+        )
+        result = yield from _pausing(steps, aside)
     synchronize(work.pair.device)
     seconds = time.perf_counter() - began - aside.seconds
+    if isinstance(how, Baseline):
+        return _baseline_run(written, seconds, work, cell)
     summary = result.summary.iloc[0]
-    return TimedResult(
-        result, seconds, float(summary["mean_acceptance_length"]), int(summary["rounds"])
-    )
+    length = float(summary["mean_acceptance_length"])
+    return TimedResult(result, seconds, length, int(summary["rounds"]))
 
 
-def _run_baseline(how: Baseline, work: Work, cell: Cell, aside: Clock) -> Steps[Written]:
+def _write(how: Baseline, work: Work, cell: Cell) -> Steps[Written]:
     k = cell.num_draft_tokens if isinstance(cell.num_draft_tokens, int) else 0
     for written in how.write(work.pair, work.prompts, cell.batch_size, cell.max_new_tokens, k):
-        with aside:
-            yield sum(map(len, written.tokens))
+        yield sum(map(len, written.tokens))
     return written
 
 

@@ -1,11 +1,10 @@
 """What a benchmark runs: jobs, and the setting that they share."""
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from specviz.bench.grid import Cell, Grid
-from specviz.bench.log import Measurement
+from specviz.bench.log import Measurement, cell_key
 from specviz.bench.outcome import Outcome
 from specviz.bench.sources import LoadedPair, PairSource, prompt_ids
 from specviz.engine.models.pair import Pair
@@ -47,7 +46,7 @@ class Job:
 
     @property
     def key(self) -> tuple[str, int]:
-        """The same as `key_of` the job's measurement."""
+        """The same as `key_of` the job's measurement: what finds it in a log."""
         return cell_key(self.cell.key), self.repetition
 
     def measurement(self, outcome: Outcome) -> Measurement:
@@ -56,16 +55,6 @@ class Job:
 
 
 Runner = Callable[[Setting, Sequence[Job]], Iterator[tuple[Job, Outcome]]]
-
-
-def cell_key(cell: dict[str, object]) -> str:
-    """Return a cell's plain values as text."""
-    return json.dumps(cell, sort_keys=True)
-
-
-def key_of(measurement: Measurement) -> tuple[str, int]:
-    """Return the key of the run that made this measurement: its cell and repetition."""
-    return cell_key(measurement["cell"]), measurement["repetition"]
 
 
 def sources_of(pairs: Pair | PairSource | Sequence[Pair | PairSource]) -> dict[str, PairSource]:

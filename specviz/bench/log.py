@@ -16,6 +16,16 @@ from specviz.util.files import as_write_error, make_folder
 Measurement = dict[str, Any]  # the cell, the repetition, and the outcome of one run
 
 
+def cell_key(cell: Mapping[str, object]) -> str:
+    """Return a cell's plain values as text, which are the same in memory and read from a log."""
+    return json.dumps(cell, sort_keys=True)
+
+
+def key_of(measurement: Measurement) -> tuple[str, int]:
+    """Return what finds the run that made this measurement: its cell and repetition."""
+    return cell_key(measurement["cell"]), measurement["repetition"]
+
+
 class Log:
     """The measurements of an unfinished benchmark.
 

@@ -4,21 +4,18 @@ exspec:window=32,fallback=wait    hf_assisted:confidence=0    inplace:graphs=tru
 synthetic:rates=0.8/0.6/0.5
 """
 
-import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from specviz.bench.baselines import BASELINES, Baseline
 from specviz.engine.drafters import DRAFTERS, Drafter
 from specviz.engine.registry import changed, make
 from specviz.engine.strategies import STRATEGIES, Strategy
-from specviz.generation.generate import generate
 from specviz.util.validate import short
 
-_AXES = {"strategy", "drafter", "num_draft_tokens", "batch_size", "max_new_tokens"}
-# Texts are greedy so that they can be compared, and the benchmark decides on the rest itself.
-_FIXED = {"sampling", "seed", "record", "progress"}
+# The arguments of `generate` that neither an axis of the grid nor the benchmark itself decides on.
+GENERATE_OPTIONS = {"compile", "deterministic", "graphs"}
 _CONSTANTS = {"true": True, "false": False, "none": None}
 
 
@@ -29,7 +26,7 @@ class Method:
     Attributes:
         label: the name in tables, "exspec:window=8", without the options that are the default.
         how: the strategy or the baseline.
-        generate_options: arguments of `generate`: "compile", "graphs", "deterministic".
+        generate_options: arguments of `generate`, some of GENERATE_OPTIONS.
     """
 
     label: str
@@ -54,25 +51,15 @@ def method(entry: object) -> Method:
         )
     name, options = parse(entry)
     known: dict[str, type[Any]] = {**STRATEGIES, **BASELINES}
-    own = {field.name for field in fields(known[name])} if name in known else set()
     of_generate = {}
     of_method = {}
-    for key, value in options.items():
-        if name in STRATEGIES and key not in own and key in _generate_options():
-            of_generate[key] = value
+    for option, value in options.items():
+        if name in STRATEGIES and option in GENERATE_OPTIONS:
+            of_generate[option] = value
         else:
-            of_method[key] = value
+            of_method[option] = value
     how = make("strategy", known, name, of_method)
     return Method(label(how, options), how, tuple(of_generate.items()))
-
-
-def _generate_options() -> set[str]:
-    """The arguments of `generate` that a method may set."""
-    names = set()
-    for name, parameter in inspect.signature(generate).parameters.items():
-        if parameter.kind is parameter.KEYWORD_ONLY:
-            names.add(name)
-    return names - _AXES - _FIXED
 
 
 def proposer(entry: object) -> Drafter:

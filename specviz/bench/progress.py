@@ -1,67 +1,58 @@
-"""A progress bar over the runs of a benchmark."""
+"""A progress bar over the runs of a benchmark, which predicts the time left."""
 
 import time
 from collections import defaultdict
-from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import fmean
 
 from tqdm.auto import tqdm
 
 from specviz.bench.grid import Cell
 from specviz.bench.jobs import Job
+from specviz.bench.outcome import Outcome
+
+_LOOK = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
 
 
-class Progress:
-    """A bar that predicts the time left from each cell's runs so far.
+class TimeLeft:
+    """Predicts how long the missing runs take, from those that have ended."""
 
-    A cell without a run counts as the mean of the cells at its B and lengths.
-    """
-
-    def __init__(self, jobs: Sequence[Job], enabled: bool) -> None:
+    def __init__(self, jobs: Sequence[Job]) -> None:
         self._left = list(jobs)
-        self._seconds: dict[Cell, list[float]] = defaultdict(list)
-        self._last = time.monotonic()
-        look = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
-        total = len(jobs)
-        self._bar = tqdm(
-            total=total, desc="bench", unit="run", disable=not enabled, bar_format=look
-        )
+        self._seconds: dict[object, list[float]] = defaultdict(list)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._bar.close()
-
-    def ended(self, job: Job) -> None:
-        """Note that a run has ended."""
-        now = time.monotonic()
-        self._seconds[job.cell].append(now - self._last)
-        self._last = now
+    def ended(self, job: Job, seconds: float) -> None:
         self._left.remove(job)
-        minutes = self.seconds_left() / 60
-        last = f"{job.cell.strategy} at B = {job.cell.batch_size}"
-        self._bar.set_postfix_str(f"about {minutes:.0f} min left, last {last}")
-        self._bar.update()
+        for key in _keys(job.cell):
+            self._seconds[key].append(seconds)
 
-    def seconds_left(self) -> float:
-        """Predict how long the missing runs take."""
-        mean = {cell: sum(seconds) / len(seconds) for cell, seconds in self._seconds.items()}
-        similar: dict[tuple[object, ...], list[float]] = defaultdict(list)
-        for cell, seconds in mean.items():
-            similar[cell.batch_size, *cell.texts].append(seconds)
+    def seconds(self) -> float:
         total = 0.0
         for job in self._left:
-            cell = job.cell
-            known = similar.get((cell.batch_size, *cell.texts)) or list(mean.values())
-            if cell in mean:
-                total += mean[cell]
-            elif known:
-                total += sum(known) / len(known)
+            known = [self._seconds[key] for key in _keys(job.cell) if key in self._seconds]
+            total += fmean(known[0])
         return total
+
+
+def _keys(cell: Cell) -> Sequence[object]:
+    """What predicts a run, the best first: the same cell, those with its B and lengths, any."""
+    return cell, (cell.batch_size, cell.texts), "any"
+
+
+def show_progress(
+    jobs: Sequence[Job], outcomes: Iterable[tuple[Job, Outcome]], enabled: bool
+) -> Iterator[tuple[Job, Outcome]]:
+    """Yield the outcomes; a bar shows how many of the jobs have ended."""
+    left = TimeLeft(jobs)
+    last = time.monotonic()
+    with tqdm(
+        total=len(jobs), desc="bench", unit="run", disable=not enabled, bar_format=_LOOK
+    ) as bar:
+        for job, outcome in outcomes:
+            now = time.monotonic()
+            left.ended(job, now - last)
+            last = now
+            cell = f"{job.cell.strategy} at B = {job.cell.batch_size}"
+            bar.set_postfix_str(f"about {left.seconds() / 60:.0f} min left, last {cell}")
+            bar.update()
+            yield job, outcome

@@ -45,7 +45,7 @@ table {
 th, td {
   border-bottom: 1px solid var(--line); padding: 4px 7px; text-align: right; white-space: nowrap;
 }
-tr.first td { border-top: 2px solid var(--line) }
+tbody + tbody tr:first-child td { border-top: 2px solid var(--line) }
 th {
   color: var(--jp-content-font-color2); font-weight: 600; white-space: normal;
   vertical-align: bottom;
@@ -93,10 +93,9 @@ def report(table: pd.DataFrame, conditions: Mapping[str, object]) -> str:
     """Return the page."""
     charts: list[str] = []
     parts = [_section(heading, part, charts) for heading, part in sections(table)]
-    blocks = "\n".join(
-        f'<script type="application/json" data-place="chart-{i}">{chart}</script>'
-        for i, chart in enumerate(charts)
-    )
+    blocks = []
+    for i, chart in enumerate(charts):
+        blocks.append(f'<script type="application/json" data-place="chart-{i}">{chart}</script>')
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -113,7 +112,7 @@ def report(table: pd.DataFrame, conditions: Mapping[str, object]) -> str:
 {"".join(parts)}
 {_failed(table)}
 </main>
-{blocks}
+{"".join(blocks)}
 <script>{get_plotlyjs()}</script>
 <script>{_DRAW}</script>
 </body>
@@ -164,32 +163,25 @@ def _table(part: pd.DataFrame) -> str:
     if "recorded_tokens_per_s" in shown:
         shown["recording"] = 1 - shown["recorded_tokens_per_s"] / shown["tokens_per_s"]
     columns = {name: title for name, title in _COLUMNS.items() if name in shown}
-    entries = [entry for _, entry in shown.iterrows()]
-    head = "".join(f"<th{_kind(name)}>{html.escape(title)}</th>" for name, title in columns.items())
-    body = "\n".join(
-        f"<tr{_first(entry, before)}>"
-        + "".join(
-            f"<td{_kind(name)}>{html.escape(_written(name, entry[name]))}</td>" for name in columns
-        )
-        + "</tr>"
-        for entry, before in zip(entries, [None, *entries], strict=False)
-    )
-    said = ", ".join(
-        f"{name} {_plain(list(dict.fromkeys(part[name])))}"
-        for name in ("prompts", "threads", *VERSIONS)
-    )
-    rows = f"<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
-    return f'<div class="scroll">{rows}</div><p class="quiet">{html.escape(said)}</p>'
+    head = "".join(_cell("th", name, title) for name, title in columns.items())
+    bodies = []
+    for _, entries in shown.groupby("batch_size", sort=False):
+        rows = []
+        for entry in entries.to_dict("records"):
+            cells = [_cell("td", name, _written(name, entry[name])) for name in columns]
+            rows.append(f"<tr>{''.join(cells)}</tr>")
+        bodies.append("<tbody>" + "\n".join(rows) + "</tbody>")
+    table = f"<table><thead><tr>{head}</tr></thead>\n{''.join(bodies)}</table>"
+    said = []
+    for name in ("prompts", "threads", *VERSIONS):
+        said.append(f"{name} {_plain(list(dict.fromkeys(part[name])))}")
+    conditions = html.escape(", ".join(said))
+    return f'<div class="scroll">{table}</div><p class="quiet">{conditions}</p>'
 
 
-def _kind(name: str) -> str:
-    return ' class="text"' if name in ("name", "created") else ""
-
-
-def _first(entry: pd.Series, before: pd.Series | None) -> str:
-    """Draw a line above the entries of another B."""
-    other = before is not None and before["batch_size"] != entry["batch_size"]
-    return ' class="first"' if other else ""
+def _cell(tag: str, name: str, text: str) -> str:
+    kind = ' class="text"' if name in ("name", "created") else ""
+    return f"<{tag}{kind}>{html.escape(text)}</{tag}>"
 
 
 def _written(name: str, value: object) -> str:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from specviz.bench.cells import measure, take_turns, warm_up
+from specviz.bench.cells import take_turns, warm_up
 from specviz.bench.grid import Cell, Grid
-from specviz.bench.jobs import Job, Runner, Setting, cell_key, jobs_of, key_of, sources_of
-from specviz.bench.log import Log, Measurement
+from specviz.bench.jobs import Job, Runner, Setting, jobs_of, sources_of
+from specviz.bench.log import Log, Measurement, cell_key, key_of
 from specviz.bench.outcome import Outcome, Work, reference_of
-from specviz.bench.progress import Progress
+from specviz.bench.progress import show_progress
 from specviz.bench.sources import PairSource
 from specviz.bench.table import conditions, make_table
 from specviz.engine.models.pair import Pair
@@ -75,14 +75,12 @@ def run_bench(
     run = runner or run_here
     jobs = jobs_of(list(sources), [grids] if isinstance(grids, Grid) else grids)
     if path is None:
-        measurements = []
-        for job, outcome in _with_progress(run, setting, jobs, progress):
-            measurements.append(job.measurement(outcome))
-        return _table(measurements, jobs, setting)
+        outcomes = show_progress(jobs, run(setting, jobs), progress)
+        return _table([job.measurement(outcome) for job, outcome in outcomes], jobs, setting)
     log_path = path.with_suffix(".jsonl.partial")
     with Log(log_path, _conditions_to_resume(setting), fresh=fresh) as log:
         missing = _missing(jobs, log.measurements)
-        for job, outcome in _with_progress(run, setting, missing, progress):
+        for job, outcome in show_progress(missing, run(setting, missing), progress):
             log.add(job.measurement(outcome))
     table, found = _table(log.measurements, jobs, setting)
     save_measured(table, found, path)
@@ -92,14 +90,9 @@ def run_bench(
 
 def _missing(jobs: Sequence[Job], measurements: Sequence[Measurement]) -> list[Job]:
     """The jobs that were not measured. What failed stays failed."""
-    done = {key_of(measurement) for measurement in measurements}
+    done = {key_of(each) for each in measurements}
     failed = {cell_key(each["cell"]) for each in measurements if each["failure"]}
-    missing = []
-    for job in jobs:
-        cell, _ = job.key
-        if job.key not in done and cell not in failed:
-            missing.append(job)
-    return missing
+    return [job for job in jobs if job.key not in done and job.key[0] not in failed]
 
 
 def _table(
@@ -125,16 +118,6 @@ def _conditions_to_resume(setting: Setting) -> dict[str, object]:
         "turns": setting.turns,
         "versions": {name: version(name) for name in ("specviz", "torch", "transformers")},
     }
-
-
-def _with_progress(
-    run: Runner, setting: Setting, jobs: Sequence[Job], progress: bool
-) -> Iterator[tuple[Job, Outcome]]:
-    outcomes = run(setting, jobs)
-    with Progress(jobs, enabled=progress) as bar:
-        for job, outcome in outcomes:
-            bar.ended(job)
-            yield job, outcome
 
 
 def run_here(setting: Setting, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outcome]]:
@@ -174,12 +157,16 @@ def _outcomes(setting: Setting, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outc
             if cell not in warm:
                 warm_up(works[cell.texts], cell)
                 warm.add(cell)
-        if group:
-            work = works[group[0].cell.texts]
-            for job, outcome in _measure(setting, work, group):
-                if outcome["failure"]:
-                    failed.add(job.cell)
-                yield job, outcome
+        if not group:
+            continue
+        work = works[group[0].cell.texts]
+        # A GPU still works on one cell's round when the host turns to the next cell.
+        turns = setting.turns if work.pair.device.type == "cpu" else 1
+        cells = [job.cell for job in group]
+        for place, outcome in take_turns(work, cells, turns, recording=setting.recording):
+            if outcome["failure"]:
+                failed.add(cells[place])
+            yield group[place], outcome
 
 
 def _groups(jobs: Sequence[Job], turns: bool) -> list[list[Job]]:
@@ -191,14 +178,3 @@ def _groups(jobs: Sequence[Job], turns: bool) -> list[list[Job]]:
         cell = job.cell
         groups[cell.models, job.repetition, cell.texts, cell.batch_size].append(job)
     return list(groups.values())
-
-
-def _measure(setting: Setting, work: Work, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outcome]]:
-    if setting.turns == 1 or work.pair.device.type != "cpu":
-        for job in jobs:
-            yield job, measure(work, job.cell, recording=setting.recording)
-    else:
-        cells = [job.cell for job in jobs]
-        turns = take_turns(work, cells, setting.turns, recording=setting.recording)
-        for place, outcome in turns:
-            yield jobs[place], outcome

@@ -1,12 +1,11 @@
 """From measurements to the table of a benchmark, and to short tables to read. Runs nothing."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
-from specviz.bench.log import Measurement
+from specviz.bench.log import Measurement, cell_key
 
 # Cells that are equal in these columns are compared with each other.
 WHERE = ["pair", "device", "dtype", "max_new_tokens", "prompt_tokens"]
@@ -30,90 +29,76 @@ def make_table(measurements: Sequence[Measurement]) -> pd.DataFrame:
     """
     cells: dict[str, list[Measurement]] = {}
     for measurement in measurements:
-        key = json.dumps(measurement["cell"], sort_keys=True)
-        cells.setdefault(key, []).append(measurement)
-    table = pd.DataFrame([_entry(found) for found in cells.values()])
-    table["prompt_tokens"] = table["prompt_tokens"].astype("Int64")
-    speeds = [_speeds(found) for found in cells.values()]
-    to_autoregressive, to_assisted = _ratios(table, speeds)
-    at = table.columns.get_loc("repetitions") + 1
-    columns = {
-        "ratio_to_autoregressive": [ratios.median() for ratios in to_autoregressive],
-        "ratio_to_autoregressive_low": [ratios.min() for ratios in to_autoregressive],
-        "ratio_to_autoregressive_high": [ratios.max() for ratios in to_autoregressive],
-        "ratio_to_hf_assisted": [ratios.median() for ratios in to_assisted],
-    }
-    for i, (name, values) in enumerate(columns.items()):
-        table.insert(at + i, name, values)
-    return table
-
-
-def _ratios(
-    table: pd.DataFrame, speeds: Sequence[pd.Series]
-) -> tuple[list[pd.Series], list[pd.Series]]:
-    """Ratios by repetition, to autoregressive decoding and to HF assisted generation.
-
-    They are NaN or absent if one of the two speeds is missing.
-    """
+        cells.setdefault(cell_key(measurement["cell"]), []).append(measurement)
+    autoregressive: dict[object, pd.Series] = {}
+    assisted: dict[object, list[pd.Series]] = {}  # at any B
+    for runs in cells.values():
+        cell = runs[0]["cell"]
+        where = _where(runs)
+        speeds = _speeds(runs)
+        if cell["strategy"] == "autoregressive":
+            autoregressive[where, cell["batch_size"]] = speeds
+        if cell["strategy"].startswith("hf_assisted") and len(speeds):
+            assisted.setdefault(where, []).append(speeds)
     nothing = pd.Series(dtype=float)
-    places = [_place(entry) for entry in table.itertuples()]
-    autoregressive: dict[tuple[Any, ...], pd.Series] = {}
-    assisted: dict[tuple[Any, ...], pd.Series] = {}  # the fastest, at any B
-    for strategy, place, speed in zip(table["strategy"], places, speeds, strict=True):
-        *where, _ = place
-        if strategy == "autoregressive":
-            autoregressive[place] = speed
-        if strategy.startswith("hf_assisted") and len(speed):
-            fastest = assisted.get(tuple(where))
-            if fastest is None or speed.median() > fastest.median():
-                assisted[tuple(where)] = speed
-    to_autoregressive = []
-    to_assisted = []
-    for place, speed in zip(places, speeds, strict=True):
-        to_autoregressive.append(speed / autoregressive.get(place, nothing))
-        to_assisted.append(speed / assisted.get(place[:-1], nothing))
-    return to_autoregressive, to_assisted
+    entries = []
+    for runs in cells.values():
+        where = _where(runs)
+        plain = autoregressive.get((where, runs[0]["cell"]["batch_size"]), nothing)
+        fastest = max(assisted.get(where, [nothing]), key=pd.Series.median)
+        entries.append(_entry(runs, plain, fastest))
+    return pd.DataFrame(entries).astype({"prompt_tokens": "Int64"})
 
 
-def _place(entry: Any) -> tuple[Any, ...]:
-    """Where an entry was measured, and at which B, with None for a missing value: NA != NA."""
-    values = [getattr(entry, name) for name in (*WHERE, "batch_size")]
-    return tuple(None if pd.isna(value) else value for value in values)
+def _where(runs: Sequence[Measurement]) -> tuple[object, ...]:
+    """What cells have in common that are compared with each other: the values of WHERE."""
+    cell = runs[0]["cell"]
+    last = runs[-1]
+    lengths = (cell["max_new_tokens"], cell["prompt_tokens"])
+    return cell["pair"], last["device_name"], last["dtype"], *lengths
 
 
-def _speeds(measurements: Sequence[Measurement]) -> pd.Series:
+def _speeds(runs: Sequence[Measurement]) -> pd.Series:
     """tokens/s of one cell by repetition. A cell that failed once has no speed."""
-    if any(measurement["failure"] for measurement in measurements):
+    if any(run["failure"] for run in runs):
         return pd.Series(dtype=float)
-    speeds = {each["repetition"]: each["tokens_per_s"] for each in measurements}
-    return pd.Series(speeds, dtype=float)
+    return pd.Series({run["repetition"]: run["tokens_per_s"] for run in runs}, dtype=float)
 
 
-def _entry(measurements: Sequence[Measurement]) -> dict[str, Any]:
-    """One cell's entry."""
-    cell = measurements[0]["cell"]
-    last = measurements[-1]
-    failures = [measurement for measurement in measurements if measurement["failure"]]
+def _entry(
+    runs: Sequence[Measurement], autoregressive: pd.Series, assisted: pd.Series
+) -> dict[str, Any]:
+    """One cell's entry. `autoregressive` and `assisted`: speeds by repetition to divide by."""
+    cell = runs[0]["cell"]
+    last = runs[-1]
+    failures = [run for run in runs if run["failure"]]
     shown = failures[0] if failures else last
-    speeds = _speeds(measurements)
-    entry = {"pair": cell["pair"], "device": last["device_name"], "dtype": last["dtype"]}
-    for name in ("max_new_tokens", "prompt_tokens", *WHAT):
-        entry[name] = cell[name]
-    entry["exact_match"] = _known(measurements, "exact_match").min()
-    entry["near_ties"] = _known(measurements, "near_ties").max()
-    for name in ("mean_acceptance_length", "rounds", "new_tokens"):
-        entry[name] = shown[name]
-    entry["tokens_per_s"] = speeds.median()
-    entry["tokens_per_s_low"] = speeds.min()
-    entry["tokens_per_s_high"] = speeds.max()
-    entry["repetitions"] = len(speeds)
+    speeds = _speeds(runs)
+    # By repetition, so that a machine that slows down for a while leaves the ratio as it is. Of a
+    # repetition that one of the two lacks there is none.
+    ratios = speeds / autoregressive
+    entry = dict(zip(WHERE, _where(runs), strict=True))
+    entry |= {name: cell[name] for name in WHAT}
+    entry |= {
+        "exact_match": _known(runs, "exact_match").min(),
+        "near_ties": _known(runs, "near_ties").max(),
+        "mean_acceptance_length": shown["mean_acceptance_length"],
+        "rounds": shown["rounds"],
+        "new_tokens": shown["new_tokens"],
+        "tokens_per_s": speeds.median(),
+        "tokens_per_s_low": speeds.min(),
+        "tokens_per_s_high": speeds.max(),
+        "repetitions": len(speeds),
+        "ratio_to_autoregressive": ratios.median(),
+        "ratio_to_autoregressive_low": ratios.min(),
+        "ratio_to_autoregressive_high": ratios.max(),
+        "ratio_to_hf_assisted": (speeds / assisted).median(),
+    }
     for name in ("round_ms", "sync_share", "recorded_tokens_per_s"):
         if name in last:
-            entry[name] = float("nan") if failures else _known(measurements, name).median()
+            entry[name] = float("nan") if failures else _known(runs, name).median()
     entry["failure"] = shown["failure"]
-    for name in ("prompts", "threads", *VERSIONS, "created"):
-        entry[name] = last[name]
-    return entry
+    return entry | {name: last[name] for name in ("prompts", "threads", *VERSIONS, "created")}
 
 
 def _known(measurements: Sequence[Measurement], name: str) -> pd.Series:

@@ -32,7 +32,7 @@ from specviz.studies.arguments import (
 )
 from specviz.studies.output import print_conditions, print_precise_table, print_written
 from specviz.util.files import conditions, save_measured
-from specviz.util.validate import require_bool, require_int
+from specviz.util.validate import require_bool, require_int, require_ints
 
 # Columns of the table that come from the comparison.
 COMPARED = (
@@ -72,11 +72,10 @@ class Setups:
     max_prompt_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("strategies", "batch_sizes", "deterministic"):
+        for name in ("strategies", "deterministic"):
             if not getattr(self, name):
                 raise ValueError(f"{name} is empty; name at least one")
-        for i, size in enumerate(self.batch_sizes):
-            require_int(f"batch_sizes[{i}]", size)
+        require_ints("batch_sizes", self.batch_sizes)
         for name, value in self.settings.items():
             if name != "max_prompt_tokens" or value is not None:
                 require_int(name, value)

@@ -20,6 +20,7 @@ import torch
 from torch.nn.functional import linear
 from tqdm.auto import tqdm
 
+from specviz.bench.clock import synchronize
 from specviz.engine.models.pair import DTYPES, find_device
 from specviz.studies.arguments import DEVICES, add_out
 from specviz.studies.machine import device_conditions
@@ -105,7 +106,6 @@ def measure_ceilings(
     on_gpu = device.type == "cuda"
     if sizes is None:
         sizes = GPU if on_gpu else CPU
-    wait = torch.cuda.synchronize if on_gpu else _do_nothing
     total = 2 * len(sizes.buffers) + len(dtypes) * len(sizes.rows) + (2 if on_gpu else 1)
     entries = []
     with (
@@ -113,7 +113,7 @@ def measure_ceilings(
         tqdm(desc="ceilings", total=total, unit="size", disable=not progress) as bar,
     ):
         for task in _tasks(device, dtypes, sizes):
-            entries.append(_measure(task, sizes.seconds, wait))
+            entries.append(_measure(task, sizes.seconds, device))
             bar.update()
     table = pd.DataFrame(entries).astype({"rows": "Int64", "bytes": "Int64"})
     return table, device_conditions(device, cpu_count=os.cpu_count())
@@ -174,9 +174,9 @@ def _launches(device: torch.device) -> Iterator[_Task]:
         yield _Task({"quantity": "replay"}, graph.replay, KERNELS, "kernels/s")
 
 
-def _measure(task: _Task, seconds: float, wait: Callable[[], object]) -> dict[str, object]:
+def _measure(task: _Task, seconds: float, device: torch.device) -> dict[str, object]:
     """Measure blocks of runs until they took `seconds`, or five times that for slow blocks."""
-    once = min(_time(task.run, 1, wait) for _ in range(3))  # also the warm-up
+    once = min(_time(task.run, 1, device) for _ in range(3))  # also the warm-up
     runs = max(1, round(BLOCK_SECONDS / once))
     times: list[float] = []  # seconds of one run, by block
     while True:
@@ -185,7 +185,7 @@ def _measure(task: _Task, seconds: float, wait: Callable[[], object]) -> dict[st
         too_slow = len(times) >= 3 and spent >= 5 * seconds
         if enough or too_slow:
             break
-        times.append(_time(task.run, runs, wait))
+        times.append(_time(task.run, runs, device))
     middle = median(times)
     labels = {"quantity": "", "dtype": None, "rows": None, "bytes": None} | task.labels
     return labels | {
@@ -197,18 +197,14 @@ def _measure(task: _Task, seconds: float, wait: Callable[[], object]) -> dict[st
     }
 
 
-def _time(run: Callable[[], object], number: int, wait: Callable[[], object]) -> float:
-    """Return the seconds of one run, of `number` in a row. `wait` waits for the device."""
-    wait()
+def _time(run: Callable[[], object], number: int, device: torch.device) -> float:
+    """Return the seconds of one run, of `number` in a row."""
+    synchronize(device)
     start = perf_counter()
     for _ in range(number):
         run()
-    wait()
+    synchronize(device)
     return (perf_counter() - start) / number
-
-
-def _do_nothing() -> None:
-    """A CPU has finished when a call returns."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from transformers import AutoConfig
@@ -24,7 +25,7 @@ from specviz.engine.models.hub import find
 from specviz.engine.strategies import Strategy, strategy
 from specviz.studies.arguments import SHAPES, add_target_and_draft
 from specviz.studies.output import print_table
-from specviz.util.validate import require_int
+from specviz.util.validate import require_int, require_ints
 
 REALIGNING = ("eqspec", "exspec", "repadding")
 LARGEST_BEST_K = 8  # the best K is searched up to here, if the rates go as far
@@ -70,10 +71,7 @@ class Case:
     rates: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
-        if not self.batch_sizes:
-            raise ValueError("batch_sizes is empty; name at least one")
-        for i, size in enumerate(self.batch_sizes):
-            require_int(f"batch_sizes[{i}]", size)
+        require_ints("batch_sizes", self.batch_sizes)
         for name in ("num_draft_tokens", "prompt_tokens", "max_new_tokens"):
             require_int(name, getattr(self, name))
         if self.rates is not None and len(check_rates(self.rates)) < self.num_draft_tokens:
@@ -145,45 +143,34 @@ class Case:
         Columns: batch_size, weights_gb, kv_gb, logits_gb (tokens included), workspace_gb (of the
         largest phase), peak_gb.
         """
+        models = (self.roofline.target, self.roofline.draft, self.how)
         entries = []
         for rows in self.batch_sizes:
-            table = memory(
-                self.roofline.target,
-                self.roofline.draft,
-                self.how,
-                dtype=self.roofline.dtype,
-                batch_size=rows,
-                num_draft_tokens=self.num_draft_tokens,
-                prompt_tokens=self.prompt_tokens,
-                max_new_tokens=self.max_new_tokens,
-            )
+            table = memory(*models, batch_size=rows, **self._sizes)
             always = table[table["when"] == ALWAYS].set_index("part")["bytes"]
             weights = always[always.index.str.endswith("weights")].sum()
             kv = always[always.index.str.endswith("K/V")].sum()
             peak = peak_bytes(table)
-            entry = {
-                "batch_size": rows,
-                "weights_gb": weights / GB,
-                "kv_gb": kv / GB,
-                "logits_gb": (always.sum() - weights - kv) / GB,
-                "workspace_gb": (peak - always.sum()) / GB,
-                "peak_gb": peak / GB,
+            sizes = {
+                "weights_gb": weights,
+                "kv_gb": kv,
+                "logits_gb": always.sum() - weights - kv,
+                "workspace_gb": peak - always.sum(),
+                "peak_gb": peak,
             }
-            entries.append(entry)
+            entries.append({"batch_size": rows} | {name: b / GB for name, b in sizes.items()})
         return pd.DataFrame(entries)
 
     def largest_batch(self, memory_gb: float) -> int:
         """Return the largest B whose peak fits into so many 10**9 bytes, 0 if none does."""
-        return largest_batch(
-            memory_gb * GB,
-            self.roofline.target,
-            self.roofline.draft,
-            self.how,
-            dtype=self.roofline.dtype,
-            num_draft_tokens=self.num_draft_tokens,
-            prompt_tokens=self.prompt_tokens,
-            max_new_tokens=self.max_new_tokens,
-        )
+        models = (self.roofline.target, self.roofline.draft, self.how)
+        return largest_batch(memory_gb * GB, *models, **self._sizes)
+
+    @property
+    def _sizes(self) -> dict[str, Any]:
+        """What `memory` and `largest_batch` ask for besides the models and B."""
+        names = ("num_draft_tokens", "prompt_tokens", "max_new_tokens")
+        return {name: getattr(self, name) for name in names} | {"dtype": self.roofline.dtype}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

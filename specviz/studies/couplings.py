@@ -18,7 +18,7 @@ from specviz.prompts import load_prompts
 from specviz.studies.arguments import add_lengths, add_models, add_out, load_models
 from specviz.studies.output import show
 from specviz.util.files import conditions
-from specviz.util.validate import require_int
+from specviz.util.validate import require_ints
 
 
 def measure_couplings(
@@ -42,11 +42,9 @@ def measure_couplings(
     Raises:
         ValueError: as `generate` and `SamplingParams`, or a list is empty; nothing has run.
     """
-    for name, values in (("temperatures", temperatures), ("seeds", seeds)):
-        if not values:
-            raise ValueError(f"{name} is empty; name at least one")
-    for i, seed in enumerate(seeds):
-        require_int(f"seeds[{i}]", seed, minimum=0)
+    if not temperatures:
+        raise ValueError("temperatures is empty; name at least one")
+    require_ints("seeds", seeds, minimum=0)
     chosen = []
     for temperature in temperatures:
         for coupling in COUPLINGS:

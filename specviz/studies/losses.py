@@ -30,7 +30,7 @@ from specviz.studies.arguments import (
 )
 from specviz.studies.output import show
 from specviz.util.files import conditions
-from specviz.util.validate import require_int
+from specviz.util.validate import require_int, require_ints
 
 NOTHING_LOST = "none"
 LOSSES: dict[str, tuple[dict[str, Any], ...]] = {
@@ -107,10 +107,7 @@ def measure_losses(
         ValueError: as `generate`, or a list is empty; nothing has run.
         MemoryError: a batch size does not fit. It is not halved, since that would measure another.
     """
-    if not batch_sizes:
-        raise ValueError("batch_sizes is empty; name at least one")
-    for i, size in enumerate(batch_sizes):
-        require_int(f"batch_sizes[{i}]", size)
+    require_ints("batch_sizes", batch_sizes)
     require_int("repetitions", repetitions)
     lengths = {"num_draft_tokens": num_draft_tokens, "max_new_tokens": max_new_tokens}
     given: dict[str, Any] = {"prompts": prompts, **lengths}

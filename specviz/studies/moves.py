@@ -10,12 +10,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from specviz.bench.clock import synchronize
 from specviz.engine.kv.moves import METHODS, Move
 from specviz.engine.models.pair import find_device
 from specviz.studies.arguments import DEVICES, add_out
 from specviz.studies.machine import device_conditions
 from specviz.studies.output import show
-from specviz.util.validate import require_int
+from specviz.util.validate import require_int, require_ints
 
 # The target of the embedded pair.
 LAYERS = 14
@@ -45,10 +46,8 @@ def measure_moves(
     Raises:
         ValueError: a size cannot be used.
     """
-    for i, value in enumerate(rows):
-        require_int(f"rows[{i}]", value, minimum=2)
-    for i, value in enumerate(slots):
-        require_int(f"slots[{i}]", value, minimum=16)
+    require_ints("rows", rows, minimum=2)
+    require_ints("slots", slots, minimum=16)
     sizes = {"layers": layers, "heads": heads, "depth": depth, "repetitions": repetitions}
     for name, value in sizes.items():
         require_int(name, value)
@@ -56,26 +55,22 @@ def measure_moves(
     entries = []
     for b in rows:
         for t in slots:
-            shape = (b, t, heads, depth)
-            # K and V of each layer
-            slabs = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(2 * layers)]
-            other = [torch.zeros_like(slab) for slab in slabs]
+            slab = torch.zeros((b, t, heads, depth), dtype=dtype, device=device)
+            slabs = [slab.clone() for _ in range(2 * layers)]  # K and V of each layer
             moves = [Move(i, 5, i, 6 + i % 5, t - 10) for i in range(1, b)]
             moved_slots = sum(move.length for move in moves)
-            slot_bytes = slabs[0][0, 0].nbytes * len(slabs)
+            slot_bytes = slab[0, 0].nbytes * len(slabs)
             entry = {"rows": b, "slots": t, "mbytes": moved_slots * slot_bytes / 1e6}
-            entries.append(entry | _measure(slabs, other, moves, repetitions))
+            entries.append(entry | _measure(slabs, moves, repetitions))
     name = str(dtype).removeprefix("torch.")
     return pd.DataFrame(entries), device_conditions(device, dtype=name, **sizes)
 
 
-def _measure(
-    slabs: list[Tensor], other: list[Tensor], moves: list[Move], repetitions: int
-) -> dict[str, float]:
-    ways: dict[str, Callable[[], None]] = {}
-    for name, method in METHODS.items():
-        ways[name] = partial(method, slabs, moves)
-    ways["double_buffer"] = partial(_swap, slabs, other, moves)
+def _measure(slabs: list[Tensor], moves: list[Move], repetitions: int) -> dict[str, float]:
+    ways: dict[str, Callable[[], None]] = {
+        name: partial(method, slabs, moves) for name, method in METHODS.items()
+    }
+    ways["double_buffer"] = partial(_swap, slabs, [slab.clone() for slab in slabs], moves)
     ways["in_place"] = partial(_write, slabs)
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for repetition in range(repetitions + 1):
@@ -87,12 +82,10 @@ def _measure(
 
 
 def _time(way: Callable[[], None], device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    synchronize(device)
     begin = time.perf_counter()
     way()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    synchronize(device)
     return time.perf_counter() - begin
 
 
@@ -110,8 +103,9 @@ def _swap(slabs: list[Tensor], other: list[Tensor], moves: list[Move]) -> None:
 
 def _write(slabs: list[Tensor]) -> None:
     rows = len(slabs[0])
-    width = 6
+    width = 6  # K + 1 at K = 5
     device = slabs[0].device
+    # Indexed as a round does, since every row writes at a place of its own.
     row = torch.arange(rows, device=device)[:, None]  # (B, 1)
     slot = torch.arange(width, device=device)[None].expand(rows, -1)  # (B, width)
     fresh = slabs[0].new_zeros(rows, width, *slabs[0].shape[2:])

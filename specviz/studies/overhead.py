@@ -26,7 +26,7 @@ from specviz.studies.arguments import (
 )
 from specviz.studies.output import show
 from specviz.util.files import conditions
-from specviz.util.validate import require_int
+from specviz.util.validate import require_int, require_ints
 
 
 class _Phase(NamedTuple):
@@ -64,8 +64,7 @@ def measure_overhead(
         ValueError: an argument cannot be used.
     """
     require_int("repetitions", repetitions)
-    for i, size in enumerate(batch_sizes):
-        require_int(f"batch_sizes[{i}]", size)
+    require_ints("batch_sizes", batch_sizes)
     setups = [(strategy, size) for strategy in strategies for size in batch_sizes]
     lengths: dict[str, Any] = {
         "num_draft_tokens": num_draft_tokens,

@@ -6,6 +6,7 @@ remedy. Plain values in, plain values out. Not known here: tensors and models.
 
 import math
 import re
+from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import TypeGuard
 
@@ -38,6 +39,14 @@ def require_int(name: str, value: object, minimum: int = 1, remedy: str = "") ->
         remedy = remedy or f"pass {minimum} or more"
         raise ValueError(f"{name} must be an int >= {minimum}, got {short(value)}; {remedy}")
     return int(value)
+
+
+def require_ints(name: str, values: Sequence[object], minimum: int = 1) -> None:
+    """Raise ValueError unless `values` holds one or more ints, all of them >= `minimum`."""
+    if not values:
+        raise ValueError(f"{name} is empty; name at least one")
+    for i, value in enumerate(values):
+        require_int(f"{name}[{i}]", value, minimum)
 
 
 def require_positive(name: str, value: object) -> None:
