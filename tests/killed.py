@@ -21,7 +21,7 @@ from conftest import make_config, make_pair, make_prompts
 from safetensors import safe_open
 from transformers import LlamaForCausalLM
 
-from specviz.bench import Grid, run_bench, running
+from specviz.bench import Grid, cells, run_bench
 from specviz.bench.log import Log
 from specviz.zoo.train import Job, next_token_loss, train
 
@@ -41,7 +41,8 @@ def note(path: Path, line: str) -> None:
 
 def bench(folder: Path) -> None:
     """Run a small grid; list the started cells in begun.txt, the logged runs in added.txt."""
-    plain_measure, plain_add = running.measure, Log.add
+    plain_measure = cells.measure_in_turns
+    plain_add = Log.add
 
     def measure(work: object, cell: object, **options: object) -> object:
         note(folder / "begun.txt", json.dumps(cell.key, sort_keys=True))  # type: ignore[attr-defined]
@@ -51,7 +52,8 @@ def bench(folder: Path) -> None:
         plain_add(self, row)
         note(folder / "added.txt", json.dumps(row["cell"], sort_keys=True))
 
-    running.measure, Log.add = measure, add  # type: ignore[assignment, method-assign]
+    cells.measure_in_turns = measure  # type: ignore[assignment]
+    Log.add = add  # type: ignore[method-assign]
     run_bench(make_pair("llama"), make_prompts()[:4], GRID, folder / "bench.csv", progress=False)
 
 

@@ -5,6 +5,7 @@ SpecBench's prompts are used if they are there.
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,7 @@ def test_a_wrong_text_is_no_near_tie(
 
 
 @pytest.mark.slow
-def test_an_interrupted_measurement_goes_on(
+def test_an_interrupted_measurement_goes_on_and_may_be_extended(
     pair: sv.Pair, prompts: list[list[int]], tmp_path: Path, watched: Callable[..., Ran]
 ) -> None:
     path = tmp_path / "new folder" / "found.csv"
@@ -104,38 +105,39 @@ def test_an_interrupted_measurement_goes_on(
     assert ran[1:3] == [(False, *setup) for setup in SMALL_SETUPS[:2]]
     before = pd.read_csv(path)
     assert setups_of(before) == SMALL_SETUPS[:2]
+
     ran = watched()
     table, conditions = measure_agreement(pair, prompts, setups, path, progress=False)
     assert ran == [(False, 1, "autoregressive"), (False, *SMALL_SETUPS[2])]
-    assert setups_of(table) == SMALL_SETUPS
     after = pd.read_csv(path)
     pd.testing.assert_frame_equal(after.iloc[:2], before)  # their speeds, too
-    assert setups_of(after) == SMALL_SETUPS
+    assert setups_of(table) == setups_of(after) == SMALL_SETUPS
     assert json.loads(path.with_suffix(".json").read_text()) == conditions
     assert sorted(file.name for file in path.parent.iterdir()) == ["found.csv", "found.json"]
 
-
-@pytest.mark.slow
-def test_what_is_measured_is_not_run_again(
-    pair: sv.Pair, prompts: list[list[int]], tmp_path: Path, watched: Callable[..., Ran]
-) -> None:
-    path = tmp_path / "found.csv"
-    measure_agreement(pair, prompts, Setups(**SMALL), path, progress=False)
-    written = path.read_bytes()
-    ran = watched()
+    ran.clear()
     fewer = Setups(**SMALL | {"batch_sizes": (3,)})
     said = r"found\.csv already holds all of these results, so nothing was measured; name another"
     with pytest.warns(UserWarning, match=said):
         table, _ = measure_agreement(pair, prompts, fewer, path, progress=False)
     assert ran == []
     assert setups_of(table) == SMALL_SETUPS
-    assert path.read_bytes() == written
+    pd.testing.assert_frame_equal(pd.read_csv(path), after)
+
     both = {"batch_sizes": (2,), "strategies": ("inplace",), "deterministic": (False, True)}
     table, _ = measure_agreement(pair, prompts, Setups(**SMALL | both), path, progress=False)
-    setups = [(1, "autoregressive"), (2, "inplace")]
-    assert ran == [(mode, *setup) for setup in setups for mode in (False, True)]
+    asked = [(1, "autoregressive"), (2, "inplace")]
+    assert ran == [(mode, *setup) for setup in asked for mode in (False, True)]
     merged = [SMALL_SETUPS[0], (2, "inplace"), *SMALL_SETUPS[1:], (2, "inplace")]
     assert setups_of(table) == setups_of(pd.read_csv(path)) == merged
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table of SMALL on all prompts."""
+    path = tmp_path_factory.mktemp("measured") / "found.csv"
+    measure_agreement(make_pair("llama"), make_prompts(), Setups(**SMALL), path, progress=False)
+    return path
 
 
 @pytest.mark.slow
@@ -143,19 +145,19 @@ def test_what_is_measured_is_not_run_again(
     "name",
     ["num_draft_tokens", "max_new_tokens", "max_prompt_tokens", "prompts", "source", "dtype"],
 )
-def test_other_conditions_start_anew(
-    name: str, pair: sv.Pair, tmp_path: Path, watched: Callable[..., Ran]
+def test_other_conditions_replace_the_table(
+    name: str, measured: Path, tmp_path: Path, watched: Callable[..., Ran]
 ) -> None:
     path = tmp_path / "found.csv"
-    prompts = make_prompts()
-    measure_agreement(pair, prompts, Setups(**SMALL), path, progress=False)
+    for ending in (".csv", ".json"):
+        shutil.copy(measured.with_suffix(ending), path.with_suffix(ending))
     setups = Setups(**SMALL | ({name: 3} if hasattr(Setups, name) else {}))
+    pair = make_pair("llama", torch.float64 if name == "dtype" else torch.float32)
+    prompts = make_prompts()[1:] if name == "prompts" else make_prompts()
+    source = "mine" if name == "source" else "own"
     ran = watched(fine=2)
-    other_pair = make_pair("llama", torch.float64) if name == "dtype" else pair
-    other_prompts = prompts[1:] if name == "prompts" else prompts
-    source = str(name == "source")
     with pytest.raises(KeyboardInterrupt):
-        measure_agreement(other_pair, other_prompts, setups, path, source=source, progress=False)
+        measure_agreement(pair, prompts, setups, path, source=source, progress=False)
     assert len(ran) == 3
     assert setups_of(pd.read_csv(path)) == SMALL_SETUPS[:1]
 

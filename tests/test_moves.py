@@ -65,9 +65,8 @@ def test_the_measurement_has_an_entry_for_each_size_and_a_time_for_each_way() ->
     assert {f"{name}_ms" for name in (*METHODS, "double_buffer", "in_place")} < set(table.columns)
     assert (table.filter(like="_ms") > 0).all(axis=None)
     one_slot = 2 * 48 * 4 * 2 * 2  # heads, depth, bytes, layers, keys and values
-    assert table["mbytes"].tolist() == pytest.approx(
-        [6 * one_slot / 1e6, 22 * one_slot / 1e6, 12 * one_slot / 1e6, 44 * one_slot / 1e6]
-    )
+    moved = [slots * one_slot / 1e6 for slots in (6, 22, 12, 44)]
+    assert table["mbytes"].tolist() == pytest.approx(moved)
     assert described["layers"] == 2
 
 

@@ -1,13 +1,10 @@
 """The making of the embedded pair: corpus, tokenizer, windows, checkpoints, prompts.
 
-One test trains a whole pair at toy size.
+One test trains a whole pair at toy size. test_killed.py kills a training.
 """
 
 import json
 import re
-import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -19,7 +16,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors import safe_open
 from torch import nn
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -321,33 +317,6 @@ def test_a_training_needs_the_state_of_its_optimisers(
 
 def test_a_training_that_is_complete_is_not_run_again(tmp_path: Path) -> None:
     assert_same(train_tiny(tmp_path, interrupt_at(STEPS)), train_tiny(tmp_path, interrupt_at(0)))
-
-
-def test_a_killed_training_resumes(tmp_path: Path, whole: Trained) -> None:
-    """SIGKILL somewhere between the 7th step and the 10th, or while a checkpoint is written."""
-    code = (
-        "import sys, time, pathlib, torch, test_zoo\n"
-        "torch.set_num_threads(1)\n"
-        "test_zoo.training.STAGES = test_zoo.STAGES\n"
-        "def before_step(step):\n"
-        "    print(step, flush=True)\n"
-        "    time.sleep(60 if step == 9 else 0)\n"
-        "test_zoo.train_tiny(pathlib.Path(sys.argv[1]), before_step)"
-    )
-    child = subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path)],
-        cwd=Path(__file__).parent,
-        stdout=subprocess.PIPE,
-    )
-    with child:
-        assert child.stdout is not None
-        for _ in range(7):
-            child.stdout.readline()
-        child.send_signal(signal.SIGKILL)
-    assert child.returncode == -signal.SIGKILL
-    with safe_open(tmp_path / "tiny.safetensors", framework="pt") as file:
-        assert int(file.metadata()["step"]) in (6, 8)
-    assert_same(train_tiny(tmp_path), whole)
 
 
 def test_a_checkpoint_holds_tensors_and_a_header_and_no_pickle(tmp_path: Path) -> None:

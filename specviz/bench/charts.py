@@ -41,6 +41,7 @@ def speed_chart(part: pd.DataFrame, *, theme: ThemeName = "auto") -> go.Figure:
             "pass a section in which a cell was measured"
         )
     relative = part["ratio_to_autoregressive"].notna().all()
+    measure = "ratio_to_autoregressive" if relative else "tokens_per_s"
     rows = list(dict.fromkeys(part["name"]))
     sizes = sorted(part["batch_size"].unique())
     painted = themed(theme)
@@ -52,20 +53,10 @@ def speed_chart(part: pd.DataFrame, *, theme: ThemeName = "auto") -> go.Figure:
     figure.add_trace(texts("methods", [8] * len(rows), middles, labels, 12, "right"))
     for column, size in enumerate(sizes):
         left = _NAMES + width * column
-        figure.add_traces(
-            _column(
-                part[part["batch_size"] == size],
-                rows,
-                left,
-                width - 78,
-                bottom,
-                painted,
-                bool(relative),
-            )
-        )
-        figure.add_trace(
-            texts("sizes", [left], [_TOP - 14], [painted.inked(f"<b>B = {size}</b>")], 12, "right")
-        )
+        entries = part[part["batch_size"] == size]
+        figure.add_traces(_column(entries, rows, left, width - 78, bottom, painted, measure))
+        title = painted.inked(f"<b>B = {size}</b>")
+        figure.add_trace(texts("sizes", [left], [_TOP - 14], [title], 12, "right"))
     unit = "ratio to autoregressive decoding at the same B" if relative else "tokens/s"
     words = f"{unit}: median and range of the repetitions; green: the fastest, squares: baselines"
     heading = [painted.inked("<b>Speed by method and batch size</b>"), painted.faded(escape(words))]
@@ -79,10 +70,10 @@ def _column(
     width: float,
     bottom: float,
     theme: Any,
-    relative: bool,
+    measure: str,
 ) -> list[go.Scatter]:
-    """The marks of one B with their ranges and values, and a line at 1."""
-    measure = "ratio_to_autoregressive" if relative else "tokens_per_s"
+    """The marks of one B with their ranges and values, and for ratios a line at 1."""
+    relative = measure == "ratio_to_autoregressive"
     value = part[measure]
     low = part[f"{measure}_low"]
     high = part[f"{measure}_high"]
@@ -143,20 +134,15 @@ def ratio_chart(part: pd.DataFrame, *, theme: ThemeName = "auto") -> go.Figure:
     """
     part = part[part["ratio_to_autoregressive"].notna()].assign(name=names)
     part = part[~part["strategy"].str.contains(":")]
-    grouped = {
-        str(name): group.sort_values("batch_size")
-        for name, group in part.groupby("name", sort=False)
-    }
-    series = {
-        name: (group["batch_size"].tolist(), group["ratio_to_autoregressive"].tolist())
-        for name, group in grouped.items()
-        if len(group) > 1
-    }
+    series = {}
+    for name, group in part.sort_values("batch_size", kind="stable").groupby("name", sort=False):
+        if len(group) > 1:
+            ratios = group["ratio_to_autoregressive"]
+            series[str(name)] = (group["batch_size"].tolist(), ratios.tolist())
     if len(series) > LINES:
-        series = {name: line for name, line in series.items() if name in set(part["strategy"])}
-    dashed = [
-        name for name in series if name.partition(":")[0] in BASELINES or name == "autoregressive"
-    ]
+        usual = set(part["strategy"])
+        series = {name: line for name, line in series.items() if name in usual}
+    dashed = [name for name in series if name in (*BASELINES, "autoregressive")]
     return line_chart(
         series,
         title="Speed relative to autoregressive decoding",

@@ -87,7 +87,10 @@ class OnRay:
         shared = ray.put(setting)
         references: dict[object, Any] = {}
         waiting = {}
-        for cell, same in _by_cell(jobs).items():
+        by_cell: dict[Cell, list[Job]] = defaultdict(list)
+        for job in jobs:
+            by_cell[job.cell].append(job)
+        for cell, same in by_cell.items():
             place = self._place(ray, cell)
             texts = (*cell.models, *cell.texts)
             if texts not in references:
@@ -116,13 +119,6 @@ class OnRay:
         nodes = [node for node in ray.nodes() if node["Alive"]]
         smallest = min(int(node["Resources"].get("CPU", 1)) for node in nodes)
         return {"num_cpus": self.cpus or smallest, "max_retries": RETRIES}
-
-
-def _by_cell(jobs: Sequence[Job]) -> dict[Cell, list[Job]]:
-    found: dict[Cell, list[Job]] = defaultdict(list)
-    for job in jobs:
-        found[job.cell].append(job)
-    return found
 
 
 def _reference(setting: Setting, cell: Cell, place: dict[str, Any]) -> tuple[Result, int]:

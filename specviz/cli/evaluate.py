@@ -3,7 +3,7 @@
 import argparse
 
 from specviz.prompts import load_prompts
-from specviz.studies.arguments import add_lengths, add_models, load_models
+from specviz.studies.arguments import add_lengths, add_models, lengths, load_models
 from specviz.studies.output import print_table
 from specviz.zoo.measure import measure_pair
 
@@ -14,10 +14,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    table = measure_pair(
-        load_models(options),
-        load_prompts(),
-        num_draft_tokens=options.num_draft_tokens,
-        max_new_tokens=options.max_new_tokens,
-    )
-    print_table(table)
+    print_table(measure_pair(load_models(options), load_prompts(), **lengths(options)))

@@ -6,7 +6,7 @@ from pathlib import Path
 import specviz as sv
 from specviz.cli.exit import check_finished
 from specviz.engine.sampling import SamplingParams
-from specviz.studies.arguments import add_lengths, add_models, int_or_word, load_models
+from specviz.studies.arguments import add_lengths, add_models, int_or_word, lengths, load_models
 from specviz.studies.output import print_table
 from specviz.util.files import make_folder
 from specviz.util.text import harmless
@@ -48,9 +48,7 @@ def run(options: argparse.Namespace) -> None:
         prompts,
         strategy=options.strategy,
         drafter=options.drafter,
-        num_draft_tokens=options.num_draft_tokens,
         batch_size=options.batch_size,
-        max_new_tokens=options.max_new_tokens,
         sampling=_sampling(options),
         seed=options.seed,
         deterministic=options.deterministic,
@@ -58,6 +56,7 @@ def run(options: argparse.Namespace) -> None:
         compile=options.compile,
         record=options.record is not None,
         on_interrupt="partial",
+        **lengths(options),
     )
     for prompt, text, status in zip(prompts, result.texts, result.status, strict=True):
         print(harmless(f"{prompt}▸{text}{_UNFINISHED.get(status, '')}\n{'─' * 60}"))

@@ -140,7 +140,7 @@ def measure_agreement(
         prompts = cut(pair, prompts, setups.max_prompt_tokens)
     found = _conditions(pair, prompts, setups, source)
     entries = _resume(path, found)
-    done = {_setup(entry) for entry in entries}
+    done = {tuple(entry[name] for name in Setup._fields) for entry in entries}
     # The two modes of a setup run one right after the other, so that their speeds compare.
     missing = sorted(set(setups) - done, key=lambda setup: (*setup[1:], setup[0]))
     if not missing:
@@ -217,15 +217,8 @@ def _run(
 
 def _entry(setup: Setup, result: Result, reference: Result, pair: Pair) -> dict[str, Any]:
     compared = compare(result, reference, pair=pair).summary.iloc[0]
-    entry: dict[str, Any] = setup._asdict()
-    for name in COMPARED:
-        entry[name] = compared[name]
-    entry["tokens_per_s"] = result.summary["tokens_per_s"].item()
-    return entry
-
-
-def _setup(entry: Mapping[str, Any]) -> Setup:
-    return Setup(entry["deterministic"], entry["batch_size"], entry["strategy"])
+    speed = result.summary["tokens_per_s"].item()
+    return setup._asdict() | {name: compared[name] for name in COMPARED} | {"tokens_per_s": speed}
 
 
 def _place(entry: Mapping[str, Any]) -> tuple[bool, int, int]:

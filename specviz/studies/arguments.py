@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from specviz.engine.models.pair import Pair, load_pair
 
@@ -45,6 +46,12 @@ def add_lengths(
     parser.add_argument(
         "--max-new-tokens", type=int, default=max_new_tokens, metavar="N", help=text
     )
+
+
+def lengths(options: argparse.Namespace) -> dict[str, Any]:
+    """Return what `add_lengths` added, as arguments."""
+    names = ("num_draft_tokens", "max_new_tokens")
+    return {name: getattr(options, name) for name in names}
 
 
 def add_repetitions(parser: argparse.ArgumentParser) -> None:

@@ -15,7 +15,7 @@ from specviz.engine.requests import Prompt
 from specviz.engine.sampling import COUPLINGS, SamplingParams
 from specviz.generation.generate import generate
 from specviz.prompts import load_prompts
-from specviz.studies.arguments import add_lengths, add_models, add_out, load_models
+from specviz.studies.arguments import add_lengths, add_models, add_out, lengths, load_models
 from specviz.studies.output import show
 from specviz.util.files import conditions
 from specviz.util.validate import require_ints
@@ -97,7 +97,6 @@ def run(options: argparse.Namespace) -> None:
         options.temperatures,
         options.seeds,
         batch_size=options.batch_size,
-        num_draft_tokens=options.num_draft_tokens,
-        max_new_tokens=options.max_new_tokens,
+        **lengths(options),
     )
     show(table, found, options.out)

@@ -26,6 +26,7 @@ from specviz.studies.arguments import (
     add_models,
     add_out,
     add_repetitions,
+    lengths,
     load_models,
 )
 from specviz.studies.output import show
@@ -109,8 +110,8 @@ def measure_losses(
     """
     require_ints("batch_sizes", batch_sizes)
     require_int("repetitions", repetitions)
-    lengths = {"num_draft_tokens": num_draft_tokens, "max_new_tokens": max_new_tokens}
-    given: dict[str, Any] = {"prompts": prompts, **lengths}
+    sizes = {"num_draft_tokens": num_draft_tokens, "max_new_tokens": max_new_tokens}
+    given: dict[str, Any] = {"prompts": prompts, **sizes}
     alone = _Setup(1, strategy("autoregressive"))
     reference = generate(pair, progress=False, **alone.options, **given)  # also warms up
 
@@ -128,7 +129,7 @@ def measure_losses(
         for _ in range(repetitions):
             _measure_speeds(pair, setups, given, bar)
     table = pd.DataFrame(entries).join(pd.DataFrame(_speeds(setups)))
-    settings = {**lengths, "window": window, "repetitions": repetitions}
+    settings = {**sizes, "window": window, "repetitions": repetitions}
     return table, conditions(reference.meta, prompts=len(prompts), **settings)
 
 
@@ -209,8 +210,7 @@ def run(options: argparse.Namespace) -> None:
         load_models(options),
         load_prompts(limit=options.limit),
         options.batch_sizes,
-        num_draft_tokens=options.num_draft_tokens,
-        max_new_tokens=options.max_new_tokens,
         repetitions=options.repetitions,
+        **lengths(options),
     )
     show(table, found, options.out)

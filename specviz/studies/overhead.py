@@ -3,8 +3,8 @@
 import argparse
 import time
 from collections.abc import Iterator, Sequence
-from statistics import median
-from typing import Any, NamedTuple
+from itertools import product
+from typing import Any
 
 import pandas as pd
 import torch
@@ -22,22 +22,12 @@ from specviz.studies.arguments import (
     add_models,
     add_out,
     add_repetitions,
+    lengths,
     load_models,
 )
 from specviz.studies.output import show
 from specviz.util.files import conditions
 from specviz.util.validate import require_int, require_ints
-
-
-class _Phase(NamedTuple):
-    """What one phase took on the host."""
-
-    ms: float
-    model_ms: float
-    forwards: int
-
-
-_Round = list[_Phase]
 
 
 def measure_overhead(
@@ -65,62 +55,56 @@ def measure_overhead(
     """
     require_int("repetitions", repetitions)
     require_ints("batch_sizes", batch_sizes)
-    setups = [(strategy, size) for strategy in strategies for size in batch_sizes]
-    lengths: dict[str, Any] = {
+    sizes: dict[str, Any] = {
         "num_draft_tokens": num_draft_tokens,
         "max_new_tokens": max_new_tokens,
     }
-    rounds: dict[tuple[str, int], list[_Round]] = {setup: [] for setup in setups}
+    phases = []
     for repetition in range(repetitions + 1):
-        for strategy, size in setups:
-            options = Options(strategy=strategy, batch_size=size, **lengths)
-            measured = list(_rounds(make_run(pair, prompts, options)))
-            if repetition > 0:  # the first one warms up
-                rounds[strategy, size] += measured
-    entries = []
-    for (strategy, size), found in rounds.items():
-        entries += _entries(strategy, size, found)
+        for strategy, size in product(strategies, batch_sizes):
+            options = Options(strategy=strategy, batch_size=size, **sizes)
+            for phase in _phases(make_run(pair, prompts, options)):
+                if repetition > 0:  # the first one warms up
+                    setup = {"strategy": strategy, "batch_size": size, "repetition": repetition}
+                    phases.append(setup | phase)
     meta = generate(pair, prompts[:1], max_new_tokens=1, progress=False).meta
-    settings = {**lengths, "prompts": len(prompts), "repetitions": repetitions}
+    settings = {**sizes, "prompts": len(prompts), "repetitions": repetitions}
     threads = torch.get_num_threads()
-    return pd.DataFrame(entries), conditions(meta, **settings, threads=threads)
+    return _medians(pd.DataFrame(phases)), conditions(meta, **settings, threads=threads)
 
 
-def _entries(strategy: str, batch_size: int, rounds: list[_Round]) -> list[dict[str, object]]:
-    round_ms = median(sum(phase.ms for phase in phases) for phases in rounds)
-    entries: list[dict[str, object]] = []
-    for number, name in enumerate(PHASES):
-        phases = [each[number] for each in rounds]
-        ms = median(phase.ms for phase in phases)
-        entry = {
-            "strategy": strategy,
-            "batch_size": batch_size,
-            "phase": name,
-            "ms": ms,
-            "forwards": median(phase.forwards for phase in phases),
-            "model_ms": median(phase.model_ms for phase in phases),
-            "beside_ms": median(phase.ms - phase.model_ms for phase in phases),
-            "share": ms / round_ms,
-        }
-        entries.append(entry)
-    return entries
+def _medians(phases: pd.DataFrame) -> pd.DataFrame:
+    """Return one entry per strategy, batch_size and phase."""
+    setup = ["strategy", "batch_size"]
+    measured = ["ms", "forwards", "model_ms", "beside_ms"]
+    round_ms = phases.groupby([*setup, "repetition", "round"], sort=False)["ms"].sum()
+    phases = phases.assign(beside_ms=phases["ms"] - phases["model_ms"])
+    table = phases.groupby([*setup, "phase"], sort=False)[measured].median()
+    table["share"] = table["ms"] / round_ms.groupby(setup).median()
+    return table.reset_index()
 
 
-def _rounds(run: Run) -> Iterator[_Round]:
-    """Yield the rounds in which no prompt entered."""
+def _phases(run: Run) -> Iterator[dict[str, object]]:
+    """Yield the phases of the rounds in which no prompt entered, as they are on the host."""
     models = {id(cache.model): cache.model for cache in run.state.caches.values()}
     watches = [_Forwards(model) for model in models.values()]
-    phases: _Round = []
+    phases: list[dict[str, object]] = []
     events = run.events()
     begin = time.perf_counter()
     try:
         for event in events:
             ms = 1e3 * (time.perf_counter() - begin)
-            model_ms = sum(watch.ms for watch in watches)
-            phases.append(_Phase(ms, model_ms, sum(watch.count for watch in watches)))
+            phase = {
+                "round": event.round,
+                "phase": event.phase,
+                "ms": ms,
+                "forwards": sum(watch.count for watch in watches),
+                "model_ms": sum(watch.ms for watch in watches),
+            }
+            phases.append(phase)
             if event.phase == PHASES[-1]:
                 if not run.state.admitted:
-                    yield phases
+                    yield from phases
                 phases = []
             for watch in watches:
                 watch.reset()
@@ -180,8 +164,7 @@ def run(options: argparse.Namespace) -> None:
         load_models(options),
         load_prompts(limit=options.limit),
         batch_sizes=options.batch_sizes,
-        num_draft_tokens=options.num_draft_tokens,
-        max_new_tokens=options.max_new_tokens,
         repetitions=options.repetitions,
+        **lengths(options),
     )
     show(table, found, options.out)

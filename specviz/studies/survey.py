@@ -23,7 +23,7 @@ from specviz.engine.strategies import STRATEGIES, Strategy, changed_options, eve
 from specviz.generation.generate import generate
 from specviz.generation.result import Result
 from specviz.prompts import load_prompts
-from specviz.studies.arguments import add_lengths, add_models, add_out, load_models
+from specviz.studies.arguments import add_lengths, add_models, add_out, lengths, load_models
 from specviz.studies.output import print_written
 from specviz.util.files import conditions, save_measured
 from specviz.util.text import harmless
@@ -197,13 +197,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     prompts = load_prompts(limit=options.limit)
-    found = survey(
-        load_models(options),
-        prompts,
-        batch_size=options.batch_size,
-        num_draft_tokens=options.num_draft_tokens,
-        max_new_tokens=options.max_new_tokens,
-    )
+    pair = load_models(options)
+    found = survey(pair, prompts, batch_size=options.batch_size, **lengths(options))
     meta = found.reference.meta
     sizes = f"B = {options.batch_size}, K = {options.num_draft_tokens}"
     print(f"\n{len(prompts)} prompts, {sizes}, on {meta['device']} in {meta['dtype']}\n")
