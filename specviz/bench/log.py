@@ -55,6 +55,7 @@ class Log:
             self._check(parsed[0], dict(conditions))
             self.measurements = parsed[1:]
         with as_write_error(path):
+            # Unbuffered: what a kill leaves is what was written, line by line.
             self._file = path.open("r+b" if whole else "wb", buffering=0)
             self._file.truncate(sum(map(len, whole)))
             self._file.seek(0, os.SEEK_END)

@@ -231,6 +231,7 @@ def _resume(path: Path | None, found: dict[str, object]) -> list[dict[str, Any]]
     if path is None or not path.is_file() or not path.with_suffix(".json").is_file():
         return []
     before = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    # Any other library, model or setting makes results that do not compare; the date may differ.
     same = {**before, "created": ""} == {**found, "created": ""}
     return pd.read_csv(path).to_dict("records") if same else []
 

@@ -121,7 +121,7 @@ def measure_losses(
     total = len(setups) * (repetitions + 1)
     entries = []
     with tqdm(desc="losses", total=total, unit="run", disable=not progress) as bar:
-        for setup in setups:
+        for setup in setups:  # recording takes time, so speeds come from other runs
             recorded = generate(pair, record=True, progress=False, **setup.options, **given)
             entries.append(_entry(setup, recorded, reference))
             setup.texts = recorded.tokens
@@ -150,15 +150,17 @@ def _measure_speeds(
 def _setups(batch_size: int, window: int) -> list[_Setup]:
     setups = [_Setup(batch_size, strategy("autoregressive"))]
     for name, losses in LOSSES.items():
+        # A window below B is refused.
         given = {"window": max(window, batch_size)} if name == "exspec" else {}
         setups.append(_Setup(batch_size, strategy(name, **given)))
         for loss in losses:
             label = ", ".join(f"{option}={value!r}" for option, value in loss.items())
+            proposer: str | Drafter = "model"
+            options = given | loss
             if "keep_cache" in loss:  # an option of the drafter
-                published = drafter("model", **loss)
-                setups.append(_Setup(batch_size, strategy(name, **given), published, label))
-            else:
-                setups.append(_Setup(batch_size, strategy(name, **given, **loss), loss=label))
+                proposer = drafter("model", **loss)
+                options = given
+            setups.append(_Setup(batch_size, strategy(name, **options), proposer, label))
     return setups
 
 
