@@ -745,12 +745,15 @@ def test_the_readable_table_names_what_differs() -> None:
 
 
 @pytest.mark.slow
-def test_the_command_measures_prints_and_writes(tmp_path: Path, capsys: Captured) -> None:
-    data = tmp_path / "data"
+def test_the_command_measures_prints_and_writes(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = Path("runs/bench")  # where nothing is named
     options = (
         "--strategies autoregressive hf_generate inplace exspec:window=4 --batch-sizes 2 8 "
         "--limit 4 --repetitions 1 --max-new-tokens 3 --device cpu --prompt-tokens 12 "
-        f"--num-draft-tokens 2 --out {data} --report {tmp_path / 'page.html'}"
+        "--num-draft-tokens 2 --report page.html"
     )
     assert main(["bench", *options.split()]) == 0
     table = pd.read_csv(data / "bench.csv", keep_default_na=False)
@@ -764,7 +767,7 @@ def test_the_command_measures_prints_and_writes(tmp_path: Path, capsys: Captured
     found = json.loads((data / "bench.json").read_text())
     asked = {"device": "cpu", "dtype": "float32", "prompts": 4, "max_new_tokens": 3}
     assert found | asked | {"repetitions": 1, "num_draft_tokens": 2} == found
-    assert (tmp_path / "page.html").read_text().startswith("<!DOCTYPE html>")
+    assert Path("page.html").read_text().startswith("<!DOCTYPE html>")
     assert sorted(file.name for file in data.iterdir()) == ["bench.csv", "bench.json"]
 
 

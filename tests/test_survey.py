@@ -14,7 +14,7 @@ from specviz.studies.survey import Survey, marked, survey
 
 @pytest.fixture(scope="module")
 def found(embedded: sv.Pair) -> Survey:
-    prompts = sv.load_prompts(limit=10)
+    prompts = sv.load_prompts(limit=8)
     return survey(embedded, prompts, batch_size=4, max_new_tokens=24, progress=False)
 
 
