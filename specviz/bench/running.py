@@ -90,7 +90,7 @@ def run_bench(
 
 def _missing(jobs: Sequence[Job], measurements: Sequence[Measurement]) -> list[Job]:
     """The jobs that were not measured. What failed stays failed."""
-    done = {key_of(each) for each in measurements}
+    done = {key_of(measurement) for measurement in measurements}
     failed = {cell_key(each["cell"]) for each in measurements if each["failure"]}
     return [job for job in jobs if job.key not in done and job.key[0] not in failed]
 
