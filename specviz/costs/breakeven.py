@@ -92,12 +92,12 @@ def speculation(
     Raises:
         ValueError: a size is too small, or the rates are not shares that never rise.
     """
-    largest_k = require_int("max_draft_tokens", max_draft_tokens)
+    max_draft_tokens = require_int("max_draft_tokens", max_draft_tokens)
     accepted = None
     if rates is not None:
         accepted = np.concatenate([[0.0], np.cumsum(check_rates(rates))])
-        largest_k = min(largest_k, len(accepted) - 1)
-    drafts = range(largest_k + 1)
+        max_draft_tokens = min(max_draft_tokens, len(accepted) - 1)
+    drafts = range(max_draft_tokens + 1)
     seconds = np.array([round_seconds(costs, rows, k, slots) for k in drafts])
     break_even = seconds / seconds[0]
     table = pd.DataFrame(
@@ -109,7 +109,7 @@ def speculation(
         }
     )
     if accepted is not None:
-        length = 1 + accepted[: largest_k + 1]
+        length = 1 + accepted[: max_draft_tokens + 1]
         table["mean_acceptance_length"] = length
         table["tokens_per_s"] = rows * length / seconds
         table["speedup"] = length / break_even

@@ -153,7 +153,7 @@ def clip(
     room: Tensor,
     eos_token_ids: Tensor,
     verified: Tensor | None = None,
-    most: int | None = None,
+    max_gain: int | None = None,
     finite: Tensor | None = None,
     any_nonfinite: Tensor | None = None,
 ) -> Outcome:
@@ -166,7 +166,7 @@ def clip(
         eos_token_ids: (E,) int64, E may be 0.
         verified: (B,) int64, drafts that the target accepted; None where the strategy keeps all of
             them.
-        most: tokens that a row may gain; None allows all K + 1.
+        max_gain: tokens that a row may gain; None allows all K + 1.
         finite, any_nonfinite: from `check_finite`; None where all logits are known to be finite.
     """
     width = emitted.shape[1]
@@ -177,8 +177,8 @@ def clip(
 
     wanted = torch.minimum(accepted + 1, limit)
     possible = wanted if verified is None else torch.minimum(verified + 1, limit)
-    if most is not None:
-        wanted = wanted.clamp(max=most)
+    if max_gain is not None:
+        wanted = wanted.clamp(max=max_gain)
 
     if finite is None or any_nonfinite is None:
         finite = torch.full_like(room, width)

@@ -53,9 +53,9 @@ def run_rounds(
 def propose(state: State, drafter: Drafter) -> Draft:
     """Return K proposals for each row of the batch. With K = 0 the drafter is skipped."""
     K = state.num_draft_tokens
-    if not 0 <= K <= state.headroom:
+    if not 0 <= K <= state.max_draft_tokens:
         raise ValueError(
-            f"the K of a round must be 0 to {state.headroom}, got {K}; "
+            f"the K of a round must be 0 to {state.max_draft_tokens}, got {K}; "
             "let `choose` of the DraftLength return no more than its `most`"
         )
     if K == 0:

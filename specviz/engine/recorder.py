@@ -41,7 +41,7 @@ class Recorder:
     """Keep every token fed, every block moved, and the candidates of target and draft."""
 
     def __init__(self, run: Run) -> None:
-        self._k = run.num_draft_tokens
+        self._k = run.max_draft_tokens
         self._top = min(TOP, run.pair.vocabulary_size)
         self._rows: dict[str, list[Tensor]] = defaultdict(list)  # by column, one tensor a round
         self._drafts: Tensor  # (B, K) of the running round

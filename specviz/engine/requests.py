@@ -18,7 +18,7 @@ def make_requests(
     pair: Pair,
     prompts: Sequence[Prompt],
     max_new_tokens: int | Sequence[int],
-    num_draft_tokens: int,
+    max_draft_tokens: int,
 ) -> list[Request]:
     """Return one request per prompt, in the caller's order.
 
@@ -26,7 +26,7 @@ def make_requests(
         prompts: strings, which the pair's tokenizer encodes with its own special tokens, or lists
             (tuples, one-dimensional arrays) of token ids.
         max_new_tokens: one budget for all, or one per prompt.
-        num_draft_tokens: the largest K, for which the models' positions must have room, too.
+        max_draft_tokens: the largest K, for which the models' positions must have room, too.
 
     Raises:
         ValueError: a prompt or budget cannot be decoded; the message names it, its value and the
@@ -44,7 +44,7 @@ def make_requests(
         request = Request(i, _encode(pair, f"prompts[{i}]", prompt), budget)
         requests.append(request)
     for request in requests:
-        _check_room(pair, request, num_draft_tokens)
+        _check_room(pair, request, max_draft_tokens)
     return requests
 
 
@@ -112,12 +112,12 @@ def _check_ids(pair: Pair, name: str, ids: Sequence[Any]) -> tuple[int, ...]:
     return tuple(int(token) for token in ids)
 
 
-def _check_room(pair: Pair, request: Request, num_draft_tokens: int) -> None:
-    need = len(request.prompt) + request.budget + num_draft_tokens + 1
+def _check_room(pair: Pair, request: Request, max_draft_tokens: int) -> None:
+    need = len(request.prompt) + request.budget + max_draft_tokens + 1
     if pair.max_positions is not None and need > pair.max_positions:
         raise ValueError(
             f"prompts[{request.index}] has {len(request.prompt)} tokens; "
-            f"with max_new_tokens={request.budget} and num_draft_tokens={num_draft_tokens} "
+            f"with max_new_tokens={request.budget} and num_draft_tokens={max_draft_tokens} "
             f"it needs {need} positions and the models have {pair.max_positions} "
             "(prompt + budget + K + 1 are counted); "
             "shorten the prompt, or lower max_new_tokens or num_draft_tokens"

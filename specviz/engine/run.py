@@ -52,7 +52,7 @@ class Run:
     meter: Meter
 
     @property
-    def num_draft_tokens(self) -> int:
+    def max_draft_tokens(self) -> int:
         """The largest K that any round may draft."""
         return self.draft_length.most
 
@@ -60,7 +60,7 @@ class Run:
     def task(self) -> Task:
         """Return what a drafter may know of this run."""
         options = self.options
-        return Task(self.pair, self.requests, self.num_draft_tokens, options.sampling, options.seed)
+        return Task(self.pair, self.requests, self.max_draft_tokens, options.sampling, options.seed)
 
     def events(self) -> Iterator[Event]:
         """Run it; see `decode`."""
@@ -84,7 +84,7 @@ class Run:
             requests,
             strategy,
             self.drafter,
-            self.num_draft_tokens,
+            self.max_draft_tokens,
             batch_size,
         )
         state.round = rounds

@@ -23,19 +23,19 @@ def make_state(
     requests: Sequence[Request],
     strategy: Strategy,
     drafter: Drafter,
-    num_draft_tokens: int,
+    max_draft_tokens: int,
     batch_size: int,
 ) -> State:
     """Return the state in which `requests` wait to be decoded.
 
     Strategy, drafter and batch size are passed beside `options`, because a run that is out of
-    memory goes on with others. `num_draft_tokens` is the largest K of the run, 0 if it never
+    memory goes on with others. `max_draft_tokens` is the largest K of the run, 0 if it never
     drafts.
     """
     rows = strategy.capacity(batch_size, len(requests))
     longest = max(len(request.prompt) + request.budget for request in requests)
     budget = max(request.budget for request in requests)
-    slots = strategy.slots(longest, budget, num_draft_tokens)
+    slots = strategy.slots(longest, budget, max_draft_tokens)
     chooser = options.make_chooser()
 
     caches = _make_caches(pair, options, drafter, chooser, rows, slots, longest)
@@ -45,13 +45,13 @@ def make_state(
         hidden = torch.zeros(rows, hidden_size, dtype=pair.target.dtype, device=pair.device)
 
     return State(
-        batch=Batch(rows, longest + num_draft_tokens + 1, pair.device),
-        layout=strategy.layout(rows, slots, num_draft_tokens, pair.device, pair.max_positions),
+        batch=Batch(rows, longest + max_draft_tokens + 1, pair.device),
+        layout=strategy.layout(rows, slots, max_draft_tokens, pair.device, pair.max_positions),
         caches=caches,
         waiting=deque(strategy.order(requests)),
         batch_size=min(batch_size, rows),
-        headroom=num_draft_tokens,
-        num_draft_tokens=num_draft_tokens,
+        max_draft_tokens=max_draft_tokens,
+        num_draft_tokens=max_draft_tokens,
         eos_token_ids=torch.tensor(pair.eos_token_ids, dtype=torch.long, device=pair.device),
         chooser=chooser,
         last_position=(pair.max_positions or NO_LIMIT) - 1,

@@ -29,7 +29,7 @@ class State:
             They share `layout`.
         waiting: requests that have not started.
         batch_size: B, rows that may take part in a round.
-        headroom: slots beyond a row's n that a round may write, the largest K.
+        max_draft_tokens: the largest K of any round.
         num_draft_tokens: K of the running round; between rounds, of the last one.
         eos_token_ids: (E,) int64 on the device.
         chooser: how tokens are chosen from logits: greedily or by sampling.
@@ -56,7 +56,7 @@ class State:
     caches: dict[str, CachedModel]
     waiting: deque[Request]
     batch_size: int
-    headroom: int
+    max_draft_tokens: int
     num_draft_tokens: int
     eos_token_ids: Tensor
     chooser: Chooser

@@ -94,7 +94,7 @@ def _header(run: Run, caches: dict[str, CachedModel]) -> dict[str, Any]:
         "valid": run.strategy.promises,
         "drafter": run.drafter.name,
         "drafter_options": run.drafter.options,
-        "num_draft_tokens": run.num_draft_tokens,
+        "num_draft_tokens": run.max_draft_tokens,
         "num_draft_tokens_chosen": run.draft_length.name,
         "keep_draft": run.state.keep_draft,
         "batch_size": run.batch_size,

@@ -38,7 +38,7 @@ def check_memory(run: Run) -> None:
 
     sizes: dict[str, Any] = {
         "dtype": min(dtypes, key=ITEMSIZE.__getitem__),
-        "num_draft_tokens": run.num_draft_tokens,
+        "num_draft_tokens": run.max_draft_tokens,
         "requests": len(run.requests),
         "prompt_tokens": max(len(request.prompt) for request in run.requests),
         "max_new_tokens": max(request.budget for request in run.requests),

@@ -122,16 +122,18 @@ class Case:
         and break_even_rate at K; with rates also mean_acceptance_length and speedup at K,
         best_num_draft_tokens and best_speedup.
         """
-        most = max(self.num_draft_tokens, LARGEST_BEST_K)
+        max_draft_tokens = max(self.num_draft_tokens, LARGEST_BEST_K)
         entries = []
         for rows in self.batch_sizes:
-            table = speculation(self.costs, rows, self.slots, most, self.rates)
+            table = speculation(self.costs, rows, self.slots, max_draft_tokens, self.rates)
             at_k = table.iloc[self.num_draft_tokens].drop(
                 ["num_draft_tokens", "tokens_per_s"], errors="ignore"
             )
             entry = {"batch_size": rows, "step_ms": table["round_ms"][0], **at_k.to_dict()}
             if self.rates is not None:
-                best = best_num_draft_tokens(self.costs, rows, self.slots, self.rates, most)
+                best = best_num_draft_tokens(
+                    self.costs, rows, self.slots, self.rates, max_draft_tokens
+                )
                 entry["best_num_draft_tokens"] = best
                 entry["best_speedup"] = table["speedup"][best]
             entries.append(entry)

@@ -39,13 +39,13 @@ class Task:
     """What a drafter may know of the run that it serves.
 
     Attributes:
-        num_draft_tokens: the largest K of the run.
+        max_draft_tokens: the largest K of the run.
         sampling: None for greedy decoding.
     """
 
     pair: Pair
     requests: Sequence[Request]
-    num_draft_tokens: int
+    max_draft_tokens: int
     sampling: SamplingParams | None
     seed: int
 

@@ -51,7 +51,7 @@ class SyntheticDrafter(ModelDrafter):
         object.__setattr__(self, "rates", _valid_rates(self.rates))
 
     def check(self, task: Task) -> None:
-        k = task.num_draft_tokens
+        k = task.max_draft_tokens
         if len(self.rates) < k:
             raise ValueError(
                 f"rates has {len(self.rates)} entries for num_draft_tokens={k}; "

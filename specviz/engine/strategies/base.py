@@ -90,21 +90,21 @@ class Strategy:
         """Return how many rows to keep K/V for."""
         return min(batch_size, requests)
 
-    def slots(self, longest: int, budget: int, num_draft_tokens: int) -> int:
+    def slots(self, longest: int, budget: int, max_draft_tokens: int) -> int:
         """Return how many cache slots a row may need.
 
         Args:
             longest: the largest prompt + budget of the run, in tokens.
             budget: the largest budget of the run, in tokens.
-            num_draft_tokens: the largest K of the run.
+            max_draft_tokens: the largest K of the run.
         """
-        return longest + num_draft_tokens + 1
+        return longest + max_draft_tokens + 1
 
     def layout(
         self,
         rows: int,
         slots: int,
-        num_draft_tokens: int,
+        max_draft_tokens: int,
         device: torch.device,
         max_positions: int | None,
     ) -> Layout:

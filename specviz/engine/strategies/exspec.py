@@ -122,7 +122,7 @@ def _common_end(state: State) -> int:
     """
     rows = state.batch.rows
     longest = max(row.length for row in rows)
-    room = state.caches["target"].slots - state.headroom
+    room = state.caches["target"].slots - state.max_draft_tokens
     starts = state.layout.starts
     ends = Counter(start + row.length for row, start in zip(rows, starts, strict=False))
     end, rows_there = ends.most_common(1)[0]

@@ -45,20 +45,20 @@ class Masking(Strategy):
     def valid(self) -> bool:  # type: ignore[override]
         return self.positions == "token"
 
-    def slots(self, longest: int, budget: int, num_draft_tokens: int) -> int:
+    def slots(self, longest: int, budget: int, max_draft_tokens: int) -> int:
         """Allow K + 1 columns for each token of the budget: a round may gain a single token."""
-        return longest + (budget + 1) * (num_draft_tokens + 1)
+        return longest + (budget + 1) * (max_draft_tokens + 1)
 
     def layout(
         self,
         rows: int,
         slots: int,
-        num_draft_tokens: int,
+        max_draft_tokens: int,
         device: torch.device,
         max_positions: int | None,
     ) -> Columns:
         by_column = self.positions == "column"
-        return Columns(rows, slots, num_draft_tokens + 1, device, by_column, max_positions)
+        return Columns(rows, slots, max_draft_tokens + 1, device, by_column, max_positions)
 
     def align(self, state: State, fresh: Collection[int] = ()) -> None:
         """End new rows at the common frontier, which moves on if a prompt reaches further."""
@@ -91,7 +91,7 @@ class Masking(Strategy):
         They hold nothing but padding, because the rows that used them have left.
         """
         layout = _columns(state)
-        if layout.frontier + state.headroom + 1 <= state.caches["target"].slots:
+        if layout.frontier + state.max_draft_tokens + 1 <= state.caches["target"].slots:
             return
         live = len(state.batch.live)
         unused = min(layout.starts[:live])

@@ -104,8 +104,8 @@ class ExSpecWithHabits(Habits, ExSpec):
             raise ValueError(f'group_by={self.group_by!r} is unknown; choose "length" or "padded"')
         super().__post_init__()
 
-    def slots(self, longest: int, budget: int, num_draft_tokens: int) -> int:
-        slots = super().slots(longest, budget, num_draft_tokens)
+    def slots(self, longest: int, budget: int, max_draft_tokens: int) -> int:
+        slots = super().slots(longest, budget, max_draft_tokens)
         # A row that keeps its padding may end behind the longest one by as much as it writes.
         return slots + budget if self.group_by == "padded" else slots
 

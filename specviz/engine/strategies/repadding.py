@@ -53,15 +53,15 @@ class Repadding(EqSpec):
     def valid(self) -> bool:  # type: ignore[override]
         return not (self.ones_mask or self.draft_bonus)
 
-    def slots(self, longest: int, budget: int, num_draft_tokens: int) -> int:
+    def slots(self, longest: int, budget: int, max_draft_tokens: int) -> int:
         """Allow padding to grow by K + 1 in every round until rows enter."""
-        return longest + (budget + 1) * (num_draft_tokens + 1)
+        return longest + (budget + 1) * (max_draft_tokens + 1)
 
     def layout(
         self,
         rows: int,
         slots: int,
-        num_draft_tokens: int,
+        max_draft_tokens: int,
         device: torch.device,
         max_positions: int | None,
     ) -> Layout:
