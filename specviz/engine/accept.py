@@ -109,11 +109,14 @@ def accept_greedy(drafts: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
     """
     # float32 before the argmax, as `generate()` does it, so that near ties fall the same way.
     choice = logits.float().argmax(-1)  # (B, K+1)
+    # choice[:, a] is what the target writes instead of the first rejected draft, or after all of
+    # them. So the bonus token needs no case of its own.
     return count_leading(drafts == choice[:, :-1]), choice
 
 
 def count_leading(flags: Tensor) -> Tensor:
     """Return how many of the flags (B, K) are true before the first false one: (B,) int64."""
+    # The running product is 1 up to the first 0, and 0 from there on.
     return flags.long().cumprod(1).sum(1)
 
 
@@ -136,11 +139,13 @@ def check_finite(
         (B,) bool, whether the target or the draft had any non-finite logits in the row.
     """
     width = logits.shape[1]
-    # The maximum of anything with a NaN is NaN, which is not below infinity.
+    # One pass over the vocabulary: a NaN or +inf is the maximum itself, and a maximum of -inf means
+    # that every token is ruled out. None of the three is below infinity in magnitude.
     usable = logits.amax(-1).abs() < torch.inf  # (B, K+1)
     position = torch.arange(width, device=logits.device)
     finite = torch.where(usable, width, position).amin(1)
     any_nonfinite = finite < width
+    # Without drafts there is nothing to gather from.
     if draft_logits is not None and drafts.shape[1]:
         proposed = draft_logits.gather(2, drafts[:, :, None])[:, :, 0]  # (B, K)
         any_nonfinite = any_nonfinite | ~(proposed.abs() < torch.inf).all(1)
@@ -173,17 +178,22 @@ def clip(
     count = torch.arange(1, width + 1, device=room.device)
     is_eos = (emitted[:, :, None] == eos_token_ids).any(-1)  # (B, K+1)
     up_to_eos = torch.where(is_eos, count, width + 1).amin(1)  # (B,), width + 1 without an EOS
+    # A finished row has no room, so it gains nothing and takes this path like any other.
     limit = torch.minimum(up_to_eos, room)
 
+    # accepted + 1: the target's own token follows the drafts that are kept.
     wanted = torch.minimum(accepted + 1, limit)
     possible = wanted if verified is None else torch.minimum(verified + 1, limit)
     if max_gain is not None:
+        # After `possible`, so that what this cuts off counts as discarded.
         wanted = wanted.clamp(max=max_gain)
 
     if finite is None or any_nonfinite is None:
         finite = torch.full_like(room, width)
         any_nonfinite = torch.zeros_like(room, dtype=torch.bool)
+    # The token chosen from position j is valid if positions 0..j are finite: `finite` tokens are.
     gained = torch.minimum(wanted, finite)
+    # Only if non-finite logits took something away: those behind a rejection harm nobody.
     ended_nonfinite = gained < wanted
     return Outcome(
         accepted=torch.minimum(accepted, finite),

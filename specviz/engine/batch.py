@@ -40,7 +40,6 @@ class Row:
         output: the tokens emitted so far.
         accepted, gained, discarded: of the last round, see `Outcome`.
         draft_cached: at least so many of its first tokens have K/V in the draft models' caches.
-            After a round that drafted, these are all but the last two or three.
         finished: whether it has reached EOS, its budget or non-finite logits.
         ended_nonfinite: whether it has finished because the target's logits were non-finite.
     """
@@ -105,6 +104,7 @@ class Batch:
         """Start `requests` in the rows `at`, free or new ones. All live rows become active."""
         for request, number in zip(requests, at, strict=True):
             row = Row(request, list(request.written))
+            # Rows stay dense: a new one is always the next behind the live ones.
             if number == len(self.live):
                 self.live.append(row)
             else:
@@ -112,6 +112,7 @@ class Batch:
             tokens = to_device(request.prompt + request.written, self.tokens.device)
             self.tokens[number, : row.length] = tokens
             self.lengths[number] = row.length
+            # Not row.length + budget: `written` counts towards the budget.
             self.limits[number] = len(request.prompt) + request.budget
         self.active = len(self.live)
 
@@ -120,6 +121,7 @@ class Batch:
         changed = [(k, row) for k, row in enumerate(order) if row != k]
         if changed:
             to, source = to_device(changed, self.tokens.device).T
+            # Indexing copies the sources before anything is written, so rows may trade places.
             for values in (self.tokens, self.lengths, self.limits):
                 values[to] = values[source]
         self.live = [self.live[row] for row in order]
@@ -138,9 +140,12 @@ class Batch:
         """Append what each row gained, on the device."""
         b, width = outcome.emitted.shape
         indices = self.n[:, None] + torch.arange(width, device=self.n.device)
-        # All K+1 tokens are written; the next round overwrites those beyond `gained`.
+        # All K+1 tokens are written, whatever was accepted: a fixed shape, without asking the
+        # device how many count. The next round overwrites those beyond `gained`.
         self.tokens[:b].scatter_(1, indices, outcome.emitted)
         self.lengths[:b] += outcome.gained
+        # A row that ends before its budget has no room from now on, so that it gains nothing while
+        # it stays in the batch.
         self.limits[:b] = torch.where(outcome.finished, self.lengths[:b], self.limits[:b])
 
     def sync_to_host(self, outcome: Outcome) -> list[int]:
@@ -149,6 +154,7 @@ class Batch:
         Return the rows of the batch that had any non-finite logits.
         """
         drafted = outcome.emitted.shape[1] > 1
+        # One tensor, because every copy is a wait for the device.
         facts = torch.stack(
             [
                 outcome.accepted,
@@ -171,6 +177,8 @@ class Batch:
             row.ended_nonfinite = row.ended_nonfinite or bool(ended_nonfinite)
             row.output.extend(emitted[:gained])
             if drafted:
+                # The draft model was fed all drafts but the last. After a full acceptance the K/V
+                # of that one is missing, and of the bonus token, too.
                 row.draft_cached = row.length - 2
             if any_nonfinite:
                 nonfinite_rows.append(i)

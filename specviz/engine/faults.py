@@ -43,12 +43,14 @@ class Fault:
 
     def visible(self, number: int, rows: Tensor, slots: Tensor, visible: Tensor) -> Tensor:
         """Return the mask (b, q, w) for queries at `slots` (b, q) as the model is given it."""
+        # The next slot holds the following draft, or what an earlier round left there.
         slot = torch.arange(visible.shape[-1], device=visible.device)
         next_slot = slot == slots[:, :, None] + 1
         return visible | (next_slot & self._hit("mask", number, rows)[:, None, None])
 
     def bonus(self, number: int, drafts: Tensor, accepted: Tensor, emitted: Tensor) -> Tensor:
         """Return the emitted tokens (b, K+1), with the draft's own where the target rejected it."""
+        # After a full acceptance there is no such draft: the target's token stays.
         wrong = torch.cat([drafts, emitted[:, -1:]], 1)
         index = torch.arange(emitted.shape[1], device=emitted.device)
         at_bonus = index == accepted[:, None]

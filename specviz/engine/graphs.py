@@ -52,16 +52,16 @@ class PhaseGraphs:
         if key in self._replays:
             return self._replays[key]()
         self.cold_calls += 1
+        # Libraries allocate and load on first use, which a capture must not contain.
         if key not in self._seen:
             self._seen.add(key)
             return function()
         try:
             replay = self._capture(function)
         except torch.OutOfMemoryError:
-            raise
-        except (
-            Exception
-        ) as error:  # a model may do anything that cannot be captured; it can still run
+            raise  # the batch is halved for that
+        except Exception as error:
+            # A model may do anything that cannot be captured. It can still run.
             self._give_up(error)
             return function()
         self._replays[key] = replay
@@ -74,6 +74,7 @@ class PhaseGraphs:
         """
         if not self.active:
             return value
+        # A replay reads the addresses of its capture, so new values have to go to the old place.
         return self._buffers.setdefault(value.shape, value).copy_(value)
 
     def _give_up(self, error: Exception) -> None:
@@ -91,6 +92,7 @@ class CudaGraphs:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
+        # Graphs of one run never run at the same time, so they can share memory.
         self._pool = torch.cuda.graph_pool_handle()
         # The default stream of torch.cuda.graph stays on the device of the process's first capture.
         self._stream = torch.cuda.Stream(device)

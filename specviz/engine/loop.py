@@ -26,6 +26,7 @@ def run_rounds(
     while state.waiting or not all(row.finished for row in state.batch.live):
         # 1. schedule: finished rows leave, waiting prompts enter and are prefilled
         strategy.schedule(state)
+        # K comes after the rows, because it may depend on how many and which they are.
         K = draft_length.choose(state)
         state.num_draft_tokens = strategy.shorten(state, K)
         yield Scheduled(state.round, state)
@@ -40,10 +41,12 @@ def run_rounds(
 
         # 4. accept: a ragged number of drafts a row, and the target's own token
         outcome = state.run(accept, state, strategy, draft, logits)
+        # The round's only wait for the device. The event comes after it, so that its readers find
+        # the rows on the host up to date. NaN is cleared before synchronising could spread it.
         state.zero_nonfinite(state.batch.sync_to_host(outcome))
         yield Accepted(state.round, state, outcome)
 
-        # 5. synchronise: where the methods differ
+        # 5. synchronise: where the methods differ. Finished rows are still in the batch.
         strategy.synchronise(state)
         state.inject_kv_shift()  # only if that fault was requested
         yield Synchronised(state.round, state)
@@ -66,6 +69,8 @@ def propose(state: State, drafter: Drafter) -> Draft:
 
 def verify(state: State, drafts: Tensor) -> Tensor:
     """Return the target's logits (B, K+1, V) after the pending token and each draft (B, K)."""
+    # The last committed token has no K/V yet. Feeding it before the drafts writes its K/V and gives
+    # the logits that judge the first draft: K + 1 tokens in, K + 1 logits out.
     pending, index = state.batch.last_tokens(1)  # (B, 1)
     tokens = torch.cat([pending, drafts], 1)  # (B, K+1)
     indices = index + torch.arange(tokens.shape[1], device=tokens.device)
@@ -81,11 +86,14 @@ def accept(state: State, strategy: Strategy, draft: Draft, logits: Tensor) -> Ou
     """
     rows = state.batch.rows
     requests = [row.request.index for row in rows]
+    # The first of the K + 1 choices is the token with index n. Random numbers hang on that. A graph
+    # would freeze both lists, which is why sampling is not captured.
     lengths = [row.length for row in rows]
     verified, emitted = state.chooser.accept(draft.tokens, draft.logits, logits, requests, lengths)
     if state.fault is not None:
         emitted = state.fault.bonus(state.round, draft.tokens, verified, emitted)
     room = state.batch.limits[: len(rows)] - state.batch.n  # (B,)
+    # What a strategy does not keep was verified and right; `clip` counts it as discarded.
     accepted, emitted = strategy.keep(draft.tokens, verified, emitted, room)
     finite, any_nonfinite = check_finite(logits, draft.tokens, draft.logits)
     outcome = clip(

@@ -23,8 +23,7 @@ from specviz.util.validate import require_bool, require_int, short
 class Options:
     """How to decode: the keyword arguments of `specviz.generate`, which documents them.
 
-    The fields keep what the caller passed. The `make_` methods turn names into objects. Every run
-    needs its own `DraftLength`, because "auto" learns while it runs.
+    The fields keep what the caller passed. The `make_` methods turn names into objects.
 
     `max_new_tokens` is checked with the prompts, since it may hold one budget for each of them.
 
@@ -44,9 +43,11 @@ class Options:
     compile: bool = False
 
     def __post_init__(self) -> None:
-        # Plain ints, also where numpy's were passed: records keep both numbers.
+        # Plain ints, also where numpy's were passed: records keep both numbers. `__setattr__` of
+        # object, because the dataclass is frozen for everybody else.
         object.__setattr__(self, "batch_size", require_int("batch_size", self.batch_size))
         object.__setattr__(self, "seed", require_int("seed", self.seed, minimum=0))
+        # Made only to be checked; every run makes its own.
         self.make_draft_length()
         self.make_drafter(self.make_strategy())
         if self.sampling is not None and not isinstance(self.sampling, SamplingParams):
@@ -71,6 +72,7 @@ class Options:
     @property
     def max_draft_tokens(self) -> int:
         """The largest K that may be drafted, whether or not the strategy drafts at all."""
+        # Shapes that are compared across strategies go by this.
         return self.make_draft_length().most
 
     def make_strategy(self) -> Strategy:

@@ -41,7 +41,7 @@ class Recorder:
     """Keep every token fed, every block moved, and the candidates of target and draft."""
 
     def __init__(self, run: Run) -> None:
-        self._k = run.max_draft_tokens
+        self._k = run.max_draft_tokens  # of the run: rounds with a smaller K are padded to it
         self._top = min(TOP, run.pair.vocabulary_size)
         self._rows: dict[str, list[Tensor]] = defaultdict(list)  # by column, one tensor a round
         self._drafts: Tensor  # (B, K) of the running round
@@ -75,6 +75,7 @@ class Recorder:
                     self._add_feed(entry, place)
                 else:
                     self._moves += [(*place, *move) for move in entry]
+            # What comes next belongs to the next phase.
             cache.log = []
         if isinstance(event, Drafted):
             self._add_draft(event)
@@ -90,6 +91,7 @@ class Recorder:
         """Keep a feed. Its mask, which would be the largest part of a record, becomes ranges."""
         visible = feed.visible  # (b, q, w)
         slot = torch.arange(visible.shape[-1], device=visible.device)
+        # Most masks are one range a query. The few others are kept, and become holes at the end.
         start = torch.where(visible, slot, len(slot)).amin(-1)  # (b, q)
         stop = torch.where(visible, slot + 1, 0).amax(-1)  # (b, q)
         has_holes = visible.sum(-1) != stop - start
@@ -129,10 +131,9 @@ class Recorder:
         self._add_top("target", log_p, logits.argmax(-1))
 
     def _add_top(self, model: str, log_probabilities: Tensor, choice: Tensor) -> None:
-        """Keep the best candidates of logits (b, q, V), `choice` (b, q) first.
-
-        Among equals, `topk` may put another one first than `argmax` chooses.
-        """
+        """Keep the best candidates of logits (b, q, V), `choice` (b, q) first."""
+        # Among equals, `topk` may put another one first than `argmax`, which the run went by. If so
+        # the two trade places.
         top = log_probabilities.topk(self._top, -1)
         is_choice = top.indices == choice[:, :, None]
         ids = torch.where(is_choice, top.indices[:, :, :1], top.indices)

@@ -41,8 +41,7 @@ def make_requests(
     budgets = _budgets(max_new_tokens, len(prompts))
     requests = []
     for i, (prompt, budget) in enumerate(zip(prompts, budgets, strict=True)):
-        request = Request(i, _encode(pair, f"prompts[{i}]", prompt), budget)
-        requests.append(request)
+        requests.append(Request(i, _encode(pair, f"prompts[{i}]", prompt), budget))
     for request in requests:
         _check_room(pair, request, max_draft_tokens)
     return requests
@@ -113,6 +112,7 @@ def _check_ids(pair: Pair, name: str, ids: Sequence[Any]) -> tuple[int, ...]:
 
 
 def _check_room(pair: Pair, request: Request, max_draft_tokens: int) -> None:
+    # The last round drafts past the budget before it is cut, so those positions must exist, too.
     need = len(request.prompt) + request.budget + max_draft_tokens + 1
     if pair.max_positions is not None and need > pair.max_positions:
         raise ValueError(

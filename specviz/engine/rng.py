@@ -21,7 +21,7 @@ class Noise:
     """
 
     def __init__(self, seed: int) -> None:
-        # One word, from a seed of any size.
+        # One word, from a seed of any size: half of the generator's key.
         self._seed = np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]
         self._philox = np.random.Philox(0)
         self._fresh_state = self._philox.state

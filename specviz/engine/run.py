@@ -58,7 +58,7 @@ class Run:
 
     @property
     def task(self) -> Task:
-        """Return what a drafter may know of this run."""
+        """What a drafter may know of this run."""
         options = self.options
         return Task(self.pair, self.requests, self.max_draft_tokens, options.sampling, options.seed)
 
@@ -67,6 +67,7 @@ class Run:
         rounds = run_rounds(self.state, self.strategy, self.drafter, self.draft_length)
         with attending([cache.model for cache in self.state.caches.values()]):
             for event in self.stopwatch.watch(rounds):
+                # The reader first, so that it sees the state as the phase left it.
                 yield event
                 self._between(event)
 
@@ -77,7 +78,6 @@ class Run:
         """
         strategy = self.strategy.halved()
         batch_size = self.batch_size // 2
-        self.stopwatch.cut(rounds)
         state = make_state(
             self.pair,
             self.options,
@@ -87,6 +87,7 @@ class Run:
             self.max_draft_tokens,
             batch_size,
         )
+        # One record covers both runs, so rounds are numbered on.
         state.round = rounds
         run = replace(
             self,
@@ -101,7 +102,7 @@ class Run:
 
     @torch.inference_mode()
     def _between(self, event: Event) -> None:
-        """Let the drafter prepare, and report a finished round; no phase's time includes this."""
+        # Between two events the stopwatch stands still, so no phase's time includes this.
         if event.phase == "schedule" and self.state.num_draft_tokens:
             self.state.prepared = self.drafter.prepare(self.task, self.state)
         self.meter.observe(event)
@@ -125,6 +126,7 @@ def make_run(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Run:
         )
     strategy = options.make_strategy()
     drafter = options.make_drafter(strategy)
+    # A fresh one for each run: "auto" learns.
     draft_length = options.make_draft_length() if strategy.drafts else DraftLength(0)
     requests = make_requests(pair, prompts, options.max_new_tokens, draft_length.most)
     state = make_state(
@@ -143,6 +145,7 @@ def make_run(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Run:
         stopwatch=stopwatch,
         meter=Meter(draft_length, stopwatch),
     )
+    # All checks come before the first forward, so that a bad argument costs no time.
     drafter.check(run.task)
     speed_up(run)
     return run
@@ -173,6 +176,8 @@ def speed_up(run: Run) -> None:
 def why_not_captured(run: Run) -> str | None:
     """Return why the phases of this run cannot be captured; None if they can."""
     pair = run.pair
+    # A capture records the device's work of one call. What the host decides or computes then would
+    # be frozen into every replay.
     if pair.device.type != "cuda":
         return f"the pair is on {pair.device}, and only CUDA has graphs"
     for model in (pair.target, pair.draft):
@@ -187,11 +192,10 @@ def why_not_captured(run: Run) -> str | None:
         return "a fault is injected"
     if run.state.hidden is not None:
         return f"drafter={run.drafter.name!r} reads hidden states"
-    # Each class must declare it for itself: a subclass may well read values on the host.
-    if not vars(type(run.strategy)).get("capturable", False):
-        return f"strategy={run.strategy.name!r} needs the host within a phase"
-    if not vars(type(run.drafter)).get("capturable", False):
-        return f"drafter={run.drafter.name!r} needs the host within a phase"
+    for kind, made in (("strategy", run.strategy), ("drafter", run.drafter)):
+        # Each class must declare it for itself: a subclass may well read values on the host.
+        if not vars(type(made)).get("capturable", False):
+            return f"{kind}={made.name!r} needs the host within a phase"
     return None
 
 

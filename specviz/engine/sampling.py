@@ -53,23 +53,22 @@ class SamplingParams:
                 f"temperature must be a number from {MIN_TEMPERATURE} to {MAX_TEMPERATURE}, "
                 f"got {temperature!r}; pass one, or sampling=None for greedy decoding"
             )
+        # Plain numbers, also where numpy's were passed: they are recorded.
+        object.__setattr__(self, "temperature", float(temperature))
         if self.top_k is not None:
-            require_int("top_k", self.top_k, remedy="pass for instance 50, or None for all tokens")
-        if self.top_p is not None and (not is_real(self.top_p) or not 0 < self.top_p <= 1):
-            raise ValueError(
-                f"top_p must be a number above 0 and at most 1, got {self.top_p!r}; "
-                "pass for instance 0.9, or None for all tokens"
-            )
+            remedy = "pass for instance 50, or None for all tokens"
+            object.__setattr__(self, "top_k", require_int("top_k", self.top_k, remedy=remedy))
+        if self.top_p is not None:
+            if not is_real(self.top_p) or not 0 < self.top_p <= 1:
+                raise ValueError(
+                    f"top_p must be a number above 0 and at most 1, got {self.top_p!r}; "
+                    "pass for instance 0.9, or None for all tokens"
+                )
+            object.__setattr__(self, "top_p", float(self.top_p))
         if self.coupling not in COUPLINGS:
             raise ValueError(
                 f"coupling={self.coupling!r} is unknown; choose one of {', '.join(COUPLINGS)}"
             )
-        # Plain numbers, also where numpy's were passed: they are recorded.
-        object.__setattr__(self, "temperature", float(temperature))
-        if self.top_k is not None:
-            object.__setattr__(self, "top_k", int(self.top_k))
-        if self.top_p is not None:
-            object.__setattr__(self, "top_p", float(self.top_p))
 
     def warp(self, logits: Tensor) -> Tensor:
         """Return logits (..., V) as float32 after temperature, top-k and top-p, in this order.
@@ -96,8 +95,7 @@ class SamplingParams:
 class Rejection:
     """Accept draft d with probability min(1, p(d) / q(d)); else draw from max(p - q, 0).
 
-    Source: Leviathan et al. 2023 (arXiv 2211.17192). After the last draft q is zero, so that the
-    bonus, which is drawn from p, needs no case of its own.
+    Source: Leviathan et al. 2023 (arXiv 2211.17192).
     """
 
     weighs_drafts = True
@@ -121,6 +119,7 @@ class Rejection:
     ) -> tuple[Tensor, Tensor]:
         """See `Chooser`. After index a, the emitted tokens repeat the drafts."""
         width, size = logits.shape[1:]
+        # float64, because p - q of near equals is what is drawn from.
         p = self._params.distribution(logits)  # (b, K+1, V)
         if draft_logits is None:
             q = F.one_hot(drafts, size).double()  # (b, K, V): proposals without a distribution
@@ -129,6 +128,8 @@ class Rejection:
         uniforms = self._uniforms(requests, indices, width, logits.device)  # (b, K+1, 3)
         accepted = accept_drafts(drafts, p, q, uniforms[:, :-1, ACCEPT])
 
+        # Only the first rejected position is drawn from. q is padded by zeros, so that after K
+        # accepted drafts the residual max(p - 0, 0) is p itself.
         here = accepted[:, None, None].expand(-1, 1, size)
         p_here = p.gather(1, here)[:, 0]  # (b, V)
         q_here = F.pad(q, (0, 0, 0, 1)).gather(1, here)[:, 0]
@@ -183,7 +184,7 @@ class Gumbel:
         for request, index in zip(requests, indices, strict=True):
             places += [(request, index + j) for j in range(width)]
         choice = self._choose(logits.reshape(-1, size), places).reshape(b, width)
-        # The next round needs the noise after a rejection again.
+        # The next round begins behind a rejection, at indices whose noise this one has drawn.
         self._drawn = {place: self._drawn[place] for place in places}
         return count_leading(drafts == choice[:, :-1]), choice
 
@@ -194,6 +195,7 @@ class Gumbel:
                 noise = self._noise.gumbel(*place, logits.shape[-1])
                 self._drawn[place] = torch.from_numpy(noise).to(logits.device)
         noises = torch.stack([self._drawn[place] for place in places])  # (n, V)
+        # Logits instead of log-probabilities: they differ by a constant, which argmax ignores.
         return (self._params.warp(logits) + noises).argmax(-1)
 
 
@@ -209,15 +211,15 @@ def accept_drafts(drafts: Tensor, p: Tensor, q: Tensor, uniforms: Tensor) -> Ten
     at = drafts[:, :, None]
     q_draft = q.gather(2, at)[:, :, 0]  # (b, K)
     p_draft = p[:, : drafts.shape[1]].gather(2, at)[:, :, 0]  # (b, K)
+    # u < p / q without the division, so that q = 0 needs no care. Strict, so that a draft that the
+    # target rules out (p = 0) is never accepted.
     return count_leading(uniforms * q_draft < p_draft)
 
 
 def residual(p: Tensor, q: Tensor) -> Tensor:
-    """Return max(p - q, 0) for p and q (b, V), not normalised.
-
-    Where rounding leaves nothing, p and q are equal, and p is returned.
-    """
+    """Return max(p - q, 0) for p and q (b, V), not normalised."""
     rest = (p - q).clamp(min=0)
+    # Where nothing is left, p and q are equal but for rounding, and p is as good.
     return torch.where(rest.sum(-1, keepdim=True) > 0, rest, p)
 
 
@@ -231,8 +233,12 @@ def draw(weights: Tensor, uniforms: Tensor) -> Tensor:
         uniforms: (b,) in (0, 1).
     """
     cumulative = weights.cumsum(-1)
+    # Times the sum as it was rounded, so that the threshold stays below the last entry.
     threshold = uniforms[:, None] * cumulative[:, -1:]  # (b, 1)
+    # right=True: a token of weight 0 shares its cumulative weight with the one before, and is
+    # passed over.
     found = torch.searchsorted(cumulative, threshold, right=True)
     found = found.clamp(max=weights.shape[-1] - 1)
+    # A parallel cumsum need not rise everywhere, so the search may end on weight 0 after all.
     likeliest = weights.argmax(-1, keepdim=True)
     return torch.where(weights.gather(1, found) > 0, found, likeliest)[:, 0]

@@ -10,7 +10,6 @@ from specviz.engine.batch import Batch, Request
 from specviz.engine.drafters import Drafter
 from specviz.engine.kv.cache import CachedModel
 from specviz.engine.kv.deterministic import FixedModel, fixed_shape
-from specviz.engine.kv.layout import NO_LIMIT
 from specviz.engine.models.pair import Pair
 from specviz.engine.options import Options
 from specviz.engine.state import State
@@ -29,8 +28,7 @@ def make_state(
     """Return the state in which `requests` wait to be decoded.
 
     Strategy, drafter and batch size are passed beside `options`, because a run that is out of
-    memory goes on with others. `max_draft_tokens` is the largest K of the run, 0 if it never
-    drafts.
+    memory goes on with others. `max_draft_tokens` is 0 if the run never drafts.
     """
     rows = strategy.capacity(batch_size, len(requests))
     longest = max(len(request.prompt) + request.budget for request in requests)
@@ -45,6 +43,7 @@ def make_state(
         hidden = torch.zeros(rows, hidden_size, dtype=pair.target.dtype, device=pair.device)
 
     return State(
+        # A round writes K + 1 tokens behind n, before the host knows how many count.
         batch=Batch(rows, longest + max_draft_tokens + 1, pair.device),
         layout=strategy.layout(rows, slots, max_draft_tokens, pair.device, pair.max_positions),
         caches=caches,
@@ -54,7 +53,6 @@ def make_state(
         num_draft_tokens=max_draft_tokens,
         eos_token_ids=torch.tensor(pair.eos_token_ids, dtype=torch.long, device=pair.device),
         chooser=chooser,
-        last_position=(pair.max_positions or NO_LIMIT) - 1,
         keep_draft=drafter.keeps_cache,
         fault=strategy.fault,
         hidden=hidden,
@@ -73,6 +71,8 @@ def _make_caches(
     """Return the empty K/V slabs of the target and of the drafter's models, by name."""
     caches: dict[str, CachedModel] = {}
     for name, model in {"target": pair.target, **drafter.models(pair)}.items():
+        # The draft's rounding decides the text only where acceptance weighs its probabilities.
+        # Elsewhere it changes how many drafts are accepted, never which tokens are emitted.
         decides = name == "target" or chooser.weighs_drafts
         if options.deterministic and decides:
             # Autoregressive decoding runs in the shape of K, too, so that texts can be compared.

@@ -33,7 +33,6 @@ class State:
         num_draft_tokens: K of the running round; between rounds, of the last one.
         eos_token_ids: (E,) int64 on the device.
         chooser: how tokens are chosen from logits: greedily or by sampling.
-        last_position: the largest position id that the models know.
         keep_draft: whether K/V of the draft models is kept from round to round. Without it, they
             read every row's text again in each round.
         fault: what is broken on purpose; None in every honest run.
@@ -60,7 +59,6 @@ class State:
     num_draft_tokens: int
     eos_token_ids: Tensor
     chooser: Chooser
-    last_position: int
     keep_draft: bool = True
     fault: Fault | None = None
     hidden: Tensor | None = None
@@ -78,6 +76,8 @@ class State:
         """Slots that this round's forwards see: up to the furthest one that a draft may take."""
         pending = [self.layout.pending(i, row.length) for i, row in enumerate(self.batch.rows)]
         window = max(pending) + 1 + self.num_draft_tokens
+        # A graph has the window it was captured with. Rounding up keeps the graphs few, and the
+        # mask hides the slots that are too many.
         return next_window(window, self.caches["target"].slots) if self.graphs.active else window
 
     def run(self, phase: Callable[..., T], *arguments: Any) -> T:
@@ -88,6 +88,8 @@ class State:
         """
         if not self.graphs.active:
             return phase(*arguments)
+        # A graph replays fixed shapes and the host's numbers of its capture. All that may differ
+        # from call to call has to be in the key.
         key: list[Any] = [phase.__qualname__, len(self.batch), self.window]
         for value in arguments:
             if isinstance(value, Tensor):
@@ -104,12 +106,15 @@ class State:
     def _feed(
         self, rows: Tensor, tokens: Tensor, indices: Tensor, window: int, valid: Tensor
     ) -> Feed:
+        # A slot says where K/V lies, a position how far the model takes two tokens to be apart.
+        # Padding and holes take slots but no positions, so that a row reads as it would alone.
         slots = self.layout.slots(rows, indices)  # (b, q)
         positions = self.layout.positions(rows, indices)  # (b, q)
         visible = self.layout.visible(rows, indices, window)  # (b, q, w)
         if self.fault is not None:
             positions = self.fault.positions(self.round, rows, positions)
-            positions = positions.clamp(max=self.last_position)
+            # A learned embedding has no row for a position beyond, and would stop the run.
+            positions = positions.clamp(max=self.layout.last_position)
             visible = self.fault.visible(self.round, rows, slots, visible)
         requests = [row.request.index for row in self.batch.live]
         return Feed(rows, requests, tokens, indices, positions, slots, visible, valid)
@@ -120,56 +125,54 @@ class State:
         Draft models are left out while nothing is drafted, and where their K/V is not kept:
         `catch_up` lets them read what they missed. One forward takes `batch_size` rows.
         """
+        # Rows enter before the round's K is chosen, so this goes by the last one's.
         names = list(self.caches) if self.keep_draft and self.num_draft_tokens else ["target"]
         for begin in range(0, len(rows), self.batch_size):
             some = rows[begin : begin + self.batch_size]
             if self.hidden is not None:
                 self.hidden[to_device(some, self.hidden.device)] = 0
-            self._read(some, [0] * len(some), names)
+            self._read(dict.fromkeys(some, 0), names)
 
     def catch_up(self) -> None:
         """Let the draft models read what they have missed of the batch, before they draft."""
         self.caught_up = 0
         names = [name for name in self.caches if name != "target"]
-        if not names:
-            return
-        behind = []
-        firsts = []
+        firsts = {}
         for i, row in enumerate(self.batch.rows):
             first = row.draft_cached if self.keep_draft else 0
             # The draft is fed its last two tokens anyway, so those need not be cached.
             if first < row.length - 2:
-                behind.append(i)
-                firsts.append(first)
-        if behind:
-            missed = [
-                self.batch.live[i].length - 1 - first
-                for i, first in zip(behind, firsts, strict=True)
-            ]
-            self.caught_up = len(behind) * max(missed)  # shorter rows are padded
-            self._read(behind, firsts, names)
+                firsts[i] = first
+        if names and firsts:
+            self.caught_up = self._read(firsts, names)
 
-    def _read(self, rows: Sequence[int], firsts: Sequence[int], names: Sequence[str]) -> None:
-        """Prefill the caches `names` with each row's tokens, from `firsts` to the last but one."""
-        counts = [self.batch.live[row].length - 1 for row in rows]
-        longest = max(count - first for count, first in zip(counts, firsts, strict=True))
+    def _read(self, firsts: Mapping[int, int], names: Sequence[str]) -> int:
+        """Prefill the caches `names` with rows' tokens, each from its first to the last but one.
+
+        Args:
+            firsts: by row, the index of the first token to read.
+
+        Returns:
+            How many tokens each model was given, the filling of shorter rows included.
+        """
+        counts = {row: self.batch.live[row].length - 1 for row in firsts}
+        longest = max(counts[row] - first for row, first in firsts.items())
         if longest == 0:
-            return
+            return 0
         device = self.batch.tokens.device
-        index = to_device(rows, device)  # (b,)
-        begins = to_device(firsts, device)[:, None]  # (b, 1)
-        ends = to_device(counts, device)[:, None]  # (b, 1)
+        index = to_device(list(firsts), device)  # (b,)
+        begins = to_device(list(firsts.values()), device)[:, None]  # (b, 1)
+        ends = to_device(list(counts.values()), device)[:, None]  # (b, 1)
         columns = begins + torch.arange(longest, device=device)  # (b, q)
-        # The padding of shorter rows lands on the pending token's slot, which is written next.
+        # Filling has to be written somewhere. It lands on the pending token's slot, whose K/V is
+        # written anew before any query sees it.
         indices = torch.minimum(columns, ends)
-        pending = [
-            self.layout.pending(row, count + 1) for row, count in zip(rows, counts, strict=True)
-        ]
+        pending = [self.layout.pending(row, count + 1) for row, count in counts.items()]
         tokens = self.batch.tokens[index].gather(1, indices)
         feed = self._feed(index, tokens, indices, max(pending) + 1, columns < ends)
 
         if list(names) != ["target"]:
-            for row, count in zip(rows, counts, strict=True):
+            for row, count in counts.items():
                 self.batch.live[row].draft_cached = count
         for name in names:
             hidden = self.caches[name].prefill(feed)  # (b, q, D)
@@ -177,6 +180,7 @@ class State:
                 last = at_index(hidden, (ends[:, 0] - 1).clamp(min=0))
                 # A prompt of one token has nothing before its pending token.
                 self.hidden[index] = last.masked_fill(ends == 0, 0)
+        return len(firsts) * longest
 
     def keep_hidden(self, gained: Tensor) -> None:
         """Keep the target's hidden state that chose the last of the tokens gained (b,)."""
@@ -185,15 +189,15 @@ class State:
             return
         last = at_index(hidden, (gained - 1).clamp(min=0))  # (b, D)
         before = self.hidden[: len(gained)]
+        # A finished row gains nothing and keeps its own; `where` instead of an index, because only
+        # the device knows yet which rows these are.
         self.hidden[: len(gained)] = torch.where(gained[:, None] > 0, last, before)
 
     def zero_nonfinite(self, rows: Sequence[int]) -> None:
-        """Put zeros in place of non-finite K/V in `rows` of the batch.
-
-        A mask does not stop non-finite values from reaching the request that gets the slot next.
-        The committed tokens of a row that goes on have none, or its logits would be non-finite,
-        too.
-        """
+        """Put zeros in place of non-finite K/V in `rows` of the batch."""
+        # A mask does not keep NaN out (0 * NaN is NaN), so it would reach the request that gets the
+        # slot next. A row that goes on loses nothing: had its committed tokens any such K/V, its
+        # logits would be non-finite, too, and it would have ended.
         if rows:
             for cache in self.caches.values():
                 cache.zero_nonfinite(rows)
@@ -206,6 +210,8 @@ class State:
 
     def take(self, order: Sequence[int]) -> None:
         """Let live row order[k] become row k, with its K/V. Rows that are not in `order` leave."""
+        # K/V first: where it lies follows from the rows and starts as they still are. All moves go
+        # in one call, which reads every block before it writes any, so rows may trade places.
         moves = []
         for k, row in enumerate(order):
             start = self.layout.starts[row]
@@ -221,6 +227,7 @@ class State:
     def drop(self, rows: Sequence[int]) -> None:
         """Remove rows. The last live ones take their places, so that rows stay dense."""
         order = list(range(len(self.batch.live)))
+        # From the last row down: what fills a gap then is never a row that has to leave, too.
         for row in sorted(rows, reverse=True):
             last = order.pop()
             if row < len(order):

@@ -60,7 +60,7 @@ class Tally:
             )
 
     def _observe_pool(self, event: Event) -> None:
-        """Note the batch and the rows that wait, for a strategy that has a pool."""
+        """Note the batch and the rows that wait; only strategies with a pool fill `passed_over`."""
         state = event.state
         if not state.passed_over:
             return
@@ -92,19 +92,15 @@ class Tally:
 
     def cut(self, rounds: int) -> None:
         """Forget what came after the first `rounds` rounds, half-noted rounds included."""
+        # A round that failed half-way has filled some columns of `rows` and not the others.
         entries = sum(self._rounds["batch"][:rounds])
         members = sum(number < rounds for number in self._pool["round"])
         _cut(self._rounds, rounds)
         _cut(self._rows, entries)
         _cut(self._pool, members)
-        finished = {
-            request
-            for request, has_finished in zip(
-                self._rows["request"], self._rows["finished"], strict=True
-            )
-            if has_finished
-        }
-        self.outputs = {i: tokens for i, tokens in self.outputs.items() if i in finished}
+        ended = zip(self._rows["request"], self._rows["finished"], strict=True)
+        finished = {request for request, has_finished in ended if has_finished}
+        self.outputs = {i: self.outputs[i] for i in self.outputs.keys() & finished}
         self.nonfinite &= finished
 
     def written(self, run: Run) -> dict[int, list[int]]:
@@ -113,9 +109,11 @@ class Tally:
         They are those of finished requests and of the requests of `run`, as far as the rounds noted
         here go.
         """
+        # From the oldest knowledge to the newest: before this run, in its live rows, finished.
         texts = {request.index: list(request.written) for request in run.requests}
         texts |= {row.request.index: row.output for row in run.state.batch.live}
         texts |= self.outputs
+        # A live row may hold tokens of a round that failed later, which the tally has forgotten.
         counts: Counter[int] = Counter()
         for request, gained in zip(self._rows["request"], self._rows["gained"], strict=True):
             counts[request] += gained

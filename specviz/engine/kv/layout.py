@@ -26,14 +26,17 @@ class Layout:
     Attributes:
         starts: host list, slot of each row's token 0.
         start: the same as an int64 tensor (R,).
+        last_position: the largest position id that the models know.
     """
 
-    def __init__(self, rows: int, device: torch.device) -> None:
+    def __init__(self, rows: int, device: torch.device, max_positions: int | None = None) -> None:
         self.starts = [0] * rows
         self.start = torch.zeros(rows, dtype=torch.long, device=device)
+        self.last_position = (max_positions or NO_LIMIT) - 1
 
     def set_starts(self, starts: Sequence[int]) -> None:
         """Take new starts for the first len(starts) rows."""
+        # Most rounds change none, and the copy to the device is a launch.
         if list(starts) != self.starts[: len(starts)]:
             self.starts[: len(starts)] = starts
             self.start[: len(starts)] = to_device(starts, self.start.device)
@@ -61,6 +64,8 @@ class Layout:
         """
         slots = torch.arange(window, device=indices.device)
         held = slots - self.start[rows, None]  # (b, window), index of the token at each slot
+        # The first half hides padding, the second what comes later. That includes rejected drafts
+        # of earlier rounds, which still lie behind the row's end.
         return (held[:, None] >= 0) & (held[:, None] <= indices[:, :, None])
 
 
@@ -70,13 +75,9 @@ class Ones(Layout):
     So padding is attended to, and it counts in the positions.
     """
 
-    def __init__(self, rows: int, device: torch.device, max_positions: int | None) -> None:
-        super().__init__(rows, device)
-        self._last = (max_positions or NO_LIMIT) - 1
-
     def positions(self, rows: Tensor, indices: Tensor) -> Tensor:
         """Return the columns (b, q), clamped to the model's last position."""
-        return self.slots(rows, indices).clamp(max=self._last)
+        return self.slots(rows, indices).clamp(max=self.last_position)
 
     def visible(self, rows: Tensor, indices: Tensor, window: int) -> Tensor:
         return torch.arange(window, device=indices.device) <= self.slots(rows, indices)[:, :, None]
@@ -104,13 +105,14 @@ class Columns(Layout):
         by_column: bool,
         max_positions: int | None,
     ) -> None:
-        super().__init__(rows, device)
+        super().__init__(rows, device, max_positions)
         self.frontier = 0
         self.by_column = by_column
+        # Two tensors, one for each direction, since holes rule out slot = start + index. `held`
+        # makes masks, `at` says where to write.
         self.held = torch.full((rows, slots + 2 * width), -1, device=device)
         self.at = torch.zeros(rows, slots + 2 * width, dtype=torch.long, device=device)
         self._ahead = torch.arange(width, device=device)  # pending token and drafts
-        self._last = (max_positions or NO_LIMIT) - 1
 
     def enter(self, row: int, n: int) -> None:
         """Lay out a prompt of n tokens with its last one, the pending token, at the frontier."""
@@ -124,6 +126,9 @@ class Columns(Layout):
     def advance(self, lengths: Sequence[int], gained: Sequence[int], frontier: int) -> None:
         """Turn rejected columns into holes, and let pending tokens go to the new `frontier`."""
         for row, (n, kept) in enumerate(zip(lengths, gained, strict=True)):
+            # The round wrote the pending token and K drafts from the frontier on. The first
+            # `gained` columns stay: that token and the accepted drafts. The target's own token is
+            # pending now and has no column yet.
             self.held[row, self.frontier + kept : self.frontier + len(self._ahead)] = -1
             self._look_ahead(row, n, frontier)
         self.frontier = frontier
@@ -138,6 +143,7 @@ class Columns(Layout):
 
     def _look_ahead(self, row: int, n: int, frontier: int) -> None:
         """Note where the pending token and the drafts of the next round go."""
+        # Before they are fed: masks and slots of a round are made from these notes.
         width = len(self._ahead)
         self.held[row, frontier : frontier + width] = n - 1 + self._ahead
         self.at[row, n - 1 : n - 1 + width] = frontier + self._ahead
@@ -161,7 +167,8 @@ class Columns(Layout):
         """
         if not self.by_column:
             return indices
-        return (self.slots(rows, indices) - self.start[rows, None]).clamp(max=self._last)
+        columns = self.slots(rows, indices) - self.start[rows, None]
+        return columns.clamp(max=self.last_position)
 
     def visible(self, rows: Tensor, indices: Tensor, window: int) -> Tensor:
         held = self.held[rows, None, :window]  # (b, 1, w)

@@ -98,6 +98,7 @@ class Strategy:
             budget: the largest budget of the run, in tokens.
             max_draft_tokens: the largest K of the run.
         """
+        # A row that is about to finish still writes its pending token and K drafts behind n.
         return longest + max_draft_tokens + 1
 
     def layout(
@@ -109,7 +110,7 @@ class Strategy:
         max_positions: int | None,
     ) -> Layout:
         """Return the rule that says in which slot each token lies; its rows are empty."""
-        return Layout(rows, device)
+        return Layout(rows, device, max_positions)
 
     def order(self, requests: Sequence[Request]) -> Sequence[Request]:
         """Return the order in which requests enter. It does not change the order of the output."""
@@ -119,6 +120,7 @@ class Strategy:
         """Remove finished rows, let waiting prompts enter, align all rows, prefill the new ones."""
         fresh = self.replace(state)
         if fresh:
+            # First the place, then the K/V: prefilling writes where the layout says.
             self.align(state, fresh)
             state.prefill(fresh)
 
@@ -171,10 +173,13 @@ class Strategy:
         state.admitted = []
         if not self.refill and len(finished) < len(live):
             return []
+        # Prompts take the places of finished rows first, so that no other row has to move.
         free = [*finished, *range(len(live), state.batch.capacity)]
         entering = [state.waiting.popleft() for _ in free[: len(state.waiting)]]
         state.admitted = free[: len(entering)]
         state.batch.place(entering, state.admitted)
+        # No prompt is left for these rows. They stand behind those that were filled, so dropping
+        # them renumbers nothing in `admitted`.
         unused = [row for row in free[len(entering) :] if row in finished]
         if unused:
             state.drop(unused)

@@ -65,7 +65,8 @@ class Repadding(EqSpec):
         device: torch.device,
         max_positions: int | None,
     ) -> Layout:
-        return Ones(rows, device, max_positions) if self.ones_mask else Layout(rows, device)
+        kind = Ones if self.ones_mask else Layout
+        return kind(rows, device, max_positions)
 
     def keep(
         self, drafts: Tensor, accepted: Tensor, emitted: Tensor, room: Tensor
@@ -74,6 +75,8 @@ class Repadding(EqSpec):
         k = drafts.shape[1]
         if not self.draft_bonus or k == 0:
             return accepted, emitted
+        # `clip` lets a row gain accepted + 1 tokens. One of them is now the rejected draft, and
+        # after K accepted ones there must be none, hence K - 1.
         return accepted.clamp(max=k - 1), torch.cat([drafts, emitted[:, -1:]], 1)
 
     def align(self, state: State, fresh: Collection[int] = ()) -> None:
@@ -83,5 +86,7 @@ class Repadding(EqSpec):
             return
         rows = state.batch.rows
         staying = [i for i, row in enumerate(rows) if not (row.finished and self.refill)]
+        # Without unpadding, starts only ever grow: the end follows the row that reaches furthest,
+        # not the one with most tokens.
         end = max((state.layout.starts[i] + rows[i].length for i in staying), default=0)
         end_at(state, end, staying)
