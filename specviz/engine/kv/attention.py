@@ -43,15 +43,17 @@ def grouped_attention(
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, **others
         )
+    # Queries of one K/V head lie next to each other in H, so folding them is a view, and the mask
+    # repeats along q in the same order.
     folded = query.reshape(b, key.shape[1], -1, depth)  # (b, G, H / G * q, D)
     out = scaled_dot_product_attention(folded, key, value, attn_mask=attention_mask, scale=scaling)
     return out.reshape(b, heads, q, -1).transpose(1, 2).contiguous(), None
 
 
-def additive_mask(visible: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return 0 where `visible` (b, q, w) is True and -inf elsewhere. One mask serves all layers."""
+def additive_mask(visible: Tensor, dtype: torch.dtype, hidden: float = -torch.inf) -> Tensor:
+    """Return 0 where `visible` is True and `hidden` elsewhere. One mask serves all layers."""
     zeros = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
-    return zeros.masked_fill_(~visible, -torch.inf)
+    return zeros.masked_fill_(~visible, hidden)
 
 
 def grouped_mask(added: Tensor, groups: int) -> Tensor:
@@ -81,6 +83,7 @@ def attending(models: Iterable[PreTrainedModel]) -> Iterator[None]:
 
     May be nested. Entering it costs more than a small operation, so a run enters it once.
     """
+    # Only what is set to sdpa now: a nested call changes nothing, so it restores nothing either.
     changed = []
     for model in models:
         if model.config._attn_implementation == "sdpa" and takes_grouped(model):

@@ -36,7 +36,7 @@ class Feed:
 
     Attributes:
         rows: (b,), rows of the slab.
-        requests: the request that each of these rows serves.
+        requests: the request of each live row of the slab, by its number.
         tokens, slots: (b, q), token ids and the slots that their K/V goes to.
         indices: (b, q), the tokens' indices in their own rows.
         positions: (b, q), the position ids that the model is given for them.
@@ -59,6 +59,7 @@ class Feed:
 
     def part(self, tokens: Tensor, columns: slice) -> "Feed":
         """Return some columns of the feed, with these tokens (b, q) in them."""
+        # Slices are views: a draft step costs no new mask, slots or positions.
         added = None if self.added is None else self.added[:, columns]
         return replace(
             self,
@@ -102,6 +103,7 @@ class CachedModel:
         """Run the forwards of a round through torch.compile. Prefills are not compiled."""
         compiled = torch.compile(self.model)
 
+        # Around each call, since the setting is global and not this run's alone.
         def call(**arguments: Any) -> Any:
             with torch._dynamo.config.patch(recompile_limit=VARIANTS):
                 return compiled(**arguments)
@@ -129,6 +131,7 @@ class CachedModel:
         with self._attending():
             output = self._call(**arguments)
         self.hidden = output.hidden_states[-1] if keep_hidden else None
+        # Ids beyond V are padding of the embedding, which must never be chosen.
         return output.logits[..., : self.vocabulary]
 
     def prefill(self, feed: Feed) -> Tensor:
@@ -137,11 +140,12 @@ class CachedModel:
         No logits are computed. `feed.rows` may be any rows.
         """
         with self._attending():
+            # Without the head: a prompt's logits are (q, V), and none of them is needed.
             hidden: Tensor = self.model.base_model(**self._arguments(feed, dense=False))[0]
         return hidden.to(feed.tokens.device)
 
     def _attending(self) -> AbstractContextManager[None]:
-        """Enter `attending`, unless the run has done so already."""
+        # A run has done so already. Checks and studies call single forwards.
         already = not self._grouped or self.model.config._attn_implementation == NAME
         return nullcontext() if already else attending([self.model])
 
@@ -164,6 +168,7 @@ class CachedModel:
     def _arguments(self, feed: Feed, dense: bool) -> dict[str, Any]:
         self._note(feed)
         window = feed.visible.shape[-1]
+        # The model passes K/V of each layer to the cache, but not where it belongs.
         self.cache.access = Access(feed.rows, feed.slots, window, dense, feed.order)
         return {
             "input_ids": feed.tokens,
@@ -180,31 +185,26 @@ class CachedModel:
         return replace(feed, added=additive_mask(feed.visible, self.model.dtype))
 
     def _mask(self, feed: Feed) -> Tensor:
-        """Return the mask of `grouped_mask`, or (b, 1, q, w) for models that attend by themselves.
-
-        The latter is bool for sdpa. Eager attention adds the mask to the scores, so a bool mask
-        would be silently wrong there.
-        """
+        """Return the mask of `grouped_mask`, or (b, 1, q, w) for other models."""
+        dtype = self.model.dtype
         if self._grouped:
-            added = feed.added
-            if added is None:
-                added = additive_mask(feed.visible, self.model.dtype)
+            added = additive_mask(feed.visible, dtype) if feed.added is None else feed.added
             return grouped_mask(added, self._groups)
-        visible = feed.visible[:, None]
         if self.model.config._attn_implementation == "sdpa":
-            return visible
-        additive = torch.zeros(visible.shape, dtype=self.model.dtype, device=visible.device)
-        return additive.masked_fill(~visible, torch.finfo(self.model.dtype).min)
+            return feed.visible[:, None]
+        # Eager attention adds the mask to the scores, so a bool mask would be silently wrong there.
+        return additive_mask(feed.visible[:, None], dtype, hidden=torch.finfo(dtype).min)
 
     def zero_nonfinite(self, rows: Sequence[int]) -> None:
         """Replace non-finite values in these rows by zeros."""
         for slab in self._slabs():
-            for row in rows:
+            for row in rows:  # a view each; indexing with a list would change a copy
                 slab[row].nan_to_num_(0.0, 0.0, 0.0)
 
     def move(self, moves: Sequence[Move]) -> None:
         """Move blocks of K/V in every layer, all read before any is written."""
         if not moves:
             return
+        # One entry for all: the record's replay must read them before it writes any, too.
         self._note(list(moves))
         move(self._slabs(), moves)

@@ -1,7 +1,6 @@
 """The deterministic mode: every forward in one shape, so that a row's result does not depend on
 others.
 
-Contract: this holds for the target, and for a draft model where the text depends on its proposals.
 Floating-point sums depend on the order of their terms. Kernels choose that order by shape: by batch
 size, by tokens a row, and by the length of the K/V and the place of a token in it. Here each
 forward has the same rows (`Shape.rows`, filled up), the same tokens a row (K + 1, filled up;
@@ -54,7 +53,7 @@ class FixedModel(CachedModel):
     def __init__(
         self, model: PreTrainedModel, rows: int, slots: int, vocabulary: int | None, shape: Shape
     ) -> None:
-        # One more slot takes the K/V of the filling.
+        # One more slot takes the K/V of the filling. No query of a real token sees it.
         super().__init__(model, rows, slots + 1, vocabulary)
         self.slots = slots
         self.shape = shape
@@ -63,6 +62,7 @@ class FixedModel(CachedModel):
         """Run one forward as `CachedModel.forward` does, in pieces."""
         self._note(feed)
         log, self.log = self.log, None  # the pieces are not logged
+        # Fewer than K + 1 tokens, as in drafting or with a smaller K, are filled up, too.
         width = feed.tokens.shape[1]
         logits = []
         hidden = []
@@ -76,8 +76,7 @@ class FixedModel(CachedModel):
         return torch.cat(logits)
 
     def ready(self, feed: Feed) -> Feed:
-        """Return the feed as it is, because each piece makes its own mask."""
-        return feed
+        return feed  # each piece makes its own mask
 
     def prefill(self, feed: Feed) -> Tensor:
         """Prefill as `CachedModel.prefill` does, in pieces of rows and chunks of the prompt."""
@@ -85,17 +84,14 @@ class FixedModel(CachedModel):
         log, self.log = self.log, None  # the pieces are not logged
         chunks = []
         for first in range(0, feed.tokens.shape[1], self.shape.prefill):
-            chunk = self._chunk(feed, slice(first, first + self.shape.prefill))
+            along = slice(first, first + self.shape.prefill)
+            chunk = feed.part(feed.tokens[:, along], along)
             hidden = []
             for piece, rows in self._pieces(chunk, self.shape.prefill):
                 hidden.append(super().prefill(piece)[:rows])
             chunks.append(torch.cat(hidden)[:, : chunk.tokens.shape[1]])
         self.log = log
         return torch.cat(chunks, 1)
-
-    def _chunk(self, feed: Feed, along: slice) -> Feed:
-        names = ("tokens", "indices", "positions", "slots", "visible", "valid")
-        return replace(feed, **{name: getattr(feed, name)[:, along] for name in names})
 
     def _pieces(self, feed: Feed, width: int) -> list[tuple[Feed, int]]:
         """Return the feed as feeds of `shape.rows` rows, each with the number of its real rows."""
@@ -112,10 +108,13 @@ class FixedModel(CachedModel):
 
         They are in the order of the slots, which is that of the row's tokens.
         """
+        # Padding and holes differ with the batch. Without them a token has the same place among the
+        # K/V, and so in every sum, whatever the strategy and the other rows.
         seen = feed.visible.any(1)  # (b, w)
         rank = (seen.cumsum(1) - 1).clamp(max=self.shape.attended - 1)
         slot = torch.arange(seen.shape[1], device=seen.device).expand_as(seen)
-        # Slots that are not seen all go to one more column, which is cut off again.
+        # Slots that are not seen all go to one more column, which is cut off again. A selection by
+        # mask would have to ask the device for sizes.
         order = torch.full((len(seen), self.shape.attended + 1), self.slots, device=seen.device)
         column = torch.where(seen, rank, self.shape.attended)
         order.scatter_(1, column, torch.where(seen, slot, self.slots))
@@ -129,6 +128,7 @@ class FixedModel(CachedModel):
 
         The filling writes to the spare slot.
         """
+        # Filling sees everything: a softmax over nothing is NaN.
         fillings = {
             "tokens": 0,
             "indices": 0,

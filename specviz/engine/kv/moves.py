@@ -30,16 +30,18 @@ def move_blocks(slabs: Sequence[Tensor], moves: Sequence[Move]) -> None:
     Blocks that each stay in a row of their own cannot overlap, so they are copied one after the
     other: a small buffer stays in the processor's cache.
     """
+    # Otherwise a block might be overwritten before it is read, so all are read first.
     rows = {move.to_row for move in moves}
     stays_in_row = all(move.from_row == move.to_row for move in moves)
     independent = stays_in_row and len(rows) == len(moves)
     groups = [[move] for move in moves] if independent else [list(moves)]
-    most = max(_slots(group) for group in groups)
+    # One buffer for all layers of a kind, as large as the largest group.
+    largest = max(_slots(group) for group in groups)
     buffers: dict[tuple[torch.Size, torch.dtype, torch.device], Tensor] = {}
     for slab in slabs:
         kind = (slab.shape[2:], slab.dtype, slab.device)
         if kind not in buffers:
-            buffers[kind] = slab.new_empty(most, *slab.shape[2:])
+            buffers[kind] = slab.new_empty(largest, *slab.shape[2:])
         for group in groups:
             _move_group(slab, group, buffers[kind])
 
@@ -59,6 +61,7 @@ def _slots(moves: Sequence[Move]) -> int:
 
 def move_gathered(slabs: Sequence[Tensor], moves: Sequence[Move]) -> None:
     """Gather and scatter once per slab, by row and slot: two launches for any number of blocks."""
+    # One index for all layers; `to` in the loop copies only where a layer is on another device.
     index = _index(moves).to(slabs[0].device, non_blocking=True)
     for slab in slabs:
         from_row, from_slot, to_row, to_slot = index.to(slab.device)

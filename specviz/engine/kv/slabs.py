@@ -38,10 +38,7 @@ class Access:
 
 
 class SlabLayer(CacheLayerMixin):
-    """One layer's slabs, allocated at the first write.
-
-    They are zeroed because a mask does not keep out NaN: 0 * NaN is NaN.
-    """
+    """One layer's slabs, allocated at the first write, when heads, dtype and device are known."""
 
     is_sliding = False
 
@@ -51,10 +48,11 @@ class SlabLayer(CacheLayerMixin):
         self.slots = slots
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        _, heads, _, depth = key_states.shape
-        self.keys = key_states.new_zeros(self.rows, self.slots, heads, depth)
-        self.values = value_states.new_zeros(
-            self.rows, self.slots, value_states.shape[1], value_states.shape[3]
+        # Zeros, because a mask does not keep out NaN: 0 * NaN is NaN.
+        # Some models' values have another depth than their keys.
+        self.keys, self.values = (
+            states.new_zeros(self.rows, self.slots, states.shape[1], states.shape[3])
+            for states in (key_states, value_states)
         )
         self.is_initialized = True
 
@@ -67,15 +65,20 @@ class SlabLayer(CacheLayerMixin):
         found = []
         for slab, states in ((self.keys, key_states), (self.values, value_states)):
             # states: (b, H, q, D)
+            # Slots before heads, so that a token's K/V of all heads is one block: writes and moves
+            # copy it whole.
             slab[access.rows[:, None], access.slots] = states.transpose(1, 2)
             if access.order is not None:
                 seen = slab[access.rows[:, None], access.order]
             else:
                 window = slab[:, : access.window]
+                # A slice is a view; indexing by rows copies their K/V.
                 seen = window[: len(access.rows)] if access.dense else window[access.rows]
             found.append(seen.transpose(1, 2))  # (b, H, w, D)
         return found[0], found[1]
 
+    # What transformers asks a cache layer. The answers do not matter: masks and positions are
+    # passed to every forward.
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return self.slots, 0
 

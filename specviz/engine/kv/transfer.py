@@ -7,21 +7,16 @@ from torch import Tensor
 
 
 def to_device(values: Sequence[int] | Sequence[Sequence[int]], device: torch.device) -> Tensor:
-    """Return ints of the host as an int64 tensor on the device, without a synchronisation.
-
-    torch would copy an index given as a list too, but wait for that copy.
-    """
+    """Return ints of the host as an int64 tensor on the device, without a synchronisation."""
+    # Indexing with a list would copy it to the device, too, but wait for that copy.
     return torch.tensor(values, dtype=torch.long).to(device, non_blocking=True)
 
 
 def to_host(values: Tensor) -> Tensor:
-    """Return a copy on the host.
-
-    A copy from a GPU goes into page-locked memory in the stream's order. The host waits for the
-    copy but not for work that was queued after it.
-    """
+    """Return a copy on the host. The host waits for it, but not for work that was queued later."""
     if not values.is_cuda:
         return values.cpu()
+    # Only into page-locked memory does a copy run without blocking the host.
     copy = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
     copy.copy_(values, non_blocking=True)
     copied = torch.cuda.Event()
