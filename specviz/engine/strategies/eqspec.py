@@ -32,6 +32,8 @@ class EqSpec(Strategy):
     def align(self, state: State, fresh: Collection[int] = ()) -> None:
         """End every row that stays in the column of the longest one; leave the others in place."""
         rows = state.batch.rows
+        # With refill a finished row leaves before the next forward, so its K/V need not move. A
+        # static batch goes on feeding it: it has to end where the others do.
         staying = [i for i, row in enumerate(rows) if not (row.finished and self.refill)]
         longest = max((rows[i].length for i in staying), default=0)
         end_at(state, longest, staying, fresh)
@@ -48,8 +50,10 @@ def end_at(state: State, end: int, rows: Collection[int], fresh: Collection[int]
         n = state.batch.live[i].length
         old = starts[i]
         starts[i] = end - n
-        # The K/V of the pending token does not exist yet: n - 1 slots move.
+        # The K/V of the pending token does not exist yet: n - 1 slots move. Rejected drafts stay
+        # behind; what lies in front of the new start is padding, which every mask hides.
         if starts[i] != old and i not in fresh and n > 1:
             moves.append(Move(i, old, i, starts[i], n - 1))
+    # The draft's K/V moves in the same call: both models share one layout.
     state.move(moves)
     state.layout.set_starts(starts)

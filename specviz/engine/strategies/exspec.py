@@ -87,15 +87,18 @@ class ExSpec(Strategy):
             state.memory = Scheduler(state.batch_size, self.fallback, self.max_wait)
         fresh = self.replace(state)
         if fresh:
+            # A new row starts at slot 0, wherever the row before it lay.
             starts = list(state.layout.starts[: len(state.batch.live)])
             for row in fresh:
                 starts[row] = 0
             state.layout.set_starts(starts)
             self.read_prompts(state, fresh)
         lengths = self.group_lengths(state)
+        # `passed_over` is how it was before this choice, which is what the choice went by.
         state.passed_over = state.memory.update(lengths)
         group, decision = state.memory.choose(lengths)
         state.decision = self.decisions.index(decision)
+        # A round runs over the first rows. They must be in place before they are aligned.
         bring_to_front(state, group)
         self.align(state)
 
@@ -116,16 +119,16 @@ class ExSpec(Strategy):
 
 
 def _common_end(state: State) -> int:
-    """Return the column where the group is to end.
-
-    That is where at least half of it ends already, or else as far left as its longest row allows.
-    """
+    """Return the column where the group is to end."""
     rows = state.batch.rows
     longest = max(row.length for row in rows)
     room = state.caches["target"].slots - state.max_draft_tokens
     starts = state.layout.starts
     ends = Counter(start + row.length for row, start in zip(rows, starts, strict=False))
     end, rows_there = ends.most_common(1)[0]
+    # Where half of the group ends already, few rows move. It must not lie so far left that the
+    # longest row would start below slot 0, nor so far right that the drafts would leave the slab.
+    # Otherwise as far left as the longest row allows.
     if 2 * rows_there >= len(rows) and longest <= end <= room:
         return end
     return longest
@@ -139,6 +142,8 @@ def bring_to_front(state: State, group: Sequence[int]) -> None:
     order = list(range(len(state.batch.live)))
     row_of = {row.request.index: i for i, row in enumerate(state.batch.live)}
     chosen = {row_of[request] for request in group}
+    # Rows of the group that are in front already stay where they are, whatever their order: every
+    # exchange moves two rows' K/V.
     places = [row for row in range(len(group)) if row not in chosen]
     outside = sorted(row for row in chosen if row >= len(group))
     for place, row in zip(places, outside, strict=True):

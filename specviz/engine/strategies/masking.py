@@ -69,6 +69,7 @@ class Masking(Strategy):
             layout.frontier = 0
         frontier = max(layout.frontier, max(live[row].length - 1 for row in fresh))
         if frontier > layout.frontier:
+            # The old rows gain nothing by this: the columns up to the new frontier become holes.
             layout.advance([row.length for row in live], [0] * len(live), frontier)
         for row in sorted(fresh):
             layout.enter(row, live[row].length)
@@ -81,19 +82,19 @@ class Masking(Strategy):
         rows = state.batch.rows
         lengths = [row.length for row in rows]
         gained = [row.gained for row in rows]
+        # By K + 1 for all, however few a row gained. So one rectangle suffices again, and what a
+        # row did not gain stays a hole for good: closing it would move K/V, which is EQSPEC.
         layout.advance(lengths, gained, layout.frontier + state.num_draft_tokens + 1)
         if not all(row.finished for row in rows):
             self._make_room(state, range(len(rows)))
 
     def _make_room(self, state: State, rows: Collection[int]) -> None:
-        """Drop the leftmost columns when the slab is full.
-
-        They hold nothing but padding, because the rows that used them have left.
-        """
+        """Drop the leftmost columns when the slab is full."""
         layout = _columns(state)
         if layout.frontier + state.max_draft_tokens + 1 <= state.caches["target"].slots:
             return
         live = len(state.batch.live)
+        # They hold nothing but padding by now: the rows that used them have left.
         unused = min(layout.starts[:live])
         moves = []
         for row in rows:

@@ -61,14 +61,12 @@ class Habits(Strategy):
     def shorten(self, state: State, num_draft_tokens: int) -> int:
         if not self.shrink_to_budget:
             return num_draft_tokens
-        at_work = [row for row in state.batch.rows if not row.finished]
-        left = [row.request.budget - len(row.output) for row in at_work]
-        return min([num_draft_tokens, *left])
+        rows = [row for row in state.batch.rows if not row.finished]
+        return min([num_draft_tokens, *(row.request.budget - len(row.output) for row in rows)])
 
     def max_gain(self, num_draft_tokens: int) -> int:
-        if self.bonus:
-            return super().max_gain(num_draft_tokens)
-        return max(num_draft_tokens, 1)
+        # With K = 0 there is no bonus to drop: the target's token is all there is.
+        return num_draft_tokens + 1 if self.bonus else max(num_draft_tokens, 1)
 
 
 @dataclass(frozen=True)
@@ -122,16 +120,17 @@ class ExSpecWithHabits(Habits, ExSpec):
 
     def align(self, state: State, fresh: Collection[int] = ()) -> None:
         unread = self._unread(state) if self.drop_cache else []
+        # Unread rows only get their starts: what lies in their slots is no K/V of theirs.
         super().align(state, unread)
         if unread:
             state.prefill(unread)
 
     def _unread(self, state: State) -> list[int]:
         """Return the rows to read: the new ones, and if the group is realigned, all with them."""
-        new = [
-            i
-            for i, row in enumerate(state.batch.rows)
-            if len(row.output) == len(row.request.written)
-        ]
+        new = []
+        for i, row in enumerate(state.batch.rows):
+            # `written` is from before memory ran out: this state has not read it either.
+            if len(row.output) == len(row.request.written):
+                new.append(i)
         realigned = self.decisions[state.decision] == "realigned"
         return list(range(len(state.batch))) if new and realigned else new

@@ -31,6 +31,7 @@ class Rollback(EqSpec):
 
         A row that accepted more keeps the draft that the target accepted at the cut.
         """
+        # A finished row in a static batch must not hold the others back.
         finished = room == 0  # (b,)
         smallest = accepted.masked_fill(finished, emitted.shape[1]).min()
         return accepted.clamp(max=smallest), emitted

@@ -19,7 +19,7 @@ class Scheduler:
         # The pool in order of arrival.
         self._pool: list[int] = []
         # Rounds that each sequence was passed over. Those served longest ago come first, so the
-        # longest waits do, too.
+        # longest waits do, too, and nothing has to be sorted.
         self._waited: dict[int, int] = {}
 
     def update(self, pool: Iterable[int]) -> dict[int, int]:
@@ -54,8 +54,10 @@ class Scheduler:
 
     def _choose(self, lengths: Mapping[int, int]) -> tuple[list[int], str]:
         size = min(self.batch_size, len(lengths))
+        # Before any grouping, or a row whose length nobody shares might wait for ever.
         if self.fallback == "wait" and max(self._waited.values()) >= self.max_wait:
             return list(islice(self._waited, size)), "overdue"
+        # In order of arrival, so that groups and the rows within them come oldest first.
         groups: dict[int, list[int]] = {}
         for sequence in self._pool:
             groups.setdefault(lengths[sequence], []).append(sequence)
