@@ -57,7 +57,7 @@ class Drafter:
     Under coupling="rejection", drafts have to be drawn from exactly the q that is reported, which
     without logits is all of it on the draft, and without looking at the target's output for that
     position. Otherwise the output is no longer distributed as the target's. Greedy decoding and
-    coupling="gumbel" have no such condition.
+    coupling="gumbel" have no such condition: a wrong draft costs time, never the text.
 
     Class attributes, which a subclass sets:
         name, description: what it is called and does.
@@ -89,6 +89,7 @@ class Drafter:
     @property
     def options(self) -> dict[str, Any]:
         """The options that this drafter was made with, by name, without models and tensors."""
+        # They go into the record, which is JSON.
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if isinstance(value, _PLAIN)}
 

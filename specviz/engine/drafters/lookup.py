@@ -52,16 +52,19 @@ class LookupDrafter(Drafter):
         tokens = state.batch.tokens[: len(state.batch), :longest]  # (b, w)
         n = state.batch.n[:, None]  # (b, 1)
         column = torch.arange(longest, device=tokens.device)  # (w,)
-        # Whether the tokens up to each column equal the row's last i + 1 tokens, and end before
-        # these do.
+        # Whether the tokens up to each column equal the row's last i + 1 tokens. The last column is
+        # left out, or every row would match itself.
         same = column < n - 1  # (b, w)
         # Where the text after the match begins; without a match, at the last token.
         start = n - 1  # (b, 1)
         for i in range(min(self.max_ngram, longest)):
             last = tokens.gather(1, (n - 1 - i).clamp(min=0))  # (b, 1)
             same = same & pad(tokens[:, : longest - i] == last, (i, 0))
+            # Longer matches come later and take precedence; the last matching column is the most
+            # recent place.
             if i + 1 >= self.min_ngram:
                 match = torch.where(same, column, -1).amax(1, keepdim=True)  # (b, 1)
                 start = torch.where(match >= 0, match + 1, start)
+        # Modulo what is there: the text after the match repeats if it is shorter than K.
         ahead = torch.arange(num_draft_tokens, device=tokens.device)  # (K,)
         return Draft(tokens.gather(1, start + ahead % (n - start)))  # (b, K)

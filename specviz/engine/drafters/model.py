@@ -1,9 +1,4 @@
-"""A draft model that keeps its K/V across rounds, under every strategy.
-
-At the first step of a round it is fed the last two committed tokens. After a full acceptance the
-K/V of the last draft is missing, because a draft is proposed before it is ever fed. Feeding two
-tokens fills that slot, and keeps the shape the same in every round.
-"""
+"""A draft model that keeps its K/V across rounds, under every strategy."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -43,7 +38,9 @@ class ModelDrafter(Drafter):
         return {"draft": pair.draft}
 
     def propose(self, state: State, num_draft_tokens: int) -> Draft:
-        """Draft K tokens. The first forward reads two tokens, each other one the last draft."""
+        # The last draft of a round is proposed, but never fed. If it is accepted, its K/V is
+        # missing beside that of the pending token. Two tokens fill both slots, and feeding two in
+        # every round keeps the shape the same, whatever was accepted.
         return run_ahead(state, "draft", num_draft_tokens, fed_first=2)
 
 
@@ -52,14 +49,8 @@ def run_ahead(
 ) -> Draft:
     """Run the model `state.caches[model]` for `num_tokens` tokens, one forward for each.
 
-    The first forward reads each row's last tokens, the others the token just chosen.
-
-    Args:
-        state: the state of the run.
-        model: name of the model.
-        num_tokens: how many tokens to propose.
-        fed_first: how many tokens the first forward reads.
-        instead: (b, num_tokens), tokens that take the places of the chosen ones.
+    The first forward reads each row's last `fed_first` tokens, the others the token just chosen, or
+    the one in its place in `instead` (b, num_tokens).
     """
     cache = state.caches[model]
     requests = [row.request.index for row in state.batch.rows]
@@ -74,6 +65,7 @@ def run_ahead(
         first_column = fed_first + j - 1 if j else 0
         columns = slice(first_column, fed_first + j)
         step_logits = cache.forward(feed.part(fed, columns))[:, -1].float()  # (b, V)
+        # Of the token to be chosen, as in `accept`: both sides draw from the same numbers.
         positions = [row.length + j for row in state.batch.rows]
         chosen = state.chooser.draft(step_logits, requests, positions)[:, None]  # (b, 1)
         fed = chosen if instead is None else instead[:, j : j + 1]

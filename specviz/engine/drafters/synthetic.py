@@ -71,10 +71,12 @@ class SyntheticDrafter(ModelDrafter):
         k = state.num_draft_tokens
         right = self._run_target_ahead(task, state).cpu().numpy()  # (b, K)
         noise = Noise(task.seed)
+        # One number for the whole round: with rates that fall, u < rates[j] holds for a prefix of
+        # the drafts, so that exactly rates[j] of the rounds accept draft j and all before it.
         drawn = np.stack(
             [noise.uniforms(row.request.index, row.length, 1)[:, DRAFT] for row in state.batch.rows]
         )  # (b, 1)
-        # A wrong token is the next id that is no EOS.
+        # A wrong token is the next id that is no EOS, which a row might end with by chance.
         usable = np.setdiff1d(np.arange(task.pair.vocabulary_size), task.pair.eos_token_ids)
         next_usable = np.searchsorted(usable, right, side="right") % len(usable)
         wrong = usable[next_usable]  # (b, K)
@@ -85,8 +87,8 @@ class SyntheticDrafter(ModelDrafter):
     def _run_target_ahead(task: Task, state: State) -> Tensor:
         """Return the target's next K tokens for each row, (b, K)."""
         if task.sampling is not None:
-            # A chooser of its own, because a chooser keeps the noise it has drawn. Drafting must
-            # pay for its own noise.
+            # A chooser of its own, because one keeps the noise it has drawn, and drafting must pay
+            # for its own.
             state = replace(state, chooser=task.sampling.chooser(task.seed))
         # A real drafter could not do this, so the record leaves it out.
         cache = state.caches["target"]
