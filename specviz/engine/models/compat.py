@@ -27,6 +27,7 @@ def check_model(role: str, model: PreTrainedModel) -> None:
             "AutoModelForCausalLM or made from a config"
         )
     config = model.config
+    # A bidirectional encoder with a language-model head, such as BERT's, is no decoder either.
     looks_ahead = any(getattr(module, "is_causal", True) is False for module in model.modules())
     if model.get_output_embeddings() is None or config.is_encoder_decoder or looks_ahead:
         raise ValueError(
@@ -54,6 +55,7 @@ def _check_attention(name: str, config: Any, implementation: str) -> None:
             f"{name} has alibi=True, which counts columns where each row of a batch needs its own "
             "position_ids; choose a model with rotary or learned positions"
         )
+    # Configurations spell sliding and local layers in three ways.
     layer_types = set(getattr(config, "layer_types", None) or ["full_attention"])
     layer_types |= set(getattr(config, "attention_layers", None) or []) - {"global"}
     if getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True):
@@ -65,32 +67,20 @@ def _check_attention(name: str, config: Any, implementation: str) -> None:
             "so a rejected draft cannot be taken back; choose a model whose layers all use full "
             "attention"
         )
-    rope = {_rope_type(parameters) for parameters in _rope_parameters(config)}
-    rope &= _BATCH_DEPENDENT_ROPE
-    if rope:
-        raise ValueError(
-            f"{name} has rope_type={rope.pop()!r}, which scales by the largest position in the "
-            "batch, so a row's text would depend on the other rows; choose a model with another "
-            "rope_type (default, linear, yarn, llama3)"
-        )
-
-
-def _rope_parameters(config: Any) -> list[dict[str, Any]]:
-    """Return the RoPE settings of a configuration: one dict, or one for each layer type."""
-    found = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
-    nested = [value for value in found.values() if isinstance(value, dict)]
-    return nested or [found]
-
-
-def _rope_type(parameters: dict[str, Any]) -> str:
-    return str(parameters.get("rope_type", parameters.get("type", "default")))
+    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    # One dict of settings, or one for each type of layer.
+    for settings in [value for value in rope.values() if isinstance(value, dict)] or [rope]:
+        rope_type = settings.get("rope_type", settings.get("type"))
+        if rope_type in _BATCH_DEPENDENT_ROPE:
+            raise ValueError(
+                f"{name} has rope_type={rope_type!r}, which scales by the largest position in the "
+                "batch, so a row's text would depend on the other rows; choose a model with "
+                "another rope_type (default, linear, yarn, llama3)"
+            )
 
 
 def input_device(model: PreTrainedModel) -> torch.device:
-    """Return the device of the token ids.
-
-    The model's, or the embedding's if accelerate spread it.
-    """
+    """Return the device of the token ids: the model's, or the embedding's if it is spread."""
     if not hasattr(model, "_hf_hook"):
         return model.device
     embedding = model.get_input_embeddings()

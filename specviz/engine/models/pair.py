@@ -119,10 +119,8 @@ class Pair:
     @property
     def max_positions(self) -> int | None:
         """Positions that both models have; None if neither states a limit."""
-        limits = []
-        for model in (self.target, self.draft):
-            config = model.config.get_text_config()
-            limits.append(getattr(config, "max_position_embeddings", None))
+        configs = [model.config.get_text_config() for model in (self.target, self.draft)]
+        limits = [getattr(config, "max_position_embeddings", None) for config in configs]
         return min((limit for limit in limits if limit is not None), default=None)
 
 
@@ -188,6 +186,7 @@ def _load(
     if device_map is not None:
         places["device_map"] = device_map if isinstance(device_map, str) else dict(device_map)
     how = {"dtype": dtype, "use_safetensors": True}
+    # The target first: only then is it known where a device_map has put its embedding.
     target_model = sources[0].load(AutoModelForCausalLM, **how, **places)
     if device is not None:
         target_model = target_model.to(device)
