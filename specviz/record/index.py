@@ -28,6 +28,7 @@ class Groups:
 
     def at(self, key: int) -> Array:
         """Return the entries with this key."""
+        # Sorted once, found by bisection: a record has a group for each of thousands of rounds.
         first, stop = np.searchsorted(self.keys, (key, key + 1))
         return self.order[first:stop]
 
@@ -57,8 +58,7 @@ class Committed:
 
     Attributes:
         tokens: int32 (n,).
-        rounds: int32 (n,), the round that committed each token, -1 for a prompt's. K/V from an
-            earlier round belongs to a rejected draft, even where the token ids are equal.
+        rounds: int32 (n,), the round that committed each token, -1 for a prompt's.
         origins: uint8 (n,), PROMPT, ACCEPTED (a draft) or BONUS (the target).
         first, size: int64 (R,), where the tokens of each request begin, and how many there are.
     """
@@ -69,7 +69,9 @@ class Committed:
         self.size = prompts + outputs
         self.first = self.size.cumsum() - self.size
 
-        is_prompt = np.repeat(np.tile([True, False], prompts.size), _interleaved(prompts, outputs))
+        # Prompt, output, prompt, output, ...
+        counts = np.stack([prompts, outputs], axis=1).ravel()
+        is_prompt = np.repeat(np.tile([True, False], prompts.size), counts)
         self.tokens = np.empty(is_prompt.size, np.int32)
         self.tokens[is_prompt] = requests["prompt_tokens"]
         self.tokens[~is_prompt] = requests["output_tokens"]
@@ -78,7 +80,9 @@ class Committed:
         self.rounds = np.full(self.tokens.size, -1, np.int32)
         self.rounds[joined_ranges(begin, rows["gained"])] = np.repeat(rows["round"], rows["gained"])
 
+        # EOS or the budget may have cut accepted drafts off.
         kept_drafts = np.minimum(rows["accepted"], rows["gained"])
+        # What a row gained is drafts, then the target's token, so what is no draft is a bonus.
         self.origins = np.where(is_prompt, PROMPT, BONUS)
         self.origins[joined_ranges(begin, kept_drafts)] = ACCEPTED
 
@@ -187,6 +191,8 @@ class RecordIndex:
         if counts.any():
             holes = self.holes_by_feed.order[joined_ranges(first, counts)]
             query = np.repeat(np.arange(feeds.size), counts)
+            # +1 where a hole begins and -1 where one ends: the running sum counts the holes over a
+            # slot, without a loop over holes.
             edges = np.zeros((feeds.size, slots.size + 1), np.int32)
             np.add.at(edges, (query, self._holes["start"][holes]), 1)
             np.add.at(edges, (query, self._holes["stop"][holes]), -1)
@@ -207,10 +213,6 @@ def joined_ranges(first: Array, counts: Array) -> Array:
     counts = counts.astype(np.int64)
     offset = first - counts.cumsum() + counts
     return np.repeat(offset, counts) + np.arange(counts.sum())
-
-
-def _interleaved(first: Array, second: Array) -> Array:
-    return np.stack([first, second], axis=1).ravel()
 
 
 def _stages(table: Table) -> Array:

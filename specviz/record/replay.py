@@ -8,7 +8,7 @@ judge.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -89,8 +89,7 @@ class Frame:
             raise ValueError("a Frame needs a known phase and the same rows and slots throughout")
 
 
-@dataclass(frozen=True)
-class _Batch:
+class _Batch(NamedTuple):
     """The rows of a frame, each (B,): their cache rows, and what `Frame` says of them."""
 
     rows: Array
@@ -98,11 +97,6 @@ class _Batch:
     lengths: Array
     starts: Array
     pending: Array
-
-    def key(self) -> tuple[bytes, ...]:
-        """Return bytes that are equal for equal batches."""
-        columns = (self.rows, self.requests, self.lengths, self.starts, self.pending)
-        return tuple(values.tobytes() for values in columns)
 
 
 class Replay:
@@ -129,6 +123,7 @@ class Replay:
         self._seek(round * len(PHASES) + number)
         batch = self._batch(round, phase)
         width = self._width(round, batch)
+        # Until they are accepted or rejected, the drafts of this round are neither.
         drafting = round if number < _ACCEPT else None
         target, draft = (self._held(model, width, drafting, batch) for model in range(len(MODELS)))
         return Frame(
@@ -157,7 +152,7 @@ class Replay:
 
     def _seek(self, stage: int) -> None:
         if stage < self._stage:
-            self._restart()
+            self._restart()  # steps overwrite cells and cannot be undone
         while self._stage < stage:
             self._stage += 1
             for step in self._index.steps_of(self._stage):
@@ -195,6 +190,8 @@ class Replay:
     def _batch(self, round: int, phase: str) -> _Batch:
         table = self._trace.rows
         entries = self._index.rows_of(round)
+        # The record has each number at most twice a round. What lies between follows: lengths grow
+        # in "accept", and the pending slot goes with them until "synchronise" moves it.
         suffix = "_after" if phase == "synchronise" else ""
         lengths = table["length"][entries]
         pending = table[f"pending{suffix}"][entries]
@@ -224,7 +221,7 @@ class Replay:
         The same object as before is returned where nothing has changed, which callers rely on to
         draw a cache only once.
         """
-        key = (self._last_write[model], width, drafting, batch.key())
+        key = (self._last_write[model], width, drafting, *(column.tobytes() for column in batch))
         if model not in self._latest or self._latest[model][0] != key:
             cells = self._cells[:, model, batch.rows, :width]
             self._latest[model] = (key, self._classify(cells, drafting, batch))
@@ -240,20 +237,23 @@ class Replay:
         length = batch.lengths[:, None]
         before = np.arange(cells.shape[2]) < batch.starts[:, None]
         own = (cells[_REQUEST] == batch.requests[:, None]) & ~before
+        # From the weakest claim to the strongest; each overwrites what came before.
         state = np.where(own, STALE, EMPTY)
         if drafting is not None:
             state[own & (index >= length) & (cells[_FED_ROUND] == drafting)] = DRAFTED
 
-        # A cell is valid if its token was committed by the round that fed it. Of several copies of
-        # one token, the one written last counts.
+        # A cell is valid if its token was committed by the round that fed it, or before. An equal
+        # token that was fed earlier is a rejected draft, read behind another text.
         committed = own & (index < length)
         place = texts.first[batch.requests, None] + np.where(committed, index, 0)  # (B, T)
         same = texts.tokens[place] == cells[_TOKEN]
         in_time = texts.rounds[place] <= cells[_FED_ROUND]
+        # Moves leave copies behind. The one written last counts.
         valid = _newest(cells, committed & same & in_time, batch.lengths)
         state[valid] = texts.origins[place[valid]]
         state[before] = PADDING
 
+        # Not where the pending token was fed already, nor where its slot holds another valid one.
         rows = np.arange(len(batch.requests))
         is_taken = valid[rows, batch.pending]
         is_fed = (valid & (index == length - 1)).any(1)

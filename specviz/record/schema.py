@@ -118,7 +118,8 @@ def cache_shape(tables: Mapping[str, Table]) -> tuple[int, int]:
 
 
 def total(values: Array, *more: Array | int) -> Array:
-    """Return the sum of int32 columns as int64. A damaged record cannot make it overflow."""
+    """Return the sum of int32 columns as int64."""
+    # A damaged record may hold numbers whose sum overflows int32, and so passes for a small one.
     result = values.astype(np.int64)
     for other in more:
         result = result + other

@@ -81,6 +81,7 @@ class Trace:
     pool: Table
 
     def __post_init__(self) -> None:
+        # Here, not in `load`: so no record exists that has not been checked, recorded or read.
         meta, tables = validated(self.meta, self.tables)
         for name, value in {"meta": meta, **tables}.items():
             object.__setattr__(self, name, value)
@@ -203,7 +204,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Table
 
 
 def _check_file(path: str | os.PathLike[str]) -> None:
-    """Refuse a pipe or a device: reading one may block, or never end."""
+    # Reading a pipe or a device may block, or never end.
     try:
         regular = S_ISREG(Path(path).stat().st_mode)
     except (OSError, ValueError) as error:

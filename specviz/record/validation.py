@@ -65,6 +65,7 @@ def validated(
     _check_meta(plain)
     num_draft_tokens = plain["num_draft_tokens"]
     checked = {name: _checked_table(name, tables[name], num_draft_tokens) for name in COLUMNS}
+    # In this order: each check indexes by columns that those before it have confined.
     _check_requests(checked["requests"])
     _check_ranges(checked, len(plain["decisions"]))
     _check_rows(checked, num_draft_tokens)
@@ -169,19 +170,16 @@ def _check_requests(requests: Table) -> None:
         offsets = requests[f"{name}_offsets"]
         inside = bool(((offsets >= 0) & (offsets <= tokens.size)).all())
         complete = offsets[0] == 0 and offsets[-1] == tokens.size and inside
-        _require(
-            complete,
-            f"requests.{name}_offsets does not run from 0 to the {tokens.size} {name} tokens",
-        )
-        _require(
-            (np.diff(offsets) >= shortest).all(),
-            f"requests.{name}_offsets gives a request fewer than {shortest} tokens",
-        )
+        column = f"requests.{name}_offsets"
+        _require(complete, f"{column} does not run from 0 to the {tokens.size} {name} tokens")
+        fits = (np.diff(offsets) >= shortest).all()
+        _require(fits, f"{column} gives a request fewer than {shortest} tokens")
         _check_range(f"requests.{name}_tokens", tokens)
     _check_range("requests.budget", requests["budget"])
 
 
 def _check_range(name: str, values: Array, stop: int | None = None) -> None:
+    # As Python ints: a stop may lie outside the column's dtype.
     if values.size:
         fits = int(values.min()) >= 0 and (stop is None or int(values.max()) < stop)
         _require(fits, f"{name} holds values outside 0..{'' if stop is None else stop - 1}")
@@ -274,6 +272,7 @@ def _check_extent(tables: dict[str, Table], num_draft_tokens: int) -> None:
 def _largest_step(moves: Table) -> int:
     """Return the largest number of slots that are copied at once."""
     order = np.lexsort((moves["step"], moves["phase"], moves["round"]))
+    # Both models' moves of one step together: this only limits, so it may count too many.
     keys = np.stack([moves[name][order] for name in ("round", "phase", "step")])  # (3, N)
     firsts = np.flatnonzero((np.diff(keys, axis=1, prepend=-1) != 0).any(0))
     if firsts.size == 0:
