@@ -1,7 +1,7 @@
 """From a run and what it wrote to its `Result`: texts, tables, header and trace."""
 
 import platform
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
@@ -23,39 +23,27 @@ from specviz.record.trace import Trace, flatten_requests
 def make_result(run: Run, collected: Collected) -> Result:
     """Return the result of `run`, collected from it and from the runs that continued it."""
     tokens = collected.tokens
-    meta = _header(run, collected.run.state.caches) | collected.facts()
-    rounds = collected.tally.rounds(run.stopwatch.milliseconds())
-    rows = collected.tally.rows()
-    prompts = [list(request.prompt) for request in run.requests]
-    budgets = [request.budget for request in run.requests]
-    trace = None
-    if collected.recorder is not None:
-        requests = flatten_requests(prompts, tokens, budgets)
-        pool = collected.tally.pool()
-        trace = _make_trace(run.pair, collected.recorder, meta, requests, rounds, rows, pool)
-    return Result(
+    result = Result(
         tokens=tokens,
         texts=_decode_texts(run.pair, tokens),
-        meta=meta,
-        rounds=rounds,
-        rows=rows,
-        trace=trace,
-        prompts=prompts,
-        budgets=budgets,
+        # From the caches of the last run: those of a run that was halved are gone.
+        meta=_header(run, collected.run.state.caches) | collected.facts(),
+        rounds=collected.tally.rounds(run.stopwatch.milliseconds()),
+        rows=collected.tally.rows(),
+        prompts=[list(request.prompt) for request in run.requests],
+        budgets=[request.budget for request in run.requests],
     )
+    if collected.recorder is None:
+        return result
+    pool = collected.tally.pool()
+    return replace(result, trace=_make_trace(run.pair, collected.recorder, result, pool))
 
 
-def _make_trace(
-    pair: Pair,
-    recorder: Recorder,
-    meta: dict[str, Any],
-    requests: Table,
-    rounds: Table,
-    rows: Table,
-    pool: Table,
-) -> Trace:
-    rows = recorder.rows(rows)
+def _make_trace(pair: Pair, recorder: Recorder, result: Result, pool: Table) -> Trace:
+    requests = flatten_requests(result.prompts, result.tokens, result.budgets)
+    rows = recorder.rows(result.rows)
     feeds, holes = recorder.feeds()
+    # All that a view may show as text.
     columns = [
         requests["prompt_tokens"],
         requests["output_tokens"],
@@ -64,9 +52,9 @@ def _make_trace(
         rows["draft_top_ids"],
     ]
     return Trace(
-        meta=meta | {"token_texts": _token_texts(pair, columns)},
+        meta=result.meta | {"token_texts": _token_texts(pair, columns)},
         requests=requests,
-        rounds=rounds,
+        rounds=result.rounds,
         rows=rows,
         feeds=feeds,
         holes=holes,
@@ -100,7 +88,10 @@ def _header(run: Run, caches: dict[str, CachedModel]) -> dict[str, Any]:
         "batch_size": run.batch_size,
         "device": _device_name(pair.device),
         "dtype": str(pair.target.dtype).removeprefix("torch."),
-        "versions": _versions(),
+        "versions": {
+            **{name: version(name) for name in ("specviz", "torch", "transformers")},
+            "python": platform.python_version(),
+        },
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "target": model_name(pair.target),
         "draft": model_name(pair.draft),
@@ -113,11 +104,6 @@ def _header(run: Run, caches: dict[str, CachedModel]) -> dict[str, Any]:
         "decisions": list(run.strategy.decisions),
         "token_texts": {},
     }
-
-
-def _versions() -> dict[str, str]:
-    libraries = {name: version(name) for name in ("specviz", "torch", "transformers")}
-    return {**libraries, "python": platform.python_version()}
 
 
 def _device_name(device: torch.device) -> str:

@@ -6,6 +6,7 @@ tokens, tables and record end at the same one. How a result looks is not known h
 
 import gc
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -51,7 +52,8 @@ class Collected:
         return None
 
     def observe(self, event: Event) -> None:
-        """Take one event of the run. Call this before the next one is requested."""
+        """Take one event of the run."""
+        # Before the next one is requested: an event's state is live and goes on changing.
         self.tally.observe(event)
         if self.recorder is not None:
             self.recorder.observe(event)
@@ -76,6 +78,7 @@ class Collected:
             f"the run goes on with {batch_size // 2} ({message})",
             stacklevel=4,
         )
+        # Cut first: what the failed round wrote must not become a prompt.
         self.cut()
         requests = self._unfinished()
         # Free the old run's memory even if an event that somebody kept still refers to its state.
@@ -92,18 +95,12 @@ class Collected:
     def _unfinished(self) -> list[Request]:
         """Return the requests that have not finished, with the text so far; begun ones first."""
         written = self.tally.written(self.run)
-        begun = []
-        waiting = []
+        rest = []
         for request in self.run.requests:
-            if request.index in self.tally.outputs:
-                continue
-            text = tuple(written[request.index])
-            rest = Request(request.index, request.prompt, request.budget, text)
-            if text:
-                begun.append(rest)
-            else:
-                waiting.append(rest)
-        return begun + waiting
+            if request.index not in self.tally.outputs:
+                rest.append(replace(request, written=tuple(written[request.index])))
+        # Sorting is stable: within both groups the order stays.
+        return sorted(rest, key=lambda request: not request.written)
 
     def cut(self) -> None:
         """Forget the round that is not complete."""
@@ -151,6 +148,7 @@ def collect(run: Run, *, record: bool, partial: bool, progress: bool) -> Collect
         except KeyboardInterrupt:
             if not partial:
                 raise
+            # The interrupt may have come in the middle of a round.
             collected.cut()
     return collected
 

@@ -72,11 +72,10 @@ def generate(
             Compare with autoregressive decoding in the same mode and with the same
             `num_draft_tokens`, which sets the shape.
         graphs: capture the phases of a round as CUDA graphs and replay them. True: or refuse to
-            run.
-            None: where that is possible, and elsewhere with a warning that gives the reason. A
-                model
-            that turns out not to be capturable runs uncaptured, with a warning. The text is the
-            same, near ties apart: captured windows are rounded up. A recorded run is not captured.
+            run. None: where that is possible, and elsewhere with a warning that gives the reason. A
+            model that turns out not to be capturable runs uncaptured, with a warning. The text is
+            the same, near ties apart: captured windows are rounded up. A recorded run is not
+            captured.
         compile: compile the models' forwards of a round with torch.compile (on a CPU it needs a C++
             compiler). New shapes of a round, one row in place of many for instance, then take some
             seconds each, a minute in all.
@@ -84,8 +83,7 @@ def generate(
         progress: show a bar over prompts with tokens/s and mean acceptance length.
         on_interrupt: what Ctrl-C (a kernel's interrupt) does: "raise" KeyboardInterrupt, or
             "partial": return what the complete rounds wrote, with the trace so far; `result.status`
-                says which
-            prompts were not finished.
+            says which prompts were not finished.
 
     If the device runs out of memory while the models run, the batch is halved, with a warning.
     Rounds go on where they were and no text changes. A row with non-finite logits ends there, and
@@ -179,6 +177,7 @@ def _make_checked_run(pair: Pair, prompts: Sequence[Prompt], options: Options, r
                 "graphs=True replays phases without their records; "
                 "pass graphs=None, or record=False"
             )
+        # A replay runs no Python, so nothing would note what it feeds and moves.
         options = replace(options, graphs=False)
     run = make_run(pair, prompts, options)
     check_memory(run)

@@ -10,9 +10,8 @@ from typing import TypeVar
 T = TypeVar("T")
 TURNS = 60  # the default: turns short enough that all jobs meet the same disturbances
 Steps = Generator[int, None, T]  # a job; it yields the number of tokens written so far
-Around = Callable[
-    [int], AbstractContextManager[object]
-]  # the context of a turn, by the job's place
+# The context of a turn, by the job's place.
+Around = Callable[[int], AbstractContextManager[object]]
 
 
 def interleave(
@@ -30,6 +29,8 @@ def interleave(
         for place, steps in list(running.items()):
             with around(place):
                 try:
+                    # By tokens, not rounds: jobs with few, long rounds stay level with the others.
+                    # In the last turn each runs to its end, whatever it still has to write.
                     while is_last or written[place] < total * turn / turns:
                         written[place] = next(steps)
                 except StopIteration as end:

@@ -45,6 +45,7 @@ def check_memory(run: Run) -> None:
     }
     table = memory(target, draft, run.strategy, batch_size=run.batch_size, **sizes)
     need = peak_bytes(table)
+    # In doubt the run may try: if memory runs out after all, the batch is halved.
     if need * CERTAIN <= available:
         return
     largest = largest_batch(available / CERTAIN, target, draft, run.strategy, **sizes)
