@@ -6,9 +6,10 @@ ratio whose denominator is 0 is NaN. None, the trace of a run that was not recor
 ValueError. Not known here: models, files, and the caches' contents.
 
 Acceptance has three names. An entry is one active row in one round; a finished row that stays in
-the batch gains nothing and does not count. - Mean acceptance length: 1 + accepted / entries, the
-bonus included. - Draft acceptance rate: accepted / drafted. - Acceptance at a position: accepted
-there / entries, unconditional.
+the batch gains nothing and does not count.
+- Mean acceptance length: 1 + accepted / entries, the bonus included.
+- Draft acceptance rate: accepted / drafted.
+- Acceptance at a position: accepted there / entries, unconditional.
 """
 
 from collections.abc import Mapping
@@ -75,6 +76,7 @@ def _copied_bytes(run: Run, moves: Mapping[str, Array]) -> pd.DataFrame:
     sizes = np.array([run.meta["kv_bytes_per_slot"][model] for model in MODELS], np.int64)
     copied = moves["length"] * sizes[moves["model"]]
     within_row = moves["from_row"] == moves["to_row"]
+    # In other phases, rows only change places because some left or a pool chose others.
     realigning = within_row | (moves["phase"] == PHASES.index("synchronise"))
     columns = {"realigned_bytes": copied * realigning, "compacted_bytes": copied * ~realigning}
     return pd.DataFrame({k: _per_round(run, v, moves["round"]) for k, v in columns.items()})
@@ -255,6 +257,7 @@ def _phases_ms(run: Run) -> pd.DataFrame:
 
 def _per_round(run: Run, values: Array, round_of_value: Array) -> Array:
     """Return the sum of int values (n,) of each round (n,), exact in int64."""
+    # Not np.bincount, whose weights are float64.
     totals = np.zeros(len(run.rounds["batch"]), np.int64)
     np.add.at(totals, round_of_value, values)
     return totals

@@ -68,6 +68,7 @@ def write_folder(path: Path, fill: Callable[[Path], object]) -> None:
     """
     partial = path.with_name(f"{path.name}.partial")
     old = path.with_name(f"{path.name}.old")
+    # A full folder cannot be replaced in one step, as a file can: the old one steps aside first.
     if old.exists() and not path.exists():
         old.rename(path)  # a process was killed between the two renamings below
     for leftover in (partial, old):
