@@ -13,7 +13,6 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
@@ -37,15 +36,15 @@ OPTIMISERS = optimisers_for(MODEL)
 
 
 class NoTokenizer:
-    def save_pretrained(self, folder: Path) -> None:
+    def save_pretrained(self, folder: Path):
         (folder / "tokenizer.json").write_text("{}")
 
 
-def bench(path: Path) -> None:
+def bench(path: Path):
     run_bench(make_pair("llama"), make_prompts()[:3], GRID, path, progress=False)
 
 
-KINDS: dict[str, tuple[str, Callable[[Path], object]]] = {
+KINDS = {
     "trace": ("run.safetensors", TRACE.save),
     "page": ("run.html", lambda path: sv.step_through(TRACE).export_html(path)),
     "table": (
@@ -67,9 +66,9 @@ KINDS: dict[str, tuple[str, Callable[[Path], object]]] = {
 }
 
 
-def command(arguments: list[str]) -> None:
+def command(arguments: list[str]):
     """The command line, whose exit status and sentence become an error here."""
-    told: list[str] = []
+    told = []
     with patch("builtins.print", lambda *words, **_: told.append(" ".join(map(str, words)))):
         status = cli(arguments)
     if status:
@@ -120,7 +119,7 @@ def tried(name: str, folder: Path, limit: int | None) -> dict[str, object]:
     return {"said": said, "whole": whole, "extra": extra, "later": sorted(contents(path.parent))}
 
 
-def main(folder: Path, limit: int | None) -> None:
+def main(folder: Path, limit: int | None):
     torch.set_num_threads(1)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     MODEL(torch.zeros(1, 2, dtype=torch.long)).logits.sum().backward()

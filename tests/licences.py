@@ -57,7 +57,7 @@ def asked() -> dict[str, str]:
     That is "specviz", or the first of its extras.
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    found: dict[str, str] = {}
+    found = {}
     for group, texts in {
         "specviz": project["dependencies"],
         **project["optional-dependencies"],

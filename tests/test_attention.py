@@ -14,7 +14,7 @@ NEW_TOKENS = 12
 
 
 @pytest.mark.parametrize("groups", [1, 2, 4])
-def test_it_is_attention_with_repeated_heads(groups: int) -> None:
+def test_it_is_attention_with_repeated_heads(groups):
     torch.manual_seed(0)
     query = torch.randn(2, 4, 3, 8, dtype=torch.float64)
     key, value = (torch.randn(2, 4 // groups, 5, 8, dtype=torch.float64) for _ in range(2))
@@ -32,7 +32,7 @@ def test_it_is_attention_with_repeated_heads(groups: int) -> None:
     torch.testing.assert_close(said, (scores.softmax(-1) @ wide[1]).transpose(1, 2))
 
 
-def test_the_models_serve_others_meanwhile() -> None:
+def test_the_models_serve_others_meanwhile():
     pair, prompts = make_pair("llama"), make_prompts()
     alone = torch.tensor([prompts[0]])
     before = pair.target(alone).logits
@@ -51,7 +51,7 @@ def test_the_models_serve_others_meanwhile() -> None:
 
 
 @pytest.mark.parametrize("first_ends", [True, False])
-def test_two_runs_of_one_pair_side_by_side(first_ends: bool) -> None:
+def test_two_runs_of_one_pair_side_by_side(first_ends):
     pair, prompts = make_pair("llama"), make_prompts()
     runs = [sv.decode(pair, prompts, batch_size=3, max_new_tokens=NEW_TOKENS) for _ in range(2)]
     states = [next(run).state for run in runs]
@@ -67,7 +67,7 @@ def test_two_runs_of_one_pair_side_by_side(first_ends: bool) -> None:
     assert pair.target.config._attn_implementation == "sdpa"
 
 
-def test_a_run_that_is_given_up_leaves_the_models_as_they_were() -> None:
+def test_a_run_that_is_given_up_leaves_the_models_as_they_were():
     pair = make_pair("llama")
     run = sv.decode(pair, make_prompts(), max_new_tokens=NEW_TOKENS)
     next(run)

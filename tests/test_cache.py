@@ -43,9 +43,7 @@ def check_against_prefill(event: Event, pair: sv.Pair) -> int:
 
 @pytest.mark.parametrize("name", CLASSES)
 @pytest.mark.parametrize("strategy", ["eqspec", "inplace"])
-def test_cache_content_equals_a_fresh_prefill(
-    strategy: str, name: str, prompts: list[list[int]]
-) -> None:
+def test_cache_content_equals_a_fresh_prefill(strategy, name, prompts):
     pair = make_pair(name, torch.float64)
     compared = 0
     for event in sv.decode(
@@ -57,9 +55,7 @@ def test_cache_content_equals_a_fresh_prefill(
 
 
 @pytest.mark.parametrize("whole_slabs", [False, True], ids=["used window", "whole slabs"])
-def test_attention_reads_the_used_window_alone(
-    whole_slabs: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_attention_reads_the_used_window_alone(whole_slabs, monkeypatch):
     """Fill the slots beyond the window with NaN after each round.
 
     A mask does not keep NaN out of attention; not reading those slots does.

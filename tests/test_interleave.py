@@ -9,7 +9,7 @@ from specviz.generation.interleave import interleave
 
 
 @pytest.mark.parametrize(("turns", "order"), [(4, "abc c ac c"), (1, "aa b cccc")])
-def test_each_writes_its_part_of_the_tokens_within_its_own_turn(turns: int, order: str) -> None:
+def test_each_writes_its_part_of_the_tokens_within_its_own_turn(turns, order):
     """Three jobs write 8 tokens each, 4, 8 and 2 at a time."""
     within = [-1]
     steps = list[tuple[str, int]]()

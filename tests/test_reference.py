@@ -3,8 +3,6 @@
 The model is scripted, and its K/V can be read.
 """
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -15,7 +13,6 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 
 import specviz as sv
 from specviz.engine.events import Event
-from specviz.engine.strategies import Strategy
 
 VOCABULARY, EOS = 23, 4
 
@@ -23,7 +20,7 @@ VOCABULARY, EOS = 23, 4
 class ScriptedConfig(PreTrainedConfig):
     model_type = "scripted"
 
-    def __init__(self, misses: tuple[int, ...] = (), **kwargs: object) -> None:
+    def __init__(self, misses: tuple[int, ...] = (), **kwargs: object):
         super().__init__(
             vocab_size=VOCABULARY,
             num_hidden_layers=1,
@@ -44,7 +41,7 @@ class Scripted(PreTrainedModel):
     config_class = ScriptedConfig
     _supports_sdpa = True
 
-    def __init__(self, config: ScriptedConfig) -> None:
+    def __init__(self, config: ScriptedConfig):
         super().__init__(config)
         self.head = nn.Linear(1, VOCABULARY)
         self.post_init()
@@ -80,10 +77,10 @@ def reference(
     Returns its output, and accepted and gained tokens of each round.
     """
     tokens = list(prompt)
-    accepted: list[int] = []
-    gained: list[int] = []
+    accepted = []
+    gained = []
     while len(tokens) < len(prompt) + budget and (len(tokens) == len(prompt) or tokens[-1] != EOS):
-        drafts: list[int] = []
+        drafts = []
         for _ in range(k):
             drafts.append(next_token(tokens + drafts, misses))
         wanted = [next_token(tokens + drafts[:j]) for j in range(k + 1)]
@@ -98,7 +95,7 @@ def reference(
     return tokens[len(prompt) :], accepted, gained
 
 
-def check_state(event: Event) -> None:
+def check_state(event: Event):
     """Check each row's n, start and K/V.
 
     The token with index p must lie at the layout's slot for p, computed at position p.
@@ -152,9 +149,7 @@ STRATEGIES = st.one_of(
 
 @given(PROMPTS, st.data(), STRATEGIES, st.integers(1, 5), st.integers(1, 4))
 @settings(max_examples=300, deadline=None)
-def test_the_loop_is_the_reference(
-    prompts: list[list[int]], data: st.DataObject, strategy: Strategy, k: int, batch_size: int
-) -> None:
+def test_the_loop_is_the_reference(prompts, data, strategy, k, batch_size):
     misses = tuple(
         data.draw(st.lists(st.integers(0, 30), max_size=31, unique=True), label="misses")
     )
@@ -162,7 +157,7 @@ def test_the_loop_is_the_reference(
         st.lists(st.integers(1, 20), min_size=len(prompts), max_size=len(prompts)), label="budgets"
     )
     pair = sv.Pair(Scripted(ScriptedConfig()), Scripted(ScriptedConfig(misses)))
-    seen: dict[int, tuple[list[int], list[int], list[int]]] = {}
+    seen = {}
     for event in sv.decode(
         pair,
         prompts,
@@ -187,11 +182,11 @@ def test_the_loop_is_the_reference(
 
 
 @pytest.mark.parametrize("break_it", ["start", "index"])
-def test_the_check_sees_a_broken_layout(break_it: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_sees_a_broken_layout(break_it, monkeypatch):
     """A negative control: K/V at the wrong slot, or at the wrong position, does not pass."""
     from specviz.engine.kv.layout import Layout
 
-    wrong: dict[str, tuple[str, Callable[..., torch.Tensor]]] = {
+    wrong = {
         "start": ("slots", lambda self, rows, indices: self.start[rows, None] + (indices + 1)),
         "index": ("positions", lambda self, rows, indices: indices + (indices > 5).long()),
     }

@@ -39,8 +39,5 @@ def test_a_trace_that_was_not_recorded_is_named_where_it_is_used():
     assert result.trace is None
     assert result.summary["new_tokens"].item() == 11
     assert len(charts.acceptance_map(result).data) > 0
-    with pytest.raises(
-        ValueError,
-        match=re.escape("trace=None"),
-    ):
+    with pytest.raises(ValueError, match=re.escape("trace=None")):
         sv.step_through(result.trace)

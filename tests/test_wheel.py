@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 
 
 @pytest.mark.slow
-def test_the_wheel_runs_the_demo(tmp_path: Path) -> None:
+def test_the_wheel_runs_the_demo(tmp_path):
     """specviz comes from the wheel alone, weights and prompts included.
 
     Its dependencies come from this environment.
