@@ -9,13 +9,12 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from conftest import make_pair, make_prompts
+from conftest import check_refusal, generate, make_pair, make_prompts
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -25,57 +24,39 @@ import specviz as sv
 from specviz.engine import sampling
 from specviz.engine.accept import Chooser
 from specviz.engine.rng import Noise, unit
-from specviz.engine.sampling import COUPLINGS, accept_drafts, draw, residual
+from specviz.engine.sampling import COUPLINGS, draw, residual
 from specviz.engine.strategies import STRATEGIES, Strategy
 
 each_coupling = pytest.mark.parametrize("coupling", COUPLINGS)
-SPECULATIVE = ("rollback", "masking", "eqspec", "exspec", "inplace", "repadding")
-SAME_ROUNDS = tuple(
-    name for name in SPECULATIVE if name != "rollback"
-)  # a row's rounds do not depend on its neighbours
+# A row's rounds depend on its neighbours under rollback alone.
+SAME_ROUNDS = ("masking", "eqspec", "exspec", "inplace", "repadding")
+SPECULATIVE = ("rollback", *SAME_ROUNDS)
+VALID_OPTIONS = {"repadding": {"ones_mask": False, "draft_bonus": False}}
 
 
 def make_strategy(name: str, **options: Any) -> Strategy:
     """The strategy with options that make it valid."""
-    return sv.strategy(
-        name,
-        **options | ({"ones_mask": False, "draft_bonus": False} if name == "repadding" else {}),
-    )
+    return sv.strategy(name, **options | VALID_OPTIONS.get(name, {}))
 
 
-def test_every_valid_strategy_is_sampled_here() -> None:
+def test_every_valid_strategy_is_sampled_here():
     assert {"autoregressive", *SPECULATIVE} == set(STRATEGIES)
     assert all(make_strategy(name).promises for name in STRATEGIES)
 
 
 # ---- the distribution of what is emitted ----
 
-V, PROMPT, NEW_TOKENS, COPIES, BATCH = 6, [1, 2], 3, 2000, 1000
-FEW = (
-    600,
-    5,
-)  # copies and batch size for rollback, as the smallest of a thousand acceptances is always zero
+V, PROMPT, NEW_TOKENS, COPIES = 6, [1, 2], 3, 2000
 WARM = {"temperature": 1.3}
 
 
 @functools.cache
 def make_tiny() -> sv.Pair:
     """Two Llamas over six tokens that differ a lot, in float64; token 5 ends a row."""
-    sizes = {
-        "hidden_size": 16,
-        "intermediate_size": 16,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-        "head_dim": 8,
-    }
-    ids = {
-        "vocab_size": V,
-        "eos_token_id": 5,
-        "bos_token_id": 0,
-        "pad_token_id": 0,
-        "max_position_embeddings": 64,
-    }
-    config = LlamaConfig(num_hidden_layers=1, initializer_range=0.5, **sizes, **ids)
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8}
+    ids = {"vocab_size": V, "eos_token_id": 5, "bos_token_id": 0, "pad_token_id": 0}
+    config = LlamaConfig(max_position_embeddings=64, initializer_range=0.5, **sizes, **heads, **ids)
     torch.manual_seed(1)
     target, other = LlamaForCausalLM(config).double(), LlamaForCausalLM(config).double()
     draft = copy.deepcopy(target)
@@ -102,74 +83,86 @@ def probabilities(
 
 
 @functools.cache
-def sample(
-    strategy: str,
-    coupling: str,
-    k: int,
-    copies: int = COPIES,
-    batch_size: int = BATCH,
-    **options: Any,
-) -> list[list[int]]:
+def sample(strategy: str, coupling: str, k: int, **options: Any) -> list[list[int]]:
     """Return the outputs of many copies of a prompt; each has its own place, so its own noise."""
-    chosen = make_strategy(strategy, **({"window": batch_size} if strategy == "exspec" else {}))
-    return sv.generate(
+    batch_size = 1000
+    copies = COPIES
+    if strategy == "rollback":  # the smallest of a thousand acceptances is always zero
+        batch_size = 5
+        copies = 600
+    return generate(
         make_tiny(),
         [PROMPT] * copies,
-        strategy=chosen,
+        strategy=make_strategy(strategy, **({"window": 1000} if strategy == "exspec" else {})),
         num_draft_tokens=k,
         batch_size=batch_size,
         max_new_tokens=NEW_TOKENS,
         sampling=sv.SamplingParams(coupling=coupling, **options or WARM),
         seed=7,
-        progress=False,
     ).tokens
 
 
 def chi_square(rows: Sequence[Sequence[int]], params: sv.SamplingParams) -> tuple[float, float]:
     """Return Pearson's statistic of `rows`, and the value it exceeds with probability below 1e-6.
 
-    Cells with fewer than five rows expected count as one. For a chi-square variable of n degrees of
-    freedom P(X >= n + 2 sqrt(n x) + 2 x) <= exp(-x) (Laurent and Massart 2000).
+    For a chi-square variable of n degrees of freedom P(X >= n + 2 sqrt(n x) + 2 x) <= exp(-x)
+    (Laurent and Massart 2000).
     """
-    expected, found = (
-        {row: len(rows) * chance for row, chance in probabilities(params)},
-        Counter(map(tuple, rows)),
-    )
+    expected = {row: len(rows) * chance for row, chance in probabilities(params)}
+    found = Counter(map(tuple, rows))
     assert found.keys() <= expected.keys(), "a row was emitted that the target cannot say"
     cells = [(found[row], mean) for row, mean in expected.items() if mean >= 5]
+    # Cells with fewer than five rows expected count as one: Pearson's statistic needs it.
     small = [(found[row], mean) for row, mean in expected.items() if mean < 5]
     cells.append((sum(count for count, _ in small), sum(mean for _, mean in small)))
+    statistic = sum((count - mean) ** 2 / mean for count, mean in cells if mean > 0)
     n, x = len(cells) - 1, math.log(1e6)
-    return sum((count - mean) ** 2 / mean for count, mean in cells if mean > 0), n + 2 * math.sqrt(
-        n * x
-    ) + 2 * x
+    return statistic, n + 2 * math.sqrt(n * x) + 2 * x
 
 
-def check_distribution(rows: Sequence[Sequence[int]], coupling: str, **options: Any) -> None:
+def check_distribution(rows: Sequence[Sequence[int]], coupling: str, **options: Any):
     statistic, limit = chi_square(rows, sv.SamplingParams(coupling=coupling, **options or WARM))
     assert statistic < limit
 
 
-def test_the_enumeration_is_one_worth_testing_against() -> None:
+def test_the_enumeration_is_one_worth_testing_against():
     chances = dict(probabilities(sv.SamplingParams(**WARM)))
     assert sum(chances.values()) == pytest.approx(1)
-    assert (
-        len(chances) == 5**3 + 5**2 + 5 + 1
-    )  # three tokens without an EOS before the last, or an EOS earlier: each is possible
+    # Three tokens without an EOS before the last, or an EOS earlier: each is possible.
+    assert len(chances) == 5**3 + 5**2 + 5 + 1
     assert len([chance for chance in chances.values() if chance * COPIES >= 5]) > 30
 
 
-@each_coupling
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_every_strategy_emits_what_the_target_would(strategy: str, coupling: str) -> None:
-    """Odds of false failure: 4e-5 in all, 1e-6 for each of 38 runs."""
-    for k in (1, 2, 3) if strategy != "autoregressive" else (1,):
-        rows = (
-            sample(strategy, coupling, k)
-            if strategy != "rollback"
-            else sample(strategy, coupling, k, *FEW)
-        )
-        check_distribution(rows, coupling)
+# Strategies that emit the same tokens need one look at their distribution; those tests follow.
+@pytest.mark.parametrize(
+    ("strategy", "coupling", "k"),
+    [
+        ("autoregressive", "rejection", 1),
+        ("autoregressive", "gumbel", 1),
+        ("inplace", "rejection", 1),
+        ("inplace", "rejection", 2),
+        ("inplace", "rejection", 3),
+        ("rollback", "rejection", 2),
+    ],
+)
+def test_what_is_emitted_is_what_the_target_would_say(strategy, coupling, k):
+    """Odds of false failure: 6e-6 in all."""
+    check_distribution(sample(strategy, coupling, k), coupling)
+
+
+def test_under_gumbel_every_strategy_and_k_emits_the_same_tokens():
+    """In float64 a near tie that falls otherwise has odds of about 1e-9."""
+    expected = sample("autoregressive", "gumbel", 1)
+    for number, strategy in enumerate(SPECULATIVE):
+        found = sample(strategy, "gumbel", 1 + number % 3)
+        assert found == expected[: len(found)], strategy
+
+
+def test_under_rejection_strategies_with_the_same_rounds_emit_the_same_tokens():
+    for number, strategy in enumerate(SAME_ROUNDS):
+        k = 1 + number % 3
+        assert sample(strategy, "rejection", k) == sample("inplace", "rejection", k), strategy
+    assert sample("inplace", "rejection", 1) != sample("inplace", "rejection", 3)
 
 
 @each_coupling
@@ -178,24 +171,17 @@ def test_every_strategy_emits_what_the_target_would(strategy: str, coupling: str
     [{"temperature": 0.8, "top_k": 3}, {"temperature": 1.5, "top_p": 0.8}],
     ids=["top_k", "top_p"],
 )
-def test_warped_distributions_are_emitted_too(coupling: str, options: dict[str, float]) -> None:
+def test_warped_distributions_are_emitted_too(coupling, options):
     """Odds of false failure: 4e-6 in all."""
     assert len(dict(probabilities(sv.SamplingParams(**options)))) < 156
     check_distribution(sample("inplace", coupling, 2, **options), coupling, **options)
 
 
-def test_proposals_without_a_distribution_leave_it_as_it_is() -> None:
+def test_proposals_without_a_distribution_leave_it_as_it_is():
     """Prompt lookup proposes what it proposes with certainty. Odds of false failure: 1e-6."""
-    result = sv.generate(
-        make_tiny(),
-        [PROMPT] * COPIES,
-        drafter="lookup",
-        num_draft_tokens=2,
-        batch_size=BATCH,
-        max_new_tokens=NEW_TOKENS,
-        sampling=sv.SamplingParams(**WARM),
-        progress=False,
-    )
+    run = {"num_draft_tokens": 2, "batch_size": 1000, "max_new_tokens": NEW_TOKENS}
+    params = sv.SamplingParams(**WARM)
+    result = generate(make_tiny(), [PROMPT] * COPIES, drafter="lookup", sampling=params, **run)
     assert 0.05 < result.summary["draft_acceptance_rate"].item() < 0.95
     check_distribution(result.tokens, "rejection")
 
@@ -223,9 +209,7 @@ def one_noise_for_all_places(original: Any) -> Any:
         "one noise for all places",
     ],
 )
-def test_what_is_wrong_fails_by_far(
-    coupling: str, place: Any, name: str, wrong: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_wrong_fails_by_far(coupling, place, name, wrong, monkeypatch):
     monkeypatch.setattr(place, name, wrong(getattr(place, name)))
     statistic, limit = chi_square(
         sample.__wrapped__("inplace", coupling, 2), sv.SamplingParams(coupling=coupling, **WARM)
@@ -236,131 +220,69 @@ def test_what_is_wrong_fails_by_far(
 # ---- token identity ----
 
 
-def test_under_gumbel_every_strategy_and_k_emits_the_same_tokens() -> None:
-    """2000 rows each; in float64 a near tie that falls otherwise has odds of about 1e-9."""
-    expected = sample("autoregressive", "gumbel", 1)
-    for strategy in SPECULATIVE:
-        for k in (1, 2, 3):
-            found = sample(strategy, "gumbel", k, *(FEW if strategy == "rollback" else ()))
-            assert found == expected[: len(found)], f"{strategy}, K={k}"
-
-
-def test_under_rejection_strategies_with_the_same_rounds_emit_the_same_tokens() -> None:
-    for k in (1, 2, 3):
-        assert all(
-            sample(strategy, "rejection", k) == sample("inplace", "rejection", k)
-            for strategy in SAME_ROUNDS
-        )
-    assert sample("inplace", "rejection", 1) != sample("inplace", "rejection", 3)
-
-
-COLD, TOP_K, TOP_P = (
-    {"temperature": 0.7},
-    {"temperature": 1.0, "top_k": 5},
-    {"temperature": 1.5, "top_p": 0.8},
-)
-BOTH = {"temperature": 1.0, "top_k": 9, "top_p": 0.9}
-
-
 def texts(
-    pair: sv.Pair,
-    strategy: str,
-    params: sv.SamplingParams,
-    batch_size: int,
-    k: int,
-    refill: bool = True,
-    drafter: str = "model",
+    pair: sv.Pair, strategy: str, params: sv.SamplingParams, batch_size: int, k: int, **more: Any
 ) -> list[list[int]]:
     """Return outputs for the ten prompts, with budgets of 24 and 12; many end earlier, at EOS."""
-    chosen = make_strategy(strategy, **({} if strategy == "exspec" else {"refill": refill}))
-    return sv.generate(
-        pair,
-        make_prompts(),
-        strategy=chosen,
-        drafter=drafter,
-        batch_size=batch_size,
-        num_draft_tokens=k,
-        max_new_tokens=[24, 12] * 5,
-        sampling=params,
-        seed=2,
-        progress=False,
+    run = {"batch_size": batch_size, "num_draft_tokens": k, "max_new_tokens": [24, 12] * 5}
+    static = more.pop("static", False) and strategy != "exspec"
+    chosen = make_strategy(strategy, **({"refill": False} if static else {}))
+    return generate(
+        pair, make_prompts(), strategy=chosen, sampling=params, seed=2, **run, **more
     ).tokens
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("options", "batch_size", "k", "refill", "drafter"),
-    [
-        (COLD, 1, 3, True, "model"),
-        (TOP_K, 3, 5, True, "lookup"),
-        (TOP_P, 4, 2, False, "model"),
-        (BOTH, 10, 5, True, "model"),
-    ],
+@functools.cache
+def sampled_alone(strategy: str, params: sv.SamplingParams) -> list[list[int]]:
+    found = texts(make_pair("llama", torch.float64), strategy, params, 1, 4)
+    assert {len(row) for row in found} > {24, 12}
+    return found
+
+
+# temperature and filters, batch size, K, other options
+SAMPLED = (
+    ({"temperature": 0.7}, 1, 3, {}),
+    ({"temperature": 1.0, "top_k": 5}, 3, 5, {"drafter": "lookup"}),
+    ({"temperature": 1.5, "top_p": 0.8}, 4, 2, {"static": True}),
+    ({"temperature": 1.0, "top_k": 9, "top_p": 0.9}, 10, 5, {}),
 )
-def test_gumbel_equals_autoregressive_sampling(
-    options: dict[str, float], batch_size: int, k: int, refill: bool, drafter: str
-) -> None:
-    pair, params = (
-        make_pair("qwen3", torch.float64),
-        sv.SamplingParams(coupling="gumbel", **options),
-    )
-    expected = texts(pair, "autoregressive", params, 1, 1)
-    assert {len(row) for row in expected} > {24, 12}
-    for strategy in ("autoregressive", *SPECULATIVE):
-        assert texts(pair, strategy, params, batch_size, k, refill, drafter) == expected, strategy
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("options", "batch_size", "refill"),
-    [(COLD, 3, True), (TOP_K, 4, False), (TOP_P, 10, True), (BOTH, 3, False)],
-)
-def test_under_rejection_a_text_depends_on_neither_batch_nor_strategy(
-    options: dict[str, float], batch_size: int, refill: bool
-) -> None:
-    pair, params = make_pair("llama", torch.float64), sv.SamplingParams(**options)
-    expected = texts(pair, "inplace", params, 1, 4)
-    assert {len(row) for row in expected} > {24, 12}
-    for strategy in SAME_ROUNDS:
-        assert texts(pair, strategy, params, batch_size, 4, refill) == expected, strategy
-    assert texts(pair, "inplace", params, 1, 2) != expected  # another K draws other numbers
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_sampled_text_depends_on_neither_batch_nor_strategy(strategy):
+    """Each strategy with two of the settings; under rejection with the K of its reference."""
+    first = list(STRATEGIES).index(strategy) % 2
+    for options, batch_size, k, more in SAMPLED[first::2]:
+        pair = make_pair("llama", torch.float64)
+        params = sv.SamplingParams(coupling="gumbel", **options)
+        expected = sampled_alone("autoregressive", params)
+        assert texts(pair, strategy, params, batch_size, k, **more) == expected, options
+        if strategy in SAME_ROUNDS and "drafter" not in more:
+            params = sv.SamplingParams(**options)
+            expected = sampled_alone("inplace", params)
+            assert texts(pair, strategy, params, batch_size, 4, **more) == expected, options
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("temperature", "coupling"),
-    [(0.7, "gumbel"), (1.0, "gumbel"), (1.0, "rejection"), (1.5, "rejection")],
-)
-def test_the_embedded_pair_samples_the_same_text_under_every_strategy(
-    temperature: float, coupling: str, embedded: sv.Pair
-) -> None:
-    """In float32 forwards of other shapes differ by about 4e-6.
-
-    On another machine the odds of one other token are about 1e-2.
-    """
-    params = sv.SamplingParams(temperature, coupling=coupling)
-    run = {"batch_size": 3, "max_new_tokens": 16, "sampling": params, "progress": False}
-    names = ("autoregressive", *SPECULATIVE) if coupling == "gumbel" else SAME_ROUNDS
-    results = [
-        sv.generate(embedded, sv.load_prompts(limit=4), strategy=make_strategy(name), **run)
-        for name in names
-    ]
-    assert all(result.tokens == results[0].tokens for result in results)
-    assert 1.3 < results[-1].summary["mean_acceptance_length"].item() < 5
+def test_under_rejection_another_k_draws_other_numbers():
+    params = sv.SamplingParams(0.7)
+    other = texts(make_pair("llama", torch.float64), "inplace", params, 1, 2)
+    assert other != sampled_alone("inplace", params)
 
 
 @each_coupling
-def test_a_text_depends_on_seed_and_place_alone(coupling: str, prompts: list[list[int]]) -> None:
-    pair, params = make_pair("llama", torch.float64), sv.SamplingParams(1.5, coupling=coupling)
+def test_a_text_depends_on_seed_and_place_alone(coupling, prompts):
+    params = sv.SamplingParams(1.5, coupling=coupling)
 
     def run(some: list[list[int]], seed: int) -> list[list[int]]:
-        return sv.generate(
-            pair, some, sampling=params, seed=seed, batch_size=2, max_new_tokens=12, progress=False
-        ).tokens
+        options = {"sampling": params, "seed": seed, "batch_size": 2, "max_new_tokens": 8}
+        return generate(make_pair("llama", torch.float64), some, **options).tokens
 
+    prompts = prompts[:4]
     expected = run(prompts, 0)
     assert run(prompts, 0) == expected
-    assert run([*prompts[:2], prompts[6]], 0)[:2] == expected[:2]
+    assert run([*prompts[:2], [9, 9]], 0)[:2] == expected[:2]
     same = run([prompts[3]] * 4, 0)
     assert len(set(map(tuple, same))) == 4
     assert same[3] == expected[3]
@@ -369,19 +291,13 @@ def test_a_text_depends_on_seed_and_place_alone(coupling: str, prompts: list[lis
 
 
 @each_coupling
-def test_a_temperature_near_zero_is_greedy(coupling: str) -> None:
+def test_a_temperature_near_zero_is_greedy(coupling):
     """The prompt whose embedding is zero is left out: there all tokens are equally likely."""
-    pair, prompts = (
-        make_pair("llama", torch.float64),
-        [prompt for prompt in make_prompts() if prompt != [0]],
-    )
-    greedy = sv.generate(pair, prompts, max_new_tokens=24, progress=False)
-    cold = sv.generate(
-        pair,
-        prompts,
-        max_new_tokens=24,
-        sampling=sv.SamplingParams(1e-5, coupling=coupling),
-        progress=False,
+    pair = make_pair("llama", torch.float64)
+    prompts = [prompt for prompt in make_prompts() if prompt != [0]]
+    params = sv.SamplingParams(1e-5, coupling=coupling)
+    greedy, cold = (
+        generate(pair, prompts, max_new_tokens=16, sampling=each) for each in (None, params)
     )
     assert cold.tokens == greedy.tokens
     assert np.array_equal(cold.rows["accepted"], greedy.rows["accepted"])
@@ -389,9 +305,7 @@ def test_a_temperature_near_zero_is_greedy(coupling: str) -> None:
 
 @pytest.mark.gpu
 @each_coupling
-def test_another_device_samples_the_same_text(coupling: str) -> None:
-    if not torch.cuda.is_available():
-        pytest.skip("needs a CUDA device")
+def test_another_device_samples_the_same_text(coupling):
     params = sv.SamplingParams(1.0, top_p=0.95, coupling=coupling)
     ours, theirs = (
         texts(make_pair("llama", torch.float64, device), "inplace", params, 4, 5)
@@ -400,44 +314,29 @@ def test_another_device_samples_the_same_text(coupling: str) -> None:
     assert ours == theirs
 
 
-def test_a_device_without_float64_is_refused(
-    pair: sv.Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_device_without_float64_is_refused(pair, monkeypatch):
     monkeypatch.setattr(sv.Pair, "device", torch.device("mps"))
-    with pytest.raises(
-        ValueError,
-        match=r"^pair.device must have float64 for sampling, got mps; load the pair with",
-    ):
-        sv.generate(pair, [[1]], sampling=sv.SamplingParams(1.0))
+    check_refusal(
+        lambda: generate(pair, [[1]], sampling=sv.SamplingParams(1.0)),
+        "pair.device must have float64 for sampling, got mps; load the pair with",
+    )
 
 
 # ---- what is recorded ----
 
 
 @each_coupling
-def test_a_record_holds_what_the_models_said_before_warping(coupling: str, tmp_path: Path) -> None:
-    pair, params = make_pair("llama"), sv.SamplingParams(0.5, top_k=20, coupling=coupling)
-    run = {
-        "batch_size": 3,
-        "num_draft_tokens": 4,
-        "max_new_tokens": 12,
-        "sampling": params,
-        "seed": 5,
-        "progress": False,
-    }
+def test_a_record_holds_what_the_models_said_before_warping(coupling, tmp_path):
+    pair = make_pair("llama")
+    params = sv.SamplingParams(np.float32(0.5), top_k=np.int64(20), coupling=coupling)
+    run = {"batch_size": 3, "num_draft_tokens": 4, "max_new_tokens": 8, "sampling": params}
     plain, kept = (
-        sv.generate(pair, make_prompts(), record=record, **run) for record in (False, True)
+        generate(pair, make_prompts(), seed=5, record=record, **run) for record in (False, True)
     )
     assert plain.tokens == kept.tokens
     trace = kept.trace
-    assert trace is not None
-    assert trace.meta["sampling"] == {
-        "temperature": 0.5,
-        "top_k": 20,
-        "top_p": None,
-        "coupling": coupling,
-    }
-    assert trace.meta["seed"] == 5
+    told = {"temperature": 0.5, "top_k": 20, "top_p": None, "coupling": coupling}
+    assert (trace.meta["sampling"], trace.meta["seed"]) == (told, 5)
     trace.save(tmp_path / "run.safetensors")
     assert sv.Trace.load(tmp_path / "run.safetensors").meta == trace.meta
     rows, surprises = trace.rows, 0
@@ -462,62 +361,27 @@ def test_a_record_holds_what_the_models_said_before_warping(coupling: str, tmp_p
     assert surprises > 5  # a draw is not always the most likely token
 
 
-def test_a_greedy_record_says_so(pair: sv.Pair) -> None:
-    meta = sv.generate(pair, [[1, 2]], max_new_tokens=2, seed=9, progress=False).meta
-    assert (meta["sampling"], meta["seed"]) == (None, 9)
-
-
 # ---- parameters, noise, and the arithmetic ----
 
 GOLDEN_UNIFORMS = [0.46410376207644755, 0.6806847721100925, 0.9177656911879312]
 GOLDEN_GUMBEL = [1.079902251091142, 1.5563321315549907]
 
 
-def test_parameters_become_plain_numbers() -> None:
-    params = sv.SamplingParams(np.float32(0.5), top_k=np.int64(3), top_p=1)
-    assert params == sv.SamplingParams(0.5, 3, 1.0)
-    assert [type(value) for value in (params.temperature, params.top_k, params.top_p)] == [
-        float,
-        int,
-        float,
-    ]
-    with pytest.raises(AttributeError):
-        params.temperature = 1.0  # type: ignore[misc]
-
-
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
-def test_logits_are_warped_as_generate_warps_them(name: str) -> None:
+def test_logits_are_warped_as_generate_warps_them(name):
     model, prompt = make_pair(name).target, torch.tensor([[3, 1, 4]])
     for options in (
         {"temperature": 0.6, "top_k": 7, "top_p": 0.8},
         {"temperature": 1.4, "top_k": 500, "top_p": 1.0},
     ):
-        out = model.generate(
-            prompt,
-            attention_mask=torch.ones_like(prompt),
-            do_sample=True,
-            max_new_tokens=4,
-            output_logits=True,
-            output_scores=True,
-            return_dict_in_generate=True,
-            **options,
-        )
+        outputs = {"output_logits": True, "output_scores": True, "return_dict_in_generate": True}
+        run = {"attention_mask": torch.ones_like(prompt), "do_sample": True, "max_new_tokens": 4}
+        out = model.generate(prompt, **run, **outputs, **options)
         for logits, scores in zip(out.logits, out.scores, strict=True):
             assert torch.equal(sv.SamplingParams(**options).warp(logits.double()), scores)
 
 
-def test_warping_keeps_shapes_and_works_in_float32() -> None:
-    logits = torch.randn(2, 3, 11, generator=torch.Generator().manual_seed(0)).bfloat16()
-    params = sv.SamplingParams(0.7, top_k=4)
-    assert params.warp(logits).shape == logits.shape
-    assert params.warp(logits).dtype == torch.float32
-    p = params.distribution(logits)
-    assert p.dtype == torch.float64
-    torch.testing.assert_close(p.sum(-1), torch.ones(2, 3, dtype=torch.float64), rtol=0, atol=1e-14)
-    torch.testing.assert_close(params.distribution(logits[1, 2]), p[1, 2], rtol=0, atol=0)
-
-
-def test_noise_is_a_function_of_seed_prompt_and_index() -> None:
+def test_noise_is_a_function_of_seed_prompt_and_index():
     noise = Noise(3)
     many = noise.uniforms(5, 10, 6)
     assert many.shape == (6, 3)
@@ -536,24 +400,13 @@ def test_noise_is_a_function_of_seed_prompt_and_index() -> None:
     assert len(np.unique(numbers)) == len(numbers)
 
 
-def test_noise_is_the_same_on_every_machine_and_release() -> None:
+def test_noise_is_the_same_on_every_machine_and_release():
     """A changed stream would silently change every seeded text."""
     assert Noise(0).uniforms(0, 0, 1)[0].tolist() == GOLDEN_UNIFORMS
     assert Noise(10**30).gumbel(2, 7, 2).tolist() == pytest.approx(GOLDEN_GUMBEL, rel=1e-12)
 
 
-def test_noise_has_the_moments_that_it_should() -> None:
-    """Means of 1e5 numbers within six standard errors: odds of false failure 4e-9 each."""
-    uniforms = Noise(1).uniforms(0, 0, 10**5)
-    assert np.abs(uniforms.mean(0) - 0.5).max() < 6 * (1 / 12 / 10**5) ** 0.5
-    assert np.abs(np.corrcoef(uniforms.T) - np.eye(3)).max() < 6 / 10**2.5
-    assert (
-        abs(Noise(1).gumbel(0, 0, 10**5).mean() - np.euler_gamma)
-        < 6 * (np.pi**2 / 6 / 10**5) ** 0.5
-    )
-
-
-def test_no_number_is_zero_or_one() -> None:
+def test_no_number_is_zero_or_one():
     numbers = unit(np.array([0, 1, 2**63, 2**64 - 1], dtype=np.uint64))
     assert (numbers > 0).all()
     assert (numbers < 1).all()
@@ -577,11 +430,10 @@ def odd(n: int) -> float:
 unit_numbers = st.integers(0, 1008).map(odd)
 
 
-@given(st.lists(st.integers(0, 4), min_size=1, max_size=8).filter(any), unit_numbers)
-def test_draws_are_by_inverse_cdf(weights: list[int], u: float) -> None:
-    assert draw(
+def draw_one(weights: Sequence[float], u: float) -> int:
+    return draw(
         torch.tensor([weights], dtype=torch.float64), torch.tensor([u], dtype=torch.float64)
-    ).tolist() == [plain_draw(weights, u)]
+    ).item()
 
 
 @pytest.mark.parametrize("u", [2.0**-53, 0.5, 1 - 2.0**-53])
@@ -596,15 +448,12 @@ def test_draws_are_by_inverse_cdf(weights: list[int], u: float) -> None:
         [5e-324, 0.0],
     ],
 )
-def test_rounding_never_draws_what_has_no_weight(weights: list[float], u: float) -> None:
-    token = draw(
-        torch.tensor([weights], dtype=torch.float64), torch.tensor([u], dtype=torch.float64)
-    ).item()
-    assert weights[token] > 0
+def test_rounding_never_draws_what_has_no_weight(weights, u):
+    assert weights[draw_one(weights, u)] > 0
 
 
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=6).filter(any), st.data())
-def test_the_residual_is_never_empty(weights: list[float], data: st.DataObject) -> None:
+def test_the_residual_is_never_empty(weights, data):
     p = torch.tensor([weights], dtype=torch.float64)
     q = torch.tensor(
         [data.draw(st.lists(st.floats(0, 1), min_size=len(weights), max_size=len(weights)))],
@@ -620,7 +469,7 @@ def test_the_residual_is_never_empty(weights: list[float], data: st.DataObject) 
 class FixedNoise(Noise):
     """Noise with given values: uniforms (B, K+1, 3) by prompt."""
 
-    def __init__(self, uniforms: Sequence[Any]) -> None:
+    def __init__(self, uniforms: Sequence[Any]):
         self.values = np.array(uniforms)
 
     def uniforms(self, request: int, index: int, count: int) -> np.ndarray:
@@ -654,22 +503,16 @@ def plain_rejection(
     """
     size = len(logits[0])
     for j, d in enumerate(drafts):
-        p, q = (
-            softmax(logits[j]),
-            [float(v == d) for v in range(size)]
-            if draft_logits is None
-            else softmax(draft_logits[j]),
-        )
+        p = softmax(logits[j])
+        q = [float(v == d) for v in range(size)]  # proposed with certainty
+        if draft_logits is not None:
+            q = softmax(draft_logits[j])
         if uniforms[j][1] * q[d] >= p[d]:
             rest = [max(x - y, 0.0) for x, y in zip(p, q, strict=True)]
-            return j, [
-                *drafts[:j],
-                *([plain_draw(rest, uniforms[j][2])] if sum(rest) > 1e-9 else []),
-            ]
-    return len(drafts), [
-        *drafts,
-        plain_draw(softmax(logits[len(drafts)]), uniforms[len(drafts)][2]),
-    ]
+            drawn = [plain_draw(rest, uniforms[j][2])] if sum(rest) > 1e-9 else []
+            return j, [*drafts[:j], *drawn]
+    bonus = plain_draw(softmax(logits[-1]), uniforms[-1][2])
+    return len(drafts), [*drafts, bonus]
 
 
 def to_tensor(rows: Sequence[Sequence[Sequence[float]]], size: int) -> Tensor:
@@ -699,9 +542,7 @@ def rounds(draw_: st.DrawFn) -> tuple[int, list[Any], list[Any] | None, list[Any
 
 
 @given(rounds())
-def test_rejection_agrees_with_plain_python(
-    drawn: tuple[int, list[Any], list[Any] | None, list[Any], list[Any]],
-) -> None:
+def test_rejection_agrees_with_plain_python(drawn):
     """Drafts with p = 0 or even q = 0 are among them, and p equal to q."""
     size, drafts, draft_logits, logits, uniforms = drawn
     B = len(drafts)
@@ -724,9 +565,7 @@ def test_rejection_agrees_with_plain_python(
 
 
 @given(rounds())
-def test_gumbel_agrees_with_plain_python(
-    drawn: tuple[int, list[Any], list[Any] | None, list[Any], list[Any]],
-) -> None:
+def test_gumbel_agrees_with_plain_python(drawn):
     size, drafts, _, logits, _ = drawn
     B, width = len(drafts), len(logits[0])
     noise = np.random.default_rng(size).gumbel(size=(B, width, size))
@@ -743,10 +582,8 @@ def test_gumbel_agrees_with_plain_python(
         assert accepted[i] == [*agreed, False].index(False)
 
 
-def test_gumbel_draws_each_noise_once_and_keeps_no_more_than_a_round(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked: list[tuple[int, int]] = []
+def test_gumbel_draws_each_noise_once_and_keeps_no_more_than_a_round(monkeypatch):
+    asked = []
     original = Noise.gumbel
 
     def counted(self: Noise, request: int, index: int, size: int) -> np.ndarray:
@@ -755,14 +592,8 @@ def test_gumbel_draws_each_noise_once_and_keeps_no_more_than_a_round(
 
     monkeypatch.setattr(Noise, "gumbel", counted)
     pair, params = make_pair("llama"), sv.SamplingParams(1.0, coupling="gumbel")
-    for event in sv.decode(
-        pair,
-        make_prompts()[:4],
-        num_draft_tokens=3,
-        batch_size=2,
-        max_new_tokens=16,
-        sampling=params,
-    ):
+    run = {"num_draft_tokens": 3, "batch_size": 2, "max_new_tokens": 16, "sampling": params}
+    for event in sv.decode(pair, make_prompts()[:4], **run):
         assert len(event.state.chooser._drawn) <= 2 * 2 * 4  # type: ignore[attr-defined]
     assert len(asked) == len(set(asked)) > 0
 
@@ -770,8 +601,8 @@ def test_gumbel_draws_each_noise_once_and_keeps_no_more_than_a_round(
 # ---- how many drafts are accepted ----
 
 
-@pytest.mark.parametrize("distance", [0.0, 0.3, 1.0, 3.0])
-def test_acceptance_is_what_the_total_variation_allows(distance: float) -> None:
+@pytest.mark.parametrize("distance", [0.0, 1.0])
+def test_acceptance_is_what_the_total_variation_allows(distance):
     """Rejection 1 - TV, gumbel from (1 - TV) / (1 + TV) to 1 - TV, within 0.025.
 
     Odds of false failure in 20,000 tries: below 3e-11 (Hoeffding).
@@ -787,28 +618,12 @@ def test_acceptance_is_what_the_total_variation_allows(distance: float) -> None:
     share = {}
     for coupling in COUPLINGS:
         chooser = sv.SamplingParams(1.0, coupling=coupling).chooser(1)
-        drafts = chooser.draft(draft_logits[:, 0].expand(tries, -1), range(tries), [4] * tries)[
-            :, None
-        ]
-        accepted, _ = chooser.accept(
-            drafts,
-            draft_logits.expand(tries, -1, -1),
-            logits.expand(tries, -1, -1),
-            range(tries),
-            [4] * tries,
-        )
+        copies = range(tries), [4] * tries
+        drafts = chooser.draft(draft_logits[:, 0].expand(tries, -1), *copies)
+        said = draft_logits.expand(tries, -1, -1), logits.expand(tries, -1, -1)
+        accepted, _ = chooser.accept(drafts[:, None], *said, *copies)
         share[coupling] = accepted.double().mean().item()
     assert share["rejection"] == pytest.approx(overlap, abs=0.025)
     assert overlap / (2 - overlap) - 0.025 < share["gumbel"] < overlap + 0.025
     if distance == 0:
         assert share == dict.fromkeys(COUPLINGS, 1.0)
-
-
-def test_a_draft_is_accepted_where_u_q_is_below_p() -> None:
-    p, q = (
-        torch.tensor([[[0.2, 0.8], [0.2, 0.8], [0.5, 0.5]]]).double(),
-        torch.tensor([[[0.4, 0.6], [0.4, 0.6]]]).double(),
-    )
-    drafts = torch.tensor([[0, 1]])
-    for u, expected in (([0.49, 0.9], 2), ([0.51, 0.9], 0), ([0.49, 0.999], 2)):
-        assert accept_drafts(drafts, p, q, torch.tensor([u]).double()).tolist() == [expected]
