@@ -55,7 +55,7 @@ check-notebooks: $(READY) ## run every notebook again and compare with its store
 
 lowest: .venv-lowest/.installed ## a part of the tests with the oldest supported transformers and its hub library
 	.venv-lowest/bin/python -m pip check
-	.venv-lowest/bin/python -m pytest -o addopts=-ra -n 2 -k "not fp64" $(LOWEST_TESTS)
+	.venv-lowest/bin/python -m pytest -o addopts=-ra -n 2 -m "not slow" $(LOWEST_TESTS)
 
 fuzz: $(READY) ## ten minutes and 100,000 damaged records: each is refused or can be read; atheris instead of seeds: FUZZ_ARGS=--atheris
 	PYTHONPATH=tests $(BIN)/python -m trace_fuzz --inputs 100000 --seconds 600 $(FUZZ_ARGS)
