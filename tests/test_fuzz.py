@@ -4,23 +4,18 @@ Each file is either refused with one sentence, or every reader can read it, in b
 memory.
 """
 
-import gzip
 import json
 import os
 import re
-import signal
 import struct
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 from random import Random
 
 import numpy as np
 import pytest
 import trace_fuzz
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from safetensors.numpy import save as to_safetensors
 from trace_fuzz import (
     ALL,
@@ -32,30 +27,17 @@ from trace_fuzz import (
     attempt,
     check_intact,
     damaged,
+    limited,
     loading_takes,
     readers_for,
     sources,
 )
 
-from specviz.record.schema import PHASES, TraceError
+from specviz.record.schema import COLUMNS, PHASES, TraceError
 from specviz.record.trace import Trace
 from specviz.util.text import harmless, visible
 
-SEEDS = 400
-
-
-@pytest.fixture
-def within_a_minute():
-    """A hang ends as an error."""
-
-    def ring(*_: object) -> None:
-        raise TimeoutError("an input took more than a minute")
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.alarm(60)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
+SEEDS = 200
 
 
 def test_what_is_not_damaged_is_read(tmp_path):
@@ -63,58 +45,33 @@ def test_what_is_not_damaged_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_damaged_records_are_refused_or_can_be_read(tmp_path, within_a_minute, part):
+def test_damaged_records_are_refused_or_can_be_read(tmp_path, part):
     """The first seeds of `make fuzz`, so each failure has a number: no chance in it."""
     found = set()
     for seed in range(part, SEEDS, 4):
         path = tmp_path / f"{seed}.safetensors"
-        path.write_bytes(damaged(Random(seed).randint))
-        loading_takes(path)
-        found.add(attempt(path, readers_for(seed // 4 * 5)))
-        path.unlink()
+        with limited():
+            path.write_bytes(damaged(Random(seed).randint))
+            loading_takes(path)
+            found.add(attempt(path, readers_for(seed // 4 * 5)))
     assert found == {"refused", "read"}
-
-
-@settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(st.data())
-def test_damaged_records_found_by_hypothesis(tmp_path_factory, data):
-    path = tmp_path_factory.getbasetemp() / "damaged.safetensors"
-    path.write_bytes(damaged(lambda low, high: data.draw(st.integers(low, high))))
-    attempt(path)
 
 
 def test_a_file_cut_anywhere_is_refused(tmp_path):
     whole, path = RECORDED.read_bytes(), tmp_path / "cut"
-    for stop in range(0, len(whole), 97):
+    for stop in range(0, len(whole), 293):
         path.write_bytes(whole[:stop])
         with pytest.raises(TraceError, match="is not a safetensors file, or a damaged one"):
             Trace.load(path)
 
 
-def packed(tmp_path: Path, kind: str) -> Path:
-    path = tmp_path / f"run.{kind}"
-    content = bytes(2**24) if "bomb" in kind else RECORDED.read_bytes()
-    if "zip" in kind and "gzip" not in kind:
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr("run.safetensors", content)
-    else:
-        path.write_bytes(gzip.compress(content))
-    return path
-
-
-@pytest.mark.parametrize("kind", ["zip", "gzip", "zip-bomb", "gzip-bomb"])
-def test_nothing_is_unpacked(tmp_path, kind):
-    """The format has no compression, so there is nothing in a file that could grow."""
-    with pytest.raises(TraceError, match="is not a safetensors file, or a damaged one"):
-        Trace.load(packed(tmp_path, kind))
-
-
 @pytest.mark.parametrize("kind", ["folder", "device", "pipe"])
-def test_only_files_are_opened(tmp_path, within_a_minute, kind):
+def test_only_files_are_opened(tmp_path, kind):
     path = {"folder": tmp_path, "device": Path("/dev/zero"), "pipe": tmp_path / "pipe"}[kind]
     if kind == "pipe":
         os.mkfifo(path)
-    with pytest.raises(TraceError, match="is a folder or a device, not a file; check the path"):
+    refused = pytest.raises(TraceError, match="is a folder or a device, not a file; check the path")
+    with limited(), refused:
         Trace.load(path)
 
 
@@ -136,10 +93,11 @@ def test_a_hostile_name_of_a_column_does_nothing_and_is_told_harmlessly(tmp_path
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
 
 
-def test_a_row_that_begins_behind_its_end_is_drawn(tmp_path):
-    """Found by `make fuzz`: its stripe in the miniature had a negative width."""
+@pytest.mark.parametrize(("column", "value"), [("rows.start", 12), ("rounds.slots", 0)])
+def test_what_make_fuzz_has_found_can_be_read(tmp_path, column, value):
+    """A row that begins behind its end had a negative width; without slots one divided by zero."""
     path = tmp_path / "run.safetensors"
-    path.write_bytes(with_changes(put("rows.start", 12)))
+    path.write_bytes(with_changes(put(column, value)))
     assert attempt(path, ALL) == "read"
 
 
@@ -157,24 +115,14 @@ def test_a_feed_of_a_row_that_its_round_lacks_is_drawn(tmp_path):
     assert attempt(path, ALL) == "read"
 
 
-def test_a_round_without_slots_is_told(tmp_path):
-    """Found by `make fuzz`: a division by zero in the words for its verification."""
-    path = tmp_path / "run.safetensors"
-    path.write_bytes(with_changes(put("rounds.slots", 0)))
-    assert attempt(path, ALL) == "read"
-
-
 # ---------------------------------------------------------------- the command
 
 
 def test_the_fuzzer_says_what_came_of_its_inputs(capsys):
     assert trace_fuzz.main(["--inputs", "30", "--seconds", "0", "--first", "0"]) == 0
     said = capsys.readouterr().out
-    assert re.match(
-        r"30 inputs from seed 0 in \d+ s: "
-        r"\{'(refused|read)': \d+, '(refused|read)': \d+\}; the slowest took \d",
-        said,
-    ), said
+    counts = r"\{'(refused|read)': \d+, '(refused|read)': \d+\}"
+    assert re.match(rf"30 inputs from seed 0 in \d+ s: {counts}; the slowest took \d", said), said
 
 
 def test_without_atheris_the_fuzzer_says_so_in_one_sentence(monkeypatch, capsys):
@@ -242,18 +190,12 @@ def empty_rows(width: int) -> dict[str, np.ndarray]:
         for name, values in sources()[0][0].items()
         if not name.startswith("requests.")
     }
-    wide = {
-        "drafts": (0, width),
-        "emitted": (0, width + 1),
-        "draft_logprob": (0, width),
-        "target_logprob": (0, width),
-    }
-    wide |= {"target_top_ids": (0, width + 1, 1), "target_top_logprobs": (0, width + 1, 1)}
-    wide |= {"draft_top_ids": (0, width, 1), "draft_top_logprobs": (0, width, 1)}
-    return tensors | {
-        f"rows.{name}": np.zeros(shape, tensors[f"rows.{name}"].dtype)
-        for name, shape in wide.items()
-    }
+    sizes = {"N": 0, "K": width, "K+1": width + 1, "k": 1, "j": 1}
+    for name, column in COLUMNS["rows"].items():
+        if {"K", "K+1"} & set(column.shape):
+            shape = [sizes[letter] for letter in column.shape]
+            tensors[f"rows.{name}"] = np.zeros(shape, column.dtype)
+    return tensors
 
 
 HUGE = 2**31 - 1
@@ -350,7 +292,7 @@ def test_memory_grows_with_the_file(tmp_path):
         capture_output=True,
         text=True,
         cwd=folder,
-        timeout=240,
+        timeout=3600,
         check=False,
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), str(folder.parent)])},
     )

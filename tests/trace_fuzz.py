@@ -1,8 +1,8 @@
 """Damaged and hostile records for the fuzz tests and `make fuzz`.
 
 `damaged(pick)` returns a file with one to four faults in bytes, header, meta data or columns.
-`pick(low, high)` chooses a whole number, both ends included, so the same mutators run from a seed,
-from hypothesis and from atheris. The lowest number is the harmless choice, which atheris makes
+`pick(low, high)` chooses a whole number, both ends included, so the same mutators run from a seed
+and from atheris. The lowest number is the harmless choice, which atheris makes
 where its bytes end. `attempt` loads the file and gives the record to every reader; only ValueError
 may be raised. As a command, from the folder tests/:
 
@@ -22,7 +22,8 @@ import time
 import tracemalloc
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
@@ -51,9 +52,8 @@ from specviz.views.stepper import export
 from specviz.views.stepper.widget import StepThrough
 
 Pick = Callable[[int, int], int]
-RECORDED = (
-    Path(__file__).parent / "data" / "trace-v1.safetensors"
-)  # EXSPEC with a pool, on the embedded pair
+# EXSPEC with a pool, on the embedded pair.
+RECORDED = Path(__file__).parent / "data" / "trace-v1.safetensors"
 # CPU seconds that one input may take. By the clock, it may take 15 times as many on a busy machine.
 SECONDS = 20
 # What loading a file and reading it in every way may allocate: a multiple of its size, plus a
@@ -68,27 +68,10 @@ ATHERIS = (
     "or leave the option out"
 )
 NUMBERS = (
-    0,
-    1,
-    -1,
-    2,
-    3,
-    5,
-    7,
-    100,
-    255,
-    256,
-    2**16,
-    2**20,
-    2**31 - 1,
-    -(2**31),
-    2**31,
-    2**32,
-    2**53,
-    2**62,
-    -(2**63),
-)
-VALUES: tuple[Any, ...] = (
+    0, 1, -1, 2, 3, 5, 7, 100, 255, 256, 2**16, 2**20, 2**31 - 1, -(2**31), 2**31, 2**32, 2**53,
+    2**62, -(2**63),
+)  # fmt: skip
+VALUES = (
     None, True, False, -1, 0, 2**31, 2**63, 10**40, 1.5, 1e308, "", "x", "</script><script>",
     "\ud800", "\u2028\x00\x1b[31m", "../../etc/passwd",
     [], [[]], {}, {"target": 1}, {"target": -1, "draft": 2**50}, ["x"], [1], [2**70],
@@ -96,19 +79,9 @@ VALUES: tuple[Any, ...] = (
 )  # fmt: skip
 DTYPES = (np.uint8, np.int32, np.int64, np.float32, np.float64, np.int8, np.bool_, np.uint64)
 NAMES = (
-    "../../x",
-    "/etc/passwd",
-    "rows.extra",
-    "rows",
-    "",
-    "rows.",
-    ".rows",
-    "rows.length.x",
-    "C:\\x",
-    "\x00",
-    "\ud7ff",
-    "__metadata__ ",
-)
+    "../../x", "/etc/passwd", "rows.extra", "rows", "", "rows.", ".rows", "rows.length.x", "C:\\x",
+    "\x00", "\ud7ff", "__metadata__ ",
+)  # fmt: skip
 
 
 @cache
@@ -116,13 +89,12 @@ def sources() -> tuple[tuple[dict[str, np.ndarray], dict[str, Any]], ...]:
     """Tensors and header of each record that is damaged."""
     with tempfile.TemporaryDirectory() as folder:
         TRACE.save(Path(folder) / "tiny")
-        files = [Path(folder) / "tiny", RECORDED]
-        return tuple((from_safetensors(file.read_bytes()), header_of(file)) for file in files)
-
-
-def header_of(file: Path) -> dict[str, Any]:
-    with safe_open(file, "numpy") as opened:
-        return json.loads(opened.metadata()["specviz"])
+        found = []
+        for file in (Path(folder) / "tiny", RECORDED):
+            with safe_open(file, "numpy") as opened:
+                header = json.loads(opened.metadata()["specviz"])
+            found.append((from_safetensors(file.read_bytes()), header))
+        return tuple(found)
 
 
 def damaged(pick: Pick) -> bytes:
@@ -163,7 +135,7 @@ def dumped(header: dict[str, Any], pick: Pick) -> str:
     return odd[number] if number >= 0 else text
 
 
-def change_values(tensors: dict[str, np.ndarray], pick: Pick) -> None:
+def change_values(tensors: dict[str, np.ndarray], pick: Pick):
     """Change a few numbers of one column.
 
     A new number is next to the old one, that of another entry, far off, or a non-finite float.
@@ -193,7 +165,7 @@ def change_values(tensors: dict[str, np.ndarray], pick: Pick) -> None:
     tensors[name] = values
 
 
-def change_column(tensors: dict[str, np.ndarray], pick: Pick) -> None:
+def change_column(tensors: dict[str, np.ndarray], pick: Pick):
     """Give a column another length, order, dtype or name.
 
     Or drop, double or reorder entries in all columns of a table.
@@ -218,25 +190,21 @@ def change_column(tensors: dict[str, np.ndarray], pick: Pick) -> None:
         table = name.partition(".")[0]
         size = max(len(tensors[other]) for other in tensors if other.startswith(f"{table}."))
         entries = [pick(0, max(size - 1, 0)) for _ in range(pick(0, 3))]
-        order = (
-            [at for at in range(size) if at not in entries]
-            if how == 5
-            else [*range(size), *entries]
-        )
-        order = order[::-1] if how == 7 else order
-        for other in [
-            other
-            for other in tensors
-            if other.startswith(f"{table}.") and len(tensors[other]) == size
-        ]:
-            tensors[other] = tensors[other][np.array(order, int)] if size else tensors[other]
+        order = [*range(size), *entries]
+        if how == 5:
+            order = [at for at in range(size) if at not in entries]
+        if how == 7:
+            order.reverse()
+        for other, column in tensors.items():
+            if other.startswith(f"{table}.") and len(column) == size > 0:
+                tensors[other] = column[np.array(order, int)]
 
 
-def change_meta(header: dict[str, Any], pick: Pick) -> None:
+def change_meta(header: dict[str, Any], pick: Pick):
     """Replace or drop one value of the header, at any depth, or add others to it."""
     if not header:
         return  # another damage before this one has emptied it
-    place: Any = header
+    place = header
     while isinstance(place, dict | list) and place:
         key = chosen(sorted(place) if isinstance(place, dict) else range(len(place)), pick)
         if pick(0, 2) == 0 or not isinstance(place[key], dict | list) or not place[key]:
@@ -257,22 +225,13 @@ def change_header(content: bytes, pick: Pick) -> bytes:
     size = struct.unpack("<Q", content[:8])[0]
     text, body, how = content[8 : 8 + size], content[8 + size :], pick(0, 7)
     if how == 0:
-        return (
-            struct.pack(
-                "<Q",
-                chosen(
-                    (0, 1, size - 1, size + 1, len(content), 2**31, 2**40, 2**63, 2**64 - 1), pick
-                ),
-            )
-            + text
-            + body
-        )
+        sizes = 0, 1, size - 1, size + 1, len(content), 2**31, 2**40, 2**63, 2**64 - 1
+        return struct.pack("<Q", chosen(sizes, pick)) + text + body
     if how == 1:
         text = b"[" * 50_000
     elif how == 2:
-        text = text.replace(
-            b'{"', b'{"rows.length":{"dtype":"I32","shape":[1],"data_offsets":[0,4]},"', 1
-        )
+        twice = b'{"rows.length":{"dtype":"I32","shape":[1],"data_offsets":[0,4]},"'
+        text = text.replace(b'{"', twice, 1)
     elif how == 3:
         text = text.decode(errors="replace").encode("utf-16")
     else:
@@ -325,9 +284,8 @@ def attempt(path: Path, readers: Sequence[Callable[[Trace], None]] = ()) -> str:
         try:
             read(trace)
         except ValueError as error:
-            if not str(error).startswith(
-                ("trace", "run", "the run", "round=", "there")
-            ):  # said by us, not by a library
+            ours = ("trace", "run", "the run", "round=", "there")
+            if not str(error).startswith(ours):  # said by a library, then
                 raise
     return "read"
 
@@ -350,48 +308,45 @@ def loading_takes(path: Path) -> int:
     return most
 
 
-def walk(trace: Trace) -> None:
+def walk(trace: Trace):
     frames = list(Replay(trace).frames())
     assert len(frames) == 5 * trace.num_rounds
     for request in range(trace.num_requests):
         trace.prompt(request), trace.output(request), trace.origins(request)
 
 
-def export_page(trace: Trace) -> None:
+def export_page(trace: Trace):
     shown = StepThrough(trace)
     page = export.page("run", [shown.film], {"step": 0, "row": 0, "theme": "auto"})
     assert page.lower().count("</script>") == 3  # settings, film, the page's own
 
 
-def judge(trace: Trace) -> None:
+def judge(trace: Trace):
     found = sv.check_invariants(trace)
     str(found), found.frame(), found.first_per_request()
 
 
-def tabulate(trace: Trace) -> None:
+def tabulate(trace: Trace):
     for name in ("rounds", "rows", "stages", "stage_totals", "acceptance", "requests", "summary"):
         getattr(metrics, name)(trace)
     metrics.smallest_gap(trace), waste(trace), recorded_scores(trace)
 
 
-def save_again(trace: Trace) -> None:
+def save_again(trace: Trace):
     trace._to_bytes()
 
 
-def draw(trace: Trace) -> None:
-    (
-        charts.acceptance_map(trace),
-        charts.stage_bars({"run": trace}),
-        charts.acceptance_by_position(trace),
-        charts.pick_ragged_round(trace),
-    )
+def draw(trace: Trace):
+    charts.stage_bars({"run": trace})
+    for chart in (charts.acceptance_map, charts.acceptance_by_position, charts.pick_ragged_round):
+        chart(trace)
 
 
 READERS = (judge, tabulate, save_again, export_page)
 ALL = (*READERS, draw)  # charts take more time than all others together
 
 
-def check_intact(folder: Path) -> None:
+def check_intact(folder: Path):
     """As a control, check that files without faults are loaded, and that no reader raises.
 
     This also loads all modules that readers import.
@@ -410,10 +365,25 @@ def readers_for(number: int) -> tuple[Callable[[Trace], None], ...]:
 # ---------------------------------------------------------------- as a command
 
 
-def ring(*_: object) -> None:
-    raise TimeoutError(
-        f"an input took more than {SECONDS} s of a CPU, or {15 * SECONDS} s by the clock"
-    )
+@contextmanager
+def limited() -> Iterator[None]:
+    """An input that hangs ends as an error: by the CPU's clock, or much later by the wall's."""
+
+    def ring(*_: object):
+        raise TimeoutError(
+            f"an input took more than {SECONDS} s of a CPU, or {15 * SECONDS} s by the clock"
+        )
+
+    before = [signal.signal(kind, ring) for kind in (signal.SIGPROF, signal.SIGALRM)]
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    signal.alarm(15 * SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.alarm(0)
+        for kind, handler in zip((signal.SIGPROF, signal.SIGALRM), before, strict=True):
+            signal.signal(kind, handler)
 
 
 @dataclass
@@ -448,20 +418,18 @@ def run_seeds(first: int, inputs: int, seconds: float, folder: Path) -> Found:
     begun, seed, path = time.monotonic(), first, folder / "input.safetensors"
     while seed - first < inputs or time.monotonic() - begun < seconds:
         at = time.process_time()
-        signal.setitimer(signal.ITIMER_PROF, SECONDS)
-        signal.alarm(15 * SECONDS)
+        takes = 0.0
         try:
-            path.write_bytes(damaged(Random(seed).randint))
-            takes = loading_takes(path) / max(path.stat().st_size, SMALL) if seed % 10 == 5 else 0.0
-            found.became[attempt(path, readers_for(seed))] += 1
+            with limited():
+                path.write_bytes(damaged(Random(seed).randint))
+                if seed % 10 == 5:
+                    takes = loading_takes(path) / max(path.stat().st_size, SMALL)
+                found.became[attempt(path, readers_for(seed))] += 1
         except KeyboardInterrupt:
             break
         except BaseException:
             sys.stderr.write(f"seed {seed}\n")
             raise
-        finally:
-            signal.setitimer(signal.ITIMER_PROF, 0)
-            signal.alarm(0)
         found.slowest = max(found.slowest, (time.process_time() - at, seed))
         found.largest = max(found.largest, (takes, seed))
         seed += 1
@@ -484,7 +452,7 @@ def run_atheris(inputs: int, folder: Path) -> int:
     for seed in range(64):
         (corpus / str(seed)).write_bytes(Random(seed).randbytes(400))
 
-    def one(data: bytes) -> None:
+    def one(data: bytes):
         path.write_bytes(damaged(atheris.FuzzedDataProvider(data).ConsumeIntInRange))
         try:
             attempt(path, readers_for(crc32(data)))
@@ -509,19 +477,11 @@ def run_atheris(inputs: int, folder: Path) -> int:
 def reached() -> list[FunctionType]:
     """What of specviz works on a record: functions and methods of these modules."""
     names = (
-        "record.trace",
-        "record.schema",
-        "record.validation",
-        "record.index",
-        "record.replay",
-        "metrics",
-        "checks.check",
-        "checks.invariants",
-        "checks.forwards",
-        "views.stepper.film",
+        "record.trace record.schema record.validation record.index record.replay metrics "
+        "checks.check checks.invariants checks.forwards views.stepper.film"
     )
     found = []
-    for name in names:
+    for name in names.split():
         module = import_module(f"specviz.{name}")
         classes = [
             each
@@ -529,14 +489,9 @@ def reached() -> list[FunctionType]:
             if isinstance(each, type) and each.__module__ == module.__name__
         ]
         for value in [value for place in (module, *classes) for value in vars(place).values()]:
-            plain = next(
-                (
-                    getattr(value, inner)
-                    for inner in ("__func__", "fget", "func")
-                    if hasattr(value, inner)
-                ),
-                value,
-            )
+            plain = value
+            for inner in ("__func__", "fget", "func"):  # of class methods and kinds of properties
+                plain = getattr(plain, inner, plain)
             if isinstance(plain, FunctionType) and plain.__code__.co_filename == module.__file__:
                 found.append(plain)
     return found
@@ -570,8 +525,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             except ImportError as error:
                 sys.stderr.write(f"--atheris needs atheris ({error}); {ATHERIS}\n")
                 return 2
-        for kind in (signal.SIGALRM, signal.SIGPROF):
-            signal.signal(kind, ring)
         begun = time.monotonic()
         found = run_seeds(options.first, options.inputs, options.seconds, Path(folder))
         took = time.monotonic() - begun
