@@ -4,12 +4,12 @@ import shutil
 import warnings
 from collections.abc import Callable
 from dataclasses import fields, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import pytest
 import torch
-from conftest import CLASSES, generate_one_by_one, make_pair, make_prompts
+from conftest import CLASSES, check_refusal, generate, generate_alone, make_pair, make_prompts
 from torch import Tensor
 from torch._dynamo.utils import counters
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -29,21 +29,12 @@ def traced(run: Run, function: Callable[[], Any]) -> Callable[[], Any]:
     capture, tracing computes: what it wrote is taken back.
     """
     state = run.state
-    slabs = [
-        slab
-        for cache in state.caches.values()
-        for layer in cache.cache.layers
-        for slab in (layer.keys, layer.values)
-    ]
-    places = [
-        state.batch.tokens,
-        state.batch.lengths,
-        state.batch.limits,
-        state.layout.start,
-        *slabs,
-    ]
+    places = [state.batch.tokens, state.batch.lengths, state.batch.limits, state.layout.start]
+    for cached in state.caches.values():
+        for layer in cached.cache.layers:
+            places += [layer.keys, layer.values]
     before = [place.clone() for place in places]
-    results: list[Any] = []
+    results = []
 
     def tensors() -> list[Tensor]:
         results.append(function())
@@ -91,26 +82,25 @@ def outputs(run: Run) -> list[list[int]]:
     return [done[i] for i in range(len(run.requests))]
 
 
-NEW_TOKENS = 12
-
-
-def needs_cuda(test: Callable[..., None]) -> Callable[..., None]:
-    return pytest.mark.gpu(
-        pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")(test)
-    )
-
-
+NEW_TOKENS = 10
 CASES = [("llama", name) for name in ("autoregressive", "inplace", "eqspec", "exspec", "rollback")]
 CASES += [(name, "inplace") for name in CLASSES if name != "llama"]
 
 
+def prepared(name: str = "llama", device: str = "cpu", **options: Any) -> Run:
+    """A run of five short prompts, three at a time: to trace a round takes seconds."""
+    given = {"batch_size": 3, "max_new_tokens": NEW_TOKENS, "num_draft_tokens": 2} | options
+    return make_run(make_pair(name, device=device), make_prompts()[:5], Options(**given))
+
+
+@cache
+def right(name: str = "llama", device: str = "cpu") -> list[list[int]]:
+    return generate_alone(make_pair(name, device=device).target, make_prompts()[:5], NEW_TOKENS)
+
+
 @pytest.mark.parametrize(("name", "strategy"), CASES)
-def test_replayed_phases_write_the_same_text(name: str, strategy: str) -> None:
-    run = make_run(
-        make_pair(name),
-        make_prompts(),
-        Options(strategy=strategy, batch_size=3, max_new_tokens=NEW_TOKENS),
-    )
+def test_replayed_phases_write_the_same_text(name, strategy):
+    run = prepared(name, strategy=strategy)
     captured, replayed = 0, 0
 
     def counted(function: Callable[[], Any]) -> Callable[[], Any]:
@@ -125,42 +115,21 @@ def test_replayed_phases_write_the_same_text(name: str, strategy: str) -> None:
         return counting
 
     run.state.graphs = PhaseGraphs(counted)
-    assert outputs(run) == generate_one_by_one(name, torch.float32, NEW_TOKENS)
+    assert outputs(run) == right(name)
     assert captured > 0
     assert captured % 3 == 0, "drafting, verifying and accepting are captured together"
     assert replayed > captured, "what was captured was used again"
 
 
-def test_synthetic_drafts_are_new_in_each_replay() -> None:
-    run = make_run(
-        make_pair("llama"),
-        make_prompts(),
-        Options(
-            drafter=sv.drafter("synthetic", rates=[0.7, 0.5, 0.3]),
-            num_draft_tokens=3,
-            batch_size=3,
-            max_new_tokens=NEW_TOKENS,
-        ),
-    )
-    plain = make_run(
-        make_pair("llama"),
-        make_prompts(),
-        Options(
-            drafter=sv.drafter("synthetic", rates=[0.7, 0.5, 0.3]),
-            num_draft_tokens=3,
-            batch_size=3,
-            max_new_tokens=NEW_TOKENS,
-        ),
-    )
+def test_synthetic_drafts_are_new_in_each_replay():
+    run, plain = (prepared(drafter=sv.drafter("synthetic", rates=[0.7, 0.5])) for _ in range(2))
     run.state.graphs = PhaseGraphs(lambda function: traced(run, function))
-    assert outputs(run) == outputs(plain) == generate_one_by_one("llama", torch.float32, NEW_TOKENS)
+    assert outputs(run) == outputs(plain) == right()
     assert run.state.round == plain.state.round, "the same drafts were accepted"
 
 
-def test_what_cannot_be_captured_runs_uncaptured_with_one_warning() -> None:
-    run = make_run(
-        make_pair("llama"), make_prompts(), Options(batch_size=3, max_new_tokens=NEW_TOKENS)
-    )
+def test_what_cannot_be_captured_runs_uncaptured_with_one_warning():
+    run = prepared()
     tried = 0
 
     def refuse(function: Callable[[], Any]) -> Callable[[], Any]:
@@ -173,58 +142,43 @@ def test_what_cannot_be_captured_runs_uncaptured_with_one_warning() -> None:
         UserWarning,
         match=r"the round cannot be captured \(RuntimeError: operation not.*runs uncaptured",
     ) as caught:
-        assert outputs(run) == generate_one_by_one("llama", torch.float32, NEW_TOKENS)
+        assert outputs(run) == right()
     assert (tried, len(caught)) == (1, 1)
 
 
-def test_a_phase_that_reads_on_the_host_cannot_be_captured() -> None:
+def test_a_phase_that_reads_on_the_host_cannot_be_captured():
     """The tracer that stands in for a capture does find such a read."""
-    run = make_run(
-        make_pair("llama"), make_prompts(), Options(batch_size=3, max_new_tokens=NEW_TOKENS)
-    )
-    for event in run.events():
-        if event.phase == "draft":
-            break
+    run = prepared()
+    next(event for event in run.events() if event.phase == "draft")
     with pytest.raises(RuntimeError, match=r"data-dependent|item"):
         traced(run, lambda: run.state.batch.lengths * int(run.state.batch.lengths[0]))
 
 
-def test_a_window_is_rounded_up_to_few_sizes_and_never_beyond_the_slabs() -> None:
-    assert [next_window(window, 1000) for window in (1, WINDOW, WINDOW + 1, 999)] == [
-        WINDOW,
-        WINDOW,
-        2 * WINDOW,
-        1000,
-    ]
+def test_a_window_is_rounded_up_to_few_sizes_and_never_beyond_the_slabs():
+    windows = [next_window(window, 1000) for window in (1, WINDOW, WINDOW + 1, 999)]
+    assert windows == [WINDOW, WINDOW, 2 * WINDOW, 1000]
 
 
 REFUSED = {
-    "only CUDA has graphs": {},
+    "graphs=True, but the pair is on cpu, and only CUDA has graphs": {"graphs": True},
     "graphs must be a bool, got 'yes'": {"graphs": "yes"},
     "compile must be a bool, got 1": {"compile": 1},
-    "graphs=True replays phases without their records": {"record": True},
+    "graphs=True replays phases without their records": {"graphs": True, "record": True},
 }
 
 
-@pytest.mark.parametrize("message", REFUSED)
-def test_impossible_requests_are_refused(message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        sv.generate(
-            make_pair("llama"),
-            make_prompts(),
-            **({"graphs": True, "progress": False} | REFUSED[message]),
-        )
+@pytest.mark.parametrize("begins", REFUSED)
+def test_impossible_requests_are_refused(begins):
+    check_refusal(lambda: generate(make_pair("llama"), [[1]], **REFUSED[begins]), begins)
 
 
-def test_graphs_none_warns_where_nothing_can_be_captured() -> None:
-    asked = {"max_new_tokens": 4, "progress": False}
-    with pytest.warns(
-        UserWarning,
-        match=r"^nothing is captured, since the pair is on cpu, and only CUDA has graphs$",
-    ) as warned:
-        tokens = sv.generate(make_pair("llama"), make_prompts()[:2], graphs=None, **asked).tokens
+def test_graphs_none_warns_where_nothing_can_be_captured():
+    warning = "^nothing is captured, since the pair is on cpu, and only CUDA has graphs$"
+    pair, prompts = make_pair("llama"), make_prompts()[:2]
+    with pytest.warns(UserWarning, match=warning) as warned:
+        tokens = generate(pair, prompts, graphs=None, max_new_tokens=4).tokens
     assert len(warned) == 1
-    assert tokens == sv.generate(make_pair("llama"), make_prompts()[:2], **asked).tokens
+    assert tokens == generate(pair, prompts, max_new_tokens=4).tokens
 
 
 @pytest.mark.slow
@@ -232,68 +186,50 @@ def test_graphs_none_warns_where_nothing_can_be_captured() -> None:
 @pytest.mark.filterwarnings(
     "ignore:.*torch.jit.script_method.*:DeprecationWarning"
 )  # torch's own, when its compiler is loaded
-def test_compiled_models_write_the_same_text() -> None:
+def test_compiled_models_write_the_same_text():
     torch._dynamo.reset()
     counters.clear()
     pair, prompts = make_pair("llama"), make_prompts()[2:5]
-    arguments = {"batch_size": 3, "max_new_tokens": 6, "num_draft_tokens": 2, "progress": False}
-    compiled = sv.generate(pair, prompts, **arguments, compile=True)
-    assert compiled.tokens == sv.generate(pair, prompts, **arguments).tokens
+    run = {"batch_size": 3, "max_new_tokens": 6, "num_draft_tokens": 2}
+    compiled = generate(pair, prompts, **run, compile=True)
+    assert compiled.tokens == generate(pair, prompts, **run).tokens
     assert counters["stats"]["unique_graphs"] > 0
     assert not counters["graph_break"], "a forward is one graph"
 
 
 @pytest.mark.slow
-def test_many_shapes_all_run_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_shapes_all_run_compiled(monkeypatch):
     """The models share their code, and each kind of shape is a variant: more than torch allows."""
     torch._dynamo.reset()
     counters.clear()
-    monkeypatch.setattr(
-        torch, "compile", partial(torch.compile, backend="eager")
-    )  # the same forms, without a compiler's minute
+    # The same forms, without a compiler's minute.
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
     pair, prompts = make_pair("llama"), make_prompts()
+    run = {"max_new_tokens": 6, "num_draft_tokens": 2}
     with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
         for strategy, batch_size in (("inplace", 1), ("eqspec", 4), ("inplace", 2)):
-            arguments = {
-                "strategy": strategy,
-                "batch_size": batch_size,
-                "max_new_tokens": 6,
-                "num_draft_tokens": 2,
-                "progress": False,
-            }
-            assert (
-                sv.generate(pair, prompts, **arguments, compile=True).tokens
-                == sv.generate(pair, prompts, **arguments).tokens
-            )
+            run |= {"strategy": strategy, "batch_size": batch_size}
+            compiled = generate(pair, prompts, **run, compile=True)
+            assert compiled.tokens == generate(pair, prompts, **run).tokens
     assert counters["stats"]["unique_graphs"] > torch._dynamo.config.recompile_limit
 
 
-@needs_cuda
+@pytest.mark.gpu
 @pytest.mark.parametrize(("name", "strategy"), CASES)
-def test_cuda_graphs_write_the_same_text(name: str, strategy: str) -> None:
-    pair = make_pair(name, device="cuda")
-    run = make_run(
-        pair,
-        make_prompts(),
-        Options(strategy=strategy, batch_size=3, max_new_tokens=NEW_TOKENS, graphs=True),
-    )
-    assert outputs(run) == generate_one_by_one(name, torch.float32, NEW_TOKENS, device="cuda")
+def test_cuda_graphs_write_the_same_text(name, strategy):
+    run = prepared(name, "cuda", strategy=strategy, graphs=True)
+    assert outputs(run) == right(name, "cuda")
     assert run.state.graphs.active, "nothing had to run uncaptured"
 
 
-@needs_cuda
+@pytest.mark.gpu
 @pytest.mark.parametrize("strategy", ["inplace", "eqspec", "exspec"])
-def test_a_round_with_graphs_reads_once_on_the_host(
-    strategy: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_round_with_graphs_reads_once_on_the_host(strategy, monkeypatch):
     """In a round in which no row enters or leaves: no synchronising call, and one awaited copy."""
-    run = make_run(
-        make_pair("llama", device="cuda"),
-        make_prompts()[:3],
-        Options(strategy=strategy, batch_size=3, max_new_tokens=100, graphs=True),
-    )
+    options = Options(strategy=strategy, batch_size=3, max_new_tokens=100, graphs=True)
+    run = make_run(make_pair("llama", device="cuda"), make_prompts()[:3], options)
     run.state.eos_token_ids = run.state.eos_token_ids[:0]
-    copied: list[torch.Size] = []
+    copied = []
     monkeypatch.setattr(
         batch, "to_host", lambda values: (copied.append(values.shape), to_host(values))[1]
     )
@@ -318,12 +254,10 @@ def test_a_round_with_graphs_reads_once_on_the_host(
     ] == []
 
 
-@needs_cuda
-def test_a_copy_to_the_host_waits_for_what_was_launched_before() -> None:
-    values, busy = (
-        torch.zeros(4, dtype=torch.long, device="cuda"),
-        torch.ones(4096, 4096, device="cuda"),
-    )
+@pytest.mark.gpu
+def test_a_copy_to_the_host_waits_for_what_was_launched_before():
+    values = torch.zeros(4, dtype=torch.long, device="cuda")
+    busy = torch.ones(4096, 4096, device="cuda")
     for _ in range(50):
         busy = busy @ busy / 4096
     values += busy[0, :4].long() + 6  # ones, after some milliseconds
