@@ -12,14 +12,12 @@ from specviz.record.schema import MODELS, PHASES, Array
 
 _TARGET = MODELS.index("target")
 _VERIFY = PHASES.index("verify")
-# Rows that are aligned on the left need not end in one column. A run whose rows of different length
-# do so in this share of its rounds is one that aligns them on the right, in all rounds.
-ALIGNED_SHARE = 0.75
 
 
 def lengths(rows: Rows) -> None:
     """A row gains the tokens that its request's output has, and goes on from there."""
     table = rows.table
+    # Entries are sorted by round, so the one before of the same request is that of its last round.
     reached = (table["length"] + table["gained"]).groupby(table["request"]).shift()
     due = reached.fillna(table["prompt"]).astype(np.int64)
     for entry in rows.where(table["length"] != due):
@@ -36,10 +34,9 @@ def lengths(rows: Rows) -> None:
     is_last = ~table["request"].duplicated(keep="last")
     for entry in rows.where(is_last & (table["after"] != table["output"])):
         expected = f"the request should end with {entry.output} new tokens, as in the output"
-        rows.report(
-            "lengths", "accept", entry, expected, f"it ends with {entry.after}",
-            count=abs(entry.output - entry.after),
-        )  # fmt: skip
+        found = f"it ends with {entry.after}"
+        count = abs(entry.output - entry.after)
+        rows.report("lengths", "accept", entry, expected, found, count=count)
 
 
 def _output_tokens(rows: Rows) -> Array:
@@ -49,8 +46,8 @@ def _output_tokens(rows: Rows) -> Array:
     first = requests["output_offsets"][request]  # (N, 1)
     stop = requests["output_offsets"][request + 1]
     at = first + rows.column("before") + np.arange(rows.trace.rows["emitted"].shape[1])
+    # A damaged record may place a row anywhere. -1 takes the last element, "behind the end".
     is_inside = (at >= first) & (at < stop)
-    # -1 takes the last element, which stands for "behind the end".
     tokens: Array = np.append(requests["output_tokens"], -1)[np.where(is_inside, at, -1)]
     return tokens
 
@@ -97,15 +94,15 @@ def _pending_is_fed_into_its_slot(rows: Rows) -> None:
 
 
 def _aligned_rows_end_in_one_column(rows: Rows) -> None:
-    """Padding + tokens of a row are the same for all rows of a round, if the run aligns them."""
-    by_round = rows.table.groupby("round")
-    rounds = by_round.agg(lengths=("length", "nunique"), columns=("pending", "nunique"))
-    ragged = rounds[rounds["lengths"] > 1]
-    if ragged.empty or (ragged["columns"] == 1).mean() < ALIGNED_SHARE:
+    """Padding + tokens of a row are the same for all rows of a round, where the run promises it."""
+    # Only the record's own word counts. Rows that happen to end together for some rounds, as those
+    # of a strategy that realigns now and then, owe nothing; nor do records without the entry.
+    if not rows.trace.meta.get("right_aligned"):
         return
     pending = rows.table["pending"]
-    usual_of_round = by_round["pending"].agg(lambda slots: slots.mode().iloc[0])
-    usual = usual_of_round[rows.table["round"]].to_numpy()
+    # The column that most rows end in is taken as right, so that one stray row is named alone.
+    by_round = pending.groupby(rows.table["round"])
+    usual = by_round.transform(lambda slots: slots.mode().iloc[0])
     for entry in rows.where(pending != usual):
         expected = f"the row should end in slot {usual[entry.Index]}, like the others of its batch"
         found = f"it ends in slot {entry.pending}"
@@ -117,11 +114,11 @@ def budget(rows: Rows) -> None:
     table = rows.table
     for entry in rows.where((table["gained"] > 0) & (table["after"] > table["budget"])):
         expected = f"the request should get at most {entry.budget} new tokens"
-        rows.report(
-            "budget", "accept", entry, expected, f"it gets {entry.after}",
-            count=entry.after - max(entry.before, entry.budget),
-        )  # fmt: skip
+        found = f"it gets {entry.after}"
+        count = entry.after - max(entry.before, entry.budget)
+        rows.report("budget", "accept", entry, expected, found, count=count)
     statuses = enumerate(rows.trace.meta.get("status", ()))
+    # A request whose logits were NaN or infinite is ended early, on purpose.
     not_finite = [request for request, status in statuses if status == "not_finite"]
     is_early = table["after"] < table[["budget", "end"]].min(axis=1)
     may_end_early = table["request"].isin(not_finite)

@@ -80,6 +80,7 @@ def _header(run: Run, caches: dict[str, CachedModel]) -> dict[str, Any]:
         "strategy": run.strategy.name,
         "strategy_options": run.strategy.options,
         "valid": run.strategy.promises,
+        "right_aligned": run.strategy.right_aligned,
         "drafter": run.drafter.name,
         "drafter_options": run.drafter.options,
         "num_draft_tokens": run.max_draft_tokens,

@@ -47,7 +47,8 @@ class Trace:
             num_draft_tokens (K), batch_size, device, dtype, versions, created (ISO time), target
             and draft (names), vocabulary_size, eos_token_ids, seed, sampling (a dict of what
             `SamplingParams` holds, None for greedy), kv_bytes_per_slot {"target", "draft"},
-            decisions (name of each code in rounds.decision), token_texts {"id": text}.
+            decisions (name of each code in rounds.decision), token_texts {"id": text}. Where it is
+            known also right_aligned: whether all rows of a round promise to end in one column.
         requests: the callers' prompts, their outputs and budgets; tokens flat, offsets (R+1,).
         rounds: one entry a round: batch (rows), slots (columns that the verify forward saw),
             decision, and the time of each of the five phases in ms.

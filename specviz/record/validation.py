@@ -125,6 +125,9 @@ def _check_meta(meta: dict[str, Any]) -> None:
     status = meta.get("status", [])
     status_fits = isinstance(status, list) and all(each in STATUSES for each in status)
     _require(status_fits, f"meta.status must be a list of {', '.join(STATUSES)}")
+    if "right_aligned" in meta:  # older records lack it
+        aligned = meta["right_aligned"]
+        _require(type(aligned) is bool, f"meta.right_aligned must be bool, got {short(aligned)}")
     for model in MODELS:
         kv_bytes = meta["kv_bytes_per_slot"].get(model)
         fits = type(kv_bytes) is int and 0 <= kv_bytes < 2**32

@@ -4,6 +4,7 @@ A strategy of one's own subclasses `Strategy` and writes:
 
 - `name`, under which runs are recorded, and `description` and `cost`, which tables show;
 - `valid = True`, if it promises the text of autoregressive decoding;
+- `right_aligned = True`, if it promises that all rows of a batch end in one column in every round;
 - `align`, which gives every row its start and moves the K/V that lies elsewhere.
 
 That is enough. The other methods have defaults. Override one where the strategy differs; they are
@@ -53,6 +54,8 @@ class Strategy:
     Class attributes, which a subclass sets:
         name, description, cost: what it is called, does, and costs.
         valid: whether it promises the tokens of autoregressive decoding. False unless it says so.
+        right_aligned: whether it promises that all rows of a batch end in one column whenever the
+            models run. Records keep this, and `check_invariants` holds the run to it.
         drafts: whether rows draft at all. False makes every round a plain decoding step.
         capturable: whether `keep` reads device tensors alone and `layout` returns a plain `Layout`,
             so that CUDA graphs may replay the phases. A subclass does not inherit this: each class
@@ -70,6 +73,7 @@ class Strategy:
     description: ClassVar[str] = ""
     cost: ClassVar[str] = ""
     valid: ClassVar[bool] = False
+    right_aligned: ClassVar[bool] = False
     drafts: ClassVar[bool] = True
     capturable: ClassVar[bool] = False
     decisions: ClassVar[tuple[str, ...]] = ("batch",)

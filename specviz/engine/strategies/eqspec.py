@@ -23,6 +23,7 @@ class EqSpec(Strategy):
 
     name: ClassVar[str] = "eqspec"
     valid: ClassVar[bool] = True
+    right_aligned: ClassVar[bool] = True
     capturable: ClassVar[bool] = True
     description: ClassVar[str] = (
         "right-aligned rectangle, K/V realigned after every ragged acceptance (the paper's EQSPEC)"

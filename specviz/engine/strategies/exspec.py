@@ -44,6 +44,7 @@ class ExSpec(Strategy):
 
     name: ClassVar[str] = "exspec"
     valid: ClassVar[bool] = True
+    right_aligned: ClassVar[bool] = True
     capturable: ClassVar[bool] = True
     description: ClassVar[str] = (
         "a pool from which rounds take groups of equal length, with a fallback (the paper's EXSPEC)"

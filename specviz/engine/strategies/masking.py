@@ -30,6 +30,7 @@ class Masking(Strategy):
     positions: str = "token"
 
     name: ClassVar[str] = "masking"
+    right_aligned: ClassVar[bool] = True
     description: ClassVar[str] = (
         "rejected columns stay as masked holes; "
         'positions="column" counts the holes, as BSP does, and fails'
