@@ -7,7 +7,7 @@ which is what `check_invariants` finds, and how any of it is drawn.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -95,9 +95,7 @@ class Attention:
             at = suspects[first : first + chunk]
             for query in self._compare(feeds[at], held[row[at]]):
                 if last is not None and self._continues(last, query):
-                    last = WrongQueries(
-                        last.feed, last.count + 1, last.leaks, last.holes, last.lost
-                    )
+                    last = replace(last, count=last.count + 1)
                     continue
                 if last is not None:
                     yield last
@@ -106,11 +104,9 @@ class Attention:
             yield last
 
     def _is_in_order(self, feeds: Array, row: Array, held: Array) -> Array:
-        """Return which queries (q,) saw one block of slots with their tokens in order.
-
-        Nearly all queries of a valid run did. Looking at each row once for all of its queries saves
-        most of the work.
-        """
+        """Return which queries (q,) saw one block of slots with their tokens in order."""
+        # Nearly all queries of a valid run did, and looking at each row once for all of its queries
+        # is far cheaper than comparing them one by one.
         slots = np.arange(held.shape[1])
         first = (held == 0).argmax(1)[:, None]  # (r, 1), the slot of index 0
         in_order = (held == slots - first) | (slots < first)  # (r, T)

@@ -56,13 +56,10 @@ class FedTokens:
         """Return the entry of the table `rows` of each feed, -1 for a row outside the batch."""
         entry = trace.index.feed_rows
         requests = np.append(trace.rows["request"], -1)
+        # -1, a feed of no entry, takes the appended one, which is no request's.
         return np.where(requests[entry] == self.request, entry, -1)
 
     def _row_start(self, trace: Trace, entry: Array) -> Array:
-        """Return the slot where the row of each feed starts at that time.
-
-        In a prefill it is the slot of its index 0, because the row may still move in that phase.
-        """
         rows = trace.rows
         if_unknown = self.slot - self.index
         if entry.size == 0 or rows["start"].size == 0:
@@ -70,6 +67,8 @@ class FedTokens:
         is_late = self.phase == _SYNCHRONISE
         start = np.where(is_late, rows["start_after"][entry], rows["start"][entry])
         start = np.where(entry >= 0, start, if_unknown)
+        # A row may still move after its prefill, in the same phase, so `rows` has its start too
+        # late. The slot of its index 0 says where it was.
         is_prefill = self.phase == _SCHEDULE
         slot_of_first = np.where(is_prefill & (self.index == 0), self.slot, np.nan)
         keys = [self.round, self.model, self.request]
@@ -78,11 +77,6 @@ class FedTokens:
         return np.where(is_known, np.nan_to_num(first), start).astype(np.int64)
 
     def _right_token(self, trace: Trace, entry: Array) -> Array:
-        """Return the token that belongs at each feed's index.
-
-        It is a committed token, or this round's draft; the fed token itself where the record holds
-        neither.
-        """
         rows = trace.rows
         texts = trace.index.committed
         size = texts.size[self.request]
@@ -94,10 +88,12 @@ class FedTokens:
         place = texts.first[self.request] + np.minimum(self.index, size - 1)
         # -1 takes the last element, which stands for "not recorded".
         text_token = np.append(texts.tokens, -1)[np.where(is_committed, place, -1)]
+        # Behind the committed tokens come this round's drafts.
         k = rows["drafts"].shape[1]
         draft = self.index - committed
         is_draft = (entry >= 0) & (draft >= 0) & (draft < k)
         draft_place = np.where(is_draft, entry * k + draft, -1)
         draft_token = np.append(rows["drafts"].ravel(), -1)[draft_place]
+        # Where the record holds neither, the fed token is given the benefit of the doubt.
         recorded = np.where(is_committed, text_token, draft_token)
         return np.where(recorded >= 0, recorded, self.token)

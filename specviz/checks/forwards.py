@@ -87,17 +87,19 @@ class Forwards:
         return BatchRows(rows["row"][these], rows["request"][these], start, length)
 
     def _reject_drafts(self, number: int) -> None:
-        """Note which K/V of the round's drafts no longer counts."""
         rows = self._trace.rows
         these = self._trace.index.rows_of(number)
         drafts = rows["drafts"][these]  # (b, K)
         is_emitted = (drafts == rows["emitted"][these, : drafts.shape[1]]) & (drafts >= 0)
+        # What counts is what was emitted, whatever the record says was accepted: K/V of a draft is
+        # right exactly if the row has that token there.
         kept = is_emitted.cumprod(axis=1).sum(axis=1)
         self._ledger.reject(self._batch(number, _ACCEPT), rows["length"][these] + kept)
 
     def _forward(self, stage: int, model: int, feeds: Array) -> None:
-        """Judge one forward, these entries of `feeds`: it writes first, then its queries look."""
+        """Judge one forward, these entries of `feeds`."""
         fed, ledger = self._fed, self._ledger
+        # A forward writes all its K/V before its queries look: each also sees itself.
         row, slot = fed.row[feeds], fed.slot[feeds]
         ledger.write(model, row, slot, fed.request[feeds], fed.index[feeds], fed.row_start[feeds])
         taint = np.where(fed.faulty[feeds], stage + 1, 0)
@@ -106,14 +108,13 @@ class Forwards:
         for first in range(0, suspects.size, chunk):
             at = suspects[first : first + chunk]
             taint[at] = self._judge(stage, model, feeds[at])
+        # Only now: within one forward no query may count as tainted by another.
         ledger.cells[TAINT, model, row, slot] = taint
 
     def _is_in_order(self, model: int, feeds: Array) -> Array:
-        """Return which queries (q,) saw one block of slots with their tokens in order, untainted.
-
-        Nearly all queries of a valid run did. Looking at each row once for all of its queries saves
-        most of the work.
-        """
+        """Return which queries (q,) saw one block of untainted slots, their tokens in order."""
+        # Nearly all queries of a valid run did, and looking at each row once for all of its queries
+        # is far cheaper than judging them one by one.
         fed = self._fed
         row, request, index = fed.row[feeds], fed.request[feeds], fed.index[feeds]
         start, stop = fed.visible_start[feeds], fed.visible_stop[feeds]
@@ -152,6 +153,7 @@ class Forwards:
         cells = self._ledger.cells[:, model, fed.row[feeds], : seen.shape[1]]  # (4, q, w)
         own = (cells[REQUEST] == fed.request[feeds][:, None]) & (cells[ALIVE] == 1)
         in_order = own & (cells[INDEX] == seen.cumsum(axis=1, dtype=np.int32) - 1)
+        # Any order of slots will do, but the usual one is cheap to recognise.
         suspect = (seen & ~in_order).any(1) | (seen.sum(axis=1) != index + 1)
         wrong = np.flatnonzero(suspect)
         saw_all = _saw_each_once(seen[wrong], own[wrong], cells[INDEX][wrong], index[wrong])
@@ -162,6 +164,7 @@ class Forwards:
         inherited = taint.max(axis=1, initial=0)
         if inherited.any():
             self._rules.kv_of_faulty_forwards(stage, model, feeds, taint)
+        # An inherited fault is passed on: what is wrong here may be only its consequence.
         faulty = fed.faulty[feeds]
         faulty[wrong] = True
         return np.where(faulty & (inherited == 0), stage + 1, inherited)

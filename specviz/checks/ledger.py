@@ -94,6 +94,7 @@ class Ledger:
     def move(self, which: Array) -> None:
         """Apply these entries of the table `moves` at once."""
         blocks = self._moves[which].tolist()
+        # Copy all before writing any: blocks of one step may overlap.
         copies = [
             self.cells[:, model, row, slot : slot + length].copy()
             for model, row, slot, _, _, length in blocks
@@ -116,6 +117,7 @@ class Ledger:
 
     def reject(self, batch: BatchRows, kept: Array) -> None:
         """Mark each row's K/V at an index >= kept (b,) as computed from rejected tokens."""
+        # The cells are kept: what a slot holds is needed to say what went wrong.
         cells = self.cells[:, :, batch.rows]  # (4, models, b, slots)
         dead = (cells[REQUEST] == batch.requests[:, None]) & (cells[INDEX] >= kept[:, None])
         self.cells[ALIVE, :, batch.rows] &= ~dead.swapaxes(0, 1)
@@ -149,6 +151,7 @@ class Ledger:
             known, slots, right = self.places(model, batch, count)
             known &= is_needed
             lost = known & ~right
+            # Only what is newly lost is noted, so that a misplacement keeps its first stage.
             before = self.misplaced[model, batch.requests, :count]
             self.misplaced[model, batch.requests, :count] = np.where(known, lost, before)
             newly_lost = lost & ~before

@@ -49,6 +49,7 @@ def measure_noise(
         count = min(max(SAMPLE, rows), len(texts))
         for first in range(0, count, rows):
             group = range(first, min(first + rows, count))
+            # The shapes of two runs read the same texts; each is scored alone once.
             for i in group:
                 if i not in scores:
                     scores[i] = score_text(pair, texts[i], leading)

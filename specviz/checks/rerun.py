@@ -152,7 +152,8 @@ class _Rerun:
             if place.request not in self._fresh:
                 self._fresh[place.request] = self._prefill(place.request)
         difference, error = self._errors(places)
-        is_wrong = ~(error <= tolerance(self._model.dtype))  # a NaN is wrong, too
+        # Written this way round because a NaN is wrong, too.
+        is_wrong = ~(error <= tolerance(self._model.dtype))
         stop = 0
         for place in places:
             first = stop
@@ -175,10 +176,12 @@ class _Rerun:
             theirs = torch.cat(
                 [self._fresh[place.request][number][place.indices] for place in places]
             )
+            # Differences in bfloat16 would themselves be off by more than what is looked for.
             precise = torch.promote_types(ours.dtype, torch.float32)
             ours, theirs = ours.to(precise).flatten(1), theirs.to(precise).flatten(1)
             difference = ours - theirs
             norm = theirs.norm(dim=1)
+            # A token whose K is near zero would have a huge relative error by rounding alone.
             at_least = norm.median().clamp(min=torch.finfo(precise).tiny)
             error = difference.norm(dim=1) / norm.clamp(min=at_least)
             found = torch.stack([difference.abs().amax(1), error]).cpu().numpy()

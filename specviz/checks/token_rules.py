@@ -32,9 +32,7 @@ def acceptance(rows: Rows) -> None:
     table = rows.table
     for entry in rows.where(table["gained"] > table["accepted"] + 1):
         most = entry.accepted + 1
-        expected = (
-            f"the row should gain at most {most} tokens from {entry.accepted} accepted drafts"
-        )
+        expected = f"the row should gain at most {most} tokens from {most - 1} accepted drafts"
         found = f"it gains {entry.gained}"
         rows.report("acceptance", "accept", entry, expected, found, count=entry.gained - most)
 
@@ -58,7 +56,8 @@ def bonus(rows: Rows) -> None:
         if emitted[i] == rejected[i]:
             found += ", which is the draft's token"
         rows.report("bonus", "accept", entry, expected, found)
-    # Neither the strategy nor budget or EOS cut the row's tokens.
+    # Without the target's choices one thing can still be told: a rejected draft is not emitted.
+    # Where the strategy, the budget or EOS cut the tokens, though, the last one may be a draft.
     is_whole = (table["discarded"] == 0) & (table["finished"] == 0)
     is_draft = (rejected >= 0) & (emitted == rejected)
     for entry in rows.where(has_bonus & (choices < 0) & is_whole & is_draft):

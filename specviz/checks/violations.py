@@ -6,7 +6,7 @@ works.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import NamedTuple
 
 import numpy as np
@@ -84,8 +84,7 @@ class Violations(list[Violation]):
     def frame(self) -> pd.DataFrame:
         """Return one entry per violation; the columns are the attributes of `Violation`."""
         names = [field.name for field in fields(Violation)]
-        entries = [[getattr(violation, name) for name in names] for violation in self]
-        return pd.DataFrame(entries, columns=names)
+        return pd.DataFrame(map(asdict, self), columns=names)
 
     def first_per_request(self) -> "Violations":
         """Return the first violation of each request: the cause, of which later ones may follow."""
@@ -157,6 +156,7 @@ class Findings:
             evidence: whether to append `found` to the words of a violation that is known already.
         """
         round_number, phase = divmod(int(stage), len(PHASES))
+        # Sorting needs a number where there is no model, too.
         model_code = _NO_MODEL if model is None else int(model)
         key = _Key(round_number, phase, model_code, int(row), int(request), rule)
         if evidence and key in self._findings:
