@@ -71,6 +71,7 @@ def _work_per_round(run: Run) -> dict[str, np.ndarray]:
     changed_place = before["row"] != rows["row"]
     changed_start = before["start_after"] != rows["start"]
     realigned = rows["start_after"] != rows["start"]
+    # A result has no moves. What moved shows in where a row starts, compared with its last round.
     rows["entering"] = is_new
     rows["prompt"] = (rows["length"] - 1).where(is_new, 0)
     rows["carried"] = (rows["pending"] - rows["start"]).where(

@@ -9,6 +9,15 @@ import pandas as pd
 from specviz.costs.shapes import Numbers
 
 BOUNDS = ("bandwidth", "compute", "launch")
+_COLUMNS = {
+    "megabytes": ("bytes", 1e-6),
+    "gflops": ("flops", 1e-9),
+    "launches": ("launches", 1.0),
+    "bandwidth_ms": ("bandwidth_s", 1e3),
+    "compute_ms": ("compute_s", 1e3),
+    "launch_ms": ("launch_s", 1e3),
+    "floor_ms": ("seconds", 1e3),
+}
 
 
 @dataclass(frozen=True)
@@ -60,17 +69,8 @@ def floors(phases: Mapping[str, Floor]) -> pd.DataFrame:
     """
     entries = []
     for phase, floor in phases.items():
-        entries.append(
-            {
-                "phase": phase,
-                "megabytes": floor.total("bytes") / 1e6,
-                "gflops": floor.total("flops") / 1e9,
-                "launches": floor.total("launches"),
-                "bandwidth_ms": 1e3 * floor.total("bandwidth_s"),
-                "compute_ms": 1e3 * floor.total("compute_s"),
-                "launch_ms": 1e3 * floor.total("launch_s"),
-                "floor_ms": 1e3 * floor.total("seconds"),
-                "bound": floor.bound,
-            }
-        )
+        entry: dict[str, object] = {"phase": phase}
+        for column, (attribute, unit) in _COLUMNS.items():
+            entry[column] = floor.total(attribute) * unit
+        entries.append(entry | {"bound": floor.bound})
     return pd.DataFrame(entries)

@@ -163,6 +163,7 @@ def fit_means(groups: Groups, means: Array, offset: bool, confidence: float) -> 
     variance = means[0] ** 2 + (0.02 * means[0].max()) ** 2 + 1e-300
     laws = _least_squares(sizes, means, offset, counts / variance)
     samples = laws[1:]
+    # If many resamples see no growth at all, an interval of the others would be too sure.
     low, high = float("nan"), float("nan")
     share_without_growth = np.isnan(samples[:, 2]).mean()
     if share_without_growth <= (1 - confidence) / 2:
@@ -172,11 +173,9 @@ def fit_means(groups: Groups, means: Array, offset: bool, confidence: float) -> 
 
 
 def _least_squares(sizes: Array, means: Array, offset: bool, weights: Array) -> Array:
-    """Return offset, scale and exponent (N, 3) that fit each row of means (N, G) best.
-
-    Tries each exponent: offset and scale then follow from a linear regression. Thousands of
-    resamples share the regressors, so this is faster than a non-linear solver for each of them.
-    """
+    """Return offset, scale and exponent (N, 3) that fit each row of means (N, G) best."""
+    # Tries each exponent: offset and scale then follow from a linear regression. Thousands of
+    # resamples share the regressors, so this is faster than a non-linear solver for each of them.
     share = weights / weights.sum()
     powers = sizes ** EXPONENTS[:, None]  # (P, G)
     power_mean = np.zeros(len(powers))
@@ -188,6 +187,7 @@ def _least_squares(sizes: Array, means: Array, offset: bool, weights: Array) -> 
     times = means - time_mean[:, None]
     power_variance = powers**2 @ share  # (P,)
     slopes = (times * share) @ powers.T / power_variance  # (N, P)
+    # A cost that falls with B is noise: such exponents explain nothing.
     explained = np.where(slopes > 0, slopes**2 * power_variance, -np.inf)
     best = explained.argmax(1)  # (N,)
     scale = slopes[np.arange(len(means)), best]

@@ -6,13 +6,13 @@ itself says how many rows and slots it keeps, so that no rule is written twice.
 Not known here: models. Nothing is measured.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 import pandas as pd
 
 from specviz.costs.shapes import ModelShape, itemsize
+from specviz.util.search import smallest
 from specviz.util.validate import require_int, require_positive
 
 INDEX_BYTES = 8  # a token id or a length
@@ -141,7 +141,7 @@ def largest_batch(
     """
     require_positive("budget_bytes", budget_bytes)
 
-    def fits(rows: int) -> bool:
+    def exceeds(rows: int) -> bool:
         try:
             table = memory(
                 target,
@@ -157,29 +157,11 @@ def largest_batch(
         except ValueError:
             if rows == 1:
                 raise
-            return False  # the strategy refuses a batch that is larger than its pool
-        return peak_bytes(table) <= budget_bytes
+            return True  # the strategy refuses a batch that is larger than its pool
+        return peak_bytes(table) > budget_bytes
 
-    return _largest(fits)
-
-
-def _largest(fits: Callable[[int], bool]) -> int:
-    """Return the largest number of rows that fits, 0 if none does.
-
-    Doubles the number until it does not fit, then halves the gap.
-    """
-    low = 0  # fits
-    high = 1  # may not fit
-    while high <= MAX_ROWS and fits(high):
-        low = high
-        high *= 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        if fits(middle):
-            low = middle
-        else:
-            high = middle
-    return low
+    too_many = smallest(exceeds, 0, MAX_ROWS + 1)
+    return MAX_ROWS if too_many is None else too_many - 1
 
 
 def _kept(target: ModelShape, draft: ModelShape | None, sizes: _Sizes) -> list[Part]:
@@ -216,6 +198,7 @@ def _temporary(target: ModelShape, draft: ModelShape | None, sizes: _Sizes) -> l
         models.append(draft)
         logits = CHOSEN_BYTES * sizes.draft_logits(draft)
         drafting = 2 * logits + _workspace(draft, size, b, 2, slots)
+    # Models are prefilled one after the other, too.
     prefill = max(
         _workspace(shape, size, b, prompt_tokens - 1, prompt_tokens)
         + 2 * _layer_bytes(shape, size, b, prompt_tokens)  # K and V in their new order
@@ -237,10 +220,9 @@ def _temporary(target: ModelShape, draft: ModelShape | None, sizes: _Sizes) -> l
 
 
 def _workspace(shape: ModelShape, size: int, rows: int, tokens: int, slots: int) -> int:
-    """Return the bytes one forward needs for a while.
-
-    These are the masks, the residual stream, and one layer's MLP or attention, whichever is larger.
-    """
+    """Return the bytes one forward needs for a while."""
+    # Layers run one after the other, and a layer's attention is done before its MLP: only the
+    # larger of the two counts, once, beside the masks and the residual stream.
     groups = shape.heads // shape.kv_heads
     masks = rows * tokens * slots * (1 + groups * size)  # one bool, and one float a query group
     attention = 4 * shape.heads * shape.head_dim + 2 * shape.kv_heads * shape.head_dim

@@ -68,6 +68,8 @@ class Roofline:
 
         It is zero where rows or tokens are 0.
         """
+        # Rounds go through as arrays, where an `if` is not possible: a round without rows or tokens
+        # reads no weights and launches nothing.
         busy = np.sign(rows * tokens)
         moved = shape.read_bytes(self.dtype, rows, tokens, logits=logits)
         # K/V: what is attended to is read, what is new is written.
@@ -89,13 +91,12 @@ class Roofline:
         return sum(floors, Floor())
 
     def drafting(self, rows: Numbers, num_draft_tokens: Numbers, slots: Numbers) -> Floor:
-        """Return the floor of K forwards of the draft and the choice of a token after each.
-
-        The first forward reads two tokens a row, the others one.
-        """
+        """Return the floor of K forwards of the draft and the choice of a token after each."""
         if self.draft is None:
             return Floor()
         k = num_draft_tokens
+        # After a full acceptance the draft has not read its own last token yet. So the first
+        # forward reads two tokens a row, in every round, to have one shape; the others read one.
         first = self.forward(self.draft, rows, 2, np.maximum(slots - k, 0))
         other = self.forward(self.draft, rows, 1, np.maximum(slots - k / 2, 0))
         logit_bytes = rows * self.draft.vocabulary * itemsize(self.dtype)

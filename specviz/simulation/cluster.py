@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -14,6 +13,7 @@ from specviz.simulation.policy import Policy
 from specviz.simulation.result import Simulation
 from specviz.simulation.serving import simulate
 from specviz.simulation.workload import Workload
+from specviz.util.search import smallest
 from specviz.util.validate import is_real, require_int, require_positive, short
 
 _SKIP = 0.1  # of the requests: the first ones, which meet an empty server
@@ -90,7 +90,8 @@ def size_cluster(
         tried[devices] = _entry(found, load, latency, keeps_bound)
         return keeps_bound
 
-    devices = _smallest(enough, int(tokens_per_s / capacity), most)
+    # Fewer devices than carry the load by their capacity need not be tried.
+    devices = smallest(enough, int(tokens_per_s / capacity), most)
     if devices is None:
         raise TooSlowError(
             f"most must allow enough devices to keep {latency_s} s at rate={rate}, got {most}; pass"
@@ -100,7 +101,6 @@ def size_cluster(
 
 
 def _require_reachable(latency_s: float, alone: float, percentile: float) -> None:
-    """Raise TooSlowError if requests take longer than `latency_s` even on a free device."""
     if alone > latency_s:
         raise TooSlowError(
             f"latency_s must be at least {alone:.4g} s, which {percentile} % of requests need on a"
@@ -109,7 +109,7 @@ def _require_reachable(latency_s: float, alone: float, percentile: float) -> Non
 
 
 def _latency_s(found: Simulation, percentile: float) -> float:
-    """Return the latency that `percentile` % of requests keep, without the first requests."""
+    # The first requests meet an empty server, which flatters the latency.
     begin = int(_SKIP * found.latency_s.shape[1])
     return float(np.percentile(found.latency_s[:, begin:], percentile))
 
@@ -126,31 +126,6 @@ def _entry(found: Simulation, load: float, latency_s: float, enough: bool) -> di
         "busy_share": summary["busy_share"],
         "enough": enough,
     }
-
-
-def _smallest(enough: Callable[[int], bool], too_few: int, most: int) -> int | None:
-    """Return the smallest number above `too_few`, up to `most`, that is enough, or None.
-
-    Doubles the step until a number is enough, then halves the gap.
-    """
-    step = 1
-    found = None
-    while found is None:
-        number = min(too_few + step, most)
-        if number <= too_few:
-            return None
-        if enough(number):
-            found = number
-        else:
-            too_few = number
-            step *= 2
-    while found - too_few > 1:
-        middle = (found + too_few) // 2
-        if enough(middle):
-            found = middle
-        else:
-            too_few = middle
-    return found
 
 
 def capacity_tokens_per_s(workload: Workload, policy: Policy, costs: Costs) -> float:
@@ -179,11 +154,12 @@ def alone_s(workload: Workload, policy: Policy, costs: Costs, percentile: float)
 
 def _sample(workload: Workload, replicas: int | None = None) -> Workload:
     """Return the first requests of the first replicas (None: of all), all at once."""
+    part = np.s_[:replicas, :_SAMPLE]
     sample = replace(
         workload,
-        prompt_tokens=workload.prompt_tokens[:replicas, :_SAMPLE],
-        new_tokens=workload.new_tokens[:replicas, :_SAMPLE],
-        arrival_s=workload.arrival_s[:replicas, :_SAMPLE],
-        first=workload.first[:replicas, :_SAMPLE],
+        prompt_tokens=workload.prompt_tokens[part],
+        new_tokens=workload.new_tokens[part],
+        arrival_s=workload.arrival_s[part],
+        first=workload.first[part],
     )
     return sample.arriving(None)

@@ -203,6 +203,7 @@ def _fit(features: Sequence[Array], seconds: Array) -> list[float]:
     matrix = np.stack(features, 1).astype(np.float64)
     scale = np.abs(matrix).max(0)
     scale[scale == 0] = 1  # a feature that no run has
+    # Features differ by orders of magnitude (1 beside rows * slots), which the solver minds.
     found = nnls(matrix / scale, seconds)[0] / scale
     predicted = float((matrix @ found).sum())
     if predicted:

@@ -121,7 +121,8 @@ class Fleet:
         slots = slabs.ends(rows).max(1) + self.policy.drafted
         gained, done = self._accept(rows)
 
-        # 3. Synchronise.
+        # 3. Synchronise. A pool's rows stay where they are until a batch needs them elsewhere, and
+        # rows of the other policies never move.
         moved = np.zeros_like(rows)
         if self.policy.strategy == "eqspec":
             moved = slabs.align_to_longest(rows, skip_finished=self.policy.refill)
@@ -151,6 +152,7 @@ class Fleet:
         Returns which lanes do a round before `until_s`, and where the first request of the queue
         has arrived, both (L,).
         """
+        # Time jumps to the next arrival: rounds without rows would only cost steps of the loop.
         waiting = self.head < self.tail
         next_request = self.queue[self._lane, np.minimum(self.head, self.queue.shape[1] - 1)]
         next_arrival_s = self.arrival_s[next_request]
@@ -244,6 +246,7 @@ class Fleet:
         working &= left > 0
         accepted = np.zeros_like(left)
         if self.policy.drafted:
+            # A row that does not work reads place 0, which is always there, and gains nothing.
             accepted = np.minimum(self.accepted[pointer * working], self.policy.drafted)
         gained = np.minimum(accepted + 1, left) * working
         length += gained

@@ -96,6 +96,8 @@ def _fleet(
         tail = np.zeros(replicas * devices, np.int64)
     fleet = Fleet(workload, policy, table, queue, tail, series)
     if router != "round_robin":
+        # How long a round takes says how often the router learns what has finished. It need not be
+        # exact: a full batch at a quarter of the slots will do.
         typical_column = table.phases.shape[2] // 4
         round_s = float(table.phases[:, fleet.batch_size, typical_column].sum())
         _route(fleet, workload, devices, router, round_s)
@@ -132,6 +134,7 @@ def _route(fleet: Fleet, workload: Workload, devices: int, router: str, every_s:
     passed_on = np.zeros((replicas, devices))
     now = 0.0
     while (sent < requests).any():
+        # Where nothing arrives for long, skip to the next request of any replica.
         next_arrivals = [
             times[replica, turn] for replica, turn in enumerate(sent) if turn < requests
         ]

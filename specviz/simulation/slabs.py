@@ -50,6 +50,7 @@ class Slabs:
         live = (self._place < self.count[devices, None]) & (self.rows[LEFT, devices] > 0)
         self.count[devices] = self.working[devices]
         inside = self._place < self.count[devices, None]
+        # As many places are free inside as live rows lie outside: both lists pair up.
         index, to = np.nonzero(inside & ~live)
         _, place = np.nonzero(live & ~inside)
         device = devices[index]
@@ -68,6 +69,8 @@ class Slabs:
         chosen = np.zeros(self.rows.shape[1:], bool)
         chosen[device, place] = True
         front = self._place < batch[:, None]
+        # As many rows leave the front as enter it, in the same order of devices, so both lists
+        # pair up.
         device, out = np.nonzero(front & ~chosen)
         _, into = np.nonzero(chosen & ~front)
         leaving = self.rows[:, device, out]
@@ -84,7 +87,9 @@ class Slabs:
         """
         in_batch = self.in_batch(batch)
         ends = self.ends(batch)
-        same = np.zeros_like(ends)  # rows of the batch that end where this one does
+        # Rows of the batch that end where this one does. A loop over b columns needs less memory
+        # than comparing all pairs at once, (L, b, b).
+        same = np.zeros_like(ends)
         for other in ends.T:
             same += ends == other[:, None]
         same *= in_batch
@@ -122,10 +127,8 @@ class Slabs:
         return lengths.max(1, initial=0)
 
     def _move(self, moving: Array, end: Array) -> Array:
-        """Let the rows `moving` (L, b) end in column `end` (L,); return the slots that moved (L,).
-
-        All K/V of a row moves but that of its pending token, which does not exist yet.
-        """
+        """Let the rows `moving` (L, b) end in column `end` (L,); return the slots moved (L,)."""
+        # All K/V of a row moves but that of its pending token, which does not exist yet.
         length = self.rows[LENGTH, :, : moving.shape[1]]
         start = self.rows[START, :, : moving.shape[1]]
         target = end[:, None] - length

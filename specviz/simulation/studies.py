@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from specviz import metrics
-from specviz.record.schema import Array
 from specviz.record.trace import Trace
 from specviz.simulation.acceptance import Acceptance
 from specviz.simulation.cluster import capacity_tokens_per_s
@@ -122,28 +121,24 @@ def _rates_by_acceptance(
     totals: Totals, acceptances: Mapping[str, Acceptance], replicas: int
 ) -> list[dict[str, object]]:
     """Return one entry for each acceptance, whose replicas follow one another in `totals`."""
-    rates = _by_workload(totals.grouped_rounds / totals.rounds, replicas)
-    moved = _by_workload(totals.realigned_slots / totals.gained_tokens, replicas)
+    # A replica has one device, so a lane is a replica.
+    rates = (totals.grouped_rounds / totals.rounds).reshape(-1, replicas)
+    moved = (totals.realigned_slots / totals.gained_tokens).reshape(-1, replicas)
+    errors = np.full(len(rates), np.nan)
+    if replicas > 1:
+        errors = rates.std(1, ddof=1) / np.sqrt(replicas)
     entries: list[dict[str, object]] = []
     for i, (name, acceptance) in enumerate(acceptances.items()):
-        error = np.nan
-        if replicas > 1:
-            error = rates[i].std(ddof=1) / np.sqrt(replicas)
         entries.append(
             {
                 "acceptance": name,
                 "mean_acceptance_length": acceptance.mean_acceptance_length,
                 "grouping_rate": rates[i].mean(),
-                "grouping_rate_error": error,
+                "grouping_rate_error": errors[i],
                 "realigned_slots_per_token": moved[i].mean(),
             }
         )
     return entries
-
-
-def _by_workload(values: Array, replicas: int) -> Array:
-    """Return values of all replicas as (workloads, replicas). A replica has one device."""
-    return values.reshape(-1, replicas)
 
 
 def held_out(runs: Sequence[Trace]) -> pd.DataFrame:

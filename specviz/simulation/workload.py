@@ -117,6 +117,8 @@ class Workload:
         accepted = [
             np.searchsorted(limit, generator.random(stretch), side="right") for limit in limits
         ]
+        # Requests read one long stretch from places of their own. They may overlap, but among a
+        # million draws that is rare, and a table per request would not fit into memory.
         kind = generator.integers(0, len(table), prompts.shape)
         first = kind * stretch + generator.integers(0, stretch - rounds, prompts.shape)
         return cls(
@@ -140,11 +142,10 @@ class Workload:
                 f"workloads must have the same number of requests a replica, got {sorted(sizes)};"
                 " pass one or more with equally many"
             )
-        firsts = []
-        offset = 0
-        for workload in workloads:
-            firsts.append(workload.first + offset)
-            offset += len(workload.accepted)
+        offsets = np.cumsum([0, *(len(workload.accepted) for workload in workloads)])
+        firsts = [
+            workload.first + offset for workload, offset in zip(workloads, offsets, strict=False)
+        ]
         return cls(
             prompt_tokens=np.concatenate([workload.prompt_tokens for workload in workloads]),
             new_tokens=np.concatenate([workload.new_tokens for workload in workloads]),
