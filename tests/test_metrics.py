@@ -9,14 +9,9 @@ import pytest
 from specviz import metrics
 
 TABLES = ("rounds", "rows", "stages", "stage_totals", "acceptance", "requests", "summary")
-PHASES_MS = {
-    "schedule_ms": [1, 0],
-    "draft_ms": [4, 2],
-    "verify_ms": [3, 2],
-    "accept_ms": [1, 0],
-    "synchronise_ms": [1, 0],
-}
-# round, row, request, length, drafted, accepted, gained, finished
+PHASES_MS = {"schedule": [1, 0], "draft": [4, 2], "verify": [3, 2]}
+PHASES_MS |= {"accept": [1, 0], "synchronise": [1, 0]}
+NAMES = ("round", "row", "request", "length", "drafted", "accepted", "gained", "finished")
 # In the last entry, a finished row stays in the batch.
 ENTRIES = [
     (0, 0, 0, 5, 2, 2, 3, 0),
@@ -24,58 +19,34 @@ ENTRIES = [
     (1, 0, 0, 8, 2, 1, 2, 1),
     (1, 1, 1, 5, 0, 0, 0, 1),
 ]
-UNUSED = [
-    (0, 4, 0),
-    (1, 5, 1),
-    (0, 9, 0),
-    (4, 8, 2),
-]  # start, pending, discarded of each: two slots are padding or holes, then four
+# start, pending and discarded of each: two slots are padding or holes, then four
+UNUSED = [(0, 4, 0), (1, 5, 1), (0, 9, 0), (4, 8, 2)]
+
+
+def columns(names, entries):
+    values = np.array(entries, np.int32).reshape(-1, len(names)).T
+    return dict(zip(names, values, strict=True))
 
 
 def make_run(entries=ENTRIES, **more):
-    names = ("round", "row", "request", "length", "drafted", "accepted", "gained", "finished")
-    columns = np.array(entries, np.int32).reshape(-1, len(names)).T
-    unused = np.array(UNUSED[: len(entries)], np.int32).reshape(-1, 3).T
-    meta = {
-        "strategy": "eqspec",
-        "drafter": "model",
-        "num_draft_tokens": 2,
-        "batch_size": 2,
-        "decisions": ["grouped", "fallback"],
-    }
-    rounds = {name: np.array(values, np.float32) for name, values in PHASES_MS.items()}
-    rounds |= {
-        "batch": np.array([2, 2], np.int32),
-        "slots": np.array([7, 9], np.int32),
-        "decision": np.array([0, 1], np.uint8),
-    }
-    return SimpleNamespace(
-        meta=meta | {"kv_bytes_per_slot": {"target": 64, "draft": 16}},
-        rounds=rounds,
-        rows=dict(zip(names, columns, strict=True))
-        | dict(zip(("start", "pending", "discarded"), unused, strict=True)),
-        **more,
-    )
+    meta = {"strategy": "eqspec", "drafter": "model", "num_draft_tokens": 2, "batch_size": 2}
+    meta |= {"decisions": ["grouped", "fallback"], "kv_bytes_per_slot": {"target": 64, "draft": 16}}
+    rounds = {f"{name}_ms": np.array(ms, np.float32) for name, ms in PHASES_MS.items()}
+    rounds |= {"batch": np.array([2, 2]), "slots": np.array([7, 9]), "decision": np.array([0, 1])}
+    rows = columns(NAMES, entries)
+    rows |= columns(("start", "pending", "discarded"), UNUSED[: len(entries)])
+    return SimpleNamespace(meta=meta, rounds=rounds, rows=rows, **more)
 
 
 def test_rounds():
     table = metrics.rounds(make_run())
-    assert list(table.columns) == [
-        *(
-            "round",
-            "decision",
-            "batch_rows",
-            "cache_slots",
-            "mean_accepted_tokens",
-            "gained_tokens",
-        ),
-        *("discarded_tokens", "padding_share", "hole_share"),
-        *("schedule_ms", "draft_ms", "verify_ms", "accept_ms", "sync_ms", "total_ms"),
-    ]
+    assert " ".join(table.columns) == (
+        "round decision batch_rows cache_slots mean_accepted_tokens gained_tokens discarded_tokens "
+        "padding_share hole_share schedule_ms draft_ms verify_ms accept_ms sync_ms total_ms"
+    )
     assert table["discarded_tokens"].tolist() == [1, 2]
-    assert table["padding_share"].tolist() == pytest.approx(
-        [1 / 11, 4 / 19]
-    )  # slots up to the last tokens: 5 + 6, 10 + 9
+    # Slots up to the last tokens: 5 + 6, then 10 + 9.
+    assert table["padding_share"].tolist() == pytest.approx([1 / 11, 4 / 19])
     assert table["hole_share"].tolist() == pytest.approx([1 / 11, 2 / 19])
     assert table["decision"].tolist() == ["grouped", "fallback"]
     assert table["batch_rows"].tolist() == [2, 2]
@@ -99,8 +70,7 @@ def test_rounds_count_the_bytes_that_were_moved():
         (1, 4, 0, 0, 0, 2**27),
         (1, 4, 1, 2, 0, 1),
     ]
-    names = ("round", "phase", "model", "from_row", "to_row", "length")
-    moves = dict(zip(names, np.array(entries, np.int32).T, strict=True))
+    moves = columns(("round", "phase", "model", "from_row", "to_row", "length"), entries)
     table = metrics.rounds(make_run(moves=moves))
     assert table["realigned_bytes"].tolist() == [7 * 64, 3 * 64 + 3 * 16 + 2**33 + 16]
     assert table["compacted_bytes"].tolist() == [5 * 64 + 4 * 16, 0]
@@ -108,10 +78,8 @@ def test_rounds_count_the_bytes_that_were_moved():
 
 @pytest.mark.parametrize("make_table", [getattr(metrics, name) for name in TABLES], ids=TABLES)
 def test_a_run_that_was_not_recorded_has_no_tables(make_table):
-    with pytest.raises(
-        ValueError,
-        match=re.escape("run=None: this run was not recorded; call generate(..., record=True)"),
-    ):
+    message = "run=None: this run was not recorded; call generate(..., record=True)"
+    with pytest.raises(ValueError, match=re.escape(message)):
         make_table(None)
 
 
@@ -119,19 +87,7 @@ def test_rows_are_the_record_without_its_wider_columns():
     run = make_run()
     run.rows["drafts"] = np.zeros((4, 2), np.int32)
     table = metrics.rows(run)
-    assert list(table.columns) == [
-        "round",
-        "row",
-        "request",
-        "length",
-        "drafted",
-        "accepted",
-        "gained",
-        "finished",
-        "start",
-        "pending",
-        "discarded",
-    ]
+    assert tuple(table.columns) == (*NAMES, "start", "pending", "discarded")
     assert table["finished"].tolist() == [False, True, True, True]
 
 
@@ -156,25 +112,11 @@ def test_acceptance_at_each_position():
 
 
 def test_requests():
-    table = metrics.requests(make_run()).set_index("request")
-    assert table.loc[0].to_dict() == pytest.approx(
-        {
-            "rounds": 2,
-            "new_tokens": 5,
-            "mean_acceptance_length": 2.5,
-            "draft_acceptance_rate": 0.75,
-            "full_acceptance_share": 0.5,
-        }
-    )
-    assert table.loc[1].to_dict() == pytest.approx(
-        {
-            "rounds": 1,
-            "new_tokens": 1,
-            "mean_acceptance_length": 1,
-            "draft_acceptance_rate": 0,
-            "full_acceptance_share": 0,
-        }
-    )
+    table = metrics.requests(make_run())
+    names = ["rounds", "new_tokens", "mean_acceptance_length"]
+    names += ["draft_acceptance_rate", "full_acceptance_share"]
+    assert table["request"].tolist() == [0, 1]
+    assert table[names].values.tolist() == [[2, 5, 2.5, 0.75, 0.5], [1, 1, 1, 0, 0]]
 
 
 def test_summary():

@@ -21,34 +21,21 @@ def draw_config(kind: str, seed: int) -> dict[str, Any]:
     pick = random.Random(f"{kind} {seed}")
     heads = pick.choice((2, 4, 6))
     hidden = heads * pick.choice((4, 8, 10))
-    tied = {"tie_word_embeddings": pick.random() < 0.5}
-    ids = {
-        "model_type": kind,
-        "vocab_size": pick.randint(11, 90),
-        "pad_token_id": 0,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-    } | tied
+    ids = {"model_type": kind, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    ids |= {"vocab_size": pick.randint(11, 90), "tie_word_embeddings": pick.random() < 0.5}
+    layers = pick.randint(1, 3)
     if kind == "gpt2":
-        sizes = {
-            "n_layer": pick.randint(1, 3),
-            "n_positions": pick.randint(5, 40),
-            "n_inner": pick.choice((None, 12, 50)),
-        }
-        return ids | sizes | {"n_embd": hidden, "n_head": heads}
-    sizes = {
-        "hidden_size": hidden,
-        "num_hidden_layers": pick.randint(1, 3),
-        "intermediate_size": pick.randint(5, 60),
-    }
-    config = (
-        ids
-        | sizes
-        | {"num_attention_heads": heads, "num_key_value_heads": pick.choice((1, 2, heads))}
-    )
+        sizes = {"n_layer": layers, "n_embd": hidden, "n_head": heads}
+        inner = {"n_inner": pick.choice((None, 12, 50))}
+        return ids | sizes | inner | {"n_positions": pick.randint(5, 40)}
+    sizes = {"hidden_size": hidden, "num_hidden_layers": layers, "num_attention_heads": heads}
+    config = ids | sizes | {"num_key_value_heads": pick.choice((1, 2, heads))}
+    config |= {"intermediate_size": pick.randint(5, 60)}
     if kind != "qwen2":
         config |= {"head_dim": pick.choice((4, 16)), "attention_bias": pick.random() < 0.5}
-    return config | ({"mlp_bias": pick.random() < 0.5} if kind == "llama" else {})
+    if kind == "llama":
+        config |= {"mlp_bias": pick.random() < 0.5}
+    return config
 
 
 def build(config: dict[str, Any], device: str = "meta", **options: Any) -> PreTrainedModel:
@@ -58,12 +45,12 @@ def build(config: dict[str, Any], device: str = "meta", **options: Any) -> PreTr
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_parameters_are_those_of_the_model(kind: str) -> None:
-    for seed in range(12):
+    for seed in range(8):
         config = draw_config(kind, seed)
         model = build(config)
         shape = ModelShape.from_config(config)
         assert shape == ModelShape.from_config(model.config.to_dict()), (seed, config)
-        assert shape.parameters == sum(p.numel() for p in model.parameters()), (seed, config)
+        assert shape.parameters == model.num_parameters(), (seed, config)
         assert shape.weight_bytes("bfloat16") == 2 * shape.parameters
 
 
@@ -81,13 +68,8 @@ def test_slots_hold_what_a_real_cache_holds(kind: str, prompts: list[list[int]])
 @pytest.mark.parametrize("kind", KINDS)
 def test_defaults_are_those_of_the_class(kind: str) -> None:
     """A configuration that leaves out all it may."""
-    small = {
-        "hidden_size": 24,
-        "num_hidden_layers": 1,
-        "intermediate_size": 7,
-        "num_attention_heads": 2,
-        "vocab_size": 11,
-    }
+    small = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 11}
+    small |= {"intermediate_size": 7}
     if kind == "gpt2":
         small = {"n_embd": 24, "n_layer": 1, "n_head": 2, "vocab_size": 11, "n_positions": 8}
     elif kind in ("qwen3", "glm4"):
@@ -110,44 +92,39 @@ def test_flops_are_those_that_torch_counts(kind: str, logits: bool) -> None:
     counter = FlopCounterMode(display=False)
     with torch.inference_mode(), counter:
         (model if logits else model.base_model)(input_ids=ids, use_cache=False)
-    rotary = next(
-        (
-            module.inv_freq.numel()
-            for name, module in model.named_modules()
-            if name.endswith("rotary_emb")
-        ),
-        0,
-    )
+    rotary = [
+        module.inv_freq.numel()
+        for name, module in model.named_modules()
+        if name.endswith("rotary_emb")
+    ]
     angles = counter.get_total_flops() - shape.flops(rows, tokens, tokens, logits=logits)
-    assert angles in {2 * b * tokens * rotary for b in (0, 1, rows)}
+    assert angles in {2 * b * tokens * sum(rotary) for b in (0, 1, rows)}
 
 
 def test_a_forward_reads_every_weight_it_multiplies_by_once() -> None:
     shape = ModelShape(2, 8, 4, 2, 4, 16, 50)
     table = 50 * 8
-    assert shape.read_bytes("float32", 0, 0) == 4 * (
-        shape.parameters - table
-    )  # without its input embedding
+    fixed = shape.read_bytes("float32", 0, 0)
+    assert fixed == 4 * (shape.parameters - table)  # without its input embedding
     assert shape.read_bytes("float32", 0, 0, logits=False) == 4 * (shape.parameters - 2 * table)
-    assert shape.read_bytes("float32", 3, 2) - shape.read_bytes("float32", 0, 0) == 4 * 6 * 8
+    assert shape.read_bytes("float32", 3, 2) - fixed == 4 * 6 * 8
     tied = replace(shape, tied=True)
-    assert (
-        tied.read_bytes("float16", 0, 0) == 2 * tied.parameters
-    )  # its one table is the output embedding
+    # Its one table is the output embedding.
+    assert tied.read_bytes("float16", 0, 0) == 2 * tied.parameters
     learned = replace(shape, positions=10)
     assert learned.read_bytes("float32", 1, 1) - learned.read_bytes("float32", 0, 0) == 4 * 2 * 8
 
 
 def test_launches_count_one_kernel_for_each_operation() -> None:
-    """Llama: 2 norms, q, k, v, rotation, write, attention, o, sum, gate, up, activation, down, sum;
-    then embedding, norm, head.
+    """Llama: 2 norms, q, k, v, rotation, write, attention, o, sum, gate, up, activation, down, sum.
+
+    Embedding, norm and head follow once.
     """
     shape = ModelShape(2, 8, 4, 2, 4, 16, 50)
     assert (shape.launches(), shape.launches(logits=False)) == (2 * 15 + 3, 2 * 15 + 2)
     assert replace(shape, head_norms=True).launches() == 2 * 17 + 3
-    assert (
-        ModelShape.from_config(draw_config("gpt2", 0) | {"n_layer": 1}).launches() == 2 + 4 + 5 + 3
-    )
+    one_layer = ModelShape.from_config(draw_config("gpt2", 0) | {"n_layer": 1})
+    assert one_layer.launches() == 2 + 4 + 5 + 3
 
 
 @pytest.mark.parametrize(
@@ -159,21 +136,15 @@ def test_launches_count_one_kernel_for_each_operation() -> None:
     ],
 )
 def test_named_shapes_are_the_published_sizes(name: str, target: int, draft: int) -> None:
-    """To the last parameter what transformers builds from them, and what their makers call 8.19B,
-    0.6B, 6.74B, 68M, 9.4B and 0.6B.
-    """
+    """To the last parameter what transformers builds from them, and what their makers publish."""
     assert tuple(shape.parameters for shape in named_pair(name)) == (target, draft)
-    for role in ("target", "draft"):
-        model = build(SHAPES[name][role])
-        assert (
-            sum(p.numel() for p in model.parameters())
-            == ModelShape.from_config(SHAPES[name][role]).parameters
-        )
-        assert ModelShape.from_config(model.config.to_dict()) == ModelShape.from_config(
-            SHAPES[name][role]
-        )
-    vocabularies = {SHAPES[name][role]["vocab_size"] for role in ("target", "draft")}
-    assert len(vocabularies) == 1
+    configs = SHAPES[name].values()
+    for config in configs:
+        model = build(config)
+        shape = ModelShape.from_config(config)
+        assert model.num_parameters() == shape.parameters
+        assert ModelShape.from_config(model.config.to_dict()) == shape
+    assert len({config["vocab_size"] for config in configs}) == 1
 
 
 GOOD = draw_config("llama", 0)
@@ -185,10 +156,7 @@ GOOD = draw_config("llama", 0)
         (None, "config must be a dict, got None"),
         ({}, "model_type must be one of llama, qwen2, .*, got None"),
         (GOOD | {"model_type": "mamba"}, "model_type must be one of .*, got 'mamba'"),
-        (
-            {name: GOOD[name] for name in GOOD if name != "hidden_size"},
-            "config must have 'hidden_size', which is missing",
-        ),
+        ({"model_type": "llama"}, "config must have '.*', which is missing"),
         (GOOD | {"num_hidden_layers": 0}, "layers must be an int >= 1, got 0"),
         (GOOD | {"vocab_size": 10.5}, "vocabulary must be an int >= 1, got 10.5"),
         (GOOD | {"intermediate_size": True}, "intermediate must be an int >= 1, got True"),

@@ -3,12 +3,14 @@
 import json
 import re
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import make_pair, make_prompts
 
 import specviz as sv
 from specviz.cli.main import main
@@ -42,8 +44,9 @@ def test_acceptance_is_what_it_was_made_from() -> None:
 
 
 def test_drawn_acceptances_are_as_frequent_as_they_should() -> None:
-    """A million rounds: each frequency within 4 standard errors of its probability; another seed
-    fails with odds of about 1 in 4000.
+    """A million rounds: each frequency within 4 standard errors of its probability.
+
+    Another seed fails with odds of about 1 in 4000.
     """
     table = np.array([0.1, 0.2, 0.3, 0.4])
     accepted = Workload.drawn(10, 5, 5, Acceptance(table)).accepted
@@ -53,9 +56,8 @@ def test_drawn_acceptances_are_as_frequent_as_they_should() -> None:
 
 def test_a_smaller_k_accepts_the_same_up_to_it() -> None:
     workload = Workload.drawn(200, 5, 60, Acceptance.geometric(0.8, 6))
-    rounds = [
-        simulate(workload, Policy(num_draft_tokens=k), Costs()).own_rounds for k in (1, 3, 6, 9)
-    ]
+    policies = [Policy(num_draft_tokens=k) for k in (1, 3, 6, 9)]
+    rounds = [simulate(workload, policy, Costs()).own_rounds for policy in policies]
     assert (rounds[0] >= rounds[1]).all()
     assert (rounds[1] >= rounds[2]).all()
     assert (rounds[2] == rounds[3]).all()  # six is all that the acceptance knows
@@ -72,24 +74,22 @@ def test_workloads_keep_to_what_is_given() -> None:
     assert faster.arrival_s == pytest.approx(drawn.arrival_s / 2)
     assert (faster.arriving(None).arrival_s == 0).all()
     mean_s = np.diff(Workload.drawn(20_000, 3, 3, HALF, arrivals=10.0).arrival_s).mean()
-    assert mean_s == pytest.approx(
-        0.1, rel=4 / np.sqrt(20_000)
-    )  # 4 standard errors: another seed fails once in 15 000
+    # 4 standard errors: another seed fails once in 15 000.
+    assert mean_s == pytest.approx(0.1, rel=4 / np.sqrt(20_000))
 
 
 def test_joined_workloads_come_out_as_they_did_alone() -> None:
-    single = [
-        Workload.drawn(30, 8, 20, acceptance, replicas=2)
-        for acceptance in (HALF, Acceptance.geometric(0.9, 5))
-    ]
+    kinds = (HALF, Acceptance.geometric(0.9, 5))
+    single = [Workload.drawn(30, 8, 20, acceptance, replicas=2) for acceptance in kinds]
     policy, together = Policy("exspec", 2, window=8), Workload.joined(single)
     alone = [simulate(workload, policy, COSTS[3]).finished_s for workload in single]
     assert np.array_equal(simulate(together, policy, COSTS[3]).finished_s, np.concatenate(alone))
 
 
 def test_a_round_costs_what_the_table_says() -> None:
-    """One request of 100 tokens without speculation, by hand: the prompt is read, then 3 rounds see
-    100, 101 and 102 slots.
+    """One request of 100 tokens without speculation, by hand.
+
+    The prompt is read, then 3 rounds see 100, 101 and 102 slots.
     """
     costs = Costs(
         verify=lambda rows, slots: 0.01 * rows + 0.001 * slots,
@@ -97,21 +97,19 @@ def test_a_round_costs_what_the_table_says() -> None:
         prefill=lambda rows, tokens: 0.1 * rows + tokens,
     )
     found = simulate(Workload.given([100], [3], HALF), Policy("autoregressive", 1), costs)
-    assert found.finished_s.item() == pytest.approx(
-        0.1 + 99 + 3 * (0.01 + 0.5) + 0.001 * (100 + 101 + 102), rel=1e-6
-    )
-    assert found.totals.seconds[:, 0].tolist() == pytest.approx([0.1 + 99, 0, 0.03 + 0.303, 1.5, 0])
+    seconds = [0.1 + 99, 0, 3 * 0.01 + 0.001 * (100 + 101 + 102), 3 * 0.5, 0]
+    assert found.finished_s.item() == pytest.approx(sum(seconds), rel=1e-6)
+    assert found.totals.seconds[:, 0].tolist() == pytest.approx(seconds)
 
 
 def test_realignment_by_hand() -> None:
-    """Two rows of 4 tokens: the first gains 3, the second 1. The second moves its 4 slots to end
-    where the first does, then stays.
+    """Two rows of 4 tokens: the first gains 3, the second 1.
+
+    The second moves its 4 slots to end where the first does, then stays.
     """
-    workload = Workload.given([4, 4], [4, 2], HALF)
+    drawn = Workload.given([4, 4], [4, 2], HALF)
     told = np.array([2, 0, 0, 0], np.int8)
-    workload = Workload(
-        workload.prompt_tokens, workload.new_tokens, workload.arrival_s, told, np.array([[0, 1]]), 8
-    )
+    workload = replace(drawn, accepted=told, first=np.array([[0, 1]]), longest=8)
     found = simulate(workload, Policy("eqspec", 2, 3), Costs(move=1.0), series=True)
     assert found.series is not None
     assert found.series["gained_tokens"].tolist() == [4, 2]
@@ -120,57 +118,35 @@ def test_realignment_by_hand() -> None:
     assert found.finished_s.tolist() == [[4.0, 4.0]]
 
 
+def drawn(requests: Any = 2, prompt: Any = 5, new: Any = 5, **more: Any) -> Workload:
+    return Workload.drawn(requests, prompt, new, HALF, **more)
+
+
+def served(**asked: Any) -> Any:
+    return simulate(drawn(), Policy(), Costs(), **asked)
+
+
 @pytest.mark.parametrize(
     ("call", "begins"),
     [
-        (
-            lambda: Acceptance([0.5, 0.6]),
-            "probabilities must be numbers >= 0 that sum to 1 in each row, got [0.5, 0.6]; ",
-        ),
-        (
-            lambda: Acceptance.rates([0.5, 0.6]),
-            "rates must be numbers from 0 to 1 that never rise, got [0.5, 0.6]; ",
-        ),
-        (
-            lambda: Acceptance.rates([]),
-            "rates must be numbers from 0 to 1 that never rise, got []; ",
-        ),
-        (
-            lambda: Acceptance.geometric(1.5),
-            "alpha must be a number from 0 to 1, or several, got 1.5; ",
-        ),
-        (lambda: Workload.drawn(0, 5, 5, HALF), "requests must be an int >= 1, got 0; "),
-        (
-            lambda: Workload.drawn(5, 0, 5, HALF),
-            "prompt_tokens must be an int >= 1, or several, got 0; ",
-        ),
-        (
-            lambda: Workload.drawn(5, 5, [], HALF),
-            "new_tokens must be an int >= 1, or several, got []; ",
-        ),
-        (
-            lambda: Workload.drawn(5, 5, 5, HALF, replicas=0),
-            "replicas must be an int >= 1, got 0; ",
-        ),
-        (lambda: Workload.drawn(5, 5, 5, HALF, seed=-1), "seed must be an int >= 0, got -1; "),
-        (
-            lambda: Workload.drawn(5, 5, 5, HALF, arrivals=0.0),
-            "arrivals must be a finite number > 0, got 0.0; ",
-        ),
-        (
-            lambda: Workload.drawn(2, 5, 5, HALF, arrivals=[1.0]),
-            "arrivals must be 2 times >= 0 s in order, got [1.0]; ",
-        ),
-        (
-            lambda: Workload.drawn(2, 5, 5, HALF, arrivals=[2.0, 1.0]),
-            "arrivals must be 2 times >= 0 s in order, got [2.0, 1.0]; ",
-        ),
+        (lambda: Acceptance([0.5, 0.6]), "probabilities must be numbers >= 0 that sum to 1 in "),
+        (lambda: Acceptance.rates([0.5, 0.6]), "rates must be numbers from 0 to 1 that never rise"),
+        (lambda: Acceptance.rates([]), "rates must be numbers from 0 to 1 that never rise, got []"),
+        (lambda: Acceptance.geometric(1.5), "alpha must be a number from 0 to 1, or several, got "),
+        (lambda: drawn(0), "requests must be an int >= 1, got 0; "),
+        (lambda: drawn(prompt=0), "prompt_tokens must be an int >= 1, or several, got 0; "),
+        (lambda: drawn(new=[]), "new_tokens must be an int >= 1, or several, got []; "),
+        (lambda: drawn(replicas=0), "replicas must be an int >= 1, got 0; "),
+        (lambda: drawn(seed=-1), "seed must be an int >= 0, got -1; "),
+        (lambda: drawn(arrivals=0.0), "arrivals must be a finite number > 0, got 0.0; "),
+        (lambda: drawn(arrivals=[1.0]), "arrivals must be 2 times >= 0 s in order, got [1.0]; "),
+        (lambda: drawn(arrivals=[2.0, 1.0]), "arrivals must be 2 times >= 0 s in order, got [2.0"),
         (
             lambda: Workload.given([5], [5, 5], HALF),
             "new_tokens must have one length for each of 1 prompts, got 2; ",
         ),
         (
-            lambda: Workload.joined([Workload.drawn(n, 5, 5, HALF) for n in (2, 3)]),
+            lambda: Workload.joined([drawn(2), drawn(3)]),
             "workloads must have the same number of requests a replica, got [2, 3]; ",
         ),
         (lambda: Costs(draft=-1), "draft must be seconds >= 0, got -1; "),
@@ -179,55 +155,29 @@ def test_realignment_by_hand() -> None:
             lambda: Costs(verify=lambda rows, slots: -1.0).table(2, 10),
             "verify(1, ...) must return seconds >= 0 for any slots, got -1; ",
         ),
-        (
-            lambda: Policy("masking"),
-            "strategy must be one of autoregressive, inplace, eqspec, exspec ",
-        ),
-        (
-            lambda: Policy("exspec", fallback="hope"),
-            "fallback must be one of realign, partial, wait to be simulated, got 'hope'; ",
-        ),
-        (
-            lambda: Policy("exspec", 8, window=4),
-            "window must be from batch_size=8 to 4096, got 4; ",
-        ),
+        (lambda: Policy("masking"), "strategy must be one of autoregressive, inplace, eqspec, exs"),
+        (lambda: Policy("exspec", fallback="hope"), "fallback must be one of realign, partial, w"),
+        (lambda: Policy("exspec", 8, window=4), "window must be from batch_size=8 to 4096, got 4"),
         (lambda: Policy("exspec", refill=False), "refill must be True for exspec, got False: "),
         (lambda: Policy(refill=1), "refill must be a bool, got 1; "),
         (lambda: Policy(batch_size=True), "batch_size must be an int >= 1, got True; "),
+        (lambda: served(devices=0), "devices must be an int >= 1, got 0; "),
+        (lambda: served(router="x"), "router must be one of round_robin, shortest_queue, least_w"),
         (
-            lambda: simulate(Workload.drawn(2, 5, 5, HALF), Policy(), Costs(), devices=0),
-            "devices must be an int >= 1, got 0; ",
-        ),
-        (
-            lambda: simulate(Workload.drawn(2, 5, 5, HALF), Policy(), Costs(), router="x"),
-            "router must be one of round_robin, shortest_queue, least_work, got 'x'; ",
-        ),
-        (
-            lambda: simulate(Workload.drawn(2, 2**26, 5, HALF), Policy(), Costs()),
+            lambda: simulate(drawn(prompt=2**26), Policy(), Costs()),
             "workload must have fewer than 16777216 requests a replica, ",
         ),
+        (lambda: served().summary(1.0), "skip must be >= 0 and < 1, got 1.0; "),
+        (lambda: compare(drawn(), [], COSTS), "policies must be Policy objects, got []; "),
         (
-            lambda: simulate(Workload.drawn(2, 5, 5, HALF), Policy(), Costs()).summary(1.0),
-            "skip must be >= 0 and < 1, got 1.0; ",
-        ),
-        (
-            lambda: compare(Workload.drawn(2, 5, 5, HALF), [], COSTS),
-            "policies must be Policy objects, got []; ",
-        ),
-        (
-            lambda: compare(Workload.drawn(2, 5, 5, HALF), [Policy()], COSTS),
+            lambda: compare(drawn(), [Policy()], COSTS),
             "costs must hold those of 5 drafts a round for inplace, got those of 0, 3; ",
         ),
         (
-            lambda: latency_under_load(
-                Workload.drawn(2, 5, 5, HALF), [Policy("autoregressive")], COSTS, loads=[0]
-            ),
+            lambda: latency_under_load(drawn(), [Policy("autoregressive")], COSTS, loads=[0]),
             "loads must be numbers > 0, got [0]; ",
         ),
-        (
-            lambda: Plan(("exspec:speed=3",)),
-            "policies names 'exspec:speed=3', whose options are not simulated; ",
-        ),
+        (lambda: Plan(("exspec:speed=3",)), "policies names 'exspec:speed=3', whose options are "),
         (lambda: Plan(latency_s=1.0), "latency_s=1.0 needs a rate; "),
         (lambda: Plan(requests=0), "requests must be an int >= 1, got 0; "),
     ],
@@ -238,22 +188,19 @@ def test_what_is_refused(call: Any, begins: str) -> None:
 
 
 def test_studies_say_what_they_promise() -> None:
-    workload = Workload.drawn(80, range(5, 30), 24, HALF, replicas=2)
+    workload = Workload.drawn(40, range(5, 30), 24, HALF, replicas=2)
     refill = refill_or_grouping(workload, COSTS, batch_size=4, num_draft_tokens=3, window=12)
     assert refill["moves"].tolist() == ["measured"] * 6 + ["free"] * 6
     assert refill["policy"][:2].tolist() == ["eqspec:refill=false", "eqspec"]
-    assert (refill["rounds"][:6].to_numpy() == refill["rounds"][6:].to_numpy()).all()
-    assert (refill["tokens_per_s"][6:].to_numpy() >= refill["tokens_per_s"][:6].to_numpy()).all()
-    free = refill[6:].set_index("policy")["tokens_per_s"]
-    assert free["eqspec"] == pytest.approx(
-        free["inplace"]
-    )  # realignment is all that tells them apart
+    measured, free = refill[:6], refill[6:].reset_index(drop=True)
+    assert measured["rounds"].equals(free["rounds"])
+    assert (free["tokens_per_s"] >= measured["tokens_per_s"]).all()
+    # Realignment is all that tells them apart.
+    speeds = free.set_index("policy")["tokens_per_s"]
+    assert speeds["eqspec"] == pytest.approx(speeds["inplace"])
 
-    policies = [
-        Policy("inplace", 4, 3),
-        Policy("exspec", 4, 3, window=12),
-        Policy("autoregressive", 4),
-    ]
+    policies = [Policy("inplace", 4, 3), Policy("exspec", 4, 3, window=12)]
+    policies.append(Policy("autoregressive", 4))
     loads = latency_under_load(workload, policies, COSTS, loads=(0.4, 0.9))
     assert loads["load"].tolist() == [0.4] * 3 + [0.9] * 3
     assert (loads["own_load"] >= loads["load"] - 1e-9).all()
@@ -269,81 +216,58 @@ def test_studies_say_what_they_promise() -> None:
         replicas=4,
     )
     assert len(rates) == 2 * 2 * 3
-    sure = rates[
-        (rates["acceptance"] == "all") & (rates["prompts"] == "equal") & (rates["window"] == 16)
-    ]
-    assert (sure["grouping_rate"] > 0.9).all()  # who starts together stays together
-    half = rates[(rates["acceptance"] == "half") & (rates["window"] == 16)].set_index(
-        ["prompts", "batch_size"]
-    )["grouping_rate"]
-    assert half["equal", 2] > half["mixed", 2] > half["mixed", 8]
+    rates = rates[rates["window"] == 16].set_index(["acceptance", "prompts", "batch_size"])
+    grouped = rates["grouping_rate"].sort_index()
+    assert (grouped["all", "equal"] > 0.9).all()  # who starts together stays together
+    assert grouped["half", "equal", 2] > grouped["half", "mixed", 2] > grouped["half", "mixed", 8]
 
 
 def test_recorded_runs_become_costs_and_acceptance(pair: sv.Pair, prompts: list[list[int]]) -> None:
-    traces = record_runs(
-        pair, prompts[:4], batch_size=2, num_draft_tokens=3, max_new_tokens=4, progress=False
-    )
-    assert {(trace.meta["strategy"], trace.meta["batch_size"]) for trace in traces} == {
-        (name, size)
-        for name in ("autoregressive", "inplace", "eqspec", "exspec")
-        for size in (1, 2)
-    }
+    asked: dict[str, Any] = {"num_draft_tokens": 3, "max_new_tokens": 4, "progress": False}
+    traces = record_runs(pair, prompts[:4], batch_size=2, **asked)
+    names = ("autoregressive", "inplace", "eqspec", "exspec")
+    recorded = {(trace.meta["strategy"], trace.meta["batch_size"]) for trace in traces}
+    assert recorded == set(product(names, (1, 2)))
     inputs = from_runs(traces)
     assert set(inputs.costs) == {0, 3}
     assert inputs.prompt_tokens == [len(prompt) for prompt in prompts[:4]]
-    asked: dict[str, Any] = {
-        "num_draft_tokens": 3,
-        "max_new_tokens": 4,
-        "halves": True,
-        "progress": False,
-    }
-    halves = record_runs(pair, prompts[:4], batch_size=4, **asked)
+    halves = record_runs(pair, prompts[:4], batch_size=4, halves=True, **asked)
     assert [trace.meta["batch_size"] for trace in halves] == [1, 2, 4] * 8
-    assert [[trace.prompt(i) for i in (0, 1)] for trace in halves[::12]] == [
-        prompts[:4:2],
-        prompts[1:4:2],
-    ]
-    plan = Plan(requests=1200, batch_size=2, num_draft_tokens=3, new_tokens=12, window=4)
+    firsts = [[trace.prompt(i) for i in (0, 1)] for trace in halves[::12]]
+    assert firsts == [prompts[:4:2], prompts[1:4:2]]
+    plan = Plan(requests=240, batch_size=2, num_draft_tokens=3, new_tokens=12, window=4)
     table, conditions = answer(plan, inputs)
     assert len(table) == len(POLICIES)
-    assert table["requests"].unique().tolist() == [1200]
+    assert table["requests"].unique().tolist() == [240]
     assert (table["simulated_cpu_s"] > 0).all()
     assert conditions["costs"] == "measured"
     held, conditions = answer(Plan(batch_size=2, num_draft_tokens=3), inputs, "held_out")
-    assert held[["policy", "batch_size"]].to_numpy().tolist()[:3] == [
-        ["autoregressive", 1],
-        ["autoregressive", 2],
-        ["inplace", 1],
-    ]
-    assert held["deviation"].to_numpy() == pytest.approx(
-        (held["simulated_tokens_per_s"] / held["tokens_per_s"] - 1).to_numpy()
-    )
+    strategies = held["policy"].str.partition(":")[0]
+    found = zip(strategies, held["batch_size"], strict=True)
+    assert list(found) == list(product(names, (1, 2)))
+    ratios = held["simulated_tokens_per_s"] / held["tokens_per_s"]
+    assert held["deviation"].tolist() == pytest.approx((ratios - 1).tolist())
     assert (conditions["simulated"], conditions["runs"]) == ("held_out", 8)
-    with pytest.raises(
-        ValueError,
-        match=r"^question='held_out' compares with recorded runs; leave out --ceilings$",
-    ):
+    message = "^question='held_out' compares with recorded runs; leave out --ceilings$"
+    with pytest.raises(ValueError, match=message):
         answer(Plan(), replace(inputs, runs=()), "held_out")
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Two records of a tiny pair, by their files."""
+    folder = tmp_path_factory.mktemp("runs")
+    asked: dict[str, Any] = {"num_draft_tokens": 2, "batch_size": 2, "max_new_tokens": 6}
     paths = []
     for name in ("autoregressive", "eqspec"):
+        prompts = make_prompts()[2:5]
         trace = sv.generate(
-            sv.load_pair(device="cpu"),
-            sv.load_prompts(limit=3),
-            strategy=name,
-            num_draft_tokens=2,
-            batch_size=2,
-            max_new_tokens=6,
-            record=True,
-            progress=False,
+            make_pair("llama"), prompts, strategy=name, record=True, progress=False, **asked
         ).trace
         assert trace is not None
-        paths.append(tmp_path_factory.mktemp("runs") / f"{name}.safetensors")
+        paths.append(str(folder / f"{name}.safetensors"))
         trace.save(paths[-1])
-    return [str(path) for path in paths]
+    return paths
 
 
 @pytest.mark.parametrize("question", [None, "grouping", "latency", "refill"])
@@ -354,37 +278,30 @@ def test_the_command_prints_and_writes(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    few = {"windows": (8,), "replicas": 2, "requests": 24}
-    monkeypatch.setattr(
-        "specviz.studies.simulation_plan.grouping_rates",
-        lambda *given, **asked: grouping_rates(*given, **asked | few),
-    )
+    def fewer(*given: Any, **asked: Any) -> pd.DataFrame:
+        return grouping_rates(*given, **asked | {"windows": (8,), "replicas": 2, "requests": 24})
+
+    monkeypatch.setattr("specviz.studies.simulation_plan.grouping_rates", fewer)
     path = tmp_path / "simulated.csv"
-    asked = ["--batch-size", "2", "--max-new-tokens", "10", "--out", str(path)]
-    asked += (
-        [] if question == "grouping" else ["--requests", "120", "--window", "4"]
-    )  # which that question does not use
-    asked_for = {
-        None: [],
-        "latency": ["--question", "latency", "--policies", "autoregressive", "inplace"],
-    }.get(question, ["--question", str(question)])
-    assert main(["study", "simulate", "--runs", *runs, *asked, *asked_for]) == 0
+    asked = "--batch-size 2 --max-new-tokens 10"
+    if question != "grouping":  # which does not use these
+        asked += " --requests 120 --window 4"
+    if question is not None:
+        asked += f" --question {question}"
+    if question == "latency":
+        asked += " --policies autoregressive inplace"
+    command = ["study", "simulate", "--out", str(path), *asked.split(), "--runs", *runs]
+    assert main(command) == 0
     printed, table = capsys.readouterr().out, pd.read_csv(path)
-    column = {None: "policy", "grouping": "acceptance", "latency": "load", "refill": "moves"}[
-        question
-    ]
+    columns = {None: "policy", "grouping": "acceptance", "latency": "load", "refill": "moves"}
+    column = columns[question]
     assert column in printed
     assert column in table
     conditions = json.loads(path.with_suffix(".json").read_text())
-    assert (conditions["simulated"], conditions["num_draft_tokens"], conditions["costs"]) == (
-        question or "policies",
-        2,
-        "measured",
-    )
-    assert ("window" in conditions, "rate" in conditions) == (
-        question != "grouping",
-        question is None,
-    )
+    assert conditions["simulated"] == (question or "policies")
+    assert (conditions["num_draft_tokens"], conditions["costs"]) == (2, "measured")
+    assert ("window" in conditions) == (question != "grouping")
+    assert ("rate" in conditions) == (question is None)
     assert conditions["prompt_tokens"]
     assert str(tmp_path) not in json.dumps(conditions)
 
@@ -393,86 +310,48 @@ def test_the_command_sizes_a_cluster_from_a_roofline(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rates = [
-        ("copy", "", 0, 1e9, 2e12),
-        ("read", "", 0, 1e9, 2e12),
-        ("matmul", "bfloat16", 64, 0, 5e14),
-        ("launch", "", 0, 0, 2e5),
+        ("copy", "", 0, 1e9, 1.0, 2e12),
+        ("read", "", 0, 1e9, 1.0, 2e12),
+        ("matmul", "bfloat16", 64, 0, 1.0, 5e14),
+        ("launch", "", 0, 0, 1.0, 2e5),
     ]
-    table = pd.DataFrame(
-        [(*entry[:4], 1.0, entry[4]) for entry in rates],
-        columns=["quantity", "dtype", "rows", "bytes", "seconds", "rate"],
-    )
-    table.to_csv(tmp_path / "ceilings.csv", index=False)
-    asked = [
-        "study",
-        "simulate",
-        "--ceilings",
-        str(tmp_path / "ceilings.csv"),
-        "--shapes",
-        next(iter(SHAPES)),
-        "--alpha",
-        "0.5",
-        "0.9",
-    ]
-    asked += [
-        "--prompt-tokens",
-        "100",
-        "300",
-        "--policies",
-        "inplace",
-        "autoregressive",
-        "--requests",
-        "2000",
-        "--max-new-tokens",
-        "40",
-    ]
-    assert main([*asked, "--rate", "30", "--latency", "1.2"]) == 0
+    columns = ["quantity", "dtype", "rows", "bytes", "seconds", "rate"]
+    path = tmp_path / "ceilings.csv"
+    pd.DataFrame(rates, columns=columns).to_csv(path, index=False)
+    asked = f"study simulate --ceilings {path} --shapes {next(iter(SHAPES))} --alpha 0.5 0.9"
+    asked += " --prompt-tokens 100 300 --policies inplace autoregressive"
+    asked += " --requests 1000 --max-new-tokens 40 --rate 30 --latency"
+    assert main(f"{asked} 1.2".split()) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split()[:2] == ["policy", "devices"]
     fewest = {line.split()[0]: line.split()[1] for line in lines[1:3]}
     assert 1 <= float(fewest["inplace"]) <= 30
-    assert main([*asked, "--rate", "30", "--latency", "0.01"]) == 0
+    assert main(f"{asked} 0.01".split()) == 0
     assert "latency_s must be at least" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--shapes", "qwen3-8b/0.6b"], "--ceilings and --shapes belong together"),
+        ("--shapes qwen3-8b/0.6b", "--ceilings and --shapes belong together"),
         (
-            ["--ceilings", "x.csv", "--shapes", "qwen3-8b/0.6b"],
+            "--ceilings x.csv --shapes qwen3-8b/0.6b",
             "says nothing of acceptance and prompts; give --alpha and --prompt-tokens",
         ),
-        (["--runs", "missing.safetensors"], "missing.safetensors: cannot be read"),
-        (["--latency", "1"], "latency_s=1.0 needs a rate"),
-        (
-            ["--policies", "hope"],
-            "inplace, eqspec, exspec to be simulated, got 'hope'",
-        ),
-        (["--captured"], "--captured needs --ceilings"),
-        (
-            ["--question", "grouping", "--window", "64"],
-            "window=64 is not used by question grouping; leave it out",
-        ),
-        (
-            ["--question", "refill", "--policies", "inplace"],
-            "policies=['inplace'] is not used by question refill; leave it out",
-        ),
-        (
-            ["--question", "held_out", "--requests", "9"],
-            "requests=9 is not used by question held_out; leave it out",
-        ),
-        (
-            ["--question", "latency", "--rate", "3"],
-            "rate=3.0 is not used by question latency; leave it out",
-        ),
+        ("--runs missing.safetensors", "missing.safetensors: cannot be read"),
+        ("--latency 1", "latency_s=1.0 needs a rate"),
+        ("--policies hope", "inplace, eqspec, exspec to be simulated, got 'hope'"),
+        ("--captured", "--captured needs --ceilings"),
+        ("--question grouping --window 64", "window=64 is not used by question grouping; leave it"),
+        ("--question refill --policies inplace", "policies=['inplace'] is not used by question re"),
+        ("--question held_out --requests 9", "requests=9 is not used by question held_out; leave"),
+        ("--question latency --rate 3", "rate=3.0 is not used by question latency; leave it out"),
     ],
-    ids=lambda value: value[0] if isinstance(value, list) else "",
 )
 def test_what_the_command_refuses(
-    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+    arguments: str, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["study", "simulate", *arguments]) == 2
+    assert main(["study", "simulate", *arguments.split()]) == 2
     assert says in capsys.readouterr().err
 
 
