@@ -183,7 +183,7 @@ def test_a_run_by_hand_against_its_floor() -> None:
 
 def record(pair: sv.Pair, how: Strategy) -> sv.Result:
     return sv.generate(
-        pair, make_prompts(), strategy=how, batch_size=3, max_new_tokens=8, record=True,
+        pair, make_prompts(), strategy=how, batch_size=3, max_new_tokens=12, record=True,
         progress=False,
     )  # fmt: skip
 
