@@ -21,7 +21,7 @@ CORE_NOTEBOOKS := $(wildcard notebooks/0[0-3]_*.ipynb)
 NOTEBOOKS = $(sort $(shell find notebooks -name '*.ipynb' -not -path '*/.*'))
 
 .DEFAULT_GOAL := help
-.PHONY: help lab demo test lowest unit browser nightly fuzz soak lint types check-notebooks notebooks figures bench survey agreement paint js licences wheel clean
+.PHONY: help lab demo test lowest unit browser nightly fuzz soak lint types check-notebooks planted notebooks figures bench survey agreement paint js licences wheel clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -59,6 +59,9 @@ lowest: .venv-lowest/.installed ## a part of the tests with the oldest supported
 
 fuzz: $(READY) ## ten minutes and 100,000 damaged records: each is refused or can be read; atheris instead of seeds: FUZZ_ARGS=--atheris
 	PYTHONPATH=tests $(BIN)/python -m trace_fuzz --inputs 100000 --seconds 600 $(FUZZ_ARGS)
+
+planted: $(READY) ## plant known bugs, one at a time: the fast tests have to catch each; after thinning out tests
+	PYTHONPATH=tests $(BIN)/python -m planted_bugs
 
 lint: $(READY) ## style and format
 	$(BIN)/ruff check .

@@ -1,5 +1,6 @@
 """The command line in process: what it prints, what it writes, and how it refuses."""
 
+import argparse
 import json
 from itertools import takewhile
 from pathlib import Path
@@ -11,7 +12,9 @@ import pytest
 import torch
 
 import specviz as sv
+from specviz.cli.exit import end
 from specviz.cli.main import main
+from specviz.util.files import WriteError
 from specviz.zoo.corpus import SourceFile
 from specviz.zoo.data import VOCABULARY
 from specviz.zoo.measure import WINDOW, bits_per_byte
@@ -192,6 +195,33 @@ def test_a_wrong_argument_ends_with_2_and_one_line(
     assert printed.out == ""
     assert printed.err.startswith(f"specviz {command}: {begins}")
     assert printed.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (None, 0, ""),
+        (KeyboardInterrupt(), 130, "specviz x: interrupted; the table is kept\n"),
+        (KeyboardInterrupt("2 prompts left"), 130, "specviz x: interrupted; 2 prompts left\n"),
+        (WriteError("a.csv: no room"), 1, "specviz x: a.csv: no room\n"),
+        (MemoryError("one row\nis too much"), 1, "specviz x: one row is too much\n"),
+        (ValueError("no such device"), 2, "specviz x: no such device\n"),
+        (ImportError("no ray"), 2, "specviz x: no ray\n"),
+        (FileNotFoundError(2, "No such file", "a.csv"), 2, "[Errno 2] No such file: 'a.csv'\n"),
+    ],
+)
+def test_a_shell_can_tell_the_ways_to_end_apart(
+    error: BaseException | None, status: int, said: str, capsys: Captured
+) -> None:
+    def run() -> None:
+        if error is not None:
+            raise error
+
+    options = argparse.Namespace(command="specviz x", kept=lambda _: "the table is kept")
+    assert end(options, run) == status
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err.endswith(said)) == ("", True)
+    assert printed.err.count("\n") == (status != 0)
 
 
 def test_a_file_that_cannot_be_written_ends_with_1_and_one_line(

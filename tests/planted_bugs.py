@@ -1,0 +1,447 @@
+"""Plant known bugs, one at a time, and see that the fast tests catch each of them.
+
+Run as `PYTHONPATH=tests python -m planted_bugs [NAME ...]`, or `make planted`. Who merges or
+removes tests learns here whether protection was lost. Each bug is a mistake that somebody could
+make, and names the fast tests that have to fail. The bugs are planted in a copy of the repository.
+"""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+FAST = "not slow and not browser and not gpu"
+LIMIT_S = 300  # a bug that makes the tests hang is not caught
+CAUGHT = "caught"
+PASSED, FAILED, NO_TESTS = 0, 1, 5  # exit statuses of pytest; of the others, none is a verdict
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A mistake, and the tests that are to notice it.
+
+    Attributes:
+        file: below the root.
+        old, new: the text that is replaced, which occurs once in the file, and what replaces it.
+        harm: what would go wrong for a user.
+        tests: arguments for pytest.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    harm: str
+    tests: str
+
+    def planted(self, text: str) -> str:
+        """Return the file's text with the bug. Raise ValueError unless `old` occurs once."""
+        found = text.count(self.old)
+        if found != 1:
+            raise ValueError(f"its old text occurs {found} times in {self.file}")
+        return text.replace(self.old, self.new)
+
+
+BUGS = (
+    # engine
+    Bug(
+        name="accept-off-by-one",
+        file="specviz/engine/accept.py",
+        old="return count_leading(drafts == choice[:, :-1]), choice",
+        new="return count_leading(drafts == choice[:, 1:]), choice",
+        harm="drafts are judged by the target's choice one token later",
+        tests="tests/test_accept.py",
+    ),
+    Bug(
+        name="eos-among-the-drafts",
+        file="specviz/engine/accept.py",
+        old="up_to_eos = torch.where(is_eos, count,",
+        new="up_to_eos = torch.where(is_eos & (count > accepted[:, None]), count,",
+        harm="a text goes on behind an EOS that was an accepted draft",
+        tests="tests/test_accept.py",
+    ),
+    Bug(
+        name="one-beyond-the-budget",
+        file="specviz/engine/accept.py",
+        old="wanted = torch.minimum(accepted + 1, limit)",
+        new="wanted = torch.minimum(accepted, limit) + 1",
+        harm="a row gets a token more than its budget",
+        tests="tests/test_accept.py",
+    ),
+    Bug(
+        name="bonus-of-another-row",
+        file="specviz/engine/sampling.py",
+        old="here = accepted[:, None, None].expand(-1, 1, size)",
+        new="here = accepted[:1, None, None].expand(len(p), 1, size)",
+        harm="all rows draw their bonus where the first row's drafts end",
+        tests="tests/test_sampling.py -k plain_python",
+    ),
+    Bug(
+        name="residual-not-normalised",
+        file="specviz/engine/sampling.py",
+        old="threshold = uniforms[:, None] * cumulative[:, -1:]",
+        new="threshold = uniforms[:, None]",
+        harm="samples after a rejection are not distributed as the target's",
+        tests="tests/test_sampling.py -k 'cdf or plain_python'",
+    ),
+    Bug(
+        name="noise-by-slot",
+        file="specviz/engine/loop.py",
+        old="lengths = [row.length for row in rows]",
+        new="lengths = [state.layout.pending(i, row.length) + 1 for i, row in enumerate(rows)]",
+        harm="a sample depends on the padding, and so on the other prompts",
+        tests="tests/test_sampling.py -k gumbel",
+    ),
+    Bug(
+        name="positions-by-slot",
+        file="specviz/engine/kv/layout.py",
+        old='own row, whatever its slot."""\n        return indices',
+        new='own row, whatever its slot."""\n        return self.slots(rows, indices)',
+        harm="padding counts in the positions, so that a padded row writes another text",
+        tests="tests/test_equivalence.py -k test_every_row_equals_generate",
+    ),
+    Bug(
+        name="move-too-short",
+        file="specviz/engine/strategies/eqspec.py",
+        old="starts[i], n - 1))",
+        new="starts[i], n - 2))",
+        harm="realigning leaves the last K/V of a row behind",
+        tests="tests/test_recorder.py",
+    ),
+    Bug(
+        name="rollback-keeps-one-more",
+        file="specviz/engine/strategies/rollback.py",
+        old="accepted.masked_fill(finished, emitted.shape[1]).min()",
+        new="accepted.masked_fill(finished, emitted.shape[1]).min() + 1",
+        harm="rows that rollback promises to keep together become ragged",
+        tests="tests/test_strategies.py -k roll",
+    ),
+    Bug(
+        name="pool-by-output-length",
+        file="specviz/engine/strategies/exspec.py",
+        old="{row.request.index: row.length for row in state.batch.live}",
+        new="{row.request.index: len(row.output) for row in state.batch.live}",
+        harm="EXSPEC forms groups that are not of equal length, and realigns them all the time",
+        tests="tests/test_strategies.py -k exspec",
+    ),
+    Bug(
+        name="refill-from-the-back",
+        file="specviz/engine/strategies/base.py",
+        old="state.waiting.popleft()",
+        new="state.waiting.pop()",
+        harm="the prompts given first are decoded last",
+        tests="tests/test_strategies.py",
+    ),
+    Bug(
+        name="deterministic-width",
+        file="specviz/engine/kv/deterministic.py",
+        old="self._pieces(feed, self.shape.width)",
+        new="self._pieces(feed, width)",
+        harm="the deterministic mode writes another text with drafts than without",
+        tests="tests/test_deterministic.py",
+    ),
+    Bug(
+        name="auto-learns-cold-rounds",
+        file="specviz/engine/draft_length.py",
+        old="        if spent.cold:\n            return\n",
+        new="",
+        harm='"auto" takes the time of a capture for that of a round, and drafts too little',
+        tests="tests/test_draft_length.py -k captured",
+    ),
+    Bug(
+        name="lookup-past-the-end",
+        file="specviz/engine/drafters/lookup.py",
+        old="start + ahead % (n - start)",
+        new="(start + ahead).clamp(max=longest - 1)",
+        harm="prompt lookup proposes what lies behind the end of a row",
+        tests="tests/test_drafters.py -k lookup",
+    ),
+    # record
+    Bug(
+        name="narrow-drafts",
+        file="specviz/record/schema.py",
+        old='_columns("drafts", "int32", ("N", "K"))',
+        new='_columns("drafts", "int16", ("N", "K"))',
+        harm="records hold wrong drafts where the vocabulary has more than 32,768 tokens",
+        tests="tests/test_trace.py",
+    ),
+    Bug(
+        name="replay-off-by-one",
+        file="specviz/record/replay.py",
+        old="state[own & (index >= length)",
+        new="state[own & (index > length)",
+        harm="the step-through shows the first draft of a round as stale",
+        tests="tests/test_replay.py",
+    ),
+    Bug(
+        name="save-in-place",
+        file="specviz/record/trace.py",
+        old="write(path, self._to_bytes())",
+        new="Path(path).write_bytes(self._to_bytes())",
+        harm="an interrupted save destroys the record that was there",
+        tests="tests/test_trace.py -k save",
+    ),
+    # checks
+    Bug(
+        name="holes-accepted",
+        file="specviz/checks/forward_rules.py",
+        old="hidden.any(1) | (extra.sum(axis=1) > without_kv)",
+        new="extra.sum(axis=1) > without_kv",
+        harm="a mask that hides a row's own tokens passes the check",
+        tests="tests/test_invariants.py -k seen",
+    ),
+    Bug(
+        name="generous-near-tie",
+        file="specviz/checks/equivalence.py",
+        old="limit = 2 * (",
+        new="limit = 4 * (",
+        harm="a bug that changes a text a little passes for rounding",
+        tests="tests/test_compare.py -k cause",
+    ),
+    # costs
+    Bug(
+        name="fit-without-offset",
+        file="specviz/costs/growth.py",
+        old="found: Array = offset + scale",
+        new="found: Array = scale",
+        harm="fitted costs leave out what does not grow with the batch",
+        tests="tests/test_fit.py -k law",
+    ),
+    Bug(
+        name="memory-without-draft",
+        file="specviz/costs/memory.py",
+        old='("draft K/V", ALWAYS, draft_kv)',
+        new='("draft K/V", "draft", draft_kv)',
+        harm="a batch that is said to fit runs out of memory",
+        tests="tests/test_memory.py",
+    ),
+    # simulation
+    Bug(
+        name="served-by-another-lane",
+        file="specviz/simulation/serving.py",
+        old="fleet.put(replica * devices + device,",
+        new="fleet.put(device,",
+        harm="all replicas of a simulation wait for the devices of the first",
+        tests="tests/test_simulate.py",
+    ),
+    # metrics
+    Bug(
+        name="idle-rows-counted",
+        file="specviz/metrics.py",
+        old='    table = table[table["gained"] > 0]\n',
+        new="",
+        harm="finished rows lower the mean acceptance length",
+        tests="tests/test_metrics.py",
+    ),
+    # views
+    Bug(
+        name="title-not-escaped",
+        file="specviz/views/stepper/export.py",
+        old="<title>{html.escape(title)}</title>",
+        new="<title>{title}</title>",
+        harm="a title with markup runs in the reader's browser",
+        tests="tests/test_stepper.py -k breaks_out",
+    ),
+    Bug(
+        name="film-of-another-step",
+        file="specviz/views/stepper/film.py",
+        old='"feeds": self._runs[stage]',
+        new='"feeds": self._runs[stage - 1]',
+        harm="the step-through shows what was read in the phase before",
+        tests="tests/test_film.py",
+    ),
+    # generation
+    Bug(
+        name="record-not-checked",
+        file="specviz/generation/generate.py",
+        old='    require_bool("record", record)\n',
+        new="",
+        harm='record="no" records',
+        tests="tests/test_bad_calls.py",
+    ),
+    Bug(
+        name="half-a-round-recorded",
+        file="specviz/generation/collect.py",
+        old="        if self.recorder is not None:\n            self.recorder.cut(self.rounds)\n",
+        new="",
+        harm="an interrupted run loses its record, which contradicts itself",
+        tests="tests/test_interrupt.py",
+    ),
+    # bench
+    Bug(
+        name="resume-repeats-a-cell",
+        file="specviz/bench/running.py",
+        old="done = {key_of(measurement) for measurement in measurements}",
+        new="done = {key_of(measurement) for measurement in measurements[1:]}",
+        harm="an interrupted benchmark measures its first cell again",
+        tests="tests/test_bench.py -k 'kill or goes_on'",
+    ),
+    # studies
+    Bug(
+        name="conditions-mixed",
+        file="specviz/studies/agreement.py",
+        old='same = {**before, "created": ""} == {**found, "created": ""}',
+        new="same = before.keys() == found.keys()",
+        harm="a table holds results of different conditions",
+        tests="tests/test_agreement.py -k other_conditions",
+    ),
+    # cli
+    Bug(
+        name="interrupted-like-failed",
+        file="specviz/cli/exit.py",
+        old="_report(options, INTERRUPTED,",
+        new="_report(options, FAILED,",
+        harm="a shell loop goes on after Ctrl-C",
+        tests="tests/test_cli.py -k ways_to_end",
+    ),
+    # util
+    Bug(
+        name="folder-not-whole",
+        file="specviz/util/files.py",
+        old="fill(partial)\n            if path.exists():\n                path.rename(old)\n",
+        new="if path.exists():\n                path.rename(old)\n            fill(partial)\n",
+        harm="the old folder is gone when the new one cannot be written",
+        tests="tests/test_bad_calls.py -k folder",
+    ),
+    # prompts
+    Bug(
+        name="prompts-of-the-first-half",
+        file="specviz/prompts.py",
+        old="items[i * len(items) // count]",
+        new="items[i * (len(items) // count)]",
+        harm="a benchmark with a limit never reaches the last categories",
+        tests="tests/test_agreement.py -k spread",
+    ),
+    # zoo
+    Bug(
+        name="optimiser-not-resumed",
+        file="specviz/zoo/checkpoint.py",
+        old="        _restore_optimiser(optimiser, own)\n",
+        new="",
+        harm="a resumed training begins with empty moments and ends with another model",
+        tests="tests/test_zoo.py -k interrupted",
+    ),
+    # exercises
+    Bug(
+        name="stub-passes",
+        file="specviz/exercises/base.py",
+        old='print(f"not yet: {missing}")\n',
+        new='print(f"not yet: {missing}")\n            return True\n',
+        harm="an exercise that was not solved counts as solved",
+        tests="tests/test_exercises.py -k missing",
+    ),
+)
+
+
+def copy_repository(to: Path) -> Path:
+    """Copy what tests may read, without environments and caches. Return the copy's root."""
+    ignored = shutil.ignore_patterns(".*", "__pycache__", "node_modules", "runs", "training")
+    return Path(shutil.copytree(ROOT, to, ignore=ignored))
+
+
+def environment(copy: Path) -> dict[str, str]:
+    """Return the variables under which Python imports specviz from the copy."""
+    return {
+        **os.environ,
+        "PYTHONPATH": str(copy),
+        "PYTHONDONTWRITEBYTECODE": "1",  # a bug must not stay behind in a cache
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+def imported_from(copy: Path) -> Path:
+    """Return the file that `import specviz` reads in a process that tests the copy."""
+    code = "from importlib.util import find_spec; print(find_spec('specviz').origin)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=copy,
+        env=environment(copy),
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return Path(done.stdout.strip())
+
+
+def run_tests(copy: Path, *arguments: str) -> tuple[int | None, str]:
+    """Run pytest in the copy. Return its exit status, None if the tests hang, and its output."""
+    # The cache keeps which tests failed, see `fail_anyway`.
+    cache = f"cache_dir={copy.parent / 'cache'}"
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-m", FAST, "-o", cache, *arguments],
+            cwd=copy,
+            env=environment(copy),
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return None, f"the tests took more than {LIMIT_S} s"
+    return done.returncode, done.stdout + done.stderr
+
+
+def verdict(bug: Bug, copy: Path) -> str:
+    """Plant a bug in the copy, run its tests, remove it again, and say what came of it."""
+    path = copy / bug.file
+    text = path.read_text(encoding="utf-8")
+    try:
+        planted = bug.planted(text)
+    except ValueError as error:
+        return f"cannot be applied: {error}"
+    path.write_text(planted, encoding="utf-8")
+    try:
+        status, output = run_tests(copy, "-x", *shlex.split(bug.tests))
+    finally:
+        path.write_text(text, encoding="utf-8")
+    if status == FAILED:
+        return CAUGHT
+    if status == PASSED or status is None:
+        return f"NOT CAUGHT by {bug.tests}: {bug.harm}"
+    return f"cannot be judged: pytest ended with {status}\n{output[-2000:]}"
+
+
+def fail_anyway(copy: Path) -> str:
+    """Run what failed once more, without a bug. Return pytest's output if some of it fails."""
+    # A test that failed for one bug and passed for another is not run again: it can pass.
+    status, output = run_tests(copy, "--last-failed", "--last-failed-no-failures=none", "tests")
+    return "" if status in (PASSED, NO_TESTS) else output[-2000:]
+
+
+def main(names: Sequence[str]) -> int:
+    """Try the named bugs, or all; return 0 if every one of them is caught."""
+    known = [bug.name for bug in BUGS]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        print(f"{unknown[0]!r} is no bug of the list; choose from {', '.join(known)}")
+        return 2
+    chosen = [bug for bug in BUGS if not names or bug.name in names]
+    with tempfile.TemporaryDirectory() as folder:
+        copy = copy_repository(Path(folder).resolve() / "specviz-with-a-bug")
+        origin = imported_from(copy)
+        if not origin.is_relative_to(copy):
+            print(f"specviz is imported from {origin}, not from the copy in {copy}")
+            return 2
+        caught = 0
+        for bug in chosen:
+            begun = time.monotonic()
+            said = verdict(bug, copy)
+            caught += said == CAUGHT
+            print(f"{bug.name:25} {time.monotonic() - begun:5.1f} s  {said}", flush=True)
+        print(f"{caught} of {len(chosen)} bugs are caught")
+        failures = fail_anyway(copy)
+    if failures:
+        print(f"but some of these tests fail without a bug, too:\n{failures}")
+    return 1 if failures or caught < len(chosen) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
