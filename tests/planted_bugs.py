@@ -105,7 +105,7 @@ BUGS = (
         old='own row, whatever its slot."""\n        return indices',
         new='own row, whatever its slot."""\n        return self.slots(rows, indices)',
         harm="padding counts in the positions, so that a padded row writes another text",
-        tests="tests/test_equivalence.py -k test_every_row_equals_generate",
+        tests="tests/test_recorder.py -k feeds",
     ),
     Bug(
         name="move-too-short",
@@ -113,7 +113,7 @@ BUGS = (
         old="starts[i], n - 1))",
         new="starts[i], n - 2))",
         harm="realigning leaves the last K/V of a row behind",
-        tests="tests/test_recorder.py",
+        tests="tests/test_recorder.py -k synchronising",
     ),
     Bug(
         name="rollback-keeps-one-more",
@@ -137,7 +137,7 @@ BUGS = (
         old="state.waiting.popleft()",
         new="state.waiting.pop()",
         harm="the prompts given first are decoded last",
-        tests="tests/test_strategies.py",
+        tests="tests/test_strategies.py -k sorted",
     ),
     Bug(
         name="deterministic-width",
@@ -212,7 +212,7 @@ BUGS = (
         old="found: Array = offset + scale",
         new="found: Array = scale",
         harm="fitted costs leave out what does not grow with the batch",
-        tests="tests/test_fit.py -k law",
+        tests="tests/test_fit.py -k grow",
     ),
     Bug(
         name="memory-without-draft",
