@@ -149,9 +149,9 @@ BUGS = (
     ),
     Bug(
         name="auto-learns-cold-rounds",
-        file="specviz/engine/draft_length.py",
-        old="        if spent.cold:\n            return\n",
-        new="",
+        file="specviz/engine/auto.py",
+        old="if self._first or spent.cold:",
+        new="if self._first:",
         harm='"auto" takes the time of a capture for that of a round, and drafts too little',
         tests="tests/test_draft_length.py -k captured",
     ),
