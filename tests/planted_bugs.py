@@ -105,7 +105,7 @@ BUGS = (
         old='own row, whatever its slot."""\n        return indices',
         new='own row, whatever its slot."""\n        return self.slots(rows, indices)',
         harm="padding counts in the positions, so that a padded row writes another text",
-        tests="tests/test_recorder.py -k feeds",
+        tests="tests/test_invariants.py -k valid_runs",
     ),
     Bug(
         name="move-too-short",
@@ -113,7 +113,7 @@ BUGS = (
         old="starts[i], n - 1))",
         new="starts[i], n - 2))",
         harm="realigning leaves the last K/V of a row behind",
-        tests="tests/test_recorder.py -k synchronising",
+        tests="tests/test_verdicts.py -k valid_run",
     ),
     Bug(
         name="rollback-keeps-one-more",
@@ -145,7 +145,7 @@ BUGS = (
         old="self._pieces(feed, self.shape.width)",
         new="self._pieces(feed, width)",
         harm="the deterministic mode writes another text with drafts than without",
-        tests="tests/test_deterministic.py",
+        tests="tests/test_deterministic.py -k one_shape",
     ),
     Bug(
         name="auto-learns-cold-rounds",

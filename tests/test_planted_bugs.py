@@ -1,5 +1,6 @@
 """The list of planted bugs fits the code of today, so that `make planted` can try all of them."""
 
+import re
 import shlex
 
 import pytest
@@ -13,8 +14,11 @@ def test_a_bug_can_be_planted(bug):
     planted = bug.planted(text)
     assert planted != text
     compile(planted, bug.file, "exec")  # a file that cannot be read is no bug that tests find
-    where, *_ = shlex.split(bug.tests)
-    assert (ROOT / where).is_file()
+    where, *options = shlex.split(bug.tests)
+    tests = (ROOT / where).read_text(encoding="utf-8")
+    assert options[:1] in ([], ["-k"])
+    for word in re.findall(r"\w+", " ".join(options[1:])):
+        assert word == "or" or re.search(rf"def test_\w*{word}", tests), f"no test is named {word}"
 
 
 def test_every_room_has_a_bug_and_every_bug_a_name():
