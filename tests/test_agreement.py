@@ -162,6 +162,17 @@ def test_other_conditions_replace_the_table(
     assert setups_of(pd.read_csv(path)) == SMALL_SETUPS[:1]
 
 
+def test_results_of_other_conditions_are_not_taken_over(tmp_path: Path) -> None:
+    """Without a run; the slow test has every condition."""
+    path = tmp_path / "found.csv"
+    entry = {"deterministic": False, "batch_size": 3, "strategy": "eqspec", "noise": 0.5}
+    found = {"device": "cpu", "created": "Monday", "num_draft_tokens": 2}
+    save_measured(pd.DataFrame([entry]), found, path)
+    assert agreement._resume(path, found | {"created": "Tuesday"}) == [entry]
+    assert agreement._resume(path, found | {"num_draft_tokens": 3}) == []
+    assert agreement._resume(path, found | {"source": "own"}) == []
+
+
 def test_the_files_are_whole_and_short(tmp_path: Path) -> None:
     table = pd.DataFrame(
         {"share": [1 / 3, float("nan")], "count": [123456, 7], "speed": [1234.5678, 1e-7]}
