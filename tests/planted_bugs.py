@@ -290,7 +290,7 @@ BUGS = (
         old='same = {**before, "created": ""} == {**found, "created": ""}',
         new="same = before.keys() == found.keys()",
         harm="a table holds results of different conditions",
-        tests="tests/test_agreement.py -k other_conditions",
+        tests="tests/test_agreement.py -k taken_over",
     ),
     # cli
     Bug(
