@@ -348,12 +348,7 @@ def copy_repository(to: Path) -> Path:
 
 def environment(copy: Path) -> dict[str, str]:
     """Return the variables under which Python imports specviz from the copy."""
-    return {
-        **os.environ,
-        "PYTHONPATH": str(copy),
-        "PYTHONDONTWRITEBYTECODE": "1",  # a bug must not stay behind in a cache
-        "OMP_NUM_THREADS": "1",
-    }
+    return {**os.environ, "PYTHONPATH": str(copy), "OMP_NUM_THREADS": "1"}
 
 
 def imported_from(copy: Path) -> Path:
@@ -397,6 +392,7 @@ def verdict(bug: Bug, copy: Path) -> str:
         planted = bug.planted(text)
     except ValueError as error:
         return f"cannot be applied: {error}"
+    # The file gets a new time, as it does below, so that no bytecode of another text is used.
     path.write_text(planted, encoding="utf-8")
     try:
         status, output = run_tests(copy, "-x", *shlex.split(bug.tests))
