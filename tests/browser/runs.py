@@ -32,8 +32,13 @@ def record(strategy: str, prompts: int = 4, tokens: int = 64, batch_size: int = 
     ).trace
 
 
+@functools.cache
 def film_of(trace: Trace) -> Json:
     return film(trace)
+
+
+def stages_of(trace: Trace) -> list[Json]:
+    return [stage for each in film_of(trace)["rounds"] for stage in each["stages"]]
 
 
 def steps_of(trace: Trace, what: str) -> list[int]:
@@ -42,12 +47,8 @@ def steps_of(trace: Trace, what: str) -> list[int]:
     "full" means that all drafts of a row are accepted.
     """
     if what == "violation":
-        return sorted(
-            {
-                each.round * len(PHASES) + PHASES.index(each.phase)
-                for each in sv.check_invariants(trace)
-            }
-        )
+        found = sv.check_invariants(trace)
+        return sorted({each.round * len(PHASES) + PHASES.index(each.phase) for each in found})
     return sorted({number * len(PHASES) + ACCEPT for number in _rounds_of(trace, what)})
 
 
@@ -74,19 +75,11 @@ def parting(first: Trace, second: Trace) -> tuple[int, int, int] | None:
     found = []
     for request in range(first.num_requests):
         texts = [trace.prompt(request) + trace.output(request) for trace in (first, second)]
-        index = next(
-            (at for at, pair in enumerate(zip(*texts, strict=False)) if pair[0] != pair[1]), None
-        )
-        if index is not None:
-            rows = zip(
-                *(first.rows[name].tolist() for name in ("request", "length", "gained", "round")),
-                strict=True,
-            )
-            found.append(
-                next(
-                    (number, request, index)
-                    for who, n, gained, number in rows
-                    if who == request and n + gained > index
-                )
-            )
+        pairs = enumerate(zip(*texts, strict=False))
+        index = next((at for at, (one, other) in pairs if one != other), None)
+        if index is None:
+            continue
+        rows = first.rows
+        gained = (rows["request"] == request) & (rows["length"] + rows["gained"] > index)
+        found.append((int(rows["round"][gained.argmax()]), request, index))
     return min(found, default=None)

@@ -28,7 +28,6 @@ pytestmark = pytest.mark.browser
 ACTIVE_TAGS = (
     "img, iframe, object, embed, form, a, link, base, svg script, svg foreignObject, [onerror]"
 )
-INERT = f"document.querySelectorAll('{ACTIVE_TAGS}').length"
 
 
 @pytest.fixture
@@ -65,31 +64,23 @@ def test_a_page_of_hostile_runs(watched, tmp_path, two):
         for step in (0, 8, 23):
             stepper.go(step)
         stepper.press("t", "?")
-        assert page.evaluate(INERT) == 0
+        assert page.locator(ACTIVE_TAGS).count() == 0
 
 
 def test_a_report_with_hostile_names(watched, tmp_path):
     rows = sample()
-    for number, text in enumerate(
-        each for each in HOSTILE if each.strip() and "\ud800" not in each
-    ):
+    texts = [each for each in HOSTILE if each.strip() and "\ud800" not in each]
+    for number, text in enumerate(texts):
+        names = {"drafter": f"{number}", "device_name": text, "failure": text, "target": text}
         rows.append(row(f"exspec:{number}", 100.0, 4, drafter=text, pair="p"))
-        rows.append(
-            row(
-                "inplace", None, 4, drafter=f"{number}", device_name=text, failure=text, target=text
-            )
-        )
-    path = save_report(
-        make_table(rows), conditions(rows, note=" ".join(HOSTILE[:5])), tmp_path / "bench.html"
-    )
+        rows.append(row("inplace", None, 4, **names))
+    stated = conditions(rows, note=" ".join(HOSTILE[:5]))
+    path = save_report(make_table(rows), stated, tmp_path / "bench.html")
     with watched(path, policy=True) as page:
         expect(page.locator(".js-plotly-plot .main-svg").first).to_be_visible()
         expect(page.get_by_text(HOSTILE[0]).first).to_be_visible()
-        assert (
-            page.evaluate("document.querySelectorAll('img, iframe, object, embed, form').length")
-            == 0
-        )
-        assert page.evaluate("document.querySelectorAll('a[href^=\"javascript\"]').length") == 0
+        active = "img, iframe, object, embed, form, a[href^=javascript]"
+        assert page.locator(active).count() == 0
 
 
 def bare(tmp_path: Path, body: str, script: str = "") -> Path:
@@ -113,30 +104,20 @@ def test_tables_as_a_notebook_shows_them(watched, tmp_path):
     )
     with watched(bare(tmp_path, found.to_html() + texts._repr_html_())) as page:
         expect(page.locator("#end")).to_be_visible()
-        assert page.evaluate(INERT) == 0
+        assert page.locator(ACTIVE_TAGS).count() == 0
 
 
 def test_a_comparison_as_a_notebook_shows_it(watched, tmp_path):
     pair = sv.load_pair(device="cpu")
-    prompts = [
-        "def add(a, b):",
-        "<script>window.__pwned = 1</script><img src=x onerror='window.__pwned = 1'>",
-    ]
+    hostile = "<script>window.__pwned = 1</script><img src=x onerror='window.__pwned = 1'>"
+    given = {"max_new_tokens": 8, "batch_size": 2, "record": True, "progress": False}
     results = [
-        sv.generate(
-            pair,
-            prompts,
-            strategy=name,
-            max_new_tokens=8,
-            batch_size=2,
-            record=True,
-            progress=False,
-        )
+        sv.generate(pair, ["def add(a, b):", hostile], strategy=name, **given)
         for name in ("repadding", "autoregressive")
     ]
     with watched(bare(tmp_path, sv.compare(*results)._repr_html_())) as page:
         expect(page.locator("#end")).to_be_visible()
-        assert page.evaluate(INERT) == 0
+        assert page.locator(ACTIVE_TAGS).count() == 0
 
 
 def test_charts_of_hostile_text(watched, tmp_path):
@@ -153,7 +134,7 @@ def test_charts_of_hostile_text(watched, tmp_path):
         expect(page.locator(".js-plotly-plot .main-svg").last).to_be_visible()
         assert page.locator(".js-plotly-plot").count() == len(figures)
         active = ".main-svg a, .main-svg script, .main-svg foreignObject, img"
-        assert page.evaluate(f"document.querySelectorAll('{active}').length") == 0
+        assert page.locator(active).count() == 0
 
 
 def test_a_picture_of_hostile_text(watched, tmp_path):
@@ -164,12 +145,7 @@ def test_a_picture_of_hostile_text(watched, tmp_path):
     sv.step_through(disguised()).export_svg(path, step=8)
     with watched(path) as page:
         assert page.evaluate("document.documentElement.localName") == "svg"
-        assert (
-            page.evaluate(
-                "document.querySelectorAll('script, foreignObject, image, a, use').length"
-            )
-            == 0
-        )
+        assert page.locator("script, foreignObject, image, a, use").count() == 0
         attributes = page.evaluate(
             "[...document.querySelectorAll('*')].flatMap((each) => each.getAttributeNames())"
         )

@@ -16,7 +16,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import expect
 
 from browser.jupyter import Notebook
-from browser.runs import film_of, parting, record, steps_of
+from browser.runs import parting, record, stages_of, steps_of
 from browser.stepper import Stepper
 from specviz.record.schema import PHASES
 from specviz.record.trace import Trace
@@ -93,38 +93,24 @@ def test_quickstart(offline_page, lab):
 
 # ---------------------------------------------------------------- keys and controls
 
-PLACES = {
-    "ArrowRight": (7, 8),
-    "ArrowLeft": (7, 6),
-    "Shift+ArrowRight": (7, 12),
-    "Shift+ArrowLeft": (7, 2),
-    "Home": (7, 0),
-    "End": (7, -1),
-}
-BUTTONS = {
-    "next phase": "ArrowRight",
-    "previous phase": "ArrowLeft",
-    "next round": "Shift+ArrowRight",
-    "previous round": "Shift+ArrowLeft",
-    "first step": "Home",
-    "last step": "End",
+# By key: the button that does the same, and where it leads from step 7.
+MOVES = {
+    "ArrowRight": ("next phase", 8),
+    "ArrowLeft": ("previous phase", 6),
+    "Shift+ArrowRight": ("next round", 12),
+    "Shift+ArrowLeft": ("previous round", 2),
+    "Home": ("first step", 0),
+    "End": ("last step", None),
 }
 
 
-@pytest.mark.parametrize("key", PLACES)
-def test_keys_move(notebook, runs, key):
-    stepper, (start, goal) = widget(notebook), PLACES[key]
-    stepper.go(start)
-    stepper.press(key)
-    stepper.is_at(goal if goal >= 0 else last_step(runs["fine"]))
-
-
-@pytest.mark.parametrize("name", BUTTONS)
-def test_buttons_move(notebook, runs, name):
-    stepper, (start, goal) = widget(notebook), PLACES[BUTTONS[name]]
-    stepper.go(start)
-    stepper.button(name).click()
-    stepper.is_at(goal if goal >= 0 else last_step(runs["fine"]))
+@pytest.mark.parametrize("key", MOVES)
+def test_keys_and_buttons_move(notebook, runs, key):
+    stepper, (name, goal) = widget(notebook), MOVES[key]
+    for move in (lambda: stepper.press(key), lambda: stepper.button(name).click()):
+        stepper.go(7)
+        move()
+        stepper.is_at(last_step(runs["fine"]) if goal is None else goal)
 
 
 def test_the_ends_hold(notebook, runs):
@@ -154,14 +140,14 @@ def test_phases_of_the_rail(notebook, runs):
 def test_jumps(notebook, runs, key, what):
     cell, trace = (BROKEN, runs["broken"]) if what == "violation" else (FINE, runs["fine"])
     stepper, goals = widget(notebook, cell), [step for step in steps_of(trace, what) if step > 0]
-    assert goals
+    before_the_end = [goal for goal in goals if goal < last_step(trace)][-1]
     for goal in goals[:3]:
         stepper.press(key)
         stepper.is_at(goal)
     stepper.press("End")
     stepper.is_at(last_step(trace))
     stepper.press(f"Shift+{key.upper()}")
-    stepper.is_at([goal for goal in goals if goal < last_step(trace)][-1])
+    stepper.is_at(before_the_end)
     stepper.press("Home")
     stepper.is_at(0)
     stepper.root.get_by_role("combobox", name="jump to").select_option(what)
@@ -169,7 +155,7 @@ def test_jumps(notebook, runs, key, what):
     stepper.is_at(goals[0])
     stepper.press("End")
     stepper.button("previous of these").click()
-    stepper.is_at([goal for goal in goals if goal < last_step(trace)][-1])
+    stepper.is_at(before_the_end)
 
 
 def test_a_jump_without_a_target_stays(notebook):
@@ -184,14 +170,8 @@ def test_a_jump_without_a_target_stays(notebook):
 def test_rows(notebook, runs):
     stepper = widget(notebook)
     stepper.go(8, row=0)
-    for key, row in (
-        ("ArrowDown", 1),
-        ("ArrowDown", 2),
-        ("ArrowUp", 1),
-        ("ArrowUp", 0),
-        ("ArrowUp", 0),
-    ):
-        stepper.press(key)
+    for key, row in (("Down", 1), ("Down", 2), ("Up", 1), ("Up", 0), ("Up", 0)):
+        stepper.press(f"Arrow{key}")
         stepper.is_at(8, row)
     x, y = stepper.find("row 3,")
     stepper.page.mouse.click(x, y)
@@ -204,39 +184,33 @@ def test_rows(notebook, runs):
 
 
 def test_slider(notebook, runs):
-    stepper = widget(notebook, BROKEN)
+    stepper, last = widget(notebook, BROKEN), last_step(runs["broken"])
     slider = stepper.root.get_by_role("slider", name="step")
-    assert slider.get_attribute("max") == str(last_step(runs["broken"]))
+    assert slider.get_attribute("max") == str(last)
     slider.focus()
-    for key, goal in (
-        ("ArrowRight", 1),
-        ("Shift+ArrowRight", 6),
-        ("ArrowLeft", 5),
-        ("End", last_step(runs["broken"])),
-        ("Home", 0),
-    ):
+    goals = {"ArrowRight": 1, "Shift+ArrowRight": 6, "ArrowLeft": 5, "End": last, "Home": 0}
+    for key, goal in goals.items():
         stepper.page.keyboard.press(key)
         stepper.is_at(goal)
     slider.click()
     expect(stepper.root).not_to_have_attribute("data-step", "0")
-    assert stepper.step < last_step(runs["broken"])
-    marks, goals = (
-        stepper.root.locator(".sv-mark.sv-violation"),
-        steps_of(runs["broken"], "violation"),
-    )
+    assert stepper.step < last
+    place = f"round {stepper.step // 5} of 0 to {last // 5}, {PHASES[stepper.step % 5]}"
+    expect(slider).to_have_attribute("aria-valuetext", place)
+
+
+def test_marks_under_the_slider(notebook, runs):
+    """Those that would lie on each other share a mark."""
+    stepper, goals = widget(notebook, BROKEN), steps_of(runs["broken"], "violation")
+    marks = stepper.root.locator(".sv-mark.sv-violation")
     assert 1 < marks.count() <= len(goals)
-    counted = marks.evaluate_all(
-        "(marks) => marks.map((mark) => Number(mark.title.match(/in (\\d+) steps/)?.[1] ?? 1))"
-    )
-    assert sum(counted) == len(goals)  # those that would lie on each other share a mark
+    steps = "(marks) => marks.map((mark) => Number(mark.title.match(/in (\\d+) steps/)?.[1] ?? 1))"
+    assert sum(marks.evaluate_all(steps)) == len(goals)
     places = marks.evaluate_all("(marks) => marks.map((mark) => mark.getBoundingClientRect().left)")
     assert min(b - a for a, b in pairwise(places)) > 2
     marks.nth(1).click(force=True)  # marks may lie close together
     stepper.frame()
     assert stepper.step in goals
-    last_round = runs["broken"].num_rounds - 1
-    place = f"round {stepper.step // 5} of 0 to {last_round}, {PHASES[stepper.step % 5]}"
-    expect(slider).to_have_attribute("aria-valuetext", place)
 
 
 def test_play(notebook, runs):
@@ -286,9 +260,11 @@ def test_zoom_and_slide(notebook, runs):
     stepper.press("0")
 
 
-MOVES = ("→", "←", "Shift →", "Shift ←", "Home", "End", "Space", "[", "]", "↓", "↑")
-JUMPS = ("r", "Shift r", "f", "Shift f", "v", "Shift v", "e", "Shift e")
-LISTED = (*MOVES, *JUMPS, "t", "+", "\N{MINUS SIGN}", "0", ",", ".", "?")
+LISTED = (
+    *("→", "←", "Shift →", "Shift ←", "Home", "End", "Space", "[", "]", "↓", "↑", "t"),
+    *("r", "Shift r", "f", "Shift f", "v", "Shift v", "e", "Shift e"),
+    *("+", "\N{MINUS SIGN}", "0", ",", ".", "?"),
+)
 
 
 @pytest.mark.parametrize(
@@ -300,10 +276,10 @@ def test_help_lists_the_keys(notebook, cell, more):
         open_it()
         page_of_keys = stepper.root.get_by_role("dialog", name="Keys")
         expect(page_of_keys).to_be_visible()
-        shown = page_of_keys.locator("dt > *").evaluate_all(
-            "(keys) => keys.map("
-            "(key) => [...key.children].map((each) => each.textContent).join(' '))"
+        written = (
+            "(keys) => keys.map((key) => [...key.children].map((e) => e.textContent).join(' '))"
         )
+        shown = page_of_keys.locator("dt > *").evaluate_all(written)
         assert sorted(shown) == sorted((*LISTED, *more))
         stepper.page.keyboard.press("Escape")
         expect(page_of_keys).to_be_hidden()
@@ -317,18 +293,8 @@ def test_keys_stay_in_the_widget(notebook):
     stepper, cells, kernel = widget(notebook), notebook.sources(), notebook.kernel()
     for key in "rfvetdmabxyjk0,.+-[]":
         stepper.press(key, key)
-    stepper.press(
-        "Shift+R",
-        "Shift+F",
-        "Shift+V",
-        "Shift+E",
-        "ArrowDown",
-        "ArrowUp",
-        "Home",
-        "End",
-        "Space",
-        "Space",
-    )
+    stepper.press("Shift+R", "Shift+F", "Shift+V", "Shift+E", "ArrowDown", "ArrowUp")
+    stepper.press("Home", "End", "Space", "Space")
     expect(stepper.page.get_by_role("dialog")).to_have_count(0)
     assert (notebook.sources(), notebook.kernel()) == (cells, kernel)
     stepper.press("0", "Home")
@@ -348,28 +314,6 @@ def test_keys_belong_to_the_notebook_elsewhere(notebook):
 # ---------------------------------------------------------------- what is shown
 
 
-def test_sentences_are_those_of_the_record(notebook, runs):
-    stepper = widget(notebook)
-    stages = [stage for each in film_of(runs["fine"])["rounds"] for stage in each["stages"]]
-    for step in range(10):
-        stepper.is_at(step)
-        assert stages[step]["words"] in stepper.sentence()
-        stepper.press("ArrowRight")
-
-
-def test_pictures_change_and_carry_their_colours(notebook, runs):
-    stepper, step = widget(notebook), steps_of(runs["fine"], "rejection")[0]
-    stepper.go(step - 1)
-    before = stepper.digest()
-    assert stepper.count("green-soft") == stepper.count("orange-soft") == 0
-    assert stepper.count("blue-soft") > 500
-    stepper.go(step)
-    assert stepper.digest() != before
-    assert (
-        min(stepper.count(colour) for colour in ("green-soft", "orange-soft", "amber-soft")) > 500
-    )
-
-
 def test_tables(notebook, runs):
     stepper, step = widget(notebook), steps_of(runs["fine"], "rejection")[0]
     stepper.go(step)
@@ -385,27 +329,6 @@ def test_tables(notebook, runs):
     expect(stepper.root.get_by_role("table")).to_have_count(0)
     for panel in stepper.root.locator(".sv-panel:visible canvas:visible").all():
         assert len(panel.get_attribute("aria-label")) > 20
-
-
-def test_violations_lead_to_their_row(notebook, runs):
-    stepper, violations = widget(notebook, BROKEN), film_of(runs["broken"])["violations"]
-    step = steps_of(runs["broken"], "violation")[1]
-    stepper.press("v")
-    stepper.is_at(step)
-    here = [each for each in violations if 5 * each["round"] + each["phase"] == step]
-    entry = stepper.panel("invariants").locator("li button").last
-    row, expected, found = re.search(
-        r"row (\d+)(?: \(request \d+\), [^:]*:)? (.*); (.*?)(?: \(\d+ \w+\))?$", entry.inner_text()
-    ).groups()
-    assert (int(row), expected, found) in [
-        (each["row"], each["expected"], each["found"]) for each in here
-    ]
-    row = int(row)
-    entry.click()
-    stepper.is_at(step, row)
-    assert stepper.panel("mask").get_by_role("heading").inner_text().startswith(f"Row {row}")
-    assert stepper.count("red") > 0
-    assert widget(notebook).panel("invariants").locator("li button").count() == 0
 
 
 def test_widgets_on_a_page_are_independent(notebook):
@@ -486,11 +409,9 @@ def test_reload_and_a_dead_kernel(offline_page, lab, folder, runs):
         notebook = Notebook(page, lab).open("steps.ipynb")
         assert notebook.run_all(), notebook.error_outputs()
         widget(notebook).go(8, row=0)
-        for cell in (
-            FINE,
-            BROKEN,
-            TWO,
-        ):  # each arrives as an output, and what is not saved cannot be reloaded without a question
+        # Each picture arrives as an output, and what is not saved cannot be reloaded without a
+        # question.
+        for cell in (FINE, BROKEN, TWO):
             expect(notebook.output(cell).locator("img")).to_have_count(1)
         notebook.save()
         page.wait_for_function("!window.jupyterapp.shell.currentWidget.context.model.dirty")
@@ -504,12 +425,10 @@ def test_reload_and_a_dead_kernel(offline_page, lab, folder, runs):
         assert notebook.kernel() == ""
         stepper.press("ArrowRight", "ArrowRight", "ArrowDown")
         stepper.is_at(11, 1)
-        stages = [stage for each in film_of(runs["fine"])["rounds"] for stage in each["stages"]]
-        assert stages[11]["words"] in stepper.sentence()
+        assert stages_of(runs["fine"])[11]["words"] in stepper.sentence()
         widget(notebook, TWO).press("d")
-        widget(notebook, TWO).is_at(
-            5 * parting(runs["fine"], runs["broken"])[0] + PHASES.index("accept")
-        )
+        number, _, _ = parting(runs["fine"], runs["broken"])
+        widget(notebook, TWO).is_at(5 * number + PHASES.index("accept"))
 
 
 def test_a_notebook_saved_by_hand_shows_a_picture(offline_page, lab, folder):
@@ -548,18 +467,10 @@ def test_an_executed_notebook_shows_a_picture(offline_page, lab, folder):
     The notebook is not trusted yet, and the kernel that made it is gone.
     """
     write_notebook(folder / "kept.ipynb", CELLS[:2])
-    command = (
-        "nbconvert",
-        "--to",
-        "notebook",
-        "--execute",
-        "--inplace",
-        "--ExecutePreprocessor.store_widget_state=False",
-        "kept.ipynb",
-    )
-    subprocess.run(
-        [sys.executable, "-m", "jupyter", *command], cwd=folder, check=True, capture_output=True
-    )
+    keep = "--ExecutePreprocessor.store_widget_state=False"
+    command = ["nbconvert", "--to", "notebook", "--execute", "--inplace", keep, "kept.ipynb"]
+    command = [sys.executable, "-m", "jupyter", *command]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
     with offline_page() as page:
         notebook = Notebook(page, lab).open("kept.ipynb")
         picture = notebook.output(FINE).locator("img")

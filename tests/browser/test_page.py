@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
+from test_charts import contrast
 from tiny_run import TRACE
 
 import specviz as sv
-from browser.runs import film_of, parting, record, steps_of
+from browser.runs import record, stages_of, steps_of
 from browser.stepper import Stepper
-from specviz.engine.strategies import STRATEGIES
+from specviz.engine.strategies import STRATEGIES, Strategy
 from specviz.record.schema import PHASES
 
 pytestmark = pytest.mark.browser
@@ -42,11 +43,8 @@ def disguised() -> sv.Trace:
     trace = record("eqspec")
     ids = sorted(trace.meta["token_texts"], key=int)
     texts = {token: HOSTILE[number % len(HOSTILE)] for number, token in enumerate(ids)}
-    return replace(
-        trace,
-        meta=trace.meta
-        | {"token_texts": texts, "target": HOSTILE[0], "draft": HOSTILE[1], "device": HOSTILE[0]},
-    )
+    names = {"target": HOSTILE[0], "draft": HOSTILE[1], "device": HOSTILE[0]}
+    return replace(trace, meta=trace.meta | names | {"token_texts": texts})
 
 
 @pytest.fixture(scope="module")
@@ -57,16 +55,13 @@ def eqspec() -> sv.Trace:
 # ---------------------------------------------------------------- alone and safe
 
 
-def test_a_page_asks_for_nothing(saved_page, eqspec):
+def test_a_page_asks_for_nothing_and_may_not(saved_page, eqspec):
     stepper = saved_page(eqspec)
     stepper.press("End", "t", "t", "?")
-    assert (
-        stepper.page.evaluate("performance.getEntriesByType('resource').map((each) => each.name)")
-        == []
-    )
-    assert stepper.page.evaluate(
-        "navigator.serviceWorker === undefined || navigator.serviceWorker.controller === null"
-    )
+    asked = "performance.getEntriesByType('resource').map((each) => each.name)"
+    assert stepper.page.evaluate(asked) == []
+    assert stepper.page.evaluate("!navigator.serviceWorker?.controller")
+    check_policy(stepper.page)
 
 
 POLICY = {
@@ -100,10 +95,6 @@ def check_policy(page: Page) -> None:
         assert page.evaluate(REFUSED % request) == directive
 
 
-def test_a_page_may_ask_for_nothing(saved_page, eqspec):
-    check_policy(saved_page(eqspec).page)
-
-
 def test_a_page_is_one_small_file(tmp_path):
     path = tmp_path / "run.html"
     sv.step_through(record("eqspec", prompts=8, tokens=64, batch_size=8)).export_html(path)
@@ -117,16 +108,10 @@ def test_text_stays_text(saved_page, theme):
     shown = set()
     for step in (0, 7, 8, 23):
         stepper.go(step)
-        shown |= {
-            cell for panel in ("stage", "verify") for line in stepper.table(panel) for cell in line
-        }
-    for words in (
-        "</script><script>",
-        "<img·src=x·onerror=",
-        "${window.__pwned",
-        "{{constructor",
-        "&lt;b&gt;",
-    ):
+        for panel in ("stage", "verify"):
+            shown |= {cell for line in stepper.table(panel) for cell in line}
+    told = ("</script><script>", "<img·src=x·onerror=", "${window.__pwned", "{{constructor")
+    for words in (*told, "&lt;b&gt;"):
         assert any(words in cell for cell in shown), words
     assert not any(re.search("[\x00-\x1f\x7f\u2028-\u202e\u2066\u2067]", cell) for cell in shown)
     page = stepper.page
@@ -176,34 +161,26 @@ VISIT = """async (steps) => {
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_step_of_every_strategy(saved_page, strategy):
     """The sentence is the record's own, and each picture says in words what it shows."""
-    trace = record(strategy, prompts=6, tokens=16)
-    stepper = saved_page(trace)
-    words = [stage["words"] for each in film_of(trace)["rounds"] for stage in each["stages"]]
-    seen = stepper.page.evaluate(VISIT, len(words))
+    trace = record(strategy, prompts=6, tokens=8)
+    words = [stage["words"] for stage in stages_of(trace)]
+    seen = saved_page(trace).page.evaluate(VISIT, len(words))
     assert [int(step) for step, _, _ in seen] == list(range(len(words)))
     assert [told for told, (_, text, _) in zip(words, seen, strict=True) if told not in text] == []
+    broken = re.compile("undefined|NaN|null|Infinity|object Object")
     for step, _, labels in seen:
         assert len(labels) >= len(PANELS), step
-        assert [
-            label
-            for label in labels
-            if not label or re.search("undefined|NaN|null|Infinity|object Object", label)
-        ] == [], step
+        assert [label for label in labels if not label or broken.search(label)] == [], step
 
 
 def test_tables_and_sentences_agree_with_the_record(saved_page, eqspec):
     """In the round of the first rejection, each row's tables say what the record's columns hold."""
     stepper = saved_page(eqspec)
     step = steps_of(eqspec, "rejection")[0]
-    entries = [
-        number for number, found in enumerate(eqspec.rows["round"].tolist()) if found == step // 5
-    ]
-    for row, entry in enumerate(entries):
+    for row, entry in enumerate(np.flatnonzero(eqspec.rows["round"] == step // 5)):
         stepper.go(step, row)
         states = [line[2] for line in stepper.table("stage")[1:]]
-        accepted, drafted, gained = (
-            int(eqspec.rows[name][entry]) for name in ("accepted", "drafted", "gained")
-        )
+        names = ("accepted", "drafted", "gained")
+        accepted, drafted, gained = (int(eqspec.rows[name][entry]) for name in names)
         assert sum("accepted now" in state for state in states) == min(accepted, gained)
         assert sum("bonus, now pending" in state for state in states) == 1
         assert sum("rejected" in state for state in states) <= drafted - accepted
@@ -213,19 +190,15 @@ def test_tables_and_sentences_agree_with_the_record(saved_page, eqspec):
 def test_colours_mean_what_the_record_says(saved_page, eqspec):
     stepper = saved_page(eqspec)
     step = steps_of(eqspec, "rejection")[0]
+    colours = ("green-soft", "orange-soft", "amber-soft", "blue-soft")
     stepper.go(step - 1)
-    before = {
-        colour: stepper.count(colour)
-        for colour in ("green-soft", "orange-soft", "amber-soft", "blue-soft")
-    }
+    before = {colour: stepper.count(colour) for colour in colours}
     stepper.go(step)
-    after = {colour: stepper.count(colour) for colour in before}
+    after = {colour: stepper.count(colour) for colour in colours}
     assert before["blue-soft"] > 500
     assert before["green-soft"] == before["orange-soft"] == 0
     assert after["blue-soft"] < before["blue-soft"]
-    assert after["green-soft"] > 500
-    assert after["amber-soft"] > 500
-    assert after["orange-soft"] > 500
+    assert min(after["green-soft"], after["amber-soft"], after["orange-soft"]) > 500
 
 
 def test_a_page_takes_keys_at_once(saved_page, eqspec):
@@ -256,7 +229,7 @@ NARROW = """(cells) => cells.filter((cell) => {
 }).map((cell) => cell.textContent)"""
 
 
-@pytest.mark.parametrize("width", [700, 1280, 2000])
+@pytest.mark.parametrize("width", [700, 2000])
 def test_no_short_word_of_a_table_is_broken(saved_page, eqspec, width):
     """What is too wide for its panel can be scrolled to."""
     stepper = saved_page(eqspec, viewport={"width": width, "height": 1000})
@@ -282,37 +255,23 @@ def test_bars_of_a_pool_are_as_long_as_their_rows(saved_page):
         stepper.go(5 * number)
         here = (trace.pool["round"] == number) & (trace.pool["chosen"] > 0)
         areas.append(stepper.count("blue-soft", "pool") / trace.pool["length"][here].sum())
-    assert all(
-        abs(doublings - round(doublings)) < 0.27
-        for doublings in np.log2(np.divide(areas, areas[0]))
-    )
+    doublings = np.log2(np.divide(areas, areas[0]))
+    assert np.abs(doublings - doublings.round()).max() < 0.27
 
 
-@functools.cache
-def naive() -> sv.Trace:
-    strategy = sv.strategy("masking", positions="column")
-    pair, prompts = sv.load_pair(device="cpu"), sv.load_prompts(limit=4)
-    return sv.generate(
-        pair,
-        prompts,
-        strategy=strategy,
-        batch_size=4,
-        max_new_tokens=16,
-        record=True,
-        progress=False,
-    ).trace
+def run_of(strategy: Strategy, rows: int) -> sv.Trace:
+    pair, prompts = sv.load_pair(device="cpu"), sv.load_prompts(limit=rows)
+    given = {"batch_size": rows, "max_new_tokens": 16, "record": True, "progress": False}
+    return sv.generate(pair, prompts, strategy=strategy, **given).trace
 
 
 def test_violations_of_many_rows_are_told_together(saved_page):
     """Of each rule, phase and model one entry; it leads to the chosen row, which is its example."""
-    trace = naive()
-    stepper, step = saved_page(trace), steps_of(naive(), "violation")[1]
+    trace = run_of(sv.strategy("masking", positions="column"), rows=4)
+    stepper, step = saved_page(trace), steps_of(trace, "violation")[1]
     stepper.go(step, 2)
-    here = [
-        each
-        for each in sv.check_invariants(trace)
-        if each.round == step // 5 and PHASES.index(each.phase) <= step % 5
-    ]
+    found = [each for each in sv.check_invariants(trace) if each.round == step // 5]
+    here = [each for each in found if PHASES.index(each.phase) <= step % 5]
     kinds = {(each.phase, each.rule, each.model) for each in here}
     items = stepper.panel("invariants").locator("li button")
     assert items.count() == len(kinds) < len(here)
@@ -326,13 +285,10 @@ def test_a_wrong_last_token_is_red_in_the_batch(saved_page):
     """And where it is right, none is."""
     trace = faulty("bonus")
     stepper, step = saved_page(trace), steps_of(trace, "violation")[0]
-    stepper.go(step, 1)
-    assert stepper.count("red-soft") > 200
-    assert "not the target's own token" in {
-        line[2].partition(",")[0] for line in stepper.table("stage")
-    }
-    stepper.go(step, 0)
-    assert "bonus" in {line[2].partition(",")[0] for line in stepper.table("stage")}
+    for row, words, least in ((1, "not the target's own token", 200), (0, "bonus", 0)):
+        stepper.go(step, row)
+        assert words in {line[2].partition(",")[0] for line in stepper.table("stage")}
+        assert stepper.count("red-soft") >= least
 
 
 def test_pointing_links_the_panels(saved_page, eqspec):
@@ -345,23 +301,6 @@ def test_pointing_links_the_panels(saved_page, eqspec):
     stepper.page.mouse.move(2, 2)
     expect(stepper.root.locator(".sv-tip")).to_be_hidden()
     assert {panel: stepper.digest(panel) for panel in PANELS} == calm
-
-
-@pytest.mark.parametrize("theme", THEMES)
-def test_first_difference_is_one_key_away(saved_page, eqspec, theme):
-    stepper = saved_page(eqspec, record("repadding"), color_scheme=theme)
-    number, request, index = parting(eqspec, record("repadding"))
-    stepper.press("d")
-    stepper.is_at(5 * number + 3)
-    expect(stepper.root).to_contain_text(f"request {request}, token {index}")
-    assert (
-        int(
-            stepper.root.get_by_role("combobox", name="row").evaluate(
-                "(list) => list.value.split('request ')[1]"
-            )
-        )
-        == request
-    )
 
 
 AT_ONCE = """async (root) => {
@@ -397,11 +336,13 @@ def test_what_looks_the_same_is_not_drawn_again(saved_page, eqspec):
         "verify": stepper.canvas("verify"),
         "stage": stepper.canvas("stage"),
     }
+    mark = """(canvas) => {
+      const context = canvas.getContext('2d');
+      context.fillStyle = '#123456';
+      context.fillRect(0, 0, 1, 1);
+    }"""
     for canvas in panels.values():
-        canvas.evaluate(
-            "(canvas) => { const context = canvas.getContext('2d');"
-            "context.fillStyle = '#123456'; context.fillRect(0, 0, 1, 1); }"
-        )
+        canvas.evaluate(mark)
 
     def kept() -> set[str]:
         stepper.frame()
@@ -457,12 +398,7 @@ def pictures(stepper: Stepper) -> list[np.ndarray]:
 
 @pytest.mark.parametrize(
     ("other", "scale", "key", "steps"),
-    [
-        (None, 1, "ArrowRight", range(6, 16)),
-        (None, 1.5, "ArrowLeft", range(14, 4, -1)),
-        ("repadding", 1, "ArrowLeft", range(14, 4, -1)),
-        ("repadding", 1.5, "ArrowRight", range(6, 16)),
-    ],
+    [(None, 1.5, "ArrowRight", range(6, 12)), ("repadding", 1, "ArrowLeft", range(14, 8, -1))],
 )
 def test_a_step_that_was_drawn_ahead_looks_like_any_other(
     saved_page, eqspec, other, scale, key, steps
@@ -473,9 +409,8 @@ def test_a_step_that_was_drawn_ahead_looks_like_any_other(
     back comes to the previous step next.
     """
     second = record(other) if other else None
-    stepper = saved_page(
-        eqspec, second, reduced_motion="reduce", device_scale_factor=scale, color_scheme="dark"
-    )
+    looks = {"reduced_motion": "reduce", "device_scale_factor": scale, "color_scheme": "dark"}
+    stepper = saved_page(eqspec, second, **looks)
     stepper.go(steps.start - 2 * steps.step, row=1)
     stepper.page.evaluate(COUNT_AHEAD)
     stepper.frame()
@@ -492,9 +427,8 @@ def test_a_step_that_was_drawn_ahead_looks_like_any_other(
     for step, ahead in arrived.items():
         stepper.go(step)
         stepper.frame()
-        differing = [
-            float((one != two).mean()) for one, two in zip(ahead, pictures(stepper), strict=True)
-        ]
+        pairs = zip(ahead, pictures(stepper), strict=True)
+        differing = [float((one != two).mean()) for one, two in pairs]
         assert max(differing) < 0.002, (step, differing)  # the smoothed edges of some letters
 
 
@@ -521,13 +455,8 @@ UNDER = """(canvas, [x, y]) => {
 def test_what_lies_under_a_pending_token_is_drawn_as_stale(saved_page, eqspec):
     """After a rejection, the slot of the target's own token still holds the draft's K/V."""
     stepper, rows = saved_page(eqspec), eqspec.rows
-    entry = next(
-        n
-        for n, (a, k, end) in enumerate(
-            zip(rows["accepted"], rows["drafted"], rows["finished"], strict=True)
-        )
-        if a < k and not end
-    )
+    rejects = (rows["accepted"] < rows["drafted"]) & (rows["finished"] == 0)
+    entry = int(rejects.argmax())
     row = int((rows["round"][:entry] == rows["round"][entry]).sum())
     stepper.go(5 * int(rows["round"][entry]) + 3, row)
     head, *lines = stepper.table("stage")
@@ -542,13 +471,11 @@ def test_what_lies_under_a_pending_token_is_drawn_as_stale(saved_page, eqspec):
 def test_sentence_and_pool_say_the_same_of_who_waits(saved_page):
     trace = record("exspec", prompts=8, tokens=16)
     stepper, waiting = saved_page(trace), 0
+    times = "( for the first time|, request \\d+( longest)?: passed over .* before)"
+    told = re.compile(rf"\d+ sequences? waits?{times}\.")
     for number in range(trace.num_rounds):
         stepper.go(5 * number)
-        if found := re.search(
-            r"\d+ sequences? waits?"
-            r"( for the first time|, request \d+( longest)?: passed over .* before)\.",
-            stepper.sentence(),
-        ):
+        if found := told.search(stepper.sentence()):
             assert found[0] in stepper.canvas("pool").get_attribute("aria-label")
             waiting += "passed over" in found[0]
     assert waiting > 3
@@ -560,61 +487,39 @@ FAULTY = {"positions": "inplace", "mask": "eqspec", "kv": "eqspec", "bonus": "eq
 @functools.cache
 def faulty(fault: str) -> sv.Trace:
     strategy = sv.strategy(FAULTY[fault], break_invariant=fault, rows=[1], from_round=1)
-    pair, prompts = sv.load_pair(device="cpu"), sv.load_prompts(limit=3)
-    return sv.generate(
-        pair,
-        prompts,
-        strategy=strategy,
-        batch_size=3,
-        max_new_tokens=16,
-        record=True,
-        progress=False,
-    ).trace
+    return run_of(strategy, rows=3)
 
 
-def redness(stepper: Stepper) -> int:
-    return sum(
-        stepper.count(colour, panel)
-        for colour in ("red", "red-soft")
-        for panel in ("stage", "verify", "mask")
-    )
+RED = [(panel, red) for panel in ("stage", "verify", "mask") for red in ("red", "red-soft")]
+TELLING = re.compile(r"leak|hole\b|drift|≠|not its|indices|in no slot|yet |though|roken")
+
+
+def signs_of_a_fault(stepper: Stepper) -> set[str]:
+    pictures = stepper.root.locator(".sv-panel:visible canvas:visible")
+    labels = pictures.evaluate_all("(all) => all.map((one) => one.ariaLabel)")
+    texts = [*labels, stepper.root.inner_text()]
+    return {found[0] for text in texts for found in TELLING.finditer(text)}
 
 
 @pytest.mark.parametrize("fault", FAULTY)
 def test_without_judging_no_fault_is_shown(saved_page, fault):
     """No step shows a fault in red or in words. With judging, the faulty row's steps show both."""
-    trace, telling = (
-        faulty(fault),
-        re.compile(r"leak|hole\b|drift|≠|not its|indices|in no slot|yet |though|roken"),
-    )
-    told: dict[bool, set[str]] = {}
     for judge in (True, False):
-        stepper, told[judge] = saved_page(trace, judge=judge), set()
-        for step in range(5, min(5 * trace.num_rounds, 20)):
+        stepper, told = saved_page(faulty(fault), judge=judge), set()
+        for step in range(5, 11):
             stepper.go(step, 1)
-            labels = stepper.root.locator(".sv-panel:visible canvas:visible").evaluate_all(
-                "(all) => all.map((one) => one.ariaLabel)"
-            )
-            told[judge] |= {
-                found[0]
-                for text in (*labels, stepper.root.inner_text())
-                for found in telling.finditer(text)
-            }
-            told[judge] |= {"red"} if redness(stepper) else set()
+            told |= signs_of_a_fault(stepper)
+            told |= {"red" for panel, red in RED if stepper.count(red, panel)}
         stepper.press("t")
-        told[judge] |= {found[0] for found in telling.finditer(stepper.root.inner_text())}
-    assert "red" in told[True]
-    assert len(told[True]) > 1
-    assert told[False] == set()
+        told |= signs_of_a_fault(stepper)
+        assert ("red" in told and len(told) > 1) if judge else told == set()
 
 
-@pytest.mark.parametrize("width", [420, 560, 700, 860, 1200])
+@pytest.mark.parametrize("width", [420, 700, 1200])
 def test_the_phases_names_fit(saved_page, eqspec, width):
     names = saved_page(eqspec, viewport={"width": width, "height": 900}).root.locator(".sv-phase")
-    assert (
-        names.evaluate_all("(names) => names.map((name) => name.scrollWidth - name.clientWidth)")
-        == [0] * 5
-    )
+    hidden = "(names) => names.map((name) => name.scrollWidth - name.clientWidth)"
+    assert names.evaluate_all(hidden) == [0] * 5
 
 
 def test_a_short_run_takes_the_whole_width(saved_page):
@@ -628,12 +533,12 @@ def test_a_short_run_takes_the_whole_width(saved_page):
 # ---------------------------------------------------------------- for every reader
 
 
-@pytest.mark.parametrize("width", [700, 1000, 1400, 2000])
-@pytest.mark.parametrize("compared", [False, True], ids=["one run", "two runs"])
+@pytest.mark.parametrize(
+    ("width", "compared"), [(700, False), (700, True), (1000, True), (1400, False), (2000, True)]
+)
 def test_widths(saved_page, eqspec, width, compared):
-    stepper = saved_page(
-        eqspec, record("repadding") if compared else None, viewport={"width": width, "height": 900}
-    )
+    other = record("repadding") if compared else None
+    stepper = saved_page(eqspec, other, viewport={"width": width, "height": 900})
     for step in (0, 8, 9):
         stepper.go(step)
         check_layout(stepper)
@@ -658,38 +563,31 @@ def overlap(a: dict[str, float], b: dict[str, float]) -> float:
     )
 
 
-@pytest.mark.parametrize("theme", THEMES)
-@pytest.mark.parametrize("state", ["pictures", "tables", "help", "violations", "two runs"])
+STATES = [(state, "light") for state in ("pictures", "tables", "help", "violations", "two runs")]
+
+
+@pytest.mark.parametrize(("state", "theme"), [*STATES, ("pictures", "dark"), ("two runs", "dark")])
 def test_no_accessibility_violation(saved_page, eqspec, theme, state):
     broken = record("repadding")
-    first, other = (
-        (broken, None)
-        if state == "violations"
-        else (eqspec, broken)
-        if state == "two runs"
-        else (eqspec, None)
-    )
-    stepper = saved_page(first, other, color_scheme=theme)
-    stepper.go(steps_of(first, "violation" if state == "violations" else "rejection")[0])
+    what = "violation" if state == "violations" else "rejection"
+    first = broken if state == "violations" else eqspec
+    stepper = saved_page(first, broken if state == "two runs" else None, color_scheme=theme)
+    stepper.go(steps_of(first, what)[0])
     stepper.press(*{"tables": "t", "help": "?"}.get(state, ""))
     found = Axe().run(stepper.page).response
     assert found["passes"]
-    assert [
-        (each["id"], [node["html"][:200] for node in each["nodes"]]) for each in found["violations"]
-    ] == []
+    nodes = [(each["id"], node["html"]) for each in found["violations"] for node in each["nodes"]]
+    assert nodes == []
 
 
-COLOURS = (
-    "ink",
-    "muted",
-    "red",
-    "orange",
-    "page",
-    "panel",
-    "held",
-    "prompt",
-    *(f"{name}-soft" for name in ("green", "orange", "amber", "blue", "red", "grey")),
-)
+SOFT = [f"{name}-soft" for name in ("green", "orange", "amber", "blue", "red", "grey")]
+GROUNDS = [*SOFT, "page", "panel", "held", "prompt"]
+TEXTS = {  # colours of text, and on what they stand
+    "ink": GROUNDS,
+    "muted": ["page", "panel", "grey-soft"],
+    "red": ["page", "panel", "red-soft"],
+    "orange": ["panel", "blue-soft"],
+}
 PALETTE = """(root, names) => Object.fromEntries(names.map((name) => {
   const probe = document.createElement('canvas').getContext('2d');
   probe.fillStyle = getComputedStyle(root).getPropertyValue(`--sv-${name}`).trim();
@@ -701,46 +599,18 @@ PALETTE = """(root, names) => Object.fromEntries(names.map((name) => {
 @pytest.mark.parametrize("theme", THEMES)
 def test_palette_is_readable(saved_page, eqspec, theme):
     """What a canvas draws, no accessibility checker sees: WCAG's contrast, 4.5 for text."""
-    colours = saved_page(eqspec, color_scheme=theme).root.evaluate(PALETTE, COLOURS)
-    grounds = [name for name in colours if name.endswith("-soft")] + [
-        "page",
-        "panel",
-        "held",
-        "prompt",
-    ]
-    pairs = [("ink", ground) for ground in grounds] + [
-        (text, ground) for text in ("muted", "red") for ground in ("page", "panel")
-    ]
-    pairs += [("orange", ground) for ground in ("panel", "blue-soft")] + [
-        ("muted", "grey-soft"),
-        ("red", "red-soft"),
-    ]
+    page = saved_page(eqspec, color_scheme=theme)
+    colours = page.root.evaluate(PALETTE, [*TEXTS, *GROUNDS])
     assert all(colour[3] == 255 for colour in colours.values())
-    low = {
-        pair: ratio
-        for pair in pairs
-        if (ratio := contrast(*(colours[name] for name in pair))) < 4.5
-    }
-    assert low == {}
-
-
-def contrast(*colours: list[int]) -> float:
-    dark, light = sorted(luminance(colour) for colour in colours)
-    return (light + 0.05) / (dark + 0.05)
-
-
-def luminance(colour: list[int]) -> float:
-    parts = [value / 255 for value in colour[:3]]
-    linear = [
-        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
-    ]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    pairs = [(text, ground) for text, grounds in TEXTS.items() for ground in grounds]
+    low = [pair for pair in pairs if contrast(*(colours[name][:3] for name in pair)) < 4.5]
+    assert low == []
 
 
 def moving_step(trace: sv.Trace) -> int:
     """A step that shows K/V being moved."""
-    stages = [stage for each in film_of(trace)["rounds"] for stage in each["stages"]]
-    return next(step for step, stage in enumerate(stages) if stage["moves"] and step % 5 == 4)
+    stages = enumerate(stages_of(trace))
+    return next(step for step, stage in stages if stage["moves"] and step % 5 == 4)
 
 
 @pytest.mark.parametrize(("motion", "moves"), [("reduce", False), ("no-preference", True)])
@@ -786,11 +656,8 @@ def test_paper(saved_page, eqspec):
     page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
     assert stepper.digest() != dark
     expect(stepper.root.locator(".sv-words")).to_be_visible()
-    assert stepper.root.get_by_role("button").filter(visible=True).count() == 0
-    assert stepper.root.get_by_role("slider").filter(visible=True).count() == 0
+    for role in ("button", "slider"):
+        assert stepper.root.get_by_role(role).filter(visible=True).count() == 0
     ground = "(root) => [root, document.body].map((each) => getComputedStyle(each).backgroundColor)"
-    assert {
-        re.sub(r"rgba\(0, 0, 0, 0\)", "rgb(255, 255, 255)", colour)
-        for colour in stepper.root.evaluate(ground)
-    } == {"rgb(255, 255, 255)"}
+    assert {*stepper.root.evaluate(ground)} <= {"rgba(0, 0, 0, 0)", "rgb(255, 255, 255)"}
     check_layout(stepper)
