@@ -34,7 +34,7 @@ _FLAGS = (
     "--disable-sync",
     "--disable-background-networking",
     "--disable-component-update",
-    "--dump-dom",
+    "--dump-dom",  # prints the page as it is after its load event
 )
 _REMEDY = "install Chromium, or set BROWSER_PATH to a Chromium, Chrome or Edge"
 
@@ -63,7 +63,7 @@ def find_browser() -> str | None:
 
 
 def _browser_of_kaleido() -> str | None:
-    """Ask kaleido's own finder, if it is installed: it knows where systems keep browsers."""
+    # Kaleido's own finder, if it is installed, knows where systems keep browsers.
     finder = get_module("choreographer.browsers.chromium")
     return None if finder is None else finder.Chromium.find_browser(skip_local=False)
 
@@ -88,6 +88,7 @@ def rendered(page: str, element: str, *, scale: float = 1, timeout_s: float = 60
         file = Path(folder) / "page.html"
         file.write_text(page, encoding="utf-8")
         settings = [f"--user-data-dir={folder}/profile", f"--force-device-scale-factor={scale:g}"]
+        # A profile of its own: one that another browser has open would not start.
         dom = _run([browser, *_FLAGS, *_sandbox_flags(), *settings, file.as_uri()], timeout_s)
     found = re.search(f'<pre id="{re.escape(element)}"[^>]*>(.*?)</pre>', dom, re.DOTALL)
     if found is None:
@@ -96,7 +97,7 @@ def rendered(page: str, element: str, *, scale: float = 1, timeout_s: float = 60
 
 
 def _sandbox_flags() -> list[str]:
-    """Chromium's sandbox refuses to start as root, as in most containers."""
+    # Chromium's sandbox refuses to start as root, as in most containers.
     is_root = hasattr(os, "geteuid") and os.geteuid() == 0
     return ["--no-sandbox"] if is_root else []
 

@@ -20,6 +20,18 @@ def milliseconds(trace: Trace) -> list[list[float]]:
     return [[round(value, 3) for value in values] for values in finite.tolist()]
 
 
+def verified(trace: Trace) -> tuple[Array, Array]:
+    """Return what the target's verifications read of rows in the batch.
+
+    These are numbers in the table `feeds`, (n,), and the entries of the table `rows` that they
+    belong to, (n,).
+    """
+    feeds = trace.feeds
+    fed = np.flatnonzero((feeds["phase"] == _VERIFY) & (feeds["model"] == _TARGET))
+    entries = trace.index.feed_rows[fed]
+    return fed[entries >= 0], entries[entries >= 0]
+
+
 def pending_positions(trace: Trace) -> tuple[Array, Array]:
     """Return the position id of each row's pending token, before and after the round: (N,), (N,).
 
@@ -29,10 +41,7 @@ def pending_positions(trace: Trace) -> tuple[Array, Array]:
     """
     rows = trace.rows
     feeds = trace.feeds
-    fed = np.flatnonzero((feeds["phase"] == _VERIFY) & (feeds["model"] == _TARGET))
-    entries = trace.index.feed_rows[fed]
-    fed = fed[entries >= 0]
-    entries = entries[entries >= 0]
+    fed, entries = verified(trace)
     is_pending = rows["length"][entries] - 1 == feeds["index"][fed]
     is_pending &= rows["request"][entries] == feeds["request"][fed]
 
@@ -43,6 +52,7 @@ def pending_positions(trace: Trace) -> tuple[Array, Array]:
     by_request = np.argsort(rows["request"], kind="stable")
     this = by_request[:-1]
     following = by_request[1:]
+    # The last round of a request is followed by the first one of another.
     continues = rows["request"][this] == rows["request"][following]
     after[this[continues]] = before[following[continues]]
     return before, after

@@ -71,7 +71,7 @@ def _leading(rows: Table, model: str) -> list[list[list[list[Any]]]]:
 
 def probabilities(logprobs: Array) -> list[Any]:
     """Return nested lists of probabilities rounded to four digits, None where a value is NaN."""
-    p = np.minimum(np.exp(logprobs.astype(np.float64)), 1)
+    p = np.minimum(np.exp(logprobs.astype(np.float64)), 1)  # float32 may exceed 0 a little
     known = ~np.isnan(p)
     size = np.floor(np.log10(p, out=np.zeros_like(p), where=known & (p > 0)))
     tens = _TENS[np.clip(_DIGITS - 1 - size, 0, len(_TENS) - 1).astype(int)]
@@ -108,22 +108,14 @@ class Feeds:
     """What forwards read, in runs.
 
     Attributes:
-        runs: (n, 10) model, step, row, slot, count, index, position, see, until, holes of each run,
-            in order of stages.
-        edges: for each stage the first of its runs, and the number of runs at the end.
+        runs: by stage, [model, step, row, slot, count, index, position, see, until, holes] of each.
         rows: the row that each entry of the table `feeds` belongs to, as in `runs`.
         holes: the lists of [start, stop] that `holes` is a number in; the first one is empty.
     """
 
-    runs: Array
-    edges: list[int]
+    runs: list[list[list[int]]]
     rows: Array
     holes: list[list[list[int]]]
-
-    def by_stage(self) -> list[list[list[int]]]:
-        """Return the runs as lists."""
-        runs = self.runs.tolist()
-        return [runs[first:stop] for first, stop in pairwise(self.edges)]
 
 
 def feed_runs(trace: Trace) -> Feeds:
@@ -142,11 +134,10 @@ def feed_runs(trace: Trace) -> Feeds:
     columns = [feeds[name][firsts] for name in (*names, "visible_start", "visible_stop")]
     numbers, lists = holes.number(timeline.order[firsts])
     runs = np.column_stack([*columns, numbers]).astype(np.int64)
-    stages = np.arange(trace.num_rounds * len(PHASES) + 1)
-    edges = np.searchsorted(timeline.keys[firsts], stages).tolist()
+    by_stage = _split(timeline.keys[firsts], runs.tolist(), trace.num_rounds * len(PHASES))
     rows = np.empty_like(feeds["row"])
     rows[timeline.order] = feeds["row"]
-    return Feeds(runs, edges, rows, lists)
+    return Feeds(by_stage, rows, lists)
 
 
 def _breaks(feeds: Table) -> Array:

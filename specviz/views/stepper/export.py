@@ -49,7 +49,7 @@ def figure(films: Sequence[bytes], settings: Mapping[str, Any]) -> bytes:
 def _document(title: str, kind: str, films: Sequence[bytes], settings: Mapping[str, Any]) -> str:
     """Return a page of this kind. No script or style may hold an end tag; a test enforces that."""
     blocks = [_block("settings", json.dumps(settings).encode())]
-    for name, film in zip(("film", "other"), films, strict=False):
+    for name, film in zip(("film", "other"), films, strict=False):  # one film, or two
         blocks.append(_block(name, film))
     data = "\n".join(blocks)
     return f"""<!DOCTYPE html>

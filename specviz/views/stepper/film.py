@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from specviz.checks.attention import Attention, WrongQueries
+from specviz.checks.attention import Attention
 from specviz.checks.check import check_invariants
 from specviz.checks.fates import FATES
 from specviz.checks.violations import Violation, Violations
@@ -121,36 +121,31 @@ def film(trace: Trace, *, judge: bool = True) -> Json:
             f"more than {MAX_ROWS:,} are too many to step through"
         )
     with collector_paused():
-        return _film(trace, judge)
-
-
-def _film(trace: Trace, judge: bool) -> Json:
-    violations = check_invariants(trace) if judge else Violations()
-    camera = _Camera(trace, violations, judge)
-    texts = trace.meta["token_texts"]
-    return {
-        "version": VERSION,
-        "kinds": list(KINDS),
-        "phases": list(PHASES),
-        "fates": list(FATES),
-        "meta": {name: value for name, value in trace.meta.items() if name != "token_texts"},
-        "options": _unusual_options(trace.meta["strategy_options"]),
-        "texts": {token: visible(text) for token, text in texts.items()},
-        "requests": [_request(trace, number) for number in range(trace.num_requests)],
-        "rounds": [camera.round(number) for number in range(trace.num_rounds)],
-        "lanes": camera.lanes.found,
-        "holes": camera.holes,
-        "violations": [_violation(each) for each in violations] if judge else None,
-    }
+        violations = check_invariants(trace) if judge else Violations()
+        camera = _Camera(trace, violations, judge)
+        meta = dict(trace.meta)
+        texts = meta.pop("token_texts")
+        return {
+            "version": VERSION,
+            "kinds": list(KINDS),
+            "phases": list(PHASES),
+            "fates": list(FATES),
+            "meta": meta,
+            "options": _unusual_options(meta["strategy_options"]),
+            "texts": {token: visible(text) for token, text in texts.items()},
+            "requests": [_request(trace, number) for number in range(trace.num_requests)],
+            "rounds": [camera.round(number) for number in range(trace.num_rounds)],
+            # The camera has met all lanes once all rounds are recorded.
+            "lanes": camera.lanes.found,
+            "holes": camera.feeds.holes,
+            "violations": [_violation(each) for each in violations] if judge else None,
+        }
 
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Pause the garbage collector.
-
-    A film is a million small lists without a cycle. Searching them for garbage again and again
-    costs a third of the time.
-    """
+    # A film is a million small lists without a cycle; searching them for garbage again and again
+    # costs a third of the time.
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -203,9 +198,7 @@ class _Camera:
         self._rows = row_entries(trace, judge=judge)
         self._pool = pool_entries(trace)
         self._moves = move_entries(trace)
-        self._feeds = feed_runs(trace)
-        self._runs = self._feeds.by_stage()
-        self.holes = self._feeds.holes
+        self.feeds = feed_runs(trace)
         self._ms = milliseconds(trace)
         self._cached: dict[str, tuple[Slots, list[int]]] = {}
         self._violations: dict[tuple[int, str], list[int]] = {}
@@ -230,6 +223,7 @@ class _Camera:
         }
 
     def _stage(self, number: int, phase: str) -> Json:
+        # In order: a replay walks forward, and going back would begin anew.
         frame = self._replay.frame(number, phase)
         stage = number * len(PHASES) + PHASES.index(phase)
         words, words_of = self._narrator.describe(number, phase)
@@ -243,17 +237,14 @@ class _Camera:
             "tokens": self.lanes.add("tokens", self._tokens.after(frame)),
             "target": self._cache("target", frame.target),
             "draft": self._cache("draft", frame.draft),
-            "feeds": self._runs[stage],
+            "feeds": self.feeds.runs[stage],
             "faults": self._faults(frame),
             "moves": self._moves[stage],
             "violations": self._violations.get((number, phase), []),
         }
 
     def _cache(self, model: str, slots: Slots) -> list[int]:
-        """Return the lanes of a model's cache.
-
-        Often nothing has changed since the phase before; then its lanes are returned.
-        """
+        # A replay returns the same slots as long as nothing has changed.
         before, lanes = self._cached.get(model, (None, []))
         if before is not slots:
             lanes = self.lanes.add(model, cache_cells(slots))
@@ -264,16 +255,17 @@ class _Camera:
         model = _READERS.get(frame.phase)
         if self._attention is None or model is None:
             return []
-        return [self._fault(each) for each in self._attention.wrong(frame, model)]
-
-    def _fault(self, wrong: WrongQueries) -> list[Any]:
-        feeds = self._trace.feeds
+        steps = self._trace.feeds["step"]
+        indices = self._trace.feeds["index"]
         return [
-            int(feeds["step"][wrong.feed]),
-            int(self._feeds.rows[wrong.feed]),
-            int(feeds["index"][wrong.feed]),
-            wrong.count,
-            [list(leak) for leak in wrong.leaks],
-            [list(hole) for hole in wrong.holes],
-            wrong.lost,
+            [
+                int(steps[each.feed]),
+                int(self.feeds.rows[each.feed]),
+                int(indices[each.feed]),
+                each.count,
+                [list(leak) for leak in each.leaks],
+                [list(hole) for hole in each.holes],
+                each.lost,
+            ]
+            for each in self._attention.wrong(frame, model)
         ]

@@ -16,17 +16,7 @@ import numpy as np
 
 from specviz.record.index import Committed
 from specviz.record.replay import Slots
-from specviz.record.schema import (
-    BONUS,
-    DRAFTED,
-    EMPTY,
-    PADDING,
-    PENDING,
-    PROMPT,
-    STALE,
-    Array,
-    Table,
-)
+from specviz.record.schema import STATES, Array, Table
 
 KINDS = (
     "empty",
@@ -43,13 +33,8 @@ KINDS = (
 )
 _NUMBERS = {name: number for number, name in enumerate(KINDS)}
 _HELD = _NUMBERS["held"]
-_OF_STATE = np.empty(8, np.int32)
-_OF_STATE[EMPTY] = _NUMBERS["empty"]
-_OF_STATE[PADDING] = _NUMBERS["padding"]
-_OF_STATE[DRAFTED] = _NUMBERS["drafted"]
-_OF_STATE[STALE] = _NUMBERS["stale"]
-_OF_STATE[PENDING] = _NUMBERS["pending"]
-_OF_STATE[PROMPT : BONUS + 1] = _HELD
+# By state of a slot; what is committed counts as held.
+_OF_STATE = np.array([_NUMBERS.get(state, _HELD) for state in STATES], np.int32)
 Lane = list[Any]
 _MANY = 6  # a lane refers to an earlier one where it shares at least so many runs with it
 
@@ -92,10 +77,12 @@ def mark_fates(cells: Array, rows: Table, requests: Array, drafts: Array) -> Non
     gained = rows["gained"][:, None]
     kept = np.minimum(rows["accepted"], rows["gained"])[:, None]
     held = (request == requests[:, None]) & (kind == _HELD)
+    # The bonus lies behind the kept drafts, so it is marked after them.
     kind[held & (index >= length)] = _NUMBERS["accepted_now"]
     kind[held & (index >= length + kept)] = _NUMBERS["bonus_now"]
     kind[(kind == _NUMBERS["pending"]) & (gained > kept)] = _NUMBERS["bonus_now"]
 
+    # A stale slot shows a refused draft only if nothing else was written there since.
     row, slot, drafted, _, drafted_token = drafts
     number = drafted - rows["length"][row]
     accepted = rows["accepted"][row]
@@ -134,6 +121,7 @@ class Lanes:
         """
         size = cells.shape[1]
         rows, firsts, stops = _runs(cells)
+        # A row full of holes has many runs, of which a phase changes the last ones.
         heads = self._heads(which, cells, rows, stops)
         foreign = self._foreign_runs(cells, rows, firsts)
         if heads:
@@ -145,8 +133,9 @@ class Lanes:
 
         runs = np.column_stack([firsts, stops, cells[:4, rows, firsts].T, np.zeros_like(rows)])
         runs = runs.astype(np.int32)  # (n, 7)
-        runs[runs[:, 2] < _HELD, 3:6] = -1
+        runs[runs[:, 2] < _HELD, 3:6] = -1  # what lies there belongs to nobody
         entries = runs.tolist()
+        # A lane is known by the bytes of its runs, and by the tokens that are not the request's.
         keys = [run.tobytes() for run in np.split(runs, np.searchsorted(rows, np.arange(1, size)))]
         for run in np.flatnonzero(foreign).tolist():
             row = rows[run]
@@ -161,10 +150,7 @@ class Lanes:
         return numbers
 
     def _heads(self, which: str, cells: Array, rows: Array, stops: Array) -> dict[int, list[int]]:
-        """Return by row [lane, count]: its earlier lane and how many runs are unchanged.
-
-        A row is left out where that saves little.
-        """
+        """Return by row [lane, count]: its earlier lane, and how many runs of it are unchanged."""
         before, numbers = self._last.get(which, (cells[:, :0], []))
         size = cells.shape[1]
         if before.shape[1] != size or rows.size <= _MANY * size:
@@ -191,6 +177,7 @@ class Lanes:
         """
         at = np.flatnonzero(cells[0] > _HELD)
         _, index, _, request, token = cells.reshape(5, -1)[:, at]
+        # Where the index is none of the request's, any other stands in for it.
         known = (request >= 0) & (index >= 0) & (index < self._texts.size[request])
         own = self._texts.tokens[self._texts.first[request] + np.where(known, index, 0)] == token
         slots = at[(request >= 0) & ~(known & own)]

@@ -1,9 +1,11 @@
 """Phrases that sentences are made of: counts, numbered things, ranges, sizes.
 
-Contract: plain values in, plain text out.
+Contract: numbers or rows in, plain text out.
 """
 
 from collections.abc import Collection, Sequence
+
+from specviz.views.stepper.scene import BatchRow
 
 _MANY = 4  # more numbers than that are counted, not listed
 
@@ -24,6 +26,11 @@ def names(numbers: Sequence[int], noun: str) -> str:
     if len(numbers) > _MANY:
         return count(len(numbers), noun)
     return f"{noun}s {', '.join(map(str, numbers[:-1]))} and {last}"
+
+
+def row_names(rows: Sequence[BatchRow]) -> str:
+    """Like `names`."""
+    return names([row.number for row in rows], "row")
 
 
 def agree(things: Collection[object], one: str, many: str) -> str:

@@ -21,14 +21,16 @@ def with_palette(png: bytes) -> bytes:
     pixels = np.asarray(picture)  # (height, width, channels)
     if (pixels[..., 3:] != 255).any():
         return png
-    channels = pixels[..., :3].astype(np.int32)
-    codes = channels[..., 0] << 16 | channels[..., 1] << 8 | channels[..., 2]
-    found, place, counts = np.unique(codes, return_inverse=True, return_counts=True)
-    colours = np.stack([found >> 16, found >> 8 & 255, found & 255], axis=1)
-    palette = colours[np.argsort(-counts, kind="stable")[:_COLOURS]]
+    counted = picture.convert("RGB").getcolors(pixels.size)  # (count, colour)
+    counted.sort(key=lambda each: (-each[0], each[1]))
+    colours = np.array([colour for _, colour in counted])
+    palette = colours[:_COLOURS]
     distances = ((colours[:, None] - palette) ** 2).sum(-1)  # (colours, palette)
-    nearest = distances.argmin(1).astype(np.uint8)
-    reduced = Image.fromarray(nearest[place].reshape(codes.shape), mode="P")
+    # Looked up by colour: to sort the pixels would take most of the time.
+    nearest = np.zeros((256, 256, 256), np.uint8)
+    nearest[tuple(colours.T)] = distances.argmin(1)
+    channels = np.moveaxis(pixels[..., :3], -1, 0)
+    reduced = Image.fromarray(nearest[tuple(channels)], mode="P")
     reduced.putpalette(palette.astype(np.uint8).tobytes())
     file = io.BytesIO()
     reduced.save(file, "PNG", optimize=True)

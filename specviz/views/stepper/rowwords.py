@@ -7,11 +7,10 @@ from collections.abc import Callable
 
 from specviz.record.schema import PHASES
 from specviz.views.stepper.phrases import count
-from specviz.views.stepper.scene import SYNCHRONISE, Scene
+from specviz.views.stepper.scene import SYNCHRONISE, BatchRow, Scene
 
 
-def _schedule(scene: Scene, number: int) -> str:
-    row = scene.rows[number]
+def _schedule(scene: Scene, row: BatchRow) -> str:
     if row.finished and not row.gained:
         return f"request {row.request} has finished; it stays in the batch and gains nothing"
     pending = f"its last token is pending, for slot {row.pending}"
@@ -26,28 +25,25 @@ def _schedule(scene: Scene, number: int) -> str:
     return f"{text}; {pending}"
 
 
-def _draft(scene: Scene, number: int) -> str:
-    drafted = scene.rows[number].drafted
-    if not drafted:
+def _draft(scene: Scene, row: BatchRow) -> str:
+    if not row.drafted:
         return "no drafts"
-    text = count(drafted, "draft")
-    known = [q for q in scene.draft_probabilities[number][:drafted] if q == q]  # NaN: not known
+    text = count(row.drafted, "draft")
+    known = [q for q, _ in row.known_q]
     if not known:
         return text
     least = f"{min(known):.2g} to " if len(known) > 1 else ""
     return f"{text}, q = {least}{max(known):.2g}"
 
 
-def _verify(scene: Scene, number: int) -> str:
-    row = scene.rows[number]
+def _verify(scene: Scene, row: BatchRow) -> str:
     text = f"the target read its pending token in slot {row.pending}"
     if row.drafted:
         text += f" and {count(row.drafted, 'draft')} after it"
     return text
 
 
-def _accept(scene: Scene, number: int) -> str:
-    row = scene.rows[number]
+def _accept(scene: Scene, row: BatchRow) -> str:
     if not row.gained:
         return "gained nothing: its request has finished"
     text = f"gained {count(row.gained, 'token')}"
@@ -56,44 +52,40 @@ def _accept(scene: Scene, number: int) -> str:
     if row.discarded:
         text += f", {count(row.discarded, 'verified token')} discarded"
     if not row.finished:
-        return f"{text}; {_end(scene, number)}"
-    if scene.ended_with_eos[number]:
+        return f"{text}; {_end(scene, row)}"
+    if row.with_eos:
         return f"{text}; finished with EOS"
     return f"{text}; finished, its token budget is spent"
 
 
-def _end(scene: Scene, number: int) -> str:
+def _end(scene: Scene, row: BatchRow) -> str:
     """Where the row's tokens end after the acceptance."""
-    end = scene.ends[number]
-    resume = scene.resume_slot(number)
-    if resume is not None:
-        return f"its last token goes to slot {resume}, after {count(resume - end, 'hole')}"
-    furthest = max(scene.ends, key=scene.ends.__getitem__)
-    behind = scene.ends[furthest] - end
+    if row.resume_slot is not None:
+        holes = count(row.resume_slot - row.end, "hole")
+        return f"its last token goes to slot {row.resume_slot}, after {holes}"
+    furthest = max(scene.continuing, key=lambda each: each.end)
+    behind = furthest.end - row.end
     if scene.began_aligned and behind:
-        return f"ends {count(behind, 'slot')} left of row {furthest}"
-    return f"ends in slot {end}"
+        return f"ends {count(behind, 'slot')} left of row {furthest.number}"
+    return f"ends in slot {row.end}"
 
 
-def _synchronise(scene: Scene, number: int) -> str:
-    if number not in scene.continuing:
+def _synchronise(scene: Scene, row: BatchRow) -> str:
+    if row not in scene.continuing:
         return "leaves the batch: its request has finished"
     motion = scene.motion.get(SYNCHRONISE)
-    shift = motion.shifts.get(number, 0) if motion else 0
+    shift = motion.shifts.get(row.number, 0) if motion else 0
     text = "did not move"
     if shift:
         text = f"moved {count(abs(shift), 'slot')} to the {'right' if shift > 0 else 'left'}"
-    text += f"; ends in slot {scene.rows[number].pending_after}"
-    holes = scene.holes(number)
-    if holes > 0:
-        text += f" with {count(holes, 'hole')}"
-    if scene.drift(number):
-        position = scene.next_positions[number]
-        index = scene.next_index(number)
-        text += f"; its next token gets position {position}, its index is {index}"
+    text += f"; ends in slot {row.pending_after}"
+    if row.holes > 0:
+        text += f" with {count(row.holes, 'hole')}"
+    if row.next_position != row.index:
+        text += f"; its next token gets position {row.next_position}, its index is {row.index}"
     return text
 
 
-ROW_WORDS: dict[str, Callable[[Scene, int], str]] = dict(
+ROW_WORDS: dict[str, Callable[[Scene, BatchRow], str]] = dict(
     zip(PHASES, (_schedule, _draft, _verify, _accept, _synchronise), strict=True)
 )

@@ -1,12 +1,18 @@
 """What a sentence about one round needs: who entered and left, what was fed, moved, waited for.
 
-Contract: plain values, filled in by `scenes`. Not known here: records, words.
+Contract: reads a Trace and counts. `Scenes` prepares whole columns once, so that going through all
+rounds is cheap. Not known here: words.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
-from specviz.record.schema import MODELS, PHASES
+import numpy as np
+
+from specviz.metrics import check_recorded
+from specviz.record.schema import MODELS, PHASES, Array
+from specviz.record.trace import Trace
+from specviz.views.stepper.columns import milliseconds, pending_positions
 
 SCHEDULE, DRAFT, VERIFY, ACCEPT, SYNCHRONISE = range(len(PHASES))
 TARGET = MODELS.index("target")
@@ -15,7 +21,16 @@ DRAFTER = MODELS.index("draft")
 
 @dataclass(frozen=True)
 class BatchRow:
-    """One row of the batch in a round: columns of the record's table `rows`."""
+    """One row of the batch in a round: columns of the record's table `rows`, and what they imply.
+
+    Attributes:
+        number: of the row in the batch.
+        q: probabilities of its drafts; NaN where the drafter gave none.
+        next_position: the position id that its last token gets after this round; its index if
+            drift is not to be reported.
+        with_eos: whether its last token is EOS.
+        is_targets: whether the token after its accepted drafts may be called the target's own.
+    """
 
     request: int
     length: int
@@ -28,6 +43,41 @@ class BatchRow:
     start_after: int
     pending: int
     pending_after: int
+    number: int
+    q: list[float]
+    next_position: int
+    with_eos: bool
+    is_targets: bool
+
+    @property
+    def known_q(self) -> list[tuple[float, int]]:
+        """Each known probability, with its draft's number from 1."""
+        drafts = enumerate(self.q[: self.drafted], 1)
+        return [(q, draft) for draft, q in drafts if q == q]
+
+    @property
+    def end(self) -> int:
+        """The slot of its last token after the acceptance, before any move."""
+        return self.pending + self.gained
+
+    @property
+    def resume_slot(self) -> int | None:
+        """The slot of its last token where that lies past rejected drafts although nothing moved.
+
+        None where the last token goes right behind the row's other tokens.
+        """
+        stays = self.start_after == self.start and self.pending_after != self.end
+        return self.pending_after if stays else None
+
+    @property
+    def holes(self) -> int:
+        """Slots between its first and last token without a token of it, after synchronising."""
+        return self.pending_after - self.start_after - self.index
+
+    @property
+    def index(self) -> int:
+        """The index of its last token after this round."""
+        return self.length + self.gained - 1
 
 
 @dataclass(frozen=True)
@@ -51,9 +101,8 @@ class Motion:
     shifts: dict[int, int]
 
 
-@dataclass(frozen=True)
 class Scene:
-    """One round. Rows are numbers in the batch.
+    """One round of a record. Rows are numbers in the batch.
 
     Attributes:
         number, slots, decision: as in the record's table `rounds`.
@@ -64,81 +113,138 @@ class Scene:
         pool: its sequences; empty without a pool.
         forwards: their number, by phase and model.
         motion: by phase; only phases that copied something.
-        draft_probabilities: by row; NaN where the drafter gave none.
-        next_positions: by row, the position id that its last token gets after this round.
-        ended_with_eos: by row, whether its last token is EOS.
-        judge: whether to report that a position differs from its token's index, and to call a
-            token the target's own.
-        not_targets_choice: by row, whether its last token is known not to be the target's choice.
     """
 
-    number: int
-    slots: int
-    decision: str
-    ms: list[float]
-    rows: list[BatchRow]
-    before: list[BatchRow]
-    after: list[BatchRow]
-    new: frozenset[int]
-    prefilled: dict[int, int]
-    pool: list[PoolEntry]
-    forwards: dict[tuple[int, int], int]
-    motion: dict[int, Motion]
-    draft_probabilities: list[list[float]]
-    next_positions: list[int]
-    ended_with_eos: list[bool]
-    judge: bool
-    not_targets_choice: list[bool]
+    def __init__(self, scenes: "Scenes", number: int) -> None:
+        trace = scenes.trace
+        rows_of = trace.index.rows_of
+        here = rows_of(number)
+        last = number + 1 == trace.num_rounds
+        self.number = number
+        self.slots = int(trace.rounds["slots"][number])
+        self.decision: str = trace.meta["decisions"][trace.rounds["decision"][number]]
+        self.ms = scenes.ms[number]
+        self.rows = scenes.rows[here]
+        self.before = scenes.rows[rows_of(number - 1)] if number else []
+        self.after = [] if last else scenes.rows[rows_of(number + 1)]
+        self.new = set(np.flatnonzero(scenes.entered == number).tolist())
+        self.prefilled = scenes.prefilled(number)
+        self.pool = scenes.pool(number)
+        self.forwards = scenes.forwards(number)
+        self.motion = scenes.motions(number)
 
     @cached_property
-    def continuing(self) -> list[int]:
+    def continuing(self) -> list[BatchRow]:
         """The rows whose requests go on after this round."""
         later = {row.request for row in self.after}
-        return [
-            number
-            for number, row in enumerate(self.rows)
-            if row.request in later or not row.finished
-        ]
-
-    @cached_property
-    def ends(self) -> dict[int, int]:
-        """By continuing row, the slot of its last token after the acceptance, before any move."""
-        return {
-            number: self.rows[number].pending + self.rows[number].gained
-            for number in self.continuing
-        }
+        return [row for row in self.rows if row.request in later or not row.finished]
 
     @cached_property
     def began_aligned(self) -> bool:
         """Whether the continuing rows ended in one column when the round began."""
-        return len({self.rows[number].pending for number in self.continuing}) == 1
+        return len({row.pending for row in self.continuing}) == 1
 
-    @property
-    def bonus_is_targets(self) -> bool:
-        """Whether, in all rows, the token after the accepted drafts may be called the target's."""
-        return self.judge and not any(self.not_targets_choice)
 
-    def resume_slot(self, number: int) -> int | None:
-        """The slot of a row's last token where it lies past rejected drafts although nothing moved.
+class Scenes:
+    """The rounds of a record, by number.
 
-        None where the last token goes right behind the row's other tokens.
-        """
-        row = self.rows[number]
-        moved = row.start_after != row.start
-        if moved or row.pending_after == self.ends[number]:
-            return None
-        return row.pending_after
+    judge: whether to report that a position differs from its token's index, and to call a token
+    the target's own.
 
-    def holes(self, number: int) -> int:
-        """Slots between a row's first and last token without a token of it, after synchronising."""
-        row = self.rows[number]
-        slots = row.pending_after - row.start_after + 1
-        return slots - row.length - row.gained
+    Raises ValueError where there is no record, or no such round.
+    """
 
-    def next_index(self, number: int) -> int:
-        """The index of the row's last token after this round."""
-        return self.rows[number].length + self.rows[number].gained - 1
+    def __init__(self, trace: Trace, *, judge: bool = True) -> None:
+        check_recorded(trace, "trace")
+        self.trace = trace
+        self.feeds = trace.index.feeds_by_stage
+        self.moves = trace.index.moves_by_stage
+        self.entered = _first_rounds(trace)
+        self.ms = milliseconds(trace)
+        self.rows = _batch_rows(trace, judge)
 
-    def drift(self, number: int) -> int:
-        """By how much the next token's position will exceed its index; 0 if not to be reported."""
-        return self.next_positions[number] - self.next_index(number) if self.judge else 0
+    def __getitem__(self, number: int) -> Scene:
+        if not 0 <= number < self.trace.num_rounds:
+            raise ValueError(f"round must be from 0 to {self.trace.num_rounds - 1}, got {number}")
+        return Scene(self, number)
+
+    def prefilled(self, number: int) -> dict[int, int]:
+        feeds = self.trace.feeds
+        fed = self.feeds.at(number * len(PHASES) + SCHEDULE)
+        fed = fed[feeds["model"][fed] == TARGET]
+        requests, counts = np.unique(feeds["request"][fed], return_counts=True)
+        return dict(zip(requests.tolist(), counts.tolist(), strict=True))
+
+    def pool(self, number: int) -> list[PoolEntry]:
+        here = self.trace.index.pool_by_round.at(number)
+        columns = [self.trace.pool[field.name][here].tolist() for field in fields(PoolEntry)]
+        return [PoolEntry(*values) for values in zip(*columns, strict=True)]
+
+    def forwards(self, number: int) -> dict[tuple[int, int], int]:
+        feeds = self.trace.feeds
+        counts: dict[tuple[int, int], int] = {}
+        for phase in (DRAFT, VERIFY):
+            fed = self.feeds.at(number * len(PHASES) + phase)
+            for model in range(len(MODELS)):
+                steps = feeds["step"][fed][feeds["model"][fed] == model]
+                counts[phase, model] = len(np.unique(steps))
+        return counts
+
+    def motions(self, number: int) -> dict[int, Motion]:
+        first = number * len(PHASES)
+        moves = {phase: self.moves.at(first + phase) for phase in range(len(PHASES))}
+        return {
+            phase: _motion(self.trace, number, entries)
+            for phase, entries in moves.items()
+            if entries.size
+        }
+
+
+def _motion(trace: Trace, number: int, entries: Array) -> Motion:
+    """entries: those of the table `moves` in one phase of round `number`."""
+    moves = {name: values[entries] for name, values in trace.moves.items()}
+    size_bytes = 0
+    for model, name in enumerate(MODELS):
+        slots = int(moves["length"][moves["model"] == model].sum())
+        size_bytes += slots * int(trace.meta["kv_bytes_per_slot"][name])
+    # slots that moved within a row of the target's cache; other moves go from row to row
+    within = (moves["model"] == TARGET) & (moves["from_row"] == moves["to_row"])
+    cache_rows = moves["to_row"][within].tolist()
+    distances = (moves["to_slot"] - moves["from_slot"])[within].tolist()
+    batch = trace.rows["row"][trace.index.rows_of(number)].tolist()
+    row_of = {cache_row: row for row, cache_row in enumerate(batch)}
+    shifts: dict[int, int] = {}
+    for cache_row, distance in zip(cache_rows, distances, strict=True):
+        if cache_row in row_of:
+            row = row_of[cache_row]
+            shifts[row] = shifts.get(row, 0) + distance
+    return Motion(size_bytes, {row: shift for row, shift in shifts.items() if shift})
+
+
+def _batch_rows(trace: Trace, judge: bool) -> list[BatchRow]:
+    """Return all entries of the table `rows`."""
+    rows = trace.rows
+    last = np.maximum(rows["gained"] - 1, 0)[:, None]  # (N, 1) index into what was emitted
+    emitted = np.take_along_axis(rows["emitted"], last, axis=1)[:, 0]
+    choice = np.take_along_axis(rows["target_top_ids"][:, :, 0], last, axis=1)[:, 0]
+    has_bonus = rows["gained"] > rows["accepted"]
+    differs = (emitted != choice) & (choice >= 0) & has_bonus
+    # Only without sampling is the target's choice known: its most probable token.
+    is_greedy = trace.meta["sampling"] is None
+    index = rows["length"] + rows["gained"] - 1  # of the last token after the round
+    table = dict(rows)
+    table["number"] = np.arange(last.size) - trace.index.row_bounds[rows["round"]]
+    table["q"] = np.exp(rows["draft_logprob"])
+    table["next_position"] = pending_positions(trace)[1] if judge else index
+    table["with_eos"] = np.isin(emitted, trace.meta["eos_token_ids"]) & (rows["gained"] > 0)
+    table["is_targets"] = judge & ~(is_greedy & differs)
+    columns = [table[field.name].tolist() for field in fields(BatchRow)]
+    return [BatchRow(*values) for values in zip(*columns, strict=True)]
+
+
+def _first_rounds(trace: Trace) -> Array:
+    """By request, the round in which it entered the batch or the pool."""
+    first = np.full(trace.num_requests, trace.num_rounds)
+    for table in (trace.rows, trace.pool):
+        np.minimum.at(first, table["request"], table["round"])
+    return first

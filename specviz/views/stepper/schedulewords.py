@@ -3,8 +3,8 @@
 from collections import Counter
 
 from specviz.util.text import visible
-from specviz.views.stepper.phrases import agree, capitalised, count, names, size, span
-from specviz.views.stepper.scene import SCHEDULE, PoolEntry, Scene
+from specviz.views.stepper.phrases import agree, capitalised, count, names, row_names, size, span
+from specviz.views.stepper.scene import SCHEDULE, BatchRow, PoolEntry, Scene
 
 
 def schedule_words(scene: Scene) -> list[str]:
@@ -18,31 +18,31 @@ def schedule_words(scene: Scene) -> list[str]:
 
 def _entered_and_left(scene: Scene) -> str:
     here = {row.request for row in scene.rows}
-    new = [number for number, row in enumerate(scene.rows) if row.request in scene.new]
+    new = [row for row in scene.rows if row.request in scene.new]
     left = sorted(row.request for row in scene.before if row.request not in here)
     gone = f"{capitalised(names(left, 'request'))} finished and left" if left else ""
     if new:
-        requests = names(sorted(scene.rows[number].request for number in new), "request")
-        entered = f"{requests} entered as {names(new, 'row')}: {_prefilled(scene, new)}."
+        requests = names(sorted(row.request for row in new), "request")
+        entered = f"{requests} entered as {row_names(new)}: {_prefilled(scene, new)}."
         return f"{gone}; {entered}" if left else capitalised(entered)
     if left:
         return f"{gone}; {count(len(here), 'row')} {agree(here, 'continues', 'continue')}."
-    idle = [number for number, row in enumerate(scene.rows) if not row.gained]
+    idle = [row for row in scene.rows if not row.gained]
     if idle:
-        finished = f"{names(idle, 'row')} {agree(idle, 'has', 'have')} finished"
+        finished = f"{row_names(idle)} {agree(idle, 'has', 'have')} finished"
         stay = agree(idle, "stays in the batch but gains", "stay in the batch but gain")
         return f"No request entered; {finished}, {stay} nothing."
     same = agree(here, "row 0 continues", f"the same {len(here)} rows continue")
     return f"No request entered or left: {same}."
 
 
-def _prefilled(scene: Scene, new: list[int]) -> str:
+def _prefilled(scene: Scene, new: list[BatchRow]) -> str:
     """How much of the prompts of the rows `new` was prefilled."""
-    fed = sum(scene.prefilled.get(scene.rows[number].request, 0) for number in new)
+    fed = sum(scene.prefilled.get(row.request, 0) for row in new)
     if not fed:
         only = agree(new, "its only prompt token is", "their only prompt tokens are")
         return f"{only} pending, so nothing was prefilled"
-    prompts = sum(scene.rows[number].length for number in new)
+    prompts = sum(row.length for row in new)
     read = f"{fed} of {agree(new, 'its', 'their')} {prompts} prompt tokens were prefilled"
     return f"{read}, the last {agree(new, 'one', 'one of each')} is pending"
 
@@ -52,15 +52,11 @@ def _rearranged(scene: Scene) -> list[str]:
     motion = scene.motion.get(SCHEDULE)
     if motion is None:
         return []
-    old_numbers = {row.request: number for number, row in enumerate(scene.before)}
-    renumbered = []
-    for number, row in enumerate(scene.rows):
-        old = old_numbers.get(row.request, number)
-        if old != number:
-            renumbered.append(f"row {old} became row {number}")
-    if len(renumbered) > 2:
-        renumbered = [f"{len(renumbered)} rows changed places"]
-    what = renumbered
+    old = {row.request: row.number for row in scene.before}
+    renumbered = [row for row in scene.rows if old.get(row.request, row.number) != row.number]
+    what = [f"row {old[row.request]} became row {row.number}" for row in renumbered]
+    if len(what) > 2:
+        what = [f"{len(what)} rows changed places"]
     shifted = sorted(motion.shifts)
     if shifted:
         ends = {row.pending for row in scene.rows}
@@ -72,15 +68,13 @@ def _rearranged(scene: Scene) -> list[str]:
 
 def _lengths(scene: Scene) -> str:
     lengths = span([row.length for row in scene.rows], "token")
-    paddings = [row.start for row in scene.rows]
-    padding = max(paddings)
+    most = max(scene.rows, key=lambda row: row.start)
+    padding = f"{count(most.start, 'slot')} of padding"
     if len(scene.rows) == 1:
-        and_padding = f" and {count(padding, 'slot')} of padding" if padding else ""
-        return f"Row 0 has {lengths}{and_padding}."
-    if not padding:
+        return f"Row 0 has {lengths}{f' and {padding}' if most.start else ''}."
+    if not most.start:
         return f"Rows have {lengths}."
-    most = f"row {paddings.index(padding)} has {count(padding, 'slot')} of padding"
-    return f"Rows have {lengths}; {most}."
+    return f"Rows have {lengths}; row {most.number} has {padding}."
 
 
 def _pool(scene: Scene) -> list[str]:

@@ -12,8 +12,7 @@ from specviz.record.trace import Trace
 from specviz.views.stepper.batchwords import BATCH_WORDS
 from specviz.views.stepper.phrases import names
 from specviz.views.stepper.rowwords import ROW_WORDS
-from specviz.views.stepper.scene import Scene
-from specviz.views.stepper.scenes import Scenes
+from specviz.views.stepper.scene import Scene, Scenes
 
 MAX_LETTERS = 220  # of the sentences about a phase
 _RULES = {
@@ -56,11 +55,13 @@ class Narrator:
 
         Raises ValueError when there is no such round.
         """
+        # The phases of a round are asked for one after another and share its scene.
         if self._scene is None or self._scene.number != round:
             self._scene = self._scenes[round]
         scene = self._scene
         violations = self._violations.get((round, phase), [])
         text, *more = BATCH_WORDS[phase](scene)
+        # What is violated goes before whatever else there is to say.
         for sentence in (*_violated(violations), *more):
             if len(text) + len(sentence) < MAX_LETTERS:
                 text += f" {sentence}"
@@ -68,10 +69,10 @@ class Narrator:
         for violation in violations:
             rules.setdefault(violation.row, {})[violation.rule] = None
         phrases = []
-        for number in range(len(scene.rows)):
-            phrase = ROW_WORDS[phase](scene, number)
-            if number in rules:
-                phrase += f"; violated: {', '.join(rules[number])}"
+        for row in scene.rows:
+            phrase = ROW_WORDS[phase](scene, row)
+            if row.number in rules:
+                phrase += f"; violated: {', '.join(rules[row.number])}"
             phrases.append(phrase)
         return text, phrases
 

@@ -8,13 +8,13 @@ import numpy as np
 
 from specviz.record.index import Committed
 from specviz.record.replay import Frame
-from specviz.record.schema import MODELS, PHASES, Array
+from specviz.record.schema import PHASES, Array
 from specviz.record.trace import Trace
-from specviz.views.stepper.columns import pending_positions
+from specviz.views.stepper.columns import pending_positions, verified
 from specviz.views.stepper.lanes import cache_cells, is_pending, mark_fates, put_tokens
 
-_DRAFT, _VERIFY, _ACCEPT = (PHASES.index(name) for name in ("draft", "verify", "accept"))
-_TARGET = MODELS.index("target")
+_DRAFT = PHASES.index("draft")
+_ACCEPT = PHASES.index("accept")
 
 
 class TokenCells:
@@ -40,6 +40,7 @@ class TokenCells:
         put_tokens(cells, rows, frame.pending[rows], "pending", pending)
 
         drafts = self._drafts[frame.round]
+        # Before the forward the cache may not reach as far yet.
         drafts = drafts[:, drafts[1] < cells.shape[2]]
         if phase == _DRAFT:
             row, slot, index, position, token = drafts
@@ -57,18 +58,13 @@ def _drafts(trace: Trace) -> list[Array]:
     Each round has (5, n): row number, slot, index, position and token.
     """
     feeds = trace.feeds
-    fed = np.flatnonzero((feeds["phase"] == _VERIFY) & (feeds["model"] == _TARGET))
-    entry = trace.index.feed_rows[fed]
-    in_batch = entry >= 0
-    fed = fed[in_batch]
-    entry = entry[in_batch]
-    is_draft = feeds["index"][fed] >= trace.rows["length"][entry]
+    fed, entries = verified(trace)
+    is_draft = feeds["index"][fed] >= trace.rows["length"][entries]
     fed = fed[is_draft]
-    entry = entry[is_draft]
+    entries = entries[is_draft]
     order = np.argsort(feeds["round"][fed], kind="stable")
     fed = fed[order]
-    entry = entry[order]
     rounds = feeds["round"][fed]
     columns = [feeds[name][fed] for name in ("slot", "index", "position", "token")]
-    drafts = np.stack([entry - trace.index.row_bounds[rounds], *columns])
+    drafts = np.stack([entries[order] - trace.index.row_bounds[rounds], *columns])
     return np.split(drafts, np.searchsorted(rounds, np.arange(1, trace.num_rounds)), axis=1)
