@@ -79,7 +79,7 @@ class Lab(widgets.VBox):
         self.button = widgets.Button(
             description="Run", button_style="primary", icon="play", layout={"width": "120px"}
         )
-        self.button.on_click(self._on_click)
+        self.button.on_click(lambda _button: self.run())
         self.fields["drafter"].observe(self._enable_acceptance, "value")
         self._enable_acceptance()
         self.status = widgets.HTML()
@@ -108,11 +108,7 @@ class Lab(widgets.VBox):
         finally:
             self.button.disabled = False
 
-    def _on_click(self, _button: widgets.Button) -> None:
-        self.run()
-
     def _enable_acceptance(self, _change: Any = None) -> None:
-        """Only the synthetic drafter has an acceptance that can be set."""
         self.fields["acceptance"].disabled = self.fields["drafter"].value != _SYNTHETIC
 
     def _chosen(self) -> list[str]:
@@ -125,7 +121,7 @@ class Lab(widgets.VBox):
 
     def _generate(self, name: str) -> Result:
         values = {field: widget.value for field, widget in self.fields.items()}
-        if self._pair is None:
+        if self._pair is None:  # loaded once, by the first run
             self._pair = load_pair()
         return generate(
             self._pair,
@@ -141,6 +137,7 @@ class Lab(widgets.VBox):
         )
 
     def _show(self, results: dict[str, Result]) -> None:
+        # All that may fail comes first: after an error the last run is still shown.
         traces = [result.trace for result in results.values()]
         stepper = step_through(*traces)  # type: ignore[arg-type]  # recorded, so not None
         self._summary.value = _table(results)
@@ -189,40 +186,29 @@ def _sampling(values: dict[str, Any]) -> SamplingParams | None:
 
 def _fields(names: list[str], prompts: int) -> dict[str, Any]:
     """The form's parts, by name. names: of the strategies; prompts: how many there are."""
+    ints, floats = widgets.IntSlider, widgets.FloatSlider
     return {
         "strategy": _dropdown(names, "strategy", value="eqspec"),
         "compare": _dropdown([_NO_COMPARISON, *names], "compare with"),
-        "num_draft_tokens": _int_slider(5, 1, 10, "drafts a row (K)"),
-        "batch_size": _int_slider(8, 1, 32, "rows (B)"),
-        "prompts": _int_slider(8, 1, prompts, "prompts"),
-        "max_new_tokens": _int_slider(48, 1, 128, "new tokens a prompt"),
+        "num_draft_tokens": _slider(ints, 5, 1, 10, "drafts a row (K)"),
+        "batch_size": _slider(ints, 8, 1, 32, "rows (B)"),
+        "prompts": _slider(ints, 8, 1, prompts, "prompts"),
+        "max_new_tokens": _slider(ints, 48, 1, 128, "new tokens a prompt"),
         "drafter": _dropdown(list(DRAFTERS), "drafter"),
-        "acceptance": _float_slider(0.8, 1, 0.05, "acceptance"),
-        "temperature": _float_slider(0, 1.5, 0.1, "temperature"),
+        "acceptance": _slider(floats, 0.8, 0, 1, "acceptance", step=0.05),
+        "temperature": _slider(floats, 0, 0, 1.5, "temperature", step=0.1),
     }
 
 
 def _dropdown(options: list[str], text: str, value: str | None = None) -> widgets.Dropdown:
     """value: the option that is selected first; None for the first option."""
-    selected = options[0] if value is None else value
-    return widgets.Dropdown(options=options, value=selected, description=text, **_LAYOUT)
+    return widgets.Dropdown(options=options, value=value or options[0], description=text, **_LAYOUT)
 
 
-def _int_slider(value: int, low: int, high: int, text: str) -> widgets.IntSlider:
-    return widgets.IntSlider(
-        min(value, high),
-        min=low,
-        max=high,
-        description=text,
-        continuous_update=False,
-        **_LAYOUT,
-    )
-
-
-def _float_slider(value: float, high: float, step: float, text: str) -> widgets.FloatSlider:
-    return widgets.FloatSlider(
-        value, min=0, max=high, step=step, description=text, continuous_update=False, **_LAYOUT
-    )
+def _slider(kind: type, value: float, low: float, high: float, text: str, **more: Any) -> Any:
+    """kind: of slider; more: its other settings."""
+    limits = {"min": low, "max": high, "value": min(value, high)}
+    return kind(description=text, continuous_update=False, **limits, **_LAYOUT, **more)
 
 
 def _table(results: dict[str, Result]) -> str:

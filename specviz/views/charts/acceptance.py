@@ -47,14 +47,14 @@ def acceptance_map(run: Run, *, theme: ThemeName = "auto") -> go.Figure:
     middles = [top + row * (number + 0.5) for number in range(len(accepted))]
     if row >= _READABLE_ROW:
         names = [painted.inked(f"request {request}") for request in accepted]
-        figure.add_trace(texts("requests", [8] * len(names), middles, names, 11.5, "right"))
+        figure.add_trace(texts("requests", 8, middles, names, 11.5, "right"))
     figure.add_traces(_mean_lengths(run, painted, left + rounds * cell + 34, middles, row))
 
     ticks = range(0, rounds, 5)
     columns = [left + cell * (tick + 0.5) for tick in ticks]
     numbers = [painted.faded(str(tick)) for tick in ticks]
-    figure.add_trace(texts("ticks", columns, [top - 10] * len(ticks), numbers, 10))
-    figure.add_trace(texts("axis", [8], [top - 10], [painted.faded("its round")], 10, "right"))
+    figure.add_trace(texts("ticks", columns, top - 10, numbers, 10))
+    figure.add_trace(texts("axis", 8, top - 10, [painted.faded("its round")], 10, "right"))
 
     heading = f"{run.meta['strategy']} · accepted drafts"
     subtitle = f"how many of its {drafts} drafts each request accepted in each of its rounds"
@@ -102,12 +102,12 @@ def _mean_lengths(
     scale = (WIDTH - 60 - left) / (run.meta["num_draft_tokens"] + 1)
     widths = [mean * scale for mean in means]
     height = max(row - 6, 2)
-    look = Look("", tint(BLUE, 0.3), solid(BLUE), 1)
+    look = Look("", BLUE, 0.3)
     tops = [middle - height / 2 for middle in middles]
-    bars = boxes("means", look, [left] * len(means), tops, widths, height)
+    bars = boxes("means", look, left, tops, widths, height)
     words = [theme.faded("mean acceptance length")]
-    above = [middles[0] - row / 2 - 10]
-    heading = texts("means heading", [left], above, words, 10, "right")
+    above = middles[0] - row / 2 - 10
+    heading = texts("means heading", left, above, words, 10, "right")
     if row < _READABLE_ROW:
         return [bars, heading]
     ends = [left + width + 5 for width in widths]
@@ -139,7 +139,7 @@ def acceptance_by_position(run: Run, *, theme: ThemeName = "auto") -> go.Figure:
     middles = [left + step * (number + 0.5) for number in range(len(table))]
     figure = canvas(painted, max(left + step * len(table) + 30, 520), top + height + 70)
 
-    look = Look(painted.inked("of all rounds"), tint(GREEN, 0.35), solid(GREEN), 1)
+    look = Look(painted.inked("of all rounds"), GREEN, 0.35)
     tops = [top + height * (1 - value) for value in share]
     heights = [height * value for value in share]
     bars_left = [middle - 26 for middle in middles]
@@ -150,11 +150,11 @@ def acceptance_by_position(run: Run, *, theme: ThemeName = "auto") -> go.Figure:
     figure.add_trace(lines("conditional", legend, marks, solid(BLUE)))
 
     values = [painted.inked(f"{value:.2f}") for value in share]
-    figure.add_trace(texts("values", middles, [top + height - 12] * len(table), values, 12))
+    figure.add_trace(texts("values", middles, top + height - 12, values, 12))
     above = [level - 9 for level in levels]
     values = [painted.inked(f"{value:.2f}") for value in conditional]
     figure.add_trace(texts("conditional values", middles, above, values, 11))
     positions = [painted.inked(f"draft {position}") for position in table["position"]]
-    figure.add_trace(texts("positions", middles, [top + height + 14] * len(table), positions, 11.5))
+    figure.add_trace(texts("positions", middles, top + height + 14, positions, 11.5))
     heading = f"{run.meta['strategy']} · acceptance by position"
     return figure.add_traces(title(painted, heading, "share of rounds that accepted the draft"))

@@ -9,37 +9,45 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import plotly.graph_objects as go
 
 from specviz.util.text import escape
-from specviz.views.theme import CLEAR, MONOSPACE, Theme, blank_figure
+from specviz.views.theme import CLEAR, MONOSPACE, Theme, blank_figure, solid, tint
 
 WIDTH = 900  # px of a chart over the full width
 
 
 @dataclass(frozen=True)
 class Look:
-    """How boxes look.
+    """How boxes look: a tint of a colour, outlined in it.
 
-    legend: their name in the legend; hatch: colour of diagonal lines; fill and outline are colours.
+    legend: their name in the legend; colour: RGB; opacity: of the tint; hatched: with diagonal
+    lines.
     """
 
     legend: str
-    fill: str
-    outline: str = CLEAR
-    outline_px: float = 0
-    hatch: str = ""
-    corner_px: int = 4
+    colour: tuple[int, int, int]
+    opacity: float
+    hatched: bool = False
 
     @property
-    def marker(self) -> dict[str, Any]:
+    def fill(self) -> str:
+        return tint(self.colour, self.opacity)
+
+    @property
+    def hatch(self) -> str:
+        """The colour of the diagonal lines."""
+        return tint(self.colour, 0.6) if self.hatched else ""
+
+    def marker(self, corner_px: int) -> dict[str, Any]:
         """The look as plotly's `marker`."""
         marker: dict[str, Any] = {
             "color": self.fill,
-            "cornerradius": self.corner_px,
-            "line": {"color": self.outline, "width": self.outline_px},
+            "cornerradius": corner_px,
+            "line": {"color": solid(self.colour), "width": 1},
         }
-        if self.hatch:
+        if self.hatched:
             marker["pattern"] = {
                 "shape": "/",
                 "fgcolor": self.hatch,
@@ -70,7 +78,7 @@ def canvas(theme: Theme, width_px: float, height_px: float) -> go.Figure:
         margin={"l": 0, "r": 0, "t": 0, "b": 0},
         showlegend=True,
         xaxis={"range": [0, width_px], **hidden},
-        yaxis={"range": [height_px, 0], **hidden},
+        yaxis={"range": [height_px, 0], **hidden},  # downwards, as on a page
         legend=legend,
     )
     return figure
@@ -80,36 +88,36 @@ def title(theme: Theme, heading: str, subtitle: str) -> list[go.Scatter]:
     """Two lines at the top left. heading, subtitle: plain text."""
     bold = theme.inked(f"<b>{escape(heading)}</b>")
     return [
-        texts("title", [8], [18], [bold], 16, "right"),
-        texts("subtitle", [8], [42], [theme.inked(escape(subtitle))], 13, "right"),
+        texts("title", 8, 18, [bold], 16, "right"),
+        texts("subtitle", 8, 42, [theme.inked(escape(subtitle))], 13, "right"),
     ]
 
 
 def boxes(
     kind: str,
     look: Look,
-    left: Sequence[float],
+    left: float | Sequence[float],
     top: Sequence[float],
     width: float | Sequence[float],
     height: float | Sequence[float],
+    corner_px: int = 4,
 ) -> go.Bar:
     """Return rectangles. They are in the legend if their look has a name there.
 
     Add text with `write_into`.
     """
-    widths = [width] * len(left) if isinstance(width, int | float) else list(width)
-    heights = [height] * len(left) if isinstance(height, int | float) else list(height)
-    middles = [start + span / 2 for start, span in zip(left, widths, strict=True)]
+    widths = np.broadcast_to(width, len(top))
+    heights = np.broadcast_to(height, len(top))
     return go.Bar(
         meta={"kind": kind},
         name=look.legend or kind,
         showlegend=bool(look.legend),
         hoverinfo="skip",
-        marker=look.marker,
-        x=middles,
-        width=widths,
+        marker=look.marker(corner_px),
+        x=(np.array(left) + widths / 2).tolist(),
+        width=widths.tolist(),
         base=list(top),
-        y=heights,
+        y=heights.tolist(),
     )
 
 
@@ -130,16 +138,16 @@ def write_into(
 
 def texts(
     name: str,
-    x: Sequence[float],
-    y: Sequence[float],
+    x: float | Sequence[float],
+    y: float | Sequence[float],
     text: Sequence[str],
     size: float,
     side: str = "center",
 ) -> go.Scatter:
-    """Return texts at points. side: "center", "left" or "right" of the point."""
+    """Return texts at points. x, y: of each, or of all; side: "center", "left" or "right" of it."""
     return go.Scatter(
-        x=list(x),
-        y=list(y),
+        x=np.broadcast_to(x, len(text)).tolist(),
+        y=np.broadcast_to(y, len(text)).tolist(),
         text=list(text),
         mode="text",
         textposition=f"middle {side}",

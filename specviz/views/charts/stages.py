@@ -13,27 +13,14 @@ from specviz.metrics import Run, check_recorded
 from specviz.record.schema import PHASES
 from specviz.util.text import escape, shorten
 from specviz.views.charts.canvas import WIDTH, Look, boxes, canvas, texts, title, write_into
-from specviz.views.theme import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    SANS,
-    Theme,
-    ThemeName,
-    solid,
-    themed,
-    tint,
-)
+from specviz.views.theme import BLUE, GREEN, GREY, ORANGE, SANS, Theme, ThemeName, themed
 
 PHASE_LOOKS = {
-    "schedule": Look("schedule", tint(GREY, 0.3), solid(GREY), 1),
-    "draft": Look("draft", tint(BLUE, 0.22), solid(BLUE), 1),
-    "verify": Look("verify", tint(BLUE, 0.6), solid(BLUE), 1),
-    "accept": Look("accept", tint(GREEN, 0.35), solid(GREEN), 1),
-    "synchronise": Look(
-        "synchronise", tint(ORANGE, 0.3), solid(ORANGE), 1, hatch=tint(ORANGE, 0.6)
-    ),
+    "schedule": Look("schedule", GREY, 0.3),
+    "draft": Look("draft", BLUE, 0.22),
+    "verify": Look("verify", BLUE, 0.6),
+    "accept": Look("accept", GREEN, 0.35),
+    "synchronise": Look("synchronise", ORANGE, 0.3, hatched=True),
 }
 
 # all in px
@@ -65,12 +52,12 @@ def stage_bars(runs: Mapping[str, Run], *, theme: ThemeName = "auto") -> go.Figu
     tops = [_TOP + _ROW * number for number in range(len(runs))]
     names = [painted.inked(f"<b>{escape(shorten(name, _NAME_COLUMNS))}</b>") for name in runs]
     left = 30 + 7.2 * min(max(map(len, runs)), _NAME_COLUMNS)
-    figure.add_trace(texts("runs", [8] * len(runs), [y + 13 for y in tops], names, 12.5, "right"))
+    figure.add_trace(texts("runs", 8, [y + 13 for y in tops], names, 12.5, "right"))
     figure.add_traces(_phase_bars(list(runs.values()), painted, left, tops))
     figure.add_traces(_speed_bars(list(runs.values()), painted, tops))
     for x, heading in ((left, "milliseconds a round"), (_SPEEDS_LEFT, "tokens per second")):
         text = painted.faded(heading)
-        figure.add_trace(texts(heading, [x], [_TOP - 14], [text], 10.5, "right"))
+        figure.add_trace(texts(heading, x, _TOP - 14, [text], 10.5, "right"))
     subtitle = "mean of all rounds; rounds with speculation take longer and gain more tokens"
     return figure.add_traces(title(painted, "Time by phase", subtitle))
 
@@ -87,27 +74,21 @@ def _phase_bars(
     label_widths = np.array([7.5 * len(phase) + 28 for phase in PHASES])
     fits = widths > label_widths
     traces: list[go.Bar | go.Scatter] = []
-    for number, phase in enumerate(PHASES):
-        bars = boxes(
-            phase,
-            PHASE_LOOKS[phase],
-            starts[:, number].tolist(),
-            tops,
-            widths[:, number].tolist(),
-            _BAR,
-        )
+    for phase, ms, left_of, width, inside in zip(
+        PHASES, times.T, starts.T.tolist(), widths.T.tolist(), fits.T, strict=True
+    ):
+        bars = boxes(phase, PHASE_LOOKS[phase], left_of, tops, width, _BAR, corner_px=2)
         labels = [
-            f"{phase} {ms:.1f}" if inside else ""
-            for ms, inside in zip(times[:, number], fits[:, number], strict=True)
+            f"{phase} {each:.1f}" if fit else "" for each, fit in zip(ms, inside, strict=True)
         ]
         write_into(bars, labels, theme.inked("%{text}"), 11.5, SANS)
-        traces.append(bars.update(name=theme.inked(phase), marker_cornerradius=2))
+        traces.append(bars.update(name=theme.inked(phase)))
     ends = (left + totals * scale + 6).tolist()
     sums = [theme.inked(f"<b>{total:.1f}</b>") for total in totals]
     traces.append(texts("totals", ends, [y + 13 for y in tops], sums, 12, "right"))
     small = [theme.faded(_small_phases(*each)) for each in zip(times, fits, strict=True)]
     below = [y + 38 for y in tops]
-    traces.append(texts("small phases", [left] * len(runs), below, small, 10.5, "right"))
+    traces.append(texts("small phases", left, below, small, 10.5, "right"))
     return traces
 
 
@@ -126,8 +107,8 @@ def _speed_bars(runs: list[Run], theme: Theme, tops: Sequence[float]) -> list[go
     measured = [metrics.summary(run)["tokens_per_s"].iloc[0] for run in runs]
     speeds = np.nan_to_num(measured).tolist()
     widths = [speed * _SPEEDS_WIDTH / max(_SMALLEST, *speeds) for speed in speeds]
-    look = Look("", tint(GREY, 0.3), solid(GREY), 1, corner_px=2)
-    bars = boxes("speeds", look, [_SPEEDS_LEFT] * len(runs), tops, widths, _BAR)
+    look = Look("", GREY, 0.3)
+    bars = boxes("speeds", look, _SPEEDS_LEFT, tops, widths, _BAR, corner_px=2)
     values = [theme.inked(f"<b>{speed:.0f}</b>") for speed in speeds]
     ends = [_SPEEDS_LEFT + width + 6 for width in widths]
     return [bars, texts("speed values", ends, [y + 13 for y in tops], values, 12, "right")]
