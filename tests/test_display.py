@@ -4,7 +4,6 @@ import base64
 import io
 import json
 import struct
-import zlib
 
 import numpy as np
 import plotly.graph_objects as go
@@ -70,49 +69,35 @@ def test_static_picture(browser):
     assert len(png) < 100_000
 
 
-def make_png(rows: list[tuple[int, bytes]], width: int, channels: int) -> bytes:
-    """A file with these (filter, bytes) rows."""
-
-    def chunk(name, data):
-        return (
-            struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-        )
-
-    header = struct.pack(">IIBBBBB", width, len(rows), 8, {3: 2, 4: 6}[channels], 0, 0, 0)
-    data = zlib.compress(b"".join(bytes([kind]) + values for kind, values in rows))
-    return (
-        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
-    )
+def png_of(pixels: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels.astype(np.uint8)).save(file, "PNG")
+    return file.getvalue()
 
 
-def read_palette_png(png: bytes) -> list[list[tuple[int, ...]]]:
-    """Colours of the pixels of a file that `with_palette` wrote."""
-    picture = Image.open(io.BytesIO(png))
+def with_palette_pixels(pixels: np.ndarray) -> np.ndarray:
+    """The colours of the pixels after `with_palette`."""
+    picture = Image.open(io.BytesIO(with_palette(png_of(pixels))))
     assert picture.mode == "P"
-    rows: list[list[tuple[int, ...]]] = np.asarray(picture.convert("RGB")).tolist()
-    return [[tuple(pixel) for pixel in row] for row in rows]
+    return np.asarray(picture.convert("RGB"))
 
 
 def test_palette_keeps_the_pixels():
-    """Rows filtered by none, sub and up, as browsers write them; each spelled out by hand."""
-    rows = [
-        (0, bytes([1, 2, 3, 255, 4, 5, 6, 255])),
-        (1, bytes([9, 9, 9, 255, 250, 0, 1, 0])),
-        (2, bytes([1, 0, 0, 0, 0, 0, 1, 0])),
-    ]
-    expected = [[(1, 2, 3), (4, 5, 6)], [(9, 9, 9), (3, 9, 10)], [(10, 9, 9), (3, 9, 11)]]
-    assert read_palette_png(with_palette(make_png(rows, 2, 4))) == expected
+    pixels = np.random.default_rng(0).integers(0, 5, (7, 9, 4))  # at most 64 colours
+    pixels[..., 3] = 255
+    assert np.array_equal(with_palette_pixels(pixels), pixels[..., :3])
 
 
 def test_palette_takes_the_nearest_of_256_colours():
     """600 colours, the first 256 twice: they stay, the others move to a neighbour."""
-    colours = np.array([(i // 2 % 256, i // 256 * 40, i % 2) for i in range(600)], np.uint8)
-    line = np.concatenate([colours, colours[:256]])
-    ((*pixels,),) = read_palette_png(with_palette(make_png([(0, line.tobytes())], len(line), 3)))
-    assert pixels[:256] == [tuple(colour) for colour in colours[:256].tolist()]
-    assert len(set(pixels)) == 256
+    colours = np.array([(i // 2 % 256, i // 256 * 40, i % 2) for i in range(600)])
+    kept = colours[:256]
+    (found,) = with_palette_pixels(np.concatenate([colours, kept])[None])
+    assert np.array_equal(found[:256], kept)
+    distances = ((colours[:, None] - kept) ** 2).sum(-1)
+    assert np.array_equal(((found[:600] - colours) ** 2).sum(-1), distances.min(1))
 
 
 def test_a_transparent_picture_stays_as_it_is():
-    png = make_png([(0, bytes(8))], 2, 4)
+    png = png_of(np.zeros((1, 2, 4)))
     assert with_palette(png) == png
