@@ -6,6 +6,7 @@ letters, take the nearest of them. A picture with transparency comes back as it 
 """
 
 import io
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -21,7 +22,7 @@ def with_palette(png: bytes) -> bytes:
     pixels = np.asarray(picture)  # (height, width, channels)
     if (pixels[..., 3:] != 255).any():
         return png
-    counted = picture.convert("RGB").getcolors(pixels.size)  # (count, colour)
+    counted: Any = picture.convert("RGB").getcolors(pixels.size)  # (count, colour); never None
     counted.sort(key=lambda each: (-each[0], each[1]))
     colours = np.array([colour for _, colour in counted])
     palette = colours[:_COLOURS]
