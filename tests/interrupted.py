@@ -15,7 +15,6 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from conftest import VOCABULARY
 from specviz.cli.main import main as cli
 
 assert VOCABULARY  # conftest is imported for its one thread
-SMALL = ["--max-new-tokens", "4", "--limit", "3"]
+SMALL = "--max-new-tokens 4 --limit 3"
 USED = (
     "transformers.models.llama.modeling_llama",
     "specviz.cli.bench",
@@ -33,71 +32,49 @@ USED = (
     "specviz.studies.agreement",
     "specviz.studies.survey",
 )
-LONGEST = 300  # seconds until a command is in the middle of its work
+LONGEST = 1800  # seconds until a command is in the middle of its work, on a busy machine too
 
 
 def lines(path: Path) -> int:
     return len(path.read_bytes().splitlines()) if path.exists() else 0
 
 
-def counted(errors: Path) -> bool:
+def counted(folder: Path, errors: Path) -> bool:
     """Whether a bar has counted one of what it counts."""
     return any(f"{number}/" in errors.read_text() for number in range(1, 4))
 
 
-# For each command, two functions: its arguments, given its folder; and whether it is in the middle
-# of its work, given its folder and the file with its stderr.
-COMMANDS: dict[str, tuple[Callable[[Path], list[str]], Callable[[Path, Path], bool]]] = {
-    "generate": (
-        lambda folder: [
-            "generate",
-            "--batch-size",
-            "1",
-            "--record",
-            str(folder / "run.safetensors"),
-        ],
-        lambda folder, errors: counted(errors),
-    ),
+def in_bench(folder: Path, errors: Path) -> bool:
+    return lines(folder / "bench.jsonl.partial") > 3
+
+
+def in_agreement(folder: Path, errors: Path) -> bool:
+    return lines(folder / "a.csv") > 1
+
+
+def in_training(folder: Path, errors: Path) -> bool:
+    return (folder / "checkpoints").exists()
+
+
+# For each command, its arguments, where FOLDER stands for its folder; and whether it is in the
+# middle of its work, given its folder and the file with its stderr.
+COMMANDS = {
+    "generate": ("generate --batch-size 1 --record FOLDER/run.safetensors", counted),
     "bench": (
-        lambda folder: [
-            "bench",
-            "--strategies",
-            "inplace",
-            "eqspec",
-            "--batch-sizes",
-            "1",
-            "2",
-            *SMALL,
-            "--out",
-            str(folder),
-        ],
-        lambda folder, errors: lines(folder / "bench.jsonl.partial") > 3,
+        f"bench --strategies inplace eqspec --batch-sizes 1 2 {SMALL} --out FOLDER",
+        in_bench,
     ),
     "agreement": (
-        lambda folder: [
-            "study",
-            "agreement",
-            "--strategies",
-            "inplace",
-            "eqspec",
-            "--batch-sizes",
-            "2",
-            "3",
-            *SMALL,
-            "--out",
-            str(folder / "a.csv"),
-        ],
-        lambda folder, errors: lines(folder / "a.csv") > 1,
+        f"study agreement --strategies inplace eqspec --batch-sizes 2 3 {SMALL} --out FOLDER/a.csv",
+        in_agreement,
     ),
-    "survey": (
-        lambda folder: ["study", "survey", *SMALL, "--out", str(folder / "survey.csv")],
-        lambda folder, errors: counted(errors),
-    ),
-    "train": (
-        lambda folder: ["train", "--out", str(folder)],
-        lambda folder, errors: (folder / "checkpoints").exists(),
-    ),
+    "survey": (f"study survey {SMALL} --out FOLDER/survey.csv", counted),
+    "train": ("train --out FOLDER", in_training),
 }
+
+
+def arguments(name: str, folder: Path) -> list[str]:
+    return [each.replace("FOLDER", str(folder)) for each in COMMANDS[name][0].split()]
 
 
 def begun(arguments: list[str], output: Path, errors: Path) -> int:
@@ -105,9 +82,8 @@ def begun(arguments: list[str], output: Path, errors: Path) -> int:
     child = os.fork()
     if child:
         return child
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # what is begun in the background by a shell ignores it
+    # What is begun in the background by a shell ignores it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for path, number in ((output, 1), (errors, 2)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
     try:
@@ -124,13 +100,12 @@ def ended(child: int) -> int:
 
 def interrupted(name: str, folder: Path, seconds: float | None = None) -> dict[str, object]:
     """After so many seconds, or in the middle of its work."""
-    arguments, works = COMMANDS[name]
     place, output, errors = folder / name, folder / f"{name}.out", folder / f"{name}.err"
     place.mkdir()
     errors.touch()
-    child, began = begun(arguments(place), output, errors), time.monotonic()
-    while not works(place, errors) if seconds is None else time.monotonic() - began < seconds:
-        if time.monotonic() - began > LONGEST:
+    child, began = begun(arguments(name, place), output, errors), time.monotonic()
+    while time.monotonic() - began < (LONGEST if seconds is None else seconds):
+        if seconds is None and COMMANDS[name][1](place, errors):
             break
         time.sleep(0.01)
     os.kill(child, signal.SIGINT)
@@ -140,21 +115,15 @@ def interrupted(name: str, folder: Path, seconds: float | None = None) -> dict[s
     }
 
 
-def main(folder: Path) -> None:
+def main(folder: Path):
     for name in USED:
         import_module(name)
     found = {name: interrupted(name, folder) for name in COMMANDS}
     again = {}
-    for name in ("bench", "agreement"):
-        before = (
-            (folder / name / "bench.jsonl.partial").read_text()
-            if name == "bench"
-            else (folder / name / "a.csv").read_text()
-        )
-        again[name] = ended(
-            begun(COMMANDS[name][0](folder / name), folder / f"{name}.out", folder / f"{name}.err")
-        )
-        found[name]["before"] = before
+    for name, log in (("bench", "bench.jsonl.partial"), ("agreement", "a.csv")):
+        found[name]["before"] = (folder / name / log).read_text()
+        outputs = folder / f"{name}.out", folder / f"{name}.err"
+        again[name] = ended(begun(arguments(name, folder / name), *outputs))
     early = []
     for number in range(8):
         (folder / str(number)).mkdir()

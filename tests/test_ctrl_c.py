@@ -7,16 +7,15 @@ half-written file.
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from conftest import run_program
 
 from specviz.record.trace import Trace
 
-HERE = Path(__file__).parent
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 
@@ -26,16 +25,8 @@ def last(report: dict[str, str]) -> str:
 
 
 @pytest.mark.slow
-def test_every_long_command_says_what_is_kept_and_how_to_go_on(tmp_path: Path) -> None:
-    command = [sys.executable, str(HERE / "interrupted.py"), str(tmp_path)]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        cwd=HERE,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        check=False,
-    )
+def test_every_long_command_says_what_is_kept_and_how_to_go_on(tmp_path):
+    done = run_program([sys.executable, "interrupted.py", str(tmp_path)])
     assert done.returncode == 0, done.stderr[-2000:]
     report = json.loads(done.stdout)
     found = report["found"]
@@ -44,15 +35,11 @@ def test_every_long_command_says_what_is_kept_and_how_to_go_on(tmp_path: Path) -
         assert "Traceback" not in each["said"], each["said"]
         command = f"study {name}" if name in ("agreement", "survey") else name
         assert last(each).startswith(f"specviz {command}: interrupted; "), last(each)
-        assert not [
-            file
-            for file in each["files"]
-            if file.endswith(".partial") and file != "bench.jsonl.partial"
-        ], name
+        partial = {file for file in each["files"] if file.endswith(".partial")}
+        assert partial <= {"bench.jsonl.partial"}, name
     check_generate(found["generate"], tmp_path)
-    for number, each in enumerate(
-        report["early"]
-    ):  # while models are loaded, or in a round; when none of it was asked for
+    # While models are loaded, or in a round; when none of it was asked for.
+    for number, each in enumerate(report["early"]):
         assert each["status"] == 130, (number, each["said"][-2000:])
         assert "Traceback" not in each["said"]
         assert set(each["files"]) <= {"run.safetensors"}
@@ -71,13 +58,12 @@ def test_every_long_command_says_what_is_kept_and_how_to_go_on(tmp_path: Path) -
     assert report["again"] == {"bench": 0, "agreement": 0}
     assert len(pd.read_csv(tmp_path / "bench/bench.csv")) == 4
     assert len(pd.read_csv(tmp_path / "agreement/a.csv")) == 4
-    before = found["agreement"]["before"].splitlines()
-    assert set(before) <= set(
-        (tmp_path / "agreement/a.csv").read_text().splitlines()
-    )  # measured once: its speed is the same
+    # Measured once: its speed is the same.
+    after = (tmp_path / "agreement/a.csv").read_text().splitlines()
+    assert set(found["agreement"]["before"].splitlines()) <= set(after)
 
 
-def check_generate(report: dict[str, str], folder: Path) -> None:
+def check_generate(report: dict[str, str], folder: Path):
     assert re.search(
         r"interrupted; \d+ of 32 prompts had not ended; "
         r"their partial texts are above; run it again$",

@@ -10,11 +10,11 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from conftest import run_program
 from full_disk import KINDS
 
 from specviz.bench.log import Log
@@ -33,19 +33,12 @@ SENTENCES |= {
 
 
 def reports(command: list[str]) -> dict[str, dict[str, object]]:
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        cwd=HERE,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        check=False,
-    )
+    done = run_program(command)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)
 
 
-def check(found: dict[str, dict[str, object]], why: str) -> None:
+def check(found: dict[str, dict[str, object]], why: str):
     assert list(found) == list(KINDS)
     for name, report in found.items():
         begins, remedy = SENTENCES[name]
@@ -60,28 +53,23 @@ def check(found: dict[str, dict[str, object]], why: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs RLIMIT_FSIZE as Linux has it")
-def test_files_that_may_not_grow(tmp_path: Path) -> None:
+def test_files_that_may_not_grow(tmp_path):
     check(reports([sys.executable, "full_disk.py", str(tmp_path), "2048"]), "File too large")
 
 
 @pytest.mark.slow
-def test_a_disk_that_is_full(tmp_path: Path) -> None:
+def test_a_disk_that_is_full(tmp_path):
     """It is mounted for this one process and is gone with it."""
     inside = (
         f"mount -t tmpfs -o size=4m tmpfs {tmp_path} || exit 77; "
         f"{sys.executable} full_disk.py {tmp_path}"
     )
-    if (
-        shutil.which("unshare") is None
-        or subprocess.run(
-            ["unshare", "--mount", "true"], capture_output=True, check=False
-        ).returncode
-    ):
+    if shutil.which("unshare") is None or run_program(["unshare", "--mount", "true"]).returncode:
         pytest.skip("this process may not mount a file system of its own")
     check(reports(["unshare", "--mount", "sh", "-c", inside]), "No space left on device")
 
 
-def test_what_is_written_to_a_device_does_not_take_its_place(tmp_path: Path) -> None:
+def test_what_is_written_to_a_device_does_not_take_its_place(tmp_path):
     """Nor that of a folder; a link stays a link, and what it leads to is replaced."""
     os.mkfifo(tmp_path / "pipe")
     for path in (Path("/dev/full"), Path("/dev/null"), tmp_path / "pipe", tmp_path):
@@ -98,7 +86,7 @@ def test_what_is_written_to_a_device_does_not_take_its_place(tmp_path: Path) -> 
     assert (tmp_path / "kept").read_bytes() == b"new"
 
 
-def test_a_log_on_a_full_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_log_on_a_full_disk(monkeypatch, tmp_path):
     """Its device takes half a line: rows before it are read again, the half is not."""
     path = tmp_path / "bench.jsonl.partial"
     with Log(path, {"a": 1}) as log:
@@ -127,7 +115,7 @@ def test_a_log_on_a_full_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         assert log.measurements == [{"row": 1}, {"row": 3}]
 
 
-def test_a_folder_between_its_two_names_is_not_lost(tmp_path: Path) -> None:
+def test_a_folder_between_its_two_names_is_not_lost(tmp_path):
     """A writer can be killed after it moves the old folder away and before it names the new one.
 
     The next writer then starts from the old folder.
@@ -135,7 +123,7 @@ def test_a_folder_between_its_two_names_is_not_lost(tmp_path: Path) -> None:
     (tmp_path / "target.old").mkdir()
     (tmp_path / "target.old" / "weights").write_text("old")
 
-    def fill(partial: Path) -> None:
+    def fill(partial: Path):
         assert (tmp_path / "target" / "weights").read_text() == "old"
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -146,7 +134,7 @@ def test_a_folder_between_its_two_names_is_not_lost(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("output", ["full", "closed"])
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_standard_output_that_takes_nothing(output: str, tmp_path: Path) -> None:
+def test_standard_output_that_takes_nothing(output, tmp_path):
     """A full disk behind `>`, or a `| head` that has read enough, ends the command.
 
     It prints one sentence, returns status 1, and prints nothing more when Python ends.
@@ -154,36 +142,17 @@ def test_standard_output_that_takes_nothing(output: str, tmp_path: Path) -> None
     record = f"{HERE}/data/trace-v1.safetensors"
     command = f"{sys.executable} -m specviz.cli.main replay {record} -o {tmp_path}/x.html"
     command += " > /dev/full" if output == "full" else " | true; exit ${PIPESTATUS[0]}"
-    plain = {
-        name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"
-    }  # with it, a failure shows at once
-    done = subprocess.run(
-        ["bash", "-c", command], capture_output=True, text=True, env=plain, check=False
-    )
+    # With PYTHONUNBUFFERED, a failure shows at once.
+    plain = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = run_program(["bash", "-c", command], env=plain)
     why = "No space left on device" if output == "full" else "Broken pipe"
-    assert (
-        done.stderr
-        == f"specviz replay: standard output: cannot be written ({why}); {exit.READ_ALL}\n"
-    )
-    assert done.returncode == 1
+    said = f"specviz replay: standard output: cannot be written ({why}); {exit.READ_ALL}\n"
+    assert (done.stderr, done.returncode) == (said, 1)
 
 
-def test_the_exit_status_tells_a_full_disk_from_a_wrong_argument(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_exit_status_tells_a_full_disk_from_a_wrong_argument(tmp_path, capsys):
     (tmp_path / "file").write_bytes(b"")
-    assert (
-        cli(
-            [
-                "replay",
-                str(HERE / "data/trace-v1.safetensors"),
-                "-o",
-                str(tmp_path / "file" / "x.html"),
-            ]
-        )
-        == 1
-    )
-    assert (
-        "file/x.html: cannot be written (Not a directory); choose a file" in capsys.readouterr().err
-    )
+    page = tmp_path / "file" / "x.html"
+    assert cli(["replay", str(HERE / "data/trace-v1.safetensors"), "-o", str(page)]) == 1
+    assert f"{page}: cannot be written (Not a directory); choose a file" in capsys.readouterr().err
     assert cli(["replay", "/nowhere"]) == 2

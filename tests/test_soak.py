@@ -4,13 +4,15 @@
 SPECVIZ_SOAK=N for another number of prompts.
 """
 
+import functools
 import gc
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import make_pair, make_prompts
+from conftest import generate, make_pair, make_prompts
 from test_numbers import SAMPLINGS, VALID
 
 import specviz as sv
@@ -21,7 +23,6 @@ B = 16
 MB = 2**20
 LEAK = 8 * MB  # allowed growth of resident memory over 150 runs: about 50 KB a run
 LONG = int(os.environ.get("SPECVIZ_SOAK", "2000"))
-_REFERENCE: dict[int, list[list[int]]] = {}
 
 
 def drawn(count: int) -> tuple[list[list[int]], list[int]]:
@@ -33,39 +34,28 @@ def drawn(count: int) -> tuple[list[list[int]], list[int]]:
     return prompts, budgets.tolist()
 
 
+@functools.cache
 def alone(count: int) -> list[list[int]]:
     """Return what the target writes at batch 1, in float64, where no two choices are close."""
-    if count not in _REFERENCE:
-        prompts, budgets = drawn(count)
-        run = {
-            "strategy": "autoregressive",
-            "batch_size": 1,
-            "max_new_tokens": budgets,
-            "progress": False,
-        }
-        _REFERENCE[count] = sv.generate(make_pair("llama", torch.float64), prompts, **run).tokens
-    return _REFERENCE[count]
+    prompts, budgets = drawn(count)
+    run = {"strategy": "autoregressive", "batch_size": 1, "max_new_tokens": budgets}
+    return generate(make_pair("llama", torch.float64), prompts, **run).tokens
 
 
 def resident_bytes() -> int:
+    gc.collect()
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def check_soak(name: str, count: int) -> None:
+def check_soak(name: str, count: int):
     prompts, budgets = drawn(count)
     options = {"fallback": "wait", "window": 2 * B, "max_wait": 8} if name == "exspec" else {}
     strategy = sv.strategy(name, **options)
     longest_wait = 0
     bytes_before = 0
-    written: dict[int, list[int]] = {}
-    gc.collect()
-    for event in sv.decode(
-        make_pair("llama", torch.float64),
-        prompts,
-        strategy=strategy,
-        batch_size=B,
-        max_new_tokens=budgets,
-    ):
+    written = {}
+    run = {"strategy": strategy, "batch_size": B, "max_new_tokens": budgets}
+    for event in sv.decode(make_pair("llama", torch.float64), prompts, **run):
         if event.phase == "schedule":
             longest_wait = max([longest_wait, *event.state.passed_over.values()])
             if event.round == 40:
@@ -82,54 +72,37 @@ def check_soak(name: str, count: int) -> None:
     assert grown < 16 * MB, f"{grown / MB:.1f} MB"
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    "count",
+    [pytest.param(150, marks=pytest.mark.slow), pytest.param(LONG, marks=pytest.mark.soak)],
+    ids=["short", "long"],
+)
 @pytest.mark.parametrize("name", VALID)
-def test_a_short_soak(name: str) -> None:
-    check_soak(name, 150)
+def test_soak(name, count):
+    check_soak(name, count)
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("name", VALID)
-def test_a_long_soak(name: str) -> None:
-    check_soak(name, LONG)
+def run_often(pair: sv.Pair, **options: object) -> Iterator[int]:
+    """Decode four prompts 200 times; yields the number of each run after it."""
+    run = {"max_new_tokens": 4, "num_draft_tokens": 3} | options
+    for number in range(200):
+        generate(pair, make_prompts()[:4], **run)
+        yield number
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("record", [False, True], ids=["unrecorded", "recorded"])
-def test_repeated_runs_leak_nothing(record: bool) -> None:
+def test_repeated_runs_leak_nothing(record):
     """Run 200 times. The first 50 runs fill what libraries keep."""
-    pair = make_pair("llama")
-    sizes = []
-    for number in range(200):
-        sv.generate(
-            pair,
-            make_prompts()[:4],
-            max_new_tokens=4,
-            num_draft_tokens=3,
-            record=record,
-            progress=False,
-        )
-        if number in (49, 199):
-            gc.collect()
-            sizes.append(resident_bytes())
+    runs = run_often(make_pair("llama"), record=record)
+    sizes = [resident_bytes() for number in runs if number in (49, 199)]
     assert sizes[1] - sizes[0] < LEAK, f"{(sizes[1] - sizes[0]) / MB:.2f} MB"
 
 
 @pytest.mark.gpu
-def test_repeated_runs_leave_nothing_on_the_gpu() -> None:
-    if not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
-    pair = make_pair("llama", device="cuda")
+def test_repeated_runs_leave_nothing_on_the_gpu():
     sizes = set()
-    for number in range(200):
-        sv.generate(
-            pair,
-            make_prompts()[:4],
-            max_new_tokens=4,
-            num_draft_tokens=3,
-            record=number % 2 == 0,
-            progress=False,
-        )
+    for number in run_often(make_pair("llama", device="cuda"), record=True):
         if number >= 20:
             gc.collect()
             sizes.add(torch.cuda.memory_allocated())
@@ -149,17 +122,10 @@ def bits(trace: Trace) -> dict[str, bytes]:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SAMPLINGS)
 @pytest.mark.parametrize("name", ["inplace", "eqspec", "exspec"])
-def test_twenty_runs_are_the_same_bits(name: str, kind: str) -> None:
-    run = {
-        "strategy": name,
-        "sampling": SAMPLINGS[kind],
-        "seed": 5,
-        "batch_size": 3,
-        "max_new_tokens": 8,
-        "record": True,
-        "progress": False,
-    }
-    first, *others = (sv.generate(make_pair("llama"), make_prompts(), **run) for _ in range(20))
+def test_twenty_runs_are_the_same_bits(name, kind):
+    run = {"strategy": name, "sampling": SAMPLINGS[kind], "seed": 5, "record": True}
+    run |= {"batch_size": 3, "max_new_tokens": 8}
+    first, *others = (generate(make_pair("llama"), make_prompts(), **run) for _ in range(20))
     same = {name: value for name, value in first.meta.items() if name != "created"}
     for other in others:
         assert other.tokens == first.tokens
@@ -169,7 +135,7 @@ def test_twenty_runs_are_the_same_bits(name: str, kind: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SAMPLINGS)
-def test_in_the_deterministic_mode_no_neighbour_changes_a_token(kind: str) -> None:
+def test_in_the_deterministic_mode_no_neighbour_changes_a_token(kind):
     """Compare three prompts' tokens with 20 sets of neighbours and batch sizes.
 
     Rounding is coarse in bfloat16. A prompt keeps its place in the list, because its random
@@ -187,14 +153,8 @@ def test_in_the_deterministic_mode_no_neighbour_changes_a_token(kind: str) -> No
         # See test_numbers for rollback under rejection sampling.
         names = [name for name in VALID[1:] if kind != "rejection" or name != "rollback"]
         name = names[number % len(names)]
-        run = {
-            "batch_size": 1 + number % 7,
-            "strategy": sv.strategy(name),
-            "max_new_tokens": 8,
-            "sampling": SAMPLINGS[kind],
-        }
-        result = sv.generate(
-            make_pair("llama", torch.bfloat16), prompts, deterministic=True, progress=False, **run
-        )
+        run = {"batch_size": 1 + number % 7, "strategy": name, "max_new_tokens": 8}
+        pair = make_pair("llama", torch.bfloat16)
+        result = generate(pair, prompts, deterministic=True, sampling=SAMPLINGS[kind], **run)
         found.add(str([result.tokens[place] for place in places]))
     assert len(found) == 1
