@@ -20,6 +20,7 @@ from specviz.engine.loop import run_rounds
 from specviz.engine.meter import Meter
 from specviz.engine.models.pair import Pair
 from specviz.engine.options import Options
+from specviz.engine.probe import check_exact
 from specviz.engine.requests import Prompt, make_requests
 from specviz.engine.setup import make_state
 from specviz.engine.state import State
@@ -109,7 +110,9 @@ class Run:
 
 
 def make_run(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Run:
-    """Check pair and prompts, and make the state before the first round. No model runs.
+    """Check pair and prompts, and make the state before the first round.
+
+    Each model is tried once, over a dozen tokens (see `probe.check_exact`). No text is written yet.
 
     Raises:
         ValueError: an argument cannot be used; the message names it, its value and the remedy.
@@ -145,8 +148,10 @@ def make_run(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Run:
         stopwatch=stopwatch,
         meter=Meter(draft_length, stopwatch),
     )
-    # All checks come before the first forward, so that a bad argument costs no time.
+    # All other checks come before the first forward, so that a bad argument costs no time.
     drafter.check(run.task)
+    for name, cache in state.caches.items():
+        check_exact(name, cache.model)
     speed_up(run)
     return run
 

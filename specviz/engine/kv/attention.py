@@ -8,6 +8,7 @@ a group become further queries of their K/V head, which gives the same numbers w
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import Tensor
@@ -17,6 +18,9 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 NAME = "specviz_grouped"
+
+# Models that take no grouped mask, as a trial has shown.
+plain_masks: WeakSet[PreTrainedModel] = WeakSet()
 
 
 def grouped_attention(
@@ -33,16 +37,20 @@ def grouped_attention(
     Args:
         query: (b, H, q, D).
         key, value: (b, G, w, D); H is a multiple of G.
-        attention_mask: (b, 1, H / G * q, w), additive, as `grouped_mask` makes it. With any other
-            mask, from another caller of the model during a run, transformers' own sdpa attends.
+        attention_mask: (b, 1, H / G * q, w), additive, as `grouped_mask` makes it. With no mask, or
+            one for each head, transformers' own sdpa attends.
 
     Returns (b, q, H, D) and None for the weights.
     """
     b, heads, q, depth = query.shape
-    if attention_mask is None or attention_mask.shape[2] * key.shape[1] != heads * q:
+    if attention_mask is None or attention_mask.shape[1] != 1:
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, **others
         )
+    groups = heads // key.shape[1]
+    if attention_mask.shape[2] != groups * q:
+        # This layer has other heads than the configuration says (multi-query, latent attention).
+        attention_mask = attention_mask[:, :, :q].repeat(1, 1, groups, 1)
     # Queries of one K/V head lie next to each other in H, so folding them is a view, and the mask
     # repeats along q in the same order.
     folded = query.reshape(b, key.shape[1], -1, depth)  # (b, G, H / G * q, D)
@@ -62,7 +70,12 @@ def grouped_mask(added: Tensor, groups: int) -> Tensor:
 
 
 def query_groups(model: PreTrainedModel) -> int:
-    """Return H / G, the query heads that share a K/V head; 1 if the configuration lacks them."""
+    """Return H / G, the query heads that share a K/V head; 1 if the configuration lacks them.
+
+    It is also 1 for a model that works on the mask itself, and so needs one row for each query.
+    """
+    if model in plain_masks:
+        return 1
     config = model.config.get_text_config()
     heads: int = getattr(config, "num_attention_heads", 1)
     return heads // (getattr(config, "num_key_value_heads", None) or heads)

@@ -169,7 +169,9 @@ class CachedModel:
         self._note(feed)
         window = feed.visible.shape[-1]
         # The model passes K/V of each layer to the cache, but not where it belongs.
-        self.cache.access = Access(feed.rows, feed.slots, window, dense, feed.order)
+        # Attention code of a class's own may take views of K/V, which need contiguous memory.
+        own = not self.model._supports_attention_backend
+        self.cache.access = Access(feed.rows, feed.slots, window, dense, feed.order, own)
         return {
             "input_ids": feed.tokens,
             "position_ids": feed.positions,

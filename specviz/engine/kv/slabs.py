@@ -21,6 +21,7 @@ class Access:
         window: the number of slots that it attends to.
         dense: whether the rows are 0..b-1.
         order: (b, window), the slots that it attends to, in that order; None for 0..window-1.
+        contiguous: whether the layers need K/V in one piece, which costs a copy of the window.
     """
 
     rows: Tensor
@@ -28,6 +29,7 @@ class Access:
     window: int
     dense: bool
     order: Tensor | None
+    contiguous: bool = False
 
     def on(self, device: torch.device) -> "Access":
         """Return a copy for a layer on another device than the inputs, as with a device_map."""
@@ -74,7 +76,8 @@ class SlabLayer(CacheLayerMixin):
                 window = slab[:, : access.window]
                 # A slice is a view; indexing by rows copies their K/V.
                 seen = window[: len(access.rows)] if access.dense else window[access.rows]
-            found.append(seen.transpose(1, 2))  # (b, H, w, D)
+            seen = seen.transpose(1, 2)  # (b, H, w, D)
+            found.append(seen.contiguous() if access.contiguous else seen)
         return found[0], found[1]
 
     # What transformers asks a cache layer. The answers do not matter: masks and positions are
