@@ -95,7 +95,6 @@ class CachedModel:
         self.cache = SlabCache(num_layers, rows, slots)
         self.log: list[Feed | list[Move]] | None = None
         self.hidden: Tensor | None = None
-        self._groups = query_groups(model)
         self._grouped = takes_grouped(model)
         self._call: Callable[..., Any] = model
 
@@ -191,7 +190,7 @@ class CachedModel:
         dtype = self.model.dtype
         if self._grouped:
             added = additive_mask(feed.visible, dtype) if feed.added is None else feed.added
-            return grouped_mask(added, self._groups)
+            return grouped_mask(added, query_groups(self.model))
         if self.model.config._attn_implementation == "sdpa":
             return feed.visible[:, None]
         # Eager attention adds the mask to the scores, so a bool mask would be silently wrong there.
