@@ -85,7 +85,7 @@ def _try(model: PreTrainedModel) -> str | None:
 def _token_ids(model: PreTrainedModel, count: int) -> list[int]:
     """Return different token ids, none of them special."""
     config = model.config.get_text_config()
-    special = set()
+    special: set[int | None] = set()
     for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
         value = getattr(config, name, None)
         special.update(value if isinstance(value, list) else [value])
