@@ -252,8 +252,8 @@ BUGS = (
     Bug(
         name="film-of-another-step",
         file="specviz/views/stepper/film.py",
-        old='"feeds": self._runs[stage]',
-        new='"feeds": self._runs[stage - 1]',
+        old='"feeds": self.feeds.runs[stage]',
+        new='"feeds": self.feeds.runs[stage - 1]',
         harm="the step-through shows what was read in the phase before",
         tests="tests/test_film.py",
     ),

@@ -148,7 +148,7 @@ class Plainly:
         "eqspec, static",
         "exspec",
         "slipped kv",
-        "many drafts, small budgets",
+        "many drafts",
     ],
 )
 def test_frames_are_those_of_a_plain_replay(name):

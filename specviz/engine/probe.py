@@ -6,6 +6,7 @@ here: strategies and requests.
 """
 
 from collections.abc import Sequence
+from itertools import islice
 from weakref import WeakKeyDictionary
 
 import torch
@@ -70,10 +71,11 @@ def _try(model: PreTrainedModel) -> str | None:
         expected = _plain(model, tokens)
         difference = _difference(_in_slabs(model, tokens, slots), slots, expected)
         # Most models differ by less than this, which saves them another forward.
-        limit = LEAST_ULPS * torch.finfo(model.dtype).eps * float(expected.std())
+        scale = float(expected[expected.isfinite()].std())
+        limit = LEAST_ULPS * torch.finfo(model.dtype).eps * scale
         if difference > limit:
             limit += TIMES_NOISE * _noise(model, tokens, expected)
-        if difference <= limit:
+        if not difference > limit:
             return None
         cause = _find_cause(model, tokens, expected, limit)
     except Exception as error:  # whatever a class raises, it cannot be used
@@ -83,15 +85,15 @@ def _try(model: PreTrainedModel) -> str | None:
 
 
 def _token_ids(model: PreTrainedModel, count: int) -> list[int]:
-    """Return different token ids, none of them special."""
+    """Return token ids that are not special, all different if the vocabulary allows."""
     config = model.config.get_text_config()
     special: set[int | None] = set()
     for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
         value = getattr(config, name, None)
         special.update(value if isinstance(value, list) else [value])
     usable = (i for i in range(config.vocab_size) if i not in special)
-    found = [token for token, _ in zip(usable, range(3 * count), strict=False)]
-    return found[::3] + found[: count - len(found[::3])]
+    found = list(islice(usable, count)) or [0]
+    return [found[i % len(found)] for i in range(count)]
 
 
 def _plain(model: PreTrainedModel, tokens: Sequence[int]) -> Tensor:
@@ -111,7 +113,10 @@ def _median_difference(found: Tensor, expected: Tensor) -> float:
     The median, because a single query may differ by chance in low precision, where rounding can
     send a token to another expert.
     """
-    return float((found - expected).abs().amax(-1).nan_to_num(torch.inf).median())
+    difference = (found - expected).abs().nan_to_num(torch.inf)
+    # A model may rule tokens out by -inf, and one that is broken computes NaN by itself, too.
+    same = (found == expected) | (found.isnan() & expected.isnan())
+    return float(difference.masked_fill(same, 0).amax(-1).median())
 
 
 def _difference(found: Tensor, slots: list[list[int]], expected: Tensor) -> float:

@@ -63,6 +63,11 @@ class Run:
         options = self.options
         return Task(self.pair, self.requests, self.max_draft_tokens, options.sampling, options.seed)
 
+    def try_models(self) -> None:
+        """Raise ValueError if a model's logits depend on where its K/V lies; see `probe`."""
+        for role, cache in self.state.caches.items():
+            check_exact(role, cache.model)
+
     def events(self) -> Iterator[Event]:
         """Run it; see `decode`."""
         rounds = run_rounds(self.state, self.strategy, self.drafter, self.draft_length)
@@ -110,9 +115,7 @@ class Run:
 
 
 def make_run(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Run:
-    """Check pair and prompts, and make the state before the first round.
-
-    Each model is tried once, over a dozen tokens (see `probe.check_exact`). No text is written yet.
+    """Check pair and prompts, and make the state before the first round. No model runs.
 
     Raises:
         ValueError: an argument cannot be used; the message names it, its value and the remedy.
@@ -148,10 +151,8 @@ def make_run(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Run:
         stopwatch=stopwatch,
         meter=Meter(draft_length, stopwatch),
     )
-    # All other checks come before the first forward, so that a bad argument costs no time.
+    # All checks come before the first forward, so that a bad argument costs no time.
     drafter.check(run.task)
-    for name, cache in state.caches.items():
-        check_exact(name, cache.model)
     speed_up(run)
     return run
 
@@ -223,4 +224,6 @@ def decode(pair: Pair, prompts: Sequence[Prompt], **options: Any) -> Iterator[Ev
         TypeError: an option is unknown; the message lists the known ones.
         ValueError: an argument cannot be used; the message names it, its value and the remedy.
     """
-    return make_run(pair, prompts, Options.from_keywords(options)).events()
+    run = make_run(pair, prompts, Options.from_keywords(options))
+    run.try_models()
+    return run.events()

@@ -181,4 +181,5 @@ def _make_checked_run(pair: Pair, prompts: Sequence[Prompt], options: Options, r
         options = replace(options, graphs=False)
     run = make_run(pair, prompts, options)
     check_memory(run)
+    run.try_models()
     return run
