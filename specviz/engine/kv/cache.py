@@ -8,6 +8,7 @@ here: which token a slot holds, which is up to the layout.
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -109,6 +110,11 @@ class CachedModel:
 
         self._call = call
 
+    @cached_property
+    def _groups(self) -> int:
+        # Not before the first forward: a trial of the model may still change it.
+        return query_groups(self.model)
+
     @property
     def bytes_per_slot(self) -> int:
         """Bytes of K and V in one slot, over all layers; 0 before the first forward."""
@@ -190,7 +196,7 @@ class CachedModel:
         dtype = self.model.dtype
         if self._grouped:
             added = additive_mask(feed.visible, dtype) if feed.added is None else feed.added
-            return grouped_mask(added, query_groups(self.model))
+            return grouped_mask(added, self._groups)
         if self.model.config._attn_implementation == "sdpa":
             return feed.visible[:, None]
         # Eager attention adds the mask to the scores, so a bool mask would be silently wrong there.
