@@ -235,7 +235,7 @@ def texts(
 @functools.cache
 def sampled_alone(strategy: str, params: sv.SamplingParams) -> list[list[int]]:
     found = texts(make_pair("llama", torch.float64), strategy, params, 1, 4)
-    assert {len(row) for row in found} > {24, 12}
+    assert len({len(row) for row in found}) > 2  # some texts end early
     return found
 
 

@@ -80,7 +80,7 @@ export class PoolPanel {
     if (decision === "grouped") return `grouped: ${rows} of length ${chosen[0]?.length}`;
     if (decision === "overdue") {
       const same = new Set(chosen.map((each) => each.length)).size === 1;
-      const passed = `a sequence was passed over ${options.max_wait} times`;
+      const passed = `a sequence waited as often as max_wait = ${options.max_wait} allows`;
       return `overdue: ${passed}, so those that waited longest run${same ? "" : ", realigned"}`;
     }
     const none = `no ${Math.min(size, this._pool.length)} sequences share a length`;

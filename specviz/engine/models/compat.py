@@ -28,7 +28,12 @@ def check_model(role: str, model: PreTrainedModel) -> None:
         )
     config = model.config
     # A bidirectional encoder with a language-model head, such as BERT's, is no decoder either.
-    looks_ahead = any(getattr(module, "is_causal", True) is False for module in model.modules())
+    # BERT's kind attends to both sides unless its layers were made with is_decoder=True.
+    looks_ahead = any(
+        getattr(module, name, True) is False
+        for module in model.modules()
+        for name in ("is_causal", "is_decoder")
+    )
     if model.get_output_embeddings() is None or config.is_encoder_decoder or looks_ahead:
         raise ValueError(
             f"{name} must be a decoder-only causal LM; "

@@ -3398,7 +3398,7 @@ var POOL = {
     if (decision === "grouped") return `grouped: ${rows} of length ${chosen[0]?.length}`;
     if (decision === "overdue") {
       let same = new Set(chosen.map((each) => each.length)).size === 1;
-      return `overdue: ${`a sequence was passed over ${options.max_wait} times`}, so those that waited longest run${same ? "" : ", realigned"}`;
+      return `overdue: ${`a sequence waited as often as max_wait = ${options.max_wait} allows`}, so those that waited longest run${same ? "" : ", realigned"}`;
     }
     let none = `no ${Math.min(size, this._pool.length)} sequences share a length`;
     if (decision === "partial") {
