@@ -17,13 +17,16 @@ from specviz.engine.draft_length import DraftLength, Spent
 from specviz.engine.state import State
 from specviz.util.validate import require_int
 
-PRIOR_WEIGHT = 5  # observations that a guess counts for: of acceptance, and of the time of a size
-NOISE = 0.1  # relative error of a single time, as on a machine that does little else
-KEPT_TIMES = 16  # times of a size that count, so that growing texts and other loads are followed
-HOLD = (
-    4  # rounds that a draw is used for: reading what was missed in a pause pays only over several
-)
-FADE = 400  # drafts after which an old one counts 1/e, so that another kind of text is noticed
+# Observations that a guess counts for, of acceptance and of the time of a size.
+PRIOR_WEIGHT = 5
+# Relative error of a single time, as on a machine that does little else.
+NOISE = 0.1
+# Times of a size that count; older ones are forgotten, since texts grow and other loads change.
+KEPT_TIMES = 16
+# Rounds that a draw is used for, because reading what a pause missed pays only over several.
+HOLD = 4
+# Drafts after which an old one counts 1/e, so that another kind of text is noticed.
+FADE = 400
 
 
 class Times:

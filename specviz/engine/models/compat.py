@@ -27,8 +27,8 @@ def check_model(role: str, model: PreTrainedModel) -> None:
             "AutoModelForCausalLM or made from a config"
         )
     config = model.config
-    # A bidirectional encoder with a language-model head, such as BERT's, is no decoder either.
-    # BERT's kind attends to both sides unless its layers were made with is_decoder=True.
+    # BERT's kind has a language-model head, too, but attends to both sides unless its layers were
+    # made with is_decoder=True.
     looks_ahead = any(
         getattr(module, name, True) is False
         for module in model.modules()
