@@ -503,3 +503,18 @@ def test_hidden_states_are_kept_only_on_request(pair):
     for event in sv.decode(pair, [[1, 2]], max_new_tokens=2):
         assert event.state.hidden is None
         assert event.state.caches["target"].hidden is None
+
+
+def test_lookup_finds_what_repeats(embedded: sv.Pair) -> None:
+    prompt = (
+        "import os\n\ndef first(path):\n    return os.path.join(path, 'a')\n\n"
+        "def second(path):\n    return os.path.join("
+    )
+    result = sv.generate(embedded, [prompt], drafter="lookup", max_new_tokens=16, progress=False)
+    assert result.summary["mean_acceptance_length"].item() > 1.2
+    assert (
+        result.tokens
+        == sv.generate(
+            embedded, [prompt], strategy="autoregressive", max_new_tokens=16, progress=False
+        ).tokens
+    )

@@ -4,12 +4,14 @@ Each file is either refused with one sentence, or every reader can read it, in b
 memory.
 """
 
+import gzip
 import json
 import os
 import re
 import struct
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from random import Random
 
@@ -310,3 +312,21 @@ def test_memory_grows_with_the_file(tmp_path):
 def test_one_long_text_is_shown_in_linear_time():
     text = "a  b \x00" * 50_000
     assert len(visible(text)) > len(text)
+
+
+def packed(tmp_path: Path, kind: str) -> Path:
+    path = tmp_path / f"run.{kind}"
+    content = bytes(2**24) if "bomb" in kind else RECORDED.read_bytes()
+    if "zip" in kind and "gzip" not in kind:
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("run.safetensors", content)
+    else:
+        path.write_bytes(gzip.compress(content))
+    return path
+
+
+@pytest.mark.parametrize("kind", ["zip", "gzip", "zip-bomb", "gzip-bomb"])
+def test_nothing_is_unpacked(tmp_path, kind):
+    """The format has no compression, so there is nothing in a file that could grow."""
+    with pytest.raises(TraceError, match="is not a safetensors file, or a damaged one"):
+        Trace.load(packed(tmp_path, kind))

@@ -224,3 +224,14 @@ def test_every_make_target_is_explained():
     assert [
         name for name in targets if not re.search(rf"^{name}:.*## \w", makefile, re.MULTILINE)
     ] == []
+
+
+def test_release_builds_and_checks_from_a_tag():
+    workflow = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())
+    on = workflow[True]  # YAML reads the key `on` as a bool
+    assert on["push"]["tags"] == ["v*"]
+    commands = " ".join(step.get("run", "") for step in workflow["jobs"]["build"]["steps"])
+    for command in ("-m build", "twine check", "pip install", "specviz demo"):
+        assert command in commands
+    assert workflow["jobs"]["publish"]["needs"] == "build"
+    assert "secrets." not in (ROOT / ".github/workflows/release.yml").read_text()

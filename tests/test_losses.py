@@ -352,3 +352,26 @@ def test_a_machine_that_slows_down_leaves_the_ratios_as_they_are() -> None:
     assert found["ratio_to_none"].tolist() == pytest.approx([1, 1, (120 / 150 + 60 / 90) / 2])
     assert found["tokens_per_s_low"].tolist() == [50, 90, 60]
     assert found["tokens_per_s_high"].tolist() == [100, 150, 120]
+
+
+def test_the_pattern_of_the_published_code() -> None:
+    """On mixed lengths EXSPEC finds few groups and reads prompts again; both drafts reread."""
+    pair, prompts = make_pair("llama"), [[7 + i] * (20 + 7 * i) for i in range(24)]
+    given: dict[str, Any] = {
+        "batch_size": 8,
+        "max_new_tokens": 24,
+        "record": True,
+        "progress": False,
+    }
+    results = {
+        name: sv.generate(pair, prompts, strategy=sv.strategy(name, as_published=True), **given)
+        for name in ("eqspec", "exspec")
+    }
+    ours = {name: sv.generate(pair, prompts, strategy=name, **given) for name in results}
+    for name, result in results.items():
+        assert result.tokens == ours[name].tokens
+        assert len(result.rounds["batch"]) > len(ours[name].rounds["batch"])
+        assert wasted(result)["draft_read"] > 4
+    assert wasted(results["exspec"])["target_read"] > 3
+    assert wasted(results["eqspec"])["target_read"] == 1
+    assert results["exspec"].summary["grouping_rate"].item() < 0.2

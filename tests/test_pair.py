@@ -1,6 +1,7 @@
 """Pairs: which models are refused or accepted, how they are loaded, and the embedded pair."""
 
 import copy
+import re
 import socket
 from collections.abc import Sequence
 from importlib import resources
@@ -11,6 +12,8 @@ import pytest
 import torch
 import transformers as hf
 from conftest import VOCABULARY, check_refusal, generate, generate_alone, make_pair, make_prompts
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
@@ -534,3 +537,16 @@ def test_the_bundled_prompts_are_10_to_300_tokens_long(embedded):
     assert max(lengths) <= 300
     assert sv.load_prompts(limit=3) == prompts[:3]
     assert sv.load_prompts(limit=99) == prompts
+
+
+@settings(deadline=None)
+@given(st.text())
+@example("<eos>")
+@example(" \t\r\n\x00\u2028")
+@example("def f(x):\n    return '👩‍👩‍👧' .\n")
+def test_any_text_survives_the_embedded_tokenizer(embedded: sv.Pair, text: str) -> None:
+    ids = embedded.tokenizer(text)["input_ids"]
+    assert ids[0] == embedded.tokenizer.bos_token_id
+    assert embedded.tokenizer.decode(ids[1:]) == text
+    if not re.search("<(pad|bos|eos)>", text):
+        assert embedded.tokenizer.decode(ids, skip_special_tokens=True) == text

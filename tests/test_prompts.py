@@ -1,6 +1,8 @@
 """Prompts from JSON and text files, chat templates, and the errors for files that do not fit."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -134,3 +136,13 @@ def test_a_chat_template_gives_token_ids(tmp_path):
     assert len(generate(pair, prompts, max_new_tokens=2).tokens) == 2
     first = sv.load_prompts("text", path, chat_template=True, tokenizer=tokenizer, limit=1)
     assert first == prompts[:1]
+
+
+def test_prompts_need_no_torch() -> None:
+    """Checked in a fresh interpreter."""
+    code = (
+        "import sys, specviz; specviz.load_prompts(limit=1); "
+        "print('torch' in sys.modules, 'transformers' in sys.modules)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["False", "False"]

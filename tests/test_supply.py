@@ -92,3 +92,17 @@ def test_both_sets_are_tested():
     )[1].split()
     assert {"trace.py", "hub.py", "equivalence.py"} <= set(names)
     assert [name for name in names if not (ROOT / "tests" / f"test_{name}").is_file()] == []
+
+
+def test_no_weights_but_safetensors_are_shipped():
+    shipped = [
+        path
+        for path in (ROOT / "specviz").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    ]
+    assert [
+        path
+        for path in shipped
+        if path.suffix in (".bin", ".pt", ".pth", ".pkl", ".pickle", ".npy", ".npz", ".joblib")
+    ] == []
+    assert any(path.suffix == ".safetensors" for path in shipped)
