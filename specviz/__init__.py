@@ -7,6 +7,8 @@
 Names are imported when they are first used, so that reading a trace imports no torch.
 """
 
+import os
+import sys
 from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -56,6 +58,12 @@ _HOME = {
 
 __all__ = sorted(_HOME)
 __version__ = version("specviz")
+
+
+# torch's threads wait for one another after each operation. By default they spin, which costs a
+# busy machine many times the work itself. OpenMP reads this once, when torch is imported.
+if "torch" not in sys.modules:
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def __getattr__(name: str) -> Any:

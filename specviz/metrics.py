@@ -191,10 +191,11 @@ def summary(run: Run, *, total_s: float | None = None) -> pd.DataFrame:
 
     Columns: strategy, drafter, num_draft_tokens, batch_size, prompts, new_tokens, rounds,
     mean_acceptance_length, draft_acceptance_rate, full_acceptance_share, discarded_tokens,
-    grouping_rate, total_s, tokens_per_s. prompts is the run's `num_requests`, or the number of
-    requests that took part where a run has no such attribute. grouping_rate is the share of rounds
-    in which the scheduler found a full batch of equal length; rounds at the end with fewer rows
-    count in the denominator; NaN for a strategy without a pool.
+    grouping_rate, threads, total_s, tokens_per_s. prompts is the run's `num_requests`, or the
+    number of requests that took part where a run has no such attribute. grouping_rate is the share
+    of rounds in which the scheduler found a full batch of equal length; rounds at the end with
+    fewer rows count in the denominator; NaN for a strategy without a pool. threads is the number of
+    CPU threads that torch computed with; NaN for a record that does not say.
 
     total_s: wall-clock seconds; None takes the sum of all phases.
     """
@@ -208,7 +209,9 @@ def summary(run: Run, *, total_s: float | None = None) -> pd.DataFrame:
     table["new_tokens"] = sums["gained"]
     table["rounds"] = len(run.rounds["batch"])
     table = table.join(_acceptance_figures(sums)).assign(
-        discarded_tokens=int(run.rows["discarded"].sum()), grouping_rate=_grouping_rate(run)
+        discarded_tokens=int(run.rows["discarded"].sum()),
+        grouping_rate=_grouping_rate(run),
+        threads=run.meta.get("num_threads", float("nan")),
     )
     return table.assign(total_s=total_s, tokens_per_s=_ratio(sums["gained"], total_s))
 

@@ -35,6 +35,9 @@ def run(options: argparse.Namespace) -> None:
     same = [result.tokens == reference.tokens for result in results.values()]
     table.insert(1, "same_text", same)
     where = f"on {reference.meta['device']} in {reference.meta['dtype']}"
+    threads = [int(result.meta["num_threads"]) for result in results.values()]
+    if reference.meta["device"] == "cpu":
+        where += f", threads: {', '.join(map(str, threads))}"
     print(f"\n{len(prompts)} prompts, B = 8, K = 5, {where}\n")
     print_table(table[COLUMNS])
     print(_verdict(table))

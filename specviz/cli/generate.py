@@ -38,6 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--graphs", action="store_true", help=text)
     text = "compile the models' forwards with torch.compile; slow at first"
     parser.add_argument("--compile", action="store_true", help=text)
+    text = "CPU threads (1 or all, whichever is faster for these models now)"
+    parser.add_argument("--num-threads", type=int, help=text)
     parser.add_argument("--record", type=Path, metavar="PATH", help="save the recorded run here")
 
 
@@ -54,6 +56,7 @@ def run(options: argparse.Namespace) -> None:
         deterministic=options.deterministic,
         graphs=None if options.graphs else False,
         compile=options.compile,
+        num_threads=options.num_threads,
         record=options.record is not None,
         on_interrupt="partial",
         **lengths(options),

@@ -41,6 +41,7 @@ class Options:
     deterministic: bool = False
     graphs: bool | None = False
     compile: bool = False
+    num_threads: int | None = None
 
     def __post_init__(self) -> None:
         # Plain ints, also where numpy's were passed: records keep both numbers. `__setattr__` of
@@ -57,6 +58,8 @@ class Options:
             )
         require_bool("deterministic", self.deterministic)
         require_bool("compile", self.compile)
+        if self.num_threads is not None:
+            require_int("num_threads", self.num_threads)
         if self.graphs is not None:
             require_bool("graphs", self.graphs)
 

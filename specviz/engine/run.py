@@ -6,6 +6,7 @@
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from specviz.engine.requests import Prompt, make_requests
 from specviz.engine.setup import make_state
 from specviz.engine.state import State
 from specviz.engine.strategies import Strategy
+from specviz.engine.threads import Work, choose_threads, on_threads
 from specviz.engine.timing import Stopwatch
 
 
@@ -63,6 +65,22 @@ class Run:
         options = self.options
         return Task(self.pair, self.requests, self.max_draft_tokens, options.sampling, options.seed)
 
+    @cached_property
+    def num_threads(self) -> int:
+        """The CPU threads that torch computes this run with."""
+        options = self.options
+        if options.num_threads is not None:
+            return options.num_threads
+        # With another number of threads, sums are rounded otherwise, and compiled code is compiled
+        # again.
+        if options.deterministic or options.compile:
+            return torch.get_num_threads()
+        models = dict.fromkeys(cache.model for cache in self.state.caches.values())
+        models.pop(self.pair.target, None)
+        return choose_threads(
+            Work(self.pair.target, tuple(models), self.batch_size, self.max_draft_tokens + 1)
+        )
+
     def try_models(self) -> None:
         """Raise ValueError if a model's logits depend on where its K/V lies; see `probe`."""
         for role, cache in self.state.caches.items():
@@ -72,7 +90,7 @@ class Run:
         """Run it; see `decode`."""
         rounds = run_rounds(self.state, self.strategy, self.drafter, self.draft_length)
         with attending([cache.model for cache in self.state.caches.values()]):
-            for event in self.stopwatch.watch(rounds):
+            for event in on_threads(self.stopwatch.watch(rounds), self.num_threads):
                 # The reader first, so that it sees the state as the phase left it.
                 yield event
                 self._between(event)
@@ -217,8 +235,8 @@ def decode(pair: Pair, prompts: Sequence[Prompt], **options: Any) -> Iterator[Ev
 
     Args:
         options: strategy, drafter, num_draft_tokens, batch_size, max_new_tokens, sampling, seed,
-            deterministic, graphs and compile, as `specviz.generate` takes them. With `graphs`, a
-            later round overwrites the tensors of an event.
+            deterministic, graphs, compile and num_threads, as `specviz.generate` takes them. With
+            `graphs`, a later round overwrites the tensors of an event.
 
     Raises:
         TypeError: an option is unknown; the message lists the known ones.

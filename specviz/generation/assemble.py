@@ -101,6 +101,7 @@ def _header(run: Run, caches: dict[str, CachedModel]) -> dict[str, Any]:
         "sampling": None if sampling is None else asdict(sampling),
         "seed": run.options.seed,
         "deterministic": run.options.deterministic,
+        "num_threads": run.num_threads,
         "kv_bytes_per_slot": kv_bytes,
         "decisions": list(run.strategy.decisions),
         "token_texts": {},

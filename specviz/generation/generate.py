@@ -15,6 +15,7 @@ from specviz.engine.requests import Prompt
 from specviz.engine.run import Run, make_run
 from specviz.engine.sampling import SamplingParams
 from specviz.engine.strategies import Strategy
+from specviz.engine.threads import computing_with
 from specviz.generation.assemble import make_result
 from specviz.generation.collect import Collected, collect
 from specviz.generation.interleave import TURNS, Steps, interleave
@@ -39,6 +40,7 @@ def generate(
     deterministic: bool = False,
     graphs: bool | None = False,
     compile: bool = False,
+    num_threads: int | None = None,
     record: bool = False,
     progress: bool = True,
     on_interrupt: str = "raise",
@@ -79,6 +81,10 @@ def generate(
         compile: compile the models' forwards of a round with torch.compile (on a CPU it needs a C++
             compiler). New shapes of a round, one row in place of many for instance, then take some
             seconds each, a minute in all.
+        num_threads: CPU threads that torch computes with during the run. None: 1 or torch's own
+            number, whichever is faster for these models at this moment, which takes 0.2 s at the
+            first run to find out; with `deterministic` or `compile`, torch's own number.
+            `result.summary` says which it was.
         record: keep every step as `result.trace`.
         progress: show a bar over prompts with tokens/s and mean acceptance length.
         on_interrupt: what Ctrl-C (a kernel's interrupt) does: "raise" KeyboardInterrupt, or
@@ -112,10 +118,14 @@ def generate(
         deterministic=deterministic,
         graphs=graphs,
         compile=compile,
+        num_threads=num_threads,
     )
     run = _make_checked_run(pair, prompts, options, record)
     partial = on_interrupt == "partial"
-    return make_result(run, collect(run, record=record, partial=partial, progress=progress))
+    # Recording computes, too, between the events.
+    with computing_with(run.num_threads):
+        collected = collect(run, record=record, partial=partial, progress=progress)
+    return make_result(run, collected)
 
 
 def generate_stepwise(
@@ -123,7 +133,8 @@ def generate_stepwise(
 ) -> Steps[Result]:
     """Generate like `generate`, and give the caller control after each round.
 
-    Yields the number of tokens written so far; the generator's value is the Result.
+    Yields the number of tokens written so far; the generator's value is the Result. Without
+    `num_threads`, it computes with torch's own number.
 
     Args:
         options: those of `decode`.
@@ -132,6 +143,8 @@ def generate_stepwise(
         TypeError, ValueError: as `decode` and `generate`.
         MemoryError: the device ran out of memory; the batch is not halved.
     """
+    # Interleaved runs and the baselines between them compute with the same number of threads.
+    options = {"num_threads": torch.get_num_threads()} | options
     run = _make_checked_run(pair, prompts, Options.from_keywords(options), record)
     collected = Collected(run, record=record)
     written = 0

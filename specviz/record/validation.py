@@ -128,6 +128,10 @@ def _check_meta(meta: dict[str, Any]) -> None:
     if "right_aligned" in meta:  # older records lack it
         aligned = meta["right_aligned"]
         _require(type(aligned) is bool, f"meta.right_aligned must be bool, got {short(aligned)}")
+    if "num_threads" in meta:
+        threads = meta["num_threads"]
+        fits = type(threads) is int and threads >= 1
+        _require(fits, f"meta.num_threads must be an int >= 1, got {short(threads)}")
     for model in MODELS:
         kv_bytes = meta["kv_bytes_per_slot"].get(model)
         fits = type(kv_bytes) is int and 0 <= kv_bytes < 2**32
