@@ -193,27 +193,24 @@ def summary(run: Run, *, total_s: float | None = None) -> pd.DataFrame:
     mean_acceptance_length, draft_acceptance_rate, full_acceptance_share, discarded_tokens,
     grouping_rate, threads, total_s, tokens_per_s. prompts is the run's `num_requests`, or the
     number of requests that took part where a run has no such attribute. grouping_rate is the share
-    of rounds in which the scheduler found a full batch of equal length; rounds at the end with
-    fewer rows count in the denominator; NaN for a strategy without a pool. threads is the number of
-    CPU threads that torch computed with; NaN for a record that does not say.
-
-    total_s: wall-clock seconds; None takes the sum of all phases.
+    of rounds in which the scheduler found a full batch of equal length; NaN for a strategy without
+    a pool. threads are those of the CPU. total_s is the sum of all phases, unless it is passed.
     """
     entries = _entries(run)
     sums = entries.sum().to_frame().T
     total_s = float(_phases_ms(run)["total_ms"].sum()) / 1000 if total_s is None else total_s
-    table = pd.DataFrame(
-        {key: [run.meta[key]] for key in ("strategy", "drafter", "num_draft_tokens", "batch_size")}
-    )
+    options = ("strategy", "drafter", "num_draft_tokens", "batch_size")
+    table = pd.DataFrame({name: [run.meta[name]] for name in options})
     table["prompts"] = getattr(run, "num_requests", entries["request"].nunique())
     table["new_tokens"] = sums["gained"]
     table["rounds"] = len(run.rounds["batch"])
-    table = table.join(_acceptance_figures(sums)).assign(
-        discarded_tokens=int(run.rows["discarded"].sum()),
-        grouping_rate=_grouping_rate(run),
-        threads=run.meta.get("num_threads", float("nan")),
-    )
-    return table.assign(total_s=total_s, tokens_per_s=_ratio(sums["gained"], total_s))
+    table = table.join(_acceptance_figures(sums))
+    table["discarded_tokens"] = int(run.rows["discarded"].sum())
+    table["grouping_rate"] = _grouping_rate(run)
+    table["threads"] = run.meta.get("num_threads", float("nan"))
+    table["total_s"] = total_s
+    table["tokens_per_s"] = _ratio(sums["gained"], total_s)
+    return table
 
 
 def _grouping_rate(run: Run) -> float:

@@ -1,5 +1,6 @@
 """The tables of a run against numbers worked out by hand."""
 
+import math
 import re
 from types import SimpleNamespace
 
@@ -136,9 +137,11 @@ def test_summary():
             "full_acceptance_share": 1 / 3,
             "discarded_tokens": 3,
             "grouping_rate": 0.5,
+            "threads": math.nan,
             "total_s": 0.014,
             "tokens_per_s": 6 / 0.014,
-        }
+        },
+        nan_ok=True,
     )
     timed = metrics.summary(make_run(num_requests=5), total_s=2.0).iloc[0]
     assert (timed["prompts"], timed["total_s"], timed["tokens_per_s"]) == (5, 2.0, 3.0)

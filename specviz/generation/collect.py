@@ -18,6 +18,7 @@ from specviz.engine.graphs import PhaseGraphs
 from specviz.engine.recorder import Recorder
 from specviz.engine.run import Run
 from specviz.engine.tally import Tally
+from specviz.engine.threads import computing_with
 from specviz.record.schema import STATUSES
 
 EOS, BUDGET, NOT_FINITE, INTERRUPTED = STATUSES
@@ -139,7 +140,9 @@ def collect(run: Run, *, record: bool, partial: bool, progress: bool) -> Collect
         MemoryError: memory ran out with a single row.
     """
     collected = Collected(run, record=record)
-    with _Progress(len(run.requests), run.strategy.name, enabled=progress) as bar:
+    # Recording computes, too, between the events.
+    threads = computing_with(run.num_threads)
+    with threads, _Progress(len(run.requests), run.strategy.name, enabled=progress) as bar:
         try:
             message = collected.run_on(bar)
             while message is not None:

@@ -15,13 +15,12 @@ from specviz.engine.requests import Prompt
 from specviz.engine.run import Run, make_run
 from specviz.engine.sampling import SamplingParams
 from specviz.engine.strategies import Strategy
-from specviz.engine.threads import computing_with
 from specviz.generation.assemble import make_result
 from specviz.generation.collect import Collected, collect
 from specviz.generation.interleave import TURNS, Steps, interleave
 from specviz.generation.memory_check import check_memory
 from specviz.generation.result import Result
-from specviz.util.validate import require_bool, short
+from specviz.util.validate import require_bool, require_one_of
 
 ON_INTERRUPT = ("raise", "partial")
 
@@ -100,11 +99,7 @@ def generate(
             model has run.
         MemoryError: the device ran out of memory with a single row.
     """
-    if on_interrupt not in ON_INTERRUPT:
-        raise ValueError(
-            f"on_interrupt={short(on_interrupt)} is unknown; "
-            f"choose one of {', '.join(ON_INTERRUPT)}"
-        )
+    require_one_of("on_interrupt", on_interrupt, ON_INTERRUPT)
     require_bool("record", record)
     require_bool("progress", progress)
     options = Options(
@@ -122,10 +117,7 @@ def generate(
     )
     run = _make_checked_run(pair, prompts, options, record)
     partial = on_interrupt == "partial"
-    # Recording computes, too, between the events.
-    with computing_with(run.num_threads):
-        collected = collect(run, record=record, partial=partial, progress=progress)
-    return make_result(run, collected)
+    return make_result(run, collect(run, record=record, partial=partial, progress=progress))
 
 
 def generate_stepwise(

@@ -63,6 +63,12 @@ def require_bool(name: str, value: object) -> None:
         raise ValueError(f"{name} must be a bool, got {short(value)}; pass True or False")
 
 
+def require_one_of(name: str, value: object, choices: Sequence[str]) -> None:
+    """Raise ValueError if `value` is none of the choices."""
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{name}={short(value)} is unknown; choose one of {', '.join(choices)}")
+
+
 def short(value: object) -> str:
     """Return the repr of `value` as an error message shows it: one line, at most 60 characters."""
     text = re.sub(r"\s*\n\s*", " ", repr(value))
