@@ -271,6 +271,24 @@ def test_a_stopwatch_does_not_count_what_the_consumer_does(monkeypatch):
     )  # whole rounds alone
 
 
+def test_what_other_programs_take_counts_in_a_record_but_not_in_the_choice_of_k(monkeypatch):
+    passed = [0.0]
+    computed = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: passed[0])
+    monkeypatch.setattr(time, "thread_time", lambda: computed[0])
+
+    def work() -> Iterator[int]:
+        for event in range(5):
+            computed[0] += 0.001
+            passed[0] += 0.001 + (0.050 if event == 2 else 0.0)
+            yield event
+
+    stopwatch = Stopwatch(torch.device("cpu"))
+    list(stopwatch.watch(work()))
+    assert stopwatch.latest() == [pytest.approx([1, 1, 1, 1, 1])]
+    np.testing.assert_allclose(stopwatch.milliseconds(), [[1, 1, 51, 1, 1]], rtol=1e-5)
+
+
 def test_a_record_is_small(tmp_path):
     prompts = [[i + 1] * 100 for i in range(8)]
     run = {"strategy": "eqspec", "max_new_tokens": 32, "record": True}

@@ -17,6 +17,9 @@ from specviz.util.validate import require_int
 class Spent:
     """What a round cost and gained.
 
+    Times are in ms. On a CPU they are what the run's thread computed, without the time that other
+    programs took from it.
+
     Attributes:
         rows: rows in its forwards.
         num_draft_tokens: its K.
