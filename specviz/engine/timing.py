@@ -18,7 +18,7 @@ class Stopwatch:
     """Time what happens between the consumer's request for an event and its arrival.
 
     On CUDA it records events on the stream. `milliseconds` waits for the device, `latest` does not.
-    On a CPU it reads two clocks: of the time that passed, and of the time that this thread computed.
+    On a CPU it reads two clocks: the time that passed, and the time that this thread computed.
     """
 
     def __init__(self, device: torch.device) -> None:
