@@ -27,6 +27,7 @@ STUDIES = {
     "survey": ("specviz.studies.survey", "all strategies: right or wrong, what breaks, what waste"),
     "agreement": ("specviz.studies.agreement", "do valid strategies agree with decoding alone?"),
     "couplings": ("specviz.studies.couplings", "what the Gumbel coupling costs in acceptance"),
+    "tables": ("specviz.studies.tables", "the next drafts at every position, to replay schedulers"),
     "losses": ("specviz.studies.losses", "what each habit of the published code costs"),
     "overhead": ("specviz.studies.overhead", "time of each phase inside and outside the models"),
     "moves": ("specviz.studies.moves", "what a realignment costs by each way to move K/V"),

@@ -20,10 +20,12 @@ from specviz.simulation.studies import (
     latency_under_load,
     refill_or_grouping,
 )
+from specviz.simulation.tables import AcceptanceTable, replay
 from specviz.simulation.workload import Workload
 
 __all__ = [
     "Acceptance",
+    "AcceptanceTable",
     "Costs",
     "Policy",
     "Simulation",
@@ -34,6 +36,7 @@ __all__ = [
     "held_out",
     "latency_under_load",
     "refill_or_grouping",
+    "replay",
     "simulate",
     "size_cluster",
 ]

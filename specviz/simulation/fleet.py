@@ -72,6 +72,7 @@ class Fleet:
         self.arrival_s = workload.arrival_s.ravel()
         self.first = workload.first.ravel()
         self.accepted = workload.accepted
+        self.by_position = workload.by_position
         self.queue = queue
         self.tail = tail
         self.head = np.zeros_like(tail)
@@ -251,7 +252,9 @@ class Fleet:
         gained = np.minimum(accepted + 1, left) * working
         length += gained
         left -= gained
-        pointer += working
+        # The acceptance of a round, or of the text's position.
+        pointer += gained if self.by_position else working
+        self.own_rounds[self.slabs.rows[REQUEST, :, :width][working]] += 1
         return gained, working & (left == 0)
 
     def _finish(self, done: Array) -> None:
@@ -259,7 +262,6 @@ class Fleet:
         lane, place = np.nonzero(done)
         request = self.slabs.rows[REQUEST, lane, place]
         self.finished_s[request] = self.clock[lane]
-        self.own_rounds[request] = self.slabs.rows[POINTER, lane, place] - self.first[request]
         self.pool_rounds[request] += self.totals.rounds[lane] + 1
         self.totals.finished += done.sum(1)
         self.slabs.working -= done.sum(1)

@@ -31,6 +31,8 @@ class Workload:
         accepted: (S,) int8, drafts accepted in one round after the other.
         first: (G, N), the index into `accepted` from which a request reads.
         longest: the largest prompt + budget, which bounds the columns of a slab.
+        by_position: whether `accepted` has an entry for each new token of a text, rather than for
+            each round: then a request reads the entry of the token that it writes next.
     """
 
     prompt_tokens: Array
@@ -39,6 +41,7 @@ class Workload:
     accepted: Array
     first: Array
     longest: int
+    by_position: bool = False
 
     @classmethod
     def drawn(
@@ -142,6 +145,12 @@ class Workload:
                 f"workloads must have the same number of requests a replica, got {sorted(sizes)};"
                 " pass one or more with equally many"
             )
+        kinds = {workload.by_position for workload in workloads}
+        if len(kinds) != 1:
+            raise ValueError(
+                "workloads must all accept by position, or all by round, got both; "
+                "simulate them one by one"
+            )
         offsets = np.cumsum([0, *(len(workload.accepted) for workload in workloads)])
         firsts = [
             workload.first + offset for workload, offset in zip(workloads, offsets, strict=False)
@@ -153,6 +162,7 @@ class Workload:
             accepted=np.concatenate([workload.accepted for workload in workloads]),
             first=np.concatenate(firsts),
             longest=max(workload.longest for workload in workloads),
+            by_position=kinds.pop(),
         )
 
     def arriving(self, arrivals: float | Sequence[float] | None, seed: int = 0) -> Workload:

@@ -1,0 +1,226 @@
+"""Acceptance tables: what a drafter would propose at every position of finished texts.
+
+In greedy decoding a text, its drafts and their acceptance depend on the tokens before them alone,
+never on the batch. So one table replays any scheduler exactly, without a model.
+
+Not known here: models. `specviz.studies.tables` makes tables.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from specviz.record.schema import Array
+from specviz.simulation.costs import Costs
+from specviz.simulation.policy import Policy
+from specviz.simulation.result import Simulation
+from specviz.simulation.serving import simulate
+from specviz.simulation.workload import Workload
+from specviz.util.files import write
+from specviz.util.validate import require_int, short
+
+_HEADER = "specviz_table"
+FORMAT_VERSION = 1
+# dtype, and the size of the second dimension: None for none.
+_COLUMNS: dict[str, tuple[type[np.generic], bool]] = {
+    "prompt_tokens": (np.int32, False),
+    "offsets": (np.int64, False),
+    "drafts": (np.int32, True),
+    "log_q": (np.float32, True),
+    "entropy": (np.float32, True),
+    "accepted": (np.int8, False),
+}
+MAX_DEPTH = np.iinfo(np.int8).max
+
+
+@dataclass(frozen=True)
+class AcceptanceTable:
+    """The next D drafts at each of N positions of R greedy texts.
+
+    Positions are those of new tokens. Those of request r are `offsets[r]` to `offsets[r + 1]`, and
+    the first of them stands before its first new token.
+
+    Attributes:
+        prompt_tokens: (R,) int32, length of each prompt.
+        offsets: (R+1,) int64.
+        drafts: (N, D) int32, what the drafter proposes there, each after the ones before it.
+        log_q: (N, D) float32, log-probability of each proposal under the draft, in nats.
+        entropy: (N, D) float32, of the distribution that the proposal comes from, in nats.
+        accepted: (N,) int8, how many of them the target accepts in a row. At the end of a text no
+            more than the tokens that are left.
+        meta: JSON values: what the table was made from and with.
+
+    Raises:
+        ValueError: the columns do not fit together.
+    """
+
+    prompt_tokens: Array = field(repr=False)
+    offsets: Array = field(repr=False)
+    drafts: Array = field(repr=False)
+    log_q: Array = field(repr=False)
+    entropy: Array = field(repr=False)
+    accepted: Array = field(repr=False)
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, (dtype, wide) in _COLUMNS.items():
+            values = getattr(self, name)
+            fits = isinstance(values, np.ndarray) and values.dtype == dtype
+            if not fits or values.ndim != 1 + wide:
+                raise ValueError(
+                    f"{name} must be a {np.dtype(dtype).name} array of {1 + wide} dimensions, "
+                    f"got {short(values)}; make the table with `specviz study tables`"
+                )
+        self._check_sizes()
+
+    def _check_sizes(self) -> None:
+        tokens = np.diff(self.offsets)
+        shape = (len(self.accepted), self.depth)
+        wide = (self.drafts, self.log_q, self.entropy)
+        problem = ""
+        if not len(tokens) or len(tokens) != len(self.prompt_tokens):
+            problem = "offsets must have one entry more than prompt_tokens"
+        elif self.offsets[0] != 0 or (tokens < 1).any() or self.offsets[-1] != shape[0]:
+            problem = "offsets must rise from 0 to the number of positions"
+        elif not 1 <= self.depth <= MAX_DEPTH or any(each.shape != shape for each in wide):
+            problem = f"drafts, log_q and entropy must be {shape[0]} x 1 to {MAX_DEPTH}"
+        elif (self.prompt_tokens < 1).any():
+            problem = "prompt_tokens must be at least 1"
+        elif (self.accepted < 0).any() or (self.accepted > self._most()).any():
+            problem = "accepted must be from 0 to the drafts and to the tokens left"
+        if problem:
+            raise ValueError(f"{problem}; make the table with `specviz study tables`")
+
+    @property
+    def depth(self) -> int:
+        """D."""
+        return int(self.drafts.shape[1])
+
+    @property
+    def new_tokens(self) -> Array:
+        """(R,) int64, tokens of each text."""
+        return np.diff(self.offsets)
+
+    @property
+    def left(self) -> Array:
+        """(N,) int64, tokens that the text still has from each position on."""
+        ends = np.repeat(self.offsets[1:], self.new_tokens)
+        return ends - np.arange(len(self.accepted))
+
+    def _most(self) -> Array:
+        return np.minimum(self.left, self.depth)
+
+    def survival(self) -> Array:
+        """Return the share of positions at which the first 1..D drafts are all accepted (D,).
+
+        A position counts only while its text has that many tokens left; NaN where none has.
+        """
+        depths = np.arange(1, self.depth + 1)
+        counted = self.left[:, None] >= depths
+        reached = (self.accepted[:, None] >= depths) & counted
+        with np.errstate(invalid="ignore"):
+            return reached.sum(0) / counted.sum(0)
+
+    def workload(
+        self,
+        requests: int | None = None,
+        *,
+        arrivals: float | Sequence[float] | None = None,
+        replicas: int = 1,
+        seed: int = 0,
+    ) -> Workload:
+        """Return requests that write the table's texts.
+
+        Args:
+            requests: so many a replica, drawn from the texts at random; None: each text once, in
+                order.
+            arrivals, replicas: as in `Workload.drawn`.
+            seed: of all that is drawn.
+        """
+        count = len(self.prompt_tokens)
+        texts = np.tile(np.arange(count), (require_int("replicas", replicas), 1))
+        if requests is not None:
+            generator = np.random.default_rng(require_int("seed", seed, 0))
+            shape = replicas, require_int("requests", requests)
+            texts = generator.integers(0, count, shape)
+        prompts = self.prompt_tokens[texts].astype(np.int64)
+        outputs = self.new_tokens[texts]
+        made = Workload(
+            prompt_tokens=prompts,
+            new_tokens=outputs,
+            arrival_s=np.zeros(texts.shape),
+            accepted=self.accepted,
+            first=self.offsets[texts],
+            longest=int((prompts + outputs).max()),
+            by_position=True,
+        )
+        return made.arriving(arrivals, seed)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the table to a safetensors file, whole or not at all. Raises WriteError."""
+        columns = {name: np.ascontiguousarray(getattr(self, name)) for name in _COLUMNS}
+        header = json.dumps({"format_version": FORMAT_VERSION, "meta": dict(self.meta)})
+        return write(path, save(columns, {_HEADER: header}))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> AcceptanceTable:
+        """Read a table.
+
+        Raises:
+            ValueError: the file cannot be read or holds no valid table; names file and remedy.
+        """
+        try:
+            with safe_open(path, framework="numpy") as file:
+                header = json.loads((file.metadata() or {})[_HEADER])
+                columns = {name: file.get_tensor(name) for name in _COLUMNS}
+            version = header["format_version"]
+        except (OSError, SafetensorError, KeyError, ValueError, TypeError) as error:
+            raise ValueError(
+                f"{os.fspath(path)}: holds no acceptance table ({short(str(error))}); "
+                "make one with `specviz study tables`"
+            ) from error
+        if version != FORMAT_VERSION:
+            raise ValueError(
+                f"{os.fspath(path)}: has format version {short(version)}, but this release reads "
+                f"{FORMAT_VERSION}; install another release of specviz, or make the table again"
+            )
+        return cls(**columns, meta=header["meta"])
+
+
+def replay(
+    table: AcceptanceTable,
+    policy: Policy,
+    costs: Costs | None = None,
+    *,
+    requests: int | None = None,
+    replicas: int = 1,
+    seed: int = 0,
+) -> Simulation:
+    """Run a policy on a table: every round is that of the engine on the same texts.
+
+    All replicas advance together, so many requests take less time spread over several.
+
+    Args:
+        policy: its num_draft_tokens may be at most the table's depth.
+        costs: what a round costs; None: every round takes a second.
+        requests, replicas, seed: see `AcceptanceTable.workload`. A replica has one device.
+
+    Raises:
+        ValueError: an argument is out of range; nothing has run.
+    """
+    if policy.drafted > table.depth:
+        raise ValueError(
+            f"num_draft_tokens must be at most the table's depth {table.depth}, got "
+            f"{policy.num_draft_tokens}; make a deeper table with `specviz study tables --depth`"
+        )
+    work = table.workload(requests, replicas=replicas, seed=seed)
+    return simulate(work, policy, costs or Costs(verify=1.0), series=True)

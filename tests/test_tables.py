@@ -1,0 +1,302 @@
+"""Acceptance tables: drafts at every position as a plain loop finds them, and replays that are the
+engine's rounds.
+"""
+
+import functools
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import make_pair, make_prompts
+from safetensors.numpy import load_file, save_file
+
+import specviz as sv
+from specviz import metrics
+from specviz.cli.main import main as cli
+from specviz.simulation import Acceptance, Costs, Policy, Workload, simulate
+from specviz.simulation.tables import AcceptanceTable, replay
+from specviz.studies import tables
+from specviz.studies.tables import make_table, summarise
+
+DEPTH = 4
+BUDGET = 12
+STRATEGIES = {
+    "autoregressive": sv.strategy("autoregressive"),
+    "inplace": sv.strategy("inplace"),
+    "eqspec": sv.strategy("eqspec"),
+    "eqspec, static": sv.strategy("eqspec", refill=False),
+    "exspec": sv.strategy("exspec", window=6),
+    "exspec, wait": sv.strategy("exspec", window=6, fallback="wait"),
+}
+
+
+@functools.cache
+def tiny() -> sv.Pair:
+    return make_pair("llama", dtype=torch.float64)
+
+
+@functools.cache
+def table() -> AcceptanceTable:
+    return make_table(tiny(), make_prompts(), DEPTH, max_new_tokens=BUDGET, progress=False)
+
+
+@torch.inference_mode()
+def drafted(
+    model: torch.nn.Module, tokens: list[int]
+) -> tuple[list[int], list[float], list[float]]:
+    """Draft `DEPTH` tokens after `tokens`, reading everything anew each time."""
+    drafts, log_q, entropy = [], [], []
+    for _ in range(DEPTH):
+        logits = model(torch.tensor([tokens + drafts]), use_cache=False).logits[0, -1]
+        distribution = torch.distributions.Categorical(logits=logits)
+        drafts.append(int(logits.argmax()))
+        log_q.append(float(distribution.logits.max()))
+        entropy.append(float(distribution.entropy()))
+    return drafts, log_q, entropy
+
+
+@pytest.mark.parametrize("positions", [tables.POSITIONS, 5])
+def test_drafts_at_every_position_are_those_of_a_plain_loop(
+    positions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the positions of a text are drafted in several parts."""
+    monkeypatch.setattr(tables, "POSITIONS", positions)
+    prompts = make_prompts()[:4]
+    found = make_table(tiny(), prompts, DEPTH, max_new_tokens=BUDGET, progress=False)
+    texts = sv.generate(tiny(), prompts, max_new_tokens=BUDGET, progress=False).tokens
+    place = 0
+    for prompt, text in zip(prompts, texts, strict=True):
+        for j in range(len(text)):
+            drafts, log_q, entropy = drafted(tiny().draft, prompt + text[:j])
+            assert found.drafts[place].tolist() == drafts
+            np.testing.assert_allclose(found.log_q[place], log_q, rtol=1e-5)
+            np.testing.assert_allclose(found.entropy[place], entropy, rtol=1e-5)
+            same = [a == b for a, b in zip(drafts, text[j:], strict=False)]
+            assert found.accepted[place] == (same.index(False) if False in same else len(same))
+            place += 1
+    assert place == len(found.accepted)
+    assert 0 < found.accepted.mean() < DEPTH
+
+
+@pytest.mark.parametrize("num_draft_tokens", [1, 3, DEPTH])
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_replay_is_the_engines_run_round_by_round(name: str, num_draft_tokens: int) -> None:
+    trace = sv.generate(
+        tiny(),
+        make_prompts(),
+        strategy=STRATEGIES[name],
+        num_draft_tokens=num_draft_tokens,
+        batch_size=3,
+        max_new_tokens=BUDGET,
+        record=True,
+        progress=False,
+    ).trace
+    check_same_rounds(trace, table())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_replay_is_the_embedded_pairs_run_round_by_round(name: str, embedded: sv.Pair) -> None:
+    trace = sv.generate(
+        embedded,
+        sv.load_prompts(),
+        strategy=STRATEGIES[name],
+        batch_size=4,
+        max_new_tokens=48,
+        record=True,
+        progress=False,
+    ).trace
+    check_same_rounds(trace, of_embedded(embedded))
+
+
+@functools.cache
+def of_embedded(pair: sv.Pair) -> AcceptanceTable:
+    return make_table(pair, sv.load_prompts(), 5, max_new_tokens=48, progress=False)
+
+
+def check_same_rounds(trace: sv.Trace | None, table: AcceptanceTable) -> None:
+    assert trace is not None
+    found = replay(table, Policy.of(trace.meta))
+    assert found.series is not None
+    rounds, expected = found.series, metrics.rounds(trace)
+    assert rounds["rows"].tolist() == expected["batch_rows"].tolist()
+    assert rounds["gained_tokens"].tolist() == expected["gained_tokens"].tolist()
+    assert rounds["slots"].tolist() == expected["cache_slots"].tolist()
+    assert rounds["decision"].tolist() == expected["decision"].tolist()
+    own = metrics.requests(trace).sort_values("request")
+    assert found.own_rounds[0].tolist() == own["rounds"].tolist()
+    assert found.finished_s.max() == len(expected), "a round takes a second"
+
+
+def test_requests_are_drawn_from_the_texts() -> None:
+    policy = Policy(num_draft_tokens=3)
+    found = replay(table(), policy, requests=50, replicas=4, seed=1)
+    drawn = found.workload
+    assert found.finished_s.shape == drawn.prompt_tokens.shape == (4, 50)
+    pairs = set(zip(drawn.prompt_tokens.ravel(), drawn.new_tokens.ravel(), strict=True))
+    assert pairs == set(zip(table().prompt_tokens, table().new_tokens, strict=True))
+    again = replay(table(), policy, requests=50, replicas=4, seed=1)
+    assert (found.finished_s == again.finished_s).all()
+    other = replay(table(), policy, requests=50, replicas=4, seed=2)
+    assert (found.own_rounds != other.own_rounds).any()
+
+
+def test_replicas_do_not_influence_each_other() -> None:
+    policy = Policy(batch_size=3, num_draft_tokens=3)
+    alone = replay(table(), policy)
+    together = replay(table(), policy, replicas=3)
+    assert (together.finished_s == alone.finished_s).all()
+
+
+def test_a_text_needs_fewer_rounds_with_more_drafts() -> None:
+    rounds = [
+        replay(table(), Policy(num_draft_tokens=k)).own_rounds[0] for k in range(1, DEPTH + 1)
+    ]
+    for fewer, more in itertools.pairwise(rounds):
+        assert (more <= fewer).all()
+    assert rounds[-1].sum() < rounds[0].sum()
+
+
+def test_survival_counts_positions_with_tokens_left() -> None:
+    made = small()
+    # Two texts, of three tokens and of one; two drafts.
+    assert made.left.tolist() == [3, 2, 1, 1]
+    assert made.survival().tolist() == [0.5, 0.5]
+    entries = summarise(made)
+    assert entries["depth"].tolist() == [1, 2]
+    assert entries["mean_q"].tolist() == pytest.approx([0.5, 0.5])
+    deep = replace(
+        small(accepted=[1, 0, 1, 0]),
+        **{name: np.zeros((4, 4), np.float32) for name in ("log_q", "entropy")},
+        drafts=np.zeros((4, 4), np.int32),
+    )
+    assert np.isnan(deep.survival()[3])
+
+
+def small(accepted: tuple[int, ...] | list[int] = (2, 0, 1, 0)) -> AcceptanceTable:
+    return AcceptanceTable(
+        prompt_tokens=np.array([4, 2], np.int32),
+        offsets=np.array([0, 3, 4]),
+        drafts=np.arange(8, dtype=np.int32).reshape(4, 2),
+        log_q=np.full((4, 2), np.log(0.5), np.float32),
+        entropy=np.ones((4, 2), np.float32),
+        accepted=np.array(accepted, np.int8),
+        meta={"target": "hand-made"},
+    )
+
+
+def test_workloads_by_position_and_by_round_are_not_joined() -> None:
+    by_position = small().workload()
+    by_round = Workload.given([4, 2], [3, 1], Acceptance.geometric(0.5))
+    with pytest.raises(ValueError, match="workloads must all accept by position, or all by round"):
+        Workload.joined([by_position, by_round])
+    both = Workload.joined([by_position, by_position])
+    policy = Policy(batch_size=1, num_draft_tokens=2)
+    found = simulate(both, policy, Costs(verify=1.0))
+    # Three tokens at once; then one.
+    assert found.own_rounds.tolist() == [[1, 1], [1, 1]]
+
+
+def test_a_saved_table_is_the_same(tmp_path: Path) -> None:
+    path = small().save(tmp_path / "table.safetensors")
+    loaded = AcceptanceTable.load(path)
+    assert loaded.meta == {"target": "hand-made"}
+    for name in ("prompt_tokens", "offsets", "drafts", "log_q", "entropy", "accepted"):
+        assert getattr(loaded, name).dtype == getattr(small(), name).dtype
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(small(), name))
+
+
+def no_header(path: Path) -> None:
+    save_file(load_file(path), path)
+
+
+def newer(path: Path) -> None:
+    save_file(load_file(path), path, {"specviz_table": '{"format_version": 9, "meta": {}}'})
+
+
+def no_drafts(path: Path) -> None:
+    columns = load_file(path)
+    del columns["drafts"]
+    save_file(columns, path, {"specviz_table": '{"format_version": 1, "meta": {}}'})
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (Path.unlink, "holds no acceptance table"),
+        (lambda path: path.write_bytes(b"text"), "holds no acceptance table"),
+        (no_header, "holds no acceptance table"),
+        (no_drafts, "holds no acceptance table"),
+        (newer, "has format version 9"),
+    ],
+)
+def test_a_file_that_holds_no_table_is_refused(
+    damage: Callable[[Path], Any], message: str, tmp_path: Path
+) -> None:
+    path = small().save(tmp_path / "table.safetensors")
+    damage(path)
+    with pytest.raises(ValueError, match=rf"table\.safetensors: {message}.*; ") as caught:
+        AcceptanceTable.load(path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"drafts": [[1, 2]]}, "drafts must be a int32 array of 2 dimensions"),
+        ({"accepted": np.zeros(4)}, "accepted must be a int8 array of 1 dimensions"),
+        ({"offsets": np.array([0, 4])}, "offsets must have one entry more than prompt_tokens"),
+        ({"offsets": np.array([0, 4, 4])}, "offsets must rise from 0 to the number"),
+        ({"offsets": np.array([0, 3, 5])}, "offsets must rise from 0 to the number"),
+        ({"log_q": np.zeros((4, 3), np.float32)}, "drafts, log_q and entropy must be 4 x"),
+        ({"prompt_tokens": np.array([0, 1], np.int32)}, "prompt_tokens must be at least 1"),
+        ({"accepted": np.array([3, 0, 0, 0], np.int8)}, "accepted must be from 0 to the drafts"),
+        ({"accepted": np.array([0, 0, 2, 0], np.int8)}, "accepted must be from 0 to the drafts"),
+        ({"accepted": np.array([-1, 0, 0, 0], np.int8)}, "accepted must be from 0 to the drafts"),
+    ],
+)
+def test_columns_that_do_not_fit_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(small(), **changes)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: make_table(tiny(), [[1]], 0), "depth must be an int >= 1, got 0"),
+        (lambda: make_table(tiny(), [[1]], 1000), "depth must be at most 127, got 1000"),
+        (lambda: make_table(tiny(), []), r"prompts=\[\] is empty"),
+        (lambda: replay(small(), Policy(num_draft_tokens=3)), "num_draft_tokens must be at most"),
+        (lambda: small().workload(0), "requests must be an int >= 1, got 0"),
+        (lambda: small().workload(3, seed=-1), "seed must be an int >= 0, got -1"),
+    ],
+)
+def test_bad_arguments_are_refused(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_a_text_at_the_models_last_position_is_refused() -> None:
+    longest = tiny().max_positions
+    assert longest is not None
+    prompt = [5] * (longest - 6)
+    with pytest.raises(ValueError, match=r"depth must leave a text of .*, got 5; pass less"):
+        make_table(tiny(), [prompt], 5, max_new_tokens=2, progress=False)
+
+
+@pytest.mark.slow
+def test_the_command_writes_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "table.safetensors"
+    command = ["study", "tables", "--limit", "2", "--depth", "3", "--max-new-tokens", "8"]
+    assert cli([*command, "--out", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "survival" in said
+    assert str(path) in said
+    made = AcceptanceTable.load(path)
+    assert (made.depth, len(made.prompt_tokens)) == (3, 2)
+    assert made.meta["max_new_tokens"] == 8
