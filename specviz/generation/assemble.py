@@ -1,8 +1,10 @@
 """From a run and what it wrote to its `Result`: texts, tables, header and trace."""
 
 import platform
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
@@ -89,10 +91,7 @@ def _header(run: Run, caches: dict[str, CachedModel]) -> dict[str, Any]:
         "batch_size": run.batch_size,
         "device": _device_name(pair.device),
         "dtype": str(pair.target.dtype).removeprefix("torch."),
-        "versions": {
-            **{name: version(name) for name in ("specviz", "torch", "transformers")},
-            "python": platform.python_version(),
-        },
+        "versions": dict(_versions()),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "target": model_name(pair.target),
         "draft": model_name(pair.draft),
@@ -106,6 +105,12 @@ def _header(run: Run, caches: dict[str, CachedModel]) -> dict[str, Any]:
         "decisions": list(run.strategy.decisions),
         "token_texts": {},
     }
+
+
+@cache  # finding a distribution takes as long as a short round
+def _versions() -> Mapping[str, str]:
+    versions = {name: version(name) for name in ("specviz", "torch", "transformers")}
+    return versions | {"python": platform.python_version()}
 
 
 def _device_name(device: torch.device) -> str:
