@@ -28,6 +28,7 @@ STUDIES = {
     "agreement": ("specviz.studies.agreement", "do valid strategies agree with decoding alone?"),
     "couplings": ("specviz.studies.couplings", "what the Gumbel coupling costs in acceptance"),
     "tables": ("specviz.studies.tables", "the next drafts at every position, to replay schedulers"),
+    "selection": ("specviz.studies.selection", "which drafts are worth verifying, without a model"),
     "losses": ("specviz.studies.losses", "what each habit of the published code costs"),
     "overhead": ("specviz.studies.overhead", "time of each phase inside and outside the models"),
     "moves": ("specviz.studies.moves", "what a realignment costs by each way to move K/V"),

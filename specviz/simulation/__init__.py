@@ -12,6 +12,7 @@ from specviz.simulation.cluster import Sizing, size_cluster
 from specviz.simulation.costs import Costs
 from specviz.simulation.policy import Policy
 from specviz.simulation.result import Simulation
+from specviz.simulation.selection import Everything, Tetris, Threshold
 from specviz.simulation.serving import simulate
 from specviz.simulation.studies import (
     compare,
@@ -27,9 +28,12 @@ __all__ = [
     "Acceptance",
     "AcceptanceTable",
     "Costs",
+    "Everything",
     "Policy",
     "Simulation",
     "Sizing",
+    "Tetris",
+    "Threshold",
     "Workload",
     "compare",
     "grouping_rates",

@@ -7,7 +7,6 @@ acceptances and costs come from, and how requests are routed to lanes.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,23 +23,11 @@ from specviz.simulation.slabs import (
     UNPLACED,
     Slabs,
 )
-from specviz.simulation.totals import Totals
+from specviz.simulation.totals import Round, Totals
 from specviz.simulation.workload import Workload
 
 _SCHEDULE = PHASES.index("schedule")
 _SYNCHRONISE = PHASES.index("synchronise")
-
-
-@dataclass(frozen=True)
-class _Round:
-    """One round of every lane, each attribute (L,)."""
-
-    rows: Array
-    slots: Array
-    decision: Array
-    gained_tokens: Array
-    realigned_slots: Array
-    compacted_slots: Array
 
 
 class Fleet:
@@ -73,6 +60,7 @@ class Fleet:
         self.first = workload.first.ravel()
         self.accepted = workload.accepted
         self.by_position = workload.by_position
+        self.log_q = workload.log_q
         self.queue = queue
         self.tail = tail
         self.head = np.zeros_like(tail)
@@ -120,7 +108,7 @@ class Fleet:
 
         # 2. Draft, verify and accept.
         slots = slabs.ends(rows).max(1) + self.policy.drafted
-        gained, done = self._accept(rows)
+        gained, verified, done = self._accept(rows)
 
         # 3. Synchronise. A pool's rows stay where they are until a batch needs them elsewhere, and
         # rows of the other policies never move.
@@ -136,11 +124,12 @@ class Fleet:
         begin_s = self.clock
         self.clock = begin_s + seconds.sum(0)
         self._finish(done)
-        this = _Round(
+        this = Round(
             rows=rows,
             slots=slots,
             decision=decision,
             gained_tokens=gained.sum(1),
+            verified_tokens=verified.sum(1),
             realigned_slots=realigned + moved,
             compacted_slots=compacted + swapped,
         )
@@ -234,8 +223,8 @@ class Fleet:
         swapped = slabs.bring_to_front(rows, lane, place)
         return rows, decision, swapped, slabs.align_to_common_end(rows)
 
-    def _accept(self, rows: Array) -> tuple[Array, Array]:
-        """Return what rows gain (L, b), and whether that ends them (L, b).
+    def _accept(self, rows: Array) -> tuple[Array, Array, Array]:
+        """Return what rows gain, what of theirs is verified, and whether they end, each (L, b).
 
         A row gains its accepted drafts and a bonus, up to its budget.
         """
@@ -245,17 +234,30 @@ class Fleet:
         left = self.slabs.rows[LEFT, :, :width]
         pointer = self.slabs.rows[POINTER, :, :width]
         working &= left > 0
-        accepted = np.zeros_like(left)
+        verified = accepted = np.zeros_like(left)
         if self.policy.drafted:
             # A row that does not work reads place 0, which is always there, and gains nothing.
-            accepted = np.minimum(self.accepted[pointer * working], self.policy.drafted)
+            at = pointer * working
+            verified = self._select(at, working)
+            accepted = np.minimum(self.accepted[at], verified)
         gained = np.minimum(accepted + 1, left) * working
         length += gained
         left -= gained
         # The acceptance of a round, or of the text's position.
         pointer += gained if self.by_position else working
         self.own_rounds[self.slabs.rows[REQUEST, :, :width][working]] += 1
-        return gained, working & (left == 0)
+        return gained, verified, working & (left == 0)
+
+    def _select(self, at: Array, working: Array) -> Array:
+        """Return how many proposals of each row are verified (L, b).
+
+        at: (L, b), the rows' places among the acceptances.
+        """
+        policy = self.policy
+        log_q = None
+        if policy.selector.needs_log_q and self.log_q is not None:
+            log_q = self.log_q[at, : policy.drafted]
+        return policy.selector.choose(log_q, working, policy.num_draft_tokens)
 
     def _finish(self, done: Array) -> None:
         """Note the end of the requests whose rows are `done` (L, b)."""
@@ -266,7 +268,7 @@ class Fleet:
         self.totals.finished += done.sum(1)
         self.slabs.working -= done.sum(1)
 
-    def _count(self, active: Array, begin_s: Array, seconds: Array, this: _Round) -> None:
+    def _count(self, active: Array, begin_s: Array, seconds: Array, this: Round) -> None:
         """Add a round of the `active` lanes to the totals, and to the series if it is kept."""
         totals = self.totals
         if self.series is not None:
@@ -281,13 +283,7 @@ class Fleet:
             }
             for name, values in columns.items():
                 self.series[name].append(values[active])
-        full = active & (this.rows == self.policy.batch_size)
-        totals.seconds += seconds
-        totals.rounds += active
-        totals.row_rounds += this.rows
-        totals.full_rounds += full
+        totals.add(active, seconds, this, self.policy.batch_size)
         if self.policy.pooled:
+            full = active & (this.rows == self.policy.batch_size)
             totals.grouped_rounds += full & (this.decision == GROUPED)
-        totals.gained_tokens += this.gained_tokens
-        totals.realigned_slots += this.realigned_slots
-        totals.compacted_slots += this.compacted_slots

@@ -7,12 +7,13 @@ arrays. A test compares the two. Not known here: time, costs, acceptance.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from specviz.record.schema import FALLBACKS, Array
+from specviz.simulation.selection import Everything
 from specviz.util.validate import require_bool, require_int, short
 
 STRATEGIES = ("autoregressive", "inplace", "eqspec", "exspec")
@@ -36,7 +37,8 @@ MAX_LENGTH = 2**26
 class Policy:
     """A strategy and its options, by their names in `specviz.strategy`.
 
-    window, fallback and max_wait belong to exspec alone.
+    window, fallback and max_wait belong to exspec alone. selector says which proposals are
+    verified; those that go by q need a workload from an acceptance table.
 
     Raises:
         ValueError: an option is unknown or out of range.
@@ -49,6 +51,7 @@ class Policy:
     window: int = 32
     fallback: str = "realign"
     max_wait: int = 8
+    selector: Everything = field(default_factory=Everything)
 
     def __post_init__(self) -> None:
         _check_choice("strategy", self.strategy, STRATEGIES)
@@ -56,6 +59,11 @@ class Policy:
         for name in ("batch_size", "num_draft_tokens", "window", "max_wait"):
             require_int(name, getattr(self, name))
         require_bool("refill", self.refill)
+        if not isinstance(self.selector, Everything):
+            raise ValueError(
+                f"selector must be a selector of specviz.simulation, got {short(self.selector)}; "
+                "pass for instance Tetris(extra=2)"
+            )
         if self.pooled and not self.refill:
             raise ValueError(
                 "refill must be True for exspec, got False: without it there is no pool to choose"
@@ -101,8 +109,10 @@ class Policy:
 
     @property
     def drafted(self) -> int:
-        """Drafts a row and round: K, or 0 without speculation."""
-        return 0 if self.strategy == "autoregressive" else self.num_draft_tokens
+        """Drafts a row and round: K, or what the selector asks for; 0 without speculation."""
+        if self.strategy == "autoregressive":
+            return 0
+        return self.selector.drafted(self.num_draft_tokens)
 
     @property
     def name(self) -> str:
@@ -115,7 +125,8 @@ class Policy:
                 value = getattr(self, name)
                 if value != getattr(Policy, name):
                     options.append(f"{name}={value}")
-        return f"{self.strategy}:{','.join(options)}" if options else self.strategy
+        name = f"{self.strategy}:{','.join(options)}" if options else self.strategy
+        return name if type(self.selector) is Everything else f"{name}+{self.selector.name}"
 
 
 def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:

@@ -28,7 +28,8 @@ class Simulation:
         totals: sums over the rounds of each device.
         series: one entry a round, by start, or None: lane (replica * devices + device), round,
             start_s, seconds, rows, live, queued (sent to the device and without a row, arrived or
-            not), slots, decision, gained_tokens, realigned_slots, compacted_slots.
+            not), slots, decision, gained_tokens, verified_tokens (drafts), realigned_slots,
+            compacted_slots.
     """
 
     policy: Policy

@@ -46,7 +46,7 @@ def simulate(
     Raises:
         ValueError: an argument is out of range; nothing has run.
     """
-    _check(workload, devices, router)
+    _check(workload, policy, devices, router)
     fleet = _fleet(workload, policy, costs, devices, router, series)
     fleet.run()
     shape = workload.prompt_tokens.shape
@@ -64,12 +64,17 @@ def simulate(
     )
 
 
-def _check(workload: Workload, devices: int, router: str) -> None:
+def _check(workload: Workload, policy: Policy, devices: int, router: str) -> None:
     """Raise ValueError if these cannot be simulated."""
     require_int("devices", devices)
     if router not in ROUTERS:
         raise ValueError(
             f"router must be one of {', '.join(ROUTERS)}, got {short(router)}; choose one of them"
+        )
+    if policy.drafted and policy.selector.needs_log_q and workload.log_q is None:
+        raise ValueError(
+            f"selector must do without q for this workload, got {policy.selector.name}; "
+            "take the workload from an AcceptanceTable"
         )
     requests = workload.prompt_tokens.shape[1]
     if workload.longest >= MAX_LENGTH or requests >= MAX_QUEUE:

@@ -152,9 +152,13 @@ class AcceptanceTable:
             generator = np.random.default_rng(require_int("seed", seed, 0))
             shape = replicas, require_int("requests", requests)
             texts = generator.integers(0, count, shape)
+        return self.writing(texts).arriving(arrivals, seed)
+
+    def writing(self, texts: Array) -> Workload:
+        """Return requests that write the texts with these numbers (G, N), all at once."""
         prompts = self.prompt_tokens[texts].astype(np.int64)
         outputs = self.new_tokens[texts]
-        made = Workload(
+        return Workload(
             prompt_tokens=prompts,
             new_tokens=outputs,
             arrival_s=np.zeros(texts.shape),
@@ -162,8 +166,8 @@ class AcceptanceTable:
             first=self.offsets[texts],
             longest=int((prompts + outputs).max()),
             by_position=True,
+            log_q=self.log_q,
         )
-        return made.arriving(arrivals, seed)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the table to a safetensors file, whole or not at all. Raises WriteError."""
@@ -210,7 +214,7 @@ def replay(
     All replicas advance together, so many requests take less time spread over several.
 
     Args:
-        policy: its num_draft_tokens may be at most the table's depth.
+        policy: it may draft at most as many tokens a row as the table is deep.
         costs: what a round costs; None: every round takes a second.
         requests, replicas, seed: see `AcceptanceTable.workload`. A replica has one device.
 
@@ -219,8 +223,8 @@ def replay(
     """
     if policy.drafted > table.depth:
         raise ValueError(
-            f"num_draft_tokens must be at most the table's depth {table.depth}, got "
-            f"{policy.num_draft_tokens}; make a deeper table with `specviz study tables --depth`"
+            f"policy must draft at most as many tokens as the table's depth {table.depth}, got "
+            f"{policy.drafted}; make a deeper table with `specviz study tables --depth`"
         )
     work = table.workload(requests, replicas=replicas, seed=seed)
     return simulate(work, policy, costs or Costs(verify=1.0), series=True)

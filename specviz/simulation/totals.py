@@ -1,8 +1,23 @@
 """What the rounds of each lane of a fleet add up to."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from specviz.record.schema import PHASES
+from specviz.record.schema import PHASES, Array
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of every lane, each attribute (L,)."""
+
+    rows: Array
+    slots: Array
+    decision: Array
+    gained_tokens: Array
+    verified_tokens: Array
+    realigned_slots: Array
+    compacted_slots: Array
 
 
 class Totals:
@@ -19,6 +34,18 @@ class Totals:
         self.grouped_rounds = np.zeros(lanes, np.int64)
         self.finished = np.zeros(lanes, np.int64)
         self.gained_tokens = np.zeros(lanes, np.int64)
+        self.verified_tokens = np.zeros(lanes, np.int64)
         self.realigned_slots = np.zeros(lanes, np.int64)
         self.compacted_slots = np.zeros(lanes, np.int64)
         self.longest_wait_rounds = np.zeros(lanes, np.int64)
+
+    def add(self, active: Array, seconds: Array, this: Round, batch_size: int) -> None:
+        """Add a round of the `active` lanes (L,), whose phases took `seconds` (5, L)."""
+        self.seconds += seconds
+        self.rounds += active
+        self.row_rounds += this.rows
+        self.full_rounds += active & (this.rows == batch_size)
+        self.gained_tokens += this.gained_tokens
+        self.verified_tokens += this.verified_tokens
+        self.realigned_slots += this.realigned_slots
+        self.compacted_slots += this.compacted_slots

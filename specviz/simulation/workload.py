@@ -33,6 +33,7 @@ class Workload:
         longest: the largest prompt + budget, which bounds the columns of a slab.
         by_position: whether `accepted` has an entry for each new token of a text, rather than for
             each round: then a request reads the entry of the token that it writes next.
+        log_q: (S, D), log-probability of each proposal at that position; None if unknown.
     """
 
     prompt_tokens: Array
@@ -42,6 +43,7 @@ class Workload:
     first: Array
     longest: int
     by_position: bool = False
+    log_q: Array | None = None
 
     @classmethod
     def drawn(
@@ -145,11 +147,10 @@ class Workload:
                 f"workloads must have the same number of requests a replica, got {sorted(sizes)};"
                 " pass one or more with equally many"
             )
-        kinds = {workload.by_position for workload in workloads}
-        if len(kinds) != 1:
+        if any(workload.by_position for workload in workloads):
             raise ValueError(
-                "workloads must all accept by position, or all by round, got both; "
-                "simulate them one by one"
+                "workloads must accept by round to be joined, got one of an acceptance table; "
+                "pass `replicas` to AcceptanceTable.workload instead"
             )
         offsets = np.cumsum([0, *(len(workload.accepted) for workload in workloads)])
         firsts = [
@@ -162,7 +163,6 @@ class Workload:
             accepted=np.concatenate([workload.accepted for workload in workloads]),
             first=np.concatenate(firsts),
             longest=max(workload.longest for workload in workloads),
-            by_position=kinds.pop(),
         )
 
     def arriving(self, arrivals: float | Sequence[float] | None, seed: int = 0) -> Workload:

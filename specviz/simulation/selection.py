@@ -1,0 +1,130 @@
+"""Which proposals of a simulated round are verified.
+
+A selector sees the log-probabilities of all proposals of a batch, and says how many of each row's
+the target reads. Those are always the row's first ones, since a draft counts only if all before it
+are accepted.
+
+Not known here: requests, time, what the target would accept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from specviz.record.schema import Array
+from specviz.util.validate import is_real, require_int, short
+
+
+@dataclass(frozen=True)
+class Everything:
+    """Verify every proposal: the same number in each row."""
+
+    needs_log_q: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        """The selector and its options, for tables."""
+        return "everything"
+
+    def drafted(self, num_draft_tokens: int) -> int:
+        """Return the proposals of a row, where K are verified on average."""
+        return num_draft_tokens
+
+    def choose(self, log_q: Array | None, working: Array, num_draft_tokens: int) -> Array:
+        """Return how many proposals of each row are verified, int64 (L, b).
+
+        Args:
+            log_q: (L, b, D), log-probability of each proposal under the draft; None if
+                `needs_log_q` is false.
+            working: (L, b), the rows that propose.
+            num_draft_tokens: K.
+        """
+        return working * num_draft_tokens
+
+
+@dataclass(frozen=True)
+class Tetris(Everything):
+    """Draft K + extra tokens a row, and verify the K * b of the batch with the best chances.
+
+    The chance of a proposal is the product of q of its row's proposals up to it (TETRIS,
+    arXiv 2502.15197).
+
+    Raises:
+        ValueError: `extra` is not an int >= 0.
+    """
+
+    extra: int = 2
+
+    needs_log_q: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        require_int("extra", self.extra, 0)
+
+    @property
+    def name(self) -> str:
+        return f"tetris:extra={self.extra}"
+
+    def drafted(self, num_draft_tokens: int) -> int:
+        return num_draft_tokens + self.extra
+
+    def choose(self, log_q: Array | None, working: Array, num_draft_tokens: int) -> Array:
+        assert log_q is not None
+        chances = np.cumsum(log_q, 2)  # never rise along a row
+        capacity = num_draft_tokens * working.sum(1)
+        return largest(chances, working, capacity)
+
+
+@dataclass(frozen=True)
+class Threshold(Everything):
+    """Verify a row's proposals up to the first whose q is below `at_least`.
+
+    Engines know it as an early exit by the draft's confidence.
+
+    Raises:
+        ValueError: `at_least` is not from 0 to 1.
+    """
+
+    at_least: float = 0.5
+
+    needs_log_q: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not is_real(self.at_least) or not 0 <= self.at_least <= 1:
+            raise ValueError(
+                f"at_least must be a number from 0 to 1, got {short(self.at_least)}; "
+                "pass the smallest q that is worth verifying"
+            )
+
+    @property
+    def name(self) -> str:
+        return f"threshold:at_least={self.at_least}"
+
+    def choose(self, log_q: Array | None, working: Array, num_draft_tokens: int) -> Array:
+        assert log_q is not None
+        confident = np.exp(log_q) >= self.at_least
+        leading = np.logical_and.accumulate(confident, axis=2).sum(2)
+        return working * leading
+
+
+def largest(scores: Array, working: Array, capacity: Array) -> Array:
+    """Return how many scores of each row are among the largest of its batch, int64 (L, b).
+
+    Where scores are equal, the earlier position comes first, and then the earlier row. So scores
+    that never rise along a row give its first ones.
+
+    Args:
+        scores: (L, b, D).
+        working: (L, b), the rows that count.
+        capacity: (L,), how many scores are chosen in each batch, or all if there are fewer.
+    """
+    lanes, rows, depth = scores.shape
+    usable = np.where(working[:, :, None], scores, -np.inf)
+    # Position by position, all rows of one before the next: a stable sort keeps that order.
+    by_position = usable.transpose(0, 2, 1).reshape(lanes, depth * rows)
+    order = np.argsort(-by_position, axis=1, kind="stable")
+    chosen = np.zeros_like(order, dtype=bool)
+    np.put_along_axis(chosen, order, np.arange(depth * rows) < capacity[:, None], axis=1)
+    return chosen.reshape(lanes, depth, rows).sum(1) * working

@@ -1,0 +1,175 @@
+"""`specviz study selection`: which drafts are worth verifying.
+
+It replays an acceptance table: K drafts in every row, against the K * B drafts of a batch with the
+best chances (TETRIS, arXiv 2502.15197). Both verify equally many tokens.
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from tqdm.auto import tqdm
+
+from specviz.record.schema import Array
+from specviz.simulation.costs import Costs
+from specviz.simulation.policy import Policy
+from specviz.simulation.selection import Tetris
+from specviz.simulation.serving import simulate
+from specviz.simulation.tables import AcceptanceTable
+from specviz.studies.arguments import add_out
+from specviz.studies.output import show
+from specviz.util.validate import require_int, require_ints
+
+# Requests for each row of a batch, so that most rounds have a full batch.
+QUEUE = 8
+# Percentiles of the interval over prompts.
+INTERVAL = (2.5, 97.5)
+UNIT = Costs(verify=1.0)  # a round takes a second: what is counted are rounds
+
+
+def compare_selectors(
+    table: AcceptanceTable,
+    batch_sizes: Sequence[int] = (1, 8, 32, 64),
+    num_draft_tokens: Sequence[int] = (1, 2, 3, 4, 5, 6),
+    extras: Sequence[int] = (1, 2, 3, 4, 5),
+    *,
+    samples: int = 100,
+    seed: int = 0,
+    progress: bool = True,
+) -> tuple[pd.DataFrame, dict[str, object]]:
+    """Compare uniform K with TETRIS at equal verified tokens, on bootstrap samples of the texts.
+
+    In each sample, the texts are drawn with replacement, and both policies serve the same queue of
+    them, eight requests for each row of the batch.
+
+    Args:
+        table: combinations that draft more tokens than it is deep are left out.
+        batch_sizes, num_draft_tokens, extras: B, K, and the drafts a row that TETRIS makes beyond
+            K.
+        samples: bootstrap samples.
+        seed: of all that is drawn.
+
+    Returns:
+        (table, conditions). There is one entry for each B, K and extra: tokens_per_round and
+        success_rate (a row's tokens in a round, and the share of verified drafts that it keeps,
+        over rounds with a full batch) of uniform K and of TETRIS; gain_percent in tokens a round,
+        with its interval over prompts (gain_low, gain_high); p99_rounds_per_token of both, over
+        requests; static_rounds_percent, by how much TETRIS lengthens one batch that no request
+        joins.
+
+    Raises:
+        ValueError: an argument is out of range, or the table is too shallow for every combination.
+    """
+    require_ints("batch_sizes", batch_sizes)
+    require_ints("num_draft_tokens", num_draft_tokens)
+    require_ints("extras", extras)
+    require_int("samples", samples)
+    combinations = []
+    for k in num_draft_tokens:
+        fitting = [extra for extra in extras if k + extra <= table.depth]
+        if fitting:
+            combinations += [(batch_size, k, fitting) for batch_size in batch_sizes]
+    if not combinations:
+        raise ValueError(
+            f"table must be deeper than K, got depth {table.depth}; "
+            "make a deeper one with `specviz study tables --depth`"
+        )
+    entries = []
+    for batch_size, k, fitting in tqdm(combinations, unit="K", disable=not progress):
+        texts = _bootstrap(table, samples, QUEUE * batch_size, seed)
+        uniform = Policy("inplace", batch_size, k)
+        plain = _Outcome.of(table, texts, uniform)
+        for extra in fitting:
+            other = _Outcome.of(table, texts, replace(uniform, selector=Tetris(extra)))
+            entry = {"batch_size": batch_size, "num_draft_tokens": k, "extra": extra}
+            entries.append(entry | _entry(plain, other))
+    conditions = {**table.meta, "samples": samples, "seed": seed}
+    return pd.DataFrame(entries), conditions
+
+
+def _bootstrap(table: AcceptanceTable, samples: int, requests: int, seed: int) -> Array:
+    """Return the texts of each sample's queue (samples, requests)."""
+    generator = np.random.default_rng(require_int("seed", seed, 0))
+    count = len(table.prompt_tokens)
+    drawn = generator.integers(0, count, (samples, count))
+    places = generator.integers(0, count, (samples, requests))
+    queues: Array = np.take_along_axis(drawn, places, axis=1)
+    return queues
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What one policy reached, each attribute (samples,)."""
+
+    tokens_per_round: Array
+    success_rate: Array
+    p99_rounds_per_token: Array
+    static_rounds: Array
+
+    @classmethod
+    def of(cls, table: AcceptanceTable, texts: Array, policy: Policy) -> "_Outcome":
+        found = simulate(table.writing(texts), policy, UNIT, series=True)
+        assert found.series is not None
+        full = found.series[found.series["rows"] == policy.batch_size]
+        sums = full.groupby("lane")[["rows", "gained_tokens", "verified_tokens"]].sum()
+        kept = sums["gained_tokens"] - sums["rows"]  # all but the target's own tokens
+        pace = found.own_rounds / found.workload.new_tokens
+        one_batch = table.writing(texts[:, : policy.batch_size])
+        static = simulate(one_batch, replace(policy, refill=False), UNIT)
+        return cls(
+            tokens_per_round=(sums["gained_tokens"] / sums["rows"]).to_numpy(),
+            success_rate=(kept / sums["verified_tokens"]).to_numpy(),
+            p99_rounds_per_token=np.percentile(pace, 99, axis=1),
+            static_rounds=static.finished_s.max(1),
+        )
+
+
+def _entry(uniform: _Outcome, tetris: _Outcome) -> dict[str, object]:
+    gain = 100 * (tetris.tokens_per_round / uniform.tokens_per_round - 1)
+    low, high = np.percentile(gain, INTERVAL)
+    longer = tetris.static_rounds.mean() / uniform.static_rounds.mean() - 1
+    return {
+        "tokens_per_round": uniform.tokens_per_round.mean(),
+        "tetris_tokens_per_round": tetris.tokens_per_round.mean(),
+        "gain_percent": gain.mean(),
+        "gain_low": low,
+        "gain_high": high,
+        "success_rate": uniform.success_rate.mean(),
+        "tetris_success_rate": tetris.success_rate.mean(),
+        "p99_rounds_per_token": uniform.p99_rounds_per_token.mean(),
+        "tetris_p99_rounds_per_token": tetris.p99_rounds_per_token.mean(),
+        "static_rounds_percent": 100 * longer,
+    }
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    text = "a table of specviz study tables (%(default)s)"
+    table = Path("runs/table.safetensors")
+    parser.add_argument("--table", type=Path, default=table, metavar="PATH", help=text)
+    text = "batch sizes (%(default)s)"
+    parser.add_argument("--batch-sizes", type=int, nargs="+", default=[1, 8, 32, 64], help=text)
+    text = "drafts verified in each row, on average (%(default)s)"
+    parser.add_argument(
+        "--num-draft-tokens", type=int, nargs="+", default=[1, 2, 3, 4, 5, 6], help=text
+    )
+    text = "drafts a row beyond those (%(default)s)"
+    parser.add_argument("--extras", type=int, nargs="+", default=[1, 2, 3, 4, 5], help=text)
+    text = "bootstrap samples of the texts, for the intervals (%(default)s)"
+    parser.add_argument("--samples", type=int, default=100, metavar="N", help=text)
+    parser.add_argument("--seed", type=int, default=0, help="of all sampling (%(default)s)")
+    add_out(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    table, found = compare_selectors(
+        AcceptanceTable.load(options.table),
+        options.batch_sizes,
+        options.num_draft_tokens,
+        options.extras,
+        samples=options.samples,
+        seed=options.seed,
+    )
+    show(table, found, options.out)
