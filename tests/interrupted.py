@@ -29,7 +29,9 @@ USED = (
     "specviz.cli.bench",
     "specviz.cli.generate",
     "specviz.cli.train",
+    "specviz.cli.agreement",
     "specviz.studies.agreement",
+    "specviz.cli.survey",
     "specviz.studies.survey",
 )
 LONGEST = 1800  # seconds until a command is in the middle of its work, on a busy machine too

@@ -19,20 +19,20 @@ COMMANDS = {
     "generate": ("specviz.cli.generate", "decode prompts and print the texts"),
     "replay": ("specviz.cli.replay", "turn a recorded run into a page or a figure"),
     "bench": ("specviz.cli.bench", "measure strategies and baselines on equal work"),
-    "cost": ("specviz.studies.cost", "compute what a pair costs on a measured device"),
+    "cost": ("specviz.cli.cost", "compute what a pair costs on a measured device"),
     "train": ("specviz.cli.train", "train the embedded pair; goes on where it stopped"),
     "evaluate": ("specviz.cli.evaluate", "measure a pair on held-out files"),
 }
 STUDIES = {
-    "survey": ("specviz.studies.survey", "all strategies: right or wrong, what breaks, what waste"),
-    "agreement": ("specviz.studies.agreement", "do valid strategies agree with decoding alone?"),
-    "couplings": ("specviz.studies.couplings", "what the Gumbel coupling costs in acceptance"),
-    "losses": ("specviz.studies.losses", "what each habit of the published code costs"),
-    "overhead": ("specviz.studies.overhead", "time of each phase inside and outside the models"),
-    "moves": ("specviz.studies.moves", "what a realignment costs by each way to move K/V"),
-    "ceilings": ("specviz.studies.ceilings", "the best this device can do"),
-    "simulate": ("specviz.studies.simulate", "schedulers on many requests, without a model"),
-    "figures": ("specviz.studies.figures", "draw the pictures of figures/ from real runs"),
+    "survey": ("specviz.cli.survey", "all strategies: right or wrong, what breaks, what waste"),
+    "agreement": ("specviz.cli.agreement", "do valid strategies agree with decoding alone?"),
+    "couplings": ("specviz.cli.couplings", "what the Gumbel coupling costs in acceptance"),
+    "losses": ("specviz.cli.losses", "what each habit of the published code costs"),
+    "overhead": ("specviz.cli.overhead", "time of each phase inside and outside the models"),
+    "moves": ("specviz.cli.moves", "what a realignment costs by each way to move K/V"),
+    "ceilings": ("specviz.cli.ceilings", "the best this device can do"),
+    "simulate": ("specviz.cli.simulate", "schedulers on many requests, without a model"),
+    "figures": ("specviz.cli.figures", "draw the pictures of figures/ from real runs"),
 }
 
 

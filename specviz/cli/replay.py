@@ -3,7 +3,8 @@
 import argparse
 from pathlib import Path
 
-from specviz.views.stepper.widget import save_replay
+from specviz.studies.arguments import check_counts, integer
+from specviz.util.files import check_writable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -14,11 +15,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "a second run of the same prompts, shown next to the first"
     parser.add_argument("--other", type=Path, help=text)
     text = "the step that the page opens at or the figure shows: round * 5 + phase (%(default)s)"
-    parser.add_argument("--step", type=int, default=0, help=text)
+    parser.add_argument("--step", type=integer, default=0, help=text)
 
 
 def run(options: argparse.Namespace) -> None:
+    check_counts(options, "step", minimum=0)
     out = options.out or options.run_file.with_suffix(".html")
+    check_writable(out)
+
+    from specviz.views.stepper.widget import save_replay
+
     save_replay(options.run_file, out, options.other, options.step)
     hint = "; open it in a browser and press ? for the keys" if out.suffix == ".html" else ""
     print(f"{out} ({out.stat().st_size / 1e6:.1f} MB){hint}")

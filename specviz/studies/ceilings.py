@@ -4,14 +4,11 @@ That is bytes/s by working set, FLOP/s by dtype and rows, and seconds per launch
 takes part. `specviz.costs.ceilings` reads the table.
 """
 
-import argparse
 import os
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from statistics import median
 from time import perf_counter
 
@@ -21,11 +18,8 @@ from torch.nn.functional import linear
 from tqdm.auto import tqdm
 
 from specviz.bench.clock import synchronize
-from specviz.engine.models.pair import DTYPES, find_device
-from specviz.studies.arguments import DEVICES, add_out
+from specviz.engine.models.pair import DTYPES
 from specviz.studies.machine import device_conditions
-from specviz.studies.output import print_conditions, print_precise_table, print_written
-from specviz.util.files import save_measured
 
 MIB = 2**20
 KERNELS = 256  # launched in a row, or captured in one graph
@@ -205,20 +199,3 @@ def _time(run: Callable[[], object], number: int, device: torch.device) -> float
         run()
     synchronize(device)
     return (perf_counter() - start) / number
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--device", help=DEVICES)
-    names = ["float32", "bfloat16"]
-    text = "of matrix products (%(default)s)"
-    parser.add_argument("--dtypes", nargs="+", default=names, metavar="DTYPE", help=text)
-    add_out(parser, default="runs/ceilings-<device>.csv")
-
-
-def run(options: argparse.Namespace) -> None:
-    table, found = measure_ceilings(find_device(options.device), options.dtypes)
-    print_precise_table(table)
-    print_conditions(found)
-    words = re.findall(r"[a-z0-9]+", str(found["device"]).lower())
-    path = options.out or Path(f"runs/ceilings-{'-'.join(words)}.csv")
-    print_written(save_measured(table, found, path))

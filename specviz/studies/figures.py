@@ -3,7 +3,6 @@
 Each shows one step of one way to handle raggedness, as `step_through` exports it.
 """
 
-import argparse
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -160,13 +159,3 @@ Arrow keys step, ? lists the keys.</p>
 </body>
 </html>
 """
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    text = "folder (%(default)s)"
-    parser.add_argument("--out", type=Path, default=Path("runs/figures"), help=text)
-
-
-def run(options: argparse.Namespace) -> None:
-    for path in make_figures(options.out):
-        print(path)

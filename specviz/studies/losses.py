@@ -5,7 +5,6 @@ wasted work, and several times unrecorded, for its speed; all setups of a batch 
 interleaved.
 """
 
-import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,16 +19,6 @@ from specviz.engine.strategies import Strategy, strategy
 from specviz.generation.generate import generate, generate_interleaved
 from specviz.generation.result import Result
 from specviz.metrics import waste
-from specviz.prompts import load_prompts
-from specviz.studies.arguments import (
-    add_lengths,
-    add_models,
-    add_out,
-    add_repetitions,
-    lengths,
-    load_models,
-)
-from specviz.studies.output import show
 from specviz.util.files import conditions
 from specviz.util.validate import require_int, require_ints
 
@@ -196,23 +185,3 @@ def _speeds(setups: Sequence[_Setup]) -> Iterator[dict[str, float]]:
             "ratio_to_none": to_none.median(skipna=False),
             "ratio_to_autoregressive": to_autoregressive.median(skipna=False),
         }
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_models(parser)
-    add_lengths(parser)
-    parser.add_argument("--batch-sizes", type=int, nargs="+", default=[1, 4, 8, 16], metavar="B")
-    parser.add_argument("--limit", type=int, help="how many of the bundled prompts (all)")
-    add_repetitions(parser)
-    add_out(parser)
-
-
-def run(options: argparse.Namespace) -> None:
-    table, found = measure_losses(
-        load_models(options),
-        load_prompts(limit=options.limit),
-        options.batch_sizes,
-        repetitions=options.repetitions,
-        **lengths(options),
-    )
-    show(table, found, options.out)

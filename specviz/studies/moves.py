@@ -1,6 +1,5 @@
 """`specviz study moves`: what a realignment costs by each way to move K/V. Runs no model."""
 
-import argparse
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -12,10 +11,7 @@ from torch import Tensor
 
 from specviz.bench.clock import synchronize
 from specviz.engine.kv.moves import METHODS, Move
-from specviz.engine.models.pair import find_device
-from specviz.studies.arguments import DEVICES, add_out
 from specviz.studies.machine import device_conditions
-from specviz.studies.output import show
 from specviz.util.validate import require_int, require_ints
 
 # The target of the embedded pair.
@@ -111,16 +107,3 @@ def _write(slabs: list[Tensor]) -> None:
     fresh = slabs[0].new_zeros(rows, width, *slabs[0].shape[2:])
     for slab in slabs:
         slab[row, slot] = fresh
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--device", help=DEVICES)
-    parser.add_argument("--rows", type=int, nargs="+", default=[4, 8, 16, 32], metavar="B")
-    parser.add_argument("--slots", type=int, nargs="+", default=[256, 1024], metavar="T")
-    add_out(parser)
-
-
-def run(options: argparse.Namespace) -> None:
-    device = find_device(options.device)
-    table, found = measure_moves(device, options.rows, options.slots)
-    show(table, found, options.out)

@@ -4,7 +4,6 @@ For each strategy: is its text right, which invariant breaks first, what does it
 it cost? Each strategy runs twice: unrecorded for its speed, recorded for the rest.
 """
 
-import argparse
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,11 +21,7 @@ from specviz.engine.requests import Prompt
 from specviz.engine.strategies import STRATEGIES, Strategy, changed_options, everything, strategy
 from specviz.generation.generate import generate
 from specviz.generation.result import Result
-from specviz.prompts import load_prompts
-from specviz.studies.arguments import add_lengths, add_models, add_out, lengths, load_models
-from specviz.studies.output import print_written
 from specviz.util.files import conditions, save_measured
-from specviz.util.text import harmless
 
 
 @dataclass(frozen=True)
@@ -184,33 +179,3 @@ def _entry(
         "rounds": summary["rounds"],
         "tokens_per_s": speed,
     }
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_models(parser)
-    add_lengths(parser)
-    parser.add_argument("--batch-size", type=int, default=8, metavar="B")
-    text = "how many of the bundled prompts (%(default)s)"
-    parser.add_argument("--limit", type=int, default=16, help=text)
-    add_out(parser)
-
-
-def run(options: argparse.Namespace) -> None:
-    prompts = load_prompts(limit=options.limit)
-    pair = load_models(options)
-    found = survey(pair, prompts, batch_size=options.batch_size, **lengths(options))
-    meta = found.reference.meta
-    sizes = f"B = {options.batch_size}, K = {options.num_draft_tokens}"
-    print(f"\n{len(prompts)} prompts, {sizes}, on {meta['device']} in {meta['dtype']}\n")
-    # The names, which hold the options, head the columns.
-    columns = found.table.drop(columns=["strategy", "options"]).round(3)
-    print(columns.set_axis(found.names).T.to_string())
-    prompt = found.telling_prompt
-    print(
-        f"\nThe texts after prompt {prompt}, {prompts[prompt][-60:]!r}; "
-        "‖ is where a text leaves the one written alone\n"
-    )
-    for name, text in found.texts(prompt).items():
-        print(harmless(f"{name:>30}: {text}"))
-    if options.out is not None:
-        print_written(found.save(options.out))

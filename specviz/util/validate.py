@@ -5,10 +5,12 @@ remedy. Plain values in, plain values out. Not known here: tensors and models.
 """
 
 import math
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from numbers import Integral, Real
-from typing import TypeGuard
+from pathlib import Path
+from typing import Any, TypeGuard
 
 MAX_SHOWN = 60  # characters of a value that an error message quotes
 
@@ -33,6 +35,19 @@ def is_share(value: object) -> TypeGuard[float]:
     return is_real(value) and 0 <= value <= 1
 
 
+def is_finite(value: object) -> TypeGuard[float]:
+    """Whether `value` is a real number that a float can hold, neither infinite nor NaN."""
+    try:
+        return is_real(value) and math.isfinite(value)
+    except OverflowError:  # an int beyond the floats
+        return False
+
+
+def is_list(value: object) -> TypeGuard[Sequence[Any]]:
+    """Whether `value` is a list, a tuple or another sequence, but no text."""
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray)
+
+
 def require_int(name: str, value: object, minimum: int = 1, remedy: str = "") -> int:
     """Return `value` as an int. Raise ValueError unless it is an int >= `minimum`."""
     if not is_int(value) or value < minimum:
@@ -41,19 +56,45 @@ def require_int(name: str, value: object, minimum: int = 1, remedy: str = "") ->
     return int(value)
 
 
-def require_ints(name: str, values: Sequence[object], minimum: int = 1) -> None:
-    """Raise ValueError unless `values` holds one or more ints, all of them >= `minimum`."""
-    if not values:
+def require_int_up_to(name: str, value: object, maximum: int, minimum: int = 0) -> int:
+    """Return `value` as an int. Raise ValueError unless it is one from `minimum` to `maximum`."""
+    if not is_int(value) or not minimum <= value <= maximum:
+        raise ValueError(
+            f"{name} must be an int from {minimum} to {maximum}, got {short(value)}; choose one"
+        )
+    return int(value)
+
+
+def require_list(name: str, values: object, remedy: str = "pass a list, even of one") -> None:
+    """Raise ValueError unless `values` is a sequence of one entry or more, and no text."""
+    if not is_list(values):
+        raise ValueError(f"{name} must be a list, got {short(values)}; {remedy}")
+    if not len(values):
         raise ValueError(f"{name} is empty; name at least one")
+
+
+def require_ints(name: str, values: object, minimum: int = 1) -> None:
+    """Raise ValueError unless `values` holds one or more ints, all of them >= `minimum`."""
+    require_list(name, values)
+    assert is_list(values)
     for i, value in enumerate(values):
         require_int(f"{name}[{i}]", value, minimum)
 
 
 def require_positive(name: str, value: object) -> None:
     """Raise ValueError unless `value` is a finite number above 0."""
-    if not is_real(value) or not math.isfinite(value) or value <= 0:
+    if not is_finite(value) or value <= 0:
         raise ValueError(
             f"{name} must be a finite number > 0, got {short(value)}; pass a number above 0"
+        )
+
+
+def require_number(name: str, value: object, low: float, high: float = math.inf) -> None:
+    """Raise ValueError unless `value` is a finite number from `low` to `high`."""
+    if not is_finite(value) or not low <= value <= high:
+        wanted = f"from {low:g} to {high:g}" if high < math.inf else f">= {low:g}"
+        raise ValueError(
+            f"{name} must be a finite number {wanted}, got {short(value)}; pass such a number"
         )
 
 
@@ -63,7 +104,53 @@ def require_bool(name: str, value: object) -> None:
         raise ValueError(f"{name} must be a bool, got {short(value)}; pass True or False")
 
 
+def require_choice(name: str, value: object, choices: Iterable[str]) -> str:
+    """Return `value`. Raise ValueError unless it is one of the strings in `choices`."""
+    choices = list(choices)
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{name}={short(value)} is unknown; choose one of {', '.join(choices)}")
+    return value
+
+
+def require_str(name: str, value: object, remedy: str = "pass a str") -> str:
+    """Return `value`. Raise ValueError unless it is a str."""
+    if not isinstance(value, str):
+        raise ValueError(f"{name} must be a str, got {short(value)}; {remedy}")
+    return value
+
+
+def require_text(name: str, value: str) -> None:
+    """Raise ValueError unless the text `value` has a character and can be encoded."""
+    if not value:
+        raise ValueError(f"{name}='' is empty; pass at least one character")
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise ValueError(
+            f"{name} must be valid Unicode, got {short(value)} with a lone surrogate; "
+            "read the text as UTF-8 with errors='replace'"
+        )
+
+
+def require_path(name: str, value: object) -> Path:
+    """Return `value` as a path. Raise ValueError unless it is a str or a path, and can be one."""
+    path = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(path, str) or not path or "\0" in path:
+        raise ValueError(
+            f"{name} must be the path of a file, got {short(value)}; pass a str or a Path"
+        )
+    return Path(path)
+
+
+def require_kind(name: str, value: object, kind: type, remedy: str) -> None:
+    """Raise ValueError unless `value` is an object of the class `kind`."""
+    if not isinstance(value, kind):
+        raise ValueError(f"{name} must be a {kind.__name__}, got {type(value).__name__}; {remedy}")
+
+
 def short(value: object) -> str:
     """Return the repr of `value` as an error message shows it: one line, at most 60 characters."""
-    text = re.sub(r"\s*\n\s*", " ", repr(value))
+    try:
+        text = repr(value)
+    except Exception:  # of a foreign object, or of an int with too many digits
+        text = f"<{type(value).__name__}>"
+    text = re.sub(r"\s*\n\s*", " ", text)
     return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "..."

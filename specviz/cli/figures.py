@@ -1,0 +1,20 @@
+"""`specviz study figures`: the pictures and pages of figures/, from real runs."""
+
+import argparse
+from pathlib import Path
+
+from specviz.util.files import check_writable
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    text = "folder (%(default)s)"
+    parser.add_argument("--out", type=Path, default=Path("runs/figures"), help=text)
+
+
+def run(options: argparse.Namespace) -> None:
+    check_writable(options.out, folder=True)
+
+    from specviz.studies.figures import make_figures
+
+    for path in make_figures(options.out):
+        print(path)
