@@ -26,12 +26,11 @@ assert VOCABULARY  # conftest is imported for its one thread
 SMALL = "--max-new-tokens 4 --limit 3"
 USED = (
     "transformers.models.llama.modeling_llama",
-    "specviz.cli.bench",
-    "specviz.cli.generate",
-    "specviz.cli.train",
-    "specviz.cli.agreement",
+    "specviz.bench.report",
+    "specviz.cli.bench_plan",
+    "specviz.generation.generate",
+    "specviz.zoo.pipeline",
     "specviz.studies.agreement",
-    "specviz.cli.survey",
     "specviz.studies.survey",
 )
 LONGEST = 1800  # seconds until a command is in the middle of its work, on a busy machine too
