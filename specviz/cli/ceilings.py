@@ -4,11 +4,9 @@ import argparse
 import re
 from pathlib import Path
 
-from specviz.costs.shapes import ITEMSIZE
-from specviz.studies.arguments import DEVICES, add_out, check_device, check_table
+from specviz.studies.arguments import DEVICES, add_out, check_device, check_dtypes, check_table
 from specviz.studies.output import print_conditions, print_precise_table, print_written
 from specviz.util.files import save_measured
-from specviz.util.validate import require_choice
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,8 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     check_device(options.device)
-    for i, name in enumerate(options.dtypes):
-        require_choice(f"dtypes[{i}]", name, ITEMSIZE)
+    check_dtypes(options.dtypes)
     check_table(options.out or Path("runs/ceilings.csv"))
 
     from specviz.engine.models.pair import find_device

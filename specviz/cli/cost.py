@@ -12,7 +12,6 @@ from specviz.studies.arguments import (
     SHAPES,
     add_target_and_draft,
     check_counts,
-    check_target_and_draft,
     integer,
     number,
 )
@@ -21,6 +20,8 @@ from specviz.util.validate import require_choice, require_positive
 
 if TYPE_CHECKING:
     from specviz.studies.cost import Case
+
+Shapes = tuple[ModelShape, ModelShape]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,12 +47,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    check_target_and_draft(options)
+    named = _named_shapes(options)
     check_counts(options, "batch_sizes", "num_draft_tokens", "prompt_tokens", "max_new_tokens")
     require_choice("dtype", options.dtype, ITEMSIZE)
     if options.memory_gb is not None:
         require_positive("memory_gb", options.memory_gb)
-    case = _case(options)
+    case = _case(options, named)
     # Compute everything first: an error should leave no half output.
     floors = case.floors()
     paying = case.paying()
@@ -69,12 +70,11 @@ def run(options: argparse.Namespace) -> None:
         print(f"\nThe largest B in {options.memory_gb:g} GB: {largest}")
 
 
-def _case(options: argparse.Namespace) -> "Case":
+def _case(options: argparse.Namespace, named: Shapes | None) -> "Case":
     """Raises ValueError, FileNotFoundError: an argument cannot be used."""
     ceilings = Ceilings.load(options.ceilings)
     if options.rates is not None:
         check_rates(options.rates)
-    named = _named_shapes(options)
 
     from specviz.bench.methods import parse
     from specviz.costs.roofline import Roofline
@@ -84,8 +84,8 @@ def _case(options: argparse.Namespace) -> "Case":
     name, strategy_options = parse(options.strategy)
     how = strategy(name, **strategy_options)
     embedded = Path(str(resources.files("specviz") / "zoo" / "weights"))
-    target = options.target or embedded / "target"
-    draft = options.draft or embedded / "draft"
+    target = embedded / "target" if options.target is None else options.target
+    draft = embedded / "draft" if options.draft is None else options.draft
     shapes = named or shapes_of(target, draft)
     return Case(
         Roofline(*shapes, ceilings, options.dtype, options.captured),
@@ -98,13 +98,20 @@ def _case(options: argparse.Namespace) -> "Case":
     )
 
 
-def _named_shapes(options: argparse.Namespace) -> tuple[ModelShape, ModelShape] | None:
-    """Return the published pair that --shapes names, None without it."""
-    if options.shapes is None:
-        return None
-    if options.target or options.draft:
+def _named_shapes(options: argparse.Namespace) -> Shapes | None:
+    """Return the published pair that --shapes names, None without it.
+
+    Raises ValueError if it is unknown, if models are named as well, or if only one model is.
+    """
+    if options.shapes is not None:
+        if options.target is not None or options.draft is not None:
+            raise ValueError(
+                f"--shapes {options.shapes} and --target or --draft exclude each other; "
+                "give one of them"
+            )
+        return named_pair(options.shapes)
+    if (options.target is None) != (options.draft is None):
         raise ValueError(
-            f"--shapes {options.shapes} and --target or --draft exclude each other; "
-            "give one of them"
+            "--target and --draft belong together; give both, or neither for the embedded pair"
         )
-    return named_pair(options.shapes)
+    return None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from specviz.costs.shapes import ITEMSIZE
 from specviz.util.files import check_writable
-from specviz.util.validate import require_choice, require_int, short
+from specviz.util.validate import is_list, require_choice, require_int, short
 
 if TYPE_CHECKING:
     from specviz.engine.models.pair import Pair
@@ -144,6 +144,14 @@ def check_device(name: str | None) -> None:
     """Raise ValueError for a device that no machine has. `find_device` looks at this machine."""
     if name is not None and not re.fullmatch(r"(cpu|mps)(:0)?|cuda(:\d+)?", name):
         raise ValueError(f"device={short(name)} is unknown; choose one of cpu, cuda, cuda:1, mps")
+
+
+def check_dtypes(names: object) -> None:
+    """Raise ValueError unless these are names of dtypes, one or more."""
+    if not is_list(names) or not names or not all(name in [*ITEMSIZE] for name in names):
+        raise ValueError(
+            f"dtypes must be of {', '.join(ITEMSIZE)}, got {short(names)}; name one or more"
+        )
 
 
 def check_counts(options: argparse.Namespace, *names: str, minimum: int = 1) -> None:

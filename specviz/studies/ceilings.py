@@ -19,6 +19,7 @@ from tqdm.auto import tqdm
 
 from specviz.bench.clock import synchronize
 from specviz.engine.models.pair import DTYPES
+from specviz.studies.arguments import check_dtypes
 from specviz.studies.machine import device_conditions
 
 MIB = 2**20
@@ -92,11 +93,7 @@ def measure_ceilings(
     Raises:
         ValueError: a dtype is unknown, or there is none; nothing has run.
     """
-    unknown = [name for name in dtypes if name not in DTYPES]
-    if unknown or not dtypes:
-        raise ValueError(
-            f"dtypes must be of {', '.join(DTYPES)}, got {list(dtypes)!r}; name one or more"
-        )
+    check_dtypes(dtypes)
     on_gpu = device.type == "cuda"
     if sizes is None:
         sizes = GPU if on_gpu else CPU
