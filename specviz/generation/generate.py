@@ -20,7 +20,7 @@ from specviz.generation.collect import Collected, collect
 from specviz.generation.interleave import TURNS, Steps, interleave
 from specviz.generation.memory_check import check_memory
 from specviz.generation.result import Result
-from specviz.util.validate import require_bool, short
+from specviz.util.validate import require_bool, require_choice
 
 ON_INTERRUPT = ("raise", "partial")
 
@@ -94,11 +94,7 @@ def generate(
             model has run.
         MemoryError: the device ran out of memory with a single row.
     """
-    if on_interrupt not in ON_INTERRUPT:
-        raise ValueError(
-            f"on_interrupt={short(on_interrupt)} is unknown; "
-            f"choose one of {', '.join(ON_INTERRUPT)}"
-        )
+    require_choice("on_interrupt", on_interrupt, ON_INTERRUPT)
     require_bool("record", record)
     require_bool("progress", progress)
     options = Options(

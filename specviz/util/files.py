@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
-from specviz.util.validate import require_path
+from specviz.util.validate import require_path, shown_path
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,7 +49,7 @@ def check_writable(path: Path, *, folder: bool = False) -> None:
     long work whose result goes there.
     """
     with as_write_error(path):
-        place = path.resolve()
+        place = _resolved(path)
         if not folder:
             _check_place(place)
             place = place.parent
@@ -58,6 +58,12 @@ def check_writable(path: Path, *, folder: bool = False) -> None:
         # Try it: rights alone do not tell of a file system that is read-only.
         with tempfile.TemporaryFile(dir=place):
             pass
+
+
+def _resolved(path: Path) -> Path:
+    if "\0" in str(path):
+        raise OSError("its name holds a null character")
+    return path.resolve()
 
 
 def _check_place(place: Path) -> None:
@@ -82,7 +88,7 @@ def replacing(path: Path, *, alone: bool = False) -> Iterator[Path]:
             before anything is written.
     """
     with as_write_error(path):
-        place = path.resolve()
+        place = _resolved(path)
         _check_place(place)
     owner = "" if alone else f".{os.getpid()}"
     partial = place.with_name(f"{place.name}{owner}.partial")
@@ -138,7 +144,7 @@ def as_write_error(
         # safetensors reports a full disk by an error of its own, which has no strerror.
         message = str(error).removeprefix("Error while serializing: I/O error: ")
         reason = getattr(error, "strerror", None) or message
-        raise WriteError(f"{path}: cannot be written ({reason}); {remedy}") from error
+        raise WriteError(f"{shown_path(path)}: cannot be written ({reason}); {remedy}") from error
 
 
 def conditions(meta: Mapping[str, Any], **asked: object) -> dict[str, object]:

@@ -133,7 +133,7 @@ def require_text(name: str, value: str) -> None:
 def require_path(name: str, value: object) -> Path:
     """Return `value` as a path. Raise ValueError unless it is a str or a path, and can be one."""
     path = os.fspath(value) if isinstance(value, os.PathLike) else value
-    if not isinstance(path, str) or not path or "\0" in path:
+    if not isinstance(path, str) or not path:
         raise ValueError(
             f"{name} must be the path of a file, got {short(value)}; pass a str or a Path"
         )
@@ -144,6 +144,12 @@ def require_kind(name: str, value: object, kind: type, remedy: str) -> None:
     """Raise ValueError unless `value` is an object of the class `kind`."""
     if not isinstance(value, kind):
         raise ValueError(f"{name} must be a {kind.__name__}, got {type(value).__name__}; {remedy}")
+
+
+def shown_path(path: object) -> str:
+    """Return a path as an error message shows it: as it is, or its repr if that is on one line."""
+    text = str(path)
+    return text if text.isprintable() else repr(text)
 
 
 def short(value: object) -> str:
