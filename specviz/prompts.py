@@ -148,7 +148,7 @@ def _read(
             )
         path = Path(str(resources.files("specviz") / "zoo" / "weights" / "prompts.jsonl"))
         source = "jsonl"
-    if not isinstance(path, str | Path):
+    if not isinstance(path, str | Path) or not str(path):
         raise ValueError(
             f"path={short(path)} for source={source!r}; pass the path of {FILES[source]}"
         )

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 import specviz as sv
-from specviz.util.validate import short
+from specviz.util.validate import short, shown_path
 
 MOST_CHARACTERS = 400
 NOWHERE = Path("/dev/null/nowhere.csv")  # cannot exist, nor can it be made
@@ -114,7 +114,8 @@ def fault_of_sentence(message: str, names: tuple[str, ...], value: object) -> st
         return f"no sentence with a remedy: {message}"
     if len(message) >= MOST_CHARACTERS:
         return f"{len(message)} characters: {message}"
-    named = any(name in message for name in names) or message.startswith(f"{value}: ")
+    path = f"{shown_path(value)}: " if isinstance(value, str | Path) else "\n"
+    named = any(name in message for name in names) or message.startswith(path)
     if not named:
         return f"does not name {names[0]}: {message}"
     return "" if any(each in message for each in shown(value)) else f"hides the value: {message}"
@@ -124,7 +125,9 @@ def shown(value: object) -> list[str]:
     """The ways in which a message may show a value: its repr's beginning, its kind, "empty"."""
     ways = [short(value)[:20], str(value)[:20] or "''", type(value).__name__]
     if isinstance(value, list | np.ndarray | torch.Tensor) and len(value):
-        ways.append(short(list(value)[0]))  # a sentence may name an entry
+        ways.append(short(next(iter(value))))  # a sentence may name an entry
+    if isinstance(value, list | np.ndarray | torch.Tensor):
+        ways.append(f"({len(value)},")  # or the shape
     if isinstance(value, list | dict | str) and not value:
-        ways += ["empty", "0 entries", "missing", "needs", "lacks", "must hold"]
+        ways += ["empty", "0 entries", "missing", "needs", "lacks", "must hold", "got None"]
     return ways

@@ -9,7 +9,7 @@ from specviz.bench.outcome import Outcome
 from specviz.bench.sources import LoadedPair, PairSource, prompt_ids
 from specviz.engine.models.pair import Pair
 from specviz.engine.requests import Prompt
-from specviz.util.validate import short
+from specviz.util.validate import require_kind, require_list, short
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,11 @@ def jobs_of(labels: Sequence[str], grids: Sequence[Grid]) -> list[Job]:
     Raises:
         ValueError: there is no grid.
     """
-    if not grids:
+    if not grids and isinstance(grids, Sequence):
         raise ValueError("grids=[] is empty; pass at least one Grid")
+    require_list("grids", grids, "pass a Grid, or a list of them")
+    for i, grid in enumerate(grids):
+        require_kind(f"grids[{i}]", grid, Grid, "pass a Grid, or a list of them")
     repetitions: dict[Cell, int] = {}
     for label in labels:
         for grid in grids:

@@ -7,7 +7,7 @@ remedy. Plain values in, plain values out. Not known here: tensors and models.
 import math
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -48,20 +48,20 @@ def is_list(value: object) -> TypeGuard[Sequence[Any]]:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray)
 
 
-def require_int(name: str, value: object, minimum: int = 1, remedy: str = "") -> int:
-    """Return `value` as an int. Raise ValueError unless it is an int >= `minimum`."""
+def is_one_of(value: object, choices: Collection[str]) -> bool:
+    """Whether `value` is one of these strings. Whatever else it is, an array too, it is not."""
+    return isinstance(value, str) and value in choices
+
+
+def require_int(
+    name: str, value: object, minimum: int = 1, remedy: str = "", *, maximum: int | None = None
+) -> int:
+    """Return `value` as an int. Raise ValueError unless it is one in these limits."""
     if not is_int(value) or value < minimum:
         remedy = remedy or f"pass {minimum} or more"
         raise ValueError(f"{name} must be an int >= {minimum}, got {short(value)}; {remedy}")
-    return int(value)
-
-
-def require_int_up_to(name: str, value: object, maximum: int, minimum: int = 0) -> int:
-    """Return `value` as an int. Raise ValueError unless it is one from `minimum` to `maximum`."""
-    if not is_int(value) or not minimum <= value <= maximum:
-        raise ValueError(
-            f"{name} must be an int from {minimum} to {maximum}, got {short(value)}; choose one"
-        )
+    if maximum is not None and value > maximum:
+        raise ValueError(f"{name} must be at most {maximum}, got {short(value)}; pass less")
     return int(value)
 
 
@@ -89,27 +89,38 @@ def require_positive(name: str, value: object) -> None:
         )
 
 
-def require_number(name: str, value: object, low: float, high: float = math.inf) -> None:
-    """Raise ValueError unless `value` is a finite number from `low` to `high`."""
-    if not is_finite(value) or not low <= value <= high:
-        wanted = f"from {low:g} to {high:g}" if high < math.inf else f">= {low:g}"
-        raise ValueError(
-            f"{name} must be a finite number {wanted}, got {short(value)}; pass such a number"
-        )
-
-
 def require_bool(name: str, value: object) -> None:
     """Raise ValueError unless `value` is a bool."""
     if not isinstance(value, bool):
         raise ValueError(f"{name} must be a bool, got {short(value)}; pass True or False")
 
 
-def require_choice(name: str, value: object, choices: Iterable[str]) -> str:
+def require_choice(name: str, value: object, choices: Collection[str]) -> str:
     """Return `value`. Raise ValueError unless it is one of the strings in `choices`."""
-    choices = list(choices)
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name}={short(value)} is unknown; choose one of {', '.join(choices)}")
     return value
+
+
+def require_function(name: str, value: object, remedy: str) -> None:
+    """Raise ValueError unless `value` can be called, and is no class."""
+    if not callable(value) or isinstance(value, type):
+        raise ValueError(f"{name} must be a function, got {short(value)}; {remedy}")
+
+
+def require_mapping(name: str, value: object, remedy: str) -> None:
+    """Raise ValueError unless `value` is a dict or another mapping."""
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{name} must be a dict, got {short(value)}; {remedy}")
+
+
+def require_names(name: str, values: object) -> None:
+    """Raise ValueError unless `values` is a collection of str, and no str itself."""
+    usable = isinstance(values, Collection) and not isinstance(values, str)
+    if isinstance(values, Collection):
+        usable &= all(isinstance(value, str) for value in values)
+    if not usable:
+        raise ValueError(f"{name} must be a list of names, got {short(values)}; pass a list")
 
 
 def require_str(name: str, value: object, remedy: str = "pass a str") -> str:

@@ -241,7 +241,7 @@ def find_device(name: str | None, argument: str = "device") -> torch.device:
         return torch.device("cuda:0" if has_cuda else "cpu")
     try:
         device = torch.device(name)
-    except (RuntimeError, TypeError, OverflowError):
+    except (RuntimeError, TypeError, OverflowError, ValueError):
         raise ValueError(
             f"{argument}={short(name)} is unknown; this machine has {', '.join(present)}"
         ) from None
