@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from specviz.util.validate import is_list, require_choice, require_int, short
+from specviz.util.validate import is_list, require_choice, require_int, short, shown_path
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -104,7 +104,7 @@ def _check_template(chat_template: object, tokenizer: object) -> None:
     if chat_template and not getattr(tokenizer, "chat_template", None):
         raise ValueError(
             f"tokenizer={type(tokenizer).__name__} has no chat template; pass the tokenizer of a "
-            "chat model, for instance pair.tokenizer, or chat_template=False"
+            "chat model, for instance pair.tokenizer, or leave chat_template=True out"
         )
 
 
@@ -197,7 +197,7 @@ def _lines(path: Path, source: str) -> list[Line]:
     found = []
     for number, line in enumerate(lines, 1):
         if line.strip():
-            found.append((f"line {number} of {path}", line))
+            found.append((f"line {number} of {shown_path(path)}", line))
     if not found:
         raise ValueError(f"path={str(path)!r} holds no prompt; pass {FILES[source]}")
     return found

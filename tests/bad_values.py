@@ -18,8 +18,13 @@ MOST_CHARACTERS = 400
 NOWHERE = Path("/dev/null/nowhere.csv")  # cannot exist, nor can it be made
 
 
+class WorkBeganError(BaseException):
+    """Raised where a model would run. Not an Exception, so that no one catches it."""
+
+
 def some_function(*_: object) -> None:
-    """A function where a value is wanted."""
+    """A function where a value is wanted; calling it is work."""
+    raise WorkBeganError
 
 
 WRONG: dict[str, object] = {
@@ -62,10 +67,6 @@ KINDS: dict[str, set[str]] = {
     "object": {"object"},
     "any": set(WRONG),
 }
-
-
-class WorkBeganError(BaseException):
-    """Raised where a model would run. Not an Exception, so that no one catches it."""
 
 
 def valid(kinds: str) -> set[str]:
@@ -114,20 +115,32 @@ def fault_of_sentence(message: str, names: tuple[str, ...], value: object) -> st
         return f"no sentence with a remedy: {message}"
     if len(message) >= MOST_CHARACTERS:
         return f"{len(message)} characters: {message}"
-    path = f"{shown_path(value)}: " if isinstance(value, str | Path) else "\n"
-    named = any(name in message for name in names) or message.startswith(path)
+    named = any(name in message for name in names) or starts_with_path(message, value)
     if not named:
         return f"does not name {names[0]}: {message}"
     return "" if any(each in message for each in shown(value)) else f"hides the value: {message}"
 
 
+def starts_with_path(message: str, value: object) -> bool:
+    """Whether the sentence is about the path `value`, or about a folder above it."""
+    if not isinstance(value, str | Path) or not str(value):
+        return False
+    places = (value, *Path(value).parents)
+    return any(message.startswith(f"{shown_path(place)}: ") for place in places)
+
+
 def shown(value: object) -> list[str]:
     """The ways in which a message may show a value: its repr's beginning, its kind, "empty"."""
     ways = [short(value)[:20], str(value)[:20] or "''", type(value).__name__]
-    if isinstance(value, list | np.ndarray | torch.Tensor) and len(value):
-        ways.append(short(next(iter(value))))  # a sentence may name an entry
-    if isinstance(value, list | np.ndarray | torch.Tensor):
-        ways.append(f"({len(value)},")  # or the shape
+    if isinstance(value, np.ndarray | torch.Tensor):
+        value = value.tolist()
+        ways.append(short(value))
+    if isinstance(value, list) and value:
+        ways.append(short(value[0]))  # a sentence may name an entry
+    if isinstance(value, Path):
+        ways.append(f"{value.parent}: ")
+    if isinstance(value, list):
+        ways += [f"({len(value)},", f"{len(value)} entries"]  # or the shape
     if isinstance(value, list | dict | str) and not value:
         ways += ["empty", "0 entries", "missing", "needs", "lacks", "must hold", "got None"]
     return ways

@@ -40,9 +40,13 @@ from specviz.engine.options import Options
 from specviz.engine.strategies import STRATEGIES
 from specviz.record.replay import Replay
 from specviz.simulation import Acceptance, Costs, Policy, Workload
+from specviz.studies import agreement, cost, couplings, figures, losses, moves, overhead
+from specviz.studies import ceilings as ceiling_study
+from specviz.studies import survey as survey_study
 from specviz.views import charts
 from specviz.views.charts import plot, sliders
 from specviz.views.stepper import widget
+from specviz.zoo import measure, pipeline
 
 KEPT = Path(mkdtemp())  # for files that good calls read
 WEIGHTS = Path(sv.__file__).parent / "zoo" / "weights"
@@ -180,7 +184,9 @@ def _views() -> dict[str, Good]:
         "charts.acceptance_by_position": Good(charts.acceptance_by_position, run),
         "charts.pick_ragged_round": Good(charts.pick_ragged_round, run),
         "charts.stage_bars": Good(charts.stage_bars, {"runs": {"a": TRACE}}),
-        "sliders.explore": Good(_explore, {"draw": _figure, "alt": "a"}, {"alt": "text"}),
+        "sliders.explore": Good(
+            _explore, {"draw": _figure, "alt": "a"}, {"draw": "function", "alt": "text"}
+        ),
         "plot.line_chart": Good(plot.line_chart, line, {**words, "log": "''", "dashed": "[] {}"}),
     }
 
@@ -358,7 +364,7 @@ def _simulations() -> dict[str, Good]:
             simulation.size_cluster,
             served | {"rate": 0.001, "latency_s": 1000.0},
             {
-                "rate": "", "latency_s": "", "percentile": "1.5 small", "most": "int",
+                "rate": "1.5 small", "latency_s": "", "percentile": "1.5 small", "most": "int",
                 "seed": "count",
             },
         ),
@@ -392,7 +398,12 @@ def _costs() -> dict[str, Good]:
     tiny_floor = roofline.Roofline(target, draft, measured, TRACE.meta["dtype"])
     size = {"rows": 2, "slots": 10}
     round_size = {"costs": _round_costs, "rows": 2, "num_draft_tokens": 2, "slots": 10}
-    round_fits = {"rows": "1.5 small", "slots": "1.5 small", "num_draft_tokens": "0 small"}
+    round_fits = {
+        "costs": "function",
+        "rows": "1.5 small",
+        "slots": "1.5 small",
+        "num_draft_tokens": "0 small",
+    }
     held = {
         "target": target, "draft": draft, "strategy": sv.strategy("inplace"), "dtype": "float32",
         "prompt_tokens": 5, "max_new_tokens": 5,
@@ -431,6 +442,7 @@ def _costs() -> dict[str, Good]:
             breakeven.speculation,
             {"costs": _round_costs, **size},
             {
+                "costs": "function",
                 "rows": "1.5 small",
                 "slots": "1.5 small",
                 "rates": "none",
@@ -440,7 +452,12 @@ def _costs() -> dict[str, Good]:
         "breakeven.best_num_draft_tokens": Good(
             breakeven.best_num_draft_tokens,
             {"costs": _round_costs, **size, "rates": [0.5]},
-            {"rows": "1.5 small", "slots": "1.5 small", "max_draft_tokens": "small"},
+            {
+                "costs": "function",
+                "rows": "1.5 small",
+                "slots": "1.5 small",
+                "max_draft_tokens": "small",
+            },
         ),
         "ceilings.Ceilings": Good(
             ceilings.Ceilings,
@@ -498,4 +515,87 @@ def _fit_runs() -> dict[str, Any]:
 
 
 def _studies() -> dict[str, Good]:
-    return {}
+    pair = make_pair("llama")
+    run = {"pair": pair, "prompts": [[1, 2]]}
+    fits = RUN | {"repetitions": "int", "window": "int", "max_new_tokens": "small"}
+    result = decoded("eqspec")
+    row = {"strategy": ["eqspec"], "options": [""], "valid": [True]}
+    found = survey_study.Survey(pd.DataFrame(row), [result], result)
+    floors = roofline.Roofline(
+        *shapes.named_pair("qwen3-8b/0.6b"), ceilings.Ceilings.load(ceilings.CPU_TABLE)
+    )
+    case = {"roofline": floors}
+    sizes = {"buffers": (1,), "rows": (1,), "inner": 1, "seconds": 1.0}
+    lengths = dict.fromkeys(("num_draft_tokens", "max_new_tokens", "prompt_tokens"), "int")
+    steps = dict.fromkeys(("target_steps", "draft_steps", "continuations"), "int")
+    return {
+        "agreement.Setups": Good(
+            agreement.Setups, {}, lengths | {"max_prompt_tokens": "none int"}, ("strategy",)
+        ),
+        "agreement.measure_agreement": Good(
+            agreement.measure_agreement,
+            run | {"setups": agreement.Setups(("inplace",), (2,)), "progress": False},
+            {"path": "none file", "source": "text", "progress": "True", "prompts": "nested"},
+        ),
+        "agreement.cut": Good(
+            agreement.cut,
+            run | {"max_prompt_tokens": 1},
+            {"max_prompt_tokens": "int", "prompts": "nested"},
+        ),
+        "ceilings.Sizes": Good(
+            ceiling_study.Sizes, sizes, {"inner": "int", "seconds": "1.5 small"}
+        ),
+        "ceilings.measure_ceilings": Good(
+            ceiling_study.measure_ceilings,
+            {"device": torch.device("cpu"), "progress": False},
+            {"sizes": "none", "progress": "True"},
+        ),
+        "cost.shapes_of": Good(
+            cost.shapes_of, {"target": WEIGHTS / "target", "draft": WEIGHTS / "draft"}
+        ),
+        "cost.Case": Good(cost.Case, case, lengths | {"rates": "none"}),
+        "cost.Case.largest_batch": Good(
+            cost.Case(**case).largest_batch, {"memory_gb": 1.0}, {"memory_gb": "1.5 small"}
+        ),
+        "couplings.couplings_of": Good(
+            couplings.couplings_of, {"temperatures": [1.0]}, also_called=("temperature",)
+        ),
+        "couplings.measure_couplings": Good(
+            couplings.measure_couplings, run | {"progress": False}, fits, ("temperature",)
+        ),
+        "figures.make_figures": Good(figures.make_figures, {"out": "x"}, {"out": "file"}),
+        "fit.CostFit.speedup": Good(
+            fit.fit_costs(**_fit_runs()).speedup, {"batch_size": 2}, {"batch_size": "small"}
+        ),
+        "losses.measure_losses": Good(losses.measure_losses, run | {"progress": False}, fits),
+        "moves.measure_moves": Good(
+            moves.measure_moves,
+            {"rows": [2], "slots": [16], "layers": 1},
+            {
+                **dict.fromkeys(("layers", "heads", "depth"), "small"),
+                "repetitions": "small",
+                "device": "none",
+            },
+        ),
+        "overhead.measure_overhead": Good(overhead.measure_overhead, run, fits, ("strategy",)),
+        "survey.survey": Good(
+            survey_study.survey,
+            run | {"progress": False},
+            fits | {"strategies": "none"},
+            ("strategy",),
+        ),
+        "survey.marked": Good(
+            survey_study.marked,
+            {"text": "a", "expected": "b"},
+            {"text": "text", "expected": "text", "characters": "int"},
+        ),
+        "survey.Survey.save": Good(found.save, {"path": "x"}, {"path": "file"}),
+        "survey.Survey.texts": Good(found.texts, {"prompt": 0}, {"prompt": "0 small"}),
+        "measure.measure_pair": Good(measure.measure_pair, run, fits),
+        "pipeline.Budget": Good(pipeline.Budget, {}, steps),
+        "pipeline.train_pair": Good(
+            pipeline.train_pair,
+            {"out": "x", "budget": pipeline.Budget(), "progress": False},
+            {"out": "file", "device": "none", "compile": "True", "progress": "True"},
+        ),
+    }

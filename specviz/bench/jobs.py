@@ -63,6 +63,8 @@ def sources_of(pairs: Pair | PairSource | Sequence[Pair | PairSource]) -> dict[s
     Raises:
         ValueError: there is none, one is not a pair, or a label occurs twice.
     """
+    if isinstance(pairs, str | bytes):
+        raise ValueError(f"pairs must be a pair or a list, got {short(pairs)}; pass a Pair")
     given = list(pairs) if isinstance(pairs, Sequence) else [pairs]
     if not given:
         raise ValueError("pairs=[] is empty; pass at least one pair")
@@ -86,7 +88,7 @@ def jobs_of(labels: Sequence[str], grids: Sequence[Grid]) -> list[Job]:
     Raises:
         ValueError: there is no grid.
     """
-    if not grids and isinstance(grids, Sequence):
+    if isinstance(grids, Sequence) and not grids:
         raise ValueError("grids=[] is empty; pass at least one Grid")
     require_list("grids", grids, "pass a Grid, or a list of them")
     for i, grid in enumerate(grids):

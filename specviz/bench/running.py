@@ -77,7 +77,7 @@ def run_bench(
     sources = sources_of(pairs)
     for name, flag in (("recording", recording), ("fresh", fresh), ("progress", progress)):
         require_bool(name, flag)
-    if prompts != []:  # pairs of shapes draw their own
+    if not is_list(prompts) or prompts:  # pairs of shapes draw their own
         require_list("prompts", prompts)
     if runner is not None:
         require_function("runner", runner, "pass OnRay(), or None for this process")

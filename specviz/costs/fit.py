@@ -61,7 +61,7 @@ class CostFit:
 
         Beyond the measured batch sizes it is an extrapolation.
         """
-        require_int("batch_size", batch_size)
+        require_int("batch_size", batch_size, maximum=2**31)
         found = _fitted_speedups(self.growth, self.lengths, batch_size)
         low, high = interval(found[1:], self.confidence)
         return float(found[0]), low, high

@@ -18,11 +18,20 @@ from tqdm.auto import tqdm
 from specviz.checks.compare import compare
 from specviz.engine.models.pair import Pair
 from specviz.engine.requests import Prompt, make_requests
+from specviz.engine.run import check_pair
 from specviz.engine.strategies import STRATEGIES, strategy
 from specviz.generation.generate import generate
 from specviz.generation.result import Result
-from specviz.util.files import conditions, save_measured
-from specviz.util.validate import require_bool, require_int, require_ints
+from specviz.util.files import check_writable, conditions, save_measured
+from specviz.util.validate import (
+    require_bool,
+    require_int,
+    require_ints,
+    require_kind,
+    require_list,
+    require_path,
+    require_str,
+)
 
 # Columns of the table that come from the comparison.
 COMPARED = (
@@ -63,8 +72,7 @@ class Setups:
 
     def __post_init__(self) -> None:
         for name in ("strategies", "deterministic"):
-            if not getattr(self, name):
-                raise ValueError(f"{name} is empty; name at least one")
+            require_list(name, getattr(self, name))
         require_ints("batch_sizes", self.batch_sizes)
         for name, value in self.settings.items():
             if name != "max_prompt_tokens" or value is not None:
@@ -104,7 +112,7 @@ def measure_agreement(
     pair: Pair,
     prompts: Sequence[Prompt],
     setups: Setups,
-    path: Path | None = None,
+    path: str | Path | None = None,
     *,
     source: str = "own",
     progress: bool = True,
@@ -126,6 +134,14 @@ def measure_agreement(
     Raises:
         ValueError: as `generate`, before anything has run.
     """
+    check_pair(pair)
+    require_kind("setups", setups, Setups, "pass Setups()")
+    require_bool("progress", progress)
+    require_str("source", source)
+    path = None if path is None else require_path("path", path)
+    if path is not None:
+        check_writable(path)
+    make_requests(pair, prompts, setups.max_new_tokens, setups.num_draft_tokens)
     if setups.max_prompt_tokens is not None:
         prompts = cut(pair, prompts, setups.max_prompt_tokens)
     found = _conditions(pair, prompts, setups, source)
@@ -158,6 +174,8 @@ def cut(pair: Pair, prompts: Sequence[Prompt], max_prompt_tokens: int) -> list[l
     Raises:
         ValueError: the number is below 1, or a prompt is text and the pair has no tokenizer.
     """
+    check_pair(pair)
+    require_list("prompts", prompts)
     last = require_int("max_prompt_tokens", max_prompt_tokens)
     tokenizer: Any = pair.tokenizer
     found = []

@@ -21,6 +21,15 @@ from specviz.bench.clock import synchronize
 from specviz.engine.models.pair import DTYPES
 from specviz.studies.arguments import check_dtypes
 from specviz.studies.machine import device_conditions
+from specviz.util.validate import (
+    is_count,
+    is_finite,
+    is_list,
+    require_bool,
+    require_int,
+    require_kind,
+    short,
+)
 
 MIB = 2**20
 KERNELS = 256  # launched in a row, or captured in one graph
@@ -46,12 +55,14 @@ class Sizes:
     def __post_init__(self) -> None:
         for name in ("buffers", "rows"):
             values = getattr(self, name)
-            if not values or min(values) < 1:
-                raise ValueError(f"{name} must hold ints >= 1, got {values!r}; pass at least one")
-        if self.inner < 1:
-            raise ValueError(f"inner must be an int >= 1, got {self.inner!r}; pass a matrix size")
-        if self.seconds <= 0:
-            raise ValueError(f"seconds must be above 0, got {self.seconds!r}; pass 0.2 or so")
+            usable = is_list(values) and len(values) > 0
+            if not usable or not all(is_count(value) and value for value in values):
+                raise ValueError(
+                    f"{name} must hold ints >= 1, got {short(values)}; pass at least one"
+                )
+        require_int("inner", self.inner, remedy="pass a matrix size")
+        if not is_finite(self.seconds) or self.seconds <= 0:
+            raise ValueError(f"seconds must be above 0, got {short(self.seconds)}; pass 0.2 or so")
 
 
 # The last buffer exceeds every cache. A matrix of 4 MiB stays in a CPU's cache, one of 128 MiB
@@ -93,7 +104,11 @@ def measure_ceilings(
     Raises:
         ValueError: a dtype is unknown, or there is none; nothing has run.
     """
+    require_kind("device", device, torch.device, "use torch.device('cpu')")
+    require_bool("progress", progress)
     check_dtypes(dtypes)
+    if sizes is not None:
+        require_kind("sizes", sizes, Sizes, "pass Sizes(...), or None")
     on_gpu = device.type == "cuda"
     if sizes is None:
         sizes = GPU if on_gpu else CPU

@@ -19,7 +19,7 @@ from specviz.costs.roofline import Roofline
 from specviz.costs.shapes import ModelShape, Numbers
 from specviz.engine.models.hub import find
 from specviz.engine.strategies import Strategy, strategy
-from specviz.util.validate import require_int, require_ints
+from specviz.util.validate import require_int, require_ints, require_kind, require_positive
 
 REALIGNING = ("eqspec", "exspec", "repadding")
 LARGEST_BEST_K = 8  # the best K is searched up to here, if the rates go as far
@@ -33,8 +33,9 @@ def shapes_of(target: str | Path, draft: str | Path) -> tuple[ModelShape, ModelS
         ValueError, FileNotFoundError: a model cannot be found, or is of an unknown class.
     """
     found = []
-    for role, name in (("target", target), ("draft", draft)):
-        config = find(role, name).load(AutoConfig)
+    sources = [find("target", target), find("draft", draft)]
+    for source in sources:
+        config = source.load(AutoConfig)
         found.append(ModelShape.from_config(config.to_dict()))
     return found[0], found[1]
 
@@ -65,6 +66,8 @@ class Case:
     rates: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
+        require_kind("roofline", self.roofline, Roofline, "make one with Roofline(...)")
+        require_kind("how", self.how, Strategy, "use specviz.strategy(name, **options)")
         require_ints("batch_sizes", self.batch_sizes)
         for name in ("num_draft_tokens", "prompt_tokens", "max_new_tokens"):
             require_int(name, getattr(self, name))
@@ -159,6 +162,7 @@ class Case:
 
     def largest_batch(self, memory_gb: float) -> int:
         """Return the largest B whose peak fits into so many 10**9 bytes, 0 if none does."""
+        require_positive("memory_gb", memory_gb)
         models = (self.roofline.target, self.roofline.draft, self.how)
         return largest_batch(memory_gb * GB, *models, **self._sizes)
 

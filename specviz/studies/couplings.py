@@ -11,10 +11,11 @@ from tqdm.auto import tqdm
 
 from specviz.engine.models.pair import Pair
 from specviz.engine.requests import Prompt
+from specviz.engine.run import check_pair
 from specviz.engine.sampling import COUPLINGS, SamplingParams
 from specviz.generation.generate import generate
 from specviz.util.files import conditions
-from specviz.util.validate import require_ints, require_list
+from specviz.util.validate import require_bool, require_ints, require_list
 
 
 def measure_couplings(
@@ -40,6 +41,8 @@ def measure_couplings(
     """
     chosen = couplings_of(temperatures)
     require_ints("seeds", seeds, minimum=0)
+    check_pair(pair)
+    require_bool("progress", progress)
     settings: dict[str, Any] = {
         "batch_size": batch_size,
         "num_draft_tokens": num_draft_tokens,

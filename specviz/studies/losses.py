@@ -14,13 +14,14 @@ from tqdm.auto import tqdm
 
 from specviz.engine.drafters import Drafter, drafter
 from specviz.engine.models.pair import Pair
-from specviz.engine.requests import Prompt
+from specviz.engine.requests import Prompt, make_requests
+from specviz.engine.run import check_pair
 from specviz.engine.strategies import Strategy, strategy
 from specviz.generation.generate import generate, generate_interleaved
 from specviz.generation.result import Result
 from specviz.metrics import waste
 from specviz.util.files import conditions
-from specviz.util.validate import require_int, require_ints
+from specviz.util.validate import require_bool, require_int, require_ints
 
 NOTHING_LOST = "none"
 LOSSES: dict[str, tuple[dict[str, Any], ...]] = {
@@ -99,6 +100,10 @@ def measure_losses(
     """
     require_ints("batch_sizes", batch_sizes)
     require_int("repetitions", repetitions)
+    require_int("window", window)
+    require_bool("progress", progress)
+    check_pair(pair)
+    make_requests(pair, prompts, max_new_tokens, require_int("num_draft_tokens", num_draft_tokens))
     sizes = {"num_draft_tokens": num_draft_tokens, "max_new_tokens": max_new_tokens}
     given: dict[str, Any] = {"prompts": prompts, **sizes}
     alone = _Setup(1, strategy("autoregressive"))

@@ -11,13 +11,15 @@ from torch import Tensor
 
 from specviz.bench.clock import synchronize
 from specviz.engine.kv.moves import METHODS, Move
+from specviz.engine.models.pair import find_device
 from specviz.studies.machine import device_conditions
-from specviz.util.validate import require_int, require_ints
+from specviz.util.validate import require_int, require_ints, require_kind
 
 # The target of the embedded pair.
 LAYERS = 14
 HEADS = 2
 DEPTH = 48
+MAX_SIZE = 4096
 
 
 def measure_moves(
@@ -46,8 +48,10 @@ def measure_moves(
     require_ints("slots", slots, minimum=16)
     sizes = {"layers": layers, "heads": heads, "depth": depth, "repetitions": repetitions}
     for name, value in sizes.items():
-        require_int(name, value)
-    device = torch.device(device)
+        require_int(name, value, maximum=MAX_SIZE)
+    if not isinstance(device, torch.device):
+        device = find_device(device)
+    require_kind("dtype", dtype, torch.dtype, "pass for instance torch.float32")
     entries = []
     for b in rows:
         for t in slots:

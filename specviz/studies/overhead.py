@@ -11,12 +11,12 @@ from transformers import PreTrainedModel
 
 from specviz.engine.models.pair import Pair
 from specviz.engine.options import Options
-from specviz.engine.requests import Prompt
-from specviz.engine.run import Run, make_run
+from specviz.engine.requests import Prompt, make_requests
+from specviz.engine.run import Run, check_pair, make_run
 from specviz.generation.generate import generate
 from specviz.record.schema import PHASES
 from specviz.util.files import conditions
-from specviz.util.validate import require_int, require_ints
+from specviz.util.validate import require_int, require_ints, require_list
 
 
 def measure_overhead(
@@ -44,6 +44,11 @@ def measure_overhead(
     """
     require_int("repetitions", repetitions)
     require_ints("batch_sizes", batch_sizes)
+    require_list("strategies", strategies)
+    check_pair(pair)
+    make_requests(pair, prompts, max_new_tokens, require_int("num_draft_tokens", num_draft_tokens))
+    for name in strategies:
+        Options(strategy=name)
     sizes: dict[str, Any] = {
         "num_draft_tokens": num_draft_tokens,
         "max_new_tokens": max_new_tokens,
