@@ -98,8 +98,8 @@ def _check_template(chat_template: object, tokenizer: object) -> None:
         )
     if not chat_template and tokenizer is not None:
         raise ValueError(
-            f"tokenizer={type(tokenizer).__name__} is given, but chat_template=False does not use "
-            "it; pass chat_template=True, or leave it out"
+            "tokenizer is given, but chat_template=False does not use it, got "
+            f"{type(tokenizer).__name__}; pass chat_template=True, or leave it out"
         )
     if chat_template and not getattr(tokenizer, "chat_template", None):
         raise ValueError(

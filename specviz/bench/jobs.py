@@ -9,7 +9,7 @@ from specviz.bench.outcome import Outcome
 from specviz.bench.sources import LoadedPair, PairSource, prompt_ids
 from specviz.engine.models.pair import Pair
 from specviz.engine.requests import Prompt
-from specviz.util.validate import require_kind, require_list, short
+from specviz.util.validate import is_list, require_kind, require_list, short
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def jobs_of(labels: Sequence[str], grids: Sequence[Grid]) -> list[Job]:
     Raises:
         ValueError: there is no grid.
     """
-    if isinstance(grids, Sequence) and not grids:
+    if is_list(grids) and not grids:
         raise ValueError("grids=[] is empty; pass at least one Grid")
     require_list("grids", grids, "pass a Grid, or a list of them")
     for i, grid in enumerate(grids):

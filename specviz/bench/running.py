@@ -21,6 +21,7 @@ from specviz.engine.models.pair import Pair
 from specviz.engine.requests import Prompt
 from specviz.util.files import save_measured
 from specviz.util.validate import (
+    is_list,
     require_bool,
     require_function,
     require_int,

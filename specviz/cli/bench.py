@@ -20,6 +20,7 @@ from specviz.studies.arguments import (
     check_device,
     check_table,
     check_target_and_draft,
+    file_path,
     int_or_word,
     integer,
     number,
@@ -45,9 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "with --ray: CPUs of a cell (a node's for a cell on the CPU, else 1)"
     parser.add_argument("--cpus", type=integer, metavar="N", help=text)
     text = "folder for bench.csv and bench.json (%(default)s)"
-    parser.add_argument("--out", type=Path, default=Path("runs/bench"), help=text)
+    parser.add_argument("--out", type=file_path, default=Path("runs/bench"), help=text)
     text = "page with charts and tables (bench.html in that folder)"
-    parser.add_argument("--report", type=Path, help=text)
+    parser.add_argument("--report", type=file_path, help=text)
     text = "discard an interrupted run in that folder"
     parser.add_argument("--fresh", action="store_true", help=text)
 

@@ -12,6 +12,7 @@ from specviz.studies.arguments import (
     SHAPES,
     add_target_and_draft,
     check_counts,
+    file_path,
     integer,
     number,
 )
@@ -28,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_target_and_draft(parser)
     parser.add_argument("--shapes", metavar="NAME", help=f"instead of two models: {SHAPES}")
     text = "a table of specviz study ceilings (that of two CPU cores, which comes with specviz)"
-    parser.add_argument("--ceilings", type=Path, default=CPU_TABLE, metavar="CSV", help=text)
+    parser.add_argument("--ceilings", type=file_path, default=CPU_TABLE, metavar="CSV", help=text)
     parser.add_argument("--dtype", default="float32", help="of weights and K/V (%(default)s)")
     text = "rounds are replayed from CUDA graphs"
     parser.add_argument("--captured", action="store_true", help=text)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import specviz as sv
 from specviz.cli.generate import save_trace
-from specviz.studies.arguments import integer
+from specviz.studies.arguments import file_path, integer
 from specviz.studies.output import print_table
 from specviz.util.files import check_writable
 from specviz.util.text import harmless
@@ -23,7 +23,7 @@ COLUMNS = [
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     out = Path("runs/demo.safetensors")
-    parser.add_argument("--out", type=Path, default=out, help="the recorded run (%(default)s)")
+    parser.add_argument("--out", type=file_path, default=out, help="the recorded run (%(default)s)")
     parser.add_argument("--limit", type=integer, default=16, help="bundled prompts (%(default)s)")
 
 

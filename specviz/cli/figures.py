@@ -3,12 +3,13 @@
 import argparse
 from pathlib import Path
 
+from specviz.studies.arguments import file_path
 from specviz.util.files import check_writable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "folder (%(default)s)"
-    parser.add_argument("--out", type=Path, default=Path("runs/figures"), help=text)
+    parser.add_argument("--out", type=file_path, default=Path("runs/figures"), help=text)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -11,6 +11,7 @@ from specviz.studies.arguments import (
     add_models,
     check_counts,
     check_models,
+    file_path,
     int_or_word,
     integer,
     lengths,
@@ -49,7 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--graphs", action="store_true", help=text)
     text = "compile the models' forwards with torch.compile; slow at first"
     parser.add_argument("--compile", action="store_true", help=text)
-    parser.add_argument("--record", type=Path, metavar="PATH", help="save the recorded run here")
+    parser.add_argument(
+        "--record", type=file_path, metavar="PATH", help="save the recorded run here"
+    )
 
 
 def run(options: argparse.Namespace) -> None:

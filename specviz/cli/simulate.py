@@ -4,7 +4,6 @@ It compares policies, sizes a cluster, or answers one of four further questions.
 """
 
 import argparse
-from pathlib import Path
 
 from specviz.studies.arguments import (
     SHAPES,
@@ -14,6 +13,7 @@ from specviz.studies.arguments import (
     check_counts,
     check_models,
     check_table,
+    file_path,
     integer,
     number,
 )
@@ -33,9 +33,9 @@ SHOWN = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "runs saved by generate --record, for costs and acceptance"
-    parser.add_argument("--runs", nargs="+", type=Path, metavar="RUN", help=text)
+    parser.add_argument("--runs", nargs="+", type=file_path, metavar="RUN", help=text)
     text = "instead: a table of specviz study ceilings, for the floors on a device"
-    parser.add_argument("--ceilings", type=Path, metavar="CSV", help=text)
+    parser.add_argument("--ceilings", type=file_path, metavar="CSV", help=text)
     parser.add_argument("--shapes", metavar="NAME", help=f"with --ceilings: {SHAPES}")
     text = "with --ceilings: rounds are replayed from CUDA graphs"
     parser.add_argument("--captured", action="store_true", help=text)

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from specviz.studies.arguments import check_counts, check_device, integer
+from specviz.studies.arguments import check_counts, check_device, file_path, integer
 from specviz.util.files import check_writable
 
 BUDGET = ("target_steps", "draft_steps", "continuations")
@@ -11,7 +11,7 @@ BUDGET = ("target_steps", "draft_steps", "continuations")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "folder for checkpoints and weights (%(default)s)"
-    parser.add_argument("--out", type=Path, default=Path("training"), help=text)
+    parser.add_argument("--out", type=file_path, default=Path("training"), help=text)
     parser.add_argument("--target-steps", type=integer, help="optimiser steps of the target")
     parser.add_argument("--draft-steps", type=integer, help="optimiser steps of the draft")
     text = "documents that the target writes for the draft"

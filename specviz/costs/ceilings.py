@@ -144,9 +144,9 @@ class Ceilings:
             ValueError: the file holds something else.
         """
         path = require_path("path", path)
-        if not path.is_file():
+        if not _is_file(path):
             raise FileNotFoundError(
-                f"ceilings must be a file, got {str(path)!r}, which does not exist; measure them"
+                f"ceilings must be a file, got {shown_path(str(path))!r}, which does not exist; measure them"
                 f" with specviz study ceilings --out {shown_path(path)}"
             )
         try:
@@ -161,6 +161,13 @@ class Ceilings:
         if conditions.is_file():
             device = json.loads(conditions.read_text(encoding="utf-8")).get("device", "")
         return cls.from_table(table, device)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that no file can have
+        return False
 
 
 def _check_curve(name: str, points: Points) -> None:

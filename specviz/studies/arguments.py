@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from specviz.costs.shapes import ITEMSIZE
 from specviz.util.files import check_writable
-from specviz.util.validate import is_list, require_choice, require_int, short
+from specviz.util.validate import is_list, require_choice, require_int, short, shown_path
 
 if TYPE_CHECKING:
     from specviz.engine.models.pair import Pair
@@ -63,6 +63,13 @@ def int_or_word(text: str) -> int | str:
     return integer(text) if text.lstrip("-").isdecimal() else text
 
 
+def file_path(name: str) -> Path:
+    """Return the path of that name. Raise ArgumentTypeError if it is empty."""
+    if not name:
+        raise _unreadable("a path", name, "runs/new")
+    return Path(name)
+
+
 def csv_file(name: str) -> Path:
     """Return the path of a CSV file. Raises ArgumentTypeError if its name ends otherwise."""
     path = Path(name)
@@ -110,7 +117,7 @@ def add_repetitions(parser: argparse.ArgumentParser) -> None:
 def add_spec_bench(parser: argparse.ArgumentParser) -> None:
     """Add --spec-bench."""
     text = "SpecBench's question.jsonl (the bundled prompts)"
-    parser.add_argument("--spec-bench", type=Path, metavar="PATH", help=text)
+    parser.add_argument("--spec-bench", type=file_path, metavar="PATH", help=text)
 
 
 def add_out(parser: argparse.ArgumentParser, default: str | None = None) -> None:
@@ -124,9 +131,9 @@ def add_out(parser: argparse.ArgumentParser, default: str | None = None) -> None
 def check_target_and_draft(options: argparse.Namespace) -> None:
     """Raise ValueError if only one of --target and --draft is given."""
     if options.target is not None and options.draft is None:
-        raise ValueError(f"--target {options.target} needs a draft; give --draft too")
+        raise ValueError(f"--target {shown_path(options.target)} needs a draft; give --draft too")
     if options.draft is not None and options.target is None:
-        raise ValueError(f"--draft {options.draft} needs a target; give --target too")
+        raise ValueError(f"--draft {shown_path(options.draft)} needs a target; give --target too")
 
 
 def check_models(options: argparse.Namespace) -> None:

@@ -20,6 +20,7 @@ LAYERS = 14
 HEADS = 2
 DEPTH = 48
 MAX_SIZE = 4096
+MAX_SLOTS = 2**20
 
 
 def measure_moves(
@@ -44,8 +45,8 @@ def measure_moves(
     Raises:
         ValueError: a size cannot be used.
     """
-    require_ints("rows", rows, minimum=2)
-    require_ints("slots", slots, minimum=16)
+    require_ints("rows", rows, minimum=2, maximum=MAX_SIZE)
+    require_ints("slots", slots, minimum=16, maximum=MAX_SLOTS)
     sizes = {"layers": layers, "heads": heads, "depth": depth, "repetitions": repetitions}
     for name, value in sizes.items():
         require_int(name, value, maximum=MAX_SIZE)

@@ -12,6 +12,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeGuard
 
+MAX_SHOWN_PATH = 120  # characters of either end of a path
 MAX_SHOWN = 60  # characters of a value that an error message quotes
 
 
@@ -73,12 +74,14 @@ def require_list(name: str, values: object, remedy: str = "pass a list, even of 
         raise ValueError(f"{name} is empty; name at least one")
 
 
-def require_ints(name: str, values: object, minimum: int = 1) -> None:
-    """Raise ValueError unless `values` holds one or more ints, all of them >= `minimum`."""
+def require_ints(
+    name: str, values: object, minimum: int = 1, *, maximum: int | None = None
+) -> None:
+    """Raise ValueError unless `values` holds one or more ints, all of them in these limits."""
     require_list(name, values)
     assert is_list(values)
     for i, value in enumerate(values):
-        require_int(f"{name}[{i}]", value, minimum)
+        require_int(f"{name}[{i}]", value, minimum, maximum=maximum)
 
 
 def require_positive(name: str, value: object) -> None:
@@ -158,9 +161,11 @@ def require_kind(name: str, value: object, kind: type, remedy: str) -> None:
 
 
 def shown_path(path: object) -> str:
-    """Return a path as an error message shows it: as it is, or its repr if that is on one line."""
+    """Return a path as an error message shows it, on one line: as it is, unless it is very long."""
     text = str(path)
-    return text if text.isprintable() else repr(text)
+    if len(text) > 2 * MAX_SHOWN_PATH:
+        text = f"{text[:MAX_SHOWN_PATH]}...{text[-MAX_SHOWN_PATH:]}"
+    return text if text.isprintable() and text == text.strip() else repr(text)
 
 
 def short(value: object) -> str:
