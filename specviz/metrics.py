@@ -13,35 +13,18 @@ the batch gains nothing and does not count.
 """
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from specviz.record.runs import Run as Run
+from specviz.record.runs import check_recorded as check_recorded
 from specviz.record.schema import MODELS, PHASES, Array
 from specviz.record.trace import Trace
+from specviz.util.validate import require_kind, require_positive
 
 _COLUMN_NAMES = {phase: "sync" if phase == "synchronise" else phase for phase in PHASES}
-
-
-class Run(Protocol):
-    """What the tables read: a Trace, or a result with the same columns but no caches."""
-
-    @property
-    def meta(self) -> Mapping[str, Any]: ...
-    @property
-    def rounds(self) -> Mapping[str, Array]: ...
-    @property
-    def rows(self) -> Mapping[str, Array]: ...
-
-
-def check_recorded(run: object, name: str = "run") -> None:
-    """Raise ValueError if `run` is None, as `result.trace` is without record=True.
-
-    name: what the message calls the argument.
-    """
-    if run is None:
-        raise ValueError(f"{name}=None: this run was not recorded; call generate(..., record=True)")
 
 
 def rounds(run: Run) -> pd.DataFrame:
@@ -196,6 +179,8 @@ def summary(run: Run, *, total_s: float | None = None) -> pd.DataFrame:
     of rounds in which the scheduler found a full batch of equal length; NaN for a strategy without
     a pool. threads are those of the CPU. total_s is the sum of all phases, unless it is passed.
     """
+    if total_s is not None:
+        require_positive("total_s", total_s)
     entries = _entries(run)
     sums = entries.sum().to_frame().T
     total_s = float(_phases_ms(run)["total_ms"].sum()) / 1000 if total_s is None else total_s
@@ -281,6 +266,8 @@ def waste(trace: Trace) -> pd.DataFrame:
     then reads in each round the last two committed tokens of each active row and its drafts but the
     last, K + 1 tokens. Filling of shorter rows counts as neither.
     """
+    check_recorded(trace, "trace")
+    require_kind("trace", trace, Trace, "pass result.trace of a run with record=True")
     rows = trace.rows
     feeds = trace.feeds
     working = rows["gained"] > 0

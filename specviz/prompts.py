@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from specviz.util.validate import require_int
+from specviz.util.validate import is_list, require_choice, require_int, short, shown_path
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -81,8 +81,7 @@ def load_prompts(
             line without a prompt (the message names file and number), or a file without one.
         FileNotFoundError: there is no file at `path`.
     """
-    if source not in SOURCES:
-        raise ValueError(f"source={source!r} is unknown; choose one of {', '.join(SOURCES)}")
+    require_choice("source", source, SOURCES)
     _check_limit(limit)
     _check_template(chat_template, tokenizer)
     texts = _read(source, path, categories, field)[:limit]
@@ -99,13 +98,13 @@ def _check_template(chat_template: object, tokenizer: object) -> None:
         )
     if not chat_template and tokenizer is not None:
         raise ValueError(
-            "tokenizer is given, but chat_template=False does not use it; pass chat_template=True, "
-            "or leave it out"
+            "tokenizer is given, but chat_template=False does not use it, got "
+            f"{type(tokenizer).__name__}; pass chat_template=True, or leave it out"
         )
     if chat_template and not getattr(tokenizer, "chat_template", None):
         raise ValueError(
             f"tokenizer={type(tokenizer).__name__} has no chat template; pass the tokenizer of a "
-            "chat model, for instance pair.tokenizer, or chat_template=False"
+            "chat model, for instance pair.tokenizer, or leave chat_template=True out"
         )
 
 
@@ -122,8 +121,10 @@ def spread(items: Sequence[T], limit: int | None) -> list[T]:
     Items that are sorted by kind so stay mixed.
 
     Raises:
-        ValueError: the limit is below 1.
+        ValueError: the limit is below 1, or `items` is no list.
     """
+    if not is_list(items):
+        raise ValueError(f"items must be a list, got {short(items)}; pass a list")
     _check_limit(limit)
     count = len(items) if limit is None else min(limit, len(items))
     return [items[i * len(items) // count] for i in range(count)]
@@ -147,8 +148,10 @@ def _read(
             )
         path = Path(str(resources.files("specviz") / "zoo" / "weights" / "prompts.jsonl"))
         source = "jsonl"
-    if not isinstance(path, str | Path):
-        raise ValueError(f"path={path!r} for source={source!r}; pass the path of {FILES[source]}")
+    if not isinstance(path, str | Path) or not str(path):
+        raise ValueError(
+            f"path={short(path)} for source={source!r}; pass the path of {FILES[source]}"
+        )
     _check_categories(categories, source)
     lines = _lines(Path(path), source)
     if source == "spec_bench":
@@ -161,7 +164,7 @@ def _read(
 def _check_field(field: object, source: str) -> None:
     if not isinstance(field, str) or (field != "text" and source != "jsonl"):
         raise ValueError(
-            f"field={field!r} with source={source!r}; pass a key as a string, and only with "
+            f"field={short(field)} with source={source!r}; pass a key as a string, and only with "
             "source='jsonl'"
         )
 
@@ -172,9 +175,14 @@ def _check_categories(categories: object, source: str) -> None:
             f"categories must be a list of strings, got {categories!r}; "
             f"pass categories=[{categories!r}]"
         )
+    if categories is not None and not isinstance(categories, Collection):
+        raise ValueError(
+            f"categories must be a list of strings, got {short(categories)}; "
+            "pass for instance categories=['math']"
+        )
     if categories is not None and source != "spec_bench":
         raise ValueError(
-            f"categories={categories!r} with source={source!r}; leave them out, "
+            f"categories={short(categories)} with source={source!r}; leave them out, "
             "only source='spec_bench' has categories"
         )
 
@@ -189,7 +197,7 @@ def _lines(path: Path, source: str) -> list[Line]:
     found = []
     for number, line in enumerate(lines, 1):
         if line.strip():
-            found.append((f"line {number} of {path}", line))
+            found.append((f"line {number} of {shown_path(path)}", line))
     if not found:
         raise ValueError(f"path={str(path)!r} holds no prompt; pass {FILES[source]}")
     return found

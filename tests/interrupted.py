@@ -26,9 +26,10 @@ assert VOCABULARY  # conftest is imported for its one thread
 SMALL = "--max-new-tokens 4 --limit 3"
 USED = (
     "transformers.models.llama.modeling_llama",
-    "specviz.cli.bench",
-    "specviz.cli.generate",
-    "specviz.cli.train",
+    "specviz.bench.report",
+    "specviz.cli.bench_plan",
+    "specviz.generation.generate",
+    "specviz.zoo.pipeline",
     "specviz.studies.agreement",
     "specviz.studies.survey",
 )

@@ -151,7 +151,7 @@ def test_a_pair_is_read_from_its_configurations_alone(
         ("--rates 1 1 1 1 2", "rates must be numbers from 0 to 1"),
         ("--batch-sizes 0", "batch_sizes[0] must be an int >= 1, got 0"),
         ("--num-draft-tokens 0", "num_draft_tokens must be an int >= 1, got 0"),
-        ("--memory-gb -1", "budget_bytes must be a finite number > 0"),
+        ("--memory-gb -1", "memory_gb must be a finite number > 0"),
         ("--ceilings none.csv", "ceilings must be a file, got 'none.csv'"),
     ],
 )

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 import specviz as sv
+from specviz.cli import couplings
 from specviz.cli.main import main
-from specviz.studies import couplings
 from specviz.studies.couplings import measure_couplings
 
 

@@ -11,7 +11,7 @@ from specviz.bench.methods import Method, label, method, proposer
 from specviz.engine.drafters import Drafter
 from specviz.engine.models.pair import DTYPES
 from specviz.engine.strategies import Strategy
-from specviz.util.validate import require_int, short
+from specviz.util.validate import is_one_of, require_int, require_list, require_str, short
 
 SYNTHETIC = "synthetic:rates=0.7/0.5/0.4/0.25/0.15"  # mean acceptance length 3 at K = 5
 STANDARD = (
@@ -115,15 +115,15 @@ class Grid:
     def __post_init__(self) -> None:
         for name in AXES:
             values = getattr(self, name)
-            if isinstance(values, str) or not isinstance(values, Sequence):
-                raise ValueError(f"{name} must be a list, got {short(values)}; pass a list of one")
-            if not values:
-                raise ValueError(f"{name} is empty; name at least one")
+            require_list(name, values, "pass a list of one")
         self._check_sizes()
         for dtype in self.dtypes:
-            if dtype is not None and dtype not in DTYPES:
+            if dtype is not None and not is_one_of(dtype, DTYPES):
                 names = ", ".join(DTYPES)
                 raise ValueError(f"dtypes names {short(dtype)}, which is unknown; use {names}")
+        for i, device in enumerate(self.devices):
+            if device is not None:
+                require_str(f"devices[{i}]", device, "pass for instance 'cpu'")
         require_int("repetitions", self.repetitions)
         labels = [each.label for each in self.methods]
         for name in labels:

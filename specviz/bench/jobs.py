@@ -9,7 +9,7 @@ from specviz.bench.outcome import Outcome
 from specviz.bench.sources import LoadedPair, PairSource, prompt_ids
 from specviz.engine.models.pair import Pair
 from specviz.engine.requests import Prompt
-from specviz.util.validate import short
+from specviz.util.validate import is_list, require_kind, require_list, short
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,8 @@ def sources_of(pairs: Pair | PairSource | Sequence[Pair | PairSource]) -> dict[s
     Raises:
         ValueError: there is none, one is not a pair, or a label occurs twice.
     """
+    if isinstance(pairs, str | bytes):
+        raise ValueError(f"pairs must be a pair or a list, got {short(pairs)}; pass a Pair")
     given = list(pairs) if isinstance(pairs, Sequence) else [pairs]
     if not given:
         raise ValueError("pairs=[] is empty; pass at least one pair")
@@ -86,8 +88,11 @@ def jobs_of(labels: Sequence[str], grids: Sequence[Grid]) -> list[Job]:
     Raises:
         ValueError: there is no grid.
     """
-    if not grids:
+    if is_list(grids) and not grids:
         raise ValueError("grids=[] is empty; pass at least one Grid")
+    require_list("grids", grids, "pass a Grid, or a list of them")
+    for i, grid in enumerate(grids):
+        require_kind(f"grids[{i}]", grid, Grid, "pass a Grid, or a list of them")
     repetitions: dict[Cell, int] = {}
     for label in labels:
         for grid in grids:

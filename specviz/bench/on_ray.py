@@ -20,7 +20,7 @@ from specviz.bench.jobs import Job, Setting
 from specviz.bench.outcome import Outcome, Work, failed, reference_of, stamp
 from specviz.engine.models.pair import Pair
 from specviz.generation.result import Result
-from specviz.util.validate import require_int
+from specviz.util.validate import require_int, require_str
 
 RETRIES = 3  # of a task whose worker died
 
@@ -46,6 +46,8 @@ class OnRay:
     cpus: int | None = None
 
     def __post_init__(self) -> None:
+        if self.address is not None:
+            require_str("address", self.address, "pass one such as 'auto', or None")
         require_int("gpus", self.gpus)
         if self.cpus is not None:
             require_int("cpus", self.cpus)

@@ -2,10 +2,10 @@
 
 import hashlib
 import json
+import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
-from pathlib import Path
 
 import pandas as pd
 
@@ -20,14 +20,24 @@ from specviz.bench.table import conditions, make_table
 from specviz.engine.models.pair import Pair
 from specviz.engine.requests import Prompt
 from specviz.util.files import save_measured
-from specviz.util.validate import require_int
+from specviz.util.validate import (
+    is_list,
+    require_bool,
+    require_function,
+    require_int,
+    require_list,
+    require_path,
+)
+
+MAX_PROMPTS = 1_000_000
+MAX_TURNS = 1_000_000
 
 
 def run_bench(
     pairs: Pair | PairSource | Sequence[Pair | PairSource],
     prompts: Sequence[Prompt],
     grids: Grid | Sequence[Grid],
-    path: Path | None = None,
+    path: str | os.PathLike[str] | None = None,
     *,
     limit: int | None = None,
     recording: bool = False,
@@ -66,8 +76,17 @@ def run_bench(
             conditions, or all cells failed.
     """
     sources = sources_of(pairs)
-    limit = None if limit is None else require_int("limit", limit)
-    setting = Setting(sources, prompts, limit, recording, require_int("turns", turns))
+    for name, flag in (("recording", recording), ("fresh", fresh), ("progress", progress)):
+        require_bool(name, flag)
+    if not is_list(prompts) or prompts:  # pairs of shapes draw their own
+        require_list("prompts", prompts)
+    if runner is not None:
+        require_function("runner", runner, "pass OnRay(), or None for this process")
+    if limit is not None:
+        require_int("limit", limit, maximum=MAX_PROMPTS)
+    setting = Setting(
+        sources, prompts, limit, recording, require_int("turns", turns, maximum=MAX_TURNS)
+    )
     if setting.turns > 1 and runner is not None:
         raise ValueError(
             f"turns={turns}, but a runner's cells run on their own; leave turns out, or the runner"
@@ -77,6 +96,7 @@ def run_bench(
     if path is None:
         outcomes = show_progress(jobs, run(setting, jobs), progress)
         return _table([job.measurement(outcome) for job, outcome in outcomes], jobs, setting)
+    path = require_path("path", path)
     log_path = path.with_suffix(".jsonl.partial")
     with Log(log_path, _conditions_to_resume(setting), fresh=fresh) as log:
         missing = _missing(jobs, log.measurements)

@@ -15,6 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from specviz.costs.shapes import SHAPES, named_pair
 from specviz.engine.models.pair import DTYPES, Pair, find_device, load_pair
 from specviz.engine.requests import Prompt, make_requests
+from specviz.util.validate import require_choice, require_kind, require_path, require_str
 
 DRAWN_TOKENS = 128  # of a random prompt
 DRAWN_PROMPTS = 32
@@ -27,6 +28,12 @@ class StoredPair:
     target: str | None = None
     draft: str | None = None
     device_map: str | None = None
+
+    def __post_init__(self) -> None:
+        names = {"target": self.target, "draft": self.draft, "device_map": self.device_map}
+        for name, value in names.items():
+            if value is not None:
+                require_path(name, value)
 
     @property
     def label(self) -> str:
@@ -76,6 +83,10 @@ class LoadedPair:
     pair: Pair
     label: str = "own"
 
+    def __post_init__(self) -> None:
+        require_kind("pair", self.pair, Pair, "use specviz.load_pair(), or specviz.Pair")
+        require_str("label", self.label)
+
     def check(self, device: str | None, dtype: str | None) -> None:
         """Raise ValueError for another device or dtype than the pair's."""
         own_device = str(self.pair.device)
@@ -111,8 +122,8 @@ def build_shape_pair(name: str, device: str | None = None, dtype: str | None = N
         ValueError: the name, the device or the dtype is unknown.
     """
     named_pair(name)
-    if dtype is not None and dtype not in DTYPES:
-        raise ValueError(f"dtype={dtype!r} is unknown; choose one of {', '.join(DTYPES)}")
+    if dtype is not None:
+        require_choice("dtype", dtype, DTYPES)
     where = find_device(device)
     kind = DTYPES[dtype or "bfloat16"]
     target = random_model(SHAPES[name]["target"], where, kind)

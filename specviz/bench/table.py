@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 
 from specviz.bench.log import Measurement, cell_key
+from specviz.util.validate import short
 
 # Cells that are equal in these columns are compared with each other.
 WHERE = ["pair", "device", "dtype", "max_new_tokens", "prompt_tokens"]
@@ -127,7 +128,15 @@ def _common(entries: Sequence[Mapping[str, Any]], name: str) -> object:
 
 
 def sections(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield a heading and the entries of each pair, device, dtype and length."""
+    """Return a heading and the entries of each pair, device, dtype and length.
+
+    Raises ValueError if `table` is no table of a benchmark.
+    """
+    check_table(table)
+    return _sections(table)
+
+
+def _sections(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     for _, section in table.groupby(WHERE, sort=False, dropna=False):
         first = section.iloc[0]
         heading = (
@@ -137,6 +146,15 @@ def sections(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
         if not pd.isna(first["prompt_tokens"]):
             heading += f", prompts of at most {first['prompt_tokens']} tokens"
         yield heading, section
+
+
+def check_table(table: object, name: str = "table") -> None:
+    """Raise ValueError unless this is a table of `make_table`, or a part of one."""
+    if not isinstance(table, pd.DataFrame) or not {*WHERE, "tokens_per_s"} <= set(table.columns):
+        raise ValueError(
+            f"{name} must be a table of a benchmark, got {short(table)}; "
+            "pass what run_bench returned, or a section of it"
+        )
 
 
 def names(section: pd.DataFrame) -> pd.Series:
@@ -164,6 +182,7 @@ def names(section: pd.DataFrame) -> pd.Series:
 
 def readable(section: pd.DataFrame) -> str:
     """Return a section as a Markdown table of tokens/s and ratios, method by B."""
+    check_table(section, "section")
     sizes = sorted(section["batch_size"].unique())
     texts: dict[str, dict[int, str]] = {}
     for name, entry in zip(names(section), section.itertuples(), strict=True):

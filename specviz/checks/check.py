@@ -12,6 +12,7 @@ from specviz.checks.ledger import ExpectedKV
 from specviz.checks.violations import Findings, Violations
 from specviz.record.schema import MODELS, PHASES
 from specviz.record.trace import Trace
+from specviz.util.validate import require_bool, require_kind
 
 if TYPE_CHECKING:
     from specviz.engine.models.pair import Pair
@@ -43,16 +44,10 @@ def check_invariants(trace: Trace, *, deep: bool = False, pair: "Pair | None" = 
     Raises:
         ValueError: an argument cannot be used; names it, its value and the remedy.
     """
-    if trace is None:
-        raise ValueError(
-            "trace=None: the run was not recorded; run it again with record=True and pass "
-            "result.trace"
-        )
-    if not isinstance(trace, Trace):
-        raise ValueError(
-            f"trace must be a Trace, got {type(trace).__name__}; pass result.trace of a run with "
-            "record=True, or Trace.load(path)"
-        )
+    _check_trace(trace)
+    require_bool("deep", deep)
+    if pair is not None:
+        _check_pair(pair)
     if deep and pair is None:
         raise ValueError(
             "deep=True runs the models again, so it needs a pair; pass that run's pair"
@@ -68,6 +63,22 @@ def check_invariants(trace: Trace, *, deep: bool = False, pair: "Pair | None" = 
     return findings.sorted()
 
 
+def _check_trace(trace: object) -> None:
+    if trace is None:
+        raise ValueError(
+            "trace=None: the run was not recorded; run it again with record=True and pass "
+            "result.trace"
+        )
+    remedy = "pass result.trace of a run with record=True, or Trace.load(path)"
+    require_kind("trace", trace, Trace, remedy)
+
+
+def _check_pair(pair: object) -> None:
+    from specviz.engine.models.pair import Pair
+
+    require_kind("pair", pair, Pair, "pass that run's pair")
+
+
 def check_pair_made_record(
     pair: "Pair", meta: Mapping[str, Any], name: str, *, with_draft: bool = False
 ) -> None:
@@ -79,11 +90,9 @@ def check_pair_made_record(
         name: what the error calls that run.
         with_draft: whether the draft model has to be the same one, too.
     """
-    from specviz.engine.models.pair import Pair
     from specviz.generation.assemble import model_name
 
-    if not isinstance(pair, Pair):
-        raise ValueError(f"pair must be a Pair, got {type(pair).__name__}; pass that run's pair")
+    _check_pair(pair)
     given = {
         "target": model_name(pair.target),
         "vocabulary_size": pair.vocabulary_size,

@@ -5,14 +5,9 @@ Goes on where it was interrupted.
 
 import argparse
 from pathlib import Path
-from typing import Any
 
-from specviz.bench import failures, readable, run_bench, sections
-from specviz.bench.grid import SYNTHETIC, Grid, standard
-from specviz.bench.on_ray import OnRay
-from specviz.bench.report import save_report
-from specviz.bench.sources import PairSource, ShapePair, StoredPair
-from specviz.engine.drafters import drafter
+from specviz.costs.acceptance import check_rates
+from specviz.costs.shapes import ITEMSIZE, named_pair
 from specviz.prompts import load_prompts, spread
 from specviz.studies.arguments import (
     DEVICES,
@@ -21,17 +16,18 @@ from specviz.studies.arguments import (
     add_repetitions,
     add_spec_bench,
     add_target_and_draft,
+    check_counts,
+    check_device,
+    check_table,
     check_target_and_draft,
+    file_path,
     int_or_word,
+    integer,
+    number,
 )
 from specviz.studies.output import print_conditions, print_written
-
-# A draft with random weights assists nothing, so hf_assisted is left out.
-FOR_SHAPES = ("autoregressive", "hf_generate", "rollback", "eqspec", "exspec", "inplace")
-AXES = (
-    "batch_sizes", "num_draft_tokens", "max_new_tokens", "prompt_tokens", "dtypes", "devices",
-    "repetitions",
-)  # fmt: skip
+from specviz.util.files import check_writable
+from specviz.util.validate import require_choice
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,20 +35,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_axes(parser)
     add_repetitions(parser)
     text = "turns that methods take, for a machine of uneven speed (%(default)s: one by one)"
-    parser.add_argument("--turns", type=int, default=1, metavar="N", help=text)
+    parser.add_argument("--turns", type=integer, default=1, metavar="N", help=text)
     parser.add_argument(
         "--recording", action="store_true", help="measure what recording costs, too"
     )
     text = "run cells as tasks of Ray, on this machine or on the cluster at ADDRESS"
     parser.add_argument("--ray", nargs="?", const="", metavar="ADDRESS", help=text)
     text = "with --ray: GPUs of a cell on CUDA (1)"
-    parser.add_argument("--gpus", type=int, metavar="N", help=text)
+    parser.add_argument("--gpus", type=integer, metavar="N", help=text)
     text = "with --ray: CPUs of a cell (a node's for a cell on the CPU, else 1)"
-    parser.add_argument("--cpus", type=int, metavar="N", help=text)
+    parser.add_argument("--cpus", type=integer, metavar="N", help=text)
     text = "folder for bench.csv and bench.json (%(default)s)"
-    parser.add_argument("--out", type=Path, default=Path("runs/bench"), help=text)
+    parser.add_argument("--out", type=file_path, default=Path("runs/bench"), help=text)
     text = "page with charts and tables (bench.html in that folder)"
-    parser.add_argument("--report", type=Path, help=text)
+    parser.add_argument("--report", type=file_path, help=text)
     text = "discard an interrupted run in that folder"
     parser.add_argument("--fresh", action="store_true", help=text)
 
@@ -67,7 +63,7 @@ def _add_pairs(parser: argparse.ArgumentParser) -> None:
         "how many prompts, of SpecBench's spread evenly over the file; beyond those that there "
         "are come their first halves, and so on"
     )
-    parser.add_argument("--limit", type=int, metavar="N", help=text)
+    parser.add_argument("--limit", type=integer, metavar="N", help=text)
 
 
 def _add_axes(parser: argparse.ArgumentParser) -> None:
@@ -76,23 +72,29 @@ def _add_axes(parser: argparse.ArgumentParser) -> None:
     text = "model, lookup, synthetic (model; synthetic with --shapes)"
     parser.add_argument("--drafters", nargs="+", metavar="NAME", help=text)
     text = "acceptance of synthetic drafts at positions 1..K (0.7 0.5 0.4 ...)"
-    parser.add_argument("--rates", type=float, nargs="+", metavar="R", help=text)
-    sizes = list(Grid.batch_sizes)
-    parser.add_argument("--batch-sizes", type=int, nargs="+", default=sizes, metavar="B")
+    parser.add_argument("--rates", type=number, nargs="+", metavar="R", help=text)
+    sizes = [1, 4, 8, 16]
+    parser.add_argument("--batch-sizes", type=integer, nargs="+", default=sizes, metavar="B")
     text = "numbers, or auto"
     parser.add_argument(
         "--num-draft-tokens", type=int_or_word, nargs="+", default=[5], metavar="K", help=text
     )
-    parser.add_argument("--max-new-tokens", type=int, nargs="+", default=[64], metavar="N")
+    parser.add_argument("--max-new-tokens", type=integer, nargs="+", default=[64], metavar="N")
     text = "cut prompts to their last N tokens"
     parser.add_argument(
-        "--prompt-tokens", type=int, nargs="+", default=[None], metavar="N", help=text
+        "--prompt-tokens", type=integer, nargs="+", default=[None], metavar="N", help=text
     )
     parser.add_argument("--dtype", dest="dtypes", nargs="+", default=[None], help=DTYPES)
     parser.add_argument("--device", dest="devices", nargs="+", default=[None], help=DEVICES)
 
 
 def run(options: argparse.Namespace) -> None:
+    _check(options)
+
+    from specviz.bench import failures, readable, run_bench, sections
+    from specviz.bench.report import save_report
+    from specviz.cli.bench_plan import grids_of, pairs_of, runner_of
+
     path = options.out / "bench.csv"
     table, conditions = run_bench(
         pairs_of(options),
@@ -114,34 +116,32 @@ def run(options: argparse.Namespace) -> None:
     print_written([path, path.with_suffix(".json"), report])
 
 
+def _check(options: argparse.Namespace) -> None:
+    """Raise ValueError or WriteError for what cannot be used, as far as it shows without torch."""
+    check_target_and_draft(options)
+    check_counts(
+        options, "batch_sizes", "num_draft_tokens", "max_new_tokens", "prompt_tokens",
+        "repetitions", "limit", "turns", "gpus", "cpus",
+    )  # fmt: skip
+    for i, name in enumerate(options.dtypes):
+        if name is not None:
+            require_choice(f"dtypes[{i}]", name, ITEMSIZE)
+    for name in options.devices:
+        check_device(name)
+    for name in options.shapes or ():
+        named_pair(name)
+    if options.rates is not None:
+        check_rates(options.rates)
+    check_table(options.out / "bench.csv")
+    check_writable(options.report or options.out / "bench.html")
+
+
 def kept(options: argparse.Namespace) -> str:
     """Say what an interrupted benchmark leaves."""
     log = options.out / "bench.jsonl.partial"
     if log.exists():
         return f"measurements so far are kept in {log}, and the same command goes on there"
     return "nothing is measured yet"
-
-
-def pairs_of(options: argparse.Namespace) -> list[PairSource]:
-    """Return where the pairs come from.
-
-    Raises:
-        ValueError: only one model is named, or models or a device map come with shapes, or a
-            shape is unknown.
-    """
-    check_target_and_draft(options)
-    if not options.shapes:
-        return [StoredPair(options.target, options.draft, options.device_map)]
-    if options.device_map is not None:
-        raise ValueError(
-            f"--device-map {options.device_map} is for stored models, and --shapes makes models "
-            "on one device; leave it out"
-        )
-    if options.target is not None:
-        raise ValueError(
-            f"--target {options.target} and --shapes exclude each other; give one of them"
-        )
-    return [ShapePair(name) for name in options.shapes]
 
 
 def prompts_of(options: argparse.Namespace) -> list[str]:
@@ -160,41 +160,3 @@ def prompts_of(options: argparse.Namespace) -> list[str]:
     if options.spec_bench is None:
         return load_prompts()
     return spread(load_prompts("spec_bench", options.spec_bench), options.limit)
-
-
-def grids_of(options: argparse.Namespace) -> list[Grid]:
-    """Return the standard grids, unless strategies, drafters or shapes are named.
-
-    Raises:
-        ValueError: as `Grid`, or there are rates without a synthetic drafter.
-    """
-    axes: dict[str, Any] = {name: getattr(options, name) for name in AXES}
-    synthetic = SYNTHETIC if options.rates is None else drafter("synthetic", rates=options.rates)
-    if not options.strategies and not options.drafters and not options.shapes:
-        return standard(synthetic, **axes)
-    names = options.drafters or (["synthetic"] if options.shapes else ["model"])
-    if options.rates is not None and "synthetic" not in names:
-        rates = " ".join(map(str, options.rates))
-        raise ValueError(
-            f"--rates {rates} needs a synthetic drafter; give --drafters synthetic, too"
-        )
-    drafters = [synthetic if name == "synthetic" else name for name in names]
-    default = FOR_SHAPES if options.shapes else Grid.strategies
-    return [Grid(options.strategies or default, drafters=drafters, **axes)]
-
-
-def runner_of(options: argparse.Namespace) -> OnRay | None:
-    """Return what runs the cells; None: this process.
-
-    Raises:
-        ImportError: Ray is asked for and not installed.
-        ValueError: GPUs or CPUs of a task are given without Ray.
-    """
-    if options.ray is None:
-        for name in ("gpus", "cpus"):
-            number = getattr(options, name)
-            if number is not None:
-                raise ValueError(f"--{name} {number} needs Ray; give --ray too")
-        return None
-    gpus = 1 if options.gpus is None else options.gpus
-    return OnRay(options.ray or None, gpus, options.cpus)

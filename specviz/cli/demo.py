@@ -2,13 +2,17 @@
 
 import argparse
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 import specviz as sv
 from specviz.cli.generate import save_trace
+from specviz.studies.arguments import file_path, integer
 from specviz.studies.output import print_table
+from specviz.util.files import check_writable
 from specviz.util.text import harmless
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 STRATEGIES = ("autoregressive", "eqspec", "inplace")
 COLUMNS = [
@@ -19,13 +23,17 @@ COLUMNS = [
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     out = Path("runs/demo.safetensors")
-    parser.add_argument("--out", type=Path, default=out, help="the recorded run (%(default)s)")
-    parser.add_argument("--limit", type=int, default=16, help="bundled prompts (%(default)s)")
+    parser.add_argument("--out", type=file_path, default=out, help="the recorded run (%(default)s)")
+    parser.add_argument("--limit", type=integer, default=16, help="bundled prompts (%(default)s)")
 
 
 def run(options: argparse.Namespace) -> None:
-    pair = sv.load_pair()
+    check_writable(options.out)
     prompts = sv.load_prompts(limit=options.limit)
+
+    import pandas as pd
+
+    pair = sv.load_pair()
     results = {}
     for name in STRATEGIES:
         record = name == "eqspec"
@@ -50,7 +58,7 @@ def run(options: argparse.Namespace) -> None:
     )
 
 
-def _verdict(table: pd.DataFrame) -> str:
+def _verdict(table: "pd.DataFrame") -> str:
     """Say in one sentence how much speculation gained, and why not more."""
     speed = table.set_index("strategy")["tokens_per_s"]
     ratio = speed["inplace"] / speed["autoregressive"]

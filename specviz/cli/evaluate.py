@@ -3,9 +3,15 @@
 import argparse
 
 from specviz.prompts import load_prompts
-from specviz.studies.arguments import add_lengths, add_models, lengths, load_models
+from specviz.studies.arguments import (
+    add_lengths,
+    add_models,
+    check_counts,
+    check_models,
+    lengths,
+    load_models,
+)
 from specviz.studies.output import print_table
-from specviz.zoo.measure import measure_pair
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -14,4 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    check_models(options)
+    check_counts(options, "num_draft_tokens", "max_new_tokens")
+
+    from specviz.zoo.measure import measure_pair
+
     print_table(measure_pair(load_models(options), load_prompts(), **lengths(options)))

@@ -2,14 +2,26 @@
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import specviz as sv
 from specviz.cli.exit import check_finished
-from specviz.engine.sampling import SamplingParams
-from specviz.studies.arguments import add_lengths, add_models, int_or_word, lengths, load_models
+from specviz.studies.arguments import (
+    add_lengths,
+    add_models,
+    check_counts,
+    check_models,
+    file_path,
+    int_or_word,
+    integer,
+    lengths,
+    load_models,
+    number,
+)
 from specviz.studies.output import print_table
-from specviz.util.files import make_folder
+from specviz.util.files import check_writable, make_folder
 from specviz.util.text import harmless
+from specviz.util.validate import require_text
 
 _UNFINISHED = {
     "interrupted": " [interrupted]",
@@ -21,17 +33,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("prompts", nargs="*", help="prompts (the bundled ones)")
     add_models(parser)
     add_lengths(parser, draft_tokens=int_or_word)
-    parser.add_argument("--batch-size", type=int, default=8, metavar="B")
+    parser.add_argument("--batch-size", type=integer, default=8, metavar="B")
     names = "eqspec, exspec, rollback ...; an unknown name lists them (%(default)s)"
     parser.add_argument("--strategy", default="inplace", help=names)
     parser.add_argument("--drafter", default="model", help="model or lookup (%(default)s)")
-    parser.add_argument("--temperature", type=float, help="sample at this temperature (greedy)")
-    parser.add_argument("--top-k", type=int, help="sample from the k most likely tokens")
+    parser.add_argument("--temperature", type=number, help="sample at this temperature (greedy)")
+    parser.add_argument("--top-k", type=integer, help="sample from the k most likely tokens")
     text = "sample from the most likely tokens that reach this probability together"
-    parser.add_argument("--top-p", type=float, help=text)
+    parser.add_argument("--top-p", type=number, help=text)
     text = "how drafts are accepted when sampling: rejection (default) or gumbel"
     parser.add_argument("--coupling", help=text)
-    parser.add_argument("--seed", type=int, default=0, help="of all sampling (%(default)s)")
+    parser.add_argument("--seed", type=integer, default=0, help="of all sampling (%(default)s)")
     text = "run all forwards at one shape, so that no text depends on the batch around it"
     parser.add_argument("--deterministic", action="store_true", help=text)
     text = "capture the phases of a round as CUDA graphs where possible"
@@ -39,27 +51,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "compile the models' forwards with torch.compile; slow at first"
     parser.add_argument("--compile", action="store_true", help=text)
     text = "CPU threads (1 or all, whichever is faster for these models now)"
-    parser.add_argument("--num-threads", type=int, help=text)
-    parser.add_argument("--record", type=Path, metavar="PATH", help="save the recorded run here")
+    parser.add_argument("--num-threads", type=integer, metavar="N", help=text)
+    parser.add_argument(
+        "--record", type=file_path, metavar="PATH", help="save the recorded run here"
+    )
 
 
 def run(options: argparse.Namespace) -> None:
+    _check(options)
     prompts = options.prompts or sv.load_prompts()
+    how = _how(options)
     result = sv.generate(
         load_models(options),
         prompts,
-        strategy=options.strategy,
-        drafter=options.drafter,
-        batch_size=options.batch_size,
-        sampling=_sampling(options),
-        seed=options.seed,
-        deterministic=options.deterministic,
-        graphs=None if options.graphs else False,
-        compile=options.compile,
-        num_threads=options.num_threads,
         record=options.record is not None,
         on_interrupt="partial",
-        **lengths(options),
+        **how,
     )
     for prompt, text, status in zip(prompts, result.texts, result.status, strict=True):
         print(harmless(f"{prompt}▸{text}{_UNFINISHED.get(status, '')}\n{'─' * 60}"))
@@ -69,19 +76,52 @@ def run(options: argparse.Namespace) -> None:
     check_finished(result.status)
 
 
-def _sampling(options: argparse.Namespace) -> SamplingParams | None:
-    if options.temperature is not None:
-        coupling = options.coupling or "rejection"
-        return SamplingParams(options.temperature, options.top_k, options.top_p, coupling)
+def _check(options: argparse.Namespace) -> None:
+    """Raise ValueError or WriteError for what cannot be used, as far as it shows without torch."""
+    check_models(options)
+    check_counts(
+        options, "num_draft_tokens", "max_new_tokens", "batch_size", "top_k", "num_threads"
+    )
+    check_counts(options, "seed", minimum=0)
+    for i, prompt in enumerate(options.prompts):
+        require_text(f"prompts[{i}]", prompt)
     for name in ("top_k", "top_p", "coupling"):
         value = getattr(options, name)
-        if value is not None:
+        if value is not None and options.temperature is None:
             option = name.replace("_", "-")
             raise ValueError(f"--{option} {value} needs a temperature; give --temperature too")
-    return None
+    if options.record is not None:
+        check_writable(options.record)
 
 
-def save_trace(trace: sv.Trace | None, path: Path) -> None:
+def _how(options: argparse.Namespace) -> dict[str, Any]:
+    """Return how to decode, as arguments of `specviz.generate`. Raise ValueError for wrong ones."""
+    from specviz.engine.options import Options
+
+    how = {
+        "strategy": options.strategy,
+        "drafter": options.drafter,
+        "batch_size": options.batch_size,
+        "sampling": _sampling(options),
+        "seed": options.seed,
+        "deterministic": options.deterministic,
+        "graphs": None if options.graphs else False,
+        "compile": options.compile,
+        "num_threads": options.num_threads,
+        **lengths(options),
+    }
+    Options(**how)  # checks them, before a model is loaded
+    return how
+
+
+def _sampling(options: argparse.Namespace) -> "sv.SamplingParams | None":
+    if options.temperature is None:
+        return None
+    coupling = "rejection" if options.coupling is None else options.coupling
+    return sv.SamplingParams(options.temperature, options.top_k, options.top_p, coupling)
+
+
+def save_trace(trace: "sv.Trace | None", path: Path) -> None:
     """Save a recorded run and print where it is. Raises WriteError."""
     assert trace is not None
     make_folder(path.parent)

@@ -3,24 +3,33 @@
 import argparse
 from pathlib import Path
 
-from specviz.zoo.pipeline import Budget, train_pair
+from specviz.studies.arguments import check_counts, check_device, file_path, integer
+from specviz.util.files import check_writable
+
+BUDGET = ("target_steps", "draft_steps", "continuations")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "folder for checkpoints and weights (%(default)s)"
-    parser.add_argument("--out", type=Path, default=Path("training"), help=text)
-    parser.add_argument("--target-steps", type=int, help="optimiser steps of the target")
-    parser.add_argument("--draft-steps", type=int, help="optimiser steps of the draft")
+    parser.add_argument("--out", type=file_path, default=Path("training"), help=text)
+    parser.add_argument("--target-steps", type=integer, help="optimiser steps of the target")
+    parser.add_argument("--draft-steps", type=integer, help="optimiser steps of the draft")
     text = "documents that the target writes for the draft"
-    parser.add_argument("--continuations", type=int, help=text)
+    parser.add_argument("--continuations", type=integer, help=text)
     parser.add_argument("--device", default="cpu")
     text = "use torch.compile (needs a C++ compiler)"
     parser.add_argument("--compile", action="store_true", help=text)
 
 
 def run(options: argparse.Namespace) -> None:
+    check_counts(options, *BUDGET)
+    check_device(options.device)
+    check_writable(options.out, folder=True)
+
+    from specviz.zoo.pipeline import Budget, train_pair
+
     given = {}
-    for name in ("target_steps", "draft_steps", "continuations"):
+    for name in BUDGET:
         steps = getattr(options, name)
         if steps is not None:
             given[name] = steps

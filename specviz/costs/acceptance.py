@@ -6,7 +6,7 @@ import numpy as np
 
 from specviz.costs.shapes import Numbers
 from specviz.record.schema import Array
-from specviz.util.validate import short
+from specviz.util.validate import is_finite, short
 
 
 def check_rates(rates: Any, name: str = "rates") -> Array:
@@ -17,7 +17,7 @@ def check_rates(rates: Any, name: str = "rates") -> Array:
     """
     try:
         found = np.asarray(rates, np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         found = np.empty(0)
     if found.ndim != 1 or not found.size or not ((found >= 0) & (found <= 1)).all():
         raise ValueError(
@@ -32,6 +32,17 @@ def check_rates(rates: Any, name: str = "rates") -> Array:
     return found
 
 
+def check_numbers(name: str, values: Any) -> None:
+    """Raise ValueError unless `values` is a finite number >= 0, or an array of such."""
+    usable = is_finite(values) and values >= 0
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iuf":
+        usable = bool((np.isfinite(values) & (values >= 0)).all())
+    if not usable:
+        raise ValueError(
+            f"{name} must be a finite number >= 0 or an array, got {short(values)}; pass numbers"
+        )
+
+
 def realigned_rows(rows: Numbers, rates: Array | list[float]) -> Numbers:
     """Return how many rows EQSPEC moves in a round, on average.
 
@@ -42,6 +53,7 @@ def realigned_rows(rows: Numbers, rates: Array | list[float]) -> Numbers:
         rates: unconditional acceptance at positions 1..K, which never rises. Rows accept
             independently of each other.
     """
+    check_numbers("rows", rows)
     rates = check_rates(rates)
     gains = -np.diff(np.concatenate([[1.0], rates, [0.0]]))  # probability of 0..K accepted drafts
     same_gain = float((gains**2).sum())  # probability that two rows gain the same

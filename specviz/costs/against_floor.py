@@ -7,6 +7,7 @@ from specviz.costs.floor import Floor, floors
 from specviz.costs.roofline import Roofline
 from specviz.metrics import Run, check_recorded
 from specviz.record.schema import PHASES
+from specviz.util.validate import require_kind
 
 
 def against_floor(run: Run, roofline: Roofline) -> pd.DataFrame:
@@ -20,6 +21,7 @@ def against_floor(run: Run, roofline: Roofline) -> pd.DataFrame:
         ValueError: the run was not recorded and is None, or its dtype is not the roofline's.
     """
     check_recorded(run)
+    require_kind("roofline", roofline, Roofline, "make one for the run's pair and device")
     if run.meta["dtype"] != roofline.dtype:
         raise ValueError(
             f"dtype of the roofline must be the run's, {run.meta['dtype']!r}, got"

@@ -5,7 +5,6 @@ phase of a round, such as `Roofline.phase_seconds` or one of measured times. num
 has to be a step of autoregressive decoding.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,8 +14,16 @@ from scipy.optimize import brentq
 
 from specviz.costs.acceptance import check_rates
 from specviz.costs.shapes import Numbers
-from specviz.util.validate import is_real, require_int, short
+from specviz.util.validate import (
+    is_finite,
+    is_real,
+    require_function,
+    require_int,
+    require_mapping,
+    short,
+)
 
+MAX_DRAFT_TOKENS = 4096
 Costs = Callable[[Numbers, Numbers, Numbers], Mapping[str, Numbers]]
 
 
@@ -26,10 +33,13 @@ def round_seconds(costs: Costs, rows: float, num_draft_tokens: int, slots: float
     Raises:
         ValueError: B, K or T is too small, or the costs are not above 0.
     """
+    require_function("costs", costs, "pass a function of (rows, num_draft_tokens, slots)")
     _check_size("rows", rows, 1)
-    _check_size("num_draft_tokens", num_draft_tokens, 0)
+    require_int("num_draft_tokens", num_draft_tokens, minimum=0, maximum=MAX_DRAFT_TOKENS)
     _check_size("slots", slots, 1)
-    seconds = float(sum(costs(rows, num_draft_tokens, slots).values()))
+    phases = costs(rows, num_draft_tokens, slots)
+    require_mapping("what costs returns", phases, "correct the function")
+    seconds = float(sum(phases.values()))
     if not 0 < seconds < np.inf:
         raise ValueError(
             f"costs must be > 0 s, got {seconds} s for rows={rows},"
@@ -40,7 +50,7 @@ def round_seconds(costs: Costs, rows: float, num_draft_tokens: int, slots: float
 
 def _check_size(name: str, value: object, minimum: int) -> None:
     """Raise ValueError unless `value` is a finite number >= `minimum`. Means are allowed."""
-    if not is_real(value) or not math.isfinite(value) or value < minimum:
+    if not is_finite(value) or value < minimum:
         raise ValueError(
             f"{name} must be a finite number >= {minimum}, got {short(value)}; pass at least"
             f" {minimum}"
@@ -63,6 +73,9 @@ def break_even_rate(length: float, num_draft_tokens: int) -> float:
     It is the a at which 1 + a + ... + a**K is `length`, with each draft accepted independently.
     It is 0 for a length of 1 or below, and NaN for one above K + 1.
     """
+    require_int("num_draft_tokens", num_draft_tokens, minimum=0, maximum=MAX_DRAFT_TOKENS)
+    if not is_real(length):
+        raise ValueError(f"length must be a number, got {short(length)}; pass a mean length")
     if length <= 1:
         return 0.0
     if not length <= num_draft_tokens + 1:
@@ -92,7 +105,7 @@ def speculation(
     Raises:
         ValueError: a size is too small, or the rates are not shares that never rise.
     """
-    max_draft_tokens = require_int("max_draft_tokens", max_draft_tokens)
+    max_draft_tokens = require_int("max_draft_tokens", max_draft_tokens, maximum=MAX_DRAFT_TOKENS)
     accepted = None
     if rates is not None:
         accepted = np.concatenate([[0.0], np.cumsum(check_rates(rates))])

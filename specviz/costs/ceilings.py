@@ -4,7 +4,6 @@ Contract: reads the table that `specviz study ceilings` writes; measures nothing
 """
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,15 @@ import numpy as np
 import pandas as pd
 
 from specviz.costs.shapes import Numbers
-from specviz.util.validate import is_real, short
+from specviz.util.validate import (
+    is_finite,
+    is_list,
+    require_mapping,
+    require_path,
+    require_str,
+    short,
+    shown_path,
+)
 
 Points = tuple[tuple[float, float], ...]
 COLUMNS = ("quantity", "dtype", "rows", "bytes", "seconds", "rate")
@@ -46,6 +53,8 @@ class Ceilings:
 
     def __post_init__(self) -> None:
         _check_curve("bandwidth", self.bandwidth)
+        require_mapping("matmul", self.matmul, "pass a curve for each dtype")
+        require_str("device", self.device)
         for dtype, points in self.matmul.items():
             _check_curve(f"matmul[{dtype!r}]", points)
         _check_seconds("launch_s", self.launch_s)
@@ -84,6 +93,11 @@ class Ceilings:
         Raises:
             ValueError: a column or a quantity is missing, or a rate is not a number above 0.
         """
+        if not isinstance(table, pd.DataFrame):
+            raise ValueError(
+                f"table must be a DataFrame, got {short(table)}; "
+                "pass a table that specviz study ceilings wrote"
+            )
         missing = [name for name in COLUMNS if name not in table]
         if missing:
             raise ValueError(
@@ -129,11 +143,11 @@ class Ceilings:
             FileNotFoundError: there is no such file.
             ValueError: the file holds something else.
         """
-        path = Path(path)
-        if not path.is_file():
+        path = require_path("path", path)
+        if not _is_file(path):
             raise FileNotFoundError(
-                f"ceilings must be a file, got {str(path)!r}, which does not exist; measure them"
-                f" with specviz study ceilings --out {path}"
+                f"ceilings must be a file, got {shown_path(str(path))!r}, which does not exist; measure them"
+                f" with specviz study ceilings --out {shown_path(path)}"
             )
         try:
             table = pd.read_csv(path)
@@ -149,8 +163,15 @@ class Ceilings:
         return cls.from_table(table, device)
 
 
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that no file can have
+        return False
+
+
 def _check_curve(name: str, points: Points) -> None:
-    usable = bool(points) and all(size > 0 and 0 < rate < np.inf for size, rate in points)
+    usable = is_list(points) and bool(points) and all(map(_is_point, points))
     if not usable:
         raise ValueError(
             f"{name} must hold (size, rate) pairs above 0, got {short(points)}; measure again with"
@@ -158,8 +179,14 @@ def _check_curve(name: str, points: Points) -> None:
         )
 
 
+def _is_point(point: object) -> bool:
+    if not is_list(point) or len(point) != 2:
+        return False
+    return all(is_finite(value) and value > 0 for value in point)
+
+
 def _check_seconds(name: str, seconds: object) -> None:
-    if not is_real(seconds) or not math.isfinite(seconds) or seconds < 0:
+    if not is_finite(seconds) or seconds < 0:
         raise ValueError(f"{name} must be seconds >= 0, got {short(seconds)}; measure it again")
 
 

@@ -24,7 +24,7 @@ from specviz.costs.growth import (
 )
 from specviz.metrics import Run, check_recorded
 from specviz.record.schema import Array
-from specviz.util.validate import require_int
+from specviz.util.validate import is_list, require_bool, require_int, short
 
 COSTS = {
     "draft": ("draft",),
@@ -61,7 +61,7 @@ class CostFit:
 
         Beyond the measured batch sizes it is an extrapolation.
         """
-        require_int("batch_size", batch_size)
+        require_int("batch_size", batch_size, maximum=2**31)
         found = _fitted_speedups(self.growth, self.lengths, batch_size)
         low, high = interval(found[1:], self.confidence)
         return float(found[0]), low, high
@@ -111,6 +111,8 @@ def fit_costs(
             were measured.
     """
     _check_runs(runs, baseline)
+    require_bool("offset", offset)
+    require_int("seed", seed, minimum=0)
     check_options(confidence, resamples)
     rounds = pd.concat([_rounds(run) for run in runs], ignore_index=True)
     steps = pd.concat([_rounds(run) for run in baseline], ignore_index=True)
@@ -178,6 +180,8 @@ def _frequent_sizes(rounds: pd.DataFrame) -> set[int]:
 
 def _check_runs(runs: Sequence[Run], baseline: Sequence[Run]) -> None:
     for name, given in (("runs", runs), ("baseline", baseline)):
+        if not is_list(given):
+            raise ValueError(f"{name} must be a list, got {short(given)}; pass a list of runs")
         if not given:
             raise ValueError(
                 f"{name} must hold at least one run, got none; pass results or traces at several"

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from specviz.costs.shapes import Numbers
+from specviz.util.validate import require_kind, require_mapping
 
 BOUNDS = ("bandwidth", "compute", "launch")
 _COLUMNS = {
@@ -67,6 +68,9 @@ def floors(phases: Mapping[str, Floor]) -> pd.DataFrame:
     Columns: phase, megabytes, gflops, launches, bandwidth_ms, compute_ms, launch_ms, floor_ms,
     bound.
     """
+    require_mapping("phases", phases, "pass the floors by phase, as Roofline.phases returns them")
+    for phase, floor in phases.items():
+        require_kind(f"phases[{phase!r}]", floor, Floor, "pass what Roofline.phases returns")
     entries = []
     for phase, floor in phases.items():
         entry: dict[str, object] = {"phase": phase}

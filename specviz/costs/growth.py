@@ -13,10 +13,11 @@ import numpy as np
 from scipy import stats
 
 from specviz.record.schema import Array
-from specviz.util.validate import is_real, require_int, short
+from specviz.util.validate import is_real, require_bool, require_int, short
 
 MIN_ROUNDS = 8  # rounds that a batch size needs to be counted
 MIN_RESAMPLES = 10
+MAX_RESAMPLES = 1_000_000
 EXPONENTS = np.arange(0.05, 4.005, 0.01)
 
 Groups = Mapping[float, Array]  # by batch size: the times (n, C) of C costs in its n rounds
@@ -91,6 +92,8 @@ def fit_growth(
             sizes (3 without offset) have MIN_ROUNDS rounds.
     """
     check_options(confidence, resamples)
+    require_bool("offset", offset)
+    require_int("seed", seed, minimum=0)
     groups = group_by_size(batch_sizes, times, offset)
     means = resampled_means(groups, resamples, np.random.default_rng(seed))
     return fit_means(groups, means[..., 0], offset, confidence)
@@ -98,7 +101,7 @@ def fit_growth(
 
 def check_options(confidence: float, resamples: int) -> None:
     """Raise ValueError unless these are a share and a sufficient number of resamples."""
-    require_int("resamples", resamples, MIN_RESAMPLES)
+    require_int("resamples", resamples, MIN_RESAMPLES, maximum=MAX_RESAMPLES)
     if not is_real(confidence) or not 0 < confidence < 1:
         raise ValueError(
             f"confidence must be between 0 and 1, got {short(confidence)}; pass for instance 0.95"
@@ -111,8 +114,8 @@ def group_by_size(batch_sizes: object, times: object, offset: bool) -> Groups:
     Raises:
         ValueError: see `fit_growth`.
     """
-    sizes = np.asarray(batch_sizes, np.float64)
-    values = np.asarray(times, np.float64)
+    sizes = _measured("batch_sizes", batch_sizes)
+    values = _measured("times", times)
     if values.ndim == 1:
         values = values[:, None]
     if sizes.ndim != 1 or len(sizes) != len(values):
@@ -135,6 +138,17 @@ def group_by_size(batch_sizes: object, times: object, offset: bool) -> Groups:
             f" {[int(size) for size in groups]}; measure more batch sizes"
         )
     return groups
+
+
+def _measured(name: str, values: object) -> Array:
+    """Return one entry a round as an array of float64. Raise ValueError for anything else."""
+    try:
+        found = np.asarray(values)
+    except (TypeError, ValueError):  # lists of different lengths
+        found = np.empty(())
+    if found.ndim == 0 or found.dtype.kind not in "iuf":
+        raise ValueError(f"{name} must be numbers, got {short(values)}; pass one a round")
+    return found.astype(np.float64)
 
 
 def resampled_means(groups: Groups, resamples: int, generator: np.random.Generator) -> Array:

@@ -14,7 +14,7 @@ import pandas as pd
 
 from specviz.costs.shapes import ModelShape, itemsize
 from specviz.util.search import smallest
-from specviz.util.validate import require_int, require_positive
+from specviz.util.validate import require_int, require_kind, require_positive, short
 
 INDEX_BYTES = 8  # a token id or a length
 CHOSEN_BYTES = 4  # a logit that the draft chose from: always float32
@@ -98,6 +98,8 @@ def memory(
     Raises:
         ValueError: a size is not an int >= 1, or the strategy refuses the batch size.
     """
+    _check_held(target, draft, strategy)
+    itemsize(dtype)
     require_int("batch_size", batch_size)
     require_int("prompt_tokens", prompt_tokens)
     require_int("max_new_tokens", max_new_tokens)
@@ -118,8 +120,25 @@ def memory(
     return pd.DataFrame(parts, columns=["part", "when", "bytes"])
 
 
+def _check_held(target: object, draft: object, strategy: object) -> None:
+    remedy = "make one with ModelShape.from_config, or take one of named_pair(...)"
+    require_kind("target", target, ModelShape, remedy)
+    if draft is not None:
+        require_kind("draft", draft, ModelShape, remedy)
+    if not all(hasattr(strategy, name) for name in ("drafts", "capacity", "slots")):
+        raise ValueError(
+            f"strategy must be a Strategy, got {short(strategy)}; "
+            "use specviz.strategy(name, **options)"
+        )
+
+
 def peak_bytes(table: pd.DataFrame) -> int:
-    """Return what is always held plus what the phase with the largest need takes on top."""
+    """Return what is always held plus what the phase with the largest need takes on top.
+
+    Raises ValueError if `table` is no table of `memory`.
+    """
+    if not isinstance(table, pd.DataFrame) or not {"when", "bytes"} <= set(table.columns):
+        raise ValueError(f"table must be a table of memory, got {short(table)}; pass that table")
     # Not by `groupby`, which takes longer than a round of a small model.
     sums: dict[str, int] = defaultdict(int)
     for when, size in zip(table["when"], table["bytes"], strict=True):

@@ -16,7 +16,7 @@ import numpy as np
 from specviz.costs.ceilings import Ceilings
 from specviz.costs.floor import Floor
 from specviz.costs.shapes import ModelShape, Numbers, itemsize
-from specviz.util.validate import require_int
+from specviz.util.validate import require_bool, require_int, require_kind, require_positive
 
 CHOOSING = 2  # kernels that choose a token: argmax, and storing it
 ACCEPTING = 12  # argmax, comparison, running product, clipping at EOS and budget, appending
@@ -46,6 +46,12 @@ class Roofline:
     captured: bool = False
 
     def __post_init__(self) -> None:
+        remedy = "make one with ModelShape.from_config, or take one of named_pair(...)"
+        require_kind("target", self.target, ModelShape, remedy)
+        if self.draft is not None:
+            require_kind("draft", self.draft, ModelShape, remedy)
+        require_kind("ceilings", self.ceilings, Ceilings, "use Ceilings.load(path)")
+        require_bool("captured", self.captured)
         itemsize(self.dtype)
         self.ceilings.matmul_at(self.dtype, 1)
         if self.captured and self.ceilings.replay_s is None:
@@ -167,6 +173,7 @@ class Roofline:
         and move is the seconds a slot takes where `moved` slots are moved at once.
         """
         k = require_int("num_draft_tokens", num_draft_tokens, 0)
+        require_positive("moved", moved)
 
         def draft(rows: int, slots: int) -> float:
             return float(self.drafting(rows, k, slots).seconds)

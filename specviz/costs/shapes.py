@@ -10,9 +10,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from specviz.costs.configs import read_config
-from specviz.util.validate import require_bool, require_int, short
+from specviz.util.validate import is_one_of, require_bool, require_int, short
 
-ITEMSIZE = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+ITEMSIZE = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
 Numbers = float | NDArray[Any]  # one number or an array of them: the formulas take both
 
 _ROPE: dict[str, Any] = {"rope_type": "default", "rope_theta": 10_000.0}
@@ -113,7 +113,7 @@ SHAPES: dict[str, dict[str, dict[str, Any]]] = {
 
 def itemsize(dtype: str) -> int:
     """Return the bytes of one number. Raise ValueError for a dtype that models do not run in."""
-    if dtype not in ITEMSIZE:
+    if not is_one_of(dtype, ITEMSIZE):
         raise ValueError(
             f"dtype must be one of {', '.join(ITEMSIZE)}, got {short(dtype)}; choose one of them"
         )
@@ -165,7 +165,8 @@ class ModelShape:
                 require_bool(field.name, value)
         if self.heads % self.kv_heads:
             raise ValueError(
-                f"kv_heads must divide heads={self.heads}, got {self.kv_heads}; pass a divisor"
+                f"kv_heads must divide heads={short(self.heads)}, got {short(self.kv_heads)}; "
+                "pass a divisor"
             )
 
     @classmethod
@@ -274,7 +275,7 @@ class ModelShape:
 
 def named_pair(name: str) -> tuple[ModelShape, ModelShape]:
     """Return (target, draft) of `SHAPES[name]`. Raise ValueError for an unknown name."""
-    if name not in SHAPES:
+    if not is_one_of(name, SHAPES):
         raise ValueError(
             f"shapes must be one of {', '.join(SHAPES)}, got {short(name)}; choose one of them"
         )

@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerBase
 
 from specviz.engine.batch import Request
 from specviz.engine.models.pair import Pair
-from specviz.util.validate import is_int, require_int, short
+from specviz.util.validate import is_int, is_list, require_int, require_text, short
 
 Prompt = str | Sequence[int]
 
@@ -32,7 +32,7 @@ def make_requests(
         ValueError: a prompt or budget cannot be decoded; the message names it, its value and the
             remedy.
     """
-    if not _is_list(prompts):
+    if not is_list(prompts):
         raise ValueError(
             f"prompts must be a list, got {short(prompts)}; pass a list, even for one prompt"
         )
@@ -49,7 +49,7 @@ def make_requests(
 
 def _budgets(max_new_tokens: int | Sequence[int], count: int) -> list[int]:
     budgets = _to_list(max_new_tokens)
-    if not _is_list(budgets):
+    if not is_list(budgets):
         return [require_int("max_new_tokens", budgets)] * count
     if len(budgets) != count:
         raise ValueError(
@@ -66,11 +66,10 @@ def _encode(pair: Pair, name: str, prompt: Prompt) -> tuple[int, ...]:
                 f"{name} is text, but the pair has no tokenizer; "
                 "pass token ids, or a Pair with a tokenizer"
             )
-        if not prompt:
-            raise ValueError(f"{name}='' is empty; pass at least one character")
+        require_text(name, prompt)
         return _check_ids(pair, name, _encode_text(pair.tokenizer, name, prompt))
     ids = _to_list(prompt)
-    if not _is_list(ids):
+    if not is_list(ids):
         raise ValueError(
             f"{name} must be text or a list of token ids, got {short(ids)}; "
             "pass a str or a list of ints"
@@ -81,11 +80,6 @@ def _encode(pair: Pair, name: str, prompt: Prompt) -> tuple[int, ...]:
 
 
 def _encode_text(tokenizer: PreTrainedTokenizerBase, name: str, text: str) -> list[int]:
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        raise ValueError(
-            f"{name} must be valid Unicode, got {short(text)} with a lone surrogate; "
-            "read the text as UTF-8 with errors='replace'"
-        )
     ids = list(tokenizer(text)["input_ids"])
     if not ids:
         raise ValueError(
@@ -105,7 +99,7 @@ def _check_ids(pair: Pair, name: str, ids: Sequence[Any]) -> tuple[int, ...]:
             )
         if not 0 <= int(token) <= last:
             raise ValueError(
-                f"{name}[{position}] must be a token id from 0 to {last}, got {token}; "
+                f"{name}[{position}] must be a token id from 0 to {last}, got {short(token)}; "
                 "encode the text with the pair's own tokenizer"
             )
     return tuple(int(token) for token in ids)
@@ -117,15 +111,11 @@ def _check_room(pair: Pair, request: Request, max_draft_tokens: int) -> None:
     if pair.max_positions is not None and need > pair.max_positions:
         raise ValueError(
             f"prompts[{request.index}] has {len(request.prompt)} tokens; "
-            f"with max_new_tokens={request.budget} and num_draft_tokens={max_draft_tokens} "
-            f"it needs {need} positions and the models have {pair.max_positions} "
-            "(prompt + budget + K + 1 are counted); "
+            f"with max_new_tokens={short(request.budget)} and "
+            f"num_draft_tokens={short(max_draft_tokens)} it needs {short(need)} positions and the "
+            f"models have {pair.max_positions} (prompt + budget + K + 1 are counted); "
             "shorten the prompt, or lower max_new_tokens or num_draft_tokens"
         )
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray)
 
 
 def _to_list(value: Any) -> Any:

@@ -28,6 +28,7 @@ from specviz.engine.state import State
 from specviz.engine.strategies import Strategy
 from specviz.engine.threads import Work, choose_threads, on_threads
 from specviz.engine.timing import Stopwatch
+from specviz.util.validate import require_kind
 
 
 @dataclass(frozen=True)
@@ -138,11 +139,7 @@ def make_run(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Run:
     Raises:
         ValueError: an argument cannot be used; the message names it, its value and the remedy.
     """
-    if not isinstance(pair, Pair):
-        raise ValueError(
-            f"pair must be a Pair, got {type(pair).__name__}; "
-            "use specviz.load_pair() or specviz.Pair(target, draft, tokenizer)"
-        )
+    check_pair(pair)
     if options.sampling is not None and pair.device.type == "mps":
         raise ValueError(
             "pair.device must have float64 for sampling, got mps; "
@@ -173,6 +170,12 @@ def make_run(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Run:
     drafter.check(run.task)
     speed_up(run)
     return run
+
+
+def check_pair(pair: object) -> None:
+    """Raise ValueError unless `pair` is a Pair."""
+    remedy = "use specviz.load_pair() or specviz.Pair(target, draft, tokenizer)"
+    require_kind("pair", pair, Pair, remedy)
 
 
 def speed_up(run: Run) -> None:

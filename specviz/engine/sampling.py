@@ -17,7 +17,7 @@ from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWa
 
 from specviz.engine.accept import Chooser, count_leading
 from specviz.engine.rng import ACCEPT, DRAFT, RESIDUAL, Noise
-from specviz.util.validate import is_real, require_int
+from specviz.util.validate import is_real, require_choice, require_int, require_kind, short
 
 COUPLINGS = ("rejection", "gumbel")
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-5, 1e5  # scores beyond these would leave float32's range
@@ -51,7 +51,7 @@ class SamplingParams:
         if not is_real(temperature) or not MIN_TEMPERATURE <= temperature <= MAX_TEMPERATURE:
             raise ValueError(
                 f"temperature must be a number from {MIN_TEMPERATURE} to {MAX_TEMPERATURE}, "
-                f"got {temperature!r}; pass one, or sampling=None for greedy decoding"
+                f"got {short(temperature)}; pass one, or sampling=None for greedy decoding"
             )
         # Plain numbers, also where numpy's were passed: they are recorded.
         object.__setattr__(self, "temperature", float(temperature))
@@ -61,20 +61,20 @@ class SamplingParams:
         if self.top_p is not None:
             if not is_real(self.top_p) or not 0 < self.top_p <= 1:
                 raise ValueError(
-                    f"top_p must be a number above 0 and at most 1, got {self.top_p!r}; "
+                    f"top_p must be a number above 0 and at most 1, got {short(self.top_p)}; "
                     "pass for instance 0.9, or None for all tokens"
                 )
             object.__setattr__(self, "top_p", float(self.top_p))
-        if self.coupling not in COUPLINGS:
-            raise ValueError(
-                f"coupling={self.coupling!r} is unknown; choose one of {', '.join(COUPLINGS)}"
-            )
+        require_choice("coupling", self.coupling, COUPLINGS)
 
     def warp(self, logits: Tensor) -> Tensor:
         """Return logits (..., V) as float32 after temperature, top-k and top-p, in this order.
 
         The logits of tokens that top-k or top-p removes are -inf.
+
+        Raises ValueError if `logits` is no tensor.
         """
+        require_kind("logits", logits, Tensor, "pass a tensor (..., V)")
         scores = logits.float().reshape(-1, logits.shape[-1])
         scores = TemperatureLogitsWarper(self.temperature)(None, scores)
         if self.top_k is not None:
@@ -89,6 +89,7 @@ class SamplingParams:
 
     def chooser(self, seed: int) -> Chooser:
         """Return a `Chooser` that draws tokens this way. `seed` is any int >= 0."""
+        require_int("seed", seed, minimum=0)
         return Rejection(self, seed) if self.coupling == "rejection" else Gumbel(self, seed)
 
 

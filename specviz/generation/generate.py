@@ -20,7 +20,7 @@ from specviz.generation.collect import Collected, collect
 from specviz.generation.interleave import TURNS, Steps, interleave
 from specviz.generation.memory_check import check_memory
 from specviz.generation.result import Result
-from specviz.util.validate import require_bool, require_one_of
+from specviz.util.validate import require_bool, require_choice
 
 ON_INTERRUPT = ("raise", "partial")
 
@@ -99,7 +99,7 @@ def generate(
             model has run.
         MemoryError: the device ran out of memory with a single row.
     """
-    require_one_of("on_interrupt", on_interrupt, ON_INTERRUPT)
+    require_choice("on_interrupt", on_interrupt, ON_INTERRUPT)
     require_bool("record", record)
     require_bool("progress", progress)
     options = Options(

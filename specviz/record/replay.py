@@ -24,6 +24,7 @@ from specviz.record.schema import (
     Array,
 )
 from specviz.record.trace import Trace
+from specviz.util.validate import is_int, require_kind, short
 
 # The planes of the ledger: what is kept of a cell. WRITTEN is the number of its last write.
 _SHOWN = ("request", "token", "index", "position")
@@ -103,6 +104,7 @@ class Replay:
     """A cursor in a trace. Moving forward is cheap; moving back starts over."""
 
     def __init__(self, trace: Trace) -> None:
+        require_kind("trace", trace, Trace, "pass result.trace, or Trace.load(path)")
         self._trace = trace
         self._index = trace.index
         self._moves = np.stack([trace.moves[name] for name in _MOVE], axis=1)  # (N, 6)
@@ -113,10 +115,11 @@ class Replay:
 
         Raises ValueError if there is no such phase.
         """
-        if phase not in PHASES or not 0 <= round < self._trace.num_rounds:
-            last = self._trace.num_rounds - 1
+        last = self._trace.num_rounds - 1
+        known = is_int(round) and isinstance(phase, str)
+        if not known or phase not in PHASES or not 0 <= round <= last:
             raise ValueError(
-                f"round={round!r}, phase={phase!r} is not in the record; "
+                f"round={short(round)}, phase={short(phase)} is not in the record; "
                 f"choose a round from 0 to {last} and one of {', '.join(PHASES)}"
             )
         number = PHASES.index(phase)

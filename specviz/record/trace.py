@@ -24,6 +24,7 @@ from specviz.record.index import RecordIndex
 from specviz.record.schema import COLUMNS, Array, Table, TraceError, named
 from specviz.record.validation import validated
 from specviz.util.files import write
+from specviz.util.validate import is_int, require_int, require_path, short, shown_path
 
 FORMAT_VERSION = 1
 # {version of an older file: function that brings its meta data and columns one version further}.
@@ -122,7 +123,11 @@ class Trace:
         return self._tokens("output", request)
 
     def text(self, token: int) -> str:
-        """Return the text of a token id, or the id in angle brackets if the record lacks it."""
+        """Return the text of a token id, or the id in angle brackets if the record lacks it.
+
+        Raises ValueError if `token` is no int >= 0.
+        """
+        require_int("token", token, minimum=0)
         return str(self.meta["token_texts"].get(str(token), f"<{token}>"))
 
     def origins(self, request: int) -> Array:
@@ -141,6 +146,7 @@ class Trace:
         """Write the record to `path`, whole or not at all. The folder has to exist.
 
         Raises:
+            ValueError: `path` cannot be a path.
             WriteError: the file cannot be written.
         """
         write(path, self._to_bytes())
@@ -151,17 +157,20 @@ class Trace:
 
         Raises:
             TraceError: the file cannot be read or holds no valid record; names file and remedy.
+            ValueError: `path` cannot be a path.
         """
+        path = require_path("path", path)
         try:
             meta, tables = _read(path)
             return cls(meta, **tables)
         except TraceError as error:
-            raise TraceError(f"{os.fspath(path)}: {error}") from error.__cause__
+            raise TraceError(f"{shown_path(path)}: {error}") from error.__cause__
 
     def _check_request(self, request: int) -> None:
-        if not 0 <= request < self.num_requests:
+        if not is_int(request) or not 0 <= request < self.num_requests:
             raise IndexError(
-                f"there is no request {request}: the record has {self.num_requests}; count from 0"
+                f"there is no request {short(request)}: the record has {self.num_requests}; "
+                "count from 0"
             )
 
     def _tokens(self, name: str, request: int) -> list[int]:

@@ -88,7 +88,7 @@ def _plain_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
         raise TraceError(
             f"meta does not fit into JSON ({error}); use plain str, int, float, bool, list and dict"
         ) from None
-    _require(isinstance(plain, dict), "meta must be a dict")
+    _require(isinstance(plain, dict), f"meta must be a dict, got {short(meta)}")
     _check_depth(plain)
     return dict(plain)
 
@@ -139,6 +139,7 @@ def _check_meta(meta: dict[str, Any]) -> None:
 
 
 def _checked_table(name: str, table: Mapping[str, Array], num_draft_tokens: int) -> Table:
+    _require(isinstance(table, Mapping), f"{name} must be a dict of arrays, got {short(table)}")
     wanted = COLUMNS[name]
     missing = sorted(f"{name}.{named(column)}" for column in wanted.keys() - table)
     unknown = sorted(f"{name}.{named(column)}" for column in table.keys() - wanted)

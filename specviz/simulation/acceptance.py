@@ -11,8 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from specviz.record.runs import check_runs
 from specviz.record.schema import Array
-from specviz.util.validate import require_int, short
+from specviz.util.validate import require_bool, require_int, short
+
+MAX_DRAFT_TOKENS = 4096
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Acceptance:
     probabilities: Array
 
     def __post_init__(self) -> None:
-        table = np.atleast_2d(np.asarray(self.probabilities, np.float64))
+        table = np.atleast_2d(floats(self.probabilities))
         usable = table.ndim == 2 and table.size > 0 and np.isfinite(table).all()
         if not usable or (table < 0).any() or not np.allclose(table.sum(1), 1):
             raise ValueError(
@@ -45,8 +48,8 @@ class Acceptance:
 
         These are the rates of `metrics.acceptance`: from 0 to 1, never rising.
         """
-        reached = np.array([1.0, *rates, 0.0])
-        if len(reached) < 3 or not (np.diff(reached) <= 0).all():
+        reached = np.concatenate([[1.0], np.atleast_1d(floats(rates)).ravel(), [0.0]])
+        if np.ndim(rates) != 1 or len(reached) < 3 or not (np.diff(reached) <= 0).all():
             raise ValueError(
                 f"rates must be numbers from 0 to 1 that never rise, got {short(rates)}; pass one"
                 " for each position"
@@ -60,13 +63,13 @@ class Acceptance:
         A draft is accepted only if all before it were. Several alphas are kinds of request,
         equally frequent.
         """
-        alphas = np.atleast_1d(np.asarray(alpha, np.float64))
-        if not alphas.size or not ((alphas >= 0) & (alphas <= 1)).all():
+        alphas = np.atleast_1d(floats(alpha))
+        if alphas.ndim != 1 or not alphas.size or not ((alphas >= 0) & (alphas <= 1)).all():
             raise ValueError(
                 f"alpha must be a number from 0 to 1, or several, got {short(alpha)}; pass"
                 " probabilities"
             )
-        k = require_int("num_draft_tokens", num_draft_tokens)
+        k = require_int("num_draft_tokens", num_draft_tokens, maximum=MAX_DRAFT_TOKENS)
         reached = alphas[:, None] ** np.arange(k + 1)  # (C, K+1)
         stopped = reached[:, :-1] * (1 - alphas[:, None])
         return cls(np.concatenate([stopped, reached[:, -1:]], 1))
@@ -82,6 +85,7 @@ class Acceptance:
         Raises:
             ValueError: the runs draft nothing, or have several K.
         """
+        require_bool("per_request", per_request)
         k = common_num_draft_tokens(runs)
         if not k:
             raise ValueError(
@@ -97,6 +101,17 @@ class Acceptance:
         """1 + accepted drafts a round, averaged over the kinds."""
         drafts = np.arange(self.probabilities.shape[1])
         return float(1 + (self.probabilities @ drafts).mean())
+
+
+def floats(values: object) -> Array:
+    """Return numbers as an array of float64; a NaN in place of what are no numbers."""
+    try:
+        found = np.asarray(values)
+    except (TypeError, ValueError):  # lists of different lengths
+        return np.array([np.nan])
+    if found.dtype.kind not in "iuf":
+        return np.array([np.nan])
+    return found.astype(np.float64)
 
 
 def _accepted_counts(run: Any, k: int, per_request: bool) -> Array:
@@ -118,6 +133,7 @@ def common_num_draft_tokens(runs: Sequence[Any]) -> int:
     Raises:
         ValueError: there are no runs, or K is not the same in all of their rounds.
     """
+    check_runs(runs)
     found = {int(run.meta["num_draft_tokens"]) for run in runs}
     for run in runs:
         working = run.rows["gained"] > 0

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pandas as pd
 
+from specviz.simulation.arguments import check_devices, check_served
 from specviz.simulation.costs import Costs
 from specviz.simulation.policy import Policy
 from specviz.simulation.result import Simulation
 from specviz.simulation.serving import simulate
 from specviz.simulation.workload import Workload
 from specviz.util.search import smallest
-from specviz.util.validate import is_real, require_int, require_positive, short
+from specviz.util.validate import is_finite, require_int, require_positive, short
 
 _SKIP = 0.1  # of the requests: the first ones, which meet an empty server
 _SAMPLE = 1_000  # requests of a replica that throughput and the latency on a free device come from
@@ -69,9 +70,12 @@ def size_cluster(
         TooSlowError: requests take longer even on a free device, or more than `most` devices are
             needed.
     """
+    check_served(workload, policy, costs)
+    check_devices(1, router)
+    require_int("seed", seed, minimum=0)
     require_positive("rate", rate)
     require_positive("latency_s", latency_s)
-    if not is_real(percentile) or not 0 < percentile < 100:
+    if not is_finite(percentile) or not 0 < percentile < 100:
         raise ValueError(
             f"percentile must be between 0 and 100, got {short(percentile)}; pass for instance 99"
         )

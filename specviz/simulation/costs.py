@@ -15,7 +15,7 @@ from scipy.optimize import nnls
 from specviz.record.schema import MODELS, PHASES, Array
 from specviz.record.trace import Trace
 from specviz.simulation.acceptance import common_num_draft_tokens
-from specviz.util.validate import is_real, short
+from specviz.util.validate import is_finite, require_kind, short
 
 Seconds = float | Callable[[int, int], float]
 _KNOTS = 33  # a cost function is evaluated at so many slots, and interpolated between them
@@ -50,9 +50,9 @@ class Costs:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if callable(value) and field.name != "move":
+            if callable(value) and not isinstance(value, type) and field.name != "move":
                 continue
-            if not is_real(value) or not np.isfinite(value) or value < 0:
+            if not is_finite(value) or value < 0:
                 raise ValueError(
                     f"{field.name} must be seconds >= 0, got {short(value)}; pass a number, or a"
                     " function of (rows, slots) for all but move"
@@ -68,6 +68,8 @@ class Costs:
         instance, is interpolated or extrapolated.
         """
         common_num_draft_tokens(runs)
+        for i, run in enumerate(runs):
+            require_kind(f"runs[{i}]", run, Trace, "pass result.trace of a run with record=True")
         observed = _joined([_observations(run) for run in runs])
         rows = observed["rows"]
         one = np.ones_like(rows)

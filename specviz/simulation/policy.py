@@ -14,10 +14,11 @@ import numpy as np
 
 from specviz.record.schema import FALLBACKS, Array
 from specviz.simulation.selection import Everything
-from specviz.util.validate import require_bool, require_int, short
+from specviz.util.validate import require_bool, require_int, require_kind, require_mapping, short
 
 STRATEGIES = ("autoregressive", "inplace", "eqspec", "exspec")
 GROUPED, REALIGNED, PARTIAL, OVERDUE = range(4)
+_READ = ("strategy", "strategy_options", "batch_size", "num_draft_tokens")
 _SIMULATED_OPTIONS = {
     "bonus": True,
     "shrink_to_budget": False,
@@ -59,11 +60,7 @@ class Policy:
         for name in ("batch_size", "num_draft_tokens", "window", "max_wait"):
             require_int(name, getattr(self, name))
         require_bool("refill", self.refill)
-        if not isinstance(self.selector, Everything):
-            raise ValueError(
-                f"selector must be a selector of specviz.simulation, got {short(self.selector)}; "
-                "pass for instance Tetris(extra=2)"
-            )
+        require_kind("selector", self.selector, Everything, "pass for instance Tetris(extra=2)")
         if self.pooled and not self.refill:
             raise ValueError(
                 "refill must be True for exspec, got False: without it there is no pool to choose"
@@ -71,8 +68,8 @@ class Policy:
             )
         if self.pooled and not self.batch_size <= self.window <= MAX_WINDOW:
             raise ValueError(
-                f"window must be from batch_size={self.batch_size} to {MAX_WINDOW}, got"
-                f" {self.window}; pass such a number"
+                f"window must be from batch_size={short(self.batch_size)} to {MAX_WINDOW}, got"
+                f" {short(self.window)}; pass such a number"
             )
 
     @classmethod
@@ -82,6 +79,10 @@ class Policy:
         Raises:
             ValueError: the run had an option that changes rounds and is not simulated.
         """
+        require_mapping("meta", meta, "pass the meta data of a record")
+        missing = [name for name in _READ if name not in meta]
+        if missing:
+            raise ValueError(f"meta lacks {', '.join(missing)}; pass the meta data of a record")
         given = meta["strategy_options"]
         for name, simulated in _SIMULATED_OPTIONS.items():
             if given.get(name, simulated) != simulated:
@@ -130,7 +131,7 @@ class Policy:
 
 
 def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise ValueError(
             f"{name} must be one of {', '.join(choices)} to be simulated, got {short(value)};"
             " choose one of them"

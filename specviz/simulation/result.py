@@ -11,7 +11,7 @@ from specviz.record.schema import PHASES, Array
 from specviz.simulation.policy import Policy
 from specviz.simulation.totals import Totals
 from specviz.simulation.workload import Workload
-from specviz.util.validate import is_real, short
+from specviz.util.validate import is_finite, short
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Simulation:
             skip: share of each replica's requests, the first ones, that latencies and waiting
                 leave out, because these requests met an empty server.
         """
-        if not is_real(skip) or not 0 <= skip < 1:
+        if not is_finite(skip) or not 0 <= skip < 1:
             raise ValueError(f"skip must be >= 0 and < 1, got {short(skip)}; pass such a share")
         begin = int(skip * self.finished_s.shape[1])
         latency_p50_s, latency_p90_s, latency_p99_s = np.percentile(

@@ -12,14 +12,13 @@ import numpy as np
 import pandas as pd
 
 from specviz.record.schema import DECISIONS, Array
+from specviz.simulation.arguments import check_devices, check_served
 from specviz.simulation.costs import Costs
 from specviz.simulation.fleet import Fleet
 from specviz.simulation.policy import MAX_LENGTH, MAX_QUEUE, Policy
 from specviz.simulation.result import Simulation
 from specviz.simulation.workload import Workload
-from specviz.util.validate import require_int, short
-
-ROUTERS = ("round_robin", "shortest_queue", "least_work")
+from specviz.util.validate import require_bool
 
 
 def simulate(
@@ -46,7 +45,10 @@ def simulate(
     Raises:
         ValueError: an argument is out of range; nothing has run.
     """
-    _check(workload, policy, devices, router)
+    check_served(workload, policy, costs)
+    check_devices(devices, router)
+    require_bool("series", series)
+    _check(workload, policy)
     fleet = _fleet(workload, policy, costs, devices, router, series)
     fleet.run()
     shape = workload.prompt_tokens.shape
@@ -64,13 +66,8 @@ def simulate(
     )
 
 
-def _check(workload: Workload, policy: Policy, devices: int, router: str) -> None:
-    """Raise ValueError if these cannot be simulated."""
-    require_int("devices", devices)
-    if router not in ROUTERS:
-        raise ValueError(
-            f"router must be one of {', '.join(ROUTERS)}, got {short(router)}; choose one of them"
-        )
+def _check(workload: Workload, policy: Policy) -> None:
+    """Raise ValueError if the workload lacks what the policy needs, or is too large."""
     if policy.drafted and policy.selector.needs_log_q and workload.log_q is None:
         raise ValueError(
             f"selector must do without q for this workload, got {policy.selector.name}; "

@@ -5,21 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from specviz import metrics
+from specviz.record.runs import check_runs
 from specviz.record.trace import Trace
-from specviz.simulation.acceptance import Acceptance
+from specviz.simulation.acceptance import MAX_DRAFT_TOKENS, Acceptance
+from specviz.simulation.arguments import (
+    check_acceptances,
+    check_costs_by_k,
+    check_devices,
+    check_loads,
+    check_several,
+    check_skip,
+    check_workload,
+)
 from specviz.simulation.cluster import capacity_tokens_per_s
 from specviz.simulation.costs import Costs
 from specviz.simulation.policy import FALLBACKS, Policy
 from specviz.simulation.serving import simulate
 from specviz.simulation.totals import Totals
 from specviz.simulation.workload import Workload
-from specviz.util.validate import short
+from specviz.util.validate import require_int, require_ints, require_kind, require_list
 
 CostsByK = Mapping[int, Costs]  # by drafts a round: 0 is autoregressive decoding
 
@@ -37,7 +46,9 @@ def compare(
 
     The column ratio is tokens_per_s over that of the first policy.
     """
-    _check_policies(policies)
+    check_several(workload, policies, costs)
+    check_devices(devices, router)
+    check_skip(skip)
     summaries = []
     for policy in policies:
         own_costs = costs_of(costs, policy)
@@ -65,6 +76,9 @@ def refill_or_grouping(
     moves, what remains is the effect of the order of requests. The cost of a scheduler's own
     arithmetic is only included as far as `costs` has it.
     """
+    check_workload(workload)
+    check_costs_by_k(costs)
+    require_int("num_draft_tokens", num_draft_tokens, maximum=MAX_DRAFT_TOKENS)
     eqspec = Policy("eqspec", batch_size, num_draft_tokens)
     policies = [replace(eqspec, refill=False), eqspec]
     for fallback in FALLBACKS:
@@ -95,6 +109,9 @@ def grouping_rates(
     standard error), realigned_slots_per_token. The rate falls with the requests that are left, so
     it is that of a run of so many requests, not of an endless queue.
     """
+    check_acceptances(acceptances, prompts)
+    require_ints("windows", windows)
+    require_ints("batch_sizes", batch_sizes)
     num_draft_tokens = max(each.probabilities.shape[1] for each in acceptances.values()) - 1
     combinations = [
         (window, batch_size)
@@ -152,6 +169,10 @@ def held_out(runs: Sequence[Trace]) -> pd.DataFrame:
     Raises:
         ValueError: a run has no other with the same number of drafts, or cannot be simulated.
     """
+    require_list("runs", runs)
+    check_runs(runs)
+    for i, run in enumerate(runs):
+        require_kind(f"runs[{i}]", run, Trace, "pass result.trace of a run with record=True")
     entries = []
     for i, run in enumerate(runs):
         k = run.meta["num_draft_tokens"]
@@ -200,9 +221,11 @@ def latency_under_load(
     same times. With an own_load of 1 or more the queue grows as long as requests arrive, and the
     latencies only show how many there were.
     """
-    _check_policies(policies)
-    if not len(loads) or not all(np.isfinite(load) and load > 0 for load in loads):
-        raise ValueError(f"loads must be numbers > 0, got {short(loads)}; pass one or more")
+    check_several(workload, policies, costs)
+    check_devices(devices, router)
+    check_loads(loads)
+    check_skip(skip)
+    require_int("seed", seed, minimum=0)
     capacity = {
         policy: capacity_tokens_per_s(workload, policy, costs_of(costs, policy))
         for policy in policies
@@ -220,11 +243,6 @@ def latency_under_load(
         table.insert(2, "requests_per_s", requests_per_s)
         tables.append(table)
     return pd.concat(tables, ignore_index=True)
-
-
-def _check_policies(policies: Sequence[Any]) -> None:
-    if not len(policies) or not all(isinstance(policy, Policy) for policy in policies):
-        raise ValueError(f"policies must be Policy objects, got {short(policies)}; pass some")
 
 
 def costs_of(costs: CostsByK, policy: Policy) -> Costs:

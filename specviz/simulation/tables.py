@@ -42,6 +42,11 @@ _COLUMNS: dict[str, tuple[type[np.generic], bool]] = {
 MAX_DEPTH = np.iinfo(np.int8).max
 
 
+def check_depth(depth: object) -> None:
+    """Raise ValueError unless a table can have so many drafts at a position."""
+    require_int("depth", depth, maximum=MAX_DEPTH)
+
+
 @dataclass(frozen=True)
 class AcceptanceTable:
     """The next D drafts at each of N positions of R greedy texts.

@@ -15,9 +15,16 @@ import numpy as np
 
 from specviz.record.schema import Array
 from specviz.record.trace import Trace
-from specviz.simulation.acceptance import Acceptance
-from specviz.util.validate import require_int, require_positive, short
+from specviz.simulation.acceptance import Acceptance, floats
+from specviz.util.validate import (
+    require_int,
+    require_kind,
+    require_list,
+    require_positive,
+    short,
+)
 
+_MOST_REQUESTS = 2**24  # and replicas
 _NUM_ACCEPTANCES = 2**20  # drawn in advance; each request reads them from its own place on
 
 
@@ -72,7 +79,8 @@ class Workload:
         Raises:
             ValueError: an argument is out of range.
         """
-        shape = require_int("replicas", replicas), require_int("requests", requests)
+        shape = _count("replicas", replicas), _count("requests", requests)
+        _check_acceptance(acceptance)
         generator = np.random.default_rng(require_int("seed", seed, 0))
         prompts = _lengths("prompt_tokens", prompt_tokens)
         outputs = _lengths("new_tokens", new_tokens)
@@ -101,9 +109,11 @@ class Workload:
         if prompts.shape != outputs.shape:
             raise ValueError(
                 f"new_tokens must have one length for each of {prompts.size} prompts, got"
-                f" {outputs.size}; pass as many"
+                f" {outputs.size}, {short(new_tokens)} for prompt_tokens={short(prompt_tokens)};"
+                " pass as many"
             )
-        copies = (require_int("replicas", replicas), 1)
+        copies = (_count("replicas", replicas), 1)
+        _check_acceptance(acceptance)
         generator = np.random.default_rng(require_int("seed", seed, 0))
         made = cls._with_acceptance(
             np.tile(prompts, copies), np.tile(outputs, copies), acceptance, generator
@@ -141,6 +151,9 @@ class Workload:
 
         Simulated together, they take less time. All must have the same number of requests.
         """
+        require_list("workloads", workloads)
+        for i, workload in enumerate(workloads):
+            require_kind(f"workloads[{i}]", workload, Workload, "make it with Workload.drawn(...)")
         sizes = {workload.prompt_tokens.shape[1] for workload in workloads}
         if len(sizes) != 1:
             raise ValueError(
@@ -178,7 +191,7 @@ class Workload:
             generator = np.random.default_rng([require_int("seed", seed, 0), 1])
             pauses = generator.standard_exponential(shape)
             return replace(self, arrival_s=np.cumsum(pauses, 1) / arrivals)
-        times = np.asarray(arrivals, np.float64)
+        times = floats(arrivals)
         usable = times.shape == shape[1:] and np.isfinite(times).all()
         if not usable or (times < 0).any() or (np.diff(times) < 0).any():
             raise ValueError(
@@ -194,6 +207,7 @@ class Workload:
         Each gains the tokens that it gained in its own rounds. The requests enter in the order in
         which the run let them enter.
         """
+        require_kind("run", run, Trace, "pass result.trace of a run with record=True")
         working = run.rows["gained"] > 0
         request = run.rows["request"][working]
         gained = run.rows["gained"][working]
@@ -213,6 +227,14 @@ class Workload:
             first=first[order][None].astype(np.int64),
             longest=int((prompts + run.requests["budget"]).max()),
         )
+
+
+def _count(name: str, value: object) -> int:
+    return require_int(name, value, maximum=_MOST_REQUESTS)
+
+
+def _check_acceptance(acceptance: object) -> None:
+    require_kind("acceptance", acceptance, Acceptance, "make it with Acceptance.geometric(0.7)")
 
 
 def _lengths(name: str, given: int | Sequence[int]) -> Array:

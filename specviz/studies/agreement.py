@@ -5,7 +5,6 @@ Every strategy runs at several batch sizes and is compared with autoregressive d
 study goes on where it stopped.
 """
 
-import argparse
 import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,20 +18,20 @@ from tqdm.auto import tqdm
 from specviz.checks.compare import compare
 from specviz.engine.models.pair import Pair
 from specviz.engine.requests import Prompt, make_requests
+from specviz.engine.run import check_pair
 from specviz.engine.strategies import STRATEGIES, strategy
 from specviz.generation.generate import generate
 from specviz.generation.result import Result
-from specviz.prompts import load_prompts, spread
-from specviz.studies.arguments import (
-    add_lengths,
-    add_models,
-    add_out,
-    add_spec_bench,
-    load_models,
+from specviz.util.files import check_writable, conditions, save_measured
+from specviz.util.validate import (
+    require_bool,
+    require_int,
+    require_ints,
+    require_kind,
+    require_list,
+    require_path,
+    require_str,
 )
-from specviz.studies.output import print_conditions, print_precise_table, print_written
-from specviz.util.files import conditions, save_measured
-from specviz.util.validate import require_bool, require_int, require_ints
 
 # Columns of the table that come from the comparison.
 COMPARED = (
@@ -73,8 +72,7 @@ class Setups:
 
     def __post_init__(self) -> None:
         for name in ("strategies", "deterministic"):
-            if not getattr(self, name):
-                raise ValueError(f"{name} is empty; name at least one")
+            require_list(name, getattr(self, name))
         require_ints("batch_sizes", self.batch_sizes)
         for name, value in self.settings.items():
             if name != "max_prompt_tokens" or value is not None:
@@ -114,7 +112,7 @@ def measure_agreement(
     pair: Pair,
     prompts: Sequence[Prompt],
     setups: Setups,
-    path: Path | None = None,
+    path: str | Path | None = None,
     *,
     source: str = "own",
     progress: bool = True,
@@ -136,6 +134,14 @@ def measure_agreement(
     Raises:
         ValueError: as `generate`, before anything has run.
     """
+    check_pair(pair)
+    require_kind("setups", setups, Setups, "pass Setups()")
+    require_bool("progress", progress)
+    require_str("source", source)
+    path = None if path is None else require_path("path", path)
+    if path is not None:
+        check_writable(path)
+    make_requests(pair, prompts, setups.max_new_tokens, setups.num_draft_tokens)
     if setups.max_prompt_tokens is not None:
         prompts = cut(pair, prompts, setups.max_prompt_tokens)
     found = _conditions(pair, prompts, setups, source)
@@ -168,6 +174,8 @@ def cut(pair: Pair, prompts: Sequence[Prompt], max_prompt_tokens: int) -> list[l
     Raises:
         ValueError: the number is below 1, or a prompt is text and the pair has no tokenizer.
     """
+    check_pair(pair)
+    require_list("prompts", prompts)
     last = require_int("max_prompt_tokens", max_prompt_tokens)
     tokenizer: Any = pair.tokenizer
     found = []
@@ -234,46 +242,3 @@ def _resume(path: Path | None, found: dict[str, object]) -> list[dict[str, Any]]
     # Any other library, model or setting makes results that do not compare; the date may differ.
     same = {**before, "created": ""} == {**found, "created": ""}
     return pd.read_csv(path).to_dict("records") if same else []
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_models(parser)
-    add_lengths(parser)
-    add_spec_bench(parser)
-    text = "how many prompts, spread evenly over the file (all)"
-    parser.add_argument("--limit", type=int, metavar="N", help=text)
-    text = "cut longer prompts to their last tokens (%(default)s)"
-    parser.add_argument("--max-prompt-tokens", type=int, default=256, metavar="N", help=text)
-    sizes = list(Setups.batch_sizes)
-    parser.add_argument("--batch-sizes", type=int, nargs="+", default=sizes, metavar="B")
-    text = "(all valid ones)"
-    parser.add_argument("--strategies", nargs="+", default=VALID, metavar="NAME", help=text)
-    text = "measure everything in the deterministic mode, too"
-    parser.add_argument("--deterministic", action="store_true", help=text)
-    add_out(parser, default="runs/agreement-<dtype>.csv")
-
-
-def run(options: argparse.Namespace) -> None:
-    source = "bundled" if options.spec_bench is None else "spec_bench"
-    prompts = spread(load_prompts(source, options.spec_bench), options.limit)
-    setups = Setups(
-        options.strategies,
-        options.batch_sizes,
-        (False, True) if options.deterministic else (False,),
-        options.num_draft_tokens,
-        options.max_new_tokens,
-        options.max_prompt_tokens,
-    )
-    pair = load_models(options)
-    dtype = str(pair.target.dtype).removeprefix("torch.")
-    path = options.out or Path(f"runs/agreement-{dtype}.csv")
-    table, found = measure_agreement(pair, prompts, setups, path, source=source)
-    print_precise_table(table)
-    print_conditions(found)
-    print_written([path, path.with_suffix(".json")])
-
-
-def kept(options: argparse.Namespace) -> str:
-    """Say what an interrupted study leaves."""
-    table = options.out or Path("runs/agreement-<dtype>.csv")
-    return f"the results so far are kept in {table}, and the same command goes on there"

@@ -1,11 +1,21 @@
-"""Arguments that several commands share, and the pair that they name."""
+"""Arguments that several commands share, their checks, and the pair that they name.
+
+A command checks all that it is given before it does anything, and what needs no torch before it
+imports torch. So `add_arguments` and the checks stand in modules that do not import it.
+"""
 
 import argparse
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from specviz.engine.models.pair import Pair, load_pair
+from specviz.costs.shapes import ITEMSIZE
+from specviz.util.files import check_writable
+from specviz.util.validate import is_list, require_choice, require_int, short, shown_path
+
+if TYPE_CHECKING:
+    from specviz.engine.models.pair import Pair
 
 DEVICES = "cpu, cuda, cuda:1 (CUDA where there is one)"
 DTYPES = "float32, bfloat16, float16 or float64"
@@ -32,19 +42,63 @@ def add_device_map(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device-map", help=text)
 
 
+def integer(text: str) -> int:
+    """Return `text` as an int. Raise ArgumentTypeError if it is none."""
+    try:
+        return int(text)
+    except ValueError:
+        raise _unreadable("an int", text, "5") from None
+
+
+def number(text: str) -> float:
+    """Return `text` as a float. Raise ArgumentTypeError if it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        raise _unreadable("a number", text, "0.5") from None
+
+
+def int_or_word(text: str) -> int | str:
+    """Return `text` as an int if it is one."""
+    return integer(text) if text.lstrip("-").isdecimal() else text
+
+
+def file_path(name: str) -> Path:
+    """Return the path of that name. Raise ArgumentTypeError if it is empty."""
+    if not name:
+        raise _unreadable("a path", name, "runs/new")
+    return Path(name)
+
+
+def csv_file(name: str) -> Path:
+    """Return the path of a CSV file. Raises ArgumentTypeError if its name ends otherwise."""
+    path = Path(name)
+    if path.suffix != ".csv":  # the conditions go to the same name with .json
+        raise argparse.ArgumentTypeError(
+            f"must be the name of a .csv file, got {short(name)}; pass for instance table.csv"
+        )
+    return path
+
+
+def _unreadable(kind: str, text: str, example: str) -> argparse.ArgumentTypeError:
+    return argparse.ArgumentTypeError(
+        f"must be {kind}, got {short(text)}; pass for instance {example}"
+    )
+
+
 def add_lengths(
     parser: argparse.ArgumentParser,
     *,
-    draft_tokens: Callable[[str], int | str] = int,
+    draft_tokens: Callable[[str], int | str] = integer,
     max_new_tokens: int = 64,
 ) -> None:
     """Add --num-draft-tokens, read by `draft_tokens`, and --max-new-tokens."""
-    words = "" if draft_tokens is int else ", or auto"
+    words = "" if draft_tokens is integer else ", or auto"
     text = f"draft tokens a row and round{words} (%(default)s)"
     parser.add_argument("--num-draft-tokens", type=draft_tokens, default=5, metavar="K", help=text)
     text = "(%(default)s)"
     parser.add_argument(
-        "--max-new-tokens", type=int, default=max_new_tokens, metavar="N", help=text
+        "--max-new-tokens", type=integer, default=max_new_tokens, metavar="N", help=text
     )
 
 
@@ -57,13 +111,13 @@ def lengths(options: argparse.Namespace) -> dict[str, Any]:
 def add_repetitions(parser: argparse.ArgumentParser) -> None:
     """Add --repetitions."""
     text = "interleaved; the table shows medians (%(default)s)"
-    parser.add_argument("--repetitions", type=int, default=3, metavar="N", help=text)
+    parser.add_argument("--repetitions", type=integer, default=3, metavar="N", help=text)
 
 
 def add_spec_bench(parser: argparse.ArgumentParser) -> None:
     """Add --spec-bench."""
     text = "SpecBench's question.jsonl (the bundled prompts)"
-    parser.add_argument("--spec-bench", type=Path, metavar="PATH", help=text)
+    parser.add_argument("--spec-bench", type=file_path, metavar="PATH", help=text)
 
 
 def add_out(parser: argparse.ArgumentParser, default: str | None = None) -> None:
@@ -74,34 +128,69 @@ def add_out(parser: argparse.ArgumentParser, default: str | None = None) -> None
     parser.add_argument("--out", type=csv_file, help=text)
 
 
-def csv_file(name: str) -> Path:
-    """Return the path of a CSV file. Raises ArgumentTypeError if its name ends otherwise."""
-    path = Path(name)
-    if path.suffix != ".csv":  # the conditions go to the same name with .json
-        raise argparse.ArgumentTypeError(f"{name!r} must be the name of a .csv file")
-    return path
-
-
-def int_or_word(text: str) -> int | str:
-    """Return `text` as an int if it is one."""
-    return int(text) if text.lstrip("-").isdigit() else text
-
-
 def check_target_and_draft(options: argparse.Namespace) -> None:
     """Raise ValueError if only one of --target and --draft is given."""
     if options.target is not None and options.draft is None:
-        raise ValueError(f"--target {options.target} needs a draft; give --draft too")
+        raise ValueError(f"--target {shown_path(options.target)} needs a draft; give --draft too")
     if options.draft is not None and options.target is None:
-        raise ValueError(f"--draft {options.draft} needs a target; give --target too")
+        raise ValueError(f"--draft {shown_path(options.draft)} needs a target; give --target too")
 
 
-def load_models(options: argparse.Namespace) -> Pair:
+def check_models(options: argparse.Namespace) -> None:
+    """Raise ValueError for what is wrong in the options of `add_models` without looking at models.
+
+    `load_models` checks the rest.
+    """
+    check_target_and_draft(options)
+    check_device(options.device)
+    if options.dtype is not None:
+        require_choice("dtype", options.dtype, ITEMSIZE)
+
+
+def check_device(name: str | None) -> None:
+    """Raise ValueError for a device that no machine has. `find_device` looks at this machine."""
+    if name is not None and not re.fullmatch(r"(cpu|mps)(:0)?|cuda(:\d+)?", name):
+        raise ValueError(f"device={short(name)} is unknown; choose one of cpu, cuda, cuda:1, mps")
+
+
+def check_dtypes(names: object) -> None:
+    """Raise ValueError unless these are names of dtypes, one or more."""
+    if not is_list(names) or not names or not all(name in [*ITEMSIZE] for name in names):
+        raise ValueError(
+            f"dtypes must be of {', '.join(ITEMSIZE)}, got {short(names)}; name one or more"
+        )
+
+
+def check_counts(options: argparse.Namespace, *names: str, minimum: int = 1) -> None:
+    """Raise ValueError unless these options hold ints >= `minimum`: each one, a list of them, or
+    None.
+
+    A word such as "auto", which `int_or_word` leaves, is checked with the run's options.
+    """
+    for name in names:
+        value = getattr(options, name)
+        values = dict(enumerate(value)) if isinstance(value, list) else {None: value}
+        for place, each in values.items():
+            if each is not None and not isinstance(each, str):
+                require_int(name if place is None else f"{name}[{place}]", each, minimum)
+
+
+def check_table(path: Path | None) -> None:
+    """Raise WriteError unless a table can be written to `path`, and its conditions beside it."""
+    if path is not None:
+        check_writable(path)
+        check_writable(path.with_suffix(".json"))
+
+
+def load_models(options: argparse.Namespace) -> "Pair":
     """Load the pair that the options name, or the embedded one.
 
     Raises:
         ValueError: only one model is named; or as `load_pair`.
     """
-    check_target_and_draft(options)
+    from specviz.engine.models.pair import load_pair
+
+    check_models(options)
     return load_pair(
         options.target,
         options.draft,

@@ -4,14 +4,11 @@ That is bytes/s by working set, FLOP/s by dtype and rows, and seconds per launch
 takes part. `specviz.costs.ceilings` reads the table.
 """
 
-import argparse
 import os
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from statistics import median
 from time import perf_counter
 
@@ -21,11 +18,18 @@ from torch.nn.functional import linear
 from tqdm.auto import tqdm
 
 from specviz.bench.clock import synchronize
-from specviz.engine.models.pair import DTYPES, find_device
-from specviz.studies.arguments import DEVICES, add_out
+from specviz.engine.models.pair import DTYPES
+from specviz.studies.arguments import check_dtypes
 from specviz.studies.machine import device_conditions
-from specviz.studies.output import print_conditions, print_precise_table, print_written
-from specviz.util.files import save_measured
+from specviz.util.validate import (
+    is_count,
+    is_finite,
+    is_list,
+    require_bool,
+    require_int,
+    require_kind,
+    short,
+)
 
 MIB = 2**20
 KERNELS = 256  # launched in a row, or captured in one graph
@@ -51,12 +55,14 @@ class Sizes:
     def __post_init__(self) -> None:
         for name in ("buffers", "rows"):
             values = getattr(self, name)
-            if not values or min(values) < 1:
-                raise ValueError(f"{name} must hold ints >= 1, got {values!r}; pass at least one")
-        if self.inner < 1:
-            raise ValueError(f"inner must be an int >= 1, got {self.inner!r}; pass a matrix size")
-        if self.seconds <= 0:
-            raise ValueError(f"seconds must be above 0, got {self.seconds!r}; pass 0.2 or so")
+            usable = is_list(values) and len(values) > 0
+            if not usable or not all(is_count(value) and value for value in values):
+                raise ValueError(
+                    f"{name} must hold ints >= 1, got {short(values)}; pass at least one"
+                )
+        require_int("inner", self.inner, remedy="pass a matrix size")
+        if not is_finite(self.seconds) or self.seconds <= 0:
+            raise ValueError(f"seconds must be above 0, got {short(self.seconds)}; pass 0.2 or so")
 
 
 # The last buffer exceeds every cache. A matrix of 4 MiB stays in a CPU's cache, one of 128 MiB
@@ -98,11 +104,11 @@ def measure_ceilings(
     Raises:
         ValueError: a dtype is unknown, or there is none; nothing has run.
     """
-    unknown = [name for name in dtypes if name not in DTYPES]
-    if unknown or not dtypes:
-        raise ValueError(
-            f"dtypes must be of {', '.join(DTYPES)}, got {list(dtypes)!r}; name one or more"
-        )
+    require_kind("device", device, torch.device, "use torch.device('cpu')")
+    require_bool("progress", progress)
+    check_dtypes(dtypes)
+    if sizes is not None:
+        require_kind("sizes", sizes, Sizes, "pass Sizes(...), or None")
     on_gpu = device.type == "cuda"
     if sizes is None:
         sizes = GPU if on_gpu else CPU
@@ -205,20 +211,3 @@ def _time(run: Callable[[], object], number: int, device: torch.device) -> float
         run()
     synchronize(device)
     return (perf_counter() - start) / number
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--device", help=DEVICES)
-    names = ["float32", "bfloat16"]
-    text = "of matrix products (%(default)s)"
-    parser.add_argument("--dtypes", nargs="+", default=names, metavar="DTYPE", help=text)
-    add_out(parser, default="runs/ceilings-<device>.csv")
-
-
-def run(options: argparse.Namespace) -> None:
-    table, found = measure_ceilings(find_device(options.device), options.dtypes)
-    print_precise_table(table)
-    print_conditions(found)
-    words = re.findall(r"[a-z0-9]+", str(found["device"]).lower())
-    path = options.out or Path(f"runs/ceilings-{'-'.join(words)}.csv")
-    print_written(save_measured(table, found, path))

@@ -3,29 +3,23 @@
 It puts rooflines, break-even acceptance and memory side by side.
 """
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from transformers import AutoConfig
 
-from specviz.bench.methods import parse
 from specviz.costs.acceptance import check_rates, realigned_rows
 from specviz.costs.breakeven import Costs, best_num_draft_tokens, speculation
-from specviz.costs.ceilings import CPU_TABLE, Ceilings
 from specviz.costs.floor import floors
 from specviz.costs.memory import ALWAYS, largest_batch, memory, peak_bytes
 from specviz.costs.roofline import Roofline
-from specviz.costs.shapes import ModelShape, Numbers, named_pair
+from specviz.costs.shapes import ModelShape, Numbers
 from specviz.engine.models.hub import find
 from specviz.engine.strategies import Strategy, strategy
-from specviz.studies.arguments import SHAPES, add_target_and_draft
-from specviz.studies.output import print_table
-from specviz.util.validate import require_int, require_ints
+from specviz.util.validate import require_int, require_ints, require_kind, require_positive
 
 REALIGNING = ("eqspec", "exspec", "repadding")
 LARGEST_BEST_K = 8  # the best K is searched up to here, if the rates go as far
@@ -39,8 +33,9 @@ def shapes_of(target: str | Path, draft: str | Path) -> tuple[ModelShape, ModelS
         ValueError, FileNotFoundError: a model cannot be found, or is of an unknown class.
     """
     found = []
-    for role, name in (("target", target), ("draft", draft)):
-        config = find(role, name).load(AutoConfig)
+    sources = [find("target", target), find("draft", draft)]
+    for source in sources:
+        config = source.load(AutoConfig)
         found.append(ModelShape.from_config(config.to_dict()))
     return found[0], found[1]
 
@@ -71,6 +66,8 @@ class Case:
     rates: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
+        require_kind("roofline", self.roofline, Roofline, "make one with Roofline(...)")
+        require_kind("how", self.how, Strategy, "use specviz.strategy(name, **options)")
         require_ints("batch_sizes", self.batch_sizes)
         for name in ("num_draft_tokens", "prompt_tokens", "max_new_tokens"):
             require_int(name, getattr(self, name))
@@ -165,6 +162,7 @@ class Case:
 
     def largest_batch(self, memory_gb: float) -> int:
         """Return the largest B whose peak fits into so many 10**9 bytes, 0 if none does."""
+        require_positive("memory_gb", memory_gb)
         models = (self.roofline.target, self.roofline.draft, self.how)
         return largest_batch(memory_gb * GB, *models, **self._sizes)
 
@@ -173,79 +171,3 @@ class Case:
         """What `memory` and `largest_batch` ask for besides the models and B."""
         names = ("num_draft_tokens", "prompt_tokens", "max_new_tokens")
         return {name: getattr(self, name) for name in names} | {"dtype": self.roofline.dtype}
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_target_and_draft(parser)
-    parser.add_argument("--shapes", metavar="NAME", help=f"instead of two models: {SHAPES}")
-    text = "a table of specviz study ceilings (that of two CPU cores, which comes with specviz)"
-    parser.add_argument("--ceilings", type=Path, default=CPU_TABLE, metavar="CSV", help=text)
-    parser.add_argument("--dtype", default="float32", help="of weights and K/V (%(default)s)")
-    text = "rounds are replayed from CUDA graphs"
-    parser.add_argument("--captured", action="store_true", help=text)
-    text = "with options: exspec:window=64 (%(default)s)"
-    parser.add_argument("--strategy", default="inplace", help=text)
-    sizes = list(Case.batch_sizes)
-    parser.add_argument("--batch-sizes", type=int, nargs="+", default=sizes, metavar="B")
-    text = "(%(default)s)"
-    parser.add_argument("--num-draft-tokens", type=int, default=5, metavar="K", help=text)
-    parser.add_argument("--prompt-tokens", type=int, default=512, metavar="N", help=text)
-    parser.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help=text)
-    text = "acceptance at positions 1..K, for the speedup and the best K"
-    parser.add_argument("--rates", type=float, nargs="+", metavar="R", help=text)
-    text = "also print the largest B that fits into G gigabytes"
-    parser.add_argument("--memory-gb", type=float, metavar="G", help=text)
-
-
-def run(options: argparse.Namespace) -> None:
-    case = _case(options)
-    # Compute everything first: an error should leave no half output.
-    floors = case.floors()
-    paying = case.paying()
-    memory = case.memory()
-    largest = None if options.memory_gb is None else case.largest_batch(options.memory_gb)
-    where = f"on {case.roofline.ceilings.device} in {case.roofline.dtype}"
-    sizes = f"K = {case.num_draft_tokens}, T = {case.slots:g}"
-    print(f"\nThe least time of each phase: {case.how.name}, {sizes}, {where}\n")
-    print_table(floors)
-    print("\nBreak-even: the mean acceptance length, or the acceptance rate of each draft token\n")
-    print_table(paying)
-    print(f"\nMemory for {case.prompt_tokens} + {case.max_new_tokens} tokens a row\n")
-    print_table(memory)
-    if largest is not None:
-        print(f"\nThe largest B in {options.memory_gb:g} GB: {largest}")
-
-
-def _case(options: argparse.Namespace) -> Case:
-    """Raises ValueError, FileNotFoundError: an argument cannot be used."""
-    name, strategy_options = parse(options.strategy)
-    roofline = Roofline(
-        *_shapes(options), Ceilings.load(options.ceilings), options.dtype, options.captured
-    )
-    return Case(
-        roofline,
-        options.batch_sizes,
-        options.num_draft_tokens,
-        options.prompt_tokens,
-        options.max_new_tokens,
-        strategy(name, **strategy_options),
-        options.rates,
-    )
-
-
-def _shapes(options: argparse.Namespace) -> tuple[ModelShape, ModelShape]:
-    if options.shapes is not None:
-        if options.target or options.draft:
-            raise ValueError(
-                f"--shapes {options.shapes} and --target or --draft exclude each other; "
-                "give one of them"
-            )
-        return named_pair(options.shapes)
-    if (options.target is None) != (options.draft is None):
-        raise ValueError(
-            "--target and --draft belong together; give both, or neither for the embedded pair"
-        )
-    embedded = Path(str(resources.files("specviz") / "zoo" / "weights"))
-    target = options.target or embedded / "target"
-    draft = options.draft or embedded / "draft"
-    return shapes_of(target, draft)

@@ -3,7 +3,6 @@
 Its mean acceptance length is compared with that of rejection sampling.
 """
 
-import argparse
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,13 +11,11 @@ from tqdm.auto import tqdm
 
 from specviz.engine.models.pair import Pair
 from specviz.engine.requests import Prompt
+from specviz.engine.run import check_pair
 from specviz.engine.sampling import COUPLINGS, SamplingParams
 from specviz.generation.generate import generate
-from specviz.prompts import load_prompts
-from specviz.studies.arguments import add_lengths, add_models, add_out, lengths, load_models
-from specviz.studies.output import show
 from specviz.util.files import conditions
-from specviz.util.validate import require_ints
+from specviz.util.validate import require_bool, require_ints, require_list
 
 
 def measure_couplings(
@@ -42,13 +39,10 @@ def measure_couplings(
     Raises:
         ValueError: as `generate` and `SamplingParams`, or a list is empty; nothing has run.
     """
-    if not temperatures:
-        raise ValueError("temperatures is empty; name at least one")
+    chosen = couplings_of(temperatures)
     require_ints("seeds", seeds, minimum=0)
-    chosen = []
-    for temperature in temperatures:
-        for coupling in COUPLINGS:
-            chosen.append(SamplingParams(temperature, coupling=coupling))
+    check_pair(pair)
+    require_bool("progress", progress)
     settings: dict[str, Any] = {
         "batch_size": batch_size,
         "num_draft_tokens": num_draft_tokens,
@@ -69,6 +63,16 @@ def measure_couplings(
     return pd.DataFrame(entries), found
 
 
+def couplings_of(temperatures: Sequence[float]) -> list[SamplingParams]:
+    """Return both couplings at every temperature. Raise ValueError as `SamplingParams`."""
+    require_list("temperatures", temperatures)
+    chosen = []
+    for temperature in temperatures:
+        for coupling in COUPLINGS:
+            chosen.append(SamplingParams(temperature, coupling=coupling))
+    return chosen
+
+
 def _entry(sampling: SamplingParams, summaries: pd.DataFrame) -> dict[str, object]:
     lengths = summaries["mean_acceptance_length"]
     return {
@@ -79,24 +83,3 @@ def _entry(sampling: SamplingParams, summaries: pd.DataFrame) -> dict[str, objec
         "mean_acceptance_length_high": lengths.max(),
         "draft_acceptance_rate": summaries["draft_acceptance_rate"].mean(),
     }
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_models(parser)
-    add_lengths(parser)
-    parser.add_argument("--batch-size", type=int, default=8, metavar="B")
-    parser.add_argument("--temperatures", type=float, nargs="+", default=[0.6, 1.0], metavar="T")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3], metavar="SEED")
-    add_out(parser)
-
-
-def run(options: argparse.Namespace) -> None:
-    table, found = measure_couplings(
-        load_models(options),
-        load_prompts(),
-        options.temperatures,
-        options.seeds,
-        batch_size=options.batch_size,
-        **lengths(options),
-    )
-    show(table, found, options.out)

@@ -3,7 +3,6 @@
 Each shows one step of one way to handle raggedness, as `step_through` exports it.
 """
 
-import argparse
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -15,8 +14,10 @@ from specviz.generation.generate import generate
 from specviz.prompts import load_prompts
 from specviz.record.schema import PHASES
 from specviz.record.trace import Trace
-from specviz.util.files import make_folder, write
+from specviz.util.files import check_writable, make_folder, write
+from specviz.util.validate import require_path
 from specviz.views.charts import pick_ragged_round
+from specviz.views.stepper.browser import check_browser
 from specviz.views.stepper.widget import StepThrough, step_through
 
 PROMPTS = 8
@@ -83,7 +84,7 @@ PICTURES = (
 SIDE_BY_SIDE = ("naive", "eqspec")  # on a page of their own
 
 
-def make_figures(out: Path) -> list[Path]:
+def make_figures(out: str | Path) -> list[Path]:
     """Decode eight bundled prompts with each strategy, draw one step of each, and link the pages.
 
     Each run gives NAME-light.png, NAME-dark.png, NAME.svg and the page replays/NAME.html below
@@ -95,6 +96,9 @@ def make_figures(out: Path) -> list[Path]:
     Raises:
         OSError: there is no browser to draw with, or a file cannot be written.
     """
+    out = require_path("out", out)
+    check_writable(out, folder=True)
+    check_browser()
     make_folder(out / "replays")
     pair = load_pair()
     files = []
@@ -160,13 +164,3 @@ Arrow keys step, ? lists the keys.</p>
 </body>
 </html>
 """
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    text = "folder (%(default)s)"
-    parser.add_argument("--out", type=Path, default=Path("runs/figures"), help=text)
-
-
-def run(options: argparse.Namespace) -> None:
-    for path in make_figures(options.out):
-        print(path)

@@ -5,7 +5,6 @@ wasted work, and several times unrecorded, for its speed; all setups of a batch 
 interleaved.
 """
 
-import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,23 +14,14 @@ from tqdm.auto import tqdm
 
 from specviz.engine.drafters import Drafter, drafter
 from specviz.engine.models.pair import Pair
-from specviz.engine.requests import Prompt
+from specviz.engine.requests import Prompt, make_requests
+from specviz.engine.run import check_pair
 from specviz.engine.strategies import Strategy, strategy
 from specviz.generation.generate import generate, generate_interleaved
 from specviz.generation.result import Result
 from specviz.metrics import waste
-from specviz.prompts import load_prompts
-from specviz.studies.arguments import (
-    add_lengths,
-    add_models,
-    add_out,
-    add_repetitions,
-    lengths,
-    load_models,
-)
-from specviz.studies.output import show
 from specviz.util.files import conditions
-from specviz.util.validate import require_int, require_ints
+from specviz.util.validate import require_bool, require_int, require_ints
 
 NOTHING_LOST = "none"
 LOSSES: dict[str, tuple[dict[str, Any], ...]] = {
@@ -110,6 +100,10 @@ def measure_losses(
     """
     require_ints("batch_sizes", batch_sizes)
     require_int("repetitions", repetitions)
+    require_int("window", window)
+    require_bool("progress", progress)
+    check_pair(pair)
+    make_requests(pair, prompts, max_new_tokens, require_int("num_draft_tokens", num_draft_tokens))
     sizes = {"num_draft_tokens": num_draft_tokens, "max_new_tokens": max_new_tokens}
     given: dict[str, Any] = {"prompts": prompts, **sizes}
     alone = _Setup(1, strategy("autoregressive"))
@@ -196,23 +190,3 @@ def _speeds(setups: Sequence[_Setup]) -> Iterator[dict[str, float]]:
             "ratio_to_none": to_none.median(skipna=False),
             "ratio_to_autoregressive": to_autoregressive.median(skipna=False),
         }
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_models(parser)
-    add_lengths(parser)
-    parser.add_argument("--batch-sizes", type=int, nargs="+", default=[1, 4, 8, 16], metavar="B")
-    parser.add_argument("--limit", type=int, help="how many of the bundled prompts (all)")
-    add_repetitions(parser)
-    add_out(parser)
-
-
-def run(options: argparse.Namespace) -> None:
-    table, found = measure_losses(
-        load_models(options),
-        load_prompts(limit=options.limit),
-        options.batch_sizes,
-        repetitions=options.repetitions,
-        **lengths(options),
-    )
-    show(table, found, options.out)

@@ -1,6 +1,5 @@
 """`specviz study moves`: what a realignment costs by each way to move K/V. Runs no model."""
 
-import argparse
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -13,15 +12,15 @@ from torch import Tensor
 from specviz.bench.clock import synchronize
 from specviz.engine.kv.moves import METHODS, Move
 from specviz.engine.models.pair import find_device
-from specviz.studies.arguments import DEVICES, add_out
 from specviz.studies.machine import device_conditions
-from specviz.studies.output import show
-from specviz.util.validate import require_int, require_ints
+from specviz.util.validate import require_int, require_ints, require_kind
 
 # The target of the embedded pair.
 LAYERS = 14
 HEADS = 2
 DEPTH = 48
+MAX_SIZE = 4096
+MAX_SLOTS = 2**20
 
 
 def measure_moves(
@@ -46,12 +45,14 @@ def measure_moves(
     Raises:
         ValueError: a size cannot be used.
     """
-    require_ints("rows", rows, minimum=2)
-    require_ints("slots", slots, minimum=16)
+    require_ints("rows", rows, minimum=2, maximum=MAX_SIZE)
+    require_ints("slots", slots, minimum=16, maximum=MAX_SLOTS)
     sizes = {"layers": layers, "heads": heads, "depth": depth, "repetitions": repetitions}
     for name, value in sizes.items():
-        require_int(name, value)
-    device = torch.device(device)
+        require_int(name, value, maximum=MAX_SIZE)
+    if not isinstance(device, torch.device):
+        device = find_device(device)
+    require_kind("dtype", dtype, torch.dtype, "pass for instance torch.float32")
     entries = []
     for b in rows:
         for t in slots:
@@ -111,16 +112,3 @@ def _write(slabs: list[Tensor]) -> None:
     fresh = slabs[0].new_zeros(rows, width, *slabs[0].shape[2:])
     for slab in slabs:
         slab[row, slot] = fresh
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--device", help=DEVICES)
-    parser.add_argument("--rows", type=int, nargs="+", default=[4, 8, 16, 32], metavar="B")
-    parser.add_argument("--slots", type=int, nargs="+", default=[256, 1024], metavar="T")
-    add_out(parser)
-
-
-def run(options: argparse.Namespace) -> None:
-    device = find_device(options.device)
-    table, found = measure_moves(device, options.rows, options.slots)
-    show(table, found, options.out)

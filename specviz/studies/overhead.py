@@ -1,6 +1,5 @@
 """`specviz study overhead`: what each phase of a round takes inside and outside the models."""
 
-import argparse
 import time
 from collections.abc import Iterator, Sequence
 from itertools import product
@@ -12,22 +11,12 @@ from transformers import PreTrainedModel
 
 from specviz.engine.models.pair import Pair
 from specviz.engine.options import Options
-from specviz.engine.requests import Prompt
-from specviz.engine.run import Run, make_run
+from specviz.engine.requests import Prompt, make_requests
+from specviz.engine.run import Run, check_pair, make_run
 from specviz.generation.generate import generate
-from specviz.prompts import load_prompts
 from specviz.record.schema import PHASES
-from specviz.studies.arguments import (
-    add_lengths,
-    add_models,
-    add_out,
-    add_repetitions,
-    lengths,
-    load_models,
-)
-from specviz.studies.output import show
 from specviz.util.files import conditions
-from specviz.util.validate import require_int, require_ints
+from specviz.util.validate import require_int, require_ints, require_list
 
 
 def measure_overhead(
@@ -55,6 +44,11 @@ def measure_overhead(
     """
     require_int("repetitions", repetitions)
     require_ints("batch_sizes", batch_sizes)
+    require_list("strategies", strategies)
+    check_pair(pair)
+    make_requests(pair, prompts, max_new_tokens, require_int("num_draft_tokens", num_draft_tokens))
+    for name in strategies:
+        Options(strategy=name)
     sizes: dict[str, Any] = {
         "num_draft_tokens": num_draft_tokens,
         "max_new_tokens": max_new_tokens,
@@ -147,24 +141,3 @@ class _Forwards:
         if self._depth == 0:
             self.ms += 1e3 * (time.perf_counter() - self._begin)
             self.count += 1
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_models(parser)
-    add_lengths(parser)
-    parser.add_argument("--batch-sizes", type=int, nargs="+", default=[1, 8], metavar="B")
-    text = "how many of the bundled prompts (%(default)s)"
-    parser.add_argument("--limit", type=int, default=8, help=text)
-    add_repetitions(parser)
-    add_out(parser)
-
-
-def run(options: argparse.Namespace) -> None:
-    table, found = measure_overhead(
-        load_models(options),
-        load_prompts(limit=options.limit),
-        batch_sizes=options.batch_sizes,
-        repetitions=options.repetitions,
-        **lengths(options),
-    )
-    show(table, found, options.out)

@@ -1,13 +1,11 @@
-"""`specviz study selection`: which drafts are worth verifying.
+"""Which drafts are worth verifying: `specviz study selection`.
 
 It replays an acceptance table: K drafts in every row, against the K * B drafts of a batch with the
 best chances (TETRIS, arXiv 2502.15197). Both verify equally many tokens.
 """
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -19,8 +17,6 @@ from specviz.simulation.policy import Policy
 from specviz.simulation.selection import Tetris
 from specviz.simulation.serving import simulate
 from specviz.simulation.tables import AcceptanceTable
-from specviz.studies.arguments import add_out
-from specviz.studies.output import show
 from specviz.util.validate import require_int, require_ints
 
 # Requests for each row of a batch, so that most rounds have a full batch.
@@ -143,33 +139,3 @@ def _entry(uniform: _Outcome, tetris: _Outcome) -> dict[str, object]:
         "tetris_p99_rounds_per_token": tetris.p99_rounds_per_token.mean(),
         "static_rounds_percent": 100 * longer,
     }
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    text = "a table of specviz study tables (%(default)s)"
-    table = Path("runs/table.safetensors")
-    parser.add_argument("--table", type=Path, default=table, metavar="PATH", help=text)
-    text = "batch sizes (%(default)s)"
-    parser.add_argument("--batch-sizes", type=int, nargs="+", default=[1, 8, 32, 64], help=text)
-    text = "drafts verified in each row, on average (%(default)s)"
-    parser.add_argument(
-        "--num-draft-tokens", type=int, nargs="+", default=[1, 2, 3, 4, 5, 6], help=text
-    )
-    text = "drafts a row beyond those (%(default)s)"
-    parser.add_argument("--extras", type=int, nargs="+", default=[1, 2, 3, 4, 5], help=text)
-    text = "bootstrap samples of the texts, for the intervals (%(default)s)"
-    parser.add_argument("--samples", type=int, default=100, metavar="N", help=text)
-    parser.add_argument("--seed", type=int, default=0, help="of all sampling (%(default)s)")
-    add_out(parser)
-
-
-def run(options: argparse.Namespace) -> None:
-    table, found = compare_selectors(
-        AcceptanceTable.load(options.table),
-        options.batch_sizes,
-        options.num_draft_tokens,
-        options.extras,
-        samples=options.samples,
-        seed=options.seed,
-    )
-    show(table, found, options.out)

@@ -142,7 +142,7 @@ def inputs_of(options: Namespace) -> Inputs:
         ValueError, OSError: a file cannot be used, or arguments that belong together do not come
             together.
     """
-    k = options.num_draft_tokens or DEFAULT_K
+    k = DEFAULT_K if options.num_draft_tokens is None else options.num_draft_tokens
     acceptance = None if options.alpha is None else Acceptance.geometric(options.alpha, k)
     lengths = None
     if options.prompt_tokens is not None:

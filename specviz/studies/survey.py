@@ -4,7 +4,6 @@ For each strategy: is its text right, which invariant breaks first, what does it
 it cost? Each strategy runs twice: unrecorded for its speed, recorded for the rest.
 """
 
-import argparse
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,15 +17,21 @@ from specviz import metrics
 from specviz.checks.compare import compare
 from specviz.checks.equivalence import divergence
 from specviz.engine.models.pair import Pair
-from specviz.engine.requests import Prompt
+from specviz.engine.options import Options
+from specviz.engine.requests import Prompt, make_requests
+from specviz.engine.run import check_pair
 from specviz.engine.strategies import STRATEGIES, Strategy, changed_options, everything, strategy
 from specviz.generation.generate import generate
 from specviz.generation.result import Result
-from specviz.prompts import load_prompts
-from specviz.studies.arguments import add_lengths, add_models, add_out, lengths, load_models
-from specviz.studies.output import print_written
 from specviz.util.files import conditions, save_measured
-from specviz.util.text import harmless
+from specviz.util.validate import (
+    is_list,
+    require_bool,
+    require_int,
+    require_list,
+    require_path,
+    require_str,
+)
 
 
 @dataclass(frozen=True)
@@ -49,11 +54,12 @@ class Survey:
     results: list[Result]
     reference: Result
 
-    def save(self, path: Path) -> list[Path]:
+    def save(self, path: str | Path) -> list[Path]:
         """Write the table to `path` and its conditions to .json next to it; return both paths.
 
         Raises WriteError.
         """
+        path = require_path("path", path)
         settings = {
             "prompts": len(self.reference.tokens),
             "max_new_tokens": max(self.reference.budgets),
@@ -90,7 +96,11 @@ class Survey:
         return min(range(len(self.reference.tokens)), key=rank)
 
     def texts(self, prompt: int) -> dict[str, str]:
-        """What the reference and every strategy wrote after a prompt, as `marked` shows it."""
+        """What the reference and every strategy wrote after a prompt, as `marked` shows it.
+
+        Raises ValueError if there is no such prompt.
+        """
+        require_int("prompt", prompt, 0, maximum=len(self.reference.texts) - 1)
         expected = self.reference.texts[prompt]
         shown = {"autoregressive, alone": marked(expected, expected)}
         for name, result in zip(self.names, self.results, strict=True):
@@ -113,10 +123,11 @@ def survey(
     Raises:
         ValueError: as `generate`; nothing has run.
     """
-    names = everything() if strategies is None else strategies
-    chosen = [strategy(name) if isinstance(name, str) else name for name in names]
-    if not chosen:
-        raise ValueError("strategies=[] names none; pass at least one, or None for all")
+    require_bool("progress", progress)
+    chosen = _chosen(strategies)
+    check_pair(pair)
+    require_int("batch_size", batch_size)
+    make_requests(pair, prompts, max_new_tokens, require_int("num_draft_tokens", num_draft_tokens))
 
     def run(each: Strategy, record: bool, size: int = batch_size) -> Result:
         return generate(
@@ -141,11 +152,23 @@ def survey(
     return Survey(pd.DataFrame(entries), results, reference)
 
 
+def _chosen(strategies: Sequence[str | Strategy] | None) -> list[Strategy]:
+    if strategies is None:
+        return everything()
+    if is_list(strategies) and not strategies:
+        raise ValueError("strategies=[] names none; pass at least one, or None for all")
+    require_list("strategies", strategies)
+    return [Options(strategy=each).make_strategy() for each in strategies]
+
+
 def marked(text: str, expected: str, characters: int = 200) -> str:
     """Return the beginning of `text` as a literal, with ‖ where it leaves `expected`.
 
     A … at the end says that there is more of it.
     """
+    require_str("text", text)
+    require_str("expected", expected)
+    require_int("characters", characters)
     at = divergence([*map(ord, text)], [*map(ord, expected)])
     shown = text if at is None else f"{text[:at]}‖{text[at:]}"
     return repr(shown[:characters]) + ("…" if len(shown) > characters else "")
@@ -184,33 +207,3 @@ def _entry(
         "rounds": summary["rounds"],
         "tokens_per_s": speed,
     }
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_models(parser)
-    add_lengths(parser)
-    parser.add_argument("--batch-size", type=int, default=8, metavar="B")
-    text = "how many of the bundled prompts (%(default)s)"
-    parser.add_argument("--limit", type=int, default=16, help=text)
-    add_out(parser)
-
-
-def run(options: argparse.Namespace) -> None:
-    prompts = load_prompts(limit=options.limit)
-    pair = load_models(options)
-    found = survey(pair, prompts, batch_size=options.batch_size, **lengths(options))
-    meta = found.reference.meta
-    sizes = f"B = {options.batch_size}, K = {options.num_draft_tokens}"
-    print(f"\n{len(prompts)} prompts, {sizes}, on {meta['device']} in {meta['dtype']}\n")
-    # The names, which hold the options, head the columns.
-    columns = found.table.drop(columns=["strategy", "options"]).round(3)
-    print(columns.set_axis(found.names).T.to_string())
-    prompt = found.telling_prompt
-    print(
-        f"\nThe texts after prompt {prompt}, {prompts[prompt][-60:]!r}; "
-        "‖ is where a text leaves the one written alone\n"
-    )
-    for name, text in found.texts(prompt).items():
-        print(harmless(f"{name:>30}: {text}"))
-    if options.out is not None:
-        print_written(found.save(options.out))

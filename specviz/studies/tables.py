@@ -1,11 +1,9 @@
-"""`specviz study tables`: what the draft model proposes at every position of greedy texts.
+"""What the draft model proposes at every position of greedy texts: `specviz study tables`.
 
 The table replays schedulers without models; see `specviz.simulation.tables`.
 """
 
-import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -17,13 +15,9 @@ from specviz.engine.kv.cache import CachedModel, Feed
 from specviz.engine.models.pair import Pair
 from specviz.engine.requests import Prompt
 from specviz.generation.generate import generate
-from specviz.prompts import load_prompts
 from specviz.record.schema import Array
-from specviz.simulation.tables import MAX_DEPTH, AcceptanceTable
-from specviz.studies.arguments import add_models, load_models
-from specviz.studies.output import print_conditions, print_table
+from specviz.simulation.tables import AcceptanceTable, check_depth
 from specviz.util.files import conditions
-from specviz.util.validate import require_int
 
 # Positions whose drafts are made together. More need a larger mask.
 POSITIONS = 128
@@ -52,8 +46,7 @@ def make_table(
         ValueError: as `generate`, `depth` is out of range, or a text with `depth` drafts has more
             positions than the draft model; no drafts have been made.
     """
-    if require_int("depth", depth) > MAX_DEPTH:
-        raise ValueError(f"depth must be at most {MAX_DEPTH}, got {depth}; pass for instance 10")
+    check_depth(depth)
     result = generate(
         pair,
         prompts,
@@ -167,30 +160,6 @@ def _count_accepted(drafts: Array, output: Sequence[int]) -> Array:
     ended = np.concatenate([np.array(output), np.full(depth, -1)])
     following = np.lib.stride_tricks.sliding_window_view(ended, depth)[: len(output)]
     return np.logical_and.accumulate(drafts == following, axis=1).sum(1).astype(np.int8)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_models(parser)
-    text = "drafts at each position (%(default)s)"
-    parser.add_argument("--depth", type=int, default=10, metavar="D", help=text)
-    parser.add_argument("--limit", type=int, metavar="N", help="bundled prompts (all)")
-    text = "budget of each text (%(default)s)"
-    parser.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help=text)
-    text = "safetensors file for the table (%(default)s)"
-    out = Path("runs/table.safetensors")
-    parser.add_argument("--out", type=Path, default=out, help=text)
-
-
-def run(options: argparse.Namespace) -> None:
-    table = make_table(
-        load_models(options),
-        load_prompts(limit=options.limit),
-        options.depth,
-        max_new_tokens=options.max_new_tokens,
-    )
-    print_table(summarise(table))
-    print_conditions(table.meta)
-    print(f"written to {table.save(options.out)}")
 
 
 def summarise(table: AcceptanceTable) -> pd.DataFrame:

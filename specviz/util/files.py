@@ -8,13 +8,18 @@ import json
 import os
 import shutil
 import stat
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from safetensors import SafetensorError
+
+from specviz.util.validate import require_path, shown_path
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # What the conditions of a measurement keep of a run's meta data.
 KEPT = ("device", "dtype", "versions", "created", "target", "draft")
@@ -25,10 +30,46 @@ class WriteError(OSError):
 
 
 def write(path: str | os.PathLike[str], content: bytes) -> Path:
-    """Write a file, whole or not at all. Returns its path. Raises WriteError."""
-    with replacing(Path(path)) as partial:
+    """Write a file, whole or not at all. Returns its path.
+
+    Raises:
+        ValueError: `path` cannot be a path.
+        WriteError: the file cannot be written.
+    """
+    place = require_path("path", path)
+    with replacing(place) as partial:
         partial.write_bytes(content)
-    return Path(path)
+    return place
+
+
+def check_writable(path: Path, *, folder: bool = False) -> None:
+    """Raise WriteError unless a file, or a folder with files in it, can be written at `path`.
+
+    Folders above it may be missing, if they can be made. Nothing is left behind. Call it before
+    long work whose result goes there.
+    """
+    with as_write_error(path):
+        place = _resolved(path)
+        if not folder:
+            _check_place(place)
+            place = place.parent
+        while not place.exists() and place != place.parent:
+            place = place.parent
+        # Try it: rights alone do not tell of a file system that is read-only.
+        with tempfile.TemporaryFile(dir=place):
+            pass
+
+
+def _resolved(path: Path) -> Path:
+    if "\0" in str(path):
+        raise OSError("its name holds a null character")
+    return path.resolve()
+
+
+def _check_place(place: Path) -> None:
+    """Raise OSError if something other than a file is there."""
+    if place.exists() and not stat.S_ISREG(place.stat().st_mode):
+        raise OSError("it is a folder or a device, not a file")
 
 
 @contextmanager
@@ -47,9 +88,8 @@ def replacing(path: Path, *, alone: bool = False) -> Iterator[Path]:
             before anything is written.
     """
     with as_write_error(path):
-        place = path.resolve()
-        if place.exists() and not stat.S_ISREG(place.stat().st_mode):
-            raise OSError("it is a folder or a device, not a file")
+        place = _resolved(path)
+        _check_place(place)
     owner = "" if alone else f".{os.getpid()}"
     partial = place.with_name(f"{place.name}{owner}.partial")
     try:
@@ -104,7 +144,7 @@ def as_write_error(
         # safetensors reports a full disk by an error of its own, which has no strerror.
         message = str(error).removeprefix("Error while serializing: I/O error: ")
         reason = getattr(error, "strerror", None) or message
-        raise WriteError(f"{path}: cannot be written ({reason}); {remedy}") from error
+        raise WriteError(f"{shown_path(path)}: cannot be written ({reason}); {remedy}") from error
 
 
 def conditions(meta: Mapping[str, Any], **asked: object) -> dict[str, object]:
@@ -115,7 +155,9 @@ def conditions(meta: Mapping[str, Any], **asked: object) -> dict[str, object]:
     return {name: meta[name] for name in KEPT} | asked
 
 
-def save_measured(table: pd.DataFrame, conditions: Mapping[str, object], path: Path) -> list[Path]:
+def save_measured(
+    table: "pd.DataFrame", conditions: Mapping[str, object], path: Path
+) -> list[Path]:
     """Write `table` to `path` (CSV, five digits) and `conditions` beside it (JSON).
 
     Both are written whole, or neither. Returns both paths. Raises WriteError.

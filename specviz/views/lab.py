@@ -21,6 +21,7 @@ from specviz.engine.strategies import Strategy, changed_options, everything, str
 from specviz.generation.generate import generate
 from specviz.generation.result import Result
 from specviz.prompts import load_prompts
+from specviz.util.validate import is_list, require_kind, short
 from specviz.views.stepper.widget import StepThrough, step_through
 
 _NO_COMPARISON = "nothing"
@@ -48,7 +49,7 @@ def lab(pair: Pair | None = None, prompts: Sequence[Prompt] | None = None) -> "L
         prompts: to choose from, in order; None for the bundled ones.
 
     Raises:
-        ValueError: there are no prompts.
+        ValueError: this is no pair, or there are no prompts.
     """
     return Lab(pair, load_prompts() if prompts is None else prompts)
 
@@ -67,9 +68,11 @@ class Lab(widgets.VBox):
     """
 
     def __init__(self, pair: Pair | None, prompts: Sequence[Prompt]) -> None:
-        if isinstance(prompts, str) or len(prompts) == 0:
+        if pair is not None:
+            require_kind("pair", pair, Pair, "pass one, or None for the embedded pair")
+        if not is_list(prompts) or len(prompts) == 0:
             raise ValueError(
-                f"prompts must be a list of at least one prompt, got {prompts!r}; "
+                f"prompts must be a list of at least one prompt, got {short(prompts)}; "
                 "pass a list, or None for the bundled prompts"
             )
         self._pair = pair

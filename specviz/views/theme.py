@@ -10,6 +10,8 @@ from typing import Literal
 
 import plotly.graph_objects as go
 
+from specviz.util.validate import is_one_of, short
+
 ThemeName = Literal["auto", "light", "dark"]
 
 GREEN = (0, 140, 95)
@@ -63,8 +65,10 @@ THEMES: dict[ThemeName, Theme] = {
 
 def themed(theme: ThemeName) -> Theme:
     """Return the theme of that name. Raises ValueError for an unknown name."""
-    if theme not in THEMES:
-        raise ValueError(f"theme must be one of {', '.join(THEMES)}, got {theme!r}")
+    if not is_one_of(theme, [*THEMES]):
+        raise ValueError(
+            f"theme must be one of {', '.join(THEMES)}, got {short(theme)}; choose one of them"
+        )
     return THEMES[theme]
 
 

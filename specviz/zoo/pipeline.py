@@ -5,7 +5,7 @@ This is what `specviz train` runs, stage by stage.
 
 import platform
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -15,8 +15,9 @@ import torch
 import transformers
 from transformers import PreTrainedTokenizerFast
 
-from specviz.engine.models.pair import Pair, load_pair
-from specviz.util.files import make_folder, write_folder
+from specviz.engine.models.pair import Pair, find_device, load_pair
+from specviz.util.files import check_writable, make_folder, write_folder
+from specviz.util.validate import require_bool, require_int, require_kind, require_path
 from specviz.zoo.bundled import cut_bundled_prompts, read_prompts, write_prompts
 from specviz.zoo.card import write_card
 from specviz.zoo.corpus import SourceFile, read_corpus
@@ -48,6 +49,10 @@ class Budget:
     draft_steps: int = 2400
     continuations: int = 6144
 
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            require_int(item.name, getattr(self, item.name))
+
 
 @dataclass(frozen=True)
 class _Corpus:
@@ -67,7 +72,12 @@ class _Corpus:
 
 
 def train_pair(
-    out: Path, budget: Budget, *, device: str = "cpu", compile: bool = False, progress: bool = True
+    out: str | Path,
+    budget: Budget,
+    *,
+    device: str = "cpu",
+    compile: bool = False,
+    progress: bool = True,
 ) -> Path:
     """Train the pair in `out`, or resume training it.
 
@@ -77,15 +87,22 @@ def train_pair(
     Returns the folder `out/weights` with target, draft and model card.
 
     Raises:
-        WriteError: the disk is full. The last checkpoint is still whole.
+        ValueError: an argument cannot be used; nothing has run.
+        WriteError: the folder cannot be written, or the disk is full. The last checkpoint is still
+            whole.
     """
+    out = require_path("out", out)
+    require_kind("budget", budget, Budget, "pass Budget()")
+    torch_device = find_device(device)
+    require_bool("compile", compile)
+    require_bool("progress", progress)
+    check_writable(out, folder=True)
     begun = time.monotonic()
     work = out / "checkpoints"
     make_folder(work)
     files = [file for file in read_corpus() if not file.held_out]
     tokenizer = _tokenizer(files, work)
     corpus = _encode(files, tokenizer)
-    torch_device = torch.device(device)
     job = partial(Job, folder=work, device=torch_device, compile=compile, progress=progress)
     history = {}
 

@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 
 from specviz.engine.drafters.base import Draft, Drafter
 from specviz.engine.state import State
-from specviz.util.validate import require_int
+from specviz.util.validate import require_int, short
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class LookupDrafter(Drafter):
             object.__setattr__(self, name, require_int(name, getattr(self, name)))
         if self.min_ngram > self.max_ngram:
             raise ValueError(
-                f"min_ngram={self.min_ngram} is larger than max_ngram={self.max_ngram}; "
+                f"min_ngram={short(self.min_ngram)} is larger than max_ngram={self.max_ngram}; "
                 "pass a min_ngram of at most max_ngram"
             )
 

@@ -12,6 +12,8 @@ from huggingface_hub import HfApi, constants, try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
 from huggingface_hub.utils import validate_repo_id
 
+from specviz.util.validate import short
+
 # Timeout of the request that asks the hub for a model. Loading without that request would retry for
 # half a minute when there is no network.
 HUB_SECONDS = 4.0
@@ -75,7 +77,9 @@ def find(role: str, name: object) -> Source:
         FileNotFoundError: the folder does not exist, or holds no model.
     """
     if not isinstance(name, str | Path) or not str(name):
-        raise ValueError(f"{role} must be a hub id or a folder, got {name!r}; pass a str or a Path")
+        raise ValueError(
+            f"{role} must be a hub id or a folder, got {short(name)}; pass a str or a Path"
+        )
     folder = Path(name)
     if isinstance(name, str) and not folder.exists() and not name.startswith((".", "~", "/")):
         return _find_on_hub(role, name)

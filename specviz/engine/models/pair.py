@@ -27,6 +27,7 @@ from specviz.engine.models.compat import (
     vocabulary_sizes,
 )
 from specviz.engine.models.hub import find
+from specviz.util.validate import require_choice, short
 
 DTYPES = {
     "float32": torch.float32,
@@ -156,7 +157,7 @@ def load_pair(
     if (target is None) != (draft is None):
         missing, given = ("draft", target) if draft is None else ("target", draft)
         raise ValueError(
-            f"{missing}=None with {str(given)!r} for the other; "
+            f"{missing}=None with {short(given)} for the other; "
             f"give a {missing} too, or neither for the embedded pair"
         )
     if device_map is not None:
@@ -240,15 +241,17 @@ def find_device(name: str | None, argument: str = "device") -> torch.device:
         return torch.device("cuda:0" if has_cuda else "cpu")
     try:
         device = torch.device(name)
-    except (RuntimeError, TypeError):
+    except (RuntimeError, TypeError, OverflowError, ValueError):
         raise ValueError(
-            f"{argument}={name!r} is unknown; this machine has {', '.join(present)}"
+            f"{argument}={short(name)} is unknown; this machine has {', '.join(present)}"
         ) from None
     # A machine has one CPU and one MPS device, which may also be called cpu:0 and mps:0.
     is_single = device.type in ("cpu", "mps") and not device.index
     full_name = device.type if is_single else f"{device.type}:{device.index or 0}"
     if full_name not in present:
-        raise ValueError(f"{argument}={name!r} is not there; this machine has {', '.join(present)}")
+        raise ValueError(
+            f"{argument}={short(name)} is not there; this machine has {', '.join(present)}"
+        )
     return torch.device(device.type) if is_single else device
 
 
@@ -256,16 +259,17 @@ def _check_device_map(device_map: object, device: str | None) -> None:
     names = ", ".join(DEVICE_MAPS)
     if device is not None:
         raise ValueError(
-            f"device={device!r} and device_map={device_map!r} exclude each other; leave one out"
+            f"device={short(device)} and device_map={short(device_map)} exclude each other; "
+            "leave one out"
         )
     if isinstance(device_map, str) and device_map not in DEVICE_MAPS:
         raise ValueError(
-            f"device_map={device_map!r} is unknown; choose one of {names}, or a dict from "
+            f"device_map={short(device_map)} is unknown; choose one of {names}, or a dict from "
             "modules to devices; for one device pass device="
         )
     if not isinstance(device_map, str | Mapping) or not device_map:
         raise ValueError(
-            f"device_map must be a str or a dict, got {device_map!r}; "
+            f"device_map must be a str or a dict, got {short(device_map)}; "
             f"pass one of {names}, or a dict from modules to devices"
         )
     if isinstance(device_map, Mapping):
@@ -282,6 +286,4 @@ def _check_device_map(device_map: object, device: str | None) -> None:
 def _dtype(name: object, default: str) -> torch.dtype | str:
     if name is None:
         return DTYPES.get(default, default)
-    if not isinstance(name, str) or name not in DTYPES:
-        raise ValueError(f"dtype={name!r} is unknown; choose one of {', '.join(DTYPES)}")
-    return DTYPES[name]
+    return DTYPES[require_choice("dtype", name, DTYPES)]

@@ -33,7 +33,7 @@ from specviz.engine.batch import Request
 from specviz.engine.faults import FAULTS, Fault
 from specviz.engine.kv.layout import Layout
 from specviz.engine.state import State
-from specviz.util.validate import is_count, require_bool, require_int
+from specviz.util.validate import is_count, require_bool, require_choice, require_int, short
 
 FAULT_OPTIONS = ("break_invariant", "rows", "from_round")
 
@@ -82,9 +82,9 @@ class Strategy:
         require_bool("refill", self.refill)
         if self.break_invariant is not None:
             self._check_fault()
-        elif self.rows is not None or self.from_round != 0:
+        elif self.rows is not None or require_int("from_round", self.from_round, minimum=0):
             raise ValueError(
-                f"rows={self.rows!r} and from_round={self.from_round!r} need a fault; "
+                f"rows={short(self.rows)} and from_round={short(self.from_round)} need a fault; "
                 "give break_invariant too"
             )
 
@@ -213,11 +213,7 @@ class Strategy:
         return Fault(self.break_invariant, self.rows, self.from_round)
 
     def _check_fault(self) -> None:
-        if self.break_invariant not in FAULTS:
-            raise ValueError(
-                f"break_invariant={self.break_invariant!r} is unknown; "
-                f"choose one of {', '.join(FAULTS)}"
-            )
+        require_choice("break_invariant", self.break_invariant, FAULTS)
         if not self.valid:
             raise ValueError(
                 f"break_invariant={self.break_invariant!r} needs a valid strategy, "
@@ -228,13 +224,13 @@ class Strategy:
             return
         if not _are_row_numbers(self.rows):
             raise ValueError(
-                f"rows must be a list of row numbers, got {self.rows!r}; "
+                f"rows must be a list of row numbers, got {short(self.rows)}; "
                 "pass for instance [0, 2], or None for all rows"
             )
         object.__setattr__(self, "rows", tuple(sorted(int(row) for row in self.rows)))
 
 
 def _are_row_numbers(rows: object) -> bool:
-    if not isinstance(rows, Collection) or isinstance(rows, str):
+    if not isinstance(rows, Collection) or isinstance(rows, str | bytes):
         return False
     return all(is_count(row) for row in rows)

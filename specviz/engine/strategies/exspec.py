@@ -17,7 +17,7 @@ from specviz.engine.strategies.base import Strategy
 from specviz.engine.strategies.eqspec import end_at
 from specviz.engine.strategies.scheduler import Scheduler
 from specviz.record.schema import DECISIONS, FALLBACKS
-from specviz.util.validate import require_bool, require_int
+from specviz.util.validate import require_bool, require_choice, require_int
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,8 @@ class ExSpec(Strategy):
         require_bool("sort_prompts", self.sort_prompts)
         require_int("window", self.window, remedy="pass the batch size or more")
         require_int("max_wait", self.max_wait)
-        if self.fallback not in FALLBACKS:
-            raise ValueError(
-                f"fallback={self.fallback!r} is unknown; choose one of {', '.join(FALLBACKS)}"
-            )
+        require_choice("fallback", self.fallback, FALLBACKS)
+        require_bool("refill", self.refill)
         if not self.refill:
             raise ValueError(
                 "refill=False leaves exspec without a pool to choose from; leave it out"

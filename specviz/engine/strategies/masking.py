@@ -16,6 +16,7 @@ from specviz.engine.kv.layout import Columns
 from specviz.engine.kv.moves import Move
 from specviz.engine.state import State
 from specviz.engine.strategies.base import Strategy
+from specviz.util.validate import require_choice
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,7 @@ class Masking(Strategy):
     cost: ClassVar[str] = "the cache grows by K + 1 slots a row and round, holes included"
 
     def __post_init__(self) -> None:
-        if self.positions not in ("token", "column"):
-            raise ValueError(f'positions={self.positions!r} is unknown; choose "token" or "column"')
+        require_choice("positions", self.positions, ("token", "column"))
         super().__post_init__()
 
     @property

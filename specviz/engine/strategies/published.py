@@ -26,7 +26,7 @@ from specviz.engine.state import State
 from specviz.engine.strategies.base import Strategy
 from specviz.engine.strategies.eqspec import EqSpec
 from specviz.engine.strategies.exspec import ExSpec
-from specviz.util.validate import require_bool
+from specviz.util.validate import require_bool, require_choice
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,7 @@ class ExSpecWithHabits(Habits, ExSpec):
 
     def __post_init__(self) -> None:
         require_bool("drop_cache", self.drop_cache)
-        if self.group_by not in ("length", "padded"):
-            raise ValueError(f'group_by={self.group_by!r} is unknown; choose "length" or "padded"')
+        require_choice("group_by", self.group_by, ("length", "padded"))
         super().__post_init__()
 
     def slots(self, longest: int, budget: int, max_draft_tokens: int) -> int:

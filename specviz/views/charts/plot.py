@@ -11,6 +11,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from specviz.util.text import escape
+from specviz.util.validate import require_mapping, require_names, require_str, short
 from specviz.views.theme import (
     AMBER,
     BLUE,
@@ -69,6 +70,11 @@ def line_chart(
         ValueError: there is no series, or one has a different number of x and y values.
     """
     _check(series)
+    for name, text in (("title", title), ("x", x), ("y", y), ("words", words)):
+        require_str(name, text)
+    if require_str("log", log) not in ("", "x", "y", "xy"):
+        raise ValueError(f'log must be "", "x", "y" or "xy", got {short(log)}; choose one of them')
+    require_names("dashed", dashed)
     painted = themed(theme)
     figure = blank_figure(painted, _WIDTH, _HEIGHT)
     for number, name in enumerate(series):
@@ -89,8 +95,9 @@ def line_chart(
 
 
 def _check(series: Series) -> None:
+    require_mapping("series", series, "pass {name: (x, y)}")
     if not series:
-        raise ValueError("series must have at least one line, got none; pass {name: (x, y)}")
+        raise ValueError("series must have at least one line, got none, {}; pass {name: (x, y)}")
     for name, (along, up) in series.items():
         if len(along) != len(up):
             raise ValueError(

@@ -11,6 +11,7 @@ from typing import Any
 import ipywidgets as widgets
 import plotly.graph_objects as go
 
+from specviz.util.validate import require_function, require_str
 from specviz.views.display import picture_wanted, show, to_png
 
 
@@ -26,6 +27,8 @@ def explore(draw: Callable[..., go.Figure], alt: str, /, **values: Sequence[Any]
     Raises:
         ValueError: there are no sliders, or one has no values.
     """
+    require_function("draw", draw, "pass one that draws a chart")
+    require_str("alt", alt)
     if not values or not all(len(choices) for choices in values.values()):
         raise ValueError(
             f"values must have at least one argument of draw, each with at least one value, "

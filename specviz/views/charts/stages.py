@@ -12,6 +12,7 @@ from specviz import metrics
 from specviz.metrics import Run, check_recorded
 from specviz.record.schema import PHASES
 from specviz.util.text import escape, shorten
+from specviz.util.validate import require_mapping
 from specviz.views.charts.canvas import WIDTH, Look, boxes, canvas, texts, title, write_into
 from specviz.views.theme import BLUE, GREEN, GREY, ORANGE, SANS, Theme, ThemeName, themed
 
@@ -43,6 +44,7 @@ def stage_bars(runs: Mapping[str, Run], *, theme: ThemeName = "auto") -> go.Figu
 
     Raises ValueError when there are no runs, or one is None.
     """
+    require_mapping("runs", runs, "pass {name: run}")
     if not runs:
         raise ValueError("runs is empty; pass at least one run")
     for name, run in runs.items():

@@ -51,8 +51,10 @@ def step_of(trace: Trace, round: object, phase: object) -> int:
             f"round must be an int from 0 to {last}, got {short(round)}; "
             f"the run has {last + 1} rounds"
         )
-    if phase not in PHASES:
-        raise ValueError(f"phase must be one of {', '.join(PHASES)}, got {short(phase)}")
+    if not isinstance(phase, str) or phase not in PHASES:
+        raise ValueError(
+            f"phase must be one of {', '.join(PHASES)}, got {short(phase)}; choose one of them"
+        )
     return int(round) * len(PHASES) + PHASES.index(str(phase))
 
 
@@ -69,7 +71,7 @@ def checked_step(step: object, num_rounds: int) -> int:
 
 def check_figure(theme: object, width: object, scale: object) -> None:
     """Raise ValueError unless a figure can have this theme, width and scale."""
-    if theme not in FIGURE_THEMES:
+    if not isinstance(theme, str) or theme not in FIGURE_THEMES:
         raise ValueError(f"theme must be light or dark, got {short(theme)}; choose one of them")
     for name, value, (low, high) in (("width", width, _WIDTHS), ("scale", scale, _SCALES)):
         if not is_real(value) or not low <= value <= high:

@@ -68,6 +68,12 @@ def _browser_of_kaleido() -> str | None:
     return None if finder is None else finder.Chromium.find_browser(skip_local=False)
 
 
+def check_browser() -> None:
+    """Raise OSError if there is no browser to draw with."""
+    if find_browser() is None:
+        raise OSError(f"no Chromium, Chrome or Edge was found to draw with; {_REMEDY}")
+
+
 def rendered(page: str, element: str, *, scale: float = 1, timeout_s: float = 60) -> str:
     """Return the text of the <pre> whose id is `element`, once `page` (HTML) has been loaded.
 

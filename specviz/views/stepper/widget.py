@@ -9,7 +9,6 @@ import base64
 import gzip
 import json
 import os
-from pathlib import Path
 from typing import Any
 
 import anywidget
@@ -18,8 +17,9 @@ from IPython.display import DisplayHandle, display
 
 from specviz.record.schema import PHASES
 from specviz.record.trace import Trace
+from specviz.util.files import check_writable
 from specviz.util.text import harmless
-from specviz.util.validate import require_int
+from specviz.util.validate import require_bool, require_int, require_path
 from specviz.views.display import picture_wanted
 from specviz.views.stepper import export
 from specviz.views.stepper.arguments import (
@@ -70,6 +70,7 @@ class StepThrough(anywidget.AnyWidget):
 
     def __init__(self, trace: Trace, other: Trace | None = None, *, judge: bool = True) -> None:
         check_trace(trace, "trace")
+        require_bool("judge", judge)
         self._names = [_name(trace)]
         self._rounds = trace.num_rounds
         self._places: list[DisplayHandle] = []
@@ -128,6 +129,7 @@ class StepThrough(anywidget.AnyWidget):
             OSError: there is no Chromium, Chrome or Edge to draw with, or the file cannot be
                 written.
         """
+        check_writable(require_path("path", path))
         export.write(path, with_palette(self._figure("png", step, row, theme, width, scale)))
 
     def export_svg(
@@ -140,6 +142,7 @@ class StepThrough(anywidget.AnyWidget):
         width: int = _WIDTH,
     ) -> None:
         """Write the same figure as vectors; arguments and errors as in `export_png`."""
+        check_writable(require_path("path", path))
         export.write(path, self._figure("svg", step, row, theme, width, 1))
 
     @property
@@ -272,7 +275,11 @@ def save_replay(
         ".png": StepThrough.export_png,
         ".svg": StepThrough.export_svg,
     }
-    kind = Path(out).suffix.lower()
+    require_path("path", path)
+    kind = require_path("out", out).suffix.lower()
+    if other is not None:
+        require_path("other", other)
+    require_int("step", step, minimum=0)
     if kind not in exports:
         raise ValueError(
             f"out must end in one of {', '.join(exports)}, got {os.fspath(out)!r}; rename the file"

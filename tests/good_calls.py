@@ -1,0 +1,601 @@
+"""A call that works of every public callable, and which of the wrong values are right after all.
+
+The names are those of `public_names.discovered`, with "strategy:NAME" and "drafter:NAME" for the
+options that no signature of their makers shows.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache, partial
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+import torch
+from bad_values import swept
+from bench_rows import sample
+from conftest import decoded, make_pair
+from test_fit import make_runs
+from tiny_run import TRACE
+
+import specviz as sv
+from specviz import bench, metrics, prompts, simulation
+from specviz.costs import (
+    acceptance,
+    against_floor,
+    breakeven,
+    ceilings,
+    fit,
+    floor,
+    growth,
+    memory,
+    roofline,
+    shapes,
+)
+from specviz.engine.drafters import DRAFTERS
+from specviz.engine.options import Options
+from specviz.engine.strategies import STRATEGIES
+from specviz.record.replay import Replay
+from specviz.simulation import Acceptance, Costs, Policy, Workload
+from specviz.studies import agreement, cost, couplings, figures, losses, moves, overhead
+from specviz.studies import ceilings as ceiling_study
+from specviz.studies import survey as survey_study
+from specviz.views import charts
+from specviz.views.charts import plot, sliders
+from specviz.views.stepper import widget
+from specviz.zoo import measure, pipeline
+
+KEPT = Path(mkdtemp())  # for files that good calls read
+WEIGHTS = Path(sv.__file__).parent / "zoo" / "weights"
+
+
+@dataclass(frozen=True)
+class Good:
+    """A call that works.
+
+    call: the callable, bound to an object where it is a method; arguments: of the call; fits: the
+    kinds of values that each parameter takes besides (see `bad_values.KINDS`); also_called: what a
+    sentence may say in place of the parameter's name; options: a class whose fields are the
+    parameters.
+    """
+
+    call: Callable[..., Any]
+    arguments: dict[str, Any] = field(default_factory=dict)
+    fits: dict[str, str] = field(default_factory=dict)
+    also_called: tuple[str, ...] = ()
+    options: type | None = None
+
+    @property
+    def parameters(self) -> list[str]:
+        return swept(self.call if self.options is None else self.options)
+
+
+@cache
+def good_calls() -> dict[str, Good]:
+    """By the names of `discovered`."""
+    parts = (
+        _decoding, _records, _views, _options, _benchmarks, _simulations, _tables, _costs, _studies,
+    )  # fmt: skip
+    return {name: good for part in parts for name, good in part().items()}
+
+
+RUN = {
+    "prompts": "nested",
+    "num_draft_tokens": "small",
+    "batch_size": "int",
+    "max_new_tokens": "small tensor",
+    "sampling": "none",
+    "seed": "count",
+    "graphs": "none",
+    **dict.fromkeys(("deterministic", "compile", "record", "progress"), "True"),
+}
+
+
+def _decoding() -> dict[str, Good]:
+    pair = make_pair("llama")
+    run = {"pair": pair, "prompts": [[1, 2], [3]]}
+    sampling = sv.SamplingParams(1.0)
+    logits = {"logits": torch.zeros(1, 5)}
+    stored = {"target": WEIGHTS / "target", "draft": WEIGHTS / "draft"}
+    file = {"source": "jsonl", "path": WEIGHTS / "prompts.jsonl", "field": "text"}
+    return {
+        "generate": Good(sv.generate, run | {"progress": False}, RUN),
+        "decode": Good(sv.decode, run, RUN),
+        "decode:options": Good(partial(sv.decode, **run), {}, RUN, options=Options),
+        "drafter": Good(sv.drafter, {"name": "lookup"}, also_called=("drafter",)),
+        "strategy": Good(sv.strategy, {"name": "inplace"}, also_called=("strategy",)),
+        "load_pair": Good(
+            sv.load_pair, stored, dict.fromkeys(("device", "dtype", "device_map"), "none")
+        ),
+        "load_prompts": Good(
+            sv.load_prompts, file, {"categories": "none", "limit": "none int", "tokenizer": "none"}
+        ),
+        "prompts.spread": Good(
+            prompts.spread,
+            {"items": [1], "limit": 1},
+            {"items": "nested []", "limit": "none int"},
+        ),
+        "Pair": Good(sv.Pair, {"target": pair.target, "draft": pair.draft}, {"tokenizer": "none"}),
+        "SamplingParams": Good(
+            sv.SamplingParams,
+            {"temperature": 1.0},
+            {"temperature": "1.5 small", "top_k": "none int", "top_p": "none"},
+        ),
+        "SamplingParams.warp": Good(sampling.warp, logits, {"logits": "tensor"}),
+        "SamplingParams.distribution": Good(sampling.distribution, logits, {"logits": "tensor"}),
+        "SamplingParams.chooser": Good(sampling.chooser, {"seed": 0}, {"seed": "count"}),
+        "lab": Good(
+            sv.lab,
+            {"pair": pair, "prompts": [[1]]},
+            {"pair": "none", "prompts": "none nested"},
+        ),
+    }
+
+
+def _records() -> dict[str, Good]:
+    result = decoded("eqspec")
+    request = {"request": 0}, {"request": "0"}
+    return {
+        "check_invariants": Good(sv.check_invariants, {"trace": TRACE}, {"pair": "none"}),
+        "compare": Good(sv.compare, {"result": result, "reference": result}, {"pair": "none"}),
+        "Trace": Good(sv.Trace, {"meta": TRACE.meta, **TRACE.tables}),
+        "Trace.prompt": Good(TRACE.prompt, *request),
+        "Trace.output": Good(TRACE.output, *request),
+        "Trace.origins": Good(TRACE.origins, *request),
+        "Trace.text": Good(TRACE.text, {"token": 0}, {"token": "count"}),
+        "Trace.save": Good(TRACE.save, {"path": "x"}, {"path": "file"}),
+        "Trace.load": Good(sv.Trace.load, {"path": "x"}),
+        "replay.Replay": Good(Replay, {"trace": TRACE}),
+        "replay.Replay.frame": Good(
+            Replay(TRACE).frame, {"round": 0, "phase": "draft"}, {"round": "0"}
+        ),
+    }
+
+
+def _views() -> dict[str, Good]:
+    opened = sv.step_through(TRACE)
+    saved = KEPT / "run.safetensors"
+    TRACE.save(saved)
+    fits = {
+        "path": "file", "step": "none 0 small", "row": "none count", "scale": "1.5 small",
+    }  # fmt: skip
+    run = {"run": TRACE}
+    line = {"series": {"a": ([1, 2], [3, 4])}, "title": "t", "x": "x", "y": "y"}
+    words = dict.fromkeys(("title", "x", "y", "words"), "text")
+    return {
+        "step_through": Good(
+            sv.step_through,
+            {"trace": TRACE},
+            {"other": "none", "round": "0", "row": "count", "judge": "True"},
+        ),
+        "widget.StepThrough.export_html": Good(opened.export_html, {"path": "x"}, {"path": "file"}),
+        "widget.StepThrough.export_png": Good(opened.export_png, {"path": "x"}, fits),
+        "widget.StepThrough.export_svg": Good(opened.export_svg, {"path": "x"}, fits),
+        "widget.save_replay": Good(
+            widget.save_replay,
+            {"path": saved, "out": "x.html"},
+            {"other": "none", "step": "0 small"},
+            also_called=("a\\nb",),
+        ),
+        "charts.acceptance_map": Good(charts.acceptance_map, run),
+        "charts.acceptance_by_position": Good(charts.acceptance_by_position, run),
+        "charts.pick_ragged_round": Good(charts.pick_ragged_round, run),
+        "charts.stage_bars": Good(charts.stage_bars, {"runs": {"a": TRACE}}),
+        "sliders.explore": Good(
+            _explore, {"draw": _figure, "alt": "a"}, {"draw": "function", "alt": "text"}
+        ),
+        "plot.line_chart": Good(plot.line_chart, line, {**words, "log": "''", "dashed": "[] {}"}),
+    }
+
+
+def _figure(a: object) -> go.Figure:
+    return go.Figure()
+
+
+def _options() -> dict[str, Good]:
+    """The options of each strategy and drafter."""
+    flags = (
+        "refill", "bonus", "shrink_to_budget", "as_published", "drop_cache", "sort_prompts",
+        "skip_unpadding", "ones_mask", "draft_bonus", "keep_cache",
+    )  # fmt: skip
+    fits = {
+        **dict.fromkeys(flags, "True"),
+        **dict.fromkeys(("window", "max_wait", "max_ngram"), "int"),
+        "break_invariant": "none",
+        "min_ngram": "small",
+    }
+    found = {}
+    for name, kind in STRATEGIES.items():
+        # Without a fault, an option of a fault has nothing to say.
+        has_fault = kind().valid
+        arguments = {"break_invariant": "kv"} if has_fault else {}
+        of_fault = {"rows": "none [] {}", "from_round": "count"}
+        of_none = {"rows": "none", "from_round": "0"}
+        own = fits | (of_fault if has_fault else of_none)
+        found[f"strategy:{name}"] = Good(partial(sv.strategy, name), arguments, own, options=kind)
+    for name, kind in DRAFTERS.items():
+        arguments = {"rates": [0.5]} if name == "synthetic" else {}
+        found[f"drafter:{name}"] = Good(partial(sv.drafter, name), arguments, fits, options=kind)
+    return found
+
+
+def _benchmarks() -> dict[str, Good]:
+    pair = make_pair("llama")
+    grid = bench.Grid(("inplace",), (1,))
+    axes = {
+        "strategies": "", "batch_sizes": "", "num_draft_tokens": "", "max_new_tokens": "",
+        "prompt_tokens": "", "drafters": "", "dtypes": "", "devices": "", "repetitions": "int",
+    }  # fmt: skip
+    table = bench.make_table(sample())
+    return {
+        "bench.Grid": Good(bench.Grid, {}, axes),
+        "bench.HfAssisted": Good(bench.HfAssisted, {}, {"confidence": "0"}),
+        "bench.LoadedPair": Good(bench.LoadedPair, {"pair": pair}, {"label": "text"}),
+        "bench.OnRay": Good(
+            bench.OnRay, {}, {"address": "none text", "gpus": "int", "cpus": "none int"}
+        ),
+        "bench.ShapePair": Good(
+            bench.ShapePair, {"name": "qwen3-8b/0.6b"}, also_called=("shapes",)
+        ),
+        "bench.StoredPair": Good(
+            bench.StoredPair,
+            {"target": "a", "draft": "b"},
+            {"target": "word path none", "draft": "word path none", "device_map": "none word path"},
+        ),
+        "bench.build_shape_pair": Good(
+            bench.build_shape_pair,
+            {"name": "qwen3-8b/0.6b"},
+            {"device": "none", "dtype": "none"},
+            also_called=("shapes",),
+        ),
+        "bench.failures": Good(bench.failures, {"table": table}),
+        "bench.sections": Good(bench.sections, {"table": table}),
+        "bench.readable": Good(bench.readable, {"section": table}),
+        "bench.method": Good(
+            bench.method, {"entry": "inplace"}, also_called=("strategy", "strategies")
+        ),
+        "bench.standard": Good(bench.standard, {}, also_called=("drafter",)),
+        "bench.run_bench": Good(
+            bench.run_bench,
+            {"pairs": pair, "prompts": [[1]], "grids": grid},
+            {
+                "prompts": "nested",
+                "path": "none file",
+                "limit": "none small",
+                "turns": "small",
+                "recording": "True",
+                "fresh": "True",
+                "progress": "True",
+                "runner": "none function",
+            },
+        ),
+    }
+
+
+def _simulations() -> dict[str, Good]:
+    half = Acceptance.geometric(0.5)
+    work = Workload.drawn(20, 5, 4, half)
+    policy = Policy("eqspec", 2, 3)
+    seconds = Costs(verify=1.0)
+    by_k = {0: seconds, 3: seconds, 5: seconds}
+    served = {"workload": work, "policy": policy, "costs": seconds}
+    several = {"workload": work, "policies": [policy], "costs": by_k}
+    fits = {"devices": "small", "seed": "count", "skip": "0", "series": "True"}
+    drawn = {
+        "prompt_tokens": "small tensor",
+        "new_tokens": "small tensor",
+        "requests": "small",
+        "replicas": "small",
+        "seed": "count",
+        "arrivals": "none 1.5 small",
+    }
+    phases = dict.fromkeys(
+        ("schedule", "draft", "verify", "accept", "synchronise", "prefill"),
+        "number function",
+    )
+    return {
+        "simulation.Acceptance": Good(
+            simulation.Acceptance, {"probabilities": [0.5, 0.5]}
+        ),
+        "simulation.Acceptance.rates": Good(Acceptance.rates, {"rates": [0.5]}),
+        "simulation.Acceptance.geometric": Good(
+            Acceptance.geometric, {"alpha": 0.5}, {"alpha": "0", "num_draft_tokens": "small"}
+        ),
+        "simulation.Acceptance.measured": Good(
+            Acceptance.measured, {"runs": [TRACE]}, {"per_request": "True"}
+        ),
+        "simulation.Costs": Good(simulation.Costs, {}, {**phases, "move": "number"}),
+        "simulation.Costs.measured": Good(Costs.measured, {"runs": [TRACE]}),
+        "simulation.Policy": Good(
+            simulation.Policy,
+            {},
+            {
+                **dict.fromkeys(("batch_size", "num_draft_tokens", "window", "max_wait"), "int"),
+                "refill": "True",
+            },
+        ),
+        "simulation.Policy.of": Good(Policy.of, {"meta": decoded("eqspec").meta}),
+        "simulation.Simulation.summary": Good(
+            simulation.simulate(**served).summary, {}, {"skip": "0"}
+        ),
+        "simulation.Workload.drawn": Good(
+            Workload.drawn,
+            {"requests": 3, "prompt_tokens": 2, "new_tokens": 2, "acceptance": half},
+            drawn | {"prompt_tokens": "small tensor", "new_tokens": "small tensor"},
+        ),
+        "simulation.Workload.given": Good(
+            Workload.given,
+            {"prompt_tokens": [2, 3], "new_tokens": [2, 3], "acceptance": half},
+            drawn
+            | {
+                "prompt_tokens": "tensor",
+                "new_tokens": "tensor",
+                "arrivals": "none 1.5 small array tensor",
+            },
+        ),
+        "simulation.Workload.joined": Good(Workload.joined, {"workloads": [work]}),
+        "simulation.Workload.arriving": Good(
+            work.arriving, {"arrivals": 1.0}, {"arrivals": "none 1.5 small", "seed": "count"}
+        ),
+        "simulation.Workload.replay": Good(Workload.replay, {"run": TRACE}),
+        "simulation.compare": Good(simulation.compare, several, fits),
+        "simulation.grouping_rates": Good(
+            simulation.grouping_rates,
+            {
+                "acceptances": {"half": half}, "prompts": {"equal": 3}, "windows": [4],
+                "batch_sizes": [2], "requests": 4, "new_tokens": 3,
+            },
+            drawn,
+        ),
+        "simulation.held_out": Good(simulation.held_out, {"runs": [TRACE, TRACE]}),
+        "simulation.latency_under_load": Good(
+            simulation.latency_under_load, several | {"loads": [0.5]}, fits
+        ),
+        "simulation.refill_or_grouping": Good(
+            simulation.refill_or_grouping,
+            {"workload": work, "costs": by_k},
+            {"batch_size": "small", "num_draft_tokens": "small", "window": ""},
+        ),
+        "simulation.simulate": Good(simulation.simulate, served, fits),
+        "simulation.size_cluster": Good(
+            simulation.size_cluster,
+            served | {"rate": 0.001, "latency_s": 1000.0},
+            {
+                "rate": "1.5 small", "latency_s": "", "percentile": "1.5 small", "most": "int",
+                "seed": "count",
+            },
+        ),
+    }  # fmt: skip
+
+
+def _tables() -> dict[str, Good]:
+    run = {"run": TRACE}
+    names = (
+        "rounds", "rows", "stages", "stage_totals", "acceptance", "requests", "smallest_gap",
+    )  # fmt: skip
+    found = {f"metrics.{name}": Good(getattr(metrics, name), run) for name in names}
+    found["metrics.summary"] = Good(metrics.summary, run, {"total_s": "none 1.5 small"})
+    found["metrics.waste"] = Good(metrics.waste, {"trace": TRACE})
+    return found
+
+
+def _explore(draw: Any, alt: Any) -> object:
+    """`explore`, whose arguments have no names."""
+    return sliders.explore(draw, alt, a=[1])
+
+
+def _round_costs(rows: float, num_draft_tokens: float, slots: float) -> dict[str, float]:
+    return {"verify": 1.0 + num_draft_tokens}
+
+
+def _costs() -> dict[str, Good]:
+    target, draft = shapes.named_pair("qwen3-8b/0.6b")
+    measured = ceilings.Ceilings.load(ceilings.CPU_TABLE)
+    floor_of = roofline.Roofline(target, draft, measured)
+    tiny_floor = roofline.Roofline(target, draft, measured, TRACE.meta["dtype"])
+    size = {"rows": 2, "slots": 10}
+    round_size = {"costs": _round_costs, "rows": 2, "num_draft_tokens": 2, "slots": 10}
+    round_fits = {
+        "costs": "function",
+        "rows": "1.5 small",
+        "slots": "1.5 small",
+        "num_draft_tokens": "0 small",
+    }
+    held = {
+        "target": target, "draft": draft, "strategy": sv.strategy("inplace"), "dtype": "float32",
+        "prompt_tokens": 5, "max_new_tokens": 5,
+    }  # fmt: skip
+    held_fits = {
+        **dict.fromkeys(("batch_size", "prompt_tokens", "max_new_tokens"), "int"),
+        "draft": "none",
+        "num_draft_tokens": "count",
+        "requests": "none int",
+        "budget_bytes": "1.5 small",
+    }  # fmt: skip
+    sizes = np.repeat([1.0, 2.0, 4.0, 8.0], 8)
+    fits = {
+        "offset": "True", "resamples": "", "seed": "count",
+    }  # fmt: skip
+    shape_fields = {name: getattr(target, name) for name in swept(shapes.ModelShape)}
+    shape_fits = {
+        name: "True" if isinstance(value, bool) else "int" for name, value in shape_fields.items()
+    }
+    shape_fits |= {"positions": "count", "kv_heads": "", "heads": "huge"}
+    return {
+        "acceptance.realigned_rows": Good(
+            acceptance.realigned_rows, {"rows": 2, "rates": [0.5]}, {"rows": "number array"}
+        ),
+        "against_floor.against_floor": Good(
+            against_floor.against_floor, {"run": TRACE, "roofline": tiny_floor}
+        ),
+        "breakeven.round_seconds": Good(breakeven.round_seconds, round_size, round_fits),
+        "breakeven.break_even_length": Good(breakeven.break_even_length, round_size, round_fits),
+        "breakeven.break_even_rate": Good(
+            breakeven.break_even_rate,
+            {"length": 1.5, "num_draft_tokens": 3},
+            {"length": "0 -1 1.5 small nan inf huge", "num_draft_tokens": "small 0"},
+        ),
+        "breakeven.speculation": Good(
+            breakeven.speculation,
+            {"costs": _round_costs, **size},
+            {
+                "costs": "function",
+                "rows": "1.5 small",
+                "slots": "1.5 small",
+                "rates": "none",
+                "max_draft_tokens": "small",
+            },
+        ),
+        "breakeven.best_num_draft_tokens": Good(
+            breakeven.best_num_draft_tokens,
+            {"costs": _round_costs, **size, "rates": [0.5]},
+            {
+                "costs": "function",
+                "rows": "1.5 small",
+                "slots": "1.5 small",
+                "max_draft_tokens": "small",
+            },
+        ),
+        "ceilings.Ceilings": Good(
+            ceilings.Ceilings,
+            {"bandwidth": ((1, 1),), "matmul": {"float32": ((1, 1),)}, "launch_s": 0.0},
+            {"launch_s": "number", "replay_s": "none number", "device": "text", "matmul": "{}"},
+        ),
+        "ceilings.Ceilings.from_table": Good(
+            ceilings.Ceilings.from_table,
+            {"table": pd.read_csv(ceilings.CPU_TABLE)},
+            {"device": "text"},
+        ),
+        "ceilings.Ceilings.load": Good(
+            ceilings.Ceilings.load, {"path": ceilings.CPU_TABLE}, also_called=("ceilings",)
+        ),
+        "fit.fit_costs": Good(fit.fit_costs, _fit_runs(), fits),
+        "floor.floors": Good(floor.floors, {"phases": {"draft": floor.Floor()}}, {"phases": "{}"}),
+        "growth.fit_growth": Good(
+            growth.fit_growth, {"batch_sizes": sizes, "times": sizes, "resamples": 10}, fits
+        ),
+        "memory.memory": Good(memory.memory, held | {"batch_size": 2}, held_fits),
+        "memory.largest_batch": Good(
+            memory.largest_batch, held | {"budget_bytes": 1e12}, held_fits
+        ),
+        "memory.peak_bytes": Good(
+            memory.peak_bytes, {"table": memory.memory(**held, batch_size=2)}
+        ),
+        "roofline.Roofline": Good(
+            roofline.Roofline,
+            {"target": target, "draft": draft, "ceilings": measured},
+            {"draft": "none"},
+        ),
+        "roofline.Roofline.simulated": Good(
+            floor_of.simulated,
+            {"num_draft_tokens": 2},
+            {"num_draft_tokens": "count", "moved": "1.5 small"},
+        ),
+        "shapes.itemsize": Good(shapes.itemsize, {"dtype": "float32"}),
+        "shapes.named_pair": Good(
+            shapes.named_pair, {"name": "qwen3-8b/0.6b"}, also_called=("shapes",)
+        ),
+        "shapes.ModelShape": Good(shapes.ModelShape, shape_fields, shape_fits),
+        "shapes.ModelShape.from_config": Good(
+            shapes.ModelShape.from_config,
+            {"config": shapes.SHAPES["qwen3-8b/0.6b"]["target"]},
+            also_called=("model_type",),
+        ),
+        "shapes.ModelShape.weight_bytes": Good(target.weight_bytes, {"dtype": "float32"}),
+        "shapes.ModelShape.kv_bytes_per_slot": Good(target.kv_bytes_per_slot, {"dtype": "float32"}),
+    }
+
+
+def _fit_runs() -> dict[str, Any]:
+    runs, baseline = make_runs(10)
+    return {"runs": runs, "baseline": baseline, "resamples": 10}
+
+
+def _studies() -> dict[str, Good]:
+    pair = make_pair("llama")
+    run = {"pair": pair, "prompts": [[1, 2]]}
+    fits = RUN | {"repetitions": "int", "window": "int", "max_new_tokens": "small"}
+    result = decoded("eqspec")
+    row = {"strategy": ["eqspec"], "options": [""], "valid": [True]}
+    found = survey_study.Survey(pd.DataFrame(row), [result], result)
+    floors = roofline.Roofline(
+        *shapes.named_pair("qwen3-8b/0.6b"), ceilings.Ceilings.load(ceilings.CPU_TABLE)
+    )
+    case = {"roofline": floors}
+    sizes = {"buffers": (1,), "rows": (1,), "inner": 1, "seconds": 1.0}
+    lengths = dict.fromkeys(("num_draft_tokens", "max_new_tokens", "prompt_tokens"), "int")
+    steps = dict.fromkeys(("target_steps", "draft_steps", "continuations"), "int")
+    return {
+        "agreement.Setups": Good(
+            agreement.Setups, {}, lengths | {"max_prompt_tokens": "none int"}, ("strategy",)
+        ),
+        "agreement.measure_agreement": Good(
+            agreement.measure_agreement,
+            run | {"setups": agreement.Setups(("inplace",), (2,)), "progress": False},
+            {"path": "none file", "source": "text", "progress": "True", "prompts": "nested"},
+        ),
+        "agreement.cut": Good(
+            agreement.cut,
+            run | {"max_prompt_tokens": 1},
+            {"max_prompt_tokens": "int", "prompts": "nested"},
+        ),
+        "ceilings.Sizes": Good(
+            ceiling_study.Sizes, sizes, {"inner": "int", "seconds": "1.5 small"}
+        ),
+        "ceilings.measure_ceilings": Good(
+            ceiling_study.measure_ceilings,
+            {"device": torch.device("cpu"), "progress": False},
+            {"sizes": "none", "progress": "True"},
+        ),
+        "cost.shapes_of": Good(
+            cost.shapes_of, {"target": WEIGHTS / "target", "draft": WEIGHTS / "draft"}
+        ),
+        "cost.Case": Good(cost.Case, case, lengths | {"rates": "none"}),
+        "cost.Case.largest_batch": Good(
+            cost.Case(**case).largest_batch, {"memory_gb": 1.0}, {"memory_gb": "1.5 small"}
+        ),
+        "couplings.couplings_of": Good(
+            couplings.couplings_of, {"temperatures": [1.0]}, also_called=("temperature",)
+        ),
+        "couplings.measure_couplings": Good(
+            couplings.measure_couplings, run | {"progress": False}, fits, ("temperature",)
+        ),
+        "figures.make_figures": Good(figures.make_figures, {"out": "x"}, {"out": "file"}),
+        "fit.CostFit.speedup": Good(
+            fit.fit_costs(**_fit_runs()).speedup, {"batch_size": 2}, {"batch_size": "small"}
+        ),
+        "losses.measure_losses": Good(losses.measure_losses, run | {"progress": False}, fits),
+        "moves.measure_moves": Good(
+            moves.measure_moves,
+            {"rows": [2], "slots": [16], "layers": 1},
+            {
+                **dict.fromkeys(("layers", "heads", "depth"), "small"),
+                "repetitions": "small",
+                "device": "none",
+            },
+        ),
+        "overhead.measure_overhead": Good(overhead.measure_overhead, run, fits, ("strategy",)),
+        "survey.survey": Good(
+            survey_study.survey,
+            run | {"progress": False},
+            fits | {"strategies": "none"},
+            ("strategy",),
+        ),
+        "survey.marked": Good(
+            survey_study.marked,
+            {"text": "a", "expected": "b"},
+            {"text": "text", "expected": "text", "characters": "int"},
+        ),
+        "survey.Survey.save": Good(found.save, {"path": "x"}, {"path": "file"}),
+        "survey.Survey.texts": Good(found.texts, {"prompt": 0}, {"prompt": "0 small"}),
+        "measure.measure_pair": Good(measure.measure_pair, run, fits),
+        "pipeline.Budget": Good(pipeline.Budget, {}, steps),
+        "pipeline.train_pair": Good(
+            pipeline.train_pair,
+            {"out": "x", "budget": pipeline.Budget(), "progress": False},
+            {"out": "file", "device": "none", "compile": "True", "progress": "True"},
+        ),
+    }

@@ -1,0 +1,143 @@
+"""Every public callable of specviz, found by looking.
+
+`discovered` has what there is. `EXEMPT` has what is not swept with wrong values, and why.
+"""
+
+import inspect
+from collections.abc import Iterator
+from importlib import import_module
+from types import FunctionType
+from typing import Any
+
+import specviz as sv
+
+MODULES = (
+    "specviz.bench",
+    "specviz.simulation",
+    "specviz.metrics",
+    "specviz.prompts",
+    "specviz.record.replay",
+    "specviz.costs.acceptance",
+    "specviz.costs.against_floor",
+    "specviz.costs.breakeven",
+    "specviz.costs.ceilings",
+    "specviz.costs.fit",
+    "specviz.costs.floor",
+    "specviz.costs.growth",
+    "specviz.costs.memory",
+    "specviz.costs.roofline",
+    "specviz.costs.shapes",
+    "specviz.views.charts",
+    "specviz.views.charts.plot",
+    "specviz.views.charts.sliders",
+    "specviz.views.stepper.widget",
+    "specviz.studies.agreement",
+    "specviz.studies.ceilings",
+    "specviz.studies.cost",
+    "specviz.studies.couplings",
+    "specviz.studies.figures",
+    "specviz.studies.losses",
+    "specviz.studies.moves",
+    "specviz.studies.overhead",
+    "specviz.studies.survey",
+    "specviz.zoo.measure",
+    "specviz.zoo.pipeline",
+)
+_FOUND = "what another function returns; nobody else makes one"
+_STEP = "a step of another function in its module, which checks its arguments"
+_LOOP = "called by the benchmark's own loop"
+_FORMULA = "a formula, with whatever numbers and arrays it is given"
+EXEMPT = {
+    "Comparison": _FOUND,
+    "Result": _FOUND,
+    "TraceError": "an exception",
+    "Violation": _FOUND,
+    "bench.Baseline.write": _LOOP,
+    "bench.Baseline.decode": _LOOP,
+    "bench.HfAssisted.decode": _LOOP,
+    "bench.HfGenerate.decode": _LOOP,
+    "bench.Cell": _FOUND,
+    "bench.Grid.cells": _LOOP,
+    "bench.Job": _FOUND,
+    "bench.Job.measurement": _LOOP,
+    "bench.Setting": _LOOP,
+    "bench.Setting.prompt_ids": _LOOP,
+    "bench.Method": _FOUND,
+    "bench.LoadedPair.check": _LOOP,
+    "bench.ShapePair.check": _LOOP,
+    "bench.StoredPair.check": _LOOP,
+    "bench.LoadedPair.load": _LOOP,
+    "bench.ShapePair.load": _LOOP,
+    "bench.StoredPair.load": _LOOP,
+    "bench.make_table": _LOOP,
+    "simulation.Simulation": _FOUND,
+    "simulation.Sizing": _FOUND,
+    "simulation.Workload": "drawn, given, joined or replayed",
+    "simulation.Costs.table": _STEP,
+    "replay.Slots": _FOUND,
+    "replay.Frame": _FOUND,
+    "acceptance.check_numbers": "a check itself",
+    "acceptance.check_rates": "a check itself",
+    "ceilings.Ceilings.bandwidth_at": _FORMULA,
+    "ceilings.Ceilings.matmul_at": _FORMULA,
+    "fit.CostFit": _FOUND,
+    "floor.Floor": _FOUND,
+    "floor.Floor.times": _FORMULA,
+    "floor.Floor.total": _FORMULA,
+    "growth.Growth": _FOUND,
+    "growth.Growth.at_all": _FORMULA,
+    "growth.Growth.at": _FORMULA,
+    "growth.check_options": "a check itself",
+    "growth.group_by_size": _STEP,
+    "growth.resampled_means": _STEP,
+    "growth.fit_means": _STEP,
+    "growth.interval": _STEP,
+    "memory.Slabs": "a protocol",
+    "memory.Slabs.capacity": "a protocol",
+    "memory.Slabs.slots": "a protocol",
+    "roofline.Roofline.forward": _FORMULA,
+    "roofline.Roofline.prefill": _FORMULA,
+    "roofline.Roofline.drafting": _FORMULA,
+    "roofline.Roofline.verifying": _FORMULA,
+    "roofline.Roofline.accepting": _FORMULA,
+    "roofline.Roofline.moving": _FORMULA,
+    "roofline.Roofline.phases": _FORMULA,
+    "roofline.Roofline.phase_seconds": _FORMULA,
+    "shapes.ModelShape.read_bytes": _FORMULA,
+    "shapes.ModelShape.flops": _FORMULA,
+    "shapes.ModelShape.launches": _FORMULA,
+    "sliders.Explore": "made by explore",
+    "widget.StepThrough": "made by step_through",
+    "agreement.Setup": _FOUND,
+    "cost.Case.moved": _FORMULA,
+    "figures.Picture": "a table of the study itself",
+    "survey.Survey": _FOUND,
+    "measure.bits_per_byte": _STEP,
+}
+
+
+def discovered() -> dict[str, Any]:
+    """Functions, classes and methods by name: "generate", "Trace", "Trace.save"."""
+    found: dict[str, Any] = {}
+    for name in sv.__all__:
+        found |= dict(_callables(name, getattr(sv, name)))
+    for module_name in MODULES:
+        module = import_module(module_name)
+        short_name = module_name.rpartition(".")[2]
+        for name in getattr(module, "__all__", vars(module)):
+            each = getattr(module, name)
+            own = getattr(each, "__module__", "").startswith(module_name)
+            if own and not name.startswith("_") and each not in list(found.values()):
+                found |= dict(_callables(f"{short_name}.{name}", each))
+    return found
+
+
+def _callables(name: str, each: Any) -> Iterator[tuple[str, Any]]:
+    if inspect.isclass(each):
+        yield name, each
+        for method, value in vars(each).items():
+            plain = isinstance(value, FunctionType | classmethod | staticmethod)
+            if plain and not method.startswith("_"):
+                yield f"{name}.{method}", value
+    elif inspect.isfunction(each):
+        yield name, each
