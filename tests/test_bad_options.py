@@ -19,6 +19,7 @@ from tiny_run import TRACE
 
 from specviz.cli.main import COMMANDS, STUDIES, main
 from specviz.cli.simulate import QUESTIONS
+from specviz.costs.ceilings import CPU_TABLE
 from specviz.costs.shapes import ITEMSIZE
 from specviz.engine.models.pair import DTYPES
 from specviz.studies.simulation_plan import QUESTIONS as ANSWERED
@@ -30,13 +31,18 @@ TEXTS = (
 )  # fmt: skip
 ALL = {**COMMANDS, **{f"study {name}": entry for name, entry in STUDIES.items()}}
 REQUIRED = {"replay": ["run.safetensors"], "generate": ["--temperature", "1"]}
+SIMULATED = ["--alpha", "0.5", "--prompt-tokens", "8"]
 # Options without which another one makes no sense.
 WITH = {
     "target": ["--draft", "x"],
     "draft": ["--target", "x"],
+    "study simulate --ceilings": ["--shapes", "qwen3-8b/0.6b", *SIMULATED],
+    "study simulate --shapes": ["--ceilings", str(CPU_TABLE), *SIMULATED],
     "gpus": ["--ray"],
     "cpus": ["--ray"],
 }
+# How a sentence may call an option besides.
+ALIASES = {"strategies": ("strategy",), "policies": ("strategy",), "spec_bench": ("path",)}
 # What an option takes after all, by its command and name or by its name alone.
 ANY = set(TEXTS)
 FILES = ANY - {"", str(NOWHERE), HUGE}
@@ -55,8 +61,13 @@ FITS: dict[str, set[str]] = {
     "--rates": {"0"},
     "generate prompts": ANY - {"", "\udcff"},
     "generate --record": FILES,
+    "--ray": ANY - {""},
+    "--rate": {"1.5"},
+    "--alpha": {"0"},
     "demo --out": FILES,
     "train --out": FILES,
+    "bench --repetitions": set(),
+    "bench --limit": set(),
     "bench --out": FILES,
     "bench --report": FILES,
     "study figures --out": FILES,
@@ -92,7 +103,7 @@ def arguments_of(command: str, option: str, action: argparse.Action, text: str) 
     if action.nargs in ("+", "*") and action.option_strings:
         given = [option, text]
     required = [] if action.dest == "run_file" else REQUIRED.get(command, [])
-    required = [*required, *WITH.get(action.dest, [])]
+    required = [*required, *WITH.get(action.dest, []), *WITH.get(f"{command} {option}", [])]
     return [*command.split(), *required, *given]
 
 
@@ -116,7 +127,13 @@ def outcome(command: str, option: str, action: argparse.Action, text: str) -> st
     if not line.startswith(begins):
         return f"says {said.getvalue()}"
     sentence = line.removeprefix(begins).removeprefix("error: ")
-    names = (action.dest, option.lstrip("-"), action.dest.rstrip("s"), str(action.metavar))
+    names = (
+        *ALIASES.get(action.dest, ()),
+        action.dest,
+        option.lstrip("-"),
+        action.dest.rstrip("s"),
+        str(action.metavar),
+    )
     fault = fault_of_sentence(sentence, names, text)
     return "" if fault.startswith("hides") and value_of(text) in sentence else fault
 

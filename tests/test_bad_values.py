@@ -27,6 +27,7 @@ PLACES_OF_WORK = (
     "specviz.studies.ceilings._measure",
     "specviz.studies.moves._measure",
     "specviz.studies.figures.check_browser",
+    "specviz.bench.on_ray.OnRay._run",
 )
 
 

@@ -30,6 +30,7 @@ STANDARD = (
     "inplace:compile=true",
 )
 DEPTHS: tuple[int | str, ...] = (3, 7, "auto")  # further K of the standard grids
+MAX_REPETITIONS = 10_000
 AXES = (
     "strategies", "batch_sizes", "num_draft_tokens", "max_new_tokens", "prompt_tokens", "drafters",
     "dtypes", "devices",
@@ -124,7 +125,7 @@ class Grid:
         for i, device in enumerate(self.devices):
             if device is not None:
                 require_str(f"devices[{i}]", device, "pass for instance 'cpu'")
-        require_int("repetitions", self.repetitions)
+        require_int("repetitions", self.repetitions, maximum=MAX_REPETITIONS)
         labels = [each.label for each in self.methods]
         for name in labels:
             if labels.count(name) > 1:

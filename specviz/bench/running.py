@@ -97,6 +97,8 @@ def run_bench(
         outcomes = show_progress(jobs, run(setting, jobs), progress)
         return _table([job.measurement(outcome) for job, outcome in outcomes], jobs, setting)
     path = require_path("path", path)
+    if runner is None:
+        _check_sources(setting, jobs)  # before a log is begun
     log_path = path.with_suffix(".jsonl.partial")
     with Log(log_path, _conditions_to_resume(setting), fresh=fresh) as log:
         missing = _missing(jobs, log.measurements)
@@ -149,9 +151,13 @@ def run_here(setting: Setting, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outco
         ValueError: a device is not there. Other errors of models, prompts and references are
             raised with the first run that needs them.
     """
+    _check_sources(setting, jobs)
+    return _outcomes(setting, jobs)
+
+
+def _check_sources(setting: Setting, jobs: Sequence[Job]) -> None:
     for label, device, dtype in dict.fromkeys(job.cell.models for job in jobs):
         setting.sources[label].check(device, dtype)
-    return _outcomes(setting, jobs)
 
 
 def _outcomes(setting: Setting, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outcome]]:
