@@ -402,7 +402,7 @@ def _costs() -> dict[str, Good]:
         "costs": "function",
         "rows": "1.5 small",
         "slots": "1.5 small",
-        "num_draft_tokens": "0 small",
+        "num_draft_tokens": "number",
     }
     held = {
         "target": target, "draft": draft, "strategy": sv.strategy("inplace"), "dtype": "float32",

@@ -22,6 +22,7 @@ from specviz.cli.simulate import QUESTIONS
 from specviz.costs.ceilings import CPU_TABLE
 from specviz.costs.shapes import ITEMSIZE
 from specviz.engine.models.pair import DTYPES
+from specviz.studies.arguments import DTYPE_NAMES
 from specviz.studies.simulation_plan import QUESTIONS as ANSWERED
 
 HUGE = "1" + "0" * 400
@@ -169,5 +170,6 @@ def test_wrong_texts_are_refused(
 
 
 def test_names_that_commands_know_without_torch() -> None:
-    assert list(ITEMSIZE) == list(DTYPES)
+    assert list(DTYPE_NAMES) == list(DTYPES)
+    assert set(ITEMSIZE) == set(DTYPES)
     assert list(QUESTIONS) == list(ANSWERED)

@@ -78,12 +78,7 @@ def run_bench(
     sources = sources_of(pairs)
     for name, flag in (("recording", recording), ("fresh", fresh), ("progress", progress)):
         require_bool(name, flag)
-    if not is_list(prompts) or prompts:  # pairs of shapes draw their own
-        require_list("prompts", prompts)
-    if runner is not None:
-        require_function("runner", runner, "pass OnRay(), or None for this process")
-    if limit is not None:
-        require_int("limit", limit, maximum=MAX_PROMPTS)
+    _check_work(prompts, limit, runner)
     setting = Setting(
         sources, prompts, limit, recording, require_int("turns", turns, maximum=MAX_TURNS)
     )
@@ -108,6 +103,15 @@ def run_bench(
     save_measured(table, found, path)
     log_path.unlink()  # only once the table is on the disk
     return table, found
+
+
+def _check_work(prompts: object, limit: object, runner: object) -> None:
+    if not is_list(prompts) or prompts:  # pairs of shapes draw their own
+        require_list("prompts", prompts)
+    if runner is not None:
+        require_function("runner", runner, "pass OnRay(), or None for this process")
+    if limit is not None:
+        require_int("limit", limit, maximum=MAX_PROMPTS)
 
 
 def _missing(jobs: Sequence[Job], measurements: Sequence[Measurement]) -> list[Job]:

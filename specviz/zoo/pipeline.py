@@ -91,11 +91,9 @@ def train_pair(
         WriteError: the folder cannot be written, or the disk is full. The last checkpoint is still
             whole.
     """
-    out = require_path("out", out)
-    require_kind("budget", budget, Budget, "pass Budget()")
+    _check(budget, compile=compile, progress=progress)
     torch_device = find_device(device)
-    require_bool("compile", compile)
-    require_bool("progress", progress)
+    out = require_path("out", out)
     check_writable(out, folder=True)
     begun = time.monotonic()
     work = out / "checkpoints"
@@ -131,6 +129,12 @@ def train_pair(
     facts = _facts(budget, device, compile)
     write_card(weights / "README.md", pair, history, figures, facts, time.monotonic() - begun)
     return weights
+
+
+def _check(budget: object, **flags: object) -> None:
+    require_kind("budget", budget, Budget, "pass Budget()")
+    for name, flag in flags.items():
+        require_bool(name, flag)
 
 
 def _facts(budget: Budget, device: str, compile: bool) -> dict[str, str]:
