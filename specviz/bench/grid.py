@@ -10,6 +10,7 @@ from specviz.bench.baselines import Baseline
 from specviz.bench.methods import Method, label, method, proposer
 from specviz.engine.drafters import Drafter
 from specviz.engine.models.pair import DTYPES
+from specviz.engine.options import Options
 from specviz.engine.strategies import Strategy
 from specviz.util.validate import is_one_of, require_int, require_list, require_str, short
 
@@ -141,7 +142,9 @@ class Grid:
             for i, value in enumerate(getattr(self, name)):
                 uncut = name == "prompt_tokens" and value is None
                 word = name == "num_draft_tokens" and isinstance(value, str)
-                if not uncut and not word:
+                if word:
+                    Options(num_draft_tokens=value)  # refuses a word that generate does not take
+                elif not uncut:
                     require_int(f"{name}[{i}]", value)
 
     @cached_property

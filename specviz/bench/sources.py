@@ -16,6 +16,7 @@ from specviz.costs.shapes import SHAPES, named_pair
 from specviz.engine.models.hub import find
 from specviz.engine.models.pair import DTYPES, Pair, check_places, find_device, load_pair
 from specviz.engine.requests import Prompt, make_requests
+from specviz.util.files import is_file
 from specviz.util.validate import require_choice, require_kind, require_path, require_str
 
 DRAWN_TOKENS = 128  # of a random prompt
@@ -188,4 +189,4 @@ def prompt_ids(
 
 
 def _short_name(name: str) -> str:
-    return Path(name).name if Path(name).exists() else name
+    return Path(name).name if is_file(Path(name) / "config.json") else name

@@ -16,6 +16,7 @@ from specviz.util.files import is_file
 from specviz.util.validate import (
     is_finite,
     is_list,
+    quoted_path,
     require_mapping,
     require_path,
     require_str,
@@ -147,7 +148,7 @@ class Ceilings:
         path = require_path("path", path)
         if not is_file(path):
             raise FileNotFoundError(
-                f"ceilings must be a file, got {shown_path(str(path))!r}, which does not exist; "
+                f"ceilings must be a file, got {quoted_path(path)}, which does not exist; "
                 f"measure them with specviz study ceilings --out {shown_path(path)}"
             )
         try:

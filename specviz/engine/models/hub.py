@@ -13,7 +13,7 @@ from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
 from huggingface_hub.utils import validate_repo_id
 
 from specviz.util.files import is_file
-from specviz.util.validate import short, shown_path
+from specviz.util.validate import quoted_path, short
 
 # Timeout of the request that asks the hub for a model. Loading without that request would retry for
 # half a minute when there is no network.
@@ -90,7 +90,7 @@ def find(role: str, name: object) -> Source:
         return _find_on_hub(role, str(name))
     if not has_config:
         raise FileNotFoundError(
-            f"{role}={shown_path(name)!r} is not a folder that holds a model (a config.json); "
+            f"{role}={quoted_path(name)} is not a folder that holds a model (a config.json); "
             "check the path"
         )
     files = frozenset(path.name for path in folder.iterdir())
@@ -104,7 +104,7 @@ def _find_on_hub(role: str, name: str) -> Source:
         validate_repo_id(name)
     except HFValidationError:
         raise FileNotFoundError(
-            f"{role}={shown_path(name)!r} is neither a folder nor a hub id (owner/name); "
+            f"{role}={quoted_path(name)} is neither a folder nor a hub id (owner/name); "
             "check the path"
         ) from None
     try:
