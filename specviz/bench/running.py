@@ -76,9 +76,7 @@ def run_bench(
             conditions, or all cells failed.
     """
     sources = sources_of(pairs)
-    for name, flag in (("recording", recording), ("fresh", fresh), ("progress", progress)):
-        require_bool(name, flag)
-    _check_work(prompts, limit, runner)
+    _check_work(prompts, limit, runner, recording=recording, fresh=fresh, progress=progress)
     setting = Setting(
         sources, prompts, limit, recording, require_int("turns", turns, maximum=MAX_TURNS)
     )
@@ -105,7 +103,9 @@ def run_bench(
     return table, found
 
 
-def _check_work(prompts: object, limit: object, runner: object) -> None:
+def _check_work(prompts: object, limit: object, runner: object, **flags: object) -> None:
+    for name, flag in flags.items():
+        require_bool(name, flag)
     if not is_list(prompts) or prompts:  # pairs of shapes draw their own
         require_list("prompts", prompts)
     if runner is not None:
