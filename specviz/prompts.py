@@ -10,7 +10,15 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from specviz.util.validate import is_list, require_choice, require_int, short, shown_path
+from specviz.util.files import is_file
+from specviz.util.validate import (
+    is_list,
+    quoted_path,
+    require_choice,
+    require_int,
+    short,
+    shown_path,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -188,9 +196,9 @@ def _check_categories(categories: object, source: str) -> None:
 
 
 def _lines(path: Path, source: str) -> list[Line]:
-    if not path.is_file():
+    if not is_file(path):
         raise FileNotFoundError(
-            f"path={str(path)!r} is not a file; pass the path of {FILES[source]}"
+            f"path={quoted_path(path)} is not a file; pass the path of {FILES[source]}"
         )
     # Bytes, because str.splitlines also splits at characters inside a prompt, such as U+2028.
     lines = path.read_bytes().removeprefix(codecs.BOM_UTF8).splitlines()

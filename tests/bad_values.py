@@ -22,7 +22,7 @@ class WorkBeganError(BaseException):
     """Raised where a model would run. Not an Exception, so that no one catches it."""
 
 
-def some_function(*_: object) -> None:
+def some_function(*_: object, **__: object) -> None:
     """A function where a value is wanted; calling it is work."""
     raise WorkBeganError
 
@@ -80,6 +80,8 @@ def valid(kinds: str) -> set[str]:
 def swept(call: Callable[..., object]) -> list[str]:
     """The parameters that can be named in a call."""
     skipped = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    if isinstance(call, type) and issubclass(call, Exception):
+        return []
     found = inspect.signature(call).parameters
     return [name for name, each in found.items() if name != "self" and each.kind not in skipped]
 
@@ -131,7 +133,8 @@ def starts_with_path(message: str, value: object) -> bool:
 
 def shown(value: object) -> list[str]:
     """The ways in which a message may show a value: its repr's beginning, its kind, "empty"."""
-    ways = [short(value)[:20], str(value)[:20] or "''", type(value).__name__]
+    kind = type(value).__name__
+    ways = [short(value)[:20], str(value)[:20] or "''", f"got {kind}", f"={kind}"]
     if isinstance(value, np.ndarray | torch.Tensor):
         value = value.tolist()
         ways.append(short(value))

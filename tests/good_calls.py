@@ -227,7 +227,7 @@ def _benchmarks() -> dict[str, Good]:
     grid = bench.Grid(("inplace",), (1,))
     axes = {
         "strategies": "", "batch_sizes": "", "num_draft_tokens": "", "max_new_tokens": "",
-        "prompt_tokens": "", "drafters": "", "dtypes": "", "devices": "", "repetitions": "int",
+        "prompt_tokens": "", "drafters": "", "dtypes": "", "devices": "", "repetitions": "small",
     }  # fmt: skip
     table = bench.make_table(sample())
     return {
@@ -402,7 +402,7 @@ def _costs() -> dict[str, Good]:
         "costs": "function",
         "rows": "1.5 small",
         "slots": "1.5 small",
-        "num_draft_tokens": "0 small",
+        "num_draft_tokens": "number",
     }
     held = {
         "target": target, "draft": draft, "strategy": sv.strategy("inplace"), "dtype": "float32",

@@ -14,29 +14,37 @@ from pathlib import Path
 
 import pytest
 from bad_values import NOWHERE, WorkBeganError, fault_of_sentence
+from good_calls import WEIGHTS
 from test_bad_values import clear, forbid_work
 from tiny_run import TRACE
 
 from specviz.cli.main import COMMANDS, STUDIES, main
 from specviz.cli.simulate import QUESTIONS
+from specviz.costs.ceilings import CPU_TABLE
 from specviz.costs.shapes import ITEMSIZE
 from specviz.engine.models.pair import DTYPES
+from specviz.studies.arguments import DTYPE_NAMES, file_path
 from specviz.studies.simulation_plan import QUESTIONS as ANSWERED
 
 HUGE = "1" + "0" * 400
 TEXTS = (
     "", " ", "a", "a\nb", "a,b", "0", "-1", "1.5", "nan", "inf", "1e999", "True", "None",
-    "[]", "{}", "[1]", "0x10", HUGE, "\udcff", "../missing", str(NOWHERE),
+    "[]", "{}", "[1]", "0x10", HUGE, "\udcff", "missing/deep", str(NOWHERE),
 )  # fmt: skip
 ALL = {**COMMANDS, **{f"study {name}": entry for name, entry in STUDIES.items()}}
 REQUIRED = {"replay": ["run.safetensors"], "generate": ["--temperature", "1"]}
+SIMULATED = ["--alpha", "0.5", "--prompt-tokens", "8"]
 # Options without which another one makes no sense.
 WITH = {
-    "target": ["--draft", "x"],
-    "draft": ["--target", "x"],
+    "target": ["--draft", str(WEIGHTS / "draft")],
+    "draft": ["--target", str(WEIGHTS / "target")],
+    "study simulate --ceilings": ["--shapes", "qwen3-8b/0.6b", *SIMULATED],
+    "study simulate --shapes": ["--ceilings", str(CPU_TABLE), *SIMULATED],
     "gpus": ["--ray"],
     "cpus": ["--ray"],
 }
+# How a sentence may call an option besides.
+ALIASES = {"strategies": ("strategy",), "policies": ("strategy",), "spec_bench": ("path",)}
 # What an option takes after all, by its command and name or by its name alone.
 ANY = set(TEXTS)
 FILES = ANY - {"", str(NOWHERE), HUGE}
@@ -55,8 +63,15 @@ FITS: dict[str, set[str]] = {
     "--rates": {"0"},
     "generate prompts": ANY - {"", "\udcff"},
     "generate --record": FILES,
+    "--ray": ANY,
+    "--rate": {"1.5"},
+    "--alpha": {"0"},
     "demo --out": FILES,
     "train --out": FILES,
+    "study simulate --requests": set(),
+    "study simulate --batch-size": set(),
+    "bench --repetitions": set(),
+    "bench --limit": set(),
     "bench --out": FILES,
     "bench --report": FILES,
     "study figures --out": FILES,
@@ -92,7 +107,7 @@ def arguments_of(command: str, option: str, action: argparse.Action, text: str) 
     if action.nargs in ("+", "*") and action.option_strings:
         given = [option, text]
     required = [] if action.dest == "run_file" else REQUIRED.get(command, [])
-    required = [*required, *WITH.get(action.dest, [])]
+    required = [*required, *WITH.get(action.dest, []), *WITH.get(f"{command} {option}", [])]
     return [*command.split(), *required, *given]
 
 
@@ -116,7 +131,15 @@ def outcome(command: str, option: str, action: argparse.Action, text: str) -> st
     if not line.startswith(begins):
         return f"says {said.getvalue()}"
     sentence = line.removeprefix(begins).removeprefix("error: ")
-    names = (action.dest, option.lstrip("-"), action.dest.rstrip("s"), str(action.metavar))
+    names = (
+        *ALIASES.get(action.dest, ()),
+        action.dest,
+        option.lstrip("-"),
+        action.dest.rstrip("s"),
+        str(action.metavar),
+    )
+    if action.type is file_path and len(text) > 3:
+        names = (*names, text[:20])  # a sentence about a path may begin with it
     fault = fault_of_sentence(sentence, names, text)
     return "" if fault.startswith("hides") and value_of(text) in sentence else fault
 
@@ -152,5 +175,6 @@ def test_wrong_texts_are_refused(
 
 
 def test_names_that_commands_know_without_torch() -> None:
-    assert list(ITEMSIZE) == list(DTYPES)
+    assert list(DTYPE_NAMES) == list(DTYPES)
+    assert set(ITEMSIZE) == set(DTYPES)
     assert list(QUESTIONS) == list(ANSWERED)

@@ -10,6 +10,7 @@ from specviz.bench.baselines import Baseline
 from specviz.bench.methods import Method, label, method, proposer
 from specviz.engine.drafters import Drafter
 from specviz.engine.models.pair import DTYPES
+from specviz.engine.options import Options
 from specviz.engine.strategies import Strategy
 from specviz.util.validate import is_one_of, require_int, require_list, require_str, short
 
@@ -30,6 +31,7 @@ STANDARD = (
     "inplace:compile=true",
 )
 DEPTHS: tuple[int | str, ...] = (3, 7, "auto")  # further K of the standard grids
+MAX_REPETITIONS = 10_000
 AXES = (
     "strategies", "batch_sizes", "num_draft_tokens", "max_new_tokens", "prompt_tokens", "drafters",
     "dtypes", "devices",
@@ -124,7 +126,7 @@ class Grid:
         for i, device in enumerate(self.devices):
             if device is not None:
                 require_str(f"devices[{i}]", device, "pass for instance 'cpu'")
-        require_int("repetitions", self.repetitions)
+        require_int("repetitions", self.repetitions, maximum=MAX_REPETITIONS)
         labels = [each.label for each in self.methods]
         for name in labels:
             if labels.count(name) > 1:
@@ -140,7 +142,9 @@ class Grid:
             for i, value in enumerate(getattr(self, name)):
                 uncut = name == "prompt_tokens" and value is None
                 word = name == "num_draft_tokens" and isinstance(value, str)
-                if not uncut and not word:
+                if word:
+                    Options(num_draft_tokens=value)  # refuses a word that generate does not take
+                elif not uncut:
                     require_int(f"{name}[{i}]", value)
 
     @cached_property

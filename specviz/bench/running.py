@@ -76,14 +76,7 @@ def run_bench(
             conditions, or all cells failed.
     """
     sources = sources_of(pairs)
-    for name, flag in (("recording", recording), ("fresh", fresh), ("progress", progress)):
-        require_bool(name, flag)
-    if not is_list(prompts) or prompts:  # pairs of shapes draw their own
-        require_list("prompts", prompts)
-    if runner is not None:
-        require_function("runner", runner, "pass OnRay(), or None for this process")
-    if limit is not None:
-        require_int("limit", limit, maximum=MAX_PROMPTS)
+    _check_work(prompts, limit, runner, recording=recording, fresh=fresh, progress=progress)
     setting = Setting(
         sources, prompts, limit, recording, require_int("turns", turns, maximum=MAX_TURNS)
     )
@@ -97,6 +90,8 @@ def run_bench(
         outcomes = show_progress(jobs, run(setting, jobs), progress)
         return _table([job.measurement(outcome) for job, outcome in outcomes], jobs, setting)
     path = require_path("path", path)
+    if runner is None:
+        _check_sources(setting, jobs)  # before a log is begun
     log_path = path.with_suffix(".jsonl.partial")
     with Log(log_path, _conditions_to_resume(setting), fresh=fresh) as log:
         missing = _missing(jobs, log.measurements)
@@ -106,6 +101,17 @@ def run_bench(
     save_measured(table, found, path)
     log_path.unlink()  # only once the table is on the disk
     return table, found
+
+
+def _check_work(prompts: object, limit: object, runner: object, **flags: object) -> None:
+    for name, flag in flags.items():
+        require_bool(name, flag)
+    if not is_list(prompts) or prompts:  # pairs of shapes draw their own
+        require_list("prompts", prompts)
+    if runner is not None:
+        require_function("runner", runner, "pass OnRay(), or None for this process")
+    if limit is not None:
+        require_int("limit", limit, maximum=MAX_PROMPTS)
 
 
 def _missing(jobs: Sequence[Job], measurements: Sequence[Measurement]) -> list[Job]:
@@ -149,9 +155,13 @@ def run_here(setting: Setting, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outco
         ValueError: a device is not there. Other errors of models, prompts and references are
             raised with the first run that needs them.
     """
+    _check_sources(setting, jobs)
+    return _outcomes(setting, jobs)
+
+
+def _check_sources(setting: Setting, jobs: Sequence[Job]) -> None:
     for label, device, dtype in dict.fromkeys(job.cell.models for job in jobs):
         setting.sources[label].check(device, dtype)
-    return _outcomes(setting, jobs)
 
 
 def _outcomes(setting: Setting, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outcome]]:

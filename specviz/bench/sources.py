@@ -13,8 +13,10 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from specviz.costs.shapes import SHAPES, named_pair
-from specviz.engine.models.pair import DTYPES, Pair, find_device, load_pair
+from specviz.engine.models.hub import find
+from specviz.engine.models.pair import DTYPES, Pair, check_places, find_device, load_pair
 from specviz.engine.requests import Prompt, make_requests
+from specviz.util.files import is_file
 from specviz.util.validate import require_choice, require_kind, require_path, require_str
 
 DRAWN_TOKENS = 128  # of a random prompt
@@ -43,8 +45,11 @@ class StoredPair:
         return f"{_short_name(self.target)} + {_short_name(self.draft)}"
 
     def check(self, device: str | None, dtype: str | None) -> None:
-        """Raise ValueError if the device is not there."""
-        find_device(device)
+        """Raise ValueError or FileNotFoundError if the device or a model is not there."""
+        check_places(self.device_map, device)
+        if self.target is not None and self.draft is not None:
+            find("target", self.target)
+            find("draft", self.draft)
 
     def load(self, device: str | None, dtype: str | None) -> Pair:
         return load_pair(
@@ -184,4 +189,4 @@ def prompt_ids(
 
 
 def _short_name(name: str) -> str:
-    return Path(name).name if Path(name).exists() else name
+    return Path(name).name if is_file(Path(name) / "config.json") else name

@@ -7,10 +7,11 @@ import argparse
 from pathlib import Path
 
 from specviz.costs.acceptance import check_rates
-from specviz.costs.shapes import ITEMSIZE, named_pair
+from specviz.costs.shapes import named_pair
 from specviz.prompts import load_prompts, spread
 from specviz.studies.arguments import (
     DEVICES,
+    DTYPE_NAMES,
     DTYPES,
     add_device_map,
     add_repetitions,
@@ -125,7 +126,7 @@ def _check(options: argparse.Namespace) -> None:
     )  # fmt: skip
     for i, name in enumerate(options.dtypes):
         if name is not None:
-            require_choice(f"dtypes[{i}]", name, ITEMSIZE)
+            require_choice(f"dtypes[{i}]", name, DTYPE_NAMES)
     for name in options.devices:
         check_device(name)
     for name in options.shapes or ():

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from specviz.costs.acceptance import check_rates
 from specviz.costs.ceilings import CPU_TABLE, Ceilings
-from specviz.costs.shapes import ITEMSIZE, ModelShape, named_pair
+from specviz.costs.shapes import ModelShape, named_pair
 from specviz.studies.arguments import (
+    DTYPE_NAMES,
     SHAPES,
     add_target_and_draft,
     check_counts,
@@ -50,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     named = _named_shapes(options)
     check_counts(options, "batch_sizes", "num_draft_tokens", "prompt_tokens", "max_new_tokens")
-    require_choice("dtype", options.dtype, ITEMSIZE)
+    require_choice("dtype", options.dtype, DTYPE_NAMES)
     if options.memory_gb is not None:
         require_positive("memory_gb", options.memory_gb)
     case = _case(options, named)

@@ -35,7 +35,7 @@ def round_seconds(costs: Costs, rows: float, num_draft_tokens: int, slots: float
     """
     require_function("costs", costs, "pass a function of (rows, num_draft_tokens, slots)")
     _check_size("rows", rows, 1)
-    require_int("num_draft_tokens", num_draft_tokens, minimum=0, maximum=MAX_DRAFT_TOKENS)
+    _check_size("num_draft_tokens", num_draft_tokens, 0)
     _check_size("slots", slots, 1)
     phases = costs(rows, num_draft_tokens, slots)
     require_mapping("what costs returns", phases, "correct the function")

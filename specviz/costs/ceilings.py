@@ -12,9 +12,11 @@ import numpy as np
 import pandas as pd
 
 from specviz.costs.shapes import Numbers
+from specviz.util.files import is_file
 from specviz.util.validate import (
     is_finite,
     is_list,
+    quoted_path,
     require_mapping,
     require_path,
     require_str,
@@ -144,10 +146,10 @@ class Ceilings:
             ValueError: the file holds something else.
         """
         path = require_path("path", path)
-        if not _is_file(path):
+        if not is_file(path):
             raise FileNotFoundError(
-                f"ceilings must be a file, got {shown_path(str(path))!r}, which does not exist; measure them"
-                f" with specviz study ceilings --out {shown_path(path)}"
+                f"ceilings must be a file, got {quoted_path(path)}, which does not exist; "
+                f"measure them with specviz study ceilings --out {shown_path(path)}"
             )
         try:
             table = pd.read_csv(path)
@@ -161,13 +163,6 @@ class Ceilings:
         if conditions.is_file():
             device = json.loads(conditions.read_text(encoding="utf-8")).get("device", "")
         return cls.from_table(table, device)
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # a name that no file can have
-        return False
 
 
 def _check_curve(name: str, points: Points) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from specviz.costs.configs import read_config
 from specviz.util.validate import is_one_of, require_bool, require_int, short
 
-ITEMSIZE = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
+ITEMSIZE = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 Numbers = float | NDArray[Any]  # one number or an array of them: the formulas take both
 
 _ROPE: dict[str, Any] = {"rope_type": "default", "rope_theta": 10_000.0}

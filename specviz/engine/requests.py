@@ -99,7 +99,7 @@ def _check_ids(pair: Pair, name: str, ids: Sequence[Any]) -> tuple[int, ...]:
             )
         if not 0 <= int(token) <= last:
             raise ValueError(
-                f"{name}[{position}] must be a token id from 0 to {last}, got {short(token)}; "
+                f"{name}[{position}] must be a token id from 0 to {last}, got {short(int(token))}; "
                 "encode the text with the pair's own tokenizer"
             )
     return tuple(int(token) for token in ids)

@@ -82,6 +82,7 @@ def _require(fits: bool | np.bool_, problem: str) -> None:
 
 def _plain_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
     """Return the meta data after a trip through JSON, so that saving does not change it."""
+    _require(isinstance(meta, Mapping), f"meta must be a dict, got {short(meta)}")
     try:
         plain = json.loads(json.dumps(meta, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:

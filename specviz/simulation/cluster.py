@@ -73,13 +73,8 @@ def size_cluster(
     check_served(workload, policy, costs)
     check_devices(1, router)
     require_int("seed", seed, minimum=0)
-    require_positive("rate", rate)
-    require_positive("latency_s", latency_s)
-    if not is_finite(percentile) or not 0 < percentile < 100:
-        raise ValueError(
-            f"percentile must be between 0 and 100, got {short(percentile)}; pass for instance 99"
-        )
     require_int("most", most)
+    _check_bound(rate, latency_s, percentile)
     _require_reachable(latency_s, alone_s(workload, policy, costs, percentile), percentile)
     arriving = workload.arriving(rate, seed)
     tokens_per_s = rate * float(workload.new_tokens.mean())
@@ -102,6 +97,15 @@ def size_cluster(
             " more, or a lower rate"
         )
     return Sizing(devices, pd.DataFrame([tried[number] for number in sorted(tried)]))
+
+
+def _check_bound(rate: object, latency_s: object, percentile: object) -> None:
+    require_positive("rate", rate)
+    require_positive("latency_s", latency_s)
+    if not is_finite(percentile) or not 0 < percentile < 100:
+        raise ValueError(
+            f"percentile must be between 0 and 100, got {short(percentile)}; pass for instance 99"
+        )
 
 
 def _require_reachable(latency_s: float, alone: float, percentile: float) -> None:

@@ -109,8 +109,8 @@ class Workload:
         if prompts.shape != outputs.shape:
             raise ValueError(
                 f"new_tokens must have one length for each of {prompts.size} prompts, got"
-                f" {outputs.size}, {short(new_tokens)} for prompt_tokens={short(prompt_tokens)};"
-                " pass as many"
+                f" {outputs.size}; pass as many as prompt_tokens={short(prompt_tokens)} has, not"
+                f" {short(new_tokens)}"
             )
         copies = (_count("replicas", replicas), 1)
         _check_acceptance(acceptance)

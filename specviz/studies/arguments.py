@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specviz.costs.shapes import ITEMSIZE
 from specviz.util.files import check_writable
 from specviz.util.validate import is_list, require_choice, require_int, short, shown_path
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from specviz.engine.models.pair import Pair
 
 DEVICES = "cpu, cuda, cuda:1 (CUDA where there is one)"
+DTYPE_NAMES = ("float32", "bfloat16", "float16", "float64")
 DTYPES = "float32, bfloat16, float16 or float64"
 SHAPES = "qwen3-8b/0.6b, vicuna-7b/68m or glm4-9b/0.6b"
 
@@ -144,7 +144,7 @@ def check_models(options: argparse.Namespace) -> None:
     check_target_and_draft(options)
     check_device(options.device)
     if options.dtype is not None:
-        require_choice("dtype", options.dtype, ITEMSIZE)
+        require_choice("dtype", options.dtype, DTYPE_NAMES)
 
 
 def check_device(name: str | None) -> None:
@@ -155,9 +155,9 @@ def check_device(name: str | None) -> None:
 
 def check_dtypes(names: object) -> None:
     """Raise ValueError unless these are names of dtypes, one or more."""
-    if not is_list(names) or not names or not all(name in [*ITEMSIZE] for name in names):
+    if not is_list(names) or not names or not all(name in DTYPE_NAMES for name in names):
         raise ValueError(
-            f"dtypes must be of {', '.join(ITEMSIZE)}, got {short(names)}; name one or more"
+            f"dtypes must be of {', '.join(DTYPE_NAMES)}, got {short(names)}; name one or more"
         )
 
 

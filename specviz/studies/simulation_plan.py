@@ -33,6 +33,7 @@ POLICIES = (
     "exspec:fallback=wait",
     "inplace",
 )
+MAX_REQUESTS = 1_000_000_000
 ROUTER = "round_robin"
 _MOST_REPLICAS = 512  # replicas are simulated together; more of them gain no speed
 _REPLICA_REQUESTS = 500  # at least
@@ -60,7 +61,7 @@ class Plan:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require_int("requests", self.requests)
+        require_int("requests", self.requests, maximum=MAX_REQUESTS)
         if self.latency_s is not None and self.rate is None:
             raise ValueError(
                 f"latency_s={self.latency_s} needs a rate; "

@@ -66,6 +66,14 @@ def _resolved(path: Path) -> Path:
     return path.resolve()
 
 
+def is_file(path: Path) -> bool:
+    """Whether there is a file at `path`; not so for a name that no file can have."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
 def _check_place(place: Path) -> None:
     """Raise OSError if something other than a file is there."""
     if place.exists() and not stat.S_ISREG(place.stat().st_mode):

@@ -12,7 +12,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeGuard
 
-MAX_SHOWN_PATH = 120  # characters of either end of a path
+MAX_SHOWN_PATH = 70  # characters of either end of a path
 MAX_SHOWN = 60  # characters of a value that an error message quotes
 
 
@@ -162,10 +162,20 @@ def require_kind(name: str, value: object, kind: type, remedy: str) -> None:
 
 def shown_path(path: object) -> str:
     """Return a path as an error message shows it, on one line: as it is, unless it is very long."""
+    text = _shortened(path)
+    return text if text.isprintable() and text == text.strip() else repr(text)
+
+
+def quoted_path(path: object) -> str:
+    """Return the repr of a path's text as an error message shows it, shortened if very long."""
+    return repr(_shortened(path))
+
+
+def _shortened(path: object) -> str:
     text = str(path)
     if len(text) > 2 * MAX_SHOWN_PATH:
         text = f"{text[:MAX_SHOWN_PATH]}...{text[-MAX_SHOWN_PATH:]}"
-    return text if text.isprintable() and text == text.strip() else repr(text)
+    return text
 
 
 def short(value: object) -> str:

@@ -91,15 +91,10 @@ def train_pair(
         WriteError: the folder cannot be written, or the disk is full. The last checkpoint is still
             whole.
     """
-    out = require_path("out", out)
-    require_kind("budget", budget, Budget, "pass Budget()")
-    torch_device = find_device(device)
-    require_bool("compile", compile)
-    require_bool("progress", progress)
-    check_writable(out, folder=True)
-    begun = time.monotonic()
+    torch_device = _checked(budget, device, compile=compile, progress=progress)
+    out = _training_folder(out)
     work = out / "checkpoints"
-    make_folder(work)
+    begun = time.monotonic()
     files = [file for file in read_corpus() if not file.held_out]
     tokenizer = _tokenizer(files, work)
     corpus = _encode(files, tokenizer)
@@ -131,6 +126,22 @@ def train_pair(
     facts = _facts(budget, device, compile)
     write_card(weights / "README.md", pair, history, figures, facts, time.monotonic() - begun)
     return weights
+
+
+def _checked(budget: object, device: str, **flags: object) -> torch.device:
+    """Check the arguments and return the device. Raise ValueError."""
+    require_kind("budget", budget, Budget, "pass Budget()")
+    for name, flag in flags.items():
+        require_bool(name, flag)
+    return find_device(device)
+
+
+def _training_folder(out: object) -> Path:
+    """Return the folder, with one for checkpoints in it. Raise ValueError or WriteError."""
+    folder = require_path("out", out)
+    check_writable(folder, folder=True)
+    make_folder(folder / "checkpoints")
+    return folder
 
 
 def _facts(budget: Budget, device: str, compile: bool) -> dict[str, str]:

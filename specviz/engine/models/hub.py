@@ -12,11 +12,13 @@ from huggingface_hub import HfApi, constants, try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
 from huggingface_hub.utils import validate_repo_id
 
-from specviz.util.validate import short
+from specviz.util.files import is_file
+from specviz.util.validate import quoted_path, short
 
 # Timeout of the request that asks the hub for a model. Loading without that request would retry for
 # half a minute when there is no network.
 HUB_SECONDS = 4.0
+MAX_HUB_ID = 96  # characters, as the hub has it
 
 
 @dataclass(frozen=True)
@@ -81,11 +83,14 @@ def find(role: str, name: object) -> Source:
             f"{role} must be a hub id or a folder, got {short(name)}; pass a str or a Path"
         )
     folder = Path(name)
-    if isinstance(name, str) and not folder.exists() and not name.startswith((".", "~", "/")):
-        return _find_on_hub(role, name)
-    if not (folder / "config.json").is_file():
+    has_config = is_file(folder / "config.json")
+    local = not isinstance(name, str) or name.startswith((".", "~", "/"))
+    # What is longer than a hub id is for the hub's own check to refuse, and may be no file's name.
+    if not local and not has_config and (len(str(name)) > MAX_HUB_ID or not folder.exists()):
+        return _find_on_hub(role, str(name))
+    if not has_config:
         raise FileNotFoundError(
-            f"{role}={str(name)!r} is not a folder that holds a model (a config.json); "
+            f"{role}={quoted_path(name)} is not a folder that holds a model (a config.json); "
             "check the path"
         )
     files = frozenset(path.name for path in folder.iterdir())
@@ -99,7 +104,8 @@ def _find_on_hub(role: str, name: str) -> Source:
         validate_repo_id(name)
     except HFValidationError:
         raise FileNotFoundError(
-            f"{role}={name!r} is neither a folder nor a hub id (owner/name); check the path"
+            f"{role}={quoted_path(name)} is neither a folder nor a hub id (owner/name); "
+            "check the path"
         ) from None
     try:
         siblings = HfApi().model_info(name, timeout=HUB_SECONDS).siblings or ()

@@ -160,9 +160,7 @@ def load_pair(
             f"{missing}=None with {short(given)} for the other; "
             f"give a {missing} too, or neither for the embedded pair"
         )
-    if device_map is not None:
-        _check_device_map(device_map, device)
-    found_device = find_device(device) if device_map is None else None
+    found_device = check_places(device_map, device)
     found_dtype = _dtype(dtype, "float32" if target is None else "auto")
     if target is None or draft is None:
         folder = Path(str(resources.files("specviz") / "zoo" / "weights"))
@@ -253,6 +251,17 @@ def find_device(name: str | None, argument: str = "device") -> torch.device:
             f"{argument}={short(name)} is not there; this machine has {', '.join(present)}"
         )
     return torch.device(device.type) if is_single else device
+
+
+def check_places(device_map: DeviceMap | None, device: str | None) -> torch.device | None:
+    """Return the device that is named; None with a `device_map`.
+
+    Raises ValueError or ImportError, as `load_pair`, for one that cannot be used.
+    """
+    if device_map is None:
+        return find_device(device)
+    _check_device_map(device_map, device)
+    return None
 
 
 def _check_device_map(device_map: object, device: str | None) -> None:
