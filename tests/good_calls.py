@@ -40,7 +40,17 @@ from specviz.engine.options import Options
 from specviz.engine.strategies import STRATEGIES
 from specviz.record.replay import Replay
 from specviz.simulation import Acceptance, Costs, Policy, Workload
-from specviz.studies import agreement, cost, couplings, figures, losses, moves, overhead
+from specviz.studies import (
+    agreement,
+    cost,
+    couplings,
+    figures,
+    losses,
+    moves,
+    overhead,
+    selection,
+    tables,
+)
 from specviz.studies import ceilings as ceiling_study
 from specviz.studies import survey as survey_study
 from specviz.views import charts
@@ -50,6 +60,17 @@ from specviz.zoo import measure, pipeline
 
 KEPT = Path(mkdtemp())  # for files that good calls read
 WEIGHTS = Path(sv.__file__).parent / "zoo" / "weights"
+
+
+# Of an acceptance table with two drafts at one position.
+COLUMNS: dict[str, Any] = {
+    "prompt_tokens": np.array([4], np.int32),
+    "offsets": np.array([0, 1]),
+    "drafts": np.zeros((1, 2), np.int32),
+    "log_q": np.zeros((1, 2), np.float32),
+    "entropy": np.zeros((1, 2), np.float32),
+    "accepted": np.array([1], np.int8),
+}
 
 
 @dataclass(frozen=True)
@@ -90,6 +111,7 @@ RUN = {
     "sampling": "none",
     "seed": "count",
     "graphs": "none",
+    "num_threads": "none small",
     **dict.fromkeys(("deterministic", "compile", "record", "progress"), "True"),
 }
 
@@ -296,7 +318,25 @@ def _simulations() -> dict[str, Good]:
         ("schedule", "draft", "verify", "accept", "synchronise", "prefill"),
         "number function",
     )
+    table = simulation.AcceptanceTable(**COLUMNS)
+    drawn_texts = {"requests": "none small", "replicas": "small", "seed": "count"}
     return {
+        "simulation.AcceptanceTable": Good(simulation.AcceptanceTable, COLUMNS, {"meta": "{}"}),
+        "simulation.AcceptanceTable.workload": Good(
+            table.workload, {}, drawn_texts | {"arrivals": "none 1.5 small"}
+        ),
+        "simulation.AcceptanceTable.writing": Good(table.writing, {"texts": np.array([[0]])}),
+        "simulation.AcceptanceTable.save": Good(table.save, {"path": "table"}, {"path": "file"}),
+        "simulation.AcceptanceTable.load": Good(
+            simulation.AcceptanceTable.load, {"path": table.save(KEPT / "table")}
+        ),
+        "simulation.replay": Good(
+            simulation.replay,
+            {"table": table, "policy": Policy(num_draft_tokens=1)},
+            drawn_texts | {"costs": "none"},
+        ),
+        "simulation.Tetris": Good(simulation.Tetris, {}, {"extra": "count"}),
+        "simulation.Threshold": Good(simulation.Threshold, {}, {"at_least": "0"}),
         "simulation.Acceptance": Good(
             simulation.Acceptance, {"probabilities": [0.5, 0.5]}
         ),
@@ -516,6 +556,7 @@ def _fit_runs() -> dict[str, Any]:
 
 def _studies() -> dict[str, Good]:
     pair = make_pair("llama")
+    table = simulation.AcceptanceTable(**COLUMNS)
     run = {"pair": pair, "prompts": [[1, 2]]}
     fits = RUN | {"repetitions": "int", "window": "int", "max_new_tokens": "small"}
     result = decoded("eqspec")
@@ -529,6 +570,24 @@ def _studies() -> dict[str, Good]:
     lengths = dict.fromkeys(("num_draft_tokens", "max_new_tokens", "prompt_tokens"), "int")
     steps = dict.fromkeys(("target_steps", "draft_steps", "continuations"), "int")
     return {
+        "tables.make_table": Good(
+            tables.make_table,
+            run | {"progress": False},
+            RUN | {"depth": "small", "max_new_tokens": "small"},
+        ),
+        "tables.summarise": Good(tables.summarise, {"table": table}),
+        "selection.compare_selectors": Good(
+            selection.compare_selectors,
+            {
+                "table": table,
+                "batch_sizes": [1],
+                "num_draft_tokens": [1],
+                "extras": [1],
+                "samples": 2,
+                "progress": False,
+            },
+            {"samples": "small", "seed": "count", "progress": "True"},
+        ),
         "agreement.Setups": Good(
             agreement.Setups, {}, lengths | {"max_prompt_tokens": "none int"}, ("strategy",)
         ),

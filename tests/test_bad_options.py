@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from bad_values import NOWHERE, WorkBeganError, fault_of_sentence
-from good_calls import WEIGHTS
+from good_calls import COLUMNS, KEPT, WEIGHTS
 from test_bad_values import clear, forbid_work
 from tiny_run import TRACE
 
@@ -23,6 +23,7 @@ from specviz.cli.simulate import QUESTIONS
 from specviz.costs.ceilings import CPU_TABLE
 from specviz.costs.shapes import ITEMSIZE
 from specviz.engine.models.pair import DTYPES
+from specviz.simulation import AcceptanceTable
 from specviz.studies.arguments import DTYPE_NAMES, file_path
 from specviz.studies.simulation_plan import QUESTIONS as ANSWERED
 
@@ -32,7 +33,11 @@ TEXTS = (
     "[]", "{}", "[1]", "0x10", HUGE, "\udcff", "missing/deep", str(NOWHERE),
 )  # fmt: skip
 ALL = {**COMMANDS, **{f"study {name}": entry for name, entry in STUDIES.items()}}
-REQUIRED = {"replay": ["run.safetensors"], "generate": ["--temperature", "1"]}
+REQUIRED = {
+    "replay": ["run.safetensors"],
+    "generate": ["--temperature", "1"],
+    "study selection": ["--table", str(AcceptanceTable(**COLUMNS).save(KEPT / "swept"))],
+}
 SIMULATED = ["--alpha", "0.5", "--prompt-tokens", "8"]
 # Options without which another one makes no sense.
 WITH = {
@@ -67,6 +72,10 @@ FITS: dict[str, set[str]] = {
     "--rate": {"1.5"},
     "--alpha": {"0"},
     "demo --out": FILES,
+    "study tables --out": FILES,
+    "study tables --depth": set(),
+    "study selection --batch-sizes": set(),
+    "study selection --num-draft-tokens": set(),
     "train --out": FILES,
     "study simulate --requests": set(),
     "study simulate --batch-size": set(),

@@ -174,7 +174,7 @@ def test_a_threshold_verifies_fewer_drafts_and_wastes_fewer() -> None:
         (lambda: Tetris(1.5), "extra must be an int >= 0, got 1.5"),
         (lambda: Threshold(1.5), "at_least must be a number from 0 to 1, got 1.5"),
         (lambda: Threshold("sure"), "at_least must be a number from 0 to 1, got 'sure'"),
-        (lambda: Policy(selector="tetris"), "selector must be a selector of specviz.simulation"),
+        (lambda: Policy(selector="tetris"), "selector must be a selector, got 'tetris'"),
         (
             lambda: replay(table(), Policy(num_draft_tokens=5, selector=Tetris(2))),
             "policy must draft at most as many tokens as the table's depth 6, got 7",

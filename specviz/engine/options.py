@@ -18,6 +18,8 @@ from specviz.engine.strategies import Strategy
 from specviz.engine.strategies import strategy as strategy_by_name
 from specviz.util.validate import require_bool, require_int, short
 
+MAX_THREADS = 1024
+
 
 @dataclass(frozen=True)
 class Options:
@@ -59,7 +61,7 @@ class Options:
         require_bool("deterministic", self.deterministic)
         require_bool("compile", self.compile)
         if self.num_threads is not None:
-            require_int("num_threads", self.num_threads)
+            require_int("num_threads", self.num_threads, maximum=MAX_THREADS)
         if self.graphs is not None:
             require_bool("graphs", self.graphs)
 

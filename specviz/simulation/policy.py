@@ -14,7 +14,7 @@ import numpy as np
 
 from specviz.record.schema import FALLBACKS, Array
 from specviz.simulation.selection import Everything
-from specviz.util.validate import require_bool, require_int, require_kind, require_mapping, short
+from specviz.util.validate import require_bool, require_int, require_mapping, short
 
 STRATEGIES = ("autoregressive", "inplace", "eqspec", "exspec")
 GROUPED, REALIGNED, PARTIAL, OVERDUE = range(4)
@@ -60,7 +60,11 @@ class Policy:
         for name in ("batch_size", "num_draft_tokens", "window", "max_wait"):
             require_int(name, getattr(self, name))
         require_bool("refill", self.refill)
-        require_kind("selector", self.selector, Everything, "pass for instance Tetris(extra=2)")
+        if not isinstance(self.selector, Everything):
+            raise ValueError(
+                f"selector must be a selector, got {short(self.selector)}; "
+                "pass for instance Tetris(extra=2)"
+            )
         if self.pooled and not self.refill:
             raise ValueError(
                 "refill must be True for exspec, got False: without it there is no pool to choose"

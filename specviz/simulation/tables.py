@@ -24,9 +24,16 @@ from specviz.simulation.costs import Costs
 from specviz.simulation.policy import Policy
 from specviz.simulation.result import Simulation
 from specviz.simulation.serving import simulate
-from specviz.simulation.workload import Workload
+from specviz.simulation.workload import MAX_REQUESTS, Workload
 from specviz.util.files import write
-from specviz.util.validate import require_int, short
+from specviz.util.validate import (
+    require_int,
+    require_kind,
+    require_mapping,
+    require_path,
+    short,
+    shown_path,
+)
 
 _HEADER = "specviz_table"
 FORMAT_VERSION = 1
@@ -77,6 +84,7 @@ class AcceptanceTable:
     meta: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        require_mapping("meta", self.meta, "pass a dict of what the table was made with")
         for name, (dtype, wide) in _COLUMNS.items():
             values = getattr(self, name)
             fits = isinstance(values, np.ndarray) and values.dtype == dtype
@@ -152,15 +160,28 @@ class AcceptanceTable:
             seed: of all that is drawn.
         """
         count = len(self.prompt_tokens)
-        texts = np.tile(np.arange(count), (require_int("replicas", replicas), 1))
+        require_int("replicas", replicas, maximum=MAX_REQUESTS)
+        require_int("seed", seed, 0)
+        texts = np.tile(np.arange(count), (replicas, 1))
         if requests is not None:
-            generator = np.random.default_rng(require_int("seed", seed, 0))
-            shape = replicas, require_int("requests", requests)
-            texts = generator.integers(0, count, shape)
+            shape = replicas, require_int("requests", requests, maximum=MAX_REQUESTS)
+            texts = np.random.default_rng(seed).integers(0, count, shape)
         return self.writing(texts).arriving(arrivals, seed)
 
     def writing(self, texts: Array) -> Workload:
-        """Return requests that write the texts with these numbers (G, N), all at once."""
+        """Return requests that write the texts with these numbers (G, N), all at once.
+
+        Raises:
+            ValueError: `texts` holds anything but numbers of texts.
+        """
+        count = len(self.prompt_tokens)
+        given: Any = texts
+        usable = isinstance(given, np.ndarray) and given.ndim == 2 and given.size > 0
+        if not usable or given.dtype != np.int64 or given.min() < 0 or given.max() >= count:
+            raise ValueError(
+                f"texts must be an int64 array (G, N) of numbers from 0 to {count - 1}, "
+                f"got {short(texts)}; pass such an array"
+            )
         prompts = self.prompt_tokens[texts].astype(np.int64)
         outputs = self.new_tokens[texts]
         return Workload(
@@ -176,9 +197,10 @@ class AcceptanceTable:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the table to a safetensors file, whole or not at all. Raises WriteError."""
+        file = require_path("path", path)
         columns = {name: np.ascontiguousarray(getattr(self, name)) for name in _COLUMNS}
         header = json.dumps({"format_version": FORMAT_VERSION, "meta": dict(self.meta)})
-        return write(path, save(columns, {_HEADER: header}))
+        return write(file, save(columns, {_HEADER: header}))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> AcceptanceTable:
@@ -187,19 +209,20 @@ class AcceptanceTable:
         Raises:
             ValueError: the file cannot be read or holds no valid table; names file and remedy.
         """
+        place = require_path("path", path)
         try:
-            with safe_open(path, framework="numpy") as file:
+            with safe_open(place, framework="numpy") as file:
                 header = json.loads((file.metadata() or {})[_HEADER])
                 columns = {name: file.get_tensor(name) for name in _COLUMNS}
             version = header["format_version"]
         except (OSError, SafetensorError, KeyError, ValueError, TypeError) as error:
             raise ValueError(
-                f"{os.fspath(path)}: holds no acceptance table ({short(str(error))}); "
+                f"{shown_path(place)}: holds no acceptance table ({short(str(error))}); "
                 "make one with `specviz study tables`"
             ) from error
         if version != FORMAT_VERSION:
             raise ValueError(
-                f"{os.fspath(path)}: has format version {short(version)}, but this release reads "
+                f"{shown_path(place)}: has format version {short(version)}, but this release reads "
                 f"{FORMAT_VERSION}; install another release of specviz, or make the table again"
             )
         return cls(**columns, meta=header["meta"])
@@ -226,10 +249,13 @@ def replay(
     Raises:
         ValueError: an argument is out of range; nothing has run.
     """
+    require_kind("table", table, AcceptanceTable, "load one with AcceptanceTable.load")
+    require_kind("policy", policy, Policy, "make one with Policy(strategy, ...)")
+    costs = Costs(verify=1.0) if costs is None else costs
     if policy.drafted > table.depth:
         raise ValueError(
             f"policy must draft at most as many tokens as the table's depth {table.depth}, got "
             f"{policy.drafted}; make a deeper table with `specviz study tables --depth`"
         )
     work = table.workload(requests, replicas=replicas, seed=seed)
-    return simulate(work, policy, costs or Costs(verify=1.0), series=True)
+    return simulate(work, policy, costs, series=True)

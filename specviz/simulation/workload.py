@@ -24,7 +24,7 @@ from specviz.util.validate import (
     short,
 )
 
-_MOST_REQUESTS = 2**24  # and replicas
+MAX_REQUESTS = 2**24  # and replicas
 _NUM_ACCEPTANCES = 2**20  # drawn in advance; each request reads them from its own place on
 
 
@@ -230,7 +230,7 @@ class Workload:
 
 
 def _count(name: str, value: object) -> int:
-    return require_int(name, value, maximum=_MOST_REQUESTS)
+    return require_int(name, value, maximum=MAX_REQUESTS)
 
 
 def _check_acceptance(acceptance: object) -> None:

@@ -16,13 +16,15 @@ from specviz.simulation.costs import Costs
 from specviz.simulation.policy import Policy
 from specviz.simulation.selection import Tetris
 from specviz.simulation.serving import simulate
-from specviz.simulation.tables import AcceptanceTable
-from specviz.util.validate import require_int, require_ints
+from specviz.simulation.tables import MAX_DEPTH, AcceptanceTable
+from specviz.util.validate import require_bool, require_int, require_ints, require_kind
 
 # Requests for each row of a batch, so that most rounds have a full batch.
 QUEUE = 8
 # Percentiles of the interval over prompts.
 INTERVAL = (2.5, 97.5)
+MAX_ROWS = 4096
+MAX_SAMPLES = 10_000
 UNIT = Costs(verify=1.0)  # a round takes a second: what is counted are rounds
 
 
@@ -59,10 +61,13 @@ def compare_selectors(
     Raises:
         ValueError: an argument is out of range, or the table is too shallow for every combination.
     """
-    require_ints("batch_sizes", batch_sizes)
-    require_ints("num_draft_tokens", num_draft_tokens)
-    require_ints("extras", extras)
-    require_int("samples", samples)
+    require_kind("table", table, AcceptanceTable, "load one with AcceptanceTable.load")
+    require_ints("batch_sizes", batch_sizes, maximum=MAX_ROWS)
+    require_ints("num_draft_tokens", num_draft_tokens, maximum=MAX_DEPTH)
+    require_ints("extras", extras, maximum=MAX_DEPTH)
+    require_int("samples", samples, maximum=MAX_SAMPLES)
+    require_int("seed", seed, 0)
+    require_bool("progress", progress)
     combinations = []
     for k in num_draft_tokens:
         fitting = [extra for extra in extras if k + extra <= table.depth]
@@ -88,7 +93,7 @@ def compare_selectors(
 
 def _bootstrap(table: AcceptanceTable, samples: int, requests: int, seed: int) -> Array:
     """Return the texts of each sample's queue (samples, requests)."""
-    generator = np.random.default_rng(require_int("seed", seed, 0))
+    generator = np.random.default_rng(seed)
     count = len(table.prompt_tokens)
     drawn = generator.integers(0, count, (samples, count))
     places = generator.integers(0, count, (samples, requests))

@@ -18,6 +18,7 @@ from specviz.generation.generate import generate
 from specviz.record.schema import Array
 from specviz.simulation.tables import AcceptanceTable, check_depth
 from specviz.util.files import conditions
+from specviz.util.validate import require_bool, require_kind
 
 # Positions whose drafts are made together. More need a larger mask.
 POSITIONS = 128
@@ -47,6 +48,7 @@ def make_table(
             positions than the draft model; no drafts have been made.
     """
     check_depth(depth)
+    require_bool("progress", progress)
     result = generate(
         pair,
         prompts,
@@ -163,11 +165,12 @@ def _count_accepted(drafts: Array, output: Sequence[int]) -> Array:
 
 
 def summarise(table: AcceptanceTable) -> pd.DataFrame:
-    """Return one entry a depth.
+    """Return one entry a depth. Raises ValueError if `table` is no table.
 
     Columns: depth, survival (share of positions whose first drafts up to there are all accepted),
     mean_q (of the proposals), mean_entropy (nats).
     """
+    require_kind("table", table, AcceptanceTable, "make one with make_table")
     return pd.DataFrame(
         {
             "depth": np.arange(1, table.depth + 1),
