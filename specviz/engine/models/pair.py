@@ -24,6 +24,7 @@ from specviz.engine.models.compat import (
     check_tokenizers,
     check_vocabularies,
     input_device,
+    position_limit,
     vocabulary_sizes,
 )
 from specviz.engine.models.hub import find
@@ -119,8 +120,7 @@ class Pair:
     @property
     def max_positions(self) -> int | None:
         """Positions that both models have; None if neither states a limit."""
-        configs = [model.config.get_text_config() for model in (self.target, self.draft)]
-        limits = [getattr(config, "max_position_embeddings", None) for config in configs]
+        limits = [position_limit(model) for model in (self.target, self.draft)]
         return min((limit for limit in limits if limit is not None), default=None)
 
 
