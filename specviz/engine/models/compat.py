@@ -26,10 +26,7 @@ def check_model(role: str, model: PreTrainedModel) -> None:
     """
     name = f"{role}={type(model).__name__}"
     if not isinstance(model, PreTrainedModel):
-        raise TypeError(
-            f"{name} must be a transformers model; pass a causal LM loaded with "
-            "AutoModelForCausalLM or made from a config"
-        )
+        raise TypeError(f"{name} must be a transformers model; {_unwrapped(model)}")
     config = model.config
     if model.get_output_embeddings() is None or config.is_encoder_decoder:
         raise ValueError(
@@ -54,6 +51,24 @@ def check_model(role: str, model: PreTrainedModel) -> None:
             "load it with is_decoder=True, or choose another model, such as LlamaForCausalLM"
         )
     _check_attention(name, model)
+
+
+def _unwrapped(model: Any) -> str:
+    """Return what to pass instead of something that is not a transformers model."""
+    if hasattr(model, "_orig_mod"):
+        return "pass the model before torch.compile, and compile=True to generate"
+    if hasattr(model, "get_base_model"):
+        return "pass model.get_base_model() for LoRA, which keeps the adapter"
+    return "pass a causal LM loaded with AutoModelForCausalLM or made from a config"
+
+
+def check_mode(role: str, model: PreTrainedModel) -> None:
+    """Raise ValueError if a part of the model is in training mode."""
+    if any(module.training for module in model.modules()):
+        raise ValueError(
+            f"{role}={type(model).__name__} is in training mode, where dropout makes its text "
+            f"random; call pair.{role}.eval(), and .train() again after the run"
+        )
 
 
 def _looks_ahead(model: PreTrainedModel) -> bool:

@@ -28,6 +28,7 @@ from specviz.engine.models.compat import (
     vocabulary_sizes,
 )
 from specviz.engine.models.hub import find
+from specviz.engine.models.settings import describe_ignored
 
 DTYPES = {
     "float32": torch.float32,
@@ -100,13 +101,16 @@ class Pair:
     def notes(self) -> tuple[str, ...]:
         """Sentences about the pair that a report should show; empty for most pairs."""
         target, draft = vocabulary_sizes(self.target, self.draft)
-        if target == draft:
-            return ()
-        sizes = f"target {target} and draft {draft}"
-        return (
-            f"The embeddings are padded to different sizes, {sizes}: "
-            f"ids from {min(target, draft)} are cut.",
-        )
+        notes = []
+        if target != draft:
+            notes.append(
+                f"The embeddings are padded to different sizes, target {target} and draft {draft}: "
+                f"ids from {min(target, draft)} are cut."
+            )
+        ignored = describe_ignored(self.target)
+        if ignored is not None:
+            notes.append(ignored)
+        return tuple(notes)
 
     @property
     def eos_token_ids(self) -> list[int]:
