@@ -20,10 +20,12 @@ Each family is built tiny from its configuration, with random weights, and draft
 copy of itself. It has a layer of each type that its default configuration has, and windows shorter
 than the prompts. Five strategies ({strategies}) decode
 five prompts in batches of four. A family is *exact* if every text equals that of `generate` for the
-prompt alone, and *refused* if specviz says why before it writes anything.
+prompt alone, and *refused* if specviz says why before it writes anything. None ended in another
+error.
 
 A family whose default configuration is refused is tried again with full attention in every layer,
-and as a decoder if it is BERT's kind. "-" means that it has no such configuration.
+and as a decoder if it is BERT's kind. "-" means that it has no such configuration, or is refused
+for the same reason.
 
 Of {all} families, {exact} are exact by default, {other} more with full attention or as a decoder,
 {refused} are refused, {not_built} cannot be built, and {wrong} write a wrong text.
@@ -97,7 +99,10 @@ class Family:
             exact = [each for each in self.other.values() if each.outcome == "exact"]
             attentions = " and ".join(each.attention for each in exact)
             return [self.name, self.model, f"{exact[0].changes} ({attentions})", why]
-        return [self.name, self.model, why, _reasons(self.other) or "-"]
+        # Only what was built and fails for another reason.
+        built = {name: each for name, each in self.other.items() if each.outcome == "refused"}
+        otherwise = _reasons(built)
+        return [self.name, self.model, why, "-" if otherwise in ("", why) else otherwise]
 
 
 def _cell(outcome: Outcome) -> str:

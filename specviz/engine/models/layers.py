@@ -13,8 +13,8 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
-# How attributes that hold a layer's own number are called.
-_NUMBERS = ("idx", "index", "layer_id", "layer_number")
+# Ends of the names of attributes that tell layers, or models of one kind, apart.
+_NAMES = ("idx", "index", "layer_id", "layer_number", "name_or_path")
 _PLAIN = {bool, int, float, str, tuple, type(None)}
 
 
@@ -41,7 +41,10 @@ def first_layers(model: PreTrainedModel) -> PreTrainedModel | None:
             return None
         part._modules[name] = inner
         part = inner
-    part._modules[last] = nn.ModuleList(list(layers)[:needed])
+    # Not a new list, which would be in training mode.
+    kept = _shallow(layers)
+    kept._modules = dict(list(layers._modules.items())[:needed])
+    part._modules[last] = kept
     return cut
 
 
@@ -60,6 +63,8 @@ def _shallow(module: Any) -> Any:
     """Return a copy that shares all parts with the module; None if its forward is bound to it."""
     # accelerate, and others who replace a module's forward, leave theirs on the object.
     if "forward" in vars(module) or hasattr(module, "_hf_hook"):
+        return None
+    if module._compiled_call_impl is not None:
         return None
     shared = copy.copy(module)
     shared.__dict__["_modules"] = dict(module._modules)
@@ -97,7 +102,7 @@ def describe(model: nn.Module, *, sizes: bool = True) -> list[Any]:
         for key, value in vars(module).items():
             kind = type(value)
             if kind in _PLAIN:
-                if not key.endswith(_NUMBERS):
+                if not key.startswith("_") and not key.endswith(_NAMES):
                     found += [key, kind if kind in (int, float) and not sizes else value]
             elif kind is FunctionType or kind is MethodType or kind is partial:
                 # A forward that was put onto the object, or an activation function.
