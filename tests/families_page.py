@@ -57,7 +57,7 @@ def page(outcomes: list[Outcome]) -> str:
     ):
         rows = [family.row() for family in families.values() if family.group == group]
         if rows:
-            text += f"\n## {title}\n\n{_line(columns)}{_line(['---'] * len(columns))}"
+            text += f"\n## {title}\n\n{_line(columns)}|{'---|' * len(columns)}\n"
             text += "".join(map(_line, rows))
     return text
 
