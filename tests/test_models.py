@@ -55,16 +55,15 @@ MIXES = [
 ]
 
 
-@pytest.mark.parametrize("strategy", ["inplace", "eqspec"])
 @pytest.mark.parametrize(("target", "draft"), MIXES)
-def test_target_and_draft_of_different_families(target: str, draft: str, strategy: str) -> None:
-    check_text(tiny(target), tiny(draft), strategy=strategy)
+def test_target_and_draft_of_different_families(target: str, draft: str) -> None:
+    check_text(tiny(target), tiny(draft), strategy="eqspec")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["exspec", "masking", "rollback"])
+@pytest.mark.parametrize("strategy", ["inplace", "exspec", "masking", "rollback"])
 @pytest.mark.parametrize(("target", "draft"), MIXES)
-def test_mixed_families_under_all_strategies(target: str, draft: str, strategy: str) -> None:
+def test_mixed_families_under_the_other_strategies(target: str, draft: str, strategy: str) -> None:
     check_text(tiny(target), tiny(draft), strategy=strategy)
 
 
