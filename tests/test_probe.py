@@ -142,7 +142,7 @@ class NoPositions(Altered):
         given["position_ids"] = None
 
 
-class ShiftedPositions(Altered):
+class StretchedPositions(Altered):
     """Counts positions in steps of its own."""
 
     def alter(self, given: dict[str, Any]) -> None:
@@ -212,7 +212,7 @@ def test_unusual_attention_is_exact(make: Any, strategy: str) -> None:
     [
         (gpt_neo, "since it masks cache columns by a rule of its own"),
         (lambda: altered(NoPositions), "does not read position_ids"),
-        (lambda: altered(ShiftedPositions), "does not count positions from 0"),
+        (lambda: altered(StretchedPositions), "does not count positions from 0"),
         (lambda: altered(OneMask), "does not give each row a mask"),
     ],
     ids=["mask by column", "no positions", "other positions", "one mask"],
