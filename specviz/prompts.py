@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from specviz.util.files import is_file
 from specviz.util.validate import (
-    is_list,
     quoted_path,
     require_choice,
     require_int,
@@ -129,9 +128,9 @@ def spread(items: Sequence[T], limit: int | None) -> list[T]:
     Items that are sorted by kind so stay mixed.
 
     Raises:
-        ValueError: the limit is below 1, or `items` is no list.
+        ValueError: the limit is below 1, or `items` is no sequence.
     """
-    if not is_list(items):
+    if not isinstance(items, Sequence):
         raise ValueError(f"items must be a list, got {short(items)}; pass a list")
     _check_limit(limit)
     count = len(items) if limit is None else min(limit, len(items))

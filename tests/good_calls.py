@@ -138,7 +138,7 @@ def _decoding() -> dict[str, Good]:
         "prompts.spread": Good(
             prompts.spread,
             {"items": [1], "limit": 1},
-            {"items": "nested []", "limit": "none int"},
+            {"items": "nested [] text bytes", "limit": "none int"},
         ),
         "Pair": Good(sv.Pair, {"target": pair.target, "draft": pair.draft}, {"tokenizer": "none"}),
         "SamplingParams": Good(

@@ -100,6 +100,22 @@ BUGS = (
         tests="tests/test_sampling.py -k gumbel",
     ),
     Bug(
+        name="trial-within-the-columns",
+        file="specviz/engine/probe.py",
+        old="[100, 132, 133, 134, 135]",
+        new="[70, 71, 102, 133, 134]",
+        harm="a model that masks cache columns by a rule of its own passes and writes wrong text",
+        tests="tests/test_probe.py -k do_not_obey",
+    ),
+    Bug(
+        name="trial-of-the-first-kind-alone",
+        file="specviz/engine/models/layers.py",
+        old="needed = max(2, _count_to_last_kind(model, layers))",
+        new="needed = 2",
+        harm="a model with one wrong layer among its later ones passes",
+        tests="tests/test_probe.py -k one_wrong_layer",
+    ),
+    Bug(
         name="positions-by-slot",
         file="specviz/engine/kv/layout.py",
         old='own row, whatever its slot."""\n        return indices',

@@ -659,7 +659,8 @@ def test_other_conditions_are_refused_or_begin_from_nothing(
 ) -> None:
     path = tmp_path / "bench.csv"
     interrupt(bench, small("inplace", repetitions=2), path, after=1)
-    options = {change: few[1:] if change == "prompts" else 2}
+    others = {"prompts": few[1:], "recording": True}
+    options = {change: others.get(change, 2)}
     said = rf"partial was begun with {change}=.*; go on as it was begun, or discard it"
     with pytest.raises(ValueError, match=said):
         bench(small("inplace"), path, **options)

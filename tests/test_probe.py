@@ -1,5 +1,6 @@
 """A model is tried once before a run, and refused if its logits depend on where K/V lies."""
 
+import copy
 import re
 from typing import Any
 
@@ -24,7 +25,9 @@ from transformers import (
 )
 
 import specviz as sv
+from specviz.engine import probe
 from specviz.engine.kv.slabs import SlabLayer
+from specviz.engine.models.layers import first_layers
 from specviz.engine.probe import check_exact, find_difference
 
 IDS: dict[str, Any] = {"vocab_size": 97, "bos_token_id": 1, "eos_token_id": 5, "pad_token_id": 0}
@@ -109,34 +112,69 @@ def made(make: Any) -> PreTrainedModel:
     return make().eval()
 
 
-class NoPositions(LlamaForCausalLM):
+class Altered(LlamaForCausalLM):
+    """A Llama that changes what its forward is given."""
+
+    def alter(self, given: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    def forward(
+        self,
+        input_ids: Any = None,
+        attention_mask: Any = None,
+        position_ids: Any = None,
+        past_key_values: Any = None,
+        **others: Any,
+    ) -> Any:
+        given = {
+            "attention_mask": attention_mask,
+            "position_ids": position_ids,
+            "past_key_values": past_key_values,
+        }
+        self.alter(given)
+        return super().forward(input_ids, **given, **others)
+
+
+class NoPositions(Altered):
     """Derives positions from the number of tokens, as code that knows one row does."""
 
-    def forward(
-        self,
-        input_ids: Any = None,
-        attention_mask: Any = None,
-        position_ids: Any = None,
-        past_key_values: Any = None,
-        **kwargs: Any,
-    ) -> Any:
-        return super().forward(input_ids, attention_mask, None, past_key_values, **kwargs)
+    def alter(self, given: dict[str, Any]) -> None:
+        given["position_ids"] = None
 
 
-class OneMask(LlamaForCausalLM):
+class StretchedPositions(Altered):
+    """Counts positions in steps of its own."""
+
+    def alter(self, given: dict[str, Any]) -> None:
+        if given["position_ids"] is not None:
+            given["position_ids"] = 3 * given["position_ids"]
+
+
+class OneMask(Altered):
     """Gives every row the mask of the first."""
 
-    def forward(
-        self,
-        input_ids: Any = None,
-        attention_mask: Any = None,
-        position_ids: Any = None,
-        past_key_values: Any = None,
-        **kwargs: Any,
-    ) -> Any:
-        if attention_mask is not None:
-            attention_mask = attention_mask[:1].expand_as(attention_mask)
-        return super().forward(input_ids, attention_mask, position_ids, past_key_values, **kwargs)
+    def alter(self, given: dict[str, Any]) -> None:
+        mask = given["attention_mask"]
+        if mask is not None:
+            given["attention_mask"] = mask[:1].expand_as(mask)
+
+
+class Broken(Altered):
+    """Cannot read our cache."""
+
+    def alter(self, given: dict[str, Any]) -> None:
+        if given["past_key_values"] is not None:
+            raise IndexError("no such layer.\nin this cache")
+
+
+@pytest.fixture(autouse=True)
+def no_model_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test tries its models itself."""
+    monkeypatch.setattr(probe, "_passed", [])
+
+
+def altered(model_class: type[Altered]) -> PreTrainedModel:
+    return made(lambda: model_class(make_pair("llama").target.config))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
@@ -173,10 +211,11 @@ def test_unusual_attention_is_exact(make: Any, strategy: str) -> None:
     ("make", "cause"),
     [
         (gpt_neo, "since it masks cache columns by a rule of its own"),
-        (lambda: NoPositions(make_pair("llama").target.config), "does not read position_ids"),
-        (lambda: OneMask(make_pair("llama").target.config), "does not give each row a mask"),
+        (lambda: altered(NoPositions), "does not read position_ids"),
+        (lambda: altered(StretchedPositions), "does not count positions from 0"),
+        (lambda: altered(OneMask), "does not give each row a mask"),
     ],
-    ids=["mask by column", "no positions", "one mask"],
+    ids=["mask by column", "no positions", "other positions", "one mask"],
 )
 def test_models_that_do_not_obey_are_refused(make: Any, cause: str) -> None:
     model = made(make)
@@ -203,22 +242,79 @@ def test_kv_that_the_cache_does_not_return(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_an_exception_becomes_a_sentence() -> None:
-    class Broken(LlamaForCausalLM):
-        def forward(
-            self,
-            input_ids: Any = None,
-            attention_mask: Any = None,
-            position_ids: Any = None,
-            past_key_values: Any = None,
-            **kwargs: Any,
-        ) -> Any:
-            if past_key_values is not None:
-                raise IndexError("no such layer\nin this cache")
-            return super().forward(input_ids, **kwargs)
-
-    model = made(lambda: Broken(make_pair("llama").target.config))
     with pytest.raises(ValueError, match="a trial forward raised IndexError: no such layer; "):
-        check_exact("target", model)
+        check_exact("target", altered(Broken))
+
+
+def deep_llama(dtype: torch.dtype) -> PreTrainedModel:
+    config = copy.deepcopy(make_pair("llama").target.config)
+    config.num_hidden_layers = 6
+    return made(lambda: LlamaForCausalLM(config)).to(dtype)
+
+
+def positions_by_slot(model: PreTrainedModel, given: dict[str, Any]) -> None:
+    cache = given["past_key_values"]
+    if cache is not None:
+        rotary = model.model.rotary_emb
+        given["position_embeddings"] = rotary(given["hidden_states"], cache.access.slots)
+
+
+def sees_holes(model: PreTrainedModel, given: dict[str, Any]) -> None:
+    if given["past_key_values"] is not None:
+        given["attention_mask"] = given["attention_mask"].clone()
+        given["attention_mask"][..., :100] = 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("layer", [0, 3])
+@pytest.mark.parametrize("alter", [positions_by_slot, sees_holes])
+def test_one_wrong_layer_of_many_is_found(alter: Any, layer: int, dtype: torch.dtype) -> None:
+    """What the last layer does wrong may be less than what bfloat16 rounds."""
+    model = deep_llama(dtype)
+    assert find_difference(model) is None
+
+    def hook(module: Any, inputs: Any, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        alter(model, given)
+        return inputs, given
+
+    attention = model.model.layers[layer].self_attn
+    attention.register_forward_pre_hook(hook, with_kwargs=True)
+    found = find_difference(model)
+    assert found is not None
+    assert "its logits differ by" in found
+
+
+def test_a_forward_on_the_object_makes_a_layer_of_its_own_kind() -> None:
+    model = deep_llama(torch.float32)
+    cut = first_layers(model)
+    assert cut is not None
+    assert [len(cut.model.layers), len(model.model.layers)] == [2, 6]
+    assert cut.model.layers[1] is model.model.layers[1]
+    ids = torch.tensor([[3, 4]])
+    model.model.layers = model.model.layers[:2]
+    assert torch.equal(model(ids).logits, cut(ids).logits)
+
+    model = deep_llama(torch.float32)
+    layer = model.model.layers[3]
+    layer.forward = layer.forward
+    cut = first_layers(model)
+    assert cut is not None
+    assert len(cut.model.layers) == 4
+    model.model.layers[5].self_attn.scaling = 0.5
+    assert first_layers(model) is None
+
+
+def test_a_part_is_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+
+    def count(model: PreTrainedModel) -> str | None:
+        tried.append(len(model.model.layers))
+        return "wrong"
+
+    monkeypatch.setattr(probe, "_try", count)
+    model = deep_llama(torch.float32)
+    assert find_difference(model) == "wrong"
+    assert tried == [2, 6, 6]  # the whole model with grouped masks, and with plain ones
 
 
 def test_a_model_is_tried_once_for_each_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,12 +323,45 @@ def test_a_model_is_tried_once_for_each_dtype(monkeypatch: pytest.MonkeyPatch) -
     def find(model: PreTrainedModel) -> None:
         tried.append(model.dtype)
 
-    monkeypatch.setattr("specviz.engine.probe.find_difference", find)
+    monkeypatch.setattr(probe, "find_difference", find)
     model = made(lambda: LlamaForCausalLM(make_pair("llama").target.config))
     check_exact("target", model)
     check_exact("draft", model)
     check_exact("target", model.to(torch.bfloat16))
     assert tried == [torch.float32, torch.bfloat16]
+
+
+def test_models_that_differ_in_sizes_alone_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[PreTrainedModel] = []
+    monkeypatch.setattr(probe, "find_difference", tried.append)
+    config = copy.deepcopy(make_pair("llama").target.config)
+    models = [made(lambda: LlamaForCausalLM(config))]
+    config.hidden_size = 64
+    models.append(made(lambda: LlamaForCausalLM(config)))
+    for model in models:
+        check_exact("target", model)
+    assert tried == models[:1]
+    # No groups of query heads, another class, a forward of its own: each is another kind.
+    config.num_key_value_heads = 4
+    others = [made(lambda: LlamaForCausalLM(config)), altered(OneMask)]
+    others.append(made(lambda: LlamaForCausalLM(make_pair("llama").target.config)))
+    others[-1].forward = others[-1].forward
+    for model in others:
+        check_exact("target", model)
+    assert tried == [models[0], *others]
+
+
+def test_the_noise_is_what_rounding_does() -> None:
+    """Logits of the same text in another shape differ by about as much."""
+    model = deep_llama(torch.bfloat16)
+    tokens = list(range(10, 22))
+    with torch.inference_mode():
+        expected = probe._plain(model, tokens)
+        noise = probe._noise(model, tokens, expected)
+        found = probe._in_slabs(model, tokens, probe.SLOTS)
+    difference = probe._difference(found, probe.SLOTS, expected)
+    assert 0 < difference < 2 * noise
+    assert noise < 0.2 * expected.std()
 
 
 def test_a_trial_leaves_no_trace_in_the_text() -> None:

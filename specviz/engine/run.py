@@ -19,7 +19,9 @@ from specviz.engine.graphs import CudaGraphs, PhaseGraphs
 from specviz.engine.kv.attention import attending
 from specviz.engine.loop import run_rounds
 from specviz.engine.meter import Meter
+from specviz.engine.models.compat import check_mode
 from specviz.engine.models.pair import Pair
+from specviz.engine.models.settings import describe_ignored
 from specviz.engine.options import Options
 from specviz.engine.probe import check_exact
 from specviz.engine.requests import Prompt, make_requests
@@ -145,8 +147,13 @@ def make_run(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Run:
             "pair.device must have float64 for sampling, got mps; "
             "load the pair with device='cpu', or pass sampling=None"
         )
+    ignored = describe_ignored(pair.target)
+    if ignored is not None:
+        warnings.warn(ignored, stacklevel=2)
     strategy = options.make_strategy()
     drafter = options.make_drafter(strategy)
+    for role, model in {"target": pair.target, **drafter.models(pair)}.items():
+        check_mode(role, model)
     # A fresh one for each run: "auto" learns.
     draft_length = options.make_draft_length() if strategy.drafts else DraftLength(0)
     requests = make_requests(pair, prompts, options.max_new_tokens, draft_length.most)

@@ -17,6 +17,8 @@ from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
+from specviz.engine.models.compat import read_setting
+
 NAME = "specviz_grouped"
 
 # Models that take no grouped mask, as a trial has shown.
@@ -77,8 +79,9 @@ def query_groups(model: PreTrainedModel) -> int:
     if model in plain_masks:
         return 1
     config = model.config.get_text_config()
-    heads: int = getattr(config, "num_attention_heads", 1)
-    return heads // (getattr(config, "num_key_value_heads", None) or heads)
+    heads: int = read_setting(config, "num_attention_heads") or 1
+    # A layer with other heads than these makes its own mask from this one.
+    return max(1, heads // (read_setting(config, "num_key_value_heads") or heads))
 
 
 def takes_grouped(model: PreTrainedModel) -> bool:

@@ -10,7 +10,11 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 # These scale by the largest position in the batch, so a row's result would depend on other rows.
-_BATCH_DEPENDENT_ROPE = {"longrope", "dynamic"}
+_BATCH_DEPENDENT_ROPE = ("longrope", "dynamic")
+
+# Up to so many tokens a layer attends to all of them by their positions. Beyond, it selects by
+# value, or scales by the number of tokens in the cache, which slabs do not have.
+_POSITION_LIMITS = ("max_position_embeddings", "keep_window_size", "floor_scale")
 
 
 def check_model(role: str, model: PreTrainedModel) -> None:
@@ -22,19 +26,9 @@ def check_model(role: str, model: PreTrainedModel) -> None:
     """
     name = f"{role}={type(model).__name__}"
     if not isinstance(model, PreTrainedModel):
-        raise TypeError(
-            f"{name} must be a transformers model; pass a causal LM loaded with "
-            "AutoModelForCausalLM or made from a config"
-        )
+        raise TypeError(f"{name} must be a transformers model; {_unwrapped(model)}")
     config = model.config
-    # BERT's kind has a language-model head, too, but attends to both sides unless its layers were
-    # made with is_decoder=True.
-    looks_ahead = any(
-        getattr(module, name, True) is False
-        for module in model.modules()
-        for name in ("is_causal", "is_decoder")
-    )
-    if model.get_output_embeddings() is None or config.is_encoder_decoder or looks_ahead:
+    if model.get_output_embeddings() is None or config.is_encoder_decoder:
         raise ValueError(
             f"{name} must be a decoder-only causal LM; "
             "pass one with a language-model head, such as LlamaForCausalLM"
@@ -46,42 +40,119 @@ def check_model(role: str, model: PreTrainedModel) -> None:
                 f"{name} takes no {argument}, so the rows of a batch cannot be kept apart; "
                 "choose a model with rotary or learned positions"
             )
-    _check_attention(name, config.get_text_config(), config._attn_implementation)
+    if read_setting(config.get_text_config(), "num_hidden_layers") is None:
+        raise ValueError(
+            f"{name} has a config without num_hidden_layers, so its K/V cannot be kept in slabs; "
+            "choose a model with one stack of decoder layers"
+        )
+    if _looks_ahead(model):
+        raise ValueError(
+            f"{name} must be a decoder-only causal LM, but it attends to both sides of a token; "
+            "load it with is_decoder=True, or choose another model, such as LlamaForCausalLM"
+        )
+    _check_attention(name, model)
 
 
-def _check_attention(name: str, config: Any, implementation: str) -> None:
+def _unwrapped(model: Any) -> str:
+    """Return what to pass instead of something that is not a transformers model."""
+    if hasattr(model, "_orig_mod"):
+        return "pass the model before torch.compile, and compile=True to generate"
+    if hasattr(model, "get_base_model"):
+        return "pass model.get_base_model() for LoRA, which keeps the adapter"
+    return "pass a causal LM loaded with AutoModelForCausalLM or made from a config"
+
+
+def check_mode(role: str, model: PreTrainedModel) -> None:
+    """Raise ValueError if a part of the model is in training mode."""
+    if any(module.training for module in model.modules()):
+        raise ValueError(
+            f"{role}={type(model).__name__} is in training mode, where dropout makes its text "
+            f"random; call pair.{role}.eval(), and .train() again after the run"
+        )
+
+
+def _looks_ahead(model: PreTrainedModel) -> bool:
+    # BERT's kind has a language-model head, too, but attends to both sides unless its layers were
+    # made with is_decoder=True. Of a model with several parts, the decoder counts.
+    decoder: torch.nn.Module = model.get_decoder()
+    return any(
+        getattr(module, name, True) is False
+        for module in decoder.modules()
+        for name in ("is_causal", "is_decoder")
+    )
+
+
+def _check_attention(name: str, model: PreTrainedModel) -> None:
+    config = model.config.get_text_config()
+    implementation = model.config._attn_implementation
     if implementation not in ("sdpa", "eager"):
         raise ValueError(
             f"{name} uses attn_implementation={implementation!r}, which takes no mask per row and "
             "slot; load it with attn_implementation='sdpa'"
         )
-    if getattr(config, "alibi", False):
+    if read_setting(config, "alibi"):
         raise ValueError(
             f"{name} has alibi=True, which counts columns where each row of a batch needs its own "
             "position_ids; choose a model with rotary or learned positions"
         )
-    # Configurations spell sliding and local layers in three ways.
-    layer_types = set(getattr(config, "layer_types", None) or ["full_attention"])
-    layer_types |= set(getattr(config, "attention_layers", None) or []) - {"global"}
-    if getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True):
-        layer_types.add("sliding_attention")
-    others = sorted(layer_types - {"full_attention"})
+    others = sorted(_layer_types(config) - {"full_attention"})
     if others:
         raise ValueError(
             f"{name} has layers of type {', '.join(others)}: they forget or merge earlier tokens, "
             "so a rejected draft cannot be taken back; choose a model whose layers all use full "
             "attention"
         )
-    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
-    # One dict of settings, or one for each type of layer.
-    for settings in [value for value in rope.values() if isinstance(value, dict)] or [rope]:
-        rope_type = settings.get("rope_type", settings.get("type"))
-        if rope_type in _BATCH_DEPENDENT_ROPE:
+    for rope_type in _rope_types(model):
+        if any(kind in rope_type for kind in _BATCH_DEPENDENT_ROPE):
             raise ValueError(
                 f"{name} has rope_type={rope_type!r}, which scales by the largest position in the "
                 "batch, so a row's text would depend on the other rows; choose a model with "
                 "another rope_type (default, linear, yarn, llama3)"
             )
+
+
+def _layer_types(config: Any) -> set[str]:
+    """Return the types of the layers, which configurations spell in three ways."""
+    stated = read_setting(config, "layer_types")
+    types = set(stated or ["full_attention"])
+    types |= set(read_setting(config, "attention_layers") or []) - {"global"}
+    # Where the types are stated, the window is that of the sliding ones among them.
+    used = read_setting(config, "use_sliding_window") is not False
+    if not stated and used and read_setting(config, "sliding_window"):
+        types.add("sliding_attention")
+    return types
+
+
+def _rope_types(model: PreTrainedModel) -> set[str]:
+    """Return the kinds of rotary positions that the model computes, or else those it is told."""
+    config = model.config.get_text_config()
+    found: list[Any] = [vars(module).get("rope_type") for module in model.modules()]
+    for name in ("rope_parameters", "rope_scaling"):
+        if any(found):
+            break
+        rope = read_setting(config, name) or {}
+        # One dict of settings, or one for each type of layer.
+        for settings in [value for value in rope.values() if isinstance(value, dict)] or [rope]:
+            found.append(settings.get("rope_type", settings.get("type")))
+    types: set[Any] = set()
+    for each in found:
+        types.update(each.values() if isinstance(each, dict) else [each])
+    return types - {None}
+
+
+def read_setting(config: Any, name: str) -> Any:
+    """Return a setting; the first layer's where layers differ in it; None if there is none."""
+    try:
+        return getattr(config, name, None)
+    except RuntimeError:  # transformers refuses to read what layers differ in
+        return getattr(config.per_layer_config[0], name, None)
+
+
+def position_limit(model: PreTrainedModel) -> int | None:
+    """Return the number of positions that the model has; None if it states no limit."""
+    config = model.config.get_text_config()
+    limits = [read_setting(config, name) for name in _POSITION_LIMITS]
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def input_device(model: PreTrainedModel) -> torch.device:

@@ -24,9 +24,11 @@ from specviz.engine.models.compat import (
     check_tokenizers,
     check_vocabularies,
     input_device,
+    position_limit,
     vocabulary_sizes,
 )
 from specviz.engine.models.hub import find
+from specviz.engine.models.settings import describe_ignored
 from specviz.util.validate import require_choice, short
 
 DTYPES = {
@@ -100,13 +102,16 @@ class Pair:
     def notes(self) -> tuple[str, ...]:
         """Sentences about the pair that a report should show; empty for most pairs."""
         target, draft = vocabulary_sizes(self.target, self.draft)
-        if target == draft:
-            return ()
-        sizes = f"target {target} and draft {draft}"
-        return (
-            f"The embeddings are padded to different sizes, {sizes}: "
-            f"ids from {min(target, draft)} are cut.",
-        )
+        notes = []
+        if target != draft:
+            notes.append(
+                f"The embeddings are padded to different sizes, target {target} and draft {draft}: "
+                f"ids from {min(target, draft)} are cut."
+            )
+        ignored = describe_ignored(self.target)
+        if ignored is not None:
+            notes.append(ignored)
+        return tuple(notes)
 
     @property
     def eos_token_ids(self) -> list[int]:
@@ -120,8 +125,7 @@ class Pair:
     @property
     def max_positions(self) -> int | None:
         """Positions that both models have; None if neither states a limit."""
-        configs = [model.config.get_text_config() for model in (self.target, self.draft)]
-        limits = [getattr(config, "max_position_embeddings", None) for config in configs]
+        limits = [position_limit(model) for model in (self.target, self.draft)]
         return min((limit for limit in limits if limit is not None), default=None)
 
 
