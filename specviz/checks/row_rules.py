@@ -1,17 +1,13 @@
-"""The rules about a row's lengths and ends: "lengths", "rectangle", "budget" and "eos".
+"""The rules about a row's lengths and ends: "lengths", "budget" and "eos".
 
 Contract: each rule is a function of that name, which takes the `Rows` of a record and reports to
 it. Not known here: what forwards saw and what caches held.
 """
 
 import numpy as np
-import pandas as pd
 
 from specviz.checks.rows import Rows
-from specviz.record.schema import MODELS, PHASES, Array
-
-_TARGET = MODELS.index("target")
-_VERIFY = PHASES.index("verify")
+from specviz.record.schema import Array
 
 
 def lengths(rows: Rows) -> None:
@@ -52,63 +48,6 @@ def _output_tokens(rows: Rows) -> Array:
     return tokens
 
 
-def rectangle(rows: Rows) -> None:
-    """A row's tokens fit between its start and its pending slot; aligned rows end together.
-
-    Source: invariant I1 of arXiv 2510.22876.
-    """
-    table = rows.table
-    _tokens_fit(rows, "schedule", table["length"], "")
-    _tokens_fit(rows, "synchronise", table["length"] + table["gained"], "_after")
-    _pending_is_fed_into_its_slot(rows)
-    _aligned_rows_end_in_one_column(rows)
-
-
-def _tokens_fit(rows: Rows, phase: str, length: pd.Series, suffix: str) -> None:
-    starts = rows.table[f"start{suffix}"]
-    pending = rows.table[f"pending{suffix}"]
-    least = starts + length - 1
-    for entry in rows.where(pending < least):
-        i = entry.Index
-        expected = (
-            f"the pending token should be in slot {least[i]} or later, "
-            f"because the row starts in slot {starts[i]}"
-        )
-        found = f"it is in slot {pending[i]}"
-        rows.report("rectangle", phase, entry, expected, found, slots=[pending[i]])
-
-
-def _pending_is_fed_into_its_slot(rows: Rows) -> None:
-    feeds = rows.trace.feeds
-    names = ("round", "row", "request", "index", "slot")
-    fed = pd.DataFrame({name: feeds[name].astype(np.int64) for name in names})
-    is_verified = (feeds["phase"] == _VERIFY) & (feeds["model"] == _TARGET)
-    fed = rows.table.merge(fed[is_verified], on=["round", "row", "request"])
-    is_wrong = (fed["index"] == fed["length"] - 1) & (fed["slot"] != fed["pending"])
-    for entry in fed[is_wrong].itertuples():
-        expected = f"the pending token should be fed into slot {entry.pending}, its own"
-        found = f"it was fed into slot {entry.slot}"
-        rows.report(
-            "rectangle", "verify", entry, expected, found, model=_TARGET, slots=[entry.slot]
-        )
-
-
-def _aligned_rows_end_in_one_column(rows: Rows) -> None:
-    """Padding + tokens of a row are the same for all rows of a round, where the run promises it."""
-    # Only the record's own word counts. Rows that happen to end together for some rounds, as those
-    # of a strategy that realigns now and then, owe nothing; nor do records without the entry.
-    if not rows.trace.meta.get("right_aligned"):
-        return
-    pending = rows.table["pending"]
-    # The column that most rows end in is taken as right, so that one stray row is named alone.
-    by_round = pending.groupby(rows.table["round"])
-    usual = by_round.transform(lambda slots: slots.mode().iloc[0])
-    for entry in rows.where(pending != usual):
-        expected = f"the row should end in slot {usual[entry.Index]}, like the others of its batch"
-        found = f"it ends in slot {entry.pending}"
-        rows.report("rectangle", "schedule", entry, expected, found, slots=[entry.pending])
-
-
 def budget(rows: Rows) -> None:
     """A request gets no more tokens than its budget, and ends with fewer only if it reached EOS."""
     table = rows.table
@@ -125,10 +64,42 @@ def budget(rows: Rows) -> None:
     for entry in rows.where((table["finished"] == 1) & is_early & ~may_end_early):
         expected = f"the row should go on until EOS or {entry.budget} new tokens"
         rows.report("budget", "accept", entry, expected, f"it finished with {entry.after}")
+    _status_fits(rows)
     at_budget = (table["after"] == table["budget"]) & (table["budget"] < table["end"])
     for entry in rows.where((table["finished"] == 0) & at_budget):
         expected = f"the row should be finished, because its budget is {entry.budget} new tokens"
         rows.report("budget", "accept", entry, expected, "it is not")
+
+
+def _status_fits(rows: Rows) -> None:
+    """How a request is said to have ended is how it ended: rules "budget" and "eos"."""
+    statuses = rows.trace.meta.get("status")
+    if statuses is None:
+        return
+    eos_ids = rows.trace.meta["eos_token_ids"]
+    is_last = ~rows.table["request"].duplicated(keep="last")
+    for entry in rows.where(is_last):
+        if entry.request >= len(statuses):
+            expected = "the header should say how the request ended"
+            rows.report("budget", "accept", entry, expected, "it has no status")
+            continue
+        status = statuses[entry.request]
+        output = rows.trace.output(entry.request)
+        has_eos = bool(output) and output[-1] in eos_ids
+        is_full = len(output) == entry.budget
+        if (status == "eos") != has_eos:
+            words = "ends" if has_eos else "does not end"
+            expected = f'status "{status}" should be that of the output'
+            found = f"which {words} with EOS"
+            rows.report("eos" if status == "eos" else "budget", "accept", entry, expected, found)
+        elif status != "eos" and (status == "budget") != is_full:
+            expected = f'a request of status "{status}" should have '
+            expected += f"{'its' if status == 'budget' else 'fewer than its'} {entry.budget} tokens"
+            rows.report("budget", "accept", entry, expected, f"it has {len(output)}")
+        elif (status == "interrupted") == bool(entry.finished):
+            expected = f'a request of status "{status}" should be '
+            expected += "unfinished" if entry.finished else "finished"
+            rows.report("budget", "accept", entry, expected, "its row is not")
 
 
 def eos(rows: Rows) -> None:

@@ -5,16 +5,38 @@ rules.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from specviz.checks.violations import Findings
-from specviz.record.schema import PHASES, Array
+from specviz.record.schema import MODELS, PHASES, Array
 from specviz.record.trace import Trace
 
 NO_EOS = 2**31  # larger than any output
+_TARGET = MODELS.index("target")
+_VERIFY = PHASES.index("verify")
+
+
+@dataclass(frozen=True, eq=False)
+class Verified:
+    """What the target was fed of each entry of `rows` in the phase verify, all (N,).
+
+    Attributes:
+        feeds: entries of the table `feeds`, (m,); entry: (m,) the entry of `rows` of each.
+        seen_from, seen_until: the first slot that any query of the row saw, and the one behind the
+            last; -1 where nothing was fed.
+        pending_slot: the slot of the pending token, -1 where it was not fed.
+    """
+
+    feeds: Array
+    entry: Array
+    seen_from: Array
+    seen_until: Array
+    pending_slot: Array
 
 
 class Rows:
@@ -29,7 +51,7 @@ class Rows:
 
     def __init__(self, trace: Trace, findings: Findings) -> None:
         self.trace = trace
-        self._findings = findings
+        self.findings = findings
         scalars = {name: values for name, values in trace.rows.items() if values.ndim == 1}
         self.table = pd.DataFrame(scalars).astype(np.int64)
         request = self.table["request"]
@@ -55,12 +77,54 @@ class Rows:
             for j in np.flatnonzero(mask[entry.Index]).tolist():
                 yield entry, j
 
+    def entry(self, number: int) -> Any:
+        """Return one entry, as a named tuple."""
+        return next(self.table.iloc[number : number + 1].itertuples())
+
+    def has_finding(self, rule: str, phase: int, entry: Any) -> bool:
+        """Return whether a rule has found something in the row and phase of an entry already."""
+        stage = entry.round * len(PHASES) + phase
+        return self.findings.has(rule, stage, entry.row, entry.request)
+
+    @cached_property
+    def verified(self) -> Verified:
+        """What the target was fed in the phase verify."""
+        feeds, count = self.trace.feeds, len(self.table)
+        which = np.flatnonzero((feeds["phase"] == _VERIFY) & (feeds["model"] == _TARGET))
+        entry = self.trace.index.feed_rows[which]
+        is_own = (entry >= 0) & (feeds["request"][which] == self._of("request", entry))
+        which, entry = which[is_own], entry[is_own]
+        first = np.full(count, np.iinfo(np.int32).max)
+        np.minimum.at(first, entry, feeds["visible_start"][which])
+        stop = np.full(count, -1)
+        np.maximum.at(stop, entry, feeds["visible_stop"][which])
+        is_pending = feeds["index"][which] == self._of("length", entry) - 1
+        pending = np.full(count, -1)
+        pending[entry[is_pending]] = feeds["slot"][which[is_pending]]
+        return Verified(which, entry, np.where(stop < 0, -1, first), stop, pending)
+
+    def _of(self, name: str, entry: Array) -> Array:
+        """Return a column of `rows` for entries (m,), any value where the entry is -1."""
+        column = np.append(self.trace.rows[name], -1)
+        values: Array = column[entry]
+        return values
+
+    def widest(self, request: int) -> int:
+        """Return the most slots that a request's K/V ever took before its pending token, 0 if none.
+
+        Holes count.
+        """
+        rows = self.trace.rows
+        is_own = rows["request"] == request
+        spans = np.append(rows["pending"] - rows["start"], rows["pending_after"] - rows["start_after"])
+        return int(spans[np.append(is_own, is_own)].max(initial=0))
+
     def report(
         self, rule: str, phase: str, entry: Any, expected: str, found: str, **more: Any
     ) -> None:
         """Add a violation for an entry; more: see `Findings.add`."""
         stage = entry.round * len(PHASES) + PHASES.index(phase)
-        self._findings.add(rule, stage, entry.row, entry.request, expected, found, **more)
+        self.findings.add(rule, stage, entry.row, entry.request, expected, found, **more)
 
     def token(self, token: int) -> str:
         """Name a token: its id, and its text where the record has it."""

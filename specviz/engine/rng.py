@@ -7,6 +7,8 @@ A number is used again only if what it decided was discarded unseen: a token emi
 depends on the numbers of the indices up to t, and the next round starts at t + 1.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 DRAFT, ACCEPT, RESIDUAL = range(3)  # the purposes of one index's numbers; the fourth is unused
@@ -34,11 +36,15 @@ class Noise:
 
     def gumbel(self, request: int, index: int, size: int) -> np.ndarray:
         """Return (size,) standard Gumbel noise, -log(-log(u)), for the token at `index`."""
-        noise = unit(self._words(request, (0, index, 1, 0), size))
-        for _ in range(2):  # in place: `size` is the vocabulary
-            np.log(noise, out=noise)
-            np.negative(noise, out=noise)
-        return noise
+        return _gumbel(unit(self._words(request, (0, index, 1, 0), size)))
+
+    def gumbel_at(self, request: int, index: int, ids: Sequence[int]) -> np.ndarray:
+        """Return the noise (n,) of some token ids alone, as `gumbel` has it."""
+        # Four words at each value of the counter: nobody has to draw those of the other tokens.
+        words = [
+            self._words(request, (token // 4, index, 1, 0), 4)[token % 4] for token in ids
+        ]
+        return _gumbel(unit(np.array(words, np.uint64)))
 
     def _words(self, request: int, counter: tuple[int, int, int, int], count: int) -> np.ndarray:
         """Return `count` raw words from `counter` on."""
@@ -49,6 +55,14 @@ class Noise:
             "state": {"counter": np.array(counter, dtype=np.uint64), "key": key},
         }
         return self._philox.random_raw(count)
+
+
+def _gumbel(noise: np.ndarray) -> np.ndarray:
+    """Return -log(-log(u)) of numbers u in (0, 1), in place: there is one for each token."""
+    for _ in range(2):
+        np.log(noise, out=noise)
+        np.negative(noise, out=noise)
+    return noise
 
 
 def unit(words: np.ndarray) -> np.ndarray:

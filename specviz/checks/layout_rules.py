@@ -1,0 +1,213 @@
+"""The rule "rectangle", of where a row begins and ends and of what is moved.
+
+Contract: `rectangle` takes the `Rows` of a record and reports to it. It runs after the rules about
+forwards: where they name a wrong mask or lost K/V, a start that does not fit is no fault of its
+own. Not known here: what caches held.
+"""
+
+import numpy as np
+import pandas as pd
+
+from specviz.checks.journeys import Journeys, read_again
+from specviz.checks.rows import Rows
+from specviz.record.schema import MODELS, PHASES, Array
+
+_TARGET = MODELS.index("target")
+_SCHEDULE, _DRAFT, _VERIFY = (PHASES.index(name) for name in ("schedule", "draft", "verify"))
+
+
+def rectangle(rows: Rows) -> None:
+    """A row's tokens fit between its start and its pending slot; aligned rows end together.
+
+    Source: invariant I1 of arXiv 2510.22876.
+    """
+    table = rows.table
+    _tokens_fit(rows, "schedule", table["length"], "")
+    _tokens_fit(rows, "synchronise", table["length"] + table["gained"], "_after")
+    _pending_is_fed_into_its_slot(rows)
+    _aligned_rows_end_in_one_column(rows)
+    _queries_see_from_the_start_on(rows)
+    _rows_stay_unless_moved(rows)
+    _moves_fit(rows)
+    _slots_hold_what_was_seen(rows)
+
+
+def _tokens_fit(rows: Rows, phase: str, length: pd.Series, suffix: str) -> None:
+    starts = rows.table[f"start{suffix}"]
+    pending = rows.table[f"pending{suffix}"]
+    least = starts + length - 1
+    for entry in rows.where(pending < least):
+        i = entry.Index
+        expected = (
+            f"the pending token should be in slot {least[i]} or later, "
+            f"because the row starts in slot {starts[i]}"
+        )
+        found = f"it is in slot {pending[i]}"
+        rows.report("rectangle", phase, entry, expected, found, slots=[pending[i]])
+
+
+def _pending_is_fed_into_its_slot(rows: Rows) -> None:
+    feeds = rows.trace.feeds
+    names = ("round", "row", "request", "index", "slot")
+    fed = pd.DataFrame({name: feeds[name].astype(np.int64) for name in names})
+    is_verified = (feeds["phase"] == _VERIFY) & (feeds["model"] == _TARGET)
+    fed = rows.table.merge(fed[is_verified], on=["round", "row", "request"])
+    is_wrong = (fed["index"] == fed["length"] - 1) & (fed["slot"] != fed["pending"])
+    for entry in fed[is_wrong].itertuples():
+        expected = f"the pending token should be fed into slot {entry.pending}, its own"
+        found = f"it was fed into slot {entry.slot}"
+        rows.report(
+            "rectangle", "verify", entry, expected, found, model=_TARGET, slots=[entry.slot]
+        )
+
+
+def _aligned_rows_end_in_one_column(rows: Rows) -> None:
+    """Padding + tokens of a row are the same for all rows of a round, where the run promises it."""
+    # Only the record's own word counts. Rows that happen to end together for some rounds, as those
+    # of a strategy that realigns now and then, owe nothing; nor do records without the entry.
+    if not rows.trace.meta.get("right_aligned"):
+        return
+    pending = rows.table["pending"]
+    # The column that most rows end in is taken as right, so that one stray row is named alone.
+    by_round = pending.groupby(rows.table["round"])
+    usual = by_round.transform(lambda slots: slots.mode().iloc[0])
+    for entry in rows.where(pending != usual):
+        expected = f"the row should end in slot {usual[entry.Index]}, like the others of its batch"
+        found = f"it ends in slot {entry.pending}"
+        rows.report("rectangle", "schedule", entry, expected, found, slots=[entry.pending])
+
+
+def _queries_see_from_the_start_on(rows: Rows) -> None:
+    """The start is the first slot that the queries of the row's verification see."""
+    seen = rows.verified.seen_from
+    is_wrong = (seen >= 0) & (seen != rows.table["start"].to_numpy())
+    for entry in rows.where(is_wrong):
+        # With a wrong mask the queries say nothing of where the row begins.
+        if rows.has_finding("mask", _VERIFY, entry):
+            continue
+        expected = f"the row's tokens should begin in slot {entry.start}, its start"
+        found = f"its queries see slots from {seen[entry.Index]} on"
+        rows.report("rectangle", "schedule", entry, expected, found, slots=[entry.start])
+
+
+def _rows_stay_unless_moved(rows: Rows) -> None:
+    """A row stays where it is unless its K/V is moved or computed again."""
+    table = rows.table
+    journeys = Journeys(rows)
+    start, after = (table[name].to_numpy() for name in ("start", "start_after"))
+    for entry in rows.where(journeys.is_still & (start != after)):
+        if rows.has_finding("kv", PHASES.index("synchronise"), entry):
+            continue  # the K/V should have been moved
+        expected = f"the row should still start in slot {entry.start}, because no K/V was moved"
+        found = f"it starts in slot {entry.start_after}"
+        rows.report(
+            "rectangle", "synchronise", entry, expected, found, slots=[entry.start_after]
+        )
+    due = journeys.next_of(start)
+    # Where the queries of the next round say otherwise, its own start is wrong.
+    is_due = due == journeys.next_of(rows.verified.seen_from)
+    for entry in rows.where(journeys.is_left & is_due & (due != after)):
+        found = f"the round after finds it in slot {due[entry.Index]}, with nothing moved between"
+        expected = f"the row should start in slot {entry.start_after}, where this round leaves it"
+        rows.report(
+            "rectangle", "synchronise", entry, expected, found, slots=[entry.start_after]
+        )
+    fed = journeys.next_of(rows.verified.pending_slot)
+    pending = table["pending_after"].to_numpy()
+    for entry in rows.where(journeys.is_left_alone & (fed >= 0) & (fed != pending)):
+        expected = f"the pending token should go to slot {entry.pending_after}"
+        found = f"the round after feeds it into slot {fed[entry.Index]}, with nothing moved between"
+        rows.report(
+            "rectangle", "synchronise", entry, expected, found, slots=[entry.pending_after]
+        )
+
+
+def _moves_fit(rows: Rows) -> None:
+    """What is moved is K/V of a row's tokens: it fits between start and pending slot."""
+    moves = rows.trace.moves
+    if moves["round"].size == 0:
+        return
+    entry = rows.trace.index.find_rows(moves["round"], moves["to_row"])
+    is_known = entry >= 0
+    is_late = moves["phase"] > _SCHEDULE
+    start, pending, count = _spans(rows, entry, is_late)
+    length = moves["length"].astype(np.int64)
+    first = moves["to_slot"].astype(np.int64)
+    # The draft's cache may have another layout, so only the target's blocks have their places.
+    # Nor have those of K/V that is computed again in the same phase.
+    is_placed = (moves["model"] == _TARGET) & _is_last_step(moves) & ~read_again(rows, moves, entry)
+    too_long = length > np.maximum(pending - start, count - 1)
+    is_outside = is_placed & ((first < start) | (first + length > pending))
+    begun = rows.trace.rows["start"][entry]
+    is_begin = is_placed & is_late & (moves["from_row"] == moves["to_row"])
+    is_begin &= (moves["from_slot"] == begun) & (first != start)
+    for k in np.flatnonzero(is_known & (too_long | is_outside | is_begin)).tolist():
+        row = rows.entry(int(entry[k]))
+        if rows.has_finding("kv", int(moves["phase"][k]), row):
+            continue
+        expected = (
+            f"the row's K/V before the pending token takes slots {start[k]} to {pending[k] - 1}"
+        )
+        found = f"{length[k]} slots were moved to slot {first[k]} and behind it"
+        rows.report(
+            "rectangle", PHASES[moves["phase"][k]], row, expected, found,
+            model=moves["model"][k], slots=[max(first[k] + length[k] - 1, 0)],
+        )  # fmt: skip
+    _waiting_rows_fit(rows, np.flatnonzero(~is_known))
+
+
+def _spans(rows: Rows, entry: Array, is_late: Array) -> tuple[Array, Array, Array]:
+    """Return start, pending slot and number of tokens of entries (m,) of `rows`, all (m,)."""
+    table = rows.trace.rows
+    columns = []
+    for name in ("start", "pending"):
+        both = [table[f"{name}_after"][entry], table[name][entry]]
+        columns.append(np.where(is_late, *both).astype(np.int64))
+    gained = np.where(is_late, table["gained"][entry], 0)
+    return columns[0], columns[1], table["length"][entry].astype(np.int64) + gained
+
+
+def _is_last_step(moves: dict[str, Array]) -> Array:
+    """Return which moves (m,) are the last into their row in their phase: it stays there."""
+    keys = [moves[name] for name in ("round", "phase", "model", "to_row")]
+    last = pd.Series(moves["step"]).groupby(keys).transform("max").to_numpy()
+    found: Array = moves["step"] == last
+    return found
+
+
+def _waiting_rows_fit(rows: Rows, which: Array) -> None:
+    """Moves into rows that are in the pool, and not in the batch, hold no more than their K/V."""
+    trace = rows.trace
+    pool = trace.pool
+    lengths = dict(
+        zip(zip(pool["round"].tolist(), pool["row"].tolist(), strict=True),
+            zip(pool["request"].tolist(), pool["length"].tolist(), strict=True), strict=True)
+    )  # fmt: skip
+    moves = trace.moves
+    for k in which.tolist():
+        place = int(moves["round"][k]), int(moves["to_row"][k])
+        if place not in lengths:
+            continue
+        request, count = lengths[place]
+        if moves["length"][k] > max(count - 1, rows.widest(request)):
+            stage = place[0] * len(PHASES) + int(moves["phase"][k])
+            expected = f"a row of {count} tokens has K/V in {count - 1} slots"
+            found = f"{moves['length'][k]} slots were moved into it"
+            rows.findings.add(
+                "rectangle", stage, place[1], request, expected, found,
+                model=moves["model"][k], slots=[moves["to_slot"][k] + count - 1],
+            )  # fmt: skip
+
+
+def _slots_hold_what_was_seen(rows: Rows) -> None:
+    """No query of a verification sees a slot beyond `slots`, the columns that the round has."""
+    trace = rows.trace
+    slots = trace.rounds["slots"][trace.rows["round"]].astype(np.int64)
+    stop = rows.verified.seen_until
+    for entry in rows.where((slots > 0) & (stop > slots)):
+        i = entry.Index
+        expected = f"the verification should see {slots[i]} slots"
+        rows.report(
+            "rectangle", "verify", entry, expected, f"the row sees up to slot {stop[i] - 1}",
+            slots=[stop[i] - 1],
+        )  # fmt: skip
