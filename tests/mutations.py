@@ -118,16 +118,13 @@ def edited(trace: Trace, table: str, which: Any, **columns: Any) -> Trace:
 
 def without(trace: Trace, table: str, which: Any) -> Trace:
     """`trace` without some entries of a table."""
-    columns = getattr(trace, table).items()
-    cut = replace_holes(trace, which) if table == "feeds" else trace
-    return replace(cut, **{table: {k: np.delete(values, which, 0) for k, values in columns}})
-
-
-def replace_holes(trace: Trace, feed: int) -> Trace:
-    """`trace` without the holes of a feed that is about to go; those of later ones count down."""
-    holes = {name: values[trace.holes["feed"] != feed] for name, values in trace.holes.items()}
-    holes["feed"] = (holes["feed"] - (holes["feed"] > feed)).astype(np.int32)
-    return replace(trace, holes=holes)
+    kept = {k: np.delete(values, which, 0) for k, values in getattr(trace, table).items()}
+    if table != "feeds":
+        return replace(trace, **{table: kept})
+    # The holes of that feed go with it, and those of later feeds count down.
+    holes = {name: values[trace.holes["feed"] != which] for name, values in trace.holes.items()}
+    holes["feed"] = (holes["feed"] - (holes["feed"] > which)).astype(np.int32)
+    return replace(trace, feeds=kept, holes=holes)
 
 
 def doubled(trace: Trace, table: str, which: int) -> Trace:
@@ -147,7 +144,7 @@ def shifted(table: str, column: str, by: int) -> Change:
     """Return a change that adds to a value of a column."""
 
     def change(trace: Trace, entry: int) -> Trace:
-        value = getattr(trace, table)[column][entry] + by
+        value = int(getattr(trace, table)[column][entry]) + by
         return edited(trace, table, entry, **{column: value})
 
     return change
@@ -232,4 +229,39 @@ def of_run(trace: Trace, size: int) -> dict[str, np.ndarray]:
     }
 
 
-DERIVED = {"rows": of_rows, "feeds": of_feeds}
+def of_moves(trace: Trace) -> dict[str, np.ndarray]:
+    """What queries over `moves` may ask beside its columns.
+
+    goes_on: whether the row decodes on with what was moved. ends_with_kv: whether the last slot of
+    the block was fed a token that the row has.
+    """
+    rows, moves = trace.rows, trace.moves
+    goes_on = np.zeros(moves["round"].size, bool)
+    ends_with_kv = goes_on.copy()
+    for k in range(goes_on.size):
+        number = int(moves["round"][k])
+        is_late = moves["phase"][k] == SYNCHRONISE
+        in_row = rows["row"] == moves["to_row"][k]
+        now = np.flatnonzero(in_row & (rows["round"] == number))
+        then = np.flatnonzero(in_row & (rows["round"] == number + is_late) & (rows["gained"] > 0))
+        if now.size == 0 or then.size == 0 or rows["request"][now[0]] != rows["request"][then[0]]:
+            continue
+        request = rows["request"][then[0]]
+        feeds = trace.feeds
+        mine = (feeds["request"] == request) & (feeds["model"] == moves["model"][k])
+        again = mine & (feeds["round"] == number) & (feeds["index"] == 0) & (feeds["phase"] == 0)
+        goes_on[k] = not again.any()
+        last = moves["from_slot"][k] + moves["length"][k] - 1
+        at = mine & (feeds["slot"] == last) & (feeds["row"] == moves["from_row"][k])
+        at &= (feeds["round"] < number + is_late) & (feeds["index"] == rows["length"][then[0]] - 2)
+        text = trace.prompt(request) + trace.output(request)
+        fed = np.flatnonzero(at)
+        ends_with_kv[k] = fed.size and feeds["token"][fed[-1]] == text[feeds["index"][fed[-1]]]
+    return {
+        "goes_on": goes_on,
+        "ends_with_kv": ends_with_kv,
+        "rounds_left": trace.num_rounds - 1 - moves["round"],
+    }
+
+
+DERIVED = {"rows": of_rows, "feeds": of_feeds, "moves": of_moves}

@@ -25,6 +25,7 @@ from specviz.checks.feed_rules import fed_once
 from specviz.checks.forwards import Forwards
 from specviz.checks.layout_rules import rectangle
 from specviz.checks.ledger import ExpectedKV
+from specviz.checks.move_rules import moves_fit
 from specviz.checks.pool_rules import schedule
 from specviz.checks.row_rules import budget, eos, lengths
 from specviz.checks.rows import Rows
@@ -36,6 +37,7 @@ from specviz.record.trace import Trace
 ROW_RULES = (
     lengths,
     rectangle,
+    moves_fit,
     fed_once,
     acceptance,
     counts_add_up,

@@ -1,4 +1,4 @@
-"""The rule "rectangle", of where a row begins and ends and of what is moved.
+"""The rule "rectangle", of where a row begins and ends; what is moved is in `move_rules`.
 
 Contract: `rectangle` takes the `Rows` of a record and reports to it. It runs after the rules about
 forwards: where they name a wrong mask or lost K/V, a start that does not fit is no fault of its
@@ -8,12 +8,12 @@ own. Not known here: what caches held.
 import numpy as np
 import pandas as pd
 
-from specviz.checks.journeys import Journeys, read_again
+from specviz.checks.journeys import Journeys
 from specviz.checks.rows import Rows
 from specviz.record.schema import MODELS, PHASES, Array
 
 _TARGET = MODELS.index("target")
-_SCHEDULE, _DRAFT, _VERIFY = (PHASES.index(name) for name in ("schedule", "draft", "verify"))
+_VERIFY, _SYNCHRONISE = PHASES.index("verify"), PHASES.index("synchronise")
 
 
 def rectangle(rows: Rows) -> None:
@@ -28,7 +28,6 @@ def rectangle(rows: Rows) -> None:
     _aligned_rows_end_in_one_column(rows)
     _queries_see_from_the_start_on(rows)
     _rows_stay_unless_moved(rows)
-    _moves_fit(rows)
     _slots_hold_what_was_seen(rows)
 
 
@@ -96,7 +95,7 @@ def _rows_stay_unless_moved(rows: Rows) -> None:
     journeys = Journeys(rows)
     start, after = (table[name].to_numpy() for name in ("start", "start_after"))
     for entry in rows.where(journeys.is_still & (start != after)):
-        if rows.has_finding("kv", PHASES.index("synchronise"), entry):
+        if rows.has_finding("kv", _SYNCHRONISE, entry):
             continue  # the K/V should have been moved
         expected = f"the row should still start in slot {entry.start}, because no K/V was moved"
         found = f"it starts in slot {entry.start_after}"
@@ -120,83 +119,6 @@ def _rows_stay_unless_moved(rows: Rows) -> None:
         rows.report(
             "rectangle", "synchronise", entry, expected, found, slots=[entry.pending_after]
         )
-
-
-def _moves_fit(rows: Rows) -> None:
-    """What is moved is K/V of a row's tokens: it fits between start and pending slot."""
-    moves = rows.trace.moves
-    if moves["round"].size == 0:
-        return
-    entry = rows.trace.index.find_rows(moves["round"], moves["to_row"])
-    is_known = entry >= 0
-    is_late = moves["phase"] > _SCHEDULE
-    start, pending, count = _spans(rows, entry, is_late)
-    length = moves["length"].astype(np.int64)
-    first = moves["to_slot"].astype(np.int64)
-    # The draft's cache may have another layout, so only the target's blocks have their places.
-    # Nor have those of K/V that is computed again in the same phase.
-    is_placed = (moves["model"] == _TARGET) & _is_last_step(moves) & ~read_again(rows, moves, entry)
-    too_long = length > np.maximum(pending - start, count - 1)
-    is_outside = is_placed & ((first < start) | (first + length > pending))
-    begun = rows.trace.rows["start"][entry]
-    is_begin = is_placed & is_late & (moves["from_row"] == moves["to_row"])
-    is_begin &= (moves["from_slot"] == begun) & (first != start)
-    for k in np.flatnonzero(is_known & (too_long | is_outside | is_begin)).tolist():
-        row = rows.entry(int(entry[k]))
-        if rows.has_finding("kv", int(moves["phase"][k]), row):
-            continue
-        expected = (
-            f"the row's K/V before the pending token takes slots {start[k]} to {pending[k] - 1}"
-        )
-        found = f"{length[k]} slots were moved to slot {first[k]} and behind it"
-        rows.report(
-            "rectangle", PHASES[moves["phase"][k]], row, expected, found,
-            model=moves["model"][k], slots=[max(first[k] + length[k] - 1, 0)],
-        )  # fmt: skip
-    _waiting_rows_fit(rows, np.flatnonzero(~is_known))
-
-
-def _spans(rows: Rows, entry: Array, is_late: Array) -> tuple[Array, Array, Array]:
-    """Return start, pending slot and number of tokens of entries (m,) of `rows`, all (m,)."""
-    table = rows.trace.rows
-    columns = []
-    for name in ("start", "pending"):
-        both = [table[f"{name}_after"][entry], table[name][entry]]
-        columns.append(np.where(is_late, *both).astype(np.int64))
-    gained = np.where(is_late, table["gained"][entry], 0)
-    return columns[0], columns[1], table["length"][entry].astype(np.int64) + gained
-
-
-def _is_last_step(moves: dict[str, Array]) -> Array:
-    """Return which moves (m,) are the last into their row in their phase: it stays there."""
-    keys = [moves[name] for name in ("round", "phase", "model", "to_row")]
-    last = pd.Series(moves["step"]).groupby(keys).transform("max").to_numpy()
-    found: Array = moves["step"] == last
-    return found
-
-
-def _waiting_rows_fit(rows: Rows, which: Array) -> None:
-    """Moves into rows that are in the pool, and not in the batch, hold no more than their K/V."""
-    trace = rows.trace
-    pool = trace.pool
-    lengths = dict(
-        zip(zip(pool["round"].tolist(), pool["row"].tolist(), strict=True),
-            zip(pool["request"].tolist(), pool["length"].tolist(), strict=True), strict=True)
-    )  # fmt: skip
-    moves = trace.moves
-    for k in which.tolist():
-        place = int(moves["round"][k]), int(moves["to_row"][k])
-        if place not in lengths:
-            continue
-        request, count = lengths[place]
-        if moves["length"][k] > max(count - 1, rows.widest(request)):
-            stage = place[0] * len(PHASES) + int(moves["phase"][k])
-            expected = f"a row of {count} tokens has K/V in {count - 1} slots"
-            found = f"{moves['length'][k]} slots were moved into it"
-            rows.findings.add(
-                "rectangle", stage, place[1], request, expected, found,
-                model=moves["model"][k], slots=[moves["to_slot"][k] + count - 1],
-            )  # fmt: skip
 
 
 def _slots_hold_what_was_seen(rows: Rows) -> None:

@@ -1,0 +1,134 @@
+"""What is moved: a part of the rule "rectangle".
+
+Contract: `moves_fit` takes the `Rows` of a record and reports to it. A block that is moved is K/V of
+a row's tokens, so it fits between the row's start and its pending slot. What the copy takes along
+beside them does not belong into the record. Not known here: what caches held.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from specviz.checks.journeys import read_again
+from specviz.checks.rows import Rows
+from specviz.record.schema import MODELS, PHASES, Array
+
+_TARGET = MODELS.index("target")
+_SCHEDULE = PHASES.index("schedule")
+
+
+def moves_fit(rows: Rows) -> None:
+    """What is moved is K/V of a row's tokens: it fits between start and pending slot."""
+    if rows.trace.moves["round"].size == 0:
+        return
+    # Rows may trade places in several steps. Where a block stays is what the table `rows` says.
+    stays = _is_last_step(rows.trace.moves)
+    _blocks_fit(rows, stays)
+    _waiting_rows_fit(rows, stays)
+    _blocks_move_on_whole(rows, np.flatnonzero(~stays))
+
+
+class _Spans(NamedTuple):
+    """Start, pending slot and number of tokens of the row that each move (m,) goes to."""
+
+    start: Array
+    pending: Array
+    count: Array
+
+
+def _spans(rows: Rows, entry: Array, is_late: Array) -> _Spans:
+    table = rows.trace.rows
+    columns = []
+    for name in ("start", "pending"):
+        both = [table[f"{name}_after"][entry], table[name][entry]]
+        columns.append(np.where(is_late, *both).astype(np.int64))
+    gained = np.where(is_late, table["gained"][entry], 0)
+    return _Spans(columns[0], columns[1], table["length"][entry].astype(np.int64) + gained)
+
+
+def _is_last_step(moves: dict[str, Array]) -> Array:
+    """Return which moves (m,) are the last into their row in their phase."""
+    keys = [moves[name] for name in ("round", "phase", "model", "to_row")]
+    last = pd.Series(moves["step"]).groupby(keys).transform("max").to_numpy()
+    found: Array = moves["step"] == last
+    return found
+
+
+def _blocks_fit(rows: Rows, stays: Array) -> None:
+    """Blocks that stay in a row of the batch lie in its slots, and begin where it does."""
+    moves = rows.trace.moves
+    entry = rows.trace.index.find_rows(moves["round"], moves["to_row"])
+    is_late = moves["phase"] > _SCHEDULE
+    span = _spans(rows, entry, is_late)
+    length, first = (moves[name].astype(np.int64) for name in ("length", "to_slot"))
+    # The draft's cache may have another layout, so only the target's blocks have their places. Nor
+    # has K/V that is computed again in the same round.
+    is_placed = (moves["model"] == _TARGET) & ~read_again(rows, moves, entry)
+    is_wrong = length > np.maximum(span.pending - span.start, span.count - 1)
+    is_wrong |= is_placed & ((first < span.start) | (first + length > span.pending))
+    begins = (moves["from_row"] == moves["to_row"]) & is_late
+    begins &= moves["from_slot"] == rows.trace.rows["start"][entry]
+    is_wrong |= is_placed & begins & (first != span.start)
+    for k in np.flatnonzero(stays & (entry >= 0) & is_wrong).tolist():
+        row = rows.entry(int(entry[k]))
+        if rows.has_finding("kv", int(moves["phase"][k]), row):
+            continue
+        last = span.pending[k] - 1
+        expected = f"the row's K/V before the pending token takes slots {span.start[k]} to {last}"
+        found = f"{length[k]} slots were moved to slot {first[k]} and behind it"
+        rows.report(
+            "rectangle", PHASES[moves["phase"][k]], row, expected, found,
+            model=moves["model"][k], slots=[max(first[k] + length[k] - 1, 0)],
+        )  # fmt: skip
+
+
+def _waiting_rows_fit(rows: Rows, stays: Array) -> None:
+    """Blocks that stay in a row of the pool hold no more than its K/V."""
+    pool, moves = rows.trace.pool, rows.trace.moves
+    members = {}
+    for number, row, request, length in zip(
+        *(pool[name].tolist() for name in ("round", "row", "request", "length")), strict=True
+    ):
+        members[number, row] = request, length
+    in_batch = rows.trace.index.find_rows(moves["round"], moves["to_row"]) >= 0
+    for k in np.flatnonzero(stays & ~in_batch).tolist():
+        place = int(moves["round"][k]), int(moves["to_row"][k])
+        if place not in members:
+            continue
+        request, count = members[place]
+        length = int(moves["length"][k])
+        if length > max(count - 1, rows.widest(request)):
+            expected = f"a row of {count} tokens should have K/V in {count - 1} slots"
+            _report(rows, k, request, expected, f"{length} slots were moved into it")
+
+
+def _blocks_move_on_whole(rows: Rows, passing: Array) -> None:
+    """A block that is moved on in the same phase is the one that was moved there."""
+    moves = rows.trace.moves
+    names = ("round", "phase", "model", "to_row", "to_slot")
+    arrived = {}
+    for k in passing.tolist():
+        arrived[tuple(int(moves[name][k]) for name in names)] = k
+    names = ("round", "phase", "model", "from_row", "from_slot")
+    for k in range(moves["round"].size if arrived else 0):
+        before = arrived.get(tuple(int(moves[name][k]) for name in names))
+        if before is None or moves["step"][before] >= moves["step"][k]:
+            continue
+        due, length = int(moves["length"][k]), int(moves["length"][before])
+        if length > due:
+            entry = int(rows.trace.index.find_rows(moves["round"][[k]], moves["to_row"][[k]])[0])
+            request = int(rows.trace.rows["request"][entry]) if entry >= 0 else 0
+            expected = f"{due} slots should be moved, as they are moved on in the same phase"
+            _report(rows, before, request, expected, f"{length} were")
+
+
+def _report(rows: Rows, k: int, request: int, expected: str, found: str) -> None:
+    """Report entry k of `moves`."""
+    moves = rows.trace.moves
+    stage = int(moves["round"][k]) * len(PHASES) + int(moves["phase"][k])
+    last = int(moves["to_slot"][k]) + int(moves["length"][k]) - 1
+    rows.findings.add(
+        "rectangle", stage, moves["to_row"][k], request, expected, found,
+        model=moves["model"][k], slots=[max(last, 0)],
+    )  # fmt: skip
