@@ -67,46 +67,35 @@ class Draws:
             return found
         is_known = _are_scores(chosen.top_ids, chosen.top_logprobs, self._vocabulary)
         is_known &= (chosen.tokens >= 0) & (chosen.tokens < self._vocabulary)
-        for i in np.flatnonzero(is_known).tolist():
-            found[i] = self._refuted(chosen, i)
+        at = np.flatnonzero(is_known)
+        if at.size == 0:
+            return found
+        tokens, ids = chosen.tokens[at], chosen.top_ids[at]
+        logprobs = chosen.top_logprobs[at].astype(np.float64)  # (m, k)
+        own = _own_logprobs(tokens, ids, logprobs, chosen.logprobs[at].astype(np.float64))
+
+        every = np.append(ids, tokens[:, None], axis=1)
+        noise = self._noise.gumbel_at(chosen.requests[at], chosen.indices[at], every)
+        scores = logprobs / self._temperature + noise[:, :-1]
+        scores = np.where(self._surely_allowed(logprobs), scores, -np.inf)
+        best = scores.argmax(1)
+        margin = MARGIN * (1 + 1 / self._temperature)
+        beats = scores.max(1) > own / self._temperature + noise[:, -1] + margin
+        if self._top_k <= logprobs.shape[1]:  # a token that is outside of the k most likely ones
+            beats |= own < logprobs[:, self._top_k - 1] - MARGIN
+        found[at[beats]] = ids[np.arange(at.size), best][beats]
         return found
 
-    def _refuted(self, chosen: Chosen, i: int) -> int:
-        token = int(chosen.tokens[i])
-        ids, logprobs = chosen.top_ids[i], chosen.top_logprobs[i].astype(np.float64)
-        margin = MARGIN * (1 + 1 / self._temperature)
-        own = float(chosen.logprobs[i])
-        is_token = ids == token
-        if is_token.any():
-            own = float(logprobs[is_token.argmax()])
-        elif not np.isfinite(own):
-            own = float(logprobs[-1])  # no candidate, so no more likely than the last of them
-        sure = self._surely_allowed(logprobs)
-        scores = logprobs / self._temperature
-        at = [*ids.tolist(), token]
-        noise = self._noise.gumbel_at(int(chosen.requests[i]), int(chosen.indices[i]), at)
-        best = int(np.where(sure, scores + noise[:-1], -np.inf).argmax())
-        beats = scores[best] + noise[best] > own / self._temperature + noise[-1] + margin
-        if beats or self._is_ruled_out(logprobs, own):
-            return int(ids[best])
-        return _NO_TOKEN
-
     def _surely_allowed(self, logprobs: Array) -> Array:
-        """Return which candidates (k,) neither top-k nor top-p can have removed."""
-        rank = np.arange(logprobs.size)
-        weights = np.exp((logprobs - logprobs[0]) / self._temperature)
-        before = weights.cumsum() - weights
+        """Return which candidates (m, k) neither top-k nor top-p can have removed."""
+        weights = np.exp((logprobs - logprobs[:, :1]) / self._temperature)
+        before = weights.cumsum(1) - weights
         # The other tokens only make these shares smaller.
-        within = before < (self._top_p - MARGIN) * weights.sum()
-        allowed: Array = (rank < self._top_k) & within & np.isfinite(logprobs)
-        allowed[0] = True
+        within = before < (self._top_p - MARGIN) * weights.sum(1, keepdims=True)
+        allowed: Array = within & np.isfinite(logprobs)
+        allowed &= np.arange(logprobs.shape[1]) < self._top_k
+        allowed[:, 0] = True
         return allowed
-
-    def _is_ruled_out(self, logprobs: Array, own: float) -> bool:
-        """Return whether a token of this log-probability is outside of the k most likely ones."""
-        return bool(
-            self._top_k <= logprobs.size and own < logprobs[int(self._top_k) - 1] - MARGIN
-        )
 
     @property
     def shows_coins(self) -> bool:
@@ -121,6 +110,18 @@ class Draws:
             for request, index in zip(requests.tolist(), indices.tolist(), strict=True)
         ]
         return np.array(numbers, np.float64)
+
+
+def _own_logprobs(tokens: Array, ids: Array, logprobs: Array, known: Array) -> Array:
+    """Return the log-probability of each token (m,), or the most that it can be.
+
+    A token that is no candidate is no more likely than the last of them.
+    """
+    is_token = ids == tokens[:, None]
+    of_candidate = np.where(is_token, logprobs, -np.inf).max(1)
+    of_other = np.where(np.isnan(known), logprobs[:, -1], known)
+    found: Array = np.where(is_token.any(1), of_candidate, of_other)
+    return found
 
 
 def _is_usable(sampling: Mapping[str, Any]) -> bool:

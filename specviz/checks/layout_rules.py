@@ -46,18 +46,14 @@ def _tokens_fit(rows: Rows, phase: str, length: pd.Series, suffix: str) -> None:
 
 
 def _pending_is_fed_into_its_slot(rows: Rows) -> None:
-    feeds = rows.trace.feeds
-    names = ("round", "row", "request", "index", "slot")
-    fed = pd.DataFrame({name: feeds[name].astype(np.int64) for name in names})
-    is_verified = (feeds["phase"] == _VERIFY) & (feeds["model"] == _TARGET)
-    fed = rows.table.merge(fed[is_verified], on=["round", "row", "request"])
-    is_wrong = (fed["index"] == fed["length"] - 1) & (fed["slot"] != fed["pending"])
-    for entry in fed[is_wrong].itertuples():
+    verified = rows.verified
+    slot = rows.trace.feeds["slot"][verified.feeds]
+    is_wrong = verified.is_pending & (slot != rows.trace.rows["pending"][verified.entry])
+    for k in np.flatnonzero(is_wrong).tolist():
+        entry = rows.entry(int(verified.entry[k]))
         expected = f"the pending token should be fed into slot {entry.pending}, its own"
-        found = f"it was fed into slot {entry.slot}"
-        rows.report(
-            "rectangle", "verify", entry, expected, found, model=_TARGET, slots=[entry.slot]
-        )
+        found = f"it was fed into slot {slot[k]}"
+        rows.report("rectangle", "verify", entry, expected, found, model=_TARGET, slots=[slot[k]])
 
 
 def _aligned_rows_end_in_one_column(rows: Rows) -> None:
@@ -66,9 +62,12 @@ def _aligned_rows_end_in_one_column(rows: Rows) -> None:
     # of a strategy that realigns now and then, owe nothing; nor do records without the entry.
     if not rows.trace.meta.get("right_aligned"):
         return
-    pending = rows.table["pending"]
+    pending = rows.trace.rows["pending"]
+    first = rows.trace.index.row_bounds[rows.trace.rows["round"]]
+    if (pending == pending[first]).all():
+        return
     # The column that most rows end in is taken as right, so that one stray row is named alone.
-    by_round = pending.groupby(rows.table["round"])
+    by_round = rows.table["pending"].groupby(rows.table["round"])
     usual = by_round.transform(lambda slots: slots.mode().iloc[0])
     for entry in rows.where(pending != usual):
         expected = f"the row should end in slot {usual[entry.Index]}, like the others of its batch"

@@ -5,10 +5,10 @@ a row's tokens, so it fits between the row's start and its pending slot. What th
 beside them does not belong into the record. Not known here: what caches held.
 """
 
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from specviz.checks.journeys import read_again
 from specviz.checks.rows import Rows
@@ -49,9 +49,18 @@ def _spans(rows: Rows, entry: Array, is_late: Array) -> _Spans:
 
 def _is_last_step(moves: dict[str, Array]) -> Array:
     """Return which moves (m,) are the last into their row in their phase."""
-    keys = [moves[name] for name in ("round", "phase", "model", "to_row")]
-    last = pd.Series(moves["step"]).groupby(keys).transform("max").to_numpy()
-    found: Array = moves["step"] == last
+    names = ("step", "to_row", "model", "phase", "round")
+    order = np.lexsort([moves[name] for name in names])
+    # Sorted: each is followed by the next step of the same row, if there is one.
+    is_same = np.ones(max(order.size - 1, 0), bool)
+    for name in names[1:]:
+        is_same &= np.diff(moves[name][order].astype(np.int64)) == 0
+    # Entries of the last step itself count alike.
+    ends = np.append(~is_same, True)
+    last = moves["step"][order[np.flatnonzero(ends)]]
+    group = ends.cumsum() - ends
+    found = np.zeros(order.size, bool)
+    found[order] = moves["step"][order] == last[group]
     return found
 
 
@@ -98,7 +107,7 @@ def _waiting_rows_fit(rows: Rows, stays: Array) -> None:
             continue
         request, count = members[place]
         length = int(moves["length"][k])
-        if length > max(count - 1, rows.widest(request)):
+        if length > count - 1 and length > rows.widest(request):
             expected = f"a row of {count} tokens should have K/V in {count - 1} slots"
             _report(rows, k, request, expected, f"{length} slots were moved into it")
 
@@ -106,13 +115,13 @@ def _waiting_rows_fit(rows: Rows, stays: Array) -> None:
 def _blocks_move_on_whole(rows: Rows, passing: Array) -> None:
     """A block that is moved on in the same phase is the one that was moved there."""
     moves = rows.trace.moves
+    if passing.size == 0:
+        return
     names = ("round", "phase", "model", "to_row", "to_slot")
-    arrived = {}
-    for k in passing.tolist():
-        arrived[tuple(int(moves[name][k]) for name in names)] = k
+    arrived = dict(zip(_places(moves, names, passing), passing.tolist(), strict=True))
     names = ("round", "phase", "model", "from_row", "from_slot")
-    for k in range(moves["round"].size if arrived else 0):
-        before = arrived.get(tuple(int(moves[name][k]) for name in names))
+    for k, place in enumerate(_places(moves, names, np.arange(moves["round"].size))):
+        before = arrived.get(place)
         if before is None or moves["step"][before] >= moves["step"][k]:
             continue
         due, length = int(moves["length"][k]), int(moves["length"][before])
@@ -121,6 +130,12 @@ def _blocks_move_on_whole(rows: Rows, passing: Array) -> None:
             request = int(rows.trace.rows["request"][entry]) if entry >= 0 else 0
             expected = f"{due} slots should be moved, as they are moved on in the same phase"
             _report(rows, before, request, expected, f"{length} were")
+
+
+def _places(
+    moves: dict[str, Array], names: Iterable[str], which: Array
+) -> Iterator[tuple[int, ...]]:
+    return zip(*(moves[name][which].tolist() for name in names), strict=True)
 
 
 def _report(rows: Rows, k: int, request: int, expected: str, found: str) -> None:

@@ -4,6 +4,7 @@ Contract: `schedule` takes the `Rows` of a record and reports to it. What the na
 mean stands with DECISIONS in `record.schema`. Decisions of other names are not judged.
 """
 
+from bisect import bisect_left
 from collections import Counter
 from typing import Any, NamedTuple
 
@@ -66,38 +67,42 @@ def _lengths_are_the_rows(rows: Rows) -> None:
     """A waiting row has the tokens that its last round left it with."""
     trace = rows.trace
     pool = trace.pool
-    table = rows.table.sort_values("round", kind="stable")
-    prompt = np.diff(trace.requests["prompt_offsets"])
+    table = trace.rows
+    prompt = np.diff(trace.requests["prompt_offsets"]).tolist()
+    reached = (table["length"].astype(np.int64) + table["gained"]).tolist()
     # Of each request: the rounds in which it took part, and its length after each.
-    of_request = {
-        int(request): (part["round"].to_numpy(), (part["length"] + part["gained"]).to_numpy())
-        for request, part in table.groupby("request")
-    }
-    nothing = np.zeros(0, np.int64), np.zeros(0, np.int64)
-    for k in range(pool["round"].size):
-        number, request = int(pool["round"][k]), int(pool["request"][k])
-        rounds, reached = of_request.get(request, nothing)
-        before = int(np.searchsorted(rounds, number))
-        due = int(reached[before - 1]) if before else int(prompt[request])
+    of_request: dict[int, tuple[list[int], list[int]]] = {}
+    entries = zip(table["request"].tolist(), table["round"].tolist(), reached, strict=True)
+    for request, number, length in entries:
+        rounds, lengths = of_request.setdefault(request, ([], []))
+        rounds.append(number)
+        lengths.append(length)
+    columns = [pool[name].tolist() for name in ("round", *_Member._fields)]
+    for number, *values in zip(*columns, strict=True):
+        member = _Member(*values)
+        rounds, lengths = of_request.get(member.request, ([], []))
+        before = bisect_left(rounds, number)
+        due = lengths[before - 1] if before else prompt[member.request]
         # After a batch was halved, a request enters with the text that it had.
         may_be_longer = before == 0 and trace.meta.get("halvings")
-        if pool["length"][k] != due and not (may_be_longer and pool["length"][k] > due):
-            member = _Member(*(int(pool[name][k]) for name in _Member._fields))
+        if member.length != due and not (may_be_longer and member.length > due):
             expected = f"the row should have {due} tokens in the pool"
             _report(rows, number, member, expected, f"it has {member.length}")
 
 
 def _batch_is_chosen(rows: Rows, number: int, pool: list[_Member]) -> None:
     """The chosen rows of the pool are those of the batch, and no row is in it twice."""
-    batch = rows.table[rows.table["round"] == number]
-    requests = dict(zip(batch["row"].tolist(), batch["request"].tolist(), strict=True))
+    table, batch = rows.trace.rows, rows.trace.index.rows_of(number)
+    requests = dict(
+        zip(table["row"][batch].tolist(), table["request"][batch].tolist(), strict=True)
+    )
     chosen = {member.row: member for member in pool if member.chosen}
-    for entry in batch.itertuples():
-        member = chosen.get(entry.row)
-        if member is None or member.request != entry.request:
-            expected = f"row {entry.row} of the batch should be chosen from the pool"
+    for row, request in requests.items():
+        member = chosen.get(row)
+        if member is None or member.request != request:
+            expected = f"row {row} of the batch should be chosen from the pool"
             found = "it is not" if member is None else f"request {member.request} is"
-            rows.report("schedule", "schedule", entry, expected, found)
+            _report(rows, number, _Member(row, request, 0, 0, 1), expected, found)
     for member in chosen.values():
         if member.row not in requests:
             expected = "a row that is chosen should be in the batch"
@@ -126,8 +131,9 @@ def _waits_are_counted(
         The same for the next round.
     """
     present = {member.request for member in pool}
-    finished = rows.table[(rows.table["round"] == number - 1) & (rows.table["finished"] == 1)]
-    for request in waits.keys() - present - set(finished["request"].tolist()):
+    table, before = rows.trace.rows, rows.trace.index.rows_of(max(number - 1, 0))
+    finished = table["request"][before][table["finished"][before] == 1]
+    for request in waits.keys() - present - set(finished.tolist()):
         member = _Member(0, request, 0, 0, 0)
         expected = "a request should stay in the pool until it ends"
         _report(rows, number, member, expected, "it is not in it")

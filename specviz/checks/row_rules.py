@@ -59,7 +59,7 @@ def budget(rows: Rows) -> None:
     statuses = enumerate(rows.trace.meta.get("status", ()))
     # A request whose logits were NaN or infinite is ended early, on purpose.
     not_finite = [request for request, status in statuses if status == "not_finite"]
-    is_early = table["after"] < table[["budget", "end"]].min(axis=1)
+    is_early = table["after"] < np.minimum(table["budget"], table["end"])
     may_end_early = table["request"].isin(not_finite)
     for entry in rows.where((table["finished"] == 1) & is_early & ~may_end_early):
         expected = f"the row should go on until EOS or {entry.budget} new tokens"

@@ -27,6 +27,7 @@ class Verified:
 
     Attributes:
         feeds: entries of the table `feeds`, (m,); entry: (m,) the entry of `rows` of each.
+        is_pending: bool (m,), whether it is the row's pending token.
         seen_from, seen_until: the first slot that any query of the row saw, and the one behind the
             last; -1 where nothing was fed.
         pending_slot: the slot of the pending token, -1 where it was not fed.
@@ -34,6 +35,7 @@ class Verified:
 
     feeds: Array
     entry: Array
+    is_pending: Array
     seen_from: Array
     seen_until: Array
     pending_slot: Array
@@ -101,7 +103,8 @@ class Rows:
         is_pending = feeds["index"][which] == self._of("length", entry) - 1
         pending = np.full(count, -1)
         pending[entry[is_pending]] = feeds["slot"][which[is_pending]]
-        return Verified(which, entry, np.where(stop < 0, -1, first), stop, pending)
+        seen_from = np.where(stop < 0, -1, first)
+        return Verified(which, entry, is_pending, seen_from, stop, pending)
 
     def _of(self, name: str, entry: Array) -> Array:
         """Return a column of `rows` for entries (m,), any value where the entry is -1."""
