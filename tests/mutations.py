@@ -176,9 +176,25 @@ def of_rows(trace: Trace) -> dict[str, np.ndarray]:
         "is_last": (~request.duplicated(keep="last")).to_numpy(),
         "ends_with_eos": ends[rows["request"]],
         "room": trace.requests["budget"][rows["request"]] - (rows["length"] - prompt),
+        "left": prompt + np.diff(trace.requests["output_offsets"])[rows["request"]]
+        - (rows["length"] + rows["gained"]),
         "is_left_alone": is_left_alone(trace),
+        "is_kept": is_kept(trace),
         **of_run(trace, len(request)),
     }
+
+
+def is_kept(trace: Trace) -> np.ndarray:
+    """Which entries of `rows` have another one of their request, which is not read again for it."""
+    rows, feeds = trace.rows, trace.feeds
+    is_first = (feeds["index"] == 0) & (feeds["model"] == TARGET)
+    found = np.zeros(rows["round"].size, bool)
+    for entry in range(found.size):
+        same = rows["request"] == rows["request"][entry]
+        later = rows["round"][same & (rows["round"] > rows["round"][entry])]
+        read = feeds["round"][is_first & (feeds["request"] == rows["request"][entry])]
+        found[entry] = later.size > 0 and later[0] not in read
+    return found
 
 
 def is_left_alone(trace: Trace) -> np.ndarray:

@@ -31,10 +31,11 @@ ANY = "an entry"
 ALIVE = "gained > 0"
 ONWARD = "gained > 0 and not is_last"
 GOES_ON = "a row that goes on"
+KEPT = "a row that goes on with the K/V that it has, behind slot 0"
 UNMOVED = "a row that is not moved before its next round, without a new request beside it"
 
 COUNTS = (
-    row("length", 1, "lengths", "not is_last", GOES_ON),
+    row("length", 1, "lengths", "left > 0", GOES_ON),
     row("length", -1, "lengths", "length > 1 and not is_first", "a round that is not its first"),
     row("drafted", -1, "drafts", "gained > 0 and drafted > accepted", "a rejected draft"),
     row("drafted", 1, "drafts", "gained > 0 and drafted < 3 and by_model", "a round of K < 3"),
@@ -58,8 +59,8 @@ COUNTS = (
 PLACES = (
     row("start", -1, "rectangle", "start > 0 and gained > 0", "a row behind slot 0"),
     row("start", 1, "rectangle", ALIVE, ANY),
-    row("start_after", -1, "rectangle", "start_after > 0 and not is_last", "a row behind slot 0"),
-    row("start_after", 1, "rectangle", "not is_last", GOES_ON),
+    row("start_after", -1, "rectangle", "start_after > 0 and is_kept", KEPT),
+    row("start_after", 1, "rectangle", "is_kept", KEPT),
     row("pending", -1, "rectangle", "pending > 0 and gained > 0", "a row of two tokens"),
     row("pending", 1, "rectangle", ALIVE, ANY),
     row("pending_after", -1, "rectangle", "is_left_alone", UNMOVED),

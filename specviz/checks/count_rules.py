@@ -14,7 +14,7 @@ from specviz.record.schema import Array
 def counts_add_up(rows: Rows) -> None:
     """What a row gains and discards is what the target accepts, up to EOS and the budget."""
     table = rows.table
-    gained, discarded = (table[name].to_numpy() for name in ("gained", "discarded"))
+    gained, discarded = (table[name] for name in ("gained", "discarded"))
     least, most = _possible(rows)
     # More than is possible is named by the rules about the choices, EOS and the budget.
     is_judged = (gained > 0) & (gained <= most) & ~_ended_not_finite(rows)
@@ -56,7 +56,7 @@ def _possible(rows: Rows) -> tuple[Array, Array]:
     table, trace = rows.table, rows.trace
     k = trace.rows["drafts"].shape[1]
     drafted = rows.column("drafted")
-    accepted = table["accepted"].to_numpy()
+    accepted = table["accepted"]
     column = np.arange(k)
     choices = target_choices(trace)
     is_known = ((choices[:, :k] >= 0) | (column >= drafted)).all(1)
@@ -65,8 +65,8 @@ def _possible(rows: Rows) -> tuple[Array, Array]:
     least = np.where(is_known, verified, accepted) + 1
     most = np.where(is_known, verified, _most_verified(rows)) + 1
 
-    room = (table["budget"] - table["before"]).to_numpy()
-    to_eos = (table["end"] - table["before"]).to_numpy()
+    room = (table["budget"] - table["before"])
+    to_eos = (table["end"] - table["before"])
     # Behind what was gained, EOS may lie in what was thrown away.
     eos = np.array(trace.meta["eos_token_ids"], np.int64)
     is_eos = np.isin(choices, eos) & is_known[:, None]
@@ -82,12 +82,12 @@ def _most_verified(rows: Rows) -> Array:
     """
     table, trace = rows.table, rows.trace
     k = trace.rows["drafts"].shape[1]
-    accepted = table["accepted"].to_numpy()
-    every = np.arange(len(table))
-    drafts = np.append(trace.rows["drafts"], np.full((len(table), 1), -1), axis=1)
+    accepted = table["accepted"]
+    every = np.arange(rows.size)
+    drafts = np.append(trace.rows["drafts"], np.full((rows.size, 1), -1), axis=1)
     is_own = trace.rows["emitted"][every, accepted] != drafts[every, accepted]
-    is_replaced = (table["gained"].to_numpy() > accepted) & is_own
-    found: Array = np.where(is_replaced, accepted, np.minimum(table["drafted"].to_numpy(), k))
+    is_replaced = (table["gained"] > accepted) & is_own
+    found: Array = np.where(is_replaced, accepted, np.minimum(table["drafted"], k))
     return found
 
 

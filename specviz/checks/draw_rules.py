@@ -28,8 +28,8 @@ def _noise_chooses(rows: Rows, draws: Draws) -> None:
     width = table["emitted"].shape[1]
     entry, j = np.nonzero(np.arange(width) < judged)
     tokens = table["emitted"][entry, j]
-    drafts = np.append(table["drafts"], np.full((len(rows.table), 1), -1), axis=1)
-    nan = np.full((len(rows.table), 1), np.nan, np.float32)
+    drafts = np.append(table["drafts"], np.full((rows.size, 1), -1), axis=1)
+    nan = np.full((rows.size, 1), np.nan, np.float32)
     logprobs = np.append(table["target_logprob"], nan, axis=1)
     known = np.where(drafts[entry, j] == tokens, logprobs[entry, j], np.nan)
     chosen = Chosen(

@@ -18,8 +18,8 @@ _RULES = ("kv", "caches")  # by model
 def fed_once(rows: Rows) -> None:
     """A round feeds the pending token and the drafts, each once in a forward."""
     table = rows.table
-    drafted = np.minimum(table["drafted"].to_numpy(), rows.trace.rows["drafts"].shape[1])
-    is_active = (table["gained"] > 0).to_numpy()
+    drafted = np.minimum(table["drafted"], rows.trace.rows["drafts"].shape[1])
+    is_active = table["gained"] > 0
     number = rows.trace.rows["round"]
 
     entry, index = rows.verified.entry, rows.trace.feeds["index"][rows.verified.feeds]
@@ -27,7 +27,7 @@ def fed_once(rows: Rows) -> None:
     _all_are_fed(rows, _TARGET, "verify", entry, index, is_active & is_logged, drafted)
 
     entry, index = _fed_to_draft(rows)
-    has_drafted = np.isin(np.arange(len(table)), entry) & (drafted > 0)
+    has_drafted = np.isin(np.arange(rows.size), entry) & (drafted > 0)
     _all_are_fed(rows, _DRAFT_MODEL, "draft", entry, index, is_active & has_drafted, drafted - 1)
     _none_is_fed_twice(rows)
 
@@ -53,9 +53,9 @@ def _all_are_fed(
         drafts: (N,), how many of their drafts should be.
     """
     k = rows.trace.rows["drafts"].shape[1]
-    ahead = index - rows.table["length"].to_numpy()[entry] + 1  # 0 for the pending token
+    ahead = index - rows.table["length"][entry] + 1  # 0 for the pending token
     is_near = (ahead >= 0) & (ahead <= k)
-    fed = np.zeros((len(rows.table), k + 1), bool)
+    fed = np.zeros((rows.size, k + 1), bool)
     fed[entry[is_near], ahead[is_near]] = True
     wanted = np.arange(k + 1) <= drafts[:, None]
     for each, j in rows.each(due[:, None] & (wanted != fed)):

@@ -6,7 +6,6 @@ own. Not known here: what caches held.
 """
 
 import numpy as np
-import pandas as pd
 
 from specviz.checks.journeys import Journeys
 from specviz.checks.rows import Rows
@@ -31,7 +30,7 @@ def rectangle(rows: Rows) -> None:
     _slots_hold_what_was_seen(rows)
 
 
-def _tokens_fit(rows: Rows, phase: str, length: pd.Series, suffix: str) -> None:
+def _tokens_fit(rows: Rows, phase: str, length: Array, suffix: str) -> None:
     starts = rows.table[f"start{suffix}"]
     pending = rows.table[f"pending{suffix}"]
     least = starts + length - 1
@@ -67,8 +66,11 @@ def _aligned_rows_end_in_one_column(rows: Rows) -> None:
     if (pending == pending[first]).all():
         return
     # The column that most rows end in is taken as right, so that one stray row is named alone.
-    by_round = rows.table["pending"].groupby(rows.table["round"])
-    usual = by_round.transform(lambda slots: slots.mode().iloc[0])
+    usual = pending.copy()
+    for number in np.unique(rows.trace.rows["round"][pending != pending[first]]).tolist():
+        batch = rows.trace.index.rows_of(number)
+        slots, counts = np.unique(pending[batch], return_counts=True)
+        usual[batch] = slots[counts.argmax()]
     for entry in rows.where(pending != usual):
         expected = f"the row should end in slot {usual[entry.Index]}, like the others of its batch"
         found = f"it ends in slot {entry.pending}"
@@ -78,7 +80,7 @@ def _aligned_rows_end_in_one_column(rows: Rows) -> None:
 def _queries_see_from_the_start_on(rows: Rows) -> None:
     """The start is the first slot that the queries of the row's verification see."""
     seen = rows.verified.seen_from
-    is_wrong = (seen >= 0) & (seen != rows.table["start"].to_numpy())
+    is_wrong = (seen >= 0) & (seen != rows.table["start"])
     for entry in rows.where(is_wrong):
         # With a wrong mask the queries say nothing of where the row begins.
         if rows.has_finding("mask", _VERIFY, entry):
@@ -92,7 +94,7 @@ def _rows_stay_unless_moved(rows: Rows) -> None:
     """A row stays where it is unless its K/V is moved or computed again."""
     table = rows.table
     journeys = Journeys(rows)
-    start, after = (table[name].to_numpy() for name in ("start", "start_after"))
+    start, after = (table[name] for name in ("start", "start_after"))
     for entry in rows.where(journeys.is_still & (start != after)):
         if rows.has_finding("kv", _SYNCHRONISE, entry):
             continue  # the K/V should have been moved
@@ -111,7 +113,7 @@ def _rows_stay_unless_moved(rows: Rows) -> None:
             "rectangle", "synchronise", entry, expected, found, slots=[entry.start_after]
         )
     fed = journeys.next_of(rows.verified.pending_slot)
-    pending = table["pending_after"].to_numpy()
+    pending = table["pending_after"]
     for entry in rows.where(journeys.is_left_alone & (fed >= 0) & (fed != pending)):
         expected = f"the pending token should go to slot {entry.pending_after}"
         found = f"the round after feeds it into slot {fed[entry.Index]}, with nothing moved between"

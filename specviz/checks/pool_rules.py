@@ -44,7 +44,8 @@ def schedule(rows: Rows) -> None:
 
 def _batch_is_small_enough(rows: Rows) -> None:
     most = rows.trace.meta["batch_size"]
-    place = rows.table.groupby("round").cumcount()
+    number = rows.trace.rows["round"]
+    place = np.arange(rows.size) - rows.trace.index.row_bounds[number]
     for entry in rows.where((place >= most) & (most > 0)):
         expected = f"a round should have at most {most} rows"
         found = f"this is number {place[entry.Index] + 1}"

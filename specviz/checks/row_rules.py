@@ -13,9 +13,12 @@ from specviz.record.schema import Array
 def lengths(rows: Rows) -> None:
     """A row gains the tokens that its request's output has, and goes on from there."""
     table = rows.table
+    reached = table["length"] + table["gained"]
     # Entries are sorted by round, so the one before of the same request is that of its last round.
-    reached = (table["length"] + table["gained"]).groupby(table["request"]).shift()
-    due = reached.fillna(table["prompt"]).astype(np.int64)
+    order = np.argsort(table["request"], kind="stable")
+    follows = np.flatnonzero(np.diff(table["request"][order]) == 0)
+    due = table["prompt"].copy()
+    due[order[follows + 1]] = reached[order[follows]]
     for entry in rows.where(table["length"] != due):
         expected = f"the row should have {due[entry.Index]} tokens, as the round before left it"
         rows.report("lengths", "schedule", entry, expected, f"it has {entry.length}")
@@ -27,8 +30,7 @@ def lengths(rows: Rows) -> None:
         expected = f"index {entry.length + j} should be token {token}, as in the output"
         found = f"token {rows.token(emitted[entry.Index, j])} was emitted"
         rows.report("lengths", "accept", entry, expected, found)
-    is_last = ~table["request"].duplicated(keep="last")
-    for entry in rows.where(is_last & (table["after"] != table["output"])):
+    for entry in rows.where(rows.is_last & (table["after"] != table["output"])):
         expected = f"the request should end with {entry.output} new tokens, as in the output"
         found = f"it ends with {entry.after}"
         count = abs(entry.output - entry.after)
@@ -38,7 +40,7 @@ def lengths(rows: Rows) -> None:
 def _output_tokens(rows: Rows) -> Array:
     """Return what each entry's emitted tokens are in the output, (N, K+1); -1 behind its end."""
     requests = rows.trace.requests
-    request = rows.table["request"].to_numpy()[:, None]
+    request = rows.column("request")
     first = requests["output_offsets"][request]  # (N, 1)
     stop = requests["output_offsets"][request + 1]
     at = first + rows.column("before") + np.arange(rows.trace.rows["emitted"].shape[1])
@@ -60,7 +62,7 @@ def budget(rows: Rows) -> None:
     # A request whose logits were NaN or infinite is ended early, on purpose.
     not_finite = [request for request, status in statuses if status == "not_finite"]
     is_early = table["after"] < np.minimum(table["budget"], table["end"])
-    may_end_early = table["request"].isin(not_finite)
+    may_end_early = np.isin(table["request"], not_finite)
     for entry in rows.where((table["finished"] == 1) & is_early & ~may_end_early):
         expected = f"the row should go on until EOS or {entry.budget} new tokens"
         rows.report("budget", "accept", entry, expected, f"it finished with {entry.after}")
@@ -77,8 +79,7 @@ def _status_fits(rows: Rows) -> None:
     if statuses is None:
         return
     eos_ids = rows.trace.meta["eos_token_ids"]
-    is_last = ~rows.table["request"].duplicated(keep="last")
-    for entry in rows.where(is_last):
+    for entry in rows.where(rows.is_last):
         if entry.request >= len(statuses):
             expected = "the header should say how the request ended"
             rows.report("budget", "accept", entry, expected, "it has no status")

@@ -4,13 +4,13 @@ Contract: reads the record alone, and turns masks over its entries into reports.
 rules.
 """
 
+from collections import namedtuple
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from specviz.checks.violations import Findings
 from specviz.record.schema import MODELS, PHASES, Array
@@ -46,7 +46,8 @@ class Rows:
 
     Attributes:
         trace: the record.
-        table: the scalar columns of the table `rows`, and of each entry's request: prompt, output
+        size: N, the number of entries.
+        table: the scalar columns of the table `rows` as int64 (N,), and of each entry's request: prompt, output
             and budget in tokens; before and after, its new tokens before and after this round; end,
             its new tokens up to and including the first EOS, NO_EOS without one.
     """
@@ -54,9 +55,12 @@ class Rows:
     def __init__(self, trace: Trace, findings: Findings) -> None:
         self.trace = trace
         self.findings = findings
-        scalars = {name: values for name, values in trace.rows.items() if values.ndim == 1}
-        self.table = pd.DataFrame(scalars).astype(np.int64)
+        self.table: dict[str, Array] = {}
+        for name, values in trace.rows.items():
+            if values.ndim == 1:
+                self.table[name] = values.astype(np.int64)
         request = self.table["request"]
+        self.size = request.size
         self.table["prompt"] = np.diff(trace.requests["prompt_offsets"])[request]
         self.table["output"] = np.diff(trace.requests["output_offsets"])[request]
         self.table["budget"] = trace.requests["budget"][request]
@@ -66,12 +70,12 @@ class Rows:
 
     def column(self, name: str) -> Array:
         """Return a column of the table as (N, 1)."""
-        values: Array = self.table[name].to_numpy()[:, None]
+        values: Array = self.table[name][:, None]
         return values
 
     def where(self, mask: Any) -> Iterator[Any]:
         """Yield the entries that a mask (N,) names, as named tuples."""
-        return self.table[mask].itertuples() if mask.any() else iter(())
+        return map(self.entry, np.flatnonzero(mask).tolist())
 
     def each(self, mask: Array) -> Iterator[tuple[Any, int]]:
         """Yield the entry and the column of each place that a mask (N, m) names."""
@@ -81,7 +85,19 @@ class Rows:
 
     def entry(self, number: int) -> Any:
         """Return one entry, as a named tuple."""
-        return next(self.table.iloc[number : number + 1].itertuples())
+        return self._entry(number, *(int(values[number]) for values in self.table.values()))
+
+    @cached_property
+    def _entry(self) -> Any:
+        return namedtuple("Entry", ["Index", *self.table])  # type: ignore[misc]
+
+    @cached_property
+    def is_last(self) -> Array:
+        """Whether an entry is the last one of its request, bool (N,)."""
+        found = np.zeros(self.size, bool)
+        _, last = np.unique(self.table["request"][::-1], return_index=True)
+        found[self.size - 1 - last] = True
+        return found
 
     def has_finding(self, rule: str, phase: int, entry: Any) -> bool:
         """Return whether a rule has found something in the row and phase of an entry already."""
@@ -91,7 +107,7 @@ class Rows:
     @cached_property
     def verified(self) -> Verified:
         """What the target was fed in the phase verify."""
-        feeds, count = self.trace.feeds, len(self.table)
+        feeds, count = self.trace.feeds, self.size
         which = np.flatnonzero((feeds["phase"] == _VERIFY) & (feeds["model"] == _TARGET))
         entry = self.trace.index.feed_rows[which]
         is_own = (entry >= 0) & (feeds["request"][which] == self._of("request", entry))

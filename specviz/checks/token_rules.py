@@ -40,10 +40,10 @@ def acceptance(rows: Rows) -> None:
 def bonus(rows: Rows) -> None:
     """The token behind the accepted drafts comes from the target."""
     table = rows.table
-    place = (np.arange(len(table)), table["accepted"])
+    place = (np.arange(rows.size), table["accepted"])
     emitted = rows.trace.rows["emitted"][place]  # (N,), the bonus
     choices = target_choices(rows.trace)[place]
-    none = np.full((len(table), 1), -1)
+    none = np.full((rows.size, 1), -1)
     rejected = np.append(rows.trace.rows["drafts"], none, axis=1)[place]  # -1 if none was
     has_bonus = table["gained"] > table["accepted"]
     for entry in rows.where(has_bonus & (choices >= 0) & (emitted != choices)):
