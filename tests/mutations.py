@@ -155,16 +155,22 @@ def entries(table: str, query: str) -> Where:
     """Return the mask of a pandas query over the columns of a table, and those of `derived`."""
 
     def where(trace: Trace) -> np.ndarray:
-        scalars = {k: v for k, v in getattr(trace, table).items() if v.ndim == 1}
-        frame = pd.DataFrame(scalars).astype(np.int64)
-        if table in DERIVED:
-            frame = frame.assign(**DERIVED[table](trace))
+        frame = asked(trace, table)
         found = frame.eval(query).to_numpy(bool) if len(frame) else np.zeros(0, bool)
         return np.asarray(found)
 
     return where
 
 
+@functools.cache
+def asked(trace: Trace, table: str) -> pd.DataFrame:
+    """Return what queries over a table may ask: its columns and those derived from the record."""
+    scalars = {k: v for k, v in getattr(trace, table).items() if v.ndim == 1}
+    frame = pd.DataFrame(scalars).astype(np.int64)
+    return frame.assign(**DERIVED[table](trace)) if table in DERIVED else frame
+
+
+@functools.cache
 def of_rows(trace: Trace) -> dict[str, np.ndarray]:
     """What queries over `rows` may ask beside its columns."""
     rows = trace.rows
