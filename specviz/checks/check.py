@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from specviz.checks import invariants
 from specviz.checks.ledger import ExpectedKV
+from specviz.checks.rows import Rows
 from specviz.checks.violations import Findings, Violations
-from specviz.record.schema import MODELS, PHASES
+from specviz.record.schema import MODELS, PHASES, Array
 from specviz.record.trace import Trace
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from specviz.engine.models.pair import Pair
 
 
@@ -104,8 +107,15 @@ def _check_kv(
 ) -> None:
     """Check rule "kv" by the numbers: compare with K/V that the models compute again."""
     from specviz.checks.rerun import rerun, tolerance
+    from specviz.checks.rescore import Rescored
 
-    for deviation in rerun(trace, pair, expected_kv):
+    slack = tolerance(pair.target.dtype)
+    rescored = Rescored(Rows(trace, findings))
+
+    def listen(model: int, feeds: Array, logits: "Tensor") -> None:
+        rescored.add(model, feeds, logits, slack)
+
+    for deviation in rerun(trace, pair, expected_kv, listen):
         place, j = deviation.place, deviation.which[0]
         dtype = pair.target.dtype if MODELS[place.model] == "target" else pair.draft.dtype
         expected = (
@@ -128,3 +138,4 @@ def _check_kv(
             slots=place.slots[deviation.which],
             evidence=True,
         )
+    rescored.finish(slack)

@@ -9,7 +9,7 @@ import numpy as np
 
 from specviz.checks.draws import Chosen, Draws
 from specviz.checks.rows import Rows
-from specviz.record.schema import Array
+from specviz.record.schema import MODELS, PHASES, Array
 
 
 def draws_are_the_seeds(rows: Rows) -> None:
@@ -18,7 +18,10 @@ def draws_are_the_seeds(rows: Rows) -> None:
     if draws.coupling == "gumbel":
         _noise_chooses(rows, draws)
     if draws.shows_coins:
-        _coins_accept(rows, draws)
+        p, q = (_probabilities(rows.trace.rows[f"{model}_logprob"]) for model in MODELS)
+        # A drafter without probabilities lays all of q on its draft.
+        has_q = bool((rows.trace.rows["draft_top_ids"] >= 0).any())
+        coins_accept(rows, draws, p, q if has_q else np.ones_like(p))
 
 
 def _noise_chooses(rows: Rows, draws: Draws) -> None:
@@ -55,8 +58,13 @@ def _noise_chooses(rows: Rows, draws: Draws) -> None:
         rows.report(rule, "accept", of_entry, expected, found)
 
 
-def _coins_accept(rows: Rows, draws: Draws) -> None:
-    """A draft d is accepted if u q(d) < p(d), where u is the seed's number for its index."""
+def coins_accept(rows: Rows, draws: Draws, p: Array, q: Array, slack: float = 1e-3) -> None:
+    """A draft d is accepted if u q(d) < p(d), where u is the seed's number for its index.
+
+    Args:
+        p, q: (N, K), what target and draft give each draft; NaN where that is not known.
+        slack: the relative error that may be rounding.
+    """
     table = rows.trace.rows
     accepted, gained = rows.column("accepted"), rows.column("gained")
     column = np.arange(table["drafts"].shape[1])
@@ -66,13 +74,9 @@ def _coins_accept(rows: Rows, draws: Draws) -> None:
     is_whole &= (rows.column("finished") == 0) & (accepted < rows.column("drafted"))
     entry, j = np.nonzero(is_kept | (is_whole & (column == accepted)))
     coins = draws.coins(table["request"][entry], table["length"][entry] + j)
-    p, q = (_probabilities(table[f"{model}_logprob"][entry, j]) for model in ("target", "draft"))
-    # A drafter without probabilities lays all of q on its draft.
-    has_q = bool((table["draft_top_ids"] >= 0).any())
-    q = q if has_q else np.ones_like(p)
+    p, q = p[entry, j], q[entry, j]
     share = coins * q
-    slack = 1e-3 * np.maximum(share, p) + 1e-12
-    for i in np.flatnonzero(np.abs(share - p) > slack).tolist():
+    for i in np.flatnonzero(np.abs(share - p) > slack * np.maximum(share, p)).tolist():
         accepts = bool(share[i] < p[i])
         if accepts == is_kept[entry[i], j[i]]:
             continue
@@ -82,7 +86,8 @@ def _coins_accept(rows: Rows, draws: Draws) -> None:
             f"draft {j[i] + 1}, of p = {p[i]:.3g} and q = {q[i]:.3g}, should be {words[1]} "
             f"at the seed's u = {coins[i]:.3g}"
         )
-        rows.report("acceptance", "accept", of_entry, expected, f"it was {words[0]}")
+        if not rows.has_finding("acceptance", PHASES.index("accept"), of_entry):
+            rows.report("acceptance", "accept", of_entry, expected, f"it was {words[0]}")
 
 
 def _probabilities(logprobs: Array) -> Array:
