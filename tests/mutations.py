@@ -157,7 +157,7 @@ def entries(table: str, query: str) -> Where:
     def where(trace: Trace) -> np.ndarray:
         frame = asked(trace, table)
         found = frame.eval(query).to_numpy(bool) if len(frame) else np.zeros(0, bool)
-        return np.asarray(found)
+        return np.array(found)
 
     return where
 

@@ -3,12 +3,14 @@
 import re
 from pathlib import Path
 
+import mutations_deep
 import mutations_feeds
 import mutations_moves
 import mutations_rows
 import mutations_scores
 import mutations_tokens
 import pytest
+from conftest import make_pair
 from mutations import KINDS, Mutation, record
 
 import specviz as sv
@@ -37,7 +39,25 @@ NOT_CHANGED = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_correct_record_has_no_findings(kind: str) -> None:
     assert record(kind).meta["valid"]
-    assert sv.check_invariants(record(kind)) == []
+    assert sv.check_invariants(record(kind), deep=True, pair=make_pair("llama")) == []
+
+
+@pytest.mark.parametrize("mutation", mutations_deep.MUTATIONS, ids=lambda mutation: mutation.name)
+def test_what_only_the_models_can_tell_is_found_by_deep(mutation: Mutation) -> None:
+    missed = {}
+    kinds = 0
+    for kind in KINDS:
+        trace = record(kind)
+        entry = mutation.entry(trace)
+        if entry is None:
+            continue
+        kinds += 1
+        wrong = mutation.change(trace, entry)
+        found = {each.rule for each in sv.check_invariants(wrong, deep=True, pair=make_pair("llama"))}
+        if not found & set(mutation.rules):
+            missed[kind] = found
+    assert missed == {}
+    assert kinds, f"no kind of run has {mutation.needs}"
 
 
 @pytest.mark.parametrize("mutation", ALL, ids=lambda mutation: mutation.name)

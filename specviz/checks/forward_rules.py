@@ -150,7 +150,9 @@ class ForwardRules:
         """
         for model, request, each in found:
             goes_on = self._fed.last_stage[request] > each.stage
-            if model != _TARGET and goes_on:
+            # The same fault in the target's cache has been named.
+            is_known = self._findings.has("kv", each.stage, each.row, request)
+            if model != _TARGET and goes_on and not is_known:
                 expected = f"slot {each.slots[0]} should hold the K/V of index {each.indices[0]}"
                 self._findings.add(
                     "caches", each.stage, each.row, request, expected, f"it holds {each.found}",

@@ -27,7 +27,7 @@ from specviz.checks.layout_rules import rectangle
 from specviz.checks.ledger import ExpectedKV
 from specviz.checks.move_rules import moves_fit
 from specviz.checks.pool_rules import schedule
-from specviz.checks.row_rules import budget, eos, lengths
+from specviz.checks.row_rules import budget, eos, lengths, status
 from specviz.checks.rows import Rows
 from specviz.checks.score_rules import scores
 from specviz.checks.token_rules import acceptance, bonus
@@ -45,6 +45,7 @@ ROW_RULES = (
     draws_are_the_seeds,
     budget,
     eos,
+    status,
     drafts,
     scores,
     schedule,

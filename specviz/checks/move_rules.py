@@ -139,9 +139,11 @@ def _places(
 
 
 def _report(rows: Rows, k: int, request: int, expected: str, found: str) -> None:
-    """Report entry k of `moves`."""
+    """Report entry k of `moves`, unless K/V is known to be lost there."""
     moves = rows.trace.moves
     stage = int(moves["round"][k]) * len(PHASES) + int(moves["phase"][k])
+    if rows.findings.has("kv", stage, moves["to_row"][k], request):
+        return
     last = int(moves["to_slot"][k]) + int(moves["length"][k]) - 1
     rows.findings.add(
         "rectangle", stage, moves["to_row"][k], request, expected, found,

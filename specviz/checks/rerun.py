@@ -78,8 +78,8 @@ def rerun(
             that ran.
     """
     for code, name in enumerate(MODELS):
-        of_model = [place for place in places if place.model == code and place.indices.size]
-        if of_model:
+        of_model = [place for place in places if place.model == code]
+        if (trace.feeds["model"] == code).any():
             model = pair.target if name == "target" else pair.draft
             again = _Rerun(trace, code, model, pair, listen)
             yield from again.deviations(of_model)
@@ -112,8 +112,10 @@ class _Rerun:
                 if step.feeds.size:
                     self._run(step)
                 step = next(steps, None)
-            self._check_size()
-            yield from self._compare(list(group))
+            held = [place for place in group if place.indices.size]
+            if held:
+                self._check_size()
+                yield from self._compare(held)
             finished = [request for request in self._fresh if last_round[request] <= number]
             for request in finished:
                 del self._fresh[request]

@@ -16,13 +16,12 @@ from torch import Tensor
 from specviz.checks.draw_rules import coins_accept
 from specviz.checks.draws import Draws
 from specviz.checks.rows import Rows
-from specviz.engine.rng import DRAFT, Noise
+from specviz.engine.rng import DRAFT, RESIDUAL, Noise
 from specviz.engine.sampling import SamplingParams
 from specviz.record.schema import MODELS, PHASES, Array
 
 _TARGET = MODELS.index("target")
-_ACCEPT, _DRAFT_PHASE = PHASES.index("accept"), PHASES.index("draft")
-_RESIDUAL = 2  # how many times q may exceed p before a token counts as impossible
+_CLEARLY = 2  # how many times q may exceed p before a token counts as impossible
 
 
 class Rescored:
@@ -79,7 +78,7 @@ class Rescored:
         accepted, drafted = (self._rows.table[name] for name in ("accepted", "drafted"))
         is_drawn = (self._rows.table["gained"] == accepted + 1) & (accepted < drafted)
         is_drawn &= (self._rows.table["discarded"] == 0) & (self._rows.table["finished"] == 0)
-        for entry in self._rows.where(is_drawn & has_q & (p * _RESIDUAL < q) & (q > slack)):
+        for entry in self._rows.where(is_drawn & has_q & (p * _CLEARLY < q) & (q > slack)):
             i = entry.Index
             self._report(
                 "bonus", "accept", entry.Index,
@@ -102,10 +101,14 @@ class Rescored:
                 rule = "acceptance" if is_accepted else "bonus"
                 token = int(self._table["emitted"][n, j])
                 self._choice(rule, "accept", n, j, token, logits, slack)
+            elif j < judged and j == self._table["drafted"][n]:
+                # Behind the last draft nothing is taken off p, so q does not matter.
+                token = int(self._table["emitted"][n, j])
+                self._drawn("bonus", "accept", n, j, token, logits, slack)
         elif self._follows_drafts:
             token = int(self._table["drafts"][n, j])
             if self._draws.coupling == "rejection":
-                self._drawn(n, j, token, logits, slack)
+                self._drawn("drafts", "draft", n, j, token, logits, slack)
             elif self._is_greedy or self._draws.coupling == "gumbel":
                 self._choice("drafts", "draft", n, j, token, logits, slack)
 
@@ -174,11 +177,15 @@ class Rescored:
         ids = np.array([[token]])
         return float(self._noise.gumbel_at(np.array([request]), np.array([index]), ids)[0, 0])
 
-    def _drawn(self, n: int, j: int, token: int, logits: Tensor, slack: float) -> None:
-        """A draft is drawn by the seed's number from the cumulative distribution."""
-        assert self._params is not None
+    def _drawn(
+        self, rule: str, phase: str, n: int, j: int, token: int, logits: Tensor, slack: float
+    ) -> None:
+        """A token is drawn by the seed's number from the cumulative distribution."""
+        if self._params is None or not 0 <= token < logits.numel():
+            return
         request, index = self._place(n, j)
-        u = float(self._noise.uniforms(request, index, 1)[0, DRAFT])
+        purpose = DRAFT if rule == "drafts" else RESIDUAL
+        u = float(self._noise.uniforms(request, index, 1)[0, purpose])
         q = self._params.distribution(logits)
         cumulative = q.cumsum(-1)
         above = float(cumulative[token])
@@ -186,9 +193,10 @@ class Rescored:
         slack = min(slack * max(1.0, 1 / self._params.temperature), 0.5)
         if below - slack <= u <= above + slack:
             return
-        expected = f"draft {j + 1} should be what u = {u:.3g} draws from the draft's distribution"
+        name = f"draft {j + 1}" if rule == "drafts" else f"the token after {j} drafts"
+        expected = f"{name} should be what u = {u:.3g} draws from the distribution"
         found = f"{self._rows.token(token)} takes {below:.3g} to {above:.3g} of it"
-        self._report("drafts", "draft", n, expected, found)
+        self._report(rule, phase, n, expected, found)
 
     def _keep_probabilities(self, model: int, n: int, j: int, logits: Tensor) -> None:
         assert self._params is not None

@@ -7,7 +7,9 @@ it. Not known here: what forwards saw and what caches held.
 import numpy as np
 
 from specviz.checks.rows import Rows
-from specviz.record.schema import Array
+from specviz.record.schema import PHASES, Array
+
+_ACCEPT = PHASES.index("accept")
 
 
 def lengths(rows: Rows) -> None:
@@ -66,41 +68,10 @@ def budget(rows: Rows) -> None:
     for entry in rows.where((table["finished"] == 1) & is_early & ~may_end_early):
         expected = f"the row should go on until EOS or {entry.budget} new tokens"
         rows.report("budget", "accept", entry, expected, f"it finished with {entry.after}")
-    _status_fits(rows)
     at_budget = (table["after"] == table["budget"]) & (table["budget"] < table["end"])
     for entry in rows.where((table["finished"] == 0) & at_budget):
         expected = f"the row should be finished, because its budget is {entry.budget} new tokens"
         rows.report("budget", "accept", entry, expected, "it is not")
-
-
-def _status_fits(rows: Rows) -> None:
-    """How a request is said to have ended is how it ended: rules "budget" and "eos"."""
-    statuses = rows.trace.meta.get("status")
-    if statuses is None:
-        return
-    eos_ids = rows.trace.meta["eos_token_ids"]
-    for entry in rows.where(rows.is_last):
-        if entry.request >= len(statuses):
-            expected = "the header should say how the request ended"
-            rows.report("budget", "accept", entry, expected, "it has no status")
-            continue
-        status = statuses[entry.request]
-        output = rows.trace.output(entry.request)
-        has_eos = bool(output) and output[-1] in eos_ids
-        is_full = len(output) == entry.budget
-        if (status == "eos") != has_eos:
-            words = "ends" if has_eos else "does not end"
-            expected = f'status "{status}" should be that of the output'
-            found = f"which {words} with EOS"
-            rows.report("eos" if status == "eos" else "budget", "accept", entry, expected, found)
-        elif status != "eos" and (status == "budget") != is_full:
-            expected = f'a request of status "{status}" should have '
-            expected += f"{'its' if status == 'budget' else 'fewer than its'} {entry.budget} tokens"
-            rows.report("budget", "accept", entry, expected, f"it has {len(output)}")
-        elif (status == "interrupted") == bool(entry.finished):
-            expected = f'a request of status "{status}" should be '
-            expected += "unfinished" if entry.finished else "finished"
-            rows.report("budget", "accept", entry, expected, "its row is not")
 
 
 def eos(rows: Rows) -> None:
@@ -115,3 +86,35 @@ def eos(rows: Rows) -> None:
     for entry in rows.where((table["finished"] == 0) & at_eos):
         expected = "the row should be finished, because its last token is EOS"
         rows.report("eos", "accept", entry, expected, "it is not")
+
+
+def status(rows: Rows) -> None:
+    """How a request is said to have ended is how it ended: rules "budget" and "eos"."""
+    statuses = rows.trace.meta.get("status")
+    if statuses is None:
+        return
+    eos_ids = rows.trace.meta["eos_token_ids"]
+    for entry in rows.where(rows.is_last):
+        if any(rows.has_finding(rule, _ACCEPT, entry) for rule in ("budget", "eos")):
+            continue  # how it ended is wrong, and the header may be right
+        if entry.request >= len(statuses):
+            expected = "the header should say how the request ended"
+            rows.report("budget", "accept", entry, expected, "it has no status")
+            continue
+        ended = statuses[entry.request]
+        output = rows.trace.output(entry.request)
+        has_eos = bool(output) and output[-1] in eos_ids
+        is_full = len(output) == entry.budget
+        if (ended == "eos") != has_eos:
+            words = "ends" if has_eos else "does not end"
+            expected = f'status "{ended}" should be that of the output'
+            found = f"which {words} with EOS"
+            rows.report("eos" if ended == "eos" else "budget", "accept", entry, expected, found)
+        elif ended != "eos" and (ended == "budget") != is_full:
+            expected = f'a request of status "{ended}" should have '
+            expected += f"{'its' if ended == 'budget' else 'fewer than its'} {entry.budget} tokens"
+            rows.report("budget", "accept", entry, expected, f"it has {len(output)}")
+        elif (ended == "interrupted") == bool(entry.finished):
+            expected = f'a request of status "{ended}" should be '
+            expected += "unfinished" if entry.finished else "finished"
+            rows.report("budget", "accept", entry, expected, "its row is not")
