@@ -1,8 +1,8 @@
 """Ways to make a correct record wrong, and the runs whose records they are tried on.
 
-`KINDS` are twelve kinds of runs. A `Mutation` changes one thing in a record: a value in one entry of
-a table, an entry of a tensor, or a value of the header. It says which rules may find it, and what a
-record must have for it to make sense. `ALL` in `test_mutations.py` gathers the tables of mutations.
+`KINDS` are fourteen kinds of runs. A `Mutation` changes one thing in a record: a value in one entry
+of a table, an entry of a tensor, or a value of the header. It says which rules may find it, and
+what a record must have for it to make sense. `ALL` in `test_mutations.py` gathers the tables.
 """
 
 import functools
@@ -102,7 +102,7 @@ class Mutation:
     deep: bool = False
 
     def entry(self, trace: Trace, share: float = 0.5) -> int | None:
-        """Return an entry that can be changed, the middle one unless told; None if there is none."""
+        """Return an entry that can be changed, by default the middle one; None without any."""
         entries = np.flatnonzero(self.where(trace))
         if entries.size == 0:
             return None
@@ -182,7 +182,8 @@ def of_rows(trace: Trace) -> dict[str, np.ndarray]:
         "is_last": (~request.duplicated(keep="last")).to_numpy(),
         "ends_with_eos": ends[rows["request"]],
         "room": trace.requests["budget"][rows["request"]] - (rows["length"] - prompt),
-        "left": prompt + np.diff(trace.requests["output_offsets"])[rows["request"]]
+        "left": prompt
+        + np.diff(trace.requests["output_offsets"])[rows["request"]]
         - (rows["length"] + rows["gained"]),
         "is_left_alone": is_left_alone(trace),
         "is_kept": is_kept(trace),
@@ -209,12 +210,18 @@ def is_left_alone(trace: Trace) -> np.ndarray:
     firsts = {int(rows["round"][rows["request"] == r].min()) for r in set(rows["request"].tolist())}
     found = np.zeros(rows["round"].size, bool)
     for entry in range(found.size):
-        later = np.flatnonzero((rows["request"] == rows["request"][entry]) & (rows["round"] > rows["round"][entry]))
+        later = np.flatnonzero(
+            (rows["request"] == rows["request"][entry]) & (rows["round"] > rows["round"][entry])
+        )
         if later.size == 0 or rows["row"][later[0]] != rows["row"][entry]:
             continue
         first, last = int(rows["round"][entry]), int(rows["round"][later[0]])
         stage = moves["round"].astype(int) * len(PHASES) + moves["phase"]
-        moved = (stage > first * 5 + SYNCHRONISE) & (stage <= last * 5) & (moves["to_row"] == rows["row"][entry])
+        moved = (
+            (stage > first * 5 + SYNCHRONISE)
+            & (stage <= last * 5)
+            & (moves["to_row"] == rows["row"][entry])
+        )
         found[entry] = not moved.any() and not firsts & set(range(first + 1, last + 1))
     return found
 

@@ -21,7 +21,9 @@ ONE_DRAFT = "phase == 2 and model == 0 and 1 <= ahead < drafted and gained > 0"
 LAST_DRAFT = "phase == 2 and model == 0 and ahead == drafted and drafted > 0 and gained > 0"
 PROMPT = "phase == 0 and model == 0 and index > 0"
 FED_BACK = "phase == 1 and model == 1 and ahead > 0 and gained > 0"
-FED_PENDING = "phase == 1 and model == 1 and ahead == 0 and gained > 0 and length > 1 and drafted > 0"
+FED_PENDING = (
+    "phase == 1 and model == 1 and ahead == 0 and gained > 0 and length > 1 and drafted > 0"
+)
 DRAFT_PROMPT = "phase == 0 and model == 1 and index > 0"
 PLACES = {  # what a feed is: its query, and what a record must have
     "pending": (PENDING, "a row that goes on"),

@@ -1,11 +1,10 @@
 """Mutations of the tables `moves`, `pool` and `rounds`, and of the header."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from mutations import DRAFTER, SYNCHRONISE, Mutation, edited, entries, headed, shifted, without
+from mutations import SYNCHRONISE, Mutation, edited, entries, headed, shifted, without
 
 from specviz.record.trace import Trace
 

@@ -49,7 +49,10 @@ COUNTS = (
         "a rejected draft",
     ),
     row("gained", -1, "lengths acceptance", "gained > 1 and not is_last", "a row that gains two"),
-    row("gained", 1, "lengths acceptance", "0 < gained <= drafted and not is_last", "a rejected draft"),
+    row(
+        "gained", 1, "lengths acceptance", "0 < gained <= drafted and not is_last",
+        "a rejected draft in a row that goes on",
+    ),
     row("discarded", 1, "acceptance", "gained > 0 and drafted > 0", "a row that drafts"),
     row("discarded", -1, "acceptance", "discarded > 0", "a strategy that discards"),
     set_row("rows.gained 0", "gained", 0, "lengths acceptance", ONWARD, GOES_ON),

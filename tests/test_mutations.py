@@ -1,4 +1,4 @@
-"""A record that says one thing wrongly is found out, in every kind of run where that is possible."""
+"""A record that says one thing wrongly is found out, in every kind of run that it can occur in."""
 
 import re
 from pathlib import Path
@@ -53,7 +53,9 @@ def test_what_only_the_models_can_tell_is_found_by_deep(mutation: Mutation) -> N
             continue
         kinds += 1
         wrong = mutation.change(trace, entry)
-        found = {each.rule for each in sv.check_invariants(wrong, deep=True, pair=make_pair("llama"))}
+        found = {
+            each.rule for each in sv.check_invariants(wrong, deep=True, pair=make_pair("llama"))
+        }
         if not found & set(mutation.rules):
             missed[kind] = found
     assert missed == {}

@@ -26,7 +26,9 @@ def strategy(pick: Random, batch_size: int) -> Any:
         fallback = pick.choice(["realign", "partial", "wait"])
         habits = pick.choice([{}, {}, {"as_published": True}, {"group_by": "padded"}])
         options = {"window": batch_size + pick.randint(0, 4), "sort_prompts": pick.random() < 0.3}
-        return sv.strategy(name, fallback=fallback, max_wait=pick.randint(1, 4), **options, **habits)
+        return sv.strategy(
+            name, fallback=fallback, max_wait=pick.randint(1, 4), **options, **habits
+        )
     options = {"refill": pick.random() < 0.7}
     if name == "repadding":
         plain = {"ones_mask": False, "draft_bonus": False}

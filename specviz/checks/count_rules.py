@@ -59,14 +59,14 @@ def _possible(rows: Rows) -> tuple[Array, Array]:
     accepted = table["accepted"]
     column = np.arange(k)
     choices = target_choices(trace)
-    is_known = ((choices[:, :k] >= 0) | (column >= drafted)).all(1)
+    is_known: Array = np.all((choices[:, :k] >= 0) | (column >= drafted), axis=1)
     right = (trace.rows["drafts"] == choices[:, :k]) & (column < drafted)
     verified = right.cumprod(axis=1).sum(axis=1)
     least = np.where(is_known, verified, accepted) + 1
     most = np.where(is_known, verified, _most_verified(rows)) + 1
 
-    room = (table["budget"] - table["before"])
-    to_eos = (table["end"] - table["before"])
+    room = table["budget"] - table["before"]
+    to_eos = table["end"] - table["before"]
     # Behind what was gained, EOS may lie in what was thrown away.
     eos = np.array(trace.meta["eos_token_ids"], np.int64)
     is_eos = np.isin(choices, eos) & is_known[:, None]

@@ -34,7 +34,9 @@ def _are_counted(rows: Rows) -> None:
     for entry in rows.where(is_wrong.any(1)):
         expected = f"the row should have {entry.drafted} drafts"
         found = f"it has {int((tokens[entry.Index] >= 0).sum())}"
-        rows.report("drafts", "draft", entry, expected, found, count=int(is_wrong[entry.Index].sum()))
+        rows.report(
+            "drafts", "draft", entry, expected, found, count=int(is_wrong[entry.Index].sum())
+        )
 
 
 def _are_the_models_choice(rows: Rows) -> None:
@@ -58,23 +60,23 @@ def _are_the_models_choice(rows: Rows) -> None:
     draws = Draws(rows.trace)
     if draws.coupling != "gumbel":
         return
-    entry, j = np.nonzero(is_drafted)
+    entries, columns = np.nonzero(is_drafted)
     chosen = Chosen(
-        tokens=table["drafts"][entry, j],
-        requests=table["request"][entry],
-        indices=table["length"][entry] + j,
-        logprobs=table["draft_logprob"][entry, j],
-        top_ids=top[entry, j],
-        top_logprobs=table["draft_top_logprobs"][entry, j],
+        tokens=table["drafts"][entries, columns],
+        requests=table["request"][entries],
+        indices=table["length"][entries] + columns,
+        logprobs=table["draft_logprob"][entries, columns],
+        top_ids=top[entries, columns],
+        top_logprobs=table["draft_top_logprobs"][entries, columns],
     )
     better = draws.refuted(chosen)
     for i in np.flatnonzero(better >= 0).tolist():
         expected = (
-            f"draft {j[i] + 1} should be what the noise of index {chosen.indices[i]} makes the "
-            f"draft choose, {rows.token(better[i])} or a token that is not recorded"
+            f"draft {columns[i] + 1} should be what the noise of index {chosen.indices[i]} "
+            f"makes the draft choose, {rows.token(better[i])} or a token that is not recorded"
         )
         found = f"it is {rows.token(chosen.tokens[i])}"
-        rows.report("drafts", "draft", rows.entry(int(entry[i])), expected, found)
+        rows.report("drafts", "draft", rows.entry(int(entries[i])), expected, found)
 
 
 def _are_looked_up(rows: Rows) -> None:

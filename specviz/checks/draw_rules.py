@@ -26,7 +26,7 @@ def draws_are_the_seeds(rows: Rows) -> None:
 
 def _noise_chooses(rows: Rows, draws: Draws) -> None:
     """What is emitted is the target's choice under the noise of its index."""
-    table, trace = rows.trace.rows, rows.trace
+    table = rows.trace.rows
     judged = np.minimum(rows.column("accepted") + 1, rows.column("gained"))
     width = table["emitted"].shape[1]
     entry, j = np.nonzero(np.arange(width) < judged)

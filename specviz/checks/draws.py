@@ -88,12 +88,13 @@ class Draws:
 
     def _surely_allowed(self, logprobs: Array) -> Array:
         """Return which candidates (m, k) neither top-k nor top-p can have removed."""
-        weights = np.exp((logprobs - logprobs[:, :1]) / self._temperature)
+        is_top = np.arange(logprobs.shape[1]) < self._top_k
+        # What top-k removes does not count for top-p.
+        weights = np.exp((logprobs - logprobs[:, :1]) / self._temperature) * is_top
         before = weights.cumsum(1) - weights
         # The other tokens only make these shares smaller.
         within = before < (self._top_p - MARGIN) * weights.sum(1, keepdims=True)
-        allowed: Array = within & np.isfinite(logprobs)
-        allowed &= np.arange(logprobs.shape[1]) < self._top_k
+        allowed: Array = within & np.isfinite(logprobs) & is_top
         allowed[:, 0] = True
         return allowed
 
@@ -126,7 +127,9 @@ def _own_logprobs(tokens: Array, ids: Array, logprobs: Array, known: Array) -> A
 
 def _is_usable(sampling: Mapping[str, Any]) -> bool:
     """Return whether a header's `sampling` says how tokens were drawn."""
-    temperature, top_k, top_p = (sampling.get(name) for name in ("temperature", "top_k", "top_p"))
+    temperature: Any = sampling.get("temperature")
+    top_k: Any = sampling.get("top_k")
+    top_p: Any = sampling.get("top_p")
     return (
         sampling.get("coupling") in ("gumbel", "rejection")
         and type(temperature) in (int, float)

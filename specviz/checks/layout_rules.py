@@ -100,26 +100,20 @@ def _rows_stay_unless_moved(rows: Rows) -> None:
             continue  # the K/V should have been moved
         expected = f"the row should still start in slot {entry.start}, because no K/V was moved"
         found = f"it starts in slot {entry.start_after}"
-        rows.report(
-            "rectangle", "synchronise", entry, expected, found, slots=[entry.start_after]
-        )
+        rows.report("rectangle", "synchronise", entry, expected, found, slots=[entry.start_after])
     due = journeys.next_of(start)
     # Where the queries of the next round say otherwise, its own start is wrong.
     is_due = due == journeys.next_of(rows.verified.seen_from)
     for entry in rows.where(journeys.is_left & is_due & (due != after)):
         found = f"the round after finds it in slot {due[entry.Index]}, with nothing moved between"
         expected = f"the row should start in slot {entry.start_after}, where this round leaves it"
-        rows.report(
-            "rectangle", "synchronise", entry, expected, found, slots=[entry.start_after]
-        )
+        rows.report("rectangle", "synchronise", entry, expected, found, slots=[entry.start_after])
     fed = journeys.next_of(rows.verified.pending_slot)
     pending = table["pending_after"]
     for entry in rows.where(journeys.is_left_alone & (fed >= 0) & (fed != pending)):
         expected = f"the pending token should go to slot {entry.pending_after}"
         found = f"the round after feeds it into slot {fed[entry.Index]}, with nothing moved between"
-        rows.report(
-            "rectangle", "synchronise", entry, expected, found, slots=[entry.pending_after]
-        )
+        rows.report("rectangle", "synchronise", entry, expected, found, slots=[entry.pending_after])
 
 
 def _slots_hold_what_was_seen(rows: Rows) -> None:

@@ -1,8 +1,8 @@
 """What is moved: a part of the rule "rectangle".
 
-Contract: `moves_fit` takes the `Rows` of a record and reports to it. A block that is moved is K/V of
-a row's tokens, so it fits between the row's start and its pending slot. What the copy takes along
-beside them does not belong into the record. Not known here: what caches held.
+Contract: `moves_fit` takes the `Rows` of a record and reports to it. A block that is moved is K/V
+of a row's tokens, so it fits between the row's start and its pending slot. What the copy takes
+along beside them does not belong in the record. Not known here: what caches held.
 """
 
 from collections.abc import Iterable, Iterator
@@ -34,7 +34,7 @@ class _Spans(NamedTuple):
 
     start: Array
     pending: Array
-    count: Array
+    tokens: Array
 
 
 def _spans(rows: Rows, entry: Array, is_late: Array) -> _Spans:
@@ -74,7 +74,7 @@ def _blocks_fit(rows: Rows, stays: Array) -> None:
     # The draft's cache may have another layout, so only the target's blocks have their places. Nor
     # has K/V that is computed again in the same round.
     is_placed = (moves["model"] == _TARGET) & ~read_again(rows, moves, entry)
-    is_wrong = length > np.maximum(span.pending - span.start, span.count - 1)
+    is_wrong = length > np.maximum(span.pending - span.start, span.tokens - 1)
     is_wrong |= is_placed & ((first < span.start) | (first + length > span.pending))
     begins = (moves["from_row"] == moves["to_row"]) & is_late
     begins &= moves["from_slot"] == rows.trace.rows["start"][entry]

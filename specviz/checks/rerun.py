@@ -141,11 +141,11 @@ class _Rerun:
             self._cache.prefill(feed)
             return
         logits = self._cache.forward(feed, dense=False)  # (b, q, V)
-        entries, first = np.unique(entries.ravel(), return_index=True)
+        entries, place = np.unique(entries.ravel(), return_index=True)
         # Where K/V is wrong, so are the logits.
         requests = self._trace.feeds["request"][entries].tolist()
         is_sound = np.array([not self._reported.get(request) for request in requests], bool)
-        first = torch.from_numpy(first[is_sound]).to(logits.device)
+        first = torch.from_numpy(place[is_sound]).to(logits.device)
         self._listen(self._code, entries[is_sound], logits.flatten(0, 1)[first])
 
     def _feed(self, which: Array) -> tuple[Feed, Array]:

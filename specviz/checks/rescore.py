@@ -1,8 +1,9 @@
 """Candidates, choices and draws of a record against the logits that the models compute again.
 
 Contract: `Rescored` takes the logits of one forward after another, of the target first and then of
-the draft, and reports to the `Rows` of the record; `finish` judges what needs both. Rules: "scores",
-"acceptance", "bonus" and "drafts". What has been found without the models is not reported again.
+the draft, and reports to the `Rows` of the record; `finish` judges what needs both. Rules:
+"scores", "acceptance", "bonus" and "drafts". What was found without the models is not reported
+again.
 
 Two computations of the same logits differ by rounding, so only what is further off is wrong.
 """

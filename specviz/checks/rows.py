@@ -47,9 +47,9 @@ class Rows:
     Attributes:
         trace: the record.
         size: N, the number of entries.
-        table: the scalar columns of the table `rows` as int64 (N,), and of each entry's request: prompt, output
-            and budget in tokens; before and after, its new tokens before and after this round; end,
-            its new tokens up to and including the first EOS, NO_EOS without one.
+        table: the scalar columns of the table `rows` as int64 (N,), and of each entry's request:
+            prompt, output and budget in tokens; before and after, its new tokens before and after
+            this round; end, its new tokens up to and including the first EOS, NO_EOS without one.
     """
 
     def __init__(self, trace: Trace, findings: Findings) -> None:
@@ -89,7 +89,7 @@ class Rows:
 
     @cached_property
     def _entry(self) -> Any:
-        return namedtuple("Entry", ["Index", *self.table])  # type: ignore[misc]
+        return namedtuple("Entry", ["Index", *self.table])
 
     @cached_property
     def is_last(self) -> Array:
@@ -135,7 +135,9 @@ class Rows:
         """
         rows = self.trace.rows
         is_own = rows["request"] == request
-        spans = np.append(rows["pending"] - rows["start"], rows["pending_after"] - rows["start_after"])
+        spans = np.append(
+            rows["pending"] - rows["start"], rows["pending_after"] - rows["start_after"]
+        )
         return int(spans[np.append(is_own, is_own)].max(initial=0))
 
     def report(

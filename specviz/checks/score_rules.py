@@ -1,8 +1,8 @@
 """The rule "scores": recorded log-probabilities can be those of the tokens beside them.
 
-Contract: `scores` takes the `Rows` of a record and reports to it. A column that was not logged holds
-nothing but zeros or NaN, and is left out. Not known here: the models, so a number that is merely
-another one passes; `deep=True` finds it.
+Contract: `scores` takes the `Rows` of a record and reports to it. A column that was not logged
+holds nothing but zeros or NaN, and is left out. Not known here: the models, so a number that is
+merely another one passes; `deep=True` finds it.
 """
 
 import numpy as np
@@ -35,7 +35,7 @@ def _candidates_are_sorted(rows: Rows, model: str, phase: str) -> None:
     in_order = np.sort(ids, axis=2)
     twice = ((in_order[:, :, 1:] == in_order[:, :, :-1]) & (in_order[:, :, 1:] >= 0)).any(2)
     is_nan = np.isnan(logprobs)
-    partly = is_nan.any(2) & ~is_nan.all(2)
+    partly = np.any(is_nan, axis=2) & ~np.all(is_nan, axis=2)
     for entry, j in rows.each(partly):
         expected = f"the {model}'s candidates after {j} drafts should all have a log-probability"
         rows.report("scores", phase, entry, expected, "one is NaN")
@@ -88,5 +88,5 @@ def _judged(rows: Rows, logprobs: Array) -> tuple[Array, Array]:
     # A column of zeros alone was not logged. NaN stands where nothing was chosen, or where the
     # logits themselves were NaN.
     is_logged = bool(np.nan_to_num(logprobs).any())
-    is_judged: Array = ~np.isnan(values).any(2) & is_logged
+    is_judged: Array = ~np.any(np.isnan(values), axis=2) & is_logged
     return np.where(is_judged[:, :, None], values, -np.inf), is_judged

@@ -36,9 +36,7 @@ class Noise:
         """Return (size,) standard Gumbel noise, -log(-log(u)), for the token at `index`."""
         return _gumbel(unit(self._words(request, (0, index, 1, 0), size)))
 
-    def gumbel_at(
-        self, requests: np.ndarray, indices: np.ndarray, ids: np.ndarray
-    ) -> np.ndarray:
+    def gumbel_at(self, requests: np.ndarray, indices: np.ndarray, ids: np.ndarray) -> np.ndarray:
         """Return the noise (m, n) that `gumbel` has for a few token ids alone.
 
         Args:
