@@ -13,6 +13,8 @@ from specviz.checks.draws import Chosen, Draws
 from specviz.checks.rows import Rows
 from specviz.record.schema import Array
 
+_WORK = 2**30  # tokens that are compared at most: a hostile record may claim any number
+
 
 def drafts(rows: Rows) -> None:
     """A row drafts as many tokens as it says, each the choice of its drafter."""
@@ -83,7 +85,7 @@ def _are_looked_up(rows: Rows) -> None:
     """A draft of prompt lookup is what followed the row's last tokens before."""
     trace = rows.trace
     sizes = _ngram_sizes(trace.meta.get("drafter_options"))
-    if sizes is None:
+    if sizes is None or rows.table["length"].sum() * sizes[0] > _WORK:
         return
     texts = trace.index.committed
     for entry in rows.where((rows.table["gained"] > 0) & (rows.table["drafted"] > 0)):

@@ -23,10 +23,12 @@ def moves_fit(rows: Rows) -> None:
     if rows.trace.moves["round"].size == 0:
         return
     # Rows may trade places in several steps. Where a block stays is what the table `rows` says.
+    onward = _moved_on(rows.trace.moves)
     stays = _is_last_step(rows.trace.moves)
+    stays[list(onward)] = False
     _blocks_fit(rows, stays)
     _waiting_rows_fit(rows, stays)
-    _blocks_move_on_whole(rows, np.flatnonzero(~stays))
+    _blocks_move_on_whole(rows, onward)
 
 
 class _Spans(NamedTuple):
@@ -107,35 +109,44 @@ def _waiting_rows_fit(rows: Rows, stays: Array) -> None:
             continue
         request, count = members[place]
         length = int(moves["length"][k])
-        if length > count - 1 and length > rows.widest(request):
+        if length > count - 1 and length > rows.widest[request]:
             expected = f"a row of {count} tokens should have K/V in {count - 1} slots"
             _report(rows, k, request, expected, f"{length} slots were moved into it")
 
 
-def _blocks_move_on_whole(rows: Rows, passing: Array) -> None:
+def _moved_on(moves: dict[str, Array]) -> dict[int, int]:
+    """Return the moves whose block is moved on in the same phase: {entry: the later entry}."""
+    if not moves["step"].any():
+        return {}
+    names = ("round", "phase", "model")
+    to = list(_places(moves, (*names, "to_row", "to_slot")))
+    source = list(_places(moves, (*names, "from_row", "from_slot")))
+    found = {}
+    arrived: dict[tuple[int, ...], int] = {}
+    order = np.argsort(moves["step"], kind="stable")
+    firsts = np.flatnonzero(np.diff(moves["step"][order], prepend=-1))
+    for step in np.split(order, firsts[1:]):
+        for k in step.tolist():
+            if source[k] in arrived:
+                found[arrived[source[k]]] = k
+        arrived |= {to[k]: k for k in step.tolist()}
+    return found
+
+
+def _places(moves: dict[str, Array], names: Iterable[str]) -> Iterator[tuple[int, ...]]:
+    return zip(*(moves[name].tolist() for name in names), strict=True)
+
+
+def _blocks_move_on_whole(rows: Rows, onward: dict[int, int]) -> None:
     """A block that is moved on in the same phase is the one that was moved there."""
     moves = rows.trace.moves
-    if passing.size == 0:
-        return
-    names = ("round", "phase", "model", "to_row", "to_slot")
-    arrived = dict(zip(_places(moves, names, passing), passing.tolist(), strict=True))
-    names = ("round", "phase", "model", "from_row", "from_slot")
-    for k, place in enumerate(_places(moves, names, np.arange(moves["round"].size))):
-        before = arrived.get(place)
-        if before is None or moves["step"][before] >= moves["step"][k]:
-            continue
+    for before, k in onward.items():
         due, length = int(moves["length"][k]), int(moves["length"][before])
         if length > due:
             entry = int(rows.trace.index.find_rows(moves["round"][[k]], moves["to_row"][[k]])[0])
             request = int(rows.trace.rows["request"][entry]) if entry >= 0 else 0
             expected = f"{due} slots should be moved, as they are moved on in the same phase"
             _report(rows, before, request, expected, f"{length} were")
-
-
-def _places(
-    moves: dict[str, Array], names: Iterable[str], which: Array
-) -> Iterator[tuple[int, ...]]:
-    return zip(*(moves[name][which].tolist() for name in names), strict=True)
 
 
 def _report(rows: Rows, k: int, request: int, expected: str, found: str) -> None:

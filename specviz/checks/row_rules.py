@@ -93,7 +93,7 @@ def status(rows: Rows) -> None:
     statuses = rows.trace.meta.get("status")
     if statuses is None:
         return
-    eos_ids = rows.trace.meta["eos_token_ids"]
+    eos_ids = set(rows.trace.meta["eos_token_ids"])
     for entry in rows.where(rows.is_last):
         if any(rows.has_finding(rule, _ACCEPT, entry) for rule in ("budget", "eos")):
             continue  # how it ended is wrong, and the header may be right

@@ -128,17 +128,18 @@ class Rows:
         values: Array = column[entry]
         return values
 
-    def widest(self, request: int) -> int:
-        """Return the most slots that a request's K/V ever took before its pending token, 0 if none.
+    @cached_property
+    def widest(self) -> Array:
+        """The most slots that each request's K/V takes before its pending token, holes too, (R,).
 
-        Holes count.
+        0 for a request without entries.
         """
         rows = self.trace.rows
-        is_own = rows["request"] == request
-        spans = np.append(
-            rows["pending"] - rows["start"], rows["pending_after"] - rows["start_after"]
-        )
-        return int(spans[np.append(is_own, is_own)].max(initial=0))
+        found = np.zeros(self.trace.num_requests, np.int64)
+        for suffix in ("", "_after"):
+            span = rows[f"pending{suffix}"].astype(np.int64) - rows[f"start{suffix}"]
+            np.maximum.at(found, rows["request"], span)
+        return found
 
     def report(
         self, rule: str, phase: str, entry: Any, expected: str, found: str, **more: Any
