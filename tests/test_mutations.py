@@ -16,6 +16,7 @@ from mutations import KINDS, Mutation, record
 import specviz as sv
 from specviz.checks.violations import RULES
 from specviz.record.schema import COLUMNS
+from specviz.views.stepper.sentences import RULE_WORDS
 
 TABLES = (mutations_rows, mutations_tokens, mutations_scores, mutations_feeds, mutations_moves)
 ALL: tuple[Mutation, ...] = tuple(each for table in TABLES for each in table.MUTATIONS)
@@ -93,6 +94,15 @@ def test_the_table_is_large_and_names_what_it_does() -> None:
 
 def test_every_rule_finds_some() -> None:
     assert {rule for mutation in ALL for rule in mutation.rules} == set(RULES)
+
+
+def test_the_step_through_has_words_for_every_rule() -> None:
+    assert set(RULE_WORDS) == set(RULES)
+
+
+def test_the_docs_explain_every_rule() -> None:
+    text = DOCS.read_text(encoding="utf-8")
+    assert re.findall(r"^\| \*\*(\w+)\*\* \|", text, re.MULTILINE) == list(RULES)
 
 
 def test_every_column_is_changed_or_there_is_a_reason() -> None:

@@ -26,15 +26,17 @@ def check_invariants(trace: Trace, *, deep: bool = False, pair: "Pair | None" = 
     The rules (`specviz.checks.violations.RULES`) are checked on the record alone, for your own
     strategies as for the built-in ones. Padding and waste are no violations.
 
-    The record of a sampled run does not hold what the target would have drawn. There "acceptance"
-    only says that accepted drafts are emitted as they are, and "bonus" that a rejected draft is not
-    emitted.
+    What the target would have drawn in a sampled run follows from the header's seed, as far as the
+    recorded candidates decide it. Where they do not, "acceptance" only says that accepted drafts
+    are emitted as they are, and "bonus" that a rejected draft is not emitted. docs/invariants.md
+    says what no record shows.
 
     Args:
         trace: `result.trace` of a run with `record=True`, or a loaded one.
-        deep: also feed the recorded tokens through the models again, moves included, and compare
-            the K/V in the slots after each round with a fresh prefill of the request's text. This
-            takes about as long as the run, and memory for a second cache.
+        deep: also feed the recorded tokens through the models again, moves included. The K/V in
+            the slots after each round is compared with a fresh prefill of the request's text, and
+            the candidates, choices and draws with the logits. This takes about as long as the run,
+            and memory for a second cache.
         pair: the pair of that run, for `deep`.
 
     Returns:

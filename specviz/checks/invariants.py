@@ -6,10 +6,16 @@ models.
 
 | rules | where they stand |
 |---|---|
-| lengths, rectangle, budget, eos | `row_rules` |
-| acceptance, bonus | `token_rules` |
 | positions, mask, kv, caches | `forward_rules`, called on the walk through all forwards in
-`forwards` |
+`forwards`; what a round has to feed in `feed_rules` |
+| rectangle | `layout_rules`, and of what is moved `move_rules` |
+| lengths, budget, eos | `row_rules` |
+| acceptance, bonus | `token_rules`; their numbers in `count_rules`, draws in `draw_rules` |
+| drafts | `draft_rules` |
+| scores | `score_rules` |
+| schedule | `pool_rules` |
+
+With the models, `rerun` checks kv, and `rescore` scores, drafts, acceptance and bonus.
 
 `violations.RULES` says what each rule demands. Sources: arXiv 2510.22876 for the rectangle (I1) and
 the positions (I2). The other rules state what that paper's text needs for its updates to be right.

@@ -1,8 +1,8 @@
 """The rules about where emitted tokens come from: "acceptance" and "bonus".
 
 Contract: each rule is a function of that name, which takes the `Rows` of a record and reports to
-it. What the target would have drawn in a sampled run is not in the record. There "acceptance" only
-says that accepted drafts are emitted as they are, and "bonus" that a rejected draft is not emitted.
+it. What the target would have drawn in a sampled run is left to `draw_rules`. Here "acceptance"
+only says that accepted drafts are emitted as they are, and "bonus" that a rejected draft is not.
 """
 
 import numpy as np
