@@ -221,6 +221,22 @@ BUGS = (
         harm="a bug that changes a text a little passes for rounding",
         tests="tests/test_compare.py -k cause",
     ),
+    Bug(
+        name="right-drafts-vanish",
+        file="specviz/checks/count_rules.py",
+        old="is_judged & (gained + discarded < least)",
+        new="is_judged & (gained + discarded < 0)",
+        harm="a decoder that throws right drafts away passes the check",
+        tests="tests/test_mutations.py -k found",
+    ),
+    Bug(
+        name="feeds-not-counted",
+        file="specviz/checks/feed_rules.py",
+        old="due[:, None] & (wanted != fed)",
+        new="due[:, None] & wanted & ~wanted",
+        harm="a log that leaves out a draft's feed passes the check",
+        tests="tests/test_mutations.py -k found",
+    ),
     # costs
     Bug(
         name="fit-without-offset",

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from specviz.checks import invariants
 from specviz.checks.ledger import ExpectedKV
+from specviz.checks.rows import Rows
 from specviz.checks.violations import Findings, Violations
-from specviz.record.schema import MODELS, PHASES
+from specviz.record.schema import MODELS, PHASES, Array
 from specviz.record.trace import Trace
 from specviz.util.validate import require_bool, require_kind
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from specviz.engine.models.pair import Pair
 
 
@@ -24,15 +27,17 @@ def check_invariants(trace: Trace, *, deep: bool = False, pair: "Pair | None" = 
     The rules (`specviz.checks.violations.RULES`) are checked on the record alone, for your own
     strategies as for the built-in ones. Padding and waste are no violations.
 
-    The record of a sampled run does not hold what the target would have drawn. There "acceptance"
-    only says that accepted drafts are emitted as they are, and "bonus" that a rejected draft is not
-    emitted.
+    What the target would have drawn in a sampled run follows from the header's seed, as far as the
+    recorded candidates decide it. Where they do not, "acceptance" only says that accepted drafts
+    are emitted as they are, and "bonus" that a rejected draft is not emitted. docs/invariants.md
+    says what no record shows.
 
     Args:
         trace: `result.trace` of a run with `record=True`, or a loaded one.
-        deep: also feed the recorded tokens through the models again, moves included, and compare
-            the K/V in the slots after each round with a fresh prefill of the request's text. This
-            takes about as long as the run, and memory for a second cache.
+        deep: also feed the recorded tokens through the models again, moves included. The K/V in
+            the slots after each round is compared with a fresh prefill of the request's text, and
+            the candidates, choices and draws with the logits. This takes about as long as the run,
+            and memory for a second cache.
         pair: the pair of that run, for `deep`.
 
     Returns:
@@ -112,9 +117,19 @@ def _check_kv(
     trace: Trace, pair: "Pair", expected_kv: Sequence[ExpectedKV], findings: Findings
 ) -> None:
     """Check rule "kv" by the numbers: compare with K/V that the models compute again."""
-    from specviz.checks.rerun import rerun, tolerance
+    import torch
 
-    for deviation in rerun(trace, pair, expected_kv):
+    from specviz.checks.rerun import rerun, tolerance
+    from specviz.checks.rescore import Rescored
+
+    # Tokens are chosen from float32, also those of float64 models.
+    slack = max(tolerance(pair.target.dtype), tolerance(torch.float32))
+    rescored = Rescored(Rows(trace, findings))
+
+    def listen(model: int, feeds: Array, logits: "Tensor") -> None:
+        rescored.add(model, feeds, logits, slack)
+
+    for deviation in rerun(trace, pair, expected_kv, listen):
         place, j = deviation.place, deviation.which[0]
         dtype = pair.target.dtype if MODELS[place.model] == "target" else pair.draft.dtype
         expected = (
@@ -137,3 +152,4 @@ def _check_kv(
             slots=place.slots[deviation.which],
             evidence=True,
         )
+    rescored.finish(slack)

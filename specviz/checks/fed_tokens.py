@@ -24,6 +24,7 @@ class FedTokens:
         row_start: the slot where the entry's row starts at that time.
         right_token: the token that belongs at the entry's index.
         faulty: bool, whether its position or token is wrong.
+        last_stage: (R,), the last stage in which anything was fed for each request, -1 for none.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -44,6 +45,9 @@ class FedTokens:
         self.row_start = self._row_start(trace, entry)
         self.right_token = self._right_token(trace, entry)
         self.faulty = (self.position != self.index) | (self.token != self.right_token)
+
+        self.last_stage = np.full(trace.num_requests, -1)
+        np.maximum.at(self.last_stage, self.request, self.stage)
 
     def by_row(self, which: Array) -> list[Array]:
         """Group entries (n,) by round, phase, model and row, in the order of their first ones."""

@@ -6,14 +6,14 @@ that did not see exactly the K/V of their row's tokens; which queries these are 
 the slots were right, what they held was not, and the ledger knows since when.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from specviz.checks.attention import ranges
 from specviz.checks.fed_tokens import FedTokens
-from specviz.checks.ledger import BatchRows, Ledger
+from specviz.checks.ledger import BatchRows, Ledger, Misplacement
 from specviz.checks.violations import Findings
 from specviz.record.schema import MODELS, PHASES, Array
 
@@ -139,6 +139,25 @@ class ForwardRules:
             rule, queries.stage, row, request, expected, found, model=model,
             slots=queries.slots[unexplained[queries.known[unexplained]]], count=unexplained.size,
         )  # fmt: skip
+
+    def caches_left_behind(self, found: Iterable[tuple[int, int, Misplacement]]) -> None:
+        """What is moved in the draft's cache is all of a row's K/V: rule "caches".
+
+        No forward may look for what was left behind, because a draft is fed its last tokens again.
+        The target's is looked for anyway.
+
+        found: model, request and misplaced tokens, of rows that K/V was moved into.
+        """
+        for model, request, each in found:
+            goes_on = self._fed.last_stage[request] > each.stage
+            # The same fault in the target's cache has been named.
+            is_known = self._findings.has("kv", each.stage, each.row, request)
+            if model != _TARGET and goes_on and not is_known:
+                expected = f"slot {each.slots[0]} should hold the K/V of index {each.indices[0]}"
+                self._findings.add(
+                    "caches", each.stage, each.row, request, expected, f"it holds {each.found}",
+                    model=model, slots=each.slots,
+                )  # fmt: skip
 
     def kv_of_faulty_forwards(self, stage: int, model: int, feeds: Array, taint: Array) -> None:
         """K/V is computed with right positions and masks, from right K/V: rule "kv".

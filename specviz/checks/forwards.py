@@ -54,6 +54,7 @@ class Forwards:
                 if step.feeds.size:
                     self._forward(stage, step.model, step.feeds)
             self._end_phase(stage)
+        self._rules.caches_left_behind(self._ledger.left_behind)
 
     def _end_phase(self, stage: int) -> None:
         number, phase = divmod(stage, len(PHASES))

@@ -6,10 +6,16 @@ models.
 
 | rules | where they stand |
 |---|---|
-| lengths, rectangle, budget, eos | `row_rules` |
-| acceptance, bonus | `token_rules` |
 | positions, mask, kv, caches | `forward_rules`, called on the walk through all forwards in
-`forwards` |
+`forwards`; what a round has to feed in `feed_rules` |
+| rectangle | `layout_rules`, and of what is moved `move_rules` |
+| lengths, budget, eos | `row_rules` |
+| acceptance, bonus | `token_rules`; their numbers in `count_rules`, draws in `draw_rules` |
+| drafts | `draft_rules` |
+| scores | `score_rules` |
+| schedule | `pool_rules` |
+
+With the models, `rerun` checks kv, and `rescore` scores, drafts, acceptance and bonus.
 
 `violations.RULES` says what each rule demands. Sources: arXiv 2510.22876 for the rectangle (I1) and
 the positions (I2). The other rules state what that paper's text needs for its updates to be right.
@@ -18,23 +24,47 @@ These are no violations: padding that accumulates, verified tokens that are thro
 K/V that no forward looks at any more.
 """
 
+from specviz.checks.count_rules import counts_add_up
+from specviz.checks.draft_rules import drafts
+from specviz.checks.draw_rules import draws_are_the_seeds
+from specviz.checks.feed_rules import fed_once
 from specviz.checks.forwards import Forwards
+from specviz.checks.layout_rules import rectangle
 from specviz.checks.ledger import ExpectedKV
-from specviz.checks.row_rules import budget, eos, lengths, rectangle
+from specviz.checks.move_rules import moves_fit
+from specviz.checks.pool_rules import schedule
+from specviz.checks.row_rules import budget, eos, lengths, status
 from specviz.checks.rows import Rows
+from specviz.checks.score_rules import scores
 from specviz.checks.token_rules import acceptance, bonus
 from specviz.checks.violations import Findings
 from specviz.record.trace import Trace
 
-ROW_RULES = (lengths, rectangle, acceptance, bonus, budget, eos)
+ROW_RULES = (
+    lengths,
+    rectangle,
+    moves_fit,
+    fed_once,
+    acceptance,
+    counts_add_up,
+    bonus,
+    draws_are_the_seeds,
+    budget,
+    eos,
+    status,
+    drafts,
+    scores,
+    schedule,
+)
 
 
 def check(trace: Trace) -> tuple[Findings, list[ExpectedKV]]:
     """Return all findings, and what each row's caches should hold after each round."""
     findings = Findings()
+    forwards = Forwards(trace, findings)
+    forwards.run()
+    # Afterwards, because some of these keep silent about what a forward has shown already.
     rows = Rows(trace, findings)
     for rule in ROW_RULES:
         rule(rows)
-    forwards = Forwards(trace, findings)
-    forwards.run()
     return findings, forwards.expected_kv

@@ -75,6 +75,7 @@ class Ledger:
         misplaced: bool (models, R, n), whether it is known not to be where it should be.
         reported: bool (models, R, n), whether that has been reported.
         misplacements: those that were not reported so far, by model and request.
+        left_behind: (model, request, misplacement) of those that came with a move into the row.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -90,6 +91,12 @@ class Ledger:
         self.reported = np.zeros(shape, bool)
         self.misplacements: dict[tuple[int, int], list[Misplacement]] = defaultdict(list)
         self._moves = np.stack([trace.moves[name] for name in _MOVE], axis=1)
+        # Number of the last move into each row, and how many there were at a request's last
+        # comparison.
+        self._moved = np.zeros(self.cells.shape[1:3], np.int64)
+        self._compared = np.zeros(shape[:2], np.int64)
+        self._count = 0
+        self.left_behind: list[tuple[int, int, Misplacement]] = []
 
     def move(self, which: Array) -> None:
         """Apply these entries of the table `moves` at once."""
@@ -101,6 +108,8 @@ class Ledger:
         ]
         for (model, _, _, row, slot, length), copied in zip(blocks, copies, strict=True):
             self.cells[:, model, row, slot : slot + length] = copied
+            self._count += 1
+            self._moved[model, row] = self._count
 
     def write(
         self, model: int, rows: Array, slots: Array, requests: Array, indices: Array, starts: Array
@@ -158,6 +167,7 @@ class Ledger:
             for k in np.flatnonzero(newly_lost.any(1)):
                 indices = np.flatnonzero(newly_lost[k])
                 self._note_misplacement(stage, model, batch, int(k), indices, slots[k])
+            self._compared[model, batch.requests] = self._count
             expected.append((known, slots))
         return expected
 
@@ -174,6 +184,8 @@ class Ledger:
         found = self.content(model, row, request, int(slots[indices[0]]))
         new = Misplacement(stage, row, indices, slots[indices], found)
         self.misplacements[model, request] = [*still_misplaced, new]
+        if self._moved[model, row] > self._compared[model, request]:
+            self.left_behind.append((model, request, new))
 
     def take_misplacements(self, model: int, request: int, missed: Array) -> list[Misplacement]:
         """Remove and return the misplacements of a request that have `missed` indices."""

@@ -9,7 +9,7 @@ The padding of shorter rows in a prefill is not in the record. Here a row's last
 instead, into the same slot.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -22,6 +22,7 @@ from specviz.checks.ledger import ExpectedKV
 from specviz.engine.kv.cache import CachedModel, Feed
 from specviz.engine.kv.moves import Move
 from specviz.engine.models.pair import Pair
+from specviz.record.index import Step
 from specviz.record.schema import MODELS, PHASES, Array
 from specviz.record.trace import Trace
 
@@ -54,37 +55,48 @@ def tolerance(dtype: torch.dtype) -> float:
     return float(torch.finfo(dtype).eps ** 0.5)
 
 
+# Takes a place in MODELS, entries of `feeds` (m,), and the logits after each, (m, V).
+Listener = Callable[[int, Array, Tensor], None]
+_DECIDING = (PHASES.index("draft"), PHASES.index("verify"))  # whose logits choose tokens
+
+
 @torch.inference_mode()
-def rerun(trace: Trace, pair: Pair, places: Sequence[ExpectedKV]) -> Iterator[Deviation]:
+def rerun(
+    trace: Trace, pair: Pair, places: Sequence[ExpectedKV], listen: Listener
+) -> Iterator[Deviation]:
     """Rerun the target, then the draft; yield what deviates, by round.
 
     Args:
         trace: the record.
         pair: the pair that made it.
         places: where K/V should be, in the order of rounds.
+        listen: is given the logits of the phases draft and verify, of all requests whose K/V has
+            not deviated yet.
 
     Raises:
         ValueError: a model keeps K/V of another size than the record says, so it is not the one
             that ran.
     """
     for code, name in enumerate(MODELS):
-        of_model = [place for place in places if place.model == code and place.indices.size]
-        if of_model:
+        of_model = [place for place in places if place.model == code]
+        if (trace.feeds["model"] == code).any():
             model = pair.target if name == "target" else pair.draft
-            yield from _Rerun(trace, code, model, pair.device).deviations(of_model)
+            again = _Rerun(trace, code, model, pair, listen)
+            yield from again.deviations(of_model)
 
 
 class _Rerun:
     """One model's part of a record."""
 
     def __init__(
-        self, trace: Trace, code: int, model: PreTrainedModel, device: torch.device
+        self, trace: Trace, code: int, model: PreTrainedModel, pair: Pair, listen: Listener
     ) -> None:
         self._trace = trace
         self._code = code
         self._model = model
-        self._device = device
-        self._cache = CachedModel(model, *trace.index.cache_shape)
+        self._device = pair.device
+        self._listen = listen
+        self._cache = CachedModel(model, *trace.index.cache_shape, pair.vocabulary_size)
         self._fresh: dict[int, list[Tensor]] = {}  # K/V of the requests that are being decoded
         self._reported: dict[int, set[int]] = {}  # indices of each request
 
@@ -98,10 +110,12 @@ class _Rerun:
                 if step.moves.size:
                     self._cache.move(self._moves(step.moves))
                 if step.feeds.size:
-                    self._cache.prefill(self._feed(step.feeds))
+                    self._run(step)
                 step = next(steps, None)
-            self._check_size()
-            yield from self._compare(list(group))
+            held = [place for place in group if place.indices.size]
+            if held:
+                self._check_size()
+                yield from self._compare(held)
             finished = [request for request in self._fresh if last_round[request] <= number]
             for request in finished:
                 del self._fresh[request]
@@ -120,8 +134,22 @@ class _Rerun:
         columns = [self._trace.moves[name][which] for name in Move._fields]
         return [Move(*block) for block in np.stack(columns, axis=1).tolist()]
 
-    def _feed(self, which: Array) -> Feed:
-        """Build one forward from entries of the table `feeds`."""
+    def _run(self, step: Step) -> None:
+        """Run one forward, and pass its logits on where they choose tokens."""
+        feed, entries = self._feed(step.feeds)
+        if step.stage % len(PHASES) not in _DECIDING:
+            self._cache.prefill(feed)
+            return
+        logits = self._cache.forward(feed, dense=False)  # (b, q, V)
+        entries, place = np.unique(entries.ravel(), return_index=True)
+        # Where K/V is wrong, so are the logits.
+        requests = self._trace.feeds["request"][entries].tolist()
+        is_sound = np.array([not self._reported.get(request) for request in requests], bool)
+        first = torch.from_numpy(place[is_sound]).to(logits.device)
+        self._listen(self._code, entries[is_sound], logits.flatten(0, 1)[first])
+
+    def _feed(self, which: Array) -> tuple[Feed, Array]:
+        """Build one forward from entries of the table `feeds`; return which entry is where."""
         feeds = self._trace.feeds
         rows, row = np.unique(feeds["row"][which], return_inverse=True)
         order = np.argsort(row, kind="stable")
@@ -132,7 +160,7 @@ class _Rerun:
         entries = which[order][place]
         visible = self._trace.index.visible(which[order])[place]  # (b, q, w)
         tokens = self._tensor(feeds["token"][entries])
-        return Feed(
+        feed = Feed(
             rows=self._tensor(rows),
             requests=(),
             tokens=tokens,
@@ -142,6 +170,7 @@ class _Rerun:
             visible=torch.from_numpy(visible).to(self._device),
             valid=torch.ones_like(tokens, dtype=torch.bool),
         )
+        return feed, entries
 
     def _tensor(self, values: Array) -> Tensor:
         return torch.from_numpy(values.astype(np.int64)).to(self._device)

@@ -1,25 +1,26 @@
-"""The rules about a row's lengths and ends: "lengths", "rectangle", "budget" and "eos".
+"""The rules about a row's lengths and ends: "lengths", "budget" and "eos".
 
 Contract: each rule is a function of that name, which takes the `Rows` of a record and reports to
 it. Not known here: what forwards saw and what caches held.
 """
 
 import numpy as np
-import pandas as pd
 
 from specviz.checks.rows import Rows
-from specviz.record.schema import MODELS, PHASES, Array
+from specviz.record.schema import PHASES, Array
 
-_TARGET = MODELS.index("target")
-_VERIFY = PHASES.index("verify")
+_ACCEPT = PHASES.index("accept")
 
 
 def lengths(rows: Rows) -> None:
     """A row gains the tokens that its request's output has, and goes on from there."""
     table = rows.table
+    reached = table["length"] + table["gained"]
     # Entries are sorted by round, so the one before of the same request is that of its last round.
-    reached = (table["length"] + table["gained"]).groupby(table["request"]).shift()
-    due = reached.fillna(table["prompt"]).astype(np.int64)
+    order = np.argsort(table["request"], kind="stable")
+    follows = np.flatnonzero(np.diff(table["request"][order]) == 0)
+    due = table["prompt"].copy()
+    due[order[follows + 1]] = reached[order[follows]]
     for entry in rows.where(table["length"] != due):
         expected = f"the row should have {due[entry.Index]} tokens, as the round before left it"
         rows.report("lengths", "schedule", entry, expected, f"it has {entry.length}")
@@ -31,8 +32,7 @@ def lengths(rows: Rows) -> None:
         expected = f"index {entry.length + j} should be token {token}, as in the output"
         found = f"token {rows.token(emitted[entry.Index, j])} was emitted"
         rows.report("lengths", "accept", entry, expected, found)
-    is_last = ~table["request"].duplicated(keep="last")
-    for entry in rows.where(is_last & (table["after"] != table["output"])):
+    for entry in rows.where(rows.is_last & (table["after"] != table["output"])):
         expected = f"the request should end with {entry.output} new tokens, as in the output"
         found = f"it ends with {entry.after}"
         count = abs(entry.output - entry.after)
@@ -42,7 +42,7 @@ def lengths(rows: Rows) -> None:
 def _output_tokens(rows: Rows) -> Array:
     """Return what each entry's emitted tokens are in the output, (N, K+1); -1 behind its end."""
     requests = rows.trace.requests
-    request = rows.table["request"].to_numpy()[:, None]
+    request = rows.column("request")
     first = requests["output_offsets"][request]  # (N, 1)
     stop = requests["output_offsets"][request + 1]
     at = first + rows.column("before") + np.arange(rows.trace.rows["emitted"].shape[1])
@@ -50,63 +50,6 @@ def _output_tokens(rows: Rows) -> Array:
     is_inside = (at >= first) & (at < stop)
     tokens: Array = np.append(requests["output_tokens"], -1)[np.where(is_inside, at, -1)]
     return tokens
-
-
-def rectangle(rows: Rows) -> None:
-    """A row's tokens fit between its start and its pending slot; aligned rows end together.
-
-    Source: invariant I1 of arXiv 2510.22876.
-    """
-    table = rows.table
-    _tokens_fit(rows, "schedule", table["length"], "")
-    _tokens_fit(rows, "synchronise", table["length"] + table["gained"], "_after")
-    _pending_is_fed_into_its_slot(rows)
-    _aligned_rows_end_in_one_column(rows)
-
-
-def _tokens_fit(rows: Rows, phase: str, length: pd.Series, suffix: str) -> None:
-    starts = rows.table[f"start{suffix}"]
-    pending = rows.table[f"pending{suffix}"]
-    least = starts + length - 1
-    for entry in rows.where(pending < least):
-        i = entry.Index
-        expected = (
-            f"the pending token should be in slot {least[i]} or later, "
-            f"because the row starts in slot {starts[i]}"
-        )
-        found = f"it is in slot {pending[i]}"
-        rows.report("rectangle", phase, entry, expected, found, slots=[pending[i]])
-
-
-def _pending_is_fed_into_its_slot(rows: Rows) -> None:
-    feeds = rows.trace.feeds
-    names = ("round", "row", "request", "index", "slot")
-    fed = pd.DataFrame({name: feeds[name].astype(np.int64) for name in names})
-    is_verified = (feeds["phase"] == _VERIFY) & (feeds["model"] == _TARGET)
-    fed = rows.table.merge(fed[is_verified], on=["round", "row", "request"])
-    is_wrong = (fed["index"] == fed["length"] - 1) & (fed["slot"] != fed["pending"])
-    for entry in fed[is_wrong].itertuples():
-        expected = f"the pending token should be fed into slot {entry.pending}, its own"
-        found = f"it was fed into slot {entry.slot}"
-        rows.report(
-            "rectangle", "verify", entry, expected, found, model=_TARGET, slots=[entry.slot]
-        )
-
-
-def _aligned_rows_end_in_one_column(rows: Rows) -> None:
-    """Padding + tokens of a row are the same for all rows of a round, where the run promises it."""
-    # Only the record's own word counts. Rows that happen to end together for some rounds, as those
-    # of a strategy that realigns now and then, owe nothing; nor do records without the entry.
-    if not rows.trace.meta.get("right_aligned"):
-        return
-    pending = rows.table["pending"]
-    # The column that most rows end in is taken as right, so that one stray row is named alone.
-    by_round = pending.groupby(rows.table["round"])
-    usual = by_round.transform(lambda slots: slots.mode().iloc[0])
-    for entry in rows.where(pending != usual):
-        expected = f"the row should end in slot {usual[entry.Index]}, like the others of its batch"
-        found = f"it ends in slot {entry.pending}"
-        rows.report("rectangle", "schedule", entry, expected, found, slots=[entry.pending])
 
 
 def budget(rows: Rows) -> None:
@@ -120,8 +63,8 @@ def budget(rows: Rows) -> None:
     statuses = enumerate(rows.trace.meta.get("status", ()))
     # A request whose logits were NaN or infinite is ended early, on purpose.
     not_finite = [request for request, status in statuses if status == "not_finite"]
-    is_early = table["after"] < table[["budget", "end"]].min(axis=1)
-    may_end_early = table["request"].isin(not_finite)
+    is_early = table["after"] < np.minimum(table["budget"], table["end"])
+    may_end_early = np.isin(table["request"], not_finite)
     for entry in rows.where((table["finished"] == 1) & is_early & ~may_end_early):
         expected = f"the row should go on until EOS or {entry.budget} new tokens"
         rows.report("budget", "accept", entry, expected, f"it finished with {entry.after}")
@@ -143,3 +86,35 @@ def eos(rows: Rows) -> None:
     for entry in rows.where((table["finished"] == 0) & at_eos):
         expected = "the row should be finished, because its last token is EOS"
         rows.report("eos", "accept", entry, expected, "it is not")
+
+
+def status(rows: Rows) -> None:
+    """How a request is said to have ended is how it ended: rules "budget" and "eos"."""
+    statuses = rows.trace.meta.get("status")
+    if statuses is None:
+        return
+    eos_ids = set(rows.trace.meta["eos_token_ids"])
+    for entry in rows.where(rows.is_last):
+        if any(rows.has_finding(rule, _ACCEPT, entry) for rule in ("budget", "eos")):
+            continue  # how it ended is wrong, and the header may be right
+        if entry.request >= len(statuses):
+            expected = "the header should say how the request ended"
+            rows.report("budget", "accept", entry, expected, "it has no status")
+            continue
+        ended = statuses[entry.request]
+        output = rows.trace.output(entry.request)
+        has_eos = bool(output) and output[-1] in eos_ids
+        is_full = len(output) == entry.budget
+        if (ended == "eos") != has_eos:
+            words = "ends" if has_eos else "does not end"
+            expected = f'status "{ended}" should be that of the output'
+            found = f"which {words} with EOS"
+            rows.report("eos" if ended == "eos" else "budget", "accept", entry, expected, found)
+        elif ended != "eos" and (ended == "budget") != is_full:
+            expected = f'a request of status "{ended}" should have '
+            expected += f"{'its' if ended == 'budget' else 'fewer than its'} {entry.budget} tokens"
+            rows.report("budget", "accept", entry, expected, f"it has {len(output)}")
+        elif (ended == "interrupted") == bool(entry.finished):
+            expected = f'a request of status "{ended}" should be '
+            expected += "unfinished" if entry.finished else "finished"
+            rows.report("budget", "accept", entry, expected, "its row is not")

@@ -1,8 +1,8 @@
 """The rules about where emitted tokens come from: "acceptance" and "bonus".
 
 Contract: each rule is a function of that name, which takes the `Rows` of a record and reports to
-it. What the target would have drawn in a sampled run is not in the record. There "acceptance" only
-says that accepted drafts are emitted as they are, and "bonus" that a rejected draft is not emitted.
+it. What the target would have drawn in a sampled run is left to `draw_rules`. Here "acceptance"
+only says that accepted drafts are emitted as they are, and "bonus" that a rejected draft is not.
 """
 
 import numpy as np
@@ -40,10 +40,10 @@ def acceptance(rows: Rows) -> None:
 def bonus(rows: Rows) -> None:
     """The token behind the accepted drafts comes from the target."""
     table = rows.table
-    place = (np.arange(len(table)), table["accepted"])
+    place = (np.arange(rows.size), table["accepted"])
     emitted = rows.trace.rows["emitted"][place]  # (N,), the bonus
     choices = target_choices(rows.trace)[place]
-    none = np.full((len(table), 1), -1)
+    none = np.full((rows.size, 1), -1)
     rejected = np.append(rows.trace.rows["drafts"], none, axis=1)[place]  # -1 if none was
     has_bonus = table["gained"] > table["accepted"]
     for entry in rows.where(has_bonus & (choices >= 0) & (emitted != choices)):

@@ -14,7 +14,7 @@ import pandas as pd
 
 from specviz.record.schema import MODELS, PHASES, Array
 
-# Row rules stand in `row_rules` and `token_rules`, the others in `forward_rules`.
+# What checks each of them is listed in `invariants`.
 RULES = {
     "lengths": "a row gains the tokens that its request's output has, "
     "and the next round starts from there",
@@ -31,6 +31,10 @@ RULES = {
     "budget": "a request emits no more tokens than its budget, "
     "and ends with fewer only if it reached EOS",
     "eos": "nothing follows the first EOS of an output",
+    "drafts": "a row drafts as many tokens as it says, and each is its drafter's choice",
+    "scores": "log-probabilities are sorted, at most 0, and those of the tokens beside them",
+    "schedule": "the rows of a round are those that were chosen from the pool, "
+    "for the reason that is given",
 }
 _ORDER = {name: place for place, name in enumerate(RULES)}
 _NO_MODEL = -1
@@ -167,6 +171,13 @@ class Findings:
             known.first_slot = int(affected[0])
         known.slots = np.union1d(known.slots, affected)
         known.tokens += int(count)
+
+    def has(self, rule: str, stage: int, row: int, request: int) -> bool:
+        """Return whether a rule has found something in this row and phase, for any model."""
+        number, phase = divmod(int(stage), len(PHASES))
+        models = (_NO_MODEL, *range(len(MODELS)))
+        keys = (_Key(number, phase, model, int(row), int(request), rule) for model in models)
+        return any(key in self._findings for key in keys)
 
     def sorted(self) -> Violations:
         """Return the violations by round, phase, rule, row and model."""

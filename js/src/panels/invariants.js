@@ -49,8 +49,7 @@ export class InvariantPanel {
     const all = film.violations.length;
     const found = this._found().length;
     if (!film.checked) return "Invariants · not checked here";
-    if (!all)
-      return `Invariants · all ten hold in all ${counted(film.json.rounds.length, "round")}`;
+    if (!all) return `Invariants · all hold in all ${counted(film.json.rounds.length, "round")}`;
     const here = found ? counted(found, "violation") : "none violated";
     return `Invariants · ${here} in round ${film.round(step)} so far, ${all} in the run`;
   }

@@ -108,9 +108,7 @@ class Pair:
                 f"The embeddings are padded to different sizes, target {target} and draft {draft}: "
                 f"ids from {min(target, draft)} are cut."
             )
-        ignored = describe_ignored(self.target)
-        if ignored is not None:
-            notes.append(ignored)
+        notes += filter(None, [describe_ignored(self.target)])
         return tuple(notes)
 
     @property

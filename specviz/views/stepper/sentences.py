@@ -15,7 +15,7 @@ from specviz.views.stepper.rowwords import ROW_WORDS
 from specviz.views.stepper.scene import Scene, Scenes
 
 MAX_LETTERS = 220  # of the sentences about a phase
-_RULES = {
+RULE_WORDS = {
     "lengths": "lengths do not add up",
     "rectangle": "rows are not aligned",
     "positions": "positions differ from the tokens' indices",
@@ -26,6 +26,9 @@ _RULES = {
     "bonus": "the token after the accepted drafts is not the target's",
     "budget": "the token budget is not kept",
     "eos": "EOS does not end the row",
+    "drafts": "a draft is not its drafter's choice",
+    "scores": "log-probabilities do not fit their tokens",
+    "schedule": "the batch is not the one that was chosen",
 }
 
 
@@ -83,7 +86,7 @@ def _violated(violations: list[Violation]) -> list[str]:
         return []
     first = violations[0]
     rows = sorted({each.row for each in violations if each.rule == first.rule})
-    sentences = [f"Violation in {names(rows, 'row')}: {_RULES.get(first.rule, first.rule)}."]
+    sentences = [f"Violation in {names(rows, 'row')}: {RULE_WORDS.get(first.rule, first.rule)}."]
     others = dict.fromkeys(each.rule for each in violations if each.rule != first.rule)
     if others:
         sentences.append(f"Also violated: {', '.join(others)}.")

@@ -904,7 +904,7 @@ var LISTED = 50, DRAWN = 8, APART = 2, InvariantPanel = class {
   }
   title() {
     let { film, step } = this.view, all = film.violations.length, found = this._found().length;
-    return film.checked ? all ? `Invariants \xB7 ${found ? counted(found, "violation") : "none violated"} in round ${film.round(step)} so far, ${all} in the run` : `Invariants \xB7 all ten hold in all ${counted(film.json.rounds.length, "round")}` : "Invariants \xB7 not checked here";
+    return film.checked ? all ? `Invariants \xB7 ${found ? counted(found, "violation") : "none violated"} in round ${film.round(step)} so far, ${all} in the run` : `Invariants \xB7 all hold in all ${counted(film.json.rounds.length, "round")}` : "Invariants \xB7 not checked here";
   }
   /** @param {StepViolation} at */
   _row({ step, request, row }) {

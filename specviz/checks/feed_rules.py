@@ -1,0 +1,90 @@
+"""Which tokens a round feeds: a part of the rules "kv" (the target) and "caches" (the draft).
+
+Contract: `fed_once` takes the `Rows` of a record and reports to it. A verification feeds a row's
+pending token and its drafts, and a draft model is fed all of these but the last draft. What no
+later forward looks at is seldom missed by the other rules. Not known here: what caches held.
+"""
+
+import numpy as np
+
+from specviz.checks.rows import Rows
+from specviz.record.schema import MODELS, PHASES, Array
+
+_TARGET, _DRAFT_MODEL = MODELS.index("target"), MODELS.index("draft")
+_DRAFT, _VERIFY = PHASES.index("draft"), PHASES.index("verify")
+_RULES = ("kv", "caches")  # by model
+
+
+def fed_once(rows: Rows) -> None:
+    """A round feeds the pending token and the drafts, each once in a forward."""
+    table = rows.table
+    drafted = np.minimum(table["drafted"], rows.trace.rows["drafts"].shape[1])
+    is_active = table["gained"] > 0
+    number = rows.trace.rows["round"]
+
+    entry, index = rows.verified.entry, rows.trace.feeds["index"][rows.verified.feeds]
+    is_logged = np.isin(number, number[entry])  # the round's verification is in the record
+    _all_are_fed(rows, _TARGET, "verify", entry, index, is_active & is_logged, drafted)
+
+    entry, index = _fed_to_draft(rows)
+    has_drafted = np.isin(np.arange(rows.size), entry) & (drafted > 0)
+    _all_are_fed(rows, _DRAFT_MODEL, "draft", entry, index, is_active & has_drafted, drafted - 1)
+    _none_is_fed_twice(rows)
+
+
+def _fed_to_draft(rows: Rows) -> tuple[Array, Array]:
+    """Return entry of `rows` and index of each token that the draft was fed in its phase."""
+    feeds = rows.trace.feeds
+    which = np.flatnonzero((feeds["phase"] == _DRAFT) & (feeds["model"] == _DRAFT_MODEL))
+    entry = rows.trace.index.feed_rows[which]
+    is_own = entry >= 0
+    is_own &= np.append(rows.trace.rows["request"], -1)[entry] == feeds["request"][which]
+    return entry[is_own], feeds["index"][which[is_own]]
+
+
+def _all_are_fed(
+    rows: Rows, model: int, phase: str, entry: Array, index: Array, due: Array, drafts: Array
+) -> None:
+    """Report tokens that were not fed, and drafts that were fed although they were not drafted.
+
+    Args:
+        entry, index: (m,) of each token that was fed.
+        due: bool (N,), the rows that should be fed.
+        drafts: (N,), how many of their drafts should be.
+    """
+    k = rows.trace.rows["drafts"].shape[1]
+    ahead = index - rows.table["length"][entry] + 1  # 0 for the pending token
+    is_near = (ahead >= 0) & (ahead <= k)
+    fed = np.zeros((rows.size, k + 1), bool)
+    fed[entry[is_near], ahead[is_near]] = True
+    wanted = np.arange(k + 1) <= drafts[:, None]
+    for each, j in rows.each(due[:, None] & (wanted != fed)):
+        name = f"draft {j}" if j else "the pending token"
+        index_of = f"{name}, index {each.length - 1 + j},"
+        if wanted[each.Index, j]:
+            expected, found = f"{index_of} should be fed", "it was not fed"
+        else:
+            expected = f"{drafts[each.Index]} drafts should be fed"
+            found = f"{index_of} was fed too"
+        rows.report(_RULES[model], phase, each, expected, found, model=model)
+
+
+def _none_is_fed_twice(rows: Rows) -> None:
+    feeds = rows.trace.feeds
+    names = ("round", "phase", "model", "step", "row", "request", "index")
+    columns = [feeds[name] for name in names]
+    order = np.lexsort(columns)
+    same = np.ones(max(order.size - 1, 0), bool)
+    for column in columns:
+        same &= np.diff(column[order].astype(np.int64)) == 0
+    for k in order[1:][same].tolist():
+        # A draft model that is always fed two tokens is fed that of a text of one token twice.
+        if feeds["index"][k] == 0 and feeds["phase"][k] == _DRAFT:
+            continue
+        stage = int(feeds["round"][k]) * len(PHASES) + int(feeds["phase"][k])
+        model = int(feeds["model"][k])
+        rows.findings.add(
+            _RULES[model], stage, feeds["row"][k], feeds["request"][k],
+            f"index {feeds['index'][k]} should be fed once in a forward", "it was fed twice",
+            model=model, slots=[feeds["slot"][k]],
+        )  # fmt: skip

@@ -1,0 +1,112 @@
+"""A record that says one thing wrongly is found out, in every kind of run that it can occur in."""
+
+import re
+from pathlib import Path
+
+import mutations_deep
+import mutations_feeds
+import mutations_moves
+import mutations_rows
+import mutations_scores
+import mutations_tokens
+import pytest
+from conftest import make_pair
+from mutations import KINDS, Mutation, record
+
+import specviz as sv
+from specviz.checks.violations import RULES
+from specviz.record.schema import COLUMNS
+from specviz.views.stepper.sentences import RULE_WORDS
+
+TABLES = (mutations_rows, mutations_tokens, mutations_scores, mutations_feeds, mutations_moves)
+ALL: tuple[Mutation, ...] = tuple(each for table in TABLES for each in table.MUTATIONS)
+DOCS = Path(__file__).parents[1] / "docs" / "invariants.md"
+# Columns that no mutation changes: refused when a record is made, or not to be known from it.
+NOT_CHANGED = {
+    "requests.prompt_offsets": "refused, or another prompt",
+    "requests.output_offsets": "refused, or another output",
+    "rounds.batch": "refused: it is the number of entries in rows",
+    "rows.round": "refused: it is the number of entries in rows",
+    **{
+        f"rounds.{phase}_ms": "docs: times"
+        for phase in ("schedule", "draft", "verify", "accept", "synchronise")
+    },
+    "feeds.step": "docs: order of steps",
+    "moves.step": "docs: order of steps",
+    "pool.round": "as pool.request",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_correct_record_has_no_findings(kind: str) -> None:
+    assert record(kind).meta["valid"]
+    assert sv.check_invariants(record(kind), deep=True, pair=make_pair("llama")) == []
+
+
+@pytest.mark.parametrize("mutation", mutations_deep.MUTATIONS, ids=lambda mutation: mutation.name)
+def test_what_only_the_models_can_tell_is_found_by_deep(mutation: Mutation) -> None:
+    missed = {}
+    kinds = 0
+    for kind in KINDS:
+        trace = record(kind)
+        entry = mutation.entry(trace)
+        if entry is None:
+            continue
+        kinds += 1
+        wrong = mutation.change(trace, entry)
+        found = {
+            each.rule for each in sv.check_invariants(wrong, deep=True, pair=make_pair("llama"))
+        }
+        if not found & set(mutation.rules):
+            missed[kind] = found
+    assert missed == {}
+    assert kinds, f"no kind of run has {mutation.needs}"
+
+
+@pytest.mark.parametrize("mutation", ALL, ids=lambda mutation: mutation.name)
+def test_what_is_wrong_is_found(mutation: Mutation) -> None:
+    """By one of the rules that are named for it, in every kind of run that it applies to."""
+    missed = {}
+    kinds = 0
+    for kind in KINDS:
+        trace = record(kind)
+        entry = mutation.entry(trace)
+        if entry is None:
+            continue  # this run has not what the mutation needs, see `mutation.needs`
+        kinds += 1
+        found = {each.rule for each in sv.check_invariants(mutation.change(trace, entry))}
+        if not found & set(mutation.rules):
+            missed[kind] = found
+    assert missed == {}
+    assert kinds, f"no kind of run has {mutation.needs}"
+
+
+def test_the_table_is_large_and_names_what_it_does() -> None:
+    names = [mutation.name for mutation in ALL]
+    assert len(names) >= 100
+    assert len(set(names)) == len(names)
+    assert len(KINDS) >= 8
+    for mutation in ALL:
+        assert mutation.needs, mutation.name
+        assert mutation.rules, mutation.name
+        assert set(mutation.rules) <= set(RULES), mutation.name
+
+
+def test_every_rule_finds_some() -> None:
+    assert {rule for mutation in ALL for rule in mutation.rules} == set(RULES)
+
+
+def test_the_step_through_has_words_for_every_rule() -> None:
+    assert set(RULE_WORDS) == set(RULES)
+
+
+def test_the_docs_explain_every_rule() -> None:
+    text = DOCS.read_text(encoding="utf-8")
+    assert re.findall(r"^\| \*\*(\w+)\*\* \|", text, re.MULTILINE) == list(RULES)
+
+
+def test_every_column_is_changed_or_there_is_a_reason() -> None:
+    names = " ".join(mutation.name for mutation in ALL)
+    changed = set(re.findall(r"\b(?:\w+)\.(?:\w+)", names))
+    columns = {f"{table}.{column}" for table, forms in COLUMNS.items() for column in forms}
+    assert columns - changed == set(NOT_CHANGED)

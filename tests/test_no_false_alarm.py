@@ -1,0 +1,95 @@
+"""No rule accuses a valid run: 200 random configurations, a few of them in the fast tests."""
+
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+from conftest import make_pair, make_prompts
+from mutations import Cycling
+
+import specviz as sv
+
+MODELS = ("llama", "llama", "qwen3", "gpt2", "glm4")
+DTYPES = (torch.float32, torch.float32, torch.float64, torch.bfloat16)
+RATES = [0.9, 0.8, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1]
+FAST = 25
+ALL = 200
+
+
+def strategy(pick: Random, batch_size: int) -> Any:
+    """A valid strategy with random options."""
+    name = pick.choice(
+        ["autoregressive", "rollback", "masking", "repadding", "eqspec", "exspec", "inplace"]
+    )
+    if name == "exspec":
+        fallback = pick.choice(["realign", "partial", "wait"])
+        habits = pick.choice([{}, {}, {"as_published": True}, {"group_by": "padded"}])
+        options = {"window": batch_size + pick.randint(0, 4), "sort_prompts": pick.random() < 0.3}
+        return sv.strategy(
+            name, fallback=fallback, max_wait=pick.randint(1, 4), **options, **habits
+        )
+    options = {"refill": pick.random() < 0.7}
+    if name == "repadding":
+        plain = {"ones_mask": False, "draft_bonus": False}
+        options |= plain | {"skip_unpadding": pick.random() < 0.7}
+    if name == "eqspec":
+        options |= pick.choice([{}, {"bonus": False}, {"shrink_to_budget": True}])
+        if pick.random() < 0.2:
+            options["as_published"] = True
+    return sv.strategy(name, **options)
+
+
+def configuration(seed: int) -> dict[str, Any]:
+    """Everything that a run is made with, from a seed."""
+    pick = Random(seed)
+    batch_size = pick.randint(1, 5)
+    coupling = pick.choice([None, None, "gumbel", "rejection"])
+    sampling = None
+    if coupling is not None:
+        sampling = sv.SamplingParams(
+            pick.choice([0.3, 0.8, 1.0, 1.0, 2.0]),
+            top_k=pick.choice([None, None, 3, 20]),
+            top_p=pick.choice([None, None, 0.7, 0.95]),
+            coupling=coupling,
+        )
+    drafters = ["model", "model", "lookup", sv.drafter("model", keep_cache=False)]
+    if coupling != "rejection":
+        drafters.append(sv.drafter("synthetic", rates=RATES))
+    prompts = make_prompts()
+    chosen = [pick.choice(prompts) for _ in range(pick.randint(1, 7))]
+    return {
+        "model": pick.choice(MODELS),
+        "dtype": pick.choice(DTYPES),
+        "prompts": chosen,
+        "strategy": strategy(pick, batch_size),
+        "drafter": pick.choice(drafters),
+        "num_draft_tokens": pick.choice([1, 2, 3, 4, 6, "auto", Cycling(3)]),
+        "batch_size": batch_size,
+        "max_new_tokens": [pick.choice([1, 2, 3, 7, 12]) for _ in chosen],
+        "sampling": sampling,
+        "seed": pick.randint(0, 2**40),
+        "deterministic": pick.random() < 0.1,
+    }
+
+
+def check(seed: int, *, deep: bool) -> None:
+    run = configuration(seed)
+    pair = make_pair(run.pop("model"), run.pop("dtype"))
+    result = sv.generate(pair, run.pop("prompts"), record=True, progress=False, **run)
+    assert result.trace is not None
+    found = sv.check_invariants(result.trace, deep=deep, pair=pair if deep else None)
+    assert list(found) == [], f"{found[0]}\nseed {seed}: {run}"
+
+
+@pytest.mark.parametrize("seed", range(FAST))
+def test_a_random_valid_run_has_no_findings(seed: int) -> None:
+    """With the models, too, in every fifth of them."""
+    check(seed, deep=seed % 5 == 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(FAST, ALL, 25))
+def test_no_random_valid_run_has_findings(first: int) -> None:
+    for seed in range(first, first + 25):
+        check(seed, deep=True)
