@@ -1,6 +1,8 @@
 """K chosen in each round: any sequence of K writes the same text, and `Auto` chooses well."""
 
+import itertools
 import re
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -230,7 +232,11 @@ def test_a_record_with_changing_k(strategy: Any, drafter: str, tmp_path: Any) ->
     sv.step_through(trace)
 
 
-def test_learn_gets_what_each_round_cost() -> None:
+def test_learn_gets_what_each_round_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A machine without other programs: what passes is what this thread computes.
+    now = itertools.count()
+    monkeypatch.setattr(time, "perf_counter", lambda: next(now) / 1000)
+    monkeypatch.setattr(time, "thread_time", time.perf_counter)
     depth = Forced([2, 0, 0, 3])
     result = decoded(num_draft_tokens=depth, batch_size=3)
     rounds = len(result.rounds["batch"])

@@ -56,7 +56,7 @@ def test_the_command_line_tells_of_an_error_without_escapes(capsys, tmp_path):
     assert cli(["replay", str(path), "--out", str(tmp_path / "x.html")]) == 2
     said = capsys.readouterr().err
     assert obeyed(said) == set()
-    assert "\\x1b[31mrun\\u202e: is not a safetensors file" in said
+    assert "\\x1b[31mrun\\u202e': is not a safetensors file" in said
 
 
 def test_messages_about_a_hostile_record_carry_no_escapes():
