@@ -141,7 +141,6 @@ def measure_agreement(
     path = None if path is None else require_path("path", path)
     if path is not None:
         check_writable(path)
-    make_requests(pair, prompts, setups.max_new_tokens, setups.num_draft_tokens)
     if setups.max_prompt_tokens is not None:
         prompts = cut(pair, prompts, setups.max_prompt_tokens)
     found = _conditions(pair, prompts, setups, source)
