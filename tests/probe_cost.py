@@ -33,7 +33,7 @@ def main() -> None:
         sv.generate(pair, prompts, batch_size=8, max_new_tokens=64, progress=False)
 
     def trial() -> None:
-        probe._verdicts.clear()
+        probe._tried.clear()
         probe._passed.clear()
         probe.check_exact("target", pair.target)
         probe.check_exact("draft", pair.draft)

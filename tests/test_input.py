@@ -15,6 +15,7 @@ from transformers import LlamaModel, PreTrainedTokenizerFast
 
 import specviz as sv
 from specviz.engine.options import Options
+from specviz.engine.probe import check_exact
 
 NEW_TOKENS = 8
 
@@ -31,6 +32,8 @@ def speaking() -> sv.Pair:
 @pytest.fixture
 def no_forward(monkeypatch: pytest.MonkeyPatch):
     """Every forward of the tiny Llamas fails; the reason says so."""
+    for role in ("target", "draft"):  # which a run would try first
+        check_exact(role, getattr(make_pair("llama"), role))
 
     def fail(*_: object, **__: object):
         raise AssertionError("a forward has run")

@@ -331,6 +331,32 @@ def test_a_model_is_tried_once_for_each_dtype(monkeypatch: pytest.MonkeyPatch) -
     assert tried == [torch.float32, torch.bfloat16]
 
 
+def test_a_refusal_is_not_kept() -> None:
+    """Its reason may pass; the model is tried again."""
+    model = made(lambda: LlamaForCausalLM(make_pair("llama").target.config))
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("a hook of the user's")
+
+    hook = model.register_forward_pre_hook(fail)
+    with pytest.raises(ValueError, match="a trial forward raised RuntimeError: a hook of the"):
+        check_exact("target", model)
+    hook.remove()
+    check_exact("target", model)
+
+
+@pytest.mark.parametrize("error", [MemoryError, torch.OutOfMemoryError])
+def test_a_lack_of_memory_is_no_fault_of_the_model(error: type[Exception]) -> None:
+    model = made(lambda: LlamaForCausalLM(make_pair("llama").target.config))
+
+    def fail(*_: object) -> None:
+        raise error("no room")
+
+    model.register_forward_pre_hook(fail)
+    with pytest.raises(error, match="no room"):
+        check_exact("target", model)
+
+
 def test_models_that_differ_in_sizes_alone_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[PreTrainedModel] = []
     monkeypatch.setattr(probe, "find_difference", tried.append)

@@ -385,6 +385,19 @@ def test_logits_are_warped_as_generate_warps_them(name):
             assert torch.equal(sv.SamplingParams(**options).warp(logits.double()), scores)
 
 
+@pytest.mark.parametrize("seed", [0, 9, 2**70 + 5])
+def test_the_noise_of_single_tokens_is_that_of_the_whole_vocabulary(seed: int) -> None:
+    """To the bit, although it is computed another way."""
+    noise = Noise(seed)
+    requests = np.array([0, 3, 2**20])
+    indices = np.array([1, 500, 2])
+    ids = np.array([[0, 1, 2, 3], [4, 7, 8, 149_999], [96, 0, 0, 5]])
+    found = noise.gumbel_at(requests, indices, ids)
+    for row, (request, index) in enumerate(zip(requests, indices, strict=True)):
+        whole = noise.gumbel(int(request), int(index), 150_000)
+        assert np.array_equal(found[row], whole[ids[row]])
+
+
 def test_noise_is_a_function_of_seed_prompt_and_index():
     noise = Noise(3)
     many = noise.uniforms(5, 10, 6)

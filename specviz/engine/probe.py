@@ -33,32 +33,31 @@ VERIFIED = 3  # K + 1 queries of a row
 SLOTS = [[1, 2, 34, 35, 36, 37, 38, 39, 70, 102, 103, 134], [100, 132, 133, 134, 135]]
 SPARE = 0  # takes the K/V of a shorter row's filling; no query sees it
 
-# By model: the dtype, device and attention that it was tried with, and what was wrong, if anything.
-_verdicts: WeakKeyDictionary[PreTrainedModel, tuple[tuple[object, ...], str | None]] = (
-    WeakKeyDictionary()
-)
-# Descriptions of models whose logits stayed the same.
+# Models whose logits stayed the same, with the dtype, device and attention that they had. A refusal
+# is not kept, since its reason may pass, as a hook of the user's does.
+_tried: WeakKeyDictionary[PreTrainedModel, tuple[object, ...]] = WeakKeyDictionary()
+# Their descriptions, for models that differ from them in weights and sizes alone.
 _passed: list[object] = []
 
 
 def check_exact(role: str, model: PreTrainedModel) -> None:
     """Raise ValueError if the model's logits depend on where its K/V lies, or if it cannot run.
 
-    The verdict is kept until the model's dtype, device or attention implementation changes.
+    A model that passed is tried again when its dtype, device or attention implementation changes.
 
     Args:
         role: "target" or "draft", for the message.
     """
     conditions = (model.dtype, input_device(model), model.config._attn_implementation)
-    tried = _verdicts.get(model)
-    if tried is None or tried[0] != conditions:
-        tried = (conditions, _judge(model, conditions))
-        _verdicts[model] = tried
-    if tried[1] is not None:
+    if _tried.get(model) == conditions:
+        return
+    problem = _judge(model, conditions)
+    if problem is not None:
         raise ValueError(
-            f"{role}={type(model).__name__} cannot be decoded in a batch: {tried[1]}; "
+            f"{role}={type(model).__name__} cannot be decoded in a batch: {problem}; "
             "choose a model that takes explicit position ids, and a mask for each row and slot"
         )
+    _tried[model] = conditions
 
 
 def _judge(model: PreTrainedModel, conditions: tuple[object, ...]) -> str | None:
@@ -102,6 +101,8 @@ def _try(model: PreTrainedModel) -> str | None:
         if not difference > limit:
             return None
         cause = _find_cause(model, tokens, expected, limit)
+    except (MemoryError, torch.OutOfMemoryError):  # says nothing of the model
+        raise
     except Exception as error:  # whatever a class raises, it cannot be used
         message = str(error).strip().split("\n")[0].rstrip(".")
         return f"a trial forward raised {type(error).__name__}: {message}"

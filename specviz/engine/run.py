@@ -81,7 +81,7 @@ class Run:
         models = dict.fromkeys(cache.model for cache in self.state.caches.values())
         models.pop(self.pair.target, None)
         return choose_threads(
-            Work(self.pair.target, tuple(models), self.batch_size, self.max_draft_tokens + 1)
+            Work(self.pair.target, tuple(models), self.state.batch_size, self.max_draft_tokens + 1)
         )
 
     def try_models(self) -> None:
