@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 import torch
 from conftest import EOS, make_pair, make_prompts
+from mutations import edited, without
 
 import specviz as sv
 from specviz.checks.rerun import tolerance
@@ -267,20 +268,6 @@ def test_accumulating_padding_is_not_a_violation() -> None:
 
 
 # Damaged records, for what no fault does.
-
-
-def edited(trace: Trace, table: str, which: Any, **columns: Any) -> Trace:
-    """`trace` with other values in some entries of a table."""
-    changed = {name: values.copy() for name, values in getattr(trace, table).items()}
-    for name, value in columns.items():
-        changed[name][which] = value
-    return replace(trace, **{table: changed})
-
-
-def without(trace: Trace, table: str, which: Any) -> Trace:
-    """`trace` without some entries of a table."""
-    columns = getattr(trace, table).items()
-    return replace(trace, **{table: {k: np.delete(values, which, 0) for k, values in columns}})
 
 
 def places(violations: Iterable[sv.Violation]) -> list[Place]:

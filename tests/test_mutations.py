@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import mutations_deep
 import mutations_feeds
@@ -45,40 +46,27 @@ def test_a_correct_record_has_no_findings(kind: str) -> None:
 
 @pytest.mark.parametrize("mutation", mutations_deep.MUTATIONS, ids=lambda mutation: mutation.name)
 def test_what_only_the_models_can_tell_is_found_by_deep(mutation: Mutation) -> None:
-    missed = {}
-    kinds = 0
-    for kind in KINDS:
-        trace = record(kind)
-        entry = mutation.entry(trace)
-        if entry is None:
-            continue
-        kinds += 1
-        wrong = mutation.change(trace, entry)
-        found = {
-            each.rule for each in sv.check_invariants(wrong, deep=True, pair=make_pair("llama"))
-        }
-        if not found & set(mutation.rules):
-            missed[kind] = found
-    assert missed == {}
-    assert kinds, f"no kind of run has {mutation.needs}"
+    assert missed(mutation, deep=True, pair=make_pair("llama")) == {}
 
 
 @pytest.mark.parametrize("mutation", ALL, ids=lambda mutation: mutation.name)
 def test_what_is_wrong_is_found(mutation: Mutation) -> None:
     """By one of the rules that are named for it, in every kind of run that it applies to."""
-    missed = {}
-    kinds = 0
+    assert missed(mutation) == {}
+
+
+def missed(mutation: Mutation, **options: Any) -> dict[str, set[str]]:
+    """The kinds of runs in which no rule finds the mutation that should; what is found there."""
+    found = {}
     for kind in KINDS:
         trace = record(kind)
         entry = mutation.entry(trace)
         if entry is None:
             continue  # this run has not what the mutation needs, see `mutation.needs`
-        kinds += 1
-        found = {each.rule for each in sv.check_invariants(mutation.change(trace, entry))}
-        if not found & set(mutation.rules):
-            missed[kind] = found
-    assert missed == {}
-    assert kinds, f"no kind of run has {mutation.needs}"
+        violations = sv.check_invariants(mutation.change(trace, entry), **options)
+        found[kind] = {each.rule for each in violations}
+    assert found, f"no kind of run has {mutation.needs}"
+    return {kind: rules for kind, rules in found.items() if not rules & set(mutation.rules)}
 
 
 def test_the_table_is_large_and_names_what_it_does() -> None:
