@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from specviz.engine.models.pair import load_pair as load_pair
     from specviz.engine.run import decode as decode
     from specviz.engine.sampling import SamplingParams as SamplingParams
+    from specviz.engine.selectors import selector as selector
+    from specviz.engine.selectors import selectors as selectors
     from specviz.engine.strategies import strategies as strategies
     from specviz.engine.strategies import strategy as strategy
     from specviz.generation.generate import generate as generate
@@ -43,6 +45,8 @@ _HOME = {
     "decode": "specviz.engine.run",
     "drafter": "specviz.engine.drafters",
     "drafters": "specviz.engine.drafters",
+    "selector": "specviz.engine.selectors",
+    "selectors": "specviz.engine.selectors",
     "strategies": "specviz.engine.strategies",
     "strategy": "specviz.engine.strategies",
     "generate": "specviz.generation.generate",

@@ -8,7 +8,8 @@ ValueError. Not known here: models, files, and the caches' contents.
 Acceptance has three names. An entry is one active row in one round; a finished row that stays in
 the batch gains nothing and does not count.
 - Mean acceptance length: 1 + accepted / entries, the bonus included.
-- Draft acceptance rate: accepted / drafted.
+- Draft acceptance rate: accepted / verified. All that is drafted is verified, unless a selector
+  chooses.
 - Acceptance at a position: accepted there / entries, unconditional.
 """
 
@@ -121,16 +122,17 @@ def acceptance(run: Run) -> pd.DataFrame:
     """Return one entry per draft position 1..K.
 
     Columns: position, drafted_tokens, accepted_tokens, acceptance (of all entries) and
-    conditional_acceptance (of the entries that proposed a token there and accepted all before it).
+    conditional_acceptance (of the entries that verified a token there and accepted all before it).
     """
     check_recorded(run)
     position = np.arange(1, run.meta["num_draft_tokens"] + 1)
     entries = _entries(run)
-    num_drafted = entries["drafted"].to_numpy()[:, None]
-    num_accepted = entries["accepted"].to_numpy()[:, None]
+    num_drafted, num_verified, num_accepted = (
+        entries[name].to_numpy()[:, None] for name in ("drafted", "verified", "accepted")
+    )
     drafted = num_drafted >= position  # (N, K)
     accepted = num_accepted >= position  # (N, K)
-    reached = drafted & (num_accepted >= position - 1)
+    reached = (num_verified >= position) & (num_accepted >= position - 1)
     table = pd.DataFrame({"position": position, "drafted_tokens": drafted.sum(axis=0)})
     table["accepted_tokens"] = accepted.sum(axis=0)
     table["acceptance"] = _ratio(accepted.sum(axis=0), len(accepted))
@@ -142,7 +144,7 @@ def requests(run: Run) -> pd.DataFrame:
     """Return one entry per request that took part.
 
     Columns: request, rounds, new_tokens, mean_acceptance_length, draft_acceptance_rate,
-    full_acceptance_share (of its rounds, those that drafted and accepted all drafts).
+    full_acceptance_share (of its rounds with drafts, those that accepted all that was verified).
     """
     sums = _entries(run).groupby("request", as_index=False).sum()
     renamed = sums.rename(columns={"entries": "rounds", "gained": "new_tokens"})
@@ -177,7 +179,8 @@ def summary(run: Run, *, total_s: float | None = None) -> pd.DataFrame:
     grouping_rate, threads, total_s, tokens_per_s. prompts is the run's `num_requests`, or the
     number of requests that took part where a run has no such attribute. grouping_rate is the share
     of rounds in which the scheduler found a full batch of equal length; NaN for a strategy without
-    a pool. threads are those of the CPU. total_s is the sum of all phases, unless it is passed.
+    a pool. threads are those of the CPU. total_s is the sum of all phases, unless it is passed. A
+    run with a selector has two more: selector, and verified_share (of the drafts).
     """
     if total_s is not None:
         require_positive("total_s", total_s)
@@ -195,6 +198,10 @@ def summary(run: Run, *, total_s: float | None = None) -> pd.DataFrame:
     table["threads"] = run.meta.get("num_threads", float("nan"))
     table["total_s"] = total_s
     table["tokens_per_s"] = _ratio(sums["gained"], total_s)
+    selector = run.meta.get("selector", "everything")
+    if selector != "everything":
+        table.insert(2, "selector", selector)
+        table["verified_share"] = _ratio(sums["verified"], sums["drafted"])
     return table
 
 
@@ -214,10 +221,10 @@ def _grouping_rate(run: Run) -> float:
 def _entries(run: Run) -> pd.DataFrame:
     """Return the counts of each active row in each round, ready to be summed."""
     check_recorded(run)
-    names = ("round", "request", "gained", "drafted", "accepted")
+    names = ("round", "request", "gained", "drafted", "verified", "accepted")
     table = pd.DataFrame({name: run.rows[name].astype(np.int64) for name in names})
     table = table[table["gained"] > 0]
-    full = (table["drafted"] > 0) & (table["accepted"] == table["drafted"])
+    full = (table["verified"] > 0) & (table["accepted"] == table["verified"])
     return table.assign(entries=1, full=full.astype(np.int64))
 
 
@@ -226,7 +233,7 @@ def _acceptance_figures(sums: pd.DataFrame) -> pd.DataFrame:
     drafting_entries = sums["entries"].where(sums["drafted"] > 0, 0)
     length = 1 + _ratio(sums["accepted"], sums["entries"])
     table = pd.DataFrame({"mean_acceptance_length": length})
-    table["draft_acceptance_rate"] = _ratio(sums["accepted"], sums["drafted"])
+    table["draft_acceptance_rate"] = _ratio(sums["accepted"], sums["verified"])
     table["full_acceptance_share"] = _ratio(sums["full"], drafting_entries)
     return table
 

@@ -1,7 +1,7 @@
 """A call that works of every public callable, and which of the wrong values are right after all.
 
-The names are those of `public_names.discovered`, with "strategy:NAME" and "drafter:NAME" for the
-options that no signature of their makers shows.
+The names are those of `public_names.discovered`, with "strategy:NAME" and "drafter:NAME" and so
+on for the options that no signature of their makers shows.
 """
 
 from collections.abc import Callable
@@ -37,6 +37,7 @@ from specviz.costs import (
 )
 from specviz.engine.drafters import DRAFTERS
 from specviz.engine.options import Options
+from specviz.engine.selectors import SELECTORS
 from specviz.engine.strategies import STRATEGIES
 from specviz.record.replay import Replay
 from specviz.simulation import Acceptance, Costs, Policy, Workload
@@ -128,6 +129,7 @@ def _decoding() -> dict[str, Good]:
         "decode": Good(sv.decode, run, RUN),
         "decode:options": Good(partial(sv.decode, **run), {}, RUN, options=Options),
         "drafter": Good(sv.drafter, {"name": "lookup"}, also_called=("drafter",)),
+        "selector": Good(sv.selector, {"name": "tetris"}, also_called=("selector",)),
         "strategy": Good(sv.strategy, {"name": "inplace"}, also_called=("strategy",)),
         "load_pair": Good(
             sv.load_pair, stored, dict.fromkeys(("device", "dtype", "device_map"), "none")
@@ -218,7 +220,7 @@ def _figure(a: object) -> go.Figure:
 
 
 def _options() -> dict[str, Good]:
-    """The options of each strategy and drafter."""
+    """The options of each strategy, drafter and selector."""
     flags = (
         "refill", "bonus", "shrink_to_budget", "as_published", "drop_cache", "sort_prompts",
         "skip_unpadding", "ones_mask", "draft_bonus", "keep_cache",
@@ -241,6 +243,9 @@ def _options() -> dict[str, Good]:
     for name, kind in DRAFTERS.items():
         arguments = {"rates": [0.5]} if name == "synthetic" else {}
         found[f"drafter:{name}"] = Good(partial(sv.drafter, name), arguments, fits, options=kind)
+    fits = {"valid": "True", "extra": "0 small", "max_wait": "none small", "at_least": "0"}
+    for name, kind in SELECTORS.items():
+        found[f"selector:{name}"] = Good(partial(sv.selector, name), {}, fits, options=kind)
     return found
 
 

@@ -11,6 +11,7 @@ from safetensors.numpy import load as from_safetensors
 from safetensors.numpy import save as to_safetensors
 from tiny_run import META, OUTPUTS, PROMPTS, TRACE, blank, changed, fill
 
+from specviz.record.chains import DERIVED, same_values
 from specviz.record.replay import Replay
 from specviz.record.schema import ACCEPTED, BONUS, COLUMNS, PENDING, PROMPT, TraceError
 from specviz.record.trace import FORMAT_VERSION, UPGRADES, Trace, flatten_requests
@@ -47,7 +48,7 @@ def test_a_saved_record_comes_back_byte_for_byte(tmp_path):
     for table, columns in COLUMNS.items():
         for name, column in columns.items():
             values = getattr(loaded, table)[name]
-            assert np.array_equal(values, getattr(TRACE, table)[name])
+            assert same_values(values, getattr(TRACE, table)[name])
             assert values.dtype == column.dtype
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.safetensors", "b.safetensors"]
 
@@ -111,7 +112,7 @@ TENSORS = from_safetensors(WHOLE)
 def stored(header: object = (), **columns: np.ndarray | None) -> bytes:
     """The tiny run's file with other header entries and other columns; None leaves one out."""
     tensors = {k: values for k, values in (TENSORS | columns).items() if values is not None}
-    told = {"format_version": 1, "meta": META} | dict(header)
+    told = {"format_version": FORMAT_VERSION, "meta": META} | dict(header)
     return to_safetensors(tensors, {"specviz": json.dumps(told)})
 
 
@@ -136,11 +137,15 @@ def test_loading_what_is_no_trace(tmp_path):
     refuse(tmp_path, stored({"meta": 1}), "meta lacks batch_size, created")
 
 
-@pytest.mark.parametrize("version", [2, 0, "1", 1.0, None, True, -1, 10**30, ["x"]])
+NEWER = FORMAT_VERSION + 1
+
+
+@pytest.mark.parametrize("version", [NEWER, 0, "1", 1.0, None, True, -1, 10**30, ["x"]])
 def test_loading_another_format_version_names_both(tmp_path, version):
-    newer = isinstance(version, int) and version > 1
+    newer = isinstance(version, int) and version > FORMAT_VERSION
     remedy = "install a newer release of specviz" if newer else "(install|record)"
-    said = re.escape(f"has format version {version!r}, but this release reads version 1; ")
+    said = re.escape(f"has format version {version!r}, but this release reads ")
+    said += f"version {FORMAT_VERSION}; "
     refuse(tmp_path, stored({"format_version": version}), said + remedy)
 
 
@@ -154,18 +159,50 @@ def test_loading_from_a_path_that_is_no_file(tmp_path, name):
     "name", [f"{table}.{column}" for table in COLUMNS for column in COLUMNS[table]]
 )
 def test_loading_names_a_column_that_is_missing_or_of_a_wrong_kind(tmp_path, name):
-    values = TENSORS[name]
+    table, column = name.split(".")
+    values = getattr(TRACE, table)[column]
     faults = {
-        rf"columns are missing: {name};": None,
         rf"{name} is stored as F64": values.astype(np.float64),
-        rf"{name} is \w+ of rank \d instead of": values.astype(
+        rf"{name} is \w+ of rank \d instead of": np.nan_to_num(values).astype(
             np.uint8 if values.dtype != np.uint8 else np.int32
         ),
         rf"{name} is \w+ of rank {values.ndim + 1} instead of": values[None],
         rf"{name} is \w+ of rank 0 instead of": np.zeros((), values.dtype),
     }
+    if column not in DERIVED.get(table, ()):
+        faults[rf"columns are missing: {name};"] = None
     for match, fault in faults.items():
         refuse(tmp_path, stored(**{name: fault}), match)
+
+
+def test_a_file_leaves_out_what_follows_from_the_rest(tmp_path):
+    """A chain that is verified whole takes no more room than before these columns existed."""
+    derived = {f"{table}.{column}" for table, columns in DERIVED.items() for column in columns}
+    assert not derived & TENSORS.keys()
+    capacity = TRACE.rounds["capacity"] + 1
+    changed("rounds", capacity=capacity.astype(np.int32)).save(tmp_path / "other.safetensors")
+    again = Trace.load(tmp_path / "other.safetensors")
+    assert again.rounds["capacity"].tolist() == capacity.tolist()
+    stored_columns = from_safetensors((tmp_path / "other.safetensors").read_bytes())
+    assert derived & stored_columns.keys() == {"rounds.capacity"}
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value", "message"),
+    [
+        ("rows", "verified", 3, "rows.verified exceeds rows.drafted"),
+        ("rows", "parents", 2, "rows.parents names a draft that does not come before its child"),
+        ("rows", "parents", -2, "rows.parents names a draft that does not come before its child"),
+        ("rows", "path", 2, "rows.path names a draft that there is not"),
+        ("feeds", "node", 3, "feeds.node holds values outside 0..2"),
+        ("rounds", "capacity", -1, "rounds.capacity holds values outside 0.."),
+    ],
+)
+def test_drafts_that_form_no_tree_are_refused(table, column, value, message):
+    values = getattr(TRACE, table)[column].copy()
+    values.flat[0] = value
+    with pytest.raises(TraceError, match=re.escape(message)):
+        changed(table, **{column: values})
 
 
 def test_loading_names_columns_that_nobody_knows(tmp_path):

@@ -176,7 +176,24 @@ def test_fates_of_rows_that_others_or_the_end_cut_short(
     drafted, accepted, gained, discarded, expected
 ):
     columns = {name: values.copy() for name, values in TRACE.rows.items()}
-    given = {"drafted": drafted, "accepted": accepted, "gained": gained, "discarded": discarded}
-    for name, value in given.items():
+    given = {"accepted": accepted, "gained": gained, "discarded": discarded}
+    for name, value in {"drafted": drafted, "verified": drafted, **given}.items():
+        columns[name][0] = value
+    assert fates(changed("rows", **columns), judge=False)[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("verified", "accepted", "gained", "expected"),
+    [
+        (0, 0, 1, ["bonus", "unverified", "none"]),
+        (1, 1, 2, ["accepted", "bonus", "none"]),
+        (1, 0, 1, ["rejected", "unverified", "none"]),
+        (0, 0, 0, ["none", "none", "none"]),
+    ],
+)
+def test_fates_of_drafts_that_were_not_verified(verified, accepted, gained, expected):
+    columns = {name: values.copy() for name, values in TRACE.rows.items()}
+    given = {"verified": verified, "accepted": accepted, "gained": gained, "discarded": 0}
+    for name, value in {"drafted": 2, **given}.items():
         columns[name][0] = value
     assert fates(changed("rows", **columns), judge=False)[0] == expected

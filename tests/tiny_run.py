@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from specviz.record.chains import DERIVED
 from specviz.record.schema import COLUMNS, MODELS, PHASES
 from specviz.record.trace import Trace, flatten_requests
 
@@ -67,11 +68,15 @@ META = {
 
 
 def blank(table: str, size: int, num_drafts: int = K) -> dict[str, np.ndarray]:
-    """Columns of zeros with the right dtypes, one top candidate each."""
+    """Columns of zeros with the right dtypes, one top candidate each.
+
+    Those that follow from others are left out.
+    """
     sizes = {"N": size, "K": num_drafts, "K+1": num_drafts + 1, "k": 1, "j": 1}
     return {
         name: np.zeros([sizes[letter] for letter in column.shape], column.dtype)
         for name, column in COLUMNS[table].items()
+        if name not in DERIVED.get(table, ())
     }
 
 

@@ -55,15 +55,15 @@ def _possible(rows: Rows) -> tuple[Array, Array]:
     """
     table, trace = rows.table, rows.trace
     k = trace.rows["drafts"].shape[1]
-    drafted = rows.column("drafted")
+    verified = rows.column("verified")
     accepted = table["accepted"]
     column = np.arange(k)
     choices = target_choices(trace)
-    is_known: Array = np.all((choices[:, :k] >= 0) | (column >= drafted), axis=1)
-    right = (trace.rows["drafts"] == choices[:, :k]) & (column < drafted)
-    verified = right.cumprod(axis=1).sum(axis=1)
-    least = np.where(is_known, verified, accepted) + 1
-    most = np.where(is_known, verified, _most_verified(rows)) + 1
+    is_known: Array = np.all((choices[:, :k] >= 0) | (column >= verified), axis=1)
+    right = (trace.rows["drafts"] == choices[:, :k]) & (column < verified)
+    agreed = right.cumprod(axis=1).sum(axis=1)
+    least = np.where(is_known, agreed, accepted) + 1
+    most = np.where(is_known, agreed, _most_accepted(rows)) + 1
 
     room = table["budget"] - table["before"]
     to_eos = table["end"] - table["before"]
@@ -75,10 +75,10 @@ def _possible(rows: Rows) -> tuple[Array, Array]:
     return np.minimum(least, limit), np.minimum(most, limit)
 
 
-def _most_verified(rows: Rows) -> Array:
+def _most_accepted(rows: Rows) -> Array:
     """Return how many drafts the target can have accepted, where its choices are not known, (N,).
 
-    A draft that was replaced by another token was rejected, and nothing behind it was verified.
+    A draft that was replaced by another token was rejected, and nothing behind it counts.
     """
     table, trace = rows.table, rows.trace
     k = trace.rows["drafts"].shape[1]
@@ -87,7 +87,7 @@ def _most_verified(rows: Rows) -> Array:
     drafts = np.append(trace.rows["drafts"], np.full((rows.size, 1), -1), axis=1)
     is_own = trace.rows["emitted"][every, accepted] != drafts[every, accepted]
     is_replaced = (table["gained"] > accepted) & is_own
-    found: Array = np.where(is_replaced, accepted, np.minimum(table["drafted"], k))
+    found: Array = np.where(is_replaced, accepted, np.minimum(table["verified"], k))
     return found
 
 

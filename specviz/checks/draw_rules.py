@@ -71,7 +71,7 @@ def coins_accept(rows: Rows, draws: Draws, p: Array, q: Array, slack: float = 1e
     is_kept = column < np.minimum(accepted, gained)
     # Where a row ends, or its strategy cuts it, the last token may be a draft that was accepted.
     is_whole = (gained == accepted + 1) & (rows.column("discarded") == 0)
-    is_whole &= (rows.column("finished") == 0) & (accepted < rows.column("drafted"))
+    is_whole &= (rows.column("finished") == 0) & (accepted < rows.column("verified"))
     entry, j = np.nonzero(is_kept | (is_whole & (column == accepted)))
     coins = draws.coins(table["request"][entry], table["length"][entry] + j)
     p, q = p[entry, j], q[entry, j]

@@ -14,14 +14,16 @@ FATES = (
     "none",  # nothing was drafted here, or the row had finished before
     "accepted",
     "rejected",  # the target's own token was emitted instead
-    "bonus",  # behind the last draft: the target's own token was emitted
+    "bonus",  # behind the last verified draft: the target's own token was emitted
     "kept",  # accepted, and kept as the row's last token because other rows stopped here
     "discarded",  # accepted by the target, but cut off because another row stopped earlier
     "wrong",  # the target chose another token than the emitted one
     "ended",  # the row ended before: EOS, or its budget was spent
     "unreached",  # an earlier draft was rejected, or cut off with the rest
+    "unverified",  # the target did not read it
 )
-NONE, ACCEPTED, REJECTED, BONUS, KEPT, DISCARDED, WRONG, ENDED, UNREACHED = range(len(FATES))
+NONE, ACCEPTED, REJECTED, BONUS, KEPT, DISCARDED, WRONG, ENDED, *_UNSEEN = range(len(FATES))
+UNREACHED, UNVERIFIED = _UNSEEN
 
 
 def target_choices(trace: Trace) -> Array:
@@ -37,7 +39,7 @@ def target_choices(trace: Trace) -> Array:
 
 
 def draft_fates(trace: Trace, *, judge: bool = True) -> Array:
-    """Return the fate of each draft, and of the token behind the last one: uint8 (N, K+1).
+    """Return the fate of each draft, and of the token behind the verified ones: uint8 (N, K+1).
 
     A fate is a code, the place of its name in FATES.
 
@@ -47,23 +49,24 @@ def draft_fates(trace: Trace, *, judge: bool = True) -> Array:
     """
     rows = trace.rows
     column = np.arange(rows["emitted"].shape[1])  # (K+1,)
-    drafted, accepted, gained, discarded = (
-        rows[name][:, None] for name in ("drafted", "accepted", "gained", "discarded")
+    drafted, verified, accepted, gained, discarded = (
+        rows[name][:, None] for name in ("drafted", "verified", "accepted", "gained", "discarded")
     )  # (N, 1)
-    verified = accepted + discarded
-    is_last = column == drafted
+    right = accepted + discarded
+    is_last = column == verified
     is_own_token = (column == accepted) & (is_last | (discarded == 0))
     fates = np.select(
         [
-            (gained == 0) | (column > drafted),
+            (gained == 0) | ((column > verified) & (column >= drafted)),
             (gained <= accepted) & (column >= gained) & (column <= accepted),
             column < accepted,
             is_own_token & ~is_last,
             is_own_token,
             column == accepted,
-            (column < verified) | (is_last & (column == verified)),
+            (column < right) | (is_last & (column == right)),
+            (column >= verified) & (column < drafted),
         ],
-        [NONE, ENDED, ACCEPTED, REJECTED, BONUS, KEPT, DISCARDED],
+        [NONE, ENDED, ACCEPTED, REJECTED, BONUS, KEPT, DISCARDED, UNVERIFIED],
         UNREACHED,
     ).astype(np.uint8)
     if judge:

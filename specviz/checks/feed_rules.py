@@ -1,8 +1,9 @@
 """Which tokens a round feeds: a part of the rules "kv" (the target) and "caches" (the draft).
 
 Contract: `fed_once` takes the `Rows` of a record and reports to it. A verification feeds a row's
-pending token and its drafts, and a draft model is fed all of these but the last draft. What no
-later forward looks at is seldom missed by the other rules. Not known here: what caches held.
+pending token and the drafts that it verifies, and a draft model is fed the pending token and all
+drafts but the last. What no later forward looks at is seldom missed by the other rules. Not known
+here: what caches held.
 """
 
 import numpy as np
@@ -18,13 +19,14 @@ _RULES = ("kv", "caches")  # by model
 def fed_once(rows: Rows) -> None:
     """A round feeds the pending token and the drafts, each once in a forward."""
     table = rows.table
-    drafted = np.minimum(table["drafted"], rows.trace.rows["drafts"].shape[1])
+    k = rows.trace.rows["drafts"].shape[1]
+    drafted, verified = (np.minimum(table[name], k) for name in ("drafted", "verified"))
     is_active = table["gained"] > 0
     number = rows.trace.rows["round"]
 
     entry, index = rows.verified.entry, rows.trace.feeds["index"][rows.verified.feeds]
     is_logged = np.isin(number, number[entry])  # the round's verification is in the record
-    _all_are_fed(rows, _TARGET, "verify", entry, index, is_active & is_logged, drafted)
+    _all_are_fed(rows, _TARGET, "verify", entry, index, is_active & is_logged, verified)
 
     entry, index = _fed_to_draft(rows)
     has_drafted = np.isin(np.arange(rows.size), entry) & (drafted > 0)
@@ -45,7 +47,7 @@ def _fed_to_draft(rows: Rows) -> tuple[Array, Array]:
 def _all_are_fed(
     rows: Rows, model: int, phase: str, entry: Array, index: Array, due: Array, drafts: Array
 ) -> None:
-    """Report tokens that were not fed, and drafts that were fed although they were not drafted.
+    """Report tokens that were not fed, and drafts that were fed although they should not be.
 
     Args:
         entry, index: (m,) of each token that was fed.

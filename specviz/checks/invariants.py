@@ -12,6 +12,7 @@ models.
 | lengths, budget, eos | `row_rules` |
 | acceptance, bonus | `token_rules`; their numbers in `count_rules`, draws in `draw_rules` |
 | drafts | `draft_rules` |
+| verification, foresight | `selection_rules` |
 | scores | `score_rules` |
 | schedule | `pool_rules` |
 
@@ -36,6 +37,7 @@ from specviz.checks.pool_rules import schedule
 from specviz.checks.row_rules import budget, eos, lengths, status
 from specviz.checks.rows import Rows
 from specviz.checks.score_rules import scores
+from specviz.checks.selection_rules import foresight, verification
 from specviz.checks.token_rules import acceptance, bonus
 from specviz.checks.violations import Findings
 from specviz.record.trace import Trace
@@ -53,6 +55,8 @@ ROW_RULES = (
     eos,
     status,
     drafts,
+    verification,
+    foresight,
     scores,
     schedule,
 )

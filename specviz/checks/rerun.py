@@ -19,7 +19,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from specviz.checks.ledger import ExpectedKV
-from specviz.engine.kv.cache import CachedModel, Feed
+from specviz.engine.kv.cache import CachedModel
+from specviz.engine.kv.feed import Feed
 from specviz.engine.kv.moves import Move
 from specviz.engine.models.pair import Pair
 from specviz.record.index import Step

@@ -56,7 +56,8 @@ class Rescored:
         is_own = entry >= 0
         is_own &= np.append(table["request"], -1)[entry] == rows.trace.feeds["request"][feeds]
         ahead = rows.trace.feeds["index"][feeds] - rows.table["length"][entry] + 1
-        last = rows.table["drafted"][entry] - (model != _TARGET)
+        drafted, verified = (rows.table[name][entry] for name in ("drafted", "verified"))
+        last = verified if model == _TARGET else drafted - 1
         is_own &= (ahead >= 0) & (ahead <= last) & (rows.table["gained"][entry] > 0)
         at = np.flatnonzero(is_own)
         if at.size == 0:
@@ -76,8 +77,8 @@ class Rescored:
         q = draft if has_q else np.ones_like(target)
         coins_accept(self._rows, self._draws, target, q, slack)
         p, q = self._bonus_p
-        accepted, drafted = (self._rows.table[name] for name in ("accepted", "drafted"))
-        is_drawn = (self._rows.table["gained"] == accepted + 1) & (accepted < drafted)
+        accepted, verified = (self._rows.table[name] for name in ("accepted", "verified"))
+        is_drawn = (self._rows.table["gained"] == accepted + 1) & (accepted < verified)
         is_drawn &= (self._rows.table["discarded"] == 0) & (self._rows.table["finished"] == 0)
         for entry in self._rows.where(is_drawn & has_q & (p * _CLEARLY < q) & (q > slack)):
             i = entry.Index
@@ -102,8 +103,8 @@ class Rescored:
                 rule = "acceptance" if is_accepted else "bonus"
                 token = int(self._table["emitted"][n, j])
                 self._choice(rule, "accept", n, j, token, logits, slack)
-            elif j < judged and j == self._table["drafted"][n]:
-                # Behind the last draft nothing is taken off p, so q does not matter.
+            elif j < judged and j == self._table["verified"][n]:
+                # Behind the last verified draft nothing is taken off p, so q does not matter.
                 token = int(self._table["emitted"][n, j])
                 self._drawn("bonus", "accept", n, j, token, logits, slack)
         elif self._follows_drafts:
@@ -135,7 +136,8 @@ class Rescored:
             expected = f"the {name}'s candidates after {j} drafts should be the most likely tokens"
             self._report("scores", phase, n, expected, "the model finds others more likely")
         k = self._table["drafts"].shape[1]
-        if j < min(k, int(self._table["drafted"][n])) and self._is_logged(f"{name}_logprob"):
+        told = "verified" if model == _TARGET else "drafted"
+        if j < min(k, int(self._table[told][n])) and self._is_logged(f"{name}_logprob"):
             draft = int(self._table["drafts"][n, j])
             own = float(self._table[f"{name}_logprob"][n, j])
             due = float(logprobs[draft]) if 0 <= draft < logprobs.numel() else math.nan

@@ -59,7 +59,8 @@ def _tokens_have_their_own(rows: Rows, model: str, phase: str) -> None:
     own = table[f"{model}_logprob"].astype(np.float64)
     ids = table[f"{model}_top_ids"][:, :k]
     values, is_judged = _judged(rows, table[f"{model}_top_logprobs"][:, :k])
-    is_judged &= (np.arange(k) < rows.column("drafted")) & ~np.isnan(own) & (own != 0).any()
+    told = "verified" if model == "target" else "drafted"
+    is_judged &= (np.arange(k) < rows.column(told)) & ~np.isnan(own) & (own != 0).any()
     if not is_judged.any():
         return
     is_draft = ids == drafts[:, :, None]

@@ -59,7 +59,7 @@ def bonus(rows: Rows) -> None:
     # Without the target's choices one thing can still be told: a rejected draft is not emitted.
     # Where the strategy, the budget or EOS cut the tokens, though, the last one may be a draft.
     is_whole = (table["discarded"] == 0) & (table["finished"] == 0)
-    is_draft = (rejected >= 0) & (emitted == rejected)
+    is_draft = (rejected >= 0) & (emitted == rejected) & (table["accepted"] < table["verified"])
     for entry in rows.where(has_bonus & (choices < 0) & is_whole & is_draft):
         expected = f"draft {entry.accepted + 1} was rejected, so another token should be emitted"
         found = f"that draft, {rows.token(emitted[entry.Index])}, was emitted"

@@ -32,6 +32,10 @@ RULES = {
     "and ends with fewer only if it reached EOS",
     "eos": "nothing follows the first EOS of an output",
     "drafts": "a row drafts as many tokens as it says, and each is its drafter's choice",
+    "verification": "a round verifies no more drafts than its capacity, "
+    "and the ones that its selector's scores call for",
+    "foresight": "where drafts are judged by coins, whether a draft is judged does not depend on "
+    "which token it is",
     "scores": "log-probabilities are sorted, at most 0, and those of the tokens beside them",
     "schedule": "the rows of a round are those that were chosen from the pool, "
     "for the reason that is given",

@@ -37,6 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     names = "eqspec, exspec, rollback ...; an unknown name lists them (%(default)s)"
     parser.add_argument("--strategy", default="inplace", help=names)
     parser.add_argument("--drafter", default="model", help="model or lookup (%(default)s)")
+    names = "which drafts are verified: everything, tetris or threshold (%(default)s)"
+    parser.add_argument("--selector", default="everything", help=names)
     parser.add_argument("--temperature", type=number, help="sample at this temperature (greedy)")
     parser.add_argument("--top-k", type=integer, help="sample from the k most likely tokens")
     text = "sample from the most likely tokens that reach this probability together"
@@ -101,6 +103,7 @@ def _how(options: argparse.Namespace) -> dict[str, Any]:
     how = {
         "strategy": options.strategy,
         "drafter": options.drafter,
+        "selector": options.selector,
         "batch_size": options.batch_size,
         "sampling": _sampling(options),
         "seed": options.seed,

@@ -19,7 +19,8 @@ class Outcome:
     """What one round gave each row.
 
     Attributes:
-        accepted: (B,) int64, drafts that the target agreed with, 0..K.
+        verified: (B,) int64, drafts that the target judged, 0..K.
+        accepted: (B,) int64, drafts that the target agreed with, 0..verified.
         emitted: (B, K+1) int64, tokens to append; only the first `gained` count.
         gained: (B,) int64, accepted + 1 unless EOS or the budget cuts it; 0 for a row that had
             finished.
@@ -32,6 +33,7 @@ class Outcome:
             target's or the draft's.
     """
 
+    verified: Tensor
     accepted: Tensor
     emitted: Tensor
     gained: Tensor
@@ -58,6 +60,10 @@ class Chooser(Protocol):
         """Return the draft's next token (b,), given its logits (b, V) float32."""
         ...
 
+    def log_q(self, logits: Tensor) -> Tensor:
+        """Return log-probabilities (..., V) of what `draft` chooses from the logits (..., V)."""
+        ...
+
     def accept(
         self,
         drafts: Tensor,
@@ -65,6 +71,7 @@ class Chooser(Protocol):
         logits: Tensor,
         requests: Sequence[int],
         indices: Sequence[int],
+        lengths: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Return how many drafts are accepted (b,) and the emitted tokens (b, K+1).
 
@@ -73,6 +80,7 @@ class Chooser(Protocol):
             draft_logits: (b, K, V) float32; None for proposals that were not drawn from a
                 distribution.
             logits: (b, K+1, V), the target's, in its own dtype.
+            lengths: (b,) int64, how many of each row's drafts are judged, 0..K; None for all.
         """
         ...
 
@@ -85,6 +93,9 @@ class Greedy:
     def draft(self, logits: Tensor, requests: Sequence[int], indices: Sequence[int]) -> Tensor:
         return logits.argmax(-1)
 
+    def log_q(self, logits: Tensor) -> Tensor:
+        return logits.log_softmax(-1)
+
     def accept(
         self,
         drafts: Tensor,
@@ -92,16 +103,20 @@ class Greedy:
         logits: Tensor,
         requests: Sequence[int],
         indices: Sequence[int],
+        lengths: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        return accept_greedy(drafts, logits)
+        return accept_greedy(drafts, logits, lengths)
 
 
-def accept_greedy(drafts: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
+def accept_greedy(
+    drafts: Tensor, logits: Tensor, lengths: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Accept the drafts before the first that is not the target's argmax.
 
     Args:
         drafts: (B, K) int64, K may be 0.
         logits: (B, K+1, V); logits[:, j] are the target's after j drafts.
+        lengths: (B,) int64, how many drafts of each row are judged; None for all.
 
     Returns:
         accepted (B,) and the target's choices (B, K+1), which equal the drafts where these are
@@ -111,7 +126,7 @@ def accept_greedy(drafts: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
     choice = logits.float().argmax(-1)  # (B, K+1)
     # choice[:, a] is what the target writes instead of the first rejected draft, or after all of
     # them. So the bonus token needs no case of its own.
-    return count_leading(drafts == choice[:, :-1]), choice
+    return count_leading(judged(drafts == choice[:, :-1], lengths)), choice
 
 
 def count_leading(flags: Tensor) -> Tensor:
@@ -120,8 +135,15 @@ def count_leading(flags: Tensor) -> Tensor:
     return flags.long().cumprod(1).sum(1)
 
 
+def judged(right: Tensor, lengths: Tensor | None) -> Tensor:
+    """Return `right` (B, K), false from each row's length (B,) on; None leaves all as they are."""
+    if lengths is None:
+        return right
+    return right & (torch.arange(right.shape[1], device=right.device) < lengths[:, None])
+
+
 def check_finite(
-    logits: Tensor, drafts: Tensor, draft_logits: Tensor | None
+    logits: Tensor, drafts: Tensor, draft_logits: Tensor | None, lengths: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Find the logits that no token can be chosen from.
 
@@ -133,6 +155,8 @@ def check_finite(
         drafts: (B, K).
         draft_logits: (B, K, V) or None. Only the logits of the proposed tokens are checked:
             non-finite K/V makes all of them non-finite.
+        lengths: (B,), how many drafts of each row were verified; None for all. What the target
+            computed behind them is not looked at.
 
     Returns:
         (B,) int64, how many of the target's positions come before the first non-finite one, and
@@ -143,6 +167,8 @@ def check_finite(
     # that every token is ruled out. None of the three is below infinity in magnitude.
     usable = logits.amax(-1).abs() < torch.inf  # (B, K+1)
     position = torch.arange(width, device=logits.device)
+    if lengths is not None:
+        usable = usable | (position > lengths[:, None])
     finite = torch.where(usable, width, position).amin(1)
     any_nonfinite = finite < width
     # Without drafts there is nothing to gather from.
@@ -157,10 +183,12 @@ def clip(
     emitted: Tensor,
     room: Tensor,
     eos_token_ids: Tensor,
-    verified: Tensor | None = None,
-    max_gain: int | None = None,
+    agreed: Tensor | None = None,
+    max_gain: int | Tensor | None = None,
     finite: Tensor | None = None,
     any_nonfinite: Tensor | None = None,
+    *,
+    lengths: Tensor | None = None,
 ) -> Outcome:
     """Cut what is emitted after the first EOS, at the budget, and at non-finite target logits.
 
@@ -169,10 +197,11 @@ def clip(
         emitted: (B, K+1) int64.
         room: (B,) int64, tokens that each row may still emit; 0 for a finished row.
         eos_token_ids: (E,) int64, E may be 0.
-        verified: (B,) int64, drafts that the target accepted; None where the strategy keeps all of
+        agreed: (B,) int64, drafts that the target accepted; None where the strategy keeps all of
             them.
-        max_gain: tokens that a row may gain; None allows all K + 1.
+        max_gain: tokens that a row may gain, for all rows or (B,); None allows all K + 1.
         finite, any_nonfinite: from `check_finite`; None where all logits are known to be finite.
+        lengths: (B,) int64, drafts of each row that were verified; None for all K.
     """
     width = emitted.shape[1]
     count = torch.arange(1, width + 1, device=room.device)
@@ -183,7 +212,7 @@ def clip(
 
     # accepted + 1: the target's own token follows the drafts that are kept.
     wanted = torch.minimum(accepted + 1, limit)
-    possible = wanted if verified is None else torch.minimum(verified + 1, limit)
+    possible = wanted if agreed is None else torch.minimum(agreed + 1, limit)
     if max_gain is not None:
         # After `possible`, so that what this cuts off counts as discarded.
         wanted = wanted.clamp(max=max_gain)
@@ -196,6 +225,7 @@ def clip(
     # Only if non-finite logits took something away: those behind a rejection harm nobody.
     ended_nonfinite = gained < wanted
     return Outcome(
+        verified=torch.full_like(room, width - 1) if lengths is None else lengths,
         accepted=torch.minimum(accepted, finite),
         emitted=emitted,
         gained=gained,

@@ -104,6 +104,7 @@ class Auto(DraftLength):
         # K that are measured twice before anything is compared: a first time may be far too long.
         self._plan = deque([min(3, most), 0, 1])
         self._first = True
+        self._extra = 0  # tokens drafted beyond K
         self._held = 0
         self._belief: Belief
 
@@ -139,7 +140,8 @@ class Auto(DraftLength):
         # A row with one token left needs no draft, because the target adds a token of its own.
         for k in range(min(self.most, max(left) - 1) + 1):
             gain += reach[k] * sum(k < tokens for tokens in left) / len(left)
-            cost = rest_ms(rows * (k + 1)) + k * draft_ms(rows)
+            drafted = k + self._extra if k else 0
+            cost = rest_ms(rows * (k + 1)) + drafted * draft_ms(rows)
             if k:
                 rounds_left = sum(left) / len(left) / gain
                 cost += debt_ms / max(rounds_left, 1)
@@ -169,10 +171,13 @@ class Auto(DraftLength):
 
     def learn(self, spent: Spent) -> None:
         k = spent.num_draft_tokens
-        fade = (1 - 1 / FADE) ** len(spent.accepted)
+        self._extra = spent.extra if k else self._extra
+        verified = [k] * len(spent.accepted) if spent.verified is None else spent.verified
+        counts = list(zip(spent.accepted, verified, strict=True))
+        fade = (1 - 1 / FADE) ** len(counts)
         for j in range(k):
-            accepted = sum(count > j for count in spent.accepted)
-            rejected = sum(count == j for count in spent.accepted)
+            accepted = sum(count > j for count, _ in counts)
+            rejected = sum(count == j < judged for count, judged in counts)
             self._accepted[j] = self._accepted[j] * fade + accepted
             self._rejected[j] = self._rejected[j] * fade + rejected
         # The first round of a run is slower than any other, as one that is captured.
@@ -190,7 +195,8 @@ class Auto(DraftLength):
             return
         # A draft model that caught up has read what it missed in a forward of its own.
         if not spent.caught_up:
-            self._draft.add(spent.rows, draft_ms / k)
+            self._draft.add(spent.rows, draft_ms / (k + spent.extra))
         elif self._draft.count(spent.rows):
             step_ms = self._draft.usual(spent.rows)
-            self._draft.add(spent.caught_up, max(draft_ms - k * step_ms, step_ms / 2))
+            steps_ms = (k + spent.extra) * step_ms
+            self._draft.add(spent.caught_up, max(draft_ms - steps_ms, step_ms / 2))

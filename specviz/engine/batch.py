@@ -38,7 +38,7 @@ class Row:
 
     Attributes:
         output: the tokens emitted so far.
-        accepted, gained, discarded: of the last round, see `Outcome`.
+        verified, accepted, gained, discarded: of the last round, see `Outcome`.
         draft_cached: at least so many of its first tokens have K/V in the draft models' caches.
         finished: whether it has reached EOS, its budget or non-finite logits.
         ended_nonfinite: whether it has finished because the target's logits were non-finite.
@@ -46,6 +46,7 @@ class Row:
 
     request: Request
     output: list[int] = field(default_factory=list)
+    verified: int = 0
     accepted: int = 0
     gained: int = 0
     discarded: int = 0
@@ -71,6 +72,7 @@ class Batch:
             undefined.
         lengths: (R,) int64, n of each row.
         limits: (R,) int64, the n at which a row's budget is spent; a finished row's limit is its n.
+        waited: (R,) int64, rounds since a draft of the row was last verified.
     """
 
     def __init__(self, capacity: int, slots: int, device: torch.device) -> None:
@@ -80,6 +82,7 @@ class Batch:
         self.tokens = torch.zeros(capacity, slots, dtype=torch.long, device=device)
         self.lengths = torch.zeros(capacity, dtype=torch.long, device=device)
         self.limits = torch.zeros(capacity, dtype=torch.long, device=device)
+        self.waited = torch.zeros(capacity, dtype=torch.long, device=device)
         self._all_rows = torch.arange(capacity, device=device)
 
     def __len__(self) -> int:
@@ -114,6 +117,7 @@ class Batch:
             self.lengths[number] = row.length
             # Not row.length + budget: `written` counts towards the budget.
             self.limits[number] = len(request.prompt) + request.budget
+            self.waited[number] = 0
         self.active = len(self.live)
 
     def take(self, order: Sequence[int]) -> None:
@@ -122,7 +126,7 @@ class Batch:
         if changed:
             to, source = to_device(changed, self.tokens.device).T
             # Indexing copies the sources before anything is written, so rows may trade places.
-            for values in (self.tokens, self.lengths, self.limits):
+            for values in (self.tokens, self.lengths, self.limits, self.waited):
                 values[to] = values[source]
         self.live = [self.live[row] for row in order]
         self.active = len(order)
@@ -147,6 +151,7 @@ class Batch:
         # A row that ends before its budget has no room from now on, so that it gains nothing while
         # it stays in the batch.
         self.limits[:b] = torch.where(outcome.finished, self.lengths[:b], self.limits[:b])
+        self.waited[:b] = torch.where(outcome.verified > 0, 0, self.waited[:b] + 1)
 
     def sync_to_host(self, outcome: Outcome) -> list[int]:
         """Update the host's rows, by the round's only copy to the host.
@@ -157,6 +162,7 @@ class Batch:
         # One tensor, because every copy is a wait for the device.
         facts = torch.stack(
             [
+                outcome.verified,
                 outcome.accepted,
                 outcome.gained,
                 outcome.discarded,
@@ -169,7 +175,9 @@ class Batch:
         copied = to_host(torch.cat([facts, outcome.emitted], 1)).tolist()
         nonfinite_rows = []
         for i, (row, values) in enumerate(zip(self.rows, copied, strict=True)):
-            accepted, gained, discarded, finished, ended_nonfinite, any_nonfinite, *emitted = values
+            verified, accepted, gained, discarded, *flags_and_tokens = values
+            finished, ended_nonfinite, any_nonfinite, *emitted = flags_and_tokens
+            row.verified = verified if gained else 0
             row.accepted = accepted if gained else 0
             row.gained = gained
             row.discarded = discarded

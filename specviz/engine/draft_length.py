@@ -23,6 +23,8 @@ class Spent:
     Attributes:
         rows: rows in its forwards.
         num_draft_tokens: its K.
+        extra: tokens that each row drafted beyond K.
+        verified: drafts that the target judged, of each active row; None: K each.
         caught_up: tokens that the draft models had missed and read in this round.
         accepted: accepted drafts of each active row.
         draft_ms: time of the draft phase.
@@ -38,6 +40,8 @@ class Spent:
     draft_ms: float
     rest_ms: float
     cold: bool = False
+    verified: Sequence[int] | None = None
+    extra: int = 0
 
 
 class DraftLength:

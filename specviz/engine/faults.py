@@ -48,12 +48,24 @@ class Fault:
         next_slot = slot == slots[:, :, None] + 1
         return visible | (next_slot & self._hit("mask", number, rows)[:, None, None])
 
-    def bonus(self, number: int, drafts: Tensor, accepted: Tensor, emitted: Tensor) -> Tensor:
-        """Return the emitted tokens (b, K+1), with the draft's own where the target rejected it."""
+    def bonus(
+        self,
+        number: int,
+        drafts: Tensor,
+        accepted: Tensor,
+        emitted: Tensor,
+        lengths: Tensor | None = None,
+    ) -> Tensor:
+        """Return the emitted tokens (b, K+1), with the draft's own where the target rejected it.
+
+        lengths: (b,), drafts of each row that were verified; None for all.
+        """
         # After a full acceptance there is no such draft: the target's token stays.
         wrong = torch.cat([drafts, emitted[:, -1:]], 1)
         index = torch.arange(emitted.shape[1], device=emitted.device)
         at_bonus = index == accepted[:, None]
+        if lengths is not None:
+            at_bonus = at_bonus & (accepted < lengths)[:, None]
         rows = torch.arange(len(drafts), device=drafts.device)
         return torch.where(at_bonus & self._hit("bonus", number, rows)[:, None], wrong, emitted)
 

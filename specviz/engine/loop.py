@@ -2,10 +2,12 @@
 
 It is the same for one row and for many. It prints nothing, times nothing and knows no tokenizer; it
 yields an event after each phase. How the methods of batch speculative decoding differ is in
-`strategies/`, how tokens are proposed in `drafters/`, and how drafts are accepted in `accept.py`.
+`strategies/`, how tokens are proposed in `drafters/`, which of them are verified in `selectors/`,
+and how drafts are accepted in `accept.py`.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -14,29 +16,34 @@ from specviz.engine.accept import Outcome, check_finite, clip
 from specviz.engine.draft_length import DraftLength
 from specviz.engine.drafters import Draft, Drafter, NoDrafter
 from specviz.engine.events import Accepted, Drafted, Event, Scheduled, Synchronised, Verified
+from specviz.engine.selectors import Selector, check_selection
 from specviz.engine.state import State
 from specviz.engine.strategies import Strategy
 
 
 @torch.inference_mode()
 def run_rounds(
-    state: State, strategy: Strategy, drafter: Drafter, draft_length: DraftLength
+    state: State,
+    strategy: Strategy,
+    drafter: Drafter,
+    selector: Selector,
+    draft_length: DraftLength,
 ) -> Iterator[Event]:
     """Decode until no prompt waits and every row has finished. Yield five events a round."""
     while state.waiting or not all(row.finished for row in state.batch.live):
         # 1. schedule: finished rows leave, waiting prompts enter and are prefilled
         strategy.schedule(state)
         # K comes after the rows, because it may depend on how many and which they are.
-        K = draft_length.choose(state)
-        state.num_draft_tokens = strategy.shorten(state, K)
+        K = strategy.shorten(state, draft_length.choose(state))
+        plan(state, selector, K, draft_length.most)
         yield Scheduled(state.round, state)
 
-        # 2. draft: K tokens a row
-        draft = propose(state, drafter)  # (B, K)
+        # 2. draft: K tokens a row, or a few more of which some are selected
+        draft = propose(state, drafter, selector)  # (B, K)
         yield Drafted(state.round, state, draft)
 
         # 3. verify: one target forward over the pending token and the drafts
-        logits = state.run(verify, state, draft.tokens)  # (B, K+1, V)
+        logits = state.run(verify, state, draft.tokens, draft.lengths, draft.total)  # (B, K+1, V)
         yield Verified(state.round, state, logits)
 
         # 4. accept: a ragged number of drafts a row, and the target's own token
@@ -53,28 +60,52 @@ def run_rounds(
         state.round += 1
 
 
-def propose(state: State, drafter: Drafter) -> Draft:
-    """Return K proposals for each row of the batch. With K = 0 the drafter is skipped."""
-    K = state.num_draft_tokens
-    if not 0 <= K <= state.max_draft_tokens:
+def plan(state: State, selector: Selector, num_draft_tokens: int, most: int) -> None:
+    """Set how many tokens the rows of the round draft, and how many of those may be verified."""
+    K = num_draft_tokens
+    if not 0 <= K <= most:
         raise ValueError(
-            f"the K of a round must be 0 to {state.max_draft_tokens}, got {K}; "
+            f"the K of a round must be 0 to {most}, got {K}; "
             "let `choose` of the DraftLength return no more than its `most`"
         )
+    state.num_draft_tokens = selector.drafted(K) if K else 0
+    state.extra_draft_tokens = state.num_draft_tokens - K
+    state.draft_capacity = selector.capacity(state, K) if K else 0
+
+
+def propose(state: State, drafter: Drafter, selector: Selector) -> Draft:
+    """Return the proposals for each row of the batch. With K = 0 the drafter is skipped."""
+    K = state.num_draft_tokens
     if K == 0:
         return state.run(NoDrafter().propose, state, 0)
     state.catch_up()
-    return state.run(drafter.propose, state, K)
+    draft = state.run(drafter.propose, state, K)
+    selected = state.run(selector.choose, state, draft, state.draft_capacity)
+    if selected.lengths is None or selected.lengths.device.type != "cpu":
+        return selected
+    # On a CPU, reading the lengths costs no wait, and a forward may leave their filling out.
+    return replace(selected, total=check_selection(state, selected, state.draft_capacity))
 
 
-def verify(state: State, drafts: Tensor) -> Tensor:
-    """Return the target's logits (B, K+1, V) after the pending token and each draft (B, K)."""
+def verify(
+    state: State, drafts: Tensor, lengths: Tensor | None = None, total: int | None = None
+) -> Tensor:
+    """Return the target's logits (B, K+1, V) after the pending token and each draft (B, K).
+
+    Args:
+        lengths: (B,), how many drafts of each row to verify; None for all. The logits behind them
+            mean nothing.
+        total: the sum of `lengths`, if the host knows it.
+    """
     # The last committed token has no K/V yet. Feeding it before the drafts writes its K/V and gives
     # the logits that judge the first draft: K + 1 tokens in, K + 1 logits out.
     pending, index = state.batch.last_tokens(1)  # (B, 1)
     tokens = torch.cat([pending, drafts], 1)  # (B, K+1)
-    indices = index + torch.arange(tokens.shape[1], device=tokens.device)
-    feed = state.feed(tokens, indices)
+    offset = torch.arange(tokens.shape[1], device=tokens.device)
+    feed = state.feed(tokens, index + offset)
+    if lengths is not None:
+        count = None if total is None else len(tokens) + total
+        feed = replace(feed, valid=offset <= lengths[:, None], count=count)
     return state.caches["target"].forward(feed, keep_hidden=state.hidden is not None)
 
 
@@ -88,24 +119,37 @@ def accept(state: State, strategy: Strategy, draft: Draft, logits: Tensor) -> Ou
     requests = [row.request.index for row in rows]
     # The first of the K + 1 choices is the token with index n. Random numbers hang on that. A graph
     # would freeze both lists, which is why sampling is not captured.
-    lengths = [row.length for row in rows]
-    verified, emitted = state.chooser.accept(draft.tokens, draft.logits, logits, requests, lengths)
+    indices = [row.length for row in rows]
+    agreed, emitted = state.chooser.accept(
+        draft.tokens, draft.logits, logits, requests, indices, draft.lengths
+    )
     if state.fault is not None:
-        emitted = state.fault.bonus(state.round, draft.tokens, verified, emitted)
+        emitted = state.fault.bonus(state.round, draft.tokens, agreed, emitted, draft.lengths)
     room = state.batch.limits[: len(rows)] - state.batch.n  # (B,)
     # What a strategy does not keep was verified and right; `clip` counts it as discarded.
-    accepted, emitted = strategy.keep(draft.tokens, verified, emitted, room)
-    finite, any_nonfinite = check_finite(logits, draft.tokens, draft.logits)
+    accepted, emitted = strategy.keep(draft.tokens, agreed, emitted, room)
+    finite, any_nonfinite = check_finite(logits, draft.tokens, draft.logits, draft.lengths)
     outcome = clip(
         accepted,
         emitted,
         room,
         state.eos_token_ids,
-        verified,
-        strategy.max_gain(draft.tokens.shape[1]),
+        agreed,
+        max_gain(strategy, draft),
         finite,
         any_nonfinite,
+        lengths=draft.lengths,
     )
     state.keep_hidden(outcome.gained)
     state.batch.append(outcome)
     return outcome
+
+
+def max_gain(strategy: Strategy, draft: Draft) -> int | Tensor:
+    """Return how many tokens a row may gain: one number for all rows, or one for each (B,)."""
+    K = draft.tokens.shape[1]
+    most = strategy.max_gain(K)
+    if draft.lengths is None:
+        return most
+    # A strategy that knows only K drops as many tokens of a row that verifies fewer.
+    return (draft.lengths + 1 - (K + 1 - most)).clamp(min=1)

@@ -35,14 +35,16 @@ class Meter:
         if event.phase != "synchronise":
             return
         state = event.state
-        accepted = [row.accepted for row in state.batch.rows if row.gained]
+        active = [row for row in state.batch.rows if row.gained]
         drafts = state.num_draft_tokens > 0
         cold_calls = state.graphs.cold_calls
         spent = Spent(
             rows=len(state.batch),
-            num_draft_tokens=state.num_draft_tokens,
+            num_draft_tokens=state.num_draft_tokens - state.extra_draft_tokens,
+            extra=state.extra_draft_tokens,
             caught_up=state.caught_up if drafts and state.keep_draft else 0,
-            accepted=accepted,
+            accepted=[row.accepted for row in active],
+            verified=[row.verified for row in active],
             draft_ms=0.0,
             rest_ms=0.0,
             cold=cold_calls > self._cold_calls,

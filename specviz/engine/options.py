@@ -14,6 +14,8 @@ from specviz.engine.draft_length import DraftLength
 from specviz.engine.drafters import Drafter, NoDrafter
 from specviz.engine.drafters import drafter as drafter_by_name
 from specviz.engine.sampling import SamplingParams
+from specviz.engine.selectors import Everything, Selector
+from specviz.engine.selectors import selector as selector_by_name
 from specviz.engine.strategies import Strategy
 from specviz.engine.strategies import strategy as strategy_by_name
 from specviz.util.validate import require_bool, require_int, short
@@ -36,6 +38,7 @@ class Options:
     strategy: str | Strategy = "inplace"
     drafter: str | Drafter = "model"
     num_draft_tokens: int | str | DraftLength = 5
+    selector: str | Selector = "everything"
     batch_size: int = 8
     max_new_tokens: int | Sequence[int] = 128
     sampling: SamplingParams | None = None
@@ -58,6 +61,7 @@ class Options:
                 f"sampling must be a SamplingParams or None, got {short(self.sampling)}; "
                 "pass specviz.SamplingParams(temperature=0.7), or None for greedy decoding"
             )
+        self._check_selector()
         require_bool("deterministic", self.deterministic)
         require_bool("compile", self.compile)
         if self.num_threads is not None:
@@ -76,9 +80,9 @@ class Options:
 
     @property
     def max_draft_tokens(self) -> int:
-        """The largest K that may be drafted, whether or not the strategy drafts at all."""
+        """The most tokens that a row may draft, whether or not the strategy drafts at all."""
         # Shapes that are compared across strategies go by this.
-        return self.make_draft_length().most
+        return self.make_selector().drafted(self.make_draft_length().most)
 
     def make_strategy(self) -> Strategy:
         """Return the strategy, made by name unless an object was passed."""
@@ -108,6 +112,48 @@ class Options:
                 "use specviz.drafter(name, **options)"
             )
         return made if strategy.drafts else NoDrafter()
+
+    def make_selector(self) -> Selector:
+        """Return what says which drafts are verified."""
+        made = self.selector
+        if isinstance(made, str):
+            made = selector_by_name(made)
+        if not isinstance(made, Selector):
+            raise ValueError(
+                f"selector must be a name or a Selector, got {short(made)}; "
+                "use specviz.selector(name, **options)"
+            )
+        return made
+
+    def _check_selector(self) -> None:
+        """Raise ValueError if the selector cannot serve the strategy, drafter and sampling."""
+        selector = self.make_selector()
+        strategy = self.make_strategy()
+        drafter = self.make_drafter(strategy)
+        if not strategy.drafts:
+            return
+        if selector.needs_logits and not drafter.gives_logits:
+            raise ValueError(
+                f"selector={selector.name!r} needs the draft's logits, and drafter="
+                f"{drafter.name!r} gives none; use drafter='model', or selector='everything'"
+            )
+        if selector.foresees and selector.valid and self.weighs_drafts:
+            raise ValueError(
+                f"selector={selector.name!r} decides by a draft whether that draft is judged, "
+                'which under coupling="rejection" changes the distribution of the text; '
+                'pass score="largest" or coupling="gumbel", or valid=False to see the bias'
+            )
+        if getattr(strategy, "draft_bonus", False) and type(selector) is not Everything:
+            raise ValueError(
+                f"selector={selector.name!r} leaves drafts unverified, and strategy="
+                f"{strategy.name!r} keeps the first draft that is not accepted; "
+                "pass draft_bonus=False, or selector='everything'"
+            )
+
+    @property
+    def weighs_drafts(self) -> bool:
+        """Whether the text depends on the draft's probabilities, as with coupling="rejection"."""
+        return self.make_chooser().weighs_drafts
 
     def make_draft_length(self) -> DraftLength:
         """Return what decides K in each round."""

@@ -7,6 +7,7 @@ tried, so `compat` refuses it by configuration. Not known here: strategies and r
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 from math import isfinite
 from weakref import WeakKeyDictionary
@@ -15,8 +16,9 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from specviz.engine.kv.attention import plain_masks, query_groups
-from specviz.engine.kv.cache import CachedModel, Feed
+from specviz.engine.kv.attention import plain_masks, query_groups, takes_grouped
+from specviz.engine.kv.cache import CachedModel
+from specviz.engine.kv.feed import Feed
 from specviz.engine.models.compat import input_device
 from specviz.engine.models.layers import describe, first_layers
 
@@ -38,6 +40,8 @@ SPARE = 0  # takes the K/V of a shorter row's filling; no query sees it
 _tried: WeakKeyDictionary[PreTrainedModel, tuple[object, ...]] = WeakKeyDictionary()
 # Their descriptions, for models that differ from them in weights and sizes alone.
 _passed: list[object] = []
+# Whether a model can be packed.
+_can_pack: WeakKeyDictionary[PreTrainedModel, bool] = WeakKeyDictionary()
 
 
 def check_exact(role: str, model: PreTrainedModel) -> None:
@@ -107,6 +111,43 @@ def _try(model: PreTrainedModel) -> str | None:
         message = str(error).strip().split("\n")[0].rstrip(".")
         return f"a trial forward raised {type(error).__name__}: {message}"
     return f"its logits differ by {difference:.2g} where rounding explains {limit:.1g}, {cause}"
+
+
+@torch.inference_mode()
+def can_pack(model: PreTrainedModel) -> bool:
+    """Return whether the model can compute rows of different width without filling; see `packing`.
+
+    Found out by a trial, once for each model object. The answer costs time, never the text.
+    """
+    if model not in _can_pack:
+        try:
+            _can_pack[model] = takes_grouped(model) and _packs_exactly(model)
+        except (MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception:  # a class that does not hand keywords on may fail in any way
+            return False
+    return _can_pack[model]
+
+
+def _packs_exactly(model: PreTrainedModel) -> bool:
+    """Return whether a packed forward gives the logits of the rectangle."""
+    tokens = _token_ids(model, len(SLOTS[0]))
+    feed = _feed(model, tokens, SLOTS, prefill=False)
+    widths = torch.tensor([1, VERIFIED], device=feed.rows.device)
+    valid = torch.arange(VERIFIED, device=feed.rows.device) < widths[:, None]
+    feed = replace(feed, valid=valid, count=1 + VERIFIED)
+    found = []
+    for packs in (False, True):
+        cached = CachedModel(model, len(SLOTS), max(map(max, SLOTS)) + 1)
+        cached.prefill(_feed(model, tokens, SLOTS, prefill=True))
+        cached.packs = packs
+        found.append(cached.forward(feed)[valid].float())
+    limit = NEGLIGIBLE * _spread(found[0])
+    if _median_difference(found[1], found[0]) <= limit:
+        return True
+    return _median_difference(found[1], found[0]) <= TIMES_NOISE * _noise(
+        model, tokens, _plain(model, tokens)
+    )
 
 
 def _token_ids(model: PreTrainedModel, count: int) -> list[int]:

@@ -12,9 +12,10 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from specviz.engine.events import Accepted, Drafted, Event, Verified
-from specviz.engine.kv.cache import Feed
+from specviz.engine.kv.feed import Feed
 from specviz.engine.kv.moves import Move
 from specviz.engine.run import Run
+from specviz.record.chains import DERIVED
 from specviz.record.schema import COLUMNS, MODELS, PHASES, Table
 
 TOP = 5  # alternatives kept for each verified and each drafted token
@@ -45,6 +46,7 @@ class Recorder:
         self._top = min(TOP, run.pair.vocabulary_size)
         self._rows: dict[str, list[Tensor]] = defaultdict(list)  # by column, one tensor a round
         self._drafts: Tensor  # (B, K) of the running round
+        self._lengths: Tensor | None  # (B,), how many of them are verified; None for all
         self._feeds: list[_Fed] = []
         self._holes: list[tuple[int, Tensor]] = []  # number of the feed, its mask (tokens, w)
         self._moves: list[tuple[int, ...]] = []
@@ -112,7 +114,12 @@ class Recorder:
 
     def _add_draft(self, event: Drafted) -> None:
         self._drafts = event.draft.tokens  # (B, K)
+        self._lengths = event.draft.lengths
         self._add("drafts", self._drafts)
+        scores = event.draft.scores
+        if scores is None:
+            scores = torch.full(self._drafts.shape, torch.nan, device=self._drafts.device)
+        self._add("scores", scores)
         logits = event.draft.logits  # (B, K, V)
         if logits is None:
             # Proposals without logits: no column is filled, so all become NaN and -1.
@@ -127,19 +134,35 @@ class Recorder:
         logits = logits.float()
         log_p = logits.log_softmax(-1)  # (B, K+1, V)
         drafts = self._drafts[:, :, None]
-        self._add("target_logprob", log_p[:, :-1].gather(2, drafts)[:, :, 0])
-        self._add_top("target", log_p, logits.argmax(-1))
+        of_drafts = log_p[:, :-1].gather(2, drafts)[:, :, 0]  # (B, K)
+        beyond = None
+        if self._lengths is not None:
+            # Behind the drafts that are verified, the target computed nothing that counts.
+            column = torch.arange(logits.shape[1], device=logits.device)
+            beyond = column > self._lengths[:, None]  # (B, K+1)
+            of_drafts = of_drafts.masked_fill(beyond[:, 1:], torch.nan)
+        self._add("target_logprob", of_drafts)
+        self._add_top("target", log_p, logits.argmax(-1), beyond)
 
-    def _add_top(self, model: str, log_probabilities: Tensor, choice: Tensor) -> None:
-        """Keep the best candidates of logits (b, q, V), `choice` (b, q) first."""
+    def _add_top(
+        self, model: str, log_probabilities: Tensor, choice: Tensor, beyond: Tensor | None = None
+    ) -> None:
+        """Keep the best candidates of logits (b, q, V), `choice` (b, q) first.
+
+        beyond: bool (b, q), the places that have none.
+        """
         # Among equals, `topk` may put another one first than `argmax`, which the run went by. If so
         # the two trade places.
         top = log_probabilities.topk(self._top, -1)
         is_choice = top.indices == choice[:, :, None]
         ids = torch.where(is_choice, top.indices[:, :, :1], top.indices)
         ids[:, :, 0] = choice
+        values = top.values
+        if beyond is not None:
+            ids = ids.masked_fill(beyond[:, :, None], -1)
+            values = values.masked_fill(beyond[:, :, None], torch.nan)
         self._add(f"{model}_top_ids", ids)
-        self._add(f"{model}_top_logprobs", top.values)
+        self._add(f"{model}_top_logprobs", values)
 
     def _add(self, name: str, values: Tensor) -> None:
         """Keep a round's values (b, q, ...) of a column, padded to the largest K with -1 or NaN."""
@@ -187,6 +210,8 @@ class Recorder:
             first.append(first[-1] + count)
         table = {}
         for name, form in COLUMNS["feeds"].items():
+            if name in DERIVED["feeds"]:
+                continue
             empty = np.zeros(0, form.dtype)
             table[name] = np.concatenate([empty, *parts[name]]).astype(form.dtype)
         return table, self._hole_table(first)

@@ -23,8 +23,9 @@ from specviz.engine.models.compat import check_mode
 from specviz.engine.models.pair import Pair
 from specviz.engine.models.settings import describe_ignored
 from specviz.engine.options import Options
-from specviz.engine.probe import check_exact
+from specviz.engine.probe import can_pack, check_exact
 from specviz.engine.requests import Prompt, make_requests
+from specviz.engine.selectors import Everything, Selector
 from specviz.engine.setup import make_state
 from specviz.engine.state import State
 from specviz.engine.strategies import Strategy
@@ -39,8 +40,8 @@ class Run:
 
     Attributes:
         options: as the caller passed them.
-        strategy, drafter, draft_length: the objects that the options name. Without drafts, the
-            drafter proposes nothing and the draft length is 0.
+        strategy, drafter, selector, draft_length: the objects that the options name. Without
+            drafts, the drafter proposes nothing and the draft length is 0.
         batch_size: that of the options, or less once memory has run out.
         stopwatch: times the events.
         meter: reports the cost of each round to `draft_length`.
@@ -51,6 +52,7 @@ class Run:
     requests: list[Request]
     strategy: Strategy
     drafter: Drafter
+    selector: Selector
     draft_length: DraftLength
     batch_size: int
     state: State
@@ -59,8 +61,14 @@ class Run:
 
     @property
     def max_draft_tokens(self) -> int:
-        """The largest K that any round may draft."""
-        return self.draft_length.most
+        """The most tokens that a row may draft in any round."""
+        return most_drafted(self.selector, self.draft_length)
+
+    @property
+    def promises(self) -> bool:
+        """Whether this run promises the target's own text, or its distribution when sampling."""
+        biased = self.selector.foresees and self.state.chooser.weighs_drafts
+        return self.strategy.promises and not (biased and self.strategy.drafts)
 
     @property
     def task(self) -> Task:
@@ -88,10 +96,13 @@ class Run:
         """Raise ValueError if a model's logits depend on where its K/V lies; see `probe`."""
         for role, cache in self.state.caches.items():
             check_exact(role, cache.model)
+        self._let_target_pack()
 
     def events(self) -> Iterator[Event]:
         """Run it; see `decode`."""
-        rounds = run_rounds(self.state, self.strategy, self.drafter, self.draft_length)
+        rounds = run_rounds(
+            self.state, self.strategy, self.drafter, self.selector, self.draft_length
+        )
         with attending([cache.model for cache in self.state.caches.values()]):
             for event in on_threads(self.stopwatch.watch(rounds), self.num_threads):
                 # The reader first, so that it sees the state as the phase left it.
@@ -124,8 +135,14 @@ class Run:
             state=state,
             meter=self.meter.restarted(),
         )
+        run._let_target_pack()
         speed_up(run)
         return run
+
+    def _let_target_pack(self) -> None:
+        # Only a selector leaves filling in a forward.
+        if type(self.selector) is not Everything:
+            self.state.caches["target"].packs = can_pack(self.pair.target)
 
     @torch.inference_mode()
     def _between(self, event: Event) -> None:
@@ -156,10 +173,10 @@ def make_run(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Run:
         check_mode(role, model)
     # A fresh one for each run: "auto" learns.
     draft_length = options.make_draft_length() if strategy.drafts else DraftLength(0)
-    requests = make_requests(pair, prompts, options.max_new_tokens, draft_length.most)
-    state = make_state(
-        pair, options, requests, strategy, drafter, draft_length.most, options.batch_size
-    )
+    selector = options.make_selector()
+    most = most_drafted(selector, draft_length)
+    requests = make_requests(pair, prompts, options.max_new_tokens, most)
+    state = make_state(pair, options, requests, strategy, drafter, most, options.batch_size)
     stopwatch = Stopwatch(pair.device)
     run = Run(
         pair=pair,
@@ -167,6 +184,7 @@ def make_run(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Run:
         requests=requests,
         strategy=strategy,
         drafter=drafter,
+        selector=selector,
         draft_length=draft_length,
         batch_size=options.batch_size,
         state=state,
@@ -177,6 +195,11 @@ def make_run(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Run:
     drafter.check(run.task)
     speed_up(run)
     return run
+
+
+def most_drafted(selector: Selector, draft_length: DraftLength) -> int:
+    """Return the most tokens that a row may draft in any round."""
+    return selector.drafted(draft_length.most) if draft_length.most else 0
 
 
 def check_pair(pair: object) -> None:
@@ -226,7 +249,11 @@ def why_not_captured(run: Run) -> str | None:
         return "a fault is injected"
     if run.state.hidden is not None:
         return f"drafter={run.drafter.name!r} reads hidden states"
-    for kind, made in (("strategy", run.strategy), ("drafter", run.drafter)):
+    for kind, made in (
+        ("strategy", run.strategy),
+        ("drafter", run.drafter),
+        ("selector", run.selector),
+    ):
         # Each class must declare it for itself: a subclass may well read values on the host.
         if not vars(type(made)).get("capturable", False):
             return f"{kind}={made.name!r} needs the host within a phase"
@@ -244,9 +271,9 @@ def decode(pair: Pair, prompts: Sequence[Prompt], **options: Any) -> Iterator[Ev
                 print(event.round, [row.accepted for row in event.state.batch.rows])
 
     Args:
-        options: strategy, drafter, num_draft_tokens, batch_size, max_new_tokens, sampling, seed,
-            deterministic, graphs, compile and num_threads, as `specviz.generate` takes them. With
-            `graphs`, a later round overwrites the tensors of an event.
+        options: strategy, drafter, num_draft_tokens, selector, batch_size, max_new_tokens,
+            sampling, seed, deterministic, graphs, compile and num_threads, as `specviz.generate`
+            takes them. With `graphs`, a later round overwrites the tensors of an event.
 
     Raises:
         TypeError: an option is unknown; the message lists the known ones.

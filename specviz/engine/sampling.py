@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from specviz.engine.accept import Chooser, count_leading
+from specviz.engine.accept import Chooser, count_leading, judged
 from specviz.engine.rng import ACCEPT, DRAFT, RESIDUAL, Noise
 from specviz.util.validate import is_real, require_choice, require_int, require_kind, short
 
@@ -110,6 +110,10 @@ class Rejection:
         uniforms = self._uniforms(requests, indices, 1, logits.device)  # (b, 1, 3)
         return draw(self._params.distribution(logits), uniforms[:, 0, DRAFT])
 
+    def log_q(self, logits: Tensor) -> Tensor:
+        """See `Chooser`."""
+        return self._params.warp(logits).log_softmax(-1)
+
     def accept(
         self,
         drafts: Tensor,
@@ -117,6 +121,7 @@ class Rejection:
         logits: Tensor,
         requests: Sequence[int],
         indices: Sequence[int],
+        lengths: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """See `Chooser`. After index a, the emitted tokens repeat the drafts."""
         width, size = logits.shape[1:]
@@ -127,10 +132,14 @@ class Rejection:
         else:
             q = self._params.distribution(draft_logits)
         uniforms = self._uniforms(requests, indices, width, logits.device)  # (b, K+1, 3)
-        accepted = accept_drafts(drafts, p, q, uniforms[:, :-1, ACCEPT])
+        if lengths is not None:
+            # A draft that is not judged does not count among what may be emitted in its place.
+            beyond = torch.arange(width - 1, device=q.device) >= lengths[:, None]
+            q = q.masked_fill(beyond[:, :, None], 0)
+        accepted = accept_drafts(drafts, p, q, uniforms[:, :-1, ACCEPT], lengths)
 
-        # Only the first rejected position is drawn from. q is padded by zeros, so that after K
-        # accepted drafts the residual max(p - 0, 0) is p itself.
+        # Only the first rejected position is drawn from. q is padded by zeros, so that after the
+        # last draft that is judged the residual max(p - 0, 0) is p itself.
         here = accepted[:, None, None].expand(-1, 1, size)
         p_here = p.gather(1, here)[:, 0]  # (b, V)
         q_here = F.pad(q, (0, 0, 0, 1)).gather(1, here)[:, 0]
@@ -171,6 +180,10 @@ class Gumbel:
         """Return the draft's choice; see `Chooser`."""
         return self._choose(logits, list(zip(requests, indices, strict=True)))
 
+    def log_q(self, logits: Tensor) -> Tensor:
+        """See `Chooser`. The noise is left out: it is not known before the token is chosen."""
+        return self._params.warp(logits).log_softmax(-1)
+
     def accept(
         self,
         drafts: Tensor,
@@ -178,6 +191,7 @@ class Gumbel:
         logits: Tensor,
         requests: Sequence[int],
         indices: Sequence[int],
+        lengths: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """See `Chooser`. What the drafts were drawn from makes no difference."""
         b, width, size = logits.shape
@@ -187,7 +201,7 @@ class Gumbel:
         choice = self._choose(logits.reshape(-1, size), places).reshape(b, width)
         # The next round begins behind a rejection, at indices whose noise this one has drawn.
         self._drawn = {place: self._drawn[place] for place in places}
-        return count_leading(drafts == choice[:, :-1]), choice
+        return count_leading(judged(drafts == choice[:, :-1], lengths)), choice
 
     def _choose(self, logits: Tensor, places: Sequence[tuple[int, int]]) -> Tensor:
         """Return one choice for each of logits (n, V), under the noise of its (prompt, index)."""
@@ -200,7 +214,9 @@ class Gumbel:
         return (self._params.warp(logits) + noises).argmax(-1)
 
 
-def accept_drafts(drafts: Tensor, p: Tensor, q: Tensor, uniforms: Tensor) -> Tensor:
+def accept_drafts(
+    drafts: Tensor, p: Tensor, q: Tensor, uniforms: Tensor, lengths: Tensor | None = None
+) -> Tensor:
     """Return how many drafts (b,) are accepted: those before the first with u q(d) >= p(d).
 
     Args:
@@ -208,13 +224,14 @@ def accept_drafts(drafts: Tensor, p: Tensor, q: Tensor, uniforms: Tensor) -> Ten
         p: (b, K+1, V) or (b, K, V).
         q: (b, K, V).
         uniforms: (b, K) in (0, 1).
+        lengths: (b,), how many drafts of each row are judged; None for all.
     """
     at = drafts[:, :, None]
     q_draft = q.gather(2, at)[:, :, 0]  # (b, K)
     p_draft = p[:, : drafts.shape[1]].gather(2, at)[:, :, 0]  # (b, K)
     # u < p / q without the division, so that q = 0 needs no care. Strict, so that a draft that the
     # target rules out (p = 0) is never accepted.
-    return count_leading(uniforms * q_draft < p_draft)
+    return count_leading(judged(uniforms * q_draft < p_draft, lengths))
 
 
 def residual(p: Tensor, q: Tensor) -> Tensor:

@@ -12,7 +12,8 @@ from specviz.engine.accept import Chooser
 from specviz.engine.batch import Batch, Request
 from specviz.engine.faults import Fault
 from specviz.engine.graphs import PhaseGraphs, next_window
-from specviz.engine.kv.cache import CachedModel, Feed
+from specviz.engine.kv.cache import CachedModel
+from specviz.engine.kv.feed import Feed
 from specviz.engine.kv.layout import Layout
 from specviz.engine.kv.moves import Move
 from specviz.engine.kv.transfer import to_device
@@ -29,8 +30,11 @@ class State:
             They share `layout`.
         waiting: requests that have not started.
         batch_size: B, rows that may take part in a round.
-        max_draft_tokens: the largest K of any round.
-        num_draft_tokens: K of the running round; between rounds, of the last one.
+        max_draft_tokens: the most tokens that a row may draft in any round.
+        num_draft_tokens: tokens that a row drafts in the running round; between rounds, in the last
+            one.
+        extra_draft_tokens: how many of those are beyond K, as some selectors draft them.
+        draft_capacity: C, how many drafts of the whole batch the running round may verify.
         eos_token_ids: (E,) int64 on the device.
         chooser: how tokens are chosen from logits: greedily or by sampling.
         keep_draft: whether K/V of the draft models is kept from round to round. Without it, they
@@ -63,6 +67,8 @@ class State:
     fault: Fault | None = None
     hidden: Tensor | None = None
     round: int = 0
+    extra_draft_tokens: int = 0
+    draft_capacity: int = 0
     admitted: list[int] = field(default_factory=list)
     decision: int = 0
     passed_over: Mapping[int, int] = field(default_factory=dict)

@@ -47,7 +47,13 @@ class Tally:
 
     def _observe_schedule(self, event: Event) -> None:
         state = event.state
-        _append(self._rounds, batch=len(state.batch), slots=state.window, decision=state.decision)
+        _append(
+            self._rounds,
+            batch=len(state.batch),
+            slots=state.window,
+            capacity=state.draft_capacity,
+            decision=state.decision,
+        )
         for i, row in enumerate(state.batch.rows):
             _append(
                 self._rows,
@@ -80,6 +86,7 @@ class Tally:
             _append(
                 self._rows,
                 drafted=event.state.num_draft_tokens if row.gained else 0,
+                verified=row.verified,
                 accepted=row.accepted,
                 gained=row.gained,
                 discarded=row.discarded,
@@ -121,7 +128,7 @@ class Tally:
 
     def rounds(self, milliseconds: np.ndarray) -> Table:
         """Return the table `rounds` of a trace. `milliseconds` (rounds, 5): of each phase."""
-        table = _table("rounds", self._rounds, ("batch", "slots", "decision"))
+        table = _table("rounds", self._rounds, ("batch", "slots", "capacity", "decision"))
         for i, phase in enumerate(PHASES):
             table[f"{phase}_ms"] = milliseconds[:, i].copy()
         return table

@@ -14,6 +14,7 @@ from specviz.engine.options import Options
 from specviz.engine.requests import Prompt
 from specviz.engine.run import Run, make_run
 from specviz.engine.sampling import SamplingParams
+from specviz.engine.selectors import Selector
 from specviz.engine.strategies import Strategy
 from specviz.generation.assemble import make_result
 from specviz.generation.collect import Collected, collect
@@ -32,6 +33,7 @@ def generate(
     strategy: str | Strategy = "inplace",
     drafter: str | Drafter = "model",
     num_draft_tokens: int | str | DraftLength = 5,
+    selector: str | Selector = "everything",
     batch_size: int = 8,
     max_new_tokens: int | Sequence[int] = 128,
     sampling: SamplingParams | None = None,
@@ -59,6 +61,9 @@ def generate(
             none, it seldom tries again, since trying has to stay cheap. Greedily and with
             coupling="gumbel", the text is the same whatever K is. With coupling="rejection" its
             distribution is the same, but the sample itself then depends on timing.
+        selector: which drafts the target verifies: "everything", "tetris", "threshold", or an
+            object from `selector(name, **options)`; `selectors()` lists them. K is then what a row
+            verifies on average.
         batch_size: rows at a time; a finished row makes room for the next prompt.
         max_new_tokens: budget of new tokens for all prompts, or one for each.
         sampling: how tokens are drawn, for instance `SamplingParams(temperature=0.7)`; None:
@@ -106,6 +111,7 @@ def generate(
         strategy=strategy,
         drafter=drafter,
         num_draft_tokens=num_draft_tokens,
+        selector=selector,
         batch_size=batch_size,
         max_new_tokens=max_new_tokens,
         sampling=sampling,

@@ -65,26 +65,28 @@ COLUMNS: dict[str, dict[str, Column]] = {
         **_columns("output_tokens", "int32", ("output",)),
     },
     "rounds": {
-        **_columns("batch slots"),
+        **_columns("batch slots capacity"),
         **_columns("schedule_ms draft_ms verify_ms accept_ms synchronise_ms", "float32"),
         **_columns("decision", "uint8"),
     },
     "rows": {
         **_columns(
-            "round row request length drafted accepted gained discarded "
+            "round row request length drafted verified accepted gained discarded "
             "start start_after pending pending_after"
         ),
         **_columns("finished", "uint8"),
-        **_columns("drafts", "int32", ("N", "K")),
+        **_columns("drafts parents path", "int32", ("N", "K")),
         **_columns("emitted", "int32", ("N", "K+1")),
-        **_columns("draft_logprob target_logprob", "float32", ("N", "K")),
+        **_columns("draft_logprob target_logprob scores", "float32", ("N", "K")),
         **_columns("target_top_ids", "int32", ("N", "K+1", "k")),
         **_columns("target_top_logprobs", "float32", ("N", "K+1", "k")),
         **_columns("draft_top_ids", "int32", ("N", "K", "j")),
         **_columns("draft_top_logprobs", "float32", ("N", "K", "j")),
     },
     "feeds": {
-        **_columns("round step row request token index position slot visible_start visible_stop"),
+        **_columns(
+            "round step row request token index node position slot visible_start visible_stop"
+        ),
         **_columns("phase model", "uint8"),
     },
     "holes": _columns("feed start stop"),

@@ -20,17 +20,26 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_safetensors
 
+from specviz.record.chains import chain_columns, same_values
 from specviz.record.index import RecordIndex
 from specviz.record.schema import COLUMNS, Array, Table, TraceError, named
 from specviz.record.validation import validated
 from specviz.util.files import write
 from specviz.util.validate import is_int, require_int, require_path, short, shown_path
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 # {version of an older file: function that brings its meta data and columns one version further}.
 # A release that changes the format raises FORMAT_VERSION, adds an entry here, and keeps a file of
 # the version before in tests/data.
-UPGRADES: dict[int, Callable[[dict[str, Any], Table], tuple[dict[str, Any], Table]]] = {}
+Upgrade = Callable[[dict[str, Any], Table], tuple[dict[str, Any], Table]]
+
+
+def _keep(meta: dict[str, Any], columns: Table) -> tuple[dict[str, Any], Table]:
+    """Version 2 added the columns of `chains`, which are computed where a file lacks them."""
+    return meta, columns
+
+
+UPGRADES: dict[int, Upgrade] = {1: _keep}
 # The only key in the file's metadata. A second one would make the order of its bytes random.
 _HEADER = "specviz"
 _FILE_DTYPES = ("U8", "I32", "I64", "F32")
@@ -53,16 +62,21 @@ class Trace:
             num_threads: the CPU threads that torch computed with.
         requests: the callers' prompts, their outputs and budgets; tokens flat, offsets (R+1,).
         rounds: one entry a round: batch (rows), slots (columns that the verify forward saw),
-            decision, and the time of each of the five phases in ms.
+            capacity (drafts that it might verify), decision, and the time of each of the five
+            phases in ms.
         rows: one entry per round and row, sorted: request, length (n before acceptance), drafted,
-            accepted, gained (tokens kept after clipping; 0 for a finished row that stays in the
-            batch), finished, start and start_after (slot of the row's first token before and after
-            synchronising), pending and pending_after (slot of its last token, likewise), discarded
-            (tokens that were verified and thrown away); drafts (N, K), emitted (N, K+1) with -1
-            behind the gained ones, log-probabilities, and the top candidates.
+            verified (how many of the drafts the target read: the first ones), accepted, gained
+            (tokens kept after clipping; 0 for a finished row that stays in the batch), finished,
+            start and start_after (slot of the row's first token before and after synchronising),
+            pending and pending_after (slot of its last token, likewise), discarded (tokens that
+            were verified and thrown away); drafts (N, K), emitted (N, K+1) with -1 behind the
+            gained ones, log-probabilities, and the top candidates; scores (N, K), by which drafts
+            were selected, NaN where nothing was; parents (N, K), the draft that each one follows,
+            -1 for the pending token; path (N, K), the accepted drafts in order, then -1.
         feeds: one entry per token fed through a model: round, phase, step, model, row, request,
-            token, its index in the row, the position id it was given, slot (written), and the slots
-            [visible_start, visible_stop) that it attended to.
+            token, its index in the row, node (1 + the number of a draft, 0 for other tokens), the
+            position id it was given, slot (written), and the slots [visible_start, visible_stop)
+            that it attended to.
         holes: ranges [start, stop) of slots masked out of what entry `feed` of feeds attended to.
         moves: blocks of `length` slots copied inside a model's cache, (from_row, from_slot) to
             (to_row, to_slot).
@@ -180,8 +194,14 @@ class Trace:
 
     def _to_bytes(self) -> bytes:
         tensors: dict[str, Array] = {}
+        derived = chain_columns(self.tables, self.meta["num_draft_tokens"])
         for table, columns in self.tables.items():
-            tensors |= {f"{table}.{column}": values for column, values in columns.items()}
+            known = derived.get(table, {})
+            for column, values in columns.items():
+                # A reader computes it again.
+                if column in known and same_values(values, known[column]):
+                    continue
+                tensors[f"{table}.{column}"] = values
         header = json.dumps({"format_version": FORMAT_VERSION, "meta": self.meta})
         return to_safetensors(tensors, {_HEADER: header})
 

@@ -6,21 +6,20 @@ without further checks of its indices. Not known here: files, models, and whethe
 itself was right.
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from specviz.record.chains import DERIVED, chain_columns
+from specviz.record.header import MAX_WIDTH, checked_meta, require
 from specviz.record.schema import (
     COLUMNS,
     MODELS,
     PHASES,
-    STATUSES,
     Array,
     Column,
     Table,
-    TraceError,
     cache_shape,
     largest,
     named,
@@ -32,20 +31,11 @@ from specviz.util.validate import short
 FREE_CELLS = 2**21  # a cache of up to this many (row, slot) cells needs no evidence
 CELLS_PER_FEED = 32  # a larger one needs one feed for this many of its further cells
 FREE_SLOTS = 2**17  # a longer row needs one feed for each further slot
-MAX_WIDTH = 2**16  # draft tokens a round, recorded candidates, EOS tokens
-MAX_DEPTH = 32  # of nested lists and dicts in the meta data
 MAX_LOGPROB = 0.01  # rounding may leave so much above 0
 
-_MAY_BE_NEGATIVE = {"drafts", "emitted", "target_top_ids", "draft_top_ids", "position"}
-_META: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("strategy", "device", "dtype", "created", "target"), (str,)),
-    **dict.fromkeys(("drafter", "draft"), (str, type(None))),
-    **dict.fromkeys(("num_draft_tokens", "batch_size", "vocabulary_size"), (int,)),
-    **dict.fromkeys(("strategy_options", "versions", "kv_bytes_per_slot", "token_texts"), (dict,)),
-    **dict.fromkeys(("eos_token_ids", "decisions"), (list,)),
-    "valid": (bool,),
-    "seed": (int, type(None)),
-    "sampling": (dict, type(None)),
+_MAY_BE_NEGATIVE = {
+    *("drafts", "parents", "path", "emitted"),
+    *("target_top_ids", "draft_top_ids", "position"),
 }
 
 
@@ -61,8 +51,7 @@ def validated(
     Raises:
         TraceError: something does not fit.
     """
-    plain = _plain_meta(meta)
-    _check_meta(plain)
+    plain = checked_meta(meta)
     num_draft_tokens = plain["num_draft_tokens"]
     checked = {name: _checked_table(name, tables[name], num_draft_tokens) for name in COLUMNS}
     # In this order: each check indexes by columns that those before it have confined.
@@ -72,99 +61,41 @@ def validated(
     _check_visibility(checked["feeds"], checked["holes"])
     _check_floats(checked["rounds"], checked["rows"])
     _check_extent(checked, num_draft_tokens)
+    for name, derived in chain_columns(checked, num_draft_tokens).items():
+        missing = {column: _read_only(derived[column]) for column in derived.keys() - checked[name]}
+        checked[name] |= missing
+    _check_shape_of_drafts(checked, num_draft_tokens)
     return plain, checked
 
 
-def _require(fits: bool | np.bool_, problem: str) -> None:
-    if not fits:
-        raise TraceError(f"{problem}; record the run again")
-
-
-def _plain_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the meta data after a trip through JSON, so that saving does not change it."""
-    _require(isinstance(meta, Mapping), f"meta must be a dict, got {short(meta)}")
-    try:
-        plain = json.loads(json.dumps(meta, allow_nan=False))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise TraceError(
-            f"meta does not fit into JSON ({error}); use plain str, int, float, bool, list and dict"
-        ) from None
-    _require(isinstance(plain, dict), f"meta must be a dict, got {short(meta)}")
-    _check_depth(plain)
-    return dict(plain)
-
-
-def _check_depth(meta: dict[str, Any]) -> None:
-    """Limit the nesting, which a reader of the file would have to recurse into."""
-    level: list[Any] = [meta]
-    depth = 0
-    while level:
-        depth += 1
-        _require(depth <= MAX_DEPTH, f"meta is nested more than {MAX_DEPTH} deep")
-        inner = (each.values() if isinstance(each, dict) else each for each in level)
-        level = [value for values in inner for value in values if isinstance(value, dict | list)]
-
-
-def _check_meta(meta: dict[str, Any]) -> None:
-    missing = sorted(_META.keys() - meta.keys())
-    _require(not missing, f"meta lacks {', '.join(missing)}")
-    for key, types in _META.items():
-        wanted = " or ".join("null" if kind is type(None) else kind.__name__ for kind in types)
-        _require(type(meta[key]) in types, f"meta.{key} must be {wanted}, got {short(meta[key])}")
-    for key in ("num_draft_tokens", "batch_size", "vocabulary_size"):
-        _require(meta[key] >= 0, f"meta.{key} must be an int >= 0, got {meta[key]}")
-    _require(meta["num_draft_tokens"] < MAX_WIDTH, f"meta.num_draft_tokens must be < {MAX_WIDTH}")
-
-    eos = meta["eos_token_ids"]
-    _require(len(eos) < MAX_WIDTH, f"meta.eos_token_ids must hold fewer than {MAX_WIDTH} ids")
-    eos_fit = all(type(token) is int and 0 <= token < 2**31 for token in eos)
-    _require(eos_fit, "meta.eos_token_ids must hold ints from 0 to 2^31 - 1")
-
-    texts = meta["token_texts"].values()
-    _require(all(type(text) is str for text in texts), "meta.token_texts must hold str")
-    _require(all(type(name) is str for name in meta["decisions"]), "meta.decisions must hold str")
-    status = meta.get("status", [])
-    status_fits = isinstance(status, list) and all(each in STATUSES for each in status)
-    _require(status_fits, f"meta.status must be a list of {', '.join(STATUSES)}")
-    if "right_aligned" in meta:  # older records lack it
-        aligned = meta["right_aligned"]
-        _require(type(aligned) is bool, f"meta.right_aligned must be bool, got {short(aligned)}")
-    if "num_threads" in meta:
-        threads = meta["num_threads"]
-        fits = type(threads) is int and threads >= 1
-        _require(fits, f"meta.num_threads must be an int >= 1, got {short(threads)}")
-    for model in MODELS:
-        kv_bytes = meta["kv_bytes_per_slot"].get(model)
-        fits = type(kv_bytes) is int and 0 <= kv_bytes < 2**32
-        _require(fits, f"meta.kv_bytes_per_slot.{model} must be an int from 0 to 2^32 - 1")
-
-
 def _checked_table(name: str, table: Mapping[str, Array], num_draft_tokens: int) -> Table:
-    _require(isinstance(table, Mapping), f"{name} must be a dict of arrays, got {short(table)}")
+    require(isinstance(table, Mapping), f"{name} must be a dict of arrays, got {short(table)}")
     wanted = COLUMNS[name]
-    missing = sorted(f"{name}.{named(column)}" for column in wanted.keys() - table)
+    needed = wanted.keys() - set(DERIVED.get(name, ()))
+    missing = sorted(f"{name}.{named(column)}" for column in needed - table.keys())
     unknown = sorted(f"{name}.{named(column)}" for column in table.keys() - wanted)
-    _require(not missing, f"columns are missing: {', '.join(missing)}")
-    _require(not unknown, f"columns are unknown: {', '.join(unknown[:3])}")
+    require(not missing, f"columns are missing: {', '.join(missing)}")
+    require(not unknown, f"columns are unknown: {', '.join(unknown[:3])}")
     sizes = {"K": num_draft_tokens}
-    for column, form in wanted.items():
-        _check_column(f"{name}.{column}", table[column], form, sizes)
-    return {column: _read_only(table[column]) for column in wanted}
+    present = [column for column in wanted if column in table]
+    for column in present:
+        _check_column(f"{name}.{column}", table[column], wanted[column], sizes)
+    return {column: _read_only(table[column]) for column in present}
 
 
 def _check_column(name: str, values: Array, form: Column, sizes: dict[str, int]) -> None:
     """Check dtype, rank and size. A letter that is not in `sizes` yet takes the size found here."""
-    _require(isinstance(values, np.ndarray), f"{name} must be a numpy array")
+    require(isinstance(values, np.ndarray), f"{name} must be a numpy array")
     found = f"{values.dtype} of rank {values.ndim}"
     wanted = f"{form.dtype} of rank {len(form.shape)}"
     fits = values.dtype == np.dtype(form.dtype) and values.ndim == len(form.shape)
-    _require(fits, f"{name} is {found} instead of {wanted}")
+    require(fits, f"{name} is {found} instead of {wanted}")
     for size, symbol in zip(values.shape, form.shape, strict=True):
         letter, _, extra = symbol.partition("+")
         expected = sizes.setdefault(letter, size - int(extra or 0)) + int(extra or 0)
         entries = f"{name} has {size} entries along {symbol}"
-        _require(size == expected, f"{entries} instead of {expected}")
-        _require(size <= MAX_WIDTH or letter not in "Kkj", f"{entries}, more than {MAX_WIDTH}")
+        require(size == expected, f"{entries} instead of {expected}")
+        require(size <= MAX_WIDTH or letter not in "Kkj", f"{entries}, more than {MAX_WIDTH}")
 
 
 def _read_only(values: Array) -> Array:
@@ -180,9 +111,9 @@ def _check_requests(requests: Table) -> None:
         inside = bool(((offsets >= 0) & (offsets <= tokens.size)).all())
         complete = offsets[0] == 0 and offsets[-1] == tokens.size and inside
         column = f"requests.{name}_offsets"
-        _require(complete, f"{column} does not run from 0 to the {tokens.size} {name} tokens")
+        require(complete, f"{column} does not run from 0 to the {tokens.size} {name} tokens")
         fits = (np.diff(offsets) >= shortest).all()
-        _require(fits, f"{column} gives a request fewer than {shortest} tokens")
+        require(fits, f"{column} gives a request fewer than {shortest} tokens")
         _check_range(f"requests.{name}_tokens", tokens)
     _check_range("requests.budget", requests["budget"])
 
@@ -191,7 +122,7 @@ def _check_range(name: str, values: Array, stop: int | None = None) -> None:
     # As Python ints: a stop may lie outside the column's dtype.
     if values.size:
         fits = int(values.min()) >= 0 and (stop is None or int(values.max()) < stop)
-        _require(fits, f"{name} holds values outside 0..{'' if stop is None else stop - 1}")
+        require(fits, f"{name} holds values outside 0..{'' if stop is None else stop - 1}")
 
 
 def _check_ranges(tables: dict[str, Table], num_decisions: int) -> None:
@@ -216,42 +147,55 @@ def _check_rows(tables: dict[str, Table], num_draft_tokens: int) -> None:
     rounds, rows, requests = (tables[name] for name in ("rounds", "rows", "requests"))
     key = rows["round"].astype(np.int64) << 32 | rows["row"]
     is_sorted = bool((np.diff(key) > 0).all())
-    _require(is_sorted, "rows is not sorted by round and row, or holds one of them twice")
+    require(is_sorted, "rows is not sorted by round and row, or holds one of them twice")
     counts = np.bincount(rows["round"], minlength=rounds["batch"].size)
-    _require(
+    require(
         np.array_equal(counts, rounds["batch"]),
         "rounds.batch differs from the number of entries that rows has for a round",
     )
     _check_range("rows.drafted", rows["drafted"], num_draft_tokens + 1)
     _check_range("rows.gained", rows["gained"], num_draft_tokens + 2)
-    _require((rows["accepted"] <= rows["drafted"]).all(), "rows.accepted exceeds rows.drafted")
+    require((rows["accepted"] <= rows["drafted"]).all(), "rows.accepted exceeds rows.drafted")
     prompt = np.diff(requests["prompt_offsets"])[rows["request"]]
     output = np.diff(requests["output_offsets"])[rows["request"]]
-    _require((rows["length"] >= prompt).all(), "rows.length is shorter than the request's prompt")
-    _require(
+    require((rows["length"] >= prompt).all(), "rows.length is shorter than the request's prompt")
+    require(
         (total(rows["length"], rows["gained"]) <= prompt + output).all(),
         "rows.length and rows.gained run past the request's output",
     )
 
 
+def _check_shape_of_drafts(tables: dict[str, Table], num_draft_tokens: int) -> None:
+    """Check what is said of the drafts that are verified and of the tree that they form."""
+    rows = tables["rows"]
+    require((rows["verified"] <= rows["drafted"]).all(), "rows.verified exceeds rows.drafted")
+    require((rows["accepted"] <= rows["verified"]).all(), "rows.accepted exceeds rows.verified")
+    number = np.arange(num_draft_tokens)
+    is_before = (rows["parents"] >= -1) & (rows["parents"] < number)
+    require(is_before.all(), "rows.parents names a draft that does not come before its child")
+    is_draft = (rows["path"] >= -1) & (rows["path"] < num_draft_tokens)
+    require(is_draft.all(), "rows.path names a draft that there is not")
+    _check_range("feeds.node", tables["feeds"]["node"], num_draft_tokens + 1)
+
+
 def _check_visibility(feeds: Table, holes: Table) -> None:
     start = feeds["visible_start"]
     stop = feeds["visible_stop"]
-    _require((start <= stop).all(), "feeds.visible_start exceeds feeds.visible_stop")
+    require((start <= stop).all(), "feeds.visible_start exceeds feeds.visible_stop")
     feed = holes["feed"]
     fits = (start[feed] <= holes["start"]) & (holes["start"] <= holes["stop"])
     fits &= holes["stop"] <= stop[feed]
-    _require(fits.all(), "holes.start and holes.stop leave what the feed attends to")
+    require(fits.all(), "holes.start and holes.stop leave what the feed attends to")
 
 
 def _check_floats(rounds: Table, rows: Table) -> None:
     for phase in PHASES:
         ms = rounds[f"{phase}_ms"]
         fits = np.isfinite(ms) & (ms >= 0)
-        _require(fits.all(), f"rounds.{phase}_ms must hold finite times >= 0")
+        require(fits.all(), f"rounds.{phase}_ms must hold finite times >= 0")
     for name, values in rows.items():
         if "logprob" in name:
-            _require(not (values > MAX_LOGPROB).any(), f"rows.{name} holds probabilities above 1")
+            require(not (values > MAX_LOGPROB).any(), f"rows.{name} holds probabilities above 1")
 
 
 def _check_extent(tables: dict[str, Table], num_draft_tokens: int) -> None:
@@ -261,21 +205,21 @@ def _check_extent(tables: dict[str, Table], num_draft_tokens: int) -> None:
     rows, slots = cache_shape(tables)
     evidence = feeds["slot"].size
     max_cells = FREE_CELLS + CELLS_PER_FEED * evidence
-    _require(
+    require(
         rows * slots <= max_cells and slots <= FREE_SLOTS + evidence,
         f"a cache of {rows} rows and {slots} slots is far more than the recorded feeds can fill",
     )
     sizes = np.diff(requests["prompt_offsets"]) + np.diff(requests["output_offsets"])
     last = sizes[feeds["request"]] + num_draft_tokens
-    _require((feeds["index"] <= last).all(), "feeds.index exceeds the request's last draft")
+    require((feeds["index"] <= last).all(), "feeds.index exceeds the request's last draft")
     count = sizes.size
     longest = int(sizes.max(initial=0)) + num_draft_tokens + 1
-    _require(
+    require(
         count * longest <= max_cells,
         f"{count} requests of up to {longest} tokens are far more than the recorded feeds can fill",
     )
     fits = _largest_step(tables["moves"]) <= max_cells
-    _require(fits, "moves copies more slots at once than the caches have")
+    require(fits, "moves copies more slots at once than the caches have")
 
 
 def _largest_step(moves: Table) -> int:

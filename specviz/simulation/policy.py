@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from specviz.record.schema import FALLBACKS, Array
-from specviz.simulation.selection import Everything
+from specviz.simulation.selection import Everything, selector_of
 from specviz.util.validate import require_bool, require_int, require_mapping, short
 
 STRATEGIES = ("autoregressive", "inplace", "eqspec", "exspec")
@@ -95,10 +95,13 @@ class Policy:
                     f" {given[name]!r}; record a run with {simulated!r}"
                 )
         names = ("refill", "window", "fallback", "max_wait")
+        selector = selector_of(meta)
+        extra = selector.drafted(1) - 1
         return cls(
             meta["strategy"],
             meta["batch_size"],
-            max(meta["num_draft_tokens"], 1),
+            max(meta["num_draft_tokens"] - extra, 1),
+            selector=selector,
             **{name: given[name] for name in names if name in given},
         )
 

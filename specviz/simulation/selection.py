@@ -9,8 +9,9 @@ Not known here: requests, time, what the target would accept.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -109,6 +110,27 @@ class Threshold(Everything):
         return working * leading
 
 
+def selector_of(meta: Mapping[str, Any]) -> Everything:
+    """Return the selector of a recorded run, from its meta data.
+
+    Raises:
+        ValueError: the run had a selector that is not simulated.
+    """
+    name = meta.get("selector", Everything().name)
+    options = meta.get("selector_options", {})
+    if name == "everything":
+        return Everything()
+    by_chance = options.get("score") == "chosen" and options.get("max_wait") is None
+    if name == "tetris" and by_chance:
+        return Tetris(options["extra"])
+    if name == "threshold" and by_chance:
+        return Threshold(options["at_least"])
+    raise ValueError(
+        f"selector must be simulated, got {short(name)} with {short(options)}; record a run "
+        'with "everything", or with "tetris" or "threshold", score="chosen" and no max_wait'
+    )
+
+
 def largest(scores: Array, working: Array, capacity: Array) -> Array:
     """Return how many scores of each row are among the largest of its batch, int64 (L, b).
 
@@ -121,7 +143,9 @@ def largest(scores: Array, working: Array, capacity: Array) -> Array:
         capacity: (L,), how many scores are chosen in each batch, or all if there are fewer.
     """
     lanes, rows, depth = scores.shape
-    usable = np.where(working[:, :, None], scores, -np.inf)
+    # A draft without a chance still comes before the rows that do not count.
+    lowest = np.finfo(scores.dtype).min
+    usable = np.where(working[:, :, None], np.maximum(scores, lowest), -np.inf)
     # Position by position, all rows of one before the next: a stable sort keeps that order.
     by_position = usable.transpose(0, 2, 1).reshape(lanes, depth * rows)
     order = np.argsort(-by_position, axis=1, kind="stable")

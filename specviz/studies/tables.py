@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from specviz.engine.kv.cache import CachedModel, Feed
+from specviz.engine.kv.cache import CachedModel
+from specviz.engine.kv.feed import Feed
 from specviz.engine.models.pair import Pair
 from specviz.engine.requests import Prompt
 from specviz.generation.generate import generate

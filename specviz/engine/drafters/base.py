@@ -28,10 +28,16 @@ class Draft:
     Attributes:
         tokens: (b, K) int64.
         logits: (b, K, V) float32, from which the tokens were chosen; None without a model.
+        lengths: (b,) int64, how many of a row's tokens are verified, 0..K; None for all.
+        scores: (b, K) float32, by which they were selected; None where nothing was.
+        total: the sum of `lengths`, where the host knows it.
     """
 
     tokens: Tensor
     logits: Tensor | None = None
+    lengths: Tensor | None = None
+    scores: Tensor | None = None
+    total: int | None = None
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,7 @@ class Drafter:
 
     Class attributes, which a subclass sets:
         name, description: what it is called and does.
+        gives_logits: whether its drafts come with logits, which some selectors need.
         needs_hidden: whether it reads `state.hidden` (R, D), the target's hidden states, as a
             draft head does: for each row the last layer's state at its last token but one, from
             which the target chose the last token. Zero for a prompt of one token.
@@ -71,6 +78,7 @@ class Drafter:
 
     name: ClassVar[str] = ""
     description: ClassVar[str] = ""
+    gives_logits: ClassVar[bool] = True
     needs_hidden: ClassVar[bool] = False
     capturable: ClassVar[bool] = False
 

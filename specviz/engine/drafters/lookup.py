@@ -33,6 +33,7 @@ class LookupDrafter(Drafter):
     min_ngram: int = 1
 
     name: ClassVar[str] = "lookup"
+    gives_logits: ClassVar[bool] = False
     description: ClassVar[str] = (
         "what followed an earlier occurrence of the row's last tokens; no second model"
     )

@@ -40,6 +40,7 @@ class SyntheticDrafter(ModelDrafter):
     rates: Sequence[float] | np.ndarray | Tensor = ()
 
     name: ClassVar[str] = "synthetic"
+    gives_logits: ClassVar[bool] = False
     description: ClassVar[str] = (
         "the target's own continuation, spoilt at random so that drafts are accepted at given "
         "rates; for benchmarks"

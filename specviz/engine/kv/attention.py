@@ -17,9 +17,12 @@ from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
+from specviz.engine.kv.packing import Packing
 from specviz.engine.models.compat import read_setting
 
 NAME = "specviz_grouped"
+# Keyword under which models hand the places of packed queries on to the attention.
+PACKED = "specviz_packed"
 
 # Models that take no grouped mask, as a trial has shown.
 plain_masks: WeakSet[PreTrainedModel] = WeakSet()
@@ -41,9 +44,18 @@ def grouped_attention(
         key, value: (b, G, w, D); H is a multiple of G.
         attention_mask: (b, 1, H / G * q, w), additive, as `grouped_mask` makes it. With no mask, or
             one for each head, transformers' own sdpa attends.
+        others: with a `Packing` under PACKED, `query` is (1, H, N, D), and so is what is returned:
+            (1, N, H, D).
 
     Returns (b, q, H, D) and None for the weights.
     """
+    packing: Packing | None = others.pop(PACKED, None)
+    if packing is not None:
+        rectangle = packing.unpack(query.transpose(1, 2)).transpose(1, 2)
+        out, _ = grouped_attention(
+            module, rectangle, key, value, attention_mask, scaling=scaling, **others
+        )
+        return packing.pack(out), None
     b, heads, q, depth = query.shape
     if attention_mask is None or attention_mask.shape[1] != 1:
         return sdpa_attention_forward(

@@ -7,7 +7,7 @@ here: which token a slot holds, which is up to the layout.
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -17,61 +17,21 @@ from transformers import PreTrainedModel
 
 from specviz.engine.kv.attention import (
     NAME,
+    PACKED,
     additive_mask,
     attending,
     grouped_mask,
     query_groups,
     takes_grouped,
 )
+from specviz.engine.kv.feed import Feed
 from specviz.engine.kv.moves import Move, move
+from specviz.engine.kv.packing import Packing, find_packing
 from specviz.engine.kv.slabs import Access, SlabCache
 
 # Compiled variants of a model's code (one row or many, one token a row or more, ...). The target
 # and the draft share this limit, and torch's default is too low for both.
 VARIANTS = 64
-
-
-@dataclass(frozen=True)
-class Feed:
-    """The input of one forward. All tensors are on the model's device.
-
-    Attributes:
-        rows: (b,), rows of the slab.
-        requests: the request of each live row of the slab, by its number.
-        tokens, slots: (b, q), token ids and the slots that their K/V goes to.
-        indices: (b, q), the tokens' indices in their own rows.
-        positions: (b, q), the position ids that the model is given for them.
-        visible: bool (b, q, w), the slots that each query attends to.
-        valid: bool (b, q), False for the filling of shorter rows in a prefill.
-        order: (b, w), the slots that `visible` refers to; None for 0..w-1.
-        added: (b, q, w), `visible` as an additive mask, or None if that was not made yet.
-    """
-
-    rows: Tensor
-    requests: Sequence[int]
-    tokens: Tensor
-    indices: Tensor
-    positions: Tensor
-    slots: Tensor
-    visible: Tensor
-    valid: Tensor
-    order: Tensor | None = None
-    added: Tensor | None = None
-
-    def part(self, tokens: Tensor, columns: slice) -> "Feed":
-        """Return some columns of the feed, with these tokens (b, q) in them."""
-        # Slices are views: a draft step costs no new mask, slots or positions.
-        added = None if self.added is None else self.added[:, columns]
-        return replace(
-            self,
-            tokens=tokens,
-            indices=self.indices[:, columns],
-            positions=self.positions[:, columns],
-            slots=self.slots[:, columns],
-            visible=self.visible[:, columns],
-            valid=self.valid[:, columns],
-            added=added,
-        )
 
 
 class CachedModel:
@@ -83,6 +43,7 @@ class CachedModel:
             `Move`s, in order.
         hidden: (b, q, D), the last hidden states of the last `forward`; None if it did not keep
             them.
+        packs: whether `forward` may leave the filling of a feed out; see `packing`.
     """
 
     def __init__(
@@ -96,6 +57,7 @@ class CachedModel:
         self.cache = SlabCache(num_layers, rows, slots)
         self.log: list[Feed | list[Move]] | None = None
         self.hidden: Tensor | None = None
+        self.packs = False
         self._grouped = takes_grouped(model)
         self._call: Callable[..., Any] = model
 
@@ -131,13 +93,33 @@ class CachedModel:
             dense: whether feed.rows are 0..b-1, which saves copying K/V of the rows.
         """
         arguments = self._arguments(feed, dense)
+        packing = find_packing(feed) if self.packs else None
+        if packing is not None:
+            arguments |= self._pack(feed, packing)
         if keep_hidden:
             arguments["output_hidden_states"] = True
         with self._attending():
             output = self._call(**arguments)
-        self.hidden = output.hidden_states[-1] if keep_hidden else None
+        hidden = output.hidden_states[-1] if keep_hidden else None
         # Ids beyond V are padding of the embedding, which must never be chosen.
-        return output.logits[..., : self.vocabulary]
+        logits: Tensor = output.logits[..., : self.vocabulary]
+        if packing is not None:
+            logits = packing.unpack(logits)
+            hidden = None if hidden is None else packing.unpack(hidden)
+        self.hidden = hidden
+        return logits
+
+    def _pack(self, feed: Feed, packing: Packing) -> dict[str, Any]:
+        """Let the next forward write and compute the packed tokens of the feed alone."""
+        rows = feed.rows[:, None].expand_as(feed.tokens)
+        self.cache.access = replace(
+            self.cache.access, slots=packing.pack(feed.slots), writing=packing.pack(rows)
+        )
+        return {
+            "input_ids": packing.pack(feed.tokens),
+            "position_ids": packing.pack(feed.positions),
+            PACKED: packing,
+        }
 
     def prefill(self, feed: Feed) -> Tensor:
         """Write K/V of feed.tokens and return the last hidden states (b, q, D).

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from specviz.engine.kv.cache import CachedModel, Feed
+from specviz.engine.kv.cache import CachedModel
+from specviz.engine.kv.feed import Feed
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class FixedModel(CachedModel):
         """Run one forward as `CachedModel.forward` does, in pieces."""
         self._note(feed)
         log, self.log = self.log, None  # the pieces are not logged
+        feed = replace(feed, count=None)  # packed, a forward would have another shape
         # Fewer than K + 1 tokens, as in drafting or with a smaller K, are filled up, too.
         width = feed.tokens.shape[1]
         logits = []

@@ -21,6 +21,8 @@ class Access:
         window: the number of slots that it attends to.
         dense: whether the rows are 0..b-1.
         order: (b, window), the slots that it attends to, in that order; None for 0..window-1.
+        writing: (1, N), the row of each slot written, where the feed is packed and `slots` is
+            (1, N); None where a row's slots are its own line of `slots`.
         contiguous: whether the layers need K/V in one piece, which costs a copy of the window.
     """
 
@@ -30,13 +32,21 @@ class Access:
     dense: bool
     order: Tensor | None
     contiguous: bool = False
+    writing: Tensor | None = None
 
     def on(self, device: torch.device) -> "Access":
         """Return a copy for a layer on another device than the inputs, as with a device_map."""
         if self.rows.device == device:
             return self
         order = None if self.order is None else self.order.to(device)
-        return replace(self, rows=self.rows.to(device), slots=self.slots.to(device), order=order)
+        writing = None if self.writing is None else self.writing.to(device)
+        return replace(
+            self,
+            rows=self.rows.to(device),
+            slots=self.slots.to(device),
+            order=order,
+            writing=writing,
+        )
 
 
 class SlabLayer(CacheLayerMixin):
@@ -64,12 +74,13 @@ class SlabLayer(CacheLayerMixin):
         access: Access = args[0]
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
+        rows = access.rows[:, None] if access.writing is None else access.writing
         found = []
         for slab, states in ((self.keys, key_states), (self.values, value_states)):
             # states: (b, H, q, D)
             # Slots before heads, so that a token's K/V of all heads is one block: writes and moves
             # copy it whole.
-            slab[access.rows[:, None], access.slots] = states.transpose(1, 2)
+            slab[rows, access.slots] = states.transpose(1, 2)
             if access.order is not None:
                 seen = slab[access.rows[:, None], access.order]
             else:

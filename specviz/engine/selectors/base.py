@@ -1,0 +1,110 @@
+"""What a selector is: of the tokens that were drafted, it says which the target verifies.
+
+A selector of one's own subclasses `Selector`, sets `name`, and writes `choose`. It overrides
+`drafted` if rows are to draft more than is verified.
+
+Contract: a draft counts only if all before it are accepted, so a row's verified drafts are always
+its first ones, and `Draft.lengths` says how many. Not known here: how tokens are drafted, and what
+the target will accept.
+"""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar
+
+from specviz.engine.drafters.base import Draft
+from specviz.engine.state import State
+from specviz.util.validate import is_int, require_bool, short
+
+
+@dataclass(frozen=True)
+class Selector:
+    """Chooses the drafts that are verified. See the module's docstring.
+
+    Attributes:
+        valid: False allows a selector that foresees under coupling="rejection". The text is then
+            not distributed as the target's.
+
+    Class attributes, which a subclass sets:
+        name, description: what it is called and does.
+        needs_logits: whether it reads `Draft.logits`, which not every drafter returns.
+        capturable: whether `choose` reads only tensors that stay in place and no value on the
+            host, so that CUDA graphs may replay it. A subclass does not inherit this: each class
+            sets it for itself.
+    """
+
+    valid: bool = field(default=True, kw_only=True)
+
+    name: ClassVar[str] = ""
+    description: ClassVar[str] = ""
+    needs_logits: ClassVar[bool] = False
+    capturable: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        require_bool("valid", self.valid)
+
+    @property
+    def foresees(self) -> bool:
+        """Whether a token's score depends on that very token.
+
+        Under coupling="rejection" such a selector changes the distribution of the text: whether a
+        draft is judged at all then depends on which token it is.
+        """
+        return False
+
+    def drafted(self, num_draft_tokens: int) -> int:
+        """Return how many tokens a row drafts where K >= 0 of them are verified on average."""
+        return num_draft_tokens
+
+    def capacity(self, state: State, num_draft_tokens: int) -> int:
+        """Return C, how many drafts of the batch the round may verify: K for each row that goes on.
+
+        The batch of the round is chosen already.
+        """
+        return num_draft_tokens * sum(not row.finished for row in state.batch.rows)
+
+    def choose(self, state: State, draft: Draft, capacity: int) -> Draft:
+        """Return the draft with `lengths`, and with `scores` where there are any.
+
+        Args:
+            draft: the proposals (b, K) of the batch; `lengths` may be set already, and must not
+                become larger.
+            capacity: C.
+        """
+        raise NotImplementedError
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options by name, as the record keeps them."""
+        return asdict(self)
+
+
+def check_selection(state: State, draft: Draft, capacity: int) -> int:
+    """Return the sum of the draft's lengths. Raise ValueError if they cannot be verified."""
+    b, k = draft.tokens.shape
+    lengths = [] if draft.lengths is None else draft.lengths.tolist()
+    fits = len(lengths) == b and all(is_int(n) and 0 <= n <= k for n in lengths)
+    if not fits:
+        raise ValueError(
+            f"Draft.lengths must be {b} ints from 0 to {k}, one a row, got {short(lengths)}; "
+            "let the selector (or drafter) return how many of a row's drafts are verified"
+        )
+    rows = zip(state.batch.rows, lengths, strict=True)
+    working = sum(n for row, n in rows if not row.finished)
+    if working > capacity:
+        raise ValueError(
+            f"the sum of Draft.lengths must be at most the round's capacity {capacity}, "
+            f"got {working}; let the selector verify fewer drafts, or override its `capacity`"
+        )
+    return sum(lengths)
+
+
+@dataclass(frozen=True)
+class Everything(Selector):
+    """Verifies every draft: the same number in each row."""
+
+    name: ClassVar[str] = "everything"
+    description: ClassVar[str] = "all that was drafted"
+    capturable: ClassVar[bool] = True
+
+    def choose(self, state: State, draft: Draft, capacity: int) -> Draft:
+        return draft

@@ -1,0 +1,147 @@
+"""TETRIS: draft a few tokens more than are verified, and verify those with the best chances.
+
+Source: TETRIS (Wu et al., arXiv 2502.15197). Its public code differs in one point: where scores are
+equal, it may verify more than C drafts.
+"""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from specviz.engine.drafters.base import Draft
+from specviz.engine.selectors.base import Selector
+from specviz.engine.state import State
+from specviz.util.validate import require_choice, require_int
+
+SCORES = ("chosen", "largest", "entropy")
+MOST = 2**16 - 1  # of extra tokens and of rounds to wait
+
+
+@dataclass(frozen=True)
+class Tetris(Selector):
+    """Each row drafts K + extra tokens, and the K * b of the batch that score highest are verified.
+
+    A score is the logarithm of a chance, or stands for one, and never rises along a row.
+
+    Attributes:
+        extra: tokens that a row drafts beyond K.
+        score: "chosen": the product of q of the row's drafts, the one that is judged among them, as
+            published. "largest": the same with the largest q in place of the last factor.
+            "entropy": minus the sum of the entropies of q up to the draft. The first one foresees;
+            the other two read only what was known before the draft was drawn.
+        max_wait: rounds after which a row's first draft is verified whatever its score; None: a
+            row may wait for good.
+
+    Raises:
+        ValueError: an option cannot be used.
+    """
+
+    extra: int = 2
+    score: str = "chosen"
+    max_wait: int | None = None
+
+    name: ClassVar[str] = "tetris"
+    description: ClassVar[str] = (
+        "the drafts of the batch with the best chances, of a few more than are verified"
+    )
+    needs_logits: ClassVar[bool] = True
+    capturable: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "extra", require_int("extra", self.extra, 0, maximum=MOST))
+        require_choice("score", self.score, SCORES)
+        if self.max_wait is not None:
+            remedy = "pass for instance 4, or None for no limit"
+            waits = require_int("max_wait", self.max_wait, remedy=remedy, maximum=MOST)
+            object.__setattr__(self, "max_wait", waits)
+        super().__post_init__()
+
+    @property
+    def foresees(self) -> bool:
+        return self.score == "chosen"
+
+    def drafted(self, num_draft_tokens: int) -> int:
+        return num_draft_tokens + self.extra
+
+    def choose(self, state: State, draft: Draft, capacity: int) -> Draft:
+        scores = score_drafts(log_q(state, draft), draft.tokens, self.score)
+        usable = available(state, draft)  # (b, K)
+        ranked = scores
+        if self.max_wait is not None:
+            # The first draft of a row that has waited comes before all others.
+            due = state.batch.waited[: len(state.batch)] >= self.max_wait  # (b,)
+            ranked = scores.clone()
+            ranked[:, 0] = torch.where(due, torch.inf, scores[:, 0])
+        total = None
+        if draft.lengths is None:
+            # Known without asking the device, so that a captured forward may be packed.
+            working = sum(not row.finished for row in state.batch.rows)
+            total = min(capacity, working * draft.tokens.shape[1])
+        lengths = largest(ranked, usable, capacity)
+        return replace(draft, lengths=lengths, scores=scores, total=total)
+
+
+def log_q(state: State, draft: Draft) -> Tensor:
+    """Return the log-probabilities (b, K, V) that the drafts were drawn from.
+
+    Raises ValueError if the drafter gave no logits.
+    """
+    if draft.logits is None:
+        raise ValueError(
+            "Draft.logits must be a tensor (b, K, V) for a selector that scores drafts, got None; "
+            "let the drafter return its logits, or pass selector='everything'"
+        )
+    return state.chooser.log_q(draft.logits)
+
+
+def available(state: State, draft: Draft) -> Tensor:
+    """Return which drafts may be verified, bool (b, K): none of a row that has finished."""
+    b, k = draft.tokens.shape
+    going_on = state.batch.limits[:b] > state.batch.n  # (b,)
+    if draft.lengths is None:
+        return going_on[:, None].expand(b, k)
+    offset = torch.arange(k, device=draft.tokens.device)
+    return going_on[:, None] & (offset < draft.lengths[:, None])
+
+
+def score_drafts(log_q: Tensor, tokens: Tensor, kind: str) -> Tensor:
+    """Return the score of each draft, (b, K) float32; see `Tetris`.
+
+    Args:
+        log_q: (b, K, V), log-probabilities that the drafts were drawn from.
+        tokens: (b, K), the drafts.
+        kind: one of SCORES.
+    """
+    if kind == "entropy":
+        return -torch.special.entr(log_q.exp()).sum(-1).cumsum(1)
+    chosen = log_q.gather(2, tokens[:, :, None])[:, :, 0]  # (b, K)
+    chances = chosen.cumsum(1)
+    if kind == "chosen":
+        return chances
+    # Of the drafts before, what they are; of this one, only what it may be.
+    return pad(chances[:, :-1], (1, 0)) + log_q.amax(-1)
+
+
+def largest(scores: Tensor, usable: Tensor, capacity: int) -> Tensor:
+    """Return how many scores of each row are among the `capacity` largest of the batch, (b,) int64.
+
+    Where scores are equal, the earlier position comes first, and then the earlier row. So scores
+    that never rise along a row give its first ones, and never more than `capacity` in all.
+
+    Args:
+        scores: (b, K).
+        usable: bool (b, K), true for the first ones of each row.
+    """
+    b, k = scores.shape
+    # Position by position, all rows of one before the next: a stable sort keeps that order.
+    lowest = torch.finfo(scores.dtype).min
+    usable_scores = scores.nan_to_num(lowest, torch.inf, lowest).masked_fill(~usable, -torch.inf)
+    by_position = usable_scores.T.reshape(-1)  # (K * b,)
+    order = by_position.argsort(descending=True, stable=True)[:capacity]
+    chosen = torch.zeros_like(by_position, dtype=torch.bool)
+    chosen[order] = True
+    # What is not usable was chosen only where fewer than `capacity` are.
+    return (chosen.reshape(k, b).T & usable).sum(1)

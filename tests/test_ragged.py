@@ -1,0 +1,268 @@
+"""Rows that verify different numbers of drafts: the same text, the same logits, a valid record."""
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from conftest import NEW_TOKENS, generate, generate_one_by_one, make_pair, make_prompts
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_tables import BUDGET, DEPTH, check_same_rounds, tiny
+from test_tables import table as tiny_table
+
+import specviz as sv
+from specviz.engine.accept import Greedy, accept_greedy, check_finite
+from specviz.engine.drafters import Draft
+from specviz.engine.kv.cache import CachedModel
+from specviz.engine.kv.packing import Packing, find_packing
+from specviz.engine.probe import SLOTS, VERIFIED, _feed, _token_ids, can_pack
+from specviz.engine.rng import DRAFT, Noise
+from specviz.engine.selectors import Selector
+from specviz.engine.state import State
+
+MODELS = ["llama", "gpt2", "qwen3", "glm4"]
+VALID = ["rollback", "masking", "eqspec", "exspec", "inplace"]
+SAMPLED = sv.SamplingParams(0.8, top_p=0.9, coupling="gumbel")
+
+
+@dataclass(frozen=True)
+class AtRandom(Selector):
+    """Verifies 0 to K drafts of each row at random, the same for a row whatever the batch."""
+
+    seed: int = 0
+
+    name: ClassVar[str] = "at random"
+
+    def choose(self, state: State, draft: Draft, capacity: int) -> Draft:
+        noise = Noise(self.seed)
+        drawn = [
+            noise.uniforms(row.request.index, row.length, 1)[0, DRAFT] for row in state.batch.rows
+        ]
+        lengths = (torch.tensor(drawn) * (draft.tokens.shape[1] + 1)).long()
+        return replace(draft, lengths=lengths)
+
+
+def cases() -> list[Any]:
+    """Every model, strategy and dtype; each strategy once with each dtype in the fast tests."""
+    found = []
+    for i, strategy in enumerate(VALID):
+        for j, model in enumerate(MODELS):
+            for k, dtype in enumerate((torch.float32, torch.float64)):
+                is_fast = (i + k) % len(MODELS) == j
+                marks = [] if is_fast else [pytest.mark.slow]
+                found.append(pytest.param(model, strategy, dtype, marks=marks))
+    return found
+
+
+@pytest.mark.parametrize(("model", "strategy", "dtype"), cases())
+def test_the_text_is_that_of_the_target_alone(model: str, strategy: str, dtype: Any) -> None:
+    pair = make_pair(model, dtype)
+    result = generate(
+        pair, make_prompts(), strategy=strategy, selector=AtRandom(), num_draft_tokens=6,
+        batch_size=4, max_new_tokens=NEW_TOKENS, record=True,
+    )  # fmt: skip
+    assert result.tokens == generate_one_by_one(model, dtype)
+    assert result.trace is not None
+    assert sv.check_invariants(result.trace, deep=True, pair=pair) == []
+
+
+@settings(max_examples=15)
+@given(
+    st.integers(0, 2**30), st.integers(1, 8), st.integers(1, 5), st.sampled_from(VALID),
+    st.booleans(),
+)  # fmt: skip
+def test_no_choice_of_drafts_changes_the_text(
+    seed: int, k: int, batch_size: int, strategy: str, sampled: bool
+) -> None:
+    run: dict[str, Any] = {"sampling": SAMPLED if sampled else None, "max_new_tokens": 10}
+    alone = generate(make_pair("llama"), make_prompts(), strategy="autoregressive", **run)
+    result = generate(
+        make_pair("llama"),
+        make_prompts(),
+        strategy=strategy,
+        selector=AtRandom(seed),
+        num_draft_tokens=k,
+        batch_size=batch_size,
+        record=True,
+        **run,
+    )
+    assert result.tokens == alone.tokens
+    assert result.trace is not None
+    assert sv.check_invariants(result.trace) == []
+
+
+@pytest.mark.parametrize("sampling", [None, SAMPLED])
+@pytest.mark.parametrize("strategy", [*VALID, sv.strategy("eqspec", refill=False)])
+@pytest.mark.parametrize(
+    "selector",
+    [
+        sv.selector("tetris", extra=3),
+        sv.selector("tetris", score="entropy", max_wait=2),
+        sv.selector("threshold", at_least=0.3),
+    ],
+)
+def test_selectors_keep_the_text_and_their_records_are_valid(
+    strategy: Any, selector: Selector, sampling: Any
+) -> None:
+    run: dict[str, Any] = {"sampling": sampling, "max_new_tokens": 16, "batch_size": 3}
+    alone = generate(make_pair("llama"), make_prompts(), strategy="autoregressive", **run)
+    result = generate(
+        make_pair("llama"), make_prompts(), strategy=strategy, selector=selector,
+        num_draft_tokens=2, record=True, **run,
+    )  # fmt: skip
+    assert result.tokens == alone.tokens
+    trace = result.trace
+    assert trace is not None
+    assert sv.check_invariants(trace, deep=True, pair=make_pair("llama")) == []
+    assert len(set(trace.rows["verified"][trace.rows["gained"] > 0].tolist())) > 1, "ragged"
+
+
+def test_a_row_is_judged_as_it_would_be_with_fewer_drafts() -> None:
+    """For all three ways of choosing tokens; what the target computed behind does not matter."""
+    generator = torch.Generator().manual_seed(0)
+    k, size, b = 4, 7, 40
+    drafts = torch.randint(0, size, (b, k), generator=generator)
+    said = torch.randn(b, k, size, generator=generator)
+    logits = torch.randn(b, k + 1, size, generator=generator)
+    lengths = torch.randint(0, k + 1, (b,), generator=generator)
+    for row, length in enumerate(lengths.tolist()):
+        logits[row, length + 1 :] = torch.nan if row % 2 else 100.0
+    finite = logits.nan_to_num(5.0)
+    choosers = [
+        Greedy(),
+        sv.SamplingParams(1.0).chooser(3),
+        sv.SamplingParams(1.0, coupling="gumbel").chooser(3),
+    ]
+    for chooser in choosers:
+        for draft_logits in (said, None):
+            accepted, emitted = chooser.accept(
+                drafts, draft_logits, finite, range(b), [5] * b, lengths
+            )
+            for row, length in enumerate(lengths.tolist()):
+                one = slice(row, row + 1)
+                alone, tokens = chooser.accept(
+                    drafts[one, :length],
+                    None if draft_logits is None else draft_logits[one, :length],
+                    finite[one, : length + 1],
+                    [row],
+                    [5],
+                )
+                count = int(alone)
+                assert accepted[row] == count
+                assert emitted[row, : count + 1].tolist() == tokens[0, : count + 1].tolist()
+    assert int(accept_greedy(drafts, finite, lengths * 0)[0].sum()) == 0
+    reached, any_nonfinite = check_finite(logits, drafts, None, lengths)
+    assert reached.tolist() == [k + 1] * b
+    assert not any_nonfinite.any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("model", ["llama", "gpt2", "qwen3", "glm4"])
+def test_a_packed_forward_computes_the_logits_of_the_rectangle(model: str, dtype: Any) -> None:
+    target = make_pair(model, dtype).target
+    assert can_pack(target)
+    feed = _feed(target, _token_ids(target, len(SLOTS[0])), SLOTS, prefill=False)
+    lengths = torch.tensor([[0], [2]])
+    valid = torch.arange(VERIFIED) <= lengths
+    feed = replace(feed, valid=valid, count=4)
+    assert find_packing(feed) is not None
+    found = []
+    for packs in (False, True):
+        cached = CachedModel(target, len(SLOTS), 200)
+        cached.prefill(_feed(target, _token_ids(target, len(SLOTS[0])), SLOTS, prefill=True))
+        cached.packs = packs
+        logits = cached.forward(feed, keep_hidden=True)
+        assert cached.hidden is not None
+        found.append((logits[valid], cached.hidden[valid]))
+    tolerance = {torch.float32: 1e-5, torch.float64: 1e-12}[dtype]
+    for plain, packed in zip(*found, strict=True):
+        assert (plain - packed).abs().max() <= tolerance * plain.std()
+
+
+def test_only_rows_of_different_width_are_packed() -> None:
+    target = make_pair("llama").target
+    feed = _feed(target, _token_ids(target, len(SLOTS[0])), SLOTS, prefill=False)
+    assert find_packing(feed) is None, "nothing is left out"
+    assert find_packing(replace(feed, count=6)) is None, "too little is left out"
+    packing = find_packing(
+        replace(feed, valid=torch.arange(3) <= torch.tensor([[1], [2]]), count=5)
+    )
+    assert isinstance(packing, Packing)
+    assert packing.places.tolist() == [0, 1, 3, 4, 5]
+    values = torch.arange(12.0).reshape(2, 3, 2)
+    assert packing.unpack(packing.pack(values))[1].equal(values[1])
+
+
+@pytest.mark.parametrize("strategy", ["inplace", "eqspec", "exspec"])
+@pytest.mark.parametrize(
+    "selector", [sv.selector("tetris", extra=2), sv.selector("threshold", at_least=0.5)]
+)
+def test_a_replay_on_a_table_is_the_engines_run(strategy: str, selector: Selector) -> None:
+    trace = generate(
+        tiny(), make_prompts(), strategy=strategy, selector=selector,
+        num_draft_tokens=DEPTH - 2, batch_size=3, max_new_tokens=BUDGET, record=True,
+    ).trace  # fmt: skip
+    check_same_rounds(trace, tiny_table())
+
+
+def test_no_row_waits_longer_than_it_may() -> None:
+    """Without the limit one does."""
+    waits = {}
+    for limit in (None, 2):
+        trace = generate(
+            make_pair("llama"), make_prompts(), selector=sv.selector("tetris", max_wait=limit),
+            num_draft_tokens=1, batch_size=4, max_new_tokens=32, record=True,
+        ).trace  # fmt: skip
+        assert trace is not None
+        longest = 0
+        rows = trace.rows
+        for request in range(trace.num_requests):
+            own = rows["verified"][(rows["request"] == request) & (rows["gained"] > 0)]
+            starved = "".join("1" if count == 0 else " " for count in own.tolist())
+            longest = max([longest, *map(len, starved.split())])
+        waits[limit] = longest
+    assert waits[2] <= 2 < waits[None]  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_draft_tokens": "auto"},
+        {"deterministic": True},
+        {"strategy": sv.strategy("eqspec", bonus=False, shrink_to_budget=True)},
+        {"strategy": sv.strategy("exspec", as_published=True)},
+        {"drafter": sv.drafter("model", keep_cache=False)},
+    ],
+)
+def test_selectors_work_with_every_option(options: dict[str, Any]) -> None:
+    run: dict[str, Any] = {"max_new_tokens": NEW_TOKENS, "batch_size": 4, "record": True}
+    options = {"selector": sv.selector("tetris", extra=1), **options}
+    result = generate(make_pair("llama"), make_prompts(), **options, **run)
+    assert result.tokens == generate_one_by_one()
+    assert result.trace is not None
+    assert sv.check_invariants(result.trace, deep=True, pair=make_pair("llama")) == []
+
+
+def test_verified_drafts_are_recorded_and_the_rest_has_no_verdict(tmp_path: Any) -> None:
+    result = generate(
+        make_pair("llama"), make_prompts(), selector="tetris", num_draft_tokens=2,
+        max_new_tokens=16, record=True,
+    )  # fmt: skip
+    trace = result.trace
+    assert trace is not None
+    rows, k = trace.rows, trace.meta["num_draft_tokens"]
+    assert k == 4
+    beyond = np.arange(k) >= rows["verified"][:, None]
+    assert np.isnan(rows["target_logprob"][beyond]).all()
+    assert not np.isnan(rows["scores"]).any()
+    used = np.bincount(rows["round"], weights=rows["verified"])
+    assert (used <= trace.rounds["capacity"]).all()
+    assert (result.rounds["capacity"] == trace.rounds["capacity"]).all()
+    trace.save(tmp_path / "ragged.safetensors")
+    again = sv.Trace.load(tmp_path / "ragged.safetensors")
+    for table, columns in trace.tables.items():
+        for name, values in columns.items():
+            equal_nan = values.dtype == np.float32
+            assert np.array_equal(again.tables[table][name], values, equal_nan=equal_nan)

@@ -1,0 +1,284 @@
+"""Which drafts are verified: the choice against brute force, and what it does to sampled text."""
+
+import itertools
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import generate, make_pair, make_prompts
+from hypothesis import given
+from hypothesis import strategies as st
+
+import specviz as sv
+from specviz.engine.accept import Greedy
+from specviz.engine.drafters import Draft
+from specviz.engine.sampling import SamplingParams
+from specviz.engine.selectors import SELECTORS, Everything, Selector, Threshold
+from specviz.engine.selectors.tetris import SCORES, largest, score_drafts
+from specviz.simulation import selection
+
+V, K, ROWS = 3, 2, 2
+
+
+def test_the_registered_selectors_are_listed() -> None:
+    assert sv.selectors()["selector"].tolist() == list(SELECTORS)
+    assert sv.selector("tetris", extra=3) == SELECTORS["tetris"](extra=3)
+    with pytest.raises(ValueError, match=r"selector='random' is unknown; choose one of everything"):
+        sv.selector("random")
+
+
+falling = st.lists(
+    st.lists(st.sampled_from([0.0, -0.5, -1.0, -2.0, -math.inf]), min_size=3, max_size=3).map(
+        lambda values: sorted(values, reverse=True)
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(falling, st.integers(0, 14), st.data())
+def test_the_largest_scores_are_those_of_brute_force(
+    rows: list[list[float]], capacity: int, data: st.DataObject
+) -> None:
+    """Ties included: a row's earlier drafts first, and never more than the capacity."""
+    going_on = [data.draw(st.booleans()) for _ in rows]
+    scores = torch.tensor(rows)
+    usable = torch.tensor(going_on)[:, None].expand(-1, 3)
+    found = largest(scores, usable, capacity).tolist()
+
+    def chance(counts: tuple[int, ...]) -> float:
+        picked = [math.exp(rows[i][j]) for i, count in enumerate(counts) for j in range(count)]
+        return math.fsum(picked)
+
+    widths = [range(4) if goes_on else range(1) for goes_on in going_on]
+    room = min(capacity, 3 * sum(going_on))
+    possible = [counts for counts in itertools.product(*widths) if sum(counts) == room]
+    assert sum(found) == room
+    assert tuple(found) in possible
+    assert chance(tuple(found)) == pytest.approx(max(map(chance, possible)))
+    simulated = selection.largest(np.array([rows]), np.array([going_on]), np.array([capacity]))[0]
+    assert found == simulated.tolist()
+
+
+def test_scores_never_rise_along_a_row_and_only_one_kind_reads_the_draft() -> None:
+    generator = torch.Generator().manual_seed(0)
+    log_q = torch.randn(50, 4, 6, generator=generator).log_softmax(-1)
+    tokens = torch.randint(0, 6, (50, 4), generator=generator)
+    others = tokens.clone()
+    others[:, 2] = (tokens[:, 2] + 1) % 6
+    for kind in SCORES:
+        scores = score_drafts(log_q, tokens, kind)
+        assert (scores.diff(dim=1) <= 1e-6).all()
+        reads = not torch.equal(scores[:, 2], score_drafts(log_q, others, kind)[:, 2])
+        assert reads == sv.selector("tetris", score=kind).foresees
+
+
+def test_a_score_that_is_not_a_number_is_verified_last() -> None:
+    scores = torch.tensor([[math.nan, math.nan], [-3.0, -4.0]])
+    every = torch.ones(2, 2, dtype=torch.bool)
+    assert largest(scores, every, 2).tolist() == [0, 2]
+    assert largest(scores, every, 3).tolist() == [1, 2]
+
+
+class Rows(SimpleNamespace):
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def stand_in(limits: list[int], n: list[int], chooser: Any = None) -> Any:
+    """As much of a state as a selector reads."""
+    batch = Rows(
+        limits=torch.tensor(limits),
+        n=torch.tensor(n),
+        rows=[SimpleNamespace(finished=a <= b) for a, b in zip(limits, n, strict=True)],
+    )
+    return SimpleNamespace(batch=batch, chooser=chooser or Greedy())
+
+
+def test_a_threshold_stops_a_row_where_the_draft_is_unsure() -> None:
+    q = torch.tensor([[[0.9, 0.1], [0.6, 0.4], [0.8, 0.2]], [[0.5, 0.5], [0.9, 0.1], [0.9, 0.1]]])
+    tokens = torch.zeros(2, 3, dtype=torch.long)
+    draft = Draft(tokens, q.log())
+
+    def lengths(at_least: float, limits: list[int]) -> list[int]:
+        chosen = Threshold(at_least).choose(stand_in(limits, [3, 3]), draft, 6)
+        assert chosen.lengths is not None
+        return list(chosen.lengths.tolist())
+
+    assert lengths(0.7, [9, 9]) == [1, 0]
+    assert lengths(0.55, [9, 9]) == [3, 0]
+    assert lengths(0.0, [9, 3]) == [3, 0], "a row that has finished verifies nothing"
+
+
+# ---- exact enumeration: is the text of a selected draft distributed as the target's? ----
+
+Tree = dict[tuple[int, ...], np.ndarray]
+
+
+def conditional(rng: np.random.Generator, depth: int) -> Tree:
+    """A distribution over V tokens after each text of up to `depth` tokens."""
+    texts = itertools.chain(*(itertools.product(range(V), repeat=n) for n in range(depth + 1)))
+    return {text: rng.dirichlet(np.ones(V)) for text in texts}
+
+
+def judged(p: Tree, q: Tree, drafts: tuple[int, ...], length: int) -> Tree:
+    """What a row emits, by text of K + 1 tokens, if its first `length` drafts are judged.
+
+    What a round does not write, the target writes.
+    """
+    out: dict[tuple[int, ...], float] = {}
+
+    def write(text: tuple[int, ...], chance: float) -> None:
+        if len(text) == K + 1:
+            out[text] = out.get(text, 0.0) + chance
+            return
+        for token in range(V):
+            write((*text, token), chance * p[text][token])
+
+    reached = 1.0
+    for j in range(length):
+        before = drafts[:j]
+        here, drawn = p[before], q[before]
+        rest = np.clip(here - drawn, 0, None)
+        takes = min(1.0, here[drafts[j]] / drawn[drafts[j]])
+        for token in range(V):
+            if rest.sum() > 0:
+                write((*before, token), reached * (1 - takes) * rest[token] / rest.sum())
+        reached *= takes
+    write(drafts[:length], reached)
+    return out  # type: ignore[return-value]
+
+
+def distance(select: Any, seed: int) -> float:
+    """Total variation between what the first row emits and what the target would write."""
+    rng = np.random.default_rng(seed)
+    p = conditional(rng, K)
+    q = [conditional(rng, K - 1) for _ in range(ROWS)]
+    sequences = list(itertools.product(range(V), repeat=K))
+    found: dict[tuple[int, ...], float] = {}
+    for drafts in itertools.product(sequences, repeat=ROWS):
+        chance = 1.0
+        log_q = torch.zeros(ROWS, K, V, dtype=torch.float64)
+        for row, tokens in enumerate(drafts):
+            for j in range(K):
+                given_text = q[row][tokens[:j]]
+                chance *= given_text[tokens[j]]
+                log_q[row, j] = torch.from_numpy(np.log(given_text))
+        length = select(log_q, torch.tensor(drafts))[0]
+        for text, share in judged(p, q[0], drafts[0], length).items():
+            found[text] = found.get(text, 0.0) + chance * float(share)
+    right = {text: math.prod(p[text[:j]][text[j]] for j in range(K + 1)) for text in found}
+    assert math.fsum(right.values()) == pytest.approx(1)
+    return sum(abs(found[text] - right[text]) for text in found) / 2
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_scores_that_foresee_change_the_text_and_the_others_do_not(score: str) -> None:
+    """Two rows of two drafts over three tokens, two of four drafts verified; all cases summed."""
+
+    def select(log_q: torch.Tensor, tokens: torch.Tensor) -> list[int]:
+        usable = torch.ones(ROWS, K, dtype=torch.bool)
+        return list(largest(score_drafts(log_q, tokens, score), usable, 2).tolist())
+
+    distances = [distance(select, seed) for seed in range(12)]
+    if sv.selector("tetris", score=score).foresees:
+        assert np.median(distances) > 0.01
+    else:
+        assert max(distances) < 1e-12
+
+
+@pytest.mark.parametrize("score", ["chosen", "largest"])
+def test_a_threshold_by_the_drafts_own_q_changes_the_text(score: str) -> None:
+    def select(log_q: torch.Tensor, tokens: torch.Tensor) -> list[int]:
+        chooser = SimpleNamespace(log_q=lambda logits: logits)
+        draft = Draft(tokens, log_q)
+        state = stand_in([9] * ROWS, [1] * ROWS, chooser)
+        chosen = Threshold(0.4, score=score).choose(state, draft, K * ROWS)
+        assert chosen.lengths is not None
+        return list(chosen.lengths.tolist())
+
+    distances = [distance(select, seed) for seed in range(12)]
+    assert (np.median(distances) > 0.01) == (score == "chosen")
+    assert score == "chosen" or max(distances) < 1e-12
+
+
+def test_a_run_that_would_be_biased_is_refused_and_named_if_it_is_asked_for() -> None:
+    pair = make_pair("llama")
+    run: dict[str, Any] = {"max_new_tokens": 6, "record": True}
+    rejection = SamplingParams(1.0)
+    for name in ("tetris", "threshold"):
+        with pytest.raises(ValueError, match=f"selector='{name}' decides by a draft"):
+            generate(pair, make_prompts(), selector=name, sampling=rejection, **run)
+        biased = sv.selector(name, valid=False)
+        result = generate(pair, make_prompts(), selector=biased, sampling=rejection, **run)
+        assert result.trace is not None
+        assert result.trace.meta["valid"] is False
+        found = sv.check_invariants(result.trace)
+        assert {(each.rule, each.round) for each in found} == {("foresight", 0)}
+        safe = sv.selector(name, score="largest")
+        honest = generate(pair, make_prompts(), selector=safe, sampling=rejection, **run).trace
+        assert honest is not None
+        assert honest.meta["valid"] is True
+        assert sv.check_invariants(honest) == []
+    gumbel = SamplingParams(1.0, coupling="gumbel")
+    assert generate(pair, make_prompts(), selector="tetris", sampling=gumbel, **run).meta["valid"]
+
+
+class Wrong(Selector):
+    """Returns lengths as a mistaken selector of a user's own might."""
+
+    name = "wrong"
+
+    def __init__(self, lengths: Any) -> None:
+        object.__setattr__(self, "lengths", lengths)
+
+    def choose(self, state: Any, draft: Draft, capacity: int) -> Draft:
+        return Draft(draft.tokens, draft.logits, lengths=self.lengths(len(draft.tokens)))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {}
+
+
+@pytest.mark.parametrize(
+    ("lengths", "message"),
+    [
+        (lambda b: torch.full((b,), 6), r"ints from 0 to 5, one a row, got \[6"),
+        (lambda b: torch.full((b,), -1), r"ints from 0 to 5, one a row, got \[-1"),
+        (lambda b: torch.zeros(b + 1, dtype=torch.long), "ints from 0 to 5, one a row"),
+        (lambda b: torch.full((b,), math.nan), "ints from 0 to 5, one a row"),
+    ],
+)
+def test_lengths_that_cannot_be_verified_are_named(lengths: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        generate(make_pair("llama"), make_prompts(), selector=Wrong(lengths), max_new_tokens=4)
+
+
+class Cramped(Everything):
+    """Verifies all that was drafted, and says that it may verify nothing."""
+
+    name = "cramped"
+
+    def capacity(self, state: Any, num_draft_tokens: int) -> int:
+        return 0
+
+    def choose(self, state: Any, draft: Draft, capacity: int) -> Draft:
+        b, k = draft.tokens.shape
+        return Draft(draft.tokens, draft.logits, lengths=torch.full((b,), k))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"selector": Cramped()}, "at most the round's capacity 0, got"),
+        ({"selector": 3}, r"selector must be a name or a Selector, got 3; use specviz.selector"),
+        ({"selector": "tetris", "drafter": "lookup"}, "needs the draft's logits, and drafter="),
+        ({"selector": "tetris", "strategy": "repadding"}, "pass draft_bonus=False"),
+    ],
+)
+def test_what_cannot_be_selected_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        generate(make_pair("llama"), make_prompts(), max_new_tokens=4, **options)
