@@ -1,8 +1,8 @@
 """Ways to make a correct record wrong, and the runs whose records they are tried on.
 
-`KINDS` are fourteen kinds of runs. A `Mutation` changes one thing in a record: a value in one entry
-of a table, an entry of a tensor, or a value of the header. It says which rules may find it, and
-what a record must have for it to make sense. `ALL` in `test_mutations.py` gathers the tables.
+`KINDS` are seventeen kinds of runs. A `Mutation` changes one thing in a record: a value in one
+entry of a table, an entry of a tensor, or a value of the header. It says which rules may find it,
+and what a record must have for it to make sense. `ALL` in `test_mutations.py` gathers the tables.
 """
 
 import functools
@@ -28,6 +28,8 @@ REJECTION = sv.SamplingParams(1.0, coupling="rejection")
 SYNTHETIC = sv.drafter("synthetic", rates=(0.9, 0.8, 0.5))
 PLAIN = {"ones_mask": False, "draft_bonus": False}
 POOL = {"window": 5, "fallback": "wait", "max_wait": 2}
+SAFE = sv.selector("tetris", extra=1, score="largest", max_wait=2)
+UNSURE = sv.selector("threshold", at_least=0.3)
 PADDED = {"as_published": True, "window": 5}
 
 
@@ -56,6 +58,9 @@ KINDS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "repadding": ("repadding", PLAIN, {"drafter": SYNTHETIC}),
     "published": ("eqspec", {"as_published": True}, {}),
     "published pool": ("exspec", PADDED, {"batch_size": 2}),
+    "tetris": ("inplace", {}, {"selector": sv.selector("tetris"), "num_draft_tokens": 2}),
+    "tetris, rejection": ("eqspec", {}, {"selector": SAFE, "sampling": REJECTION}),
+    "threshold": ("exspec", POOL, {"selector": UNSURE, "sampling": GUMBEL, "batch_size": 2}),
 }
 
 

@@ -6,12 +6,22 @@ from typing import Any
 import numpy as np
 from mutations import SYNCHRONISE, Mutation, edited, entries, headed, shifted, without
 
+from specviz.record.schema import MODELS, PHASES
 from specviz.record.trace import Trace
 
 TARGETS = "model == 0 and length > 2 and goes_on"
 DRAFTS = "model == 1 and length > 2 and goes_on"
 MOVING = "a strategy that moves K/V"
 BOTH = "a strategy that moves K/V, and a draft model that keeps it"
+
+
+def is_seen_to_the_end(trace: Trace) -> np.ndarray:
+    """Rounds in which a query of the target sees the last slot."""
+    feeds, slots = trace.feeds, trace.rounds["slots"]
+    seen = np.zeros(slots.size, np.int64)
+    which = (feeds["phase"] == PHASES.index("verify")) & (feeds["model"] == MODELS.index("target"))
+    np.maximum.at(seen, feeds["round"][which], feeds["visible_stop"][which])
+    return np.array((slots > 1) & (seen == slots))
 
 
 def move(column: str, by: int, rules: str, query: str = TARGETS, needs: str = MOVING) -> Mutation:
@@ -154,7 +164,7 @@ ROUNDS = (
     ),
     Mutation(
         "rounds.slots -1", shifted("rounds", "slots", -1), ("rectangle",),
-        lambda trace: trace.rounds["slots"] > 1, "a round",
+        is_seen_to_the_end, "a round whose last slot a query sees",
     ),
 )  # fmt: skip
 

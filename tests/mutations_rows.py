@@ -27,6 +27,13 @@ def set_row(name: str, column: str, value: int, rules: str, query: str, needs: s
     return Mutation(name, change, tuple(rules.split()), entries("rows", query), needs)
 
 
+def fewer_drafts(trace: Trace, entry: int) -> Trace:
+    """One draft less, of those that are verified too if all are."""
+    drafted = int(trace.rows["drafted"][entry]) - 1
+    verified = min(int(trace.rows["verified"][entry]), drafted)
+    return edited(trace, "rows", entry, drafted=drafted, verified=verified)
+
+
 ANY = "an entry"
 ALIVE = "gained > 0"
 ONWARD = "gained > 0 and not is_last"
@@ -37,7 +44,10 @@ UNMOVED = "a row that is not moved before its next round, without a new request 
 COUNTS = (
     row("length", 1, "lengths", "left > 0", GOES_ON),
     row("length", -1, "lengths", "length > 1 and not is_first", "a round that is not its first"),
-    row("drafted", -1, "drafts", "gained > 0 and drafted > accepted", "a rejected draft"),
+    Mutation(
+        "rows.drafted -1", fewer_drafts, ("drafts",),
+        entries("rows", "gained > 0 and drafted > accepted"), "a rejected draft",
+    ),
     row("drafted", 1, "drafts", "gained > 0 and drafted < 3 and by_model", "a round of K < 3"),
     row(
         "accepted", -1, "acceptance bonus", "accepted > 0 and gained == accepted + 1",
@@ -45,12 +55,12 @@ COUNTS = (
     ),
     row(
         "accepted", 1, "acceptance bonus",
-        "gained > 0 and gained == accepted + 1 and accepted < drafted and not is_last",
+        "gained > 0 and gained == accepted + 1 and accepted < verified and not is_last",
         "a rejected draft",
     ),
     row("gained", -1, "lengths acceptance", "gained > 1 and not is_last", "a row that gains two"),
     row(
-        "gained", 1, "lengths acceptance", "0 < gained <= drafted and not is_last",
+        "gained", 1, "lengths acceptance", "0 < gained <= verified and not is_last",
         "a rejected draft in a row that goes on",
     ),
     row("discarded", 1, "acceptance", "gained > 0 and drafted > 0", "a row that drafts"),

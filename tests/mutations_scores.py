@@ -10,6 +10,7 @@ from specviz.record.trace import Trace
 Values = np.ndarray
 OF_MODEL = "a draft model that says how it chose"
 DRAFTED = "drafted > 0 and gained > 0"
+JUDGED = {"draft": DRAFTED, "target": "verified > 0 and gained > 0"}
 
 
 def candidates(
@@ -51,7 +52,7 @@ def own(model: str, by: float) -> Mutation:
 
     def where(trace: Trace) -> np.ndarray:
         rows = trace.rows
-        found = has_candidates(model, DRAFTED)(trace)
+        found = has_candidates(model, JUDGED[model])(trace)
         if found.any():
             found &= (rows[f"{model}_top_ids"][:, 0] == rows["drafts"][:, :1]).any(1)
         return found
@@ -69,7 +70,7 @@ def own_of_none(trace: Trace, entry: int) -> Trace:
 
 def is_no_candidate(trace: Trace) -> np.ndarray:
     rows = trace.rows
-    found = has_candidates("target", DRAFTED)(trace)
+    found = has_candidates("target", JUDGED["target"])(trace)
     if not found.any():
         return found
     is_candidate = (rows["target_top_ids"][:, 0] == rows["drafts"][:, :1]).any(1)

@@ -171,7 +171,7 @@ TOKENS = (
     ),
     Mutation(
         "a right draft rejected", right_draft_rejected, ("acceptance", "bonus"),
-        entries("rows", "gained == accepted + 1 and accepted < drafted and discarded == 0 "
+        entries("rows", "gained == accepted + 1 and accepted < verified and discarded == 0 "
                 "and finished == 0"), REJECTED,
     ),
     Mutation(

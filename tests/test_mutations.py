@@ -9,6 +9,7 @@ import mutations_feeds
 import mutations_moves
 import mutations_rows
 import mutations_scores
+import mutations_selection
 import mutations_tokens
 import pytest
 from conftest import make_pair
@@ -19,7 +20,14 @@ from specviz.checks.violations import RULES
 from specviz.record.schema import COLUMNS
 from specviz.views.stepper.sentences import RULE_WORDS
 
-TABLES = (mutations_rows, mutations_tokens, mutations_scores, mutations_feeds, mutations_moves)
+TABLES = (
+    mutations_rows,
+    mutations_tokens,
+    mutations_scores,
+    mutations_selection,
+    mutations_feeds,
+    mutations_moves,
+)
 ALL: tuple[Mutation, ...] = tuple(each for table in TABLES for each in table.MUTATIONS)
 DOCS = Path(__file__).parents[1] / "docs" / "invariants.md"
 # Columns that no mutation changes: refused when a record is made, or not to be known from it.

@@ -11,7 +11,7 @@ models.
 | rectangle | `layout_rules`, and of what is moved `move_rules` |
 | lengths, budget, eos | `row_rules` |
 | acceptance, bonus | `token_rules`; their numbers in `count_rules`, draws in `draw_rules` |
-| drafts | `draft_rules` |
+| drafts | `draft_rules`; how they hang together in `tree_rules` |
 | verification, foresight | `selection_rules` |
 | scores | `score_rules` |
 | schedule | `pool_rules` |
@@ -39,6 +39,7 @@ from specviz.checks.rows import Rows
 from specviz.checks.score_rules import scores
 from specviz.checks.selection_rules import foresight, verification
 from specviz.checks.token_rules import acceptance, bonus
+from specviz.checks.tree_rules import drafts_form_a_tree
 from specviz.checks.violations import Findings
 from specviz.record.trace import Trace
 
@@ -55,6 +56,7 @@ ROW_RULES = (
     eos,
     status,
     drafts,
+    drafts_form_a_tree,
     verification,
     foresight,
     scores,

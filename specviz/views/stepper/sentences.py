@@ -27,6 +27,8 @@ RULE_WORDS = {
     "budget": "the token budget is not kept",
     "eos": "EOS does not end the row",
     "drafts": "a draft is not its drafter's choice",
+    "verification": "other drafts are verified than those that were selected",
+    "foresight": "a draft decides whether it is judged",
     "scores": "log-probabilities do not fit their tokens",
     "schedule": "the batch is not the one that was chosen",
 }

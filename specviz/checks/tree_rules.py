@@ -1,0 +1,91 @@
+"""How a row's drafts hang together: a part of the rules "drafts" and "acceptance".
+
+Contract: `drafts_form_a_tree` takes the `Rows` of a record and reports to it. A chain is the tree
+in which each draft follows the one before. Not known here: what a query saw of the tree, which is
+in `forward_rules`.
+"""
+
+import numpy as np
+
+from specviz.checks.rows import Rows
+from specviz.record.schema import PHASES, Array
+
+
+def drafts_form_a_tree(rows: Rows) -> None:
+    """Drafts of one parent differ, feeds name the draft that they are, and the path is one."""
+    _siblings_differ(rows)
+    _nodes_are_the_drafts(rows)
+    _path_follows_parents(rows)
+
+
+def depths(rows: Rows) -> Array:
+    """Return how many drafts come before each one on its branch, itself included, (N, K)."""
+    parents = rows.trace.rows["parents"]
+    found = np.ones(parents.shape, np.int64)
+    every = np.arange(rows.size)
+    # A parent comes before its children, so one pass in order is enough.
+    for j in range(parents.shape[1]):
+        parent = parents[:, j]
+        found[:, j] += np.where(parent >= 0, found[every, np.maximum(parent, 0)], 0)
+    return found
+
+
+def _siblings_differ(rows: Rows) -> None:
+    table = rows.trace.rows
+    k = table["drafts"].shape[1]
+    is_drafted = (np.arange(k) < rows.column("drafted")) & (rows.column("gained") > 0)
+    for j in range(1, k):
+        alike = (table["parents"][:, :j] == table["parents"][:, j : j + 1]) & is_drafted[:, :j]
+        alike &= table["drafts"][:, :j] == table["drafts"][:, j : j + 1]
+        for entry in rows.where(alike.any(1) & is_drafted[:, j]):
+            first = int(alike[entry.Index].argmax())
+            expected = (
+                f"drafts {first + 1} and {j + 1} follow the same token, so they should differ"
+            )
+            rows.report("drafts", "draft", entry, expected, "they are the same token")
+
+
+def _nodes_are_the_drafts(rows: Rows) -> None:
+    """What was fed as a draft has its token, and its index follows from its depth."""
+    feeds = rows.trace.feeds
+    entry = rows.trace.index.feed_rows
+    is_own = (entry >= 0) & (np.append(rows.trace.rows["request"], -1)[entry] == feeds["request"])
+    k = rows.trace.rows["drafts"].shape[1]
+    ahead = feeds["index"] - np.append(rows.table["length"], 0)[entry] + 1
+    depth = np.append(np.zeros((rows.size, 1), np.int64), depths(rows), axis=1)
+    node = np.minimum(feeds["node"], k)
+    due = np.append(depth, np.zeros((1, k + 1), np.int64), axis=0)[entry, node]
+    # Committed tokens have node 0, whatever their index, and so has the pending one.
+    is_wrong = np.where(node > 0, ahead != due, (ahead > 0) & (ahead <= k)) & is_own
+    is_wrong &= feeds["phase"] < PHASES.index("accept")
+    is_wrong &= np.append(rows.table["gained"], 0)[entry] > 0
+    for i in np.flatnonzero(is_wrong).tolist():
+        of_entry = rows.entry(int(entry[i]))
+        name = f"draft {node[i]}" if node[i] else "a committed token"
+        expected = f"index {feeds['index'][i]} should be that of {name}"
+        found = f"it lies {ahead[i]} behind the pending token"
+        phase = PHASES[feeds["phase"][i]]
+        rows.report("drafts", phase, of_entry, expected, found, slots=[feeds["slot"][i]])
+
+
+def _path_follows_parents(rows: Rows) -> None:
+    table = rows.trace.rows
+    k = table["path"].shape[1]
+    if k == 0:
+        return
+    path = table["path"]
+    every = np.arange(rows.size)[:, None]
+    before = np.append(np.full((rows.size, 1), -1), path[:, :-1], axis=1)
+    parent = np.where(path >= 0, table["parents"][every, np.maximum(path, 0)], -1)
+    is_accepted = np.arange(k) < rows.column("accepted")
+    is_wrong = np.where(is_accepted, (path < 0) | (parent != before), path >= 0)
+    is_wrong |= is_accepted & (path >= rows.column("verified"))
+    for entry, j in rows.each(is_wrong):
+        i = entry.Index
+        if is_accepted[i, j]:
+            expected = f"accepted draft {j + 1} should follow the accepted one before it"
+            found = f"the path names draft {path[i, j] + 1}"
+        else:
+            expected = f"the path should end after {entry.accepted} drafts"
+            found = f"it goes on with draft {path[i, j] + 1}"
+        rows.report("acceptance", "accept", entry, expected, found)
