@@ -5,6 +5,7 @@ Each class is initialised at random from its config. The draft is a perturbed co
 
 import copy
 import functools
+import gc
 import os
 import re
 import subprocess
@@ -184,26 +185,36 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(no_gpu)
 
 
+def pytest_collection_finish():
+    """Let no garbage collection look again at what was imported, which stays until the end.
+
+    Without this the benchmark's tests, which collect garbage between cells, take twice as long.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+# Their tests take long and share nothing. As pieces of one test each they come last, and fill up
+# the workers.
+SPREAD = tuple(f"tests/test_{name}.py" for name in ("bench", "families", "graphs", "models"))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Keep the tests of a browser, and those that share the survey, on one worker each.
+    """Keep the tests of a file, and all tests in a browser, on one worker.
 
-    All tests in a browser then share one JupyterLab, and the slow survey runs once. The other
-    tests are distributed one by one. A group by mark (`--dist loadgroup`) would do the same, but
-    pytest-xdist 3.8 loses groups with pytest 9.2 (its issue 1386).
+    The tests of a file share recorded runs, which are then decoded once; those in a browser share
+    one JupyterLab. A group by mark (`--dist loadgroup`) would do the same, but pytest-xdist 3.8
+    loses groups with pytest 9.2 (its issue 1386).
     """
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return next(
-                (
-                    place
-                    for place in ("tests/browser/", "tests/test_survey.py")
-                    if nodeid.startswith(place)
-                ),
-                nodeid,
-            )
+            path = nodeid.partition("::")[0]
+            if path.startswith("tests/browser/"):
+                return "tests/browser/"
+            return nodeid if path in SPREAD else path
 
     return Scheduling(config, log)
 

@@ -7,7 +7,7 @@ import contextlib
 import copy
 import io
 from functools import cache
-from itertools import product
+from itertools import combinations, product
 
 import pytest
 import torch
@@ -52,22 +52,45 @@ def named(strategy: Strategy) -> str:
 
 
 each_valid = pytest.mark.parametrize("strategy", VALID, ids=named)
-KINDS = list(product(CLASSES, [torch.float32, torch.float64]))
+DTYPES = (torch.float32, torch.float64)
+KINDS = list(product(CLASSES, DTYPES))
+BATCH_SIZES = (1, 3, 8)
 
 
-def batches_and_ks(strategy: Strategy) -> list[tuple[int, int]]:
-    """All pairs of a batch size and a K with which a strategy is compared."""
-    ks = (1, 2, 5, 8) if strategy.name in SPINE else (1, 5)
-    return list(product((1, 3, 8), ks))
+Case = tuple[str, torch.dtype, int, int]  # class, precision, batch size, K
 
 
-def fast_share(strategy: Strategy) -> list[tuple[str, torch.dtype, int, int]]:
-    """Each of those pairs with one class in one precision; the first one differs by strategy."""
+def ks_of(strategy: Strategy) -> tuple[int, ...]:
+    """The values of K with which a strategy is compared."""
+    return (1, 2, 5, 8) if strategy.name in SPINE else (1, 5)
+
+
+def fast_share(strategy: Strategy) -> list[Case]:
+    """Every batch size with every K, each with one kind of model; the first differs by strategy."""
     first = 3 * VALID.index(strategy)
     return [
         (*KINDS[(first + number) % len(KINDS)], batch_size, k)
-        for number, (batch_size, k) in enumerate(batches_and_ks(strategy))
+        for number, (batch_size, k) in enumerate(product(BATCH_SIZES, ks_of(strategy)))
     ]
+
+
+def slow_share(strategy: Strategy) -> list[Case]:
+    """The cases that join every two of class, precision, batch size and K, less the fast ones.
+
+    Which three of them meet differs by strategy.
+    """
+    ks = ks_of(strategy)
+    first = VALID.index(strategy)
+    cases = []
+    # The fewest cases: each class with each value of what else has the most values.
+    more_ks = len(ks) > len(BATCH_SIZES)
+    for number, other in product(range(len(CLASSES)), range(max(len(ks), len(BATCH_SIZES)))):
+        third = number + other
+        batch, k = (third, other) if more_ks else (other, third)
+        name = list(CLASSES)[(first + number) % len(CLASSES)]
+        dtype = DTYPES[(number // 2 + other) % len(DTYPES)]
+        cases.append((name, dtype, BATCH_SIZES[batch % len(BATCH_SIZES)], ks[k % len(ks)]))
+    return [case for case in cases if case not in fast_share(strategy)]
 
 
 def assert_equal_to_generate(
@@ -80,22 +103,29 @@ def assert_equal_to_generate(
 
 @each_valid
 def test_every_row_equals_generate(strategy):
-    """Every batch size with every K once; the slow test has the other classes and precisions."""
+    """Every batch size with every K; the slow test joins them with every class and precision."""
     for case in fast_share(strategy):
         assert_equal_to_generate(strategy, *case)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "dtype"), KINDS)
 @each_valid
-def test_every_row_equals_generate_in_every_combination(strategy, name, dtype):
-    for batch_size, k in batches_and_ks(strategy):
-        if (name, dtype, batch_size, k) not in fast_share(strategy):
-            assert_equal_to_generate(strategy, name, dtype, batch_size, k)
+def test_every_row_equals_generate_whatever_two_conditions_meet(strategy):
+    for case in slow_share(strategy):
+        assert_equal_to_generate(strategy, *case)
 
 
 def test_the_fast_share_has_every_class_and_precision():
     assert {case[:2] for strategy in VALID for case in fast_share(strategy)} == set(KINDS)
+
+
+@each_valid
+def test_every_two_conditions_meet(strategy):
+    cases = [*fast_share(strategy), *slow_share(strategy)]
+    conditions = (CLASSES, DTYPES, BATCH_SIZES, ks_of(strategy))
+    for one, other in combinations(range(len(conditions)), 2):
+        met = {(case[one], case[other]) for case in cases}
+        assert met == set(product(conditions[one], conditions[other]))
 
 
 @pytest.mark.parametrize("name", CLASSES)

@@ -85,10 +85,13 @@ def outputs(run: Run) -> list[list[int]]:
 NEW_TOKENS = 10
 CASES = [("llama", name) for name in ("autoregressive", "inplace", "eqspec", "exspec", "rollback")]
 CASES += [(name, "inplace") for name in CLASSES if name != "llama"]
+# To trace a round takes seconds, and with three rows it is traced for batches of 3, 2 and 1. That
+# replays of several sizes stand side by side, does not depend on strategy or class.
+OF_SEVERAL_SIZES = [("llama", "inplace"), ("llama", "exspec")]
 
 
 def prepared(name: str = "llama", device: str = "cpu", **options: Any) -> Run:
-    """A run of five short prompts, three at a time: to trace a round takes seconds."""
+    """A run of five short prompts, three at a time."""
     given = {"batch_size": 3, "max_new_tokens": NEW_TOKENS, "num_draft_tokens": 2} | options
     return make_run(make_pair(name, device=device), make_prompts()[:5], Options(**given))
 
@@ -100,7 +103,8 @@ def right(name: str = "llama", device: str = "cpu") -> list[list[int]]:
 
 @pytest.mark.parametrize(("name", "strategy"), CASES)
 def test_replayed_phases_write_the_same_text(name, strategy):
-    run = prepared(name, strategy=strategy)
+    several = (name, strategy) in OF_SEVERAL_SIZES
+    run = prepared(name, strategy=strategy, batch_size=3 if several else 2)
     captured, replayed = 0, 0
 
     def counted(function: Callable[[], Any]) -> Callable[[], Any]:
@@ -118,6 +122,7 @@ def test_replayed_phases_write_the_same_text(name, strategy):
     assert outputs(run) == right(name)
     assert captured > 0
     assert captured % 3 == 0, "drafting, verifying and accepting are captured together"
+    assert captured > 3 or not several, "the last row, alone, has replays of its own"
     assert replayed > captured, "what was captured was used again"
 
 

@@ -122,10 +122,10 @@ def bits(trace: Trace) -> dict[str, bytes]:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SAMPLINGS)
 @pytest.mark.parametrize("name", ["inplace", "eqspec", "exspec"])
-def test_twenty_runs_are_the_same_bits(name, kind):
+def test_repeated_runs_are_the_same_bits(name, kind):
     run = {"strategy": name, "sampling": SAMPLINGS[kind], "seed": 5, "record": True}
     run |= {"batch_size": 3, "max_new_tokens": 8}
-    first, *others = (generate(make_pair("llama"), make_prompts(), **run) for _ in range(20))
+    first, *others = (generate(make_pair("llama"), make_prompts(), **run) for _ in range(6))
     same = {name: value for name, value in first.meta.items() if name != "created"}
     for other in others:
         assert other.tokens == first.tokens

@@ -49,6 +49,15 @@ def test_the_bundle_is_what_its_sources_make(tmp_path):
     assert bundle.read_text(encoding="utf-8") == script()
 
 
+def test_the_sources_are_short():
+    """The limit is that of the Python files."""
+    lengths = {}
+    for path in (SOURCES / "src").rglob("*.js"):
+        lengths[path.name] = len(path.read_text(encoding="utf-8").splitlines())
+    assert lengths
+    assert [name for name, count in lengths.items() if count > 300] == []
+
+
 def test_the_module_is_valid(tmp_path):
     node = shutil.which("node")
     if node is None:

@@ -102,12 +102,13 @@ def test_a_replay_is_the_engines_run_round_by_round(name: str, num_draft_tokens:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_replay_is_the_embedded_pairs_run_round_by_round(name: str, embedded: sv.Pair) -> None:
+    """Three times as many prompts as rows, so that rows are refilled and groups are formed."""
     trace = sv.generate(
         embedded,
-        sv.load_prompts(),
+        sv.load_prompts(limit=12),
         strategy=STRATEGIES[name],
         batch_size=4,
-        max_new_tokens=48,
+        max_new_tokens=24,
         record=True,
         progress=False,
     ).trace
@@ -116,7 +117,8 @@ def test_a_replay_is_the_embedded_pairs_run_round_by_round(name: str, embedded: 
 
 @functools.cache
 def of_embedded(pair: sv.Pair) -> AcceptanceTable:
-    return make_table(pair, sv.load_prompts(), 5, max_new_tokens=48, progress=False)
+    prompts = sv.load_prompts(limit=12)
+    return make_table(pair, prompts, 5, max_new_tokens=24, progress=False)
 
 
 def check_same_rounds(trace: sv.Trace | None, table: AcceptanceTable) -> None:

@@ -2,16 +2,15 @@
 // the shell then says. Knows no canvas.
 
 import { element, icon, iconButton, setAttribute, setText, setUsable } from "../draw/elements.js";
-import { counted, milliseconds } from "../draw/words.js";
 import { jump, jumpTarget, jumpToDifference } from "./jumps.js";
 import { SPEEDS } from "./player.js";
+import { Rail } from "./rail.js";
 import { badge, runFacts, runName } from "./run.js";
+import { Track } from "./track.js";
 
 /** @import { Comparison, RowEntry } from "../types.d.ts" */
 /** @import { Shell } from "./shell.js" */
-/** @import { Run } from "./run.js" */
 
-const MARKS = 40; // of a kind under the slider, at most
 const JUMPS = {
   rejection: "rejection",
   full: "full acceptance",
@@ -29,12 +28,8 @@ export class Controls {
   /** @type {HTMLElement} */ play;
   /** @type {HTMLElement[]} */ back;
   /** @type {HTMLElement[]} */ ahead;
-  /** @type {HTMLInputElement} */ slider;
-  /** @type {HTMLElement[]} */ times;
-  /** @type {HTMLElement[]} */ phases;
   /** @type {HTMLSelectElement} */ speed;
   /** @type {HTMLElement[]} */ ways = [];
-  /** @type {{ mark: HTMLElement, run: Run, step: number }[]} */ marks = [];
   /** @type {string | undefined} */ _rowsKey;
   /** @type {boolean | undefined} */ _byTokens;
 
@@ -42,10 +37,12 @@ export class Controls {
   constructor(shell) {
     this.shell = shell;
     this.what = "rejection";
+    this.track = new Track(shell);
+    this.rail = new Rail(shell);
     this.parts = [
       this._bar(),
       this._transport(),
-      this._rail(),
+      this.rail.root,
       ...(shell.comparison ? [this._two()] : []),
     ];
     this.root = element("div", { class: "sv-controls" }, ...this.parts);
@@ -141,57 +138,13 @@ export class Controls {
       iconButton("last", "last step", "End", () => shell.go(shell.clocks - 1)),
     ];
     const buttons = element("div", { class: "sv-buttons" }, ...this.back, this.play, ...this.ahead);
-    return element("div", { class: "sv-bar sv-transport" }, buttons, this._track(), this._speed());
-  }
-
-  _track() {
-    const { shell } = this;
-    const input = () => shell.go(Number(this.slider.value));
-    const range = { type: "range", min: "0", max: String(shell.clocks - 1), step: "1", value: "0" };
-    this.slider = element("input", { ...range, "aria-label": "step", on: { input } });
-    const lanes = shell.runs.map((run) =>
-      element("div", { class: "sv-marks", "aria-hidden": "true" }, ...this._marks(run)),
+    return element(
+      "div",
+      { class: "sv-bar sv-transport" },
+      buttons,
+      this.track.root,
+      this._speed(),
     );
-    return element("div", { class: "sv-track" }, this.slider, ...lanes);
-  }
-
-  /**
-   * Steps of a kind that would stand on each other share a mark.
-   * @param {Run} run
-   */
-  _marks(run) {
-    const width = Math.ceil(run.film.steps / MARKS);
-    const groups = new Map();
-    for (const { step, kind } of run.film.marks()) {
-      const key = `${kind} ${Math.floor(step / width)}`;
-      groups.set(key, [...(groups.get(key) ?? []), step]);
-    }
-    return [...groups].map(([key, steps]) => this._mark(run, key.split(" ")[0], steps));
-  }
-
-  /**
-   * The clock of a step may change with the way in which two runs are in step, so marks are placed
-   * by `update`.
-   * @param {Run} run
-   * @param {string} kind
-   * @param {number[]} steps
-   */
-  _mark(run, kind, steps) {
-    const { film } = run;
-    const [step] = steps;
-    const last = steps[steps.length - 1];
-    const [sign, word] = kind === "eos" ? ["■", "EOS"] : ["▲", "violation"];
-    /** @param {number} at */
-    const where = (at) => `round ${film.round(at)}, ${film.phaseName(at)}`;
-    const more = steps.length > 1 ? `, to ${where(last)}, in ${counted(steps.length, "step")}` : "";
-    const title = `${word}: ${where(step)}${more}`;
-    const mark = element(
-      "span",
-      { class: `sv-mark sv-${kind}`, title, on: { click: () => this.shell.goTo(run, step) } },
-      sign,
-    );
-    this.marks.push({ mark, run, step });
-    return mark;
   }
 
   _speed() {
@@ -204,33 +157,6 @@ export class Controls {
       ...options,
     );
     return this.speed;
-  }
-
-  _rail() {
-    const { shell } = this;
-    /** @param {number} phase */
-    const go = (phase) => () => shell.go(shell.clock - (shell.clock % shell.phases) + phase);
-    this.times = shell.runs[0].film.json.phases.map(() => element("span", { class: "sv-ms" }));
-    this.phases = shell.runs[0].film.json.phases.map((name, phase) => {
-      const number = element(
-        "span",
-        { class: "sv-number", "aria-hidden": "true" },
-        String(phase + 1),
-      );
-      const word = element("span", { class: "sv-phase" }, name);
-      return element(
-        "button",
-        { type: "button", on: { click: go(phase) } },
-        number,
-        word,
-        this.times[phase],
-      );
-    });
-    return element(
-      "div",
-      { class: "sv-rail", role: "group", "aria-label": "phases of the round" },
-      ...this.phases,
-    );
   }
 
   _two() {
@@ -262,37 +188,14 @@ export class Controls {
     const [{ film, view }] = shell.runs;
     const { clock, clocks } = shell;
     if (!shell.comparison) setText(this.facts, runFacts(film, view.step).join(" · "));
-    this.slider.value = String(clock);
-    this.slider.style.setProperty("--sv-done", this._place(clock));
-    const round = Math.floor(clock / shell.phases);
-    const last = clocks / shell.phases - 1;
-    const place = `round ${round} of 0 to ${last}, ${film.phaseName(view.step)}`;
-    setAttribute(this.slider, "aria-valuetext", place);
+    this.track.update();
     this.back.forEach((button) => setUsable(button, clock > 0));
     this.ahead.forEach((button) => setUsable(button, clock < clocks - 1));
     setUsable(this.before, jumpTarget(shell, this.what, -1) !== null);
     setUsable(this.after, jumpTarget(shell, this.what, 1) !== null);
-    this._updateRail(clock % shell.phases, film.scene(view.step).ms);
+    this.rail.update(clock % shell.phases, film.scene(view.step).ms);
     this._updateRows(film.rows(view.step), view.row);
     this._updateWay(shell.comparison?.byTokens ?? false);
-  }
-
-  /** @param {number} clock */
-  _place(clock) {
-    return `${(100 * clock) / Math.max(this.shell.clocks - 1, 1)}%`;
-  }
-
-  /**
-   * @param {number} now
-   * @param {number[]} ms
-   */
-  _updateRail(now, ms) {
-    this.phases.forEach((button, phase) => {
-      if (phase === now) setAttribute(button, "aria-current", "step");
-      else button.removeAttribute("aria-current");
-      button.classList.toggle("sv-past", phase < now);
-      setText(this.times[phase], this.shell.comparison ? "" : milliseconds(ms[phase]));
-    });
   }
 
   /**
@@ -315,8 +218,7 @@ export class Controls {
     this.ways.forEach((button, n) =>
       button.setAttribute("aria-pressed", String(byTokens === (n === 1))),
     );
-    for (const { mark, run, step } of this.marks)
-      mark.style.left = this._place(this.shell.clockOf(run, step));
+    this.track.placeMarks();
   }
 
   updatePlay() {

@@ -1,66 +1,10 @@
 // LanePainter: the cells and bars of one row's lanes, in the window of a StageLayout.
 
+import { barLooks, cellLooks, COMMITTED, liesUnder, signFills, SIGNS } from "./lanelooks.js";
 import { GUTTER } from "./layout.js";
 
-/** @import { Band, BoxLook, Cell, CellLook, FeedRun, LaneName, LaneRun, Palette, Pen, RowLanes } from "../types.d.ts" */
+/** @import { Band, Cell, FeedRun, LaneName, LaneRun, Pen, RowLanes } from "../types.d.ts" */
 /** @import { StageLayout } from "./layout.js" */
-
-/** @type {Record<string, string>} */
-const SIGNS = {
-  padding: "·",
-  drafted: "?",
-  pending: "○",
-  accepted_now: "✓",
-  bonus_now: "●",
-  rejected_now: "✗",
-  discarded_now: "↺",
-  unreached_now: "–",
-  wrong_now: "▲",
-  a: "✓",
-  b: "●",
-};
-
-/**
- * Whether in a slot that awaits the K/V of a row's pending token something of the row lies still,
- * which is stale.
- * @param {number} index
- * @param {number} request
- * @param {number} own
- */
-export function liesUnder(index, request, own) {
-  return index >= 0 && request === own;
-}
-
-const COMMITTED = new Set(["held", "pending", "accepted_now", "bonus_now", "wrong_now"]);
-
-/**
- * How a kind of cell looks; `strip`: its colour where a cell is too small for an outline.
- * @param {Palette} p
- * @returns {Record<string, CellLook>}
- */
-export function cellLooks(p) {
-  return {
-    p: { fill: p.prompt },
-    a: { fill: p.held },
-    b: { fill: p.held },
-    held: { fill: p.held, strip: p.held },
-    pending: { fill: p.page, stroke: p.blue, width: 2, strip: p.blue },
-    drafted: { fill: p.blueSoft, stroke: p.blue, dash: [3, 2], strip: p.blue },
-    accepted_now: { fill: p.greenSoft, stroke: p.green, width: 1.5, strip: p.green },
-    bonus_now: { fill: p.amberSoft, stroke: p.amber, width: 2, strip: p.amber },
-    wrong_now: { fill: p.redSoft, stroke: p.red, width: 2, strip: p.red },
-    unreached_now: { fill: p.greySoft, stroke: p.grey, dash: [3, 2], strip: p.grey },
-    rejected_now: { fill: p.orangeSoft, stroke: p.orange, dash: [3, 2], strip: p.orange },
-    discarded_now: {
-      fill: p.amberSoft,
-      stroke: p.amber,
-      dash: [2, 2],
-      strip: p.amber,
-      hatch: p.stale,
-    },
-    stale: { fill: p.page, stroke: p.faint, hatch: p.faint, strip: p.stale },
-  };
-}
 
 export class LanePainter {
   /**
@@ -228,16 +172,7 @@ export class LanePainter {
   _sign(cell, x, y) {
     const { p } = this.pen;
     const sign = cell.kind === "held" ? "" : (SIGNS[cell.kind] ?? "");
-    /** @type {Record<string, string>} */
-    const fills = {
-      accepted_now: p.green,
-      rejected_now: p.orange,
-      bonus_now: p.amber,
-      wrong_now: p.red,
-      pending: p.blue,
-      drafted: p.blue,
-    };
-    const fill = fills[cell.kind] ?? p.muted;
+    const fill = signFills(p)[cell.kind] ?? p.muted;
     const string = sign || ([...this.film.text(cell.token)][0] ?? "");
     this.pen.text(string, x, y, {
       size: 10,
@@ -320,13 +255,7 @@ export class LanePainter {
     const lane = this.at.lanes[number][which];
     const { request: own } = this.at.rows[number];
     if (!lane.h) return;
-    /** @type {Record<string, BoxLook>} */
-    const looks = {
-      held: { fill: colour, radius: lane.h / 2 },
-      drafted: { fill: p.blueSoft, stroke: colour },
-      stale: { fill: p.orangeSoft, hatch: p.orange },
-      padding: { fill: p.greySoft },
-    };
+    const looks = barLooks(p, colour, lane.h);
     this._runs(which, number, slide, (kind, x, w, [, , , index, , request]) => {
       const under = kind === "pending" && liesUnder(index, request, own);
       const none = lane.h > 3 ? { stroke: p.faint } : null;

@@ -2,7 +2,7 @@
 // can be pointed at.
 
 import { fontOf, measureText } from "../draw/text.js";
-import { cellLooks } from "./lanes.js";
+import { cellLooks } from "./lanelooks.js";
 
 /** @import { BoxLook, Film, Pen, View } from "../types.d.ts" */
 

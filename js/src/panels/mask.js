@@ -3,18 +3,12 @@
 
 import { fontOf, Kept, measureText } from "../draw/text.js";
 import { counted, PAD, quoted, rangeWords, wrapWords } from "../draw/words.js";
-import { joinedRanges, maskCells } from "../film/sight.js";
-import {
-  drawSight,
-  MASK_CELL,
-  MASK_LINE,
-  MASK_TALLEST,
-  MASK_TICKS,
-  MaskLayout,
-  MaskPainter,
-} from "./maskpaint.js";
+import { maskCells } from "../film/sight.js";
+import { MASK_CELL, MASK_LINE, MASK_TALLEST, MASK_TICKS, MaskLayout } from "./masklayout.js";
+import { drawSight, MaskPainter } from "./maskpaint.js";
+import { contentWords, forwardWords, maskVerdict, rangesOf } from "./maskwords.js";
 
-/** @import { MaskCells, Pen, Query, Range, Segment, Sight, View } from "../types.d.ts" */
+/** @import { MaskCells, Pen, Query, Sight, View } from "../types.d.ts" */
 
 /** @type {Record<Sight, string>} */
 const SIGHTS = {
@@ -77,101 +71,15 @@ export class MaskPanel {
     const name = `Row ${this.view.row} · attention mask`;
     if (!cells) return `${name}, which no forward needs in this phase`;
     const queries = counted(cells.queries.length, "query", "queries");
-    return `${name} of the ${this._forward(cells)}, ${queries} × ${counted(cells.slots, "slot")}`;
-  }
-
-  /** @param {MaskCells} at */
-  _forward({ kind, queries }) {
-    const forwards = new Set(queries.map((query) => query.forward)).size;
-    return [
-      "prefill",
-      forwards === 1 ? "draft's forward" : `draft's ${forwards} forwards`,
-      "verification",
-    ][kind];
+    return `${name} of the ${forwardWords(cells)}, ${queries} × ${counted(cells.slots, "slot")}`;
   }
 
   /**
    * [whether all is well, what there is to say]
    * @param {MaskCells | null} [cells]
-   * @returns {[boolean, string]}
    */
   verdict(cells = this.cells()) {
-    if (!cells) return [true, this._absence()];
-    if (!this.view.film.checked)
-      return [true, "Whether a query should see what it sees is not judged here."];
-    const wrong = [];
-    const { drifts } = cells;
-    if (cells.leaks.length)
-      wrong.push(`${this._slots(cells.leaks, "leaks", "leak")}: ${this._nature(cells)}`);
-    if (cells.holes.length)
-      wrong.push(
-        `${this._slots(cells.holes, "is", "are")} not seen, which hold the row's own tokens`,
-      );
-    if (cells.lost > 0)
-      wrong.push(`K/V of ${counted(cells.lost, "token")} of the row is in no slot`);
-    if (drifts)
-      wrong.push(
-        counted(
-          drifts,
-          "position is not its token's index",
-          "positions are not their tokens' indices",
-        ),
-      );
-    if (wrong.length) return [false, `✗ ${wrong.join("; ")}.`];
-    return [true, "✓ Every query sees its row's tokens up to itself, each once, and nothing else."];
-  }
-
-  _absence() {
-    const { film, step } = this.view;
-    if (film.phase(step) === 0)
-      return "This row was prefilled in an earlier round: no forward reads its K/V in this phase.";
-    if (!film.json.meta.num_draft_tokens) return "Nothing is drafted in this run.";
-    return "Drafting feeds no model here, so there is nothing to mask.";
-  }
-
-  /**
-   * @param {Range[]} ranges
-   * @param {string} one
-   * @param {string} many
-   */
-  _slots(ranges, one, many) {
-    const total = ranges.reduce((sum, [start, stop]) => sum + stop - start, 0);
-    return total === 1
-      ? `slot ${ranges[0][0]} ${one}`
-      : `${total} slots (${rangeWords(ranges)}) ${many}`;
-  }
-
-  /**
-   * What the first slot that leaks is to the first query that sees it.
-   * @param {MaskCells} cells
-   */
-  _nature(cells) {
-    const slot = cells.leaks[0][0];
-    /** @param {Segment} at */
-    const sees = ([first, stop, verdict]) => verdict === "leak" && slot >= first && slot < stop;
-    const query = cells.queries.find((each) => each.segments.some(sees));
-    const held = cells.holds(slot);
-    const ahead =
-      held &&
-      query &&
-      held.index > query.index &&
-      (held.kind === "held" || held.kind === "drafted");
-    return ahead
-      ? `index ${held.index} lies ahead of query ${query.name}`
-      : this._content(cells, slot);
-  }
-
-  /**
-   * @param {MaskCells} cells
-   * @param {number} slot
-   */
-  _content(cells, slot) {
-    const held = cells.holds(slot);
-    if (!held || held.kind === "empty") return "empty";
-    if (held.index < 0) return "padding";
-    const counts = held.kind === "held" || held.kind === "drafted";
-    const token = quoted(this.view.film.text(held.token));
-    return `${counts ? "" : "stale, "}${token}, index ${held.index}`;
+    return maskVerdict(this.view.film, this.view.step, cells);
   }
 
   describe() {
@@ -310,21 +218,7 @@ export class MaskPanel {
     const does =
       verdict === "seen" || verdict === "own" || verdict === "leak" ? "sees" : "does not see";
     const wrong = verdict === "leak" || verdict === "hole" ? ` — a ${verdict}` : "";
-    const hint = `${name} ${does} slot ${slot}: ${this._content(cells, slot)}${wrong}`;
+    const hint = `${name} ${does} slot ${slot}: ${contentWords(film, cells, slot)}${wrong}`;
     return { row, slot: cells.now(slot), index: held?.index ?? -1, hint };
   }
-}
-
-/**
- * The slots that a query saw in any of these ways.
- * @param {Query} query
- * @param {Sight[]} sights
- */
-function rangesOf(query, sights) {
-  /** @type {Range[]} */
-  const ranges = [];
-  for (const [start, stop, sight] of query.segments) {
-    if (sights.includes(sight)) ranges.push([start, stop]);
-  }
-  return joinedRanges(ranges);
 }

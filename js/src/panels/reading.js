@@ -1,7 +1,7 @@
 // Reading: the chosen row's last tokens as running text, so that narrow cells need not be read.
 
 import { LONGEST } from "../draw/words.js";
-import { cellLooks } from "./lanes.js";
+import { cellLooks } from "./lanelooks.js";
 import { GUTTER, RIGHT } from "./layout.js";
 
 /** @import { Pen } from "../types.d.ts" */

@@ -1,6 +1,6 @@
 // What one slot of a row holds, in words: its token, and the K/V of both models beside it.
 
-import { liesUnder } from "./lanes.js";
+import { liesUnder } from "./lanelooks.js";
 
 /** @import { Cell, Film, LaneName, View } from "../types.d.ts" */
 

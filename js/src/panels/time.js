@@ -3,8 +3,11 @@
 
 import { Kept } from "../draw/text.js";
 import { bytesOf, milliseconds, PAD, wrapWords } from "../draw/words.js";
+import { TimeStrip } from "./timestrip.js";
+import { addUp, meansOf, percent, sumOf } from "./timesums.js";
 
-/** @import { Film, FilmJson, Palette, Pen, RoundEntry, View } from "../types.d.ts" */
+/** @import { Film, Palette, Pen, View } from "../types.d.ts" */
+/** @import { Sums } from "./timesums.js" */
 
 const TIME = {
   line: 23,
@@ -29,7 +32,7 @@ export class TimePanel {
     this._means = new Kept(5);
     /** @type {Film | undefined} */
     this._film = undefined;
-    /** @type {{ ms: number[][], bytes: number[], total: number[], all: number[], top: number } | undefined} */
+    /** @type {Sums | undefined} */
     this._kept = undefined;
   }
 
@@ -46,37 +49,14 @@ export class TimePanel {
     return this.view.film.scene(this.view.step).ms;
   }
 
-  // Up to and with each round: ms of the phases, bytes; and the bytes of each. Counted once for a
-  // film.
+  // Counted once for a film.
   get _sums() {
     const { film } = this.view;
     if (!this._kept || this._film !== film) {
       this._film = film;
-      this._kept = this._add(film.json);
+      this._kept = addUp(film.json);
     }
     return this._kept;
-  }
-
-  /**
-   * @param {FilmJson} at
-   * @returns {{ ms: number[][], bytes: number[], total: number[], all: number[], top: number }}
-   */
-  _add({ rounds, meta }) {
-    const each = [meta.kv_bytes_per_slot.target, meta.kv_bytes_per_slot.draft];
-    /** @type {number[][]} */
-    const ms = [];
-    /** @type {number[]} */
-    const total = [];
-    const bytes = rounds.map(({ stages }) =>
-      sumOf(stages.flatMap(({ moves }) => moves.map((move) => move[6] * each[move[0]]))),
-    );
-    rounds.forEach((round, n) => {
-      ms.push(round.ms.map((value, phase) => value + (n ? ms[n - 1][phase] : 0)));
-      total.push(bytes[n] + (n ? total[n - 1] : 0));
-    });
-    const all = rounds.map((round) => sumOf(round.ms));
-    const middle = [...all].sort((a, b) => a - b)[Math.floor(all.length / 2)];
-    return { ms, bytes, total, all, top: Math.min(Math.max(...all), middle * 3 || Infinity) };
   }
 
   title() {
@@ -169,7 +149,13 @@ export class TimePanel {
     pen.text("this round", left.x + left.w - TIME.share, 8, head);
     pen.text("so far", left.x + left.w, 8, head);
     this.view.film.json.phases.forEach((_, phase) => this._phase(pen, left, phase));
-    this._strip(pen, right);
+    new TimeStrip(pen, {
+      columns: this._columns(right),
+      colours: this.colours(p),
+      pitch: this._pitch(right),
+      sums: this._sums,
+      now: this._round,
+    }).paint(right);
     words.forEach((line, n) => pen.text(line, PAD, foot + 6 + n * 17, { size: 12, fill: p.ink }));
   }
 
@@ -216,85 +202,15 @@ export class TimePanel {
   _columns({ w }) {
     const { rounds } = this.view.film.json;
     const count = Math.max(1, Math.min(rounds.length, Math.floor(w / 2)));
-    return this._means.get(count, () => this._meansOf(rounds, count));
+    return this._means.get(count, () => meansOf(rounds, count));
   }
 
   /**
-   * @param {RoundEntry[]} rounds
-   * @param {number} count
+   * px of a column
+   * @param {{ w: number }} at
    */
-  _meansOf(rounds, count) {
-    /** @type {number[][]} */
-    const columns = [];
-    for (let n = 0; n < count; n++) {
-      const some = rounds.slice(
-        Math.floor((n * rounds.length) / count),
-        Math.floor(((n + 1) * rounds.length) / count),
-      );
-      columns.push(
-        some[0].ms.map((_, phase) => sumOf(some.map((round) => round.ms[phase])) / some.length),
-      );
-    }
-    return columns;
-  }
-
-  /**
-   * @param {Pen} pen
-   * @param {{ x: number, y: number, w: number, h: number }} at
-   */
-  _strip(pen, at) {
-    const { p } = pen;
-    const { top, all } = this._sums;
-    const columns = this._columns(at);
-    const colours = this.colours(p);
-    const pitch = Math.min(at.w / columns.length, TIME.most);
-    const cut = Math.max(...all) > top * 1.001;
-    const y0 = at.y + 22;
-    const bottom = y0 + at.h;
-    const scale = at.h / Math.max(top, 1e-9);
-    const gap = pitch >= 5 ? 1 : 0;
-    const words = cut
-      ? `the run, cut at ${milliseconds(top)} a round`
-      : `the run, ${milliseconds(top)} a round at most`;
-    pen.text(words, at.x, at.y + 8, { size: 11, fill: p.muted, max: at.w });
-    columns.forEach((column, n) => {
-      let y = bottom;
-      column.forEach((value, phase) => {
-        const h = Math.min(value * scale, y - y0);
-        if (h > 0) pen.rect(at.x + n * pitch, y - h, pitch - gap, h, { fill: colours[phase] });
-        y -= h;
-      });
-      if (sumOf(column) > top * 1.001)
-        pen.rect(at.x + n * pitch, y0 + 4, pitch, 2, { fill: p.panel });
-    });
-    pen.line(at.x, bottom + 0.5, at.x + pitch * columns.length, bottom + 0.5, { stroke: p.grey });
-    const each = (pitch * columns.length) / all.length;
-    const x = at.x + this._round * each;
-    const w = Math.max(each, 3);
-    pen.rect(x - 1.5, y0 - 2, w + 3 - gap, at.h + 4, { stroke: p.blue, width: 2, radius: 2 });
-    this._rounds(pen, at.x, bottom + 11, each, at.w);
-  }
-
-  /**
-   * @param {Pen} pen
-   * @param {number} x
-   * @param {number} y
-   * @param {number} each
-   * @param {number} w
-   */
-  _rounds(pen, x, y, each, w) {
-    const { p } = pen;
-    const now = this._round;
-    const last = this._sums.all.length - 1;
-    const middle = x + (now + 0.5) * each;
-    const words = `round ${now}`;
-    const half = pen.measure(words, { size: 11, weight: 700 }) / 2;
-    const end = x + (last + 1) * each;
-    const at = Math.min(Math.max(middle, x + half), x + w - half);
-    pen.text(words, at, y, { size: 11, weight: 700, fill: p.blue, align: "center" });
-    if (at - half > x + 16) pen.text("0", x, y, { size: 11, fill: p.muted });
-    if (last && at + half < end - 26)
-      pen.text(`${last}`, end, y, { size: 11, fill: p.muted, align: "right" });
+  _pitch(at) {
+    return Math.min(at.w / this._columns(at).length, TIME.most);
   }
 
   /**
@@ -308,8 +224,7 @@ export class TimePanel {
     const phase = Math.floor((y - left.y) / TIME.line);
     const { all } = this._sums;
     if (x >= left.x && x < left.x + left.w && phase >= 0 && phase < 5) return { phase };
-    const pitch = Math.min(right.w / this._columns(right).length, TIME.most);
-    const each = (pitch * this._columns(right).length) / all.length;
+    const each = (this._pitch(right) * this._columns(right).length) / all.length;
     const round = Math.floor((x - right.x) / each);
     const inside = y >= right.y + 16 && y < right.y + 22 + right.h + 20;
     return inside && round >= 0 && round < all.length ? { round } : null;
@@ -357,15 +272,4 @@ export class TimePanel {
           : step - film.phase(step) + found.phase,
       );
   }
-}
-
-/** @param {number} share */
-function percent(share) {
-  return share > 0 && share < 0.0005
-    ? "<0.1 %"
-    : `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
-}
-/** @param {number[]} values */
-export function sumOf(values) {
-  return values.reduce((sum, value) => sum + value, 0);
 }

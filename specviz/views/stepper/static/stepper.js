@@ -622,41 +622,6 @@ function xml(string) {
   return String(string).replace(/[^\t\n\r\u{20}-\u{D7FF}\u{E000}-\u{FFFD}\u{10000}-\u{10FFFF}]/gu, "\uFFFD").replace(/[&<>"']/g, (sign) => `&#${sign.charCodeAt(0)};`);
 }
 
-// src/draw/words.js
-var PAD = 12, LONGEST = 150;
-function counted(number, noun, nouns = `${noun}s`) {
-  return `${number} ${number === 1 ? noun : nouns}`;
-}
-function quoted(text, most = 18) {
-  let letters = [...text];
-  return `\u2018\u2068${letters.length > most ? `${letters.slice(0, most - 1).join("")}\u2026` : text}\u2069\u2019`;
-}
-function rangeWords(ranges, most = 3) {
-  return ranges.slice(0, most).map(([start2, stop]) => stop - start2 > 1 ? `${start2}\u2013${stop - 1}` : `${start2}`).join(", ") + (ranges.length > most ? ", \u2026" : "");
-}
-function milliseconds(value) {
-  return value > 0 && value < 5e-3 ? "<0.01 ms" : `${value.toFixed(value >= 99.95 || value === 0 ? 0 : value >= 0.095 ? 1 : 2)} ms`;
-}
-function bytesOf(size) {
-  let [unit, name, digits] = size >= 1e9 ? [1e9, "GB", 2] : size >= 1e5 ? [1e6, "MB", 1] : [1e3, "kB", 1];
-  return `${(size / unit).toFixed(digits)} ${name}`;
-}
-function chance(p) {
-  return p == null ? "\u2013" : p >= 0.01 ? p.toFixed(2) : p >= 1e-3 ? p.toFixed(3) : "<.001";
-}
-function wrapWords(string, max, look = {}) {
-  let font = fontOf(look), lines = [];
-  for (let word of string.split(" ")) {
-    let longer = lines.length ? `${lines[lines.length - 1]} ${word}` : "";
-    longer && measureText(longer, font) <= max ? lines[lines.length - 1] = longer : lines.push(word);
-  }
-  return lines;
-}
-function drawChip(pen, text, x, y, max, { fill, stroke, sign = "", dash, size = 11.5, height = 20, width }) {
-  let look = { size, mono: !0 }, lead = sign ? 14 : 0, inner = Math.min(pen.measure(text, look), max - 14 - lead), w = width ?? inner + 14 + lead;
-  return pen.rect(x, y - height / 2, w, height, { fill, stroke, radius: 5, dash }), sign && pen.text(sign, x + 7, y, { size: 10, weight: 700, fill: pen.p.ink }), pen.text(text, x + 7 + lead, y + 0.5, { ...look, fill: pen.p.ink, max: w - 13 - lead }), w;
-}
-
 // src/film/compare.js
 var Comparison = class {
   /**
@@ -766,6 +731,41 @@ function bisect(count, holds) {
     holds(middle) ? high = middle : low = middle + 1;
   }
   return low;
+}
+
+// src/draw/words.js
+var PAD = 12, LONGEST = 150;
+function counted(number, noun, nouns = `${noun}s`) {
+  return `${number} ${number === 1 ? noun : nouns}`;
+}
+function quoted(text, most = 18) {
+  let letters = [...text];
+  return `\u2018\u2068${letters.length > most ? `${letters.slice(0, most - 1).join("")}\u2026` : text}\u2069\u2019`;
+}
+function rangeWords(ranges, most = 3) {
+  return ranges.slice(0, most).map(([start2, stop]) => stop - start2 > 1 ? `${start2}\u2013${stop - 1}` : `${start2}`).join(", ") + (ranges.length > most ? ", \u2026" : "");
+}
+function milliseconds(value) {
+  return value > 0 && value < 5e-3 ? "<0.01 ms" : `${value.toFixed(value >= 99.95 || value === 0 ? 0 : value >= 0.095 ? 1 : 2)} ms`;
+}
+function bytesOf(size) {
+  let [unit, name, digits] = size >= 1e9 ? [1e9, "GB", 2] : size >= 1e5 ? [1e6, "MB", 1] : [1e3, "kB", 1];
+  return `${(size / unit).toFixed(digits)} ${name}`;
+}
+function chance(p) {
+  return p == null ? "\u2013" : p >= 0.01 ? p.toFixed(2) : p >= 1e-3 ? p.toFixed(3) : "<.001";
+}
+function wrapWords(string, max, look = {}) {
+  let font = fontOf(look), lines = [];
+  for (let word of string.split(" ")) {
+    let longer = lines.length ? `${lines[lines.length - 1]} ${word}` : "";
+    longer && measureText(longer, font) <= max ? lines[lines.length - 1] = longer : lines.push(word);
+  }
+  return lines;
+}
+function drawChip(pen, text, x, y, max, { fill, stroke, sign = "", dash, size = 11.5, height = 20, width }) {
+  let look = { size, mono: !0 }, lead = sign ? 14 : 0, inner = Math.min(pen.measure(text, look), max - 14 - lead), w = width ?? inner + 14 + lead;
+  return pen.rect(x, y - height / 2, w, height, { fill, stroke, radius: 5, dash }), sign && pen.text(sign, x + 7, y, { size: 10, weight: 700, fill: pen.p.ink }), pen.text(text, x + 7 + lead, y + 0.5, { ...look, fill: pen.p.ink, max: w - 13 - lead }), w;
 }
 
 // src/film/sight.js
@@ -1038,128 +1038,7 @@ var LISTED = 50, DRAWN = 8, APART = 2, InvariantPanel = class {
   }
 };
 
-// src/panels/layout.js
-var ZOOMS = [1, 2, 4, 8, 13, 20, 28, 36, 46, 64, 90, 120], TEXT_FROM = 26, SIGNS_FROM = 10, LARGE_FROM = 60, ALL_FROM = 28, WIDEST = 110, USUAL = 34, STACKED_BELOW = 44, DEEPER = 9, GUTTER = 118, RIGHT = 14, AXIS = 20, READING = 40, MAP_GAP = 10, StageLayout = class {
-  /**
-   * @param {View} view
-   * @param {number} width
-   */
-  constructor(view, width) {
-    let { film, step } = view;
-    this.view = view, this.film = film, this.step = step, this.width = width, this.stage = film.stage(step), this.rows = film.rows(step), this.firsts = [], this.shared = !0, this.lanes = [], this.bottom = 0, this.last = this._last(), this.cell = this._cell(), this.count = Math.max(Math.floor((width - GUTTER - RIGHT) / this.cell), 1), this._window(), this.mapped = this.count < this.last || Math.min(...this.firsts, 0) < 0 || !this.shared, this.mapTop = 4, this.mapHeight = this.mapped ? Math.min(Math.max(this.rows.length * 3, 18), 64) : 0, this.top = this.mapTop + (this.mapped ? this.mapHeight + MAP_GAP : 0) + AXIS, this._rowTops(), this.readingTop = this.bottom + 4, this.height = this.bottom + READING;
-  }
-  get texts() {
-    return this.cell >= TEXT_FROM;
-  }
-  get signs() {
-    return this.cell >= SIGNS_FROM;
-  }
-  get stacked() {
-    return (this.film.drifts || this.view.other?.drifts) && this.cell < STACKED_BELOW + (this.last > 99 ? 12 : 0);
-  }
-  get large() {
-    return this.cell >= LARGE_FROM;
-  }
-  // As wide as it fits; else so wide that the drafts of all rows stand in one window, unless that
-  // leaves no room even for signs.
-  _cell() {
-    if (this.view.zoom != null) return ZOOMS[this.view.zoom];
-    let room = this.width - GUTTER - RIGHT, fits = room / this.last;
-    if (fits >= ALL_FROM) return Math.min(fits, WIDEST);
-    let together = room / (this.last - Math.min(...this.rows.map((row) => this.begin(row))) + 1);
-    return together >= SIGNS_FROM ? Math.min(together, USUAL) : USUAL;
-  }
-  // Slot behind the last one that any row holds or awaits in this round.
-  _last() {
-    let ends = this.rows.map(
-      (row) => 1 + Math.max(row.pending + Math.max(row.drafted, row.gained), row.pending_after)
-    );
-    return Math.max(this.stage.width, ...ends);
-  }
-  /**
-   * Slot of each row's pending token when the round began, where it lies now.
-   * @param {RowEntry} row
-   */
-  begin(row) {
-    let moved = this.film.phase(this.step) === this.film.phases - 1 ? row.start_after - row.start : 0;
-    return row.pending + moved;
-  }
-  _window() {
-    let begins = this.rows.map((row) => this.begin(row)), span = Math.max(...this.rows.map((row) => Math.max(row.drafted, row.gained)), 0), first = this.last <= this.count ? 0 : this.last - this.count;
-    this.shared = begins.every((begin) => begin >= first);
-    let own = (begin) => begin + span + 1 - this.count + 1, slid = -Math.round(this.view.pan ?? 0);
-    this.firsts = begins.map((begin) => (this.shared ? first : own(begin)) + slid);
-  }
-  _rowTops() {
-    let n = this.rows.length, open = this._heights(), compact = n <= 8 ? open : n <= 24 ? 25 : 13, y = this.top;
-    for (let row = 0; row < n; row++) {
-      let wide = n <= 8 || row === this.view.row, height = wide ? open : compact;
-      this.lanes.push(this._lane(y, height, wide)), y += height;
-    }
-    this.bottom = y;
-  }
-  _heights() {
-    return this.texts ? 68 + (this.stacked ? DEEPER : 0) : this.signs ? 50 : 34;
-  }
-  /**
-   * tops and heights of a row's lanes; positions: null where they are folded away
-   * @param {number} y
-   * @param {number} height
-   * @param {boolean} open
-   * @returns {RowLanes}
-   */
-  _lane(y, height, open) {
-    if (!open) {
-      let tokens2 = { y: y + 1, h: height > 14 ? 14 : 7 }, bar = height > 14 ? 3 : 2, target2 = { y: tokens2.y + tokens2.h + 1, h: bar }, draft2 = { y: target2.y + bar + (height > 14 ? 1 : 0), h: height > 14 ? bar : 0 };
-      return { y, height, open, tokens: tokens2, positions: null, target: target2, draft: draft2, notes: null };
-    }
-    let tokens = { y: y + 4, h: this.texts ? 23 : this.signs ? 18 : 10 }, positions = this.texts ? { y: tokens.y + tokens.h + 1, h: 11 + (this.stacked ? DEEPER : 0) } : null, target = { y: (positions ?? tokens).y + (positions ?? tokens).h + 2, h: 6 }, draft = { y: target.y + 7, h: 4 };
-    return {
-      y,
-      height,
-      open,
-      tokens,
-      positions,
-      target,
-      draft,
-      notes: this.signs ? { y: draft.y + 6, h: 12 } : null
-    };
-  }
-  /**
-   * @param {number} row
-   * @param {number} slot
-   */
-  x(row, slot) {
-    return GUTTER + (slot - this.firsts[row]) * this.cell;
-  }
-  /**
-   * @param {number} row
-   * @param {number} x
-   */
-  slotAt(row, x) {
-    return Math.floor((x - GUTTER) / this.cell) + this.firsts[row];
-  }
-  /** @param {number} y */
-  rowAt(y) {
-    return this.lanes.findIndex((lane) => y >= lane.y && y < lane.y + lane.height);
-  }
-  get right() {
-    return GUTTER + this.count * this.cell;
-  }
-  /**
-   * px of a slot's left edge in the small map of the whole cache
-   * @param {number} slot
-   */
-  mapX(slot) {
-    return GUTTER + slot * (this.width - GUTTER - RIGHT) / this.last;
-  }
-  /** @param {number} x */
-  mapSlot(x) {
-    return (x - GUTTER) * this.last / (this.width - GUTTER - RIGHT);
-  }
-};
-
-// src/panels/lanes.js
+// src/panels/lanelooks.js
 var SIGNS = {
   padding: "\xB7",
   drafted: "?",
@@ -1200,244 +1079,24 @@ function cellLooks(p) {
     stale: { fill: p.page, stroke: p.faint, hatch: p.faint, strip: p.stale }
   };
 }
-var LanePainter = class {
-  /**
-   * @param {Pen} pen
-   * @param {StageLayout} at
-   */
-  constructor(pen, at) {
-    this.pen = pen, this.at = at, this.film = at.film, this.looks = cellLooks(pen.p), this.fed = /* @__PURE__ */ new Map(), this.wrong = at.film.wrongEnds(at.step);
-    for (let feed of at.stage.feeds) {
-      let key = `${feed[0]} ${feed[2]}`;
-      this.fed.set(key, [...this.fed.get(key) ?? [], feed]);
-    }
-  }
-  /**
-   * Calls visit(cell, x) for the window's slots of a lane.
-   * @param {LaneName} which
-   * @param {number} number
-   * @param {(cell: Cell, x: number) => void} visit
-   */
-  _each(which, number, visit) {
-    let { at } = this, first = at.firsts[number] - 1, stop = at.firsts[number] + at.count + 1;
-    for (let run of this.film.lane(at.step, which, number)) {
-      if (run[1] <= first || run[0] >= stop) continue;
-      let last = Math.min(run[1], stop);
-      for (let slot = Math.max(run[0], first); slot < last; slot++)
-        visit(this.film.cellOf(run, slot), at.x(number, slot));
-    }
-  }
-  /**
-   * Calls visit(kind, x, width, run) for the runs of a lane that the window shows.
-   * @param {LaneName} which
-   * @param {number} number
-   * @param {number} slide
-   * @param {(kind: string, x: number, w: number, run: LaneRun) => void} visit
-   */
-  _runs(which, number, slide, visit) {
-    let { at } = this, { kinds } = this.film.json;
-    for (let run of this.film.lane(at.step, which, number)) {
-      let x = at.x(number, run[0]) + slide, w = (run[1] - run[0]) * at.cell;
-      x + w >= GUTTER && x <= at.right && visit(kinds[run[2]], x, w, run);
-    }
-  }
-  /**
-   * All rows; slides: px by which each is away from where it belongs. One kind of thing after the
-   * other, since a context that has to change its font less is faster.
-   * @param {number[]} slides
-   */
-  paint(slides) {
-    let { at } = this, cells = [];
-    at.lanes.forEach((lane, number) => {
-      let slide = slides[number];
-      !at.signs || lane.tokens.h < 10 ? this._strip(number, lane, slide) : this._each(
-        "tokens",
-        number,
-        (cell, x) => cells.push([lane, this._judged(cell, number), x + slide])
-      );
-    });
-    for (let cell of cells) this._box(...cell);
-    for (let cell of cells) this._token(...cell);
-    for (let cell of cells) this._below(...cell);
-    for (let [number, slide] of slides.entries())
-      this._bar("target", number, slide, this.pen.p.target), this._bar("draft", number, slide, this.pen.p.draft);
-  }
-  /**
-   * @param {Cell} cell
-   * @param {number} number
-   */
-  _judged(cell, number) {
-    return cell.kind === "bonus_now" && this.wrong.has(number) && (cell.kind = "wrong_now"), cell;
-  }
-  /**
-   * @param {RowLanes} lane
-   * @param {Cell} cell
-   * @param {number} x
-   */
-  _below(lane, cell, x) {
-    lane.positions && cell.position >= 0 && this._position(lane, cell, x), COMMITTED.has(cell.kind) && this.at.view.differs?.(cell.request, cell.index) && this._differs(lane, x);
-  }
-  /**
-   * A run at a time, for cells too small for signs.
-   * @param {number} number
-   * @param {RowLanes} lane
-   * @param {number} slide
-   */
-  _strip(number, lane, slide) {
-    this._runs("tokens", number, slide, (kind, x, w) => {
-      if (kind === "empty" || kind === "padding") return;
-      let look = this.looks[kind === "bonus_now" && this.wrong.has(number) ? "wrong_now" : kind];
-      this.pen.rect(x, lane.tokens.y, w, lane.tokens.h, {
-        fill: look.strip,
-        hatch: this.at.cell > 3 ? look.hatch : void 0
-      });
-    });
-  }
-  /**
-   * @param {RowLanes} at
-   * @param {Cell} at
-   * @param {number} x
-   */
-  _box({ tokens: { y, h } }, { kind, origin }, x) {
-    let { pen, at } = this;
-    kind !== "padding" && (kind === "empty" ? pen.rect(x + 1, y + h - 1, at.cell - 2, 1, { fill: pen.p.faint }) : pen.rect(x + 1, y, at.cell - 2, h, {
-      ...this.looks[kind === "held" ? origin || "p" : kind],
-      radius: 4
-    }));
-  }
-  /**
-   * @param {RowLanes} lane
-   * @param {Cell} cell
-   * @param {number} x
-   */
-  _token(lane, cell, x) {
-    let { pen, at } = this, { p } = pen, middle = x + at.cell / 2, y = lane.tokens.y + lane.tokens.h / 2;
-    if (cell.kind === "empty") return;
-    if (cell.kind === "padding")
-      return pen.text("\xB7", middle, y, { size: 11, fill: p.muted, align: "center" });
-    if (!at.texts) return this._sign(cell, middle, y);
-    let fill = cell.kind === "stale" || cell.kind === "unreached_now" ? p.muted : p.ink, size = lane.open ? at.large ? 12 : 10.5 : 9;
-    pen.text(this.film.text(cell.token), middle, y, {
-      size,
-      mono: !0,
-      align: "center",
-      fill,
-      max: at.cell - 5
-    });
-  }
-  /**
-   * @param {Cell} cell
-   * @param {number} x
-   * @param {number} y
-   */
-  _sign(cell, x, y) {
-    let { p } = this.pen, sign = cell.kind === "held" ? "" : SIGNS[cell.kind] ?? "", fill = {
-      accepted_now: p.green,
-      rejected_now: p.orange,
-      bonus_now: p.amber,
-      wrong_now: p.red,
-      pending: p.blue,
-      drafted: p.blue
-    }[cell.kind] ?? p.muted, string = sign || ([...this.film.text(cell.token)][0] ?? "");
-    this.pen.text(string, x, y, {
-      size: 10,
-      fill,
-      align: "center",
-      mono: !sign,
-      weight: sign ? 700 : 400
-    });
-  }
-  /**
-   * The position id under its token; where it is not the token's index, in red with the drift, if
-   * that may be said.
-   * @param {RowLanes} lane
-   * @param {Cell} cell
-   * @param {number} x
-   */
-  _position(lane, cell, x) {
-    let { pen, at } = this, { p } = pen, band = (
-      /** @type {Band} */
-      lane.positions
-    ), y = band.y + band.h / 2, drift = cell.position - cell.index;
-    if (drift && cell.kind !== "stale" && this.film.checked) {
-      let look2 = {
-        size: at.large ? 10 : 9,
-        fill: p.red,
-        weight: 700,
-        align: "center",
-        max: at.cell - 3
-      }, middle = x + at.cell / 2, by = `${drift > 0 ? "+" : "\u2212"}${Math.abs(drift)}`, apart = at.stacked ? 4.5 : 0;
-      return pen.rect(x + 1, band.y, at.cell - 2, band.h, {
-        fill: p.redSoft,
-        radius: 2
-      }), apart && pen.text(by, middle, y + apart, { ...look2, weight: 400 }), pen.text(
-        apart ? `${cell.position}` : `${cell.position}${by}`,
-        middle,
-        y - apart,
-        look2
-      );
-    }
-    let sign = cell.kind === "held" || cell.kind === "unreached_now" ? "" : SIGNS[cell.kind] ?? "", look = sign ? { fill: p.ink, weight: 650 } : { fill: p.muted }, size = at.large ? 10 : 9;
-    pen.text(`${sign}${cell.position}`, x + at.cell / 2, y, {
-      size,
-      align: "center",
-      max: at.cell - 1,
-      ...look
-    });
-  }
-  /**
-   * @param {RowLanes} lane
-   * @param {number} x
-   */
-  _differs(lane, x) {
-    let bottom = lane.tokens.y + lane.tokens.h;
-    for (let up of [1, 4])
-      this.pen.rect(x + 2, bottom - up, this.at.cell - 4, 1.5, { fill: this.pen.p.red });
-  }
-  /**
-   * K/V of one model, slot by slot: full where it counts, hatched where it is stale, outlined where
-   * there is none.
-   * @param {LaneName} which
-   * @param {number} number
-   * @param {number} slide
-   * @param {string} colour
-   */
-  _bar(which, number, slide, colour) {
-    let { p } = this.pen, lane = this.at.lanes[number][which], { request: own } = this.at.rows[number];
-    if (!lane.h) return;
-    let looks = {
-      held: { fill: colour, radius: lane.h / 2 },
-      drafted: { fill: p.blueSoft, stroke: colour },
-      stale: { fill: p.orangeSoft, hatch: p.orange },
-      padding: { fill: p.greySoft }
-    };
-    this._runs(which, number, slide, (kind, x, w, [, , , index, , request]) => {
-      let under = kind === "pending" && liesUnder(index, request, own), none = lane.h > 3 ? { stroke: p.faint } : null, look = looks[under ? "stale" : kind] ?? none;
-      look && this.pen.rect(
-        kind === "held" ? x : x + 0.5,
-        lane.y,
-        kind === "held" ? w : w - 1,
-        lane.h,
-        look
-      );
-    }), this._written(which, number, slide, lane);
-  }
-  /**
-   * Slots that a forward of this phase has written.
-   * @param {LaneName} which
-   * @param {number} number
-   * @param {number} slide
-   * @param {Band} lane
-   */
-  _written(which, number, slide, lane) {
-    if (!(lane.h < 3))
-      for (let [, , , slot, count] of this.fed.get(`${which === "target" ? 0 : 1} ${number}`) ?? [])
-        this.pen.rect(this.at.x(number, slot) + slide, lane.y - 1, count * this.at.cell, lane.h + 2, {
-          stroke: this.pen.p.ink,
-          radius: 2
-        });
-  }
-};
+function signFills(p) {
+  return {
+    accepted_now: p.green,
+    rejected_now: p.orange,
+    bonus_now: p.amber,
+    wrong_now: p.red,
+    pending: p.blue,
+    drafted: p.blue
+  };
+}
+function barLooks(p, colour, h) {
+  return {
+    held: { fill: colour, radius: h / 2 },
+    drafted: { fill: p.blueSoft, stroke: colour },
+    stale: { fill: p.orangeSoft, hatch: p.orange },
+    padding: { fill: p.greySoft }
+  };
+}
 
 // src/panels/legend.js
 var Legend = class {
@@ -1550,244 +1209,8 @@ var Legend = class {
   }
 };
 
-// src/panels/time.js
-var TIME = {
-  line: 23,
-  bar: 13,
-  name: 104,
-  number: 60,
-  share: 50,
-  strip: 74,
-  wide: 520,
-  gap: 28,
-  part: 0.57,
-  most: 40
-}, TimePanel = class {
-  static id = "time";
-  /** @param {View} view */
-  constructor(view) {
-    this.view = view, this._means = new Kept(5), this._film = void 0, this._kept = void 0;
-  }
-  key() {
-    return `${this.view.step}`;
-  }
-  empty() {
-    return !this.view.film.steps;
-  }
-  get _round() {
-    return this.view.film.round(this.view.step);
-  }
-  get _ms() {
-    return this.view.film.scene(this.view.step).ms;
-  }
-  // Up to and with each round: ms of the phases, bytes; and the bytes of each. Counted once for a
-  // film.
-  get _sums() {
-    let { film } = this.view;
-    return (!this._kept || this._film !== film) && (this._film = film, this._kept = this._add(film.json)), this._kept;
-  }
-  /**
-   * @param {FilmJson} at
-   * @returns {{ ms: number[][], bytes: number[], total: number[], all: number[], top: number }}
-   */
-  _add({ rounds, meta }) {
-    let each = [meta.kv_bytes_per_slot.target, meta.kv_bytes_per_slot.draft], ms = [], total = [], bytes = rounds.map(
-      ({ stages }) => sumOf(stages.flatMap(({ moves }) => moves.map((move) => move[6] * each[move[0]])))
-    );
-    rounds.forEach((round, n) => {
-      ms.push(round.ms.map((value, phase) => value + (n ? ms[n - 1][phase] : 0))), total.push(bytes[n] + (n ? total[n - 1] : 0));
-    });
-    let all = rounds.map((round) => sumOf(round.ms)), middle = [...all].sort((a, b) => a - b)[Math.floor(all.length / 2)];
-    return { ms, bytes, total, all, top: Math.min(Math.max(...all), middle * 3 || 1 / 0) };
-  }
-  title() {
-    return `Time \xB7 round ${this._round}: ${milliseconds(sumOf(this._ms))}`;
-  }
-  _shares() {
-    let so = this._sums.ms[this._round], all = sumOf(so);
-    return so.map((value) => percent(value / Math.max(all, 1e-9)));
-  }
-  _moved() {
-    let { bytes, total, ms } = this._sums, now = bytes[this._round], so = total[this._round], all = sumOf(ms[this._round]), words = `${this._round ? `Rounds 0 to ${this._round}` : "This round"}: ${milliseconds(all)}.`;
-    if (!total[total.length - 1]) return `${words} No K/V is copied in this run.`;
-    let here = now ? bytesOf(now) : "none", before = so ? bytesOf(so) : "none";
-    return `${words} K/V copied: ${here} in this round, ${before} so far.`;
-  }
-  describe() {
-    let { film, step } = this.view, parts = this._ms.map(
-      (value, phase) => `${film.json.phases[phase]} ${milliseconds(value)}`
-    );
-    return `${this.title()}. ${parts.join(", ")}. At ${film.phaseName(step)}. ${this._moved()}`;
-  }
-  table() {
-    let { film } = this.view, shares = this._shares(), so = this._sums.ms[this._round], rows = film.json.phases.map((name, phase) => [
-      name,
-      milliseconds(this._ms[phase]),
-      milliseconds(so[phase]),
-      shares[phase]
-    ]);
-    rows.push(["all", milliseconds(sumOf(this._ms)), milliseconds(sumOf(so)), percent(1)]);
-    let head = ["phase", "this round", `rounds 0 to ${this._round}`, "share of these"];
-    return { caption: this._moved(), head, rows };
-  }
-  /**
-   * left: where the phases stand; right: where the run does, beside or under them.
-   * @param {number} width
-   */
-  _places(width) {
-    let wide = width >= TIME.wide, room = width - 2 * PAD, w = wide ? (room - TIME.gap) * TIME.part : room, lines = 5 * TIME.line, right = wide ? { x: PAD + w + TIME.gap, y: 0, w: room - w - TIME.gap } : { x: PAD, y: 18 + lines + 14, w }, words = wrapWords(this._moved(), room, { size: 12 }), foot = wide ? 18 + lines + 16 : right.y + 22 + TIME.strip + 30;
-    return {
-      left: { x: PAD, y: 18, w },
-      right: { ...right, h: wide ? lines - 22 : TIME.strip },
-      words,
-      foot
-    };
-  }
-  /** @param {number} width */
-  height(width) {
-    let { words, foot } = this._places(width);
-    return foot + words.length * 17 + 2;
-  }
-  /** @param {Palette} at */
-  colours({ grey, draft, target, green, orange }) {
-    return [grey, draft, target, green, orange];
-  }
-  /**
-   * @param {Pen} pen
-   * @param {number} width
-   */
-  draw(pen, width) {
-    let { left, right, words, foot } = this._places(width), { p } = pen, head = { size: 11, fill: p.muted, align: "right" };
-    pen.text("this round", left.x + left.w - TIME.share, 8, head), pen.text("so far", left.x + left.w, 8, head), this.view.film.json.phases.forEach((_, phase) => this._phase(pen, left, phase)), this._strip(pen, right), words.forEach((line, n) => pen.text(line, PAD, foot + 6 + n * 17, { size: 12, fill: p.ink }));
-  }
-  /**
-   * @param {Pen} pen
-   * @param {{ x: number, y: number, w: number }} at
-   * @param {number} phase
-   */
-  _phase(pen, { x, y, w }, phase) {
-    let { film, step } = this.view, { p } = pen, here = film.phase(step) === phase, middle = y + (phase + 0.5) * TIME.line, room = w - TIME.name - TIME.number - TIME.share, value = this._ms[phase], look = { size: 12, weight: here ? 700 : 400, fill: here ? p.blue : p.ink };
-    here && pen.text("\u25B8", x, middle, { size: 12, fill: p.blue }), pen.text(film.json.phases[phase], x + 12, middle, look), pen.rect(x + TIME.name, middle - TIME.bar / 2, room, TIME.bar, { fill: p.greySoft, radius: 3 });
-    let long = Math.max(room * value / Math.max(...this._ms, 1e-9), 1.5);
-    pen.rect(x + TIME.name, middle - TIME.bar / 2, long, TIME.bar, {
-      fill: this.colours(p)[phase],
-      radius: Math.min(3, long / 2)
-    }), here && pen.rect(x + TIME.name - 2, middle - TIME.bar / 2 - 2, room + 4, TIME.bar + 4, {
-      stroke: p.blue,
-      width: 1.5,
-      radius: 4
-    }), pen.text(milliseconds(value), x + w - TIME.share, middle, {
-      ...look,
-      size: 11,
-      align: "right"
-    }), pen.text(this._shares()[phase], x + w, middle, { size: 11, fill: p.muted, align: "right" });
-  }
-  /**
-   * The rounds of the run, or where several share a pixel their mean; a column that is taller than
-   * the strip ends in a gap.
-   * @param {{ w: number }} at
-   */
-  _columns({ w }) {
-    let { rounds } = this.view.film.json, count = Math.max(1, Math.min(rounds.length, Math.floor(w / 2)));
-    return this._means.get(count, () => this._meansOf(rounds, count));
-  }
-  /**
-   * @param {RoundEntry[]} rounds
-   * @param {number} count
-   */
-  _meansOf(rounds, count) {
-    let columns = [];
-    for (let n = 0; n < count; n++) {
-      let some = rounds.slice(
-        Math.floor(n * rounds.length / count),
-        Math.floor((n + 1) * rounds.length / count)
-      );
-      columns.push(
-        some[0].ms.map((_, phase) => sumOf(some.map((round) => round.ms[phase])) / some.length)
-      );
-    }
-    return columns;
-  }
-  /**
-   * @param {Pen} pen
-   * @param {{ x: number, y: number, w: number, h: number }} at
-   */
-  _strip(pen, at) {
-    let { p } = pen, { top, all } = this._sums, columns = this._columns(at), colours = this.colours(p), pitch = Math.min(at.w / columns.length, TIME.most), cut = Math.max(...all) > top * 1.001, y0 = at.y + 22, bottom = y0 + at.h, scale = at.h / Math.max(top, 1e-9), gap = pitch >= 5 ? 1 : 0, words = cut ? `the run, cut at ${milliseconds(top)} a round` : `the run, ${milliseconds(top)} a round at most`;
-    pen.text(words, at.x, at.y + 8, { size: 11, fill: p.muted, max: at.w }), columns.forEach((column, n) => {
-      let y = bottom;
-      column.forEach((value, phase) => {
-        let h = Math.min(value * scale, y - y0);
-        h > 0 && pen.rect(at.x + n * pitch, y - h, pitch - gap, h, { fill: colours[phase] }), y -= h;
-      }), sumOf(column) > top * 1.001 && pen.rect(at.x + n * pitch, y0 + 4, pitch, 2, { fill: p.panel });
-    }), pen.line(at.x, bottom + 0.5, at.x + pitch * columns.length, bottom + 0.5, { stroke: p.grey });
-    let each = pitch * columns.length / all.length, x = at.x + this._round * each, w = Math.max(each, 3);
-    pen.rect(x - 1.5, y0 - 2, w + 3 - gap, at.h + 4, { stroke: p.blue, width: 2, radius: 2 }), this._rounds(pen, at.x, bottom + 11, each, at.w);
-  }
-  /**
-   * @param {Pen} pen
-   * @param {number} x
-   * @param {number} y
-   * @param {number} each
-   * @param {number} w
-   */
-  _rounds(pen, x, y, each, w) {
-    let { p } = pen, now = this._round, last = this._sums.all.length - 1, middle = x + (now + 0.5) * each, words = `round ${now}`, half = pen.measure(words, { size: 11, weight: 700 }) / 2, end = x + (last + 1) * each, at = Math.min(Math.max(middle, x + half), x + w - half);
-    pen.text(words, at, y, { size: 11, weight: 700, fill: p.blue, align: "center" }), at - half > x + 16 && pen.text("0", x, y, { size: 11, fill: p.muted }), last && at + half < end - 26 && pen.text(`${last}`, end, y, { size: 11, fill: p.muted, align: "right" });
-  }
-  /**
-   * {phase} or {round} under a point, or null
-   * @param {number} x
-   * @param {number} y
-   * @param {number} width
-   */
-  _under(x, y, width) {
-    let { left, right } = this._places(width), phase = Math.floor((y - left.y) / TIME.line), { all } = this._sums;
-    if (x >= left.x && x < left.x + left.w && phase >= 0 && phase < 5) return { phase };
-    let each = Math.min(right.w / this._columns(right).length, TIME.most) * this._columns(right).length / all.length, round = Math.floor((x - right.x) / each);
-    return y >= right.y + 16 && y < right.y + 22 + right.h + 20 && round >= 0 && round < all.length ? { round } : null;
-  }
-  /**
-   * @param {number} x
-   * @param {number} y
-   * @param {number} width
-   */
-  hit(x, y, width) {
-    let found = this._under(x, y, width), { phases, rounds } = this.view.film.json, { all, bytes } = this._sums, nowhere = { row: null, slot: null, index: null };
-    if (!found) return null;
-    let { phase } = found;
-    if (phase !== void 0)
-      return {
-        ...nowhere,
-        hint: `${phases[phase]}: ${milliseconds(this._ms[phase])} in this round`
-      };
-    let moved = bytes[found.round] ? `, ${bytesOf(bytes[found.round])} of K/V copied` : "", parts = rounds[found.round].ms.map((value, phase2) => `${phases[phase2]} ${milliseconds(value)}`).join(", ");
-    return {
-      ...nowhere,
-      hint: `round ${found.round}: ${milliseconds(all[found.round])}${moved} \u2014 ${parts}`
-    };
-  }
-  /**
-   * @param {number} x
-   * @param {number} y
-   * @param {number} width
-   */
-  click(x, y, width) {
-    let found = this._under(x, y, width), { film, step, go } = this.view;
-    found && go(
-      found.phase === void 0 ? found.round * film.phases + film.phase(step) : step - film.phase(step) + found.phase
-    );
-  }
-};
-function percent(share) {
-  return share > 0 && share < 5e-4 ? "<0.1 %" : `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
-}
-function sumOf(values) {
-  return values.reduce((sum, value) => sum + value, 0);
-}
-
-// src/panels/maskpaint.js
-var MASK_CELL = 16, MASK_WIDEST = 22, MASK_READABLE = 6, MASK_SMALLEST = 3, MASK_TALLEST = 240, MASK_TICKS = 20, MASK_LINE = 18, MASK_WIDE = 480, MASK_STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1 / 0], MaskLayout = class {
+// src/panels/masklayout.js
+var MASK_CELL = 16, MASK_WIDEST = 22, MASK_READABLE = 6, MASK_SMALLEST = 3, MASK_TALLEST = 240, MASK_TICKS = 20, MASK_LINE = 18, MASK_WIDE = 480, MaskLayout = class {
   /**
    * @param {MaskCells} cells
    * @param {number} width
@@ -1844,6 +1267,40 @@ var MASK_CELL = 16, MASK_WIDEST = 22, MASK_READABLE = 6, MASK_SMALLEST = 3, MASK
     return part ? Math.min(Math.floor((x - part.x) / part.cell) + part.first, part.stop - 1) : null;
   }
 };
+
+// src/panels/timesums.js
+function addUp({ rounds, meta }) {
+  let each = [meta.kv_bytes_per_slot.target, meta.kv_bytes_per_slot.draft], ms = [], total = [], bytes = rounds.map(
+    ({ stages }) => sumOf(stages.flatMap(({ moves }) => moves.map((move) => move[6] * each[move[0]])))
+  );
+  rounds.forEach((round, n) => {
+    ms.push(round.ms.map((value, phase) => value + (n ? ms[n - 1][phase] : 0))), total.push(bytes[n] + (n ? total[n - 1] : 0));
+  });
+  let all = rounds.map((round) => sumOf(round.ms)), middle = [...all].sort((a, b) => a - b)[Math.floor(all.length / 2)];
+  return { ms, bytes, total, all, top: Math.min(Math.max(...all), middle * 3 || 1 / 0) };
+}
+function meansOf(rounds, count) {
+  let columns = [];
+  for (let n = 0; n < count; n++) {
+    let some = rounds.slice(
+      Math.floor(n * rounds.length / count),
+      Math.floor((n + 1) * rounds.length / count)
+    );
+    columns.push(
+      some[0].ms.map((_, phase) => sumOf(some.map((round) => round.ms[phase])) / some.length)
+    );
+  }
+  return columns;
+}
+function percent(share) {
+  return share > 0 && share < 5e-4 ? "<0.1 %" : `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
+}
+function sumOf(values) {
+  return values.reduce((sum, value) => sum + value, 0);
+}
+
+// src/panels/maskpaint.js
+var MASK_STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1 / 0];
 function drawSight(pen, verdict, x, y, w, h, signed) {
   let { p } = pen, hatched = w >= 6 && h >= 6, grain = (hatch) => hatched ? { hatch } : {};
   if (verdict === "hidden" ? pen.rect(x, y, w, h, { fill: p.greySoft, ...signed ? grain(p.grey) : {} }) : verdict === "hole" ? pen.rect(x, y, w, h, { fill: p.redSoft, ...hatched ? { stroke: p.red, width: 1.5 } : {} }) : verdict === "leak" && !signed ? pen.rect(x, y, w, h, { fill: p.red, ...grain(p.panel) }) : pen.rect(x, y, w, h, {
@@ -1995,6 +1452,52 @@ var MaskPainter = class {
   }
 };
 
+// src/panels/maskwords.js
+function forwardWords({ kind, queries }) {
+  let forwards = new Set(queries.map((query) => query.forward)).size;
+  return [
+    "prefill",
+    forwards === 1 ? "draft's forward" : `draft's ${forwards} forwards`,
+    "verification"
+  ][kind];
+}
+function maskVerdict(film, step, cells) {
+  if (!cells) return [!0, absence(film, step)];
+  if (!film.checked) return [!0, "Whether a query should see what it sees is not judged here."];
+  let wrong = [], { drifts } = cells;
+  return cells.leaks.length && wrong.push(`${slotCount(cells.leaks, "leaks", "leak")}: ${nature(film, cells)}`), cells.holes.length && wrong.push(`${slotCount(cells.holes, "is", "are")} not seen, which hold the row's own tokens`), cells.lost > 0 && wrong.push(`K/V of ${counted(cells.lost, "token")} of the row is in no slot`), drifts && wrong.push(
+    counted(
+      drifts,
+      "position is not its token's index",
+      "positions are not their tokens' indices"
+    )
+  ), wrong.length ? [!1, `\u2717 ${wrong.join("; ")}.`] : [!0, "\u2713 Every query sees its row's tokens up to itself, each once, and nothing else."];
+}
+function absence(film, step) {
+  return film.phase(step) === 0 ? "This row was prefilled in an earlier round: no forward reads its K/V in this phase." : film.json.meta.num_draft_tokens ? "Drafting feeds no model here, so there is nothing to mask." : "Nothing is drafted in this run.";
+}
+function slotCount(ranges, one, many) {
+  let total = ranges.reduce((sum, [start2, stop]) => sum + stop - start2, 0);
+  return total === 1 ? `slot ${ranges[0][0]} ${one}` : `${total} slots (${rangeWords(ranges)}) ${many}`;
+}
+function nature(film, cells) {
+  let slot = cells.leaks[0][0], sees = ([first, stop, verdict]) => verdict === "leak" && slot >= first && slot < stop, query = cells.queries.find((each) => each.segments.some(sees)), held = cells.holds(slot);
+  return held && query && held.index > query.index && (held.kind === "held" || held.kind === "drafted") ? `index ${held.index} lies ahead of query ${query.name}` : contentWords(film, cells, slot);
+}
+function contentWords(film, cells, slot) {
+  let held = cells.holds(slot);
+  if (!held || held.kind === "empty") return "empty";
+  if (held.index < 0) return "padding";
+  let counts = held.kind === "held" || held.kind === "drafted", token = quoted(film.text(held.token));
+  return `${counts ? "" : "stale, "}${token}, index ${held.index}`;
+}
+function rangesOf(query, sights) {
+  let ranges = [];
+  for (let [start2, stop, sight] of query.segments)
+    sights.includes(sight) && ranges.push([start2, stop]);
+  return joinedRanges(ranges);
+}
+
 // src/panels/mask.js
 var SIGHTS = {
   seen: "sees",
@@ -2038,68 +1541,14 @@ var SIGHTS = {
     let cells = this.cells(), name = `Row ${this.view.row} \xB7 attention mask`;
     if (!cells) return `${name}, which no forward needs in this phase`;
     let queries = counted(cells.queries.length, "query", "queries");
-    return `${name} of the ${this._forward(cells)}, ${queries} \xD7 ${counted(cells.slots, "slot")}`;
-  }
-  /** @param {MaskCells} at */
-  _forward({ kind, queries }) {
-    let forwards = new Set(queries.map((query) => query.forward)).size;
-    return [
-      "prefill",
-      forwards === 1 ? "draft's forward" : `draft's ${forwards} forwards`,
-      "verification"
-    ][kind];
+    return `${name} of the ${forwardWords(cells)}, ${queries} \xD7 ${counted(cells.slots, "slot")}`;
   }
   /**
    * [whether all is well, what there is to say]
    * @param {MaskCells | null} [cells]
-   * @returns {[boolean, string]}
    */
   verdict(cells = this.cells()) {
-    if (!cells) return [!0, this._absence()];
-    if (!this.view.film.checked)
-      return [!0, "Whether a query should see what it sees is not judged here."];
-    let wrong = [], { drifts } = cells;
-    return cells.leaks.length && wrong.push(`${this._slots(cells.leaks, "leaks", "leak")}: ${this._nature(cells)}`), cells.holes.length && wrong.push(
-      `${this._slots(cells.holes, "is", "are")} not seen, which hold the row's own tokens`
-    ), cells.lost > 0 && wrong.push(`K/V of ${counted(cells.lost, "token")} of the row is in no slot`), drifts && wrong.push(
-      counted(
-        drifts,
-        "position is not its token's index",
-        "positions are not their tokens' indices"
-      )
-    ), wrong.length ? [!1, `\u2717 ${wrong.join("; ")}.`] : [!0, "\u2713 Every query sees its row's tokens up to itself, each once, and nothing else."];
-  }
-  _absence() {
-    let { film, step } = this.view;
-    return film.phase(step) === 0 ? "This row was prefilled in an earlier round: no forward reads its K/V in this phase." : film.json.meta.num_draft_tokens ? "Drafting feeds no model here, so there is nothing to mask." : "Nothing is drafted in this run.";
-  }
-  /**
-   * @param {Range[]} ranges
-   * @param {string} one
-   * @param {string} many
-   */
-  _slots(ranges, one, many) {
-    let total = ranges.reduce((sum, [start2, stop]) => sum + stop - start2, 0);
-    return total === 1 ? `slot ${ranges[0][0]} ${one}` : `${total} slots (${rangeWords(ranges)}) ${many}`;
-  }
-  /**
-   * What the first slot that leaks is to the first query that sees it.
-   * @param {MaskCells} cells
-   */
-  _nature(cells) {
-    let slot = cells.leaks[0][0], sees = ([first, stop, verdict]) => verdict === "leak" && slot >= first && slot < stop, query = cells.queries.find((each) => each.segments.some(sees)), held = cells.holds(slot);
-    return held && query && held.index > query.index && (held.kind === "held" || held.kind === "drafted") ? `index ${held.index} lies ahead of query ${query.name}` : this._content(cells, slot);
-  }
-  /**
-   * @param {MaskCells} cells
-   * @param {number} slot
-   */
-  _content(cells, slot) {
-    let held = cells.holds(slot);
-    if (!held || held.kind === "empty") return "empty";
-    if (held.index < 0) return "padding";
-    let counts = held.kind === "held" || held.kind === "drafted", token = quoted(this.view.film.text(held.token));
-    return `${counts ? "" : "stale, "}${token}, index ${held.index}`;
+    return maskVerdict(this.view.film, this.view.step, cells);
   }
   describe() {
     let text = `${this.title()}. ${this.verdict()[1]}`;
@@ -2191,16 +1640,131 @@ var SIGHTS = {
         index: query.index,
         hint: `${name}, in slot ${query.slot}`
       };
-    let verdict = query.segments.find((each) => slot >= each[0] && slot < each[1])?.[2], held = cells.holds(slot), does = verdict === "seen" || verdict === "own" || verdict === "leak" ? "sees" : "does not see", wrong = verdict === "leak" || verdict === "hole" ? ` \u2014 a ${verdict}` : "", hint = `${name} ${does} slot ${slot}: ${this._content(cells, slot)}${wrong}`;
+    let verdict = query.segments.find((each) => slot >= each[0] && slot < each[1])?.[2], held = cells.holds(slot), does = verdict === "seen" || verdict === "own" || verdict === "leak" ? "sees" : "does not see", wrong = verdict === "leak" || verdict === "hole" ? ` \u2014 a ${verdict}` : "", hint = `${name} ${does} slot ${slot}: ${contentWords(film, cells, slot)}${wrong}`;
     return { row, slot: cells.now(slot), index: held?.index ?? -1, hint };
   }
 };
-function rangesOf(query, sights) {
-  let ranges = [];
-  for (let [start2, stop, sight] of query.segments)
-    sights.includes(sight) && ranges.push([start2, stop]);
-  return joinedRanges(ranges);
-}
+
+// src/panels/layout.js
+var ZOOMS = [1, 2, 4, 8, 13, 20, 28, 36, 46, 64, 90, 120], TEXT_FROM = 26, SIGNS_FROM = 10, LARGE_FROM = 60, ALL_FROM = 28, WIDEST = 110, USUAL = 34, STACKED_BELOW = 44, DEEPER = 9, GUTTER = 118, RIGHT = 14, AXIS = 20, READING = 40, MAP_GAP = 10, StageLayout = class {
+  /**
+   * @param {View} view
+   * @param {number} width
+   */
+  constructor(view, width) {
+    let { film, step } = view;
+    this.view = view, this.film = film, this.step = step, this.width = width, this.stage = film.stage(step), this.rows = film.rows(step), this.firsts = [], this.shared = !0, this.lanes = [], this.bottom = 0, this.last = this._last(), this.cell = this._cell(), this.count = Math.max(Math.floor((width - GUTTER - RIGHT) / this.cell), 1), this._window(), this.mapped = this.count < this.last || Math.min(...this.firsts, 0) < 0 || !this.shared, this.mapTop = 4, this.mapHeight = this.mapped ? Math.min(Math.max(this.rows.length * 3, 18), 64) : 0, this.top = this.mapTop + (this.mapped ? this.mapHeight + MAP_GAP : 0) + AXIS, this._rowTops(), this.readingTop = this.bottom + 4, this.height = this.bottom + READING;
+  }
+  get texts() {
+    return this.cell >= TEXT_FROM;
+  }
+  get signs() {
+    return this.cell >= SIGNS_FROM;
+  }
+  get stacked() {
+    return (this.film.drifts || this.view.other?.drifts) && this.cell < STACKED_BELOW + (this.last > 99 ? 12 : 0);
+  }
+  get large() {
+    return this.cell >= LARGE_FROM;
+  }
+  // As wide as it fits; else so wide that the drafts of all rows stand in one window, unless that
+  // leaves no room even for signs.
+  _cell() {
+    if (this.view.zoom != null) return ZOOMS[this.view.zoom];
+    let room = this.width - GUTTER - RIGHT, fits = room / this.last;
+    if (fits >= ALL_FROM) return Math.min(fits, WIDEST);
+    let together = room / (this.last - Math.min(...this.rows.map((row) => this.begin(row))) + 1);
+    return together >= SIGNS_FROM ? Math.min(together, USUAL) : USUAL;
+  }
+  // Slot behind the last one that any row holds or awaits in this round.
+  _last() {
+    let ends = this.rows.map(
+      (row) => 1 + Math.max(row.pending + Math.max(row.drafted, row.gained), row.pending_after)
+    );
+    return Math.max(this.stage.width, ...ends);
+  }
+  /**
+   * Slot of each row's pending token when the round began, where it lies now.
+   * @param {RowEntry} row
+   */
+  begin(row) {
+    let moved = this.film.phase(this.step) === this.film.phases - 1 ? row.start_after - row.start : 0;
+    return row.pending + moved;
+  }
+  _window() {
+    let begins = this.rows.map((row) => this.begin(row)), span = Math.max(...this.rows.map((row) => Math.max(row.drafted, row.gained)), 0), first = this.last <= this.count ? 0 : this.last - this.count;
+    this.shared = begins.every((begin) => begin >= first);
+    let own = (begin) => begin + span + 1 - this.count + 1, slid = -Math.round(this.view.pan ?? 0);
+    this.firsts = begins.map((begin) => (this.shared ? first : own(begin)) + slid);
+  }
+  _rowTops() {
+    let n = this.rows.length, open = this._heights(), compact = n <= 8 ? open : n <= 24 ? 25 : 13, y = this.top;
+    for (let row = 0; row < n; row++) {
+      let wide = n <= 8 || row === this.view.row, height = wide ? open : compact;
+      this.lanes.push(this._lane(y, height, wide)), y += height;
+    }
+    this.bottom = y;
+  }
+  _heights() {
+    return this.texts ? 68 + (this.stacked ? DEEPER : 0) : this.signs ? 50 : 34;
+  }
+  /**
+   * tops and heights of a row's lanes; positions: null where they are folded away
+   * @param {number} y
+   * @param {number} height
+   * @param {boolean} open
+   * @returns {RowLanes}
+   */
+  _lane(y, height, open) {
+    if (!open) {
+      let tokens2 = { y: y + 1, h: height > 14 ? 14 : 7 }, bar = height > 14 ? 3 : 2, target2 = { y: tokens2.y + tokens2.h + 1, h: bar }, draft2 = { y: target2.y + bar + (height > 14 ? 1 : 0), h: height > 14 ? bar : 0 };
+      return { y, height, open, tokens: tokens2, positions: null, target: target2, draft: draft2, notes: null };
+    }
+    let tokens = { y: y + 4, h: this.texts ? 23 : this.signs ? 18 : 10 }, positions = this.texts ? { y: tokens.y + tokens.h + 1, h: 11 + (this.stacked ? DEEPER : 0) } : null, target = { y: (positions ?? tokens).y + (positions ?? tokens).h + 2, h: 6 }, draft = { y: target.y + 7, h: 4 };
+    return {
+      y,
+      height,
+      open,
+      tokens,
+      positions,
+      target,
+      draft,
+      notes: this.signs ? { y: draft.y + 6, h: 12 } : null
+    };
+  }
+  /**
+   * @param {number} row
+   * @param {number} slot
+   */
+  x(row, slot) {
+    return GUTTER + (slot - this.firsts[row]) * this.cell;
+  }
+  /**
+   * @param {number} row
+   * @param {number} x
+   */
+  slotAt(row, x) {
+    return Math.floor((x - GUTTER) / this.cell) + this.firsts[row];
+  }
+  /** @param {number} y */
+  rowAt(y) {
+    return this.lanes.findIndex((lane) => y >= lane.y && y < lane.y + lane.height);
+  }
+  get right() {
+    return GUTTER + this.count * this.cell;
+  }
+  /**
+   * px of a slot's left edge in the small map of the whole cache
+   * @param {number} slot
+   */
+  mapX(slot) {
+    return GUTTER + slot * (this.width - GUTTER - RIGHT) / this.last;
+  }
+  /** @param {number} x */
+  mapSlot(x) {
+    return (x - GUTTER) * this.last / (this.width - GUTTER - RIGHT);
+  }
+};
 
 // src/panels/frame.js
 var TICKS = [1, 5, 10, 25, 50, 100, 250, 500, 1e3], FramePainter = class {
@@ -2309,6 +1873,234 @@ var TICKS = [1, 5, 10, 25, 50, 100, 250, 500, 1e3], FramePainter = class {
   _gain(row, y, small) {
     let { p } = this.pen, [x, h, size] = small ? [70, 11, 9] : [66, 16, 11], full = row.drafted > 0 && row.accepted === row.drafted, fill = row.gained === 0 ? p.greySoft : row.accepted ? p.greenSoft : p.orangeSoft, stroke = row.gained === 0 ? p.grey : full ? p.green : void 0, words = row.gained ? `+${row.gained}` : "idle";
     this.pen.rect(x, y - h / 2, 38, h, { fill, stroke, radius: h / 2 }), this.pen.text(words, x + 19, y, { size, weight: 650, align: "center" });
+  }
+};
+
+// src/panels/lanes.js
+var LanePainter = class {
+  /**
+   * @param {Pen} pen
+   * @param {StageLayout} at
+   */
+  constructor(pen, at) {
+    this.pen = pen, this.at = at, this.film = at.film, this.looks = cellLooks(pen.p), this.fed = /* @__PURE__ */ new Map(), this.wrong = at.film.wrongEnds(at.step);
+    for (let feed of at.stage.feeds) {
+      let key = `${feed[0]} ${feed[2]}`;
+      this.fed.set(key, [...this.fed.get(key) ?? [], feed]);
+    }
+  }
+  /**
+   * Calls visit(cell, x) for the window's slots of a lane.
+   * @param {LaneName} which
+   * @param {number} number
+   * @param {(cell: Cell, x: number) => void} visit
+   */
+  _each(which, number, visit) {
+    let { at } = this, first = at.firsts[number] - 1, stop = at.firsts[number] + at.count + 1;
+    for (let run of this.film.lane(at.step, which, number)) {
+      if (run[1] <= first || run[0] >= stop) continue;
+      let last = Math.min(run[1], stop);
+      for (let slot = Math.max(run[0], first); slot < last; slot++)
+        visit(this.film.cellOf(run, slot), at.x(number, slot));
+    }
+  }
+  /**
+   * Calls visit(kind, x, width, run) for the runs of a lane that the window shows.
+   * @param {LaneName} which
+   * @param {number} number
+   * @param {number} slide
+   * @param {(kind: string, x: number, w: number, run: LaneRun) => void} visit
+   */
+  _runs(which, number, slide, visit) {
+    let { at } = this, { kinds } = this.film.json;
+    for (let run of this.film.lane(at.step, which, number)) {
+      let x = at.x(number, run[0]) + slide, w = (run[1] - run[0]) * at.cell;
+      x + w >= GUTTER && x <= at.right && visit(kinds[run[2]], x, w, run);
+    }
+  }
+  /**
+   * All rows; slides: px by which each is away from where it belongs. One kind of thing after the
+   * other, since a context that has to change its font less is faster.
+   * @param {number[]} slides
+   */
+  paint(slides) {
+    let { at } = this, cells = [];
+    at.lanes.forEach((lane, number) => {
+      let slide = slides[number];
+      !at.signs || lane.tokens.h < 10 ? this._strip(number, lane, slide) : this._each(
+        "tokens",
+        number,
+        (cell, x) => cells.push([lane, this._judged(cell, number), x + slide])
+      );
+    });
+    for (let cell of cells) this._box(...cell);
+    for (let cell of cells) this._token(...cell);
+    for (let cell of cells) this._below(...cell);
+    for (let [number, slide] of slides.entries())
+      this._bar("target", number, slide, this.pen.p.target), this._bar("draft", number, slide, this.pen.p.draft);
+  }
+  /**
+   * @param {Cell} cell
+   * @param {number} number
+   */
+  _judged(cell, number) {
+    return cell.kind === "bonus_now" && this.wrong.has(number) && (cell.kind = "wrong_now"), cell;
+  }
+  /**
+   * @param {RowLanes} lane
+   * @param {Cell} cell
+   * @param {number} x
+   */
+  _below(lane, cell, x) {
+    lane.positions && cell.position >= 0 && this._position(lane, cell, x), COMMITTED.has(cell.kind) && this.at.view.differs?.(cell.request, cell.index) && this._differs(lane, x);
+  }
+  /**
+   * A run at a time, for cells too small for signs.
+   * @param {number} number
+   * @param {RowLanes} lane
+   * @param {number} slide
+   */
+  _strip(number, lane, slide) {
+    this._runs("tokens", number, slide, (kind, x, w) => {
+      if (kind === "empty" || kind === "padding") return;
+      let look = this.looks[kind === "bonus_now" && this.wrong.has(number) ? "wrong_now" : kind];
+      this.pen.rect(x, lane.tokens.y, w, lane.tokens.h, {
+        fill: look.strip,
+        hatch: this.at.cell > 3 ? look.hatch : void 0
+      });
+    });
+  }
+  /**
+   * @param {RowLanes} at
+   * @param {Cell} at
+   * @param {number} x
+   */
+  _box({ tokens: { y, h } }, { kind, origin }, x) {
+    let { pen, at } = this;
+    kind !== "padding" && (kind === "empty" ? pen.rect(x + 1, y + h - 1, at.cell - 2, 1, { fill: pen.p.faint }) : pen.rect(x + 1, y, at.cell - 2, h, {
+      ...this.looks[kind === "held" ? origin || "p" : kind],
+      radius: 4
+    }));
+  }
+  /**
+   * @param {RowLanes} lane
+   * @param {Cell} cell
+   * @param {number} x
+   */
+  _token(lane, cell, x) {
+    let { pen, at } = this, { p } = pen, middle = x + at.cell / 2, y = lane.tokens.y + lane.tokens.h / 2;
+    if (cell.kind === "empty") return;
+    if (cell.kind === "padding")
+      return pen.text("\xB7", middle, y, { size: 11, fill: p.muted, align: "center" });
+    if (!at.texts) return this._sign(cell, middle, y);
+    let fill = cell.kind === "stale" || cell.kind === "unreached_now" ? p.muted : p.ink, size = lane.open ? at.large ? 12 : 10.5 : 9;
+    pen.text(this.film.text(cell.token), middle, y, {
+      size,
+      mono: !0,
+      align: "center",
+      fill,
+      max: at.cell - 5
+    });
+  }
+  /**
+   * @param {Cell} cell
+   * @param {number} x
+   * @param {number} y
+   */
+  _sign(cell, x, y) {
+    let { p } = this.pen, sign = cell.kind === "held" ? "" : SIGNS[cell.kind] ?? "", fill = signFills(p)[cell.kind] ?? p.muted, string = sign || ([...this.film.text(cell.token)][0] ?? "");
+    this.pen.text(string, x, y, {
+      size: 10,
+      fill,
+      align: "center",
+      mono: !sign,
+      weight: sign ? 700 : 400
+    });
+  }
+  /**
+   * The position id under its token; where it is not the token's index, in red with the drift, if
+   * that may be said.
+   * @param {RowLanes} lane
+   * @param {Cell} cell
+   * @param {number} x
+   */
+  _position(lane, cell, x) {
+    let { pen, at } = this, { p } = pen, band = (
+      /** @type {Band} */
+      lane.positions
+    ), y = band.y + band.h / 2, drift = cell.position - cell.index;
+    if (drift && cell.kind !== "stale" && this.film.checked) {
+      let look2 = {
+        size: at.large ? 10 : 9,
+        fill: p.red,
+        weight: 700,
+        align: "center",
+        max: at.cell - 3
+      }, middle = x + at.cell / 2, by = `${drift > 0 ? "+" : "\u2212"}${Math.abs(drift)}`, apart = at.stacked ? 4.5 : 0;
+      return pen.rect(x + 1, band.y, at.cell - 2, band.h, {
+        fill: p.redSoft,
+        radius: 2
+      }), apart && pen.text(by, middle, y + apart, { ...look2, weight: 400 }), pen.text(
+        apart ? `${cell.position}` : `${cell.position}${by}`,
+        middle,
+        y - apart,
+        look2
+      );
+    }
+    let sign = cell.kind === "held" || cell.kind === "unreached_now" ? "" : SIGNS[cell.kind] ?? "", look = sign ? { fill: p.ink, weight: 650 } : { fill: p.muted }, size = at.large ? 10 : 9;
+    pen.text(`${sign}${cell.position}`, x + at.cell / 2, y, {
+      size,
+      align: "center",
+      max: at.cell - 1,
+      ...look
+    });
+  }
+  /**
+   * @param {RowLanes} lane
+   * @param {number} x
+   */
+  _differs(lane, x) {
+    let bottom = lane.tokens.y + lane.tokens.h;
+    for (let up of [1, 4])
+      this.pen.rect(x + 2, bottom - up, this.at.cell - 4, 1.5, { fill: this.pen.p.red });
+  }
+  /**
+   * K/V of one model, slot by slot: full where it counts, hatched where it is stale, outlined where
+   * there is none.
+   * @param {LaneName} which
+   * @param {number} number
+   * @param {number} slide
+   * @param {string} colour
+   */
+  _bar(which, number, slide, colour) {
+    let { p } = this.pen, lane = this.at.lanes[number][which], { request: own } = this.at.rows[number];
+    if (!lane.h) return;
+    let looks = barLooks(p, colour, lane.h);
+    this._runs(which, number, slide, (kind, x, w, [, , , index, , request]) => {
+      let under = kind === "pending" && liesUnder(index, request, own), none = lane.h > 3 ? { stroke: p.faint } : null, look = looks[under ? "stale" : kind] ?? none;
+      look && this.pen.rect(
+        kind === "held" ? x : x + 0.5,
+        lane.y,
+        kind === "held" ? w : w - 1,
+        lane.h,
+        look
+      );
+    }), this._written(which, number, slide, lane);
+  }
+  /**
+   * Slots that a forward of this phase has written.
+   * @param {LaneName} which
+   * @param {number} number
+   * @param {number} slide
+   * @param {Band} lane
+   */
+  _written(which, number, slide, lane) {
+    if (!(lane.h < 3))
+      for (let [, , , slot, count] of this.fed.get(`${which === "target" ? 0 : 1} ${number}`) ?? [])
+        this.pen.rect(this.at.x(number, slot) + slide, lane.y - 1, count * this.at.cell, lane.h + 2, {
+          stroke: this.pen.p.ink,
+          radius: 2
+        });
   }
 };
 
@@ -2592,6 +2384,232 @@ var LISTED2 = 400, Stage = class {
     }
     let head = ["slot", "token", "state", "index", "position", "target K/V", "draft K/V"];
     return { caption: `Row ${row}, slot by slot`, head, rows };
+  }
+};
+
+// src/panels/timestrip.js
+var TimeStrip = class {
+  /**
+   * @param {Pen} pen
+   * @param {Strip} of
+   */
+  constructor(pen, of) {
+    this.pen = pen, this.of = of;
+  }
+  /** @param {{ x: number, y: number, w: number, h: number }} at */
+  paint(at) {
+    let { pen } = this, { p } = pen, { columns, pitch, now } = this.of, { top, all } = this.of.sums, cut = Math.max(...all) > top * 1.001, y0 = at.y + 22, bottom = y0 + at.h, gap = pitch >= 5 ? 1 : 0, words = cut ? `the run, cut at ${milliseconds(top)} a round` : `the run, ${milliseconds(top)} a round at most`;
+    pen.text(words, at.x, at.y + 8, { size: 11, fill: p.muted, max: at.w }), columns.forEach((column, n) => this._column(column, at.x + n * pitch, y0, at.h, gap)), pen.line(at.x, bottom + 0.5, at.x + pitch * columns.length, bottom + 0.5, { stroke: p.grey });
+    let each = pitch * columns.length / all.length, x = at.x + now * each, w = Math.max(each, 3);
+    pen.rect(x - 1.5, y0 - 2, w + 3 - gap, at.h + 4, { stroke: p.blue, width: 2, radius: 2 }), this._rounds(at.x, bottom + 11, each, at.w);
+  }
+  /**
+   * @param {number[]} column
+   * @param {number} x
+   * @param {number} y0
+   * @param {number} height
+   * @param {number} gap
+   */
+  _column(column, x, y0, height, gap) {
+    let { colours, pitch, sums } = this.of, scale = height / Math.max(sums.top, 1e-9), y = y0 + height;
+    column.forEach((value, phase) => {
+      let h = Math.min(value * scale, y - y0);
+      h > 0 && this.pen.rect(x, y - h, pitch - gap, h, { fill: colours[phase] }), y -= h;
+    }), sumOf(column) > sums.top * 1.001 && this.pen.rect(x, y0 + 4, pitch, 2, { fill: this.pen.p.panel });
+  }
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} each
+   * @param {number} w
+   */
+  _rounds(x, y, each, w) {
+    let { pen } = this, { p } = pen, { now, sums } = this.of, last = sums.all.length - 1, middle = x + (now + 0.5) * each, words = `round ${now}`, half = pen.measure(words, { size: 11, weight: 700 }) / 2, end = x + (last + 1) * each, at = Math.min(Math.max(middle, x + half), x + w - half);
+    pen.text(words, at, y, { size: 11, weight: 700, fill: p.blue, align: "center" }), at - half > x + 16 && pen.text("0", x, y, { size: 11, fill: p.muted }), last && at + half < end - 26 && pen.text(`${last}`, end, y, { size: 11, fill: p.muted, align: "right" });
+  }
+};
+
+// src/panels/time.js
+var TIME = {
+  line: 23,
+  bar: 13,
+  name: 104,
+  number: 60,
+  share: 50,
+  strip: 74,
+  wide: 520,
+  gap: 28,
+  part: 0.57,
+  most: 40
+}, TimePanel = class {
+  static id = "time";
+  /** @param {View} view */
+  constructor(view) {
+    this.view = view, this._means = new Kept(5), this._film = void 0, this._kept = void 0;
+  }
+  key() {
+    return `${this.view.step}`;
+  }
+  empty() {
+    return !this.view.film.steps;
+  }
+  get _round() {
+    return this.view.film.round(this.view.step);
+  }
+  get _ms() {
+    return this.view.film.scene(this.view.step).ms;
+  }
+  // Counted once for a film.
+  get _sums() {
+    let { film } = this.view;
+    return (!this._kept || this._film !== film) && (this._film = film, this._kept = addUp(film.json)), this._kept;
+  }
+  title() {
+    return `Time \xB7 round ${this._round}: ${milliseconds(sumOf(this._ms))}`;
+  }
+  _shares() {
+    let so = this._sums.ms[this._round], all = sumOf(so);
+    return so.map((value) => percent(value / Math.max(all, 1e-9)));
+  }
+  _moved() {
+    let { bytes, total, ms } = this._sums, now = bytes[this._round], so = total[this._round], all = sumOf(ms[this._round]), words = `${this._round ? `Rounds 0 to ${this._round}` : "This round"}: ${milliseconds(all)}.`;
+    if (!total[total.length - 1]) return `${words} No K/V is copied in this run.`;
+    let here = now ? bytesOf(now) : "none", before = so ? bytesOf(so) : "none";
+    return `${words} K/V copied: ${here} in this round, ${before} so far.`;
+  }
+  describe() {
+    let { film, step } = this.view, parts = this._ms.map(
+      (value, phase) => `${film.json.phases[phase]} ${milliseconds(value)}`
+    );
+    return `${this.title()}. ${parts.join(", ")}. At ${film.phaseName(step)}. ${this._moved()}`;
+  }
+  table() {
+    let { film } = this.view, shares = this._shares(), so = this._sums.ms[this._round], rows = film.json.phases.map((name, phase) => [
+      name,
+      milliseconds(this._ms[phase]),
+      milliseconds(so[phase]),
+      shares[phase]
+    ]);
+    rows.push(["all", milliseconds(sumOf(this._ms)), milliseconds(sumOf(so)), percent(1)]);
+    let head = ["phase", "this round", `rounds 0 to ${this._round}`, "share of these"];
+    return { caption: this._moved(), head, rows };
+  }
+  /**
+   * left: where the phases stand; right: where the run does, beside or under them.
+   * @param {number} width
+   */
+  _places(width) {
+    let wide = width >= TIME.wide, room = width - 2 * PAD, w = wide ? (room - TIME.gap) * TIME.part : room, lines = 5 * TIME.line, right = wide ? { x: PAD + w + TIME.gap, y: 0, w: room - w - TIME.gap } : { x: PAD, y: 18 + lines + 14, w }, words = wrapWords(this._moved(), room, { size: 12 }), foot = wide ? 18 + lines + 16 : right.y + 22 + TIME.strip + 30;
+    return {
+      left: { x: PAD, y: 18, w },
+      right: { ...right, h: wide ? lines - 22 : TIME.strip },
+      words,
+      foot
+    };
+  }
+  /** @param {number} width */
+  height(width) {
+    let { words, foot } = this._places(width);
+    return foot + words.length * 17 + 2;
+  }
+  /** @param {Palette} at */
+  colours({ grey, draft, target, green, orange }) {
+    return [grey, draft, target, green, orange];
+  }
+  /**
+   * @param {Pen} pen
+   * @param {number} width
+   */
+  draw(pen, width) {
+    let { left, right, words, foot } = this._places(width), { p } = pen, head = { size: 11, fill: p.muted, align: "right" };
+    pen.text("this round", left.x + left.w - TIME.share, 8, head), pen.text("so far", left.x + left.w, 8, head), this.view.film.json.phases.forEach((_, phase) => this._phase(pen, left, phase)), new TimeStrip(pen, {
+      columns: this._columns(right),
+      colours: this.colours(p),
+      pitch: this._pitch(right),
+      sums: this._sums,
+      now: this._round
+    }).paint(right), words.forEach((line, n) => pen.text(line, PAD, foot + 6 + n * 17, { size: 12, fill: p.ink }));
+  }
+  /**
+   * @param {Pen} pen
+   * @param {{ x: number, y: number, w: number }} at
+   * @param {number} phase
+   */
+  _phase(pen, { x, y, w }, phase) {
+    let { film, step } = this.view, { p } = pen, here = film.phase(step) === phase, middle = y + (phase + 0.5) * TIME.line, room = w - TIME.name - TIME.number - TIME.share, value = this._ms[phase], look = { size: 12, weight: here ? 700 : 400, fill: here ? p.blue : p.ink };
+    here && pen.text("\u25B8", x, middle, { size: 12, fill: p.blue }), pen.text(film.json.phases[phase], x + 12, middle, look), pen.rect(x + TIME.name, middle - TIME.bar / 2, room, TIME.bar, { fill: p.greySoft, radius: 3 });
+    let long = Math.max(room * value / Math.max(...this._ms, 1e-9), 1.5);
+    pen.rect(x + TIME.name, middle - TIME.bar / 2, long, TIME.bar, {
+      fill: this.colours(p)[phase],
+      radius: Math.min(3, long / 2)
+    }), here && pen.rect(x + TIME.name - 2, middle - TIME.bar / 2 - 2, room + 4, TIME.bar + 4, {
+      stroke: p.blue,
+      width: 1.5,
+      radius: 4
+    }), pen.text(milliseconds(value), x + w - TIME.share, middle, {
+      ...look,
+      size: 11,
+      align: "right"
+    }), pen.text(this._shares()[phase], x + w, middle, { size: 11, fill: p.muted, align: "right" });
+  }
+  /**
+   * The rounds of the run, or where several share a pixel their mean; a column that is taller than
+   * the strip ends in a gap.
+   * @param {{ w: number }} at
+   */
+  _columns({ w }) {
+    let { rounds } = this.view.film.json, count = Math.max(1, Math.min(rounds.length, Math.floor(w / 2)));
+    return this._means.get(count, () => meansOf(rounds, count));
+  }
+  /**
+   * px of a column
+   * @param {{ w: number }} at
+   */
+  _pitch(at) {
+    return Math.min(at.w / this._columns(at).length, TIME.most);
+  }
+  /**
+   * {phase} or {round} under a point, or null
+   * @param {number} x
+   * @param {number} y
+   * @param {number} width
+   */
+  _under(x, y, width) {
+    let { left, right } = this._places(width), phase = Math.floor((y - left.y) / TIME.line), { all } = this._sums;
+    if (x >= left.x && x < left.x + left.w && phase >= 0 && phase < 5) return { phase };
+    let each = this._pitch(right) * this._columns(right).length / all.length, round = Math.floor((x - right.x) / each);
+    return y >= right.y + 16 && y < right.y + 22 + right.h + 20 && round >= 0 && round < all.length ? { round } : null;
+  }
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} width
+   */
+  hit(x, y, width) {
+    let found = this._under(x, y, width), { phases, rounds } = this.view.film.json, { all, bytes } = this._sums, nowhere = { row: null, slot: null, index: null };
+    if (!found) return null;
+    let { phase } = found;
+    if (phase !== void 0)
+      return {
+        ...nowhere,
+        hint: `${phases[phase]}: ${milliseconds(this._ms[phase])} in this round`
+      };
+    let moved = bytes[found.round] ? `, ${bytesOf(bytes[found.round])} of K/V copied` : "", parts = rounds[found.round].ms.map((value, phase2) => `${phases[phase2]} ${milliseconds(value)}`).join(", ");
+    return {
+      ...nowhere,
+      hint: `round ${found.round}: ${milliseconds(all[found.round])}${moved} \u2014 ${parts}`
+    };
+  }
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} width
+   */
+  click(x, y, width) {
+    let found = this._under(x, y, width), { film, step, go } = this.view;
+    found && go(
+      found.phase === void 0 ? found.round * film.phases + film.phase(step) : step - film.phase(step) + found.phase
+    );
   }
 };
 
@@ -3342,7 +3360,46 @@ function capital(word) {
   return word.charAt(0).toUpperCase() + word.slice(1);
 }
 
-// src/panels/pool.js
+// src/panels/poolwords.js
+function largestGroup(pool) {
+  let counts = /* @__PURE__ */ new Map();
+  for (let { length } of pool) counts.set(length, (counts.get(length) ?? 0) + 1);
+  return [...counts].map(([length, count]) => ({ length, count })).reduce((best, each) => each.count > best.count ? each : best);
+}
+function decisionWords(film, step) {
+  let { batch_size: size, strategy_options: options } = film.json.meta, { decision, pool } = film.scene(step), chosen = pool.filter((each) => each.chosen), rows = counted(chosen.length, "sequence");
+  if (decision === "grouped") return `grouped: ${rows} of length ${chosen[0]?.length}`;
+  if (decision === "overdue") {
+    let same = new Set(chosen.map((each) => each.length)).size === 1;
+    return `overdue: ${`a sequence waited as often as max_wait = ${options.max_wait} allows`}, so those that waited longest run${same ? "" : ", realigned"}`;
+  }
+  let none = `no ${Math.min(size, pool.length)} sequences share a length`;
+  if (decision === "partial") {
+    let run = chosen.length === 1 ? "runs" : "run";
+    return `fallback partial: ${none}, so ${rows} of length ${chosen[0]?.length} ${run} alone`;
+  }
+  if (decision === "realigned") {
+    let { count, length } = largestGroup(pool), closest = count > 1 ? ` (at most ${count} do, ${length} each)` : "";
+    return `fallback realign: ${none}${closest}, so those that entered first are realigned`;
+  }
+  return decision;
+}
+function waitWords(pool) {
+  let waiting = pool.filter((each) => !each.chosen);
+  if (!waiting.length) return "none waits";
+  let { request, waited } = waiting.reduce(
+    (longest, each) => each.waited > longest.waited ? each : longest
+  ), words = counted(waiting.length, "sequence waits", "sequences wait");
+  if (!waited) return `${words} for the first time`;
+  let which = `request ${request}${waiting.length > 1 ? " longest" : ""}`;
+  return `${words}, ${which}: passed over ${counted(waited, "time")} before`;
+}
+function commonLength(pool) {
+  let chosen = pool.filter((each) => each.chosen), lengths = new Set(chosen.map((each) => each.length)), { length, count } = largestGroup(pool);
+  return lengths.size === 1 ? { length: [...lengths][0], grouped: !0 } : count > 1 ? { length, grouped: !1 } : null;
+}
+
+// src/panels/poolpaint.js
 var POOL = {
   top: 26,
   bars: 92,
@@ -3353,7 +3410,93 @@ var POOL = {
   most: 56,
   axis: 58,
   lines: 2
-}, PoolPanel = class {
+}, PoolPainter = class {
+  /**
+   * @param {Pen} pen
+   * @param {View} view
+   * @param {Bars} at
+   * @param {number} width
+   */
+  constructor(pen, view, at, width) {
+    this.pen = pen, this.view = view, this.at = at, this.width = width, this.pool = view.film.scene(view.step).pool, this.common = commonLength(this.pool);
+  }
+  paint() {
+    this._axis(), this._guide(), this._explain(), this.pool.forEach((each, n) => this._bar(each, POOL.axis + n * this.at.pitch));
+  }
+  _axis() {
+    let { pen, at, width } = this, { p } = pen, look = { size: 11, fill: p.muted, align: "right" }, right = POOL.axis - 8;
+    pen.line(POOL.axis - 4, at.bottom + 0.5, width - PAD, at.bottom + 0.5, { stroke: p.grey }), pen.text(`${at.base}`, right, at.bottom - 1, look), pen.text("length", right, at.top - 11, look), pen.text("waited", right, at.bottom + 4 + POOL.signs / 2, look), at.wide && pen.text("request", right, at.bottom + 4 + POOL.signs * 1.5, look);
+  }
+  /**
+   * @param {PoolEntry} entry
+   * @param {number} x
+   */
+  _bar({ request, length, waited, chosen }, x) {
+    let { pen, at } = this, { p } = pen, w = Math.max(at.pitch - POOL.gap, POOL.least), y = at.y(length), middle = x + w / 2, row = this.view.film.rowOf(this.view.step, request), inside = at.bottom - y > 20 ? at.bottom - 10 : y - 8;
+    pen.rect(
+      x,
+      y,
+      w,
+      at.bottom - y,
+      chosen ? { fill: p.blueSoft, stroke: p.blue, width: 1.5 } : { fill: p.greySoft, stroke: p.grey }
+    ), row >= 0 && row === this.view.row && pen.rect(x - 2, y - 2, w + 4, at.bottom - y + 4, { stroke: p.ink, width: 1.5, radius: 2 }), at.wide && pen.text(`${length}`, middle, inside, {
+      size: 11,
+      weight: chosen ? 700 : 400,
+      align: "center",
+      max: w + 3
+    }), this._sign(waited, chosen, x, w), at.wide && pen.text(`${request}`, middle, at.bottom + 4 + POOL.signs * 1.5, {
+      size: 11,
+      fill: p.muted,
+      align: "center"
+    });
+  }
+  /**
+   * Chosen, or for how many rounds it has waited: a number, or where there is no room for one a
+   * bar.
+   * @param {number} waited
+   * @param {boolean} chosen
+   * @param {number} x
+   * @param {number} w
+   */
+  _sign(waited, chosen, x, w) {
+    let { pen, at } = this, { p } = pen, middle = x + w / 2, y = at.bottom + 4 + POOL.signs / 2;
+    if (chosen)
+      return pen.text("\u2713", middle, y, {
+        size: at.pitch >= 9 ? 12 : 9,
+        weight: 700,
+        fill: p.blue,
+        align: "center"
+      });
+    if (at.numbers)
+      return pen.text(waited ? `${waited}` : "\xB7", middle, y, {
+        size: 11,
+        fill: waited ? p.ink : p.muted,
+        align: "center"
+      });
+    waited && pen.rect(x, at.bottom + 4, w, Math.max(waited / at.waited * (POOL.signs - 3), 1.5), {
+      fill: p.grey
+    });
+  }
+  // A line at the length that rows share.
+  _guide() {
+    let { pen, at, width, common } = this, { p } = pen;
+    if (!common) return;
+    let { length: shown, grouped } = common, y = at.y(shown);
+    pen.line(POOL.axis - 4, y, width - PAD, y, { stroke: grouped ? p.blue : p.grey, dash: [4, 3] });
+    let look = { size: 11, weight: 700, fill: grouped ? p.blue : p.muted, align: "right" };
+    y < at.bottom - 14 && pen.text(`${shown}`, POOL.axis - 8, y, look);
+  }
+  // What the frame and the line are, and where the bars begin if not at 0.
+  _explain() {
+    let { pen, at, width, common } = this, { p } = pen, look = { size: 11, fill: p.muted }, y = at.bottom + (at.wide ? 2 : 1) * POOL.signs + 4 + POOL.key / 2, words = `row ${this.view.row}`, x = PAD + 20 + pen.measure(words, look) + 16;
+    pen.rect(PAD, y - 6, 14, 12, { stroke: p.ink, width: 1.5, radius: 2 }), pen.text(words, PAD + 20, y, look), common && pen.line(x, y, x + 20, y, { stroke: common.grouped ? p.blue : p.grey, dash: [4, 3] }), common && (x += 26);
+    let line = common ? [common.grouped ? "length of the chosen" : "most common length"] : [], foot = at.base ? [`bars begin at ${at.base}`] : [];
+    pen.text([...line, ...foot].join(" \xB7 "), x, y, { ...look, max: width - PAD - x });
+  }
+};
+
+// src/panels/pool.js
+var PoolPanel = class {
   static id = "pool";
   /** @param {View} view */
   constructor(view) {
@@ -3386,44 +3529,9 @@ var POOL = {
     let { window: window2 } = this.view.film.json.meta.strategy_options, size = this._pool.length, room = window2 ? ` in a window of ${window2}` : "";
     return `Pool \xB7 ${counted(size, "row")}${room}, ${this._chosen.length} chosen`;
   }
-  // {length, count} of the length that most rows share.
-  _largest() {
-    let counts = /* @__PURE__ */ new Map();
-    for (let { length } of this._pool) counts.set(length, (counts.get(length) ?? 0) + 1);
-    return [...counts].map(([length, count]) => ({ length, count })).reduce((best, each) => each.count > best.count ? each : best);
-  }
-  // How the round was chosen, in words.
-  decision() {
-    let { film, step } = this.view, { batch_size: size, strategy_options: options } = film.json.meta, { decision } = film.scene(step), chosen = this._chosen, rows = counted(chosen.length, "sequence");
-    if (decision === "grouped") return `grouped: ${rows} of length ${chosen[0]?.length}`;
-    if (decision === "overdue") {
-      let same = new Set(chosen.map((each) => each.length)).size === 1;
-      return `overdue: ${`a sequence waited as often as max_wait = ${options.max_wait} allows`}, so those that waited longest run${same ? "" : ", realigned"}`;
-    }
-    let none = `no ${Math.min(size, this._pool.length)} sequences share a length`;
-    if (decision === "partial") {
-      let run = chosen.length === 1 ? "runs" : "run";
-      return `fallback partial: ${none}, so ${rows} of length ${chosen[0]?.length} ${run} alone`;
-    }
-    if (decision === "realigned") {
-      let { count, length } = this._largest(), closest = count > 1 ? ` (at most ${count} do, ${length} each)` : "";
-      return `fallback realign: ${none}${closest}, so those that entered first are realigned`;
-    }
-    return decision;
-  }
-  // The same words as in the sentence of the phase (schedulewords.py).
-  _waits() {
-    let waiting = this._pool.filter((each) => !each.chosen);
-    if (!waiting.length) return "none waits";
-    let { request, waited } = waiting.reduce(
-      (longest, each) => each.waited > longest.waited ? each : longest
-    ), words = counted(waiting.length, "sequence waits", "sequences wait");
-    if (!waited) return `${words} for the first time`;
-    let which = `request ${request}${waiting.length > 1 ? " longest" : ""}`;
-    return `${words}, ${which}: passed over ${counted(waited, "time")} before`;
-  }
   _sentences() {
-    return `${capital(this.decision())}. ${capital(this._waits())}.`;
+    let { film, step } = this.view;
+    return `${capital(decisionWords(film, step))}. ${capital(waitWords(this._pool))}.`;
   }
   describe() {
     return `${this.title()}. ${this._sentences()}`;
@@ -3452,9 +3560,8 @@ var POOL = {
     return wrapWords(this._sentences(), width - 2 * PAD, { size: 12 });
   }
   /**
-   * Where the bars stand; pitch: px of one with its gap; numbers: whether there is room for how
-   * long they waited; wide: and for more.
    * @param {number} width
+   * @returns {Bars}
    */
   _bars(width) {
     let top = this._top(width), { base, longest } = this._scale, pitch = Math.min((width - PAD - POOL.axis) / this._pool.length, POOL.most + POOL.gap), waited = Math.max(...this._pool.map((each) => each.waited)), numbers = pitch >= (waited > 9 ? 18 : 10), most = base ? longest : 2 ** Math.ceil(Math.log2(Math.max(...this._pool.map((each) => each.length)))), y = (length) => top + POOL.bars * (1 - (length - base) / Math.max(most - base, 1));
@@ -3465,105 +3572,10 @@ var POOL = {
    * @param {number} width
    */
   draw(pen, width) {
-    let at = this._bars(width), { p } = pen;
+    let at = this._bars(width);
     this._lines(width).forEach(
-      (line, n) => pen.text(line, PAD, 8 + n * 17, { size: 12, fill: p.ink })
-    ), this._axis(pen, at, width), this._guide(pen, at, width), this._explain(pen, at, width), this._pool.forEach((each, n) => this._bar(pen, at, each, POOL.axis + n * at.pitch));
-  }
-  /**
-   * @param {Pen} pen
-   * @param {ReturnType<PoolPanel["_bars"]>} at
-   * @param {number} width
-   */
-  _axis(pen, at, width) {
-    let { p } = pen, look = { size: 11, fill: p.muted, align: "right" }, right = POOL.axis - 8;
-    pen.line(POOL.axis - 4, at.bottom + 0.5, width - PAD, at.bottom + 0.5, { stroke: p.grey }), pen.text(`${at.base}`, right, at.bottom - 1, look), pen.text("length", right, at.top - 11, look), pen.text("waited", right, at.bottom + 4 + POOL.signs / 2, look), at.wide && pen.text("request", right, at.bottom + 4 + POOL.signs * 1.5, look);
-  }
-  /**
-   * @param {Pen} pen
-   * @param {ReturnType<PoolPanel["_bars"]>} at
-   * @param {PoolEntry} entry
-   * @param {number} x
-   */
-  _bar(pen, at, { request, length, waited, chosen }, x) {
-    let { p } = pen, w = Math.max(at.pitch - POOL.gap, POOL.least), y = at.y(length), middle = x + w / 2, row = this.view.film.rowOf(this.view.step, request), inside = at.bottom - y > 20 ? at.bottom - 10 : y - 8;
-    pen.rect(
-      x,
-      y,
-      w,
-      at.bottom - y,
-      chosen ? { fill: p.blueSoft, stroke: p.blue, width: 1.5 } : { fill: p.greySoft, stroke: p.grey }
-    ), row >= 0 && row === this.view.row && pen.rect(x - 2, y - 2, w + 4, at.bottom - y + 4, { stroke: p.ink, width: 1.5, radius: 2 }), at.wide && pen.text(`${length}`, middle, inside, {
-      size: 11,
-      weight: chosen ? 700 : 400,
-      align: "center",
-      max: w + 3
-    }), this._sign(pen, at, waited, chosen, x, w), at.wide && pen.text(`${request}`, middle, at.bottom + 4 + POOL.signs * 1.5, {
-      size: 11,
-      fill: p.muted,
-      align: "center"
-    });
-  }
-  /**
-   * Chosen, or for how many rounds it has waited: a number, or where there is no room for one a
-   * bar.
-   * @param {Pen} pen
-   * @param {ReturnType<PoolPanel["_bars"]>} at
-   * @param {number} waited
-   * @param {boolean} chosen
-   * @param {number} x
-   * @param {number} w
-   */
-  _sign(pen, at, waited, chosen, x, w) {
-    let { p } = pen, middle = x + w / 2, y = at.bottom + 4 + POOL.signs / 2;
-    if (chosen)
-      return pen.text("\u2713", middle, y, {
-        size: at.pitch >= 9 ? 12 : 9,
-        weight: 700,
-        fill: p.blue,
-        align: "center"
-      });
-    if (at.numbers)
-      return pen.text(waited ? `${waited}` : "\xB7", middle, y, {
-        size: 11,
-        fill: waited ? p.ink : p.muted,
-        align: "center"
-      });
-    waited && pen.rect(x, at.bottom + 4, w, Math.max(waited / at.waited * (POOL.signs - 3), 1.5), {
-      fill: p.grey
-    });
-  }
-  // {length, grouped}: what the chosen rows share, or else what most rows do; null where no two
-  // share one.
-  _common() {
-    let lengths = new Set(this._chosen.map((each) => each.length)), { length, count } = this._largest();
-    return lengths.size === 1 ? { length: [...lengths][0], grouped: !0 } : count > 1 ? { length, grouped: !1 } : null;
-  }
-  /**
-   * A line at that length.
-   * @param {Pen} pen
-   * @param {ReturnType<PoolPanel["_bars"]>} at
-   * @param {number} width
-   */
-  _guide(pen, at, width) {
-    let { p } = pen, common = this._common();
-    if (!common) return;
-    let { length: shown, grouped } = common, y = at.y(shown);
-    pen.line(POOL.axis - 4, y, width - PAD, y, { stroke: grouped ? p.blue : p.grey, dash: [4, 3] });
-    let look = { size: 11, weight: 700, fill: grouped ? p.blue : p.muted, align: "right" };
-    y < at.bottom - 14 && pen.text(`${shown}`, POOL.axis - 8, y, look);
-  }
-  /**
-   * What the frame and the line are, and where the bars begin if not at 0.
-   * @param {Pen} pen
-   * @param {ReturnType<PoolPanel["_bars"]>} at
-   * @param {number} width
-   */
-  _explain(pen, at, width) {
-    let { p } = pen, look = { size: 11, fill: p.muted }, y = at.bottom + (at.wide ? 2 : 1) * POOL.signs + 4 + POOL.key / 2, common = this._common(), words = `row ${this.view.row}`, x = PAD + 20 + pen.measure(words, look) + 16;
-    pen.rect(PAD, y - 6, 14, 12, { stroke: p.ink, width: 1.5, radius: 2 }), pen.text(words, PAD + 20, y, look), common && pen.line(x, y, x + 20, y, { stroke: common.grouped ? p.blue : p.grey, dash: [4, 3] }), common && (x += 26);
-    let line = common ? [common.grouped ? "length of the chosen" : "most common length"] : [], foot = at.base ? [`bars begin at ${at.base}`] : [];
-    pen.text([...line, ...foot].join(" \xB7 "), x, y, { ...look, max: width - PAD - x });
+      (line, n) => pen.text(line, PAD, 8 + n * 17, { size: 12, fill: pen.p.ink })
+    ), new PoolPainter(pen, this.view, at, width).paint();
   }
   /**
    * @param {number} x
@@ -3600,8 +3612,8 @@ var POOL = {
   }
 };
 
-// src/page/figure.js
-var MARGIN = 16, BETWEEN_CARDS = 12, HEADING = 30, SIDE_BY_SIDE = 860, TWO_RUNS = 960, FigureRun = class {
+// src/page/figurerun.js
+var BETWEEN_CARDS = 12, HEADING = 30, SIDE_BY_SIDE = 860, FigureRun = class {
   /**
    * @param {View} view
    * @param {number} width
@@ -3684,7 +3696,13 @@ var MARGIN = 16, BETWEEN_CARDS = 12, HEADING = 30, SIDE_BY_SIDE = 860, TWO_RUNS 
       cards[0].draw(pen, tall), pen.shifted(cards[0].width + BETWEEN_CARDS, 0, () => cards[1].draw(pen, tall));
     } };
   }
-}, Figure = class {
+};
+function tallest(blocks) {
+  return Math.max(...blocks.map((block) => block?.height ?? 0));
+}
+
+// src/page/figure.js
+var MARGIN = 16, TWO_RUNS = 960, Figure = class {
   /**
    * @param {Film[]} films
    * @param {FigureSettings} at
@@ -3787,9 +3805,6 @@ var MARGIN = 16, BETWEEN_CARDS = 12, HEADING = 30, SIDE_BY_SIDE = 860, TWO_RUNS 
     );
   }
 };
-function tallest(blocks) {
-  return Math.max(...blocks.map((block) => block?.height ?? 0));
-}
 function base64(text) {
   return btoa(
     Array.from(new TextEncoder().encode(text), (byte) => String.fromCharCode(byte)).join("")
@@ -3896,8 +3911,102 @@ var SPEEDS = [0.5, 1, 2, 4, 8], Player = class {
   }
 };
 
+// src/page/rail.js
+var Rail = class {
+  /** @param {Shell} shell */
+  constructor(shell) {
+    this.shell = shell;
+    let names = shell.runs[0].film.json.phases, go = (phase) => () => shell.go(shell.clock - shell.clock % shell.phases + phase);
+    this.times = names.map(() => element("span", { class: "sv-ms" })), this.phases = names.map((name, phase) => {
+      let number = element(
+        "span",
+        { class: "sv-number", "aria-hidden": "true" },
+        String(phase + 1)
+      ), word = element("span", { class: "sv-phase" }, name);
+      return element(
+        "button",
+        { type: "button", on: { click: go(phase) } },
+        number,
+        word,
+        this.times[phase]
+      );
+    }), this.root = element(
+      "div",
+      { class: "sv-rail", role: "group", "aria-label": "phases of the round" },
+      ...this.phases
+    );
+  }
+  /**
+   * @param {number} now
+   * @param {number[]} ms
+   */
+  update(now, ms) {
+    this.phases.forEach((button, phase) => {
+      phase === now ? setAttribute(button, "aria-current", "step") : button.removeAttribute("aria-current"), button.classList.toggle("sv-past", phase < now), setText(this.times[phase], this.shell.comparison ? "" : milliseconds(ms[phase]));
+    });
+  }
+};
+
+// src/page/track.js
+var MARKS2 = 40, Track = class {
+  /** @type {{ mark: HTMLElement, run: Run, step: number }[]} */
+  marks = [];
+  /** @param {Shell} shell */
+  constructor(shell) {
+    this.shell = shell;
+    let input = () => shell.go(Number(this.slider.value)), range = { type: "range", min: "0", max: String(shell.clocks - 1), step: "1", value: "0" };
+    this.slider = element("input", { ...range, "aria-label": "step", on: { input } });
+    let lanes = shell.runs.map(
+      (run) => element("div", { class: "sv-marks", "aria-hidden": "true" }, ...this._marks(run))
+    );
+    this.root = element("div", { class: "sv-track" }, this.slider, ...lanes);
+  }
+  /**
+   * Steps of a kind that would stand on each other share a mark.
+   * @param {Run} run
+   */
+  _marks(run) {
+    let width = Math.ceil(run.film.steps / MARKS2), groups = /* @__PURE__ */ new Map();
+    for (let { step, kind } of run.film.marks()) {
+      let key = `${kind} ${Math.floor(step / width)}`;
+      groups.set(key, [...groups.get(key) ?? [], step]);
+    }
+    return [...groups].map(([key, steps]) => this._mark(run, key.split(" ")[0], steps));
+  }
+  /**
+   * The clock of a step may change with the way in which two runs are in step, so marks are placed
+   * by `placeMarks`.
+   * @param {Run} run
+   * @param {string} kind
+   * @param {number[]} steps
+   */
+  _mark(run, kind, steps) {
+    let { film } = run, [step] = steps, last = steps[steps.length - 1], [sign, word] = kind === "eos" ? ["\u25A0", "EOS"] : ["\u25B2", "violation"], where = (at) => `round ${film.round(at)}, ${film.phaseName(at)}`, more = steps.length > 1 ? `, to ${where(last)}, in ${counted(steps.length, "step")}` : "", title = `${word}: ${where(step)}${more}`, mark = element(
+      "span",
+      { class: `sv-mark sv-${kind}`, title, on: { click: () => this.shell.goTo(run, step) } },
+      sign
+    );
+    return this.marks.push({ mark, run, step }), mark;
+  }
+  /** @param {number} clock */
+  _place(clock) {
+    return `${100 * clock / Math.max(this.shell.clocks - 1, 1)}%`;
+  }
+  /** Where the run is now, and in words for those who hear it. */
+  update() {
+    let { clock, clocks, phases, runs } = this.shell, [{ film, view }] = runs;
+    this.slider.value = String(clock), this.slider.style.setProperty("--sv-done", this._place(clock));
+    let round = Math.floor(clock / phases), last = clocks / phases - 1, place = `round ${round} of 0 to ${last}, ${film.phaseName(view.step)}`;
+    setAttribute(this.slider, "aria-valuetext", place);
+  }
+  placeMarks() {
+    for (let { mark, run, step } of this.marks)
+      mark.style.left = this._place(this.shell.clockOf(run, step));
+  }
+};
+
 // src/page/controls.js
-var MARKS2 = 40, JUMPS = {
+var JUMPS = {
   rejection: "rejection",
   full: "full acceptance",
   violation: "violation",
@@ -3921,28 +4030,20 @@ var MARKS2 = 40, JUMPS = {
   back;
   /** @type {HTMLElement[]} */
   ahead;
-  /** @type {HTMLInputElement} */
-  slider;
-  /** @type {HTMLElement[]} */
-  times;
-  /** @type {HTMLElement[]} */
-  phases;
   /** @type {HTMLSelectElement} */
   speed;
   /** @type {HTMLElement[]} */
   ways = [];
-  /** @type {{ mark: HTMLElement, run: Run, step: number }[]} */
-  marks = [];
   /** @type {string | undefined} */
   _rowsKey;
   /** @type {boolean | undefined} */
   _byTokens;
   /** @param {Shell} shell */
   constructor(shell) {
-    this.shell = shell, this.what = "rejection", this.parts = [
+    this.shell = shell, this.what = "rejection", this.track = new Track(shell), this.rail = new Rail(shell), this.parts = [
       this._bar(),
       this._transport(),
-      this._rail(),
+      this.rail.root,
       ...shell.comparison ? [this._two()] : []
     ], this.root = element("div", { class: "sv-controls" }, ...this.parts);
   }
@@ -4010,42 +4111,13 @@ var MARKS2 = 40, JUMPS = {
       iconButton("last", "last step", "End", () => shell.go(shell.clocks - 1))
     ];
     let buttons = element("div", { class: "sv-buttons" }, ...this.back, this.play, ...this.ahead);
-    return element("div", { class: "sv-bar sv-transport" }, buttons, this._track(), this._speed());
-  }
-  _track() {
-    let { shell } = this, input = () => shell.go(Number(this.slider.value)), range = { type: "range", min: "0", max: String(shell.clocks - 1), step: "1", value: "0" };
-    this.slider = element("input", { ...range, "aria-label": "step", on: { input } });
-    let lanes = shell.runs.map(
-      (run) => element("div", { class: "sv-marks", "aria-hidden": "true" }, ...this._marks(run))
+    return element(
+      "div",
+      { class: "sv-bar sv-transport" },
+      buttons,
+      this.track.root,
+      this._speed()
     );
-    return element("div", { class: "sv-track" }, this.slider, ...lanes);
-  }
-  /**
-   * Steps of a kind that would stand on each other share a mark.
-   * @param {Run} run
-   */
-  _marks(run) {
-    let width = Math.ceil(run.film.steps / MARKS2), groups = /* @__PURE__ */ new Map();
-    for (let { step, kind } of run.film.marks()) {
-      let key = `${kind} ${Math.floor(step / width)}`;
-      groups.set(key, [...groups.get(key) ?? [], step]);
-    }
-    return [...groups].map(([key, steps]) => this._mark(run, key.split(" ")[0], steps));
-  }
-  /**
-   * The clock of a step may change with the way in which two runs are in step, so marks are placed
-   * by `update`.
-   * @param {Run} run
-   * @param {string} kind
-   * @param {number[]} steps
-   */
-  _mark(run, kind, steps) {
-    let { film } = run, [step] = steps, last = steps[steps.length - 1], [sign, word] = kind === "eos" ? ["\u25A0", "EOS"] : ["\u25B2", "violation"], where = (at) => `round ${film.round(at)}, ${film.phaseName(at)}`, more = steps.length > 1 ? `, to ${where(last)}, in ${counted(steps.length, "step")}` : "", title = `${word}: ${where(step)}${more}`, mark = element(
-      "span",
-      { class: `sv-mark sv-${kind}`, title, on: { click: () => this.shell.goTo(run, step) } },
-      sign
-    );
-    return this.marks.push({ mark, run, step }), mark;
   }
   _speed() {
     let change = () => this.shell.player.setSpeed(this.speed.selectedIndex), label = "speed, phases a second", options = SPEEDS.map((each) => element("option", {}, `${each} / s`));
@@ -4054,27 +4126,6 @@ var MARKS2 = 40, JUMPS = {
       { "aria-label": label, title: `${label} ([ and ])`, on: { change } },
       ...options
     ), this.speed;
-  }
-  _rail() {
-    let { shell } = this, go = (phase) => () => shell.go(shell.clock - shell.clock % shell.phases + phase);
-    return this.times = shell.runs[0].film.json.phases.map(() => element("span", { class: "sv-ms" })), this.phases = shell.runs[0].film.json.phases.map((name, phase) => {
-      let number = element(
-        "span",
-        { class: "sv-number", "aria-hidden": "true" },
-        String(phase + 1)
-      ), word = element("span", { class: "sv-phase" }, name);
-      return element(
-        "button",
-        { type: "button", on: { click: go(phase) } },
-        number,
-        word,
-        this.times[phase]
-      );
-    }), element(
-      "div",
-      { class: "sv-rail", role: "group", "aria-label": "phases of the round" },
-      ...this.phases
-    );
   }
   _two() {
     let comparison = (
@@ -4092,22 +4143,7 @@ var MARKS2 = 40, JUMPS = {
   // -- showing
   update() {
     let { shell } = this, [{ film, view }] = shell.runs, { clock, clocks } = shell;
-    shell.comparison || setText(this.facts, runFacts(film, view.step).join(" \xB7 ")), this.slider.value = String(clock), this.slider.style.setProperty("--sv-done", this._place(clock));
-    let round = Math.floor(clock / shell.phases), last = clocks / shell.phases - 1, place = `round ${round} of 0 to ${last}, ${film.phaseName(view.step)}`;
-    setAttribute(this.slider, "aria-valuetext", place), this.back.forEach((button) => setUsable(button, clock > 0)), this.ahead.forEach((button) => setUsable(button, clock < clocks - 1)), setUsable(this.before, jumpTarget(shell, this.what, -1) !== null), setUsable(this.after, jumpTarget(shell, this.what, 1) !== null), this._updateRail(clock % shell.phases, film.scene(view.step).ms), this._updateRows(film.rows(view.step), view.row), this._updateWay(shell.comparison?.byTokens ?? !1);
-  }
-  /** @param {number} clock */
-  _place(clock) {
-    return `${100 * clock / Math.max(this.shell.clocks - 1, 1)}%`;
-  }
-  /**
-   * @param {number} now
-   * @param {number[]} ms
-   */
-  _updateRail(now, ms) {
-    this.phases.forEach((button, phase) => {
-      phase === now ? setAttribute(button, "aria-current", "step") : button.removeAttribute("aria-current"), button.classList.toggle("sv-past", phase < now), setText(this.times[phase], this.shell.comparison ? "" : milliseconds(ms[phase]));
-    });
+    shell.comparison || setText(this.facts, runFacts(film, view.step).join(" \xB7 ")), this.track.update(), this.back.forEach((button) => setUsable(button, clock > 0)), this.ahead.forEach((button) => setUsable(button, clock < clocks - 1)), setUsable(this.before, jumpTarget(shell, this.what, -1) !== null), setUsable(this.after, jumpTarget(shell, this.what, 1) !== null), this.rail.update(clock % shell.phases, film.scene(view.step).ms), this._updateRows(film.rows(view.step), view.row), this._updateWay(shell.comparison?.byTokens ?? !1);
   }
   /**
    * @param {RowEntry[]} rows
@@ -4119,13 +4155,9 @@ var MARKS2 = 40, JUMPS = {
   }
   /** @param {boolean} byTokens */
   _updateWay(byTokens) {
-    if (byTokens !== this._byTokens) {
-      this._byTokens = byTokens, this.ways.forEach(
-        (button, n) => button.setAttribute("aria-pressed", String(byTokens === (n === 1)))
-      );
-      for (let { mark, run, step } of this.marks)
-        mark.style.left = this._place(this.shell.clockOf(run, step));
-    }
+    byTokens !== this._byTokens && (this._byTokens = byTokens, this.ways.forEach(
+      (button, n) => button.setAttribute("aria-pressed", String(byTokens === (n === 1)))
+    ), this.track.placeMarks());
   }
   updatePlay() {
     let { playing, speed } = this.shell.player, words = playing ? "pause" : "play";

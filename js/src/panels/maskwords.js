@@ -1,0 +1,117 @@
+// Words about the attention mask of one row in one forward. What is right and wrong about it is
+// known to `maskCells`.
+
+import { counted, quoted, rangeWords } from "../draw/words.js";
+import { joinedRanges } from "../film/sight.js";
+
+/** @import { Film, MaskCells, Query, Range, Segment, Sight } from "../types.d.ts" */
+
+/** @param {MaskCells} at */
+export function forwardWords({ kind, queries }) {
+  const forwards = new Set(queries.map((query) => query.forward)).size;
+  return [
+    "prefill",
+    forwards === 1 ? "draft's forward" : `draft's ${forwards} forwards`,
+    "verification",
+  ][kind];
+}
+
+/**
+ * [whether all is well, what there is to say]
+ * @param {Film} film
+ * @param {number} step
+ * @param {MaskCells | null} cells
+ * @returns {[boolean, string]}
+ */
+export function maskVerdict(film, step, cells) {
+  if (!cells) return [true, absence(film, step)];
+  if (!film.checked) return [true, "Whether a query should see what it sees is not judged here."];
+  const wrong = [];
+  const { drifts } = cells;
+  if (cells.leaks.length)
+    wrong.push(`${slotCount(cells.leaks, "leaks", "leak")}: ${nature(film, cells)}`);
+  if (cells.holes.length)
+    wrong.push(`${slotCount(cells.holes, "is", "are")} not seen, which hold the row's own tokens`);
+  if (cells.lost > 0) wrong.push(`K/V of ${counted(cells.lost, "token")} of the row is in no slot`);
+  if (drifts)
+    wrong.push(
+      counted(
+        drifts,
+        "position is not its token's index",
+        "positions are not their tokens' indices",
+      ),
+    );
+  if (wrong.length) return [false, `✗ ${wrong.join("; ")}.`];
+  return [true, "✓ Every query sees its row's tokens up to itself, each once, and nothing else."];
+}
+
+/**
+ * Why there is no mask.
+ * @param {Film} film
+ * @param {number} step
+ */
+function absence(film, step) {
+  if (film.phase(step) === 0)
+    return "This row was prefilled in an earlier round: no forward reads its K/V in this phase.";
+  if (!film.json.meta.num_draft_tokens) return "Nothing is drafted in this run.";
+  return "Drafting feeds no model here, so there is nothing to mask.";
+}
+
+/**
+ * @param {Range[]} ranges
+ * @param {string} one
+ * @param {string} many
+ */
+function slotCount(ranges, one, many) {
+  const total = ranges.reduce((sum, [start, stop]) => sum + stop - start, 0);
+  return total === 1
+    ? `slot ${ranges[0][0]} ${one}`
+    : `${total} slots (${rangeWords(ranges)}) ${many}`;
+}
+
+/**
+ * What the first slot that leaks is to the first query that sees it.
+ * @param {Film} film
+ * @param {MaskCells} cells
+ */
+function nature(film, cells) {
+  const slot = cells.leaks[0][0];
+  /** @param {Segment} at */
+  const sees = ([first, stop, verdict]) => verdict === "leak" && slot >= first && slot < stop;
+  const query = cells.queries.find((each) => each.segments.some(sees));
+  const held = cells.holds(slot);
+  const ahead =
+    held && query && held.index > query.index && (held.kind === "held" || held.kind === "drafted");
+  return ahead
+    ? `index ${held.index} lies ahead of query ${query.name}`
+    : contentWords(film, cells, slot);
+}
+
+/**
+ * What a slot holds.
+ * @param {Film} film
+ * @param {MaskCells} cells
+ * @param {number} slot
+ */
+export function contentWords(film, cells, slot) {
+  const held = cells.holds(slot);
+  if (!held || held.kind === "empty") return "empty";
+  if (held.index < 0) return "padding";
+  const counts = held.kind === "held" || held.kind === "drafted";
+  const token = quoted(film.text(held.token));
+  return `${counts ? "" : "stale, "}${token}, index ${held.index}`;
+}
+
+/**
+ * The slots that a query saw in any of these ways.
+ * @param {Query} query
+ * @param {Sight[]} sights
+ */
+export function rangesOf(query, sights) {
+  /** @type {Range[]} */
+  const ranges = [];
+  for (const [start, stop, sight] of query.segments) {
+    if (sights.includes(sight)) ranges.push([start, stop]);
+  }
+  return joinedRanges(ranges);
+}
