@@ -221,8 +221,10 @@ def _grouping_rate(run: Run) -> float:
 def _entries(run: Run) -> pd.DataFrame:
     """Return the counts of each active row in each round, ready to be summed."""
     check_recorded(run)
-    names = ("round", "request", "gained", "drafted", "verified", "accepted")
+    names = ("round", "request", "gained", "drafted", "accepted")
     table = pd.DataFrame({name: run.rows[name].astype(np.int64) for name in names})
+    # Tables from elsewhere may not say it: then all drafts were verified.
+    table["verified"] = run.rows.get("verified", run.rows["drafted"]).astype(np.int64)
     table = table[table["gained"] > 0]
     full = (table["verified"] > 0) & (table["accepted"] == table["verified"])
     return table.assign(entries=1, full=full.astype(np.int64))

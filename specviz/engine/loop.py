@@ -16,7 +16,7 @@ from specviz.engine.accept import Outcome, check_finite, clip
 from specviz.engine.draft_length import DraftLength
 from specviz.engine.drafters import Draft, Drafter, NoDrafter
 from specviz.engine.events import Accepted, Drafted, Event, Scheduled, Synchronised, Verified
-from specviz.engine.selectors import Selector, check_selection
+from specviz.engine.selectors import Everything, Selector, check_selection
 from specviz.engine.state import State
 from specviz.engine.strategies import Strategy
 
@@ -80,11 +80,13 @@ def propose(state: State, drafter: Drafter, selector: Selector) -> Draft:
         return state.run(NoDrafter().propose, state, 0)
     state.catch_up()
     draft = state.run(drafter.propose, state, K)
-    selected = state.run(selector.choose, state, draft, state.draft_capacity)
-    if selected.lengths is None or selected.lengths.device.type != "cpu":
-        return selected
+    # A captured phase that does nothing would be one more replay a round.
+    if type(selector) is not Everything:
+        draft = state.run(selector.choose, state, draft, state.draft_capacity)
+    if draft.lengths is None or draft.lengths.device.type != "cpu":
+        return draft
     # On a CPU, reading the lengths costs no wait, and a forward may leave their filling out.
-    return replace(selected, total=check_selection(state, selected, state.draft_capacity))
+    return replace(draft, total=check_selection(state, draft, state.draft_capacity))
 
 
 def verify(
