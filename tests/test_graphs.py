@@ -29,7 +29,8 @@ def traced(run: Run, function: Callable[[], Any]) -> Callable[[], Any]:
     capture, tracing computes: what it wrote is taken back.
     """
     state = run.state
-    places = [state.batch.tokens, state.batch.lengths, state.batch.limits, state.layout.start]
+    batch_places = [state.batch.tokens, state.batch.lengths, state.batch.limits, state.batch.waited]
+    places = [*batch_places, state.layout.start]
     for cached in state.caches.values():
         for layer in cached.cache.layers:
             places += [layer.keys, layer.values]
@@ -105,6 +106,26 @@ def right(name: str = "llama", device: str = "cpu") -> list[list[int]]:
 def test_replayed_phases_write_the_same_text(name, strategy):
     several = (name, strategy) in OF_SEVERAL_SIZES
     run = prepared(name, strategy=strategy, batch_size=3 if several else 2)
+    captured, replayed = count_replays(run, name)
+    assert captured > 0
+    assert captured % 3 == 0, "drafting, verifying and accepting are captured together"
+    assert captured > 3 or not several, "the last row, alone, has replays of its own"
+    assert replayed > captured, "what was captured was used again"
+
+
+def test_replayed_selection_writes_the_same_text():
+    """What TETRIS verifies has one shape in every round, so packed forwards are replayed, too."""
+    run = prepared(strategy="inplace", batch_size=2, selector=sv.selector("tetris", extra=2))
+    run.try_models()
+    assert run.state.caches["target"].packs
+    captured, replayed = count_replays(run)
+    assert captured > 0
+    assert captured % 4 == 0, "so is the selection"
+    assert replayed > captured
+
+
+def count_replays(run: Run, name: str = "llama") -> tuple[int, int]:
+    """Run it with replays in the place of CUDA graphs; count captures and replays."""
     captured, replayed = 0, 0
 
     def counted(function: Callable[[], Any]) -> Callable[[], Any]:
@@ -120,10 +141,7 @@ def test_replayed_phases_write_the_same_text(name, strategy):
 
     run.state.graphs = PhaseGraphs(counted)
     assert outputs(run) == right(name)
-    assert captured > 0
-    assert captured % 3 == 0, "drafting, verifying and accepting are captured together"
-    assert captured > 3 or not several, "the last row, alone, has replays of its own"
-    assert replayed > captured, "what was captured was used again"
+    return captured, replayed
 
 
 def test_synthetic_drafts_are_new_in_each_replay():
@@ -225,6 +243,15 @@ def test_cuda_graphs_write_the_same_text(name, strategy):
     run = prepared(name, "cuda", strategy=strategy, graphs=True)
     assert outputs(run) == right(name, "cuda")
     assert run.state.graphs.active, "nothing had to run uncaptured"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("selector", ["tetris", "threshold"])
+def test_cuda_graphs_select_drafts(selector):
+    run = prepared("llama", "cuda", strategy="inplace", selector=selector, graphs=True)
+    run.try_models()
+    assert outputs(run) == right("llama", "cuda")
+    assert run.state.graphs.active
 
 
 @pytest.mark.gpu
