@@ -29,6 +29,8 @@ from specviz.engine.kv.slabs import Access, SlabCache
 # Compiled variants of a model's code (one row or many, one token a row or more, ...). The target
 # and the draft share this limit, and torch's default is too low for both.
 VARIANTS = 64
+# What a prefill on a CPU costs beside its tokens, as a number of tokens: docs/results.md.
+FORWARD_TOKENS = 64
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,11 @@ class CachedModel:
     def _groups(self) -> int:
         # Not before the first forward: a trial of the model may still change it.
         return query_groups(self.model)
+
+    @property
+    def forward_tokens(self) -> int | None:
+        """What one more prefill costs, in tokens; None where that is not known."""
+        return FORWARD_TOKENS if self.model.device.type == "cpu" else None
 
     @property
     def bytes_per_slot(self) -> int:
