@@ -38,7 +38,7 @@ def test_weights_are_transposed_within_a_call_and_theirs_again_after_it(
     assert strides == [(1, layer.out_features)]
     assert uncompiled == [{"cpp_wrapper": True}]
 
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="inputs_embeds"):
         call(input_ids=ids, inputs_embeds=torch.zeros(1, 3, 8))
     after = dict(model.named_parameters(remove_duplicate=False))
     assert after.keys() == before.keys()
