@@ -17,7 +17,11 @@ ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "docs" / "licences.md"
 # Extras that a test machine may lack, with the licence that these projects state. Their own
 # requirements are not followed.
-STATED = {"ray": "Apache-2.0"}
+STATED = {
+    "ray": "Apache-2.0",
+    "openvino-genai": "Apache-2.0",
+    "openvino-tokenizers": "Apache-2.0",
+}
 # Packages whose metadata names no licence: read from the licence text that they ship.
 READ = {"kaleido": "MIT", "logistro": "MIT", "axe-playwright-python": "MIT"}
 SPELLED = {

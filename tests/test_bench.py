@@ -27,7 +27,6 @@ from specviz.bench import (
     HfGenerate,
     ShapePair,
     StoredPair,
-    baselines,
     cells,
     make_table,
     readable,
@@ -36,6 +35,7 @@ from specviz.bench import (
     sections,
     standard,
 )
+from specviz.bench.baselines import Written, hf
 from specviz.bench.cells import measure
 from specviz.bench.log import Log
 from specviz.bench.methods import method, parse, proposer
@@ -478,13 +478,13 @@ def test_cells_that_take_turns_write_alike_and_end_with_what_each_alone_would_sa
 ) -> None:
     alone = bench(TURNS)
     attention: list[str] = []
-    plain = baselines._generated
+    plain = hf._generated
 
-    def generated(asked: sv.Pair, *arguments: Any, **options: Any) -> list[list[int]]:
+    def generated(asked: sv.Pair, *arguments: Any, **options: Any) -> Written:
         attention.append(asked.target.config._attn_implementation)
         return plain(asked, *arguments, **options)
 
-    monkeypatch.setattr(baselines, "_generated", generated)
+    monkeypatch.setattr(hf, "_generated", generated)
     steps = stepping(monkeypatch)
     table = bench(TURNS, turns=4)
     same = ["strategy", "exact_match", "mean_acceptance_length", "rounds", "new_tokens", "failure"]

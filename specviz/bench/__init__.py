@@ -5,7 +5,14 @@ grid = Grid(("autoregressive", "hf_generate", "exspec:window=16"), (1, 8))
 table, conditions = run_bench(StoredPair(), sv.load_prompts(), grid)
 """
 
-from specviz.bench.baselines import BASELINES, Baseline, HfAssisted, HfGenerate
+from specviz.bench.baselines import (
+    BASELINES,
+    Baseline,
+    HfAssisted,
+    HfGenerate,
+    OpenVino,
+    OpenVinoSpeculative,
+)
 from specviz.bench.grid import STANDARD, SYNTHETIC, Cell, Grid, standard
 from specviz.bench.jobs import Job, Setting
 from specviz.bench.methods import Method, method
@@ -16,7 +23,7 @@ from specviz.bench.table import failures, make_table, readable, sections
 
 __all__ = [
     "BASELINES", "STANDARD", "SYNTHETIC", "Baseline", "Cell", "Grid", "HfAssisted", "HfGenerate",
-    "Job", "LoadedPair", "Method", "OnRay", "PairSource", "Setting", "ShapePair", "StoredPair",
-    "build_shape_pair", "failures", "make_table", "method", "readable", "run_bench", "sections",
-    "standard",
+    "Job", "LoadedPair", "Method", "OnRay", "OpenVino", "OpenVinoSpeculative", "PairSource",
+    "Setting", "ShapePair", "StoredPair", "build_shape_pair", "failures", "make_table", "method",
+    "readable", "run_bench", "sections", "standard",
 ]  # fmt: skip

@@ -129,11 +129,13 @@ def _measure(work: Work, cell: Cell, recording: bool) -> Steps[Outcome]:
 
 
 def _run(work: Work, cell: Cell, record: bool = False) -> Steps[TimedResult]:
+    how = cell.method.how
+    if isinstance(how, Baseline):
+        how.prepare(work.pair)
     aside = Clock()
     gc.collect()  # now, not in the middle of what is timed
     synchronize(work.pair.device)
     began = time.perf_counter()
-    how = cell.method.how
     if isinstance(how, Baseline):
         written = yield from _pausing(_write(how, work, cell), aside)
     else:
@@ -190,7 +192,7 @@ def _drafting(cell: Cell, aside: Clock) -> dict[str, Any]:
 def _baseline_run(written: Written, seconds: float, work: Work, cell: Cell) -> TimedResult:
     """What a baseline wrote as a result to compare. Every forward of assisted decoding verifies."""
     drafts = cell.method.how.drafts
-    length = sum(map(len, written.tokens)) / written.forwards if drafts else 1.0
+    length = sum(map(len, written.tokens)) / written.row_forwards if drafts else 1.0
     meta = work.reference.meta | {
         "strategy": cell.strategy,
         "batch_size": cell.batch_size,

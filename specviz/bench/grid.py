@@ -85,12 +85,12 @@ class Cell:
 class Grid:
     """Every strategy with every drafter at every B, K, length, dtype and device.
 
-    K and drafter concern methods that draft. HF assisted generation runs at B = 1 only, with the
-    pair's draft model and a K that is a number.
+    K and drafter concern methods that draft. Baselines draft with the pair's draft model and a K
+    that is a number, and HF assisted generation runs at B = 1 only.
 
     Attributes:
         strategies: names with options ("exspec:window=8"), strategies, or baselines
-            ("hf_generate", "hf_assisted").
+            ("hf_generate", "hf_assisted", "openvino", "openvino_speculative").
         num_draft_tokens: K; words go to `generate` as they are.
         prompt_tokens: prompts are cut to so many of their last tokens; None: none is cut.
         drafters: names with options ("synthetic:rates=0.8/0.6") or drafters.
@@ -133,8 +133,8 @@ class Grid:
                 raise ValueError(f"strategies names {name!r} twice; name it once")
         if not list(self.cells("")):
             raise ValueError(
-                "no cell is left, since hf_assisted runs at B = 1 only, with the model drafter "
-                "and numbers as K; add another strategy, or B = 1"
+                "no cell is left, since baselines draft with the model drafter and numbers as K, "
+                "and hf_assisted at B = 1 only; add another strategy, or B = 1"
             )
 
     def _check_sizes(self) -> None:
@@ -196,8 +196,9 @@ class Grid:
 def standard(synthetic: str | Drafter = SYNTHETIC, **axes: Any) -> list[Grid]:
     """Return the grids of `make bench`.
 
-    They hold all strategies that promise the text and all baselines, `inplace` with other K and
-    with a K chosen in each round, and `inplace` with drafts that are accepted at given rates.
+    They hold all strategies that promise the text, the baselines of transformers, `inplace` with
+    other K and with a K chosen in each round, and `inplace` with drafts that are accepted at given
+    rates.
 
     Args:
         axes: as `Grid` takes them.

@@ -17,6 +17,7 @@ from specviz.engine.kv.feed import Feed
 from specviz.engine.kv.layout import Layout
 from specviz.engine.kv.moves import Move
 from specviz.engine.kv.transfer import to_device
+from specviz.engine.prefill import similar_lengths
 
 T = TypeVar("T")
 
@@ -129,12 +130,14 @@ class State:
         """Write the K/V of all tokens of `rows` but the last, which is pending, into every cache.
 
         Draft models are left out while nothing is drafted, and where their K/V is not kept:
-        `catch_up` lets them read what they missed. One forward takes `batch_size` rows.
+        `catch_up` lets them read what they missed. One forward takes up to `batch_size` rows.
         """
         # Rows enter before the round's K is chosen, so this goes by the last one's.
         names = list(self.caches) if self.keep_draft and self.num_draft_tokens else ["target"]
-        for begin in range(0, len(rows), self.batch_size):
-            some = rows[begin : begin + self.batch_size]
+        lengths = [self.batch.live[row].length - 1 for row in rows]
+        forward_tokens = self.caches["target"].forward_tokens
+        for group in similar_lengths(lengths, self.batch_size, forward_tokens):
+            some = [rows[i] for i in group]
             if self.hidden is not None:
                 self.hidden[to_device(some, self.hidden.device)] = 0
             self._read(dict.fromkeys(some, 0), names)

@@ -24,14 +24,14 @@ from specviz.engine.kv.attention import (
     query_groups,
     takes_grouped,
 )
+from specviz.engine.kv.compiled import CompiledModel
 from specviz.engine.kv.feed import Feed
 from specviz.engine.kv.moves import Move, move
 from specviz.engine.kv.packing import Packing, find_packing
 from specviz.engine.kv.slabs import Access, SlabCache
 
-# Compiled variants of a model's code (one row or many, one token a row or more, ...). The target
-# and the draft share this limit, and torch's default is too low for both.
-VARIANTS = 64
+# What a prefill on a CPU costs beside its tokens, as a number of tokens: docs/results.md.
+FORWARD_TOKENS = 64
 
 
 class CachedModel:
@@ -63,19 +63,17 @@ class CachedModel:
 
     def compile(self) -> None:
         """Run the forwards of a round through torch.compile. Prefills are not compiled."""
-        compiled = torch.compile(self.model)
-
-        # Around each call, since the setting is global and not this run's alone.
-        def call(**arguments: Any) -> Any:
-            with torch._dynamo.config.patch(recompile_limit=VARIANTS):
-                return compiled(**arguments)
-
-        self._call = call
+        self._call = CompiledModel(self.model)
 
     @cached_property
     def _groups(self) -> int:
         # Not before the first forward: a trial of the model may still change it.
         return query_groups(self.model)
+
+    @property
+    def forward_tokens(self) -> int | None:
+        """What one more prefill costs, in tokens; None where that is not known."""
+        return FORWARD_TOKENS if self.model.device.type == "cpu" else None
 
     @property
     def bytes_per_slot(self) -> int:

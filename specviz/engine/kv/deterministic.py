@@ -59,6 +59,10 @@ class FixedModel(CachedModel):
         self.slots = slots
         self.shape = shape
 
+    @property
+    def forward_tokens(self) -> None:
+        """None: every piece of a prefill has the same shape, so short rows gain nothing."""
+
     def forward(self, feed: Feed, *, keep_hidden: bool = False, dense: bool = True) -> Tensor:
         """Run one forward as `CachedModel.forward` does, in pieces."""
         self._note(feed)

@@ -1,72 +1,20 @@
-"""What the strategies are measured against: greedy decoding by transformers, from the same ids.
+"""Greedy decoding by transformers, plain and assisted.
 
 Contract: uses `generate` of transformers, and nothing of the loop.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from transformers.utils import logging
 
+from specviz.bench.baselines.base import Baseline, Prompts, Written, cut
 from specviz.engine.models.pair import Pair
 from specviz.util.validate import is_share, short
-
-Prompts = Sequence[Sequence[int]]
-
-
-@dataclass(frozen=True)
-class Written:
-    """tokens: the new ones of each prompt, up to and with EOS. forwards: of the target."""
-
-    tokens: list[list[int]]
-    forwards: int
-
-
-@dataclass(frozen=True)
-class Baseline:
-    """A way to decode that is not a strategy of specviz.
-
-    Attributes:
-        name: in a grid.
-        drafts: whether it uses K.
-        alone: whether it decodes at batch 1 only.
-    """
-
-    name: ClassVar[str] = ""
-    drafts: ClassVar[bool] = False
-    alone: ClassVar[bool] = False
-
-    @property
-    def options(self) -> dict[str, object]:
-        """The options that it was made with, by name."""
-        return asdict(self)
-
-    def write(
-        self,
-        pair: Pair,
-        prompts: Prompts,
-        batch_size: int,
-        max_new_tokens: int,
-        num_draft_tokens: int,
-    ) -> Iterator[Written]:
-        """Decode the prompts in order, `batch_size` at a time; yield all tokens so far a batch."""
-        found = Written([], 0)
-        for first in range(0, len(prompts), batch_size):
-            batch = prompts[first : first + batch_size]
-            with _counted(pair.target) as forwards:
-                tokens = self.decode(pair, batch, max_new_tokens, num_draft_tokens)
-            found = Written(found.tokens + tokens, found.forwards + len(forwards))
-            yield found
-
-    def decode(
-        self, pair: Pair, batch: Prompts, max_new_tokens: int, num_draft_tokens: int
-    ) -> list[list[int]]:
-        """Return the new tokens of one batch."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -77,7 +25,7 @@ class HfGenerate(Baseline):
 
     def decode(
         self, pair: Pair, batch: Prompts, max_new_tokens: int, num_draft_tokens: int
-    ) -> list[list[int]]:
+    ) -> Written:
         return _generated(pair, batch, max_new_tokens)
 
 
@@ -106,7 +54,7 @@ class HfAssisted(Baseline):
 
     def decode(
         self, pair: Pair, batch: Prompts, max_new_tokens: int, num_draft_tokens: int
-    ) -> list[list[int]]:
+    ) -> Written:
         # The default schedule changes K from round to round; the strategies keep theirs.
         settings = {
             "num_assistant_tokens": num_draft_tokens,
@@ -117,12 +65,7 @@ class HfAssisted(Baseline):
             return _generated(pair, batch, max_new_tokens, assistant_model=pair.draft)
 
 
-BASELINES: dict[str, type[Baseline]] = {kind.name: kind for kind in (HfGenerate, HfAssisted)}
-
-
-def _generated(
-    pair: Pair, prompts: Prompts, max_new_tokens: int, **options: Any
-) -> list[list[int]]:
+def _generated(pair: Pair, prompts: Prompts, max_new_tokens: int, **options: Any) -> Written:
     eos = pair.eos_token_ids
     padding = eos[0] if eos else 0  # masked, so that any id does
     longest = max(map(len, prompts))
@@ -131,25 +74,20 @@ def _generated(
     for row, prompt in enumerate(prompts):
         ids[row, longest - len(prompt) :] = torch.tensor(prompt, device=pair.device)
         mask[row, longest - len(prompt) :] = 1
-    written: Tensor = pair.target.generate(
-        ids,
-        attention_mask=mask,
-        do_sample=False,
-        max_new_tokens=max_new_tokens,
-        pad_token_id=padding,
-        **options,
-    )
+    with _counted(pair.target) as forwards:
+        written: Tensor = pair.target.generate(
+            ids,
+            attention_mask=mask,
+            do_sample=False,
+            max_new_tokens=max_new_tokens,
+            pad_token_id=padding,
+            **options,
+        )
     # Assisted generation may write a few tokens too many, and a batch pads rows that have ended.
     new = written[:, longest : longest + max_new_tokens].tolist()
-    return [_cut(row, eos) for row in new]
-
-
-def _cut(row: list[int], eos: Sequence[int]) -> list[int]:
-    """Return the row up to and with its first EOS."""
-    for i, token in enumerate(row):
-        if token in eos:
-            return row[: i + 1]
-    return row
+    tokens = [cut(row, eos) for row in new]
+    # Rows that have ended stay in the batch.
+    return Written(tokens, len(forwards), len(forwards) * len(prompts))
 
 
 @contextmanager
