@@ -193,6 +193,16 @@ def test_a_method_may_ask_something_of_generate() -> None:
     assert found.how == sv.strategy("inplace")
 
 
+def test_a_method_may_select_drafts() -> None:
+    found = method("inplace:selector=tetris+extra=3+score=largest")
+    assert found.label == "inplace:selector=tetris+extra=3+score=largest"
+    chosen = sv.selector("tetris", extra=3, score="largest")
+    assert found.generate_options == (("selector", chosen),)
+    for broken in ("tetris+extr=3", "tetris+extra", "nothing", "3"):
+        with pytest.raises(ValueError, match="; "):
+            method(f"inplace:selector={broken}")
+
+
 def test_options_are_read_as_what_they_say() -> None:
     values = {"a": 1, "b": 0.5, "c": True, "d": None, "e": "word", "f": [0.8, 0.6], "g": -2}
     assert parse("x:a=1,b=0.5,c=true,d=None,e=word,f=0.8/0.6,g=-2") == ("x", values)

@@ -1,7 +1,7 @@
 """What a benchmark compares, by the names that its tables show.
 
 exspec:window=32,fallback=wait    hf_assisted:confidence=0    inplace:graphs=true
-synthetic:rates=0.8/0.6/0.5
+synthetic:rates=0.8/0.6/0.5       inplace:selector=tetris+extra=2
 """
 
 from collections.abc import Mapping
@@ -11,11 +11,12 @@ from typing import Any
 from specviz.bench.baselines import BASELINES, Baseline
 from specviz.engine.drafters import DRAFTERS, Drafter
 from specviz.engine.registry import changed, make
+from specviz.engine.selectors import SELECTORS, Selector
 from specviz.engine.strategies import STRATEGIES, Strategy
 from specviz.util.validate import short
 
 # The arguments of `generate` that neither an axis of the grid nor the benchmark itself decides on.
-GENERATE_OPTIONS = {"compile", "deterministic", "graphs"}
+GENERATE_OPTIONS = {"compile", "deterministic", "graphs", "selector"}
 _CONSTANTS = {"true": True, "false": False, "none": None}
 
 
@@ -55,7 +56,7 @@ def method(entry: object) -> Method:
     of_method = {}
     for option, value in options.items():
         if name in STRATEGIES and option in GENERATE_OPTIONS:
-            of_generate[option] = value
+            of_generate[option] = verifier(value) if option == "selector" else value
         else:
             of_method[option] = value
     how = make("strategy", known, name, of_method)
@@ -77,6 +78,21 @@ def proposer(entry: object) -> Drafter:
         )
     name, options = parse(entry)
     return make("drafter", DRAFTERS, name, options)
+
+
+def verifier(entry: object) -> Selector:
+    """Return the selector that an option names: "tetris", "tetris+extra=3+score=largest".
+
+    Raises:
+        ValueError: the name or an option is unknown, or a value cannot be used.
+    """
+    if not isinstance(entry, str):
+        raise ValueError(
+            f"selector must be a name, got {short(entry)}; write for instance tetris+extra=2"
+        )
+    name, *rest = entry.split("+")
+    _, options = parse(f"{name}:{','.join(rest)}")
+    return make("selector", SELECTORS, name, options)
 
 
 def parse(text: str) -> tuple[str, dict[str, object]]:

@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     names = "eqspec, exspec, rollback ...; an unknown name lists them (%(default)s)"
     parser.add_argument("--strategy", default="inplace", help=names)
     parser.add_argument("--drafter", default="model", help="model or lookup (%(default)s)")
-    names = "which drafts are verified: everything, tetris or threshold (%(default)s)"
+    names = "drafts to verify: everything, tetris, threshold, tetris+extra=3 ... (%(default)s)"
     parser.add_argument("--selector", default="everything", help=names)
     parser.add_argument("--temperature", type=number, help="sample at this temperature (greedy)")
     parser.add_argument("--top-k", type=integer, help="sample from the k most likely tokens")
@@ -98,12 +98,13 @@ def _check(options: argparse.Namespace) -> None:
 
 def _how(options: argparse.Namespace) -> dict[str, Any]:
     """Return how to decode, as arguments of `specviz.generate`. Raise ValueError for wrong ones."""
+    from specviz.bench.methods import verifier
     from specviz.engine.options import Options
 
     how = {
         "strategy": options.strategy,
         "drafter": options.drafter,
-        "selector": options.selector,
+        "selector": verifier(options.selector),
         "batch_size": options.batch_size,
         "sampling": _sampling(options),
         "seed": options.seed,
