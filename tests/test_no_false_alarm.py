@@ -40,6 +40,19 @@ def strategy(pick: Random, batch_size: int) -> Any:
     return sv.strategy(name, **options)
 
 
+def selector(pick: Random, coupling: str | None) -> Any:
+    """A selector that the run may have, with random options; every third run has one."""
+    if pick.random() < 0.7:
+        return "everything"
+    safe = pick.choice(["largest", "entropy"])
+    score = pick.choice([safe, "chosen"]) if coupling != "rejection" else safe
+    if pick.random() < 0.6:
+        waits = pick.choice([None, None, 1, 3])
+        return sv.selector("tetris", extra=pick.randint(0, 3), score=score, max_wait=waits)
+    kind = "chosen" if score == "chosen" else "largest"
+    return sv.selector("threshold", at_least=pick.choice([0.0, 0.2, 0.6, 1.0]), score=kind)
+
+
 def configuration(seed: int) -> dict[str, Any]:
     """Everything that a run is made with, from a seed."""
     pick = Random(seed)
@@ -58,12 +71,15 @@ def configuration(seed: int) -> dict[str, Any]:
         drafters.append(sv.drafter("synthetic", rates=RATES))
     prompts = make_prompts()
     chosen = [pick.choice(prompts) for _ in range(pick.randint(1, 7))]
+    drafter = pick.choice(drafters)
+    gives_logits = drafter == "model" or getattr(drafter, "gives_logits", False)
     return {
         "model": pick.choice(MODELS),
         "dtype": pick.choice(DTYPES),
         "prompts": chosen,
         "strategy": strategy(pick, batch_size),
-        "drafter": pick.choice(drafters),
+        "drafter": drafter,
+        "selector": selector(pick, coupling) if gives_logits else "everything",
         "num_draft_tokens": pick.choice([1, 2, 3, 4, 6, "auto", Cycling(3)]),
         "batch_size": batch_size,
         "max_new_tokens": [pick.choice([1, 2, 3, 7, 12]) for _ in chosen],

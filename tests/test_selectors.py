@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import generate, make_pair, make_prompts
+from conftest import example, generate, generate_one_by_one, make_pair, make_prompts
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -282,3 +282,15 @@ class Cramped(Everything):
 def test_what_cannot_be_selected_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         generate(make_pair("llama"), make_prompts(), max_new_tokens=4, **options)
+
+
+def test_a_selector_of_ones_own_needs_no_registration() -> None:
+    """The example of CONTRIBUTING.md."""
+    cautious = example("Cautious")(ahead=1)
+    result = generate(make_pair("llama"), make_prompts(), selector=cautious, record=True,
+                      max_new_tokens=24)  # fmt: skip
+    assert result.tokens == generate_one_by_one()
+    assert result.trace is not None
+    assert result.trace.meta["selector"] == "cautious"
+    assert len(set(result.trace.rows["verified"].tolist())) > 1
+    assert sv.check_invariants(result.trace) == []

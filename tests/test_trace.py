@@ -345,10 +345,7 @@ def test_a_file_of_the_first_format_version_opens():
 
 
 def test_a_file_of_an_older_format_version_is_brought_up_to_date(monkeypatch):
-    """Two made-up changes of the format: each entry of `UPGRADES` takes a file one version further.
-
-    The real table is empty as long as there has been one version only.
-    """
+    """Two made-up changes of the format: each entry of `UPGRADES` brings one of them."""
 
     def once(meta, columns):
         return meta | {"steps": 1}, columns
