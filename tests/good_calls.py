@@ -49,6 +49,7 @@ from specviz.studies import (
     losses,
     moves,
     overhead,
+    packing,
     selection,
     tables,
 )
@@ -640,6 +641,11 @@ def _studies() -> dict[str, Good]:
                 "repetitions": "small",
                 "device": "none",
             },
+        ),
+        "packing.measure_packing": Good(
+            packing.measure_packing,
+            {"pair": make_pair("llama")},
+            {"length": "small", "repetitions": "small"},
         ),
         "overhead.measure_overhead": Good(overhead.measure_overhead, run, fits, ("strategy",)),
         "survey.survey": Good(

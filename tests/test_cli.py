@@ -14,6 +14,7 @@ import torch
 import specviz as sv
 from specviz.cli.exit import end
 from specviz.cli.main import main
+from specviz.studies.packing import spread
 from specviz.util.files import WriteError
 from specviz.zoo.corpus import SourceFile
 from specviz.zoo.data import VOCABULARY
@@ -23,8 +24,8 @@ from specviz.zoo.train import build_model
 GENERATE = sv.generate
 COMMANDS = ("demo", "generate", "replay", "bench", "cost", "train", "evaluate", "study")
 STUDIES = (
-    "survey", "agreement", "couplings", "losses", "overhead", "moves", "ceilings", "simulate",
-    "figures",
+    "survey", "agreement", "couplings", "losses", "overhead", "moves", "packing", "ceilings",
+    "simulate", "figures",
 )  # fmt: skip
 Captured = pytest.CaptureFixture[str]
 
@@ -282,6 +283,24 @@ def test_moves_prints_and_writes_its_table(tmp_path: Path, capsys: Captured) -> 
     assert "double_buffer_ms" in capsys.readouterr().out
     assert pd.read_csv(out)["rows"].tolist() == [2]
     assert json.loads(out.with_suffix(".json").read_text())["device"] == "cpu"
+
+
+def test_packing_prints_and_writes_its_table(tmp_path: Path, capsys: Captured) -> None:
+    out = tmp_path / "packing.csv"
+    sizes = "--batch-sizes 4 --num-draft-tokens 2 --extras 3 --repetitions 1"
+    assert main(f"study packing {sizes} --out {out}".split()) == 0
+    assert "packed_ms" in capsys.readouterr().out
+    (row,) = pd.read_csv(out).to_dict("records")
+    assert row["filling"] == pytest.approx(0.5), "four rows of 3 tokens in a rectangle of 4 x 6"
+    assert min(row["uniform_ms"], row["rectangle_ms"], row["packed_ms"]) > 0
+
+
+@pytest.mark.parametrize(("rows", "k", "extra"), [(1, 3, 2), (2, 1, 1), (8, 3, 2), (32, 5, 4)])
+def test_spread_drafts_are_k_a_row_on_average(rows: int, k: int, extra: int) -> None:
+    lengths = spread(rows, k, extra)
+    assert sum(lengths) == k * rows
+    assert set(lengths) <= set(range(k + extra + 1))
+    assert rows == 1 or len(set(lengths)) > 1
 
 
 def test_bits_per_byte_of_one_file(embedded: sv.Pair) -> None:

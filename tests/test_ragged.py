@@ -16,7 +16,7 @@ import specviz as sv
 from specviz.engine.accept import Greedy, accept_greedy, check_finite
 from specviz.engine.drafters import Draft
 from specviz.engine.kv.cache import CachedModel
-from specviz.engine.kv.packing import Packing, find_packing
+from specviz.engine.kv.packing import find_packing, is_worth_packing
 from specviz.engine.probe import SLOTS, VERIFIED, _feed, _token_ids, can_pack
 from specviz.engine.rng import DRAFT, Noise
 from specviz.engine.selectors import Selector
@@ -167,9 +167,8 @@ def test_a_packed_forward_computes_the_logits_of_the_rectangle(model: str, dtype
     lengths = torch.tensor([[0], [2]])
     valid = torch.arange(VERIFIED) <= lengths
     feed = replace(feed, valid=valid, count=4)
-    assert find_packing(feed) is not None
     found = []
-    for packs in (False, True):
+    for packs in ("never", "always"):
         cached = CachedModel(target, len(SLOTS), 200)
         cached.prefill(_feed(target, _token_ids(target, len(SLOTS[0])), SLOTS, prefill=True))
         cached.packs = packs
@@ -181,18 +180,47 @@ def test_a_packed_forward_computes_the_logits_of_the_rectangle(model: str, dtype
         assert (plain - packed).abs().max() <= tolerance * plain.std()
 
 
-def test_only_rows_of_different_width_are_packed() -> None:
+def test_feeds_are_packed_where_enough_is_left_out() -> None:
     target = make_pair("llama").target
     feed = _feed(target, _token_ids(target, len(SLOTS[0])), SLOTS, prefill=False)
-    assert find_packing(feed) is None, "nothing is left out"
-    assert find_packing(replace(feed, count=6)) is None, "too little is left out"
-    packing = find_packing(
-        replace(feed, valid=torch.arange(3) <= torch.tensor([[1], [2]]), count=5)
-    )
-    assert isinstance(packing, Packing)
+    wide = replace(feed, tokens=feed.tokens.repeat(10, 1))  # 20 rows of 3 tokens
+    assert not is_worth_packing(wide), "nothing is left out"
+    assert not is_worth_packing(replace(wide, count=45)), "too little is left out"
+    assert is_worth_packing(replace(wide, count=44))
+    large = replace(feed, tokens=feed.tokens.repeat(100, 1))
+    assert not is_worth_packing(replace(large, count=541)), "less than a tenth is left out"
+    valid = torch.arange(3) <= torch.tensor([[1], [2]])
+    packing = find_packing(replace(feed, valid=valid, count=5))
     assert packing.places.tolist() == [0, 1, 3, 4, 5]
     values = torch.arange(12.0).reshape(2, 3, 2)
     assert packing.unpack(packing.pack(values))[1].equal(values[1])
+
+
+def test_a_run_packs_its_verifications(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that differ much in width; the text and the record are those of the rectangle."""
+    packed = []
+
+    def find(feed: Any) -> Any:
+        packed.append(feed.count)
+        return find_packing(feed)
+
+    monkeypatch.setattr("specviz.engine.kv.cache.find_packing", find)
+    run: dict[str, Any] = {"num_draft_tokens": 8, "batch_size": 8, "record": True}
+    result = generate(
+        make_pair("llama"), make_prompts(), selector=AtRandom(), max_new_tokens=NEW_TOKENS, **run
+    )
+    assert len(packed) > 2
+    assert result.tokens == generate_one_by_one()
+    monkeypatch.setattr("specviz.engine.run.can_pack", lambda model: False)
+    count = len(packed)
+    plain = generate(
+        make_pair("llama"), make_prompts(), selector=AtRandom(), max_new_tokens=NEW_TOKENS, **run
+    )
+    assert len(packed) == count
+    assert plain.trace is not None
+    assert result.trace is not None
+    for name, values in plain.trace.feeds.items():
+        assert np.array_equal(values, result.trace.feeds[name])
 
 
 @pytest.mark.parametrize("strategy", ["inplace", "eqspec", "exspec"])

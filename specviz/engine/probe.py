@@ -137,7 +137,7 @@ def _packs_exactly(model: PreTrainedModel) -> bool:
     valid = torch.arange(VERIFIED, device=feed.rows.device) < widths[:, None]
     feed = replace(feed, valid=valid, count=1 + VERIFIED)
     found = []
-    for packs in (False, True):
+    for packs in ("never", "always"):
         cached = CachedModel(model, len(SLOTS), max(map(max, SLOTS)) + 1)
         cached.prefill(_feed(model, tokens, SLOTS, prefill=True))
         cached.packs = packs

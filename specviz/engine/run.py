@@ -141,8 +141,8 @@ class Run:
 
     def _let_target_pack(self) -> None:
         # Only a selector leaves filling in a forward.
-        if type(self.selector) is not Everything:
-            self.state.caches["target"].packs = can_pack(self.pair.target)
+        if type(self.selector) is not Everything and can_pack(self.pair.target):
+            self.state.caches["target"].packs = "worth"
 
     @torch.inference_mode()
     def _between(self, event: Event) -> None:

@@ -27,7 +27,7 @@ from specviz.engine.kv.attention import (
 from specviz.engine.kv.compiled import CompiledModel
 from specviz.engine.kv.feed import Feed
 from specviz.engine.kv.moves import Move, move
-from specviz.engine.kv.packing import Packing, find_packing
+from specviz.engine.kv.packing import Packing, find_packing, is_worth_packing
 from specviz.engine.kv.slabs import Access, SlabCache
 
 # What a prefill on a CPU costs beside its tokens, as a number of tokens: docs/results.md.
@@ -43,7 +43,8 @@ class CachedModel:
             `Move`s, in order.
         hidden: (b, q, D), the last hidden states of the last `forward`; None if it did not keep
             them.
-        packs: whether `forward` may leave the filling of a feed out; see `packing`.
+        packs: when `forward` leaves the filling of a feed out: "never", "worth" (where that saves
+            time) or "always"; see `packing`.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class CachedModel:
         self.cache = SlabCache(num_layers, rows, slots)
         self.log: list[Feed | list[Move]] | None = None
         self.hidden: Tensor | None = None
-        self.packs = False
+        self.packs = "never"
         self._grouped = takes_grouped(model)
         self._call: Callable[..., Any] = model
 
@@ -91,8 +92,9 @@ class CachedModel:
             dense: whether feed.rows are 0..b-1, which saves copying K/V of the rows.
         """
         arguments = self._arguments(feed, dense)
-        packing = find_packing(feed) if self.packs else None
-        if packing is not None:
+        packing = None
+        if self._leaves_filling_out(feed):
+            packing = find_packing(feed)
             arguments |= self._pack(feed, packing)
         if keep_hidden:
             arguments["output_hidden_states"] = True
@@ -106,6 +108,11 @@ class CachedModel:
             hidden = None if hidden is None else packing.unpack(hidden)
         self.hidden = hidden
         return logits
+
+    def _leaves_filling_out(self, feed: Feed) -> bool:
+        if self.packs == "never" or feed.count is None:
+            return False
+        return self.packs == "always" or is_worth_packing(feed)
 
     def _pack(self, feed: Feed, packing: Packing) -> dict[str, Any]:
         """Let the next forward write and compute the packed tokens of the feed alone."""

@@ -12,8 +12,10 @@ from torch import Tensor
 
 from specviz.engine.kv.feed import Feed
 
-# Putting queries in their places costs about as much as a tenth of a forward.
-WORTH = 0.9
+# Putting queries in their places costs a part of the forward, and as much as some tokens cost:
+# docs/results.md has the measurement.
+WORTH_SHARE = 0.1
+WORTH_TOKENS = 16
 
 
 class Packing(NamedTuple):
@@ -39,10 +41,15 @@ class Packing(NamedTuple):
         return rectangle.unflatten(0, (self.rows, self.width))
 
 
-def find_packing(feed: Feed) -> Packing | None:
-    """Return the places of the feed's valid tokens; None if leaving out the others saves little."""
-    if feed.count is None or feed.count > WORTH * feed.tokens.numel():
-        return None
+def is_worth_packing(feed: Feed) -> bool:
+    """Return whether so much of the feed is filling that leaving it out saves time."""
+    size = feed.tokens.numel()
+    filling = 0 if feed.count is None else size - feed.count
+    return filling >= max(WORTH_TOKENS, WORTH_SHARE * size)
+
+
+def find_packing(feed: Feed) -> Packing:
+    """Return the places of the feed's `count` valid tokens."""
     # A stable sort instead of `nonzero`, whose size the device would have to tell the host.
     order = (~feed.valid).flatten().argsort(stable=True)
     return Packing(order[: feed.count], *feed.tokens.shape)
