@@ -294,3 +294,27 @@ def test_a_selector_of_ones_own_needs_no_registration() -> None:
     assert result.trace.meta["selector"] == "cautious"
     assert len(set(result.trace.rows["verified"].tolist())) > 1
     assert sv.check_invariants(result.trace) == []
+
+
+def test_scores_are_of_the_distribution_that_was_drawn_from() -> None:
+    """After temperature, top-k and top-p, for both couplings."""
+    logits = torch.randn(5, 3, 11, generator=torch.Generator().manual_seed(0))
+    for coupling in ("rejection", "gumbel"):
+        params = SamplingParams(0.5, top_k=6, top_p=0.9, coupling=coupling)
+        q = params.chooser(0).log_q(logits).exp()
+        assert torch.allclose(q.double(), params.distribution(logits), atol=1e-6)
+    assert torch.equal(Greedy().log_q(logits), logits.log_softmax(-1))
+
+
+def test_rows_that_have_finished_claim_no_capacity() -> None:
+    """In a static batch they stay; what may be verified falls with the rows that go on."""
+    static = sv.strategy("eqspec", refill=False)
+    trace = generate(
+        make_pair("llama"), make_prompts(), strategy=static, selector="tetris",
+        num_draft_tokens=2, batch_size=5, max_new_tokens=[3, 20, 6, 20, 9] * 2, record=True,
+    ).trace  # fmt: skip
+    assert trace is not None
+    working = np.bincount(trace.rows["round"], weights=trace.rows["gained"] > 0)
+    assert trace.rounds["capacity"].tolist() == (2 * working).tolist()
+    assert len(set(working.tolist())) > 2
+    assert trace.rows["verified"][trace.rows["gained"] == 0].sum() == 0
