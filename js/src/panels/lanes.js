@@ -1,5 +1,6 @@
 // LanePainter: the cells and bars of one row's lanes, in the window of a StageLayout.
 
+import { HOLLOW } from "./cut.js";
 import { GUTTER } from "./layout.js";
 
 /** @import { Band, BoxLook, Cell, CellLook, FeedRun, LaneName, LaneRun, Palette, Pen, RowLanes } from "../types.d.ts" */
@@ -16,6 +17,7 @@ const SIGNS = {
   discarded_now: "↺",
   unreached_now: "–",
   wrong_now: "▲",
+  unverified: "⊘",
   a: "✓",
   b: "●",
 };
@@ -31,6 +33,7 @@ export function liesUnder(index, request, own) {
   return index >= 0 && request === own;
 }
 
+const PALE = new Set(["stale", "unreached_now", "unverified"]);
 const COMMITTED = new Set(["held", "pending", "accepted_now", "bonus_now", "wrong_now"]);
 
 /**
@@ -58,6 +61,7 @@ export function cellLooks(p) {
       strip: p.amber,
       hatch: p.stale,
     },
+    unverified: { stroke: p.grey, dash: HOLLOW, strip: p.faint },
     stale: { fill: p.page, stroke: p.faint, hatch: p.faint, strip: p.stale },
   };
 }
@@ -158,6 +162,8 @@ export class LanePainter {
    */
   _below(lane, cell, x) {
     if (lane.positions && cell.position >= 0) this._position(lane, cell, x);
+    if (lane.positions && cell.kind === "unverified")
+      this._sign(cell, x + this.at.cell / 2, lane.positions.y + lane.positions.h / 2);
     if (COMMITTED.has(cell.kind) && this.at.view.differs?.(cell.request, cell.index))
       this._differs(lane, x);
   }
@@ -209,7 +215,7 @@ export class LanePainter {
     if (cell.kind === "padding")
       return pen.text("·", middle, y, { size: 11, fill: p.muted, align: "center" });
     if (!at.texts) return this._sign(cell, middle, y);
-    const fill = cell.kind === "stale" || cell.kind === "unreached_now" ? p.muted : p.ink;
+    const fill = PALE.has(cell.kind) ? p.muted : p.ink;
     const size = lane.open ? (at.large ? 12 : 10.5) : 9;
     pen.text(this.film.text(cell.token), middle, y, {
       size,
