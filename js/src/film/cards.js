@@ -47,9 +47,10 @@ export function draftCards(film, step, row) {
  * @returns {CardData}
  */
 function unverifiedCard(film, step, row, j) {
-  const card = draftCard(film, step, film.rows(step)[row], j, false);
+  const card = bareCard(film, step, film.rows(step)[row], j, false);
   const words = leftOutWords(film, step, row, j);
-  return { ...card, p: null, targetChoices: [], fate: "unverified", words, emitted: null };
+  const judged = { fate: "unverified", words, emitted: null, own: false };
+  return { ...card, p: null, targetChoices: [], ...judged };
 }
 
 /**
@@ -61,10 +62,31 @@ function unverifiedCard(film, step, row, j) {
  * @returns {CardData}
  */
 function draftCard(film, step, entry, j, last) {
+  const card = bareCard(film, step, entry, j, last);
+  if (!film.judged(step)) {
+    const words = waitingWords(film.phase(step), entry, last, j);
+    return { ...card, fate: "waiting", words, emitted: null, own: false };
+  }
+  const fate = film.json.fates[entry.fates[j]];
+  const words = fateWords(film, entry, j, fate);
+  const emitted = j < entry.gained ? entry.emitted[j] : null;
+  const own = j === entry.accepted && emitted !== null && fate !== "accepted";
+  return { ...card, fate, words, emitted, own };
+}
+
+/**
+ * What draft and target say, as far as it is known.
+ * @param {Film} film
+ * @param {number} step
+ * @param {RowEntry} entry
+ * @param {number} j
+ * @param {boolean} last
+ */
+function bareCard(film, step, entry, j, last) {
   const phase = film.phase(step);
   const drafted = !last && phase >= 1;
   const verified = phase >= 2;
-  const card = {
+  return {
     name: last ? (j ? "bonus" : "next") : `d${j + 1}`,
     index: entry.length + j,
     last,
@@ -74,15 +96,6 @@ function draftCard(film, step, entry, j, last) {
     draftChoices: drafted ? entry.draft[j] : [],
     targetChoices: verified ? entry.target[j] : [],
   };
-  if (!film.judged(step)) {
-    const words = waitingWords(phase, entry, last, j);
-    return { ...card, fate: "waiting", words, emitted: null, own: false };
-  }
-  const fate = film.json.fates[entry.fates[j]];
-  const words = fateWords(film, entry, j, fate);
-  const emitted = j < entry.gained ? entry.emitted[j] : null;
-  const own = j === entry.accepted && emitted !== null && fate !== "accepted";
-  return { ...card, fate, words, emitted, own };
 }
 
 /**

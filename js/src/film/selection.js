@@ -38,7 +38,7 @@ export function spending(film, step) {
  */
 export function leftOutWords(film, step, row, j) {
   const score = film.rows(step)[row].scores?.[j];
-  const scored = score === null || score === undefined ? "" : ` (score ${signed(score)})`;
+  const scored = score === null || score === undefined ? "" : ` (score\u00a0${signed(score)})`;
   return `not verified: ${reason(film, step, row)}${scored}`;
 }
 

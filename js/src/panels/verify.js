@@ -116,8 +116,8 @@ export class VerifyPanel {
     const { places } = this._grid(width);
     const cards = this.cards();
     cards.forEach((card, n) => new CardPainter(pen, this.view, card, places[n]).paint());
-    const cut = places[cards.findIndex((card) => card.fate === "unverified")];
-    if (cut) drawCut(pen, cut.x - CARD.gap / 2 + 1, cut.y, cut.h, 3);
+    const last = places[cards.findIndex((card) => card.fate === "unverified") - 1];
+    if (last) drawCut(pen, last.x + last.w + CARD.gap / 2 + 1, last.y, last.h, 3);
   }
 
   /**

@@ -1058,7 +1058,7 @@ function spending(film, step) {
   return { capacity, known, drafts };
 }
 function leftOutWords(film, step, row, j) {
-  let score = film.rows(step)[row].scores?.[j], scored = score == null ? "" : ` (score ${signed(score)})`;
+  let score = film.rows(step)[row].scores?.[j], scored = score == null ? "" : ` (score\xA0${signed(score)})`;
   return `not verified: ${reason(film, step, row)}${scored}`;
 }
 function reason(film, step, row) {
@@ -2750,11 +2750,21 @@ function draftCards(film, step, row) {
   );
 }
 function unverifiedCard(film, step, row, j) {
-  let card = draftCard(film, step, film.rows(step)[row], j, !1), words = leftOutWords(film, step, row, j);
-  return { ...card, p: null, targetChoices: [], fate: "unverified", words, emitted: null };
+  let card = bareCard(film, step, film.rows(step)[row], j, !1), judged = { fate: "unverified", words: leftOutWords(film, step, row, j), emitted: null, own: !1 };
+  return { ...card, p: null, targetChoices: [], ...judged };
 }
 function draftCard(film, step, entry, j, last) {
-  let phase = film.phase(step), drafted = !last && phase >= 1, verified = phase >= 2, card = {
+  let card = bareCard(film, step, entry, j, last);
+  if (!film.judged(step)) {
+    let words2 = waitingWords(film.phase(step), entry, last, j);
+    return { ...card, fate: "waiting", words: words2, emitted: null, own: !1 };
+  }
+  let fate = film.json.fates[entry.fates[j]], words = fateWords(film, entry, j, fate), emitted = j < entry.gained ? entry.emitted[j] : null, own = j === entry.accepted && emitted !== null && fate !== "accepted";
+  return { ...card, fate, words, emitted, own };
+}
+function bareCard(film, step, entry, j, last) {
+  let phase = film.phase(step), drafted = !last && phase >= 1, verified = phase >= 2;
+  return {
     name: last ? j ? "bonus" : "next" : `d${j + 1}`,
     index: entry.length + j,
     last,
@@ -2764,12 +2774,6 @@ function draftCard(film, step, entry, j, last) {
     draftChoices: drafted ? entry.draft[j] : [],
     targetChoices: verified ? entry.target[j] : []
   };
-  if (!film.judged(step)) {
-    let words2 = waitingWords(phase, entry, last, j);
-    return { ...card, fate: "waiting", words: words2, emitted: null, own: !1 };
-  }
-  let fate = film.json.fates[entry.fates[j]], words = fateWords(film, entry, j, fate), emitted = j < entry.gained ? entry.emitted[j] : null, own = j === entry.accepted && emitted !== null && fate !== "accepted";
-  return { ...card, fate, words, emitted, own };
 }
 function waitingWords(phase, entry, last, j) {
   return phase === 2 ? "not compared yet" : last ? j ? `comes if ${allDrafts(entry, j)} are accepted` : "not computed yet" : phase === 1 ? "the target has not read it" : "not drafted yet";
@@ -3038,8 +3042,8 @@ var CONTEXT = 34, VerifyPanel = class {
     this._context(pen, width);
     let { places } = this._grid(width), cards = this.cards();
     cards.forEach((card, n) => new CardPainter(pen, this.view, card, places[n]).paint());
-    let cut = places[cards.findIndex((card) => card.fate === "unverified")];
-    cut && drawCut(pen, cut.x - CARD.gap / 2 + 1, cut.y, cut.h, 3);
+    let last = places[cards.findIndex((card) => card.fate === "unverified") - 1];
+    last && drawCut(pen, last.x + last.w + CARD.gap / 2 + 1, last.y, last.h, 3);
   }
   /**
    * The row's last tokens before the round, as far as they fit, and its pending one.
