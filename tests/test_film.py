@@ -50,6 +50,13 @@ RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "one draft": ("eqspec", {}, {"num_draft_tokens": 1}),
     "many drafts": ("masking", {}, {"num_draft_tokens": 8, "max_new_tokens": BUDGETS}),
     "sampled": ("rollback", {}, {"sampling": sv.SamplingParams(0.8)}),
+    "tetris": ("inplace", {}, {"selector": sv.selector("tetris", extra=2), "num_draft_tokens": 2}),
+    "tetris, realigned": (
+        "eqspec",
+        {},
+        {"selector": sv.selector("tetris", extra=1), "num_draft_tokens": 2},
+    ),
+    "threshold": ("masking", {}, {"selector": sv.selector("threshold", at_least=0.18)}),
     "one row": ("eqspec", {}, {"batch_size": 1, "prompts": PROMPTS[2:4]}),
 }
 VERIFY = PHASES.index("verify")
@@ -156,12 +163,23 @@ class ExpectedTokens:
         verified &= feeds["model"] == 0
         columns = ("row", "slot", "index", "position", "token")
         reads = (feeds[name][verified].tolist() for name in columns)
+        self.unverified = self._left_out()
         self.verified: dict[tuple[int, int], tuple[int, ...]] = {}
         for cache_row, slot, *read in zip(*reads, strict=True):
             if cache_row in self.rows["row"]:
                 row = self.rows["row"].index(cache_row)
                 if read[0] >= self.rows["length"][row]:  # a draft, not the pending token
                     self.verified[row, slot] = tuple(read)
+
+    def _left_out(self) -> dict[tuple[int, int], tuple[int, int]]:
+        """By row and slot, index and token of the drafts that the target does not read."""
+        found = {}
+        names = ("pending", "length", "drafted", "verified", "drafts")
+        columns = zip(*(self.rows[name] for name in names), strict=True)
+        for row, (pending, length, drafted, verified, drafts) in enumerate(columns):
+            for number in range(verified, drafted):
+                found[row, pending + 1 + number] = (length + number, drafts[number])
+        return found
 
     def cell(self, row: int, slot: int) -> tuple[str, int, int, int, int]:
         """Kind, index, position, request and token; the last four are -1 without a token."""
@@ -171,6 +189,9 @@ class ExpectedTokens:
         if self.frame.phase == "draft" and (row, slot) in self.verified:
             index, position, token = self.verified[row, slot]
             return "drafted", index, position, own, token
+        if self.frame.phase == "draft" and (row, slot) in self.unverified:
+            index, token = self.unverified[row, slot]
+            return "unverified", index, -1, own, token
         if state == "pending":
             index = int(self.frame.lengths[row]) - 1
             text = self.trace.prompt(own) + self.trace.output(own)
@@ -226,6 +247,7 @@ def test_the_lane_of_tokens_is_what_the_record_says(name):
         assert min(kinds["drafted"], kinds["accepted_now"]) > 0
         assert (kinds["unreached_now"] > 0) == (trace.meta["num_draft_tokens"] > 1)
     assert (kinds["discarded_now"] > 0) == (name in ("rollback", "sampled"))
+    assert (kinds["unverified"] > 0) == ("selector" in RUNS[name][2])
 
 
 def test_a_pending_token_has_the_position_that_it_is_fed_with():

@@ -55,6 +55,7 @@ export interface RowEntry {
   request: number;
   length: number;
   drafted: number;
+  verified: number;
   accepted: number;
   gained: number;
   finished: boolean;
@@ -70,6 +71,7 @@ export interface RowEntry {
   target: Choice[][];
   draft: Choice[][];
   fates: number[];
+  scores?: (number | null)[];
 }
 
 export interface PoolEntry {
@@ -99,6 +101,7 @@ export interface StageEntry {
 export interface RoundEntry {
   slots: number;
   decision: string;
+  capacity?: number;
   ms: number[];
   rows: RowEntry[];
   pool: PoolEntry[];
@@ -137,6 +140,7 @@ export interface FilmJson {
     valid: boolean;
     batch_size: number;
     num_draft_tokens: number | string;
+    selector?: string;
     eos_token_ids: number[];
     decisions: string[];
     sampling: Sampling | null;

@@ -5,7 +5,9 @@ import { Film } from "../src/film/film.js";
 
 const KINDS = ["empty", "padding", "held", "drafted", "stale", "pending"];
 const PHASES = ["schedule", "draft", "verify", "accept", "synchronise"];
-const FATES = "none accepted rejected bonus kept discarded wrong ended unreached".split(" ");
+const FATES = "none accepted rejected bonus kept discarded wrong ended unreached unverified".split(
+  " ",
+);
 
 /** @returns {any} */
 function tinyRow() {
@@ -13,6 +15,7 @@ function tinyRow() {
     request: 0,
     length: 3,
     drafted: 2,
+    verified: 2,
     accepted: 1,
     gained: 2,
     finished: false,

@@ -581,7 +581,8 @@ def test_no_accessibility_violation(saved_page, eqspec, theme, state):
 
 
 SOFT = [f"{name}-soft" for name in ("green", "orange", "amber", "blue", "red", "grey")]
-GROUNDS = [*SOFT, "page", "panel", "held", "prompt"]
+ROWS = [f"row{number}" for number in range(6)]  # in the strip of the capacity
+GROUNDS = [*SOFT, *ROWS, "page", "panel", "held", "prompt"]
 TEXTS = {  # colours of text, and on what they stand
     "ink": GROUNDS,
     "muted": ["page", "panel", "grey-soft"],

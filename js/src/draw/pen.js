@@ -28,6 +28,12 @@ const PALETTE = [
   "stale",
   "held",
   "prompt",
+  "row0",
+  "row1",
+  "row2",
+  "row3",
+  "row4",
+  "row5",
 ];
 /** @param {Element} element */
 export function readPalette(element) {

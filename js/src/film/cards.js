@@ -3,6 +3,7 @@
 // pixels.
 
 import { chance, quoted } from "../draw/words.js";
+import { leftOutWords } from "./selection.js";
 
 /** @import { CardData, Film, RowEntry } from "../types.d.ts" */
 
@@ -18,10 +19,12 @@ export const MARKS = {
   wrong: { sign: "▲" },
   ended: { sign: "■", pale: true },
   unreached: { sign: "–", pale: true },
+  unverified: { sign: "⊘", pale: true },
 };
 
 /**
- * A card for each draft, and one for the token behind the last of them; none for a row that idles.
+ * A card for each draft that the target verifies, one for the token behind the last of them, and
+ * one for each other draft; none for a row that idles. Which are verified is known once they exist.
  * @param {Film} film
  * @param {number} step
  * @param {number} row
@@ -30,7 +33,24 @@ export const MARKS = {
 export function draftCards(film, step, row) {
   const entry = film.rows(step)[row];
   if (!entry?.gained) return [];
-  return Array.from({ length: entry.drafted + 1 }, (_, j) => draftCard(film, step, entry, j));
+  const stop = film.phase(step) ? entry.verified : entry.drafted;
+  return Array.from({ length: entry.drafted + 1 }, (_, n) =>
+    n > stop ? unverifiedCard(film, step, row, n - 1) : draftCard(film, step, entry, n, n === stop),
+  );
+}
+
+/**
+ * @param {Film} film
+ * @param {number} step
+ * @param {number} row
+ * @param {number} j
+ * @returns {CardData}
+ */
+function unverifiedCard(film, step, row, j) {
+  const card = bareCard(film, step, film.rows(step)[row], j, false);
+  const words = leftOutWords(film, step, row, j);
+  const judged = { fate: "unverified", words, emitted: null, own: false };
+  return { ...card, p: null, targetChoices: [], ...judged };
 }
 
 /**
@@ -38,25 +58,13 @@ export function draftCards(film, step, row) {
  * @param {number} step
  * @param {RowEntry} entry
  * @param {number} j
+ * @param {boolean} last
  * @returns {CardData}
  */
-function draftCard(film, step, entry, j) {
-  const phase = film.phase(step);
-  const last = j === entry.drafted;
-  const drafted = !last && phase >= 1;
-  const verified = phase >= 2;
-  const card = {
-    name: last ? (j ? "bonus" : "next") : `d${j + 1}`,
-    index: entry.length + j,
-    last,
-    draft: drafted ? entry.drafts[j] : null,
-    q: drafted ? entry.q[j] : null,
-    p: verified && !last ? entry.p[j] : null,
-    draftChoices: drafted ? entry.draft[j] : [],
-    targetChoices: verified ? entry.target[j] : [],
-  };
+function draftCard(film, step, entry, j, last) {
+  const card = bareCard(film, step, entry, j, last);
   if (!film.judged(step)) {
-    const words = waitingWords(phase, last, j);
+    const words = waitingWords(film.phase(step), entry, last, j);
     return { ...card, fate: "waiting", words, emitted: null, own: false };
   }
   const fate = film.json.fates[entry.fates[j]];
@@ -67,14 +75,48 @@ function draftCard(film, step, entry, j) {
 }
 
 /**
+ * What draft and target say, as far as it is known.
+ * @param {Film} film
+ * @param {number} step
+ * @param {RowEntry} entry
+ * @param {number} j
+ * @param {boolean} last
+ */
+function bareCard(film, step, entry, j, last) {
+  const phase = film.phase(step);
+  const drafted = !last && phase >= 1;
+  const verified = phase >= 2;
+  return {
+    name: last ? (j ? "bonus" : "next") : `d${j + 1}`,
+    index: entry.length + j,
+    last,
+    draft: drafted ? entry.drafts[j] : null,
+    q: drafted ? entry.q[j] : null,
+    p: verified && !last ? entry.p[j] : null,
+    draftChoices: drafted ? entry.draft[j] : [],
+    targetChoices: verified ? entry.target[j] : [],
+  };
+}
+
+/**
  * @param {number} phase
+ * @param {RowEntry} entry
  * @param {boolean} last
  * @param {number} j
  */
-function waitingWords(phase, last, j) {
+function waitingWords(phase, entry, last, j) {
   if (phase === 2) return "not compared yet";
-  if (last) return j ? "comes if all drafts are accepted" : "not computed yet";
+  if (last) return j ? `comes if ${allDrafts(entry, j)} are accepted` : "not computed yet";
   return phase === 1 ? "the target has not read it" : "not drafted yet";
+}
+
+/**
+ * The first j drafts, behind which the target's own token stands.
+ * @param {RowEntry} entry
+ * @param {number} j
+ */
+function allDrafts({ drafted }, j) {
+  return j < drafted ? "all verified drafts" : "all drafts";
 }
 
 /**
@@ -86,7 +128,7 @@ function waitingWords(phase, last, j) {
  * @returns {string}
  */
 function fateWords(film, entry, j, fate) {
-  const { accepted, discarded, drafted, gained } = entry;
+  const { accepted, discarded, verified, gained } = entry;
   if (fate === "accepted") return acceptedWords(film, entry, j);
   if (fate === "rejected") return rejectedWords(film, entry, j);
   if (fate === "bonus") return bonusWords(film, entry, j);
@@ -95,10 +137,10 @@ function fateWords(film, entry, j, fate) {
   if (fate === "ended")
     return `${j < accepted ? "agreed, but " : ""}the row ended: ${cause(film, entry)}`;
   if (fate === "discarded") {
-    const agreed = j < drafted ? "agreed, but " : "";
+    const agreed = j < verified ? "agreed, but " : "";
     return `${agreed}thrown away: another row stopped earlier`;
   }
-  if (j === drafted)
+  if (j === verified)
     return `not reached: ${gained > accepted ? "a draft was rejected" : "the row ended"}`;
   return j === accepted + discarded ? "cut off: another row stopped earlier" : "not reached";
 }
@@ -149,9 +191,10 @@ function rejectedWords(film, entry, j) {
  */
 function bonusWords(film, entry, j) {
   const emitted = `${quoted(film.text(entry.emitted[j]))} is emitted`;
-  if (!film.checked) return j ? `all drafts accepted: ${emitted}` : emitted;
+  if (!film.checked) return j ? `${allDrafts(entry, j)} accepted: ${emitted}` : emitted;
   if (film.json.meta.sampling) return "drawn from the target's p";
-  return j ? "all drafts accepted: the target adds its own" : "the target's first choice";
+  if (!j) return "the target's first choice";
+  return `${allDrafts(entry, j)} accepted: the target adds its own`;
 }
 
 /**

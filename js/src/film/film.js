@@ -21,6 +21,7 @@ const WORDS = {
   discarded_now: "verified, but thrown away",
   unreached_now: "not reached, its K/V is stale",
   wrong_now: "not the target's own token, now pending",
+  unverified: "drafted, not verified",
 };
 
 /** @param {BufferSource} bytes */
@@ -201,9 +202,9 @@ export class Film {
    * The draft that a row of the round rejected for another token; null where there is none.
    * @param {RowEntry} at
    */
-  rejectedDraft({ drafts, drafted, accepted, gained, discarded, emitted }) {
+  rejectedDraft({ drafts, verified, accepted, gained, discarded, emitted }) {
     const rejects =
-      accepted < drafted &&
+      accepted < verified &&
       gained > accepted &&
       !discarded &&
       emitted[accepted] !== drafts[accepted];
@@ -242,8 +243,8 @@ export class Film {
     const eos = new Set(this.json.meta.eos_token_ids);
     /** @type {Record<string, (row: RowEntry) => boolean>} */
     const events = {
-      rejection: (row) => row.gained > 0 && row.accepted < row.drafted,
-      full: (row) => row.drafted > 0 && row.accepted === row.drafted,
+      rejection: (row) => row.gained > 0 && row.accepted < row.verified,
+      full: (row) => row.verified > 0 && row.accepted === row.verified,
       eos: (row) => row.emitted.some((token) => eos.has(token)),
     };
     return this.json.rounds.flatMap((round, number) =>

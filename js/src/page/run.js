@@ -206,11 +206,12 @@ export function runName(film) {
  * @param {number} step
  */
 export function runFacts(film, step) {
-  const { num_draft_tokens: k, decisions } = film.json.meta;
+  const { num_draft_tokens: k, decisions, selector = "everything" } = film.json.meta;
   const rows = film.rows(step).length;
   const scene = film.scene(step);
   const round = `round ${film.round(step)} / ${film.json.rounds.length - 1}`;
-  const facts = [counted(rows, "row"), `K = ${k}`, round, film.phaseName(step)];
+  const chosen = selector === "everything" ? [] : [`selector ${selector}`];
+  const facts = [counted(rows, "row"), `K = ${k}`, ...chosen, round, film.phaseName(step)];
   return decisions.length > 1 ? [...facts, scene.decision] : facts;
 }
 

@@ -3,6 +3,7 @@
 
 import { chance, drawChip, wrapWords } from "../draw/words.js";
 import { MARKS } from "../film/cards.js";
+import { HOLLOW } from "./cut.js";
 
 /** @import { CardData, CardPlace, Choice, Pen, TextLook, View } from "../types.d.ts" */
 
@@ -34,6 +35,7 @@ export class CardPainter {
     this.left = at.x + CARD.pad;
     this.inner = at.w - 2 * CARD.pad;
     this.fate = MARKS[card.fate];
+    this.hollow = card.fate === "unverified";
     const [strong, soft] = this._colours();
     this.strong = strong;
     this.soft = soft;
@@ -68,12 +70,13 @@ export class CardPainter {
     const { pen, p, at, card } = this;
     const lit = this.view.hover?.row === this.view.row && this.view.hover.index === card.index;
     pen.rect(at.x, at.y, at.w, at.h, {
-      fill: p.page,
-      stroke: lit ? p.blue : p.faint,
+      fill: this.hollow ? undefined : p.page,
+      stroke: lit ? p.blue : this.hollow ? p.grey : p.faint,
       width: lit ? 2 : 1,
       radius: 8,
+      dash: this.hollow ? HOLLOW : undefined,
     });
-    pen.rect(at.x + 8, at.y, at.w - 16, 3, { fill: this.strong });
+    if (!this.hollow) pen.rect(at.x + 8, at.y, at.w - 16, 3, { fill: this.strong });
     this._head(at.y + 17);
     this._draft(at.y + CARD.head);
     this._target(at.y + CARD.head + at.chip);
@@ -114,7 +117,9 @@ export class CardPainter {
   _draft(y) {
     const { card, p, pen } = this;
     if (card.last) {
-      this.text(card.name === "next" ? "nothing drafted" : "no draft", this.left, y + 7);
+      const { drafted } = this.view.film.rows(this.view.step)[this.view.row];
+      const none = drafted ? "no draft verified" : "nothing drafted";
+      this.text(card.name === "next" ? none : "no draft", this.left, y + 7);
       return;
     }
     this.text("draft", this.left, y + 7);
@@ -125,7 +130,7 @@ export class CardPainter {
     const look =
       card.draft === null
         ? { fill: p.page, stroke: p.grey, dash }
-        : { fill: this.soft, stroke: this.strong, dash };
+        : { fill: this.hollow ? undefined : this.soft, stroke: this.strong, dash };
     drawChip(
       pen,
       card.draft === null ? "?" : this._text(card.draft),

@@ -166,7 +166,7 @@ export class FramePainter {
   _gain(row, y, small) {
     const { p } = this.pen;
     const [x, h, size] = small ? [70, 11, 9] : [66, 16, 11];
-    const full = row.drafted > 0 && row.accepted === row.drafted;
+    const full = row.verified > 0 && row.accepted === row.verified;
     const fill = row.gained === 0 ? p.greySoft : row.accepted ? p.greenSoft : p.orangeSoft;
     const stroke = row.gained === 0 ? p.grey : full ? p.green : undefined;
     const words = row.gained ? `+${row.gained}` : "idle";

@@ -1,5 +1,7 @@
 // How the cells of a row's lanes look: their signs and colours by kind.
 
+import { HOLLOW } from "./cut.js";
+
 /** @import { BoxLook, CellLook, Palette } from "../types.d.ts" */
 
 /** @type {Record<string, string>} */
@@ -13,6 +15,7 @@ export const SIGNS = {
   discarded_now: "↺",
   unreached_now: "–",
   wrong_now: "▲",
+  unverified: "⊘",
   a: "✓",
   b: "●",
 };
@@ -28,6 +31,7 @@ export function liesUnder(index, request, own) {
   return index >= 0 && request === own;
 }
 
+export const PALE = new Set(["stale", "unreached_now", "unverified"]);
 export const COMMITTED = new Set(["held", "pending", "accepted_now", "bonus_now", "wrong_now"]);
 
 /**
@@ -55,6 +59,7 @@ export function cellLooks(p) {
       strip: p.amber,
       hatch: p.stale,
     },
+    unverified: { stroke: p.grey, dash: HOLLOW, strip: p.faint },
     stale: { fill: p.page, stroke: p.faint, hatch: p.faint, strip: p.stale },
   };
 }

@@ -1,6 +1,6 @@
 // LanePainter: the cells and bars of one row's lanes, in the window of a StageLayout.
 
-import { barLooks, cellLooks, COMMITTED, liesUnder, signFills, SIGNS } from "./lanelooks.js";
+import { barLooks, cellLooks, COMMITTED, liesUnder, PALE, signFills, SIGNS } from "./lanelooks.js";
 import { GUTTER } from "./layout.js";
 
 /** @import { Band, Cell, FeedRun, LaneName, LaneRun, Pen, RowLanes } from "../types.d.ts" */
@@ -102,6 +102,8 @@ export class LanePainter {
    */
   _below(lane, cell, x) {
     if (lane.positions && cell.position >= 0) this._position(lane, cell, x);
+    if (lane.positions && cell.kind === "unverified")
+      this._sign(cell, x + this.at.cell / 2, lane.positions.y + lane.positions.h / 2);
     if (COMMITTED.has(cell.kind) && this.at.view.differs?.(cell.request, cell.index))
       this._differs(lane, x);
   }
@@ -153,7 +155,7 @@ export class LanePainter {
     if (cell.kind === "padding")
       return pen.text("·", middle, y, { size: 11, fill: p.muted, align: "center" });
     if (!at.texts) return this._sign(cell, middle, y);
-    const fill = cell.kind === "stale" || cell.kind === "unreached_now" ? p.muted : p.ink;
+    const fill = PALE.has(cell.kind) ? p.muted : p.ink;
     const size = lane.open ? (at.large ? 12 : 10.5) : 9;
     pen.text(this.film.text(cell.token), middle, y, {
       size,

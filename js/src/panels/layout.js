@@ -3,6 +3,8 @@
 // all rows if the round begins in there for all of them, else each row's own, so that all drafts
 // stand in one column.
 
+import { stripIn } from "./strip.js";
+
 /** @import { RowEntry, RowLanes, View } from "../types.d.ts" */
 
 export const ZOOMS = [1, 2, 4, 8, 13, 20, 28, 36, 46, 64, 90, 120]; // px of a slot
@@ -50,8 +52,9 @@ export class StageLayout {
     this.mapHeight = this.mapped ? Math.min(Math.max(this.rows.length * 3, 18), 64) : 0;
     this.top = this.mapTop + (this.mapped ? this.mapHeight + MAP_GAP : 0) + AXIS;
     this._rowTops();
-    this.readingTop = this.bottom + 4;
-    this.height = this.bottom + READING;
+    this.strip = stripIn(film.scene(step).capacity, width - GUTTER - RIGHT);
+    this.readingTop = this.bottom + this.strip.height + 4;
+    this.height = this.bottom + this.strip.height + READING;
   }
 
   get texts() {

@@ -42,7 +42,8 @@ export class Legend {
       ["p", "prompt"],
       ["a", "committed"],
       ["pending", "○ pending: no K/V yet"],
-      ...own(["drafted", "? drafted"], ["accepted_now", "✓ accepted"]),
+      ...own(["drafted", "? drafted"], ["unverified", "⊘ behind ]: not verified"]),
+      ...own(["accepted_now", "✓ accepted"]),
       ["bonus_now", ownToken],
       ...when(wrong, "wrong_now", "▲ not the target's own"),
       ...when(

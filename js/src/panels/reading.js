@@ -8,7 +8,7 @@ import { GUTTER, RIGHT } from "./layout.js";
 /** @import { StageLayout } from "./layout.js" */
 
 // Kinds of cells that are no text of the row.
-const UNREAD = new Set(["stale", "rejected_now", "discarded_now", "unreached_now"]);
+const UNREAD = new Set(["stale", "rejected_now", "discarded_now", "unreached_now", "unverified"]);
 
 /**
  * @param {Pen} pen

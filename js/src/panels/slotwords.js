@@ -1,5 +1,6 @@
 // What one slot of a row holds, in words: its token, and the K/V of both models beside it.
 
+import { leftOutWords } from "../film/selection.js";
 import { liesUnder } from "./lanelooks.js";
 
 /** @import { Cell, Film, LaneName, View } from "../types.d.ts" */
@@ -40,6 +41,7 @@ export function slotKv({ film, step }, model, row, slot, cell) {
  */
 export function slotHint(view, row, slot, cell) {
   const { film, step } = view;
+  if (cell.kind === "unverified") return unverifiedHint(view, row, slot, cell);
   const token = cell.token >= 0 ? `“${film.text(cell.token)}” · ` : "";
   const what = slotState(view, row, cell) + replaced(film, step, row, cell);
   const drift = film.checked && cell.position !== cell.index ? " (drift!)" : "";
@@ -48,6 +50,20 @@ export function slotHint(view, row, slot, cell) {
   const draft = `draft K/V ${slotKv(view, "draft", row, slot, cell)}`;
   const place = `${token}row ${row}, slot ${slot}: ${what}`;
   return [place, ...(cell.index < 0 ? [] : [index]), `${target}, ${draft}`].join(" · ");
+}
+
+/**
+ * The target never reads it: it has no position id, and no K/V of it will be there.
+ * @param {View} view
+ * @param {number} row
+ * @param {number} slot
+ * @param {Cell} cell
+ */
+function unverifiedHint({ film, step }, row, slot, cell) {
+  const number = cell.index - film.rows(step)[row].length;
+  const why = leftOutWords(film, step, row, number);
+  const place = `“${film.text(cell.token)}” · row ${row}, slot ${slot}: draft ${number + 1}`;
+  return `${place}, ${why} · index ${cell.index}`;
 }
 
 /**

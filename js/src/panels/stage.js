@@ -3,6 +3,8 @@
 
 import { Kept } from "../draw/text.js";
 import { counted } from "../draw/words.js";
+import { capacityHit, capacityWords, drawCapacity } from "./capacity.js";
+import { drawCuts } from "./cut.js";
 import { FramePainter } from "./frame.js";
 import { LanePainter } from "./lanes.js";
 import { GUTTER, StageLayout, USUAL, ZOOMS } from "./layout.js";
@@ -73,7 +75,9 @@ export class Stage {
       marks.motion(row, number);
       marks.rejection(row, number);
     });
+    drawCuts(pen, at);
     marks.paint();
+    drawCapacity(pen, at);
     drawReading(pen, at, this.view.row);
   }
 
@@ -87,7 +91,8 @@ export class Stage {
   hit(x, y, width) {
     const at = this._layout(width);
     const row = at.rowAt(y);
-    if (row < 0 || x > at.right) return null;
+    if (row < 0) return capacityHit(at, x, y);
+    if (x > at.right) return null;
     if (x < GUTTER) {
       const words = at.stage.words_of?.[row] ?? `request ${at.rows[row].request}`;
       return { row, slot: null, index: null, hint: `row ${row}: ${words}` };
@@ -100,14 +105,15 @@ export class Stage {
   }
 
   /**
-   * @param {number} _x
+   * @param {number} x
    * @param {number} y
    * @param {number} width
    */
-  click(_x, y, width) {
+  click(x, y, width) {
     const at = this._layout(width);
     const row = at.rowAt(y);
-    if (row >= 0) this.view.pick(row);
+    const share = row < 0 ? capacityHit(at, x, y) : null;
+    if (row >= 0 || share?.row != null) this.view.pick(share?.row ?? row);
   }
 
   /**
@@ -151,7 +157,7 @@ export class Stage {
     return [
       `${rows.length} rows of ${lengths} committed tokens in ${stage.width} slots.`,
       `Row ${row}: request ${own.request}, ${stage.lengths[row]} tokens.`,
-      stage.words_of?.[row] ?? "",
+      (stage.words_of?.[row] ?? "") + capacityWords(this.view),
     ].join(" ");
   }
 

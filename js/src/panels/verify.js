@@ -5,7 +5,9 @@
 import { Kept } from "../draw/text.js";
 import { chance, counted, drawChip, LONGEST, PAD, quoted, wrapWords } from "../draw/words.js";
 import { draftCards } from "../film/cards.js";
+import { leftOut, shareWords } from "../film/selection.js";
 import { CARD, CardPainter } from "./cardpaint.js";
+import { drawCut } from "./cut.js";
 
 /** @import { CardData, CardPlace, Cell, Choice, Pen, View } from "../types.d.ts" */
 
@@ -112,7 +114,10 @@ export class VerifyPanel {
   draw(pen, width) {
     this._context(pen, width);
     const { places } = this._grid(width);
-    this.cards().forEach((card, n) => new CardPainter(pen, this.view, card, places[n]).paint());
+    const cards = this.cards();
+    cards.forEach((card, n) => new CardPainter(pen, this.view, card, places[n]).paint());
+    const last = places[cards.findIndex((card) => card.fate === "unverified") - 1];
+    if (last) drawCut(pen, last.x + last.w + CARD.gap / 2 + 1, last.y, last.h, 3);
   }
 
   /**
@@ -155,15 +160,22 @@ export class VerifyPanel {
     if (phase === 0)
       return `Row ${row} holds ${counted(entry.length, "token")}; nothing is drafted yet.`;
     if (phase < 3 && !entry.drafted) return `Row ${row} drafts nothing.`;
-    const unread = phase === 1 ? "The target has not read them." : "Not judged yet.";
+    const partly = leftOut(entry) > 0;
+    const share = `${shareWords(entry, phase > 1)}.`;
+    const waiting = phase === 1 ? "The target has not read them." : "Not judged yet.";
+    const unread = partly ? `${waiting} ${share}` : waiting;
     if (phase < 3) return `Row ${row}, drafted: ${drafts}. ${unread}`;
     const emitted = entry.emitted.map((token) => quoted(film.text(token))).join(" ");
-    const stop = this.cards().find((card) => !["accepted", "bonus"].includes(card.fate));
+    const stop = this.cards().find(
+      (card) => !["accepted", "bonus", "unverified"].includes(card.fate),
+    );
     const why = stop && entry.drafted ? ` ${stop.name}: ${stop.words}.` : "";
     const accepted = entry.drafted
-      ? `${entry.accepted} of ${counted(entry.drafted, "draft")} accepted, `
+      ? `${entry.accepted} of ${counted(entry.verified, partly ? "verified draft" : "draft")} accepted, `
       : "";
-    return `Row ${row}: ${accepted}emitted ${emitted}.${why}`;
+    const first = partly ? this.cards()[entry.verified + 1] : null;
+    const left = first ? ` ${share} ${first.name}: ${first.words}.` : "";
+    return `Row ${row}: ${accepted}emitted ${emitted}.${why}${left}`;
   }
 
   table() {
@@ -226,6 +238,9 @@ export class VerifyPanel {
    * @param {CardData} card
    */
   _slotOf(card) {
+    // From the verification on, another token may stand where this one would.
+    const gone = card.fate === "unverified" && this.view.film.phase(this.view.step) > 1;
+    if (gone) return null;
     const { film, step, row } = this.view;
     const wanted = card.emitted ?? card.draft;
     /** @type {{ slot: number, cell: Cell }[]} */

@@ -27,6 +27,7 @@ from specviz.views.stepper.scene import (
     Scene,
 )
 from specviz.views.stepper.schedulewords import schedule_words
+from specviz.views.stepper.selectionwords import spent, to_be_verified, tokens_read
 
 
 def _draft(scene: Scene) -> list[str]:
@@ -42,13 +43,15 @@ def _draft(scene: Scene) -> list[str]:
     how = f"in {count(forwards, 'forward')}" if forwards else "without running a model"
     rows = agree(drafting, row_names(drafting), f"each of {len(drafting)} rows")
     unread = "the target has not read them yet"
+    if scene.selects:
+        unread = to_be_verified(scene)
     sentences = [f"The {drafter} proposed {drafts} for {rows} {how}; {unread}."]
     known = [(q, row.number, draft) for row in drafting for q, draft in row.known_q]
     if known:
         q, number, draft = min(known)
         least = f"draft {draft} of row {number}, q = {q:.2g}"
         sentences.append(f"The least probable token is {least}.")
-    return sentences
+    return [sentences[0], *spent(scene), *sentences[1:]] if scene.selects else sentences
 
 
 def _verify(scene: Scene) -> list[str]:
@@ -59,11 +62,17 @@ def _verify(scene: Scene) -> list[str]:
     tokens = "each row's pending token"
     if drafts:
         tokens += f" and {count(drafts, 'draft')}, {len(rows)} × {drafts + 1} tokens,"
+    if scene.selects:
+        tokens = tokens_read(scene)
     sentences = [f"{target} read {tokens} over {count(scene.slots, 'slot')}."]
+    if scene.selects:
+        sentences += spent(scene)
+    read = [row.verified if scene.selects else drafts for row in rows]
+    ends = [row.pending + number for row, number in zip(rows, read, strict=True)]
     unused = {
         "padding": sum(row.start for row in rows),
         "in holes": sum(row.pending - row.start + 1 - row.length for row in rows),
-        "after a row's end": sum(max(scene.slots - 1 - row.pending - drafts, 0) for row in rows),
+        "after a row's end": sum(max(scene.slots - 1 - end, 0) for end in ends),
     }
     total = sum(unused.values())
     if total and scene.slots:
@@ -84,14 +93,17 @@ def _accept(scene: Scene) -> list[str]:
 
 def _accepted(scene: Scene, working: list[BatchRow]) -> str:
     """How many drafts were accepted, and what rows gained."""
-    drafts = max(row.drafted for row in working)
+    verified = [row.verified for row in working]
     everyone = len(working) == len(scene.rows)
     numbers = [row.number for row in working]
     rows = capitalised(all_of(numbers) if everyone else row_names(working))
     is_targets = all(row.is_targets for row in scene.rows)
-    if drafts == 0:
+    if not any(verified):
         choice = ", the target's own choice" if is_targets else ""
-        return f"{rows} gained one token{agree(working, '', ' each')}{choice}."
+        gained = f"gained one token{agree(working, '', ' each')}{choice}."
+        if scene.selects:
+            return f"No draft was verified: {rows[:1].lower()}{rows[1:]} {gained}"
+        return f"{rows} {gained}"
     bonus = "the target's own token" if is_targets else "one more token"
     gains = {row.gained for row in working}
     gaining = agree(working, "it", agree(gains, "each", "they"))
@@ -100,7 +112,9 @@ def _accepted(scene: Scene, working: list[BatchRow]) -> str:
     verb = "kept" if any(row.discarded for row in scene.rows) else "accepted"
     best = max(working, key=lambda row: row.accepted)
     worst = min(working, key=lambda row: row.accepted)
-    of_drafts = f"of {count(drafts, 'draft')}"
+    of_drafts = f"of {count(max(verified), 'draft')}"
+    if scene.selects:
+        of_drafts = f"of {span(verified, 'verified draft')}"
     if best.accepted != worst.accepted:
         fewest = f"{worst.accepted} (row {worst.number})"
         most = f"{best.accepted} (row {best.number})"
@@ -110,9 +124,11 @@ def _accepted(scene: Scene, working: list[BatchRow]) -> str:
 
 def _full(working: list[BatchRow]) -> list[str]:
     """How many rows accepted everything, where only some did."""
-    full = sum(row.accepted == row.drafted > 0 for row in working)
+    full = sum(row.accepted == row.verified > 0 for row in working)
     if full in (0, len(working)):
         return []
+    if any(row.verified < row.drafted for row in working):
+        return [f"All verified drafts were accepted in {full} of {len(working)} rows."]
     return [f"All drafts were accepted in {full} of {len(working)} rows."]
 
 

@@ -20,6 +20,11 @@ def milliseconds(trace: Trace) -> list[list[float]]:
     return [[round(value, 3) for value in values] for values in finite.tolist()]
 
 
+def has_selector(trace: Trace) -> bool:
+    """Return whether a selector decided which drafts are verified."""
+    return trace.meta.get("selector", "everything") != "everything"
+
+
 def verified(trace: Trace) -> tuple[Array, Array]:
     """Return what the target's verifications read of rows in the batch.
 

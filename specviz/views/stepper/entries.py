@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from specviz.checks.fates import draft_fates
+from specviz.checks.fates import UNREACHED, UNVERIFIED, draft_fates
 from specviz.record.schema import PHASES, Array, Table
 from specviz.record.trace import Trace
 from specviz.views.stepper.holes import Holes
@@ -39,11 +39,13 @@ def row_entries(trace: Trace, *, judge: bool) -> list[list[Json]]:
         probabilities(rows["target_logprob"]),
         _leading(rows, "target"),
         _leading(rows, "draft"),
-        draft_fates(trace, judge=judge).tolist(),
+        card_fates(trace, judge=judge).tolist(),
+        _scores(trace),
         strict=True,
     )
     found = []
-    for values, (drafts, emitted, q, p, target, draft, fates) in zip(scalars, tokens, strict=True):
+    for values, columns in zip(scalars, tokens, strict=True):
+        drafts, emitted, q, p, target, draft, fates, scores = columns
         entry: Json = dict(zip(names, values, strict=True))
         k = entry["drafted"]
         entry["drafts"] = drafts[:k]
@@ -53,8 +55,37 @@ def row_entries(trace: Trace, *, judge: bool) -> list[list[Json]]:
         entry["target"] = target[: k + 1]
         entry["draft"] = draft[:k]
         entry["fates"] = fates[: k + 1]
+        if scores:
+            entry["scores"] = scores[:k]
         found.append(entry)
     return _split(rows["round"], found, trace.num_rounds)
+
+
+def card_fates(trace: Trace, *, judge: bool) -> Array:
+    """Return the fates (N, K+1) of each row's verified drafts, the token behind them, other drafts.
+
+    `draft_fates` has one column for the first draft that is not verified and for the token that the
+    target may emit in its place.
+    """
+    fates = draft_fates(trace, judge=judge)
+    rows = trace.rows
+    verified = rows["verified"][:, None]
+    drafted = rows["drafted"][:, None]
+    column = np.arange(fates.shape[1])
+    behind = (column == verified) & (verified < drafted) & (fates == UNVERIFIED)
+    fates[behind] = UNREACHED
+    fates[(column > verified) & (column <= drafted) & (rows["gained"][:, None] > 0)] = UNVERIFIED
+    return fates
+
+
+def _scores(trace: Trace) -> list[list[float | None] | None]:
+    """Return the scores of each entry's drafts to four digits; None for an entry without any."""
+    scores = trace.rows["scores"].astype(np.float64)
+    found: list[list[float | None] | None] = [None] * len(scores)
+    for entry in np.flatnonzero(np.isfinite(scores).any(axis=1)).tolist():
+        values = scores[entry].tolist()
+        found[entry] = [float(f"{each:.4g}") if np.isfinite(each) else None for each in values]
+    return found
 
 
 def _leading(rows: Table, model: str) -> list[list[list[list[Any]]]]:

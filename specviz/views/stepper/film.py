@@ -25,7 +25,7 @@ from specviz.record.replay import Frame, Replay, Slots
 from specviz.record.schema import MODELS, PHASES
 from specviz.record.trace import Trace
 from specviz.util.text import visible
-from specviz.views.stepper.columns import milliseconds
+from specviz.views.stepper.columns import has_selector, milliseconds
 from specviz.views.stepper.entries import feed_runs, move_entries, pool_entries, row_entries
 from specviz.views.stepper.lanes import KINDS, Lanes, cache_cells
 from specviz.views.stepper.sentences import Narrator
@@ -86,12 +86,15 @@ def film(trace: Trace, *, judge: bool = True) -> Json:
         violations: the fields of `Violation`, phase as its number, model as its number (-1:
             neither), and message; null if not judged.
         rounds: slots, decision, ms (of the five phases), rows, pool (exspec; request, row, length,
-            waited, chosen), stages.
+            waited, chosen), stages; capacity in a run with a selector (how many drafts the round
+            may verify).
 
     A row has the columns of the record's table `rows`, and:
         target, draft: for each column the leading choices [token, p], p in 0..1.
         q, p: probabilities of the drafts.
-        fates: for each draft, and for the token behind the last one, the number of its fate.
+        fates: numbers, for each draft that the target verifies, for the token behind the last of
+            them, and for each draft that it does not verify.
+        scores: of each draft, null for none; only where a selector gave scores.
 
     A stage is the state after one phase:
         words, words_of: a sentence, and one for each row.
@@ -213,7 +216,7 @@ class _Camera:
                 f"more than {MAX_RUNS:,} blocks of slots by round {number}, "
                 "which is too much to step through"
             )
-        return {
+        told = {
             "slots": int(rounds["slots"][number]),
             "decision": self._trace.meta["decisions"][rounds["decision"][number]],
             "ms": self._ms[number],
@@ -221,6 +224,9 @@ class _Camera:
             "pool": self._pool[number],
             "stages": [self._stage(number, phase) for phase in PHASES],
         }
+        if has_selector(self._trace):
+            told["capacity"] = int(rounds["capacity"][number])
+        return told
 
     def _stage(self, number: int, phase: str) -> Json:
         # In order: a replay walks forward, and going back would begin anew.

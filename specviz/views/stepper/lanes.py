@@ -30,6 +30,7 @@ KINDS = (
     "rejected_now",
     "discarded_now",
     "unreached_now",
+    "unverified",
 )
 _NUMBERS = {name: number for number, name in enumerate(KINDS)}
 _HELD = _NUMBERS["held"]

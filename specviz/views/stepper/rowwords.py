@@ -8,6 +8,7 @@ from collections.abc import Callable
 from specviz.record.schema import PHASES
 from specviz.views.stepper.phrases import count
 from specviz.views.stepper.scene import SYNCHRONISE, BatchRow, Scene
+from specviz.views.stepper.selectionwords import row_accepted, row_read, row_to_be_verified
 
 
 def _schedule(scene: Scene, row: BatchRow) -> str:
@@ -28,7 +29,7 @@ def _schedule(scene: Scene, row: BatchRow) -> str:
 def _draft(scene: Scene, row: BatchRow) -> str:
     if not row.drafted:
         return "no drafts"
-    text = count(row.drafted, "draft")
+    text = row_to_be_verified(row) if scene.selects else count(row.drafted, "draft")
     known = [q for q, _ in row.known_q]
     if not known:
         return text
@@ -38,7 +39,9 @@ def _draft(scene: Scene, row: BatchRow) -> str:
 
 def _verify(scene: Scene, row: BatchRow) -> str:
     text = f"the target read its pending token in slot {row.pending}"
-    if row.drafted:
+    if row.drafted and scene.selects:
+        text += row_read(row)
+    elif row.drafted:
         text += f" and {count(row.drafted, 'draft')} after it"
     return text
 
@@ -47,7 +50,9 @@ def _accept(scene: Scene, row: BatchRow) -> str:
     if not row.gained:
         return "gained nothing: its request has finished"
     text = f"gained {count(row.gained, 'token')}"
-    if row.drafted:
+    if row.drafted and scene.selects:
+        text = f"{row_accepted(row)}, {text}"
+    elif row.drafted:
         text = f"accepted {row.accepted} of {count(row.drafted, 'draft')}, {text}"
     if row.discarded:
         text += f", {count(row.discarded, 'verified token')} discarded"

@@ -12,7 +12,7 @@ import numpy as np
 from specviz.metrics import check_recorded
 from specviz.record.schema import MODELS, PHASES, Array
 from specviz.record.trace import Trace
-from specviz.views.stepper.columns import milliseconds, pending_positions
+from specviz.views.stepper.columns import has_selector, milliseconds, pending_positions
 
 SCHEDULE, DRAFT, VERIFY, ACCEPT, SYNCHRONISE = range(len(PHASES))
 TARGET = MODELS.index("target")
@@ -35,6 +35,7 @@ class BatchRow:
     request: int
     length: int
     drafted: int
+    verified: int
     accepted: int
     gained: int
     finished: bool
@@ -106,6 +107,7 @@ class Scene:
 
     Attributes:
         number, slots, decision: as in the record's table `rounds`.
+        capacity: how many drafts the round may verify; None in a run without a selector.
         ms: time of each phase.
         rows: the rows of the batch; before, after: those of the previous and the next round.
         new: requests that entered in this round, into the batch or the pool.
@@ -123,6 +125,8 @@ class Scene:
         self.number = number
         self.slots = int(trace.rounds["slots"][number])
         self.decision: str = trace.meta["decisions"][trace.rounds["decision"][number]]
+        capacity = int(trace.rounds["capacity"][number])
+        self.capacity = capacity if has_selector(trace) else None
         self.ms = scenes.ms[number]
         self.rows = scenes.rows[here]
         self.before = scenes.rows[rows_of(number - 1)] if number else []
@@ -132,6 +136,11 @@ class Scene:
         self.pool = scenes.pool(number)
         self.forwards = scenes.forwards(number)
         self.motion = scenes.motions(number)
+
+    @cached_property
+    def selects(self) -> bool:
+        """Whether the target verifies some of the drafts and not all."""
+        return any(row.verified < row.drafted for row in self.rows)
 
     @cached_property
     def continuing(self) -> list[BatchRow]:

@@ -1,5 +1,7 @@
 """The lane of tokens: the target's cache with the pending and drafted tokens, and their fates.
 
+A draft that the target does not verify stands there only in the phase that drafted it.
+
 Contract: reads a Trace; frames go in, in the order of the record, and cells (5, B, T) come out (see
 `lanes`). Not known here: JSON.
 """
@@ -25,6 +27,7 @@ class TokenCells:
         self._texts = texts
         self._positions = pending_positions(trace)
         self._drafts = _drafts(trace)
+        self._unverified = _unverified(trace)
 
     def after(self, frame: Frame) -> Array:
         """Return the cells (5, B, T) of all rows after the frame's phase."""
@@ -46,10 +49,26 @@ class TokenCells:
             row, slot, index, position, token = drafts
             drafted = np.stack([index, position, frame.requests[row], token])
             put_tokens(cells, row, slot, "drafted", drafted)
+            self._put_unverified(cells, frame)
         if phase >= _ACCEPT:
             table = {name: column[entries] for name, column in self._trace.rows.items()}
             mark_fates(cells, table, frame.requests, drafts)
         return cells
+
+    def _put_unverified(self, cells: Array, frame: Frame) -> None:
+        drafts = self._unverified[frame.round]
+        row, slot, index, token = drafts[:, drafts[1] < cells.shape[2]]
+        if row.size == 0:
+            return
+        # The target never reads it, so it has no position id.
+        position = np.full(row.size, -1)
+        put_tokens(
+            cells,
+            row,
+            slot,
+            "unverified",
+            np.stack([index, position, frame.requests[row], token]),
+        )
 
 
 def _drafts(trace: Trace) -> list[Array]:
@@ -67,4 +86,27 @@ def _drafts(trace: Trace) -> list[Array]:
     rounds = feeds["round"][fed]
     columns = [feeds[name][fed] for name in ("slot", "index", "position", "token")]
     drafts = np.stack([entries[order] - trace.index.row_bounds[rounds], *columns])
+    return np.split(drafts, np.searchsorted(rounds, np.arange(1, trace.num_rounds)), axis=1)
+
+
+def _unverified(trace: Trace) -> list[Array]:
+    """Return by round the drafts that the target does not read.
+
+    Each round has (4, n): row number, the slot that follows on the row's earlier drafts, index and
+    token.
+    """
+    rows = trace.rows
+    number = np.arange(rows["drafts"].shape[1])
+    left_out = (number >= rows["verified"][:, None]) & (number < rows["drafted"][:, None])
+    left_out &= rows["gained"][:, None] > 0  # of other rows nothing is judged
+    entries, number = left_out.nonzero()
+    rounds = rows["round"][entries]
+    drafts = np.stack(
+        [
+            entries - trace.index.row_bounds[rounds],
+            rows["pending"][entries] + 1 + number,
+            rows["length"][entries] + number,
+            rows["drafts"][entries, number],
+        ]
+    )
     return np.split(drafts, np.searchsorted(rounds, np.arange(1, trace.num_rounds)), axis=1)

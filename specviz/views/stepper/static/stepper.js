@@ -74,7 +74,8 @@ var EMPTY_CELL = { kind: "empty", index: -1, position: -1, request: -1, token: -
   rejected_now: "rejected, its K/V is stale",
   discarded_now: "verified, but thrown away",
   unreached_now: "not reached, its K/V is stale",
-  wrong_now: "not the target's own token, now pending"
+  wrong_now: "not the target's own token, now pending",
+  unverified: "drafted, not verified"
 };
 async function decodeFilm(bytes) {
   let stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
@@ -214,8 +215,8 @@ var Film = class {
    * The draft that a row of the round rejected for another token; null where there is none.
    * @param {RowEntry} at
    */
-  rejectedDraft({ drafts, drafted, accepted, gained, discarded, emitted }) {
-    return accepted < drafted && gained > accepted && !discarded && emitted[accepted] !== drafts[accepted] ? drafts[accepted] : null;
+  rejectedDraft({ drafts, verified, accepted, gained, discarded, emitted }) {
+    return accepted < verified && gained > accepted && !discarded && emitted[accepted] !== drafts[accepted] ? drafts[accepted] : null;
   }
   /**
    * New tokens of all requests up to and including a step.
@@ -243,8 +244,8 @@ var Film = class {
     if (what === "violation")
       return [...new Set(this._violations.map((each) => each.step))].sort((a, b) => a - b);
     let eos = new Set(this.json.meta.eos_token_ids), events = {
-      rejection: (row) => row.gained > 0 && row.accepted < row.drafted,
-      full: (row) => row.drafted > 0 && row.accepted === row.drafted,
+      rejection: (row) => row.gained > 0 && row.accepted < row.verified,
+      full: (row) => row.verified > 0 && row.accepted === row.verified,
       eos: (row) => row.emitted.some((token) => eos.has(token))
     };
     return this.json.rounds.flatMap(
@@ -337,7 +338,13 @@ var PALETTE = [
   "draft",
   "stale",
   "held",
-  "prompt"
+  "prompt",
+  "row0",
+  "row1",
+  "row2",
+  "row3",
+  "row4",
+  "row5"
 ];
 function readPalette(element2) {
   let style = getComputedStyle(element2), dashed = (name) => name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
@@ -1038,6 +1045,180 @@ var LISTED = 50, DRAWN = 8, APART = 2, InvariantPanel = class {
   }
 };
 
+// src/film/selection.js
+function leftOut(entry) {
+  return entry.gained ? entry.drafted - entry.verified : 0;
+}
+function spending(film, step) {
+  let { capacity, rows } = film.scene(step);
+  if (capacity === void 0) return null;
+  let known = film.phase(step) > 0, drafts = rows.flatMap(
+    ({ verified }, row) => Array.from({ length: known ? verified : 0 }, (_, draft) => ({ row, draft }))
+  );
+  return { capacity, known, drafts };
+}
+function leftOutWords(film, step, row, j) {
+  let score = film.rows(step)[row].scores?.[j], scored = score == null ? "" : ` (score\xA0${signed(score)})`;
+  return `not verified: ${reason(film, step, row)}${scored}`;
+}
+function reason(film, step, row) {
+  let spent = spending(film, step);
+  return spent === null ? "the drafter left it out" : spent.drafts.length < spent.capacity ? "the selector stopped before it" : spent.drafts.some((each) => each.row !== row) ? "the selector spent the capacity on other rows" : "the capacity is spent on the drafts before it";
+}
+function signed(score) {
+  let digits = Math.abs(score) >= 100 ? 0 : 2;
+  return `${score < 0 ? "\u2212" : ""}${Math.abs(score).toFixed(digits)}`;
+}
+function shareWords({ verified, drafted }, done) {
+  return `${verified} of ${counted(drafted, "draft")} ${done ? "verified" : "to be verified"}`;
+}
+
+// src/panels/strip.js
+function stripIn(capacity, room) {
+  if (capacity === void 0) return { cell: 0, across: 1, height: 0 };
+  let cell = Math.min(Math.max(room / Math.max(capacity, 1), 15), 30), across = Math.max(Math.floor(room / cell + 1e-6), 1), lines = Math.max(Math.ceil(capacity / across), 1);
+  return { cell, across, height: 8 + lines * 20 };
+}
+
+// src/panels/layout.js
+var ZOOMS = [1, 2, 4, 8, 13, 20, 28, 36, 46, 64, 90, 120], TEXT_FROM = 26, SIGNS_FROM = 10, LARGE_FROM = 60, ALL_FROM = 28, WIDEST = 110, USUAL = 34, STACKED_BELOW = 44, DEEPER = 9, GUTTER = 118, RIGHT = 14, AXIS = 20, READING = 40, MAP_GAP = 10, StageLayout = class {
+  /**
+   * @param {View} view
+   * @param {number} width
+   */
+  constructor(view, width) {
+    let { film, step } = view;
+    this.view = view, this.film = film, this.step = step, this.width = width, this.stage = film.stage(step), this.rows = film.rows(step), this.firsts = [], this.shared = !0, this.lanes = [], this.bottom = 0, this.last = this._last(), this.cell = this._cell(), this.count = Math.max(Math.floor((width - GUTTER - RIGHT) / this.cell), 1), this._window(), this.mapped = this.count < this.last || Math.min(...this.firsts, 0) < 0 || !this.shared, this.mapTop = 4, this.mapHeight = this.mapped ? Math.min(Math.max(this.rows.length * 3, 18), 64) : 0, this.top = this.mapTop + (this.mapped ? this.mapHeight + MAP_GAP : 0) + AXIS, this._rowTops(), this.strip = stripIn(film.scene(step).capacity, width - GUTTER - RIGHT), this.readingTop = this.bottom + this.strip.height + 4, this.height = this.bottom + this.strip.height + READING;
+  }
+  get texts() {
+    return this.cell >= TEXT_FROM;
+  }
+  get signs() {
+    return this.cell >= SIGNS_FROM;
+  }
+  get stacked() {
+    return (this.film.drifts || this.view.other?.drifts) && this.cell < STACKED_BELOW + (this.last > 99 ? 12 : 0);
+  }
+  get large() {
+    return this.cell >= LARGE_FROM;
+  }
+  // As wide as it fits; else so wide that the drafts of all rows stand in one window, unless that
+  // leaves no room even for signs.
+  _cell() {
+    if (this.view.zoom != null) return ZOOMS[this.view.zoom];
+    let room = this.width - GUTTER - RIGHT, fits = room / this.last;
+    if (fits >= ALL_FROM) return Math.min(fits, WIDEST);
+    let together = room / (this.last - Math.min(...this.rows.map((row) => this.begin(row))) + 1);
+    return together >= SIGNS_FROM ? Math.min(together, USUAL) : USUAL;
+  }
+  // Slot behind the last one that any row holds or awaits in this round.
+  _last() {
+    let ends = this.rows.map(
+      (row) => 1 + Math.max(row.pending + Math.max(row.drafted, row.gained), row.pending_after)
+    );
+    return Math.max(this.stage.width, ...ends);
+  }
+  /**
+   * Slot of each row's pending token when the round began, where it lies now.
+   * @param {RowEntry} row
+   */
+  begin(row) {
+    let moved = this.film.phase(this.step) === this.film.phases - 1 ? row.start_after - row.start : 0;
+    return row.pending + moved;
+  }
+  _window() {
+    let begins = this.rows.map((row) => this.begin(row)), span = Math.max(...this.rows.map((row) => Math.max(row.drafted, row.gained)), 0), first = this.last <= this.count ? 0 : this.last - this.count;
+    this.shared = begins.every((begin) => begin >= first);
+    let own = (begin) => begin + span + 1 - this.count + 1, slid = -Math.round(this.view.pan ?? 0);
+    this.firsts = begins.map((begin) => (this.shared ? first : own(begin)) + slid);
+  }
+  _rowTops() {
+    let n = this.rows.length, open = this._heights(), compact = n <= 8 ? open : n <= 24 ? 25 : 13, y = this.top;
+    for (let row = 0; row < n; row++) {
+      let wide = n <= 8 || row === this.view.row, height = wide ? open : compact;
+      this.lanes.push(this._lane(y, height, wide)), y += height;
+    }
+    this.bottom = y;
+  }
+  _heights() {
+    return this.texts ? 68 + (this.stacked ? DEEPER : 0) : this.signs ? 50 : 34;
+  }
+  /**
+   * tops and heights of a row's lanes; positions: null where they are folded away
+   * @param {number} y
+   * @param {number} height
+   * @param {boolean} open
+   * @returns {RowLanes}
+   */
+  _lane(y, height, open) {
+    if (!open) {
+      let tokens2 = { y: y + 1, h: height > 14 ? 14 : 7 }, bar = height > 14 ? 3 : 2, target2 = { y: tokens2.y + tokens2.h + 1, h: bar }, draft2 = { y: target2.y + bar + (height > 14 ? 1 : 0), h: height > 14 ? bar : 0 };
+      return { y, height, open, tokens: tokens2, positions: null, target: target2, draft: draft2, notes: null };
+    }
+    let tokens = { y: y + 4, h: this.texts ? 23 : this.signs ? 18 : 10 }, positions = this.texts ? { y: tokens.y + tokens.h + 1, h: 11 + (this.stacked ? DEEPER : 0) } : null, target = { y: (positions ?? tokens).y + (positions ?? tokens).h + 2, h: 6 }, draft = { y: target.y + 7, h: 4 };
+    return {
+      y,
+      height,
+      open,
+      tokens,
+      positions,
+      target,
+      draft,
+      notes: this.signs ? { y: draft.y + 6, h: 12 } : null
+    };
+  }
+  /**
+   * @param {number} row
+   * @param {number} slot
+   */
+  x(row, slot) {
+    return GUTTER + (slot - this.firsts[row]) * this.cell;
+  }
+  /**
+   * @param {number} row
+   * @param {number} x
+   */
+  slotAt(row, x) {
+    return Math.floor((x - GUTTER) / this.cell) + this.firsts[row];
+  }
+  /** @param {number} y */
+  rowAt(y) {
+    return this.lanes.findIndex((lane) => y >= lane.y && y < lane.y + lane.height);
+  }
+  get right() {
+    return GUTTER + this.count * this.cell;
+  }
+  /**
+   * px of a slot's left edge in the small map of the whole cache
+   * @param {number} slot
+   */
+  mapX(slot) {
+    return GUTTER + slot * (this.width - GUTTER - RIGHT) / this.last;
+  }
+  /** @param {number} x */
+  mapSlot(x) {
+    return (x - GUTTER) * this.last / (this.width - GUTTER - RIGHT);
+  }
+};
+
+// src/panels/cut.js
+var HOLLOW = [1.5, 3];
+function drawCut(pen, x, y, h, lip = 4) {
+  let look = { stroke: pen.p.ink, width: 2 };
+  pen.line(x, y, x, y + h, look);
+  for (let end of [y + 1, y + h - 1]) pen.line(x - lip, end, x, end, look);
+}
+function drawCuts(pen, at) {
+  let phase = at.film.phase(at.step);
+  phase !== 1 && phase !== 2 || at.rows.forEach((row, number) => {
+    if (!leftOut(row)) return;
+    let { tokens, notes } = at.lanes[number], x = at.x(number, at.begin(row) + 1 + row.verified);
+    if (x < GUTTER || x > at.right || (drawCut(pen, x, tokens.y - 2, tokens.h + 4, Math.min(4, at.cell / 3)), !notes || !at.texts)) return;
+    let left = Math.max(at.x(number, at.begin(row) + 1) + 2, GUTTER), look = { size: 10, fill: pen.p.muted };
+    pen.text(shareWords(row, phase === 2), left, notes.y + notes.h / 2, look);
+  });
+}
+
 // src/panels/lanelooks.js
 var SIGNS = {
   padding: "\xB7",
@@ -1049,13 +1230,14 @@ var SIGNS = {
   discarded_now: "\u21BA",
   unreached_now: "\u2013",
   wrong_now: "\u25B2",
+  unverified: "\u2298",
   a: "\u2713",
   b: "\u25CF"
 };
 function liesUnder(index, request, own) {
   return index >= 0 && request === own;
 }
-var COMMITTED = /* @__PURE__ */ new Set(["held", "pending", "accepted_now", "bonus_now", "wrong_now"]);
+var PALE = /* @__PURE__ */ new Set(["stale", "unreached_now", "unverified"]), COMMITTED = /* @__PURE__ */ new Set(["held", "pending", "accepted_now", "bonus_now", "wrong_now"]);
 function cellLooks(p) {
   return {
     p: { fill: p.prompt },
@@ -1076,6 +1258,7 @@ function cellLooks(p) {
       strip: p.amber,
       hatch: p.stale
     },
+    unverified: { stroke: p.grey, dash: HOLLOW, strip: p.faint },
     stale: { fill: p.page, stroke: p.faint, hatch: p.faint, strip: p.stale }
   };
 }
@@ -1119,7 +1302,8 @@ var Legend = class {
       ["p", "prompt"],
       ["a", "committed"],
       ["pending", "\u25CB pending: no K/V yet"],
-      ...own(["drafted", "? drafted"], ["accepted_now", "\u2713 accepted"]),
+      ...own(["drafted", "? drafted"], ["unverified", "\u2298 behind ]: not verified"]),
+      ...own(["accepted_now", "\u2713 accepted"]),
       ["bonus_now", ownToken],
       ...when(wrong, "wrong_now", "\u25B2 not the target's own"),
       ...when(
@@ -1301,11 +1485,11 @@ function sumOf(values) {
 
 // src/panels/maskpaint.js
 var MASK_STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1 / 0];
-function drawSight(pen, verdict, x, y, w, h, signed) {
+function drawSight(pen, verdict, x, y, w, h, signed2) {
   let { p } = pen, hatched = w >= 6 && h >= 6, grain = (hatch) => hatched ? { hatch } : {};
-  if (verdict === "hidden" ? pen.rect(x, y, w, h, { fill: p.greySoft, ...signed ? grain(p.grey) : {} }) : verdict === "hole" ? pen.rect(x, y, w, h, { fill: p.redSoft, ...hatched ? { stroke: p.red, width: 1.5 } : {} }) : verdict === "leak" && !signed ? pen.rect(x, y, w, h, { fill: p.red, ...grain(p.panel) }) : pen.rect(x, y, w, h, {
+  if (verdict === "hidden" ? pen.rect(x, y, w, h, { fill: p.greySoft, ...signed2 ? grain(p.grey) : {} }) : verdict === "hole" ? pen.rect(x, y, w, h, { fill: p.redSoft, ...hatched ? { stroke: p.red, width: 1.5 } : {} }) : verdict === "leak" && !signed2 ? pen.rect(x, y, w, h, { fill: p.red, ...grain(p.panel) }) : pen.rect(x, y, w, h, {
     fill: { seen: p.target, own: p.green, blank: p.greySoft, leak: p.red }[verdict]
-  }), !signed) return;
+  }), !signed2) return;
   let [cx, cy, arm] = [x + w / 2, y + h / 2, Math.min(w, h) * 0.22];
   verdict === "own" && pen.rect(cx - 1.5, cy - 1.5, 3, 3, { fill: p.panel, radius: 1.5 }), verdict === "hole" && pen.line(cx - arm, cy, cx + arm, cy, { stroke: p.red, width: 1.5 }), verdict === "leak" && (pen.line(cx - arm, cy - arm, cx + arm, cy + arm, { stroke: p.panel, width: 1.5 }), pen.line(cx - arm, cy + arm, cx + arm, cy - arm, { stroke: p.panel, width: 1.5 }));
 }
@@ -1350,13 +1534,13 @@ var MaskPainter = class {
   _query(query, y, height) {
     let { at } = this, h = height - (height >= 6 ? 1 : 0);
     for (let part of at.parts) {
-      let signed = part.cell >= 7 && at.line >= 9;
+      let signed2 = part.cell >= 7 && at.line >= 9;
       for (let [start2, stop, verdict] of query.segments) {
         let [first, last] = [Math.max(start2, part.first), Math.min(stop, part.stop)];
         if (first >= last) continue;
         let x = part.x + (first - part.first) * part.cell, w = (last - first) * part.cell, faulty = verdict === "leak" || verdict === "hole";
-        if (!signed || !(faulty || verdict === "own"))
-          drawSight(this.pen, verdict, x, y, faulty ? Math.max(w, 1.5) : w, h, signed);
+        if (!signed2 || !(faulty || verdict === "own"))
+          drawSight(this.pen, verdict, x, y, faulty ? Math.max(w, 1.5) : w, h, signed2);
         else
           for (let slot = 0; slot < last - first; slot++)
             drawSight(this.pen, verdict, x + slot * part.cell, y, part.cell - 1, h, !0);
@@ -1645,126 +1829,67 @@ var SIGHTS = {
   }
 };
 
-// src/panels/layout.js
-var ZOOMS = [1, 2, 4, 8, 13, 20, 28, 36, 46, 64, 90, 120], TEXT_FROM = 26, SIGNS_FROM = 10, LARGE_FROM = 60, ALL_FROM = 28, WIDEST = 110, USUAL = 34, STACKED_BELOW = 44, DEEPER = 9, GUTTER = 118, RIGHT = 14, AXIS = 20, READING = 40, MAP_GAP = 10, StageLayout = class {
-  /**
-   * @param {View} view
-   * @param {number} width
-   */
-  constructor(view, width) {
-    let { film, step } = view;
-    this.view = view, this.film = film, this.step = step, this.width = width, this.stage = film.stage(step), this.rows = film.rows(step), this.firsts = [], this.shared = !0, this.lanes = [], this.bottom = 0, this.last = this._last(), this.cell = this._cell(), this.count = Math.max(Math.floor((width - GUTTER - RIGHT) / this.cell), 1), this._window(), this.mapped = this.count < this.last || Math.min(...this.firsts, 0) < 0 || !this.shared, this.mapTop = 4, this.mapHeight = this.mapped ? Math.min(Math.max(this.rows.length * 3, 18), 64) : 0, this.top = this.mapTop + (this.mapped ? this.mapHeight + MAP_GAP : 0) + AXIS, this._rowTops(), this.readingTop = this.bottom + 4, this.height = this.bottom + READING;
-  }
-  get texts() {
-    return this.cell >= TEXT_FROM;
-  }
-  get signs() {
-    return this.cell >= SIGNS_FROM;
-  }
-  get stacked() {
-    return (this.film.drifts || this.view.other?.drifts) && this.cell < STACKED_BELOW + (this.last > 99 ? 12 : 0);
-  }
-  get large() {
-    return this.cell >= LARGE_FROM;
-  }
-  // As wide as it fits; else so wide that the drafts of all rows stand in one window, unless that
-  // leaves no room even for signs.
-  _cell() {
-    if (this.view.zoom != null) return ZOOMS[this.view.zoom];
-    let room = this.width - GUTTER - RIGHT, fits = room / this.last;
-    if (fits >= ALL_FROM) return Math.min(fits, WIDEST);
-    let together = room / (this.last - Math.min(...this.rows.map((row) => this.begin(row))) + 1);
-    return together >= SIGNS_FROM ? Math.min(together, USUAL) : USUAL;
-  }
-  // Slot behind the last one that any row holds or awaits in this round.
-  _last() {
-    let ends = this.rows.map(
-      (row) => 1 + Math.max(row.pending + Math.max(row.drafted, row.gained), row.pending_after)
-    );
-    return Math.max(this.stage.width, ...ends);
-  }
-  /**
-   * Slot of each row's pending token when the round began, where it lies now.
-   * @param {RowEntry} row
-   */
-  begin(row) {
-    let moved = this.film.phase(this.step) === this.film.phases - 1 ? row.start_after - row.start : 0;
-    return row.pending + moved;
-  }
-  _window() {
-    let begins = this.rows.map((row) => this.begin(row)), span = Math.max(...this.rows.map((row) => Math.max(row.drafted, row.gained)), 0), first = this.last <= this.count ? 0 : this.last - this.count;
-    this.shared = begins.every((begin) => begin >= first);
-    let own = (begin) => begin + span + 1 - this.count + 1, slid = -Math.round(this.view.pan ?? 0);
-    this.firsts = begins.map((begin) => (this.shared ? first : own(begin)) + slid);
-  }
-  _rowTops() {
-    let n = this.rows.length, open = this._heights(), compact = n <= 8 ? open : n <= 24 ? 25 : 13, y = this.top;
-    for (let row = 0; row < n; row++) {
-      let wide = n <= 8 || row === this.view.row, height = wide ? open : compact;
-      this.lanes.push(this._lane(y, height, wide)), y += height;
+// src/panels/capacity.js
+var TALL = 16, SIGNS_FROM2 = 26, HUES = 6;
+function hue(p, row) {
+  return p[`row${row % HUES}`];
+}
+function drawCapacity(pen, at) {
+  let spent = spending(at.film, at.step);
+  if (!spent) return;
+  let top = at.bottom + 8;
+  pen.text("capacity", 12, top + TALL / 2, { size: 10.5, fill: pen.p.muted }), pen.text(
+    spent.known ? `${spent.drafts.length} of ${spent.capacity}` : `${spent.capacity}`,
+    104,
+    top + TALL / 2,
+    {
+      size: 10.5,
+      fill: pen.p.muted,
+      align: "right"
     }
-    this.bottom = y;
+  ), spent.drafts.length && rowHues(pen, at);
+  let { cell, across } = at.strip;
+  for (let n = 0; n < spent.capacity; n++) {
+    let x = GUTTER + n % across * cell, y = top + Math.floor(n / across) * 20, draft = spent.drafts[n];
+    draft ? drawShare(pen, at, draft, x, y, cell) : pen.rect(x + 1, y, cell - 2, TALL, { stroke: pen.p.faint, radius: 3 });
   }
-  _heights() {
-    return this.texts ? 68 + (this.stacked ? DEEPER : 0) : this.signs ? 50 : 34;
+}
+function rowHues(pen, at) {
+  at.rows.forEach((row, number) => {
+    let { tokens } = at.lanes[number];
+    row.gained && pen.rect(5, tokens.y, 4, tokens.h, { fill: hue(pen.p, number), radius: 2 });
+  });
+}
+function drawShare(pen, at, { row, draft }, x, y, cell) {
+  let { p } = pen, own = row === at.view.row, stroke = own ? p.blue : void 0;
+  pen.rect(x + 1, y, cell - 2, TALL, { fill: hue(p, row), stroke, width: 1.5, radius: 3 });
+  let sign = cell >= SIGNS_FROM2 && accepts(at, row, draft) ? "\u2713" : "", look = { size: 10, weight: own ? 700 : 400, align: "center" };
+  pen.text(`${row}${sign}`, x + cell / 2, y + TALL / 2, look);
+}
+function accepts(at, row, draft) {
+  return at.film.judged(at.step) && draft < at.rows[row].accepted;
+}
+function capacityHit(at, x, y) {
+  let spent = spending(at.film, at.step);
+  if (!spent || x < GUTTER) return null;
+  let { cell, across } = at.strip, line = Math.floor((y - at.bottom - 8) / 20), column = Math.floor((x - GUTTER) / cell), n = line * across + column;
+  if (line < 0 || column >= across || n >= spent.capacity) return null;
+  let place = `${n + 1} of the round's capacity of ${counted(spent.capacity, "draft")}`, taken = spent.drafts[n];
+  if (!taken) {
+    let unused = spent.known ? "not used" : "not spent yet";
+    return { row: null, slot: null, index: null, hint: `${place}: ${unused}` };
   }
-  /**
-   * tops and heights of a row's lanes; positions: null where they are folded away
-   * @param {number} y
-   * @param {number} height
-   * @param {boolean} open
-   * @returns {RowLanes}
-   */
-  _lane(y, height, open) {
-    if (!open) {
-      let tokens2 = { y: y + 1, h: height > 14 ? 14 : 7 }, bar = height > 14 ? 3 : 2, target2 = { y: tokens2.y + tokens2.h + 1, h: bar }, draft2 = { y: target2.y + bar + (height > 14 ? 1 : 0), h: height > 14 ? bar : 0 };
-      return { y, height, open, tokens: tokens2, positions: null, target: target2, draft: draft2, notes: null };
-    }
-    let tokens = { y: y + 4, h: this.texts ? 23 : this.signs ? 18 : 10 }, positions = this.texts ? { y: tokens.y + tokens.h + 1, h: 11 + (this.stacked ? DEEPER : 0) } : null, target = { y: (positions ?? tokens).y + (positions ?? tokens).h + 2, h: 6 }, draft = { y: target.y + 7, h: 4 };
-    return {
-      y,
-      height,
-      open,
-      tokens,
-      positions,
-      target,
-      draft,
-      notes: this.signs ? { y: draft.y + 6, h: 12 } : null
-    };
-  }
-  /**
-   * @param {number} row
-   * @param {number} slot
-   */
-  x(row, slot) {
-    return GUTTER + (slot - this.firsts[row]) * this.cell;
-  }
-  /**
-   * @param {number} row
-   * @param {number} x
-   */
-  slotAt(row, x) {
-    return Math.floor((x - GUTTER) / this.cell) + this.firsts[row];
-  }
-  /** @param {number} y */
-  rowAt(y) {
-    return this.lanes.findIndex((lane) => y >= lane.y && y < lane.y + lane.height);
-  }
-  get right() {
-    return GUTTER + this.count * this.cell;
-  }
-  /**
-   * px of a slot's left edge in the small map of the whole cache
-   * @param {number} slot
-   */
-  mapX(slot) {
-    return GUTTER + slot * (this.width - GUTTER - RIGHT) / this.last;
-  }
-  /** @param {number} x */
-  mapSlot(x) {
-    return (x - GUTTER) * this.last / (this.width - GUTTER - RIGHT);
-  }
-};
+  let { row, draft } = taken, index = at.rows[row].length + draft, accepted = accepts(at, row, draft) ? ", accepted" : "";
+  return { row, slot: null, index, hint: `${place}: row ${row}, draft ${draft + 1}${accepted}` };
+}
+function capacityWords({ film, step }) {
+  let spent = spending(film, step);
+  if (!spent) return "";
+  let capacity = `. Capacity: ${counted(spent.capacity, "draft")}`;
+  if (!spent.known) return `${capacity}, not spent yet.`;
+  let shares = film.rows(step).map(({ verified }, row) => `row ${row} gets ${verified}`).join(", "), unused = spent.capacity - spent.drafts.length;
+  return `${capacity}; ${shares}; ${unused} not used.`;
+}
 
 // src/panels/frame.js
 var TICKS = [1, 5, 10, 25, 50, 100, 250, 500, 1e3], FramePainter = class {
@@ -1871,7 +1996,7 @@ var TICKS = [1, 5, 10, 25, 50, 100, 250, 500, 1e3], FramePainter = class {
    * @param {boolean} small
    */
   _gain(row, y, small) {
-    let { p } = this.pen, [x, h, size] = small ? [70, 11, 9] : [66, 16, 11], full = row.drafted > 0 && row.accepted === row.drafted, fill = row.gained === 0 ? p.greySoft : row.accepted ? p.greenSoft : p.orangeSoft, stroke = row.gained === 0 ? p.grey : full ? p.green : void 0, words = row.gained ? `+${row.gained}` : "idle";
+    let { p } = this.pen, [x, h, size] = small ? [70, 11, 9] : [66, 16, 11], full = row.verified > 0 && row.accepted === row.verified, fill = row.gained === 0 ? p.greySoft : row.accepted ? p.greenSoft : p.orangeSoft, stroke = row.gained === 0 ? p.grey : full ? p.green : void 0, words = row.gained ? `+${row.gained}` : "idle";
     this.pen.rect(x, y - h / 2, 38, h, { fill, stroke, radius: h / 2 }), this.pen.text(words, x + 19, y, { size, weight: 650, align: "center" });
   }
 };
@@ -1952,7 +2077,7 @@ var LanePainter = class {
    * @param {number} x
    */
   _below(lane, cell, x) {
-    lane.positions && cell.position >= 0 && this._position(lane, cell, x), COMMITTED.has(cell.kind) && this.at.view.differs?.(cell.request, cell.index) && this._differs(lane, x);
+    lane.positions && cell.position >= 0 && this._position(lane, cell, x), lane.positions && cell.kind === "unverified" && this._sign(cell, x + this.at.cell / 2, lane.positions.y + lane.positions.h / 2), COMMITTED.has(cell.kind) && this.at.view.differs?.(cell.request, cell.index) && this._differs(lane, x);
   }
   /**
    * A run at a time, for cells too small for signs.
@@ -1993,7 +2118,7 @@ var LanePainter = class {
     if (cell.kind === "padding")
       return pen.text("\xB7", middle, y, { size: 11, fill: p.muted, align: "center" });
     if (!at.texts) return this._sign(cell, middle, y);
-    let fill = cell.kind === "stale" || cell.kind === "unreached_now" ? p.muted : p.ink, size = lane.open ? at.large ? 12 : 10.5 : 9;
+    let fill = PALE.has(cell.kind) ? p.muted : p.ink, size = lane.open ? at.large ? 12 : 10.5 : 9;
     pen.text(this.film.text(cell.token), middle, y, {
       size,
       mono: !0,
@@ -2209,7 +2334,7 @@ var MarkPainter = class {
 };
 
 // src/panels/reading.js
-var UNREAD = /* @__PURE__ */ new Set(["stale", "rejected_now", "discarded_now", "unreached_now"]);
+var UNREAD = /* @__PURE__ */ new Set(["stale", "rejected_now", "discarded_now", "unreached_now", "unverified"]);
 function drawReading(pen, at, number) {
   let { p } = pen, y = at.readingTop + 18, looks = cellLooks(p), { words, more } = lastWords(pen, at, number);
   pen.text(`row ${number} reads`, 12, y, { size: 10.5, fill: p.muted });
@@ -2253,8 +2378,14 @@ function slotKv({ film, step }, model, row, slot, cell) {
   return !held || held.kind === "empty" ? "empty" : held.kind === "pending" ? liesUnder(held.index, held.request, cell.request) ? "stale" : "empty" : held.kind === "held" ? held.index === cell.index ? "valid" : `of index ${held.index}` : held.kind === "drafted" ? "of a draft" : held.kind;
 }
 function slotHint(view, row, slot, cell) {
-  let { film, step } = view, token = cell.token >= 0 ? `\u201C${film.text(cell.token)}\u201D \xB7 ` : "", what = slotState(view, row, cell) + replaced(film, step, row, cell), drift = film.checked && cell.position !== cell.index ? " (drift!)" : "", index = `index ${cell.index}, position ${cell.position}${drift}`, target = `target K/V ${slotKv(view, "target", row, slot, cell)}`, draft = `draft K/V ${slotKv(view, "draft", row, slot, cell)}`;
+  let { film, step } = view;
+  if (cell.kind === "unverified") return unverifiedHint(view, row, slot, cell);
+  let token = cell.token >= 0 ? `\u201C${film.text(cell.token)}\u201D \xB7 ` : "", what = slotState(view, row, cell) + replaced(film, step, row, cell), drift = film.checked && cell.position !== cell.index ? " (drift!)" : "", index = `index ${cell.index}, position ${cell.position}${drift}`, target = `target K/V ${slotKv(view, "target", row, slot, cell)}`, draft = `draft K/V ${slotKv(view, "draft", row, slot, cell)}`;
   return [`${token}row ${row}, slot ${slot}: ${what}`, ...cell.index < 0 ? [] : [index], `${target}, ${draft}`].join(" \xB7 ");
+}
+function unverifiedHint({ film, step }, row, slot, cell) {
+  let number = cell.index - film.rows(step)[row].length, why = leftOutWords(film, step, row, number);
+  return `${`\u201C${film.text(cell.token)}\u201D \xB7 row ${row}, slot ${slot}: draft ${number + 1}`}, ${why} \xB7 index ${cell.index}`;
 }
 function replaced(film, step, row, cell) {
   let draft = cell.kind === "bonus_now" ? film.rejectedDraft(film.rows(step)[row]) : null;
@@ -2305,7 +2436,7 @@ var LISTED2 = 400, Stage = class {
       () => new LanePainter(pen, at).paint(slides)
     ), at.rows.forEach((row, number) => {
       frame.label(row, number), marks.motion(row, number), marks.rejection(row, number);
-    }), marks.paint(), drawReading(pen, at, this.view.row);
+    }), drawCuts(pen, at), marks.paint(), drawCapacity(pen, at), drawReading(pen, at, this.view.row);
   }
   // -- asked by the shell
   /**
@@ -2315,7 +2446,8 @@ var LISTED2 = 400, Stage = class {
    */
   hit(x, y, width) {
     let at = this._layout(width), row = at.rowAt(y);
-    if (row < 0 || x > at.right) return null;
+    if (row < 0) return capacityHit(at, x, y);
+    if (x > at.right) return null;
     if (x < GUTTER) {
       let words = at.stage.words_of?.[row] ?? `request ${at.rows[row].request}`;
       return { row, slot: null, index: null, hint: `row ${row}: ${words}` };
@@ -2326,13 +2458,13 @@ var LISTED2 = 400, Stage = class {
     return { row, slot, index, hint: slotHint(this.view, row, slot, cell) };
   }
   /**
-   * @param {number} _x
+   * @param {number} x
    * @param {number} y
    * @param {number} width
    */
-  click(_x, y, width) {
-    let row = this._layout(width).rowAt(y);
-    row >= 0 && this.view.pick(row);
+  click(x, y, width) {
+    let at = this._layout(width), row = at.rowAt(y), share = row < 0 ? capacityHit(at, x, y) : null;
+    (row >= 0 || share?.row != null) && this.view.pick(share?.row ?? row);
   }
   /**
    * @param {number} x
@@ -2365,7 +2497,7 @@ var LISTED2 = 400, Stage = class {
     return [
       `${rows.length} rows of ${lengths} committed tokens in ${stage.width} slots.`,
       `Row ${row}: request ${own.request}, ${stage.lengths[row]} tokens.`,
-      stage.words_of?.[row] ?? ""
+      (stage.words_of?.[row] ?? "") + capacityWords(this.view)
     ].join(" ");
   }
   table() {
@@ -2623,14 +2755,34 @@ var MARKS = {
   discarded: { sign: "\u21BA" },
   wrong: { sign: "\u25B2" },
   ended: { sign: "\u25A0", pale: !0 },
-  unreached: { sign: "\u2013", pale: !0 }
+  unreached: { sign: "\u2013", pale: !0 },
+  unverified: { sign: "\u2298", pale: !0 }
 };
 function draftCards(film, step, row) {
   let entry = film.rows(step)[row];
-  return entry?.gained ? Array.from({ length: entry.drafted + 1 }, (_, j) => draftCard(film, step, entry, j)) : [];
+  if (!entry?.gained) return [];
+  let stop = film.phase(step) ? entry.verified : entry.drafted;
+  return Array.from(
+    { length: entry.drafted + 1 },
+    (_, n) => n > stop ? unverifiedCard(film, step, row, n - 1) : draftCard(film, step, entry, n, n === stop)
+  );
 }
-function draftCard(film, step, entry, j) {
-  let phase = film.phase(step), last = j === entry.drafted, drafted = !last && phase >= 1, verified = phase >= 2, card = {
+function unverifiedCard(film, step, row, j) {
+  let card = bareCard(film, step, film.rows(step)[row], j, !1), judged = { fate: "unverified", words: leftOutWords(film, step, row, j), emitted: null, own: !1 };
+  return { ...card, p: null, targetChoices: [], ...judged };
+}
+function draftCard(film, step, entry, j, last) {
+  let card = bareCard(film, step, entry, j, last);
+  if (!film.judged(step)) {
+    let words2 = waitingWords(film.phase(step), entry, last, j);
+    return { ...card, fate: "waiting", words: words2, emitted: null, own: !1 };
+  }
+  let fate = film.json.fates[entry.fates[j]], words = fateWords(film, entry, j, fate), emitted = j < entry.gained ? entry.emitted[j] : null, own = j === entry.accepted && emitted !== null && fate !== "accepted";
+  return { ...card, fate, words, emitted, own };
+}
+function bareCard(film, step, entry, j, last) {
+  let phase = film.phase(step), drafted = !last && phase >= 1, verified = phase >= 2;
+  return {
     name: last ? j ? "bonus" : "next" : `d${j + 1}`,
     index: entry.length + j,
     last,
@@ -2640,19 +2792,16 @@ function draftCard(film, step, entry, j) {
     draftChoices: drafted ? entry.draft[j] : [],
     targetChoices: verified ? entry.target[j] : []
   };
-  if (!film.judged(step)) {
-    let words2 = waitingWords(phase, last, j);
-    return { ...card, fate: "waiting", words: words2, emitted: null, own: !1 };
-  }
-  let fate = film.json.fates[entry.fates[j]], words = fateWords(film, entry, j, fate), emitted = j < entry.gained ? entry.emitted[j] : null, own = j === entry.accepted && emitted !== null && fate !== "accepted";
-  return { ...card, fate, words, emitted, own };
 }
-function waitingWords(phase, last, j) {
-  return phase === 2 ? "not compared yet" : last ? j ? "comes if all drafts are accepted" : "not computed yet" : phase === 1 ? "the target has not read it" : "not drafted yet";
+function waitingWords(phase, entry, last, j) {
+  return phase === 2 ? "not compared yet" : last ? j ? `comes if ${allDrafts(entry, j)} are accepted` : "not computed yet" : phase === 1 ? "the target has not read it" : "not drafted yet";
+}
+function allDrafts({ drafted }, j) {
+  return j < drafted ? "all verified drafts" : "all drafts";
 }
 function fateWords(film, entry, j, fate) {
-  let { accepted, discarded, drafted, gained } = entry;
-  return fate === "accepted" ? acceptedWords(film, entry, j) : fate === "rejected" ? rejectedWords(film, entry, j) : fate === "bonus" ? bonusWords(film, entry, j) : fate === "wrong" ? wrongWords(film, entry, j) : fate === "kept" ? "agreed; kept as the row's last of this round" : fate === "ended" ? `${j < accepted ? "agreed, but " : ""}the row ended: ${cause(film, entry)}` : fate === "discarded" ? `${j < drafted ? "agreed, but " : ""}thrown away: another row stopped earlier` : j === drafted ? `not reached: ${gained > accepted ? "a draft was rejected" : "the row ended"}` : j === accepted + discarded ? "cut off: another row stopped earlier" : "not reached";
+  let { accepted, discarded, verified, gained } = entry;
+  return fate === "accepted" ? acceptedWords(film, entry, j) : fate === "rejected" ? rejectedWords(film, entry, j) : fate === "bonus" ? bonusWords(film, entry, j) : fate === "wrong" ? wrongWords(film, entry, j) : fate === "kept" ? "agreed; kept as the row's last of this round" : fate === "ended" ? `${j < accepted ? "agreed, but " : ""}the row ended: ${cause(film, entry)}` : fate === "discarded" ? `${j < verified ? "agreed, but " : ""}thrown away: another row stopped earlier` : j === verified ? `not reached: ${gained > accepted ? "a draft was rejected" : "the row ended"}` : j === accepted + discarded ? "cut off: another row stopped earlier" : "not reached";
 }
 function cause(film, { emitted }) {
   let eos = film.json.meta.eos_token_ids;
@@ -2668,7 +2817,7 @@ function rejectedWords(film, entry, j) {
 }
 function bonusWords(film, entry, j) {
   let emitted = `${quoted(film.text(entry.emitted[j]))} is emitted`;
-  return film.checked ? film.json.meta.sampling ? "drawn from the target's p" : j ? "all drafts accepted: the target adds its own" : "the target's first choice" : j ? `all drafts accepted: ${emitted}` : emitted;
+  return film.checked ? film.json.meta.sampling ? "drawn from the target's p" : j ? `${allDrafts(entry, j)} accepted: the target adds its own` : "the target's first choice" : j ? `${allDrafts(entry, j)} accepted: ${emitted}` : emitted;
 }
 function wrongWords(film, entry, j) {
   let target = `the target says ${quoted(film.text(entry.target[j][0][0]))}`;
@@ -2703,7 +2852,7 @@ var CARD = {
    * @param {CardPlace} at
    */
   constructor(pen, view, card, at) {
-    this.pen = pen, this.view = view, this.card = card, this.at = at, this.p = pen.p, this.left = at.x + CARD.pad, this.inner = at.w - 2 * CARD.pad, this.fate = MARKS[card.fate];
+    this.pen = pen, this.view = view, this.card = card, this.at = at, this.p = pen.p, this.left = at.x + CARD.pad, this.inner = at.w - 2 * CARD.pad, this.fate = MARKS[card.fate], this.hollow = card.fate === "unverified";
     let [strong, soft] = this._colours();
     this.strong = strong, this.soft = soft;
   }
@@ -2731,11 +2880,12 @@ var CARD = {
   paint() {
     let { pen, p, at, card } = this, lit = this.view.hover?.row === this.view.row && this.view.hover.index === card.index;
     pen.rect(at.x, at.y, at.w, at.h, {
-      fill: p.page,
-      stroke: lit ? p.blue : p.faint,
+      fill: this.hollow ? void 0 : p.page,
+      stroke: lit ? p.blue : this.hollow ? p.grey : p.faint,
       width: lit ? 2 : 1,
-      radius: 8
-    }), pen.rect(at.x + 8, at.y, at.w - 16, 3, { fill: this.strong }), this._head(at.y + 17), this._draft(at.y + CARD.head), this._target(at.y + CARD.head + at.chip);
+      radius: 8,
+      dash: this.hollow ? HOLLOW : void 0
+    }), this.hollow || pen.rect(at.x + 8, at.y, at.w - 16, 3, { fill: this.strong }), this._head(at.y + 17), this._draft(at.y + CARD.head), this._target(at.y + CARD.head + at.chip);
     let foot = at.y + at.h - CARD.foot, words = wrapWords(card.words, this.inner, { size: 11 }), fill = this.fate.pale || card.fate === "waiting" ? p.muted : card.fate === "wrong" ? p.red : p.ink;
     words.forEach(
       (line, n) => this.text(line, this.left, foot + (n - at.lines + 0.5) * CARD.line, {
@@ -2764,11 +2914,12 @@ var CARD = {
   _draft(y) {
     let { card, p, pen } = this;
     if (card.last) {
-      this.text(card.name === "next" ? "nothing drafted" : "no draft", this.left, y + 7);
+      let { drafted } = this.view.film.rows(this.view.step)[this.view.row], none = drafted ? "no draft verified" : "nothing drafted";
+      this.text(card.name === "next" ? none : "no draft", this.left, y + 7);
       return;
     }
     this.text("draft", this.left, y + 7), card.q !== null && this.text(`q ${chance(card.q)}`, this.left + this.inner, y + 7, { align: "right" });
-    let dash = card.fate === "accepted" || card.fate === "kept" ? void 0 : [3, 2], look = card.draft === null ? { fill: p.page, stroke: p.grey, dash } : { fill: this.soft, stroke: this.strong, dash };
+    let dash = card.fate === "accepted" || card.fate === "kept" ? void 0 : [3, 2], look = card.draft === null ? { fill: p.page, stroke: p.grey, dash } : { fill: this.hollow ? void 0 : this.soft, stroke: this.strong, dash };
     drawChip(
       pen,
       card.draft === null ? "?" : this._text(card.draft),
@@ -2907,8 +3058,10 @@ var CONTEXT = 34, VerifyPanel = class {
    */
   draw(pen, width) {
     this._context(pen, width);
-    let { places } = this._grid(width);
-    this.cards().forEach((card, n) => new CardPainter(pen, this.view, card, places[n]).paint());
+    let { places } = this._grid(width), cards = this.cards();
+    cards.forEach((card, n) => new CardPainter(pen, this.view, card, places[n]).paint());
+    let last = places[cards.findIndex((card) => card.fate === "unverified") - 1];
+    last && drawCut(pen, last.x + last.w + CARD.gap / 2 + 1, last.y, last.h, 3);
   }
   /**
    * The row's last tokens before the round, as far as they fit, and its pending one.
@@ -2932,10 +3085,12 @@ var CONTEXT = 34, VerifyPanel = class {
     if (phase === 0)
       return `Row ${row} holds ${counted(entry.length, "token")}; nothing is drafted yet.`;
     if (phase < 3 && !entry.drafted) return `Row ${row} drafts nothing.`;
-    let unread = phase === 1 ? "The target has not read them." : "Not judged yet.";
+    let partly = leftOut(entry) > 0, share = `${shareWords(entry, phase > 1)}.`, waiting = phase === 1 ? "The target has not read them." : "Not judged yet.", unread = partly ? `${waiting} ${share}` : waiting;
     if (phase < 3) return `Row ${row}, drafted: ${drafts}. ${unread}`;
-    let emitted = entry.emitted.map((token) => quoted(film.text(token))).join(" "), stop = this.cards().find((card) => !["accepted", "bonus"].includes(card.fate)), why = stop && entry.drafted ? ` ${stop.name}: ${stop.words}.` : "", accepted = entry.drafted ? `${entry.accepted} of ${counted(entry.drafted, "draft")} accepted, ` : "";
-    return `Row ${row}: ${accepted}emitted ${emitted}.${why}`;
+    let emitted = entry.emitted.map((token) => quoted(film.text(token))).join(" "), stop = this.cards().find(
+      (card) => !["accepted", "bonus", "unverified"].includes(card.fate)
+    ), why = stop && entry.drafted ? ` ${stop.name}: ${stop.words}.` : "", accepted = entry.drafted ? `${entry.accepted} of ${counted(entry.verified, partly ? "verified draft" : "draft")} accepted, ` : "", first = partly ? this.cards()[entry.verified + 1] : null, left = first ? ` ${share} ${first.name}: ${first.words}.` : "";
+    return `Row ${row}: ${accepted}emitted ${emitted}.${why}${left}`;
   }
   table() {
     let { film } = this.view, text = (token) => token === null ? "\u2013" : film.text(token), list = (choices) => choices.map(([token, p]) => `${film.text(token)} ${chance(p)}`).join(", ") || "\u2013", rows = this.cards().map((card) => [
@@ -2983,6 +3138,7 @@ var CONTEXT = 34, VerifyPanel = class {
    * @param {CardData} card
    */
   _slotOf(card) {
+    if (card.fate === "unverified" && this.view.film.phase(this.view.step) > 1) return null;
     let { film, step, row } = this.view, wanted = card.emitted ?? card.draft, found = [];
     for (let run of film.lane(step, "tokens", row)) {
       let slot = run[0] + card.index - run[3];
@@ -3344,7 +3500,7 @@ function runName(film) {
   return !film.checked || !shown.length ? meta.strategy : `${meta.strategy} (${shown.join(", ")})`;
 }
 function runFacts(film, step) {
-  let { num_draft_tokens: k, decisions } = film.json.meta, rows = film.rows(step).length, scene = film.scene(step), round = `round ${film.round(step)} / ${film.json.rounds.length - 1}`, facts = [counted(rows, "row"), `K = ${k}`, round, film.phaseName(step)];
+  let { num_draft_tokens: k, decisions, selector = "everything" } = film.json.meta, rows = film.rows(step).length, scene = film.scene(step), round = `round ${film.round(step)} / ${film.json.rounds.length - 1}`, chosen = selector === "everything" ? [] : [`selector ${selector}`], facts = [counted(rows, "row"), `K = ${k}`, ...chosen, round, film.phaseName(step)];
   return decisions.length > 1 ? [...facts, scene.decision] : facts;
 }
 function verdictOf(film) {
