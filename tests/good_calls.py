@@ -209,6 +209,7 @@ def _views() -> dict[str, Good]:
         "charts.acceptance_by_position": Good(charts.acceptance_by_position, run),
         "charts.pick_ragged_round": Good(charts.pick_ragged_round, run),
         "charts.stage_bars": Good(charts.stage_bars, {"runs": {"a": TRACE}}),
+        "charts.score_map": Good(charts.score_map, {"scores": [[0.9, 0.5]], "verified": [1]}),
         "sliders.explore": Good(
             _explore, {"draw": _figure, "alt": "a"}, {"draw": "function", "alt": "text"}
         ),

@@ -98,7 +98,10 @@ PAGES = {
 def fills() -> list[str]:
     """Every colour that text stands on, except hatches (see `test_text_on_every_fill`)."""
     shades = kinds_of(charts.acceptance_map(TRACE))["acceptance"].colorscale
-    return [look.fill for look in PHASE_LOOKS.values()] + [colour for _, colour in shades]
+    scored = kinds_of(charts.score_map([[1.0]], [1]))["scores"].colorscale
+    return [look.fill for look in PHASE_LOOKS.values()] + [
+        colour for _, colour in (*shades, *scored)
+    ]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -244,3 +247,48 @@ def test_acceptance_by_position():
     assert heights[2] / heights[0] == pytest.approx(2 / 3)
     with pytest.raises(ValueError, match="drafted nothing"):
         charts.acceptance_by_position(make_run([[0]], drafts=0))
+
+
+SCORES = [[0.9, 0.72, 0.36], [0.6, 0.54, np.nan], [0.95, 0.38, np.nan]]
+
+
+def test_score_map_draws_the_frontier_behind_each_rows_last_verified_draft():
+    found = kinds_of(charts.score_map(SCORES, [2, 0, 3]))
+    heat, frontier = found["scores"], found["frontier"]
+    edges = [x for x, y in zip(frontier.x, frontier.y, strict=True) if x is not None and y]
+    left = heat.x0 - heat.dx / 2
+    assert {(x - left) / heat.dx for x in edges} == {2, 0, 3}
+    top = heat.y0 - heat.dy / 2
+    ends = list(zip(frontier.x, frontier.y, strict=True))
+    for row, count in enumerate((2, 0, 3)):
+        x = left + count * heat.dx
+        assert (x, top + row * heat.dy) in ends
+        assert (x, top + (row + 1) * heat.dy) in ends
+    assert texts_of(found["counts"]) == ["2 verified", "0 verified", "3 verified"]
+    assert plain(found["title"].text[0]) == "5 of 7 drafts are verified"
+
+
+def test_score_map_of_many_rows_leaves_the_words_out():
+    figure = charts.score_map([[0.5] * 8] * 90, [1] * 90)
+    assert not {"rows", "counts"} & kinds_of(figure).keys()
+    assert figure.layout.height < 700
+
+
+@pytest.mark.parametrize(
+    ("scores", "verified", "name"),
+    [
+        ([0.5, 0.5], [1], "scores"),
+        ([[0.5, 1.5]], [1], "scores"),
+        ([[-0.5]], [1], "scores"),
+        ([[]], [0], "scores"),
+        ([["x"]], [0], "scores"),
+        ([[0.5, 0.4]], [3], "verified"),
+        ([[0.5, 0.4]], [-1], "verified"),
+        ([[0.5, 0.4]], [0.5], "verified"),
+        ([[0.5, 0.4]], [1, 1], "verified"),
+        ([[0.5, 0.4]], [np.nan], "verified"),
+    ],
+)
+def test_score_map_refuses_what_it_cannot_draw(scores, verified, name):
+    with pytest.raises(ValueError, match=f"^{name} must be"):
+        charts.score_map(scores, verified)

@@ -1,13 +1,14 @@
-"""Charts of a run: acceptance per request and per position, time per phase.
+"""Charts of a run: acceptance per request and per position, time per phase, scores of drafts.
 
-Contract: each chart reads a Trace or a Result and returns a plotly Figure of fixed size. With the
-theme "auto" text takes its colour from the page around the chart; "light" and "dark" set their own
-background, for files. `show` displays a chart in a notebook. Not known here: models.
+Contract: each chart reads a Trace, a Result or numbers, and returns a plotly Figure of fixed size.
+With the theme "auto" text takes its colour from the page around the chart; "light" and "dark" set
+their own background, for files. `show` displays a chart in a notebook. Not known here: models.
 """
 
 from specviz.views.charts.acceptance import acceptance_by_position as acceptance_by_position
 from specviz.views.charts.acceptance import acceptance_map as acceptance_map
 from specviz.views.charts.ragged import pick_ragged_round as pick_ragged_round
+from specviz.views.charts.scores import score_map as score_map
 from specviz.views.charts.stages import PHASE_LOOKS as PHASE_LOOKS
 from specviz.views.charts.stages import stage_bars as stage_bars
 from specviz.views.display import show as show
