@@ -69,10 +69,10 @@ def refusals(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return refused
 
 
-def check_family(name: str, attention: str) -> None:
+def check_family(name: str, attention: str, *, with_remedy: bool = True) -> None:
     for found in families.judge_both(name, attention):
         assert found.outcome in ("exact", "refused", "not built"), found
-        if found.outcome == "refused":
+        if found.outcome == "refused" and with_remedy:
             assert re.search("; (choose|load|pass) ", found.reason), found
 
 
@@ -89,7 +89,8 @@ def test_no_family_writes_wrong_text_or_ends_in_a_traceback(
     check_family(name, attention)
     if refusals and attention == "eager" and name not in SEEN_IN_ANY_TEXT:
         monkeypatch.setattr("specviz.engine.run.check_exact", lambda role, model: None)
-        check_family(name, attention)
+        # What a model itself raises then has no remedy.
+        check_family(name, attention, with_remedy=False)
 
 
 @pytest.mark.slow

@@ -508,11 +508,12 @@ def test_without_judging_no_fault_is_shown(saved_page, fault):
         stepper, told = saved_page(faulty(fault), judge=judge), set()
         for step in range(5, 11):
             stepper.go(step, 1)
+            stepper.frame()  # on a busy machine the mask is drawn a frame later
             told |= signs_of_a_fault(stepper)
             told |= {"red" for panel, red in RED if stepper.count(red, panel)}
         stepper.press("t")
         told |= signs_of_a_fault(stepper)
-        assert ("red" in told and len(told) > 1) if judge else told == set()
+        assert ("red" in told and len(told) > 1) if judge else told == set(), told
 
 
 @pytest.mark.parametrize("width", [420, 700, 1200])
