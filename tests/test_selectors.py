@@ -2,8 +2,9 @@
 
 import itertools
 import math
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -294,6 +295,31 @@ def test_a_selector_of_ones_own_needs_no_registration() -> None:
     assert result.trace.meta["selector"] == "cautious"
     assert len(set(result.trace.rows["verified"].tolist())) > 1
     assert sv.check_invariants(result.trace) == []
+
+
+@dataclass(frozen=True)
+class Remembering(Everything):
+    """Keeps something between rounds, by request."""
+
+    most: int = 3
+    seen: dict[int, int] = field(default_factory=dict, compare=False)
+
+    name: ClassVar[str] = "remembering"
+
+    def choose(self, state: Any, draft: Draft, capacity: int) -> Draft:
+        for row in state.batch.rows:
+            self.seen[row.request.index] = row.accepted
+        b, k = draft.tokens.shape
+        return replace(draft, lengths=torch.full((b,), min(self.most, k)))
+
+
+def test_what_a_selector_keeps_is_no_option_of_the_record() -> None:
+    selector = Remembering()
+    result = generate(make_pair("llama"), make_prompts(), selector=selector, record=True,
+                      max_new_tokens=6)  # fmt: skip
+    assert result.trace is not None
+    assert result.trace.meta["selector_options"] == {"valid": True, "most": 3}
+    assert len(selector.seen) == len(make_prompts())
 
 
 def test_scores_are_of_the_distribution_that_was_drawn_from() -> None:

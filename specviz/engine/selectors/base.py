@@ -8,12 +8,14 @@ its first ones, and `Draft.lengths` says how many. Not known here: how tokens ar
 the target will accept.
 """
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 from specviz.engine.drafters.base import Draft
 from specviz.engine.state import State
 from specviz.util.validate import is_int, require_bool, short
+
+_PLAIN = (bool, int, float, str, list, tuple, type(None))
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,9 @@ class Selector:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options by name, as the record keeps them."""
-        return asdict(self)
+        """The options by name, as the record keeps them; a dict or a tensor is no option."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, _PLAIN)}
 
 
 def check_selection(state: State, draft: Draft, capacity: int) -> int:
