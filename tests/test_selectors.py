@@ -251,6 +251,7 @@ class Wrong(Selector):
         (lambda b: torch.full((b,), -1), r"ints from 0 to 5, one a row, got \[-1"),
         (lambda b: torch.zeros(b + 1, dtype=torch.long), "ints from 0 to 5, one a row"),
         (lambda b: torch.full((b,), math.nan), "ints from 0 to 5, one a row"),
+        (lambda b: [1] * b, r"Draft.lengths must be .*; pass a tensor"),
     ],
 )
 def test_lengths_that_cannot_be_verified_are_named(lengths: Any, message: str) -> None:
@@ -258,13 +259,16 @@ def test_lengths_that_cannot_be_verified_are_named(lengths: Any, message: str) -
         generate(make_pair("llama"), make_prompts(), selector=Wrong(lengths), max_new_tokens=4)
 
 
+@dataclass(frozen=True)
 class Cramped(Everything):
-    """Verifies all that was drafted, and says that it may verify nothing."""
+    """Verifies all that was drafted, and says that it may verify fewer."""
 
-    name = "cramped"
+    most: int = 1
+
+    name: ClassVar[str] = "cramped"
 
     def capacity(self, state: Any, num_draft_tokens: int) -> int:
-        return 0
+        return self.most
 
     def choose(self, state: Any, draft: Draft, capacity: int) -> Draft:
         b, k = draft.tokens.shape
@@ -274,7 +278,8 @@ class Cramped(Everything):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"selector": Cramped()}, "at most the round's capacity 0, got"),
+        ({"selector": Cramped()}, "at most the round's capacity 1, got"),
+        ({"selector": Cramped(0)}, "capacity must be an int >= 1, got 0; let the selector"),
         ({"selector": 3}, r"selector must be a name or a Selector, got 3; use specviz.selector"),
         ({"selector": "tetris", "drafter": "lookup"}, "needs the draft's logits, and drafter="),
         ({"selector": "tetris", "strategy": "repadding"}, "pass draft_bonus=False"),

@@ -16,9 +16,10 @@ from specviz.engine.accept import Outcome, check_finite, clip
 from specviz.engine.draft_length import DraftLength
 from specviz.engine.drafters import Draft, Drafter, NoDrafter
 from specviz.engine.events import Accepted, Drafted, Event, Scheduled, Synchronised, Verified
-from specviz.engine.selectors import Everything, Selector, check_selection
+from specviz.engine.selectors import Everything, Selector, check_plan, check_selection
 from specviz.engine.state import State
 from specviz.engine.strategies import Strategy
+from specviz.util.validate import require_kind
 
 
 @torch.inference_mode()
@@ -71,6 +72,8 @@ def plan(state: State, selector: Selector, num_draft_tokens: int, most: int) -> 
     state.num_draft_tokens = selector.drafted(K) if K else 0
     state.extra_draft_tokens = state.num_draft_tokens - K
     state.draft_capacity = selector.capacity(state, K) if K else 0
+    if K:
+        check_plan(selector, state.num_draft_tokens, state.draft_capacity, state.max_draft_tokens)
 
 
 def propose(state: State, drafter: Drafter, selector: Selector) -> Draft:
@@ -83,7 +86,10 @@ def propose(state: State, drafter: Drafter, selector: Selector) -> Draft:
     # A captured phase that does nothing would be one more replay a round.
     if type(selector) is not Everything:
         draft = state.run(selector.choose, state, draft, state.draft_capacity)
-    if draft.lengths is None or draft.lengths.device.type != "cpu":
+    if draft.lengths is None:
+        return draft
+    require_kind("Draft.lengths", draft.lengths, Tensor, "pass a tensor (b,) of ints")
+    if draft.lengths.device.type != "cpu":
         return draft
     # On a CPU, reading the lengths costs no wait, and a forward may leave their filling out.
     return replace(draft, total=check_selection(state, draft, state.draft_capacity))

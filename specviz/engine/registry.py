@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from specviz.util.validate import short
 
 T = TypeVar("T")
+_PLAIN = (bool, int, float, str, list, tuple, type(None))
 
 
 def changed(made: Any, options: Mapping[str, object] | None = None) -> dict[str, object]:
@@ -21,6 +22,15 @@ def changed(made: Any, options: Mapping[str, object] | None = None) -> dict[str,
         if name not in defaults or value != defaults[name]:
             found[name] = value
     return found
+
+
+def plain_options(made: Any) -> dict[str, Any]:
+    """Return the fields of a drafter or selector that a record can keep, which is JSON, by name.
+
+    Models, tensors and dicts are none: they are what it works with.
+    """
+    values = {field.name: getattr(made, field.name) for field in fields(made)}
+    return {name: value for name, value in values.items() if isinstance(value, _PLAIN)}
 
 
 def make(kind: str, known: Mapping[str, type[T]], name: object, options: Mapping[str, Any]) -> T:

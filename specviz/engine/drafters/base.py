@@ -6,7 +6,7 @@ phase, and `check` if there are runs that it cannot serve.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -15,10 +15,9 @@ from transformers import PreTrainedModel
 
 from specviz.engine.batch import Request
 from specviz.engine.models.pair import Pair
+from specviz.engine.registry import plain_options
 from specviz.engine.sampling import SamplingParams
 from specviz.engine.state import State
-
-_PLAIN = (bool, int, float, str, list, tuple, type(None))
 
 
 @dataclass(frozen=True)
@@ -97,9 +96,7 @@ class Drafter:
     @property
     def options(self) -> dict[str, Any]:
         """The options that this drafter was made with, by name, without models and tensors."""
-        # They go into the record, which is JSON.
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value for name, value in values.items() if isinstance(value, _PLAIN)}
+        return plain_options(self)
 
     def check(self, task: Task) -> None:
         """Raise ValueError if this drafter cannot serve the run. No model has run yet."""

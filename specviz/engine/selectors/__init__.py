@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from specviz.engine.registry import make
-from specviz.engine.selectors.base import Everything, Selector, check_selection
+from specviz.engine.selectors.base import Everything, Selector, check_plan, check_selection
 from specviz.engine.selectors.tetris import Tetris
 from specviz.engine.selectors.threshold import Threshold
 
@@ -16,6 +16,7 @@ __all__ = [
     "Selector",
     "Tetris",
     "Threshold",
+    "check_plan",
     "check_selection",
     "selector",
     "selectors",

@@ -8,14 +8,13 @@ its first ones, and `Draft.lengths` says how many. Not known here: how tokens ar
 the target will accept.
 """
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from specviz.engine.drafters.base import Draft
+from specviz.engine.registry import plain_options
 from specviz.engine.state import State
-from specviz.util.validate import is_int, require_bool, short
-
-_PLAIN = (bool, int, float, str, list, tuple, type(None))
+from specviz.util.validate import is_int, require_bool, require_int, short
 
 
 @dataclass(frozen=True)
@@ -77,14 +76,21 @@ class Selector:
     @property
     def options(self) -> dict[str, Any]:
         """The options by name, as the record keeps them; a dict or a tensor is no option."""
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
-        return {name: value for name, value in values.items() if isinstance(value, _PLAIN)}
+        return plain_options(self)
+
+
+def check_plan(selector: Selector, drafted: int, capacity: int, most: int) -> None:
+    """Raise ValueError if a round cannot draft so many tokens a row, or verify so many drafts."""
+    remedy = f"let {selector.name!r} return a number of tokens"
+    require_int("drafted", drafted, remedy=remedy, maximum=most)
+    require_int("capacity", capacity, remedy="let the selector verify at least one draft")
 
 
 def check_selection(state: State, draft: Draft, capacity: int) -> int:
     """Return the sum of the draft's lengths. Raise ValueError if they cannot be verified."""
     b, k = draft.tokens.shape
-    lengths = [] if draft.lengths is None else draft.lengths.tolist()
+    assert draft.lengths is not None
+    lengths = draft.lengths.tolist()
     fits = len(lengths) == b and all(is_int(n) and 0 <= n <= k for n in lengths)
     if not fits:
         raise ValueError(
