@@ -64,9 +64,11 @@ class Stepper:
         self.is_at(step, row)
 
     def press(self, *keys: str) -> None:
+        """Press keys one after the other, and wait until what they ask for is painted."""
         self.root.focus()
         for key in keys:
             self.page.keyboard.press(key)
+        self.frame()
 
     def frame(self) -> None:
         """Wait until what was asked for is painted."""
