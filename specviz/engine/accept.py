@@ -13,6 +13,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from specviz.engine.trees.shape import Tree
+from specviz.engine.trees.walk import Walk, columns_of, follow
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -31,6 +34,10 @@ class Outcome:
             next token are non-finite.
         any_nonfinite: (B,) bool, whether any logits of the row in this round were non-finite, the
             target's or the draft's.
+        path: (B, K) int64, of trees the accepted drafts in order, -1 behind them; None for chains,
+            whose first drafts these are.
+        draft_columns: (B, K) int64, how far behind the pending token's slot the draft models keep
+            the K/V of each draft of the path; None where that follows from `path`.
     """
 
     verified: Tensor
@@ -41,6 +48,8 @@ class Outcome:
     discarded: Tensor
     ended_nonfinite: Tensor
     any_nonfinite: Tensor
+    path: Tensor | None = None
+    draft_columns: Tensor | None = None
 
 
 class Chooser(Protocol):
@@ -84,6 +93,37 @@ class Chooser(Protocol):
         """
         ...
 
+    def branch(
+        self, logits: Tensor, requests: Sequence[int], indices: Sequence[int], count: int
+    ) -> tuple[Tensor, Tensor]:
+        """Return the likeliest tokens (b, m, count) after each of m nodes, and their log scores.
+
+        The first one is what `draft` would choose, unless that is drawn at random.
+
+        Args:
+            logits: (b, m, V) float32, the draft's.
+        """
+        ...
+
+    def accept_tree(
+        self,
+        drafts: Tensor,
+        tree: Tree,
+        draft_logits: Tensor | None,
+        logits: Tensor,
+        requests: Sequence[int],
+        indices: Sequence[int],
+        lengths: Tensor | None = None,
+        judged_by: str = "target",
+    ) -> Walk:
+        """Return what is accepted of trees. Arguments are as for `accept`.
+
+        Args:
+            draft_logits: (b, K, V), of each draft those that it was chosen from.
+            judged_by: one of `drafters.base.JUDGES`, which matters under coupling="rejection" only.
+        """
+        ...
+
 
 class Greedy:
     """Always choose the most likely token; nothing is random."""
@@ -106,6 +146,36 @@ class Greedy:
         lengths: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         return accept_greedy(drafts, logits, lengths)
+
+    def branch(
+        self, logits: Tensor, requests: Sequence[int], indices: Sequence[int], count: int
+    ) -> tuple[Tensor, Tensor]:
+        return best_tokens(logits.log_softmax(-1), count)
+
+    def accept_tree(
+        self,
+        drafts: Tensor,
+        tree: Tree,
+        draft_logits: Tensor | None,
+        logits: Tensor,
+        requests: Sequence[int],
+        indices: Sequence[int],
+        lengths: Tensor | None = None,
+        judged_by: str = "target",
+    ) -> Walk:
+        return follow(drafts, tree, logits.float().argmax(-1), lengths)
+
+
+def best_tokens(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the tokens (..., count) with the largest scores (..., V), and their scores.
+
+    The first one is the argmax, also where several are equal.
+    """
+    values, tokens = scores.topk(count, -1)
+    choice = scores.argmax(-1, keepdim=True)
+    # Among equals, `topk` may put another one first. If so the two trade places.
+    tokens = torch.where(tokens == choice, tokens[..., :1], tokens)
+    return torch.cat([choice, tokens[..., 1:]], -1), values
 
 
 def accept_greedy(
@@ -143,7 +213,11 @@ def judged(right: Tensor, lengths: Tensor | None) -> Tensor:
 
 
 def check_finite(
-    logits: Tensor, drafts: Tensor, draft_logits: Tensor | None, lengths: Tensor | None = None
+    logits: Tensor,
+    drafts: Tensor,
+    draft_logits: Tensor | None,
+    lengths: Tensor | None = None,
+    path: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Find the logits that no token can be chosen from.
 
@@ -157,6 +231,7 @@ def check_finite(
             non-finite K/V makes all of them non-finite.
         lengths: (B,), how many drafts of each row were verified; None for all. What the target
             computed behind them is not looked at.
+        path: (B, K), of trees the accepted drafts. Only the positions on it are counted.
 
     Returns:
         (B,) int64, how many of the target's positions come before the first non-finite one, and
@@ -169,8 +244,11 @@ def check_finite(
     position = torch.arange(width, device=logits.device)
     if lengths is not None:
         usable = usable | (position > lengths[:, None])
+    any_nonfinite = ~usable.all(1)
+    if path is not None:
+        # Behind its end the path names the pending token's column, whose logits came first.
+        usable = usable.gather(1, columns_of(path))
     finite = torch.where(usable, width, position).amin(1)
-    any_nonfinite = finite < width
     # Without drafts there is nothing to gather from.
     if draft_logits is not None and drafts.shape[1]:
         proposed = draft_logits.gather(2, drafts[:, :, None])[:, :, 0]  # (B, K)
@@ -189,6 +267,8 @@ def clip(
     any_nonfinite: Tensor | None = None,
     *,
     lengths: Tensor | None = None,
+    path: Tensor | None = None,
+    draft_columns: Tensor | None = None,
 ) -> Outcome:
     """Cut what is emitted after the first EOS, at the budget, and at non-finite target logits.
 
@@ -202,6 +282,7 @@ def clip(
         max_gain: tokens that a row may gain, for all rows or (B,); None allows all K + 1.
         finite, any_nonfinite: from `check_finite`; None where all logits are known to be finite.
         lengths: (B,) int64, drafts of each row that were verified; None for all K.
+        path, draft_columns: of the outcome.
     """
     width = emitted.shape[1]
     count = torch.arange(1, width + 1, device=room.device)
@@ -233,4 +314,6 @@ def clip(
         discarded=torch.minimum(possible, finite) - gained,
         ended_nonfinite=ended_nonfinite,
         any_nonfinite=any_nonfinite,
+        path=path,
+        draft_columns=draft_columns,
     )

@@ -39,6 +39,9 @@ class Row:
     Attributes:
         output: the tokens emitted so far.
         verified, accepted, gained, discarded: of the last round, see `Outcome`.
+        path: of a tree, how far behind the pending token's slot the target keeps the K/V of each
+            accepted draft, in order; empty for a chain.
+        draft_path: the same of the draft models, 0 where they have none.
         draft_cached: at least so many of its first tokens have K/V in the draft models' caches.
         finished: whether it has reached EOS, its budget or non-finite logits.
         ended_nonfinite: whether it has finished because the target's logits were non-finite.
@@ -50,6 +53,8 @@ class Row:
     accepted: int = 0
     gained: int = 0
     discarded: int = 0
+    path: list[int] = field(default_factory=list)
+    draft_path: list[int] = field(default_factory=list)
     draft_cached: int = 0
     finished: bool = False
     ended_nonfinite: bool = False
@@ -172,15 +177,23 @@ class Batch:
             ],
             1,
         )
-        copied = to_host(torch.cat([facts, outcome.emitted], 1)).tolist()
+        parts = [facts, outcome.emitted]
+        if outcome.path is not None:
+            columns = outcome.path + 1
+            parts += [columns, columns if outcome.draft_columns is None else outcome.draft_columns]
+        copied = to_host(torch.cat(parts, 1)).tolist()
+        width = outcome.emitted.shape[1]
         nonfinite_rows = []
         for i, (row, values) in enumerate(zip(self.rows, copied, strict=True)):
             verified, accepted, gained, discarded, *flags_and_tokens = values
-            finished, ended_nonfinite, any_nonfinite, *emitted = flags_and_tokens
+            finished, ended_nonfinite, any_nonfinite, *tokens_and_paths = flags_and_tokens
+            emitted, paths = tokens_and_paths[:width], tokens_and_paths[width:]
             row.verified = verified if gained else 0
             row.accepted = accepted if gained else 0
             row.gained = gained
             row.discarded = discarded
+            row.path = paths[: width - 1][:accepted]
+            row.draft_path = paths[width - 1 :][:accepted]
             row.finished = bool(finished)
             row.ended_nonfinite = row.ended_nonfinite or bool(ended_nonfinite)
             row.output.extend(emitted[:gained])

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-FAULTS = ("positions", "mask", "kv", "bonus")
+from specviz.engine.trees.walk import columns_of
+
+FAULTS = ("positions", "mask", "kv", "bonus", "tree_mask", "tree_positions", "compaction")
+TREE_FAULTS = ("tree_mask", "tree_positions", "compaction")
 
 
 @dataclass(frozen=True)
@@ -19,6 +22,9 @@ class Fault:
             "mask": every query also sees the slot after its own.
             "kv": after each round the row's cached K/V moves one slot to the right.
             "bonus": after a rejection the draft's token is kept instead of the target's.
+            "tree_mask": a draft of a tree sees all drafts before it, not only its ancestors.
+            "tree_positions": position ids count the drafts before one, not those it follows.
+            "compaction": accepted drafts of a tree stay where they were verified.
         rows: the rows of the batch that break, None for all.
         from_round: the first round that breaks.
     """
@@ -48,6 +54,16 @@ class Fault:
         next_slot = slot == slots[:, :, None] + 1
         return visible | (next_slot & self._hit("mask", number, rows)[:, None, None])
 
+    def ancestors(self, number: int, rows: Tensor, ancestors: Tensor) -> Tensor:
+        """Return which columns of a tree (b, N+1, N+1) each node attends to."""
+        causal = torch.ones_like(ancestors).tril()
+        return torch.where(self._hit("tree_mask", number, rows)[:, None, None], causal, ancestors)
+
+    def depths(self, number: int, rows: Tensor, depths: Tensor) -> Tensor:
+        """Return how far behind the pending token the nodes (b, N+1) of a tree are said to be."""
+        columns = torch.arange(depths.shape[1], device=depths.device).expand_as(depths)
+        return torch.where(self._hit("tree_positions", number, rows)[:, None], columns, depths)
+
     def bonus(
         self,
         number: int,
@@ -55,19 +71,28 @@ class Fault:
         accepted: Tensor,
         emitted: Tensor,
         lengths: Tensor | None = None,
+        path: Tensor | None = None,
+        parents: Tensor | None = None,
     ) -> Tensor:
         """Return the emitted tokens (b, K+1), with the draft's own where the target rejected it.
 
         lengths: (b,), drafts of each row that were verified; None for all.
+        path, parents: (b, K), of trees. Of several rejected drafts it is the first one.
         """
+        rejected = accepted
+        b, k = drafts.shape
+        number_of = torch.arange(k, device=drafts.device)
+        if path is not None and parents is not None:
+            last = columns_of(path).gather(1, accepted[:, None])  # (b, 1)
+            # Behind all of them where the last accepted one has no children.
+            rejected = number_of.masked_fill(parents + 1 != last, k).amin(1) if k else accepted
         # After a full acceptance there is no such draft: the target's token stays.
-        wrong = torch.cat([drafts, emitted[:, -1:]], 1)
-        index = torch.arange(emitted.shape[1], device=emitted.device)
-        at_bonus = index == accepted[:, None]
-        if lengths is not None:
-            at_bonus = at_bonus & (accepted < lengths)[:, None]
-        rows = torch.arange(len(drafts), device=drafts.device)
-        return torch.where(at_bonus & self._hit("bonus", number, rows)[:, None], wrong, emitted)
+        has_one = rejected < (k if lengths is None else lengths)
+        rows = torch.arange(b, device=drafts.device)
+        hit = has_one & self._hit("bonus", number, rows)
+        wrong = drafts.gather(1, rejected.clamp(max=k - 1)[:, None]) if k else emitted[:, :1]
+        index = torch.arange(k + 1, device=emitted.device)
+        return torch.where((index == accepted[:, None]) & hit[:, None], wrong, emitted)
 
     def _hit(self, kind: str, number: int, rows: Tensor) -> Tensor:
         """Return which of `rows` (b,) break: (b,) bool."""

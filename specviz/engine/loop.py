@@ -6,7 +6,7 @@ yields an event after each phase. How the methods of batch speculative decoding 
 and how drafts are accepted in `accept.py`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -19,6 +19,7 @@ from specviz.engine.events import Accepted, Drafted, Event, Scheduled, Synchroni
 from specviz.engine.selectors import Everything, Selector, check_plan, check_selection
 from specviz.engine.state import State
 from specviz.engine.strategies import Strategy
+from specviz.engine.trees.shape import check_parents, find_tree
 from specviz.util.validate import require_kind
 
 
@@ -37,6 +38,7 @@ def run_rounds(
         # K comes after the rows, because it may depend on how many and which they are.
         K = strategy.shorten(state, draft_length.choose(state))
         plan(state, selector, K, draft_length.most)
+        state.draft_columns = drafter.columns(state.num_draft_tokens) if K else 0
         yield Scheduled(state.round, state)
 
         # 2. draft: K tokens a row, or a few more of which some are selected
@@ -44,14 +46,17 @@ def run_rounds(
         yield Drafted(state.round, state, draft)
 
         # 3. verify: one target forward over the pending token and the drafts
-        logits = state.run(verify, state, draft.tokens, draft.lengths, draft.total)  # (B, K+1, V)
+        asked = (draft.tokens, draft.lengths, draft.total, draft.parents, draft.height)
+        logits = state.run(verify, state, *asked)  # (B, K+1, V)
         yield Verified(state.round, state, logits)
 
         # 4. accept: a ragged number of drafts a row, and the target's own token
         outcome = state.run(accept, state, strategy, draft, logits)
         # The round's only wait for the device. The event comes after it, so that its readers find
-        # the rows on the host up to date. NaN is cleared before synchronising could spread it.
+        # the rows on the host up to date. NaN is cleared before anything could spread it.
         state.zero_nonfinite(state.batch.sync_to_host(outcome))
+        if outcome.path is not None:
+            strategy.compact(state)
         yield Accepted(state.round, state, outcome)
 
         # 5. synchronise: where the methods differ. Finished rows are still in the batch.
@@ -86,6 +91,8 @@ def propose(state: State, drafter: Drafter, selector: Selector) -> Draft:
     # A captured phase that does nothing would be one more replay a round.
     if type(selector) is not Everything:
         draft = state.run(selector.choose, state, draft, state.draft_capacity)
+    if draft.parents is not None:
+        check_branches(drafter, draft)
     if draft.lengths is None:
         return draft
     require_kind("Draft.lengths", draft.lengths, Tensor, "pass a tensor (b,) of ints")
@@ -95,8 +102,24 @@ def propose(state: State, drafter: Drafter, selector: Selector) -> Draft:
     return replace(draft, total=check_selection(state, draft, state.draft_capacity))
 
 
+def check_branches(drafter: Drafter, draft: Draft) -> None:
+    """Raise ValueError if a drafter proposes what are no trees, or trees where it said chains."""
+    if not drafter.branches:
+        raise ValueError(
+            f"drafter={drafter.name!r} returned Draft.parents, but says branches = False; "
+            "set `branches = True` on its class, so that the run can take trees"
+        )
+    if draft.tokens.device.type == "cpu":
+        check_parents(draft.parents, draft.tokens)
+
+
 def verify(
-    state: State, drafts: Tensor, lengths: Tensor | None = None, total: int | None = None
+    state: State,
+    drafts: Tensor,
+    lengths: Tensor | None = None,
+    total: int | None = None,
+    parents: Tensor | None = None,
+    height: int | None = None,
 ) -> Tensor:
     """Return the target's logits (B, K+1, V) after the pending token and each draft (B, K).
 
@@ -104,13 +127,17 @@ def verify(
         lengths: (B,), how many drafts of each row to verify; None for all. The logits behind them
             mean nothing.
         total: the sum of `lengths`, if the host knows it.
+        parents, height: of trees, see `Draft`.
     """
     # The last committed token has no K/V yet. Feeding it before the drafts writes its K/V and gives
     # the logits that judge the first draft: K + 1 tokens in, K + 1 logits out.
     pending, index = state.batch.last_tokens(1)  # (B, 1)
     tokens = torch.cat([pending, drafts], 1)  # (B, K+1)
     offset = torch.arange(tokens.shape[1], device=tokens.device)
-    feed = state.feed(tokens, index + offset)
+    if parents is None:
+        feed = state.feed(tokens, index + offset)
+    else:
+        feed = state.feed_tree(tokens, find_tree(parents, height))
     if lengths is not None:
         count = None if total is None else len(tokens) + total
         feed = replace(feed, valid=offset <= lengths[:, None], count=count)
@@ -128,15 +155,15 @@ def accept(state: State, strategy: Strategy, draft: Draft, logits: Tensor) -> Ou
     # The first of the K + 1 choices is the token with index n. Random numbers hang on that. A graph
     # would freeze both lists, which is why sampling is not captured.
     indices = [row.length for row in rows]
-    agreed, emitted = state.chooser.accept(
-        draft.tokens, draft.logits, logits, requests, indices, draft.lengths
-    )
+    agreed, emitted, path = judge(state, draft, logits, requests, indices)
     if state.fault is not None:
-        emitted = state.fault.bonus(state.round, draft.tokens, agreed, emitted, draft.lengths)
+        emitted = state.fault.bonus(
+            state.round, draft.tokens, agreed, emitted, draft.lengths, path, draft.parents
+        )
     room = state.batch.limits[: len(rows)] - state.batch.n  # (B,)
     # What a strategy does not keep was verified and right; `clip` counts it as discarded.
     accepted, emitted = strategy.keep(draft.tokens, agreed, emitted, room)
-    finite, any_nonfinite = check_finite(logits, draft.tokens, draft.logits, draft.lengths)
+    finite, any_nonfinite = check_finite(logits, draft.tokens, draft.logits, draft.lengths, path)
     outcome = clip(
         accepted,
         emitted,
@@ -147,10 +174,44 @@ def accept(state: State, strategy: Strategy, draft: Draft, logits: Tensor) -> Ou
         finite,
         any_nonfinite,
         lengths=draft.lengths,
+        path=path,
+        draft_columns=along(path, draft.columns),
     )
-    state.keep_hidden(outcome.gained)
+    state.keep_hidden(outcome.gained, path)
     state.batch.append(outcome)
     return outcome
+
+
+def judge(
+    state: State,
+    draft: Draft,
+    logits: Tensor,
+    requests: Sequence[int],
+    indices: Sequence[int],
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return accepted drafts (B,), the emitted tokens (B, K+1), and of trees the path (B, K)."""
+    if draft.parents is None:
+        agreed, emitted = state.chooser.accept(
+            draft.tokens, draft.logits, logits, requests, indices, draft.lengths
+        )
+        return agreed, emitted, None
+    return state.chooser.accept_tree(
+        draft.tokens,
+        find_tree(draft.parents, draft.height),
+        draft.logits,
+        logits,
+        requests,
+        indices,
+        draft.lengths,
+        draft.judged_by,
+    )
+
+
+def along(path: Tensor | None, columns: Tensor | None) -> Tensor | None:
+    """Return the columns (B, K) of the drafts on the path, 0 behind its end."""
+    if path is None or columns is None:
+        return None
+    return columns.gather(1, path.clamp(min=0)).masked_fill(path < 0, 0)
 
 
 def max_gain(strategy: Strategy, draft: Draft) -> int | Tensor:

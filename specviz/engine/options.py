@@ -13,6 +13,7 @@ from specviz.engine.auto import Auto
 from specviz.engine.draft_length import DraftLength
 from specviz.engine.drafters import Drafter, NoDrafter
 from specviz.engine.drafters import drafter as drafter_by_name
+from specviz.engine.faults import TREE_FAULTS
 from specviz.engine.sampling import SamplingParams
 from specviz.engine.selectors import Everything, Selector
 from specviz.engine.selectors import selector as selector_by_name
@@ -62,6 +63,7 @@ class Options:
                 "pass specviz.SamplingParams(temperature=0.7), or None for greedy decoding"
             )
         self._check_selector()
+        self._check_trees()
         require_bool("deterministic", self.deterministic)
         require_bool("compile", self.compile)
         if self.num_threads is not None:
@@ -148,6 +150,35 @@ class Options:
                 f"selector={selector.name!r} leaves drafts unverified, and strategy="
                 f"{strategy.name!r} keeps the first draft that is not accepted; "
                 "pass draft_bonus=False, or selector='everything'"
+            )
+
+    def _check_trees(self) -> None:
+        """Raise ValueError if the strategy or sampling cannot serve drafts that branch."""
+        strategy = self.make_strategy()
+        drafter = self.make_drafter(strategy)
+        fault = strategy.break_invariant
+        if fault in TREE_FAULTS and not drafter.branches:
+            raise ValueError(
+                f"break_invariant={fault!r} needs drafts that branch, and drafter="
+                f"{drafter.name!r} proposes chains; pass drafter='tree'"
+            )
+        if not drafter.branches:
+            return
+        if not strategy.takes_trees:
+            raise ValueError(
+                f"drafter={drafter.name!r} proposes trees, and strategy={strategy.name!r} with "
+                "these options takes chains only; pass strategy='inplace'"
+            )
+        if self.deterministic:
+            raise ValueError(
+                f"deterministic=True fixes the order of every sum for chains only, and drafter="
+                f"{drafter.name!r} proposes trees; pass drafter='model', or deterministic=False"
+            )
+        if drafter.biased and getattr(drafter, "valid", True) and self.weighs_drafts:
+            raise ValueError(
+                f"drafter={drafter.name!r} is judged in a way that changes the distribution of the "
+                'text under coupling="rejection"; leave judged_by out, or pass valid=False to see '
+                "the bias"
             )
 
     @property

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from specviz.engine.accept import Outcome
+from specviz.engine.drafters.base import Draft
 from specviz.engine.events import Accepted, Drafted, Event, Verified
 from specviz.engine.kv.feed import Feed
 from specviz.engine.kv.moves import Move
 from specviz.engine.run import Run
-from specviz.record.chains import DERIVED
 from specviz.record.schema import COLUMNS, MODELS, PHASES, Table
 
 TOP = 5  # alternatives kept for each verified and each drafted token
@@ -45,8 +46,7 @@ class Recorder:
         self._k = run.max_draft_tokens  # of the run: rounds with a smaller K are padded to it
         self._top = min(TOP, run.pair.vocabulary_size)
         self._rows: dict[str, list[Tensor]] = defaultdict(list)  # by column, one tensor a round
-        self._drafts: Tensor  # (B, K) of the running round
-        self._lengths: Tensor | None  # (B,), how many of them are verified; None for all
+        self._draft: Draft  # of the running round
         self._feeds: list[_Fed] = []
         self._holes: list[tuple[int, Tensor]] = []  # number of the feed, its mask (tokens, w)
         self._moves: list[tuple[int, ...]] = []
@@ -74,7 +74,7 @@ class Recorder:
             for step, entry in enumerate(cache.log):
                 place = _Place(event.round, PHASES.index(event.phase), step, model)
                 if isinstance(entry, Feed):
-                    self._add_feed(entry, place)
+                    self._add_feed(entry, place, event.state.batch.lengths)
                 else:
                     self._moves += [(*place, *move) for move in entry]
             # What comes next belongs to the next phase.
@@ -84,13 +84,13 @@ class Recorder:
         elif isinstance(event, Verified):
             self._add_target(event.logits)
         elif isinstance(event, Accepted):
-            emitted = event.outcome.emitted  # (B, K+1)
-            column = torch.arange(emitted.shape[1], device=emitted.device)
-            beyond = column >= event.outcome.gained[:, None]
-            self._add("emitted", emitted.masked_fill(beyond, -1))
+            self._add_outcome(event.outcome)
 
-    def _add_feed(self, feed: Feed, place: _Place) -> None:
-        """Keep a feed. Its mask, which would be the largest part of a record, becomes ranges."""
+    def _add_feed(self, feed: Feed, place: _Place, lengths: Tensor) -> None:
+        """Keep a feed. Its mask, which would be the largest part of a record, becomes ranges.
+
+        lengths: (R,), n of each row.
+        """
         visible = feed.visible  # (b, q, w)
         slot = torch.arange(visible.shape[-1], device=visible.device)
         # Most masks are one range a query. The few others are kept, and become holes at the end.
@@ -105,6 +105,7 @@ class Recorder:
             "request": requests[:, None].expand_as(feed.tokens),
             "token": feed.tokens,
             "index": feed.indices,
+            "node": _nodes(feed, lengths),
             "position": feed.positions,
             "slot": feed.slots,
             "visible_start": start,
@@ -113,36 +114,53 @@ class Recorder:
         self._feeds.append(_Fed(place, feed.valid, columns))
 
     def _add_draft(self, event: Drafted) -> None:
-        self._drafts = event.draft.tokens  # (B, K)
-        self._lengths = event.draft.lengths
-        self._add("drafts", self._drafts)
+        self._draft = event.draft
+        tokens = event.draft.tokens  # (B, K)
+        self._add("drafts", tokens)
         scores = event.draft.scores
         if scores is None:
-            scores = torch.full(self._drafts.shape, torch.nan, device=self._drafts.device)
+            scores = torch.full(tokens.shape, torch.nan, device=tokens.device)
         self._add("scores", scores)
         logits = event.draft.logits  # (B, K, V)
         if logits is None:
             # Proposals without logits: no column is filled, so all become NaN and -1.
-            device = self._drafts.device
-            logits = torch.full((len(self._drafts), 0, self._top), torch.nan, device=device)
+            logits = torch.full((len(tokens), 0, self._top), torch.nan, device=tokens.device)
         log_q = logits.log_softmax(-1)
-        drafts = self._drafts[:, : log_q.shape[1], None]
+        drafts = tokens[:, : log_q.shape[1], None]
         self._add("draft_logprob", log_q.gather(2, drafts)[:, :, 0])
         self._add_top("draft", log_q, logits.argmax(-1))
 
     def _add_target(self, logits: Tensor) -> None:
         logits = logits.float()
         log_p = logits.log_softmax(-1)  # (B, K+1, V)
-        drafts = self._drafts[:, :, None]
-        of_drafts = log_p[:, :-1].gather(2, drafts)[:, :, 0]  # (B, K)
+        drafts, parents, lengths = self._draft.tokens, self._draft.parents, self._draft.lengths
+        before = log_p[:, :-1]  # (B, K, V), after what each draft follows
+        if parents is not None:
+            rows = torch.arange(len(drafts), device=drafts.device)
+            before = log_p[rows[:, None], parents + 1]
+        of_drafts = before.gather(2, drafts[:, :, None])[:, :, 0]  # (B, K)
         beyond = None
-        if self._lengths is not None:
+        if lengths is not None:
             # Behind the drafts that are verified, the target computed nothing that counts.
             column = torch.arange(logits.shape[1], device=logits.device)
-            beyond = column > self._lengths[:, None]  # (B, K+1)
+            beyond = column > lengths[:, None]  # (B, K+1)
             of_drafts = of_drafts.masked_fill(beyond[:, 1:], torch.nan)
         self._add("target_logprob", of_drafts)
         self._add_top("target", log_p, logits.argmax(-1), beyond)
+
+    def _add_outcome(self, outcome: Outcome) -> None:
+        emitted = outcome.emitted  # (B, K+1)
+        column = torch.arange(emitted.shape[1], device=emitted.device)
+        gained = outcome.gained[:, None]
+        self._add("emitted", emitted.masked_fill(column >= gained, -1))
+        number = column[:-1].expand(len(emitted), -1)  # (B, K)
+        parents, path = self._draft.parents, outcome.path
+        # A row that has finished counts as having drafted nothing.
+        parents = number - 1 if parents is None else parents
+        self._add("parents", parents.masked_fill(gained == 0, -1))
+        path = number if path is None else path
+        is_accepted = (number < outcome.accepted[:, None]) & (gained > 0)
+        self._add("path", path.masked_fill(~is_accepted, -1))
 
     def _add_top(
         self, model: str, log_probabilities: Tensor, choice: Tensor, beyond: Tensor | None = None
@@ -210,8 +228,6 @@ class Recorder:
             first.append(first[-1] + count)
         table = {}
         for name, form in COLUMNS["feeds"].items():
-            if name in DERIVED["feeds"]:
-                continue
             empty = np.zeros(0, form.dtype)
             table[name] = np.concatenate([empty, *parts[name]]).astype(form.dtype)
         return table, self._hole_table(first)
@@ -227,3 +243,11 @@ class Recorder:
                 found += [(first[number] + i, int(start), int(stop)) for start, stop in gaps]
         feed, start, stop = np.array(found, dtype=np.int32).reshape(-1, 3).T
         return {"feed": feed, "start": start, "stop": stop}
+
+
+def _nodes(feed: Feed, lengths: Tensor) -> Tensor:
+    """Return 1 + the number of the draft that each token is, 0 for a committed one: (b, q)."""
+    if feed.nodes is not None:
+        return feed.nodes
+    pending = lengths[feed.rows] - 1
+    return (feed.indices - pending[:, None]).clamp(min=0)

@@ -10,6 +10,7 @@ depends on the numbers of the indices up to t, and the next round starts at t + 
 import numpy as np
 
 DRAFT, ACCEPT, RESIDUAL = range(3)  # the purposes of one index's numbers; the fourth is unused
+TARGET, CHILDREN = 1, 2  # what Gumbel noise is for: the target's choice, or a draft's children
 
 
 class Noise:
@@ -26,15 +27,18 @@ class Noise:
         self._philox = np.random.Philox(0)
         self._fresh_state = self._philox.state
 
-    def uniforms(self, request: int, index: int, count: int) -> np.ndarray:
-        """Return (count, 3) in (0, 1): DRAFT, ACCEPT and RESIDUAL of each token from `index` on."""
+    def uniforms(self, request: int, index: int, count: int, child: int = 0) -> np.ndarray:
+        """Return (count, 3) in (0, 1): DRAFT, ACCEPT and RESIDUAL of each token from `index` on.
+
+        child: the rank of a draft among its siblings, in a tree.
+        """
         # Philox makes four words at each value of the counter's first word.
-        words = self._words(request, (index, 0, 0, 0), 4 * count)
+        words = self._words(request, (index, 0, 0, child), 4 * count)
         return unit(words).reshape(count, 4)[:, :3]
 
-    def gumbel(self, request: int, index: int, size: int) -> np.ndarray:
+    def gumbel(self, request: int, index: int, size: int, purpose: int = TARGET) -> np.ndarray:
         """Return (size,) standard Gumbel noise, -log(-log(u)), for the token at `index`."""
-        return _gumbel(unit(self._words(request, (0, index, 1, 0), size)))
+        return _gumbel(unit(self._words(request, (0, index, purpose, 0), size)))
 
     def gumbel_at(self, requests: np.ndarray, indices: np.ndarray, ids: np.ndarray) -> np.ndarray:
         """Return the noise (m, n) that `gumbel` has for a few token ids alone.

@@ -67,7 +67,8 @@ class Run:
     @property
     def promises(self) -> bool:
         """Whether this run promises the target's own text, or its distribution when sampling."""
-        biased = self.selector.foresees and self.state.chooser.weighs_drafts
+        biased = self.selector.foresees or self.drafter.biased
+        biased = biased and self.state.chooser.weighs_drafts
         return self.strategy.promises and not (biased and self.strategy.drafts)
 
     @property

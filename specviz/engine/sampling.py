@@ -15,8 +15,11 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from specviz.engine.accept import Chooser, count_leading, judged
-from specviz.engine.rng import ACCEPT, DRAFT, RESIDUAL, Noise
+from specviz.engine.accept import Chooser, best_tokens, count_leading, judged
+from specviz.engine.rng import ACCEPT, CHILDREN, DRAFT, RESIDUAL, Noise
+from specviz.engine.trees.rejection import judge_children, sibling_ranks
+from specviz.engine.trees.shape import Tree
+from specviz.engine.trees.walk import Walk, follow, walk_to
 from specviz.util.validate import is_real, require_choice, require_int, require_kind, short
 
 COUPLINGS = ("rejection", "gumbel")
@@ -147,12 +150,97 @@ class Rejection:
         bonus = draw(residual(p_here, q_here), u_here)
         return accepted, F.pad(drafts, (0, 1)).scatter(1, accepted[:, None], bonus[:, None])
 
+    def branch(
+        self, logits: Tensor, requests: Sequence[int], indices: Sequence[int], count: int
+    ) -> tuple[Tensor, Tensor]:
+        """Return the likeliest tokens, which are chosen, not drawn; see `Chooser`."""
+        return best_tokens(self.log_q(logits), count)
+
+    def draw_children(
+        self, logits: Tensor, requests: Sequence[int], indices: Sequence[int], count: int
+    ) -> Tensor:
+        """Draw `count` tokens (b, m, count) after each of m nodes from q, without replacement.
+
+        logits: (b, m, V) float32. Nodes of a row share the noise, since only one of them can be on
+        the path that is accepted.
+        """
+        size = logits.shape[-1]
+        noises = [
+            self._noise.gumbel(request, index, size, purpose=CHILDREN)
+            for request, index in zip(requests, indices, strict=True)
+        ]
+        noise = torch.from_numpy(np.stack(noises)).to(logits.device)  # (b, V)
+        return (self.log_q(logits) + noise[:, None]).topk(count, -1).indices
+
+    def accept_tree(
+        self,
+        drafts: Tensor,
+        tree: Tree,
+        draft_logits: Tensor | None,
+        logits: Tensor,
+        requests: Sequence[int],
+        indices: Sequence[int],
+        lengths: Tensor | None = None,
+        judged_by: str = "target",
+    ) -> Walk:
+        """See `Chooser`; `judged_by` says how."""
+        p = self._params.distribution(logits)  # (b, K+1, V)
+        b, width, size = p.shape
+        steps = tree.height + 1
+        if judged_by == "target":
+            # Drawn from p after every node, with the same number at the same depth: only one of
+            # them is on the path.
+            u = self._uniforms(requests, indices, steps, p.device)[:, :, RESIDUAL]
+            u = u.gather(1, tree.depths)  # (b, K+1)
+            choice = draw(p.reshape(-1, size), u.reshape(-1)).reshape(b, width)
+            return follow(drafts, tree, choice, lengths)
+        if draft_logits is None:
+            q = F.one_hot(drafts, size).double()
+        else:
+            q = self._params.distribution(draft_logits)
+        ranks = sibling_ranks(tree.parents)  # (b, K)
+        last, weights = judge_children(
+            drafts,
+            tree,
+            p,
+            q,
+            self._child_uniforms(requests, indices, steps, tree, ranks),
+            lengths,
+            renormalise=judged_by == "rest",
+        )
+        u = self._uniforms(requests, indices, steps, p.device)[:, :, RESIDUAL]
+        u = u.gather(1, tree.depths.gather(1, last[:, None]))[:, 0]
+        return walk_to(drafts, tree, last, draw(weights, u))
+
+    def _child_uniforms(
+        self,
+        requests: Sequence[int],
+        indices: Sequence[int],
+        steps: int,
+        tree: Tree,
+        ranks: Tensor,
+    ) -> Tensor:
+        """Return a number (b, K) for each draft, by its depth and its rank among its siblings."""
+        fan = ranks.shape[1]
+        by_rank = [
+            self._uniforms(requests, indices, steps, ranks.device, child)[:, :, ACCEPT]
+            for child in range(fan)
+        ]
+        numbers = torch.stack(by_rank, 2)  # (b, steps, fan)
+        depth = tree.depths[:, 1:] - 1
+        return numbers.flatten(1).gather(1, depth * fan + ranks)
+
     def _uniforms(
-        self, requests: Sequence[int], indices: Sequence[int], count: int, device: torch.device
+        self,
+        requests: Sequence[int],
+        indices: Sequence[int],
+        count: int,
+        device: torch.device,
+        child: int = 0,
     ) -> Tensor:
         """Return (b, count, 3) for `count` tokens from each of `indices` on."""
         rows = [
-            self._noise.uniforms(request, index, count)
+            self._noise.uniforms(request, index, count, child)
             for request, index in zip(requests, indices, strict=True)
         ]
         return torch.from_numpy(np.stack(rows)).to(device, non_blocking=True)
@@ -203,15 +291,52 @@ class Gumbel:
         self._drawn = {place: self._drawn[place] for place in places}
         return count_leading(judged(drafts == choice[:, :-1], lengths)), choice
 
+    def branch(
+        self, logits: Tensor, requests: Sequence[int], indices: Sequence[int], count: int
+    ) -> tuple[Tensor, Tensor]:
+        """Return the tokens with most noise and log-probability together; see `Chooser`.
+
+        Siblings share the noise with the target, which therefore often chooses one of them.
+        """
+        places = list(zip(requests, indices, strict=True))
+        noise = self._noise_at(places, logits)  # (b, V)
+        perturbed = self._params.warp(logits) + noise[:, None]
+        return best_tokens(perturbed.log_softmax(-1), count)
+
+    def accept_tree(
+        self,
+        drafts: Tensor,
+        tree: Tree,
+        draft_logits: Tensor | None,
+        logits: Tensor,
+        requests: Sequence[int],
+        indices: Sequence[int],
+        lengths: Tensor | None = None,
+        judged_by: str = "target",
+    ) -> Walk:
+        """See `Chooser`. The noise depends on a node's depth, not on what comes before it."""
+        steps = tree.height + 1
+        places = []
+        for request, index in zip(requests, indices, strict=True):
+            places += [(request, index + j) for j in range(steps)]
+        noise = self._noise_at(places, logits).reshape(len(logits), steps, -1)
+        rows = torch.arange(len(logits), device=logits.device)
+        choice = (self._params.warp(logits) + noise[rows[:, None], tree.depths]).argmax(-1)
+        self._drawn = {place: self._drawn[place] for place in places}
+        return follow(drafts, tree, choice, lengths)
+
     def _choose(self, logits: Tensor, places: Sequence[tuple[int, int]]) -> Tensor:
         """Return one choice for each of logits (n, V), under the noise of its (prompt, index)."""
+        # Logits instead of log-probabilities: they differ by a constant, which argmax ignores.
+        return (self._params.warp(logits) + self._noise_at(places, logits)).argmax(-1)
+
+    def _noise_at(self, places: Sequence[tuple[int, int]], logits: Tensor) -> Tensor:
+        """Return the noise (n, V) of each (prompt, index)."""
         for place in places:
             if place not in self._drawn:
                 noise = self._noise.gumbel(*place, logits.shape[-1])
                 self._drawn[place] = torch.from_numpy(noise).to(logits.device)
-        noises = torch.stack([self._drawn[place] for place in places])  # (n, V)
-        # Logits instead of log-probabilities: they differ by a constant, which argmax ignores.
-        return (self._params.warp(logits) + noises).argmax(-1)
+        return torch.stack([self._drawn[place] for place in places])
 
 
 def accept_drafts(

@@ -33,7 +33,10 @@ def make_state(
     rows = strategy.capacity(batch_size, len(requests))
     longest = max(len(request.prompt) + request.budget for request in requests)
     budget = max(request.budget for request in requests)
-    slots = strategy.slots(longest, budget, max_draft_tokens)
+    # A round writes K + 1 tokens behind n, before the host knows how many count. Where drafts
+    # branch, their models may write more.
+    columns = max(max_draft_tokens, drafter.columns(max_draft_tokens)) if max_draft_tokens else 0
+    slots = strategy.slots(longest, budget, columns)
     chooser = options.make_chooser()
 
     caches = _make_caches(pair, options, drafter, chooser, rows, slots, longest)
@@ -43,13 +46,13 @@ def make_state(
         hidden = torch.zeros(rows, hidden_size, dtype=pair.target.dtype, device=pair.device)
 
     return State(
-        # A round writes K + 1 tokens behind n, before the host knows how many count.
         batch=Batch(rows, longest + max_draft_tokens + 1, pair.device),
-        layout=strategy.layout(rows, slots, max_draft_tokens, pair.device, pair.max_positions),
+        layout=strategy.layout(rows, slots, columns, pair.device, pair.max_positions),
         caches=caches,
         waiting=deque(strategy.order(requests)),
         batch_size=min(batch_size, rows),
         max_draft_tokens=max_draft_tokens,
+        max_columns=columns,
         num_draft_tokens=max_draft_tokens,
         eos_token_ids=torch.tensor(pair.eos_token_ids, dtype=torch.long, device=pair.device),
         chooser=chooser,

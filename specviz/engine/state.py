@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import torch
@@ -18,6 +18,8 @@ from specviz.engine.kv.layout import Layout
 from specviz.engine.kv.moves import Move
 from specviz.engine.kv.transfer import to_device
 from specviz.engine.prefill import similar_lengths
+from specviz.engine.trees.shape import Tree
+from specviz.engine.trees.walk import columns_of
 
 T = TypeVar("T")
 
@@ -35,6 +37,8 @@ class State:
         num_draft_tokens: tokens that a row drafts in the running round; between rounds, in the last
             one.
         extra_draft_tokens: how many of those are beyond K, as some selectors draft them.
+        draft_columns: how many slots behind the pending token the round's forwards may write.
+        max_columns: the most that `draft_columns` may be in any round.
         draft_capacity: C, how many drafts of the whole batch the running round may verify.
         eos_token_ids: (E,) int64 on the device.
         chooser: how tokens are chosen from logits: greedily or by sampling.
@@ -69,6 +73,8 @@ class State:
     hidden: Tensor | None = None
     round: int = 0
     extra_draft_tokens: int = 0
+    draft_columns: int = 0
+    max_columns: int = 0
     draft_capacity: int = 0
     admitted: list[int] = field(default_factory=list)
     decision: int = 0
@@ -82,7 +88,7 @@ class State:
     def window(self) -> int:
         """Slots that this round's forwards see: up to the furthest one that a draft may take."""
         pending = [self.layout.pending(i, row.length) for i, row in enumerate(self.batch.rows)]
-        window = max(pending) + 1 + self.num_draft_tokens
+        window = max(pending) + 1 + max(self.num_draft_tokens, self.draft_columns)
         # A graph has the window it was captured with. Rounding up keeps the graphs few, and the
         # mask hides the slots that are too many.
         return next_window(window, self.caches["target"].slots) if self.graphs.active else window
@@ -101,7 +107,7 @@ class State:
         for value in arguments:
             if isinstance(value, Tensor):
                 key.append(value.shape)
-            elif isinstance(value, int):
+            elif value is None or isinstance(value, int):
                 key.append(value)
         return self.graphs.run(tuple(key), lambda: phase(*arguments))
 
@@ -109,6 +115,49 @@ class State:
         """Return a feed of tokens (b, q) for the batch, at their indices (b, q) in the rows."""
         valid = torch.ones_like(tokens, dtype=torch.bool)
         return self._feed(self.batch.index, tokens, indices, self.window, valid)
+
+    def feed_nodes(
+        self, tokens: Tensor, columns: Tensor, depths: Tensor, seen: Tensor, nodes: Tensor
+    ) -> Feed:
+        """Return a feed of nodes of trees, whose root is each row's pending token.
+
+        Args:
+            tokens: (b, q).
+            columns: (b, q), how far behind the pending token's slot each of them goes.
+            depths: (b, q), how many tokens each is behind the pending one.
+            seen: bool (b, q, m), which of the columns 0..m-1 each attends to.
+            nodes: (b, q), of the feed.
+        """
+        rows = self.batch.index
+        _, pending = self.batch.last_tokens(1)  # (b, 1)
+        indices = pending + depths
+        return Feed(
+            rows=rows,
+            requests=[row.request.index for row in self.batch.live],
+            tokens=tokens,
+            indices=indices,
+            positions=self.layout.positions(rows, indices),
+            slots=self.layout.slots(rows, pending + columns),
+            visible=self.layout.tree_visible(rows, pending, seen, self.window),
+            valid=torch.ones_like(tokens, dtype=torch.bool),
+            nodes=nodes,
+        )
+
+    def feed_tree(self, tokens: Tensor, tree: Tree) -> Feed:
+        """Return a feed of the pending tokens and the drafts of trees, (b, K+1) tokens."""
+        columns = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
+        seen, depths = tree.ancestors, tree.depths
+        if self.fault is not None:
+            seen = self.fault.ancestors(self.round, self.batch.index, seen)
+            depths = self.fault.depths(self.round, self.batch.index, depths)
+        feed = self.feed_nodes(tokens, columns, tree.depths, seen, columns)
+        if self.fault is None:
+            return feed
+        rows, pending = self.batch.index, feed.indices - tree.depths
+        positions = self.fault.positions(self.round, rows, pending + depths)
+        positions = positions.clamp(max=self.layout.last_position)
+        visible = self.fault.visible(self.round, rows, feed.slots, feed.visible)
+        return replace(feed, positions=positions, visible=visible)
 
     def _feed(
         self, rows: Tensor, tokens: Tensor, indices: Tensor, window: int, valid: Tensor
@@ -191,12 +240,18 @@ class State:
                 self.hidden[index] = last.masked_fill(ends == 0, 0)
         return len(firsts) * longest
 
-    def keep_hidden(self, gained: Tensor) -> None:
-        """Keep the target's hidden state that chose the last of the tokens gained (b,)."""
+    def keep_hidden(self, gained: Tensor, path: Tensor | None = None) -> None:
+        """Keep the target's hidden state that chose the last of the tokens gained (b,).
+
+        path: (b, K), of trees the accepted drafts.
+        """
         hidden = self.caches["target"].hidden  # (b, K+1, D)
         if self.hidden is None or hidden is None:
             return
-        last = at_index(hidden, (gained - 1).clamp(min=0))  # (b, D)
+        column = (gained - 1).clamp(min=0)
+        if path is not None:
+            column = columns_of(path).gather(1, column[:, None])[:, 0]
+        last = at_index(hidden, column)  # (b, D)
         before = self.hidden[: len(gained)]
         # A finished row gains nothing and keeps its own; `where` instead of an index, because only
         # the device knows yet which rows these are.
@@ -210,6 +265,26 @@ class State:
         if rows:
             for cache in self.caches.values():
                 cache.zero_nonfinite(rows)
+
+    def compact(self, rows: Sequence[int], stay: bool = False) -> None:
+        """Move K/V of accepted drafts of trees to where the layout looks for them.
+
+        That is behind the row's pending token, one slot each. With `stay`, it is where the target
+        has written them, and only draft models that write elsewhere have to move any.
+        """
+        for name, cache in self.caches.items():
+            if name != "target" and not self.keep_draft:
+                continue
+            moves = []
+            for i in rows:
+                row = self.batch.rows[i]
+                # The K/V of what is pending now does not exist yet.
+                places = row.path if name == "target" else row.draft_path
+                places = places[: max(row.gained - 1, 0)]
+                due = row.path if stay else range(1, len(places) + 1)
+                pending = self.layout.pending(i, row.length - row.gained)
+                moves += _compacting(i, pending, places, due)
+            cache.move(moves)
 
     def move(self, moves: Sequence[Move]) -> None:
         """Move blocks of K/V in the target's cache, and in the draft models' if those are kept."""
@@ -254,6 +329,25 @@ class State:
             if self.fault.includes(i) and not row.finished and length > 0:
                 moves.append(Move(i, start, i, start + 1, length))
         self.move(moves)
+
+
+def _compacting(row: int, pending: int, places: Sequence[int], due: Sequence[int]) -> list[Move]:
+    """Return the moves of slots pending + places[j] to pending + due[j], as few as possible."""
+    moves: list[Move] = []
+    for place, target in zip(places, due, strict=False):
+        # A draft that the draft model was never fed, at place 0, has no K/V.
+        if place in (0, target):
+            continue
+        last = moves[-1] if moves else None
+        source, destination = pending + place, pending + target
+        if last is not None and (source, destination) == (
+            last.from_slot + last.length,
+            last.to_slot + last.length,
+        ):
+            moves[-1] = last._replace(length=last.length + 1)
+        else:
+            moves.append(Move(row, source, row, destination, 1))
+    return moves
 
 
 def at_index(values: Tensor, index: Tensor) -> Tensor:

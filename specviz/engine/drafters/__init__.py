@@ -8,13 +8,16 @@ import pandas as pd
 from specviz.engine.drafters.base import Draft, Drafter, NoDrafter, Task
 from specviz.engine.drafters.lookup import LookupDrafter
 from specviz.engine.drafters.model import ModelDrafter
+from specviz.engine.drafters.static_tree import StaticTree
 from specviz.engine.drafters.synthetic import SyntheticDrafter
+from specviz.engine.drafters.tree import TreeDrafter
 from specviz.engine.registry import make
 
 __all__ = ["DRAFTERS", "Draft", "Drafter", "NoDrafter", "Task", "drafter", "drafters"]
 
 DRAFTERS: dict[str, type[Drafter]] = {
-    kind.name: kind for kind in (ModelDrafter, LookupDrafter, SyntheticDrafter)
+    kind.name: kind
+    for kind in (ModelDrafter, LookupDrafter, SyntheticDrafter, TreeDrafter, StaticTree)
 }
 
 

@@ -19,6 +19,9 @@ from specviz.engine.registry import plain_options
 from specviz.engine.sampling import SamplingParams
 from specviz.engine.state import State
 
+# How trees are judged under coupling="rejection"; see `Draft.judged_by`.
+JUDGES = ("target", "rest", "first")
+
 
 @dataclass(frozen=True)
 class Draft:
@@ -30,6 +33,17 @@ class Draft:
         lengths: (b,) int64, how many of a row's tokens are verified, 0..K; None for all.
         scores: (b, K) float32, by which they were selected; None where nothing was.
         total: the sum of `lengths`, where the host knows it.
+        parents: (b, K) int64, the draft that each draft follows, -1 for the pending token. None for
+            a chain, where each follows the one before. A parent stands before its children, and
+            drafts of one parent differ.
+        height: the most drafts on one branch, where it is known to be less than K.
+        columns: (b, K) int64, how far behind the pending token's slot the draft models keep the K/V
+            of each draft of a tree; 0 where they have none. None for draft j at j + 1.
+        judged_by: under coupling="rejection", how a tree is judged. "target": a token is drawn
+            from the target's distribution after each node, and followed where it is a draft. That
+            is exact however the drafts were found. "rest": each child by the q that is left
+            without its earlier siblings, which is exact for children drawn from `logits` without
+            replacement, in this order. "first": each child by the whole q, which is biased.
     """
 
     tokens: Tensor
@@ -37,6 +51,10 @@ class Draft:
     lengths: Tensor | None = None
     scores: Tensor | None = None
     total: int | None = None
+    parents: Tensor | None = None
+    height: int | None = None
+    columns: Tensor | None = None
+    judged_by: str = "target"
 
 
 @dataclass(frozen=True)
@@ -67,6 +85,7 @@ class Drafter:
     Class attributes, which a subclass sets:
         name, description: what it is called and does.
         gives_logits: whether its drafts come with logits, which some selectors need.
+        branches: whether its drafts may be trees, with `Draft.parents`.
         needs_hidden: whether it reads `state.hidden` (R, D), the target's hidden states, as a
             draft head does: for each row the last layer's state at its last token but one, from
             which the target chose the last token. Zero for a prompt of one token.
@@ -78,6 +97,7 @@ class Drafter:
     name: ClassVar[str] = ""
     description: ClassVar[str] = ""
     gives_logits: ClassVar[bool] = True
+    branches: ClassVar[bool] = False
     needs_hidden: ClassVar[bool] = False
     capturable: ClassVar[bool] = False
 
@@ -97,6 +117,15 @@ class Drafter:
     def options(self) -> dict[str, Any]:
         """The options that this drafter was made with, by name, without models and tensors."""
         return plain_options(self)
+
+    @property
+    def biased(self) -> bool:
+        """Whether its trees are judged in a way that biases coupling="rejection"."""
+        return False
+
+    def columns(self, num_draft_tokens: int) -> int:
+        """Return how many slots behind the pending token its models write, in a round of K."""
+        return num_draft_tokens
 
     def check(self, task: Task) -> None:
         """Raise ValueError if this drafter cannot serve the run. No model has run yet."""

@@ -22,6 +22,8 @@ class Feed:
         order: (b, w), the slots that `visible` refers to; None for 0..w-1.
         added: (b, q, w), `visible` as an additive mask, or None if that was not made yet.
         count: how many tokens are valid, where the host knows it and some may not be.
+        nodes: (b, q), 1 + the number of the draft that each token is, 0 for a committed token. None
+            where that follows from the indices, as it does for chains.
     """
 
     rows: Tensor
@@ -35,11 +37,13 @@ class Feed:
     order: Tensor | None = None
     added: Tensor | None = None
     count: int | None = None
+    nodes: Tensor | None = None
 
     def part(self, tokens: Tensor, columns: slice) -> "Feed":
         """Return some columns of the feed, with these tokens (b, q) in them."""
         # Slices are views: a draft step costs no new mask, slots or positions.
         added = None if self.added is None else self.added[:, columns]
+        nodes = None if self.nodes is None else self.nodes[:, columns]
         return replace(
             self,
             tokens=tokens,
@@ -49,4 +53,5 @@ class Feed:
             visible=self.visible[:, columns],
             valid=self.valid[:, columns],
             added=added,
+            nodes=nodes,
         )

@@ -10,7 +10,7 @@ Masks and positions come from these numbers, never from token ids. It knows no
 models and no caches.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -56,6 +56,24 @@ class Layout:
     def positions(self, rows: Tensor, indices: Tensor) -> Tensor:
         """Return the position ids (b, q): each token's index in its own row, whatever its slot."""
         return indices
+
+    def tree_visible(self, rows: Tensor, pending: Tensor, seen: Tensor, window: int) -> Tensor:
+        """Return what the nodes of trees attend to, bool (b, q, window).
+
+        Drafts lie behind their row's pending token, in columns of which it is column 0.
+
+        Args:
+            pending: (b, 1), the index of each row's pending token.
+            seen: bool (b, q, m), the columns that each query attends to.
+        """
+        committed = self.visible(rows, pending, window)  # (b, 1, w), up to the pending token
+        slot = torch.arange(window, device=pending.device)
+        column = slot - self.slots(rows, pending)  # (b, w)
+        count = seen.shape[2]
+        inside = (column >= 0) & (column < count)
+        index = column.clamp(0, count - 1)[:, None].expand(-1, seen.shape[1], -1)
+        # The pending token's own column is in `seen`, too.
+        return torch.where(inside[:, None], seen.gather(2, index), committed)
 
     def visible(self, rows: Tensor, indices: Tensor, window: int) -> Tensor:
         """Return which of the first `window` slots each query attends to, bool (b, q, window).
@@ -123,15 +141,37 @@ class Columns(Layout):
         self.at[row, : n - 1] = torch.arange(start, self.frontier, device=self.held.device)
         self._look_ahead(row, n, self.frontier)
 
-    def advance(self, lengths: Sequence[int], gained: Sequence[int], frontier: int) -> None:
-        """Turn rejected columns into holes, and let pending tokens go to the new `frontier`."""
+    def advance(
+        self,
+        lengths: Sequence[int],
+        gained: Sequence[int],
+        frontier: int,
+        paths: Mapping[int, Sequence[int]] | None = None,
+    ) -> None:
+        """Turn rejected columns into holes, and let pending tokens go to the new `frontier`.
+
+        Args:
+            lengths: n of each row.
+            gained: tokens of each row that stay: its pending token and its accepted drafts.
+            paths: by row, the columns behind the old frontier of the accepted drafts of a tree.
+        """
         for row, (n, kept) in enumerate(zip(lengths, gained, strict=True)):
-            # The round wrote the pending token and K drafts from the frontier on. The first
-            # `gained` columns stay: that token and the accepted drafts. The target's own token is
-            # pending now and has no column yet.
+            # The round wrote the pending token and K drafts from the frontier on. Of a chain, the
+            # first `gained` columns stay: that token and the accepted drafts. The target's own
+            # token is pending now and has no column yet.
             self.held[row, self.frontier + kept : self.frontier + len(self._ahead)] = -1
+            if paths and row in paths and kept > 1:
+                self._keep_path(row, n - 1 - kept, paths[row][: kept - 1])
             self._look_ahead(row, n, frontier)
         self.frontier = frontier
+
+    def _keep_path(self, row: int, pending: int, path: Sequence[int]) -> None:
+        """Note that the drafts behind index `pending` stay in the columns of the path."""
+        columns = to_device([self.frontier + column for column in path], self.at.device)
+        indices = torch.arange(pending + 1, pending + 1 + len(path), device=self.at.device)
+        self.held[row, self.frontier + 1 : self.frontier + len(self._ahead)] = -1
+        self.held[row, columns] = indices
+        self.at[row, indices] = columns
 
     def shift(self, rows: int, columns: int) -> None:
         """Drop the first `columns` columns, which hold padding, of the first `rows` rows."""

@@ -17,6 +17,7 @@ listed in the order in which a run calls them:
 | each round | `schedule` | finished rows leave, prompts enter, `align`, prefill |
 | each round | `shorten` | all rows draft the K that was chosen |
 | each round | `keep`, `max_gain` | keep what the target accepts, up to K + 1 tokens |
+| each round | `compact` | of trees, accepted drafts move behind the pending token |
 | each round | `synchronise` | `align` |
 
 An option is a field of the dataclass, checked in `__post_init__`.
@@ -57,6 +58,7 @@ class Strategy:
         right_aligned: whether it promises that all rows of a batch end in one column whenever the
             models run. Records keep this, and `check_invariants` holds the run to it.
         drafts: whether rows draft at all. False makes every round a plain decoding step.
+        takes_trees: whether rows may draft trees; `compact` then keeps what is accepted of them.
         capturable: whether `keep` reads device tensors alone and `layout` returns a plain `Layout`,
             so that CUDA graphs may replay the phases. A subclass does not inherit this: each class
             sets it for itself.
@@ -75,6 +77,7 @@ class Strategy:
     valid: ClassVar[bool] = False
     right_aligned: ClassVar[bool] = False
     drafts: ClassVar[bool] = True
+    takes_trees: ClassVar[bool] = True
     capturable: ClassVar[bool] = False
     decisions: ClassVar[tuple[str, ...]] = ("batch",)
 
@@ -149,6 +152,10 @@ class Strategy:
         """Return how many tokens a row may gain in a round with K = `num_draft_tokens`."""
         return num_draft_tokens + 1
 
+    def compact(self, state: State) -> None:
+        """Bring the K/V of accepted drafts of trees to where the layout looks for them."""
+        state.compact(self.compacted(state))
+
     def synchronise(self, state: State) -> None:
         """Bring the rows back into step after an acceptance."""
         self.align(state)
@@ -169,6 +176,14 @@ class Strategy:
         return {}
 
     # ---- what a subclass uses ----
+
+    def compacted(self, state: State) -> list[int]:
+        """Return the rows of the batch whose K/V a later forward may read."""
+        rows = state.batch.rows
+        staying = [i for i, row in enumerate(rows) if not (row.finished and self.refill)]
+        if state.fault is None or not state.fault.active("compaction", state.round):
+            return staying
+        return [i for i in staying if not state.fault.includes(i)]
 
     def replace(self, state: State) -> list[int]:
         """Remove finished rows, let waiting prompts take their places, return the new rows."""

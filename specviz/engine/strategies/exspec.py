@@ -121,7 +121,7 @@ def _common_end(state: State) -> int:
     """Return the column where the group is to end."""
     rows = state.batch.rows
     longest = max(row.length for row in rows)
-    room = state.caches["target"].slots - state.max_draft_tokens
+    room = state.caches["target"].slots - state.max_columns
     starts = state.layout.starts
     ends = Counter(start + row.length for row, start in zip(rows, starts, strict=False))
     end, rows_there = ends.most_common(1)[0]

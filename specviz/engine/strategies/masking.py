@@ -46,6 +46,11 @@ class Masking(Strategy):
     def valid(self) -> bool:  # type: ignore[override]
         return self.positions == "token"
 
+    @property
+    def takes_trees(self) -> bool:  # type: ignore[override]
+        # A column says nothing of how deep in a tree its token is.
+        return self.positions == "token" and self.break_invariant != "compaction"
+
     def slots(self, longest: int, budget: int, max_draft_tokens: int) -> int:
         """Allow K + 1 columns for each token of the budget: a round may gain a single token."""
         return longest + (budget + 1) * (max_draft_tokens + 1)
@@ -77,6 +82,13 @@ class Masking(Strategy):
         staying = [row for row in range(len(live)) if row not in fresh]
         self._make_room(state, staying)
 
+    def compact(self, state: State) -> None:
+        """Leave accepted drafts of trees in their columns; the others become holes.
+
+        Only a draft model that keeps its K/V in other columns than the target has to move any.
+        """
+        state.compact(self.compacted(state), stay=True)
+
     def synchronise(self, state: State) -> None:
         """Turn rejected columns into holes; all rows go on behind the last column written."""
         layout = _columns(state)
@@ -85,14 +97,16 @@ class Masking(Strategy):
         gained = [row.gained for row in rows]
         # By K + 1 for all, however few a row gained. So one rectangle suffices again, and what a
         # row did not gain stays a hole for good: closing it would move K/V, which is EQSPEC.
-        layout.advance(lengths, gained, layout.frontier + state.num_draft_tokens + 1)
+        paths = {i: row.path for i, row in enumerate(rows) if row.path}
+        frontier = layout.frontier + state.num_draft_tokens + 1
+        layout.advance(lengths, gained, frontier, paths)
         if not all(row.finished for row in rows):
             self._make_room(state, range(len(rows)))
 
     def _make_room(self, state: State, rows: Collection[int]) -> None:
         """Drop the leftmost columns when the slab is full."""
         layout = _columns(state)
-        if layout.frontier + state.max_draft_tokens + 1 <= state.caches["target"].slots:
+        if layout.frontier + state.max_columns + 1 <= state.caches["target"].slots:
             return
         live = len(state.batch.live)
         # They hold nothing but padding by now: the rows that used them have left.

@@ -53,6 +53,10 @@ class Repadding(EqSpec):
     def valid(self) -> bool:  # type: ignore[override]
         return not (self.ones_mask or self.draft_bonus)
 
+    @property
+    def takes_trees(self) -> bool:  # type: ignore[override]
+        return self.valid
+
     def slots(self, longest: int, budget: int, max_draft_tokens: int) -> int:
         """Allow padding to grow by K + 1 in every round until rows enter."""
         return longest + (budget + 1) * (max_draft_tokens + 1)

@@ -1,0 +1,1 @@
+"""Token trees: drafts that branch. Pure tensor arithmetic, without models and caches."""
