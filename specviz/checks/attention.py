@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from specviz.checks.branches import Branches
 from specviz.record.replay import Frame, Slots
 from specviz.record.schema import BONUS, DRAFTED, MODELS, PHASES, PROMPT, Array
 from specviz.record.trace import Trace
@@ -47,6 +48,7 @@ class Attention:
         self._trace = trace
         self._feeds = trace.feeds
         self._index = trace.index
+        self._branches = Branches(trace)
 
     def wrong(self, frame: Frame, model: str) -> list[WrongQueries]:
         """Return the queries that saw wrong slots in the forwards of `model` in the frame's phase.
@@ -71,7 +73,24 @@ class Attention:
             # Old copies may lie in slots that no forward of this phase reads.
             held = _held_by_cache(frame.target if model == "target" else frame.draft)[:, :width]
             feeds, row = feeds[row >= 0], row[row >= 0]
-        return list(self._judge(feeds, row, held)) if feeds.size else []
+        if not feeds.size:
+            return []
+        return list(self._judge(feeds, row, held, self._held_nodes(feeds, row, held)))
+
+    def _held_nodes(self, feeds: Array, row: Array, held: Array) -> Array:
+        """Return the draft of a tree that each slot holds, (r, T); 0 for any other token."""
+        nodes = np.zeros(held.shape, np.int64)
+        node = self._tree_nodes(feeds)
+        inside = self._feeds["slot"][feeds] < held.shape[1]
+        nodes[row[inside], self._feeds["slot"][feeds[inside]]] = node[inside]
+        return nodes
+
+    def _tree_nodes(self, feeds: Array) -> Array:
+        """Return `node` of feeds (q,) whose row drafts a tree, 0 for others."""
+        entry = self._index.feed_rows[feeds]
+        is_tree = np.append(self._branches.is_tree, False)[entry]
+        found: Array = np.where(is_tree, self._feeds["node"][feeds], 0)
+        return found
 
     def _held_by_prefill(self, feeds: Array) -> tuple[Array, Array]:
         """Return the row in `held` of each feed (q,), and `held` (r, T).
@@ -87,13 +106,13 @@ class Attention:
         held[row, slot] = index
         return row, held
 
-    def _judge(self, feeds: Array, row: Array, held: Array) -> Iterator[WrongQueries]:
+    def _judge(self, feeds: Array, row: Array, held: Array, nodes: Array) -> Iterator[WrongQueries]:
         suspects = np.flatnonzero(~self._is_in_order(feeds, row, held))
         chunk = max(1, _PAIRS // max(held.shape[1], int(self._feeds["visible_stop"][feeds].max())))
         last: WrongQueries | None = None
         for first in range(0, suspects.size, chunk):
             at = suspects[first : first + chunk]
-            for query in self._compare(feeds[at], held[row[at]]):
+            for query in self._compare(feeds[at], held[row[at]], nodes[row[at]]):
                 if last is not None and self._continues(last, query):
                     last = replace(last, count=last.count + 1)
                     continue
@@ -120,11 +139,17 @@ class Attention:
         in_order_until_end: Array = is_block & (stop <= end[row])
         return in_order_until_end
 
-    def _compare(self, feeds: Array, held: Array) -> Iterator[WrongQueries]:
-        """Compare what each query saw with what it should have seen; held as above, (q, T)."""
+    def _compare(self, feeds: Array, held: Array, nodes: Array) -> Iterator[WrongQueries]:
+        """Compare what each query saw with what it should have seen.
+
+        held, nodes: as above, (q, T).
+        """
         index = self._feeds["index"][feeds]
         seen = self._index.visible(feeds)  # (q, w)
         wanted = (held >= 0) & (held <= index[:, None])  # (q, T)
+        if nodes.any():
+            entry = self._index.feed_rows[feeds]
+            wanted &= self._branches.are_on_branch(entry, self._tree_nodes(feeds), nodes)
         slots = max(seen.shape[1], wanted.shape[1])
         seen = np.pad(seen, ((0, 0), (0, slots - seen.shape[1])))
         wanted = np.pad(wanted, ((0, 0), (0, slots - wanted.shape[1])))
@@ -140,8 +165,10 @@ class Attention:
             for name in ("step", "row", "request")
         )
         ahead = self._feeds["index"][query.feed] - self._feeds["index"][last.feed]
+        is_draft_of_tree = self._tree_nodes(np.array([last.feed, query.feed])).any()
         return bool(
             same
+            and not is_draft_of_tree
             and ahead == last.count
             and (last.leaks, last.holes, last.lost) == (query.leaks, query.holes, query.lost)
         )

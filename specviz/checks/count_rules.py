@@ -23,7 +23,7 @@ def counts_add_up(rows: Rows) -> None:
         expected = f"{least[i]} tokens could be kept, so they should be gained or discarded"
         found = f"the row gains {entry.gained} and discards {entry.discarded}"
         if least[i] > entry.accepted + 1:
-            found += f", although draft {entry.accepted + 1} is the target's choice"
+            found += ", although the target agrees with more drafts"
         count = int(least[i] - entry.gained - entry.discarded)
         rows.report("acceptance", "accept", entry, expected, found, count=count)
     for entry in rows.where(is_judged & (discarded > 0) & (gained + discarded > most)):
@@ -58,10 +58,16 @@ def _possible(rows: Rows) -> tuple[Array, Array]:
     verified = rows.column("verified")
     accepted = table["accepted"]
     column = np.arange(k)
+    branches = rows.branches
     choices = target_choices(trace)
     is_known: Array = np.all((choices[:, :k] >= 0) | (column >= verified), axis=1)
     right = (trace.rows["drafts"] == choices[:, :k]) & (column < verified)
     agreed = right.cumprod(axis=1).sum(axis=1)
+    if branches.any:
+        of_tree, last = branches.follow(choices)
+        agreed = np.where(branches.is_tree, of_tree, agreed)
+        is_behind = ~branches.ancestors[np.arange(rows.size), last]  # not on the way to the last
+        choices = np.where(branches.is_tree[:, None], _in_order(choices, ~is_behind), choices)
     least = np.where(is_known, agreed, accepted) + 1
     most = np.where(is_known, agreed, _most_accepted(rows)) + 1
 
@@ -85,10 +91,26 @@ def _most_accepted(rows: Rows) -> Array:
     accepted = table["accepted"]
     every = np.arange(rows.size)
     drafts = np.append(trace.rows["drafts"], np.full((rows.size, 1), -1), axis=1)
-    is_own = trace.rows["emitted"][every, accepted] != drafts[every, accepted]
+    emitted = trace.rows["emitted"][every, accepted]
+    is_own = emitted != drafts[every, accepted]
+    most = np.minimum(table["verified"], k)
+    branches = rows.branches
+    if branches.any:
+        is_child = branches.is_next & (trace.rows["drafts"] == emitted[:, None])
+        is_own = np.where(branches.is_tree, ~is_child.any(1), is_own)
+        is_verified = np.arange(k) < rows.column("verified")
+        deepest = np.where(is_verified, branches.depths[:, 1:], 0).max(1, initial=0)
+        most = np.where(branches.is_tree, deepest, most)
     is_replaced = (table["gained"] > accepted) & is_own
-    found: Array = np.where(is_replaced, accepted, np.minimum(table["verified"], k))
+    found: Array = np.where(is_replaced, accepted, most)
     return found
+
+
+def _in_order(values: Array, chosen: Array) -> Array:
+    """Return the values (N, m) that are chosen, in order and before the others; those are -1."""
+    order = np.argsort(~chosen, axis=1, kind="stable")
+    ordered: Array = np.take_along_axis(np.where(chosen, values, -1), order, axis=1)
+    return ordered
 
 
 def _ended_not_finite(rows: Rows) -> Array:

@@ -31,17 +31,23 @@ def _noise_chooses(rows: Rows, draws: Draws) -> None:
     width = table["emitted"].shape[1]
     entry, j = np.nonzero(np.arange(width) < judged)
     tokens = table["emitted"][entry, j]
-    drafts = np.append(table["drafts"], np.full((rows.size, 1), -1), axis=1)
+    branches = rows.branches
+    column = np.maximum(branches.path[entry, j], 0)
+    drafts, logprobs = table["drafts"], table["target_logprob"]
+    if branches.any:
+        drafts = branches.drafts_along(drafts)
+        logprobs = branches.drafts_along(logprobs, np.nan)
+    drafts = np.append(drafts, np.full((rows.size, 1), -1), axis=1)
     nan = np.full((rows.size, 1), np.nan, np.float32)
-    logprobs = np.append(table["target_logprob"], nan, axis=1)
+    logprobs = np.append(logprobs, nan, axis=1)
     known = np.where(drafts[entry, j] == tokens, logprobs[entry, j], np.nan)
     chosen = Chosen(
         tokens=tokens,
         requests=table["request"][entry],
         indices=table["length"][entry] + j,
         logprobs=known,
-        top_ids=table["target_top_ids"][entry, j],
-        top_logprobs=table["target_top_logprobs"][entry, j],
+        top_ids=table["target_top_ids"][entry, column],
+        top_logprobs=table["target_top_logprobs"][entry, column],
     )
     better = draws.refuted(chosen)
     for i in np.flatnonzero(better >= 0).tolist():
@@ -72,7 +78,9 @@ def coins_accept(rows: Rows, draws: Draws, p: Array, q: Array, slack: float = 1e
     # Where a row ends, or its strategy cuts it, the last token may be a draft that was accepted.
     is_whole = (gained == accepted + 1) & (rows.column("discarded") == 0)
     is_whole &= (rows.column("finished") == 0) & (accepted < rows.column("verified"))
-    entry, j = np.nonzero(is_kept | (is_whole & (column == accepted)))
+    # How a tree is judged depends on its drafter, so no coin of it is looked at.
+    is_chain = ~rows.branches.is_tree[:, None]
+    entry, j = np.nonzero(is_chain & (is_kept | (is_whole & (column == accepted))))
     coins = draws.coins(table["request"][entry], table["length"][entry] + j)
     p, q = p[entry, j], q[entry, j]
     share = coins * q

@@ -6,6 +6,7 @@ Contract: reads the record alone. Not known here: what a cache holds, and what a
 import numpy as np
 import pandas as pd
 
+from specviz.checks.branches import Branches
 from specviz.record.schema import PHASES, Array
 from specviz.record.trace import Trace
 
@@ -18,8 +19,10 @@ class FedTokens:
     """One entry per token fed through a model; all arrays are (N,), int64 unless noted.
 
     Attributes:
-        round, phase, model, row, slot, request, index, position, token, visible_start,
+        round, phase, model, row, slot, request, index, node, position, token, visible_start,
             visible_stop: columns of the table `feeds`.
+        entry: the entry of the table `rows`, -1 for a row outside the batch.
+        tree_node: `node` where the row's drafts branch, 0 elsewhere.
         stage: round * 5 + phase.
         row_start: the slot where the entry's row starts at that time.
         right_token: the token that belongs at the entry's index.
@@ -27,7 +30,7 @@ class FedTokens:
         last_stage: (R,), the last stage in which anything was fed for each request, -1 for none.
     """
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, branches: Branches) -> None:
         columns = {name: values.astype(np.int64) for name, values in trace.feeds.items()}
         self.round = columns["round"]
         self.phase = columns["phase"]
@@ -36,12 +39,15 @@ class FedTokens:
         self.slot = columns["slot"]
         self.request = columns["request"]
         self.index = columns["index"]
+        self.node = columns["node"]
         self.position = columns["position"]
         self.token = columns["token"]
         self.visible_start = columns["visible_start"]
         self.visible_stop = columns["visible_stop"]
         self.stage = self.round * len(PHASES) + self.phase
         entry = self._entry_in_rows(trace)
+        self.entry = entry
+        self.tree_node = np.where(np.append(branches.is_tree, False)[entry], self.node, 0)
         self.row_start = self._row_start(trace, entry)
         self.right_token = self._right_token(trace, entry)
         self.faulty = (self.position != self.index) | (self.token != self.right_token)
@@ -94,10 +100,12 @@ class FedTokens:
         text_token = np.append(texts.tokens, -1)[np.where(is_committed, place, -1)]
         # Behind the committed tokens come this round's drafts.
         k = rows["drafts"].shape[1]
-        draft = self.index - committed
+        draft = np.where(self.tree_node > 0, self.tree_node - 1, self.index - committed)
         is_draft = (entry >= 0) & (draft >= 0) & (draft < k)
         draft_place = np.where(is_draft, entry * k + draft, -1)
         draft_token = np.append(rows["drafts"].ravel(), -1)[draft_place]
+        # Of a draft that the draft model read, but that was not proposed, the record has no token.
+        is_committed &= self.tree_node == 0
         # Where the record holds neither, the fed token is given the benefit of the doubt.
         recorded = np.where(is_committed, text_token, draft_token)
         return np.where(recorded >= 0, recorded, self.token)

@@ -24,45 +24,63 @@ def fed_once(rows: Rows) -> None:
     is_active = table["gained"] > 0
     number = rows.trace.rows["round"]
 
-    entry, index = rows.verified.entry, rows.trace.feeds["index"][rows.verified.feeds]
+    entry = rows.verified.entry
+    ahead = _ahead(rows, entry, rows.verified.feeds)
     is_logged = np.isin(number, number[entry])  # the round's verification is in the record
-    _all_are_fed(rows, _TARGET, "verify", entry, index, is_active & is_logged, verified)
+    _all_are_fed(rows, _TARGET, "verify", entry, ahead, is_active & is_logged, verified)
 
-    entry, index = _fed_to_draft(rows)
+    entry, feeds = _fed_to_draft(rows)
+    ahead = _ahead(rows, entry, feeds)
     has_drafted = np.isin(np.arange(rows.size), entry) & (drafted > 0)
-    _all_are_fed(rows, _DRAFT_MODEL, "draft", entry, index, is_active & has_drafted, drafted - 1)
+    _all_are_fed(rows, _DRAFT_MODEL, "draft", entry, ahead, is_active & has_drafted, drafted - 1)
     _none_is_fed_twice(rows)
 
 
+def _ahead(rows: Rows, entry: Array, feeds: Array) -> Array:
+    """Return the column of each token that was fed (m,): 0 for the pending one, j + 1 for draft j.
+
+    Committed tokens before the pending one have negative columns.
+    """
+    of_index = rows.trace.feeds["index"][feeds] - rows.table["length"][entry] + 1
+    node = rows.trace.feeds["node"][feeds]
+    found: Array = np.where(rows.branches.is_tree[entry] & (node > 0), node, of_index)
+    return found
+
+
 def _fed_to_draft(rows: Rows) -> tuple[Array, Array]:
-    """Return entry of `rows` and index of each token that the draft was fed in its phase."""
+    """Return entry of `rows` and of `feeds` of each token that the draft was fed in its phase."""
     feeds = rows.trace.feeds
     which = np.flatnonzero((feeds["phase"] == _DRAFT) & (feeds["model"] == _DRAFT_MODEL))
     entry = rows.trace.index.feed_rows[which]
     is_own = entry >= 0
     is_own &= np.append(rows.trace.rows["request"], -1)[entry] == feeds["request"][which]
-    return entry[is_own], feeds["index"][which[is_own]]
+    return entry[is_own], which[is_own]
 
 
 def _all_are_fed(
-    rows: Rows, model: int, phase: str, entry: Array, index: Array, due: Array, drafts: Array
+    rows: Rows, model: int, phase: str, entry: Array, ahead: Array, due: Array, drafts: Array
 ) -> None:
     """Report tokens that were not fed, and drafts that were fed although they should not be.
 
     Args:
-        entry, index: (m,) of each token that was fed.
+        entry: (m,) of each token that was fed; ahead: (m,) its column, see `_ahead`.
         due: bool (N,), the rows that should be fed.
         drafts: (N,), how many of their drafts should be.
     """
     k = rows.trace.rows["drafts"].shape[1]
-    ahead = index - rows.table["length"][entry] + 1  # 0 for the pending token
     is_near = (ahead >= 0) & (ahead <= k)
     fed = np.zeros((rows.size, k + 1), bool)
     fed[entry[is_near], ahead[is_near]] = True
     wanted = np.arange(k + 1) <= drafts[:, None]
+    if model == _DRAFT_MODEL and rows.branches.any:
+        # Of a tree, what has children. Other drafts may be read, too: they might have got some.
+        has_children = _have_children(rows)
+        is_tree = rows.branches.is_tree[:, None]
+        wanted = np.where(is_tree, has_children, wanted)
+        fed &= ~is_tree | has_children
     for each, j in rows.each(due[:, None] & (wanted != fed)):
         name = f"draft {j}" if j else "the pending token"
-        index_of = f"{name}, index {each.length - 1 + j},"
+        index_of = f"{name}, index {each.length - 1 + rows.branches.depths[each.Index, j]},"
         if wanted[each.Index, j]:
             expected, found = f"{index_of} should be fed", "it was not fed"
         else:
@@ -71,9 +89,20 @@ def _all_are_fed(
         rows.report(_RULES[model], phase, each, expected, found, model=model)
 
 
+def _have_children(rows: Rows) -> Array:
+    """Return which columns (N, K+1) a draft follows."""
+    branches = rows.branches
+    is_drafted = np.arange(branches.parents.shape[1]) < branches.drafted
+    found = np.zeros((rows.size, branches.parents.shape[1] + 1), bool)
+    entry, j = np.nonzero(is_drafted)
+    found[entry, branches.parents[entry, j]] = True
+    return found
+
+
 def _none_is_fed_twice(rows: Rows) -> None:
     feeds = rows.trace.feeds
-    names = ("round", "phase", "model", "step", "row", "request", "index")
+    # Siblings of a tree share an index.
+    names = ("round", "phase", "model", "step", "row", "request", "index", "node")
     columns = [feeds[name] for name in names]
     order = np.lexsort(columns)
     same = np.ones(max(order.size - 1, 0), bool)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from specviz.checks.attention import ranges
+from specviz.checks.branches import Branches
 from specviz.checks.fed_tokens import FedTokens
 from specviz.checks.ledger import BatchRows, Ledger, Misplacement
 from specviz.checks.violations import Findings
@@ -47,8 +48,11 @@ class RowQueries:
 class ForwardRules:
     """The rules, each a method under its name; what they find goes to `findings`."""
 
-    def __init__(self, fed: FedTokens, ledger: Ledger, findings: Findings) -> None:
+    def __init__(
+        self, fed: FedTokens, ledger: Ledger, findings: Findings, branches: Branches
+    ) -> None:
         self._fed = fed
+        self._branches = branches
         self._ledger = ledger
         self._findings = findings
         # Requests whose cache is known to hold K/V of faulty forwards.
@@ -194,13 +198,18 @@ class ForwardRules:
         wanted = np.arange(count) <= index[:, None]  # (q, n)
         batch = BatchRows(row, request, fed.row_start[feeds], index)
         known, places, right = self._ledger.places(model, batch, count)
+        node = fed.tree_node[feeds]
+        for q in np.flatnonzero(node).tolist():
+            self._place_branch(model, int(feeds[q]), known[q], places[q], right[q])
         meant = np.zeros((feeds.size, slots), bool)
         query, token = np.nonzero(wanted & known & (places >= 0) & (places < slots))
         meant[query, places[query, token]] = True
         seen = np.pad(seen, ((0, 0), (0, slots - seen.shape[1])))
         missed = wanted & ~right & ~self._ledger.reported[model, request, :count]
-        for value in np.unique(row):
-            at = np.flatnonzero(row == value)
+        # Queries of one row look for the same, but each draft of a tree for its own branch.
+        key = row * (int(node.max()) + 1) + node
+        for value in np.unique(key):
+            at = np.flatnonzero(key == value)
             yield RowQueries(
                 stage,
                 model,
@@ -211,6 +220,22 @@ class ForwardRules:
                 slots=places[at[0]],
                 missed=missed[at],
             )
+
+    def _place_branch(
+        self, model: int, feed: int, known: Array, places: Array, right: Array
+    ) -> None:
+        """Fill in where the drafts of a query's branch are: known, places and right, each (n,)."""
+        fed, branches = self._fed, self._branches
+        entry, node = int(fed.entry[feed]), int(fed.tree_node[feed])
+        row, request = int(fed.row[feed]), int(fed.request[feed])
+        branch = [node]
+        if node <= branches.parents.shape[1]:
+            branch = np.flatnonzero(branches.ancestors[entry, node])[1:].tolist()
+        first = int(fed.index[feed]) - len(branch) + 1
+        for depth, each in enumerate(branch):
+            slot = self._ledger.find_node(model, row, request, each)
+            known[first + depth] = right[first + depth] = slot >= 0
+            places[first + depth] = slot
 
     def _target_holds(self, request: int, indices: Array) -> bool:
         computed = self._ledger.computed[_TARGET, request, indices]
@@ -225,7 +250,7 @@ class ForwardRules:
     def _why_not(self, feed: int, slot: int) -> str:
         """Say why the query of this feed should not see a slot."""
         fed = self._fed
-        owner, index, alive, _ = self._ledger.cells[
+        owner, index, alive, _, node = self._ledger.cells[
             :, fed.model[feed], fed.row[feed], slot
         ].tolist()
         if slot < fed.row_start[feed]:
@@ -234,6 +259,8 @@ class ForwardRules:
             return "which is empty"
         if owner != fed.request[feed] or not alive:
             return f"which holds {self._content(feed, slot)}"
+        if node:
+            return f"which holds draft {node}, not on its branch"
         if index > fed.index[feed]:
             return f"which holds index {index}, ahead of the query"
         return f"which holds index {index} a second time"

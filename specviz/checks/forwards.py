@@ -8,16 +8,19 @@ here: models.
 
 import numpy as np
 
+from specviz.checks.branches import Branches
 from specviz.checks.fed_tokens import FedTokens
 from specviz.checks.forward_rules import ForwardRules
 from specviz.checks.ledger import (
     ALIVE,
     INDEX,
+    NODE,
     REQUEST,
     TAINT,
     BatchRows,
     ExpectedKV,
     Ledger,
+    TreeNodes,
 )
 from specviz.checks.violations import Findings
 from specviz.record.schema import MODELS, PHASES, Array
@@ -41,8 +44,9 @@ class Forwards:
         self.expected_kv: list[ExpectedKV] = []
         self._trace = trace
         self._ledger = Ledger(trace)
-        self._fed = FedTokens(trace)
-        self._rules = ForwardRules(self._fed, self._ledger, findings)
+        self._branches = Branches(trace)
+        self._fed = FedTokens(trace, self._branches)
+        self._rules = ForwardRules(self._fed, self._ledger, findings, self._branches)
 
     def run(self) -> None:
         """Walk through all rounds, and report what the rules find."""
@@ -95,14 +99,49 @@ class Forwards:
         # What counts is what was emitted, whatever the record says was accepted: K/V of a draft is
         # right exactly if the row has that token there.
         kept = is_emitted.cumprod(axis=1).sum(axis=1)
-        self._ledger.reject(self._batch(number, _ACCEPT), rows["length"][these] + kept)
+        batch = self._batch(number, _ACCEPT)
+        is_tree = self._branches.is_tree[these]
+        # Of trees, what was committed is left alone here.
+        kept = np.where(is_tree, rows["gained"][these], kept)
+        self._ledger.reject(batch, rows["length"][these] + kept)
+        for k in np.flatnonzero(is_tree).tolist():
+            entry = these.start + k
+            self._ledger.settle(
+                int(batch.rows[k]),
+                int(batch.requests[k]),
+                int(rows["length"][entry]),
+                self._tree_nodes(entry),
+            )
+
+    def _tree_nodes(self, entry: int) -> TreeNodes:
+        rows, branches = self._trace.rows, self._branches
+        depths = branches.depths[entry]
+        emitted = np.append(rows["emitted"][entry], -1)
+        tokens = rows["drafts"][entry]
+        is_emitted = np.append(True, (tokens == emitted[depths[1:] - 1]) & (tokens >= 0))
+        # A draft counts if its whole branch was emitted, whatever the record says was accepted.
+        is_kept = ~(branches.ancestors[entry] & ~is_emitted).any(1)
+        pending = int(rows["pending"][entry]) - int(rows["start"][entry])
+        # Where rejected columns become holes, accepted drafts stay in theirs; else they move.
+        span = int(rows["pending_after"][entry]) - int(rows["start_after"][entry])
+        has_holes = span > int(rows["length"][entry]) + int(rows["gained"][entry]) - 1
+        columns = np.arange(depths.size)
+        return TreeNodes(is_kept, depths, pending + (columns if has_holes else depths))
 
     def _forward(self, stage: int, model: int, feeds: Array) -> None:
         """Judge one forward, these entries of `feeds`."""
         fed, ledger = self._fed, self._ledger
         # A forward writes all its K/V before its queries look: each also sees itself.
         row, slot = fed.row[feeds], fed.slot[feeds]
-        ledger.write(model, row, slot, fed.request[feeds], fed.index[feeds], fed.row_start[feeds])
+        ledger.write(
+            model,
+            row,
+            slot,
+            fed.request[feeds],
+            fed.index[feeds],
+            fed.row_start[feeds],
+            fed.tree_node[feeds],
+        )
         taint = np.where(fed.faulty[feeds], stage + 1, 0)
         suspects = np.flatnonzero(~self._is_in_order(model, feeds))
         chunk = max(1, _PAIRS // max(ledger.cells.shape[3], ledger.computed.shape[2]))
@@ -136,7 +175,7 @@ class Forwards:
     ) -> Array:
         """Return the first slot from each start (v,) on that does not hold the next token."""
         slots = np.arange(width)
-        cells = self._ledger.cells[:, model, rows, :width]  # (4, v, w)
+        cells = self._ledger.cells[:, model, rows, :width]  # (5, v, w)
         is_next = (cells[REQUEST] == requests[:, None]) & (cells[INDEX] == slots - starts[:, None])
         is_sound = (cells[ALIVE] == 1) & (cells[TAINT] == 0)
         in_order = is_next & is_sound | (slots < starts[:, None])
@@ -151,8 +190,10 @@ class Forwards:
         fed = self._fed
         index = fed.index[feeds]
         seen = self._trace.index.visible(feeds)  # (q, w)
-        cells = self._ledger.cells[:, model, fed.row[feeds], : seen.shape[1]]  # (4, q, w)
+        cells = self._ledger.cells[:, model, fed.row[feeds], : seen.shape[1]]  # (5, q, w)
         own = (cells[REQUEST] == fed.request[feeds][:, None]) & (cells[ALIVE] == 1)
+        if self._branches.any:
+            own &= self._branches.are_on_branch(fed.entry[feeds], fed.tree_node[feeds], cells[NODE])
         in_order = own & (cells[INDEX] == seen.cumsum(axis=1, dtype=np.int32) - 1)
         # Any order of slots will do, but the usual one is cheap to recognise.
         suspect = (seen & ~in_order).any(1) | (seen.sum(axis=1) != index + 1)

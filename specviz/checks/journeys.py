@@ -9,7 +9,9 @@ from specviz.checks.rows import Rows
 from specviz.record.schema import MODELS, PHASES, Array
 
 _TARGET = MODELS.index("target")
-_SCHEDULE, _SYNCHRONISE = PHASES.index("schedule"), PHASES.index("synchronise")
+_SCHEDULE, _ACCEPT, _SYNCHRONISE = (
+    PHASES.index(name) for name in ("schedule", "accept", "synchronise")
+)
 
 
 class Journeys:
@@ -62,7 +64,8 @@ class _Moves:
     def __init__(self, rows: Rows) -> None:
         moves = rows.trace.moves
         self._stages = rows.trace.num_rounds * len(PHASES)
-        is_targets = moves["model"] == _TARGET
+        # The accepted drafts of a tree move within their row, which stays where it is.
+        is_targets = (moves["model"] == _TARGET) & (moves["phase"] != _ACCEPT)
         stage = moves["round"].astype(np.int64) * len(PHASES) + moves["phase"]
         self._keys = np.sort((moves["to_row"] * np.int64(self._stages) + stage)[is_targets])
 

@@ -16,9 +16,10 @@ from specviz.record.schema import MODELS, Array
 from specviz.record.trace import Trace
 
 # What is kept of a cell: request and index of its token; ALIVE, whether all tokens that its K/V was
-# computed from still stand in the row (0 if a rejected draft was among them); and TAINT, 0 or
-# 1 + the stage of the faulty forward that its K/V comes from.
-REQUEST, INDEX, ALIVE, TAINT = range(4)
+# computed from still stand in the row (0 if a rejected draft was among them); TAINT, 0 or
+# 1 + the stage of the faulty forward that its K/V comes from; and NODE, the column of a draft in
+# the running round's tree, 0 for any other token.
+REQUEST, INDEX, ALIVE, TAINT, NODE = range(5)
 _MOVE = ("model", "from_row", "from_slot", "to_row", "to_slot", "length")
 
 
@@ -62,12 +63,27 @@ class BatchRows:
     lengths: Array
 
 
+@dataclass(frozen=True, eq=False)
+class TreeNodes:
+    """The columns of a row's tree after an acceptance, column 0 being the pending token.
+
+    Attributes:
+        is_kept: bool (K+1,), whether its branch now stands in the row.
+        depths: (K+1,), how many tokens each is behind the pending one.
+        offsets: (K+1,), where its K/V should be from now on, counted from the row's start.
+    """
+
+    is_kept: Array
+    depths: Array
+    offsets: Array
+
+
 class Ledger:
     """Both accounts. R requests of up to n tokens.
 
     Attributes:
-        cells: int32 (4, models, rows, slots), see REQUEST to TAINT; -1, -1, 0, 0 in cells that were
-            never written.
+        cells: int32 (5, models, rows, slots), see REQUEST to NODE; -1, -1, 0, 0, 0 in cells that
+            were never written.
         offset: int32 (models, R, n), slot of a request's index less the start of its row, when it
             was last fed.
         computed: bool (models, R, n), whether its K/V was ever computed from the tokens that now
@@ -80,8 +96,8 @@ class Ledger:
 
     def __init__(self, trace: Trace) -> None:
         rows, slots = trace.index.cache_shape
-        self.cells = np.full((4, len(MODELS), rows, slots), -1, np.int32)
-        self.cells[[ALIVE, TAINT]] = 0
+        self.cells = np.full((5, len(MODELS), rows, slots), -1, np.int32)
+        self.cells[[ALIVE, TAINT, NODE]] = 0
         longest = trace.index.committed.size.max(initial=0)
         fed = trace.feeds["index"].max(initial=0) + 1  # drafts lie behind the output
         shape = (len(MODELS), trace.num_requests, int(max(longest, fed)))
@@ -112,13 +128,29 @@ class Ledger:
             self._moved[model, row] = self._count
 
     def write(
-        self, model: int, rows: Array, slots: Array, requests: Array, indices: Array, starts: Array
+        self,
+        model: int,
+        rows: Array,
+        slots: Array,
+        requests: Array,
+        indices: Array,
+        starts: Array,
+        nodes: Array,
     ) -> None:
-        """Note that one forward has fed these tokens; all arrays (q,)."""
+        """Note that one forward has fed these tokens; all arrays (q,).
+
+        nodes: the column of each in its row's tree, 0 for what is no draft of a tree.
+        """
         self.cells[REQUEST, model, rows, slots] = requests
         self.cells[INDEX, model, rows, slots] = indices
         self.cells[ALIVE, model, rows, slots] = 1
         self.cells[TAINT, model, rows, slots] = 0
+        self.cells[NODE, model, rows, slots] = nodes
+        if nodes.any():
+            # Drafts of a tree share indices. Which of them counts is known once one is accepted.
+            plain = nodes == 0
+            slots, starts = slots[plain], starts[plain]
+            requests, indices = requests[plain], indices[plain]
         self.offset[model, requests, indices] = slots - starts
         self.computed[model, requests, indices] = True
         self.misplaced[model, requests, indices] = False
@@ -127,10 +159,43 @@ class Ledger:
     def reject(self, batch: BatchRows, kept: Array) -> None:
         """Mark each row's K/V at an index >= kept (b,) as computed from rejected tokens."""
         # The cells are kept: what a slot holds is needed to say what went wrong.
-        cells = self.cells[:, :, batch.rows]  # (4, models, b, slots)
+        cells = self.cells[:, :, batch.rows]  # (5, models, b, slots)
         dead = (cells[REQUEST] == batch.requests[:, None]) & (cells[INDEX] >= kept[:, None])
         self.cells[ALIVE, :, batch.rows] &= ~dead.swapaxes(0, 1)
         self.computed[:, batch.requests] &= np.arange(self.computed.shape[2]) < kept[:, None]
+
+    def settle(self, row: int, request: int, length: int, nodes: TreeNodes) -> None:
+        """Mark a row's K/V of the rejected drafts of a tree, and note where the others should be.
+
+        Args:
+            row: of the cache.
+            length: n before the round.
+        """
+        cells = self.cells[:, :, row]  # (5, models, slots), a view
+        last = nodes.is_kept.size - 1
+        # A draft that was not proposed in the end is behind the others. It is never accepted.
+        node = np.where(cells[NODE] > last, 0, cells[NODE])
+        of_tree = (cells[REQUEST] == request) & (cells[NODE] > 0)
+        is_kept = of_tree & nodes.is_kept[node] & (node > 0)
+        cells[ALIVE][of_tree & ~is_kept] = 0
+        cells[NODE][of_tree] = 0
+
+        model, slot = np.nonzero(is_kept)
+        column = node[model, slot]
+        index = length - 1 + nodes.depths[column]
+        self.computed[:, request, length:] = False
+        self.computed[model, request, index] = True
+        self.offset[model, request, index] = nodes.offsets[column]
+        self.misplaced[model, request, index] = False
+        self.reported[model, request, index] = False
+
+    def find_node(self, model: int, row: int, request: int, node: int) -> int:
+        """Return the slot that holds a draft of the running round's tree, -1 for none."""
+        cells = self.cells[:, model, row]
+        found = np.flatnonzero(
+            (cells[REQUEST] == request) & (cells[NODE] == node) & (cells[ALIVE] == 1)
+        )
+        return int(found[0]) if found.size else -1
 
     def places(self, model: int, batch: BatchRows, count: int) -> tuple[Array, Array, Array]:
         """Return where the first `count` indices of each row should be, three arrays (b, count).
@@ -200,9 +265,11 @@ class Ledger:
         """Say what a slot holds, as seen from `request`."""
         if not 0 <= slot < self.cells.shape[3]:
             return "nothing, because the cache has no such slot"
-        owner, index, alive, _ = self.cells[:, model, row, slot].tolist()
+        owner, index, alive, _, node = self.cells[:, model, row, slot].tolist()
         if owner < 0:
             return "nothing"
         if owner != request:
             return f"index {index} of request {owner}"
+        if alive and node:
+            return f"draft {node}"
         return f"index {index}" if alive else f"index {index} of a rejected draft"

@@ -15,7 +15,9 @@ from specviz.checks.rows import Rows
 from specviz.record.schema import MODELS, PHASES, Array
 
 _TARGET = MODELS.index("target")
-_SCHEDULE = PHASES.index("schedule")
+_SCHEDULE, _ACCEPT, _SYNCHRONISE = (
+    PHASES.index(name) for name in ("schedule", "accept", "synchronise")
+)
 
 
 def moves_fit(rows: Rows) -> None:
@@ -70,14 +72,17 @@ def _blocks_fit(rows: Rows, stays: Array) -> None:
     """Blocks that stay in a row of the batch lie in its slots, and begin where it does."""
     moves = rows.trace.moves
     entry = rows.trace.index.find_rows(moves["round"], moves["to_row"])
-    is_late = moves["phase"] > _SCHEDULE
+    is_late = moves["phase"] == _SYNCHRONISE
     span = _spans(rows, entry, is_late)
     length, first = (moves[name].astype(np.int64) for name in ("length", "to_slot"))
     # The draft's cache may have another layout, so only the target's blocks have their places. Nor
     # has K/V that is computed again in the same round.
     is_placed = (moves["model"] == _TARGET) & ~read_again(rows, moves, entry)
-    is_wrong = length > np.maximum(span.pending - span.start, span.tokens - 1)
-    is_wrong |= is_placed & ((first < span.start) | (first + length > span.pending))
+    # Accepted drafts of a tree move behind the slot of what was pending before the round.
+    gained = np.where(moves["phase"] == _ACCEPT, rows.trace.rows["gained"][entry], 0)
+    end = span.pending + gained
+    is_wrong = length > np.maximum(end - span.start, span.tokens - 1)
+    is_wrong |= is_placed & ((first < span.start) | (first + length > end))
     begins = (moves["from_row"] == moves["to_row"]) & is_late
     begins &= moves["from_slot"] == rows.trace.rows["start"][entry]
     is_wrong |= is_placed & begins & (first != span.start)
@@ -85,7 +90,7 @@ def _blocks_fit(rows: Rows, stays: Array) -> None:
         row = rows.entry(int(entry[k]))
         if rows.has_finding("kv", int(moves["phase"][k]), row):
             continue
-        last = span.pending[k] - 1
+        last = end[k] - 1
         expected = f"the row's K/V before the pending token takes slots {span.start[k]} to {last}"
         found = f"{length[k]} slots were moved to slot {first[k]} and behind it"
         rows.report(

@@ -39,6 +39,7 @@ class Rescored:
             self._noise = Noise(meta["seed"])
         self._is_greedy = meta["sampling"] is None
         self._follows_drafts = meta["drafter"] == "model"
+        self._branches = rows.branches
         k = self._table["drafts"].shape[1]
         # Of each draft, and of the token after the accepted ones: what both models give it.
         self._draft_p = np.full((2, rows.size, k), np.nan)
@@ -56,8 +57,12 @@ class Rescored:
         is_own = entry >= 0
         is_own &= np.append(table["request"], -1)[entry] == rows.trace.feeds["request"][feeds]
         ahead = rows.trace.feeds["index"][feeds] - rows.table["length"][entry] + 1
+        node = rows.trace.feeds["node"][feeds]
+        is_tree = self._branches.is_tree[entry]
+        ahead = np.where(is_tree & (node > 0), node, ahead)  # the column
         drafted, verified = (rows.table[name][entry] for name in ("drafted", "verified"))
-        last = verified if model == _TARGET else drafted - 1
+        last = np.where(is_tree, drafted, drafted - 1)
+        last = verified if model == _TARGET else last
         is_own &= (ahead >= 0) & (ahead <= last) & (rows.table["gained"][entry] > 0)
         at = np.flatnonzero(is_own)
         if at.size == 0:
@@ -90,10 +95,14 @@ class Rescored:
             )  # fmt: skip
 
     def _judge(self, model: int, n: int, j: int, logits: Tensor, tolerance: float) -> None:
-        """Judge one entry of `rows` after j drafts."""
+        """Judge one entry of `rows` after its column j."""
         logprobs = logits.log_softmax(-1)
         slack = tolerance * (1 + float(logits[torch.isfinite(logits)].abs().max()))
+        if self._branches.is_tree[n]:
+            self._judge_node(model, n, j, logits, slack)
+            return
         self._scores(model, n, j, logprobs, slack)
+        self._score_of_draft(model, n, j, logprobs, slack)
         if self._draws.coupling == "rejection":
             self._keep_probabilities(model, n, j, logits)
         if model == _TARGET:
@@ -113,6 +122,30 @@ class Rescored:
                 self._drawn("drafts", "draft", n, j, token, logits, slack)
             elif self._is_greedy or self._draws.coupling == "gumbel":
                 self._choice("drafts", "draft", n, j, token, logits, slack)
+
+    def _judge_node(self, model: int, n: int, column: int, logits: Tensor, slack: float) -> None:
+        """Judge one entry of `rows` after a column of its tree."""
+        logprobs = logits.log_softmax(-1)
+        drafted = np.arange(self._branches.parents.shape[1]) < self._branches.drafted[n]
+        children = np.flatnonzero((self._branches.parents[n] == column) & drafted).tolist()
+        if model == _TARGET:
+            self._scores(model, n, column, logprobs, slack)
+        for child in children:
+            if model != _TARGET:
+                self._scores(model, n, child, logprobs, slack)
+            self._score_of_draft(model, n, child, logprobs, slack)
+        path = self._branches.path[n].tolist()
+        if model != _TARGET or column not in path:
+            return
+        step = path.index(column)
+        judged = min(int(self._table["accepted"][n]) + 1, int(self._table["gained"][n]))
+        if step < judged and (self._is_greedy or self._draws.coupling == "gumbel"):
+            rule = "acceptance" if step < self._table["accepted"][n] else "bonus"
+            token = int(self._table["emitted"][n, step])
+            self._choice(rule, "accept", n, step, token, logits, slack)
+        elif step < judged and self._draws.coupling == "rejection" and not children:
+            token = int(self._table["emitted"][n, step])
+            self._drawn("bonus", "accept", n, step, token, logits, slack)
 
     def _scores(self, model: int, n: int, j: int, logprobs: Tensor, slack: float) -> None:
         """The recorded candidates are the most likely tokens, with their log-probabilities."""
@@ -135,6 +168,11 @@ class Rescored:
         elif float(found.min()) < best - slack:
             expected = f"the {name}'s candidates after {j} drafts should be the most likely tokens"
             self._report("scores", phase, n, expected, "the model finds others more likely")
+
+    def _score_of_draft(self, model: int, n: int, j: int, logprobs: Tensor, slack: float) -> None:
+        """Draft j has the log-probability that these give it."""
+        name = MODELS[model]
+        phase = "accept" if model == _TARGET else "draft"
         k = self._table["drafts"].shape[1]
         told = "verified" if model == _TARGET else "drafted"
         if j < min(k, int(self._table[told][n])) and self._is_logged(f"{name}_logprob"):

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from specviz.checks.branches import Branches
 from specviz.checks.violations import Findings
 from specviz.record.schema import MODELS, PHASES, Array
 from specviz.record.trace import Trace
@@ -90,6 +91,11 @@ class Rows:
     @cached_property
     def _entry(self) -> Any:
         return namedtuple("Entry", ["Index", *self.table])
+
+    @cached_property
+    def branches(self) -> Branches:
+        """How the drafts of each entry branch."""
+        return Branches(self.trace)
 
     @cached_property
     def is_last(self) -> Array:

@@ -57,8 +57,13 @@ def _tokens_have_their_own(rows: Rows, model: str, phase: str) -> None:
     drafts = table["drafts"]
     k = drafts.shape[1]
     own = table[f"{model}_logprob"].astype(np.float64)
-    ids = table[f"{model}_top_ids"][:, :k]
-    values, is_judged = _judged(rows, table[f"{model}_top_logprobs"][:, :k])
+    # Of the target, the candidates after what the draft follows.
+    before = np.broadcast_to(np.arange(k), drafts.shape)
+    if model == "target":
+        before = rows.branches.parents
+    every = np.arange(rows.size)[:, None]
+    ids = table[f"{model}_top_ids"][every, before]
+    values, is_judged = _judged(rows, table[f"{model}_top_logprobs"][every, before])
     told = "verified" if model == "target" else "drafted"
     is_judged &= (np.arange(k) < rows.column(told)) & ~np.isnan(own) & (own != 0).any()
     if not is_judged.any():

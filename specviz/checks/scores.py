@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from specviz.checks.branches import Branches
 from specviz.record.schema import Array
 from specviz.record.trace import Trace
 
@@ -54,11 +55,13 @@ def recorded_scores(trace: Trace) -> list[RecordedScores]:
     rounds = np.full(total, -1)
     prompt = np.diff(requests["prompt_offsets"])[rows["request"]]
     first = requests["output_offsets"][rows["request"]] + rows["length"] - prompt
+    columns = Branches(trace).path  # (N, K+1)
     for j in range(rows["emitted"].shape[1]):
-        is_kept = rows["gained"] > j
+        is_kept = (rows["gained"] > j) & (columns[:, j] >= 0)
         at = first[is_kept] + j
-        ids[at] = rows["target_top_ids"][is_kept, j]
-        logprobs[at] = rows["target_top_logprobs"][is_kept, j]
+        column = columns[is_kept, j]
+        ids[at] = rows["target_top_ids"][is_kept, column]
+        logprobs[at] = rows["target_top_logprobs"][is_kept, column]
         rounds[at] = rows["round"][is_kept]
     spans = pairwise(requests["output_offsets"])
     return [RecordedScores(ids[a:b], logprobs[a:b], rounds[a:b]) for a, b in spans]

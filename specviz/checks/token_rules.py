@@ -13,10 +13,13 @@ from specviz.checks.rows import Rows
 
 def acceptance(rows: Rows) -> None:
     """An accepted draft is the target's choice, and is emitted as it was drafted."""
-    drafts = rows.trace.rows["drafts"]  # (N, K)
+    drafts, choices = rows.trace.rows["drafts"], target_choices(rows.trace)  # (N, K), (N, K+1)
     k = drafts.shape[1]
     emitted = rows.trace.rows["emitted"][:, :k]
-    choices = target_choices(rows.trace)[:, :k]
+    if rows.branches.any:
+        drafts = rows.branches.drafts_along(drafts)
+        choices = rows.branches.along(choices)
+    choices = choices[:, :k]
     kept = np.minimum(rows.column("accepted"), rows.column("gained"))
     is_kept = np.arange(k) < kept
     for entry, j in rows.each(is_kept & (drafts != choices) & (choices >= 0)):
@@ -39,12 +42,17 @@ def acceptance(rows: Rows) -> None:
 
 def bonus(rows: Rows) -> None:
     """The token behind the accepted drafts comes from the target."""
-    table = rows.table
-    place = (np.arange(rows.size), table["accepted"])
+    table, branches = rows.table, rows.branches
+    every = np.arange(rows.size)
+    place = (every, table["accepted"])
     emitted = rows.trace.rows["emitted"][place]  # (N,), the bonus
-    choices = target_choices(rows.trace)[place]
+    choices = target_choices(rows.trace)[every, branches.last]
     none = np.full((rows.size, 1), -1)
     rejected = np.append(rows.trace.rows["drafts"], none, axis=1)[place]  # -1 if none was
+    if branches.any:
+        is_child = branches.is_next & (rows.trace.rows["drafts"] == emitted[:, None])
+        of_tree = np.where(is_child.any(1), emitted, -1)
+        rejected = np.where(branches.is_tree, of_tree, rejected)
     has_bonus = table["gained"] > table["accepted"]
     for entry in rows.where(has_bonus & (choices >= 0) & (emitted != choices)):
         i = entry.Index
@@ -61,6 +69,7 @@ def bonus(rows: Rows) -> None:
     is_whole = (table["discarded"] == 0) & (table["finished"] == 0)
     is_draft = (rejected >= 0) & (emitted == rejected) & (table["accepted"] < table["verified"])
     for entry in rows.where(has_bonus & (choices < 0) & is_whole & is_draft):
-        expected = f"draft {entry.accepted + 1} was rejected, so another token should be emitted"
+        number = int(branches.is_next[entry.Index].argmax()) + 1
+        expected = f"draft {number} was rejected, so another token should be emitted"
         found = f"that draft, {rows.token(emitted[entry.Index])}, was emitted"
         rows.report("bonus", "accept", entry, expected, found)

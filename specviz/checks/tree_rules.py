@@ -8,7 +8,7 @@ in `forward_rules`.
 import numpy as np
 
 from specviz.checks.rows import Rows
-from specviz.record.schema import PHASES, Array
+from specviz.record.schema import PHASES
 
 
 def drafts_form_a_tree(rows: Rows) -> None:
@@ -16,18 +16,6 @@ def drafts_form_a_tree(rows: Rows) -> None:
     _siblings_differ(rows)
     _nodes_are_the_drafts(rows)
     _path_follows_parents(rows)
-
-
-def depths(rows: Rows) -> Array:
-    """Return how many drafts come before each one on its branch, itself included, (N, K)."""
-    parents = rows.trace.rows["parents"]
-    found = np.ones(parents.shape, np.int64)
-    every = np.arange(rows.size)
-    # A parent comes before its children, so one pass in order is enough.
-    for j in range(parents.shape[1]):
-        parent = parents[:, j]
-        found[:, j] += np.where(parent >= 0, found[every, np.maximum(parent, 0)], 0)
-    return found
 
 
 def _siblings_differ(rows: Rows) -> None:
@@ -52,11 +40,13 @@ def _nodes_are_the_drafts(rows: Rows) -> None:
     is_own = (entry >= 0) & (np.append(rows.trace.rows["request"], -1)[entry] == feeds["request"])
     k = rows.trace.rows["drafts"].shape[1]
     ahead = feeds["index"] - np.append(rows.table["length"], 0)[entry] + 1
-    depth = np.append(np.zeros((rows.size, 1), np.int64), depths(rows), axis=1)
     node = np.minimum(feeds["node"], k)
-    due = np.append(depth, np.zeros((1, k + 1), np.int64), axis=0)[entry, node]
+    due = np.append(rows.branches.depths, np.zeros((1, k + 1), np.int64), axis=0)[entry, node]
     # Committed tokens have node 0, whatever their index, and so has the pending one.
     is_wrong = np.where(node > 0, ahead != due, (ahead > 0) & (ahead <= k)) & is_own
+    # What a draft follows that was not proposed in the end, the record does not say.
+    is_dropped = (feeds["node"] > np.append(rows.table["drafted"], 0)[entry]) & (entry >= 0)
+    is_wrong &= ~(is_dropped & np.append(rows.branches.is_tree, False)[entry])
     is_wrong &= feeds["phase"] < PHASES.index("accept")
     is_wrong &= np.append(rows.table["gained"], 0)[entry] > 0
     for i in np.flatnonzero(is_wrong).tolist():

@@ -178,12 +178,11 @@ class Strategy:
     # ---- what a subclass uses ----
 
     def compacted(self, state: State) -> list[int]:
-        """Return the rows of the batch whose K/V a later forward may read."""
-        rows = state.batch.rows
-        staying = [i for i, row in enumerate(rows) if not (row.finished and self.refill)]
+        """Return the rows of the batch that are compacted: all, unless that fault is injected."""
+        every = list(range(len(state.batch)))
         if state.fault is None or not state.fault.active("compaction", state.round):
-            return staying
-        return [i for i in staying if not state.fault.includes(i)]
+            return every
+        return [i for i in every if not state.fault.includes(i)]
 
     def replace(self, state: State) -> list[int]:
         """Remove finished rows, let waiting prompts take their places, return the new rows."""
