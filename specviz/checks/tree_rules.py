@@ -5,6 +5,8 @@ in which each draft follows the one before. Not known here: what a query saw of 
 in `forward_rules`.
 """
 
+from typing import Any, TypeGuard
+
 import numpy as np
 
 from specviz.checks.rows import Rows
@@ -16,6 +18,8 @@ def drafts_form_a_tree(rows: Rows) -> None:
     _siblings_differ(rows)
     _nodes_are_the_drafts(rows)
     _path_follows_parents(rows)
+    _are_likely(rows)
+    _are_judged_soundly(rows)
 
 
 def _siblings_differ(rows: Rows) -> None:
@@ -78,4 +82,57 @@ def _path_follows_parents(rows: Rows) -> None:
         else:
             expected = f"the path should end after {entry.accepted} drafts"
             found = f"it goes on with draft {path[i, j] + 1}"
+        rows.report("acceptance", "accept", entry, expected, found)
+
+
+def _are_likely(rows: Rows) -> None:
+    """Drafts of the registered trees are the draft's likeliest tokens, as many as it may take."""
+    meta, table = rows.trace.meta, rows.trace.rows
+    options = meta.get("drafter_options")
+    top, logprobs = table["draft_top_ids"], table["draft_top_logprobs"]
+    k, count = top.shape[1:]
+    if meta["sampling"] is not None or not isinstance(options, dict) or count == 0:
+        return
+    most = np.full(k, count + 1)  # how many candidates each draft is one of
+    children, paths = options.get("children"), options.get("paths")
+    if meta["drafter"] == "tree" and type(children) is int:
+        most[:] = children
+    if meta["drafter"] == "static_tree" and _are_paths(paths, k):
+        most[:] = [path[-1] + 1 for path in paths[:k]]
+    is_drafted = (np.arange(k) < rows.column("drafted")) & (rows.column("gained") > 0)
+    is_judged = is_drafted & (most <= count) & np.any(np.nan_to_num(logprobs) != 0, axis=2)
+    least = logprobs[:, np.arange(k), np.minimum(most, count) - 1]
+    # Of equally likely tokens any may be the first.
+    is_likely = (top == table["drafts"][:, :, None]) & (logprobs >= least[:, :, None])
+    for entry, j in rows.each(is_judged & ~is_likely.any(2)):
+        expected = f"draft {j + 1} should be one of the draft's {most[j]} likeliest tokens"
+        found = f"it is {rows.token(table['drafts'][entry.Index, j])}"
+        rows.report("drafts", "draft", entry, expected, found)
+
+
+def _are_paths(paths: Any, count: int) -> TypeGuard[list[list[int]]]:
+    """Return whether a header's `paths` names the ranks of at least so many drafts."""
+    if not isinstance(paths, list) or len(paths) < count:
+        return False
+    return all(
+        isinstance(path, list) and path and type(path[-1]) is int and 0 <= path[-1] < 2**31
+        for path in paths
+    )
+
+
+def _are_judged_soundly(rows: Rows) -> None:
+    """Drawn children are judged by what is left of q, likely ones by the target's own draw."""
+    meta = rows.trace.meta
+    options = meta.get("drafter_options")
+    sampling = meta["sampling"] or {}
+    if sampling.get("coupling") != "rejection" or not isinstance(options, dict):
+        return
+    judged_by, is_drawn = options.get("judged_by"), options.get("siblings") == "drawn"
+    if judged_by != "first" and (judged_by != "rest" or is_drawn):
+        return
+    # It holds for every round; the first one says it.
+    for entry in rows.where((rows.table["round"] == 0) & rows.branches.is_tree):
+        expected = "children should be judged so that the text is distributed as the target's"
+        how = "drawn" if is_drawn else "likeliest"
+        found = f"{how} children are judged_by={judged_by!r}, which favours some tokens"
         rows.report("acceptance", "accept", entry, expected, found)

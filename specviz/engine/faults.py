@@ -8,7 +8,8 @@ from torch import Tensor
 
 from specviz.engine.trees.walk import columns_of
 
-FAULTS = ("positions", "mask", "kv", "bonus", "tree_mask", "tree_positions", "compaction")
+FAULTS = ("positions", "mask", "kv", "bonus")
+# Those that only drafts that branch can have.
 TREE_FAULTS = ("tree_mask", "tree_positions", "compaction")
 
 

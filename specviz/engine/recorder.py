@@ -17,8 +17,10 @@ from specviz.engine.events import Accepted, Drafted, Event, Verified
 from specviz.engine.kv.feed import Feed
 from specviz.engine.kv.moves import Move
 from specviz.engine.run import Run
+from specviz.record.chains import DERIVED
 from specviz.record.schema import COLUMNS, MODELS, PHASES, Table
 
+_DRAFTING = (PHASES.index("draft"), PHASES.index("verify"))  # phases in which drafts are fed
 TOP = 5  # alternatives kept for each verified and each drafted token
 
 
@@ -48,6 +50,7 @@ class Recorder:
         self._rows: dict[str, list[Tensor]] = defaultdict(list)  # by column, one tensor a round
         self._draft: Draft  # of the running round
         self._feeds: list[_Fed] = []
+        self._branches = False  # whether any drafts were fed as a tree
         self._holes: list[tuple[int, Tensor]] = []  # number of the feed, its mask (tokens, w)
         self._moves: list[tuple[int, ...]] = []
         self.follow(run)
@@ -105,13 +108,14 @@ class Recorder:
             "request": requests[:, None].expand_as(feed.tokens),
             "token": feed.tokens,
             "index": feed.indices,
-            "node": _nodes(feed, lengths),
+            "node": _nodes(feed, lengths, place.phase),
             "position": feed.positions,
             "slot": feed.slots,
             "visible_start": start,
             "visible_stop": stop,
         }
         self._feeds.append(_Fed(place, feed.valid, columns))
+        self._branches |= feed.nodes is not None
 
     def _add_draft(self, event: Drafted) -> None:
         self._draft = event.draft
@@ -228,6 +232,8 @@ class Recorder:
             first.append(first[-1] + count)
         table = {}
         for name, form in COLUMNS["feeds"].items():
+            if name in DERIVED["feeds"] and not self._branches:
+                continue  # it follows from the other columns
             empty = np.zeros(0, form.dtype)
             table[name] = np.concatenate([empty, *parts[name]]).astype(form.dtype)
         return table, self._hole_table(first)
@@ -245,9 +251,11 @@ class Recorder:
         return {"feed": feed, "start": start, "stop": stop}
 
 
-def _nodes(feed: Feed, lengths: Tensor) -> Tensor:
+def _nodes(feed: Feed, lengths: Tensor, phase: int) -> Tensor:
     """Return 1 + the number of the draft that each token is, 0 for a committed one: (b, q)."""
     if feed.nodes is not None:
         return feed.nodes
+    if phase not in _DRAFTING:
+        return torch.zeros_like(feed.indices)
     pending = lengths[feed.rows] - 1
     return (feed.indices - pending[:, None]).clamp(min=0)

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from specviz.engine.batch import Request
-from specviz.engine.faults import FAULTS, Fault
+from specviz.engine.faults import FAULTS, TREE_FAULTS, Fault
 from specviz.engine.kv.layout import Layout
 from specviz.engine.state import State
 from specviz.util.validate import is_count, require_bool, require_choice, require_int, short
@@ -227,7 +227,7 @@ class Strategy:
         return Fault(self.break_invariant, self.rows, self.from_round)
 
     def _check_fault(self) -> None:
-        require_choice("break_invariant", self.break_invariant, FAULTS)
+        require_choice("break_invariant", self.break_invariant, FAULTS + TREE_FAULTS)
         if not self.valid:
             raise ValueError(
                 f"break_invariant={self.break_invariant!r} needs a valid strategy, "
