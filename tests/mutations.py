@@ -1,6 +1,6 @@
-"""Ways to make a correct record wrong, and the runs whose records they are tried on.
+"""Ways to make a correct record wrong.
 
-`KINDS` are seventeen kinds of runs. A `Mutation` changes one thing in a record: a value in one
+A `Mutation` changes one thing in a record: a value in one
 entry of a table, an entry of a tensor, or a value of the header. It says which rules may find it,
 and what a record must have for it to make sense. `ALL` in `test_mutations.py` gathers the tables.
 """
@@ -12,75 +12,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from conftest import make_pair, make_prompts
 
-import specviz as sv
-from specviz.engine.draft_length import DraftLength
-from specviz.engine.state import State
+from specviz.checks.branches import Branches
 from specviz.record.schema import MODELS, PHASES
 from specviz.record.trace import Trace
 
 SCHEDULE, DRAFT, VERIFY, ACCEPT, SYNCHRONISE = range(len(PHASES))
 TARGET, DRAFTER = range(len(MODELS))
-K = 3
-GUMBEL = sv.SamplingParams(0.8, top_k=20, coupling="gumbel")
-REJECTION = sv.SamplingParams(1.0, coupling="rejection")
-SYNTHETIC = sv.drafter("synthetic", rates=(0.9, 0.8, 0.5))
-PLAIN = {"ones_mask": False, "draft_bonus": False}
-POOL = {"window": 5, "fallback": "wait", "max_wait": 2}
-SAFE = sv.selector("tetris", extra=1, score="largest", max_wait=2)
-UNSURE = sv.selector("threshold", at_least=0.3)
-PADDED = {"as_published": True, "window": 5}
-
-
-class Cycling(DraftLength):
-    """K is 0, 1, 2, 3, 0, ... from round to round."""
-
-    name = "cycling"
-
-    def choose(self, state: State) -> int:
-        return state.round % (self.most + 1)
-
-
-# strategy, its options, options of the run
-KINDS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
-    "autoregressive": ("autoregressive", {}, {}),
-    "rollback": ("rollback", {"refill": False}, {}),
-    "masking": ("masking", {}, {}),
-    "eqspec": ("eqspec", {}, {"max_new_tokens": [1, 9, 10, 6, 8]}),
-    "exspec": ("exspec", POOL, {"batch_size": 2}),
-    "exspec, realigned": ("exspec", {"window": 4}, {"batch_size": 2, "sampling": GUMBEL}),
-    "inplace": ("inplace", {}, {"num_draft_tokens": Cycling(K)}),
-    "gumbel": ("inplace", {}, {"sampling": GUMBEL}),
-    "rejection": ("eqspec", {}, {"sampling": REJECTION, "batch_size": 4}),
-    "lookup": ("inplace", {}, {"drafter": "lookup"}),
-    "lookup, gumbel": ("eqspec", {}, {"drafter": "lookup", "sampling": GUMBEL}),
-    "repadding": ("repadding", PLAIN, {"drafter": SYNTHETIC}),
-    "published": ("eqspec", {"as_published": True}, {}),
-    "published pool": ("exspec", PADDED, {"batch_size": 2}),
-    "tetris": ("inplace", {}, {"selector": sv.selector("tetris"), "num_draft_tokens": 2}),
-    "tetris, rejection": ("eqspec", {}, {"selector": SAFE, "sampling": REJECTION}),
-    "threshold": ("exspec", POOL, {"selector": UNSURE, "sampling": GUMBEL, "batch_size": 2}),
-}
-
-
-@functools.cache
-def record(kind: str) -> Trace:
-    """Return the record of a run of this kind; a process makes each once."""
-    name, options, run = KINDS[kind]
-    usual = {"batch_size": 3, "num_draft_tokens": K, "max_new_tokens": 10}
-    prompts = make_prompts()
-    result = sv.generate(
-        make_pair("llama"),
-        [prompts[i] for i in (4, 1, 2, 0, 5)],  # 12, 2, 7, 1 and 3 tokens
-        strategy=sv.strategy(name, **options),
-        record=True,
-        progress=False,
-        **usual | run,
-    )
-    assert result.trace is not None
-    return result.trace
-
 
 Where = Callable[[Trace], np.ndarray]  # a mask over the entries of a table
 Change = Callable[[Trace, int], Trace]
@@ -235,6 +173,7 @@ def of_feeds(trace: Trace) -> dict[str, np.ndarray]:
     """What queries over `feeds` may ask beside its columns: columns of the row's entry in `rows`.
 
     ahead: how far its index lies behind the pending token's. They are -1 for a feed of no entry.
+    is_leaf: whether it is a draft of a tree that no proposed draft follows.
     """
     rows, feeds = trace.rows, trace.feeds
     entry = trace.index.feed_rows
@@ -242,14 +181,27 @@ def of_feeds(trace: Trace) -> dict[str, np.ndarray]:
     for name in ("length", "drafted", "gained", "accepted", "finished"):
         found[name] = np.where(entry >= 0, rows[name][entry], -1)
     last = of_rows(trace)["is_last"]
+    node = feeds["node"] if Branches(trace).any else np.zeros_like(feeds["node"])
     holes = np.bincount(trace.holes["feed"], minlength=feeds["slot"].size)
     return found | {
         "ahead": np.where(entry >= 0, feeds["index"] - (found["length"] - 1), -99),
         "is_last": (entry >= 0) & last[entry],
+        "is_leaf": (entry >= 0) & (node > 0) & ~has_children(trace)[entry, node],
         "hidden": holes,
         "rounds_left": trace.num_rounds - 1 - feeds["round"],
         **of_run(trace, feeds["slot"].size),
     }
+
+
+def has_children(trace: Trace) -> np.ndarray:
+    """Which columns of each entry of `rows` a draft follows; the last column stands for others."""
+    branches = Branches(trace)
+    n, k = branches.parents.shape
+    most = max(int(trace.feeds["node"].max(initial=0)), k) + 1
+    found = np.zeros((n, most), bool)
+    entry, j = np.nonzero(np.arange(k) < branches.drafted)
+    found[entry, branches.parents[entry, j]] = True
+    return found
 
 
 def of_run(trace: Trace, size: int) -> dict[str, np.ndarray]:

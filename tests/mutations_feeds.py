@@ -20,7 +20,7 @@ PENDING = "phase == 2 and model == 0 and ahead == 0 and gained > 0"
 ONE_DRAFT = "phase == 2 and model == 0 and 1 <= ahead < drafted and gained > 0"
 LAST_DRAFT = "phase == 2 and model == 0 and ahead == drafted and drafted > 0 and gained > 0"
 PROMPT = "phase == 0 and model == 0 and index > 0"
-FED_BACK = "phase == 1 and model == 1 and ahead > 0 and gained > 0"
+FED_BACK = "phase == 1 and model == 1 and ahead > 0 and gained > 0 and not is_leaf"
 FED_PENDING = (
     "phase == 1 and model == 1 and ahead == 0 and gained > 0 and length > 1 and drafted > 0"
 )

@@ -68,6 +68,14 @@ def other_parent(trace: Trace, entry: int) -> Trace:
     return edited(trace, "rows", entry, parents=parents)
 
 
+def follows_the_first(trace: Trace) -> np.ndarray:
+    """Entries of `rows` whose second draft follows the first one."""
+    rows = trace.rows
+    if rows["parents"].shape[1] < 2:
+        return np.zeros(rows["round"].size, bool)
+    return np.array((rows["parents"][:, 1] == 0) & (rows["verified"] > 1) & (rows["gained"] > 0))
+
+
 def longer_path(trace: Trace, entry: int) -> Trace:
     path = trace.rows["path"][entry].copy()
     path[trace.rows["accepted"][entry]] = trace.rows["accepted"][entry]
@@ -108,7 +116,7 @@ MUTATIONS = (
     header("meta.foresees", "foresight", sampled("rejection"), "coins", foresees=True),
     Mutation(
         "rows.parents", other_parent, ("drafts", "acceptance"),
-        entries("rows", "verified > 1 and gained > 0"), "two drafts that are verified",
+        follows_the_first, "a verified draft that follows the first one",
     ),
     Mutation(
         "rows.path longer", longer_path, ("acceptance",),
@@ -119,7 +127,7 @@ MUTATIONS = (
         entries("rows", "gained > 0 and accepted > 0"), "an accepted draft",
     ),
     Mutation(
-        "feeds.node -1", shifted("feeds", "node", -1), ("drafts",), is_verified_draft,
+        "feeds.node -1", shifted("feeds", "node", -1), ("drafts", "kv", "mask"), is_verified_draft,
         "a draft that is verified",
     ),
 )  # fmt: skip

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 from mutations import Change, Mutation, edited, entries, of_rows
 
+from specviz.checks.branches import Branches
 from specviz.record.trace import Trace
 
 BY_MODEL = "a draft model whose candidates are recorded"
@@ -103,7 +104,14 @@ def has_wrong_acceptance(trace: Trace) -> np.ndarray:
 def right_draft_rejected(trace: Trace, entry: int) -> Trace:
     """Let the first rejected draft be the token that the target emits instead of it."""
     a = int(trace.rows["accepted"][entry])
-    return drafted(trace, entry, a, int(trace.rows["emitted"][entry, a]))
+    j = int(Branches(trace).is_next[entry].argmax())
+    return drafted(trace, entry, j, int(trace.rows["emitted"][entry, a]))
+
+
+def has_rejected(trace: Trace) -> np.ndarray:
+    """Entries of `rows` whose row goes on behind a draft that was rejected."""
+    query = "gained == accepted + 1 and accepted < verified and discarded == 0 and finished == 0"
+    return np.array(entries("rows", query)(trace) & Branches(trace).is_next.any(1))
 
 
 def other_unread_draft(trace: Trace, entry: int) -> Trace:
@@ -171,8 +179,7 @@ TOKENS = (
     ),
     Mutation(
         "a right draft rejected", right_draft_rejected, ("acceptance", "bonus"),
-        entries("rows", "gained == accepted + 1 and accepted < verified and discarded == 0 "
-                "and finished == 0"), REJECTED,
+        has_rejected, REJECTED,
     ),
     Mutation(
         "a draft that is not the drafter's choice", other_unread_draft, ("drafts",),

@@ -11,9 +11,11 @@ import mutations_rows
 import mutations_scores
 import mutations_selection
 import mutations_tokens
+import mutations_trees
 import pytest
 from conftest import make_pair
-from mutations import KINDS, Mutation, record
+from mutated_runs import KINDS, record
+from mutations import Mutation
 
 import specviz as sv
 from specviz.checks.violations import RULES
@@ -27,6 +29,7 @@ TABLES = (
     mutations_selection,
     mutations_feeds,
     mutations_moves,
+    mutations_trees,
 )
 ALL: tuple[Mutation, ...] = tuple(each for table in TABLES for each in table.MUTATIONS)
 DOCS = Path(__file__).parents[1] / "docs" / "invariants.md"

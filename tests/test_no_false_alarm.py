@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import make_pair, make_prompts
-from mutations import Cycling
+from mutated_runs import Cycling
 
 import specviz as sv
 
