@@ -18,9 +18,8 @@ from conftest import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors import safe_open
 from test_ragged import AtRandom
-from tree_drafters import GUMBEL, SHAPES, TOKENS, ChainAsTree, RandomTrees, alone, going_on
+from tree_drafters import GUMBEL, SHAPES, TOKENS, RandomTrees, alone, going_on
 
 import specviz as sv
 from specviz.engine.batch import Batch, Request
@@ -33,7 +32,7 @@ from specviz.record.trace import Trace
 
 STRATEGIES = ["inplace", "eqspec", "exspec", "masking", "rollback"]
 DTYPES = (torch.float32, torch.float64)
-ACCEPT = PHASES.index("accept")
+ACCEPT, SCHEDULE = PHASES.index("accept"), PHASES.index("schedule")
 TARGET = MODELS.index("target")
 DRAFT = MODELS.index("draft")
 each_strategy = pytest.mark.parametrize("strategy", STRATEGIES)
@@ -201,19 +200,28 @@ def moved(trace: Trace, model: int) -> set[tuple[int, int, int, int]]:
 def wanted(trace: Trace) -> set[tuple[int, int, int, int]]:
     """The same by what was accepted: each draft that a row gains and that was not in place."""
     rows = trace.rows
+    is_static = not trace.meta["strategy_options"]["refill"]
     names = ("round", "row", "pending", "gained", "finished", "path")
     found = set()
     for number, row, pending, gained, finished, path in zip(
         *(rows[name].tolist() for name in names), strict=True
     ):
+        # A finished row leaves before the next forward, but for a static batch.
+        if finished and not is_static:
+            continue
         for j, draft in enumerate(path[: max(gained - 1, 0)]):
-            if draft != j and not finished:
+            if draft != j:
                 found.add((number, row, pending + 1 + draft, pending + 1 + j))
     return found
 
 
-@pytest.mark.parametrize("strategy", ["inplace", "eqspec", "exspec", "rollback"])
-def test_only_accepted_drafts_move_that_were_not_in_place(strategy: str) -> None:
+MOVING = [sv.strategy(name) for name in STRATEGIES if name != "masking"]
+MOVING += [sv.strategy(name, refill=False) for name in ("inplace", "eqspec", "rollback")]
+
+
+@pytest.mark.parametrize("strategy", MOVING, ids=str)
+def test_only_accepted_drafts_move_that_were_not_in_place(strategy: Strategy) -> None:
+    """What an EOS or the budget cuts off does not move either."""
     result = check_text(
         "llama", torch.float32, False, [TOKENS] * 9 + [3], strategy=strategy,
         num_draft_tokens=8, batch_size=3, record=True,
@@ -221,8 +229,8 @@ def test_only_accepted_drafts_move_that_were_not_in_place(strategy: str) -> None
     trace = result.trace
     assert trace is not None
     assert moved(trace, TARGET) == wanted(trace) != set()
-    if strategy == "inplace":
-        assert (trace.moves["phase"] == ACCEPT).sum() == len(trace.moves["round"])
+    if strategy.name == "inplace":
+        assert set(trace.moves["phase"].tolist()) <= {ACCEPT, SCHEDULE}
 
 
 @each_drafter
@@ -262,33 +270,3 @@ def test_k_v_that_is_in_the_way_is_read_before_it_is_overwritten(method: str) ->
         Move(0, pending + 3, 0, pending + 1, 1),
         Move(0, pending + 5, 0, pending + 2, 2),
     ]
-
-
-# ---- a chain ----
-
-
-@each_strategy
-@pytest.mark.parametrize(
-    "sampling", [None, GUMBEL, sv.SamplingParams(1.0)], ids=["greedy", "gumbel", "rejection"]
-)
-def test_a_tree_that_is_a_chain_gives_the_record_of_the_chain(
-    strategy: str, sampling: Any, tmp_path: Any
-) -> None:
-    chain, tree = (
-        decoded(strategy, drafter=drafter, sampling=sampling).trace
-        for drafter in (sv.drafter("model"), ChainAsTree())
-    )
-    for table, columns in chain.tables.items():
-        assert tree.tables[table].keys() == columns.keys()
-        for name, values in columns.items():
-            other = tree.tables[table][name]
-            assert other.dtype == values.dtype
-            if not name.endswith("_ms"):
-                assert other.tobytes() == values.tobytes(), f"{table}.{name}"
-    assert {**tree.meta, "created": ""} == {**chain.meta, "created": ""}
-    saved = []
-    for name, trace in (("chain", chain), ("tree", tree)):
-        trace.save(tmp_path / name)
-        with safe_open(tmp_path / name, "numpy") as file:
-            saved.append({key: file.get_slice(key).get_shape() for key in file.keys()})  # noqa: SIM118
-    assert saved[0] == saved[1]
