@@ -200,9 +200,21 @@ def test_a_file_leaves_out_what_follows_from_the_rest(tmp_path):
 )
 def test_drafts_that_form_no_tree_are_refused(table, column, value, message):
     values = getattr(TRACE, table)[column].copy()
-    values.flat[0] = value
+    # A draft model may read more drafts of a tree than are proposed; the target may not.
+    place = int(np.flatnonzero(TRACE.feeds["model"] == 0)[0]) if table == "feeds" else 0
+    values.flat[place] = value
     with pytest.raises(TraceError, match=re.escape(message)):
         changed(table, **{column: values})
+
+
+def test_a_draft_model_may_read_drafts_that_were_not_proposed():
+    of_draft = int(np.flatnonzero(TRACE.feeds["model"] == 1)[0])
+    values = TRACE.feeds["node"].copy()
+    values[of_draft] = 9
+    assert changed("feeds", node=values).feeds["node"][of_draft] == 9
+    values[of_draft] = -1
+    with pytest.raises(TraceError, match=r"feeds\.node holds values outside 0"):
+        changed("feeds", node=values)
 
 
 def test_loading_names_columns_that_nobody_knows(tmp_path):
