@@ -230,6 +230,10 @@ def _options() -> dict[str, Good]:
     fits = {
         **dict.fromkeys(flags, "True"),
         **dict.fromkeys(("window", "max_wait", "max_ngram"), "int"),
+        **dict.fromkeys(("depth", "width", "children"), "small"),
+        "paths": "nested",
+        "judged_by": "none",
+        "valid": "True",
         "break_invariant": "none",
         "min_ngram": "small",
     }

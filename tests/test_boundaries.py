@@ -285,7 +285,13 @@ RULES = (
     ),
     Rule(
         probabilities_see_no_model,
-        applies=("engine/accept.py", "engine/sampling.py"),
+        applies=(
+            "engine/accept.py",
+            "engine/chooser.py",
+            "engine/gumbel.py",
+            "engine/sampling.py",
+            "engine/trees/*.py",
+        ),
         bad=(
             ("engine/accept.py", "from specviz.engine.kv.cache import CachedModel"),
             ("engine/accept.py", "from .models.pair import Pair"),

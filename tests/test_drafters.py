@@ -57,12 +57,17 @@ def tokens_of(row: Any) -> list[int]:
 
 def test_the_drafters_are_listed():
     frame = sv.drafters()
-    assert list(frame["drafter"]) == ["model", "lookup", "synthetic"] == list(DRAFTERS)
+    names = ["model", "lookup", "synthetic", "tree", "static_tree"]
+    assert list(frame["drafter"]) == names == list(DRAFTERS)
     assert frame["description"].str.len().min() > 10
     assert list(frame["options"]) == [
         "keep_cache=True",
         "max_ngram=3, min_ngram=1",
         "keep_cache=True, rates (required)",
+        "keep_cache=True, depth=4, width=2, children=2",
+        "keep_cache=True, "  # of static_tree
+        "paths=((0,), (0, 0), (1,), (0, 0, 0), (0, 1), (1, 0), (0, 0, 0, 0), (2,)), "
+        "siblings='likeliest', judged_by=None, valid=True",
     ]
 
 
@@ -413,6 +418,15 @@ def test_a_user_defined_drafter(prompts):
         result.trace.rows["drafts"].tolist(), result.trace.rows["emitted"].tolist(), strict=True
     ):
         assert all(second == after.get(first, first) for first, second in pairwise(drafts)), tokens
+
+
+@pytest.mark.parametrize("strategy", ["inplace", "masking"])
+def test_a_user_defined_drafter_of_trees(strategy):
+    """The example of CONTRIBUTING.md."""
+    result = decoded(strategy, drafter=example("Followers")())
+    assert result.tokens == generate_one_by_one()
+    parents = result.trace.rows["parents"]
+    assert (np.diff(parents, axis=1) == 0).any(), "some drafts are siblings"
 
 
 @dataclass(frozen=True)

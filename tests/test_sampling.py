@@ -22,7 +22,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import specviz as sv
 from specviz.engine import sampling
-from specviz.engine.accept import Chooser
+from specviz.engine.chooser import Chooser
 from specviz.engine.rng import Noise, unit
 from specviz.engine.sampling import COUPLINGS, accept_drafts, draw, residual
 from specviz.engine.strategies import STRATEGIES, Strategy

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import specviz as sv
-from specviz.engine.accept import Greedy
+from specviz.engine.chooser import Greedy
 from specviz.engine.drafters import Draft
 from specviz.engine.sampling import SamplingParams
 from specviz.engine.selectors import SELECTORS, Everything, Selector, Threshold

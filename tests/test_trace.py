@@ -195,17 +195,26 @@ def test_a_file_leaves_out_what_follows_from_the_rest(tmp_path):
         ("rows", "parents", -2, "rows.parents names a draft that does not come before its child"),
         ("rows", "path", 2, "rows.path names a draft that there is not"),
         ("feeds", "node", 3, "feeds.node holds values outside 0..2"),
-        ("feeds", "node", -1, "feeds.node holds values outside 0.."),
         ("rounds", "capacity", -1, "rounds.capacity holds values outside 0.."),
     ],
 )
 def test_drafts_that_form_no_tree_are_refused(table, column, value, message):
     values = getattr(TRACE, table)[column].copy()
-    # A draft model may read more drafts than are proposed; the target may not.
-    entry = int((TRACE.feeds["model"] == 0).argmax()) if table == "feeds" else 0
-    values.flat[entry] = value
+    # A draft model may read more drafts of a tree than are proposed; the target may not.
+    place = int(np.flatnonzero(TRACE.feeds["model"] == 0)[0]) if table == "feeds" else 0
+    values.flat[place] = value
     with pytest.raises(TraceError, match=re.escape(message)):
         changed(table, **{column: values})
+
+
+def test_a_draft_model_may_read_drafts_that_were_not_proposed():
+    of_draft = int(np.flatnonzero(TRACE.feeds["model"] == 1)[0])
+    values = TRACE.feeds["node"].copy()
+    values[of_draft] = 9
+    assert changed("feeds", node=values).feeds["node"][of_draft] == 9
+    values[of_draft] = -1
+    with pytest.raises(TraceError, match=r"feeds\.node holds values outside 0"):
+        changed("feeds", node=values)
 
 
 def test_loading_names_columns_that_nobody_knows(tmp_path):

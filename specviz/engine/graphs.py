@@ -117,6 +117,21 @@ class CudaGraphs:
         return replay
 
 
+def key_of(phase: Callable[..., Any], *arguments: Any) -> Hashable:
+    """Return a key for `PhaseGraphs.run` of phase(*arguments).
+
+    A graph replays fixed shapes and the host's numbers of its capture. All of them that may differ
+    from call to call are in the key.
+    """
+    key: list[Any] = [phase.__qualname__]
+    for value in arguments:
+        if isinstance(value, Tensor):
+            key.append(value.shape)
+        elif value is None or isinstance(value, int):
+            key.append(value)
+    return tuple(key)
+
+
 def next_window(window: int, slots: int) -> int:
     """Return `window` rounded up to a multiple of WINDOW, at most `slots`."""
     return min(-(-window // WINDOW) * WINDOW, slots)

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from specviz.engine.accept import Outcome, check_finite, clip
 from specviz.engine.draft_length import DraftLength
-from specviz.engine.drafters import Draft, Drafter, NoDrafter
+from specviz.engine.drafters import Draft, Drafter, NoDrafter, check_trees
 from specviz.engine.events import Accepted, Drafted, Event, Scheduled, Synchronised, Verified
 from specviz.engine.selectors import Everything, Selector, check_plan, check_selection
 from specviz.engine.state import State
 from specviz.engine.strategies import Strategy
-from specviz.engine.trees.shape import check_parents, find_tree
+from specviz.engine.trees.shape import find_tree
 from specviz.util.validate import require_kind
 
 
@@ -92,7 +92,7 @@ def propose(state: State, drafter: Drafter, selector: Selector) -> Draft:
     if type(selector) is not Everything:
         draft = state.run(selector.choose, state, draft, state.draft_capacity)
     if draft.parents is not None:
-        check_branches(drafter, draft)
+        check_trees(drafter, draft)
     if draft.lengths is None:
         return draft
     require_kind("Draft.lengths", draft.lengths, Tensor, "pass a tensor (b,) of ints")
@@ -100,17 +100,6 @@ def propose(state: State, drafter: Drafter, selector: Selector) -> Draft:
         return draft
     # On a CPU, reading the lengths costs no wait, and a forward may leave their filling out.
     return replace(draft, total=check_selection(state, draft, state.draft_capacity))
-
-
-def check_branches(drafter: Drafter, draft: Draft) -> None:
-    """Raise ValueError if a drafter proposes what are no trees, or trees where it said chains."""
-    if not drafter.branches:
-        raise ValueError(
-            f"drafter={drafter.name!r} returned Draft.parents, but says branches = False; "
-            "set `branches = True` on its class, so that the run can take trees"
-        )
-    if draft.tokens.device.type == "cpu":
-        check_parents(draft.parents, draft.tokens)
 
 
 def verify(

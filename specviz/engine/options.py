@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from specviz.engine.accept import Chooser, Greedy
 from specviz.engine.auto import Auto
+from specviz.engine.chooser import Chooser, Greedy
 from specviz.engine.draft_length import DraftLength
 from specviz.engine.drafters import Drafter, NoDrafter
 from specviz.engine.drafters import drafter as drafter_by_name

@@ -15,7 +15,9 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from specviz.engine.accept import Chooser, best_tokens, count_leading, judged
+from specviz.engine.accept import count_leading, judged
+from specviz.engine.chooser import Chooser, best_tokens
+from specviz.engine.gumbel import Gumbel
 from specviz.engine.rng import ACCEPT, CHILDREN, DRAFT, RESIDUAL, Noise
 from specviz.engine.trees.rejection import judge_children, sibling_ranks
 from specviz.engine.trees.shape import Tree
@@ -93,7 +95,7 @@ class SamplingParams:
     def chooser(self, seed: int) -> Chooser:
         """Return a `Chooser` that draws tokens this way. `seed` is any int >= 0."""
         require_int("seed", seed, minimum=0)
-        return Rejection(self, seed) if self.coupling == "rejection" else Gumbel(self, seed)
+        return Rejection(self, seed) if self.coupling == "rejection" else Gumbel(self.warp, seed)
 
 
 class Rejection:
@@ -130,10 +132,7 @@ class Rejection:
         width, size = logits.shape[1:]
         # float64, because p - q of near equals is what is drawn from.
         p = self._params.distribution(logits)  # (b, K+1, V)
-        if draft_logits is None:
-            q = F.one_hot(drafts, size).double()  # (b, K, V): proposals without a distribution
-        else:
-            q = self._params.distribution(draft_logits)
+        q = self._drawn_from(drafts, draft_logits, size)  # (b, K, V)
         uniforms = self._uniforms(requests, indices, width, logits.device)  # (b, K+1, 3)
         if lengths is not None:
             # A draft that is not judged does not count among what may be emitted in its place.
@@ -187,156 +186,53 @@ class Rejection:
         p = self._params.distribution(logits)  # (b, K+1, V)
         b, width, size = p.shape
         steps = tree.height + 1
+        # By depth: of the nodes of one depth only one can be on the path that is accepted.
+        u = self._uniforms(requests, indices, steps, p.device)[:, :, RESIDUAL]  # (b, steps)
         if judged_by == "target":
-            # Drawn from p after every node, with the same number at the same depth: only one of
-            # them is on the path.
-            u = self._uniforms(requests, indices, steps, p.device)[:, :, RESIDUAL]
-            u = u.gather(1, tree.depths)  # (b, K+1)
-            choice = draw(p.reshape(-1, size), u.reshape(-1)).reshape(b, width)
+            each = u.gather(1, tree.depths).reshape(-1)
+            choice = draw(p.reshape(-1, size), each).reshape(b, width)
             return follow(drafts, tree, choice, lengths)
-        if draft_logits is None:
-            q = F.one_hot(drafts, size).double()
-        else:
-            q = self._params.distribution(draft_logits)
-        ranks = sibling_ranks(tree.parents)  # (b, K)
         last, weights = judge_children(
             drafts,
             tree,
             p,
-            q,
-            self._child_uniforms(requests, indices, steps, tree, ranks),
+            self._drawn_from(drafts, draft_logits, size),
+            self._child_uniforms(requests, indices, tree),
             lengths,
             renormalise=judged_by == "rest",
         )
-        u = self._uniforms(requests, indices, steps, p.device)[:, :, RESIDUAL]
-        u = u.gather(1, tree.depths.gather(1, last[:, None]))[:, 0]
-        return walk_to(drafts, tree, last, draw(weights, u))
+        depth = tree.depths.gather(1, last[:, None])  # (b, 1)
+        return walk_to(drafts, tree, last, draw(weights, u.gather(1, depth)[:, 0]))
+
+    def _drawn_from(self, drafts: Tensor, draft_logits: Tensor | None, size: int) -> Tensor:
+        """Return q (b, K, V); of proposals without a distribution, all of it on the draft."""
+        if draft_logits is None:
+            return F.one_hot(drafts, size).double()
+        return self._params.distribution(draft_logits)
 
     def _child_uniforms(
-        self,
-        requests: Sequence[int],
-        indices: Sequence[int],
-        steps: int,
-        tree: Tree,
-        ranks: Tensor,
+        self, requests: Sequence[int], indices: Sequence[int], tree: Tree
     ) -> Tensor:
         """Return a number (b, K) for each draft, by its depth and its rank among its siblings."""
+        ranks = sibling_ranks(tree.parents)  # (b, K)
         fan = ranks.shape[1]
-        by_rank = [
-            self._uniforms(requests, indices, steps, ranks.device, child)[:, :, ACCEPT]
-            for child in range(fan)
+        rows = [
+            [self._noise.uniforms(request, index, tree.height, child) for child in range(fan)]
+            for request, index in zip(requests, indices, strict=True)
         ]
-        numbers = torch.stack(by_rank, 2)  # (b, steps, fan)
-        depth = tree.depths[:, 1:] - 1
-        return numbers.flatten(1).gather(1, depth * fan + ranks)
+        numbers = np.array(rows)[:, :, :, ACCEPT]  # (b, fan, height)
+        by_rank = torch.from_numpy(numbers).to(ranks.device).flatten(1)
+        return by_rank.gather(1, ranks * tree.height + tree.depths[:, 1:] - 1)
 
     def _uniforms(
-        self,
-        requests: Sequence[int],
-        indices: Sequence[int],
-        count: int,
-        device: torch.device,
-        child: int = 0,
+        self, requests: Sequence[int], indices: Sequence[int], count: int, device: torch.device
     ) -> Tensor:
         """Return (b, count, 3) for `count` tokens from each of `indices` on."""
         rows = [
-            self._noise.uniforms(request, index, count, child)
+            self._noise.uniforms(request, index, count)
             for request, index in zip(requests, indices, strict=True)
         ]
         return torch.from_numpy(np.stack(rows)).to(device, non_blocking=True)
-
-
-class Gumbel:
-    """Take the argmax of log-probability plus Gumbel noise, the same for both models.
-
-    The emitted token is always the target's own choice, so the text depends on the seed alone: not
-    on drafter, K, strategy or batch. A draft is accepted with probability at least (1 - TV) / (1 +
-    TV), where `Rejection` reaches 1 - TV; TV is the total variation distance of p and q.
-
-    Source: the drafter-invariant coupling of Daliri, Musco, Suresh 2024 (arXiv 2408.07978).
-    """
-
-    weighs_drafts = False
-
-    def __init__(self, params: SamplingParams, seed: int) -> None:
-        self._params = params
-        self._noise = Noise(seed)
-        # Noise (V,) by (prompt, index), of this round and of the last one's tokens.
-        self._drawn: dict[tuple[int, int], Tensor] = {}
-
-    def draft(self, logits: Tensor, requests: Sequence[int], indices: Sequence[int]) -> Tensor:
-        """Return the draft's choice; see `Chooser`."""
-        return self._choose(logits, list(zip(requests, indices, strict=True)))
-
-    def log_q(self, logits: Tensor) -> Tensor:
-        """See `Chooser`. The noise is left out: it is not known before the token is chosen."""
-        return self._params.warp(logits).log_softmax(-1)
-
-    def accept(
-        self,
-        drafts: Tensor,
-        draft_logits: Tensor | None,
-        logits: Tensor,
-        requests: Sequence[int],
-        indices: Sequence[int],
-        lengths: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """See `Chooser`. What the drafts were drawn from makes no difference."""
-        b, width, size = logits.shape
-        places = []
-        for request, index in zip(requests, indices, strict=True):
-            places += [(request, index + j) for j in range(width)]
-        choice = self._choose(logits.reshape(-1, size), places).reshape(b, width)
-        # The next round begins behind a rejection, at indices whose noise this one has drawn.
-        self._drawn = {place: self._drawn[place] for place in places}
-        return count_leading(judged(drafts == choice[:, :-1], lengths)), choice
-
-    def branch(
-        self, logits: Tensor, requests: Sequence[int], indices: Sequence[int], count: int
-    ) -> tuple[Tensor, Tensor]:
-        """Return the tokens with most noise and log-probability together; see `Chooser`.
-
-        Siblings share the noise with the target, which therefore often chooses one of them.
-        """
-        places = list(zip(requests, indices, strict=True))
-        noise = self._noise_at(places, logits)  # (b, V)
-        perturbed = self._params.warp(logits) + noise[:, None]
-        return best_tokens(perturbed.log_softmax(-1), count)
-
-    def accept_tree(
-        self,
-        drafts: Tensor,
-        tree: Tree,
-        draft_logits: Tensor | None,
-        logits: Tensor,
-        requests: Sequence[int],
-        indices: Sequence[int],
-        lengths: Tensor | None = None,
-        judged_by: str = "target",
-    ) -> Walk:
-        """See `Chooser`. The noise depends on a node's depth, not on what comes before it."""
-        steps = tree.height + 1
-        places = []
-        for request, index in zip(requests, indices, strict=True):
-            places += [(request, index + j) for j in range(steps)]
-        noise = self._noise_at(places, logits).reshape(len(logits), steps, -1)
-        rows = torch.arange(len(logits), device=logits.device)
-        choice = (self._params.warp(logits) + noise[rows[:, None], tree.depths]).argmax(-1)
-        self._drawn = {place: self._drawn[place] for place in places}
-        return follow(drafts, tree, choice, lengths)
-
-    def _choose(self, logits: Tensor, places: Sequence[tuple[int, int]]) -> Tensor:
-        """Return one choice for each of logits (n, V), under the noise of its (prompt, index)."""
-        # Logits instead of log-probabilities: they differ by a constant, which argmax ignores.
-        return (self._params.warp(logits) + self._noise_at(places, logits)).argmax(-1)
-
-    def _noise_at(self, places: Sequence[tuple[int, int]], logits: Tensor) -> Tensor:
-        """Return the noise (n, V) of each (prompt, index)."""
-        for place in places:
-            if place not in self._drawn:
-                noise = self._noise.gumbel(*place, logits.shape[-1])
-                self._drawn[place] = torch.from_numpy(noise).to(logits.device)
-        return torch.stack([self._drawn[place] for place in places])
 
 
 def accept_drafts(

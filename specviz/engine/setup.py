@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import torch
 
-from specviz.engine.accept import Chooser
 from specviz.engine.batch import Batch, Request
+from specviz.engine.chooser import Chooser
 from specviz.engine.drafters import Drafter
 from specviz.engine.kv.cache import CachedModel
 from specviz.engine.kv.deterministic import FixedModel, fixed_shape

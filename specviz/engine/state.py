@@ -8,16 +8,18 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from specviz.engine.accept import Chooser
 from specviz.engine.batch import Batch, Request
+from specviz.engine.chooser import Chooser
 from specviz.engine.faults import Fault
-from specviz.engine.graphs import PhaseGraphs, next_window
+from specviz.engine.graphs import PhaseGraphs, key_of, next_window
 from specviz.engine.kv.cache import CachedModel
 from specviz.engine.kv.feed import Feed
 from specviz.engine.kv.layout import Layout
 from specviz.engine.kv.moves import Move
 from specviz.engine.kv.transfer import to_device
+from specviz.engine.placing import place, place_nodes
 from specviz.engine.prefill import similar_lengths
+from specviz.engine.relocation import compaction, reordering, shift
 from specviz.engine.trees.shape import Tree
 from specviz.engine.trees.walk import columns_of
 
@@ -101,15 +103,8 @@ class State:
         """
         if not self.graphs.active:
             return phase(*arguments)
-        # A graph replays fixed shapes and the host's numbers of its capture. All that may differ
-        # from call to call has to be in the key.
-        key: list[Any] = [phase.__qualname__, len(self.batch), self.window]
-        for value in arguments:
-            if isinstance(value, Tensor):
-                key.append(value.shape)
-            elif value is None or isinstance(value, int):
-                key.append(value)
-        return self.graphs.run(tuple(key), lambda: phase(*arguments))
+        key = key_of(phase, len(self.batch), self.window, *arguments)
+        return self.graphs.run(key, lambda: phase(*arguments))
 
     def feed(self, tokens: Tensor, indices: Tensor) -> Feed:
         """Return a feed of tokens (b, q) for the batch, at their indices (b, q) in the rows."""
@@ -128,52 +123,39 @@ class State:
             seen: bool (b, q, m), which of the columns 0..m-1 each attends to.
             nodes: (b, q), of the feed.
         """
-        rows = self.batch.index
-        _, pending = self.batch.last_tokens(1)  # (b, 1)
-        indices = pending + depths
-        return Feed(
-            rows=rows,
-            requests=[row.request.index for row in self.batch.live],
-            tokens=tokens,
-            indices=indices,
-            positions=self.layout.positions(rows, indices),
-            slots=self.layout.slots(rows, pending + columns),
-            visible=self.layout.tree_visible(rows, pending, seen, self.window),
-            valid=torch.ones_like(tokens, dtype=torch.bool),
-            nodes=nodes,
-        )
+        window = self.window
+        feed = place_nodes(self.batch, self.layout, tokens, columns, depths, seen, nodes, window)
+        return self._with_faults(feed)
 
     def feed_tree(self, tokens: Tensor, tree: Tree) -> Feed:
         """Return a feed of the pending tokens and the drafts of trees, (b, K+1) tokens."""
         columns = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
-        seen, depths = tree.ancestors, tree.depths
-        if self.fault is not None:
-            seen = self.fault.ancestors(self.round, self.batch.index, seen)
-            depths = self.fault.depths(self.round, self.batch.index, depths)
+        fault = self.fault
+        if fault is None:
+            return self.feed_nodes(tokens, columns, tree.depths, tree.ancestors, columns)
+        seen = fault.ancestors(self.round, self.batch.index, tree.ancestors)
+        depths = fault.depths(self.round, self.batch.index, tree.depths)
         feed = self.feed_nodes(tokens, columns, tree.depths, seen, columns)
-        if self.fault is None:
-            return feed
-        rows, pending = self.batch.index, feed.indices - tree.depths
-        positions = self.fault.positions(self.round, rows, pending + depths)
-        positions = positions.clamp(max=self.layout.last_position)
-        visible = self.fault.visible(self.round, rows, feed.slots, feed.visible)
-        return replace(feed, positions=positions, visible=visible)
+        positions = feed.positions - tree.depths + depths
+        return replace(feed, positions=positions.clamp(max=self.layout.last_position))
 
     def _feed(
         self, rows: Tensor, tokens: Tensor, indices: Tensor, window: int, valid: Tensor
     ) -> Feed:
-        # A slot says where K/V lies, a position how far the model takes two tokens to be apart.
-        # Padding and holes take slots but no positions, so that a row reads as it would alone.
-        slots = self.layout.slots(rows, indices)  # (b, q)
-        positions = self.layout.positions(rows, indices)  # (b, q)
-        visible = self.layout.visible(rows, indices, window)  # (b, q, w)
-        if self.fault is not None:
-            positions = self.fault.positions(self.round, rows, positions)
+        feed = place(self.batch, self.layout, rows, tokens, indices, window, valid)
+        return self._with_faults(feed)
+
+    def _with_faults(self, feed: Feed) -> Feed:
+        """Return the feed with the position ids and the mask that the fault makes of them."""
+        if self.fault is None:
+            return feed
+        positions = self.fault.positions(self.round, feed.rows, feed.positions)
+        return replace(
+            feed,
             # A learned embedding has no row for a position beyond, and would stop the run.
-            positions = positions.clamp(max=self.layout.last_position)
-            visible = self.fault.visible(self.round, rows, slots, visible)
-        requests = [row.request.index for row in self.batch.live]
-        return Feed(rows, requests, tokens, indices, positions, slots, visible, valid)
+            positions=positions.clamp(max=self.layout.last_position),
+            visible=self.fault.visible(self.round, feed.rows, feed.slots, feed.visible),
+        )
 
     def prefill(self, rows: Sequence[int]) -> None:
         """Write the K/V of all tokens of `rows` but the last, which is pending, into every cache.
@@ -235,7 +217,8 @@ class State:
         for name in names:
             hidden = self.caches[name].prefill(feed)  # (b, q, D)
             if name == "target" and self.hidden is not None:
-                last = at_index(hidden, (ends[:, 0] - 1).clamp(min=0))
+                each = torch.arange(len(index), device=device)
+                last = hidden[each, (ends[:, 0] - 1).clamp(min=0)]
                 # A prompt of one token has nothing before its pending token.
                 self.hidden[index] = last.masked_fill(ends == 0, 0)
         return len(firsts) * longest
@@ -251,7 +234,7 @@ class State:
         column = (gained - 1).clamp(min=0)
         if path is not None:
             column = columns_of(path).gather(1, column[:, None])[:, 0]
-        last = at_index(hidden, column)  # (b, D)
+        last = hidden[self.batch.index, column]  # (b, D)
         before = self.hidden[: len(gained)]
         # A finished row gains nothing and keeps its own; `where` instead of an index, because only
         # the device knows yet which rows these are.
@@ -273,18 +256,9 @@ class State:
         has written them, and only draft models that write elsewhere have to move any.
         """
         for name, cache in self.caches.items():
-            if name != "target" and not self.keep_draft:
-                continue
-            moves = []
-            for i in rows:
-                row = self.batch.rows[i]
-                # The K/V of what is pending now does not exist yet.
-                places = row.path if name == "target" else row.draft_path
-                places = places[: max(row.gained - 1, 0)]
-                due = row.path if stay else range(1, len(places) + 1)
-                pending = self.layout.pending(i, row.length - row.gained)
-                moves += _compacting(i, pending, places, due)
-            cache.move(moves)
+            if name == "target" or self.keep_draft:
+                of_draft = name != "target"
+                cache.move(compaction(self.batch, self.layout, rows, of_draft=of_draft, stay=stay))
 
     def move(self, moves: Sequence[Move]) -> None:
         """Move blocks of K/V in the target's cache, and in the draft models' if those are kept."""
@@ -296,13 +270,7 @@ class State:
         """Let live row order[k] become row k, with its K/V. Rows that are not in `order` leave."""
         # K/V first: where it lies follows from the rows and starts as they still are. All moves go
         # in one call, which reads every block before it writes any, so rows may trade places.
-        moves = []
-        for k, row in enumerate(order):
-            start = self.layout.starts[row]
-            length = self.layout.pending(row, self.batch.live[row].length) - start
-            if row != k and length:
-                moves.append(Move(row, start, k, start, length))
-        self.move(moves)
+        self.move(reordering(self.batch, self.layout, order))
         self.batch.take(order)
         self.layout.take(order)
         if self.hidden is not None:
@@ -320,37 +288,5 @@ class State:
 
     def inject_kv_shift(self) -> None:
         """Shift the rows' cached K/V one slot to the right, if the fault "kv" was requested."""
-        if self.fault is None or not self.fault.active("kv", self.round):
-            return
-        moves = []
-        for i, row in enumerate(self.batch.rows):
-            start = self.layout.starts[i]
-            length = self.layout.pending(i, row.length) - start - 1
-            if self.fault.includes(i) and not row.finished and length > 0:
-                moves.append(Move(i, start, i, start + 1, length))
-        self.move(moves)
-
-
-def _compacting(row: int, pending: int, places: Sequence[int], due: Sequence[int]) -> list[Move]:
-    """Return the moves of slots pending + places[j] to pending + due[j], as few as possible."""
-    moves: list[Move] = []
-    for place, target in zip(places, due, strict=False):
-        # A draft that the draft model was never fed, at place 0, has no K/V.
-        if place in (0, target):
-            continue
-        last = moves[-1] if moves else None
-        source, destination = pending + place, pending + target
-        if last is not None and (source, destination) == (
-            last.from_slot + last.length,
-            last.to_slot + last.length,
-        ):
-            moves[-1] = last._replace(length=last.length + 1)
-        else:
-            moves.append(Move(row, source, row, destination, 1))
-    return moves
-
-
-def at_index(values: Tensor, index: Tensor) -> Tensor:
-    """Return values[i, index[i]] of each row i: (b, D), for values (b, q, D) and index (b,)."""
-    column = index[:, None, None].expand(-1, 1, values.shape[-1])
-    return values.gather(1, column)[:, 0]
+        if self.fault is not None and self.fault.active("kv", self.round):
+            self.move(shift(self.batch, self.layout, self.fault))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from specviz.engine.drafters.base import Draft, Drafter, NoDrafter, Task
+from specviz.engine.drafters.base import Draft, Drafter, NoDrafter, Task, check_trees
 from specviz.engine.drafters.lookup import LookupDrafter
 from specviz.engine.drafters.model import ModelDrafter
 from specviz.engine.drafters.static_tree import StaticTree
@@ -13,7 +13,16 @@ from specviz.engine.drafters.synthetic import SyntheticDrafter
 from specviz.engine.drafters.tree import TreeDrafter
 from specviz.engine.registry import make
 
-__all__ = ["DRAFTERS", "Draft", "Drafter", "NoDrafter", "Task", "drafter", "drafters"]
+__all__ = [
+    "DRAFTERS",
+    "Draft",
+    "Drafter",
+    "NoDrafter",
+    "Task",
+    "check_trees",
+    "drafter",
+    "drafters",
+]
 
 DRAFTERS: dict[str, type[Drafter]] = {
     kind.name: kind

@@ -18,6 +18,8 @@ from specviz.engine.models.pair import Pair
 from specviz.engine.registry import plain_options
 from specviz.engine.sampling import SamplingParams
 from specviz.engine.state import State
+from specviz.engine.trees.shape import check_parents
+from specviz.util.validate import require_choice, require_kind
 
 # How trees are judged under coupling="rejection"; see `Draft.judged_by`.
 JUDGES = ("target", "rest", "first")
@@ -136,6 +138,31 @@ class Drafter:
     def propose(self, state: State, num_draft_tokens: int) -> Draft:
         """Return K >= 1 proposals for each row of the batch. K may differ from round to round."""
         raise NotImplementedError
+
+
+def check_trees(drafter: Drafter, draft: Draft) -> None:
+    """Raise ValueError unless the trees of this draft can be verified and judged."""
+    if not drafter.branches:
+        raise ValueError(
+            f"drafter={drafter.name!r} returned Draft.parents, but says branches = False; "
+            "set `branches = True` on its class, so that the run can take trees"
+        )
+    check_parents(draft.parents, draft.tokens, draft.height)
+    require_choice("Draft.judged_by", draft.judged_by, JUDGES)
+    if draft.judged_by == "first" and not drafter.biased:
+        raise ValueError(
+            f"drafter={drafter.name!r} returned Draft.judged_by='first', but says biased = False; "
+            "pass 'rest' or 'target', or override `biased`"
+        )
+    if draft.columns is None:
+        return
+    require_kind("Draft.columns", draft.columns, Tensor, "pass a tensor (b, K) of ints, or None")
+    if draft.columns.shape != draft.tokens.shape or draft.columns.dtype != torch.long:
+        raise ValueError(
+            f"Draft.columns must be int64 of shape {tuple(draft.tokens.shape)}, as Draft.tokens, "
+            f"got {str(draft.columns.dtype).removeprefix('torch.')} of shape "
+            f"{tuple(draft.columns.shape)}; pass one column for each draft, or None"
+        )
 
 
 @dataclass(frozen=True)

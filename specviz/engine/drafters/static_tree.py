@@ -6,7 +6,7 @@ Drawing children without replacement: Yang et al. (arXiv 2404.11532).
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,14 +14,15 @@ from torch import Tensor
 from specviz.engine.drafters.base import JUDGES, Draft, Task
 from specviz.engine.drafters.model import ModelDrafter
 from specviz.engine.drafters.tree import check_children
+from specviz.engine.kv.transfer import to_device
 from specviz.engine.sampling import Rejection
 from specviz.engine.state import State
 from specviz.engine.trees.shape import Tree, find_tree
 from specviz.util.validate import is_count, require_bool, require_choice, short
 
 SIBLINGS = ("likeliest", "drawn")
-# Seven drafts: three branches, of which the likeliest goes on for longest.
-DEFAULT_PATHS = ((0,), (0, 0), (1,), (0, 0, 0), (0, 1), (1, 0), (0, 0, 0, 0))
+# Eight drafts: three branches, of which the likeliest goes on for longest.
+DEFAULT_PATHS = ((0,), (0, 0), (1,), (0, 0, 0), (0, 1), (1, 0), (0, 0, 0, 0), (2,))
 
 
 @dataclass(frozen=True)
@@ -81,52 +82,48 @@ class StaticTree(ModelDrafter):
             )
         check_children(1 + max(path[-1] for path in self.paths), task)
 
+    def prepare(self, task: Task, state: State) -> dict[int, "Shape"]:
+        """Return the shape of the tree by K. It stays in place, so that graphs may read it."""
+        shapes: dict[int, Shape] = state.prepared or {}
+        K = state.num_draft_tokens
+        if K not in shapes:
+            shapes[K] = make_shape(self.paths[:K], state.batch.tokens.device)
+        return shapes
+
     def propose(self, state: State, num_draft_tokens: int) -> Draft:
-        device = state.batch.tokens.device
+        shape: Shape = state.prepared[num_draft_tokens]
         b = len(state.batch)
-        paths = [tuple(path) for path in self.paths[:num_draft_tokens]]
-        numbers = {path: j for j, path in enumerate(paths)}
-        parents = torch.tensor([numbers.get(path[:-1], -1) for path in paths], device=device)
-        height = max(len(path) for path in paths)
-        tree = find_tree(parents.expand(b, -1), height)
-        tokens = torch.zeros(b, len(paths), dtype=torch.long, device=device)
+        tree = find_tree(shape.parents.expand(b, -1), len(shape.levels))
+        tokens = torch.zeros_like(tree.parents)  # (b, K)
         logits = []
-        columns = [0] * len(paths)
-        for depth in range(height):
-            # What has children at this depth: nothing else needs to be read.
-            nodes = sorted({numbers.get(p[:-1], -1) for p in paths if len(p) == depth + 1})
-            read = self._read(state, nodes, tokens, tree)  # (b, m, V)
-            for node in nodes:
-                if node >= 0:
-                    columns[node] = node + 1
-            fan = 1 + max(p[-1] for p in paths if len(p) == depth + 1)
-            children = self._children(state, read, depth, fan)  # (b, m, fan)
-            for j, path in enumerate(paths):
-                if len(path) == depth + 1:
-                    place = nodes.index(numbers.get(path[:-1], -1))
-                    tokens[:, j] = children[:, place, path[-1]]
-                    logits.append((j, read[:, place]))
-        ordered = [of_draft for _, of_draft in sorted(logits, key=lambda entry: entry[0])]
+        for depth, level in enumerate(shape.levels):
+            read = self._read(state, level, depth, tokens, tree)  # (b, m, V)
+            children = self._children(state, read, depth, level.fan)  # (b, m, fan)
+            tokens[:, level.drafts] = children[:, level.places, level.ranks]
+            logits.append(read[:, level.places])
         return Draft(
             tokens,
-            torch.stack(ordered, 1),
+            torch.cat(logits, 1)[:, shape.order],
             parents=tree.parents,
-            height=height,
-            columns=torch.tensor(columns, device=device).expand(b, -1),
+            height=len(shape.levels),
+            columns=shape.columns.expand(b, -1),
             judged_by=self.judge,
         )
 
     @staticmethod
-    def _read(state: State, nodes: Sequence[int], tokens: Tensor, tree: Tree) -> Tensor:
-        """Return the draft model's logits (b, m, V) after these drafts; -1 is the pending token."""
+    def _read(state: State, level: "Level", depth: int, tokens: Tensor, tree: Tree) -> Tensor:
+        """Return the draft model's logits (b, m, V) after what the level's drafts follow."""
         cache = state.caches["draft"]
-        if list(nodes) == [-1]:
+        if depth == 0:
+            # Two tokens, as for a chain: the last accepted draft may not have been read.
             fed, indices = state.batch.last_tokens(2)
             return cache.forward(state.feed(fed, indices))[:, -1:].float()
-        which = torch.tensor(nodes, device=tokens.device)
-        columns = (which + 1).expand(len(tokens), -1)
-        depths, seen = tree.depths[:, which + 1], tree.ancestors[:, which + 1]
-        feed = state.feed_nodes(tokens[:, which], columns, depths, seen, columns)
+        columns = level.nodes + 1
+        places = columns.expand(len(tokens), -1)
+        seen = tree.ancestors[:, columns]
+        feed = state.feed_nodes(
+            tokens[:, level.nodes], places, tree.depths[:, columns], seen, nodes=places
+        )
         return cache.forward(feed).float()
 
     def _children(self, state: State, logits: Tensor, depth: int, count: int) -> Tensor:
@@ -137,6 +134,70 @@ class StaticTree(ModelDrafter):
         if self.siblings == "drawn" and isinstance(chooser, Rejection):
             return chooser.draw_children(logits, requests, indices, count)
         return chooser.branch(logits, requests, indices, count)[0]
+
+
+class Level(NamedTuple):
+    """The drafts of one depth, and what they follow.
+
+    Attributes:
+        nodes: (m,) the drafts that they follow, -1 for the pending token.
+        drafts: (n,) their numbers.
+        places: (n,) which of `nodes` each of them follows.
+        ranks: (n,) their ranks among the children of that node.
+        fan: how many children of each node are needed.
+    """
+
+    nodes: Tensor
+    drafts: Tensor
+    places: Tensor
+    ranks: Tensor
+    fan: int
+
+
+class Shape(NamedTuple):
+    """A tree of fixed shape.
+
+    Attributes:
+        parents, columns: (K,), as in `Draft`.
+        levels: by depth.
+        order: (K,), where each draft stands among the drafts of all levels.
+    """
+
+    parents: Tensor
+    columns: Tensor
+    levels: tuple[Level, ...]
+    order: Tensor
+
+
+def make_shape(paths: Sequence[Sequence[int]], device: torch.device) -> Shape:
+    """Return the shape of the tree that has these paths."""
+    numbers = {tuple(path): j for j, path in enumerate(paths)}
+    parents = [numbers.get(path[:-1], -1) for path in numbers]
+    # What has children is read, and its K/V kept where it is numbered.
+    columns = [j + 1 if j in parents else 0 for j in range(len(paths))]
+    levels = []
+    by_level: list[int] = []
+    for depth in range(1, 1 + max(map(len, paths))):
+        drafts = [j for path, j in numbers.items() if len(path) == depth]
+        nodes = sorted({parents[j] for j in drafts})
+        places = [nodes.index(parents[j]) for j in drafts]
+        ranks = [paths[j][-1] for j in drafts]
+        level = Level(
+            to_device(nodes, device),
+            to_device(drafts, device),
+            to_device(places, device),
+            to_device(ranks, device),
+            fan=1 + max(ranks),
+        )
+        levels.append(level)
+        by_level += drafts
+    order = [by_level.index(j) for j in range(len(paths))]
+    return Shape(
+        to_device(parents, device),
+        to_device(columns, device),
+        tuple(levels),
+        to_device(order, device),
+    )
 
 
 def _valid_paths(paths: object) -> tuple[tuple[int, ...], ...]:

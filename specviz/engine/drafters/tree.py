@@ -54,15 +54,21 @@ class TreeDrafter(ModelDrafter):
 
     def grown(self) -> int:
         """Return how many drafts a tree has before the best are chosen."""
-        total, level = 0, 1
-        for _ in range(self.depth):
-            total += min(level, self.width) * self.children
+        total = self.children
+        level = self.children  # drafts of the last level
+        for _ in range(self.depth - 1):
             level = min(level, self.width) * self.children
+            total += level
         return total
+
+    def levels(self, num_draft_tokens: int) -> int:
+        """Return how many levels a tree grows of which K drafts are verified."""
+        # The K best drafts are a tree, so none of them is deeper than K.
+        return min(self.depth, num_draft_tokens)
 
     def columns(self, num_draft_tokens: int) -> int:
         # Only what is expanded is fed to the draft model.
-        return max(num_draft_tokens, self.width * (self.depth - 1))
+        return max(num_draft_tokens, self.width * (self.levels(num_draft_tokens) - 1))
 
     def check(self, task: Task) -> None:
         if task.max_draft_tokens > self.grown():
@@ -76,9 +82,10 @@ class TreeDrafter(ModelDrafter):
     def propose(self, state: State, num_draft_tokens: int) -> Draft:
         tree = Growth(state, self.columns(num_draft_tokens))
         tree.branch(tree.read_committed(), self.children)
-        for _ in range(self.depth - 1):
+        levels = self.levels(num_draft_tokens)
+        for _ in range(levels - 1):
             tree.branch(tree.expand(self.width), self.children)
-        return tree.best(num_draft_tokens, self.depth)
+        return tree.best(num_draft_tokens, levels)
 
 
 def check_children(children: int, task: Task) -> None:
@@ -192,6 +199,6 @@ class Growth:
             logits[self._rows, sources],
             scores=scores.gather(1, chosen),
             parents=parents,
-            height=min(height, count),
+            height=height,
             columns=torch.cat(self.columns, 1).gather(1, chosen),
         )

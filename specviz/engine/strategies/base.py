@@ -47,8 +47,9 @@ class Strategy:
         refill: whether a finished row leaves at once and the next prompt takes its place. Without
             it a batch is static: finished rows stay in the forwards, gaining nothing, until the
             whole batch has finished.
-        break_invariant: a fault to inject on purpose: "positions", "mask", "kv" or "bonus" (see
-            `Fault`). None in ordinary runs.
+        break_invariant: a fault to inject on purpose: "positions", "mask", "kv" or "bonus", and
+            with trees "tree_mask", "tree_positions" or "compaction" (see `Fault`). None in ordinary
+            runs.
         rows: the rows of the batch that the fault hits, None for all.
         from_round: the first round that the fault hits.
 

@@ -3,6 +3,9 @@
 The slot of a token is its index. The K/V of a rejected draft stays where it is. It is invisible,
 since its slot is at or beyond the row's n, and the next round overwrites it. This needs a cache
 that can be written at a different column in every row.
+
+Of a tree, an accepted draft moves one or more slots to the left where drafts that were not accepted
+stood between it and its parent.
 """
 
 from dataclasses import dataclass

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from specviz.util.validate import require_kind, short
+from specviz.util.validate import require_int, require_kind, short
 
 
 class Tree(NamedTuple):
@@ -47,14 +47,15 @@ def find_tree(parents: Tensor, height: int | None = None) -> Tree:
     return Tree(parents, depths, ancestors, n if height is None else height)
 
 
-def check_parents(parents: object, tokens: Tensor) -> None:
+def check_parents(parents: object, tokens: Tensor, height: object = None) -> None:
     """Raise ValueError unless these are the parents of trees whose siblings differ.
 
-    This reads the values, so it is for tensors of the CPU.
+    On other devices than the CPU only the shape is checked: to read the values would be a wait.
 
     Args:
         parents: (b, N) int64.
         tokens: (b, N), the drafts.
+        height: as for `find_tree`.
     """
     require_kind("Draft.parents", parents, Tensor, "pass a tensor (b, N) of ints")
     assert isinstance(parents, Tensor)
@@ -64,6 +65,10 @@ def check_parents(parents: object, tokens: Tensor) -> None:
             f"{str(parents.dtype).removeprefix('torch.')} of shape {tuple(parents.shape)}; "
             "pass one parent for each draft"
         )
+    if height is not None:
+        height = require_int("Draft.height", height, minimum=min(1, parents.shape[1]))
+    if parents.device.type != "cpu" or tokens.device.type != "cpu":
+        return
     number = torch.arange(parents.shape[1])
     if not bool(((parents >= -1) & (parents < number)).all()):
         raise ValueError(
@@ -78,3 +83,10 @@ def check_parents(parents: object, tokens: Tensor) -> None:
             f"drafts of one parent must be different tokens, got {short(tokens.tolist())} with "
             f"Draft.parents {short(parents.tolist())}; propose each continuation once"
         )
+    if height is not None and height < parents.shape[1]:
+        deepest = int(find_tree(parents).depths.max())
+        if deepest > height:
+            raise ValueError(
+                f"Draft.height must be at least {deepest}, the most drafts on one branch, got "
+                f"{height}; pass None where it is not known"
+            )

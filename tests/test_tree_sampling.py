@@ -1,0 +1,275 @@
+"""Sampling with trees is lossless: by exact enumeration, and by what runs emit.
+
+The enumeration has no random part: acceptance chances are found by bisection, and all trees that
+can be drawn are summed.
+"""
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import generate, make_pair, make_prompts
+from test_sampling import COPIES, NEW_TOKENS, PROMPT, WARM, chi_square, make_tiny
+from torch import Tensor
+
+import specviz as sv
+from specviz.engine.rng import CHILDREN, Noise
+from specviz.engine.trees.rejection import judge_children
+from specviz.engine.trees.shape import find_tree
+from specviz.engine.trees.walk import follow
+
+# Two drafts behind the pending token, and two behind each of them.
+V, PARENTS = 4, (-1, -1, 0, 0, 1, 1)
+TEXTS = list(itertools.product(range(V), repeat=3))
+Conditional = dict[tuple[int, ...], np.ndarray]
+
+
+def conditional(seed: int, depth: int) -> Conditional:
+    """A distribution over V tokens after each text of up to `depth` tokens."""
+    rng = np.random.default_rng(seed)
+    texts = itertools.chain(*(itertools.product(range(V), repeat=n) for n in range(depth + 1)))
+    return {text: rng.dirichlet(np.ones(V)) for text in texts}
+
+
+def chance_of(drawn: tuple[int, int], q: np.ndarray) -> float:
+    """The chance that two draws without replacement give these tokens, in this order."""
+    first, second = drawn
+    return float(q[first] * q[second] / (1 - q[first]))
+
+
+def drawn_trees(q: Conditional) -> tuple[Tensor, Tensor]:
+    """All trees whose siblings are drawn without replacement: drafts (b, 6) and chances (b,)."""
+    pairs = list(itertools.permutations(range(V), 2))
+    drafts, chances = [], []
+    for root, left, right in itertools.product(pairs, repeat=3):
+        drafts.append([*root, *left, *right])
+        parts = [(root, ()), (left, root[:1]), (right, root[1:])]
+        chances.append(math.prod(chance_of(drawn, q[text]) for drawn, text in parts))
+    return torch.tensor(drafts), torch.tensor(chances, dtype=torch.float64)
+
+
+def likeliest_trees(q: Conditional) -> tuple[Tensor, Tensor]:
+    """The one tree of the likeliest siblings."""
+
+    def best(text: tuple[int, ...]) -> list[int]:
+        return np.argsort(-q[text])[:2].tolist()
+
+    root = best(())
+    drafts = [*root, *best((root[0],)), *best((root[1],))]
+    return torch.tensor([drafts]), torch.ones(1, dtype=torch.float64)
+
+
+def reranked_trees(q: Conditional) -> tuple[Tensor, Tensor]:
+    """Siblings that were drawn, then put in the order of their q."""
+    drafts, chances = drawn_trees(q)
+    for row in drafts:
+        text = row.tolist()
+        for first, before in ((0, ()), (2, (text[0],)), (4, (text[1],))):
+            siblings = text[first : first + 2]
+            # The order of the first pair stays, since the others hang on it.
+            if first and q[before][siblings[0]] < q[before][siblings[1]]:
+                row[first : first + 2] = torch.tensor(siblings[::-1])
+    return drafts, chances
+
+
+def after(drafts: Tensor, given: Conditional) -> Tensor:
+    """The distribution after the pending token and each draft, (b, 7, V)."""
+    rows = []
+    for row in drafts.tolist():
+        texts = [(), *((t,) for t in row[:2]), *((row[0], t) for t in row[2:4])]
+        texts += [(row[1], t) for t in row[4:]]
+        rows.append([given[text] for text in texts])
+    return torch.tensor(np.array(rows))
+
+
+def text_chances(
+    drafts: Tensor, p: Conditional, last: Tensor, weights: Tensor, chances: Tensor
+) -> dict[tuple[int, ...], float]:
+    """What is emitted, by text of three tokens; what a round does not write the target writes."""
+    found = dict.fromkeys(TEXTS, 0.0)
+    for row, column, weight, chance in zip(
+        drafts.tolist(), last.tolist(), weights.tolist(), chances.tolist(), strict=True
+    ):
+        if chance <= 0:
+            continue
+        path: tuple[int, ...] = ()
+        while column:
+            path = (row[column - 1], *path)
+            column = PARENTS[column - 1] + 1
+        for token, share in enumerate(weight):
+            start = (*path, token)
+            for rest in itertools.product(range(V), repeat=3 - len(start)):
+                text = (*start, *rest)
+                follows = [p[text[:j]][text[j]] for j in range(len(start), 3)]
+                found[text] += chance * share / sum(weight) * math.prod(follows)
+    return found
+
+
+def distance(found: dict[tuple[int, ...], float], p: Conditional) -> float:
+    """Total variation between what is emitted and what the target would write."""
+    right = {text: math.prod(p[text[:j]][text[j]] for j in range(3)) for text in TEXTS}
+    assert math.fsum(right.values()) == pytest.approx(1)
+    return sum(abs(found[text] - right[text]) for text in TEXTS) / 2
+
+
+ACCEPTED, REJECTED = 0.0, math.inf  # uniforms that decide
+# By draft, what has to happen for it to be judged; then all ways in which a round may end.
+REACHED: list[dict[int, float]] = [
+    {}, {0: REJECTED}, {0: ACCEPTED}, {0: ACCEPTED, 2: REJECTED},
+    {0: REJECTED, 1: ACCEPTED}, {0: REJECTED, 1: ACCEPTED, 4: REJECTED},
+]  # fmt: skip
+ENDS: list[dict[int, float]] = [
+    {0: ACCEPTED, 2: ACCEPTED},
+    {0: ACCEPTED, 2: REJECTED, 3: ACCEPTED},
+    {0: ACCEPTED, 2: REJECTED, 3: REJECTED},
+    {0: REJECTED, 1: ACCEPTED, 4: ACCEPTED},
+    {0: REJECTED, 1: ACCEPTED, 4: REJECTED, 5: ACCEPTED},
+    {0: REJECTED, 1: ACCEPTED, 4: REJECTED, 5: REJECTED},
+    {0: REJECTED, 1: REJECTED},
+]
+
+
+def judged(trees: Any, seed: int, renormalise: bool, judged_drafts: int = 6) -> float:
+    """How far from the target's text a round is that judges children one after the other."""
+    p, q = conditional(seed, 2), conditional(seed + 1000, 1)
+    drafts, chances = trees(q)
+    b = len(drafts)
+    tree = find_tree(torch.tensor(PARENTS).expand(b, -1), 2)
+    texts = [[(), (), *[(row[0],)] * 2, *[(row[1],)] * 2] for row in drafts.tolist()]
+    drawn_from = torch.tensor(np.array([[q[text] for text in row] for row in texts]))
+    said = after(drafts, p)
+    lengths = torch.full((b,), judged_drafts)
+
+    def judge(decided: dict[int, Any]) -> tuple[Tensor, Tensor]:
+        uniforms = torch.full((b, 6), REJECTED, dtype=torch.float64)
+        for j, value in decided.items():
+            uniforms[:, j] = value
+        return judge_children(
+            drafts, tree, said, drawn_from, uniforms, lengths, renormalise=renormalise
+        )
+
+    takes = []
+    for j, before in enumerate(REACHED):
+        low, high = torch.zeros(b, dtype=torch.float64), torch.ones(b, dtype=torch.float64)
+        is_sure = judge({**before, j: high})[0] == j + 1
+        for _ in range(50):
+            middle = (low + high) / 2
+            is_accepted = judge({**before, j: middle})[0] == j + 1
+            low, high = low.where(~is_accepted, middle), high.where(is_accepted, middle)
+        takes.append(torch.where(is_sure, 1.0, low) if j < judged_drafts else torch.zeros(b))
+
+    found = dict.fromkeys(TEXTS, 0.0)
+    for end in ENDS:
+        chance = chances.clone()
+        for j, value in end.items():
+            chance *= takes[j] if value == ACCEPTED else 1 - takes[j]
+        for text, share in text_chances(drafts, p, *judge(end), chance).items():
+            found[text] += share
+    assert math.fsum(found.values()) == pytest.approx(1)
+    return distance(found, p)
+
+
+@pytest.mark.parametrize("count", [6, 5, 3, 1])
+def test_children_drawn_without_replacement_are_judged_without_bias(count: int) -> None:
+    """With q renormalised, and however many drafts are judged."""
+    assert max(judged(drawn_trees, seed, True, count) for seed in range(2)) < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("trees", "renormalise"),
+    [(drawn_trees, False), (likeliest_trees, True), (reranked_trees, True)],
+    ids=["judged by the first q", "chosen, not drawn", "drawn, then reordered"],
+)
+def test_what_looks_right_and_is_not_changes_the_text(trees: Any, renormalise: bool) -> None:
+    distances = [judged(trees, seed, renormalise) for seed in range(3)]
+    assert np.median(distances) > 0.01, distances
+
+
+@pytest.mark.parametrize("trees", [likeliest_trees, reranked_trees])
+def test_following_draws_of_the_target_is_lossless_whatever_the_tree(trees: Any) -> None:
+    """All choices that the target may draw after the seven columns are summed."""
+    p, q = conditional(3, 2), conditional(1003, 1)
+    drafts = trees(q)[0][:1]
+    said = after(drafts, p)[0]
+    choices = torch.tensor(list(itertools.product(range(V), repeat=7)))
+    chances = said[torch.arange(7), choices].prod(1)
+    many = drafts.expand(len(choices), -1)
+    walk = follow(many, find_tree(torch.tensor(PARENTS).expand_as(many), 2), choices)
+    last = torch.nn.functional.pad(walk.path + 1, (1, 0)).gather(1, walk.accepted[:, None])[:, 0]
+    own = walk.emitted.gather(1, walk.accepted[:, None])[:, 0]
+    weights = torch.nn.functional.one_hot(own, V).double()
+    found = text_chances(many, p, last, weights, chances)
+    assert distance(found, p) < 1e-12
+
+
+# ---- runs ----
+
+TREES = {
+    "drawn": ("static_tree", {"paths": [[0], [1], [0, 0], [0, 1], [2]], "siblings": "drawn"}),
+    "likeliest": ("static_tree", {"paths": [[0], [1], [0, 0], [0, 1], [2]]}),
+    "grown": ("tree", {"depth": 2, "width": 2, "children": 2}),
+}
+WRONG = ("static_tree", {**TREES["likeliest"][1], "judged_by": "rest", "valid": False})
+
+
+def sampled(drafter: tuple[str, dict[str, Any]]) -> sv.Result:
+    name, options = drafter
+    return generate(
+        make_tiny(), [PROMPT] * COPIES, drafter=sv.drafter(name, **options), num_draft_tokens=5,
+        batch_size=1000, max_new_tokens=NEW_TOKENS, sampling=sv.SamplingParams(**WARM), seed=7,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_what_is_emitted_with_trees_is_what_the_target_would_say(name: str) -> None:
+    """Odds of false failure: 1e-6 for each of the three."""
+    result = sampled(TREES[name])
+    statistic, limit = chi_square(result.tokens, sv.SamplingParams(**WARM))
+    assert statistic < limit
+    assert result.summary["mean_acceptance_length"].item() > 1.3
+
+
+def test_likeliest_children_that_are_judged_by_q_fail_by_far() -> None:
+    statistic, limit = chi_square(sampled(WRONG).tokens, sv.SamplingParams(**WARM))
+    assert statistic > 3 * limit
+
+
+def test_children_are_drawn_without_replacement() -> None:
+    """Ordered pairs of 20,000 draws, each within six standard errors: odds below 4e-8 in all."""
+    tries, q = 20_000, np.array([0.5, 0.25, 0.15, 0.1])
+    chooser: Any = sv.SamplingParams(1.0).chooser(5)
+    logits = torch.tensor(np.log(q)).float().expand(tries, 1, V)
+    drawn = chooser.draw_children(logits, range(tries), [4] * tries, 2)[:, 0]
+    for pair in itertools.permutations(range(V), 2):
+        share = (drawn == torch.tensor(pair)).all(1).double().mean().item()
+        wanted = chance_of(pair, q)
+        assert abs(share - wanted) < 6 * (wanted * (1 - wanted) / tries) ** 0.5
+
+
+def test_noise_of_children_is_that_of_no_other_purpose() -> None:
+    noise = Noise(3)
+    numbers = [
+        noise.gumbel(5, 10, 99),
+        noise.gumbel(5, 10, 99, CHILDREN),
+        -np.log(-np.log(noise.uniforms(5, 10, 33).ravel())),
+        -np.log(-np.log(noise.uniforms(5, 10, 33, child=1).ravel())),
+    ]
+    together = np.concatenate(numbers)
+    assert len(np.unique(together)) == len(together)
+    assert np.array_equal(noise.uniforms(5, 10, 2, child=0), noise.uniforms(5, 10, 2))
+
+
+@pytest.mark.parametrize("name", ["tree", "static_tree"])
+def test_a_run_that_would_be_biased_says_so(name: str) -> None:
+    params = sv.SamplingParams(1.0)
+    run: dict[str, Any] = {"max_new_tokens": 4, "record": True, "sampling": params}
+    result = generate(make_pair("llama"), make_prompts()[:2], drafter=name, **run)
+    assert result.meta["valid"]
+    wrong = sv.drafter("static_tree", judged_by="first", valid=False)
+    result = generate(make_pair("llama"), make_prompts()[:2], drafter=wrong, **run)
+    assert not result.meta["valid"]
+    greedy = generate(make_pair("llama"), make_prompts()[:2], drafter=wrong, max_new_tokens=4)
+    assert greedy.meta["valid"]
