@@ -27,6 +27,7 @@ from specviz.engine.selectors.tetris import (
     score_round,
 )
 from specviz.engine.trees.shape import find_tree
+from specviz.record.schema import MODELS, PHASES
 
 VALID = ("rollback", "masking", "eqspec", "exspec", "inplace")
 GUMBEL = SamplingParams(0.9, top_p=0.95, coupling="gumbel")
@@ -499,3 +500,19 @@ def test_a_calibration_that_cannot_be_is_refused(value: Any) -> None:
         ValueError, match=r"calibration(='other' is unknown| must be .*, got .*); (pass|choose)"
     ):
         sv.drafter("tree", calibration=value)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_tree_is_no_deeper_than_it_has_drafts(count: int) -> None:
+    """The best drafts hold their parents, so what is deeper was never worth a forward."""
+    result = generate(
+        make_pair("llama"), make_prompts(), drafter=sv.drafter("tree", depth=6),
+        num_draft_tokens=count, max_new_tokens=12, record=True,
+    )  # fmt: skip
+    assert result.tokens == generate_one_by_one(max_new_tokens=12)
+    assert result.trace is not None
+    feeds = result.trace.feeds
+    of_draft = feeds["model"] == MODELS.index("draft")
+    drafting = of_draft & (feeds["phase"] == PHASES.index("draft"))
+    steps = feeds["step"][drafting]
+    assert len(np.unique(steps[feeds["round"][drafting] == 3])) == count

@@ -21,8 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "drafts verified of each row, on average (%(default)s)"
     nodes = [1, 2, 4, 6, 8, 12, 16]
     parser.add_argument("--nodes", type=integer, nargs="+", default=nodes, metavar="N", help=text)
-    text = "depth,width,children of the trees (4,2,2 6,3,3 8,4,4 16,2,2)"
-    growths = [[4, 2, 2], [6, 3, 3], [8, 4, 4], [16, 2, 2]]
+    text = "depth,width,children of the trees (6,3,3 12,3,3)"
+    growths = [[6, 3, 3], [12, 3, 3]]
     parser.add_argument(
         "--growths", type=_growth, nargs="+", default=growths, metavar="D,W,C", help=text
     )
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "draw the texts at this temperature, with the Gumbel coupling (greedy)"
     parser.add_argument("--temperature", type=number, metavar="T", help=text)
     text = "bootstrap samples of the texts, for the intervals (%(default)s)"
-    parser.add_argument("--samples", type=integer, default=100, metavar="N", help=text)
+    parser.add_argument("--samples", type=integer, default=60, metavar="N", help=text)
     parser.add_argument("--seed", type=integer, default=0, help="of all sampling (%(default)s)")
     add_out(parser)
 

@@ -6,15 +6,16 @@ other, both ways.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from scipy.stats import bootstrap
 from tqdm.auto import tqdm
 
-from specviz.engine.drafters.calibration import Curves
+from specviz.engine.drafters.calibration import calibrate
 from specviz.engine.drafters.tree import TreeDrafter
 from specviz.engine.models.pair import Pair
 from specviz.engine.requests import Prompt
@@ -35,9 +36,9 @@ from specviz.util.files import conditions
 from specviz.util.validate import is_list, require_bool, require_int, require_ints, short
 
 Growth = tuple[int, int, int]
-GROWTHS: tuple[Growth, ...] = ((4, 2, 2), (6, 3, 3), (8, 4, 4), (16, 2, 2))
+GROWTHS: tuple[Growth, ...] = ((6, 3, 3), (12, 3, 3))
 NODES = (1, 2, 4, 6, 8, 12, 16)
-BEYOND = 8  # drafts of a chain beyond the most that a row verifies on average
+BEYOND = 4  # drafts of a chain beyond the most that a row verifies on average
 RANKS = 8  # of a drafter's tokens, beyond which a static tree has no branch
 # Times that each text is written, so that most rounds have a full batch.
 QUEUE = 4
@@ -66,7 +67,8 @@ class Policy:
         """Return how many forwards of the draft model a round takes; None: the half decides."""
         if self.growth is None:
             return None
-        return nodes if self.name == "chain" and not self.over_batch else self.growth[0]
+        # Of N drafts of a row, none is deeper than N.
+        return self.growth[0] if self.over_batch else min(nodes, self.growth[0])
 
 
 def compare_trees(
@@ -78,7 +80,7 @@ def compare_trees(
     batch_size: int = 32,
     max_new_tokens: int = 128,
     temperature: float | None = None,
-    samples: int = 100,
+    samples: int = 60,
     seed: int = 0,
     progress: bool = True,
 ) -> tuple[pd.DataFrame, dict[str, object]]:
@@ -115,9 +117,10 @@ def compare_trees(
     run = {"batch_size": batch_size, "max_new_tokens": max_new_tokens, "sampling": sampling}
     ranked, result = grow_everywhere(pair, prompts, TreeDrafter(1, 1, RANKS), **run)
     policies = [Policy("static tree", None, False, False, fit_static(ranked, max(nodes)))]
-    chain = (min(max(nodes) + BEYOND, MOST_NODES), 1, 1)
-    for growth in tqdm([chain, *chosen], desc="growths", unit="tree", disable=not progress):
-        policies += _grown(pair, prompts, growth, growth == chain, ranked, run)
+    deepest = min(max(nodes) + BEYOND, MOST_NODES)
+    policies += _chains(pair, prompts, deepest, ranked, run)
+    for growth in tqdm(chosen, unit="growth", disable=not progress):
+        policies += _trees(pair, prompts, growth, ranked, run)
     entries = []
     for count in sorted(nodes):
         baseline = None
@@ -176,33 +179,45 @@ def check_growths(growths: object) -> list[Growth]:
     return found
 
 
-def _grown(
+def _chains(
+    pair: Pair, prompts: Sequence[Prompt], depth: int, ranked: TreeTable, run: Mapping[str, Any]
+) -> Iterator[Policy]:
+    """Yield the policies on chains. What is calibrated changes no chain, only its chances."""
+    growth = (depth, 1, 1)
+    raw, _ = grow_everywhere(pair, prompts, TreeDrafter(*growth), **run)
+    yield Policy("chain", growth, False, False, raw)
+    yield Policy("chain", growth, False, True, raw)
+    parts = []
+    of_halves = halves(len(prompts))
+    for half, other in (of_halves, of_halves[::-1]):
+        part = raw.texts(half)
+        log_q = np.diff(part.scores, prepend=0, axis=1).clip(max=0)
+        chances = calibrate(torch.from_numpy(log_q)[:, :, None], fit_curves(ranked.texts(other)))
+        parts.append(replace(part, scores=chances[:, :, 0].cumsum(1).numpy()))
+    yield Policy("chain", growth, True, True, join_halves(parts))
+
+
+def _trees(
     pair: Pair,
     prompts: Sequence[Prompt],
     growth: Growth,
-    is_chain: bool,
     ranked: TreeTable,
     run: Mapping[str, Any],
 ) -> Iterator[Policy]:
     """Yield the policies on trees of one growth: as q says, and calibrated on the other half."""
-    name = "chain" if is_chain else "tree"
     raw, _ = grow_everywhere(pair, prompts, TreeDrafter(*growth), **run)
-    yield Policy(name, growth, False, False, raw)
-    yield Policy(name, growth, False, True, raw)
     parts = []
     of_halves = halves(len(prompts))
     for half, other in (of_halves, of_halves[::-1]):
-        curves: Curves = fit_curves(ranked.texts(other))
-        drafter = TreeDrafter(*growth, calibration=curves)
+        drafter = TreeDrafter(*growth, calibration=fit_curves(ranked.texts(other)))
         # The others stay in the list, because what is sampled depends on a prompt's place in it.
         budgets = np.ones(len(prompts), int)
         budgets[half] = run["max_new_tokens"]
         here = {**run, "max_new_tokens": budgets.tolist()}
         parts.append(grow_everywhere(pair, prompts, drafter, **here)[0].texts(half))
-    calibrated = join_halves(parts)
-    if not is_chain:  # what a row verifies of a chain goes by no chance
-        yield Policy(name, growth, True, False, calibrated)
-    yield Policy(name, growth, True, True, calibrated)
+    for is_calibrated, table in ((False, raw), (True, join_halves(parts))):
+        yield Policy("tree", growth, is_calibrated, False, table)
+        yield Policy("tree", growth, is_calibrated, True, table)
 
 
 def _describe(policy: Policy, nodes: int) -> dict[str, object]:

@@ -88,9 +88,11 @@ class TreeDrafter(ModelDrafter):
         curves = require_calibration(self.calibration)
         tree = Growth(state, self.columns(num_draft_tokens), curves)
         tree.branch(tree.read_committed(), self.children)
-        for _ in range(self.depth - 1):
+        # The best K drafts hold the parents of each, so none of them is deeper than K.
+        levels = min(self.depth, num_draft_tokens)
+        for _ in range(levels - 1):
             tree.branch(tree.expand(self.width), self.children)
-        return tree.best(num_draft_tokens, self.depth)
+        return tree.best(num_draft_tokens, levels)
 
 
 def check_children(children: int, task: Task) -> None:
