@@ -15,7 +15,7 @@ from specviz.engine.drafters import Drafter, NoDrafter
 from specviz.engine.drafters import drafter as drafter_by_name
 from specviz.engine.faults import TREE_FAULTS
 from specviz.engine.sampling import SamplingParams
-from specviz.engine.selectors import Everything, Selector
+from specviz.engine.selectors import Everything, Selector, foresees
 from specviz.engine.selectors import selector as selector_by_name
 from specviz.engine.strategies import Strategy
 from specviz.engine.strategies import strategy as strategy_by_name
@@ -139,7 +139,15 @@ class Options:
                 f"selector={selector.name!r} needs the draft's logits, and drafter="
                 f"{drafter.name!r} gives none; use drafter='model', or selector='everything'"
             )
-        if selector.foresees and selector.valid and self.weighs_drafts:
+        biased = self.weighs_drafts and foresees(selector, drafter)
+        if biased and selector.valid and not selector.foresees:
+            raise ValueError(
+                f"selector={selector.name!r} leaves drafts out by what others of their tree are, "
+                'which under coupling="rejection" changes the distribution of the text unless '
+                "drawn trees stand level by level; put shorter paths first, or pass "
+                'siblings="likeliest"'
+            )
+        if biased and selector.valid:
             raise ValueError(
                 f"selector={selector.name!r} decides by a draft whether that draft is judged, "
                 'which under coupling="rejection" changes the distribution of the text; '

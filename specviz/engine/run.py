@@ -25,7 +25,7 @@ from specviz.engine.models.settings import describe_ignored
 from specviz.engine.options import Options
 from specviz.engine.probe import can_pack, check_exact
 from specviz.engine.requests import Prompt, make_requests
-from specviz.engine.selectors import Everything, Selector
+from specviz.engine.selectors import Everything, Selector, foresees
 from specviz.engine.setup import make_state
 from specviz.engine.state import State
 from specviz.engine.strategies import Strategy
@@ -67,9 +67,14 @@ class Run:
     @property
     def promises(self) -> bool:
         """Whether this run promises the target's own text, or its distribution when sampling."""
-        biased = self.selector.foresees or self.drafter.biased
+        biased = self.foresees or self.drafter.biased
         biased = biased and self.state.chooser.weighs_drafts
         return self.strategy.promises and not (biased and self.strategy.drafts)
+
+    @property
+    def foresees(self) -> bool:
+        """Whether a draft that q weighs decides itself whether it is judged."""
+        return foresees(self.selector, self.drafter)
 
     @property
     def task(self) -> Task:

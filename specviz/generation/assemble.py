@@ -87,7 +87,7 @@ def _header(run: Run, caches: dict[str, CachedModel]) -> dict[str, Any]:
         "drafter_options": run.drafter.options,
         "selector": run.selector.name,
         "selector_options": run.selector.options,
-        "foresees": run.selector.foresees,
+        "foresees": run.foresees,
         "num_draft_tokens": run.max_draft_tokens,
         "num_draft_tokens_chosen": run.draft_length.name,
         "keep_draft": run.state.keep_draft,

@@ -125,6 +125,20 @@ class Drafter:
         """Whether its trees are judged in a way that biases coupling="rejection"."""
         return False
 
+    @property
+    def judged_by_q(self) -> bool:
+        """Whether coupling="rejection" weighs its drafts by the q that they were drawn from.
+
+        If not, all its drafts have `parents` and are judged by "target". Then the text does not
+        depend on how the drafts were found, nor on which of them are verified.
+        """
+        return True
+
+    @property
+    def by_level(self) -> bool:
+        """Whether the drafts of its trees stand level by level, those next to the root first."""
+        return False
+
     def columns(self, num_draft_tokens: int) -> int:
         """Return how many slots behind the pending token its models write, in a round of K."""
         return num_draft_tokens

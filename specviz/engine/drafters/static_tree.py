@@ -74,6 +74,15 @@ class StaticTree(ModelDrafter):
     def biased(self) -> bool:
         return self.judge == "first" or (self.judge == "rest" and self.siblings != "drawn")
 
+    @property
+    def judged_by_q(self) -> bool:
+        return self.judge != "target"
+
+    @property
+    def by_level(self) -> bool:
+        depths = [len(path) for path in self.paths]
+        return depths == sorted(depths)
+
     def check(self, task: Task) -> None:
         if task.max_draft_tokens > len(self.paths):
             raise ValueError(

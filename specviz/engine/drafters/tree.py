@@ -6,6 +6,7 @@ model reads them, and each gets its likeliest continuations. Of all drafts, the 
 Source: EAGLE-2 (Li et al., arXiv 2406.16858), which grows trees this way for one sequence.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from specviz.engine.drafters.base import Draft, Task
+from specviz.engine.drafters.calibration import Curves, calibrate, require_calibration
 from specviz.engine.drafters.model import ModelDrafter
 from specviz.engine.state import State
 from specviz.util.validate import require_int
@@ -24,12 +26,15 @@ MOST = 64  # drafts of a level, and levels
 class TreeDrafter(ModelDrafter):
     """The best K drafts of a tree that the pair's draft model grows.
 
-    A draft's score is the product of q along its branch.
+    A draft's score is the product of q along its branch, or of what `calibration` makes of q.
 
     Attributes:
         depth: D, the most drafts on a branch; the draft model runs as many forwards.
         width: W, how many drafts of a level are expanded.
         children: C, how many continuations each of them gets.
+        calibration: for each rank among its siblings, a pair (intercept, slope): a draft is
+            accepted with chance sigmoid(intercept + slope * logit(q)). "embedded" names those that
+            were fitted to greedy texts of the embedded pair; None takes q as it is.
 
     Raises:
         ValueError: an option cannot be used.
@@ -38,6 +43,7 @@ class TreeDrafter(ModelDrafter):
     depth: int = 4
     width: int = 2
     children: int = 2
+    calibration: Sequence[Sequence[float]] | str | None = None
 
     name: ClassVar[str] = "tree"
     branches: ClassVar[bool] = True
@@ -51,6 +57,11 @@ class TreeDrafter(ModelDrafter):
         for option in ("depth", "width", "children"):
             value = require_int(option, getattr(self, option), maximum=MOST)
             object.__setattr__(self, option, value)
+        object.__setattr__(self, "calibration", require_calibration(self.calibration))
+
+    @property
+    def judged_by_q(self) -> bool:
+        return False
 
     def grown(self) -> int:
         """Return how many drafts a tree has before the best are chosen."""
@@ -80,7 +91,8 @@ class TreeDrafter(ModelDrafter):
         check_children(self.children, task)
 
     def propose(self, state: State, num_draft_tokens: int) -> Draft:
-        tree = Growth(state, self.columns(num_draft_tokens))
+        curves = require_calibration(self.calibration)
+        tree = Growth(state, self.columns(num_draft_tokens), curves)
         tree.branch(tree.read_committed(), self.children)
         levels = self.levels(num_draft_tokens)
         for _ in range(levels - 1):
@@ -108,8 +120,9 @@ class Growth:
             the logits read so far the draft was chosen from.
     """
 
-    def __init__(self, state: State, num_columns: int) -> None:
+    def __init__(self, state: State, num_columns: int, curves: Curves | None = None) -> None:
         self.state = state
+        self.curves = curves
         self.cache = state.caches["draft"]
         self.requests = [row.request.index for row in state.batch.rows]
         self.tokens: list[Tensor] = []
@@ -146,6 +159,8 @@ class Growth:
         indices = [row.length + level for row in self.state.batch.rows]
         chooser = self.state.chooser
         tokens, log_q = chooser.branch(logits, self.requests, indices, children)  # (b, m, C)
+        if self.curves is not None:
+            log_q = calibrate(log_q, self.curves)
         b, m, _ = tokens.shape
         first = sum(part.shape[1] for part in self._logits) - m
         source = torch.arange(first, first + m, device=tokens.device)

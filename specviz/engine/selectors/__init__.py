@@ -6,7 +6,13 @@ from typing import Any
 import pandas as pd
 
 from specviz.engine.registry import make
-from specviz.engine.selectors.base import Everything, Selector, check_plan, check_selection
+from specviz.engine.selectors.base import (
+    Everything,
+    Selector,
+    check_plan,
+    check_selection,
+    foresees,
+)
 from specviz.engine.selectors.tetris import Tetris
 from specviz.engine.selectors.threshold import Threshold
 
@@ -18,6 +24,7 @@ __all__ = [
     "Threshold",
     "check_plan",
     "check_selection",
+    "foresees",
     "selector",
     "selectors",
 ]

@@ -11,7 +11,7 @@ the target will accept.
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from specviz.engine.drafters.base import Draft
+from specviz.engine.drafters.base import Draft, Drafter
 from specviz.engine.registry import plain_options
 from specviz.engine.state import State
 from specviz.util.validate import is_int, require_bool, require_int, short
@@ -48,7 +48,8 @@ class Selector:
         """Whether a token's score depends on that very token.
 
         Under coupling="rejection" such a selector changes the distribution of the text: whether a
-        draft is judged at all then depends on which token it is.
+        draft is judged at all then depends on which token it is. Trees that are judged by the
+        target's own draws are the exception; see `Drafter.judged_by_q`.
         """
         return False
 
@@ -77,6 +78,16 @@ class Selector:
     def options(self) -> dict[str, Any]:
         """The options by name, as the record keeps them; a dict or a tensor is no option."""
         return plain_options(self)
+
+
+def foresees(selector: Selector, drafter: Drafter) -> bool:
+    """Return whether a draft that q weighs may decide itself whether it is judged."""
+    if not drafter.judged_by_q:
+        return False
+    # Drafts of one depth share their noise. So a deeper one, whose score reads those before it,
+    # says something of all drafts of that depth, and must not stand before any of them.
+    reads_noise = drafter.branches and selector.needs_logits and not drafter.by_level
+    return selector.foresees or reads_noise
 
 
 def check_plan(selector: Selector, drafted: int, capacity: int, most: int) -> None:

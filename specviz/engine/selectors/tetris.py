@@ -14,6 +14,7 @@ from torch.nn.functional import pad
 from specviz.engine.drafters.base import Draft
 from specviz.engine.selectors.base import Selector
 from specviz.engine.state import State
+from specviz.engine.trees.shape import Tree, find_tree
 from specviz.util.validate import require_choice, require_int
 
 SCORES = ("chosen", "largest", "entropy")
@@ -24,14 +25,17 @@ MOST = 2**16 - 1  # of extra tokens and of rounds to wait
 class Tetris(Selector):
     """Each row drafts K + extra tokens, and the K * b of the batch that score highest are verified.
 
-    A score is the logarithm of a chance, or stands for one, and never rises along a row.
+    A score is the logarithm of a chance, or stands for one, and never rises along a row. Where
+    drafts branch, "before" means on the draft's own branch, and what is verified of all rows is the
+    best K * b drafts of their trees (EAGLE-2, arXiv 2406.16858, over a batch).
 
     Attributes:
         extra: tokens that a row drafts beyond K.
         score: "chosen": the product of q of the row's drafts, the one that is judged among them, as
-            published. "largest": the same with the largest q in place of the last factor.
-            "entropy": minus the sum of the entropies of q up to the draft. The first one foresees;
-            the other two read only what was known before the draft was drawn.
+            published; of trees, the scores by which their drafter grew them, if it gives any.
+            "largest": the same with the largest q in place of the last factor. "entropy": minus the
+            sum of the entropies of q up to the draft. The first one foresees; the other two read
+            only what was known before the draft was drawn.
         max_wait: rounds after which a row's first draft is verified whatever its score; None: a
             row may wait for good.
 
@@ -67,7 +71,7 @@ class Tetris(Selector):
         return num_draft_tokens + self.extra
 
     def choose(self, state: State, draft: Draft, capacity: int) -> Draft:
-        scores = score_drafts(log_q(state, draft), draft.tokens, self.score)
+        scores = score_round(state, draft, self.score)
         usable = available(state, draft)  # (b, K)
         ranked = scores
         if self.max_wait is not None:
@@ -82,6 +86,20 @@ class Tetris(Selector):
             total = min(capacity, working * draft.tokens.shape[1])
         lengths = largest(ranked, usable, capacity)
         return replace(draft, lengths=lengths, scores=scores, total=total)
+
+
+def score_round(state: State, draft: Draft, kind: str) -> Tensor:
+    """Return the scores (b, K) of a round's drafts, which never rise along a row; see `Tetris`."""
+    if draft.parents is None:
+        return score_drafts(log_q(state, draft), draft.tokens, kind)
+    if kind == "chosen" and draft.scores is not None:
+        scores = draft.scores
+    else:
+        tree = find_tree(draft.parents, draft.height)
+        scores = score_branches(log_q(state, draft), draft.tokens, tree, kind)
+    # A draft is verified only with all that stand before it in its row. So it is worth no more than
+    # they are, even where it follows none of them. Parents stand before their children.
+    return scores.cummin(1).values
 
 
 def log_q(state: State, draft: Draft) -> Tensor:
@@ -123,6 +141,28 @@ def score_drafts(log_q: Tensor, tokens: Tensor, kind: str) -> Tensor:
         return chances
     # Of the drafts before, what they are; of this one, only what it may be.
     return pad(chances[:, :-1], (1, 0)) + log_q.amax(-1)
+
+
+def score_branches(log_q: Tensor, tokens: Tensor, tree: Tree, kind: str) -> Tensor:
+    """Return the score of each draft of trees, (b, K) float32. Arguments are as for `score_drafts`.
+
+    Of siblings that were drawn, none is scored by its own token unless kind is "chosen".
+    """
+    on_branch = tree.ancestors[:, 1:, 1:]  # bool (b, K, K), by draft, itself included
+    if kind == "entropy":
+        entropy = torch.special.entr(log_q.exp()).sum(-1)  # (b, K)
+        return -_sum_along(entropy, on_branch)
+    chosen = log_q.gather(2, tokens[:, :, None])[:, :, 0]  # (b, K)
+    if kind == "chosen":
+        return _sum_along(chosen, on_branch)
+    itself = torch.eye(tokens.shape[1], dtype=torch.bool, device=tokens.device)
+    return _sum_along(chosen, on_branch & ~itself) + log_q.amax(-1)
+
+
+def _sum_along(values: Tensor, on_branch: Tensor) -> Tensor:
+    """Return the sum (b, K) of the values (b, K) on each draft's branch."""
+    # Not a product with the mask: 0 times an infinite value is NaN.
+    return torch.where(on_branch, values[:, None], 0.0).sum(2)
 
 
 def largest(scores: Tensor, usable: Tensor, capacity: int) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from specviz.engine.accept import count_leading
 from specviz.engine.drafters.base import Draft
 from specviz.engine.selectors.base import Selector
-from specviz.engine.selectors.tetris import available, log_q
+from specviz.engine.selectors.tetris import available, log_q, score_round
 from specviz.engine.state import State
 from specviz.util.validate import is_real, require_choice, short
 
@@ -20,10 +20,12 @@ from specviz.util.validate import is_real, require_choice, short
 class Threshold(Selector):
     """Verifies a row's drafts up to the first whose q is below `at_least`.
 
+    Where drafts branch, it goes by a draft's whole branch: the chance that all of it is accepted.
+
     Attributes:
         at_least: 0 to 1.
         score: "chosen": q of the draft itself, which foresees. "largest": the largest q at its
-            position.
+            position; of trees, in place of the branch's last q.
 
     Raises:
         ValueError: an option cannot be used.
@@ -52,11 +54,12 @@ class Threshold(Selector):
         return self.score == "chosen"
 
     def choose(self, state: State, draft: Draft, capacity: int) -> Draft:
-        scored = log_q(state, draft)  # (b, K, V)
-        if self.score == "chosen":
-            scores = scored.gather(2, draft.tokens[:, :, None])[:, :, 0]  # (b, K)
+        if draft.parents is not None:
+            scores = score_round(state, draft, self.score)  # (b, K)
+        elif self.score == "chosen":
+            scores = log_q(state, draft).gather(2, draft.tokens[:, :, None])[:, :, 0]
         else:
-            scores = scored.amax(-1)
+            scores = log_q(state, draft).amax(-1)
         confident = torch.exp(scores) >= self.at_least
         lengths = count_leading(confident & available(state, draft))
         return replace(draft, lengths=lengths, scores=scores)

@@ -1,0 +1,518 @@
+"""Drafts of trees that are selected over the whole batch: the text, the choice, and its bias."""
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import generate, generate_one_by_one, make_pair, make_prompts
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+from test_selectors import stand_in
+
+import specviz as sv
+from specviz.engine.drafters import Draft
+from specviz.engine.drafters.calibration import EMBEDDED, calibrate, require_calibration
+from specviz.engine.kv import cache
+from specviz.engine.sampling import SamplingParams
+from specviz.engine.selectors import Tetris, Threshold
+from specviz.engine.selectors.tetris import (
+    SCORES,
+    largest,
+    score_branches,
+    score_drafts,
+    score_round,
+)
+from specviz.engine.trees.shape import find_tree
+from specviz.record.schema import MODELS, PHASES
+
+VALID = ("rollback", "masking", "eqspec", "exspec", "inplace")
+GUMBEL = SamplingParams(0.9, top_p=0.95, coupling="gumbel")
+LEVELS = ((0,), (1,), (0, 0), (1, 0), (0, 0, 0))  # shorter paths first
+
+
+# ---- the text of batch-wide trees is that of decoding without drafts ----
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("strategy", VALID)
+def test_trees_over_the_batch_leave_the_text_alone(
+    strategy: str, packed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Greedy and Gumbel, as a rectangle and packed, with trees that grow and a fixed one."""
+    monkeypatch.setattr("specviz.engine.run.can_pack", lambda model: packed)
+    monkeypatch.setattr(cache, "is_worth_packing", lambda feed: True)
+    pair = make_pair("llama")
+    sampled = generate(
+        pair, make_prompts(), strategy="autoregressive", sampling=GUMBEL, max_new_tokens=16
+    )
+    drafters = (
+        sv.drafter("tree", depth=3, width=3, children=3, calibration=[(1.0, 1.1), (0.3, 1.3)]),
+        sv.drafter("static_tree"),
+    )
+    for drafter in drafters:
+        run: dict[str, Any] = {
+            "strategy": strategy, "drafter": drafter, "num_draft_tokens": 4, "batch_size": 4,
+            "max_new_tokens": 16, "selector": sv.selector("tetris", extra=3), "record": True,
+        }  # fmt: skip
+        greedy = generate(pair, make_prompts(), **run)
+        assert greedy.tokens == generate_one_by_one(max_new_tokens=16)
+        assert generate(pair, make_prompts(), sampling=GUMBEL, **run).tokens == sampled.tokens
+        assert greedy.trace is not None
+        rows = greedy.trace.rows
+        assert len(set(rows["verified"].tolist())) > 3, "rows should verify different numbers"
+        used = np.bincount(rows["round"], weights=rows["verified"])
+        assert (used <= greedy.trace.rounds["capacity"]).all()
+
+
+@pytest.mark.parametrize("drafter", ["tree", "static_tree"])
+@pytest.mark.parametrize("score", ["chosen", "largest"])
+def test_a_threshold_on_trees_leaves_the_text_alone(drafter: str, score: str) -> None:
+    selector = sv.selector("threshold", at_least=0.3, score=score)
+    result = generate(
+        make_pair("llama"), make_prompts(), drafter=drafter, selector=selector, batch_size=4,
+        max_new_tokens=24, record=True,
+    )  # fmt: skip
+    assert result.tokens == generate_one_by_one()
+    assert result.trace is not None
+    assert len(set(result.trace.rows["verified"].tolist())) > 1
+
+
+# ---- the choice ----
+
+
+def brute_force_scores(
+    log_q: torch.Tensor, tokens: torch.Tensor, parents: torch.Tensor, kind: str
+) -> list[list[float]]:
+    """The scores of trees, one draft after the other, along its branch."""
+    found = []
+    for row in range(len(tokens)):
+        scores = []
+        for j in range(tokens.shape[1]):
+            branch = [j]
+            while parents[row, branch[0]] >= 0:
+                branch.insert(0, int(parents[row, branch[0]]))
+            total = 0.0
+            for node in branch:
+                here = log_q[row, node]
+                if kind == "entropy":
+                    total += float((here.exp() * here).sum())
+                elif kind == "largest" and node == j:
+                    total += float(here.max())
+                else:
+                    total += float(here[tokens[row, node]])
+            scores.append(total)
+        found.append(scores)
+    return found
+
+
+def random_trees(seed: int, rows: int, count: int, size: int = 7) -> tuple[torch.Tensor, ...]:
+    """Log q, tokens and parents of random trees; siblings have the same q and differ."""
+    generator = np.random.default_rng(seed)
+    parents = np.array([[generator.integers(-1, j) for j in range(count)] for _ in range(rows)])
+    log_q = torch.randn(rows, count, size, generator=torch.Generator().manual_seed(seed))
+    log_q = log_q.log_softmax(-1)
+    tokens = np.zeros((rows, count), int)
+    for row in range(rows):
+        taken: dict[int, int] = {}
+        for j, parent in enumerate(parents[row]):
+            tokens[row, j] = taken.get(parent, 0)
+            taken[parent] = tokens[row, j] + 1
+            first = int(np.flatnonzero(parents[row] == parent)[0])
+            log_q[row, j] = log_q[row, first]
+    return log_q, torch.from_numpy(tokens), torch.from_numpy(parents)
+
+
+@pytest.mark.parametrize("kind", SCORES)
+def test_a_draft_of_a_tree_is_scored_along_its_branch(kind: str) -> None:
+    for seed in range(5):
+        log_q, tokens, parents = random_trees(seed, 3, 6)
+        found = score_branches(log_q, tokens, find_tree(parents), kind)
+        expected = torch.tensor(brute_force_scores(log_q, tokens, parents, kind))
+        assert torch.allclose(found, expected, atol=1e-5)
+
+
+def test_a_chain_is_scored_as_the_tree_that_it_is() -> None:
+    log_q = torch.randn(4, 5, 9, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
+    tokens = torch.randint(0, 9, (4, 5), generator=torch.Generator().manual_seed(1))
+    chain = find_tree((torch.arange(5) - 1).expand(4, -1))
+    for kind in SCORES:
+        as_tree = score_branches(log_q, tokens, chain, kind)
+        assert torch.allclose(as_tree, score_drafts(log_q, tokens, kind), atol=1e-5)
+
+
+def test_a_token_that_is_ruled_out_makes_no_other_branch_nan() -> None:
+    log_q = torch.tensor([[[0.0, -math.inf], [0.0, -math.inf]]])
+    tokens, parents = torch.tensor([[0, 1]]), torch.tensor([[-1, -1]])
+    scores = score_branches(log_q, tokens, find_tree(parents), "chosen")
+    assert scores.tolist() == [[0.0, -math.inf]]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 4), st.integers(0, 12))
+def test_the_verified_drafts_are_the_best_trees_of_brute_force(
+    seed: int, rows: int, count: int, capacity: int
+) -> None:
+    """Of drafts in the order of their scores, the best sets that hold each draft's parent."""
+    log_q, tokens, parents = random_trees(seed, rows, count)
+    scores = score_branches(log_q, tokens, find_tree(parents), "chosen")
+    order = scores.argsort(dim=1, descending=True, stable=True)
+    ranks = order.argsort(1)
+    ordered = parents.gather(1, order)
+    parents = torch.where(ordered < 0, -1, ranks.gather(1, ordered.clamp(min=0)))
+    draft = Draft(
+        tokens.gather(1, order),
+        log_q.gather(1, order[:, :, None].expand_as(log_q)),
+        scores=scores.gather(1, order),
+        parents=parents,
+    )
+    state = stand_in([9] * rows, [3] * rows)
+    chosen = Tetris(0).choose(state, draft, capacity)
+    assert chosen.lengths is not None
+    assert draft.scores is not None
+    chances = draft.scores.exp()
+    found = sum(float(chances[i, :n].sum()) for i, n in enumerate(chosen.lengths.tolist()))
+
+    nodes = list(itertools.product(range(rows), range(count)))
+    best = 0.0
+    for size in range(min(capacity, len(nodes)) + 1):
+        for some in itertools.combinations(nodes, size):
+            has_parents = all(parents[i, j] < 0 or (i, int(parents[i, j])) in some for i, j in some)
+            if has_parents:
+                best = max(best, sum(float(chances[i, j]) for i, j in some))
+    assert found == pytest.approx(best, abs=1e-5)
+    assert int(chosen.lengths.sum()) == min(capacity, len(nodes))
+
+
+def test_a_fixed_tree_gives_scores_that_never_rise_along_a_row() -> None:
+    """Its order is not that of its chances, so a draft is worth no more than those before it."""
+    log_q, tokens, parents = random_trees(3, 4, 6)
+    by_branch = score_branches(log_q, tokens, find_tree(parents), "chosen")
+    assert (by_branch.diff(dim=1) > 0).any()
+    draft = Draft(tokens, log_q, parents=parents)
+    scores = score_round(stand_in([9] * 4, [3] * 4), draft, "chosen")
+    assert (scores.diff(dim=1) <= 0).all()
+    assert (scores <= by_branch).all()
+    lengths = largest(scores, torch.ones(4, 6, dtype=torch.bool), 9)
+    for row, length in enumerate(lengths.tolist()):
+        assert (parents[row, :length] < length).all(), "each verified draft has its parent"
+
+
+def test_a_threshold_on_trees_goes_by_the_whole_branch() -> None:
+    q = torch.tensor([[[0.9, 0.1], [0.6, 0.4], [0.9, 0.1], [0.6, 0.4]]])
+    tokens, parents = torch.tensor([[0, 0, 1, 1]]), torch.tensor([[-1, 0, -1, 1]])
+    draft = Draft(tokens, q.log(), parents=parents)  # branches of 0.9, 0.54, 0.1 and 0.216
+
+    def lengths(at_least: float, **options: Any) -> list[int]:
+        chosen = Threshold(at_least, **options).choose(stand_in([9], [3]), draft, 4)
+        assert chosen.lengths is not None
+        return list(chosen.lengths.tolist())
+
+    assert [lengths(at_least) for at_least in (0.95, 0.6, 0.5, 0.05)] == [[0], [1], [2], [4]]
+    assert lengths(0.5, score="largest") == [3], "0.9, 0.54, then 0.9, and 0.324"
+
+
+# ---- is the text of a selected tree distributed as the target's? ----
+
+V = 3
+PATHS = ((0,), (1,), (0, 0))  # two children of the root, and one of the first
+Given = dict[tuple[int, ...], np.ndarray]
+
+
+def conditional(rng: np.random.Generator) -> Given:
+    texts = itertools.chain(*(itertools.product(range(V), repeat=n) for n in range(3)))
+    return {text: rng.dirichlet(np.ones(V)) for text in texts}
+
+
+def drawn_trees(q: Given) -> list[tuple[tuple[int, int, int], float]]:
+    """Tokens of PATHS, drawn from q without replacement, and the chance of each."""
+    found = []
+    for first, second in itertools.permutations(range(V), 2):
+        chance = q[()][first] * q[()][second] / (1 - q[()][first])
+        for below in range(V):
+            found.append(((first, second, below), chance * q[first,][below]))
+    return found
+
+
+def emitted(p: Given, q: Given, tokens: tuple[int, ...], length: int, judge: str) -> Given:
+    """What a row writes, by text of three tokens, if the tree's first `length` drafts are judged.
+
+    What a round does not write, the target writes.
+    """
+    out: dict[tuple[int, ...], float] = {}
+
+    def write(text: tuple[int, ...], chance: float) -> None:
+        if len(text) == 3:
+            out[text] = out.get(text, 0.0) + chance
+            return
+        for token in range(V):
+            write((*text, token), chance * p[text][token])
+
+    def at(text: tuple[int, ...], children: list[int], chance: float) -> None:
+        here = p[text].copy()
+        drawn = q[text].copy()
+        for child in children:
+            takes = min(1.0, here[child] / drawn[child])
+            below = [tokens[2]] if not text and child == tokens[0] and length > 2 else []
+            at((*text, child), below, chance * takes)
+            chance *= 1 - takes
+            if chance <= 0:
+                return
+            here = np.clip(here - drawn, 0, None)
+            here /= here.sum()
+            drawn[child] = 0
+            drawn /= drawn.sum()
+        for token in range(V):
+            write((*text, token), chance * here[token])
+
+    if judge == "target":
+        write((), 1.0)  # drawn from the target at every step, whatever the drafts are
+    else:
+        at((), list(tokens[: min(length, 2)]), 1.0)
+    return out  # type: ignore[return-value]
+
+
+def distance(seed: int, score: str, judge: str) -> float:
+    """Total variation between what the first of two rows writes and the target's distribution."""
+    rng = np.random.default_rng(seed)
+    p = conditional(rng)
+    q = [conditional(rng) for _ in range(2)]
+    parents = torch.tensor([[-1, -1, 0]]).expand(2, -1)
+    usable = torch.ones(2, 3, dtype=torch.bool)
+    found: dict[tuple[int, ...], float] = {}
+    for (mine, chance), (other, others) in itertools.product(*map(drawn_trees, q)):
+        log_q = torch.zeros(2, 3, V, dtype=torch.float64)
+        for row, tokens in enumerate((mine, other)):
+            given_texts = [q[row][()], q[row][()], q[row][tokens[0],]]
+            log_q[row] = torch.from_numpy(np.log(np.stack(given_texts)))
+        tree = find_tree(parents)
+        scores = score_branches(log_q, torch.tensor([mine, other]), tree, score).cummin(1).values
+        length = int(largest(scores, usable, 3)[0])
+        for text, share in emitted(p, q[0], mine, length, judge).items():
+            found[text] = found.get(text, 0.0) + chance * others * float(share)
+    right = {text: math.prod(p[text[:j]][text[j]] for j in range(3)) for text in found}
+    assert math.fsum(right.values()) == pytest.approx(1)
+    return sum(abs(found[text] - right[text]) for text in found) / 2
+
+
+@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize("judge", ["target", "rest"])
+def test_only_drawn_children_under_a_score_that_reads_them_are_biased(
+    score: str, judge: str
+) -> None:
+    """All trees of two rows over three tokens, three of six drafts judged; all cases summed."""
+    distances = [distance(seed, score, judge) for seed in range(8)]
+    drafter = sv.drafter("static_tree", siblings="drawn", judged_by=judge, paths=PATHS)
+    if sv.selector("tetris", score=score).foresees and drafter.judged_by_q:
+        assert np.median(distances) > 0.01
+    else:
+        assert max(distances) < 1e-12
+
+
+def first_tokens(paths: Any, judged_by: str, threshold: float, rows: int) -> np.ndarray:
+    """How often each pair of first tokens is written and should be, by the engine's arithmetic.
+
+    A row's tree is cut where its scores fall below a threshold, under score="largest".
+    """
+    rng = np.random.default_rng(2)
+    p, q = conditional(rng), conditional(rng)
+    chooser = SamplingParams(1.0).chooser(0)
+    requests, indices = list(range(rows)), [5] * rows
+    numbers = {path: j for j, path in enumerate(paths)}
+    parents = torch.tensor([numbers.get(path[:-1], -1) for path in paths]).expand(rows, -1)
+    tokens = torch.zeros(rows, len(paths), dtype=torch.long)
+    logits = torch.zeros(rows, len(paths), V)
+    for j, path in sorted(enumerate(paths), key=lambda entry: len(entry[1])):
+        parent = numbers.get(path[:-1], -1)
+        before = [()] * rows if parent < 0 else texts_of(tokens, paths, parent)
+        logits[:, j] = torch.from_numpy(np.log(np.stack([known(q, text) for text in before])))
+        at = [index + len(path) - 1 for index in indices]
+        drawn = chooser.draw_children(logits[:, j : j + 1], requests, at, path[-1] + 1)
+        tokens[:, j] = drawn[:, 0, -1]
+    draft = Draft(tokens, logits, parents=parents, judged_by=judged_by)
+    state: Any = stand_in([9] * rows, [3] * rows, chooser)
+    chosen = Threshold(threshold, score="largest").choose(state, draft, rows * len(paths))
+    target = torch.zeros(rows, len(paths) + 1, V)
+    target[:] = torch.from_numpy(np.log(p[()]))
+    for j in range(len(paths)):
+        before = texts_of(tokens, paths, j)
+        target[:, j + 1] = torch.from_numpy(np.log(np.stack([known(p, text) for text in before])))
+    walk = chooser.accept_tree(
+        tokens, find_tree(parents), logits, target, requests, indices, chosen.lengths, judged_by
+    )
+    # A row that writes one token goes on as the target does.
+    counts = np.zeros((V, V))
+    for row in range(rows):
+        first = int(walk.emitted[row, 0])
+        if walk.accepted[row] == 0:
+            counts[first] += p[first,]
+        else:
+            counts[first, int(walk.emitted[row, 1])] += 1
+    expected = p[()][:, None] * np.stack([p[first,] for first in range(V)])
+    return np.stack([counts, rows * expected])
+
+
+def texts_of(tokens: torch.Tensor, paths: Any, draft: int) -> list[tuple[int, ...]]:
+    """The tokens on the branch of a draft, of each row."""
+    numbers = {path: j for j, path in enumerate(paths)}
+    branch = [numbers[paths[draft][: n + 1]] for n in range(len(paths[draft]))]
+    return [tuple(row) for row in tokens[:, branch].tolist()]
+
+
+def known(given_texts: Given, text: tuple[int, ...]) -> np.ndarray:
+    """A distribution after the last two tokens of a text."""
+    return given_texts[text[-2:]]
+
+
+def chance_of(counts: np.ndarray) -> float:
+    observed, expected = counts
+    return float(chisquare(observed.ravel(), expected.ravel() * observed.sum() / expected.sum())[1])
+
+
+def test_drawn_trees_have_to_stand_level_by_level() -> None:
+    """Drafts of one depth share their noise, so a deeper one tells of those behind it.
+
+    False failure: the second assertion fails by chance once in 1000 seeds; the seed is fixed.
+    """
+    deep_first = ((0,), (1,), (1, 0), (1, 0, 0), (0, 0))
+    assert chance_of(first_tokens(deep_first, "rest", 0.1, 20_000)) < 1e-6
+    assert chance_of(first_tokens(LEVELS, "rest", 0.1, 20_000)) > 1e-3
+
+
+# ---- what is refused ----
+
+REJECTION = SamplingParams(1.0)
+
+
+@pytest.mark.parametrize("selector", ["tetris", "threshold"])
+def test_trees_that_the_target_judges_take_any_selector(selector: str) -> None:
+    run: dict[str, Any] = {"sampling": REJECTION, "max_new_tokens": 8, "record": True}
+    for name in ("tree", "static_tree"):
+        result = generate(
+            make_pair("llama"), make_prompts(), drafter=name, selector=selector, **run
+        )
+        assert result.trace is not None
+        assert result.trace.meta["valid"] is True
+        assert result.trace.meta["foresees"] is False
+
+
+@pytest.mark.parametrize(
+    ("paths", "score", "message"),
+    [
+        (LEVELS, "chosen", "decides by a draft whether that draft is judged"),
+        (((0,), (0, 0), (1,)), "largest", "unless drawn trees stand level by level; put shorter"),
+    ],
+)
+def test_drawn_trees_refuse_a_selection_that_would_bias_them(
+    paths: Any, score: str, message: str
+) -> None:
+    drafter = sv.drafter("static_tree", siblings="drawn", paths=paths)
+    options = {"drafter": drafter, "num_draft_tokens": 2, "max_new_tokens": 8}
+    selector = sv.selector("tetris", extra=1, score=score)
+    with pytest.raises(ValueError, match=message):
+        generate(make_pair("llama"), make_prompts(), selector=selector, sampling=REJECTION,
+                 **options)  # fmt: skip
+    for sampling in (None, GUMBEL):
+        generate(make_pair("llama"), make_prompts(), selector=selector, sampling=sampling,
+                 **options)  # fmt: skip
+    biased = sv.selector("tetris", extra=1, score=score, valid=False)
+    found = generate(make_pair("llama"), make_prompts(), selector=biased, sampling=REJECTION,
+                     **options)  # fmt: skip
+    assert found.meta["valid"] is False
+    assert found.meta["foresees"] is True
+
+
+def test_drawn_trees_in_levels_take_a_selector_that_reads_no_draft() -> None:
+    drafter = sv.drafter("static_tree", siblings="drawn", paths=LEVELS)
+    for score in ("largest", "entropy"):
+        result = generate(
+            make_pair("llama"), make_prompts(), drafter=drafter, num_draft_tokens=3,
+            selector=sv.selector("tetris", score=score), sampling=REJECTION, max_new_tokens=8,
+        )  # fmt: skip
+        assert result.meta["valid"] is True
+
+
+# ---- calibration ----
+
+
+def test_a_calibration_is_a_logistic_curve_of_each_rank() -> None:
+    q = torch.tensor([0.7, 0.2, 0.05], dtype=torch.float64)
+    curves = ((1.5, 1.2), (-0.5, 0.8))
+
+    def chance(q: float, rank: int) -> float:
+        intercept, slope = curves[min(rank, 1)]
+        return 1 / (1 + math.exp(-intercept - slope * math.log(q / (1 - q))))
+
+    found = calibrate(q.log(), curves).exp().tolist()
+    assert found == pytest.approx([chance(each, rank) for rank, each in enumerate(q.tolist())])
+    ends = calibrate(torch.tensor([0.0, -math.inf]), curves)
+    assert ends.tolist() == [0.0, -math.inf], "what is certain stays so"
+    assert calibrate(torch.tensor([0.5]).log(), ((0.0, 1.0),)).exp().item() == pytest.approx(0.5)
+
+
+def test_calibrated_scores_never_rise_along_a_branch() -> None:
+    drafter = sv.drafter("tree", depth=4, width=2, children=3, calibration="embedded")
+    trace = generate(
+        make_pair("llama"), make_prompts(), drafter=drafter, num_draft_tokens=8, record=True,
+        max_new_tokens=12,
+    ).trace  # fmt: skip
+    assert trace is not None
+    scores, parents = trace.rows["scores"], trace.rows["parents"]
+    assert np.isfinite(scores).all()
+    assert (np.diff(scores, axis=1) <= 0).all()
+    of_parent = np.take_along_axis(scores, parents.clip(min=0), 1)
+    assert (scores <= np.where(parents < 0, 0.0, of_parent)).all()
+
+
+def test_a_calibration_changes_which_drafts_are_grown() -> None:
+    """An unlikely first rank, by the curves, lets the second one be expanded."""
+    run: dict[str, Any] = {"num_draft_tokens": 4, "record": True, "max_new_tokens": 12}
+    pair, prompts = make_pair("llama"), make_prompts()
+    plain = generate(pair, prompts, drafter="tree", **run)
+    contrary = sv.drafter("tree", calibration=[(-5.0, 1.0), (5.0, 1.0)])
+    other = generate(pair, prompts, drafter=contrary, **run)
+    assert other.tokens == plain.tokens == generate_one_by_one(max_new_tokens=12)
+    assert plain.trace is not None
+    assert other.trace is not None
+    assert other.trace.rows["accepted"].mean() < plain.trace.rows["accepted"].mean()
+    assert other.trace.meta["drafter_options"]["calibration"] == [[-5.0, 1.0], [5.0, 1.0]]
+
+
+def test_the_embedded_pairs_calibration_says_more_of_rank_one() -> None:
+    curves = require_calibration("embedded")
+    assert curves is not None
+    assert EMBEDDED.with_suffix(".json").exists()
+    likely = torch.tensor([[0.6, 0.2, 0.1, 0.05]]).log()
+    chances = calibrate(likely, curves).exp()[0].tolist()
+    assert chances[0] > 0.6
+    assert chances == sorted(chances, reverse=True)
+    assert chances[2] < 0.1
+
+
+@pytest.mark.parametrize(
+    "value", ["other", [], [(1.0,)], [(1.0, 0.0)], [(1.0, -1.0)], [(math.nan, 1.0)], 3, ["ab"]]
+)
+def test_a_calibration_that_cannot_be_is_refused(value: Any) -> None:
+    with pytest.raises(
+        ValueError, match=r"calibration(='other' is unknown| must be .*, got .*); (pass|choose)"
+    ):
+        sv.drafter("tree", calibration=value)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_tree_is_no_deeper_than_it_has_drafts(count: int) -> None:
+    """The best drafts hold their parents, so what is deeper was never worth a forward."""
+    result = generate(
+        make_pair("llama"), make_prompts(), drafter=sv.drafter("tree", depth=6),
+        num_draft_tokens=count, max_new_tokens=12, record=True,
+    )  # fmt: skip
+    assert result.tokens == generate_one_by_one(max_new_tokens=12)
+    assert result.trace is not None
+    feeds = result.trace.feeds
+    of_draft = feeds["model"] == MODELS.index("draft")
+    drafting = of_draft & (feeds["phase"] == PHASES.index("draft"))
+    steps = feeds["step"][drafting]
+    assert len(np.unique(steps[feeds["round"][drafting] == 3])) == count
