@@ -257,8 +257,8 @@ class Replay:
         # Moves leave copies behind. The one written last counts.
         follows = cells[_FOLLOWS] == 1
         valid = committed & same & in_time & follows
-        # On a tree, the draft that became a row's last token may lie in another slot than that which
-        # awaits it. Nothing will look for its K/V there.
+        # On a tree, the draft that became a row's last token may lie in another slot than the one
+        # that awaits it. Nothing will look for its K/V there.
         slot = np.arange(cells.shape[2])
         is_last = (index == length - 1) & (cells[_BRANCHES] == 1)
         valid &= ~is_last | (slot == batch.pending[:, None])

@@ -83,8 +83,8 @@ def leaves_holes(rows: Mapping[str, Array]) -> Array:
 def ends(rows: Mapping[str, Array]) -> Array:
     """Return the slot of each row's last token after the acceptance, before rows move: (N,).
 
-    It is the slot behind the row's accepted drafts. Where those stay in the columns of a tree, there
-    may be holes between them.
+    It is the slot behind the row's accepted drafts. There may be holes between those where they
+    stay in the columns of a tree.
     """
     slots: Array = rows["pending"] + rows["gained"]
     stay = np.flatnonzero(branching(rows) & leaves_holes(rows) & (rows["gained"] > 0))
@@ -96,3 +96,42 @@ def ends(rows: Mapping[str, Array]) -> Array:
     behind = np.where(count > 0, last + 1, 0) + (gained > accepted)
     slots[stay] = rows["pending"][stay] + behind
     return slots
+
+
+def by_depth(rows: Mapping[str, Array]) -> tuple[Array, Array]:
+    """Return of each entry how many drafts stand at each depth 1..D, and where one was reached.
+
+    A depth is reached where the target read a draft there and accepted all that it follows. Both
+    are (N, D), D being the largest depth; the second is bool.
+    """
+    number = np.arange(rows["parents"].shape[1])
+    is_draft = number < rows["drafted"][:, None]
+    is_reached = follows_accepted(rows) & (number < rows["verified"][:, None])
+    depth = np.where(is_draft, depths(rows["parents"]), 0)
+    counts = np.zeros((len(depth), int(depth.max(initial=0))), np.int64)
+    reached = np.zeros(counts.shape, bool)
+    for level in range(counts.shape[1]):
+        counts[:, level] = (depth == level + 1).sum(axis=1)
+        reached[:, level] = (is_reached & (depth == level + 1)).any(axis=1)
+    return counts, reached
+
+
+def expanded(rows: Mapping[str, Array]) -> Array:
+    """Return how many drafts of each entry others follow, (N,)."""
+    return np.asarray(rows["drafted"] - leaves(rows["parents"], rows["drafted"]))
+
+
+def decided(rows: Mapping[str, Array], model: str, count: int) -> Array:
+    """Return which of a model's `count` choices an acceptance went through, bool (N, count).
+
+    Those of the target are its choices after the pending token and after each draft, those of the
+    draft model its choices of each draft.
+    """
+    number = np.arange(count)
+    if "path" not in rows:
+        return np.asarray(number <= rows["accepted"][:, None])
+    if model == "draft":
+        return follows_accepted(rows)
+    columns = np.ones((len(rows["path"]), count), bool)  # column 0 is the pending token
+    columns[:, 1:] = accepted_drafts(rows["path"])
+    return columns
