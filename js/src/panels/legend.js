@@ -6,6 +6,8 @@ import { cellLooks } from "./lanelooks.js";
 
 /** @import { BoxLook, Film, Pen, View } from "../types.d.ts" */
 
+const ACCEPT = 3; // the phase in which only drafts of trees move
+
 export class Legend {
   /** @param {View} view */
   constructor(view) {
@@ -26,9 +28,13 @@ export class Legend {
         json.lanes.flatMap((lane) => lane.map((run) => json.kinds[run[2]])),
       ),
     );
-    const moved = any(({ json }) =>
-      json.rounds.some((round) => round.stages.some((stage) => stage.moves.length)),
-    );
+    /** @param {(phase: number) => boolean} where */
+    const moves = (where) =>
+      any(({ json }) =>
+        json.rounds.some((round) =>
+          round.stages.some((stage, phase) => where(phase) && stage.moves.length > 0),
+        ),
+      );
     const drafts = any(({ json }) => json.meta.kv_bytes_per_slot.draft > 0);
     const broken = any((each) => each.violations.length > 0);
     const wrong = any(({ violations }) => violations.some((each) => each.rule === "bonus"));
@@ -61,7 +67,16 @@ export class Legend {
       ...when(drafts, "draft", "draft K/V"),
       ...when(held.has("stale"), "staleKV", "stale K/V"),
       ["written", "written now"],
-      ...when(moved, "moved", "moved by realignment"),
+      ...when(
+        moves((phase) => phase !== ACCEPT),
+        "moved",
+        "moved by realignment",
+      ),
+      ...when(
+        moves((phase) => phase === ACCEPT),
+        "compacted",
+        "accepted draft moved within its row",
+      ),
       ...when(
         any((each) => each.drifts),
         "drift",
@@ -138,6 +153,7 @@ export class Legend {
       staleKV: () => bar({ fill: p.orangeSoft, hatch: p.orange, radius: 0 }),
       written: () => bar({ stroke: p.ink, radius: 2 }),
       moved: () => pen.line(x, y, x + 20, y, { stroke: p.blue, width: 1.75, arrow: true }),
+      compacted: () => pen.line(x + 20, y, x, y, { stroke: p.green, width: 1.75, arrow: true }),
       drift: () => this._drift(pen, x, y),
       violation: () => sign("▲", p.red),
       differs: () => {

@@ -40,7 +40,7 @@ export class MaskPanel {
   // step has it.
   key() {
     const { film, step, row, hover } = this.view;
-    const lit = hover?.row === row ? `${step} ${hover.slot} ${hover.index}` : "";
+    const lit = hover?.row === row ? `${step} ${hover.slot} ${hover.index} ${hover.draft}` : "";
     return `${film.round(step)} ${Math.min(film.phase(step), 2)} ${row} ${lit}`;
   }
 

@@ -1,6 +1,7 @@
 // MaskPainter: how the queries and slots of an attention mask look. It judges nothing.
 
 import { counted, PAD } from "../draw/words.js";
+import { draftAt } from "../film/tree.js";
 import { MASK_TICKS } from "./masklayout.js";
 import { sumOf } from "./timesums.js";
 
@@ -131,7 +132,7 @@ export class MaskPainter {
   _label(query, y) {
     const { pen, at, p } = this;
     const drift = at.cells.drifts > 0 && query.position !== query.index;
-    const own = this.lit?.index === query.index;
+    const own = this._points(query);
     const name = own ? { size: 11.5, fill: p.blue, weight: 700 } : { size: 11.5, fill: p.ink };
     pen.text(query.name, PAD, y, name);
     if (at.wide)
@@ -148,6 +149,17 @@ export class MaskPainter {
       weight: drift ? 700 : 400,
       align: "right",
     });
+  }
+
+  /**
+   * Whether a query is what is pointed at. Several drafts of a tree have one index.
+   * @param {Query} query
+   */
+  _points(query) {
+    const { film, step, row } = this.view;
+    if (this.lit?.index !== query.index) return false;
+    const draft = draftAt(film, step, row, this.lit);
+    return draft < 0 || query.node === 0 || draft === query.node - 1;
   }
 
   // Gaps between cells that are wide enough for them.
