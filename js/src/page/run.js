@@ -82,18 +82,13 @@ export class Run {
     const trees = hasTrees(film) ? [new SteeredSection(desk, new TreePanel(view))] : [];
     this.columns = pooled
       ? [
-          [of(VerifyPanel), time, invariants],
-          [...trees, mask, of(PoolPanel)],
+          [of(VerifyPanel), ...trees, time, invariants],
+          [mask, of(PoolPanel)],
         ]
-      : trees.length
-        ? [
-            [of(VerifyPanel), time, invariants],
-            [...trees, mask],
-          ]
-        : [
-            [of(VerifyPanel), invariants],
-            [mask, time],
-          ];
+      : [
+          [of(VerifyPanel), ...trees, invariants],
+          [mask, time],
+        ];
     this.sections = [new Section(desk, this.stage, [this.legend]), ...this.columns.flat()];
   }
 

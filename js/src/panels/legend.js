@@ -4,7 +4,7 @@
 import { fontOf, measureText } from "../draw/text.js";
 import { cellLooks } from "./lanelooks.js";
 
-/** @import { BoxLook, Film, Pen, View } from "../types.d.ts" */
+/** @import { BoxLook, Film, Move, Pen, View } from "../types.d.ts" */
 
 const ACCEPT = 3; // the phase in which only drafts of trees move
 
@@ -28,11 +28,11 @@ export class Legend {
         json.lanes.flatMap((lane) => lane.map((run) => json.kinds[run[2]])),
       ),
     );
-    /** @param {(phase: number) => boolean} where */
+    /** @param {(phase: number, moves: Move[]) => boolean} where */
     const moves = (where) =>
       any(({ json }) =>
         json.rounds.some((round) =>
-          round.stages.some((stage, phase) => where(phase) && stage.moves.length > 0),
+          round.stages.some(({ moves }, phase) => moves.length > 0 && where(phase, moves)),
         ),
       );
     const drafts = any(({ json }) => json.meta.kv_bytes_per_slot.draft > 0);
@@ -73,7 +73,8 @@ export class Legend {
         "moved by realignment",
       ),
       ...when(
-        moves((phase) => phase === ACCEPT),
+        // Only those of the target's K/V have arrows.
+        moves((phase, all) => phase === ACCEPT && all.some((move) => move[0] === 0)),
         "compacted",
         "accepted draft moved within its row",
       ),

@@ -1371,7 +1371,7 @@ var ACCEPT = 3, Legend = class {
       )
     ), moves = (where) => any(
       ({ json }) => json.rounds.some(
-        (round) => round.stages.some((stage, phase) => where(phase) && stage.moves.length > 0)
+        (round) => round.stages.some(({ moves: moves2 }, phase) => moves2.length > 0 && where(phase, moves2))
       )
     ), drafts = any(({ json }) => json.meta.kv_bytes_per_slot.draft > 0), broken = any((each) => each.violations.length > 0), wrong = any(({ violations }) => violations.some((each) => each.rule === "bonus")), ownToken = films.every((each) => each.checked) ? "\u25CF the target's own token" : "\u25CF the last token of the round", own = (...kinds) => kinds.filter(([kind]) => held.has(kind)), when = (show, kind, words) => show ? [[kind, words]] : [];
     return [
@@ -1403,7 +1403,8 @@ var ACCEPT = 3, Legend = class {
         "moved by realignment"
       ),
       ...when(
-        moves((phase) => phase === ACCEPT),
+        // Only those of the target's K/V have arrows.
+        moves((phase, all) => phase === ACCEPT && all.some((move) => move[0] === 0)),
         "compacted",
         "accepted draft moved within its row"
       ),
@@ -2481,12 +2482,18 @@ function lastWords(pen, at, number) {
   return { words: words.reverse(), more: !1 };
 }
 function* tokensFromTheEnd(at, number) {
-  let wrong = at.film.wrongEnds(at.step).has(number);
+  let wrong = at.film.wrongEnds(at.step).has(number), unread = offBranch(at, number);
   for (let run of [...at.film.lane(at.step, "tokens", number)].reverse())
     for (let slot = run[1] - 1; slot >= run[0]; slot--) {
       let cell = at.film.cellOf(run, slot);
-      wrong && cell.kind === "bonus_now" && (cell.kind = "wrong_now"), cell.token >= 0 && !UNREAD.has(cell.kind) && (yield cell);
+      wrong && cell.kind === "bonus_now" && (cell.kind = "wrong_now"), cell.token >= 0 && !UNREAD.has(cell.kind) && !unread.has(slot) && (yield cell);
     }
+}
+function offBranch({ film, step, rows, view }, number) {
+  let entry = rows[number];
+  if (!entry || !branches(entry) || film.judged(step)) return /* @__PURE__ */ new Set();
+  let slots = slotsOf(film, step, number), draft = draftAt(film, step, number, view.hover), line = draft < 0 ? [] : lineOf(entry, draft);
+  return new Set(slots.filter((_, j) => !line.includes(j)));
 }
 
 // src/panels/slotwords.js
@@ -4037,13 +4044,10 @@ var Run = class {
     this.stage = new Stage(view), this.legend = new Legend(view);
     let of = (Panel) => new Section(desk, new Panel(view)), invariants = new ListSection(desk, new InvariantPanel(view)), pooled = film.json.rounds.some((round) => round.pool.length > 0), [mask, time] = [of(MaskPanel), of(TimePanel)], trees = hasTrees(film) ? [new SteeredSection(desk, new TreePanel(view))] : [];
     this.columns = pooled ? [
-      [of(VerifyPanel), time, invariants],
-      [...trees, mask, of(PoolPanel)]
-    ] : trees.length ? [
-      [of(VerifyPanel), time, invariants],
-      [...trees, mask]
+      [of(VerifyPanel), ...trees, time, invariants],
+      [mask, of(PoolPanel)]
     ] : [
-      [of(VerifyPanel), invariants],
+      [of(VerifyPanel), ...trees, invariants],
       [mask, time]
     ], this.sections = [new Section(desk, this.stage, [this.legend]), ...this.columns.flat()];
   }
