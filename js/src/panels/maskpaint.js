@@ -222,6 +222,7 @@ export class MaskPainter {
     if (!this.lit || this.lit.slot === null || this.lit.slot === undefined) return;
     const { pen, at, p } = this;
     const slot = this._slotOf(this.lit.slot);
+    if (slot === null) return;
     const part = at.parts.find((each) => slot >= each.first && slot < each.stop);
     if (!part) return;
     const x = at.x(slot);
@@ -244,10 +245,15 @@ export class MaskPainter {
   }
 
   /**
-   * Where something that now lies in `slot` lay at the time of the forward.
+   * Where something that now lies in `slot` lay at the time of the forward, null for a draft that it
+   * did not read. The draft model writes drafts of trees elsewhere than the target.
    * @param {number} slot
    */
   _slotOf(slot) {
+    const { film, step, row } = this.view;
+    const draft = draftAt(film, step, row, this.lit);
+    const query = this.cells.queries.find((each) => each.node === draft + 1);
+    if (draft >= 0) return query?.slot ?? null;
     for (let before = 0; before < this.cells.slots; before++)
       if (this.cells.now(before) === slot) return before;
     return slot;

@@ -281,7 +281,17 @@ class _Camera:
                 *self._node_of(each.feed),
             ]
             for each in self._attention.wrong(frame, model)
+            if self._is_known(each.feed)
         ]
+
+    def _is_known(self, feed: int) -> bool:
+        """Whether the record says what a query should see.
+
+        It does not say what a draft follows that was read but not proposed.
+        """
+        entry = self._trace.index.feed_rows[feed]
+        drafted = self._trace.rows["drafted"][entry]
+        return not self._has_trees or int(self._trace.feeds["node"][feed]) <= int(drafted)
 
     def _node_of(self, feed: int) -> list[int]:
         # Several drafts of a tree have the same index.

@@ -908,9 +908,14 @@ function queriesOf(film, entry, run, lane, slots, faults) {
     let at = index + n, node = first && first + n, ahead = node ? node - 1 : at - entry.length, fault = faults.find((each) => {
       let offset = each[7] ? node - each[7] : node ? -1 : at - each[2];
       return each[0] === forward && offset >= 0 && offset < each[3];
-    }), name = ahead >= 0 ? `d${ahead + 1}` : ahead === -1 ? "pending" : `index ${at}`, token = ahead >= 0 ? entry.drafts[ahead] ?? -1 : film.token(entry.request, at) ?? -1, segments = segmentsOf(film, pieces, entry.length, until + n, fault), place = { index: at, position: position + n, slot: slot + n, until: until + n };
+    }), name = queryName(entry, node, at), token = ahead >= 0 ? entry.drafts[ahead] ?? -1 : film.token(entry.request, at) ?? -1, segments = segmentsOf(film, pieces, entry.length, until + n, fault), place = { index: at, position: position + n, slot: slot + n, until: until + n };
     return { name, node, forward, token, ...place, segments };
   });
+}
+function queryName({ length, drafted }, node, index) {
+  if (node > drafted) return "other";
+  let ahead = node ? node - 1 : index - length;
+  return ahead >= 0 ? `d${ahead + 1}` : ahead === -1 ? "pending" : `index ${index}`;
 }
 function piecesOf(film, [, , , , , , , see, , holes], lane, slots) {
   let laneEdges = [];
@@ -1706,7 +1711,9 @@ var MaskPainter = class {
   // The slot under the pointer, wherever that is on the page.
   _crosshair() {
     if (!this.lit || this.lit.slot === null || this.lit.slot === void 0) return;
-    let { pen, at, p } = this, slot = this._slotOf(this.lit.slot), part = at.parts.find((each) => slot >= each.first && slot < each.stop);
+    let { pen, at, p } = this, slot = this._slotOf(this.lit.slot);
+    if (slot === null) return;
+    let part = at.parts.find((each) => slot >= each.first && slot < each.stop);
     if (!part) return;
     let x = at.x(slot), w = Math.max(part.cell, 2), label = `${slot}`, half = pen.measure(label, { size: 11, weight: 700 }) / 2 + 3;
     pen.rect(x - 1.5, MASK_TICKS - 2, w + 2, at.height + 4, {
@@ -1723,10 +1730,13 @@ var MaskPainter = class {
     });
   }
   /**
-   * Where something that now lies in `slot` lay at the time of the forward.
+   * Where something that now lies in `slot` lay at the time of the forward, null for a draft that it
+   * did not read. The draft model writes drafts of trees elsewhere than the target.
    * @param {number} slot
    */
   _slotOf(slot) {
+    let { film, step, row } = this.view, draft = draftAt(film, step, row, this.lit), query = this.cells.queries.find((each) => each.node === draft + 1);
+    if (draft >= 0) return query?.slot ?? null;
     for (let before = 0; before < this.cells.slots; before++)
       if (this.cells.now(before) === slot) return before;
     return slot;
@@ -1913,14 +1923,11 @@ var SIGHTS = {
   hit(x, y, width) {
     let at = this._layout(width), n = at ? Math.floor((y - MASK_TICKS) / at.line) : -1, query = at?.cells.queries[n];
     if (!query) return null;
-    let { film, row } = this.view, { cells } = at, slot = at.slotAt(x), drift = film.checked && query.position === query.index ? "" : `, index ${query.index}`, position = `position ${query.position}${drift}`, name = `query ${query.name} ${quoted(film.text(query.token))} (${position})`;
-    if (slot === null)
-      return {
-        row,
-        slot: cells.now(query.slot),
-        index: query.index,
-        hint: `${name}, in slot ${query.slot}`
-      };
+    let { film, step, row } = this.view, { cells } = at, slot = at.slotAt(x), draft = query.node > 0 && query.name !== "other" ? query.node - 1 : -1, drift = film.checked && query.position === query.index ? "" : `, index ${query.index}`, position = `position ${query.position}${drift}`, name = `query ${query.name} ${quoted(film.text(query.token))} (${position})`;
+    if (slot === null) {
+      let hint2 = `${name}, in slot ${query.slot}`, place = { row, slot: cells.now(query.slot), index: query.index, hint: hint2 };
+      return draft < 0 ? place : { ...place, slot: slotsOf(film, step, row)[draft], draft };
+    }
     let verdict = query.segments.find((each) => slot >= each[0] && slot < each[1])?.[2], held = cells.holds(slot), does = verdict === "seen" || verdict === "own" || verdict === "leak" ? "sees" : "does not see", wrong = verdict === "leak" || verdict === "hole" ? ` \u2014 a ${verdict}` : "", hint = `${name} ${does} slot ${slot}: ${contentWords(film, cells, slot)}${wrong}`;
     return { row, slot: cells.now(slot), index: held?.index ?? -1, hint };
   }
