@@ -161,7 +161,13 @@ class RecordIndex:
     @cached_property
     def ends(self) -> Array:
         """The slot of each row's last token after its acceptance, by entry of `rows`, (N,)."""
-        return ends(self._rows)
+        moves = self._tables["moves"]
+        within = (moves["phase"] == PHASES.index("accept")) & (moves["model"] == 0)
+        within &= moves["from_row"] == moves["to_row"]
+        at = self.find_rows(moves["round"][within], moves["to_row"][within])
+        moved = np.zeros(self._rows["row"].size, bool)
+        moved[at[at >= 0]] = True
+        return ends(self._rows, moved)
 
     @cached_property
     def feeds_by_stage(self) -> Groups:

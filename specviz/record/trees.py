@@ -80,14 +80,18 @@ def leaves_holes(rows: Mapping[str, Array]) -> Array:
     return np.asarray(after - before > rows["gained"])
 
 
-def ends(rows: Mapping[str, Array]) -> Array:
+def ends(rows: Mapping[str, Array], moved: Array) -> Array:
     """Return the slot of each row's last token after the acceptance, before rows move: (N,).
 
     It is the slot behind the row's accepted drafts. There may be holes between those where they
     stay in the columns of a tree.
+
+    moved: bool (N,), whether accepted drafts of a row moved.
     """
     slots: Array = rows["pending"] + rows["gained"]
-    stay = np.flatnonzero(branching(rows) & leaves_holes(rows) & (rows["gained"] > 0))
+    # A row that has finished may be left as it is.
+    stays = leaves_holes(rows) | ((rows["finished"] > 0) & ~moved)
+    stay = np.flatnonzero(branching(rows) & stays & (rows["gained"] > 0))
     path = rows["path"][stay] if stay.size else np.zeros((0, 1), np.int32)
     # Where EOS or the budget ends the row, the last token is a draft itself.
     gained, accepted = rows["gained"][stay], rows["accepted"][stay]

@@ -81,6 +81,12 @@ class BatchRow:
         return [self.pending + 1 + draft for draft in self.path[:kept]]
 
     @property
+    def leaves_holes(self) -> bool:
+        """Whether it goes on further behind than it has grown."""
+        goes_on = self.pending_after - self.start_after
+        return goes_on - (self.pending - self.start) > self.gained
+
+    @property
     def holes(self) -> int:
         """Slots between its first and last token without a token of it, after synchronising."""
         return self.pending_after - self.start_after - self.index

@@ -51,10 +51,11 @@ def compaction(scene: Scene) -> list[str]:
     moved = scene.compacted[TARGET]
     if moved:
         return _moved(scene, moved)
-    holes = [row for row in working if _stays(row) and row.resume_slot is not None]
+    holes = [row for row in working if _stays(row) and row.leaves_holes]
     if holes:
         return [_holes(scene, holes)]
-    stray = [row for row in working if _stays(row)]
+    # A row that has finished is read by nothing any more.
+    stray = [row for row in working if _stays(row) and not row.finished]
     if stray:
         return [_stray(stray[0])]
     if not any(row.accepted for row in working):
