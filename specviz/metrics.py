@@ -23,6 +23,7 @@ from specviz.record.runs import Run as Run
 from specviz.record.runs import check_recorded as check_recorded
 from specviz.record.schema import MODELS, PHASES, Array
 from specviz.record.trace import Trace
+from specviz.record.trees import branching, by_depth, decided, expanded
 from specviz.util.validate import require_kind, require_positive
 
 _COLUMN_NAMES = {phase: "sync" if phase == "synchronise" else phase for phase in PHASES}
@@ -123,16 +124,19 @@ def acceptance(run: Run) -> pd.DataFrame:
 
     Columns: position, drafted_tokens, accepted_tokens, acceptance (of all entries) and
     conditional_acceptance (of the entries that verified a token there and accepted all before it).
+    In a record with trees, a position is a depth. Without a record, all drafts count as chains.
     """
     check_recorded(run)
     position = np.arange(1, run.meta["num_draft_tokens"] + 1)
     entries = _entries(run)
-    num_drafted, num_verified, num_accepted = (
-        entries[name].to_numpy()[:, None] for name in ("drafted", "verified", "accepted")
-    )
+    names = ("drafted", "verified", "accepted")
+    num_drafted, num_verified, num_accepted = (entries[n].to_numpy()[:, None] for n in names)
     drafted = num_drafted >= position  # (N, K)
-    accepted = num_accepted >= position  # (N, K)
     reached = (num_verified >= position) & (num_accepted >= position - 1)
+    if branching(run.rows).any():
+        drafted, reached = (part[entries.index] for part in by_depth(run.rows))  # (N, D)
+        position = position[: drafted.shape[1]]
+    accepted = num_accepted >= position
     table = pd.DataFrame({"position": position, "drafted_tokens": drafted.sum(axis=0)})
     table["accepted_tokens"] = accepted.sum(axis=0)
     table["acceptance"] = _ratio(accepted.sum(axis=0), len(accepted))
@@ -158,16 +162,16 @@ def smallest_gap(run: Run) -> float:
     It is a difference of log-probabilities, over the choices that mattered: the target's at indices
     0..a of each entry, the draft's at indices 0..min(a, K-1). If the gap is far above the noise of
     a forward (`specviz.checks.equivalence`), the run has the same outputs on another machine.
-    Infinite if there were no choices.
+    Infinite if there were no choices. Of trees, these are the choices along the accepted branch.
     """
     check_recorded(run)
-    reached = run.rows["accepted"][:, None]
     gaps = [np.full(0, np.inf)]
+    working = run.rows["gained"][:, None] > 0
     for model in MODELS:
         top = run.rows[f"{model}_top_logprobs"]  # (N, K+1, k) or (N, K, j)
         if top.shape[-1] > 1:
-            decided = (np.arange(top.shape[1]) <= reached) & (run.rows["gained"][:, None] > 0)
-            gaps.append((top[..., 0] - top[..., 1])[decided])
+            chosen = decided(run.rows, model, top.shape[1]) & working
+            gaps.append((top[..., 0] - top[..., 1])[chosen])
     return float(np.nanmin(np.concatenate(gaps), initial=np.inf))
 
 
@@ -272,8 +276,8 @@ def waste(trace: Trace) -> pd.DataFrame:
     given once; NaN where a model was given none).
 
     The target has to read each prompt but its last token. So does a draft that keeps its K/V, which
-    then reads in each round the last two committed tokens of each active row and its drafts but the
-    last, K + 1 tokens. Filling of shorter rows counts as neither.
+    then reads in each round the last two committed tokens of each active row and the drafts that
+    others follow: K + 1 tokens for a chain. Filling of shorter rows counts as neither.
     """
     check_recorded(trace, "trace")
     require_kind("trace", trace, Trace, "pass result.trace of a run with record=True")
@@ -285,12 +289,12 @@ def waste(trace: Trace) -> pd.DataFrame:
     by_target = feeds["model"] == MODELS.index("target")
     read_by_target = int((by_target & (feeds["phase"] == PHASES.index("schedule"))).sum())
     read_by_draft = int((~by_target).sum())
-    drafts = int((rows["drafted"][drafting] + 1).sum())
     table = pd.DataFrame({"rounds": [trace.num_rounds], "verified_rows": [working.size]})
     table["idle_rows"] = int((~working).sum())
     table["discarded_tokens"] = int(rows["discarded"].sum())
     table["mean_draft_tokens"] = rows["drafted"][working].mean() if working.any() else np.nan
-    read = {"target": (read_by_target, prompts), "draft": (read_by_draft, prompts + drafts)}
-    for model, (given, needed) in read.items():
-        table[f"{model}_read"] = given / needed if given and needed else np.nan
+    needed = prompts + int((expanded(rows)[drafting] + 2).sum())
+    read = {"target": (read_by_target, prompts), "draft": (read_by_draft, needed)}
+    for model, (given, least) in read.items():
+        table[f"{model}_read"] = given / least if given and least else np.nan
     return table

@@ -31,6 +31,7 @@ export type FeedRun = [
   see: number,
   until: number,
   holes: Range[],
+  node?: number,
 ];
 export type Move = [
   model: number,
@@ -49,6 +50,7 @@ export type Fault = [
   leaks: Range[],
   holes: Range[],
   lost: number,
+  node?: number,
 ];
 
 export interface RowEntry {
@@ -72,6 +74,10 @@ export interface RowEntry {
   draft: Choice[][];
   fates: number[];
   scores?: (number | null)[];
+  // in a run with trees
+  parents?: number[];
+  path?: number[];
+  end?: number;
 }
 
 export interface PoolEntry {
@@ -210,6 +216,7 @@ export interface RowLanes {
   positions: Band | null;
   target: Band;
   draft: Band;
+  arrows: Band | null;
   notes: Band | null;
 }
 
@@ -221,10 +228,12 @@ export interface Item {
   step: number;
 }
 
+/** draft: the number of the draft that is meant, where a slot or an index does not say it. */
 export interface Place {
   row: number | null;
   slot: number | null;
   index: number | null;
+  draft?: number;
 }
 export type Hit = Place & { hint: string };
 
@@ -267,6 +276,7 @@ export interface Panel extends Drawable {
   click?(x: number, y: number, width: number): void;
   drag?(x: number, y: number, width: number): boolean;
   panBy?(slots: number): void;
+  steer?(key: string): Hit | null;
 }
 
 export interface PanelClass {
@@ -274,13 +284,35 @@ export interface PanelClass {
   id: string;
 }
 
-// -- masks and cards
+// -- trees, masks and cards
+
+/** A draft of a tree. rank: its place among the drafts of one parent, from 1. */
+export interface TreeNode {
+  number: number;
+  parent: number;
+  depth: number;
+  token: number;
+  rank: number;
+  siblings: number;
+  slot: number | null;
+}
+
+/** Where a node lies: its middle; own: the target's own token behind the accepted drafts. */
+export interface TreePlace {
+  number: number;
+  parent: number;
+  x: number;
+  y: number;
+  own: boolean;
+}
 
 export type Sight = "seen" | "own" | "blank" | "hidden" | "leak" | "hole";
 export type Segment = [start: number, stop: number, sight: Sight];
 
+/** node: 1 + the number of a draft of a tree. */
 export interface Query {
   name: string;
+  node: number;
   forward: number;
   token: number;
   index: number;
@@ -317,9 +349,11 @@ export interface CardPlace {
   chip: number;
 }
 
+/** number: of the draft in a tree; index: null while nobody knows where the token goes. */
 export interface CardData {
   name: string;
-  index: number;
+  number?: number | null;
+  index: number | null;
   last: boolean;
   draft: number | null;
   q: number | null;

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from specviz.record.schema import ACCEPTED, BONUS, PHASES, PROMPT, Array, Table, cache_shape
+from specviz.record.trees import branching, ends, follows_accepted
 
 
 class Groups:
@@ -131,6 +132,42 @@ class RecordIndex:
     def feed_rows(self) -> Array:
         """The entry of `rows` with the round and cache row of each feed (F,), -1 where none is."""
         return self.find_rows(self._feeds["round"], self._feeds["row"])
+
+    @cached_property
+    def follows_accepted(self) -> Array:
+        """Whether all that each feed follows was or is committed, as far as its round says, (F,).
+
+        Of drafts this holds behind accepted ones alone. It does not hold of a draft that was read
+        but not proposed, since the record does not say what it follows.
+        """
+        node = self._feeds["node"]
+        follows = node == 0
+        known = follows_accepted(self._rows)  # (N, K)
+        is_proposed = (node > 0) & (node <= known.shape[1]) & (self.feed_rows >= 0)
+        drafts = np.flatnonzero(is_proposed)
+        entry = self.feed_rows[drafts]
+        same = self._rows["request"][entry] == self._feeds["request"][drafts]
+        follows[drafts] = same & known[entry, node[drafts] - 1]
+        return follows
+
+    @cached_property
+    def on_branches(self) -> Array:
+        """Whether each feed is a draft of a row whose drafts are no chain, (F,)."""
+        is_draft = (self._feeds["node"] > 0) & (self.feed_rows >= 0)
+        found = np.zeros(is_draft.shape, bool)
+        found[is_draft] = branching(self._rows)[self.feed_rows[is_draft]]
+        return found
+
+    @cached_property
+    def ends(self) -> Array:
+        """The slot of each row's last token after its acceptance, by entry of `rows`, (N,)."""
+        moves = self._tables["moves"]
+        within = (moves["phase"] == PHASES.index("accept")) & (moves["model"] == 0)
+        within &= moves["from_row"] == moves["to_row"]
+        at = self.find_rows(moves["round"][within], moves["to_row"][within])
+        moved = np.zeros(self._rows["row"].size, bool)
+        moved[at[at >= 0]] = True
+        return ends(self._rows, moved)
 
     @cached_property
     def feeds_by_stage(self) -> Groups:

@@ -28,8 +28,8 @@ from specviz.util.validate import is_int, require_kind, short
 
 # The planes of the ledger: what is kept of a cell. WRITTEN is the number of its last write.
 _SHOWN = ("request", "token", "index", "position")
-_REQUEST, _TOKEN, _INDEX, _POSITION, _FED_ROUND, _WRITTEN = range(6)
-_PLANES = 6
+_REQUEST, _TOKEN, _INDEX, _POSITION, _FED_ROUND, _FOLLOWS, _BRANCHES, _WRITTEN = range(8)
+_PLANES = 8
 _MOVE = ("model", "from_row", "from_slot", "to_row", "to_slot", "length")
 _ACCEPT = PHASES.index("accept")
 
@@ -188,6 +188,8 @@ class Replay:
         slot = table["slot"][step.feeds]
         for plane, name in enumerate((*_SHOWN, "round")):
             self._cells[plane, step.model, row, slot] = table[name][step.feeds]
+        self._cells[_FOLLOWS, step.model, row, slot] = self._index.follows_accepted[step.feeds]
+        self._cells[_BRANCHES, step.model, row, slot] = self._index.on_branches[step.feeds]
         self._cells[_WRITTEN, step.model, row, slot] = self._writes
 
     def _batch(self, round: int, phase: str) -> _Batch:
@@ -202,7 +204,7 @@ class Replay:
         if PHASES.index(phase) >= _ACCEPT:
             lengths = lengths + gained
         if phase == "accept":
-            pending = pending + gained
+            pending = self._index.ends[entries]
         return _Batch(
             rows=table["row"][entries],
             requests=table["request"][entries],
@@ -231,7 +233,7 @@ class Replay:
         return self._latest[model][1]
 
     def _classify(self, cells: Array, drafting: int | None, batch: _Batch) -> Slots:
-        """Return what a model's cells (6, B, T) hold.
+        """Return what a model's cells (8, B, T) hold.
 
         drafting: the round whose tokens are not verified yet and count as drafted, or None.
         """
@@ -246,13 +248,21 @@ class Replay:
             state[own & (index >= length) & (cells[_FED_ROUND] == drafting)] = DRAFTED
 
         # A cell is valid if its token was committed by the round that fed it, or before. An equal
-        # token that was fed earlier is a rejected draft, read behind another text.
+        # token that was fed earlier is a rejected draft, read behind another text. So is an equal
+        # token on another branch of a tree.
         committed = own & (index < length)
         place = texts.first[batch.requests, None] + np.where(committed, index, 0)  # (B, T)
         same = texts.tokens[place] == cells[_TOKEN]
         in_time = texts.rounds[place] <= cells[_FED_ROUND]
         # Moves leave copies behind. The one written last counts.
-        valid = _newest(cells, committed & same & in_time, batch.lengths)
+        follows = cells[_FOLLOWS] == 1
+        valid = committed & same & in_time & follows
+        # On a tree, the draft that became a row's last token may lie in another slot than the one
+        # that awaits it. Nothing will look for its K/V there.
+        slot = np.arange(cells.shape[2])
+        is_last = (index == length - 1) & (cells[_BRANCHES] == 1)
+        valid &= ~is_last | (slot == batch.pending[:, None])
+        valid = _newest(cells, valid, batch.lengths)
         state[valid] = texts.origins[place[valid]]
         state[before] = PADDING
 

@@ -4,6 +4,8 @@
 
 import { chance, quoted } from "../draw/words.js";
 import { leftOutWords } from "./selection.js";
+import { branches } from "./tree.js";
+import { treeCards } from "./treecards.js";
 
 /** @import { CardData, Film, RowEntry } from "../types.d.ts" */
 
@@ -33,6 +35,7 @@ export const MARKS = {
 export function draftCards(film, step, row) {
   const entry = film.rows(step)[row];
   if (!entry?.gained) return [];
+  if (branches(entry)) return treeCards(film, step, row);
   const stop = film.phase(step) ? entry.verified : entry.drafted;
   return Array.from({ length: entry.drafted + 1 }, (_, n) =>
     n > stop ? unverifiedCard(film, step, row, n - 1) : draftCard(film, step, entry, n, n === stop),

@@ -2,6 +2,8 @@
 // it. A step is a phase of a round: step = round * 5 + phase. Knows no colours, no pixels and no
 // page.
 
+import { branches, isFull, turnedDown } from "./tree.js";
+
 /** @import { Cell, FilmJson, LaneName, LaneRun, RowEntry } from "../types.d.ts" */
 
 const EMPTY_CELL = { kind: "empty", index: -1, position: -1, request: -1, token: -1, origin: "" };
@@ -202,7 +204,12 @@ export class Film {
    * The draft that a row of the round rejected for another token; null where there is none.
    * @param {RowEntry} at
    */
-  rejectedDraft({ drafts, verified, accepted, gained, discarded, emitted }) {
+  rejectedDraft(at) {
+    const { drafts, verified, accepted, gained, discarded, emitted } = at;
+    if (branches(at)) {
+      const draft = gained > accepted && !discarded ? turnedDown(at) : -1;
+      return draft < 0 || drafts[draft] === emitted[accepted] ? null : drafts[draft];
+    }
     const rejects =
       accepted < verified &&
       gained > accepted &&
@@ -243,8 +250,8 @@ export class Film {
     const eos = new Set(this.json.meta.eos_token_ids);
     /** @type {Record<string, (row: RowEntry) => boolean>} */
     const events = {
-      rejection: (row) => row.gained > 0 && row.accepted < row.verified,
-      full: (row) => row.verified > 0 && row.accepted === row.verified,
+      rejection: (row) => row.gained > 0 && row.verified > 0 && !isFull(row),
+      full: isFull,
       eos: (row) => row.emitted.some((token) => eos.has(token)),
     };
     return this.json.rounds.flatMap((round, number) =>

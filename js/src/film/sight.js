@@ -142,21 +142,35 @@ function movedSlot(slot, [, , , from, , to, length]) {
  * @returns {Query[]}
  */
 function queriesOf(film, entry, run, lane, slots, faults) {
-  const [, forward, , slot, count, index, position, , until] = run;
+  const [, forward, , slot, count, index, position, , until, , first = 0] = run;
   const pieces = piecesOf(film, run, lane, slots);
   return Array.from({ length: count }, (_, n) => {
     const at = index + n;
-    const ahead = at - entry.length;
+    const node = first && first + n;
+    const ahead = node ? node - 1 : at - entry.length;
     const fault = faults.find((each) => {
-      const offset = at - each[2];
+      // Several drafts of a tree have one index.
+      const offset = each[7] ? node - each[7] : node ? -1 : at - each[2];
       return each[0] === forward && offset >= 0 && offset < each[3];
     });
-    const name = ahead >= 0 ? `d${ahead + 1}` : ahead === -1 ? "pending" : `index ${at}`;
+    const name = queryName(entry, node, at);
     const token = ahead >= 0 ? (entry.drafts[ahead] ?? -1) : (film.token(entry.request, at) ?? -1);
     const segments = segmentsOf(film, pieces, entry.length, until + n, fault);
     const place = { index: at, position: position + n, slot: slot + n, until: until + n };
-    return { name, forward, token, ...place, segments };
+    return { name, node, forward, token, ...place, segments };
   });
+}
+
+/**
+ * @param {RowEntry} entry
+ * @param {number} node
+ * @param {number} index
+ */
+function queryName({ length, drafted }, node, index) {
+  if (node > drafted) return "other"; // the draft model read it, but did not propose it
+  const ahead = node ? node - 1 : index - length;
+  if (ahead >= 0) return `d${ahead + 1}`;
+  return ahead === -1 ? "pending" : `index ${index}`;
 }
 
 /**

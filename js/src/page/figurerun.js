@@ -8,6 +8,7 @@ import { Legend } from "../panels/legend.js";
 import { MaskPanel } from "../panels/mask.js";
 import { PoolPanel } from "../panels/pool.js";
 import { Stage } from "../panels/stage.js";
+import { TreePanel } from "../panels/tree.js";
 import { VerifyPanel } from "../panels/verify.js";
 import { runFacts, runName, sentences, verdictOf } from "./run.js";
 
@@ -53,7 +54,7 @@ export class FigureRun {
     /** @type {Panel[]} */
     const panels = [new PoolPanel(view)];
     if (maskCells(film, step, row)) panels.unshift(new MaskPanel(view));
-    if (film.phase(step) > 0) panels.unshift(new VerifyPanel(view));
+    if (film.phase(step) > 0) panels.unshift(new VerifyPanel(view), new TreePanel(view));
     return panels.filter((panel) => !panel.empty());
   }
 

@@ -3,15 +3,18 @@
 
 import { element } from "../draw/elements.js";
 import { counted } from "../draw/words.js";
+import { hasTrees } from "../film/tree.js";
 import { InvariantPanel } from "../panels/invariants.js";
 import { Legend } from "../panels/legend.js";
 import { MaskPanel } from "../panels/mask.js";
 import { PoolPanel } from "../panels/pool.js";
 import { Stage } from "../panels/stage.js";
 import { TimePanel } from "../panels/time.js";
+import { TreePanel } from "../panels/tree.js";
 import { VerifyPanel } from "../panels/verify.js";
 import { ListSection } from "./list.js";
 import { Section } from "./section.js";
+import { SteeredSection } from "./steered.js";
 
 /** @import { Desk, Film, PanelClass, Place, View } from "../types.d.ts" */
 /** @import { Shell } from "./shell.js" */
@@ -76,13 +79,14 @@ export class Run {
     const invariants = new ListSection(desk, new InvariantPanel(view));
     const pooled = film.json.rounds.some((round) => round.pool.length > 0);
     const [mask, time] = [of(MaskPanel), of(TimePanel)];
+    const trees = hasTrees(film) ? [new SteeredSection(desk, new TreePanel(view))] : [];
     this.columns = pooled
       ? [
-          [of(VerifyPanel), time, invariants],
+          [of(VerifyPanel), ...trees, time, invariants],
           [mask, of(PoolPanel)],
         ]
       : [
-          [of(VerifyPanel), invariants],
+          [of(VerifyPanel), ...trees, invariants],
           [mask, time],
         ];
     this.sections = [new Section(desk, this.stage, [this.legend]), ...this.columns.flat()];
@@ -155,7 +159,8 @@ export class Run {
  */
 export function samePlace(one, other) {
   if (!one || !other) return one === other;
-  return one.row === other.row && one.slot === other.slot && one.index === other.index;
+  const alike = one.row === other.row && one.slot === other.slot && one.index === other.index;
+  return alike && one.draft === other.draft;
 }
 
 /**

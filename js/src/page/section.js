@@ -4,7 +4,7 @@
 import { element, setAttribute, setText, tableElement } from "../draw/elements.js";
 import { CanvasPen } from "../draw/pen.js";
 
-/** @import { Desk, Drawable, Palette, Panel } from "../types.d.ts" */
+/** @import { Desk, Drawable, Hit, Palette, Panel, Place } from "../types.d.ts" */
 
 /**
  * What a drawing depends on; a drawing that was prepared has a picture too.
@@ -226,7 +226,7 @@ export class Section {
       return;
     }
     const found = this.panel.hit(event.offsetX, event.offsetY, this.width);
-    this.desk.point(found && { row: found.row, slot: found.slot, index: found.index });
+    this.desk.point(found && placeOf(found));
     this.desk.tip(found?.hint, event);
   }
 
@@ -268,6 +268,14 @@ export class Section {
     this.panel.panBy(sideways / 30);
     this.desk.touch(this);
   }
+}
+
+/**
+ * @param {Hit} hit
+ * @returns {Place}
+ */
+export function placeOf({ row, slot, index, draft }) {
+  return draft === undefined ? { row, slot, index } : { row, slot, index, draft };
 }
 
 /**

@@ -4,6 +4,7 @@
 
 import { counted } from "../draw/words.js";
 import { spending } from "../film/selection.js";
+import { depthOf, isAccepted } from "../film/tree.js";
 import { GUTTER } from "./layout.js";
 import { ABOVE, LINE } from "./strip.js";
 
@@ -89,7 +90,7 @@ function drawShare(pen, at, { row, draft }, x, y, cell) {
  * @param {number} draft
  */
 function accepts(at, row, draft) {
-  return at.film.judged(at.step) && draft < at.rows[row].accepted;
+  return at.film.judged(at.step) && isAccepted(at.rows[row], draft);
 }
 
 /**
@@ -113,7 +114,7 @@ export function capacityHit(at, x, y) {
     return { row: null, slot: null, index: null, hint: `${place}: ${unused}` };
   }
   const { row, draft } = taken;
-  const index = at.rows[row].length + draft;
+  const index = at.rows[row].length + depthOf(at.rows[row], draft) - 1;
   const accepted = accepts(at, row, draft) ? ", accepted" : "";
   return { row, slot: null, index, hint: `${place}: row ${row}, draft ${draft + 1}${accepted}` };
 }

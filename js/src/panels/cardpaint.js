@@ -3,6 +3,7 @@
 
 import { chance, drawChip, wrapWords } from "../draw/words.js";
 import { MARKS } from "../film/cards.js";
+import { draftAt } from "../film/tree.js";
 import { HOLLOW } from "./cut.js";
 
 /** @import { CardData, CardPlace, Choice, Pen, TextLook, View } from "../types.d.ts" */
@@ -68,7 +69,7 @@ export class CardPainter {
 
   paint() {
     const { pen, p, at, card } = this;
-    const lit = this.view.hover?.row === this.view.row && this.view.hover.index === card.index;
+    const lit = this._lit();
     pen.rect(at.x, at.y, at.w, at.h, {
       fill: this.hollow ? undefined : p.page,
       stroke: lit ? p.blue : this.hollow ? p.grey : p.faint,
@@ -93,6 +94,16 @@ export class CardPainter {
     this._emitted(foot + 4);
   }
 
+  // Several drafts of a tree have one index.
+  _lit() {
+    const { film, step, row, hover } = this.view;
+    if (hover?.row !== row || hover.index === null) return false;
+    const { number, index } = this.card;
+    if (number === undefined) return hover.index === index;
+    const draft = draftAt(film, step, row, hover);
+    return number === null ? draft < 0 && hover.index === index : draft === number;
+  }
+
   /** @param {number} y */
   _head(y) {
     const { card, at, fate } = this;
@@ -104,7 +115,8 @@ export class CardPainter {
     });
     const x = this.left + 8 + this.pen.measure(card.name, { size: 13, weight: 700 });
     const index = `index ${card.index}`;
-    if (x + this.pen.measure(index) + 24 < at.x + at.w) this.text(index, x, y + 1);
+    if (card.index !== null && x + this.pen.measure(index) + 24 < at.x + at.w)
+      this.text(index, x, y + 1);
     this.text(fate.sign, at.x + at.w - CARD.pad, y, {
       size: 13,
       weight: 700,

@@ -1,6 +1,7 @@
 // FramePainter: what stands behind and around the rows of the batch panel: the band of the chosen
 // row, the map of the whole cache, the slots' numbers, and each row's label.
 
+import { isFull } from "../film/tree.js";
 import { GUTTER } from "./layout.js";
 
 /** @import { Pen, RowEntry, RowLanes } from "../types.d.ts" */
@@ -166,7 +167,7 @@ export class FramePainter {
   _gain(row, y, small) {
     const { p } = this.pen;
     const [x, h, size] = small ? [70, 11, 9] : [66, 16, 11];
-    const full = row.verified > 0 && row.accepted === row.verified;
+    const full = isFull(row);
     const fill = row.gained === 0 ? p.greySoft : row.accepted ? p.greenSoft : p.orangeSoft;
     const stroke = row.gained === 0 ? p.grey : full ? p.green : undefined;
     const words = row.gained ? `+${row.gained}` : "idle";

@@ -3,6 +3,7 @@
 // all rows if the round begins in there for all of them, else each row's own, so that all drafts
 // stand in one column.
 
+import { hasTrees } from "../film/tree.js";
 import { stripIn } from "./strip.js";
 
 /** @import { RowEntry, RowLanes, View } from "../types.d.ts" */
@@ -17,6 +18,7 @@ export const ALL_FROM = 28;
 export const WIDEST = 110;
 export const USUAL = 34;
 const STACKED_BELOW = 44;
+const ARROWS = 13; // px for the arrows of what moves within a row, in a run with trees
 const DEEPER = 9; // px of a slot up to which a drift stands under its position, and what that takes
 export const GUTTER = 118;
 export const RIGHT = 14;
@@ -42,6 +44,7 @@ export class StageLayout {
     this.shared = true;
     /** @type {RowLanes[]} */
     this.lanes = [];
+    this.arrows = hasTrees(film) ? ARROWS : 0;
     this.bottom = 0;
     this.last = this._last();
     this.cell = this._cell();
@@ -128,7 +131,8 @@ export class StageLayout {
   }
 
   _heights() {
-    return this.texts ? 68 + (this.stacked ? DEEPER : 0) : this.signs ? 50 : 34;
+    if (!this.signs) return 34;
+    return (this.texts ? 68 + (this.stacked ? DEEPER : 0) : 50) + this.arrows;
   }
 
   /**
@@ -144,7 +148,8 @@ export class StageLayout {
       const bar = height > 14 ? 3 : 2;
       const target = { y: tokens.y + tokens.h + 1, h: bar };
       const draft = { y: target.y + bar + (height > 14 ? 1 : 0), h: height > 14 ? bar : 0 };
-      return { y, height, open, tokens, positions: null, target, draft, notes: null };
+      const none = { positions: null, arrows: null, notes: null };
+      return { y, height, open, tokens, target, draft, ...none };
     }
     const tokens = { y: y + 4, h: this.texts ? 23 : this.signs ? 18 : 10 };
     const positions = this.texts
@@ -152,6 +157,7 @@ export class StageLayout {
       : null;
     const target = { y: (positions ?? tokens).y + (positions ?? tokens).h + 2, h: 6 };
     const draft = { y: target.y + 7, h: 4 };
+    const arrows = this.signs && this.arrows ? { y: draft.y + 6, h: this.arrows } : null;
     return {
       y,
       height,
@@ -160,7 +166,8 @@ export class StageLayout {
       positions,
       target,
       draft,
-      notes: this.signs ? { y: draft.y + 6, h: 12 } : null,
+      arrows,
+      notes: this.signs ? { y: draft.y + 6 + this.arrows, h: 12 } : null,
     };
   }
 

@@ -4,7 +4,9 @@
 import { fontOf, measureText } from "../draw/text.js";
 import { cellLooks } from "./lanelooks.js";
 
-/** @import { BoxLook, Film, Pen, View } from "../types.d.ts" */
+/** @import { BoxLook, Film, Move, Pen, View } from "../types.d.ts" */
+
+const ACCEPT = 3; // the phase in which only drafts of trees move
 
 export class Legend {
   /** @param {View} view */
@@ -26,9 +28,13 @@ export class Legend {
         json.lanes.flatMap((lane) => lane.map((run) => json.kinds[run[2]])),
       ),
     );
-    const moved = any(({ json }) =>
-      json.rounds.some((round) => round.stages.some((stage) => stage.moves.length)),
-    );
+    /** @param {(phase: number, moves: Move[]) => boolean} where */
+    const moves = (where) =>
+      any(({ json }) =>
+        json.rounds.some((round) =>
+          round.stages.some(({ moves }, phase) => moves.length > 0 && where(phase, moves)),
+        ),
+      );
     const drafts = any(({ json }) => json.meta.kv_bytes_per_slot.draft > 0);
     const broken = any((each) => each.violations.length > 0);
     const wrong = any(({ violations }) => violations.some((each) => each.rule === "bonus"));
@@ -61,7 +67,17 @@ export class Legend {
       ...when(drafts, "draft", "draft K/V"),
       ...when(held.has("stale"), "staleKV", "stale K/V"),
       ["written", "written now"],
-      ...when(moved, "moved", "moved by realignment"),
+      ...when(
+        moves((phase) => phase !== ACCEPT),
+        "moved",
+        "moved by realignment",
+      ),
+      ...when(
+        // Only those of the target's K/V have arrows.
+        moves((phase, all) => phase === ACCEPT && all.some((move) => move[0] === 0)),
+        "compacted",
+        "accepted draft moved within its row",
+      ),
       ...when(
         any((each) => each.drifts),
         "drift",
@@ -138,6 +154,7 @@ export class Legend {
       staleKV: () => bar({ fill: p.orangeSoft, hatch: p.orange, radius: 0 }),
       written: () => bar({ stroke: p.ink, radius: 2 }),
       moved: () => pen.line(x, y, x + 20, y, { stroke: p.blue, width: 1.75, arrow: true }),
+      compacted: () => pen.line(x + 20, y, x, y, { stroke: p.green, width: 1.75, arrow: true }),
       drift: () => this._drift(pen, x, y),
       violation: () => sign("▲", p.red),
       differs: () => {

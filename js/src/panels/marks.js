@@ -14,6 +14,8 @@ export class MarkPainter {
   constructor(pen, at) {
     this.pen = pen;
     this.at = at;
+    // In the acceptance, K/V moves within a row only, to follow a branch: the row itself stays.
+    this.stays = at.film.phaseName(at.step) === "accept";
     this.shifts = this._shifts();
   }
 
@@ -26,6 +28,7 @@ export class MarkPainter {
     const found = new Map();
     for (const [model, , from, fromSlot, to, toSlot, length] of this.at.stage.moves) {
       if (to < 0) continue; // into a row of the cache that is not in the batch
+      if (this.stays && from === to) continue;
       const entry = found.get(to) ?? { by: 0, from: null, slots: 0 };
       if (from !== to) entry.from = from;
       else if (model === 0) entry.by = toSlot - fromSlot;
@@ -82,7 +85,7 @@ export class MarkPainter {
     const { pen, at } = this;
     const { notes } = at.lanes[number];
     const { film } = at;
-    const slot = row.pending + row.gained;
+    const slot = row.end ?? row.pending + row.gained;
     const x = at.x(number, slot);
     const rejects = film.judged(at.step) && row.gained > row.accepted;
     if (!notes || !at.texts || !rejects || x < GUTTER || x >= at.right) return;

@@ -4,6 +4,7 @@
 import { fontOf, Kept, measureText } from "../draw/text.js";
 import { counted, PAD, quoted, rangeWords, wrapWords } from "../draw/words.js";
 import { maskCells } from "../film/sight.js";
+import { slotsOf } from "../film/tree.js";
 import { MASK_CELL, MASK_LINE, MASK_TALLEST, MASK_TICKS, MaskLayout } from "./masklayout.js";
 import { drawSight, MaskPainter } from "./maskpaint.js";
 import { contentWords, forwardWords, maskVerdict, rangesOf } from "./maskwords.js";
@@ -40,7 +41,7 @@ export class MaskPanel {
   // step has it.
   key() {
     const { film, step, row, hover } = this.view;
-    const lit = hover?.row === row ? `${step} ${hover.slot} ${hover.index}` : "";
+    const lit = hover?.row === row ? `${step} ${hover.slot} ${hover.index} ${hover.draft}` : "";
     return `${film.round(step)} ${Math.min(film.phase(step), 2)} ${row} ${lit}`;
   }
 
@@ -200,19 +201,18 @@ export class MaskPanel {
     const n = at ? Math.floor((y - MASK_TICKS) / at.line) : -1;
     const query = at?.cells.queries[n];
     if (!query) return null;
-    const { film, row } = this.view;
+    const { film, step, row } = this.view;
     const { cells } = at;
     const slot = at.slotAt(x);
+    const draft = query.node > 0 && query.name !== "other" ? query.node - 1 : -1;
     const drift = film.checked && query.position === query.index ? "" : `, index ${query.index}`;
     const position = `position ${query.position}${drift}`;
     const name = `query ${query.name} ${quoted(film.text(query.token))} (${position})`;
-    if (slot === null)
-      return {
-        row,
-        slot: cells.now(query.slot),
-        index: query.index,
-        hint: `${name}, in slot ${query.slot}`,
-      };
+    if (slot === null) {
+      const hint = `${name}, in slot ${query.slot}`;
+      const place = { row, slot: cells.now(query.slot), index: query.index, hint };
+      return draft < 0 ? place : { ...place, slot: slotsOf(film, step, row)[draft], draft };
+    }
     const verdict = query.segments.find((each) => slot >= each[0] && slot < each[1])?.[2];
     const held = cells.holds(slot);
     const does =

@@ -1,6 +1,7 @@
 // MaskPainter: how the queries and slots of an attention mask look. It judges nothing.
 
 import { counted, PAD } from "../draw/words.js";
+import { draftAt } from "../film/tree.js";
 import { MASK_TICKS } from "./masklayout.js";
 import { sumOf } from "./timesums.js";
 
@@ -131,7 +132,7 @@ export class MaskPainter {
   _label(query, y) {
     const { pen, at, p } = this;
     const drift = at.cells.drifts > 0 && query.position !== query.index;
-    const own = this.lit?.index === query.index;
+    const own = this._points(query);
     const name = own ? { size: 11.5, fill: p.blue, weight: 700 } : { size: 11.5, fill: p.ink };
     pen.text(query.name, PAD, y, name);
     if (at.wide)
@@ -148,6 +149,17 @@ export class MaskPainter {
       weight: drift ? 700 : 400,
       align: "right",
     });
+  }
+
+  /**
+   * Whether a query is what is pointed at. Several drafts of a tree have one index.
+   * @param {Query} query
+   */
+  _points(query) {
+    const { film, step, row } = this.view;
+    if (this.lit?.index !== query.index) return false;
+    const draft = draftAt(film, step, row, this.lit);
+    return draft < 0 || query.node === 0 || draft === query.node - 1;
   }
 
   // Gaps between cells that are wide enough for them.
@@ -210,6 +222,7 @@ export class MaskPainter {
     if (!this.lit || this.lit.slot === null || this.lit.slot === undefined) return;
     const { pen, at, p } = this;
     const slot = this._slotOf(this.lit.slot);
+    if (slot === null) return;
     const part = at.parts.find((each) => slot >= each.first && slot < each.stop);
     if (!part) return;
     const x = at.x(slot);
@@ -232,10 +245,15 @@ export class MaskPainter {
   }
 
   /**
-   * Where something that now lies in `slot` lay at the time of the forward.
+   * Where something that now lies in `slot` lay at the time of the forward, null for a draft that it
+   * did not read. The draft model writes drafts of trees elsewhere than the target.
    * @param {number} slot
    */
   _slotOf(slot) {
+    const { film, step, row } = this.view;
+    const draft = draftAt(film, step, row, this.lit);
+    const query = this.cells.queries.find((each) => each.node === draft + 1);
+    if (draft >= 0) return query?.slot ?? null;
     for (let before = 0; before < this.cells.slots; before++)
       if (this.cells.now(before) === slot) return before;
     return slot;

@@ -1,6 +1,7 @@
 // Reading: the chosen row's last tokens as running text, so that narrow cells need not be read.
 
 import { LONGEST } from "../draw/words.js";
+import { branches, draftAt, lineOf, slotsOf } from "../film/tree.js";
 import { cellLooks } from "./lanelooks.js";
 import { GUTTER, RIGHT } from "./layout.js";
 
@@ -64,11 +65,27 @@ function lastWords(pen, at, number) {
  */
 function* tokensFromTheEnd(at, number) {
   const wrong = at.film.wrongEnds(at.step).has(number);
+  const unread = offBranch(at, number);
   for (const run of [...at.film.lane(at.step, "tokens", number)].reverse()) {
     for (let slot = run[1] - 1; slot >= run[0]; slot--) {
       const cell = at.film.cellOf(run, slot);
       if (wrong && cell.kind === "bonus_now") cell.kind = "wrong_now";
-      if (cell.token >= 0 && !UNREAD.has(cell.kind)) yield cell;
+      if (cell.token >= 0 && !UNREAD.has(cell.kind) && !unread.has(slot)) yield cell;
     }
   }
+}
+
+/**
+ * The slots of a tree's drafts that are no text of one branch: all but those of the branch that is
+ * pointed at, as long as none is accepted.
+ * @param {StageLayout} at
+ * @param {number} number
+ */
+function offBranch({ film, step, rows, view }, number) {
+  const entry = rows[number];
+  if (!entry || !branches(entry) || film.judged(step)) return new Set();
+  const slots = slotsOf(film, step, number);
+  const draft = draftAt(film, step, number, view.hover);
+  const line = draft < 0 ? [] : lineOf(entry, draft);
+  return new Set(slots.filter((_, j) => !line.includes(j)));
 }

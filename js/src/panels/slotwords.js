@@ -60,7 +60,8 @@ export function slotHint(view, row, slot, cell) {
  * @param {Cell} cell
  */
 function unverifiedHint({ film, step }, row, slot, cell) {
-  const number = cell.index - film.rows(step)[row].length;
+  const entry = film.rows(step)[row];
+  const number = slot - entry.pending - 1;
   const why = leftOutWords(film, step, row, number);
   const place = `“${film.text(cell.token)}” · row ${row}, slot ${slot}: draft ${number + 1}`;
   return `${place}, ${why} · index ${cell.index}`;

@@ -9,6 +9,7 @@ import { FramePainter } from "./frame.js";
 import { LanePainter } from "./lanes.js";
 import { GUTTER, StageLayout, USUAL, ZOOMS } from "./layout.js";
 import { MarkPainter } from "./marks.js";
+import { drawBranch, drawCompaction } from "./branch.js";
 import { drawReading } from "./reading.js";
 import { slotHint, slotKv, slotState } from "./slotwords.js";
 
@@ -28,7 +29,7 @@ export class Stage {
 
   key() {
     const { step, row, zoom, pan, progress, hover } = this.view;
-    return [step, row, zoom, pan, progress, hover?.row, hover?.slot].join();
+    return [step, row, zoom, pan, progress, hover?.row, hover?.slot, hover?.draft].join();
   }
 
   title() {
@@ -73,9 +74,11 @@ export class Stage {
     at.rows.forEach((row, number) => {
       frame.label(row, number);
       marks.motion(row, number);
+      drawCompaction(pen, at, number);
       marks.rejection(row, number);
     });
     drawCuts(pen, at);
+    drawBranch(pen, at);
     marks.paint();
     drawCapacity(pen, at);
     drawReading(pen, at, this.view.row);

@@ -6,10 +6,11 @@ import { Kept } from "../draw/text.js";
 import { chance, counted, drawChip, LONGEST, PAD, quoted, wrapWords } from "../draw/words.js";
 import { draftCards } from "../film/cards.js";
 import { leftOut, shareWords } from "../film/selection.js";
+import { branches, slotsOf } from "../film/tree.js";
 import { CARD, CardPainter } from "./cardpaint.js";
 import { drawCut } from "./cut.js";
 
-/** @import { CardData, CardPlace, Cell, Choice, Pen, View } from "../types.d.ts" */
+/** @import { CardData, CardPlace, Cell, Choice, Pen, RowEntry, View } from "../types.d.ts" */
 
 const CONTEXT = 34; // px: the row so far, over the cards
 
@@ -32,7 +33,7 @@ export class VerifyPanel {
   // What is judged stays as it is to the end of the round.
   key() {
     const { film, step, row, hover } = this.view;
-    const pointed = hover?.row === row ? hover.index : "";
+    const pointed = hover?.row === row ? `${hover.index} ${hover.draft ?? hover.slot}` : "";
     return [film.round(step), Math.min(film.phase(step), 3), row, pointed].join(" ");
   }
 
@@ -166,16 +167,27 @@ export class VerifyPanel {
     const unread = partly ? `${waiting} ${share}` : waiting;
     if (phase < 3) return `Row ${row}, drafted: ${drafts}. ${unread}`;
     const emitted = entry.emitted.map((token) => quoted(film.text(token))).join(" ");
+    if (branches(entry)) return `Row ${row}: ${this._accepted(entry, partly)}emitted ${emitted}.`;
     const stop = this.cards().find(
       (card) => !["accepted", "bonus", "unverified"].includes(card.fate),
     );
     const why = stop && entry.drafted ? ` ${stop.name}: ${stop.words}.` : "";
-    const accepted = entry.drafted
-      ? `${entry.accepted} of ${counted(entry.verified, partly ? "verified draft" : "draft")} accepted, `
-      : "";
+    const accepted = this._accepted(entry, partly);
     const first = partly ? this.cards()[entry.verified + 1] : null;
     const left = first ? ` ${share} ${first.name}: ${first.words}.` : "";
     return `Row ${row}: ${accepted}emitted ${emitted}.${why}${left}`;
+  }
+
+  /**
+   * @param {RowEntry} entry
+   * @param {boolean} partly
+   */
+  _accepted(entry, partly) {
+    if (!entry.drafted) return "";
+    const drafts = counted(entry.verified, partly ? "verified draft" : "draft");
+    const names = (entry.path ?? []).map((j) => `d${j + 1}`).join(" ");
+    const branch = branches(entry) && names ? ` (${names})` : "";
+    return `${entry.accepted} of ${drafts} accepted${branch}, `;
   }
 
   table() {
@@ -187,7 +199,7 @@ export class VerifyPanel {
       choices.map(([token, p]) => `${film.text(token)} ${chance(p)}`).join(", ") || "–";
     const rows = this.cards().map((card) => [
       card.name,
-      card.index,
+      card.index ?? "–",
       text(card.draft),
       chance(card.q),
       chance(card.p),
@@ -230,6 +242,7 @@ export class VerifyPanel {
       slot: this._slotOf(card),
       index: card.index,
       hint: `${card.name}${said}${p} — ${card.words}`,
+      ...(card.number === undefined || card.number === null ? {} : { draft: card.number }),
     };
   }
 
@@ -242,11 +255,14 @@ export class VerifyPanel {
     const gone = card.fate === "unverified" && this.view.film.phase(this.view.step) > 1;
     if (gone) return null;
     const { film, step, row } = this.view;
+    if (card.index === null) return null;
+    if (typeof card.number === "number") return slotsOf(film, step, row)[card.number];
+    const { index } = card;
     const wanted = card.emitted ?? card.draft;
     /** @type {{ slot: number, cell: Cell }[]} */
     const found = [];
     for (const run of film.lane(step, "tokens", row)) {
-      const slot = run[0] + card.index - run[3];
+      const slot = run[0] + index - run[3];
       const inside = run[3] >= 0 && slot >= run[0] && slot < run[1];
       if (inside) found.push({ slot, cell: film.cellOf(run, slot) });
     }

@@ -28,6 +28,7 @@ from specviz.views.stepper.scene import (
 )
 from specviz.views.stepper.schedulewords import schedule_words
 from specviz.views.stepper.selectionwords import spent, to_be_verified, tokens_read
+from specviz.views.stepper.treewords import compaction, sight_of, trees_of
 
 
 def _draft(scene: Scene) -> list[str]:
@@ -45,7 +46,7 @@ def _draft(scene: Scene) -> list[str]:
     unread = "the target has not read them yet"
     if scene.selects:
         unread = to_be_verified(scene)
-    sentences = [f"The {drafter} proposed {drafts} for {rows} {how}; {unread}."]
+    sentences = [f"The {drafter} proposed {drafts} for {rows}{trees_of(scene)} {how}; {unread}."]
     known = [(q, row.number, draft) for row in drafting for q, draft in row.known_q]
     if known:
         q, number, draft = min(known)
@@ -67,6 +68,7 @@ def _verify(scene: Scene) -> list[str]:
     sentences = [f"{target} read {tokens} over {count(scene.slots, 'slot')}."]
     if scene.selects:
         sentences += spent(scene)
+    sentences += sight_of(scene)
     read = [row.verified if scene.selects else drafts for row in rows]
     ends = [row.pending + number for row, number in zip(rows, read, strict=True)]
     unused = {
@@ -88,7 +90,10 @@ def _accept(scene: Scene) -> list[str]:
     if not working:
         return ["No row gained a token."]
     gist = _accepted(scene, working)
-    return [gist, *_discarded(scene), *_finished(scene), *_ragged(scene), *_full(working)]
+    rest = [*_discarded(scene), *_finished(scene), *_ragged(scene), *_full(working)]
+    # How a tree becomes part of a row is never left out.
+    first, *others = [*compaction(scene), ""]
+    return [f"{gist} {first}".rstrip(), *filter(None, others), *rest]
 
 
 def _accepted(scene: Scene, working: list[BatchRow]) -> str:

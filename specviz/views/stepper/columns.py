@@ -7,6 +7,7 @@ import numpy as np
 
 from specviz.record.schema import MODELS, PHASES, Array
 from specviz.record.trace import Trace
+from specviz.record.trees import branching
 
 _VERIFY = PHASES.index("verify")
 _TARGET = MODELS.index("target")
@@ -23,6 +24,11 @@ def milliseconds(trace: Trace) -> list[list[float]]:
 def has_selector(trace: Trace) -> bool:
     """Return whether a selector decided which drafts are verified."""
     return trace.meta.get("selector", "everything") != "everything"
+
+
+def has_trees(trace: Trace) -> bool:
+    """Return whether any row's drafts form another tree than a chain."""
+    return bool(branching(trace.rows).any())
 
 
 def verified(trace: Trace) -> tuple[Array, Array]:

@@ -13,7 +13,9 @@ import numpy as np
 from specviz.checks.fates import UNREACHED, UNVERIFIED, draft_fates
 from specviz.record.schema import PHASES, Array, Table
 from specviz.record.trace import Trace
+from specviz.views.stepper.columns import has_trees
 from specviz.views.stepper.holes import Holes
+from specviz.views.stepper.treefates import tree_fates
 
 Json = dict[str, Any]
 _DIGITS = 4  # of a probability
@@ -41,11 +43,12 @@ def row_entries(trace: Trace, *, judge: bool) -> list[list[Json]]:
         _leading(rows, "draft"),
         card_fates(trace, judge=judge).tolist(),
         _scores(trace),
+        _trees(trace),
         strict=True,
     )
     found = []
     for values, columns in zip(scalars, tokens, strict=True):
-        drafts, emitted, q, p, target, draft, fates, scores = columns
+        drafts, emitted, q, p, target, draft, fates, scores, tree = columns
         entry: Json = dict(zip(names, values, strict=True))
         k = entry["drafted"]
         entry["drafts"] = drafts[:k]
@@ -57,6 +60,10 @@ def row_entries(trace: Trace, *, judge: bool) -> list[list[Json]]:
         entry["fates"] = fates[: k + 1]
         if scores:
             entry["scores"] = scores[:k]
+        if tree:
+            parents, path, entry["end"] = tree
+            entry["parents"] = parents[:k]
+            entry["path"] = path[: entry["accepted"]]
         found.append(entry)
     return _split(rows["round"], found, trace.num_rounds)
 
@@ -75,7 +82,27 @@ def card_fates(trace: Trace, *, judge: bool) -> Array:
     behind = (column == verified) & (verified < drafted) & (fates == UNVERIFIED)
     fates[behind] = UNREACHED
     fates[(column > verified) & (column <= drafted) & (rows["gained"][:, None] > 0)] = UNVERIFIED
+    entries, of_drafts, own = tree_fates(trace, judge=judge)
+    # Drafts, then the own token, then more drafts: the columns behind the own token move by one.
+    before = column[:-1] < rows["verified"][entries][:, None]  # (n, K)
+    place, draft = before.nonzero()
+    fates[entries[place], draft] = of_drafts[place, draft]
+    place, draft = (~before).nonzero()
+    fates[entries[place], draft + 1] = of_drafts[place, draft]
+    fates[entries, rows["verified"][entries]] = own
     return fates
+
+
+def _trees(trace: Trace) -> list[tuple[list[int], list[int], int] | None]:
+    """Return parents and path of each entry's drafts, and the slot of its last token.
+
+    None for all entries of a run without trees.
+    """
+    if not has_trees(trace):
+        return [None] * len(trace.rows["row"])
+    parents = trace.rows["parents"].tolist()
+    path = trace.rows["path"].tolist()
+    return list(zip(parents, path, trace.index.ends.tolist(), strict=True))
 
 
 def _scores(trace: Trace) -> list[list[float | None] | None]:
@@ -139,7 +166,8 @@ class Feeds:
     """What forwards read, in runs.
 
     Attributes:
-        runs: by stage, [model, step, row, slot, count, index, position, see, until, holes] of each.
+        runs: by stage, [model, step, row, slot, count, index, position, see, until, holes] of each;
+            in a run with trees also the number of the first token's draft, 0 for other tokens.
         rows: the row that each entry of the table `feeds` belongs to, as in `runs`.
         holes: the lists of [start, stop] that `holes` is a number in; the first one is empty.
     """
@@ -154,7 +182,10 @@ def feed_runs(trace: Trace) -> Feeds:
     timeline = trace.index.feeds_by_stage
     feeds = {name: values[timeline.order] for name, values in trace.feeds.items()}
     holes = Holes(trace)
+    trees = has_trees(trace)
     breaks = _breaks(feeds) | holes.change(timeline.order)
+    if trees:
+        breaks |= _leaves_branch(feeds["node"])
     firsts = np.flatnonzero(breaks)
     # A pool's rows trade places after their prefill, so the request names the row.
     at = trace.index.find_requests(feeds["round"], feeds["request"])
@@ -164,7 +195,8 @@ def feed_runs(trace: Trace) -> Feeds:
     names = ("model", "step", "row", "slot", "count", "index", "position")
     columns = [feeds[name][firsts] for name in (*names, "visible_start", "visible_stop")]
     numbers, lists = holes.number(timeline.order[firsts])
-    runs = np.column_stack([*columns, numbers]).astype(np.int64)
+    nodes = [feeds["node"][firsts]] if trees else []
+    runs = np.column_stack([*columns, numbers, *nodes]).astype(np.int64)
     by_stage = _split(timeline.keys[firsts], runs.tolist(), trace.num_rounds * len(PHASES))
     rows = np.empty_like(feeds["row"])
     rows[timeline.order] = feeds["row"]
@@ -180,6 +212,15 @@ def _breaks(feeds: Table) -> Array:
     for name in ("slot", "index", "position", "visible_stop"):
         breaks[1:] |= feeds[name][1:] - feeds[name][:-1] != 1
     return breaks
+
+
+def _leaves_branch(node: Array) -> Array:
+    """Return whether each feed (n,) is neither the next draft nor, like the last one, no draft."""
+    leaves = np.zeros(node.size, bool)
+    both_committed = (node[1:] == 0) & (node[:-1] == 0)
+    follows = (node[1:] - node[:-1] == 1) & (node[:-1] > 0)
+    leaves[1:] = ~(both_committed | follows)
+    return leaves
 
 
 def _in_batch(trace: Trace, entries: Array, rounds: Array, otherwise: Array) -> Array:

@@ -25,7 +25,7 @@ from specviz.record.replay import Frame, Replay, Slots
 from specviz.record.schema import MODELS, PHASES
 from specviz.record.trace import Trace
 from specviz.util.text import visible
-from specviz.views.stepper.columns import has_selector, milliseconds
+from specviz.views.stepper.columns import has_selector, has_trees, milliseconds
 from specviz.views.stepper.entries import feed_runs, move_entries, pool_entries, row_entries
 from specviz.views.stepper.lanes import KINDS, Lanes, cache_cells
 from specviz.views.stepper.sentences import Narrator
@@ -95,6 +95,9 @@ def film(trace: Trace, *, judge: bool = True) -> Json:
         fates: numbers, for each draft that the target verifies, for the token behind the last of
             them, and for each draft that it does not verify.
         scores: of each draft, null for none; only where a selector gave scores.
+        parents, path, end: only in a run with trees: the draft that each draft follows (-1: the
+            pending token), the accepted drafts in order, and the slot of the last token after the
+            acceptance.
 
     A stage is the state after one phase:
         words, words_of: a sentence, and one for each row.
@@ -103,9 +106,11 @@ def film(trace: Trace, *, judge: bool = True) -> Json:
         feeds: runs [model, step, row, slot, count, index, position, see, until, holes] of what
             forwards read; `see` is the first slot that the queries saw, `until` where the sight of
             the first of them stopped (each further one sees one slot more), holes the number of a
-            list.
+            list. In a run with trees, last comes the node of the first token, 1 + the number of a
+            draft; each further one is the next draft. It is 0 where there are no drafts.
         faults: [step, row, index, count, leaks, holes, lost]: `count` queries from `index` on in
-            forward `step` that saw wrong slots, as in `WrongQueries`.
+            forward `step` that saw wrong slots, as in `WrongQueries`. In a run with trees, last
+            comes the node of the first one.
         moves: [model, step, from row, from slot, to row, to slot, length] of copied K/V.
         violations: their numbers.
     Rows are numbers in the batch, or -1 - r for cache row r that is not in it. The row of a feed is
@@ -203,6 +208,7 @@ class _Camera:
         self._moves = move_entries(trace)
         self.feeds = feed_runs(trace)
         self._ms = milliseconds(trace)
+        self._has_trees = has_trees(trace)
         self._cached: dict[str, tuple[Slots, list[int]]] = {}
         self._violations: dict[tuple[int, str], list[int]] = {}
         for number, each in enumerate(violations):
@@ -272,6 +278,21 @@ class _Camera:
                 [list(leak) for leak in each.leaks],
                 [list(hole) for hole in each.holes],
                 each.lost,
+                *self._node_of(each.feed),
             ]
             for each in self._attention.wrong(frame, model)
+            if self._is_known(each.feed)
         ]
+
+    def _is_known(self, feed: int) -> bool:
+        """Whether the record says what a query should see.
+
+        It does not say what a draft follows that was read but not proposed.
+        """
+        entry = self._trace.index.feed_rows[feed]
+        drafted = self._trace.rows["drafted"][entry]
+        return not self._has_trees or int(self._trace.feeds["node"][feed]) <= int(drafted)
+
+    def _node_of(self, feed: int) -> list[int]:
+        # Several drafts of a tree have the same index.
+        return [int(self._trace.feeds["node"][feed])] if self._has_trees else []

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from specviz.checks.fates import FATES
 from specviz.record.index import Committed
 from specviz.record.replay import Slots
 from specviz.record.schema import STATES, Array, Table
@@ -36,6 +37,14 @@ _NUMBERS = {name: number for number, name in enumerate(KINDS)}
 _HELD = _NUMBERS["held"]
 # By state of a slot; what is committed counts as held.
 _OF_STATE = np.array([_NUMBERS.get(state, _HELD) for state in STATES], np.int32)
+# By fate of a draft of a tree, what a slot is in which only its stale K/V is left.
+_LEFT_BEHIND = {
+    "rejected": "rejected_now",
+    "discarded": "discarded_now",
+    "ended": "unreached_now",
+    "unreached": "unreached_now",
+}
+_OF_FATE = np.array([_NUMBERS[_LEFT_BEHIND.get(fate, "stale")] for fate in FATES], np.int32)
 Lane = list[Any]
 _MANY = 6  # a lane refers to an earlier one where it shares at least so many runs with it
 
@@ -65,13 +74,15 @@ def put_tokens(cells: Array, rows: Array, slots: Array, kind: str, tokens: Array
 def mark_fates(cells: Array, rows: Table, requests: Array, drafts: Array) -> None:
     """Mark, in place, what a round accepted, rejected, threw away, did not reach and added.
 
-    At most one draft of a row is rejected; the drafts behind it are not reached.
+    At most one draft of a chain is rejected; the drafts behind it are not reached. Of a tree, all
+    drafts beside the accepted branch are rejected.
 
     Args:
         cells: as in the module's contract.
         rows: the round's part of the record's table.
         requests: (B,).
-        drafts: (5, n): row, slot, index, position, token of what was verified.
+        drafts: (7, n): row, slot, index, position, token, number and fate of what was verified. The
+            fate counts where the row's drafts branch, else it is -1.
     """
     kind, index, _, request, token = cells
     length = rows["length"][:, None]
@@ -84,18 +95,19 @@ def mark_fates(cells: Array, rows: Table, requests: Array, drafts: Array) -> Non
     kind[(kind == _NUMBERS["pending"]) & (gained > kept)] = _NUMBERS["bonus_now"]
 
     # A stale slot shows a refused draft only if nothing else was written there since.
-    row, slot, drafted, _, drafted_token = drafts
-    number = drafted - rows["length"][row]
+    row, slot, drafted, _, drafted_token, number, fate = drafts
     accepted = rows["accepted"][row]
     discarded = rows["discarded"][row]
     refused = (kind[row, slot] == _NUMBERS["stale"]) & (index[row, slot] == drafted)
     refused &= token[row, slot] == drafted_token
-    refused &= (number >= accepted) & (number < rows["drafted"][row])
+    branches = fate >= 0
+    refused &= branches | ((number >= accepted) & (number < rows["drafted"][row]))
     rejected = (number == accepted) & (discarded == 0) & (rows["gained"][row] > accepted)
-    fate = np.full(number.shape, _NUMBERS["unreached_now"])
-    fate[number < accepted + discarded] = _NUMBERS["discarded_now"]
-    fate[rejected] = _NUMBERS["rejected_now"]
-    kind[row[refused], slot[refused]] = fate[refused]
+    kinds = np.full(number.shape, _NUMBERS["unreached_now"])
+    kinds[number < accepted + discarded] = _NUMBERS["discarded_now"]
+    kinds[rejected] = _NUMBERS["rejected_now"]
+    kinds[branches] = _OF_FATE[fate[branches]]
+    kind[row[refused], slot[refused]] = kinds[refused]
 
 
 class Lanes:

@@ -9,6 +9,7 @@ from specviz.record.schema import PHASES
 from specviz.views.stepper.phrases import count
 from specviz.views.stepper.scene import SYNCHRONISE, BatchRow, Scene
 from specviz.views.stepper.selectionwords import row_accepted, row_read, row_to_be_verified
+from specviz.views.stepper.treewords import row_compaction, row_path, row_tree
 
 
 def _schedule(scene: Scene, row: BatchRow) -> str:
@@ -30,6 +31,7 @@ def _draft(scene: Scene, row: BatchRow) -> str:
     if not row.drafted:
         return "no drafts"
     text = row_to_be_verified(row) if scene.selects else count(row.drafted, "draft")
+    text += row_tree(row)
     known = [q for q, _ in row.known_q]
     if not known:
         return text
@@ -42,7 +44,7 @@ def _verify(scene: Scene, row: BatchRow) -> str:
     if row.drafted and scene.selects:
         text += row_read(row)
     elif row.drafted:
-        text += f" and {count(row.drafted, 'draft')} after it"
+        text += f" and {count(row.drafted, 'draft')}{row_tree(row)} after it"
     return text
 
 
@@ -51,9 +53,10 @@ def _accept(scene: Scene, row: BatchRow) -> str:
         return "gained nothing: its request has finished"
     text = f"gained {count(row.gained, 'token')}"
     if row.drafted and scene.selects:
-        text = f"{row_accepted(row)}, {text}"
+        text = f"{row_accepted(row)}{row_path(row)}, {text}"
     elif row.drafted:
-        text = f"accepted {row.accepted} of {count(row.drafted, 'draft')}, {text}"
+        text = f"accepted {row.accepted} of {count(row.drafted, 'draft')}{row_path(row)}, {text}"
+    text += row_compaction(scene, row)
     if row.discarded:
         text += f", {count(row.discarded, 'verified token')} discarded"
     if not row.finished:

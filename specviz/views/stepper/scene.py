@@ -12,6 +12,7 @@ import numpy as np
 from specviz.metrics import check_recorded
 from specviz.record.schema import MODELS, PHASES, Array
 from specviz.record.trace import Trace
+from specviz.record.trees import depths, leaves
 from specviz.views.stepper.columns import has_selector, milliseconds, pending_positions
 
 SCHEDULE, DRAFT, VERIFY, ACCEPT, SYNCHRONISE = range(len(PHASES))
@@ -28,6 +29,10 @@ class BatchRow:
         q: probabilities of its drafts; NaN where the drafter gave none.
         next_position: the position id that its last token gets after this round; its index if
             drift is not to be reported.
+        end: the slot of its last token after the acceptance, before rows move.
+        branches: on how many branches its drafts lie; 1 for a chain, 0 without drafts.
+        depth: how far behind the pending token its deepest draft stands.
+        path: its accepted drafts, -1 behind them.
         with_eos: whether its last token is EOS.
         is_targets: whether the token after its accepted drafts may be called the target's own.
     """
@@ -47,6 +52,10 @@ class BatchRow:
     number: int
     q: list[float]
     next_position: int
+    end: int
+    branches: int
+    depth: int
+    path: list[int]
     with_eos: bool
     is_targets: bool
 
@@ -57,11 +66,6 @@ class BatchRow:
         return [(q, draft) for draft, q in drafts if q == q]
 
     @property
-    def end(self) -> int:
-        """The slot of its last token after the acceptance, before any move."""
-        return self.pending + self.gained
-
-    @property
     def resume_slot(self) -> int | None:
         """The slot of its last token where that lies past rejected drafts although nothing moved.
 
@@ -69,6 +73,18 @@ class BatchRow:
         """
         stays = self.start_after == self.start and self.pending_after != self.end
         return self.pending_after if stays else None
+
+    @property
+    def kept_slots(self) -> list[int]:
+        """The slots in which the target read the drafts that the row keeps."""
+        kept = min(self.accepted, self.gained)
+        return [self.pending + 1 + draft for draft in self.path[:kept]]
+
+    @property
+    def leaves_holes(self) -> bool:
+        """Whether it goes on further behind than it has grown."""
+        goes_on = self.pending_after - self.start_after
+        return goes_on - (self.pending - self.start) > self.gained
 
     @property
     def holes(self) -> int:
@@ -115,6 +131,8 @@ class Scene:
         pool: its sequences; empty without a pool.
         forwards: their number, by phase and model.
         motion: by phase; only phases that copied something.
+        compacted: by model and row, how accepted drafts moved within the row in the phase accept,
+            as pairs of slots (from, to).
     """
 
     def __init__(self, scenes: "Scenes", number: int) -> None:
@@ -136,11 +154,17 @@ class Scene:
         self.pool = scenes.pool(number)
         self.forwards = scenes.forwards(number)
         self.motion = scenes.motions(number)
+        self.compacted = scenes.compacted(number)
 
     @cached_property
     def selects(self) -> bool:
         """Whether the target verifies some of the drafts and not all."""
         return any(row.verified < row.drafted for row in self.rows)
+
+    @cached_property
+    def branching(self) -> list[BatchRow]:
+        """The rows whose drafts are no chain."""
+        return [row for row in self.rows if row.branches > 1]
 
     @cached_property
     def continuing(self) -> list[BatchRow]:
@@ -199,6 +223,18 @@ class Scenes:
                 counts[phase, model] = len(np.unique(steps))
         return counts
 
+    def compacted(self, number: int) -> dict[int, dict[int, list[tuple[int, int]]]]:
+        entries = self.moves.at(number * len(PHASES) + ACCEPT)
+        found: dict[int, dict[int, list[tuple[int, int]]]] = {TARGET: {}, DRAFTER: {}}
+        names = ("model", "from_row", "to_row", "from_slot", "to_slot", "length")
+        moves = zip(*(self.trace.moves[name][entries].tolist() for name in names), strict=True)
+        batch = self.trace.rows["row"][self.trace.index.rows_of(number)].tolist()
+        for model, from_row, to_row, from_slot, to_slot, length in moves:
+            if from_row == to_row and to_row in batch:
+                pairs = found[model].setdefault(batch.index(to_row), [])
+                pairs += [(from_slot + k, to_slot + k) for k in range(length)]
+        return found
+
     def motions(self, number: int) -> dict[int, Motion]:
         first = number * len(PHASES)
         moves = {phase: self.moves.at(first + phase) for phase in range(len(PHASES))}
@@ -245,6 +281,10 @@ def _batch_rows(trace: Trace, judge: bool) -> list[BatchRow]:
     table["number"] = np.arange(last.size) - trace.index.row_bounds[rows["round"]]
     table["q"] = np.exp(rows["draft_logprob"])
     table["next_position"] = pending_positions(trace)[1] if judge else index
+    table["end"] = trace.index.ends
+    table["branches"] = leaves(rows["parents"], rows["drafted"])
+    is_draft = np.arange(rows["parents"].shape[1]) < rows["drafted"][:, None]
+    table["depth"] = (depths(rows["parents"]) * is_draft).max(axis=1, initial=0)
     table["with_eos"] = np.isin(emitted, trace.meta["eos_token_ids"]) & (rows["gained"] > 0)
     table["is_targets"] = judge & ~(is_greedy & differs)
     columns = [table[field.name].tolist() for field in fields(BatchRow)]

@@ -12,8 +12,10 @@ from specviz.record.index import Committed
 from specviz.record.replay import Frame
 from specviz.record.schema import PHASES, Array
 from specviz.record.trace import Trace
+from specviz.record.trees import depths
 from specviz.views.stepper.columns import pending_positions, verified
 from specviz.views.stepper.lanes import cache_cells, is_pending, mark_fates, put_tokens
+from specviz.views.stepper.treefates import tree_fates
 
 _DRAFT = PHASES.index("draft")
 _ACCEPT = PHASES.index("accept")
@@ -46,7 +48,7 @@ class TokenCells:
         # Before the forward the cache may not reach as far yet.
         drafts = drafts[:, drafts[1] < cells.shape[2]]
         if phase == _DRAFT:
-            row, slot, index, position, token = drafts
+            row, slot, index, position, token, *_ = drafts
             drafted = np.stack([index, position, frame.requests[row], token])
             put_tokens(cells, row, slot, "drafted", drafted)
             self._put_unverified(cells, frame)
@@ -74,7 +76,8 @@ class TokenCells:
 def _drafts(trace: Trace) -> list[Array]:
     """Return by round the drafts that the target's verification reads.
 
-    Each round has (5, n): row number, slot, index, position and token.
+    Each round has (7, n): row number, slot, index, position and token of a draft, its number, and
+    where its row's drafts branch its fate, else -1.
     """
     feeds = trace.feeds
     fed, entries = verified(trace)
@@ -85,7 +88,14 @@ def _drafts(trace: Trace) -> list[Array]:
     fed = fed[order]
     rounds = feeds["round"][fed]
     columns = [feeds[name][fed] for name in ("slot", "index", "position", "token")]
-    drafts = np.stack([entries[order] - trace.index.row_bounds[rounds], *columns])
+    number = feeds["node"][fed] - 1
+    fates = np.full(trace.rows["drafts"].shape, -1)
+    branching, of_drafts, _ = tree_fates(trace, judge=False)
+    fates[branching] = of_drafts
+    rows = entries[order]
+    drafts = np.stack(
+        [rows - trace.index.row_bounds[rounds], *columns, number, fates[rows, number]]
+    )
     return np.split(drafts, np.searchsorted(rounds, np.arange(1, trace.num_rounds)), axis=1)
 
 
@@ -105,7 +115,7 @@ def _unverified(trace: Trace) -> list[Array]:
         [
             entries - trace.index.row_bounds[rounds],
             rows["pending"][entries] + 1 + number,
-            rows["length"][entries] + number,
+            rows["length"][entries] + depths(rows["parents"])[entries, number] - 1,
             rows["drafts"][entries, number],
         ]
     )

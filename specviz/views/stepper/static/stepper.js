@@ -59,6 +59,74 @@ function tableElement({ caption, head, rows }) {
   );
 }
 
+// src/film/tree.js
+function parentOf(entry, j) {
+  return entry.parents ? entry.parents[j] : j - 1;
+}
+function branches({ parents }) {
+  return parents?.some((parent, j) => parent !== j - 1) ?? !1;
+}
+function hasTrees({ json }) {
+  return json.rounds.some((round) => round.rows.some((row) => row.parents !== void 0));
+}
+function depthOf(entry, j) {
+  return lineOf(entry, j).length;
+}
+function lineOf(entry, j) {
+  let line = [];
+  for (let draft = j; draft >= 0; draft = parentOf(entry, draft)) line.unshift(draft);
+  return line;
+}
+function lastOf(entry) {
+  return entry.path ? entry.path.at(-1) ?? -1 : entry.accepted - 1;
+}
+function isAccepted(entry, j) {
+  return entry.path ? entry.path.includes(j) : j < entry.accepted;
+}
+function turnedDown(entry) {
+  let last = lastOf(entry);
+  for (let j = 0; j < entry.verified; j++) if (parentOf(entry, j) === last) return j;
+  return -1;
+}
+function isFull(entry) {
+  return entry.verified > 0 && turnedDown(entry) < 0;
+}
+function slotsOf(film, step, row) {
+  let entry = film.rows(step)[row], phase = film.phase(step), shift = phase === 4 ? entry.start_after - entry.start : 0, moved = phase < 3 ? /* @__PURE__ */ new Map() : compacted(film, step, row);
+  return entry.drafts.map((token, j) => {
+    if (phase === 0) return null;
+    let first = entry.pending + 1 + j, slot = (moved.get(first) ?? first) + shift, cell = film.cell(step, "tokens", row, slot);
+    return cell?.token === token && cell.index === entry.length + depthOf(entry, j) - 1 ? slot : null;
+  });
+}
+function compacted(film, step, row) {
+  let moved = /* @__PURE__ */ new Map(), { moves } = film.stage(film.step(film.round(step), "accept"));
+  for (let [model, , from, fromSlot, to, toSlot, length] of moves)
+    if (!(model !== 0 || from !== row || to !== row))
+      for (let n = 0; n < length; n++) moved.set(fromSlot + n, toSlot + n);
+  return moved;
+}
+function draftAt(film, step, row, place) {
+  return !place || place.row !== row || !film.rows(step)[row]?.parents ? -1 : place.draft !== void 0 ? place.draft : place.slot === null ? -1 : slotsOf(film, step, row).indexOf(place.slot);
+}
+function treeNodes(film, step, row) {
+  let entry = film.rows(step)[row];
+  if (!entry || film.phase(step) === 0) return [];
+  let slots = slotsOf(film, step, row);
+  return entry.drafts.map((token, j) => {
+    let parent = parentOf(entry, j), siblings = entry.drafts.flatMap((_, k) => parentOf(entry, k) === parent ? [k] : []);
+    return {
+      number: j,
+      parent,
+      depth: depthOf(entry, j),
+      token,
+      rank: siblings.indexOf(j) + 1,
+      siblings: siblings.length,
+      slot: slots[j]
+    };
+  });
+}
+
 // src/film/film.js
 var EMPTY_CELL = { kind: "empty", index: -1, position: -1, request: -1, token: -1, origin: "" }, WORDS = {
   empty: "empty",
@@ -215,7 +283,12 @@ var Film = class {
    * The draft that a row of the round rejected for another token; null where there is none.
    * @param {RowEntry} at
    */
-  rejectedDraft({ drafts, verified, accepted, gained, discarded, emitted }) {
+  rejectedDraft(at) {
+    let { drafts, verified, accepted, gained, discarded, emitted } = at;
+    if (branches(at)) {
+      let draft = gained > accepted && !discarded ? turnedDown(at) : -1;
+      return draft < 0 || drafts[draft] === emitted[accepted] ? null : drafts[draft];
+    }
     return accepted < verified && gained > accepted && !discarded && emitted[accepted] !== drafts[accepted] ? drafts[accepted] : null;
   }
   /**
@@ -244,8 +317,8 @@ var Film = class {
     if (what === "violation")
       return [...new Set(this._violations.map((each) => each.step))].sort((a, b) => a - b);
     let eos = new Set(this.json.meta.eos_token_ids), events = {
-      rejection: (row) => row.gained > 0 && row.accepted < row.verified,
-      full: (row) => row.verified > 0 && row.accepted === row.verified,
+      rejection: (row) => row.gained > 0 && row.verified > 0 && !isFull(row),
+      full: isFull,
       eos: (row) => row.emitted.some((token) => eos.has(token))
     };
     return this.json.rounds.flatMap(
@@ -830,14 +903,19 @@ function movedSlot(slot, [, , , from, , to, length]) {
   return slot >= from && slot < from + length ? slot + to - from : slot;
 }
 function queriesOf(film, entry, run, lane, slots, faults) {
-  let [, forward, , slot, count, index, position, , until] = run, pieces = piecesOf(film, run, lane, slots);
+  let [, forward, , slot, count, index, position, , until, , first = 0] = run, pieces = piecesOf(film, run, lane, slots);
   return Array.from({ length: count }, (_, n) => {
-    let at = index + n, ahead = at - entry.length, fault = faults.find((each) => {
-      let offset = at - each[2];
+    let at = index + n, node = first && first + n, ahead = node ? node - 1 : at - entry.length, fault = faults.find((each) => {
+      let offset = each[7] ? node - each[7] : node ? -1 : at - each[2];
       return each[0] === forward && offset >= 0 && offset < each[3];
-    }), name = ahead >= 0 ? `d${ahead + 1}` : ahead === -1 ? "pending" : `index ${at}`, token = ahead >= 0 ? entry.drafts[ahead] ?? -1 : film.token(entry.request, at) ?? -1, segments = segmentsOf(film, pieces, entry.length, until + n, fault), place = { index: at, position: position + n, slot: slot + n, until: until + n };
-    return { name, forward, token, ...place, segments };
+    }), name = queryName(entry, node, at), token = ahead >= 0 ? entry.drafts[ahead] ?? -1 : film.token(entry.request, at) ?? -1, segments = segmentsOf(film, pieces, entry.length, until + n, fault), place = { index: at, position: position + n, slot: slot + n, until: until + n };
+    return { name, node, forward, token, ...place, segments };
   });
+}
+function queryName({ length, drafted }, node, index) {
+  if (node > drafted) return "other";
+  let ahead = node ? node - 1 : index - length;
+  return ahead >= 0 ? `d${ahead + 1}` : ahead === -1 ? "pending" : `index ${index}`;
 }
 function piecesOf(film, [, , , , , , , see, , holes], lane, slots) {
   let laneEdges = [];
@@ -1081,14 +1159,14 @@ function stripIn(capacity, room) {
 }
 
 // src/panels/layout.js
-var ZOOMS = [1, 2, 4, 8, 13, 20, 28, 36, 46, 64, 90, 120], TEXT_FROM = 26, SIGNS_FROM = 10, LARGE_FROM = 60, ALL_FROM = 28, WIDEST = 110, USUAL = 34, STACKED_BELOW = 44, DEEPER = 9, GUTTER = 118, RIGHT = 14, AXIS = 20, READING = 40, MAP_GAP = 10, StageLayout = class {
+var ZOOMS = [1, 2, 4, 8, 13, 20, 28, 36, 46, 64, 90, 120], TEXT_FROM = 26, SIGNS_FROM = 10, LARGE_FROM = 60, ALL_FROM = 28, WIDEST = 110, USUAL = 34, STACKED_BELOW = 44, ARROWS = 13, DEEPER = 9, GUTTER = 118, RIGHT = 14, AXIS = 20, READING = 40, MAP_GAP = 10, StageLayout = class {
   /**
    * @param {View} view
    * @param {number} width
    */
   constructor(view, width) {
     let { film, step } = view;
-    this.view = view, this.film = film, this.step = step, this.width = width, this.stage = film.stage(step), this.rows = film.rows(step), this.firsts = [], this.shared = !0, this.lanes = [], this.bottom = 0, this.last = this._last(), this.cell = this._cell(), this.count = Math.max(Math.floor((width - GUTTER - RIGHT) / this.cell), 1), this._window(), this.mapped = this.count < this.last || Math.min(...this.firsts, 0) < 0 || !this.shared, this.mapTop = 4, this.mapHeight = this.mapped ? Math.min(Math.max(this.rows.length * 3, 18), 64) : 0, this.top = this.mapTop + (this.mapped ? this.mapHeight + MAP_GAP : 0) + AXIS, this._rowTops(), this.strip = stripIn(film.scene(step).capacity, width - GUTTER - RIGHT), this.readingTop = this.bottom + this.strip.height + 4, this.height = this.bottom + this.strip.height + READING;
+    this.view = view, this.film = film, this.step = step, this.width = width, this.stage = film.stage(step), this.rows = film.rows(step), this.firsts = [], this.shared = !0, this.lanes = [], this.arrows = hasTrees(film) ? ARROWS : 0, this.bottom = 0, this.last = this._last(), this.cell = this._cell(), this.count = Math.max(Math.floor((width - GUTTER - RIGHT) / this.cell), 1), this._window(), this.mapped = this.count < this.last || Math.min(...this.firsts, 0) < 0 || !this.shared, this.mapTop = 4, this.mapHeight = this.mapped ? Math.min(Math.max(this.rows.length * 3, 18), 64) : 0, this.top = this.mapTop + (this.mapped ? this.mapHeight + MAP_GAP : 0) + AXIS, this._rowTops(), this.strip = stripIn(film.scene(step).capacity, width - GUTTER - RIGHT), this.readingTop = this.bottom + this.strip.height + 4, this.height = this.bottom + this.strip.height + READING;
   }
   get texts() {
     return this.cell >= TEXT_FROM;
@@ -1141,7 +1219,7 @@ var ZOOMS = [1, 2, 4, 8, 13, 20, 28, 36, 46, 64, 90, 120], TEXT_FROM = 26, SIGNS
     this.bottom = y;
   }
   _heights() {
-    return this.texts ? 68 + (this.stacked ? DEEPER : 0) : this.signs ? 50 : 34;
+    return this.signs ? (this.texts ? 68 + (this.stacked ? DEEPER : 0) : 50) + this.arrows : 34;
   }
   /**
    * tops and heights of a row's lanes; positions: null where they are folded away
@@ -1153,9 +1231,9 @@ var ZOOMS = [1, 2, 4, 8, 13, 20, 28, 36, 46, 64, 90, 120], TEXT_FROM = 26, SIGNS
   _lane(y, height, open) {
     if (!open) {
       let tokens2 = { y: y + 1, h: height > 14 ? 14 : 7 }, bar = height > 14 ? 3 : 2, target2 = { y: tokens2.y + tokens2.h + 1, h: bar }, draft2 = { y: target2.y + bar + (height > 14 ? 1 : 0), h: height > 14 ? bar : 0 };
-      return { y, height, open, tokens: tokens2, positions: null, target: target2, draft: draft2, notes: null };
+      return { y, height, open, tokens: tokens2, target: target2, draft: draft2, ...{ positions: null, arrows: null, notes: null } };
     }
-    let tokens = { y: y + 4, h: this.texts ? 23 : this.signs ? 18 : 10 }, positions = this.texts ? { y: tokens.y + tokens.h + 1, h: 11 + (this.stacked ? DEEPER : 0) } : null, target = { y: (positions ?? tokens).y + (positions ?? tokens).h + 2, h: 6 }, draft = { y: target.y + 7, h: 4 };
+    let tokens = { y: y + 4, h: this.texts ? 23 : this.signs ? 18 : 10 }, positions = this.texts ? { y: tokens.y + tokens.h + 1, h: 11 + (this.stacked ? DEEPER : 0) } : null, target = { y: (positions ?? tokens).y + (positions ?? tokens).h + 2, h: 6 }, draft = { y: target.y + 7, h: 4 }, arrows = this.signs && this.arrows ? { y: draft.y + 6, h: this.arrows } : null;
     return {
       y,
       height,
@@ -1164,7 +1242,8 @@ var ZOOMS = [1, 2, 4, 8, 13, 20, 28, 36, 46, 64, 90, 120], TEXT_FROM = 26, SIGNS
       positions,
       target,
       draft,
-      notes: this.signs ? { y: draft.y + 6, h: 12 } : null
+      arrows,
+      notes: this.signs ? { y: draft.y + 6 + this.arrows, h: 12 } : null
     };
   }
   /**
@@ -1282,7 +1361,7 @@ function barLooks(p, colour, h) {
 }
 
 // src/panels/legend.js
-var Legend = class {
+var ACCEPT = 3, Legend = class {
   /** @param {View} view */
   constructor(view) {
     this.view = view, this.entries = this._entries();
@@ -1295,8 +1374,10 @@ var Legend = class {
       films.flatMap(
         ({ json }) => json.lanes.flatMap((lane) => lane.map((run) => json.kinds[run[2]]))
       )
-    ), moved = any(
-      ({ json }) => json.rounds.some((round) => round.stages.some((stage) => stage.moves.length))
+    ), moves = (where) => any(
+      ({ json }) => json.rounds.some(
+        (round) => round.stages.some(({ moves: moves2 }, phase) => moves2.length > 0 && where(phase, moves2))
+      )
     ), drafts = any(({ json }) => json.meta.kv_bytes_per_slot.draft > 0), broken = any((each) => each.violations.length > 0), wrong = any(({ violations }) => violations.some((each) => each.rule === "bonus")), ownToken = films.every((each) => each.checked) ? "\u25CF the target's own token" : "\u25CF the last token of the round", own = (...kinds) => kinds.filter(([kind]) => held.has(kind)), when = (show, kind, words) => show ? [[kind, words]] : [];
     return [
       ["p", "prompt"],
@@ -1321,7 +1402,17 @@ var Legend = class {
       ...when(drafts, "draft", "draft K/V"),
       ...when(held.has("stale"), "staleKV", "stale K/V"),
       ["written", "written now"],
-      ...when(moved, "moved", "moved by realignment"),
+      ...when(
+        moves((phase) => phase !== ACCEPT),
+        "moved",
+        "moved by realignment"
+      ),
+      ...when(
+        // Only those of the target's K/V have arrows.
+        moves((phase, all) => phase === ACCEPT && all.some((move) => move[0] === 0)),
+        "compacted",
+        "accepted draft moved within its row"
+      ),
       ...when(
         any((each) => each.drifts),
         "drift",
@@ -1375,6 +1466,7 @@ var Legend = class {
       staleKV: () => bar({ fill: p.orangeSoft, hatch: p.orange, radius: 0 }),
       written: () => bar({ stroke: p.ink, radius: 2 }),
       moved: () => pen.line(x, y, x + 20, y, { stroke: p.blue, width: 1.75, arrow: !0 }),
+      compacted: () => pen.line(x + 20, y, x, y, { stroke: p.green, width: 1.75, arrow: !0 }),
       drift: () => this._drift(pen, x, y),
       violation: () => sign("\u25B2", p.red),
       differs: () => {
@@ -1552,7 +1644,7 @@ var MaskPainter = class {
    * @param {number} y
    */
   _label(query, y) {
-    let { pen, at, p } = this, drift = at.cells.drifts > 0 && query.position !== query.index, name = this.lit?.index === query.index ? { size: 11.5, fill: p.blue, weight: 700 } : { size: 11.5, fill: p.ink };
+    let { pen, at, p } = this, drift = at.cells.drifts > 0 && query.position !== query.index, name = this._points(query) ? { size: 11.5, fill: p.blue, weight: 700 } : { size: 11.5, fill: p.ink };
     pen.text(query.name, PAD, y, name), at.wide && pen.text(this.view.film.text(query.token), PAD + at.names, y, {
       size: 11,
       mono: !0,
@@ -1566,6 +1658,16 @@ var MaskPainter = class {
       weight: drift ? 700 : 400,
       align: "right"
     });
+  }
+  /**
+   * Whether a query is what is pointed at. Several drafts of a tree have one index.
+   * @param {Query} query
+   */
+  _points(query) {
+    let { film, step, row } = this.view;
+    if (this.lit?.index !== query.index) return !1;
+    let draft = draftAt(film, step, row, this.lit);
+    return draft < 0 || query.node === 0 || draft === query.node - 1;
   }
   // Gaps between cells that are wide enough for them.
   _grid() {
@@ -1609,7 +1711,9 @@ var MaskPainter = class {
   // The slot under the pointer, wherever that is on the page.
   _crosshair() {
     if (!this.lit || this.lit.slot === null || this.lit.slot === void 0) return;
-    let { pen, at, p } = this, slot = this._slotOf(this.lit.slot), part = at.parts.find((each) => slot >= each.first && slot < each.stop);
+    let { pen, at, p } = this, slot = this._slotOf(this.lit.slot);
+    if (slot === null) return;
+    let part = at.parts.find((each) => slot >= each.first && slot < each.stop);
     if (!part) return;
     let x = at.x(slot), w = Math.max(part.cell, 2), label = `${slot}`, half = pen.measure(label, { size: 11, weight: 700 }) / 2 + 3;
     pen.rect(x - 1.5, MASK_TICKS - 2, w + 2, at.height + 4, {
@@ -1626,10 +1730,13 @@ var MaskPainter = class {
     });
   }
   /**
-   * Where something that now lies in `slot` lay at the time of the forward.
+   * Where something that now lies in `slot` lay at the time of the forward, null for a draft that it
+   * did not read. The draft model writes drafts of trees elsewhere than the target.
    * @param {number} slot
    */
   _slotOf(slot) {
+    let { film, step, row } = this.view, draft = draftAt(film, step, row, this.lit), query = this.cells.queries.find((each) => each.node === draft + 1);
+    if (draft >= 0) return query?.slot ?? null;
     for (let before = 0; before < this.cells.slots; before++)
       if (this.cells.now(before) === slot) return before;
     return slot;
@@ -1702,7 +1809,7 @@ var SIGHTS = {
   // The phases behind the verification show its forward again; what is pointed at lies where the
   // step has it.
   key() {
-    let { film, step, row, hover } = this.view, lit = hover?.row === row ? `${step} ${hover.slot} ${hover.index}` : "";
+    let { film, step, row, hover } = this.view, lit = hover?.row === row ? `${step} ${hover.slot} ${hover.index} ${hover.draft}` : "";
     return `${film.round(step)} ${Math.min(film.phase(step), 2)} ${row} ${lit}`;
   }
   /**
@@ -1816,14 +1923,11 @@ var SIGHTS = {
   hit(x, y, width) {
     let at = this._layout(width), n = at ? Math.floor((y - MASK_TICKS) / at.line) : -1, query = at?.cells.queries[n];
     if (!query) return null;
-    let { film, row } = this.view, { cells } = at, slot = at.slotAt(x), drift = film.checked && query.position === query.index ? "" : `, index ${query.index}`, position = `position ${query.position}${drift}`, name = `query ${query.name} ${quoted(film.text(query.token))} (${position})`;
-    if (slot === null)
-      return {
-        row,
-        slot: cells.now(query.slot),
-        index: query.index,
-        hint: `${name}, in slot ${query.slot}`
-      };
+    let { film, step, row } = this.view, { cells } = at, slot = at.slotAt(x), draft = query.node > 0 && query.name !== "other" ? query.node - 1 : -1, drift = film.checked && query.position === query.index ? "" : `, index ${query.index}`, position = `position ${query.position}${drift}`, name = `query ${query.name} ${quoted(film.text(query.token))} (${position})`;
+    if (slot === null) {
+      let hint2 = `${name}, in slot ${query.slot}`, place = { row, slot: cells.now(query.slot), index: query.index, hint: hint2 };
+      return draft < 0 ? place : { ...place, slot: slotsOf(film, step, row)[draft], draft };
+    }
     let verdict = query.segments.find((each) => slot >= each[0] && slot < each[1])?.[2], held = cells.holds(slot), does = verdict === "seen" || verdict === "own" || verdict === "leak" ? "sees" : "does not see", wrong = verdict === "leak" || verdict === "hole" ? ` \u2014 a ${verdict}` : "", hint = `${name} ${does} slot ${slot}: ${contentWords(film, cells, slot)}${wrong}`;
     return { row, slot: cells.now(slot), index: held?.index ?? -1, hint };
   }
@@ -1867,7 +1971,7 @@ function drawShare(pen, at, { row, draft }, x, y, cell) {
   pen.text(`${row}${sign}`, x + cell / 2, y + TALL / 2, look);
 }
 function accepts(at, row, draft) {
-  return at.film.judged(at.step) && draft < at.rows[row].accepted;
+  return at.film.judged(at.step) && isAccepted(at.rows[row], draft);
 }
 function capacityHit(at, x, y) {
   let spent = spending(at.film, at.step);
@@ -1879,7 +1983,7 @@ function capacityHit(at, x, y) {
     let unused = spent.known ? "not used" : "not spent yet";
     return { row: null, slot: null, index: null, hint: `${place}: ${unused}` };
   }
-  let { row, draft } = taken, index = at.rows[row].length + draft, accepted = accepts(at, row, draft) ? ", accepted" : "";
+  let { row, draft } = taken, index = at.rows[row].length + depthOf(at.rows[row], draft) - 1, accepted = accepts(at, row, draft) ? ", accepted" : "";
   return { row, slot: null, index, hint: `${place}: row ${row}, draft ${draft + 1}${accepted}` };
 }
 function capacityWords({ film, step }) {
@@ -1996,7 +2100,7 @@ var TICKS = [1, 5, 10, 25, 50, 100, 250, 500, 1e3], FramePainter = class {
    * @param {boolean} small
    */
   _gain(row, y, small) {
-    let { p } = this.pen, [x, h, size] = small ? [70, 11, 9] : [66, 16, 11], full = row.verified > 0 && row.accepted === row.verified, fill = row.gained === 0 ? p.greySoft : row.accepted ? p.greenSoft : p.orangeSoft, stroke = row.gained === 0 ? p.grey : full ? p.green : void 0, words = row.gained ? `+${row.gained}` : "idle";
+    let { p } = this.pen, [x, h, size] = small ? [70, 11, 9] : [66, 16, 11], full = isFull(row), fill = row.gained === 0 ? p.greySoft : row.accepted ? p.greenSoft : p.orangeSoft, stroke = row.gained === 0 ? p.grey : full ? p.green : void 0, words = row.gained ? `+${row.gained}` : "idle";
     this.pen.rect(x, y - h / 2, 38, h, { fill, stroke, radius: h / 2 }), this.pen.text(words, x + 19, y, { size, weight: 650, align: "center" });
   }
 };
@@ -2236,7 +2340,7 @@ var MarkPainter = class {
    * @param {StageLayout} at
    */
   constructor(pen, at) {
-    this.pen = pen, this.at = at, this.shifts = this._shifts();
+    this.pen = pen, this.at = at, this.stays = at.film.phaseName(at.step) === "accept", this.shifts = this._shifts();
   }
   /**
    * By row: how many slots to the right its K/V moved, from which other row it came (null: none),
@@ -2245,7 +2349,7 @@ var MarkPainter = class {
   _shifts() {
     let found = /* @__PURE__ */ new Map();
     for (let [model, , from, fromSlot, to, toSlot, length] of this.at.stage.moves) {
-      if (to < 0) continue;
+      if (to < 0 || this.stays && from === to) continue;
       let entry = found.get(to) ?? { by: 0, from: null, slots: 0 };
       from !== to ? entry.from = from : model === 0 && (entry.by = toSlot - fromSlot), model === 0 && (entry.slots += length), found.set(to, entry);
     }
@@ -2287,7 +2391,7 @@ var MarkPainter = class {
    * @param {number} number
    */
   rejection(row, number) {
-    let { pen, at } = this, { notes } = at.lanes[number], { film } = at, slot = row.pending + row.gained, x = at.x(number, slot), rejects = film.judged(at.step) && row.gained > row.accepted;
+    let { pen, at } = this, { notes } = at.lanes[number], { film } = at, slot = row.end ?? row.pending + row.gained, x = at.x(number, slot), rejects = film.judged(at.step) && row.gained > row.accepted;
     if (!notes || !at.texts || !rejects || x < GUTTER || x >= at.right) return;
     let rests = row.start === row.start_after, stays = rests && row.pending_after === slot;
     if (film.phase(at.step) > 3 && !stays) return;
@@ -2333,6 +2437,31 @@ var MarkPainter = class {
   }
 };
 
+// src/panels/branch.js
+function drawBranch(pen, at) {
+  let { film, step, view } = at, row = view.hover?.row ?? -1, entry = at.rows[row], draft = entry && film.phase(step) ? draftAt(film, step, row, view.hover) : -1;
+  if (draft < 0) return;
+  let slots = slotsOf(film, step, row), { tokens } = at.lanes[row], begin = at.begin(entry);
+  for (let slot of [begin, ...lineOf(entry, draft).map((each) => slots[each])]) {
+    if (slot === null) continue;
+    let x = at.x(row, slot);
+    if (x < GUTTER || x + 1 > at.right) continue;
+    let look = { stroke: pen.p.blue, width: 2, radius: 4 };
+    pen.rect(x + 0.5, tokens.y - 1.5, Math.max(at.cell - 1, 2), tokens.h + 3, look);
+  }
+}
+function drawCompaction(pen, at, row) {
+  let { arrows } = at.lanes[row];
+  if (!arrows || at.film.phaseName(at.step) !== "accept") return;
+  let moves = [...compacted(at.film, at.step, row)], look = { stroke: pen.p.green, width: 1.75 }, deep = arrows.h - 2;
+  moves.forEach(([from, to], n) => {
+    let [tail, head] = [at.x(row, from) + at.cell / 2, at.x(row, to) + at.cell / 2];
+    if (Math.min(tail, head) < GUTTER || Math.max(tail, head) > at.right) return;
+    let y = arrows.y + deep * (moves.length > 1 && n % 2 ? 0.55 : 1), apart = Math.min(3, at.cell / 6);
+    pen.line(tail + apart, arrows.y, tail + apart, y, look), pen.line(tail + apart, y, head - apart, y, look), pen.line(head - apart, y, head - apart, arrows.y - 1, { ...look, arrow: !0 });
+  });
+}
+
 // src/panels/reading.js
 var UNREAD = /* @__PURE__ */ new Set(["stale", "rejected_now", "discarded_now", "unreached_now", "unverified"]);
 function drawReading(pen, at, number) {
@@ -2360,12 +2489,18 @@ function lastWords(pen, at, number) {
   return { words: words.reverse(), more: !1 };
 }
 function* tokensFromTheEnd(at, number) {
-  let wrong = at.film.wrongEnds(at.step).has(number);
+  let wrong = at.film.wrongEnds(at.step).has(number), unread = offBranch(at, number);
   for (let run of [...at.film.lane(at.step, "tokens", number)].reverse())
     for (let slot = run[1] - 1; slot >= run[0]; slot--) {
       let cell = at.film.cellOf(run, slot);
-      wrong && cell.kind === "bonus_now" && (cell.kind = "wrong_now"), cell.token >= 0 && !UNREAD.has(cell.kind) && (yield cell);
+      wrong && cell.kind === "bonus_now" && (cell.kind = "wrong_now"), cell.token >= 0 && !UNREAD.has(cell.kind) && !unread.has(slot) && (yield cell);
     }
+}
+function offBranch({ film, step, rows, view }, number) {
+  let entry = rows[number];
+  if (!entry || !branches(entry) || film.judged(step)) return /* @__PURE__ */ new Set();
+  let slots = slotsOf(film, step, number), draft = draftAt(film, step, number, view.hover), line = draft < 0 ? [] : lineOf(entry, draft);
+  return new Set(slots.filter((_, j) => !line.includes(j)));
 }
 
 // src/panels/slotwords.js
@@ -2384,7 +2519,7 @@ function slotHint(view, row, slot, cell) {
   return [`${token}row ${row}, slot ${slot}: ${what}`, ...cell.index < 0 ? [] : [index], `${target}, ${draft}`].join(" \xB7 ");
 }
 function unverifiedHint({ film, step }, row, slot, cell) {
-  let number = cell.index - film.rows(step)[row].length, why = leftOutWords(film, step, row, number);
+  let entry = film.rows(step)[row], number = slot - entry.pending - 1, why = leftOutWords(film, step, row, number);
   return `${`\u201C${film.text(cell.token)}\u201D \xB7 row ${row}, slot ${slot}: draft ${number + 1}`}, ${why} \xB7 index ${cell.index}`;
 }
 function replaced(film, step, row, cell) {
@@ -2401,7 +2536,7 @@ var LISTED2 = 400, Stage = class {
   }
   key() {
     let { step, row, zoom, pan, progress, hover } = this.view;
-    return [step, row, zoom, pan, progress, hover?.row, hover?.slot].join();
+    return [step, row, zoom, pan, progress, hover?.row, hover?.slot, hover?.draft].join();
   }
   title() {
     let { film, step } = this.view, rows = counted(film.rows(step).length, "row"), slots = counted(film.stage(step).width, "slot");
@@ -2435,8 +2570,8 @@ var LISTED2 = 400, Stage = class {
       at.bottom - at.top,
       () => new LanePainter(pen, at).paint(slides)
     ), at.rows.forEach((row, number) => {
-      frame.label(row, number), marks.motion(row, number), marks.rejection(row, number);
-    }), drawCuts(pen, at), marks.paint(), drawCapacity(pen, at), drawReading(pen, at, this.view.row);
+      frame.label(row, number), marks.motion(row, number), drawCompaction(pen, at, number), marks.rejection(row, number);
+    }), drawCuts(pen, at), drawBranch(pen, at), marks.paint(), drawCapacity(pen, at), drawReading(pen, at, this.view.row);
   }
   // -- asked by the shell
   /**
@@ -2745,6 +2880,91 @@ var TIME = {
   }
 };
 
+// src/film/treecards.js
+function treeCards(film, step, row) {
+  let entry = film.rows(step)[row], stop = film.phase(step) ? entry.verified : entry.drafted;
+  return Array.from({ length: entry.drafted + 1 }, (_, n) => n === stop ? ownCard(film, step, entry, n) : nodeCard(film, step, row, n > stop ? n - 1 : n, n > stop));
+}
+function nameOf(j) {
+  return j < 0 ? "the pending token" : `d${j + 1}`;
+}
+function nodeCard(film, step, row, j, leftOut2) {
+  let entry = film.rows(step)[row], phase = film.phase(step), drafted = phase >= 1, read = phase >= 2 && !leftOut2, card = {
+    name: nameOf(j),
+    number: j,
+    index: entry.length + depthOf(entry, j) - 1,
+    last: !1,
+    draft: drafted ? entry.drafts[j] : null,
+    q: drafted ? entry.q[j] : null,
+    p: read ? entry.p[j] : null,
+    draftChoices: drafted ? entry.draft[j] : [],
+    targetChoices: read ? entry.target[parentOf(entry, j) + 1] ?? [] : [],
+    emitted: null,
+    own: !1
+  };
+  if (leftOut2) return { ...card, fate: "unverified", words: leftOutWords(film, step, row, j) };
+  if (!film.judged(step)) return { ...card, fate: "waiting", words: waitingWords(phase) };
+  let fate = film.json.fates[entry.fates[j]], place = entry.path?.indexOf(j) ?? -1, emitted = place >= 0 && place < entry.gained ? entry.emitted[place] : null;
+  return { ...card, fate, words: nodeWords(film, entry, j, fate), emitted };
+}
+function waitingWords(phase) {
+  return phase === 2 ? "not compared yet" : phase === 1 ? "the target has not read it" : "not drafted yet";
+}
+function ownCard(film, step, entry, n) {
+  let judged = film.judged(step), { accepted, gained } = entry, fate = judged ? film.json.fates[entry.fates[n]] : "waiting", emitted = judged && gained > accepted ? entry.emitted[accepted] : null;
+  return {
+    name: entry.verified ? "bonus" : "next",
+    number: null,
+    index: judged ? entry.length + accepted : null,
+    last: !0,
+    draft: null,
+    q: null,
+    p: null,
+    draftChoices: [],
+    targetChoices: judged ? entry.target[lastOf(entry) + 1] ?? [] : [],
+    fate,
+    words: judged ? ownWords(film, entry, fate) : "comes behind the last accepted draft",
+    emitted,
+    own: emitted !== null
+  };
+}
+function nodeWords(film, entry, j, fate) {
+  if (fate === "accepted") return acceptedWords(film);
+  if (fate === "rejected") return rejectedWords(film, entry, j);
+  if (fate === "kept") return "agreed; kept as the row's last of this round";
+  if (fate === "discarded") return "agreed, but thrown away: another row stopped earlier";
+  if (fate === "ended") return `${isAccepted(entry, j) ? "agreed, but " : ""}the row ended`;
+  if (fate === "wrong") {
+    let choice = entry.target[parentOf(entry, j) + 1][0][0];
+    return `accepted, though the target says ${quoted(film.text(choice))}`;
+  }
+  let [stopped] = lineOf(entry, j).filter((draft) => !isAccepted(entry, draft));
+  return stopped === j ? "cut off: another row stopped earlier" : `not reached: it follows ${nameOf(stopped)}`;
+}
+function acceptedWords(film) {
+  let { sampling } = film.json.meta;
+  return film.checked ? sampling ? sampling.coupling === "gumbel" ? "accepted: same choice under the same noise" : "accepted" : "accepted: the target's first choice" : "accepted";
+}
+function rejectedWords(film, entry, j) {
+  let parent = parentOf(entry, j), taken = entry.path?.find((draft) => parentOf(entry, draft) === parent), token = taken === void 0 ? entry.emitted[entry.accepted] : entry.drafts[taken], word = quoted(film.text(token)), name = taken === void 0 ? word : `${word} (${nameOf(taken)})`;
+  if (!film.checked) return `rejected: ${name} is emitted`;
+  let { sampling } = film.json.meta;
+  return sampling ? sampling.coupling === "gumbel" ? `rejected: under the same noise the target draws ${name}` : `rejected: the target takes ${name}` : `rejected: the target says ${name}`;
+}
+function ownWords(film, entry, fate) {
+  let behind = nameOf(lastOf(entry));
+  if (fate === "ended") return "the row ended";
+  if (fate === "unreached") return "cut off: another row stopped earlier";
+  let emitted = quoted(film.text(entry.emitted[entry.accepted]));
+  if (fate === "wrong") {
+    let choice = entry.target[lastOf(entry) + 1][0][0];
+    return `the target says ${quoted(film.text(choice))}, yet ${emitted} is emitted`;
+  }
+  if (!film.checked) return `${emitted} is emitted after ${behind}`;
+  let { sampling } = film.json.meta;
+  return sampling ? `drawn by the target after ${behind}` : `the target's first choice after ${behind}`;
+}
+
 // src/film/cards.js
 var MARKS = {
   waiting: { sign: "?" },
@@ -2761,6 +2981,7 @@ var MARKS = {
 function draftCards(film, step, row) {
   let entry = film.rows(step)[row];
   if (!entry?.gained) return [];
+  if (branches(entry)) return treeCards(film, step, row);
   let stop = film.phase(step) ? entry.verified : entry.drafted;
   return Array.from(
     { length: entry.drafted + 1 },
@@ -2774,7 +2995,7 @@ function unverifiedCard(film, step, row, j) {
 function draftCard(film, step, entry, j, last) {
   let card = bareCard(film, step, entry, j, last);
   if (!film.judged(step)) {
-    let words2 = waitingWords(film.phase(step), entry, last, j);
+    let words2 = waitingWords2(film.phase(step), entry, last, j);
     return { ...card, fate: "waiting", words: words2, emitted: null, own: !1 };
   }
   let fate = film.json.fates[entry.fates[j]], words = fateWords(film, entry, j, fate), emitted = j < entry.gained ? entry.emitted[j] : null, own = j === entry.accepted && emitted !== null && fate !== "accepted";
@@ -2793,7 +3014,7 @@ function bareCard(film, step, entry, j, last) {
     targetChoices: verified ? entry.target[j] : []
   };
 }
-function waitingWords(phase, entry, last, j) {
+function waitingWords2(phase, entry, last, j) {
   return phase === 2 ? "not compared yet" : last ? j ? `comes if ${allDrafts(entry, j)} are accepted` : "not computed yet" : phase === 1 ? "the target has not read it" : "not drafted yet";
 }
 function allDrafts({ drafted }, j) {
@@ -2801,17 +3022,17 @@ function allDrafts({ drafted }, j) {
 }
 function fateWords(film, entry, j, fate) {
   let { accepted, discarded, verified, gained } = entry;
-  return fate === "accepted" ? acceptedWords(film, entry, j) : fate === "rejected" ? rejectedWords(film, entry, j) : fate === "bonus" ? bonusWords(film, entry, j) : fate === "wrong" ? wrongWords(film, entry, j) : fate === "kept" ? "agreed; kept as the row's last of this round" : fate === "ended" ? `${j < accepted ? "agreed, but " : ""}the row ended: ${cause(film, entry)}` : fate === "discarded" ? `${j < verified ? "agreed, but " : ""}thrown away: another row stopped earlier` : j === verified ? `not reached: ${gained > accepted ? "a draft was rejected" : "the row ended"}` : j === accepted + discarded ? "cut off: another row stopped earlier" : "not reached";
+  return fate === "accepted" ? acceptedWords2(film, entry, j) : fate === "rejected" ? rejectedWords2(film, entry, j) : fate === "bonus" ? bonusWords(film, entry, j) : fate === "wrong" ? wrongWords(film, entry, j) : fate === "kept" ? "agreed; kept as the row's last of this round" : fate === "ended" ? `${j < accepted ? "agreed, but " : ""}the row ended: ${cause(film, entry)}` : fate === "discarded" ? `${j < verified ? "agreed, but " : ""}thrown away: another row stopped earlier` : j === verified ? `not reached: ${gained > accepted ? "a draft was rejected" : "the row ended"}` : j === accepted + discarded ? "cut off: another row stopped earlier" : "not reached";
 }
 function cause(film, { emitted }) {
   let eos = film.json.meta.eos_token_ids;
   return emitted.some((token) => eos.includes(token)) ? "EOS" : "its budget is spent";
 }
-function acceptedWords(film, entry, j) {
+function acceptedWords2(film, entry, j) {
   let { sampling } = film.json.meta;
   return film.checked ? sampling ? sampling.coupling === "gumbel" ? "accepted: same choice under the same noise" : `accepted with ${ratio(film, entry, j)}` : "accepted: the target's first choice" : "accepted";
 }
-function rejectedWords(film, entry, j) {
+function rejectedWords2(film, entry, j) {
   let { sampling } = film.json.meta, emitted = quoted(film.text(entry.emitted[j]));
   return film.checked ? sampling ? sampling.coupling === "gumbel" ? `rejected: under the same noise the target draws ${emitted}` : `rejected against ${ratio(film, entry, j)}; drawn from max(p \u2212 q, 0)` : `rejected: the target says ${emitted}` : `rejected: ${emitted} is emitted`;
 }
@@ -2831,6 +3052,372 @@ function ratio(film, entry, j) {
     film.json.meta.sampling
   ), p = entry.p[j], q = entry.q[j] ?? 1;
   return temperature !== 1 || top_k || top_p && top_p < 1 || p === null ? "min(1, p/q), p and q warped" : `min(1, p/q) = ${chance(Math.min(1, p / q))}`;
+}
+
+// src/panels/treelayout.js
+var PLAIN_FROM = 13, BARE_FROM = 25, WIDEST2 = 150, GAP = 20, TOP = 6, FOOT = 26, ROOT = -1, OWN = -2, TreeLayout = class {
+  /**
+   * @param {RowEntry} entry
+   * @param {{ last: number, gained: boolean }} own the draft that the target's own token follows
+   * @param {number} width
+   */
+  constructor(entry, own, width) {
+    this.children = /* @__PURE__ */ new Map();
+    let parents = entry.parents ?? entry.drafts.map((_, j) => j - 1);
+    parents.forEach((parent, j) => this._add(parent, j)), own.gained && this._add(own.last, OWN), this._nodes = /* @__PURE__ */ new Map(), this.lines = 0, this.deepest = 0, this._lay(ROOT, 0), this.detail = this.lines < PLAIN_FROM ? 2 : this.lines < BARE_FROM ? 1 : 0, this.pitch = [24, 40, 56][this.detail];
+    let columns = this.deepest + 1, room = width - 2 * PAD;
+    this.column = Math.min(room / columns, WIDEST2 + GAP), this.w = this.column - GAP, this.stacked = this.detail === 2 && this.w < 92, this.stacked && (this.pitch += 12), this.height = TOP + this.lines * this.pitch + FOOT, this.words = this.height - FOOT / 2, this.places = [...this._nodes].map(([number, { depth, line }]) => ({
+      number,
+      parent: number === OWN ? own.last : number === ROOT ? ROOT : parents[number],
+      x: PAD + depth * this.column,
+      y: TOP + (line + 0.5) * this.pitch - [0, -6, this.stacked ? 6 : 0][this.detail],
+      own: number === OWN
+    }));
+  }
+  /**
+   * @param {number} parent
+   * @param {number} child
+   */
+  _add(parent, child) {
+    this.children.set(parent, [...this.children.get(parent) ?? [], child]);
+  }
+  /**
+   * A node without children takes a line; any other stands in the middle of its children.
+   * @param {number} number
+   * @param {number} depth
+   * @returns {number}
+   */
+  _lay(number, depth) {
+    let lines = (this.children.get(number) ?? []).map((child) => this._lay(child, depth + 1)), line = lines.length ? (lines[0] + lines[lines.length - 1]) / 2 : this.lines++;
+    return this._nodes.set(number, { depth, line }), this.deepest = Math.max(this.deepest, depth), line;
+  }
+  /** @param {number} number */
+  place(number) {
+    return this.places.find((each) => each.number === number) ?? null;
+  }
+  /**
+   * The node at a point, null beside all of them.
+   * @param {number} x
+   * @param {number} y
+   */
+  at(x, y) {
+    let holds = (at) => x >= at.x && x < at.x + this.w && Math.abs(y - at.y) < Math.min(this.pitch / 2, 30);
+    return this.places.find(holds) ?? null;
+  }
+};
+
+// src/panels/treepaint.js
+var CHIP = 20, TreePainter = class {
+  /**
+   * @param {Pen} pen
+   * @param {View} view
+   * @param {TreeLayout} at
+   * @param {{ nodes: TreeNode[], cards: CardData[], lit: number[] }} tree
+   */
+  constructor(pen, view, at, { nodes, cards, lit }) {
+    this.pen = pen, this.p = pen.p, this.view = view, this.at = at, this.nodes = nodes, this.cards = cards, this.lit = new Set(lit);
+  }
+  paint() {
+    let own = this.cards.find((card) => card.own), shown = this.at.places.filter(
+      (each) => each.number === ROOT || (each.own ? own !== void 0 : this.nodes.length > 0)
+    ), ranked = shown.filter((each) => each.number !== ROOT).map((each) => (
+      /** @type {const} */
+      [this._edge(each), each]
+    ));
+    ranked.sort(([one], [other]) => (one.width ?? 1) - (other.width ?? 1));
+    for (let [look, place] of ranked) this._line(place, look);
+    for (let place of shown) this._node(place);
+  }
+  /** @param {TreePlace} place */
+  _card({ number, own }) {
+    return this.cards.find((card) => own ? card.own : card.number === number) ?? null;
+  }
+  /**
+   * @param {TreePlace} place
+   * @param {CardData} card
+   */
+  _fate({ own }, { fate }) {
+    return own && fate !== "wrong" ? "bonus" : fate;
+  }
+  /**
+   * @param {TreePlace} place
+   * @returns {LineLook}
+   */
+  _edge(place) {
+    let { p } = this, fate = this._card(place)?.fate ?? "";
+    return this.lit.has(place.number) ? { stroke: p.blue, width: 2.5 } : place.own ? { stroke: fate === "wrong" ? p.red : p.amber, width: 3 } : fate === "accepted" || fate === "kept" ? { stroke: p.green, width: 3 } : fate === "unverified" ? { stroke: p.grey, dash: HOLLOW } : { stroke: p.grey, width: 1 };
+  }
+  /**
+   * From the parent's right edge to the child's left one, at right angles.
+   * @param {TreePlace} place
+   * @param {LineLook} look
+   */
+  _line(place, look) {
+    let { pen, at } = this, parent = at.place(place.parent);
+    if (!parent) return;
+    let from = parent.x + at.w, middle = (from + place.x) / 2, half = (look.width ?? 1) / 2;
+    pen.line(from, parent.y, middle, parent.y, look);
+    let down = Math.sign(place.y - parent.y) * half;
+    down && pen.line(middle, parent.y - down, middle, place.y + down, look), pen.line(middle, place.y, place.x, place.y, look);
+  }
+  /** @param {TreePlace} place */
+  _node(place) {
+    if (place.number === ROOT) return this._root(place);
+    let { pen, p, at } = this, card = this._card(place);
+    if (!card) return;
+    let token = place.own ? card.emitted : card.draft, lit = this.lit.has(place.number), fate = this._fate(place, card), { strong, soft } = this._colours(fate), hollow = fate === "unverified", taken = ["accepted", "kept", "bonus"].includes(fate);
+    drawChip(pen, this.view.film.text(token), place.x, place.y, at.w, {
+      fill: hollow ? void 0 : lit ? p.blueSoft : soft,
+      stroke: lit ? p.blue : strong,
+      dash: hollow ? HOLLOW : taken ? void 0 : [3, 2],
+      height: CHIP,
+      width: at.w
+    }), lit && pen.rect(place.x, place.y - CHIP / 2, at.w, CHIP, { stroke: p.blue, width: 2, radius: 5 }), at.detail && this._name(place, card, strong), at.detail === 2 && !place.own && this._numbers(place, card);
+  }
+  /** @param {TreePlace} place */
+  _root(place) {
+    let { pen, p, at } = this, { film, step, row } = this.view, { request, length } = film.rows(step)[row], text = film.text(film.token(request, length - 1));
+    drawChip(pen, text, place.x, place.y, at.w, {
+      fill: p.page,
+      stroke: p.blue,
+      height: CHIP,
+      width: at.w
+    }), at.detail && pen.text("pending", place.x, place.y - CHIP / 2 - 7, {
+      size: 10.5,
+      fill: p.muted,
+      max: at.w
+    });
+  }
+  /**
+   * Over the token: its name, its rank among the drafts of its parent, and the sign of its fate.
+   * @param {TreePlace} place
+   * @param {CardData} card
+   * @param {string} strong
+   */
+  _name(place, card, strong) {
+    let { pen, p, at } = this, y = place.y - CHIP / 2 - 7, fate = this._fate(place, card), sign = MARKS[fate]?.sign ?? "", quiet = MARKS[fate]?.pale || fate === "waiting", own = place.own ? "bonus" : card.name, name = { size: 10.5, weight: 700, fill: quiet ? p.muted : p.ink };
+    pen.text(own, place.x, y, { ...name, max: at.w - 14 }), pen.text(sign, place.x + at.w, y, {
+      size: 11,
+      weight: 700,
+      fill: quiet ? p.muted : strong,
+      align: "right"
+    });
+    let node = this.nodes[place.number];
+    if (!node || place.number === OWN || node.siblings < 2) return;
+    let x = place.x + pen.measure(card.name, name) + 5, rank = `${node.rank}/${node.siblings}`;
+    x + pen.measure(rank, { size: 10 }) < place.x + at.w - 14 && pen.text(rank, x, y, { size: 10, fill: p.muted });
+  }
+  /**
+   * Under the token: q and p.
+   * @param {TreePlace} place
+   * @param {CardData} card
+   */
+  _numbers(place, card) {
+    let { pen, p, at } = this, y = place.y + CHIP / 2 + 8, look = { size: 10.5, fill: p.muted, max: at.w }, q = `q ${chance(card.q)}`, target = card.p === null ? "" : `p ${chance(card.p)}`;
+    pen.text(q, place.x, y, look), target && (at.stacked ? pen.text(target, place.x, y + 12, look) : pen.text(target, place.x + at.w, y, { ...look, align: "right" }));
+  }
+  /** @param {string} fate */
+  _colours(fate) {
+    let { p } = this;
+    return {
+      waiting: { strong: p.blue, soft: p.blueSoft },
+      accepted: { strong: p.green, soft: p.greenSoft },
+      kept: { strong: p.green, soft: p.greenSoft },
+      rejected: { strong: p.orange, soft: p.orangeSoft },
+      bonus: { strong: p.amber, soft: p.amberSoft },
+      discarded: { strong: p.amber, soft: p.amberSoft },
+      wrong: { strong: p.red, soft: p.redSoft }
+    }[fate] ?? { strong: p.grey, soft: p.greySoft };
+  }
+};
+
+// src/panels/tree.js
+var TreePanel = class {
+  static id = "tree";
+  /** @param {View} view */
+  constructor(view) {
+    this.view = view, this._shown = hasTrees(view.film), this._layouts = new Kept(20), this._cards = new Kept();
+  }
+  get _entry() {
+    return this.view.film.rows(this.view.step)[this.view.row];
+  }
+  empty() {
+    return !this._shown || !this._entry;
+  }
+  key() {
+    let { film, step, row } = this.view;
+    return [film.round(step), film.phase(step), row, this._pointed()].join(" ");
+  }
+  /** The draft that is pointed at, here or anywhere on the page; -1 for none. */
+  _pointed() {
+    let { film, step, row, hover } = this.view;
+    return film.phase(step) ? draftAt(film, step, row, hover) : -1;
+  }
+  get _nodes() {
+    let { film, step, row } = this.view;
+    return this._entry.drafted ? treeNodes(film, step, row) : [];
+  }
+  get _judgedCards() {
+    let { film, step, row } = this.view;
+    return this._cards.get(
+      `${step} ${row}`,
+      () => draftCards(film, step, row).map((card, n, all) => numbered(card, n, all))
+    );
+  }
+  title() {
+    let entry = this._entry, name = `Row ${this.view.row} \xB7 token tree`;
+    if (!entry.gained) return `${name}: its request has ended`;
+    if (!entry.drafted) return `${name}: nothing is drafted`;
+    let deep = Math.max(...entry.drafts.map((_, j) => lineOf(entry, j).length)), ends = entry.drafts.filter((_, j) => !hasChild(entry, j)).length, branches2 = counted(ends, "branch", "branches");
+    return `${name}, ${counted(entry.drafted, "draft")} on ${branches2}, ${deep} deep`;
+  }
+  /**
+   * The phases of a round share one layout.
+   * @param {number} width
+   */
+  _layout(width) {
+    let { film, step, row } = this.view, entry = this._entry, own = { last: lastOf(entry), gained: entry.gained > entry.accepted };
+    return this._layouts.get(
+      `${film.round(step)} ${row} ${width}`,
+      () => new TreeLayout(entry, own, width)
+    );
+  }
+  /** @param {number} width */
+  height(width) {
+    return this._layout(width).height + (this._lines(width) - 1) * 15;
+  }
+  /**
+   * @param {number} width
+   */
+  _lines(width) {
+    return wrapWords(LONGEST2, width - 2 * PAD, { size: 11 }).length;
+  }
+  /**
+   * @param {Pen} pen
+   * @param {number} width
+   */
+  draw(pen, width) {
+    let at = this._layout(width), pointed = this._pointed(), lit = pointed < 0 ? [] : lineOf(this._entry, pointed), tree = { nodes: this._nodes, cards: this._judgedCards, lit };
+    new TreePainter(pen, this.view, at, tree).paint(), wrapWords(this._words(), width - 2 * PAD, { size: 11 }).forEach(
+      (line, n) => pen.text(line, PAD, at.words + n * 15, { size: 11, fill: pen.p.muted })
+    );
+  }
+  _words() {
+    let { film, step } = this.view, phase = film.phase(step);
+    return this._entry.drafted ? phase === 0 ? "Nothing is drafted yet." : phase < 3 ? "Over a draft: its rank among those of one parent." : LONGEST2 : "";
+  }
+  describe() {
+    let { film, step } = this.view, entry = this._entry, title = `${this.title()}.`, phase = film.phase(step);
+    if (!entry.gained || !entry.drafted) return title;
+    if (phase === 0) return `${title} Nothing is drafted yet.`;
+    let first = this._nodes.filter((node) => node.parent < 0).map((node) => quoted(film.text(node.token)));
+    if (phase < 3) return `${title} Behind the pending token: ${first.join(", ")}.`;
+    let path = (entry.path ?? []).map((j) => `d${j + 1} ${quoted(film.text(entry.drafts[j]))}`), accepted = path.length ? `Accepted: ${path.join(", ")}` : "No draft is accepted", emitted = this._judgedCards.find((card) => card.own)?.emitted, behind = emitted == null ? "" : `; then the target's own ${quoted(film.text(emitted))}`;
+    return `${title} ${accepted}${behind}. Arrow keys go from draft to draft.`;
+  }
+  table() {
+    let { film } = this.view, rows = this._nodes.map((node) => {
+      let card = this._cardOf(node.number);
+      return [
+        `d${node.number + 1}`,
+        node.parent < 0 ? "pending" : `d${node.parent + 1}`,
+        node.depth,
+        film.text(node.token),
+        `${node.rank} of ${node.siblings}`,
+        chance(card?.q),
+        chance(card?.p),
+        node.slot ?? "\u2013",
+        card?.words ?? ""
+      ];
+    }), head = [
+      "draft",
+      "follows",
+      "depth",
+      "token",
+      "rank",
+      "q",
+      "target's p of it",
+      "slot",
+      "what became of it"
+    ];
+    return { caption: `Row ${this.view.row}, draft by draft`, head, rows };
+  }
+  /** @param {number} number */
+  _cardOf(number) {
+    return this._judgedCards.find((card) => card.number === number) ?? null;
+  }
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} width
+   */
+  hit(x, y, width) {
+    let place = this._layout(width).at(x, y);
+    return place && this._hitOf(place);
+  }
+  /**
+   * @param {TreePlace} place
+   * @returns {Hit | null}
+   */
+  _hitOf({ number }) {
+    let { film, row } = this.view, entry = this._entry;
+    if (number === ROOT) {
+      let index = entry.length - 1, token = quoted(film.text(film.token(entry.request, index)), 60);
+      return { row, slot: null, index, hint: `pending token ${token}: all drafts follow it` };
+    }
+    if (number === OWN) {
+      let card = this._judgedCards.find((each) => each.own);
+      if (!card || card.emitted === null) return null;
+      let token = quoted(film.text(card.emitted), 60);
+      return {
+        row,
+        slot: null,
+        index: card.index,
+        hint: `the target's own ${token} \u2014 ${card.words}`
+      };
+    }
+    let node = this._nodes[number];
+    return node ? this._nodeHit(node) : null;
+  }
+  /**
+   * @param {TreeNode} node
+   * @returns {Hit}
+   */
+  _nodeHit(node) {
+    let { film, row } = this.view, card = this._cardOf(node.number), p = card?.p == null ? "" : `, p ${chance(card.p)}`, rank = node.siblings > 1 ? `, ${node.rank} of ${node.siblings} siblings` : "", said = `d${node.number + 1} ${quoted(film.text(node.token), 60)}, q ${chance(card?.q)}`;
+    return {
+      row,
+      slot: node.slot,
+      index: this._entry.length + node.depth - 1,
+      draft: node.number,
+      hint: `${said}${p}${rank} \u2014 ${card?.words ?? ""}`
+    };
+  }
+  /**
+   * What an arrow key leads to from the draft that is pointed at; null for any other key.
+   * @param {string} key
+   */
+  steer(key) {
+    let nodes = this._nodes;
+    if (!nodes.length || !key.startsWith("Arrow")) return null;
+    let now = nodes[this._pointed()];
+    if (!now) return this._nodeHit(nodes[0]);
+    let siblings = nodes.filter((node) => node.depth === now.depth), at = siblings.indexOf(now), next = {
+      ArrowLeft: nodes[now.parent],
+      ArrowRight: nodes.find((node) => node.parent === now.number),
+      ArrowUp: siblings[at - 1],
+      ArrowDown: siblings[at + 1]
+    };
+    return this._nodeHit(next[key] ?? now);
+  }
+}, LONGEST2 = "Green: the accepted branch. Over a draft: its rank among those of one parent.";
+function hasChild(entry, j) {
+  return entry.drafts.some((_, k) => (entry.parents ? entry.parents[k] : k - 1) === j);
+}
+function numbered(card, n, all) {
+  if (card.number !== void 0) return card;
+  let own = all.findIndex((each) => each.last);
+  return card.last ? card : { ...card, number: n > own ? n - 1 : n };
 }
 
 // src/panels/cardpaint.js
@@ -2878,7 +3465,7 @@ var CARD = {
     this.pen.text(words, x, y, { size: 11, fill: this.p.muted, ...look });
   }
   paint() {
-    let { pen, p, at, card } = this, lit = this.view.hover?.row === this.view.row && this.view.hover.index === card.index;
+    let { pen, p, at, card } = this, lit = this._lit();
     pen.rect(at.x, at.y, at.w, at.h, {
       fill: this.hollow ? void 0 : p.page,
       stroke: lit ? p.blue : this.hollow ? p.grey : p.faint,
@@ -2894,6 +3481,15 @@ var CARD = {
       })
     ), this._emitted(foot + 4);
   }
+  // Several drafts of a tree have one index.
+  _lit() {
+    let { film, step, row, hover } = this.view;
+    if (hover?.row !== row || hover.index === null) return !1;
+    let { number, index } = this.card;
+    if (number === void 0) return hover.index === index;
+    let draft = draftAt(film, step, row, hover);
+    return number === null ? draft < 0 && hover.index === index : draft === number;
+  }
   /** @param {number} y */
   _head(y) {
     let { card, at, fate } = this, quiet = fate.pale || card.fate === "waiting";
@@ -2903,7 +3499,7 @@ var CARD = {
       fill: quiet ? this.p.muted : this.p.ink
     });
     let x = this.left + 8 + this.pen.measure(card.name, { size: 13, weight: 700 }), index = `index ${card.index}`;
-    x + this.pen.measure(index) + 24 < at.x + at.w && this.text(index, x, y + 1), this.text(fate.sign, at.x + at.w - CARD.pad, y, {
+    card.index !== null && x + this.pen.measure(index) + 24 < at.x + at.w && this.text(index, x, y + 1), this.text(fate.sign, at.x + at.w - CARD.pad, y, {
       size: 13,
       weight: 700,
       fill: quiet ? this.p.muted : this.strong,
@@ -3000,7 +3596,7 @@ var CONTEXT = 34, VerifyPanel = class {
   }
   // What is judged stays as it is to the end of the round.
   key() {
-    let { film, step, row, hover } = this.view, pointed = hover?.row === row ? hover.index : "";
+    let { film, step, row, hover } = this.view, pointed = hover?.row === row ? `${hover.index} ${hover.draft ?? hover.slot}` : "";
     return [film.round(step), Math.min(film.phase(step), 3), row, pointed].join(" ");
   }
   /** @param {number} [step] */
@@ -3087,15 +3683,26 @@ var CONTEXT = 34, VerifyPanel = class {
     if (phase < 3 && !entry.drafted) return `Row ${row} drafts nothing.`;
     let partly = leftOut(entry) > 0, share = `${shareWords(entry, phase > 1)}.`, waiting = phase === 1 ? "The target has not read them." : "Not judged yet.", unread = partly ? `${waiting} ${share}` : waiting;
     if (phase < 3) return `Row ${row}, drafted: ${drafts}. ${unread}`;
-    let emitted = entry.emitted.map((token) => quoted(film.text(token))).join(" "), stop = this.cards().find(
+    let emitted = entry.emitted.map((token) => quoted(film.text(token))).join(" ");
+    if (branches(entry)) return `Row ${row}: ${this._accepted(entry, partly)}emitted ${emitted}.`;
+    let stop = this.cards().find(
       (card) => !["accepted", "bonus", "unverified"].includes(card.fate)
-    ), why = stop && entry.drafted ? ` ${stop.name}: ${stop.words}.` : "", accepted = entry.drafted ? `${entry.accepted} of ${counted(entry.verified, partly ? "verified draft" : "draft")} accepted, ` : "", first = partly ? this.cards()[entry.verified + 1] : null, left = first ? ` ${share} ${first.name}: ${first.words}.` : "";
+    ), why = stop && entry.drafted ? ` ${stop.name}: ${stop.words}.` : "", accepted = this._accepted(entry, partly), first = partly ? this.cards()[entry.verified + 1] : null, left = first ? ` ${share} ${first.name}: ${first.words}.` : "";
     return `Row ${row}: ${accepted}emitted ${emitted}.${why}${left}`;
+  }
+  /**
+   * @param {RowEntry} entry
+   * @param {boolean} partly
+   */
+  _accepted(entry, partly) {
+    if (!entry.drafted) return "";
+    let drafts = counted(entry.verified, partly ? "verified draft" : "draft"), names = (entry.path ?? []).map((j) => `d${j + 1}`).join(" "), branch = branches(entry) && names ? ` (${names})` : "";
+    return `${entry.accepted} of ${drafts} accepted${branch}, `;
   }
   table() {
     let { film } = this.view, text = (token) => token === null ? "\u2013" : film.text(token), list = (choices) => choices.map(([token, p]) => `${film.text(token)} ${chance(p)}`).join(", ") || "\u2013", rows = this.cards().map((card) => [
       card.name,
-      card.index,
+      card.index ?? "\u2013",
       text(card.draft),
       chance(card.q),
       chance(card.p),
@@ -3130,7 +3737,8 @@ var CONTEXT = 34, VerifyPanel = class {
       row,
       slot: this._slotOf(card),
       index: card.index,
-      hint: `${card.name}${said}${p} \u2014 ${card.words}`
+      hint: `${card.name}${said}${p} \u2014 ${card.words}`,
+      ...card.number === void 0 || card.number === null ? {} : { draft: card.number }
     };
   }
   /**
@@ -3139,9 +3747,12 @@ var CONTEXT = 34, VerifyPanel = class {
    */
   _slotOf(card) {
     if (card.fate === "unverified" && this.view.film.phase(this.view.step) > 1) return null;
-    let { film, step, row } = this.view, wanted = card.emitted ?? card.draft, found = [];
+    let { film, step, row } = this.view;
+    if (card.index === null) return null;
+    if (typeof card.number == "number") return slotsOf(film, step, row)[card.number];
+    let { index } = card, wanted = card.emitted ?? card.draft, found = [];
     for (let run of film.lane(step, "tokens", row)) {
-      let slot = run[0] + card.index - run[3];
+      let slot = run[0] + index - run[3];
       run[3] >= 0 && slot >= run[0] && slot < run[1] && found.push({ slot, cell: film.cellOf(run, slot) });
     }
     return (found.find(({ cell }) => cell.token === wanted) ?? found[0])?.slot ?? null;
@@ -3295,7 +3906,7 @@ var Section = class {
       return;
     }
     let found = this.panel.hit(event.offsetX, event.offsetY, this.width);
-    this.desk.point(found && { row: found.row, slot: found.slot, index: found.index }), this.desk.tip(found?.hint, event);
+    this.desk.point(found && placeOf(found)), this.desk.tip(found?.hint, event);
   }
   _leave() {
     this.desk.point(null), this.desk.tip(null);
@@ -3320,6 +3931,9 @@ var Section = class {
     !this.panel.panBy || !sideways || (event.preventDefault(), this.panel.panBy(sideways / 30), this.desk.touch(this));
   }
 };
+function placeOf({ row, slot, index, draft }) {
+  return draft === void 0 ? { row, slot, index } : { row, slot, index, draft };
+}
 function alike(one, other) {
   return one?.key === other.key && one.palette === other.palette;
 }
@@ -3359,6 +3973,25 @@ var ListSection = class extends Section {
       sign,
       text
     );
+  }
+};
+
+// src/page/steered.js
+var SteeredSection = class extends Section {
+  /**
+   * @param {Desk} desk
+   * @param {Panel} panel
+   */
+  constructor(desk, panel) {
+    super(desk, panel), this.said = element("p", { class: "sv-said", "aria-live": "polite" }), this.body.append(this.said), this.canvas.tabIndex = 0, this.canvas.addEventListener("keydown", (event) => this._steer(event)), this.canvas.addEventListener("blur", () => this._leave());
+  }
+  /**
+   * The keys must not go through the steps of the run as well.
+   * @param {KeyboardEvent} event
+   */
+  _steer(event) {
+    let found = !event.ctrlKey && !event.metaKey && !event.altKey && !event.shiftKey ? this.panel.steer?.(event.key) ?? null : null;
+    found && (event.preventDefault(), event.stopPropagation(), this.desk.point(placeOf(found)), setText(this.said, found.hint));
   }
 };
 
@@ -3416,12 +4049,12 @@ var Run = class {
       focus: () => shell.root.focus({ preventScroll: !0 })
     };
     this.stage = new Stage(view), this.legend = new Legend(view);
-    let of = (Panel) => new Section(desk, new Panel(view)), invariants = new ListSection(desk, new InvariantPanel(view)), pooled = film.json.rounds.some((round) => round.pool.length > 0), [mask, time] = [of(MaskPanel), of(TimePanel)];
+    let of = (Panel) => new Section(desk, new Panel(view)), invariants = new ListSection(desk, new InvariantPanel(view)), pooled = film.json.rounds.some((round) => round.pool.length > 0), [mask, time] = [of(MaskPanel), of(TimePanel)], trees = hasTrees(film) ? [new SteeredSection(desk, new TreePanel(view))] : [];
     this.columns = pooled ? [
-      [of(VerifyPanel), time, invariants],
+      [of(VerifyPanel), ...trees, time, invariants],
       [mask, of(PoolPanel)]
     ] : [
-      [of(VerifyPanel), invariants],
+      [of(VerifyPanel), ...trees, invariants],
       [mask, time]
     ], this.sections = [new Section(desk, this.stage, [this.legend]), ...this.columns.flat()];
   }
@@ -3474,7 +4107,7 @@ var Run = class {
   }
 };
 function samePlace(one, other) {
-  return !one || !other ? one === other : one.row === other.row && one.slot === other.slot && one.index === other.index;
+  return !one || !other ? one === other : one.row === other.row && one.slot === other.slot && one.index === other.index && one.draft === other.draft;
 }
 function placeIn(other, run, place) {
   if (!place || place.row === null) return null;
@@ -3794,7 +4427,7 @@ var BETWEEN_CARDS = 12, HEADING = 30, SIDE_BY_SIDE = 860, FigureRun = class {
    */
   _telling(view) {
     let { film, step, row } = view, panels = [new PoolPanel(view)];
-    return maskCells(film, step, row) && panels.unshift(new MaskPanel(view)), film.phase(step) > 0 && panels.unshift(new VerifyPanel(view)), panels.filter((panel) => !panel.empty());
+    return maskCells(film, step, row) && panels.unshift(new MaskPanel(view)), film.phase(step) > 0 && panels.unshift(new VerifyPanel(view), new TreePanel(view)), panels.filter((panel) => !panel.empty());
   }
   _head() {
     let { film, step } = this.view, name = runName(film), facts = `${runFacts(film, step).join(" \xB7 ")} \xB7 `, look = { size: 16, weight: 700 }, small = { size: 12.5 }, [beside, wide] = [measureText(name, fontOf(look)) + 12, fontOf(small)], needed = beside + measureText(facts, wide) + measureText(verdictOf(film), wide), [x, y] = needed <= this.width ? [beside, 13] : [0, 33], draw = (pen) => {
