@@ -200,15 +200,11 @@ def moved(trace: Trace, model: int) -> set[tuple[int, int, int, int]]:
 def wanted(trace: Trace) -> set[tuple[int, int, int, int]]:
     """The same by what was accepted: each draft that a row gains and that was not in place."""
     rows = trace.rows
-    is_static = not trace.meta["strategy_options"]["refill"]
-    names = ("round", "row", "pending", "gained", "finished", "path")
+    names = ("round", "row", "pending", "gained", "path")
     found = set()
-    for number, row, pending, gained, finished, path in zip(
+    for number, row, pending, gained, path in zip(
         *(rows[name].tolist() for name in names), strict=True
     ):
-        # A finished row leaves before the next forward, but for a static batch.
-        if finished and not is_static:
-            continue
         for j, draft in enumerate(path[: max(gained - 1, 0)]):
             if draft != j:
                 found.add((number, row, pending + 1 + draft, pending + 1 + j))
