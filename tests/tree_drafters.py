@@ -1,5 +1,6 @@
 """Drafters whose trees are known: at random around the right text, as given, or a chain."""
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -43,6 +44,16 @@ def going_on(name: str, dtype: torch.dtype, sampled: bool) -> dict[int, list[int
             more.append(int(said.float().argmax()))
         found[i] = more
     return found
+
+
+@cache
+def confident(dtype: torch.dtype) -> sv.Pair:
+    """The tiny Llamas, with a draft whose q is peaked, so that deep branches are the best."""
+    pair = make_pair("llama", dtype)
+    draft = copy.deepcopy(pair.draft)
+    with torch.no_grad():
+        draft.lm_head.weight *= 5
+    return sv.Pair(pair.target, draft)
 
 
 def random_parents(generator: np.random.Generator, n: int, shape: str) -> list[int]:
