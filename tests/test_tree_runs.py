@@ -19,7 +19,7 @@ from conftest import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_ragged import AtRandom
-from tree_drafters import GUMBEL, SHAPES, TOKENS, RandomTrees, alone, confident, going_on
+from tree_drafters import GUMBEL, SHAPES, TOKENS, Forgetful, RandomTrees, alone, confident, going_on
 
 import specviz as sv
 from specviz.engine.batch import Batch, Request
@@ -172,6 +172,14 @@ def test_the_draft_reads_what_it_would_read_anew(strategy: str, name: str) -> No
     assert kept["accepted"].max() >= 3
     moved_on = kept["path"] != np.arange(kept["path"].shape[1])
     assert (moved_on & (kept["path"] >= 0)).any()
+
+
+@pytest.mark.parametrize("strategy", ["inplace", "masking"])
+def test_drafts_that_a_draft_model_has_not_kept_are_read_again(strategy: str) -> None:
+    right = in_double(strategy, sv.drafter("tree", keep_cache=False)).rows
+    found = in_double(strategy, Forgetful()).rows
+    assert np.array_equal(found["drafts"], right["drafts"])
+    np.testing.assert_allclose(found["draft_logprob"], right["draft_logprob"], atol=1e-5)
 
 
 @each_drafter

@@ -201,6 +201,9 @@ class Batch:
                 # The draft model was fed all drafts but the last. After a full acceptance the K/V
                 # of that one is missing, and of the bonus token, too.
                 row.draft_cached = row.length - 2
+                # Of a tree, drafts before that may be missing, too: the rest is then read again.
+                if 0 in row.draft_path[: max(gained - 2, 0)]:
+                    row.draft_cached = row.length - gained + row.draft_path.index(0)
             if any_nonfinite:
                 nonfinite_rows.append(i)
         return nonfinite_rows
