@@ -19,7 +19,7 @@ from conftest import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_ragged import AtRandom
-from tree_drafters import GUMBEL, SHAPES, TOKENS, RandomTrees, alone, going_on
+from tree_drafters import GUMBEL, SHAPES, TOKENS, Forgetful, RandomTrees, alone, confident, going_on
 
 import specviz as sv
 from specviz.engine.batch import Batch, Request
@@ -147,40 +147,48 @@ def test_trees_keep_the_text_with_every_option(drafter: Any, options: dict[str, 
 # ---- the draft's K/V ----
 
 
-def rounds_of(result: sv.Result) -> dict[str, list[int]]:
-    names = ("round", "row", "request", "length", "accepted", "gained")
-    return {name: np.asarray(result.rows[name]).tolist() for name in names}
-
-
-def in_double(strategy: Strategy | str, drafter: Any, **more: Any) -> sv.Result:
+def in_double(strategy: Strategy | str, drafter: Any) -> Trace:
     """A run without near ties, so that what is drafted depends on right K/V alone."""
-    run: dict[str, Any] = {"batch_size": 3, "max_new_tokens": TOKENS} | more
-    pair = make_pair("llama", torch.float64)
-    return generate(pair, make_prompts(), strategy=strategy, drafter=drafter, **run)
-
-
-SPREAD = {"depth": 4, "width": 3, "children": 3}
+    trace = generate(
+        confident(torch.float64), make_prompts(), strategy=strategy, drafter=drafter,
+        batch_size=3, max_new_tokens=TOKENS, record=True,
+    ).trace  # fmt: skip
+    assert trace is not None
+    return trace
 
 
 @each_strategy
 @pytest.mark.parametrize("name", ["tree", "wide tree", "static_tree"])
 def test_the_draft_reads_what_it_would_read_anew(strategy: str, name: str) -> None:
-    options = SPREAD if name == "wide tree" else {}
+    """It proposes the same trees with the same q in all rounds, and as many are accepted."""
+    options = {"depth": 4, "width": 3, "children": 3} if name == "wide tree" else {}
     kept, anew = (
-        in_double(strategy, sv.drafter(name.split()[-1], keep_cache=keep, **options))
+        in_double(strategy, sv.drafter(name.split()[-1], keep_cache=keep, **options)).rows
         for keep in (True, False)
     )
-    assert rounds_of(kept) == rounds_of(anew)
-    assert max(rounds_of(kept)["accepted"]) >= 2
+    for column in ("round", "row", "request", "length", "drafts", "parents", "accepted", "gained"):
+        assert np.array_equal(kept[column], anew[column]), column
+    np.testing.assert_allclose(kept["draft_logprob"], anew["draft_logprob"], atol=1e-5)
+    assert kept["accepted"].max() >= 3
+    moved_on = kept["path"] != np.arange(kept["path"].shape[1])
+    assert (moved_on & (kept["path"] >= 0)).any()
+
+
+@pytest.mark.parametrize("strategy", ["inplace", "masking"])
+def test_drafts_that_a_draft_model_has_not_kept_are_read_again(strategy: str) -> None:
+    right = in_double(strategy, sv.drafter("tree", keep_cache=False)).rows
+    found = in_double(strategy, Forgetful()).rows
+    assert np.array_equal(found["drafts"], right["drafts"])
+    np.testing.assert_allclose(found["draft_logprob"], right["draft_logprob"], atol=1e-5)
 
 
 @each_drafter
 def test_strategies_that_gain_all_accept_the_same(drafter: Any) -> None:
     found = []
     for strategy in ("inplace", "eqspec", "masking"):
-        rounds = rounds_of(in_double(strategy, drafter))
-        names = ("request", "length", "accepted")
-        found.append(sorted(zip(*(rounds[name] for name in names), strict=True)))
+        rows = in_double(strategy, drafter).rows
+        columns = [rows[name].tolist() for name in ("request", "length", "accepted")]
+        found.append(sorted(zip(*columns, strict=True)))
     assert found[0] == found[1] == found[2]
 
 

@@ -1,5 +1,6 @@
 """Drafters whose trees are known: at random around the right text, as given, or a chain."""
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -12,6 +13,7 @@ from conftest import EOS, VOCABULARY, generate, make_pair, make_prompts
 import specviz as sv
 from specviz.engine.drafters import Draft, Drafter
 from specviz.engine.drafters.model import ModelDrafter
+from specviz.engine.drafters.tree import TreeDrafter
 from specviz.engine.state import State
 
 GUMBEL = sv.SamplingParams(0.8, top_p=0.9, coupling="gumbel")
@@ -43,6 +45,16 @@ def going_on(name: str, dtype: torch.dtype, sampled: bool) -> dict[int, list[int
             more.append(int(said.float().argmax()))
         found[i] = more
     return found
+
+
+@cache
+def confident(dtype: torch.dtype) -> sv.Pair:
+    """The tiny Llamas, with a draft whose q is peaked, so that deep branches are the best."""
+    pair = make_pair("llama", dtype)
+    draft = copy.deepcopy(pair.draft)
+    with torch.no_grad():
+        draft.lm_head.weight *= 5
+    return sv.Pair(pair.target, draft)
 
 
 def random_parents(generator: np.random.Generator, n: int, shape: str) -> list[int]:
@@ -125,3 +137,14 @@ class ChainAsTree(ModelDrafter):
         draft = super().propose(state, num_draft_tokens)
         number = torch.arange(num_draft_tokens, device=draft.tokens.device)
         return replace(draft, parents=(number - 1).expand_as(draft.tokens), judged_by="rest")
+
+
+@dataclass(frozen=True)
+class Forgetful(TreeDrafter):
+    """Says that the draft model keeps no K/V of every second draft."""
+
+    def propose(self, state: State, num_draft_tokens: int) -> Draft:
+        draft = super().propose(state, num_draft_tokens)
+        assert draft.columns is not None
+        odd = torch.arange(num_draft_tokens) % 2 == 1
+        return replace(draft, columns=draft.columns.masked_fill(odd, 0))

@@ -64,6 +64,15 @@ class Row:
         """n: committed tokens, prompt included."""
         return len(self.request.prompt) + len(self.output)
 
+    def fed_to_draft(self) -> int:
+        """Return how many of its first tokens the draft models have read, after a round."""
+        # Of a tree, a draft model may have left more out.
+        if 0 in self.draft_path[: max(self.gained - 2, 0)]:
+            return self.length - self.gained + self.draft_path.index(0)
+        # The draft model was fed all drafts but the last. After a full acceptance the K/V of that
+        # one is missing, and of the bonus token, too.
+        return self.length - 2
+
 
 class Batch:
     """Up to R live rows. The first b of them, the batch, take part in the running round.
@@ -198,9 +207,7 @@ class Batch:
             row.ended_nonfinite = row.ended_nonfinite or bool(ended_nonfinite)
             row.output.extend(emitted[:gained])
             if drafted:
-                # The draft model was fed all drafts but the last. After a full acceptance the K/V
-                # of that one is missing, and of the bonus token, too.
-                row.draft_cached = row.length - 2
+                row.draft_cached = row.fed_to_draft()
             if any_nonfinite:
                 nonfinite_rows.append(i)
         return nonfinite_rows
