@@ -32,6 +32,11 @@ RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "rollback": ("rollback", {}, {}),
     "static": ("inplace", {}, {"drafter": "static_tree"}),
     "sampled": ("masking", {}, {"sampling": sv.SamplingParams(0.8)}),
+    "selected": (
+        "inplace",
+        {},
+        {"selector": sv.selector("tetris", extra=2), "num_draft_tokens": 4},
+    ),
     "compaction": ("inplace", {"break_invariant": "compaction"}, {}),
 }
 VALID = [name for name in RUNS if name != "compaction"]
@@ -198,18 +203,22 @@ def test_rows_of_a_film_say_how_drafts_branch_and_what_became_of_them(name):
                 continue
             fates = [told["fates"][fate] for fate in shown["fates"]]
             assert len(fates) == drafted + 1
-            for draft, fate in enumerate(fates[:-1]):
+            own = fates.pop(entry["verified"])
+            for draft, fate in enumerate(fates):
                 verdicts.add(fate)
                 wanted = expected_fate(entry, draft)
                 assert fate in wanted, (number, row, draft, fate, wanted)
-            own = entry["gained"] > entry["accepted"] and not entry["discarded"]
-            assert (fates[-1] == "bonus") == own
+            is_own = entry["gained"] > entry["accepted"] and not entry["discarded"]
+            assert (own == "bonus") == is_own
     assert {"accepted", "rejected", "unreached"} <= verdicts
     assert ("discarded" in verdicts) == (name == "rollback")
+    assert ("unverified" in verdicts) == (name == "selected")
 
 
 def expected_fate(entry: dict[str, Any], draft: int) -> set[str]:
     parents, path = entry["parents"], entry["path"][: entry["accepted"]]
+    if draft >= entry["verified"]:
+        return {"unverified"}
     if draft in path:
         return {"accepted"} if path.index(draft) < entry["gained"] else {"ended"}
     before = line(parents, draft)[:-1]
@@ -235,7 +244,8 @@ def test_the_lane_of_tokens_shows_each_draft_in_its_slot(name):
             for draft, token in enumerate(shown["drafts"]):
                 depth = len(line(entry["parents"], draft))
                 cell = cells[entry["pending"] + 1 + draft]
-                assert cell == ("drafted", entry["length"] + depth - 1, token)
+                kind = "drafted" if draft < entry["verified"] else "unverified"
+                assert cell == (kind, entry["length"] + depth - 1, token)
 
 
 def cells_of(told: dict[str, Any], number: int) -> dict[int, tuple[str, int, int]]:

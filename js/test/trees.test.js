@@ -12,7 +12,7 @@ import {
   slotsOf,
   treeNodes,
 } from "../src/film/tree.js";
-import { drawCompaction } from "../src/panels/branch.js";
+import { drawBranch, drawCompaction } from "../src/panels/branch.js";
 import { TreePanel } from "../src/panels/tree.js";
 import { OWN, ROOT, TreeLayout } from "../src/panels/treelayout.js";
 import { tinyFilm } from "./tiny.js";
@@ -241,4 +241,24 @@ test("an arrow for each slot of the target that moves in the acceptance, and for
   assert.deepEqual([along[0], along[2]], [280, 264]);
   assert.deepEqual(up.slice(2), [264, 49]);
   assert.equal(drawn(3).length, 3);
+});
+
+test("a frame around the pending token and each draft that the pointed one follows", () => {
+  /** @type {number[]} */
+  const xs = [];
+  const pen = { p: {}, rect: (/** @type {number} */ x) => xs.push(x) };
+  const film = branching();
+  const at = {
+    lanes: [{ tokens: { y: 0, h: 20 } }],
+    rows: film.rows(2),
+    view: { hover: { row: 0, slot: 6, index: 4, draft: 2 } },
+    film,
+    step: 2,
+    cell: 10,
+    right: 1000,
+    begin: () => 3,
+    x: (/** @type {number} */ _row, /** @type {number} */ slot) => 200 + 10 * slot,
+  };
+  drawBranch(/** @type {any} */ (pen), /** @type {any} */ (at));
+  assert.deepEqual(xs, [230.5, 240.5, 260.5]);
 });
