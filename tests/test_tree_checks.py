@@ -8,9 +8,10 @@ import pytest
 from conftest import make_pair, make_prompts
 
 import specviz as sv
+from specviz.checks.attention import Attention
 from specviz.checks.branches import Branches
-from specviz.checks.fates import ACCEPTED, BONUS, FATES, REJECTED, draft_fates
 from specviz.engine.faults import TREE_FAULTS
+from specviz.record.replay import Replay
 from specviz.record.schema import PHASES
 from specviz.record.trace import Trace
 
@@ -139,17 +140,10 @@ def test_a_biased_judge_is_named() -> None:
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
-def test_fates_of_a_tree(drafter: str) -> None:
-    """What was emitted is what was accepted, and then the target's own token."""
-    trace = recorded(drafter, "inplace")
-    rows, branches = trace.rows, Branches(trace)
-    fates = draft_fates(trace)
-    for i in range(len(fates)):
-        accepted = np.flatnonzero(fates[i] == ACCEPTED)
-        count = min(int(rows["accepted"][i]), int(rows["gained"][i]))
-        assert accepted.tolist() == rows["path"][i][:count].tolist()
-        rejected = np.flatnonzero(fates[i] == REJECTED)
-        on_path = {0, *(accepted + 1).tolist()}
-        assert all(branches.parents[i, j] in on_path for j in rejected.tolist())
-        assert (fates[i] == BONUS).sum() <= 1
-    assert {FATES[code] for code in np.unique(fates)} >= {"accepted", "rejected", "unreached"}
+@pytest.mark.parametrize("strategy", ["inplace", "eqspec", "masking"])
+def test_no_query_of_a_correct_run_is_drawn_as_wrong(strategy: str, drafter: str) -> None:
+    trace = recorded(drafter, strategy)
+    attention, replay = Attention(trace), Replay(trace)
+    for frame in replay.frames():
+        for model in ("target", "draft"):
+            assert attention.wrong(frame, model) == [], (frame.round, frame.phase, model)

@@ -73,9 +73,12 @@ class Attention:
             # Old copies may lie in slots that no forward of this phase reads.
             held = _held_by_cache(frame.target if model == "target" else frame.draft)[:, :width]
             feeds, row = feeds[row >= 0], row[row >= 0]
-        if not feeds.size:
-            return []
-        return list(self._judge(feeds, row, held, self._held_nodes(feeds, row, held)))
+        nodes = self._held_nodes(feeds, row, held)
+        # What a draft follows that was not proposed in the end, the record does not say.
+        entry = self._index.feed_rows[feeds]
+        is_told = self._tree_nodes(feeds) <= np.append(self._branches.drafted, 0)[entry]
+        feeds, row = feeds[is_told], row[is_told]
+        return list(self._judge(feeds, row, held, nodes)) if feeds.size else []
 
     def _held_nodes(self, feeds: Array, row: Array, held: Array) -> Array:
         """Return the draft of a tree that each slot holds, (r, T); 0 for any other token."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from specviz.record.schema import Array
 from specviz.record.trace import Trace
+from specviz.record.trees import branching, depths
 
 
 class Branches:
@@ -28,7 +29,7 @@ class Branches:
         self._number = np.arange(parents.shape[1])
         self.drafted = trace.rows["drafted"].astype(np.int64)[:, None]
         is_drafted = self._number < self.drafted
-        self.is_tree: Array = ((parents != self._number - 1) & is_drafted).any(1)
+        self.is_tree = branching(trace.rows)
         # Behind what was drafted nothing counts. As a chain it harms nothing.
         self.parents: Array = np.where(is_drafted, parents, self._number - 1) + 1
 
@@ -40,13 +41,8 @@ class Branches:
     @cached_property
     def depths(self) -> Array:
         """How many tokens each column is behind the pending one, (N, K+1)."""
-        n, k = self.parents.shape
-        found = np.zeros((n, k + 1), np.int64)
-        every = np.arange(n)
-        # A parent comes before its children, so one pass in order is enough.
-        for j in range(k):
-            found[:, j + 1] = found[every, self.parents[:, j]] + 1
-        return found
+        of_drafts = depths(self.parents - 1)
+        return np.append(np.zeros((len(of_drafts), 1), np.int64), of_drafts, axis=1)
 
     @cached_property
     def ancestors(self) -> Array:
@@ -55,6 +51,7 @@ class Branches:
         found = np.zeros((n, k + 1, k + 1), bool)
         every = np.arange(n)
         found[:, 0, 0] = True
+        # A parent comes before its children, so one pass in order is enough.
         for j in range(k):
             found[:, j + 1] = found[every, self.parents[:, j]]
             found[:, j + 1, j + 1] = True

@@ -6,7 +6,6 @@ it is drawn.
 
 import numpy as np
 
-from specviz.checks.branches import Branches
 from specviz.record.schema import Array
 from specviz.record.trace import Trace
 
@@ -40,7 +39,7 @@ def target_choices(trace: Trace) -> Array:
 
 
 def draft_fates(trace: Trace, *, judge: bool = True) -> Array:
-    """Return the fate of each draft, and of the token behind the verified ones: uint8 (N, K+1).
+    """Return the fate of each draft of chains, and of the token behind them: uint8 (N, K+1).
 
     A fate is a code, the place of its name in FATES.
 
@@ -70,68 +69,10 @@ def draft_fates(trace: Trace, *, judge: bool = True) -> Array:
         [NONE, ENDED, ACCEPTED, REJECTED, BONUS, KEPT, DISCARDED, UNVERIFIED],
         UNREACHED,
     ).astype(np.uint8)
-    branches = Branches(trace)
-    if branches.any:
-        fates = np.where(branches.is_tree[:, None], _fates_of_trees(trace, branches), fates)
     if judge:
-        _mark_wrong(trace, branches, fates)
+        choices = target_choices(trace)
+        drafts = np.append(rows["drafts"], np.full((len(fates), 1), -1), axis=1)  # (N, K+1)
+        taken = np.where(fates == ACCEPTED, drafts, rows["emitted"])
+        decided = (fates == ACCEPTED) | (fates == REJECTED) | (fates == BONUS)
+        fates[decided & (choices >= 0) & (taken != choices)] = WRONG
     return fates
-
-
-def _fates_of_trees(trace: Trace, branches: Branches) -> Array:
-    """Return the fates (N, K+1) of drafts that branch."""
-    rows = trace.rows
-    n, k = branches.parents.shape
-    number = np.arange(k)
-    verified, accepted, gained, discarded = (
-        rows[name][:, None] for name in ("verified", "accepted", "gained", "discarded")
-    )  # (N, 1)
-    on_path = np.zeros((n, k + 2), bool)  # by column; the last one takes what is behind the path
-    np.put_along_axis(on_path, np.where(branches.path < 0, k + 1, branches.path), True, axis=1)
-    is_own_token = (gained > accepted) & (discarded == 0)
-    follows_path = np.take_along_axis(on_path, branches.parents, axis=1)  # (N, K)
-    is_next = branches.parents == branches.last[:, None]
-    fates = np.full((n, k + 1), UNREACHED, np.uint8)
-    fates[:, :k] = np.select(
-        [
-            (gained == 0) | (number >= branches.drafted),
-            number >= verified,
-            on_path[:, 1:-1] & (branches.depths[:, 1:] > gained),
-            on_path[:, 1:-1],
-            is_next & ~is_own_token,
-            follows_path,
-        ],
-        [NONE, UNVERIFIED, ENDED, ACCEPTED, UNREACHED, REJECTED],
-        UNREACHED,
-    )
-    # Behind the last verified draft stands the target's own token, if no draft stood against it.
-    every = np.arange(n)
-    has_bonus = is_own_token[:, 0] & ~branches.is_next.any(1)
-    behind = np.minimum(rows["drafted"], k)
-    fates[every, k] = NONE
-    fates[every[has_bonus], behind[has_bonus]] = BONUS
-    return fates
-
-
-def _mark_wrong(trace: Trace, branches: Branches, fates: Array) -> None:
-    """Mark what is not the target's choice, where the record has that."""
-    rows = trace.rows
-    choices = target_choices(trace)
-    drafts = np.append(rows["drafts"], np.full((len(fates), 1), -1), axis=1)  # (N, K+1)
-    emitted = rows["emitted"]
-    if branches.any:
-        # Of each draft the choice after what it follows, and the token that was emitted there.
-        before = np.append(branches.parents, np.zeros((len(fates), 1), np.int64), axis=1)
-        every = np.arange(len(fates))[:, None]
-        behind = np.minimum(rows["drafted"], drafts.shape[1] - 1)
-        before[every[:, 0], behind] = np.where(
-            branches.is_tree, branches.last, before[every[:, 0], behind]
-        )
-        before[:, -1] = np.where(branches.is_tree, branches.last, drafts.shape[1] - 1)
-        of_tree = branches.is_tree[:, None]
-        step = np.where(of_tree, branches.depths[every, before], np.arange(drafts.shape[1]))
-        choices = np.where(of_tree, choices[every, before], choices)
-        emitted = emitted[every, step]
-    taken = np.where(fates == ACCEPTED, drafts, emitted)
-    decided = (fates == ACCEPTED) | (fates == REJECTED) | (fates == BONUS)
-    fates[decided & (choices >= 0) & (taken != choices)] = WRONG
