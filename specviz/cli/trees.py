@@ -14,6 +14,7 @@ from specviz.studies.arguments import (
     number,
 )
 from specviz.studies.output import show
+from specviz.util.validate import short
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,4 +83,9 @@ def run(options: argparse.Namespace) -> None:
 
 def _growth(text: str) -> list[int]:
     """Return the numbers of a growth, as `compare_trees` takes them."""
-    return [integer(part) for part in text.split(",")]
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"must be depth,width,children, got {short(text)}; pass for instance 6,3,3"
+        ) from None

@@ -65,15 +65,21 @@ class TreeDrafter(ModelDrafter):
 
     def grown(self) -> int:
         """Return how many drafts a tree has before the best are chosen."""
-        total, level = 0, 1
-        for _ in range(self.depth):
-            total += min(level, self.width) * self.children
+        total = self.children
+        level = self.children  # drafts of the last level
+        for _ in range(self.depth - 1):
             level = min(level, self.width) * self.children
+            total += level
         return total
+
+    def levels(self, num_draft_tokens: int) -> int:
+        """Return how many levels a tree grows of which K drafts are verified."""
+        # The K best drafts are a tree, so none of them is deeper than K.
+        return min(self.depth, num_draft_tokens)
 
     def columns(self, num_draft_tokens: int) -> int:
         # Only what is expanded is fed to the draft model.
-        return max(num_draft_tokens, self.width * (self.depth - 1))
+        return max(num_draft_tokens, self.width * (self.levels(num_draft_tokens) - 1))
 
     def check(self, task: Task) -> None:
         if task.max_draft_tokens > self.grown():
@@ -88,8 +94,7 @@ class TreeDrafter(ModelDrafter):
         curves = require_calibration(self.calibration)
         tree = Growth(state, self.columns(num_draft_tokens), curves)
         tree.branch(tree.read_committed(), self.children)
-        # The best K drafts hold the parents of each, so none of them is deeper than K.
-        levels = min(self.depth, num_draft_tokens)
+        levels = self.levels(num_draft_tokens)
         for _ in range(levels - 1):
             tree.branch(tree.expand(self.width), self.children)
         return tree.best(num_draft_tokens, levels)
@@ -209,6 +214,6 @@ class Growth:
             logits[self._rows, sources],
             scores=scores.gather(1, chosen),
             parents=parents,
-            height=min(height, count),
+            height=height,
             columns=torch.cat(self.columns, 1).gather(1, chosen),
         )
