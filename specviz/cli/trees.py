@@ -50,12 +50,8 @@ def run(options: argparse.Namespace) -> None:
     prompts = load_prompts(limit=options.limit)
 
     from specviz.studies.calibration import check_prompts
-    from specviz.studies.trees import (
-        check_growths,
-        check_sizes,
-        compare_trees,
-        sampling_at,
-    )
+    from specviz.studies.tree_sizes import check_growths, check_sizes, sampling_at
+    from specviz.studies.trees import compare_trees
 
     check_prompts(prompts)
     check_growths(options.growths)

@@ -20,11 +20,11 @@ from specviz.engine.drafters.tree import TreeDrafter
 from specviz.engine.models.pair import Pair
 from specviz.engine.requests import Prompt
 from specviz.engine.run import check_pair
-from specviz.engine.sampling import SamplingParams
 from specviz.generation.result import Result
 from specviz.record.schema import Array
 from specviz.studies.calibration import check_prompts, fit_curves
 from specviz.studies.static_trees import fit_static
+from specviz.studies.tree_sizes import GrowthSizes, check_growths, check_sizes, sampling_at
 from specviz.studies.tree_tables import (
     MOST_NODES,
     TreeTable,
@@ -34,9 +34,8 @@ from specviz.studies.tree_tables import (
     replay_trees,
 )
 from specviz.util.files import conditions
-from specviz.util.validate import is_list, require_bool, require_int, require_ints, short
+from specviz.util.validate import require_bool, require_int
 
-GrowthSizes = tuple[int, int, int]
 GROWTHS: tuple[GrowthSizes, ...] = ((6, 3, 3), (12, 3, 3))
 NODES = (1, 2, 4, 6, 8, 12, 16)
 BEYOND = 4  # drafts of a chain beyond the most that a row verifies on average
@@ -45,7 +44,6 @@ RANKS = 8  # of a drafter's tokens, beyond which a static tree has no branch
 QUEUE = 4
 # Percentiles of the intervals over prompts.
 INTERVAL = (2.5, 97.5)
-MAX_SAMPLES = 10_000
 
 
 @dataclass(frozen=True)
@@ -133,14 +131,6 @@ def compare_trees(
     return pd.DataFrame(entries), conditions(result.meta, **given)
 
 
-def sampling_at(temperature: float | None) -> SamplingParams | None:
-    """Return how texts are drawn whose tokens do not depend on drafts; None for greedy ones.
-
-    Raises ValueError as `SamplingParams`.
-    """
-    return None if temperature is None else SamplingParams(temperature, coupling="gumbel")
-
-
 def _compare(
     contenders: Sequence[_Contender],
     nodes: Sequence[int],
@@ -158,34 +148,6 @@ def _compare(
                 baseline = found if baseline is None else baseline
                 entries.append(_describe(each, count) | _measured(found, baseline))
     return entries
-
-
-def check_sizes(nodes: Sequence[int], samples: int) -> None:
-    """Raise ValueError unless trees can have so many drafts, and intervals so many samples."""
-    require_ints("nodes", nodes, maximum=MOST_NODES)
-    require_int("samples", samples, 2, maximum=MAX_SAMPLES)
-
-
-def check_growths(growths: object) -> list[GrowthSizes]:
-    """Return the growths. Raise ValueError unless they are depths, widths and numbers of children.
-
-    The drafter checks the numbers themselves.
-    """
-    if not is_list(growths) or not growths:
-        raise ValueError(
-            f"growths must be lists (depth, width, children), got {short(growths)}; "
-            "pass for instance [(6, 3, 3)]"
-        )
-    found = []
-    for growth in growths:
-        if not is_list(growth) or len(growth) != 3:
-            raise ValueError(
-                f"growths must be of (depth, width, children), got {short(growth)}; "
-                "pass for instance [(6, 3, 3)]"
-            )
-        made = TreeDrafter(*growth)
-        found.append((made.depth, made.width, made.children))
-    return found
 
 
 def _contend(
