@@ -52,7 +52,10 @@ from specviz.studies import (
     packing,
     selection,
     tables,
+    tree_moves,
+    trees,
 )
+from specviz.studies import calibration as calibration_study
 from specviz.studies import ceilings as ceiling_study
 from specviz.studies import survey as survey_study
 from specviz.views import charts
@@ -236,6 +239,7 @@ def _options() -> dict[str, Good]:
         "valid": "True",
         "break_invariant": "none",
         "min_ngram": "small",
+        "calibration": "none",
     }
     found = {}
     for name, kind in STRATEGIES.items():
@@ -569,6 +573,7 @@ def _studies() -> dict[str, Good]:
     pair = make_pair("llama")
     table = simulation.AcceptanceTable(**COLUMNS)
     run = {"pair": pair, "prompts": [[1, 2]]}
+    halved = {"pair": pair, "prompts": [[1, 2], [3, 4]], "max_new_tokens": 2}
     fits = RUN | {"repetitions": "int", "window": "int", "max_new_tokens": "small"}
     result = decoded("eqspec")
     row = {"strategy": ["eqspec"], "options": [""], "valid": [True]}
@@ -598,6 +603,23 @@ def _studies() -> dict[str, Good]:
                 "progress": False,
             },
             {"samples": "small", "seed": "count", "progress": "True"},
+        ),
+        "calibration.measure_calibration": Good(
+            calibration_study.measure_calibration,
+            halved,
+            RUN | {"ranks": "small", "max_new_tokens": "small"},
+        ),
+        "trees.compare_trees": Good(
+            trees.compare_trees,
+            halved | {"nodes": [1], "growths": [[1, 1, 1]], "samples": 2, "progress": False},
+            RUN
+            | {"samples": "small", "seed": "count", "temperature": "none 1.5 small"}
+            | {"max_new_tokens": "small", "progress": "True"},
+        ),
+        "tree_moves.count_moves": Good(
+            tree_moves.count_moves,
+            run | {"progress": False},
+            RUN | {"max_new_tokens": "small", "progress": "True"},
         ),
         "agreement.Setups": Good(
             agreement.Setups, {}, lengths | {"max_prompt_tokens": "none int"}, ("strategy",)

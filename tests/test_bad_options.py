@@ -76,6 +76,7 @@ FITS: dict[str, set[str]] = {
     "study tables --out": FILES,
     "study tables --depth": set(),
     "study selection --batch-sizes": set(),
+    "study trees --temperature": {"1.5"},
     "study selection --num-draft-tokens": set(),
     "train --out": FILES,
     "study simulate --requests": set(),

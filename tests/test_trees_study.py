@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,37 @@ def test_a_fitted_tree_is_the_best_of_brute_force() -> None:
         assert accepted(fitted) == max(map(accepted, trees_of))
         for j, path in enumerate(fitted):
             assert len(path) == 1 or path[:-1] in fitted[:j]
+
+
+def test_a_fixed_tree_is_measured_on_texts_that_it_was_not_fitted_to() -> None:
+    # The likeliest token is right in texts 0 and 2, the second likeliest in texts 1 and 3.
+    right = np.repeat([[1, 0], [0, 1], [1, 0], [0, 1]], 3, axis=0)
+    reached = np.concatenate([np.zeros((12, 1), int), right.cumsum(1)], 1)
+    ranked = TreeTable(np.arange(0, 13, 3), np.zeros((12, 2)), reached)
+    assert static_trees.fit_static(ranked, 1).reached.sum() == 0
+
+
+def test_chances_of_chains_are_calibrated_on_other_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    table = table_of(rng, 6, 3)
+    monkeypatch.setattr(trees, "grow_everywhere", lambda *_, **__: (table, None))
+    seen: list[int] = []
+
+    def fit(part: TreeTable) -> Any:
+        seen.append(len(part.reached))
+        return ((float(len(seen)), 1.0),)
+
+    monkeypatch.setattr(trees, "fit_curves", fit)
+    found = list(trees._chains(None, [[1]] * 6, 3, table, {}))[-1].table  # type: ignore[arg-type]
+    sizes = [len(table.texts(half).reached) for half in halves(6)]
+    assert seen == sizes[::-1], "the first half is fitted to the second, and the other way round"
+    assert np.array_equal(found.reached, table.reached)
+    log_q = np.diff(table.scores, prepend=0, axis=1)
+    for number, half in enumerate(halves(6)):
+        rows = np.concatenate([np.arange(table.offsets[r], table.offsets[r + 1]) for r in half])
+        odds = np.exp(log_q[rows]) / -np.expm1(log_q[rows]) * math.exp(number + 1)
+        expected = np.log(odds / (1 + odds)).cumsum(1)
+        assert np.allclose(found.scores[rows], expected)
 
 
 def test_a_fixed_tree_accepts_along_the_ranks_of_the_text() -> None:

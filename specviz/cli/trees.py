@@ -14,6 +14,7 @@ from specviz.studies.arguments import (
     number,
 )
 from specviz.studies.output import show
+from specviz.util.validate import short
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,12 +50,8 @@ def run(options: argparse.Namespace) -> None:
     prompts = load_prompts(limit=options.limit)
 
     from specviz.studies.calibration import check_prompts
-    from specviz.studies.trees import (
-        check_growths,
-        check_sizes,
-        compare_trees,
-        sampling_at,
-    )
+    from specviz.studies.tree_sizes import check_growths, check_sizes, sampling_at
+    from specviz.studies.trees import compare_trees
 
     check_prompts(prompts)
     check_growths(options.growths)
@@ -82,4 +79,9 @@ def run(options: argparse.Namespace) -> None:
 
 def _growth(text: str) -> list[int]:
     """Return the numbers of a growth, as `compare_trees` takes them."""
-    return [integer(part) for part in text.split(",")]
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"must be depth,width,children, got {short(text)}; pass for instance 6,3,3"
+        ) from None

@@ -45,6 +45,7 @@ def measure_calibration(
     check_prompts(prompts)
     check_pair(pair)
     check_ranks(ranks)
+    require_int("max_new_tokens", max_new_tokens)
     drafter = TreeDrafter(depth=1, width=1, children=ranks)
     table, result = grow_everywhere(
         pair, prompts, drafter, batch_size=batch_size, max_new_tokens=max_new_tokens

@@ -7,7 +7,7 @@ import numpy as np
 
 from specviz.studies.tree_tables import TreeTable, halves, join_halves
 
-Path = tuple[int, ...]
+Ranks = tuple[int, ...]
 
 
 def fit_static(ranked: TreeTable, nodes: int) -> TreeTable:
@@ -26,7 +26,7 @@ def fit_static(ranked: TreeTable, nodes: int) -> TreeTable:
     return join_halves(parts)
 
 
-def rank_paths(ranked: TreeTable, depth: int) -> list[Path]:
+def rank_paths(ranked: TreeTable, depth: int) -> list[Ranks]:
     """Return the ranks of the next tokens of the text at each position, up to `depth` of them.
 
     A path ends before a token that is none of the likeliest.
@@ -42,19 +42,19 @@ def rank_paths(ranked: TreeTable, depth: int) -> list[Path]:
     return paths
 
 
-def fit_paths(observed: Sequence[Path], nodes: int) -> list[Path]:
+def fit_paths(observed: Sequence[Ranks], nodes: int) -> list[Ranks]:
     """Return the `nodes` paths that most of the observed ones begin with, the most frequent first.
 
     They are those of a tree: a path is never more frequent than the one that it continues.
     """
-    counts: Counter[Path] = Counter()
+    counts: Counter[Ranks] = Counter()
     for path in observed:
         counts.update(path[:length] for length in range(1, len(path) + 1))
     ordered = sorted(counts, key=lambda path: (-counts[path], len(path), path))
     return ordered[:nodes]
 
 
-def static_table(ranked: TreeTable, order: Sequence[Path]) -> TreeTable:
+def static_table(ranked: TreeTable, order: Sequence[Ranks]) -> TreeTable:
     """Return the table of trees with these paths, in this order."""
     numbers = {path: j for j, path in enumerate(order)}
     paths = rank_paths(ranked, max((len(path) for path in order), default=0))

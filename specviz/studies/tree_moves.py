@@ -14,6 +14,7 @@ from specviz.engine.models.pair import Pair
 from specviz.engine.requests import Prompt
 from specviz.engine.run import check_pair
 from specviz.generation.generate import generate
+from specviz.generation.result import Result
 from specviz.record.schema import MODELS
 from specviz.util.files import conditions
 from specviz.util.validate import require_bool
@@ -52,29 +53,25 @@ def count_moves(
     entries = []
     for strategy in tqdm(STRATEGIES, unit="strategy", disable=not progress):
         for drafts, drafter in drafters.items():
-            result = generate(
-                pair,
-                prompts,
-                strategy=strategy,
-                drafter=drafter,
-                record=True,
-                progress=False,
-                **run,
-            )
-            assert result.trace is not None
-            moves, rows, feeds = result.trace.moves, result.trace.rows, result.trace.feeds
-            # Between rows, K/V moves because some leave, which has to do with no tree.
-            length = moves["length"] * (moves["from_row"] == moves["to_row"])
-            slots = np.bincount(moves["model"], weights=length, minlength=len(MODELS))
-            written = rows["gained"].sum()
-            is_target = feeds["model"] == MODELS.index("target")
-            entry = {
-                "strategy": strategy,
-                "drafts": drafts,
-                "tokens_per_round": written / (rows["gained"] > 0).sum(),
-                "target_slots": feeds["slot"][is_target].max() + 1,
-            }
-            for name, moved in zip(MODELS, slots, strict=True):
-                entry[f"{name}_slots_per_token"] = moved / written
-            entries.append(entry)
+            given = run | {"strategy": strategy, "drafter": drafter}
+            result = generate(pair, prompts, record=True, progress=False, **given)
+            entries.append({"strategy": strategy, "drafts": drafts} | _counts(result))
     return pd.DataFrame(entries), conditions(result.meta, prompts=len(prompts), **run)
+
+
+def _counts(result: Result) -> dict[str, float]:
+    """Return the counts of a recorded run."""
+    assert result.trace is not None
+    moves, rows, feeds = result.trace.moves, result.trace.rows, result.trace.feeds
+    # Between rows, K/V moves because some leave, which has to do with no tree.
+    length = moves["length"] * (moves["from_row"] == moves["to_row"])
+    slots = np.bincount(moves["model"], weights=length, minlength=len(MODELS))
+    written = rows["gained"].sum()
+    is_target = feeds["model"] == MODELS.index("target")
+    found = {
+        "tokens_per_round": written / (rows["gained"] > 0).sum(),
+        "target_slots": feeds["slot"][is_target].max() + 1,
+    }
+    for name, moved in zip(MODELS, slots, strict=True):
+        found[f"{name}_slots_per_token"] = moved / written
+    return found

@@ -20,10 +20,11 @@ from specviz.engine.drafters.tree import TreeDrafter
 from specviz.engine.models.pair import Pair
 from specviz.engine.requests import Prompt
 from specviz.engine.run import check_pair
-from specviz.engine.sampling import SamplingParams
+from specviz.generation.result import Result
 from specviz.record.schema import Array
 from specviz.studies.calibration import check_prompts, fit_curves
 from specviz.studies.static_trees import fit_static
+from specviz.studies.tree_sizes import GrowthSizes, check_growths, check_sizes, sampling_at
 from specviz.studies.tree_tables import (
     MOST_NODES,
     TreeTable,
@@ -33,10 +34,9 @@ from specviz.studies.tree_tables import (
     replay_trees,
 )
 from specviz.util.files import conditions
-from specviz.util.validate import is_list, require_bool, require_int, require_ints, short
+from specviz.util.validate import require_bool, require_int
 
-Growth = tuple[int, int, int]
-GROWTHS: tuple[Growth, ...] = ((6, 3, 3), (12, 3, 3))
+GROWTHS: tuple[GrowthSizes, ...] = ((6, 3, 3), (12, 3, 3))
 NODES = (1, 2, 4, 6, 8, 12, 16)
 BEYOND = 4  # drafts of a chain beyond the most that a row verifies on average
 RANKS = 8  # of a drafter's tokens, beyond which a static tree has no branch
@@ -44,11 +44,10 @@ RANKS = 8  # of a drafter's tokens, beyond which a static tree has no branch
 QUEUE = 4
 # Percentiles of the intervals over prompts.
 INTERVAL = (2.5, 97.5)
-MAX_SAMPLES = 10_000
 
 
 @dataclass(frozen=True)
-class Policy:
+class _Contender:
     """A way to choose drafts, and the tables of what it chooses from.
 
     Attributes:
@@ -58,7 +57,7 @@ class Policy:
     """
 
     name: str
-    growth: Growth | None
+    growth: GrowthSizes | None
     calibrated: bool
     over_batch: bool
     table: TreeTable
@@ -111,27 +110,16 @@ def compare_trees(
     check_sizes(nodes, samples)
     chosen = check_growths(growths)
     require_int("batch_size", batch_size)
+    require_int("max_new_tokens", max_new_tokens)
     require_int("seed", seed, 0)
     require_bool("progress", progress)
-    sampling = sampling_at(temperature)
-    run = {"batch_size": batch_size, "max_new_tokens": max_new_tokens, "sampling": sampling}
-    ranked, result = grow_everywhere(pair, prompts, TreeDrafter(1, 1, RANKS), **run)
-    policies = [Policy("static tree", None, False, False, fit_static(ranked, max(nodes)))]
-    deepest = min(max(nodes) + BEYOND, MOST_NODES)
-    policies += _chains(pair, prompts, deepest, ranked, run)
-    for growth in tqdm(chosen, unit="growth", disable=not progress):
-        policies += _trees(pair, prompts, growth, ranked, run)
-    entries = []
-    for count in sorted(nodes):
-        baseline = None
-        # The chain of each row first: all others are compared with it.
-        for policy in sorted(policies, key=lambda each: each.name != "chain" or each.over_batch):
-            if count > policy.table.nodes:
-                continue
-            found = _resampled(policy, count, batch_size, samples, seed)
-            baseline = found if baseline is None else baseline
-            entry = _describe(policy, count)
-            entries.append(entry | _measured(found, baseline))
+    run = {
+        "batch_size": batch_size,
+        "max_new_tokens": max_new_tokens,
+        "sampling": sampling_at(temperature),
+    }
+    contenders, result = _contend(pair, prompts, max(nodes), chosen, run, progress)
+    entries = _compare(contenders, nodes, batch_size, samples, seed)
     given: dict[str, Any] = {
         "prompts": len(prompts),
         "batch_size": batch_size,
@@ -143,50 +131,50 @@ def compare_trees(
     return pd.DataFrame(entries), conditions(result.meta, **given)
 
 
-def sampling_at(temperature: float | None) -> SamplingParams | None:
-    """Return how texts are drawn whose tokens do not depend on drafts; None for greedy ones.
+def _compare(
+    contenders: Sequence[_Contender],
+    nodes: Sequence[int],
+    batch_size: int,
+    samples: int,
+    seed: int,
+) -> list[dict[str, object]]:
+    """Return the entries of the table. The first contender is what all others are compared with."""
+    entries = []
+    for count in sorted(nodes):
+        baseline = None
+        for each in contenders:
+            if count <= each.table.nodes:
+                found = _resampled(each, count, batch_size, samples, seed)
+                baseline = found if baseline is None else baseline
+                entries.append(_describe(each, count) | _measured(found, baseline))
+    return entries
 
-    Raises ValueError as `SamplingParams`.
-    """
-    return None if temperature is None else SamplingParams(temperature, coupling="gumbel")
 
-
-def check_sizes(nodes: Sequence[int], samples: int) -> None:
-    """Raise ValueError unless trees can have so many drafts, and intervals so many samples."""
-    require_ints("nodes", nodes, maximum=MOST_NODES)
-    require_int("samples", samples, 2, maximum=MAX_SAMPLES)
-
-
-def check_growths(growths: object) -> list[Growth]:
-    """Return the growths. Raise ValueError unless they are depths, widths and numbers of children.
-
-    The drafter checks the numbers themselves.
-    """
-    if not is_list(growths) or not growths:
-        raise ValueError(
-            f"growths must be lists (depth, width, children), got {short(growths)}; "
-            "pass for instance [(6, 3, 3)]"
-        )
-    found = []
-    for growth in growths:
-        if not is_list(growth) or len(growth) != 3:
-            raise ValueError(
-                f"growths must be of (depth, width, children), got {short(growth)}; "
-                "pass for instance [(6, 3, 3)]"
-            )
-        made = TreeDrafter(*growth)
-        found.append((made.depth, made.width, made.children))
-    return found
+def _contend(
+    pair: Pair,
+    prompts: Sequence[Prompt],
+    nodes: int,
+    growths: Sequence[GrowthSizes],
+    run: Mapping[str, Any],
+    progress: bool,
+) -> tuple[list[_Contender], Result]:
+    """Return all that is compared, the chain of each row first, and a run of the texts."""
+    ranked, result = grow_everywhere(pair, prompts, TreeDrafter(1, 1, RANKS), **run)
+    found = list(_chains(pair, prompts, min(nodes + BEYOND, MOST_NODES), ranked, run))
+    found.append(_Contender("static tree", None, False, False, fit_static(ranked, nodes)))
+    for growth in tqdm(growths, unit="growth", disable=not progress):
+        found += _trees(pair, prompts, growth, ranked, run)
+    return found, result
 
 
 def _chains(
     pair: Pair, prompts: Sequence[Prompt], depth: int, ranked: TreeTable, run: Mapping[str, Any]
-) -> Iterator[Policy]:
-    """Yield the policies on chains. What is calibrated changes no chain, only its chances."""
+) -> Iterator[_Contender]:
+    """Yield what chooses from chains. What is calibrated changes no chain, only its chances."""
     growth = (depth, 1, 1)
     raw, _ = grow_everywhere(pair, prompts, TreeDrafter(*growth), **run)
-    yield Policy("chain", growth, False, False, raw)
-    yield Policy("chain", growth, False, True, raw)
+    yield _Contender("chain", growth, False, False, raw)
+    yield _Contender("chain", growth, False, True, raw)
     parts = []
     of_halves = halves(len(prompts))
     for half, other in (of_halves, of_halves[::-1]):
@@ -194,17 +182,17 @@ def _chains(
         log_q = np.diff(part.scores, prepend=0, axis=1).clip(max=0)
         chances = calibrate(torch.from_numpy(log_q)[:, :, None], fit_curves(ranked.texts(other)))
         parts.append(replace(part, scores=chances[:, :, 0].cumsum(1).numpy()))
-    yield Policy("chain", growth, True, True, join_halves(parts))
+    yield _Contender("chain", growth, True, True, join_halves(parts))
 
 
 def _trees(
     pair: Pair,
     prompts: Sequence[Prompt],
-    growth: Growth,
+    growth: GrowthSizes,
     ranked: TreeTable,
     run: Mapping[str, Any],
-) -> Iterator[Policy]:
-    """Yield the policies on trees of one growth: as q says, and calibrated on the other half."""
+) -> Iterator[_Contender]:
+    """Yield what chooses from trees of one growth: as q says, and calibrated on the other half."""
     raw, _ = grow_everywhere(pair, prompts, TreeDrafter(*growth), **run)
     parts = []
     of_halves = halves(len(prompts))
@@ -216,37 +204,37 @@ def _trees(
         here = {**run, "max_new_tokens": budgets.tolist()}
         parts.append(grow_everywhere(pair, prompts, drafter, **here)[0].texts(half))
     for is_calibrated, table in ((False, raw), (True, join_halves(parts))):
-        yield Policy("tree", growth, is_calibrated, False, table)
-        yield Policy("tree", growth, is_calibrated, True, table)
+        yield _Contender("tree", growth, is_calibrated, False, table)
+        yield _Contender("tree", growth, is_calibrated, True, table)
 
 
-def _describe(policy: Policy, nodes: int) -> dict[str, object]:
-    depth, width, children = policy.growth or (None, None, None)
+def _describe(contender: _Contender, nodes: int) -> dict[str, object]:
+    depth, width, children = contender.growth or (None, None, None)
     return {
         "nodes": nodes,
-        "drafts": policy.name,
-        "over_batch": policy.over_batch,
-        "calibrated": policy.calibrated,
+        "drafts": contender.name,
+        "over_batch": contender.over_batch,
+        "calibrated": contender.calibrated,
         "depth": depth,
         "width": width,
         "children": children,
-        "draft_forwards": policy.forwards(nodes),
+        "draft_forwards": contender.forwards(nodes),
     }
 
 
 def _resampled(
-    policy: Policy, nodes: int, batch_size: int, samples: int, seed: int
+    contender: _Contender, nodes: int, batch_size: int, samples: int, seed: int
 ) -> tuple[float, Array]:
     """Return a row's tokens a round, and the same in bootstrap samples of the texts (samples,).
 
     With the same seed, all policies get the same samples and queues.
     """
-    count = len(policy.table.offsets) - 1
+    count = len(contender.table.offsets) - 1
     order = np.random.default_rng(seed).permutation(QUEUE * count) % count
 
     def rate(texts: Array, axis: int = -1) -> Array:
         queues = np.atleast_2d(texts)[:, order]
-        found = _rates(policy, queues, nodes, batch_size)
+        found = _rates(contender, queues, nodes, batch_size)
         return found if texts.ndim > 1 else found[0]
 
     found = bootstrap(
@@ -260,11 +248,13 @@ def _resampled(
     return float(rate(np.arange(count))), found.bootstrap_distribution
 
 
-def _rates(policy: Policy, queues: Array, nodes: int, batch_size: int) -> Array:
+def _rates(contender: _Contender, queues: Array, nodes: int, batch_size: int) -> Array:
     """Return a row's tokens a round in each queue, over rounds with a full batch."""
     tokens = np.zeros(len(queues))
     rows = np.zeros(len(queues))
-    replayed = replay_trees(policy.table, queues, nodes, batch_size, over_batch=policy.over_batch)
+    replayed = replay_trees(
+        contender.table, queues, nodes, batch_size, over_batch=contender.over_batch
+    )
     for texts, gained in replayed:
         is_full = (texts >= 0).all(1)
         if not is_full.any():
