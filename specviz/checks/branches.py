@@ -18,7 +18,8 @@ class Branches:
     """Trees of N entries of the table `rows`.
 
     Attributes:
-        is_tree: bool (N,), whether the drafts of an entry branch.
+        is_tree: bool (N,), whether the drafts of an entry branch, those among them that the draft
+            model read and that were not proposed in the end.
         parents: (N, K), the column that each draft follows.
         drafted: (N, 1), how many drafts there are.
     """
@@ -29,7 +30,7 @@ class Branches:
         self._number = np.arange(parents.shape[1])
         self.drafted = trace.rows["drafted"].astype(np.int64)[:, None]
         is_drafted = self._number < self.drafted
-        self.is_tree = branching(trace.rows)
+        self.is_tree: Array = branching(trace.rows) | _has_read_more(trace)
         # Behind what was drafted nothing counts. As a chain it harms nothing.
         self.parents: Array = np.where(is_drafted, parents, self._number - 1) + 1
 
@@ -127,3 +128,12 @@ class Branches:
             is_chosen &= (self.parents[:, j] == last) & (j < rows["verified"])
             last = np.where(is_chosen, j + 1, last)
         return self.depths[every, last], last
+
+
+def _has_read_more(trace: Trace) -> Array:
+    """Return for which entries of `rows` the draft model read drafts that were not proposed."""
+    found = np.zeros(trace.rows["drafted"].size, bool)
+    entry = trace.index.feed_rows
+    drafted = np.append(trace.rows["drafted"], 0)[entry]
+    found[entry[(entry >= 0) & (trace.feeds["node"] > drafted)]] = True
+    return found

@@ -158,13 +158,13 @@ def _scores_are_chances(rows: Rows, options: Mapping[str, Any], *, summed: bool)
         return
     if (rows.trace.meta.get("drafter_options") or {}).get("calibration"):
         return  # chances are no log-probabilities then
-    due = logprob
-    if summed:
-        due = logprob.cumsum(axis=1)
-        if rows.branches.any:
-            on_branch = rows.branches.ancestors[:, 1:, 1:]  # (N, K, K)
-            of_tree = np.where(on_branch, logprob[:, None], 0).sum(2)
-            due = np.where(rows.branches.is_tree[:, None], of_tree, due)
+    due = logprob.cumsum(axis=1) if summed else logprob
+    if rows.branches.any:
+        on_branch = rows.branches.ancestors[:, 1:, 1:]  # (N, K, K)
+        of_branch = np.where(on_branch, logprob[:, None], 0).sum(2)
+        # A draft is verified only with all before it, so it is worth no more than they are.
+        of_tree = np.minimum.accumulate(of_branch, axis=1)
+        due = np.where(rows.branches.is_tree[:, None], of_tree, due)
     scores = rows.trace.rows["scores"].astype(np.float64)
     is_drafted = np.arange(due.shape[1]) < rows.column("drafted")
     slack = _ROUNDING * (1 + np.abs(due))
