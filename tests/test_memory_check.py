@@ -75,3 +75,14 @@ def test_what_is_available_on_a_gpu():
     held = torch.zeros(2**28, dtype=torch.uint8, device=device)
     found = memory_check.available_bytes(device)
     assert held.numel() < found <= torch.cuda.get_device_properties(device).total_memory
+
+
+def test_the_slots_of_a_wide_tree_count(monkeypatch):
+    """Its draft model writes 8 x 7 columns a row, of which 8 drafts are verified."""
+
+    def largest(**options: object) -> int:
+        message = refused(monkeypatch, 8e6, 200, num_draft_tokens=8, **options)
+        return int(message.rpartition("batch_size=")[2].removesuffix(" or less"))
+
+    wide = sv.drafter("tree", depth=8, width=8)
+    assert largest(drafter=wide) < largest(drafter="model")

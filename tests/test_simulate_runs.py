@@ -222,6 +222,10 @@ def test_what_a_replay_refuses() -> None:
         ),
         (lambda: Acceptance.measured([plain]), "runs must draft tokens, "),
         (
+            lambda: Policy.of(other.meta | {"drafter": "tree"}),
+            "drafter must propose chains to be simulated, got 'tree'",
+        ),
+        (
             lambda: Policy.of(other.meta | {"strategy": "masking"}),
             "strategy must be one of .* to be simulated, got 'masking'; ",
         ),

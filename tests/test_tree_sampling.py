@@ -51,6 +51,17 @@ def drawn_trees(q: Conditional) -> tuple[Tensor, Tensor]:
     return torch.tensor(drafts), torch.tensor(chances, dtype=torch.float64)
 
 
+def independent_trees(q: Conditional) -> tuple[Tensor, Tensor]:
+    """All trees whose siblings are drawn independently, so that two may be the same token."""
+    pairs = list(itertools.product(range(V), repeat=2))
+    drafts, chances = [], []
+    for root, left, right in itertools.product(pairs, repeat=3):
+        drafts.append([*root, *left, *right])
+        parts = [(root, ()), (left, root[:1]), (right, root[1:])]
+        chances.append(math.prod(q[text][token] for drawn, text in parts for token in drawn))
+    return torch.tensor(drafts), torch.tensor(chances, dtype=torch.float64)
+
+
 def likeliest_trees(q: Conditional) -> tuple[Tensor, Tensor]:
     """The one tree of the likeliest siblings."""
 
@@ -176,6 +187,12 @@ def judged(trees: Any, seed: int, renormalise: bool, judged_drafts: int = 6) -> 
 def test_children_drawn_without_replacement_are_judged_without_bias(count: int) -> None:
     """With q renormalised, and however many drafts are judged."""
     assert max(judged(drawn_trees, seed, True, count) for seed in range(2)) < 1e-12
+
+
+def test_children_drawn_independently_are_judged_by_the_whole_q() -> None:
+    """SpecInfer's rule. A second child that is the same token is rejected for certain."""
+    assert max(judged(independent_trees, seed, False) for seed in range(2)) < 1e-12
+    assert judged(independent_trees, 0, True) > 0.01  # q has lost nothing
 
 
 @pytest.mark.parametrize(

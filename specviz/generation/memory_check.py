@@ -38,7 +38,8 @@ def check_memory(run: Run) -> None:
 
     sizes: dict[str, Any] = {
         "dtype": min(dtypes, key=ITEMSIZE.__getitem__),
-        "num_draft_tokens": run.max_draft_tokens,
+        # Where drafts branch, their model may read more of them than are verified.
+        "num_draft_tokens": run.state.max_columns,
         "requests": len(run.requests),
         "prompt_tokens": max(len(request.prompt) for request in run.requests),
         "max_new_tokens": max(request.budget for request in run.requests),

@@ -25,6 +25,7 @@ _SIMULATED_OPTIONS = {
     "drop_cache": False,
     "group_by": "length",
 }
+_BRANCHING = ("tree", "static_tree")
 
 # A row sorts by one int64 key: n, order of arrival, place.
 _PLACE_BITS = 12
@@ -81,12 +82,18 @@ class Policy:
         """Return the policy of a recorded run, from its meta data.
 
         Raises:
-            ValueError: the run had an option that changes rounds and is not simulated.
+            ValueError: the run had an option that changes rounds and is not simulated, or a drafter
+                of trees.
         """
         require_mapping("meta", meta, "pass the meta data of a record")
         missing = [name for name in _READ if name not in meta]
         if missing:
             raise ValueError(f"meta lacks {', '.join(missing)}; pass the meta data of a record")
+        if meta.get("drafter") in _BRANCHING:
+            raise ValueError(
+                f"drafter must propose chains to be simulated, got {meta['drafter']!r}; "
+                "record a run with drafter='model'"
+            )
         given = meta["strategy_options"]
         for name, simulated in _SIMULATED_OPTIONS.items():
             if given.get(name, simulated) != simulated:

@@ -3,7 +3,8 @@
 At each node the first child c is accepted with probability min(1, p(c) / q(c)). If it is rejected,
 p becomes max(p - q, 0), normalised, and q loses c, normalised again: then the next child is judged.
 After the last one the token is drawn from what p has become. This is exact if the children were
-drawn from q without replacement, in this order.
+drawn from q without replacement, in this order. With `renormalise=False` q stays whole, which is
+exact for children that were drawn independently of each other.
 
 Sources: SpecInfer (arXiv 2305.09781), algorithm 2, for children drawn independently of each other;
 Jeon et al. (arXiv 2402.14160) and Yang et al. (arXiv 2404.11532) for drawing without replacement.
@@ -33,7 +34,8 @@ def judge_children(
         q: (b, N, V) float64, the distribution that each draft's first sibling was drawn from.
         uniforms: (b, N) in (0, 1), for each draft.
         lengths: (b,), how many of each row's first drafts are judged; None for all.
-        renormalise: whether a rejected child is taken out of q. Without that the result is biased.
+        renormalise: whether a rejected child is taken out of q, as it must be for children that
+            were drawn without replacement, and must not for those drawn independently.
     """
     b, n = drafts.shape
     rows = torch.arange(b, device=drafts.device)
