@@ -46,14 +46,19 @@ def other_path(trace: Trace, entry: int) -> Trace:
     return edited(trace, "rows", entry, path=path)
 
 
-def sees_sibling(trace: Trace) -> np.ndarray:
-    """Feeds of the target's drafts to which one hole hides what lies before them."""
-    holes = np.bincount(trace.holes["feed"], minlength=trace.feeds["slot"].size)
+def target_drafts(trace: Trace, *, hidden: bool) -> np.ndarray:
+    """Feeds of the target's drafts of trees, with something hidden from them or nothing."""
     feeds = trace.feeds
+    holes = np.bincount(trace.holes["feed"], minlength=feeds["slot"].size)
     is_tree = np.append(Branches(trace).is_tree, False)[trace.index.feed_rows]
     gained = np.append(trace.rows["gained"], 0)[trace.index.feed_rows]
     of_target = (feeds["phase"] == VERIFY) & (feeds["model"] == 0) & (gained > 0)
-    return np.array(of_target & is_tree & (holes > 0) & (feeds["node"] > 1))
+    return np.array(of_target & is_tree & ((holes > 0) == hidden) & (feeds["node"] > 0))
+
+
+def sees_sibling(trace: Trace) -> np.ndarray:
+    """Drafts from which what stands beside their branch is hidden."""
+    return target_drafts(trace, hidden=True) & (trace.feeds["node"] > 1)
 
 
 def without_hole(trace: Trace, entry: int) -> Trace:
@@ -67,14 +72,9 @@ def without_ancestor(trace: Trace, entry: int) -> Trace:
     return edited(trace, "feeds", entry, visible_start=slot, visible_stop=slot + 1)
 
 
-def is_deep(trace: Trace) -> np.ndarray:
-    """Feeds of the target's drafts of trees, with nothing hidden between."""
-    holes = np.bincount(trace.holes["feed"], minlength=trace.feeds["slot"].size)
-    feeds = trace.feeds
-    is_tree = np.append(Branches(trace).is_tree, False)[trace.index.feed_rows]
-    gained = np.append(trace.rows["gained"], 0)[trace.index.feed_rows]
-    of_target = (feeds["phase"] == VERIFY) & (feeds["model"] == 0) & (gained > 0)
-    return np.array(of_target & is_tree & (holes == 0) & (feeds["node"] > 0))
+def is_whole(trace: Trace) -> np.ndarray:
+    """Drafts that attend to one block of slots."""
+    return target_drafts(trace, hidden=False)
 
 
 MOVED = "a compacting move of a row that goes on"
@@ -84,5 +84,5 @@ MUTATIONS = (
     Mutation("a compacting move too far", further, ("kv", "rectangle"), compacts, MOVED),
     Mutation("another branch accepted", other_path, ("acceptance",), has_other_child, SIBLING),
     Mutation("a sibling seen", without_hole, ("mask",), sees_sibling, "a draft beside its branch"),
-    Mutation("the branch unseen", without_ancestor, ("mask",), is_deep, "a draft of a tree"),
+    Mutation("the branch unseen", without_ancestor, ("mask",), is_whole, "a draft of a tree"),
 )

@@ -25,6 +25,7 @@ from specviz.checks.ledger import (
 from specviz.checks.violations import Findings
 from specviz.record.schema import MODELS, PHASES, Array
 from specviz.record.trace import Trace
+from specviz.record.trees import leaves_holes
 
 _SCHEDULE, _ACCEPT, _SYNCHRONISE = (
     PHASES.index(name) for name in ("schedule", "accept", "synchronise")
@@ -45,6 +46,7 @@ class Forwards:
         self._trace = trace
         self._ledger = Ledger(trace)
         self._branches = Branches(trace)
+        self._leaves_holes = leaves_holes(trace.rows)
         self._fed = FedTokens(trace, self._branches)
         self._rules = ForwardRules(self._fed, self._ledger, findings, self._branches)
 
@@ -123,10 +125,9 @@ class Forwards:
         is_kept = ~(branches.ancestors[entry] & ~is_emitted).any(1)
         pending = int(rows["pending"][entry]) - int(rows["start"][entry])
         # Where rejected columns become holes, accepted drafts stay in theirs; else they move.
-        span = int(rows["pending_after"][entry]) - int(rows["start_after"][entry])
-        has_holes = span > int(rows["length"][entry]) + int(rows["gained"][entry]) - 1
         columns = np.arange(depths.size)
-        return TreeNodes(is_kept, depths, pending + (columns if has_holes else depths))
+        stays = self._leaves_holes[entry]
+        return TreeNodes(is_kept, depths, pending + (columns if stays else depths))
 
     def _forward(self, stage: int, model: int, feeds: Array) -> None:
         """Judge one forward, these entries of `feeds`."""
