@@ -1,0 +1,22 @@
+"""Draft heads: small modules that draft from the target's own hidden states.
+
+Index convention, for all of them: entry j of a head belongs to token j of a row and to the target's
+feature of token j - 1; entry 0 takes a zero feature. So drafting starts at the pending token n - 1
+with the feature of token n - 2, the last one that is known, and step s proposes token n + s.
+"""
+
+from specviz.engine.heads.base import DraftHead
+from specviz.engine.heads.build import build_head
+from specviz.engine.heads.eagle import EagleHead
+from specviz.engine.heads.residual import ResidualHeads
+from specviz.engine.heads.settings import GATES, KINDS, HeadSettings
+
+__all__ = [
+    "GATES",
+    "KINDS",
+    "DraftHead",
+    "EagleHead",
+    "HeadSettings",
+    "ResidualHeads",
+    "build_head",
+]
