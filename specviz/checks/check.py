@@ -95,7 +95,7 @@ def check_pair_made_record(
         name: what the error calls that run.
         with_draft: whether the draft model has to be the same one, too.
     """
-    from specviz.generation.assemble import model_name
+    from specviz.generation.assemble import draft_name, model_name
 
     _check_pair(pair)
     given = {
@@ -104,7 +104,7 @@ def check_pair_made_record(
         "dtype": str(pair.target.dtype).removeprefix("torch."),
     }
     if with_draft:
-        given["draft"] = model_name(pair.draft)
+        given["draft"] = draft_name(pair, meta["drafter"])
     for key, value in given.items():
         if meta[key] != value:
             raise ValueError(

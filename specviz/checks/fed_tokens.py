@@ -7,12 +7,14 @@ import numpy as np
 import pandas as pd
 
 from specviz.checks.branches import Branches
-from specviz.record.schema import PHASES, Array
+from specviz.record.schema import MODELS, PHASES, Array
 from specviz.record.trace import Trace
 
 _SCHEDULE, _ACCEPT, _SYNCHRONISE = (
     PHASES.index(name) for name in ("schedule", "accept", "synchronise")
 )
+
+_DRAFT = MODELS.index("draft")
 
 
 class FedTokens:
@@ -106,6 +108,9 @@ class FedTokens:
         draft_token = np.append(rows["drafts"].ravel(), -1)[draft_place]
         # Of a draft that the draft model read, but that was not proposed, the record has no token.
         is_committed &= self.tree_node == 0
+        if trace.meta.get("draft_kv") == "masks":
+            # A mask entry has no token.
+            draft_token = np.where((self.model == _DRAFT) & ~is_committed, -1, draft_token)
         # Where the record holds neither, the fed token is given the benefit of the doubt.
         recorded = np.where(is_committed, text_token, draft_token)
         return np.where(recorded >= 0, recorded, self.token)

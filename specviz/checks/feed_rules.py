@@ -32,7 +32,10 @@ def fed_once(rows: Rows) -> None:
     entry, feeds = _fed_to_draft(rows)
     ahead = _ahead(rows, entry, feeds)
     has_drafted = np.isin(np.arange(rows.size), entry) & (drafted > 0)
-    _all_are_fed(rows, _DRAFT_MODEL, "draft", entry, ahead, is_active & has_drafted, drafted - 1)
+    # Heads on one state of the target propose all drafts without reading any.
+    reads = rows.trace.meta.get("draft_kv", "kept") != "none"
+    due = np.where(reads, drafted - 1, 0)
+    _all_are_fed(rows, _DRAFT_MODEL, "draft", entry, ahead, is_active & has_drafted, due)
     _none_is_fed_twice(rows)
 
 

@@ -139,6 +139,8 @@ class ForwardRules:
         else:
             expected = f"the cache should hold the K/V of index {index}"
             found = "its token has not been fed"
+            if self._ledger.provisional and model != _TARGET:
+                found = "its token was not read again after it was accepted as a draft"
         self._findings.add(
             rule, queries.stage, row, request, expected, found, model=model,
             slots=queries.slots[unexplained[queries.known[unexplained]]], count=unexplained.size,

@@ -91,6 +91,8 @@ class Ledger:
         misplaced: bool (models, R, n), whether it is known not to be where it should be.
         reported: bool (models, R, n), whether that has been reported.
         misplacements: those that were not reported so far, by model and request.
+        provisional: whether what a draft model computed of drafts is no longer right once they are
+            accepted.
         left_behind: (model, request, misplacement) of those that came with a move into the row.
     """
 
@@ -112,6 +114,7 @@ class Ledger:
         self._moved = np.zeros(self.cells.shape[1:3], np.int64)
         self._compared = np.zeros(shape[:2], np.int64)
         self._count = 0
+        self.provisional = trace.meta.get("draft_kv", "kept") != "kept"
         self.left_behind: list[tuple[int, int, Misplacement]] = []
 
     def move(self, which: Array) -> None:
@@ -156,13 +159,19 @@ class Ledger:
         self.misplaced[model, requests, indices] = False
         self.reported[model, requests, indices] = False
 
-    def reject(self, batch: BatchRows, kept: Array) -> None:
-        """Mark each row's K/V at an index >= kept (b,) as computed from rejected tokens."""
-        # The cells are kept: what a slot holds is needed to say what went wrong.
-        cells = self.cells[:, :, batch.rows]  # (5, models, b, slots)
-        dead = (cells[REQUEST] == batch.requests[:, None]) & (cells[INDEX] >= kept[:, None])
-        self.cells[ALIVE, :, batch.rows] &= ~dead.swapaxes(0, 1)
-        self.computed[:, batch.requests] &= np.arange(self.computed.shape[2]) < kept[:, None]
+    def reject(self, batch: BatchRows, kept: Array, model: int | None = None) -> None:
+        """Mark each row's K/V at an index >= kept (b,) as computed from rejected tokens.
+
+        model: whose K/V; None for all models.
+        """
+        models = range(len(MODELS)) if model is None else [model]
+        for each in models:
+            # The cells are kept: what a slot holds is needed to say what went wrong.
+            cells = self.cells[:, each, batch.rows]  # (5, b, slots)
+            dead = (cells[REQUEST] == batch.requests[:, None]) & (cells[INDEX] >= kept[:, None])
+            self.cells[ALIVE, each, batch.rows] &= ~dead
+            before = np.arange(self.computed.shape[2]) < kept[:, None]
+            self.computed[each, batch.requests] &= before
 
     def settle(self, row: int, request: int, length: int, nodes: TreeNodes) -> None:
         """Mark a row's K/V of the rejected drafts of a tree, and note where the others should be.
@@ -272,4 +281,8 @@ class Ledger:
             return f"index {index} of request {owner}"
         if alive and node:
             return f"draft {node}"
-        return f"index {index}" if alive else f"index {index} of a rejected draft"
+        if alive:
+            return f"index {index}"
+        if self.provisional and MODELS[model] == "draft":
+            return f"index {index} as it was guessed while it was a draft"
+        return f"index {index} of a rejected draft"

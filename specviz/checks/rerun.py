@@ -65,7 +65,7 @@ _DECIDING = (PHASES.index("draft"), PHASES.index("verify"))  # whose logits choo
 def rerun(
     trace: Trace, pair: Pair, places: Sequence[ExpectedKV], listen: Listener
 ) -> Iterator[Deviation]:
-    """Rerun the target, then the draft; yield what deviates, by round.
+    """Rerun the target, then a draft model; yield what deviates, by round.
 
     Args:
         trace: the record.
@@ -80,7 +80,9 @@ def rerun(
     """
     for code, name in enumerate(MODELS):
         of_model = [place for place in places if place.model == code]
-        if (trace.feeds["model"] == code).any():
+        # A draft head reads the target's features, which no feed holds.
+        has_features = trace.meta.get("draft_kv", "kept") != "kept" and name == "draft"
+        if (trace.feeds["model"] == code).any() and not has_features:
             model = pair.target if name == "target" else pair.draft
             again = _Rerun(trace, code, model, pair, listen)
             yield from again.deviations(of_model)

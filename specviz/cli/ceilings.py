@@ -22,7 +22,7 @@ def run(options: argparse.Namespace) -> None:
     check_dtypes(options.dtypes)
     check_table(options.out or Path("runs/ceilings.csv"))
 
-    from specviz.engine.models.pair import find_device
+    from specviz.engine.models.places import find_device
     from specviz.studies.ceilings import measure_ceilings
 
     table, found = measure_ceilings(find_device(options.device), options.dtypes)

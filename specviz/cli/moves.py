@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> None:
     check_counts(options, "slots", minimum=16)
     check_table(options.out)
 
-    from specviz.engine.models.pair import find_device
+    from specviz.engine.models.places import find_device
     from specviz.studies.moves import measure_moves
 
     device = find_device(options.device)

@@ -112,7 +112,7 @@ class Auto(DraftLength):
         rows = [row for row in state.batch.rows if not row.finished]
         behind = 0
         if len(state.caches) > 1 and state.keep_draft:
-            behind = sum(max(row.length - 2 - row.draft_cached, 0) for row in rows)
+            behind = sum(max(row.length - state.fed_first - row.draft_cached, 0) for row in rows)
         left = [row.request.budget - len(row.output) for row in rows] or [1]
         return self.decide(len(state.batch), behind, left)
 

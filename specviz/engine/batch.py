@@ -64,8 +64,13 @@ class Row:
         """n: committed tokens, prompt included."""
         return len(self.request.prompt) + len(self.output)
 
-    def fed_to_draft(self) -> int:
-        """Return how many of its first tokens the draft models have read, after a round."""
+    def fed_to_draft(self, keeps_drafts: bool = True) -> int:
+        """Return how many of its first tokens the draft models have read, after a round.
+
+        keeps_drafts: see `Batch`.
+        """
+        if not keeps_drafts:
+            return self.length - self.gained
         # Of a tree, a draft model may have left more out.
         if 0 in self.draft_path[: max(self.gained - 2, 0)]:
             return self.length - self.gained + self.draft_path.index(0)
@@ -87,9 +92,14 @@ class Batch:
         lengths: (R,) int64, n of each row.
         limits: (R,) int64, the n at which a row's budget is spent; a finished row's limit is its n.
         waited: (R,) int64, rounds since a draft of the row was last verified.
+        keeps_drafts: whether K/V that draft models computed of drafts stays right when these are
+            accepted.
     """
 
-    def __init__(self, capacity: int, slots: int, device: torch.device) -> None:
+    def __init__(
+        self, capacity: int, slots: int, device: torch.device, *, keeps_drafts: bool = True
+    ) -> None:
+        self.keeps_drafts = keeps_drafts
         self.live: list[Row] = []
         self.active = 0
         self.capacity = capacity
@@ -207,7 +217,7 @@ class Batch:
             row.ended_nonfinite = row.ended_nonfinite or bool(ended_nonfinite)
             row.output.extend(emitted[:gained])
             if drafted:
-                row.draft_cached = row.fed_to_draft()
+                row.draft_cached = row.fed_to_draft(self.keeps_drafts)
             if any_nonfinite:
                 nonfinite_rows.append(i)
         return nonfinite_rows

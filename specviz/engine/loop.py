@@ -130,7 +130,8 @@ def verify(
     if lengths is not None:
         count = None if total is None else len(tokens) + total
         feed = replace(feed, valid=offset <= lengths[:, None], count=count)
-    return state.caches["target"].forward(feed, keep_hidden=state.hidden is not None)
+    select = None if state.features is None else state.features.select
+    return state.caches["target"].forward(feed, select=select)
 
 
 def accept(state: State, strategy: Strategy, draft: Draft, logits: Tensor) -> Outcome:
@@ -166,7 +167,7 @@ def accept(state: State, strategy: Strategy, draft: Draft, logits: Tensor) -> Ou
         path=path,
         draft_columns=along(path, draft.columns),
     )
-    state.keep_hidden(outcome.gained, path)
+    state.keep_features(path)
     state.batch.append(outcome)
     return outcome
 

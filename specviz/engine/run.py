@@ -10,12 +10,14 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from transformers import PreTrainedModel
 
 from specviz.engine.batch import Request
 from specviz.engine.draft_length import DraftLength
 from specviz.engine.drafters import Drafter, Task
 from specviz.engine.events import Event
 from specviz.engine.graphs import CudaGraphs, PhaseGraphs
+from specviz.engine.heads.cached import CachedHead
 from specviz.engine.kv.attention import attending
 from specviz.engine.loop import run_rounds
 from specviz.engine.meter import Meter
@@ -92,8 +94,11 @@ class Run:
         # again.
         if options.deterministic or options.compile:
             return torch.get_num_threads()
-        models = dict.fromkeys(cache.model for cache in self.state.caches.values())
-        models.pop(self.pair.target, None)
+        models: dict[PreTrainedModel, None] = {}
+        for cache in self.state.caches.values():
+            # A head is small beside the models, and has no forward without features.
+            if cache.model is not self.pair.target and not isinstance(cache, CachedHead):
+                models[cache.model] = None
         return choose_threads(
             Work(self.pair.target, tuple(models), self.state.batch_size, self.max_draft_tokens + 1)
         )
@@ -101,7 +106,9 @@ class Run:
     def try_models(self) -> None:
         """Raise ValueError if a model's logits depend on where its K/V lies; see `probe`."""
         for role, cache in self.state.caches.items():
-            check_exact(role, cache.model)
+            # A head has no forward of its own to compare with. It decides no token of the text.
+            if not isinstance(cache, CachedHead):
+                check_exact(role, cache.model)
         self._let_target_pack()
 
     def events(self) -> Iterator[Event]:
@@ -253,8 +260,6 @@ def why_not_captured(run: Run) -> str | None:
         return "deterministic=True computes in pieces that the host cuts"
     if run.state.fault is not None:
         return "a fault is injected"
-    if run.state.hidden is not None:
-        return f"drafter={run.drafter.name!r} reads hidden states"
     for kind, made in (
         ("strategy", run.strategy),
         ("drafter", run.drafter),

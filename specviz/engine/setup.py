@@ -8,6 +8,9 @@ import torch
 from specviz.engine.batch import Batch, Request
 from specviz.engine.chooser import Chooser
 from specviz.engine.drafters import Drafter
+from specviz.engine.features import FeatureStore
+from specviz.engine.heads import DraftHead
+from specviz.engine.heads.cached import CachedHead
 from specviz.engine.kv.cache import CachedModel
 from specviz.engine.kv.deterministic import FixedModel, fixed_shape
 from specviz.engine.models.pair import Pair
@@ -39,14 +42,14 @@ def make_state(
     slots = strategy.slots(longest, budget, columns)
     chooser = options.make_chooser()
 
-    caches = _make_caches(pair, options, drafter, chooser, rows, slots, longest)
-    hidden = None
-    if drafter.needs_hidden:
-        hidden_size = pair.target.config.get_text_config().hidden_size
-        hidden = torch.zeros(rows, hidden_size, dtype=pair.target.dtype, device=pair.device)
-
+    size = longest + max_draft_tokens + 1
+    features = None
+    wanted = drafter.features(pair)
+    if wanted is not None:
+        features = FeatureStore(wanted, rows, size, pair.target.dtype, pair.device)
+    caches = _make_caches(pair, options, drafter, chooser, rows, slots, longest, features)
     return State(
-        batch=Batch(rows, longest + max_draft_tokens + 1, pair.device),
+        batch=Batch(rows, size, pair.device, keeps_drafts=drafter.draft_kv == "kept"),
         layout=strategy.layout(rows, slots, columns, pair.device, pair.max_positions),
         caches=caches,
         waiting=deque(strategy.order(requests)),
@@ -58,7 +61,8 @@ def make_state(
         chooser=chooser,
         keep_draft=drafter.keeps_cache,
         fault=strategy.fault,
-        hidden=hidden,
+        features=features,
+        fed_first=drafter.fed_first(max_draft_tokens),
     )
 
 
@@ -70,6 +74,7 @@ def _make_caches(
     rows: int,
     slots: int,
     longest: int,
+    features: FeatureStore | None,
 ) -> dict[str, CachedModel]:
     """Return the empty K/V slabs of the target and of the drafter's models, by name."""
     caches: dict[str, CachedModel] = {}
@@ -77,7 +82,15 @@ def _make_caches(
         # The draft's rounding decides the text only where acceptance weighs its probabilities.
         # Elsewhere it changes how many drafts are accepted, never which tokens are emitted.
         decides = name == "target" or chooser.weighs_drafts
-        if options.deterministic and decides:
+        if isinstance(model, DraftHead):
+            assert features is not None, "a head reads features"
+            if options.deterministic and decides:
+                raise ValueError(
+                    "deterministic=True cannot be had with a draft head and coupling='rejection'; "
+                    "pass coupling='gumbel', or drafter='model'"
+                )
+            caches[name] = CachedHead(model, rows, slots, pair.vocabulary_size, features)
+        elif options.deterministic and decides:
             # Autoregressive decoding runs in the shape of K, too, so that texts can be compared.
             shape = fixed_shape(options.max_draft_tokens + 1, longest)
             caches[name] = FixedModel(model, rows, slots, pair.vocabulary_size, shape)

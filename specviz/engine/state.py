@@ -11,6 +11,7 @@ from torch import Tensor
 from specviz.engine.batch import Batch, Request
 from specviz.engine.chooser import Chooser
 from specviz.engine.faults import Fault
+from specviz.engine.features import FeatureStore
 from specviz.engine.graphs import PhaseGraphs, key_of, next_window
 from specviz.engine.kv.cache import CachedModel
 from specviz.engine.kv.feed import Feed
@@ -47,8 +48,10 @@ class State:
         keep_draft: whether K/V of the draft models is kept from round to round. Without it, they
             read every row's text again in each round.
         fault: what is broken on purpose; None in every honest run.
-        hidden: (R, D), the target's last hidden state at each row's last token but one, from which
-            the row's pending token was chosen. None unless the drafter needs it.
+        features: the target's hidden states of committed tokens; None unless the drafter reads
+            them.
+        fed_first: how many of a row's last tokens the drafter feeds to its models when it begins a
+            round. These need no K/V before.
         round: number of the running round.
         admitted: rows whose request entered in this round.
         decision: what the scheduler decided in this round, an index into the strategy's
@@ -72,7 +75,8 @@ class State:
     chooser: Chooser
     keep_draft: bool = True
     fault: Fault | None = None
-    hidden: Tensor | None = None
+    features: FeatureStore | None = None
+    fed_first: int = 2
     round: int = 0
     extra_draft_tokens: int = 0
     draft_columns: int = 0
@@ -168,10 +172,7 @@ class State:
         lengths = [self.batch.live[row].length - 1 for row in rows]
         forward_tokens = self.caches["target"].forward_tokens
         for group in similar_lengths(lengths, self.batch_size, forward_tokens):
-            some = [rows[i] for i in group]
-            if self.hidden is not None:
-                self.hidden[to_device(some, self.hidden.device)] = 0
-            self._read(dict.fromkeys(some, 0), names)
+            self._read(dict.fromkeys([rows[i] for i in group], 0), names)
 
     def catch_up(self) -> None:
         """Let the draft models read what they have missed of the batch, before they draft."""
@@ -180,8 +181,7 @@ class State:
         firsts = {}
         for i, row in enumerate(self.batch.rows):
             first = row.draft_cached if self.keep_draft else 0
-            # The draft is fed its last two tokens anyway, so those need not be cached.
-            if first < row.length - 2:
+            if first < row.length - self.fed_first:
                 firsts[i] = first
         if names and firsts:
             self.caught_up = self._read(firsts, names)
@@ -215,30 +215,35 @@ class State:
             for row, count in counts.items():
                 self.batch.live[row].draft_cached = count
         for name in names:
-            hidden = self.caches[name].prefill(feed)  # (b, q, D)
-            if name == "target" and self.hidden is not None:
-                each = torch.arange(len(index), device=device)
-                last = hidden[each, (ends[:, 0] - 1).clamp(min=0)]
-                # A prompt of one token has nothing before its pending token.
-                self.hidden[index] = last.masked_fill(ends == 0, 0)
+            self._prefill(name, feed)
         return len(firsts) * longest
 
-    def keep_hidden(self, gained: Tensor, path: Tensor | None = None) -> None:
-        """Keep the target's hidden state that chose the last of the tokens gained (b,).
+    def _prefill(self, name: str, feed: Feed) -> None:
+        """Write the K/V of the feed's tokens into a cache. Of the target, keep the features."""
+        if name != "target" or self.features is None:
+            self.caches[name].prefill(feed)
+            return
+        target = self.caches[name]
+        target.prefill(feed, select=self.features.select)
+        assert target.kept is not None
+        self.features.write(feed.rows, feed.indices, target.kept)
+
+    def keep_features(self, path: Tensor | None = None) -> None:
+        """Keep the features of the pending tokens and of the accepted drafts, before these count.
 
         path: (b, K), of trees the accepted drafts.
         """
-        hidden = self.caches["target"].hidden  # (b, K+1, D)
-        if self.hidden is None or hidden is None:
+        kept = self.caches["target"].kept  # (b, K+1, F)
+        if self.features is None or kept is None:
             return
-        column = (gained - 1).clamp(min=0)
         if path is not None:
-            column = columns_of(path).gather(1, column[:, None])[:, 0]
-        last = hidden[self.batch.index, column]  # (b, D)
-        before = self.hidden[: len(gained)]
-        # A finished row gains nothing and keeps its own; `where` instead of an index, because only
-        # the device knows yet which rows these are.
-        self.hidden[: len(gained)] = torch.where(gained[:, None] > 0, last, before)
+            columns = columns_of(path)[:, : kept.shape[1]]
+            kept = kept.gather(1, columns[..., None].expand(-1, -1, kept.shape[2]))
+        _, pending = self.batch.last_tokens(1)  # (b, 1)
+        # All K + 1 are written, whatever was accepted: a fixed shape. What is rejected lies behind
+        # the last committed token but one, where nothing reads.
+        offset = torch.arange(kept.shape[1], device=kept.device)
+        self.features.write(self.batch.index, pending + offset, kept)
 
     def zero_nonfinite(self, rows: Sequence[int]) -> None:
         """Put zeros in place of non-finite K/V in `rows` of the batch."""
@@ -248,6 +253,8 @@ class State:
         if rows:
             for cache in self.caches.values():
                 cache.zero_nonfinite(rows)
+            if self.features is not None:
+                self.features.zero_nonfinite(rows)
 
     def compact(self, rows: Sequence[int], stay: bool = False) -> None:
         """Move K/V of accepted drafts of trees to where the layout looks for them.
@@ -273,8 +280,8 @@ class State:
         self.move(reordering(self.batch, self.layout, order))
         self.batch.take(order)
         self.layout.take(order)
-        if self.hidden is not None:
-            self.hidden[: len(order)] = self.hidden[to_device(order, self.hidden.device)]
+        if self.features is not None:
+            self.features.take(to_device(order, self.batch.tokens.device))
 
     def drop(self, rows: Sequence[int]) -> None:
         """Remove rows. The last live ones take their places, so that rows stay dense."""

@@ -85,6 +85,7 @@ def _header(run: Run, caches: dict[str, CachedModel]) -> dict[str, Any]:
         "right_aligned": run.strategy.right_aligned,
         "drafter": run.drafter.name,
         "drafter_options": run.drafter.options,
+        "draft_kv": run.drafter.draft_kv,
         "selector": run.selector.name,
         "selector_options": run.selector.options,
         "foresees": run.foresees,
@@ -97,7 +98,7 @@ def _header(run: Run, caches: dict[str, CachedModel]) -> dict[str, Any]:
         "versions": dict(_versions()),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "target": model_name(pair.target),
-        "draft": model_name(pair.draft),
+        "draft": draft_name(pair, run.drafter.name),
         "vocabulary_size": pair.vocabulary_size,
         "eos_token_ids": pair.eos_token_ids,
         "sampling": None if sampling is None else asdict(sampling),
@@ -118,6 +119,13 @@ def _versions() -> Mapping[str, str]:
 
 def _device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
+
+
+def draft_name(pair: Pair, drafter: str) -> str:
+    """Return the name of what drafts: of the pair's draft model, or of one of its heads."""
+    if drafter in pair.heads:
+        return f"{drafter} head"
+    return model_name(pair.draft)
 
 
 def model_name(model: PreTrainedModel) -> str:

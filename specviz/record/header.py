@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from specviz.record.schema import MODELS, STATUSES, TraceError
+from specviz.record.schema import DRAFT_KV, MODELS, STATUSES, TraceError
 from specviz.util.validate import short
 
 MAX_WIDTH = 2**16  # draft tokens a round, recorded candidates, EOS tokens
@@ -27,7 +27,13 @@ _META: dict[str, tuple[type, ...]] = {
     "sampling": (dict, type(None)),
 }
 # Older records lack these.
-_LATER = {"right_aligned": bool, "selector": str, "selector_options": dict, "foresees": bool}
+_LATER = {
+    "right_aligned": bool,
+    "selector": str,
+    "selector_options": dict,
+    "foresees": bool,
+    "draft_kv": str,
+}
 
 
 def require(fits: bool | np.bool_, problem: str) -> None:
@@ -100,6 +106,8 @@ def _check_meta(meta: dict[str, Any]) -> None:
     for key, kind in _LATER.items():
         fits = key not in meta or type(meta[key]) is kind
         require(fits, f"meta.{key} must be {kind.__name__}, got {short(meta.get(key))}")
+    draft_kv = meta.get("draft_kv", "kept")
+    require(draft_kv in DRAFT_KV, f"meta.draft_kv must be one of {', '.join(DRAFT_KV)}")
     for model in MODELS:
         kv_bytes = meta["kv_bytes_per_slot"].get(model)
         fits = type(kv_bytes) is int and 0 <= kv_bytes < 2**32

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specviz.bench.clock import synchronize
 from specviz.engine.kv.moves import METHODS, Move
-from specviz.engine.models.pair import find_device
+from specviz.engine.models.places import find_device
 from specviz.studies.machine import device_conditions
 from specviz.util.validate import require_int, require_ints, require_kind
 

@@ -15,7 +15,8 @@ import torch
 import transformers
 from transformers import PreTrainedTokenizerFast
 
-from specviz.engine.models.pair import Pair, find_device, load_pair
+from specviz.engine.models.pair import Pair, load_pair
+from specviz.engine.models.places import find_device
 from specviz.util.files import check_writable, make_folder, write_folder
 from specviz.util.validate import require_bool, require_int, require_kind, require_path
 from specviz.zoo.bundled import cut_bundled_prompts, read_prompts, write_prompts

@@ -6,6 +6,13 @@ from typing import Any
 import pandas as pd
 
 from specviz.engine.drafters.base import Draft, Drafter, NoDrafter, Task, check_trees
+from specviz.engine.drafters.heads import (
+    CloverDrafter,
+    Eagle1Drafter,
+    Eagle3Drafter,
+    MedusaDrafter,
+    ParallelDrafter,
+)
 from specviz.engine.drafters.lookup import LookupDrafter
 from specviz.engine.drafters.model import ModelDrafter
 from specviz.engine.drafters.static_tree import StaticTree
@@ -26,7 +33,18 @@ __all__ = [
 
 DRAFTERS: dict[str, type[Drafter]] = {
     kind.name: kind
-    for kind in (ModelDrafter, LookupDrafter, SyntheticDrafter, TreeDrafter, StaticTree)
+    for kind in (
+        ModelDrafter,
+        LookupDrafter,
+        SyntheticDrafter,
+        TreeDrafter,
+        StaticTree,
+        Eagle3Drafter,
+        Eagle1Drafter,
+        MedusaDrafter,
+        CloverDrafter,
+        ParallelDrafter,
+    )
 }
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from specviz.engine.batch import Request
+from specviz.engine.features import Features
 from specviz.engine.models.pair import Pair
 from specviz.engine.registry import plain_options
 from specviz.engine.sampling import SamplingParams
@@ -88,9 +89,7 @@ class Drafter:
         name, description: what it is called and does.
         gives_logits: whether its drafts come with logits, which some selectors need.
         branches: whether its drafts may be trees, with `Draft.parents`.
-        needs_hidden: whether it reads `state.hidden` (R, D), the target's hidden states, as a
-            draft head does: for each row the last layer's state at its last token but one, from
-            which the target chose the last token. Zero for a prompt of one token.
+        draft_kv: what its models' caches hold of drafts, one of `record.schema.DRAFT_KV`.
         capturable: whether `propose` reads only tensors that stay in place and no value on the
             host, so that CUDA graphs may replay it. A subclass does not inherit this: each class
             sets it for itself.
@@ -100,7 +99,7 @@ class Drafter:
     description: ClassVar[str] = ""
     gives_logits: ClassVar[bool] = True
     branches: ClassVar[bool] = False
-    needs_hidden: ClassVar[bool] = False
+    draft_kv: ClassVar[str] = "kept"
     capturable: ClassVar[bool] = False
 
     @property
@@ -114,6 +113,17 @@ class Drafter:
     def models(self, pair: Pair) -> dict[str, PreTrainedModel]:
         """Return the models whose K/V the loop keeps, by their names in `state.caches`."""
         return {}
+
+    def features(self, pair: Pair) -> Features | None:
+        """Return what `state.features` keeps of the target's hidden states; None for nothing."""
+        return None
+
+    def fed_first(self, max_draft_tokens: int) -> int:
+        """Return how many of a row's last tokens `propose` may feed before it drafts.
+
+        Their K/V need not be there when a round begins.
+        """
+        return 2
 
     @property
     def options(self) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """A draft model that keeps its K/V across rounds, under every strategy."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -8,6 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from specviz.engine.drafters.base import Draft, Drafter
+from specviz.engine.kv.feed import Feed
 from specviz.engine.models.pair import Pair
 from specviz.engine.state import State
 from specviz.util.validate import require_bool
@@ -53,6 +55,7 @@ def run_ahead(
     the one in its place in `instead` (b, num_tokens).
     """
     cache = state.caches[model]
+    read: Callable[[Feed], Tensor] = cache.forward
     requests = [row.request.index for row in state.batch.rows]
     fed, indices = state.batch.last_tokens(fed_first)  # both (b, fed_first)
     new_indices = indices[:, -1:] + torch.arange(1, num_tokens, device=indices.device)
@@ -64,7 +67,8 @@ def run_ahead(
     for j in range(num_tokens):
         first_column = fed_first + j - 1 if j else 0
         columns = slice(first_column, fed_first + j)
-        step_logits = cache.forward(feed.part(fed, columns))[:, -1].float()  # (b, V)
+        step_logits = read(feed.part(fed, columns))[:, -1].float()  # (b, V)
+        read = cache.forward_next
         # Of the token to be chosen, as in `accept`: both sides draw from the same numbers.
         positions = [row.length + j for row in state.batch.rows]
         chosen = state.chooser.draft(step_logits, requests, positions)[:, None]  # (b, 1)

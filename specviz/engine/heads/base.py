@@ -75,6 +75,11 @@ class DraftHead(PreTrainedModel):
             parts.append(states.to(device))
         return torch.cat(parts, -1)
 
+    @property
+    def kept_width(self) -> int:
+        """How wide what `fuse` returns is."""
+        return self.settings.hidden_size
+
     def fuse(self, features: Tensor) -> Tensor:
         """Return what the head keeps of features (b, q, F): (b, q, D)."""
         return features

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from specviz.engine.features import Select
 from specviz.engine.kv.attention import (
     NAME,
     PACKED,
@@ -41,8 +42,7 @@ class CachedModel:
         vocabulary: V, the number of ids in the logits; None for all ids of the model.
         log: None, or a list to which every forward appends its `Feed` and every move its list of
             `Move`s, in order.
-        hidden: (b, q, D), the last hidden states of the last `forward`; None if it did not keep
-            them.
+        kept: (b, q, F), what the last forward kept of its hidden states; None for nothing.
         packs: when `forward` leaves the filling of a feed out: "never", "worth" (where that saves
             time) or "always"; see `packing`.
     """
@@ -57,7 +57,7 @@ class CachedModel:
         self.vocabulary = vocabulary
         self.cache = SlabCache(num_layers, rows, slots)
         self.log: list[Feed | list[Move]] | None = None
-        self.hidden: Tensor | None = None
+        self.kept: Tensor | None = None
         self.packs = "never"
         self._grouped = takes_grouped(model)
         self._call: Callable[..., Any] = model
@@ -81,14 +81,14 @@ class CachedModel:
         """Bytes of K and V in one slot, over all layers; 0 before the first forward."""
         return sum(slab[0, 0].numel() * slab.element_size() for slab in self._slabs())
 
-    def forward(self, feed: Feed, *, keep_hidden: bool = False, dense: bool = True) -> Tensor:
+    def forward(self, feed: Feed, *, select: Select | None = None, dense: bool = True) -> Tensor:
         """Run one forward and write its K/V at feed.slots.
 
         Returns the logits (b, q, V) in the model's dtype.
 
         Args:
             feed: the input.
-            keep_hidden: whether to keep the last hidden states in `hidden`.
+            select: what to keep of the hidden states in `kept`, see `Features`; None for nothing.
             dense: whether feed.rows are 0..b-1, which saves copying K/V of the rows.
         """
         arguments = self._arguments(feed, dense)
@@ -96,17 +96,17 @@ class CachedModel:
         if self._leaves_filling_out(feed):
             packing = find_packing(feed)
             arguments |= self._pack(feed, packing)
-        if keep_hidden:
+        if select is not None:
             arguments["output_hidden_states"] = True
         with self._attending():
             output = self._call(**arguments)
-        hidden = output.hidden_states[-1] if keep_hidden else None
+        kept = None if select is None else self._select(select, output.hidden_states)
         # Ids beyond V are padding of the embedding, which must never be chosen.
         logits: Tensor = output.logits[..., : self.vocabulary]
         if packing is not None:
             logits = packing.unpack(logits)
-            hidden = None if hidden is None else packing.unpack(hidden)
-        self.hidden = hidden
+            kept = None if kept is None else packing.unpack(kept)
+        self.kept = kept
         return logits
 
     def _leaves_filling_out(self, feed: Feed) -> bool:
@@ -126,15 +126,26 @@ class CachedModel:
             PACKED: packing,
         }
 
-    def prefill(self, feed: Feed) -> Tensor:
-        """Write K/V of feed.tokens and return the last hidden states (b, q, D).
+    def prefill(self, feed: Feed, *, select: Select | None = None) -> None:
+        """Write K/V of feed.tokens, and keep of the hidden states what `select` says.
 
         No logits are computed. `feed.rows` may be any rows.
         """
+        arguments = self._arguments(feed, dense=False)
+        if select is not None:
+            arguments["output_hidden_states"] = True
         with self._attending():
-            # Without the head: a prompt's logits are (q, V), and none of them is needed.
-            hidden: Tensor = self.model.base_model(**self._arguments(feed, dense=False))[0]
-        return hidden.to(feed.tokens.device)
+            # Without the LM head: a prompt's logits are (q, V), and none of them is needed.
+            output = self.model.base_model(**arguments)
+        self.kept = None if select is None else self._select(select, output.hidden_states)
+
+    def forward_next(self, feed: Feed) -> Tensor:
+        """Run a forward over what the last one led to; for a model, a forward like any other."""
+        return self.forward(feed)
+
+    def _select(self, select: Select, hidden_states: Sequence[Tensor]) -> Tensor:
+        # A device_map leaves layers' outputs on several devices.
+        return select(hidden_states).to(self.model.device)
 
     def _attending(self) -> AbstractContextManager[None]:
         # A run has done so already. Checks and studies call single forwards.

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from specviz.engine.features import Select
 from specviz.engine.kv.cache import CachedModel
 from specviz.engine.kv.feed import Feed
 
@@ -63,7 +64,7 @@ class FixedModel(CachedModel):
     def forward_tokens(self) -> None:
         """None: every piece of a prefill has the same shape, so short rows gain nothing."""
 
-    def forward(self, feed: Feed, *, keep_hidden: bool = False, dense: bool = True) -> Tensor:
+    def forward(self, feed: Feed, *, select: Select | None = None, dense: bool = True) -> Tensor:
         """Run one forward as `CachedModel.forward` does, in pieces."""
         self._note(feed)
         log, self.log = self.log, None  # the pieces are not logged
@@ -71,20 +72,20 @@ class FixedModel(CachedModel):
         # Fewer than K + 1 tokens, as in drafting or with a smaller K, are filled up, too.
         width = feed.tokens.shape[1]
         logits = []
-        hidden = []
+        kept = []
         for piece, rows in self._pieces(feed, self.shape.width):
-            output = super().forward(piece, dense=False, keep_hidden=keep_hidden)
+            output = super().forward(piece, dense=False, select=select)
             logits.append(output[:rows, :width])
-            if self.hidden is not None:
-                hidden.append(self.hidden[:rows, :width])
+            if self.kept is not None:
+                kept.append(self.kept[:rows, :width])
         self.log = log
-        self.hidden = torch.cat(hidden) if hidden else None
+        self.kept = torch.cat(kept) if kept else None
         return torch.cat(logits)
 
     def ready(self, feed: Feed) -> Feed:
         return feed  # each piece makes its own mask
 
-    def prefill(self, feed: Feed) -> Tensor:
+    def prefill(self, feed: Feed, *, select: Select | None = None) -> None:
         """Prefill as `CachedModel.prefill` does, in pieces of rows and chunks of the prompt."""
         self._note(feed)
         log, self.log = self.log, None  # the pieces are not logged
@@ -92,12 +93,15 @@ class FixedModel(CachedModel):
         for first in range(0, feed.tokens.shape[1], self.shape.prefill):
             along = slice(first, first + self.shape.prefill)
             chunk = feed.part(feed.tokens[:, along], along)
-            hidden = []
+            kept = []
             for piece, rows in self._pieces(chunk, self.shape.prefill):
-                hidden.append(super().prefill(piece)[:rows])
-            chunks.append(torch.cat(hidden)[:, : chunk.tokens.shape[1]])
+                super().prefill(piece, select=select)
+                if self.kept is not None:
+                    kept.append(self.kept[:rows])
+            if kept:
+                chunks.append(torch.cat(kept)[:, : chunk.tokens.shape[1]])
         self.log = log
-        return torch.cat(chunks, 1)
+        self.kept = torch.cat(chunks, 1) if chunks else None
 
     def _pieces(self, feed: Feed, width: int) -> list[tuple[Feed, int]]:
         """Return the feed as feeds of `shape.rows` rows, each with the number of its real rows."""

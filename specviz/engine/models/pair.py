@@ -5,7 +5,7 @@ The pair may be the embedded one, come from folders or the hub, or be made of tw
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 
@@ -16,8 +16,10 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
-from transformers.utils import is_accelerate_available, logging
+from transformers.utils import logging
 
+from specviz.engine.heads.base import DraftHead
+from specviz.engine.heads.folder import FolderOfHeads, check_head
 from specviz.engine.models.compat import (
     check_model,
     check_same_device,
@@ -28,6 +30,7 @@ from specviz.engine.models.compat import (
     vocabulary_sizes,
 )
 from specviz.engine.models.hub import find
+from specviz.engine.models.places import DeviceMap, check_places
 from specviz.engine.models.settings import describe_ignored
 from specviz.util.validate import require_choice, short
 
@@ -37,9 +40,6 @@ DTYPES = {
     "float16": torch.float16,
     "float64": torch.float64,
 }
-DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
-
-DeviceMap = str | Mapping[str, int | str]
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,6 +53,7 @@ class Pair:
         target: the model whose text is wanted.
         draft: the smaller model that proposes.
         tokenizer: of both models; None if prompts are token ids and no text is wanted.
+        heads: draft heads of the target by the names of their drafters, see `load_heads`.
 
     Raises:
         ValueError, TypeError: the models cannot be decoded together; the message says why and what
@@ -62,12 +63,16 @@ class Pair:
     target: PreTrainedModel
     draft: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase | None = None
+    heads: Mapping[str, DraftHead] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_model("target", self.target)
         check_model("draft", self.draft)
         check_vocabularies(self.target, self.draft, self.tokenizer)
         check_same_device(self.target, self.draft)
+        if isinstance(self.heads, dict):
+            for name, head in self.heads.items():
+                check_head(name, head, self.target)
         self.target.eval()
         self.draft.eval()
 
@@ -168,7 +173,8 @@ def load_pair(
         folder = Path(str(resources.files("specviz") / "zoo" / "weights"))
         with _no_progress_bars():
             paths = folder / "target", folder / "draft"
-            return _load(*paths, found_dtype, found_device, device_map)
+            pair = _load(*paths, found_dtype, found_device, device_map)
+        return replace(pair, heads=FolderOfHeads(folder / "heads", pair.target))
     return _load(target, draft, found_dtype, found_device, device_map)
 
 
@@ -224,74 +230,6 @@ def _no_progress_bars() -> Iterator[None]:
     finally:
         if shown:
             logging.enable_progress_bar()
-
-
-def find_device(name: str | None, argument: str = "device") -> torch.device:
-    """Return the device of that name; for None, CUDA where available, else the CPU.
-
-    Raises ValueError if the device is unknown or absent. argument: what the message calls it.
-    """
-    has_cuda = torch.cuda.is_available()
-    present = ["cpu"]
-    if has_cuda:
-        present += [f"cuda:{i}" for i in range(torch.cuda.device_count())]
-    if torch.backends.mps.is_available():
-        present.append("mps")
-    if name is None:
-        return torch.device("cuda:0" if has_cuda else "cpu")
-    try:
-        device = torch.device(name)
-    except (RuntimeError, TypeError, OverflowError, ValueError):
-        raise ValueError(
-            f"{argument}={short(name)} is unknown; this machine has {', '.join(present)}"
-        ) from None
-    # A machine has one CPU and one MPS device, which may also be called cpu:0 and mps:0.
-    is_single = device.type in ("cpu", "mps") and not device.index
-    full_name = device.type if is_single else f"{device.type}:{device.index or 0}"
-    if full_name not in present:
-        raise ValueError(
-            f"{argument}={short(name)} is not there; this machine has {', '.join(present)}"
-        )
-    return torch.device(device.type) if is_single else device
-
-
-def check_places(device_map: DeviceMap | None, device: str | None) -> torch.device | None:
-    """Return the device that is named; None with a `device_map`.
-
-    Raises ValueError or ImportError, as `load_pair`, for one that cannot be used.
-    """
-    if device_map is None:
-        return find_device(device)
-    _check_device_map(device_map, device)
-    return None
-
-
-def _check_device_map(device_map: object, device: str | None) -> None:
-    names = ", ".join(DEVICE_MAPS)
-    if device is not None:
-        raise ValueError(
-            f"device={short(device)} and device_map={short(device_map)} exclude each other; "
-            "leave one out"
-        )
-    if isinstance(device_map, str) and device_map not in DEVICE_MAPS:
-        raise ValueError(
-            f"device_map={short(device_map)} is unknown; choose one of {names}, or a dict from "
-            "modules to devices; for one device pass device="
-        )
-    if not isinstance(device_map, str | Mapping) or not device_map:
-        raise ValueError(
-            f"device_map must be a str or a dict, got {short(device_map)}; "
-            f"pass one of {names}, or a dict from modules to devices"
-        )
-    if isinstance(device_map, Mapping):
-        for place in device_map.values():
-            if place != "disk":
-                find_device(f"cuda:{place}" if isinstance(place, int) else place, "device_map")
-    if not is_accelerate_available():
-        raise ImportError(
-            f"device_map={device_map!r} needs accelerate, which is not installed; "
-            'run: pip install "specviz[accelerate]"'
-        )
 
 
 def _dtype(name: object, default: str) -> torch.dtype | str:

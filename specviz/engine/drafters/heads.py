@@ -1,0 +1,219 @@
+"""Draft heads as drafters: they read the target's own hidden states instead of running a model.
+
+A head reads the features of committed tokens. Beyond the pending token none are known, so a chain
+goes on with the head's own output. What it has written for such guesses is right for the round
+only: accepted drafts are read again, with true features, when the next round begins.
+
+Sources: those of `specviz.engine.heads.eagle` and `specviz.engine.heads.residual`.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from specviz.engine.drafters.base import Draft, Drafter, Task
+from specviz.engine.drafters.model import run_ahead
+from specviz.engine.features import Features
+from specviz.engine.heads import DraftHead, ResidualHeads
+from specviz.engine.heads.cached import CachedHead
+from specviz.engine.models.pair import Pair
+from specviz.engine.state import State
+from specviz.util.validate import require_bool
+
+
+@dataclass(frozen=True)
+class HeadDrafter(Drafter):
+    """A head of the pair, by the drafter's name.
+
+    Attributes:
+        keep_cache: whether K/V of the head is kept. Without it, the head reads every row's whole
+            text again before each round.
+        reread: whether accepted drafts are read again with true features. Without it the text is
+            the same, and acceptance falls from round to round.
+
+    Raises:
+        ValueError: an option cannot be used.
+    """
+
+    keep_cache: bool = True
+    reread: bool = True
+
+    def __post_init__(self) -> None:
+        require_bool("keep_cache", self.keep_cache)
+        require_bool("reread", self.reread)
+
+    @property
+    def keeps_cache(self) -> bool:
+        return self.keep_cache
+
+    def head(self, pair: Pair) -> DraftHead:
+        """Return the pair's head of this name. Raise ValueError if it has none."""
+        if self.name not in pair.heads:
+            known = ", ".join(pair.heads) or "none"
+            raise ValueError(
+                f"drafter={self.name!r} needs a head that was trained on this target, and the "
+                f"pair's heads are: {known}; pass load_heads(folder, pair), or drafter='model'"
+            )
+        return pair.heads[self.name]
+
+    def features(self, pair: Pair) -> Features:
+        head = self.head(pair)
+        return Features(head.kept_width, lambda states: head.fuse(head.select(states)))
+
+    def models(self, pair: Pair) -> dict[str, PreTrainedModel]:
+        head = self.head(pair)
+        return {"draft": head} if head.settings.has_cache else {}
+
+    def fed_first(self, max_draft_tokens: int) -> int:
+        # All that a round may have gained.
+        return max_draft_tokens + 1 if self.reread else 2
+
+    def check(self, task: Task) -> None:
+        most = self.head(task.pair).settings.heads
+        if most and task.max_draft_tokens > most:
+            raise ValueError(
+                f"num_draft_tokens must be at most {most}, the number of heads of "
+                f"drafter={self.name!r}, got {task.max_draft_tokens}; lower it"
+            )
+
+
+def count_fed(state: State, reread: bool) -> int:
+    """Return how many of each row's last tokens a head is fed when a round begins."""
+    # A graph has the shape that it was captured with.
+    if state.graphs.active or not reread:
+        return state.fed_first
+    rows = state.batch.rows
+    if not state.keep_draft:
+        return 1
+    return max(1, *(row.length - row.draft_cached for row in rows))
+
+
+@dataclass(frozen=True)
+class ChainHeadDrafter(HeadDrafter):
+    """A head that goes on with its own output, one forward a draft."""
+
+    draft_kv: ClassVar[str] = "provisional"
+
+    def propose(self, state: State, num_draft_tokens: int) -> Draft:
+        fed_first = count_fed(state, self.reread)
+        return run_ahead(state, "draft", num_draft_tokens, fed_first)
+
+
+@dataclass(frozen=True)
+class Eagle3Drafter(ChainHeadDrafter):
+    name: ClassVar[str] = "eagle3"
+    description: ClassVar[str] = (
+        "EAGLE-3: one layer over tokens and three of the target's layers, fed with its own output"
+    )
+    capturable: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Eagle1Drafter(ChainHeadDrafter):
+    name: ClassVar[str] = "eagle1"
+    description: ClassVar[str] = (
+        "EAGLE-1: one layer over tokens and the target's last layer, which predicts its features"
+    )
+    capturable: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class ResidualDrafter(HeadDrafter):
+    """Several heads on one state of the target."""
+
+    draft_kv: ClassVar[str] = "none"
+
+    def propose(self, state: State, num_draft_tokens: int) -> Draft:
+        head, states = self._begin(state)
+        requests = [row.request.index for row in state.batch.rows]
+        token, _ = state.batch.last_tokens(1)
+        before = token[:, 0]  # (b,)
+        vocabulary = state.caches["target"].vocabulary
+        tokens = []
+        logits = []
+        for j in range(num_draft_tokens):
+            output = head.step(states, before, j)
+            states = output.hidden
+            step_logits = output.logits[..., :vocabulary].float()  # (b, V)
+            positions = [row.length + j for row in state.batch.rows]
+            before = state.chooser.draft(step_logits, requests, positions)
+            tokens.append(before)
+            logits.append(step_logits)
+        return Draft(torch.stack(tokens, 1), torch.stack(logits, 1))
+
+    def _begin(self, state: State) -> tuple[ResidualHeads, Tensor]:
+        """Return the heads and the states (b, D) that the first of them reads."""
+        cache = state.caches.get("draft")
+        if isinstance(cache, CachedHead):
+            # The block reads features, and all of those are true: drafts leave nothing behind.
+            fed, indices = state.batch.last_tokens(count_fed(state, self.reread))
+            cache.forward(state.feed(fed, indices))
+            head, own = cache.model, cache.own
+            assert isinstance(head, ResidualHeads)
+            assert own is not None
+            return head, own[:, -1]
+        features = state.features
+        head = state.prepared
+        assert features is not None
+        assert isinstance(head, ResidualHeads)
+        _, indices = state.batch.last_tokens(1)
+        return head, features.before(state.batch.index, indices)[:, 0]
+
+    def prepare(self, task: Task, state: State) -> DraftHead:
+        """Return the head: without K/V it is in no cache of the state."""
+        return self.head(task.pair)
+
+
+@dataclass(frozen=True)
+class MedusaDrafter(ResidualDrafter):
+    name: ClassVar[str] = "medusa"
+    description: ClassVar[str] = (
+        "Medusa: heads on the target's last state, none of which knows what the others propose"
+    )
+    capturable: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class CloverDrafter(ResidualDrafter):
+    name: ClassVar[str] = "clover"
+    description: ClassVar[str] = (
+        "Clover: heads behind a layer over the target's last states, each of which reads the token "
+        "before it"
+    )
+    capturable: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class ParallelDrafter(HeadDrafter):
+    """All drafts from one forward: mask entries stand for the tokens between."""
+
+    draft_kv: ClassVar[str] = "masks"
+
+    name: ClassVar[str] = "parallel"
+    description: ClassVar[str] = (
+        "a head like EAGLE-3's that reads mask entries, so that one forward gives all drafts"
+    )
+    capturable: ClassVar[bool] = True
+
+    def propose(self, state: State, num_draft_tokens: int) -> Draft:
+        cache = state.caches["draft"]
+        assert isinstance(cache, CachedHead)
+        fed_first = count_fed(state, self.reread)
+        fed, indices = state.batch.last_tokens(fed_first)
+        further = torch.arange(1, num_draft_tokens, device=indices.device)
+        indices = torch.cat([indices, indices[:, -1:] + further], 1)
+        # The ids of mask entries are not read; those of the pending tokens stand in their place.
+        fed = torch.cat([fed, fed[:, -1:].expand(-1, len(further))], 1)
+        masked = torch.arange(indices.shape[1], device=indices.device) >= fed_first
+        logits = cache.forward(
+            state.feed(fed, indices), logits_to_keep=num_draft_tokens, masked=masked
+        ).float()  # (b, K, V)
+        requests = [row.request.index for row in state.batch.rows]
+        tokens = []
+        for j in range(num_draft_tokens):
+            positions = [row.length + j for row in state.batch.rows]
+            tokens.append(state.chooser.draft(logits[:, j], requests, positions))
+        return Draft(torch.stack(tokens, 1), logits)

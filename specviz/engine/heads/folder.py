@@ -1,0 +1,120 @@
+"""Heads on disk: one folder a head, with `config.json` and `model.safetensors`.
+
+A head's file names the target that it was trained on by fingerprint. Another target is refused:
+the head would draft, but hardly a draft would be accepted.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from transformers import PreTrainedModel
+
+from specviz.engine.heads.base import DraftHead
+from specviz.engine.heads.build import check_layers, make_head
+from specviz.engine.heads.settings import HeadSettings
+from specviz.util.validate import quoted_path
+
+FORMAT = "specviz head"
+VERSION = 1
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+
+
+def read_head(folder: Path, target: PreTrainedModel) -> DraftHead:
+    """Return the head in `folder`, attached to `target`, in its dtype and on its device.
+
+    Raises:
+        FileNotFoundError: the folder holds no head.
+        ValueError: the files are damaged, or the head does not fit the target.
+    """
+    settings = read_settings(folder)
+    head = make_head(settings)
+    _load_weights(head, folder / WEIGHTS)
+    check_head(settings.kind, head, target)
+    head.attach(target)
+    return head.to(device=target.device, dtype=target.dtype).eval().requires_grad_(False)
+
+
+def read_settings(folder: Path) -> HeadSettings:
+    """Return the settings of the head in `folder`. Errors are those of `read_head`."""
+    path = folder / CONFIG
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{quoted_path(folder)} holds no draft head: it has no {CONFIG}; "
+            "pass a folder that `specviz train --heads` wrote"
+        )
+    try:
+        values: Any = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{quoted_path(path)} cannot be read as JSON ({error})") from None
+    known = isinstance(values, dict) and values.pop("format", None) == FORMAT
+    if not known or values.pop("version", None) != VERSION:
+        raise ValueError(
+            f"{quoted_path(path)} is not the file of a draft head of version {VERSION}; "
+            "pass a folder that `specviz train --heads` wrote"
+        )
+    return HeadSettings.from_dict(values)
+
+
+def _load_weights(head: DraftHead, path: Path) -> None:
+    if not path.is_file():
+        raise FileNotFoundError(f"{quoted_path(path)} does not exist; the head has no weights")
+    try:
+        weights = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise ValueError(f"{quoted_path(path)} is damaged ({error})") from None
+    try:
+        head.load_state_dict(weights)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{quoted_path(path)} does not fit its {CONFIG} ({reason})") from None
+
+
+def check_head(name: str, head: object, target: PreTrainedModel) -> None:
+    """Raise ValueError or TypeError unless the head's sizes are the target's."""
+    if not isinstance(head, DraftHead):
+        raise TypeError(
+            f"heads[{name!r}] must be a DraftHead, got {type(head).__name__}; use load_heads"
+        )
+    settings = head.settings
+    if settings.kind != name:
+        raise ValueError(
+            f"heads[{name!r}] is a head of kind {settings.kind!r}; pass it under that name"
+        )
+    found = {
+        "hidden_size": target.config.get_text_config().hidden_size,
+        "vocabulary_size": target.get_input_embeddings().weight.shape[0],
+    }
+    for setting, size in found.items():
+        if getattr(settings, setting) != size:
+            raise ValueError(
+                f"the head {name!r} was made for a target with {setting} "
+                f"{getattr(settings, setting)}, and this target has {size}; "
+                "pass the pair that the head was trained on"
+            )
+    check_layers(settings.layers, target)
+
+
+class FolderOfHeads(Mapping[str, DraftHead]):
+    """The heads in the folders of a folder, by name. Each is read when it is first asked for."""
+
+    def __init__(self, folder: Path, target: PreTrainedModel) -> None:
+        self._target = target
+        self._folders: dict[str, Path] = {}
+        for path in sorted(folder.glob(f"*/{CONFIG}")):
+            self._folders[path.parent.name] = path.parent
+        self._read: dict[str, DraftHead] = {}
+
+    def __getitem__(self, name: str) -> DraftHead:
+        if name not in self._read:
+            self._read[name] = read_head(self._folders[name], self._target)
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._folders)
+
+    def __len__(self) -> int:
+        return len(self._folders)
