@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from specviz.checks.violations import Violation as Violation
     from specviz.engine.drafters import drafter as drafter
     from specviz.engine.drafters import drafters as drafters
+    from specviz.engine.heads.load import load_heads as load_heads
     from specviz.engine.models.pair import Pair as Pair
     from specviz.engine.models.pair import load_pair as load_pair
     from specviz.engine.run import decode as decode
@@ -40,6 +41,7 @@ _HOME = {
     "Comparison": "specviz.checks.compare",
     "compare": "specviz.checks.compare",
     "Pair": "specviz.engine.models.pair",
+    "load_heads": "specviz.engine.heads.load",
     "load_pair": "specviz.engine.models.pair",
     "SamplingParams": "specviz.engine.sampling",
     "decode": "specviz.engine.run",

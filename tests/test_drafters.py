@@ -1,10 +1,9 @@
-"""Drafters: prompt lookup, synthetic acceptance, user-defined ones, and hidden states for heads."""
+"""Drafters: prompt lookup, synthetic acceptance, and user-defined ones."""
 
 import copy
 import functools
 import math
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 from conftest import (
-    CLASSES,
     NEW_TOKENS,
     check_refusal,
     decoded,
@@ -430,93 +428,18 @@ def test_a_user_defined_drafter_of_trees(strategy):
 
 
 @dataclass(frozen=True)
-class Head(ModelDrafter):
-    """Need the target's hidden states, as a draft head does, and hold a module and a number."""
+class WithModule(ModelDrafter):
+    """Hold a module and a number."""
 
-    name: ClassVar[str] = "head"
-    needs_hidden: ClassVar[bool] = True
+    name: ClassVar[str] = "with_module"
     module: torch.nn.Module | None = None
     width: int = 3
 
 
 def test_options_of_a_drafter_are_recorded_without_its_modules(pair):
-    head = Head(torch.nn.Linear(2, 2))
+    head = WithModule(torch.nn.Linear(2, 2))
     meta = generate(pair, [[1, 2]], drafter=head, max_new_tokens=2, record=True).trace.meta
     assert meta["drafter_options"] == {"keep_cache": True, "width": 3}
-
-
-# --- hidden states for draft heads ---
-
-HIDDEN_RUNS = [
-    ("inplace", {}),
-    ("inplace", {"refill": False}),
-    ("eqspec", {}),
-    ("eqspec", {"refill": False}),
-    ("rollback", {}),
-    ("masking", {}),
-    ("repadding", {"ones_mask": False, "draft_bonus": False}),
-    ("exspec", {"window": 6}),
-    ("exspec", {"window": 6, "fallback": "partial"}),
-    ("exspec", {"window": 8, "fallback": "wait", "max_wait": 2, "sort_prompts": True}),
-]
-
-
-@functools.cache
-def hidden_behind(name: str, tokens: tuple[int, ...]) -> torch.Tensor:
-    """Return the last hidden state of a fresh forward of the target over `tokens`, (D,)."""
-    with torch.inference_mode():
-        return make_pair(name).target.base_model(torch.tensor([tokens])).last_hidden_state[0, -1]
-
-
-def check_hidden(name: str, state: State) -> Iterator[str]:
-    """Compare `state.hidden` of every live row, parked ones too. Yield the kind of each row."""
-    assert state.hidden is not None
-    embedding = make_pair(name).target.get_output_embeddings()
-    for i, row in enumerate(state.batch.live):
-        tokens = tokens_of(row)
-        if len(tokens) == 1:
-            assert (state.hidden[i] == 0).all(), f"round {state.round}, row {i}"
-            yield "alone"
-            continue
-        torch.testing.assert_close(
-            state.hidden[i],
-            hidden_behind(name, tuple(tokens[:-1])),
-            atol=1e-4,
-            rtol=0,
-            msg=f"{state.round}, {i}",
-        )
-        yield "idle" if row.finished else "decoding" if row.output else "fresh"
-        if row.output:
-            assert embedding(state.hidden[i]).float().argmax() == tokens[-1], (
-                f"round {state.round}, row {i}"
-            )
-
-
-@pytest.mark.parametrize("number", range(len(HIDDEN_RUNS)))
-def test_hidden_states_belong_to_the_rows_last_tokens(number, prompts):
-    """In every round and row, the state from which the target chose the row's last token.
-
-    It is taken after the final norm. Twelve more prompts with budgets of two tokens make rows come
-    and go. One-token prompts among them take rows that others had.
-    """
-    strategy, options = HIDDEN_RUNS[number]
-    name = list(CLASSES)[number % len(CLASSES)]
-    more = [[i] for i in range(60, 66)] + [[i, i] for i in range(70, 76)]
-    budgets = [12] * len(prompts) + [2] * len(more)
-    seen = set()
-    run = {"strategy": sv.strategy(strategy, **options), "batch_size": 4, "num_draft_tokens": 3}
-    for event in sv.decode(
-        make_pair(name), prompts + more, drafter=Head(), max_new_tokens=budgets, **run
-    ):
-        if event.phase in ("schedule", "accept"):
-            seen |= set(check_hidden(name, event.state))
-    assert seen >= {"alone", "fresh", "decoding", "idle"}
-
-
-def test_hidden_states_are_kept_only_on_request(pair):
-    for event in sv.decode(pair, [[1, 2]], max_new_tokens=2):
-        assert event.state.hidden is None
-        assert event.state.caches["target"].hidden is None
 
 
 def test_lookup_finds_what_repeats(embedded: sv.Pair) -> None:

@@ -445,7 +445,7 @@ def test_device_maps_that_cannot_be(arguments, begins):
 
 
 def test_device_map_without_accelerate(monkeypatch):
-    monkeypatch.setattr("specviz.engine.models.pair.is_accelerate_available", lambda: False)
+    monkeypatch.setattr("specviz.engine.models.places.is_accelerate_available", lambda: False)
     check_refusal(
         lambda: sv.load_pair(device_map="auto"),
         "device_map='auto' needs accelerate",

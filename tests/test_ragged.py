@@ -173,9 +173,9 @@ def test_a_packed_forward_computes_the_logits_of_the_rectangle(model: str, dtype
         cached = CachedModel(target, len(SLOTS), 200)
         cached.prefill(_feed(target, _token_ids(target, len(SLOTS[0])), SLOTS, prefill=True))
         cached.packs = packs
-        logits = cached.forward(feed, keep_hidden=True)
-        assert cached.hidden is not None
-        found.append((logits[valid], cached.hidden[valid]))
+        logits = cached.forward(feed, select=lambda states: states[-1])
+        assert cached.kept is not None
+        found.append((logits[valid], cached.kept[valid]))
     tolerance = {torch.float32: 1e-5, torch.float64: 1e-12}[dtype]
     for plain, packed in zip(*found, strict=True):
         assert (plain - packed).abs().max() <= tolerance * plain.std()

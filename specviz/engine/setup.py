@@ -49,7 +49,7 @@ def make_state(
         features = FeatureStore(wanted, rows, size, pair.target.dtype, pair.device)
     caches = _make_caches(pair, options, drafter, chooser, rows, slots, longest, features)
     return State(
-        batch=Batch(rows, size, pair.device, keeps_drafts=drafter.draft_kv == "kept"),
+        batch=Batch(rows, size, pair.device, keeps_drafts=not drafter.rereads_drafts),
         layout=strategy.layout(rows, slots, columns, pair.device, pair.max_positions),
         caches=caches,
         waiting=deque(strategy.order(requests)),

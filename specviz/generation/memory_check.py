@@ -9,6 +9,7 @@ import torch
 
 from specviz.costs.memory import largest_batch, memory, peak_bytes
 from specviz.costs.shapes import ITEMSIZE, ModelShape
+from specviz.engine.heads import DraftHead
 from specviz.engine.run import Run
 
 CERTAIN = 0.95  # share of a prediction that a run surely needs; what might fit is not refused
@@ -22,7 +23,9 @@ def check_memory(run: Run) -> None:
     know, for models spread over devices, and on MPS.
     """
     pair = run.pair
-    models = [pair.target, *run.drafter.models(pair).values()]
+    # A head is small beside the target, and takes its embedding from there: it is left out.
+    drafts = run.drafter.models(pair).values()
+    models = [pair.target, *(model for model in drafts if not isinstance(model, DraftHead))]
     available = available_bytes(pair.device)
     if available is None or any(hasattr(model, "hf_device_map") for model in models):
         return

@@ -110,6 +110,11 @@ class Drafter:
         """
         return True
 
+    @property
+    def rereads_drafts(self) -> bool:
+        """Whether its models read drafts again once they are accepted."""
+        return False
+
     def models(self, pair: Pair) -> dict[str, PreTrainedModel]:
         """Return the models whose K/V the loop keeps, by their names in `state.caches`."""
         return {}

@@ -31,19 +31,15 @@ class HeadDrafter(Drafter):
     Attributes:
         keep_cache: whether K/V of the head is kept. Without it, the head reads every row's whole
             text again before each round.
-        reread: whether accepted drafts are read again with true features. Without it the text is
-            the same, and acceptance falls from round to round.
 
     Raises:
         ValueError: an option cannot be used.
     """
 
     keep_cache: bool = True
-    reread: bool = True
 
     def __post_init__(self) -> None:
         require_bool("keep_cache", self.keep_cache)
-        require_bool("reread", self.reread)
 
     @property
     def keeps_cache(self) -> bool:
@@ -67,9 +63,13 @@ class HeadDrafter(Drafter):
         head = self.head(pair)
         return {"draft": head} if head.settings.has_cache else {}
 
+    @property
+    def rereads_drafts(self) -> bool:
+        return True
+
     def fed_first(self, max_draft_tokens: int) -> int:
         # All that a round may have gained.
-        return max_draft_tokens + 1 if self.reread else 2
+        return max_draft_tokens + 1
 
     def check(self, task: Task) -> None:
         most = self.head(task.pair).settings.heads
@@ -80,26 +80,51 @@ class HeadDrafter(Drafter):
             )
 
 
-def count_fed(state: State, reread: bool) -> int:
+def count_fed(state: State) -> int:
     """Return how many of each row's last tokens a head is fed when a round begins."""
-    # A graph has the shape that it was captured with.
-    if state.graphs.active or not reread:
+    # A graph has the shape that it was captured with. Without K/V, short rows have not been read.
+    if state.graphs.active or not state.keep_draft:
         return state.fed_first
     rows = state.batch.rows
-    if not state.keep_draft:
-        return 1
     return max(1, *(row.length - row.draft_cached for row in rows))
 
 
 @dataclass(frozen=True)
-class ChainHeadDrafter(HeadDrafter):
+class GuessingDrafter(HeadDrafter):
+    """A head whose K/V of drafts comes from guesses: from its own output, or from mask entries.
+
+    Attributes:
+        reread: whether accepted drafts are read again with true features. Without it the text is
+            the same, and fewer drafts are accepted from round to round.
+    """
+
+    reread: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_bool("reread", self.reread)
+
+    @property
+    def rereads_drafts(self) -> bool:
+        return self.reread
+
+    def fed_first(self, max_draft_tokens: int) -> int:
+        return super().fed_first(max_draft_tokens) if self.reread else 2
+
+    def count_fed(self, state: State) -> int:
+        """Return how many of each row's last tokens the head is fed when a round begins."""
+        # Two, as for a draft model: the last draft may have been accepted without being read.
+        return count_fed(state) if self.reread else 2
+
+
+@dataclass(frozen=True)
+class ChainHeadDrafter(GuessingDrafter):
     """A head that goes on with its own output, one forward a draft."""
 
     draft_kv: ClassVar[str] = "provisional"
 
     def propose(self, state: State, num_draft_tokens: int) -> Draft:
-        fed_first = count_fed(state, self.reread)
-        return run_ahead(state, "draft", num_draft_tokens, fed_first)
+        return run_ahead(state, "draft", num_draft_tokens, self.count_fed(state))
 
 
 @dataclass(frozen=True)
@@ -149,7 +174,7 @@ class ResidualDrafter(HeadDrafter):
         cache = state.caches.get("draft")
         if isinstance(cache, CachedHead):
             # The block reads features, and all of those are true: drafts leave nothing behind.
-            fed, indices = state.batch.last_tokens(count_fed(state, self.reread))
+            fed, indices = state.batch.last_tokens(count_fed(state))
             cache.forward(state.feed(fed, indices))
             head, own = cache.model, cache.own
             assert isinstance(head, ResidualHeads)
@@ -187,7 +212,7 @@ class CloverDrafter(ResidualDrafter):
 
 
 @dataclass(frozen=True)
-class ParallelDrafter(HeadDrafter):
+class ParallelDrafter(GuessingDrafter):
     """All drafts from one forward: mask entries stand for the tokens between."""
 
     draft_kv: ClassVar[str] = "masks"
@@ -201,7 +226,7 @@ class ParallelDrafter(HeadDrafter):
     def propose(self, state: State, num_draft_tokens: int) -> Draft:
         cache = state.caches["draft"]
         assert isinstance(cache, CachedHead)
-        fed_first = count_fed(state, self.reread)
+        fed_first = self.count_fed(state)
         fed, indices = state.batch.last_tokens(fed_first)
         further = torch.arange(1, num_draft_tokens, device=indices.device)
         indices = torch.cat([indices, indices[:, -1:] + further], 1)

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 
 from specviz.engine.heads.base import DraftHead
 from specviz.engine.heads.build import check_layers, make_head
+from specviz.engine.heads.fingerprint import fingerprint
 from specviz.engine.heads.settings import HeadSettings
 from specviz.util.validate import quoted_path
 
@@ -32,8 +33,13 @@ def read_head(folder: Path, target: PreTrainedModel) -> DraftHead:
     """
     settings = read_settings(folder)
     head = make_head(settings)
-    _load_weights(head, folder / WEIGHTS)
     check_head(settings.kind, head, target)
+    _load_weights(head, folder / WEIGHTS)
+    if settings.target and settings.target != fingerprint(target):
+        raise ValueError(
+            f"the head in {quoted_path(folder)} was trained on another target, so hardly a draft "
+            "of it would be accepted; pass the pair that it was trained on"
+        )
     head.attach(target)
     return head.to(device=target.device, dtype=target.dtype).eval().requires_grad_(False)
 

@@ -14,7 +14,7 @@ gate of the code of Clover-2 ("cosine") or of Clover's figure ("silu").
 from typing import Any
 
 from torch import Tensor, nn
-from torch.nn.functional import cosine_similarity, silu
+from torch.nn.functional import silu
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from specviz.engine.heads.base import DraftHead, HeadOutput, identity_linear
@@ -22,6 +22,7 @@ from specviz.engine.heads.layer import Chains, HeadLayer, at, shifted
 from specviz.engine.heads.settings import HeadSettings
 
 NOISE = 0.01
+EPSILON = 1e-12
 
 
 class Gate(nn.Module):
@@ -51,10 +52,17 @@ class Gate(nn.Module):
         query = self.query(self.norm(states)).view(by_head)
         key = self.key(token).view(by_head)
         if self.kind == "cosine":
-            weight = cosine_similarity(query, key, -1)[..., None]
+            weight = cosine(query, key)
         else:
             weight = silu((query * key).sum(-1, keepdim=True) / query.shape[-1] ** 0.5)
         return states + (weight * self.value(token).view(by_head)).flatten(-2)
+
+
+def cosine(first: Tensor, second: Tensor) -> Tensor:
+    """Return the cosine (..., 1) of vectors (..., d); 0 for a zero vector, also in its gradient."""
+    product = (first * second).sum(-1, keepdim=True)
+    norms = first.square().sum(-1, keepdim=True) * second.square().sum(-1, keepdim=True)
+    return product * (norms + EPSILON).rsqrt()
 
 
 class ResidualHeads(DraftHead):

@@ -60,7 +60,10 @@ class HeadSettings:
             require_int(name, getattr(self, name))
         require_int("heads", self.heads, minimum=0)
         if self.is_residual and self.heads < 1:
-            raise ValueError(f"heads must be an int >= 1 for kind={self.kind!r}, got {self.heads}")
+            raise ValueError(
+                f"heads must be an int >= 1 for kind={self.kind!r}, got {self.heads}; "
+                "pass how many tokens it is to draft"
+            )
         if not self.layers or not all(layer >= LAST for layer in self.layers):
             raise ValueError(
                 f"layers must be the numbers of layers of the target, or {LAST} for the output "

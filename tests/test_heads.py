@@ -1,0 +1,290 @@
+"""Draft heads as drafters: the text stays the target's, and drafts are those of the head."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from conftest import CLASSES, check_refusal, generate, make_pair, make_prompts
+from tiny_heads import STEPS, pair_with
+from tree_drafters import GUMBEL, TOKENS, alone
+
+import specviz as sv
+from specviz.engine.draft_length import DraftLength
+from specviz.engine.events import Drafted
+from specviz.engine.heads import KINDS, build_head
+from specviz.engine.heads.layer import shifted
+from specviz.engine.state import State
+
+STRATEGIES = ("inplace", "eqspec", "exspec", "masking", "rollback")
+WITH_CACHE = [kind for kind in KINDS if kind != "medusa"]
+
+
+def run(name: str, kind: str, dtype: torch.dtype = torch.float32, **options: object) -> sv.Result:
+    settings = {"num_draft_tokens": STEPS, "max_new_tokens": TOKENS, "batch_size": 3}
+    pair = pair_with(name, kind, dtype)
+    return generate(pair, make_prompts(), **{"drafter": kind} | settings | options)
+
+
+def accepted(result: sv.Result) -> list[list[int]]:
+    """Accepted drafts by request, round by round; of finished rows none."""
+    rows = result.rows
+    found: list[list[int]] = [[] for _ in result.tokens]
+    for request, gained, count in zip(
+        rows["request"].tolist(), rows["gained"].tolist(), rows["accepted"].tolist(), strict=True
+    ):
+        if gained:
+            found[request].append(count)
+    return found
+
+
+def number(kind: str, strategy: str) -> int:
+    return KINDS.index(kind) + STRATEGIES.index(strategy)
+
+
+# --- the text ---
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_text_is_the_targets_own(kind, strategy):
+    """Each pair of head and strategy with one model class, batch size and way to choose."""
+    n = number(kind, strategy)
+    name = list(CLASSES)[n % len(CLASSES)]
+    sampled = n % 2 == 1
+    batch_size = (1, 3, 8)[n % 3]
+    options = {"strategy": strategy, "batch_size": batch_size}
+    result = run(name, kind, sampling=GUMBEL if sampled else None, record=True, **options)
+    assert result.tokens == alone(name, torch.float32, sampled)
+    assert not sv.check_invariants(result.trace)
+    assert max(map(max, accepted(result))) > 0, "no draft was ever accepted"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_text_is_the_targets_own_in_float64(kind):
+    name = list(CLASSES)[KINDS.index(kind) % len(CLASSES)]
+    result = run(name, kind, torch.float64)
+    assert result.tokens == alone(name, torch.float64, False)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_drafts_do_not_depend_on_how_rows_are_kept_in_step(kind):
+    """A head whose slab is realigned wrongly would still leave the text right."""
+    first = accepted(run("llama", kind, strategy="inplace"))
+    for strategy in ("eqspec", "masking", "exspec"):
+        assert accepted(run("llama", kind, strategy=strategy)) == first, strategy
+    assert accepted(run("llama", kind, batch_size=1)) == first
+
+
+@pytest.mark.parametrize("kind", WITH_CACHE)
+def test_a_kept_cache_gives_the_drafts_of_reading_everything_again(kind):
+    kept = run("qwen3", kind)
+    again = run("qwen3", kind, drafter=sv.drafter(kind, keep_cache=False))
+    assert accepted(again) == accepted(kept)
+
+
+# --- the drafts ---
+
+
+def drafted(events: Iterator[object]) -> Iterator[Drafted]:
+    for event in events:
+        if isinstance(event, Drafted) and event.draft.tokens.shape[1]:
+            yield event
+
+
+def expected_logits(pair: sv.Pair, kind: str, state: State, row: int, draft: torch.Tensor):
+    """Logits (K, V) of the head along a row's own drafts (K,), from a fresh forward of its text."""
+    live = state.batch.rows[row]
+    text = [*live.request.prompt, *live.output]
+    tokens = torch.tensor([text + draft.tolist()])
+    head = pair.heads[kind]
+    states = pair.target.base_model(tokens, output_hidden_states=True).hidden_states
+    start = torch.tensor([[len(text) - 1]])
+    outputs = head.unroll(tokens, head.select(states), start, len(draft))
+    return torch.stack([output.logits[0, 0] for output in outputs])
+
+
+class Changing(DraftLength):
+    """Draft in some rounds, and in others nothing."""
+
+    name = "changing"
+
+    def __init__(self) -> None:
+        super().__init__(STEPS)
+
+    def choose(self, state: State) -> int:
+        return (STEPS, 0, 2, 0, 0, 1)[state.round % 6]
+
+
+@pytest.mark.parametrize("lengths", [STEPS, "changing"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_drafts_are_those_of_the_head_on_true_features(kind, lengths):
+    """In every round: the logits of the unrolled head, which training uses, on a fresh forward.
+
+    So tokens, features and positions belong together, whatever the cache has been through, and
+    rounds without drafts leave nothing out.
+    """
+    pair = pair_with("llama", kind, torch.float64)
+    strategy = STRATEGIES[KINDS.index(kind)]
+    events = sv.decode(
+        pair,
+        make_prompts(),
+        drafter=kind,
+        strategy=strategy,
+        num_draft_tokens=Changing() if lengths == "changing" else STEPS,
+        batch_size=3,
+        max_new_tokens=TOKENS,
+    )
+    seen = 0
+    for event in drafted(events):
+        for row, live in enumerate(event.state.batch.rows):
+            if live.finished:
+                continue
+            tokens = event.draft.tokens[row]
+            with torch.inference_mode():
+                expected = expected_logits(pair, kind, event.state, row, tokens)
+            found = event.draft.logits[row]
+            # The drafter chooses from float32.
+            torch.testing.assert_close(found, expected.float(), atol=1e-5, rtol=1e-5)
+            seen += 1
+    assert seen > 20
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "eagle1", "parallel"])
+def test_without_reading_accepted_drafts_again_the_record_tells(kind):
+    result = run("llama", kind, drafter=sv.drafter(kind, reread=False), record=True)
+    assert result.tokens == alone("llama", torch.float32, False)
+    found = sv.check_invariants(result.trace)
+    # What is computed from such K/V is wrong, too, and "kv" says so.
+    assert {violation.rule for violation in found} == {"caches", "kv"}
+    assert found[0].rule == "caches"
+    assert {violation.model for violation in found} == {"draft"}
+    # Drafts that were accepted in the first round are looked at in the second.
+    assert found[0].round == 1
+    assert "not read again" in found[0].found
+
+
+def test_without_reading_accepted_drafts_again_other_drafts_are_made():
+    kept = run("llama", "eagle3", strategy="inplace")
+    stale = run("llama", "eagle3", drafter=sv.drafter("eagle3", reread=False))
+    assert accepted(stale) != accepted(kept)
+
+
+# --- the modules ---
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "eagle1"])
+def test_unrolled_chains_are_forwards_over_everything(kind):
+    """Against the plain form: one forward over all entries, the chain's with own features."""
+    pair = pair_with("llama", kind, torch.float64)
+    head = pair.heads[kind]
+    tokens = torch.randint(0, 50, (1, 20), generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        states = pair.target.base_model(tokens, output_hidden_states=True).hidden_states
+        features = head.select(states)
+        outputs = head.unroll(tokens, features, torch.tensor([[5, 12]]), STEPS)
+        entries = shifted(head.fuse(features))[:, :13]
+        for step in range(STEPS):
+            size = entries.shape[1]
+            mask = torch.ones(1, 1, size, size).tril().bool()
+            output = head(tokens[:, :size], entries, torch.arange(size)[None], attention_mask=mask)
+            torch.testing.assert_close(output.logits[0, -1], outputs[step].logits[0, 1])
+            entries = torch.cat([entries, output.hidden], 1)
+
+
+def test_features_are_the_outputs_of_the_layers_that_are_named():
+    """Read by hooks on the layers themselves, not by their places among the hidden states."""
+    pair = make_pair("llama")
+    head = build_head("eagle3", pair.target, layers=(0, -1))
+    seen = []
+    layer = pair.target.model.layers[0]
+    hooks = [
+        layer.register_forward_hook(lambda *args: seen.append(args[-1])),
+        pair.target.model.norm.register_forward_hook(lambda *args: seen.append(args[-1])),
+    ]
+    with torch.inference_mode():
+        states = pair.target(torch.tensor([[1, 2, 3]]), output_hidden_states=True).hidden_states
+    for hook in hooks:
+        hook.remove()
+    outputs = [each[0] if isinstance(each, tuple) else each for each in seen]
+    assert torch.equal(head.select(states), torch.cat(outputs, -1))
+
+
+def test_a_head_owns_neither_embedding_nor_lm_head():
+    head = build_head("eagle3", make_pair("llama").target)
+    assert not [name for name in head.state_dict() if "embed" in name or "lm_head" in name]
+
+
+@pytest.mark.parametrize("sampling", [None, GUMBEL, sv.SamplingParams(1.0)], ids=str)
+def test_a_reduced_vocabulary_bounds_what_is_drafted(sampling):
+    pair = make_pair("llama")
+    head = build_head("eagle3", pair.target, draft_vocabulary_size=10).eval()
+    ids = torch.arange(5, 45, 4)
+    head.d2t.copy_(ids - torch.arange(10))
+    pair = replace(pair, heads={"eagle3": head.requires_grad_(False)})
+    result = generate(
+        pair,
+        make_prompts(),
+        drafter="eagle3",
+        num_draft_tokens=3,
+        max_new_tokens=8,
+        sampling=sampling,
+        record=True,
+    )
+    rows = result.trace.rows
+    proposed = rows["drafts"][rows["gained"] > 0]
+    assert set(proposed[proposed >= 0].tolist()) <= set(ids.tolist())
+    assert np.isfinite(rows["draft_logprob"][rows["gained"] > 0]).any()
+    assert not sv.check_invariants(result.trace)
+    if sampling is None or sampling is GUMBEL:
+        assert (
+            result.tokens
+            == generate(
+                pair, make_prompts(), strategy="autoregressive", max_new_tokens=8, sampling=sampling
+            ).tokens
+        )
+
+
+# --- refusals ---
+
+
+def test_runs_that_a_head_cannot_serve_are_refused():
+    pair = pair_with("llama", "medusa")
+    check_refusal(lambda: sv.decode(pair, [[1]], drafter="eagle3"), "drafter='eagle3' needs a head")
+    check_refusal(
+        lambda: sv.decode(pair, [[1]], drafter="medusa", num_draft_tokens=5),
+        "num_draft_tokens must be at most 4",
+    )
+    eagle = pair_with("llama", "eagle3")
+    check_refusal(
+        lambda: sv.decode(
+            eagle,
+            [[1]],
+            drafter="eagle3",
+            deterministic=True,
+            sampling=sv.SamplingParams(1.0),
+        ),
+        "deterministic=True",
+    )
+
+
+def test_heads_that_do_not_fit_the_target_are_refused():
+    pair = make_pair("llama")
+    head = build_head("eagle3", pair.target)
+    other = build_head("eagle3", pair.target, hidden_size=8, num_attention_heads=2)
+    check_refusal(
+        lambda: replace(pair, heads={"medusa": head}), "heads['medusa'] is a head of kind"
+    )
+    check_refusal(
+        lambda: replace(pair, heads={"eagle3": other}),
+        "the head 'eagle3' was made",
+        "hidden_size 8",
+    )
+    check_refusal(lambda: build_head("eagle3", pair.target, layers=(0, 9)), "layers=(0, 9)")
+    check_refusal(lambda: build_head("eagle3", pair.target, layers=()), "layers must be")
+    check_refusal(lambda: build_head("medusa", pair.target, heads=0), "heads must be an int >= 1")
+    check_refusal(lambda: build_head("hydra", pair.target), "kind='hydra'")
+    check_refusal(lambda: build_head("clover", pair.target, gate="relu"), "gate='relu'")
+    with pytest.raises(TypeError, match="must be a DraftHead"):
+        replace(pair, heads={"eagle3": pair.draft})

@@ -1,0 +1,57 @@
+"""Draft heads for the tiny targets, fitted to the very texts that the tests decode."""
+
+from dataclasses import replace
+from functools import cache
+
+import torch
+from conftest import make_pair, make_prompts
+from torch.nn.functional import cross_entropy
+from tree_drafters import TOKENS, going_on
+
+import specviz as sv
+from specviz.engine.heads import DraftHead, build_head
+
+STEPS = 4  # tokens that a head drafts
+
+
+@cache
+def texts(name: str, sampled: bool = False) -> list[list[int]]:
+    """The prompts with the target's own text after them, and what it would say behind an EOS."""
+    found = going_on(name, torch.float32, sampled)
+    return [prompt + found[i] for i, prompt in enumerate(make_prompts())]
+
+
+@cache
+def fitted(name: str, kind: str) -> DraftHead:
+    """A head that knows most of the texts of this target by heart."""
+    target = make_pair(name).target
+    head = build_head(kind, target, seed=1).float()
+    optimiser = torch.optim.AdamW(head.parameters(), lr=5e-3)
+    examples = []
+    for text in texts(name):
+        tokens = torch.tensor([text])
+        with torch.no_grad():
+            states = target.base_model(tokens, output_hidden_states=True).hidden_states
+        starts = torch.arange(len(text) - TOKENS, len(text) - STEPS)[None].clamp(min=0)
+        examples.append((tokens, head.select(states), starts))
+    for step in range(120):
+        tokens, features, starts = examples[step % len(examples)]
+        loss = torch.zeros(())
+        for ahead, output in enumerate(head.unroll(tokens, features, starts, STEPS)):
+            right = tokens.gather(1, starts + ahead + 1)
+            loss = loss + cross_entropy(output.logits.flatten(0, 1), right.flatten())
+        optimiser.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(head.parameters(), 1.0)
+        optimiser.step()
+    return head.eval().requires_grad_(False)
+
+
+@cache
+def pair_with(name: str, kind: str, dtype: torch.dtype = torch.float32) -> sv.Pair:
+    """The tiny pair of this class with a fitted head."""
+    pair = make_pair(name, dtype)
+    known = fitted(name, kind)
+    head = build_head(kind, pair.target)
+    head.load_state_dict(known.state_dict())
+    return replace(pair, heads={kind: head.to(dtype).eval().requires_grad_(False)})
