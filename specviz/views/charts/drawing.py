@@ -21,7 +21,8 @@ from specviz.views.charts.trees import MOST, token_tree
 Path = tuple[int, ...]
 
 _LETTERS = 9  # of a token on its button
-_LINE = {"flex_flow": "row wrap", "align_items": "center"}
+_NAME = {"width": "190px"}
+_BUTTON = {"width": "128px"}
 
 
 def draw_tree(
@@ -137,11 +138,11 @@ class TreeDrawing(Redrawn):
         self.reveal = widgets.ToggleButton(
             description="show what the target accepts", icon="eye", layout={"width": "240px"}
         )
-        self._count = widgets.HTML()
+        self._count = widgets.HTML(layout=_NAME)
         self._lines = widgets.VBox()
         self._offer()
-        head = widgets.HBox([self._count, self.reveal], layout={"justify_content": "space-between"})
-        super().__init__([head, self._lines], "")
+        head = widgets.HBox([self._count, *_rank_heads(drafts)])
+        super().__init__([head, self._lines, self.reveal], "")
         self.reveal.observe(self._update, "value")
         for button in self.buttons.values():
             button.observe(self._press, "value")
@@ -178,7 +179,7 @@ class TreeDrawing(Redrawn):
             value=is_pressed,
             description=label if np.isnan(q) else f"{label}  {q:.2f}",
             tooltip=f"rank {path[-1]} after {after}",
-            layout={"width": "128px"},
+            layout=_BUTTON,
         )
 
     def _press(self, change: Any) -> None:
@@ -209,9 +210,15 @@ class TreeDrawing(Redrawn):
     def _group(self, path: Path) -> widgets.HBox:
         if path not in self._groups:
             text = html.escape(shorten(visible(self._drafts.text(path)), _LETTERS))
-            name = widgets.HTML(
-                f"depth {len(path) + 1}, after <code>{text}</code>", layout={"width": "190px"}
-            )
+            words = f"depth {len(path) + 1}, after <code>{text}</code>"
+            name = widgets.HTML(words, layout=_NAME)
             buttons = [self.buttons[each] for each in self._drafts.after(path)]
-            self._groups[path] = widgets.HBox([name, *buttons], layout=_LINE)
+            self._groups[path] = widgets.HBox([name, *buttons])
         return self._groups[path]
+
+
+def _rank_heads(drafts: Drafts) -> list[widgets.HTML]:
+    count = 1 + max((path[-1] for path in drafts.paths), default=-1)
+    style = "text-align: center; opacity: 0.7"
+    words = [f'<div style="{style}">rank {rank}</div>' for rank in range(count)]
+    return [widgets.HTML(word, layout=_BUTTON) for word in words]

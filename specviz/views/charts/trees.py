@@ -26,7 +26,7 @@ TREE_LOOKS = {
 }
 # all in px
 _LEFT = 10.0
-_TOP = 118.0
+_TOP = 110.0
 _ROW = 30.0
 _LARGEST_DEPTH = 106.0  # from one depth to the next
 _LARGEST_TREE = 560.0
