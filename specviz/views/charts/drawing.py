@@ -162,7 +162,7 @@ class TreeDrawing(Redrawn):
         paths = self.paths
         accepted = [j for j, path in enumerate(paths) if path in self._drafts.accepted]
         names = ", ".join("-".join(map(str, path)) for path in paths) or "none"
-        self._alt = f"a tree of {len(paths)} drafts, by the ranks on their branches: {names}"
+        self._alt = f"a tree of drafts, by the ranks on their branches: {names}"
         return token_tree(
             self.parents,
             [self._drafts.text(path) for path in ((), *paths)],

@@ -18,6 +18,7 @@ from specviz.views.theme import BLUE, GREEN, GREY, Theme, ThemeName, solid, them
 Edge = tuple[float, float, float, float]
 
 MOST = 16  # drafts; more cannot be read
+_FARTHEST = 10**6  # position or slot that can be written
 TREE_LOOKS = {
     "pending": Look("", GREY, 0.2),
     "draft": Look("", BLUE, 0.14),
@@ -80,7 +81,7 @@ def token_tree(
     Args:
         parents: (N,) the draft that each draft follows, counted from 0; -1 for the pending token.
         tokens: the text of the pending token and of each draft; None for their names.
-        position, slot: of the pending token, ints >= 0.
+        position, slot: of the pending token, ints from 0 to a million.
         path: the accepted drafts from the first one on; None where nothing is judged yet.
         mask: whether to draw the mask.
         theme: "auto" takes its text colour from the page; "light", "dark".
@@ -94,8 +95,8 @@ def token_tree(
         numbers,
         [0, *depths(np.array([numbers], int).reshape(1, -1))[0].tolist()],
         names,
-        require_int("position", position, minimum=0),
-        require_int("slot", slot, minimum=0),
+        require_int("position", position, minimum=0, maximum=_FARTHEST),
+        require_int("slot", slot, minimum=0, maximum=_FARTHEST),
     )
     labels = _checked_tokens(tokens, tree)
     accepted = _checked_path(path, tree)
