@@ -59,7 +59,7 @@ from specviz.studies import calibration as calibration_study
 from specviz.studies import ceilings as ceiling_study
 from specviz.studies import survey as survey_study
 from specviz.views import charts
-from specviz.views.charts import plot, sliders
+from specviz.views.charts import drawing, plot, sliders
 from specviz.views.stepper import widget
 from specviz.zoo import measure, pipeline
 
@@ -212,6 +212,23 @@ def _views() -> dict[str, Good]:
         "charts.acceptance_by_position": Good(charts.acceptance_by_position, run),
         "charts.pick_ragged_round": Good(charts.pick_ragged_round, run),
         "charts.stage_bars": Good(charts.stage_bars, {"runs": {"a": TRACE}}),
+        "charts.token_tree": Good(
+            charts.token_tree,
+            {"parents": [-1, 0]},
+            {
+                "parents": "[]",
+                "tokens": "none",
+                "position": "0 small",
+                "slot": "0 small",
+                "path": "none []",
+                "mask": "bool",
+            },
+        ),
+        "drawing.draw_tree": Good(
+            drawing.draw_tree,
+            {"trace": TRACE},
+            {"round": "0", "row": "0", "most": "small", "start": "[]"},
+        ),
         "charts.score_map": Good(charts.score_map, {"scores": [[0.9, 0.5]], "verified": [1]}),
         "sliders.explore": Good(
             _explore, {"draw": _figure, "alt": "a"}, {"draw": "function", "alt": "text"}

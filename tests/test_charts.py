@@ -99,9 +99,9 @@ def fills() -> list[str]:
     """Every colour that text stands on, except hatches (see `test_text_on_every_fill`)."""
     shades = kinds_of(charts.acceptance_map(TRACE))["acceptance"].colorscale
     scored = kinds_of(charts.score_map([[1.0]], [1]))["scores"].colorscale
-    return [look.fill for look in PHASE_LOOKS.values()] + [
-        colour for _, colour in (*shades, *scored)
-    ]
+    seen = kinds_of(charts.token_tree([-1]))["mask"].colorscale
+    looks = (*PHASE_LOOKS.values(), *charts.TREE_LOOKS.values())
+    return [look.fill for look in looks] + [colour for _, colour in (*shades, *scored, *seen)]
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -6,7 +6,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from specviz.views.charts import sliders
+from specviz.views.charts import redrawn
 from specviz.views.charts.plot import line_chart
 from specviz.views.charts.sliders import explore
 
@@ -55,7 +55,7 @@ def test_line_chart_refuses(series, message):
 def drawn(monkeypatch):
     """The values that `draw` was called with, and an explorer whose pictures need no browser."""
     asked = []
-    monkeypatch.setattr(sliders, "to_png", lambda figure: b"png")
+    monkeypatch.setattr(redrawn, "to_png", lambda figure: b"png")
 
     def draw(b: int, w: int) -> go.Figure:
         asked.append((b, w))
@@ -74,11 +74,11 @@ def test_sliders_start_at_the_first_value_and_draw_when_moved(drawn):
 
 def test_a_saved_notebook_shows_the_picture_and_a_stable_text(drawn, monkeypatch):
     _, explorer = drawn
-    monkeypatch.setattr(sliders, "picture_wanted", lambda: True)
+    monkeypatch.setattr(redrawn, "picture_wanted", lambda: True)
     data, metadata = explorer._repr_mimebundle_()
     assert base64.b64decode(data["image/png"]) == b"png"
     assert data["text/plain"] == metadata["image/png"]["alt"] == "rounds by batch"
-    monkeypatch.setattr(sliders, "picture_wanted", lambda: False)
+    monkeypatch.setattr(redrawn, "picture_wanted", lambda: False)
     assert "image/png" not in explorer._repr_mimebundle_()
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from specviz.record.schema import Array
 from specviz.record.trace import Trace
-from specviz.record.trees import branching, depths
+from specviz.record.trees import ancestors, branching, depths
 
 
 class Branches:
@@ -48,15 +48,7 @@ class Branches:
     @cached_property
     def ancestors(self) -> Array:
         """The columns on each column's branch, itself included, bool (N, K+1, K+1)."""
-        n, k = self.parents.shape
-        found = np.zeros((n, k + 1, k + 1), bool)
-        every = np.arange(n)
-        found[:, 0, 0] = True
-        # A parent comes before its children, so one pass in order is enough.
-        for j in range(k):
-            found[:, j + 1] = found[every, self.parents[:, j]]
-            found[:, j + 1, j + 1] = True
-        return found
+        return ancestors(self.parents - 1)
 
     def are_on_branch(self, entries: Array, columns: Array, held: Array) -> Array:
         """Return whether drafts (q, w) are on the branches that end in these columns (q,).

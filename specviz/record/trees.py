@@ -34,6 +34,22 @@ def depths(parents: Array) -> Array:
     return found[:, 1:]
 
 
+def ancestors(parents: Array) -> Array:
+    """Return the columns on each column's branch, itself included: bool (N, K+1, K+1).
+
+    Column 0 is the pending token, column j + 1 draft j.
+    """
+    entries, k = parents.shape
+    found = np.zeros((entries, k + 1, k + 1), bool)
+    every = np.arange(entries)
+    found[:, 0, 0] = True
+    # A parent comes before its children, so one pass in order is enough.
+    for j in range(k):
+        found[:, j + 1] = found[every, parents[:, j] + 1]
+        found[:, j + 1, j + 1] = True
+    return found
+
+
 def leaves(parents: Array, drafted: Array) -> Array:
     """Return on how many branches the drafts of each entry lie: those without children, (N,)."""
     count = parents.shape[1]

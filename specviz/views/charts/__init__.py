@@ -1,4 +1,5 @@
-"""Charts of a run: acceptance per request and per position, time per phase, scores of drafts.
+"""Charts of a run: acceptance per request and per position, time per phase, scores of drafts,
+trees of drafts.
 
 Contract: each chart reads a Trace, a Result or numbers, and returns a plotly Figure of fixed size.
 With the theme "auto" text takes its colour from the page around the chart; "light" and "dark" set
@@ -11,5 +12,7 @@ from specviz.views.charts.ragged import pick_ragged_round as pick_ragged_round
 from specviz.views.charts.scores import score_map as score_map
 from specviz.views.charts.stages import PHASE_LOOKS as PHASE_LOOKS
 from specviz.views.charts.stages import stage_bars as stage_bars
+from specviz.views.charts.trees import TREE_LOOKS as TREE_LOOKS
+from specviz.views.charts.trees import token_tree as token_tree
 from specviz.views.display import show as show
 from specviz.views.display import to_png as to_png

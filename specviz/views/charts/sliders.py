@@ -4,7 +4,6 @@ Contract: calls the caller's function, which may run a model. An error in it is 
 sliders. Not known here: what the function draws.
 """
 
-import base64
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ import ipywidgets as widgets
 import plotly.graph_objects as go
 
 from specviz.util.validate import require_function, require_str
-from specviz.views.display import picture_wanted, show, to_png
+from specviz.views.charts.redrawn import Redrawn
 
 
 def explore(draw: Callable[..., go.Figure], alt: str, /, **values: Sequence[Any]) -> "Explore":
@@ -37,7 +36,7 @@ def explore(draw: Callable[..., go.Figure], alt: str, /, **values: Sequence[Any]
     return Explore(draw, alt, values)
 
 
-class Explore(widgets.VBox):
+class Explore(Redrawn):
     """Made by `explore`.
 
     Attributes:
@@ -49,39 +48,13 @@ class Explore(widgets.VBox):
         self, draw: Callable[..., go.Figure], alt: str, values: Mapping[str, Sequence[Any]]
     ) -> None:
         self._draw = draw
-        self._alt = alt
-        self._out = widgets.Output()
-        self.figure: go.Figure | None = None
         self.sliders = {name: _slider(name, choices) for name, choices in values.items()}
-        super().__init__([*self.sliders.values(), self._out])
+        super().__init__([*self.sliders.values()], alt)
         for slider in self.sliders.values():
             slider.observe(self._update, "value")
-        self._update()
 
-    def __repr__(self) -> str:
-        return self._alt
-
-    def _update(self, _change: Any = None) -> None:
-        if picture_wanted():
-            # no page is live: an Output would have nowhere to put what is shown in it
-            self.figure = self._drawn()
-            return
-        self._out.clear_output(wait=True)
-        with self._out:
-            self.figure = self._drawn()
-            show(self.figure, self._alt)
-
-    def _drawn(self) -> go.Figure:
+    def draw(self) -> go.Figure:
         return self._draw(**{name: slider.value for name, slider in self.sliders.items()})
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        """The sliders, and a picture under the same rule as for charts (see `display`)."""
-        data = super()._repr_mimebundle_(**kwargs)
-        png = to_png(self.figure) if self.figure is not None and picture_wanted() else None
-        if png is None:
-            return data
-        picture = {"image/png": base64.b64encode(png).decode()}
-        return {**data, **picture}, {"image/png": {"alt": self._alt}}
 
 
 def _slider(name: str, choices: Sequence[Any]) -> widgets.SelectionSlider:
