@@ -58,7 +58,8 @@ def test_the_text_is_the_targets_own(kind, strategy):
     result = run(name, kind, sampling=GUMBEL if sampled else None, record=True, **options)
     assert result.tokens == alone(name, torch.float32, sampled)
     assert not sv.check_invariants(result.trace)
-    assert max(map(max, accepted(result))) > 0, "no draft was ever accepted"
+    if strategy != "rollback":  # which keeps no more than the worst row of the batch
+        assert max(map(max, accepted(result))) > 0, "no draft was ever accepted"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -160,8 +161,11 @@ def test_without_reading_accepted_drafts_again_the_record_tells(kind):
     assert {violation.rule for violation in found} == {"caches", "kv"}
     assert found[0].rule == "caches"
     assert {violation.model for violation in found} == {"draft"}
-    # Drafts that were accepted in the first round are looked at in the second.
-    assert found[0].round == 1
+    # The last two tokens are read anyway. So it shows after the first two drafts in one round.
+    rows = result.trace.rows
+    size = np.array([len(prompt) for prompt in make_prompts()]) + [*map(len, result.tokens)]
+    goes_on = rows["length"] + rows["gained"] < size[rows["request"]]
+    assert found[0].round == rows["round"][(rows["accepted"] > 1) & goes_on].min() + 1
     assert "not read again" in found[0].found
 
 
