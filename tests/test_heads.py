@@ -163,7 +163,8 @@ def test_without_reading_accepted_drafts_again_the_record_tells(kind):
     assert {violation.model for violation in found} == {"draft"}
     # The last two tokens are read anyway. So it shows after the first two drafts in one round.
     rows = result.trace.rows
-    size = np.array([len(prompt) for prompt in make_prompts()]) + [*map(len, result.tokens)]
+    pairs = zip(make_prompts(), result.tokens, strict=True)
+    size = np.array([len(prompt) + len(output) for prompt, output in pairs])
     goes_on = rows["length"] + rows["gained"] < size[rows["request"]]
     assert found[0].round == rows["round"][(rows["accepted"] > 1) & goes_on].min() + 1
     assert "not read again" in found[0].found
