@@ -33,10 +33,14 @@ def fed_once(rows: Rows) -> None:
     ahead = _ahead(rows, entry, feeds)
     has_drafted = np.isin(np.arange(rows.size), entry) & (drafted > 0)
     # Heads on one state of the target propose all drafts without reading any.
-    reads = rows.trace.meta.get("draft_kv", "kept") != "none"
-    due = np.where(reads, drafted - 1, 0)
+    due = drafted - 1 if _reads_drafts(rows) else np.zeros_like(drafted)
     _all_are_fed(rows, _DRAFT_MODEL, "draft", entry, ahead, is_active & has_drafted, due)
     _none_is_fed_twice(rows)
+
+
+def _reads_drafts(rows: Rows) -> bool:
+    """Return whether what drafts is fed drafts, or mask entries in their places."""
+    return bool(rows.trace.meta.get("draft_kv", "kept") != "none")
 
 
 def _ahead(rows: Rows, entry: Array, feeds: Array) -> Array:
@@ -75,7 +79,7 @@ def _all_are_fed(
     fed = np.zeros((rows.size, k + 1), bool)
     fed[entry[is_near], ahead[is_near]] = True
     wanted = np.arange(k + 1) <= drafts[:, None]
-    if model == _DRAFT_MODEL and rows.branches.any:
+    if model == _DRAFT_MODEL and rows.branches.any and _reads_drafts(rows):
         # Of a tree, what has children. Other drafts may be read, too: they might have got some.
         has_children = _have_children(rows)
         is_tree = rows.branches.is_tree[:, None]

@@ -106,8 +106,6 @@ class Forwards:
         # Of trees, what was committed is left alone here.
         kept = np.where(is_tree, rows["gained"][these], kept)
         self._ledger.reject(batch, rows["length"][these] + kept)
-        if self._ledger.provisional:
-            self._ledger.reject(batch, rows["length"][these], model=_DRAFT)
         for k in np.flatnonzero(is_tree).tolist():
             entry = these.start + k
             self._ledger.settle(
@@ -116,6 +114,8 @@ class Forwards:
                 int(rows["length"][entry]),
                 self._tree_nodes(entry),
             )
+        if self._ledger.provisional:
+            self._ledger.reject(batch, rows["length"][these], model=_DRAFT)
 
     def _tree_nodes(self, entry: int) -> TreeNodes:
         rows, branches = self._trace.rows, self._branches

@@ -45,13 +45,11 @@ class State:
         draft_capacity: C, how many drafts of the whole batch the running round may verify.
         eos_token_ids: (E,) int64 on the device.
         chooser: how tokens are chosen from logits: greedily or by sampling.
-        keep_draft: whether K/V of the draft models is kept from round to round. Without it, they
-            read every row's text again in each round.
+        keep_draft: whether the draft models' K/V is kept. If not, they read all text every round.
         fault: what is broken on purpose; None in every honest run.
-        features: the target's hidden states of committed tokens; None unless the drafter reads
-            them.
-        fed_first: how many of a row's last tokens the drafter feeds to its models when it begins a
-            round. These need no K/V before.
+        features: the target's hidden states of committed tokens, where the drafter reads them.
+        fed_first: how many of a row's last tokens the drafter may feed first in a round; they
+            need no K/V before.
         round: number of the running round.
         admitted: rows whose request entered in this round.
         decision: what the scheduler decided in this round, an index into the strategy's
@@ -168,16 +166,19 @@ class State:
         `catch_up` lets them read what they missed. One forward takes up to `batch_size` rows.
         """
         # Rows enter before the round's K is chosen, so this goes by the last one's.
-        names = list(self.caches) if self.keep_draft and self.num_draft_tokens else ["target"]
+        names = self._with_kv() if self.keep_draft and self.num_draft_tokens else ["target"]
         lengths = [self.batch.live[row].length - 1 for row in rows]
         forward_tokens = self.caches["target"].forward_tokens
         for group in similar_lengths(lengths, self.batch_size, forward_tokens):
             self._read(dict.fromkeys([rows[i] for i in group], 0), names)
 
+    def _with_kv(self) -> list[str]:
+        return [name for name, cache in self.caches.items() if cache.holds_kv]
+
     def catch_up(self) -> None:
         """Let the draft models read what they have missed of the batch, before they draft."""
         self.caught_up = 0
-        names = [name for name in self.caches if name != "target"]
+        names = [name for name in self._with_kv() if name != "target"]
         firsts = {}
         for i, row in enumerate(self.batch.rows):
             first = row.draft_cached if self.keep_draft else 0

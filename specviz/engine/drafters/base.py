@@ -89,7 +89,6 @@ class Drafter:
         name, description: what it is called and does.
         gives_logits: whether its drafts come with logits, which some selectors need.
         branches: whether its drafts may be trees, with `Draft.parents`.
-        draft_kv: what its models' caches hold of drafts, one of `record.schema.DRAFT_KV`.
         capturable: whether `propose` reads only tensors that stay in place and no value on the
             host, so that CUDA graphs may replay it. A subclass does not inherit this: each class
             sets it for itself.
@@ -99,7 +98,6 @@ class Drafter:
     description: ClassVar[str] = ""
     gives_logits: ClassVar[bool] = True
     branches: ClassVar[bool] = False
-    draft_kv: ClassVar[str] = "kept"
     capturable: ClassVar[bool] = False
 
     @property
@@ -109,6 +107,11 @@ class Drafter:
         Without it, they read each row's whole text before every round.
         """
         return True
+
+    @property
+    def draft_kv(self) -> str:
+        """What its models' caches hold of drafts, one of `record.schema.DRAFT_KV`."""
+        return "kept"
 
     @property
     def rereads_drafts(self) -> bool:

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 from transformers import PreTrainedModel
 
 from specviz.engine.drafters.base import Draft, Drafter, Task
-from specviz.engine.drafters.model import run_ahead
+from specviz.engine.drafters.model import choose, run_ahead
+from specviz.engine.drafters.readers import count_fed, make_reader
 from specviz.engine.features import Features
-from specviz.engine.heads import DraftHead, ResidualHeads
+from specviz.engine.heads import DraftHead
 from specviz.engine.heads.cached import CachedHead
 from specviz.engine.models.pair import Pair
 from specviz.engine.state import State
@@ -60,8 +60,7 @@ class HeadDrafter(Drafter):
         return Features(head.kept_width, lambda states: head.fuse(head.select(states)))
 
     def models(self, pair: Pair) -> dict[str, PreTrainedModel]:
-        head = self.head(pair)
-        return {"draft": head} if head.settings.has_cache else {}
+        return {"draft": self.head(pair)}
 
     @property
     def rereads_drafts(self) -> bool:
@@ -72,21 +71,16 @@ class HeadDrafter(Drafter):
         return max_draft_tokens + 1
 
     def check(self, task: Task) -> None:
-        most = self.head(task.pair).settings.heads
-        if most and task.max_draft_tokens > most:
+        self.check_depth(task.max_draft_tokens, task.pair)
+
+    def check_depth(self, depth: int, pair: Pair) -> None:
+        """Raise ValueError if the head cannot draft `depth` tokens in a row."""
+        most = self.head(pair).settings.heads
+        if most and depth > most:
             raise ValueError(
                 f"num_draft_tokens must be at most {most}, the number of heads of "
-                f"drafter={self.name!r}, got {task.max_draft_tokens}; lower it"
+                f"drafter={self.name!r}, got {depth}; lower it, or the depth of the tree"
             )
-
-
-def count_fed(state: State) -> int:
-    """Return how many of each row's last tokens a head is fed when a round begins."""
-    # A graph has the shape that it was captured with. Without K/V, short rows have not been read.
-    if state.graphs.active or not state.keep_draft:
-        return state.fed_first
-    rows = state.batch.rows
-    return max(1, *(row.length - row.draft_cached for row in rows))
 
 
 @dataclass(frozen=True)
@@ -121,7 +115,9 @@ class GuessingDrafter(HeadDrafter):
 class ChainHeadDrafter(GuessingDrafter):
     """A head that goes on with its own output, one forward a draft."""
 
-    draft_kv: ClassVar[str] = "provisional"
+    @property
+    def draft_kv(self) -> str:
+        return "provisional"
 
     def propose(self, state: State, num_draft_tokens: int) -> Draft:
         return run_ahead(state, "draft", num_draft_tokens, self.count_fed(state))
@@ -149,47 +145,21 @@ class Eagle1Drafter(ChainHeadDrafter):
 class ResidualDrafter(HeadDrafter):
     """Several heads on one state of the target."""
 
-    draft_kv: ClassVar[str] = "none"
+    @property
+    def draft_kv(self) -> str:
+        return "none"
 
     def propose(self, state: State, num_draft_tokens: int) -> Draft:
-        head, states = self._begin(state)
-        requests = [row.request.index for row in state.batch.rows]
-        token, _ = state.batch.last_tokens(1)
-        before = token[:, 0]  # (b,)
-        vocabulary = state.caches["target"].vocabulary
-        tokens = []
-        logits = []
-        for j in range(num_draft_tokens):
-            output = head.step(states, before, j)
-            states = output.hidden
-            step_logits = output.logits[..., :vocabulary].float()  # (b, V)
-            positions = [row.length + j for row in state.batch.rows]
-            before = state.chooser.draft(step_logits, requests, positions)
-            tokens.append(before)
-            logits.append(step_logits)
+        reader = make_reader(state)
+        logits = [reader.begin(state)[:, 0]]  # (b, V) each
+        tokens = [choose(state, logits[0], 0)]
+        for j in range(1, num_draft_tokens):
+            before = tokens[-1][:, None]
+            # The only token that was read last is what each of them follows.
+            after = reader.read(before, torch.zeros_like(before))
+            logits.append(after[:, 0])
+            tokens.append(choose(state, logits[-1], j))
         return Draft(torch.stack(tokens, 1), torch.stack(logits, 1))
-
-    def _begin(self, state: State) -> tuple[ResidualHeads, Tensor]:
-        """Return the heads and the states (b, D) that the first of them reads."""
-        cache = state.caches.get("draft")
-        if isinstance(cache, CachedHead):
-            # The block reads features, and all of those are true: drafts leave nothing behind.
-            fed, indices = state.batch.last_tokens(count_fed(state))
-            cache.forward(state.feed(fed, indices))
-            head, own = cache.model, cache.own
-            assert isinstance(head, ResidualHeads)
-            assert own is not None
-            return head, own[:, -1]
-        features = state.features
-        head = state.prepared
-        assert features is not None
-        assert isinstance(head, ResidualHeads)
-        _, indices = state.batch.last_tokens(1)
-        return head, features.before(state.batch.index, indices)[:, 0]
-
-    def prepare(self, task: Task, state: State) -> DraftHead:
-        """Return the head: without K/V it is in no cache of the state."""
-        return self.head(task.pair)
 
 
 @dataclass(frozen=True)
@@ -215,13 +185,15 @@ class CloverDrafter(ResidualDrafter):
 class ParallelDrafter(GuessingDrafter):
     """All drafts from one forward: mask entries stand for the tokens between."""
 
-    draft_kv: ClassVar[str] = "masks"
-
     name: ClassVar[str] = "parallel"
     description: ClassVar[str] = (
         "a head like EAGLE-3's that reads mask entries, so that one forward gives all drafts"
     )
     capturable: ClassVar[bool] = True
+
+    @property
+    def draft_kv(self) -> str:
+        return "masks"
 
     def propose(self, state: State, num_draft_tokens: int) -> Draft:
         cache = state.caches["draft"]
@@ -236,9 +208,5 @@ class ParallelDrafter(GuessingDrafter):
         logits = cache.forward(
             state.feed(fed, indices), logits_to_keep=num_draft_tokens, masked=masked
         ).float()  # (b, K, V)
-        requests = [row.request.index for row in state.batch.rows]
-        tokens = []
-        for j in range(num_draft_tokens):
-            positions = [row.length + j for row in state.batch.rows]
-            tokens.append(state.chooser.draft(logits[:, j], requests, positions))
+        tokens = [choose(state, logits[:, j], j) for j in range(num_draft_tokens)]
         return Draft(torch.stack(tokens, 1), logits)

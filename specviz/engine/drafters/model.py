@@ -56,7 +56,6 @@ def run_ahead(
     """
     cache = state.caches[model]
     read: Callable[[Feed], Tensor] = cache.forward
-    requests = [row.request.index for row in state.batch.rows]
     fed, indices = state.batch.last_tokens(fed_first)  # both (b, fed_first)
     new_indices = indices[:, -1:] + torch.arange(1, num_tokens, device=indices.device)
     indices = torch.cat([indices, new_indices], 1)
@@ -69,10 +68,16 @@ def run_ahead(
         columns = slice(first_column, fed_first + j)
         step_logits = read(feed.part(fed, columns))[:, -1].float()  # (b, V)
         read = cache.forward_next
-        # Of the token to be chosen, as in `accept`: both sides draw from the same numbers.
-        positions = [row.length + j for row in state.batch.rows]
-        chosen = state.chooser.draft(step_logits, requests, positions)[:, None]  # (b, 1)
-        fed = chosen if instead is None else instead[:, j : j + 1]
+        own = choose(state, step_logits, j)[:, None]  # (b, 1)
+        fed = own if instead is None else instead[:, j : j + 1]
         tokens.append(fed)
         logits.append(step_logits)
     return Draft(torch.cat(tokens, 1), torch.stack(logits, 1))
+
+
+def choose(state: State, logits: Tensor, ahead: int) -> Tensor:
+    """Return the drafts (b,) chosen from logits (b, V), `ahead` tokens behind the first one."""
+    requests = [row.request.index for row in state.batch.rows]
+    # Of the token to be chosen, as in `accept`: both sides draw from the same numbers.
+    positions = [row.length + ahead for row in state.batch.rows]
+    return state.chooser.draft(logits, requests, positions)

@@ -6,13 +6,15 @@ Drawing children without replacement: Yang et al. (arXiv 2404.11532).
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from specviz.engine.drafters.base import JUDGES, Draft, Task
-from specviz.engine.drafters.model import ModelDrafter
+from specviz.engine.drafters.based import BasedDrafter
+from specviz.engine.drafters.readers import Reader, make_reader
 from specviz.engine.drafters.tree import check_children
 from specviz.engine.kv.transfer import to_device
 from specviz.engine.sampling import Rejection
@@ -26,7 +28,7 @@ DEFAULT_PATHS = ((0,), (0, 0), (1,), (0, 0, 0), (0, 1), (1, 0), (0, 0, 0, 0), (2
 
 
 @dataclass(frozen=True)
-class StaticTree(ModelDrafter):
+class StaticTree(BasedDrafter):
     """The same tree in every round and row: its first K paths.
 
     Attributes:
@@ -49,7 +51,6 @@ class StaticTree(ModelDrafter):
     valid: bool = field(default=True, kw_only=True)
 
     name: ClassVar[str] = "static_tree"
-    branches: ClassVar[bool] = True
     description: ClassVar[str] = "a tree of fixed shape, given by the ranks of its drafts"
     capturable: ClassVar[bool] = True
 
@@ -89,6 +90,7 @@ class StaticTree(ModelDrafter):
                 f"num_draft_tokens must be at most {len(self.paths)}, the number of paths, got "
                 f"{task.max_draft_tokens}; lower it, or pass more paths"
             )
+        self.check_depth(max(map(len, self.paths[: task.max_draft_tokens])), task)
         check_children(1 + max(path[-1] for path in self.paths), task)
 
     def prepare(self, task: Task, state: State) -> dict[int, "Shape"]:
@@ -105,8 +107,9 @@ class StaticTree(ModelDrafter):
         tree = find_tree(shape.parents.expand(b, -1), len(shape.levels))
         tokens = torch.zeros_like(tree.parents)  # (b, K)
         logits = []
+        reader = make_reader(state)
         for depth, level in enumerate(shape.levels):
-            read = self._read(state, level, depth, tokens, tree)  # (b, m, V)
+            read = self._read(state, reader, level, depth, tokens, tree)  # (b, m, V)
             children = self._children(state, read, depth, level.fan)  # (b, m, fan)
             tokens[:, level.drafts] = children[:, level.places, level.ranks]
             logits.append(read[:, level.places])
@@ -115,25 +118,25 @@ class StaticTree(ModelDrafter):
             torch.cat(logits, 1)[:, shape.order],
             parents=tree.parents,
             height=len(shape.levels),
-            columns=shape.columns.expand(b, -1),
+            # What a head wrote for drafts is read again once they are accepted.
+            columns=shape.columns.expand(b, -1) * state.batch.keeps_drafts,
             judged_by=self.judge,
         )
 
     @staticmethod
-    def _read(state: State, level: "Level", depth: int, tokens: Tensor, tree: Tree) -> Tensor:
-        """Return the draft model's logits (b, m, V) after what the level's drafts follow."""
-        cache = state.caches["draft"]
+    def _read(
+        state: State, reader: Reader, level: "Level", depth: int, tokens: Tensor, tree: Tree
+    ) -> Tensor:
+        """Return the logits (b, m, V) after what the level's drafts follow."""
         if depth == 0:
-            # Two tokens, as for a chain: the last accepted draft may not have been read.
-            fed, indices = state.batch.last_tokens(2)
-            return cache.forward(state.feed(fed, indices))[:, -1:].float()
+            return reader.begin(state)
         columns = level.nodes + 1
         places = columns.expand(len(tokens), -1)
         seen = tree.ancestors[:, columns]
-        feed = state.feed_nodes(
-            tokens[:, level.nodes], places, tree.depths[:, columns], seen, nodes=places
-        )
-        return cache.forward(feed).float()
+        read = tokens[:, level.nodes]
+        depths = tree.depths[:, columns]
+        feed = partial(state.feed_nodes, read, places, depths, seen, nodes=places)
+        return reader.read(read, level.parents.expand(len(tokens), -1), feed)
 
     def _children(self, state: State, logits: Tensor, depth: int, count: int) -> Tensor:
         """Return the children (b, m, count) of nodes at `depth`, given the logits (b, m, V)."""
@@ -150,6 +153,7 @@ class Level(NamedTuple):
 
     Attributes:
         nodes: (m,) the drafts that they follow, -1 for the pending token.
+        parents: (m,) which of the level before's `nodes` each of those follows.
         drafts: (n,) their numbers.
         places: (n,) which of `nodes` each of them follows.
         ranks: (n,) their ranks among the children of that node.
@@ -157,6 +161,7 @@ class Level(NamedTuple):
     """
 
     nodes: Tensor
+    parents: Tensor
     drafts: Tensor
     places: Tensor
     ranks: Tensor
@@ -186,13 +191,17 @@ def make_shape(paths: Sequence[Sequence[int]], device: torch.device) -> Shape:
     columns = [j + 1 if j in parents else 0 for j in range(len(paths))]
     levels = []
     by_level: list[int] = []
+    read: list[int] = []  # the nodes of the level before
     for depth in range(1, 1 + max(map(len, paths))):
         drafts = [j for path, j in numbers.items() if len(path) == depth]
         nodes = sorted({parents[j] for j in drafts})
+        of_nodes = [read.index(parents[node]) if node >= 0 else 0 for node in nodes]
+        read = nodes
         places = [nodes.index(parents[j]) for j in drafts]
         ranks = [paths[j][-1] for j in drafts]
         level = Level(
             to_device(nodes, device),
+            to_device(of_nodes, device),
             to_device(drafts, device),
             to_device(places, device),
             to_device(ranks, device),

@@ -8,14 +8,16 @@ Source: EAGLE-2 (Li et al., arXiv 2406.16858), which grows trees this way for on
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from specviz.engine.drafters.base import Draft, Task
+from specviz.engine.drafters.based import BasedDrafter
 from specviz.engine.drafters.calibration import Curves, calibrate, require_calibration
-from specviz.engine.drafters.model import ModelDrafter
+from specviz.engine.drafters.readers import make_reader
 from specviz.engine.state import State
 from specviz.util.validate import require_int
 
@@ -23,8 +25,8 @@ MOST = 64  # drafts of a level, and levels
 
 
 @dataclass(frozen=True)
-class TreeDrafter(ModelDrafter):
-    """The best K drafts of a tree that the pair's draft model grows.
+class TreeDrafter(BasedDrafter):
+    """The best K drafts of a tree that a draft model or a head grows.
 
     A draft's score is the product of q along its branch, or of what `calibration` makes of q.
 
@@ -46,9 +48,8 @@ class TreeDrafter(ModelDrafter):
     calibration: Sequence[Sequence[float]] | str | None = None
 
     name: ClassVar[str] = "tree"
-    branches: ClassVar[bool] = True
     description: ClassVar[str] = (
-        "a tree of the draft model's likeliest continuations, of which the best K are verified"
+        "a tree of the likeliest continuations, of which the best K are verified"
     )
     capturable: ClassVar[bool] = True
 
@@ -88,12 +89,13 @@ class TreeDrafter(ModelDrafter):
                 f"depth={self.depth}, width={self.width} and children={self.children}, got "
                 f"{task.max_draft_tokens}; lower it, or let the tree grow larger"
             )
+        self.check_depth(self.levels(task.max_draft_tokens), task)
         check_children(self.children, task)
 
     def propose(self, state: State, num_draft_tokens: int) -> Draft:
         curves = require_calibration(self.calibration)
         tree = Growth(state, self.columns(num_draft_tokens), curves)
-        tree.branch(tree.read_committed(), self.children)
+        tree.branch(tree.begin(), self.children)
         levels = self.levels(num_draft_tokens)
         for _ in range(levels - 1):
             tree.branch(tree.expand(self.width), self.children)
@@ -123,7 +125,7 @@ class Growth:
     def __init__(self, state: State, num_columns: int, curves: Curves | None = None) -> None:
         self.state = state
         self.curves = curves
-        self.cache = state.caches["draft"]
+        self.reader = make_reader(state)
         self.requests = [row.request.index for row in state.batch.rows]
         self.tokens: list[Tensor] = []
         self.parents: list[Tensor] = []
@@ -140,15 +142,14 @@ class Growth:
         self._seen[:, :, 0] = True
         self._first_column = 1
         self._parent_columns = torch.zeros(b, 1, dtype=torch.long, device=device)
+        self._parent_places = self._parent_columns
         # Of what was read last: number, column, score of each, all (b, m).
         root = torch.zeros(b, 1, dtype=torch.long, device=device)
         self._read = (root - 1, root, root.float())
 
-    def read_committed(self) -> Tensor:
-        """Return the draft model's logits (b, 1, V) after the pending token."""
-        # Two tokens, as for a chain: the last draft that was accepted may not have been expanded.
-        fed, indices = self.state.batch.last_tokens(2)
-        logits = self.cache.forward(self.state.feed(fed, indices))[:, -1:].float()
+    def begin(self) -> Tensor:
+        """Return the logits (b, 1, V) after the pending token."""
+        logits = self.reader.begin(self.state)
         self._logits.append(logits)
         return logits
 
@@ -170,6 +171,9 @@ class Growth:
         self.columns.append(torch.zeros_like(self.tokens[-1]))
         self.sources.append(source.repeat_interleave(children).expand(b, -1))
         self._parent_columns = columns.repeat_interleave(children, 1)
+        # Of each draft of this level, which of what was read last it follows.
+        read = torch.arange(m, device=tokens.device).expand(b, -1)
+        self._parent_places = read.repeat_interleave(children, 1)
 
     def expand(self, width: int) -> Tensor:
         """Read the best drafts of the last level; return the logits (b, m, V) after them."""
@@ -188,8 +192,8 @@ class Growth:
         nodes = torch.zeros_like(columns)  # known once the best drafts are chosen
         self._nodes.append((nodes, first + best))
         seen = self._seen[self._rows, columns]
-        feed = self.state.feed_nodes(tokens, columns, depths, seen, nodes)
-        logits = self.cache.forward(feed).float()
+        feed = partial(self.state.feed_nodes, tokens, columns, depths, seen, nodes)
+        logits = self.reader.read(tokens, self._parent_places.gather(1, best), feed)
         self._logits.append(logits)
         self._read = (first + best, columns, self.scores[-1].gather(1, best))
         return logits
@@ -208,6 +212,10 @@ class Growth:
         parents = torch.cat(self.parents, 1).gather(1, chosen)
         parents = torch.where(parents < 0, -1, ranks.gather(1, parents.clamp(min=0)))
         sources = torch.cat(self.sources, 1).gather(1, chosen)
+        columns = torch.cat(self.columns, 1).gather(1, chosen)
+        if not self.state.batch.keeps_drafts:
+            # What was written for drafts is read again once they are accepted.
+            columns = torch.zeros_like(columns)
         logits = torch.cat(self._logits, 1)
         return Draft(
             torch.cat(self.tokens, 1).gather(1, chosen),
@@ -215,5 +223,5 @@ class Growth:
             scores=scores.gather(1, chosen),
             parents=parents,
             height=height,
-            columns=torch.cat(self.columns, 1).gather(1, chosen),
+            columns=columns,
         )

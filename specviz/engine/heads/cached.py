@@ -5,6 +5,7 @@ entries need features. `forward` and `prefill` take the target's true ones, `for
 head's own output of the last forward.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
@@ -13,6 +14,7 @@ from specviz.engine.features import FeatureStore, Select
 from specviz.engine.heads.base import DraftHead
 from specviz.engine.kv.cache import CachedModel
 from specviz.engine.kv.feed import Feed
+from specviz.engine.kv.moves import Move
 
 
 class CachedHead(CachedModel):
@@ -20,7 +22,8 @@ class CachedHead(CachedModel):
 
     Attributes:
         features: the target's, of committed tokens.
-        own: (b, 1, D), the head's own feature after the last entry that it read.
+        own: (b, q, D), the head's own features after the entries that it read last: all of them
+            for drafts, and the last one for committed tokens.
     """
 
     def __init__(
@@ -32,6 +35,7 @@ class CachedHead(CachedModel):
         features: FeatureStore,
     ) -> None:
         super().__init__(head, rows, slots, vocabulary)
+        self.holds_kv = head.settings.has_cache
         self.features = features
         self.own: Tensor | None = None
 
@@ -42,12 +46,21 @@ class CachedHead(CachedModel):
             feed: the input; feed.rows are 0..b-1.
             arguments: further ones of the head's own forward.
         """
-        return self._read(feed, self.features.before(feed.rows, feed.indices), **arguments)
+        features = self.features.before(feed.rows, feed.indices)
+        if not self.holds_kv:
+            # Heads on the target's state alone have nothing to read.
+            self.own = features[:, -1:]
+            return self.own[..., :0]
+        return self._read(feed, features, **arguments)
 
-    def forward_next(self, feed: Feed) -> Tensor:
-        """Read one draft a row, with the head's own feature of the token before it."""
-        assert self.own is not None, "a draft follows entries that were read before"
-        return self._read(feed, self.own)
+    def forward_next(self, feed: Feed, own: Tensor | None = None) -> Tensor:
+        """Read drafts, with the head's own features of the tokens before. Return (b, q, V).
+
+        own: (b, q, D), these features; None for those of what was read last.
+        """
+        features = self.own if own is None else own
+        assert features is not None, "a draft follows entries that were read before"
+        return self._read(feed, features, logits_to_keep=features.shape[1])
 
     def _read(self, feed: Feed, features: Tensor, **arguments: Any) -> Tensor:
         arguments |= self._arguments(feed, dense=True)
@@ -59,6 +72,12 @@ class CachedHead(CachedModel):
 
     def prefill(self, feed: Feed, *, select: Select | None = None) -> None:
         """Write K/V of committed tokens, whose true features are known. No logits are computed."""
+        if not self.holds_kv:
+            return
         features = self.features.before(feed.rows, feed.indices)
         with self._attending():
             self.model(features=features, logits_to_keep=0, **self._arguments(feed, dense=False))
+
+    def move(self, moves: Sequence[Move]) -> None:
+        if self.holds_kv:
+            super().move(moves)

@@ -43,6 +43,7 @@ class CachedModel:
         log: None, or a list to which every forward appends its `Feed` and every move its list of
             `Move`s, in order.
         kept: (b, q, F), what the last forward kept of its hidden states; None for nothing.
+        holds_kv: whether there is any K/V to keep; some draft heads have none.
         packs: when `forward` leaves the filling of a feed out: "never", "worth" (where that saves
             time) or "always"; see `packing`.
     """
@@ -58,6 +59,7 @@ class CachedModel:
         self.cache = SlabCache(num_layers, rows, slots)
         self.log: list[Feed | list[Move]] | None = None
         self.kept: Tensor | None = None
+        self.holds_kv = True
         self.packs = "never"
         self._grouped = takes_grouped(model)
         self._call: Callable[..., Any] = model

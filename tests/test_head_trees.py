@@ -1,0 +1,128 @@
+"""Trees that grow from draft heads: the text, and the logits along each branch."""
+
+from typing import Any
+
+import pytest
+import torch
+from conftest import CLASSES, check_refusal, generate, make_prompts
+from tiny_heads import STEPS, pair_with
+from tree_drafters import GUMBEL, TOKENS, alone
+
+import specviz as sv
+from specviz.engine.drafters import Drafter
+from specviz.engine.events import Drafted
+from specviz.record.schema import MODELS, PHASES
+
+BASES = ("medusa", "clover", "eagle3", "eagle1")
+FAN = [[0], [1], [0, 0], [0, 1], [1, 0], [0, 0, 0]]
+
+
+def grown(base: str, kind: str = "tree", **options: Any) -> Drafter:
+    if kind == "tree":
+        return sv.drafter("tree", base=base, depth=3, width=2, children=2, **options)
+    return sv.drafter("static_tree", base=base, paths=FAN, **options)
+
+
+@pytest.mark.parametrize("kind", ["tree", "static_tree"])
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("strategy", ["inplace", "masking", "eqspec", "exspec", "rollback"])
+def test_the_text_is_the_targets_own(strategy, base, kind):
+    n = BASES.index(base) + len(strategy) + len(kind)
+    name = list(CLASSES)[n % len(CLASSES)]
+    sampled = n % 2 == 1
+    result = generate(
+        pair_with(name, base),
+        make_prompts(),
+        strategy=strategy,
+        drafter=grown(base, kind),
+        num_draft_tokens=5,
+        max_new_tokens=TOKENS,
+        batch_size=(1, 3, 8)[n % 3],
+        sampling=GUMBEL if sampled else None,
+        record=True,
+    )
+    assert result.tokens == alone(name, torch.float32, sampled)
+    assert not sv.check_invariants(result.trace)
+
+
+@pytest.mark.parametrize("kind", ["tree", "static_tree"])
+@pytest.mark.parametrize("base", BASES)
+def test_each_branch_is_a_chain_of_the_head(base, kind):
+    """The logits that a draft was chosen from are those of the unrolled head along its branch."""
+    pair = pair_with("llama", base, torch.float64)
+    head = pair.heads[base]
+    events = sv.decode(
+        pair,
+        make_prompts(),
+        drafter=grown(base, kind),
+        num_draft_tokens=6,
+        batch_size=3,
+        max_new_tokens=8,
+    )
+    checked = 0
+    for event in events:
+        if not isinstance(event, Drafted) or event.round % 2:
+            continue
+        draft = event.draft
+        for row, live in enumerate(event.state.batch.rows):
+            if live.finished:
+                continue
+            text = [*live.request.prompt, *live.output]
+            for node in range(draft.tokens.shape[1]):
+                branch = []
+                above = int(draft.parents[row, node])
+                while above >= 0:
+                    branch.insert(0, int(draft.tokens[row, above]))
+                    above = int(draft.parents[row, above])
+                tokens = torch.tensor([text + branch])
+                start = torch.tensor([[len(text) - 1]])
+                with torch.inference_mode():
+                    output = pair.target.base_model(tokens, output_hidden_states=True)
+                    features = head.select(output.hidden_states)
+                    chain = head.unroll(tokens, features, start, len(branch) + 1)
+                expected = chain[-1].logits[0, 0].float()
+                torch.testing.assert_close(draft.logits[row, node], expected, atol=1e-5, rtol=1e-5)
+                checked += 1
+    assert checked > 30
+
+
+def test_accepted_drafts_of_a_tree_are_read_again_and_not_moved():
+    result = generate(
+        pair_with("llama", "eagle3"),
+        make_prompts(),
+        drafter=grown("eagle3"),
+        num_draft_tokens=5,
+        max_new_tokens=TOKENS,
+        record=True,
+    )
+    compacted = result.trace.moves["phase"] == PHASES.index("accept")
+    assert compacted.any()
+    assert set(result.trace.moves["model"][compacted]) == {MODELS.index("target")}
+
+
+def test_siblings_that_are_drawn_come_from_the_heads_own_q():
+    result = generate(
+        pair_with("llama", "eagle3"),
+        make_prompts(),
+        drafter=grown("eagle3", "static_tree", siblings="drawn"),
+        num_draft_tokens=4,
+        max_new_tokens=8,
+        sampling=sv.SamplingParams(1.0),
+        record=True,
+    )
+    assert not sv.check_invariants(result.trace)
+
+
+def test_trees_that_a_head_cannot_grow_are_refused():
+    pair = pair_with("llama", "medusa")
+    deep = sv.drafter("tree", base="medusa", depth=STEPS + 1)
+    check_refusal(
+        lambda: sv.decode(pair, [[1]], drafter=deep, num_draft_tokens=6),
+        "num_draft_tokens must be at most 4",
+        "or the depth of the tree",
+    )
+    check_refusal(lambda: sv.drafter("tree", base="parallel"), "base='parallel'")
+    check_refusal(
+        lambda: sv.decode(pair, [[1]], drafter=sv.drafter("tree", base="eagle3")),
+        "drafter='eagle3' needs a head",
+    )
