@@ -11,11 +11,13 @@ from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from specviz.engine.heads.base import DraftHead
 from specviz.engine.heads.build import check_layers, make_head
 from specviz.engine.heads.fingerprint import fingerprint
+from specviz.engine.heads.published import read_published
 from specviz.engine.heads.settings import HeadSettings
 from specviz.util.validate import quoted_path
 
@@ -31,21 +33,35 @@ def read_head(folder: Path, target: PreTrainedModel) -> DraftHead:
         FileNotFoundError: the folder holds no head.
         ValueError: the files are damaged, or the head does not fit the target.
     """
-    settings = read_settings(folder)
-    head = make_head(settings)
-    check_head(settings.kind, head, target)
-    _load_weights(head, folder / WEIGHTS)
+    config = _read_config(folder)
+    try:
+        settings, weights = _settings_and_weights(config, folder, target)
+    except (KeyError, OSError, SafetensorError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        raise ValueError(
+            f"the head in {quoted_path(folder)} is damaged ({error}); get its files again"
+        ) from None
+    _check_sizes(settings, target)
     if settings.target and settings.target != fingerprint(target):
         raise ValueError(
             f"the head in {quoted_path(folder)} was trained on another target, so hardly a draft "
             "of it would be accepted; pass the pair that it was trained on"
         )
+    head = make_head(settings)
+    try:
+        head.load_state_dict(weights)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"the weights in {quoted_path(folder)} do not fit their {CONFIG} ({reason}); "
+            "get its files again"
+        ) from None
     head.attach(target)
     return head.to(device=target.device, dtype=target.dtype).eval().requires_grad_(False)
 
 
-def read_settings(folder: Path) -> HeadSettings:
-    """Return the settings of the head in `folder`. Errors are those of `read_head`."""
+def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG
     if not path.is_file():
         raise FileNotFoundError(
@@ -53,30 +69,49 @@ def read_settings(folder: Path) -> HeadSettings:
             "pass a folder that `specviz train --heads` wrote"
         )
     try:
-        values: Any = json.loads(path.read_text())
+        values: Any = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ValueError(f"{quoted_path(path)} cannot be read as JSON ({error})") from None
-    known = isinstance(values, dict) and values.pop("format", None) == FORMAT
-    if not known or values.pop("version", None) != VERSION:
         raise ValueError(
-            f"{quoted_path(path)} is not the file of a draft head of version {VERSION}; "
+            f"{quoted_path(path)} cannot be read as JSON ({error}); get the file again"
+        ) from None
+    if not isinstance(values, dict):
+        raise ValueError(f"{quoted_path(path)} must hold an object; get the file again")
+    return values
+
+
+def _settings_and_weights(
+    config: dict[str, Any], folder: Path, target: PreTrainedModel
+) -> tuple[HeadSettings, dict[str, Tensor]]:
+    if "format" not in config:
+        return read_published(config, folder, target)
+    known = {name: value for name, value in config.items() if name not in ("format", "version")}
+    if (config["format"], config.get("version")) != (FORMAT, VERSION):
+        raise ValueError(
+            f"{quoted_path(folder / CONFIG)} is not the file of a draft head of version {VERSION}; "
             "pass a folder that `specviz train --heads` wrote"
         )
-    return HeadSettings.from_dict(values)
-
-
-def _load_weights(head: DraftHead, path: Path) -> None:
+    path = folder / WEIGHTS
     if not path.is_file():
-        raise FileNotFoundError(f"{quoted_path(path)} does not exist; the head has no weights")
-    try:
-        weights = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise ValueError(f"{quoted_path(path)} is damaged ({error})") from None
-    try:
-        head.load_state_dict(weights)
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{quoted_path(path)} does not fit its {CONFIG} ({reason})") from None
+        raise FileNotFoundError(
+            f"{quoted_path(path)} does not exist, so the head has no weights; get it again"
+        )
+    return HeadSettings.from_dict(known), load_file(path)
+
+
+def _check_sizes(settings: HeadSettings, target: PreTrainedModel) -> None:
+    """Raise ValueError unless the head's sizes are the target's."""
+    found = {
+        "hidden_size": target.config.get_text_config().hidden_size,
+        "vocabulary_size": target.get_input_embeddings().weight.shape[0],
+    }
+    for setting, size in found.items():
+        if getattr(settings, setting) != size:
+            raise ValueError(
+                f"the head {settings.kind!r} was made for a target with {setting} "
+                f"{getattr(settings, setting)}, and this target has {size}; "
+                "pass the pair that the head was trained on"
+            )
+    check_layers(settings.layers, target)
 
 
 def check_head(name: str, head: object, target: PreTrainedModel) -> None:
@@ -85,23 +120,11 @@ def check_head(name: str, head: object, target: PreTrainedModel) -> None:
         raise TypeError(
             f"heads[{name!r}] must be a DraftHead, got {type(head).__name__}; use load_heads"
         )
-    settings = head.settings
-    if settings.kind != name:
+    if head.settings.kind != name:
         raise ValueError(
-            f"heads[{name!r}] is a head of kind {settings.kind!r}; pass it under that name"
+            f"heads[{name!r}] is a head of kind {head.settings.kind!r}; pass it under that name"
         )
-    found = {
-        "hidden_size": target.config.get_text_config().hidden_size,
-        "vocabulary_size": target.get_input_embeddings().weight.shape[0],
-    }
-    for setting, size in found.items():
-        if getattr(settings, setting) != size:
-            raise ValueError(
-                f"the head {name!r} was made for a target with {setting} "
-                f"{getattr(settings, setting)}, and this target has {size}; "
-                "pass the pair that the head was trained on"
-            )
-    check_layers(settings.layers, target)
+    _check_sizes(head.settings, target)
 
 
 class FolderOfHeads(Mapping[str, DraftHead]):

@@ -76,6 +76,10 @@ class ResidualHeads(DraftHead):
         if settings.gate != "none":
             self.gates = nn.ModuleList(Gate(settings) for _ in range(settings.heads))
         self.heads = nn.ModuleList(nn.Linear(size, size) for _ in range(settings.heads))
+        if settings.own_lm_heads:
+            self.lm_heads = nn.ModuleList(
+                nn.Linear(size, settings.vocabulary_size, bias=False) for _ in range(settings.heads)
+            )
         for head in self.heads:
             assert isinstance(head, nn.Linear)
             nn.init.zeros_(head.weight)
@@ -115,6 +119,8 @@ class ResidualHeads(DraftHead):
         if self.settings.gate != "none":
             states = self.gates[number](states, self.rows_of_lm_head(tokens))
         proposed = states + silu(self.heads[number](states))
+        if self.settings.own_lm_heads:
+            return HeadOutput(self.lm_heads[number](proposed), states)
         return HeadOutput(self.to_logits(proposed), states)
 
     def unroll(

@@ -26,10 +26,13 @@ class HeadSettings:
             output of the final norm.
         num_attention_heads, num_key_value_heads, intermediate_size: of the head's layer.
         max_position_embeddings, rope_theta, rms_norm_eps: of the head's layer.
+        rope_scaling: how its positions are scaled, as transformers' configurations have it.
+        head_dim: of its attention heads; 0 for hidden_size / num_attention_heads.
         heads: how many tokens it can draft; 0 if there is no limit.
         block: whether a transformer layer over the features comes before the heads.
         gate: how the token before enters, one of GATES.
         draft_vocabulary_size: how many ids it can propose; 0 for all.
+        own_lm_heads: whether each head has an LM head of its own instead of the target's.
         target: the fingerprint of the target that it was trained on; "" if there is none.
 
     Raises:
@@ -50,6 +53,9 @@ class HeadSettings:
     block: bool = False
     gate: str = "none"
     draft_vocabulary_size: int = 0
+    own_lm_heads: bool = False
+    rope_scaling: dict[str, Any] | None = None
+    head_dim: int = 0
     target: str = ""
 
     def __post_init__(self) -> None:
@@ -89,14 +95,20 @@ class HeadSettings:
         known = {item.name for item in fields(cls)}
         unknown = sorted(set(values) - known)
         if unknown:
-            raise ValueError(f"unknown settings of a head: {', '.join(unknown)}")
+            raise ValueError(
+                f"a head's file has unknown settings, {', '.join(unknown)}; "
+                "use the version of specviz that wrote it"
+            )
         try:
             return cls(**values)
         except TypeError as error:
-            raise ValueError(f"settings of a head are incomplete: {error}") from None
+            raise ValueError(
+                f"a head's file lacks settings ({error}); get the file again"
+            ) from None
 
     def layer_config(self) -> LlamaConfig:
         """Return the configuration of a Llama layer of these sizes."""
+        rope = {"rope_type": "default", "rope_theta": self.rope_theta} | (self.rope_scaling or {})
         return LlamaConfig(
             vocab_size=self.vocabulary_size,
             hidden_size=self.hidden_size,
@@ -106,5 +118,6 @@ class HeadSettings:
             intermediate_size=self.intermediate_size,
             max_position_embeddings=self.max_position_embeddings,
             rms_norm_eps=self.rms_norm_eps,
-            rope_parameters={"rope_type": "default", "rope_theta": self.rope_theta},
+            head_dim=self.head_dim or self.hidden_size // self.num_attention_heads,
+            rope_parameters=rope,
         )

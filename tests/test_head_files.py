@@ -1,0 +1,218 @@
+"""Heads on disk: our own files and those that others publish, and what is refused."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import check_refusal, generate, make_pair, make_prompts
+from safetensors.torch import save_file
+from tiny_heads import STEPS, fitted, pair_with
+from tree_drafters import TOKENS
+
+import specviz as sv
+from specviz.engine.heads import KINDS, build_head
+from specviz.engine.heads.fingerprint import fingerprint
+
+
+def write(
+    folder: Path, weights: dict[str, torch.Tensor], config: dict[str, Any], name: str = "model"
+) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    whole = {key: values.contiguous() for key, values in weights.items()}
+    save_file(whole, folder / f"{name}.safetensors")
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def write_own(folder: Path, kind: str, **changes: Any) -> Path:
+    head = fitted("llama", kind)
+    settings = head.settings.to_dict() | {"target": fingerprint(make_pair("llama").target)}
+    config = {"format": "specviz head", "version": 1} | settings | changes
+    return write(folder, head.state_dict(), config)
+
+
+def texts_and_lengths(pair: sv.Pair, kind: str) -> tuple[list[list[int]], float]:
+    result = generate(
+        pair, make_prompts(), drafter=kind, num_draft_tokens=STEPS, max_new_tokens=TOKENS
+    )
+    return result.tokens, float(result.summary["mean_acceptance_length"].iloc[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_head_that_was_saved_drafts_as_before(kind, tmp_path):
+    pair = sv.load_heads(write_own(tmp_path / kind, kind), make_pair("llama"))
+    assert list(pair.heads) == [kind]
+    assert texts_and_lengths(pair, kind) == texts_and_lengths(pair_with("llama", kind), kind)
+
+
+def test_a_folder_may_hold_several_heads(tmp_path):
+    for kind in ("medusa", "eagle3"):
+        write_own(tmp_path / kind, kind)
+    pair = sv.load_heads(tmp_path, pair_with("llama", "clover"))
+    assert set(pair.heads) == {"clover", "medusa", "eagle3"}
+
+
+def test_the_fingerprint_is_that_of_the_weights():
+    target = make_pair("llama").target
+    same = make_pair("llama", torch.float64).target
+    assert fingerprint(target) == fingerprint(same)
+    assert fingerprint(target) != fingerprint(make_pair("llama").draft)
+    assert fingerprint(target) != fingerprint(make_pair("qwen3").target)
+
+
+def test_heads_of_another_target_are_refused(tmp_path):
+    folder = write_own(tmp_path / "eagle3", "eagle3")
+    pair = make_pair("llama")
+    other = sv.Pair(pair.draft, pair.target)
+    check_refusal(lambda: sv.load_heads(folder, other), "the head in", "another target")
+    folder = write_own(tmp_path / "sizes", "eagle3", hidden_size=64)
+    check_refusal(lambda: sv.load_heads(folder, pair), "the head 'eagle3'", "hidden_size 64")
+    folder = write_own(tmp_path / "ids", "eagle3", vocabulary_size=7)
+    check_refusal(lambda: sv.load_heads(folder, pair), "the head 'eagle3'", "vocabulary_size 7")
+    folder = write_own(tmp_path / "layers", "eagle3", layers=[0, 1, 17])
+    check_refusal(lambda: sv.load_heads(folder, pair), "layers=(0, 1, 17)")
+
+
+def test_damaged_files_are_refused_with_one_sentence(tmp_path):
+    pair = make_pair("llama")
+
+    def damaged(name: str, file: str, content: bytes | None) -> Path:
+        folder = write_own(tmp_path / name, "eagle3")
+        if content is None:
+            (folder / file).unlink()
+        else:
+            (folder / file).write_bytes(content)
+        return folder
+
+    whole = (write_own(tmp_path / "whole", "eagle3") / "model.safetensors").read_bytes()
+    refused = {
+        "cut": ("model.safetensors", whole[: len(whole) // 2]),
+        "empty": ("model.safetensors", b""),
+        "no json": ("config.json", b"{"),
+        "a list": ("config.json", b"[]"),
+        "version": ("config.json", b'{"format": "specviz head", "version": 9}'),
+        "lacking": ("config.json", b'{"format": "specviz head", "version": 1, "kind": "eagle3"}'),
+        "unknown": ("config.json", b'{"format": "specviz head", "version": 1, "size": 3}'),
+        "layout": ("config.json", b"{}"),
+    }
+    for name, (file, content) in refused.items():
+        folder = damaged(name, file, content)
+        if name == "layout":
+            save_file({"a": torch.zeros(1)}, folder / "model.safetensors")
+        check_refusal(lambda folder=folder: sv.load_heads(folder, pair), "")
+    for name in ("model.safetensors", "config.json"):
+        folder = damaged(f"without {name}", name, None)
+        check_refusal(
+            lambda folder=folder: sv.load_heads(folder, pair), "", error=FileNotFoundError
+        )
+    folder = write_own(tmp_path / "other", "medusa", kind="eagle3")
+    check_refusal(lambda: sv.load_heads(folder, pair), "the weights in", "do not fit")
+
+
+def test_folders_without_heads_are_refused(tmp_path):
+    pair = make_pair("llama")
+    missing = tmp_path / "missing"
+    check_refusal(
+        lambda: sv.load_heads(missing, pair), "folder=", "does not exist", error=FileNotFoundError
+    )
+    check_refusal(
+        lambda: sv.load_heads(tmp_path, pair), "folder=", "no draft head", error=FileNotFoundError
+    )
+
+
+# --- layouts that others publish ---
+
+
+def write_eagle3(folder: Path, ids: torch.Tensor | None = None) -> Path:
+    """The fitted head with names, LM head and configuration as EAGLE-3 is published."""
+    pair = make_pair("llama")
+    lm_head = pair.target.get_output_embeddings().weight.detach()
+    weights = dict(fitted("llama", "eagle3").state_dict())
+    weights["embed_tokens.weight"] = pair.target.get_input_embeddings().weight.detach()
+    weights["lm_head.weight"] = (lm_head if ids is None else lm_head[ids]).clone()
+    if ids is not None:
+        weights["d2t"] = ids - torch.arange(len(ids))
+        weights["t2d"] = torch.zeros(len(lm_head)).bool().index_fill(0, ids, True)
+    config = pair.target.config.to_dict()
+    kept = (
+        "num_attention_heads",
+        "num_key_value_heads",
+        "intermediate_size",
+        "max_position_embeddings",
+        "rms_norm_eps",
+        "vocab_size",
+    )
+    published = {name: config[name] for name in kept}
+    published["architectures"] = ["LlamaForCausalLMEagle3"]
+    published["draft_vocab_size"] = len(weights["lm_head.weight"])
+    return write(folder, weights, published)
+
+
+def test_published_eagle3_heads_draft_the_same(tmp_path):
+    pair = sv.load_heads(write_eagle3(tmp_path), make_pair("llama"))
+    assert texts_and_lengths(pair, "eagle3") == texts_and_lengths(
+        pair_with("llama", "eagle3"), "eagle3"
+    )
+
+
+def test_published_eagle3_heads_with_a_reduced_vocabulary(tmp_path):
+    ids = torch.arange(1, make_pair("llama").vocabulary_size, 2)
+    pair = sv.load_heads(write_eagle3(tmp_path, ids), make_pair("llama"))
+    tokens, length = texts_and_lengths(pair, "eagle3")
+    whole, longer = texts_and_lengths(pair_with("llama", "eagle3"), "eagle3")
+    assert tokens == whole
+    assert 1 < length < longer
+
+
+def test_published_eagle3_heads_may_name_their_layers(tmp_path):
+    folder = write_eagle3(tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    layers = fitted("llama", "eagle3").settings.layers
+    config["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": [layer + 1 for layer in layers]}
+    (folder / "config.json").write_text(json.dumps(config))
+    assert sv.load_heads(folder, make_pair("llama")).heads["eagle3"].settings.layers == layers
+
+
+def write_medusa(folder: Path, layers: int = 1) -> Path:
+    head = fitted("llama", "medusa").state_dict()
+    lm_head = make_pair("llama").target.get_output_embeddings().weight.detach()
+    weights = {}
+    for i in range(STEPS):
+        weights[f"{i}.0.linear.weight"] = head[f"heads.{i}.weight"]
+        weights[f"{i}.0.linear.bias"] = head[f"heads.{i}.bias"]
+        weights[f"{i}.1.weight"] = lm_head.clone()
+    config = {"medusa_num_heads": STEPS, "medusa_num_layers": layers}
+    return write(folder, weights, config, "medusa_lm_head")
+
+
+def test_published_medusa_heads_draft_the_same(tmp_path):
+    pair = sv.load_heads(write_medusa(tmp_path), make_pair("llama"))
+    assert texts_and_lengths(pair, "medusa") == texts_and_lengths(
+        pair_with("llama", "medusa"), "medusa"
+    )
+    check_refusal(
+        lambda: sv.load_heads(write_medusa(tmp_path / "deep", layers=2), make_pair("llama")),
+        "",
+        "medusa_num_layers=2",
+    )
+
+
+def test_heads_follow_the_pair_to_its_dtype(tmp_path):
+    pair = make_pair("llama", torch.float64)
+    head = sv.load_heads(write_own(tmp_path, "eagle3"), pair).heads["eagle3"]
+    assert head.dtype == torch.float64
+    assert not any(parameter.requires_grad for parameter in head.parameters())
+
+
+def test_a_head_is_built_for_its_target_alone():
+    pair = make_pair("llama")
+    head = build_head("medusa", pair.target, heads=2)
+    assert head.settings.heads == 2
+    with_two = replace(pair, heads={"medusa": head.eval()})
+    check_refusal(
+        lambda: sv.decode(with_two, [[1]], drafter="medusa", num_draft_tokens=3),
+        "num_draft_tokens must be at most 2",
+    )
