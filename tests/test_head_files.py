@@ -108,7 +108,7 @@ def test_damaged_files_are_refused_with_one_sentence(tmp_path):
         check_refusal(
             lambda folder=folder: sv.load_heads(folder, pair), "", error=FileNotFoundError
         )
-    folder = write_own(tmp_path / "other", "medusa", kind="eagle3")
+    folder = write_own(tmp_path / "other", "medusa", heads=STEPS + 1)
     check_refusal(lambda: sv.load_heads(folder, pair), "the weights in", "do not fit")
 
 
