@@ -19,6 +19,7 @@ from bad_values import swept
 from bench_rows import sample
 from conftest import decoded, make_pair
 from test_fit import make_runs
+from test_head_files import write_own
 from tiny_run import TRACE
 
 import specviz as sv
@@ -138,6 +139,9 @@ def _decoding() -> dict[str, Good]:
         "load_pair": Good(
             sv.load_pair, stored, dict.fromkeys(("device", "dtype", "device_map"), "none")
         ),
+        "load_heads": Good(
+            sv.load_heads, {"folder": write_own(KEPT / "head", "medusa"), "pair": pair}
+        ),
         "load_prompts": Good(
             sv.load_prompts, file, {"categories": "none", "limit": "none int", "tokenizer": "none"}
         ),
@@ -146,7 +150,11 @@ def _decoding() -> dict[str, Good]:
             {"items": [1], "limit": 1},
             {"items": "nested [] text bytes", "limit": "none int"},
         ),
-        "Pair": Good(sv.Pair, {"target": pair.target, "draft": pair.draft}, {"tokenizer": "none"}),
+        "Pair": Good(
+            sv.Pair,
+            {"target": pair.target, "draft": pair.draft},
+            {"tokenizer": "none", "heads": "{}"},
+        ),
         "SamplingParams": Good(
             sv.SamplingParams,
             {"temperature": 1.0},
@@ -245,7 +253,7 @@ def _options() -> dict[str, Good]:
     """The options of each strategy, drafter and selector."""
     flags = (
         "refill", "bonus", "shrink_to_budget", "as_published", "drop_cache", "sort_prompts",
-        "skip_unpadding", "ones_mask", "draft_bonus", "keep_cache",
+        "skip_unpadding", "ones_mask", "draft_bonus", "keep_cache", "reread",
     )  # fmt: skip
     fits = {
         **dict.fromkeys(flags, "True"),

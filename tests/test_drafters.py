@@ -55,17 +55,23 @@ def tokens_of(row: Any) -> list[int]:
 
 def test_the_drafters_are_listed():
     frame = sv.drafters()
-    names = ["model", "lookup", "synthetic", "tree", "static_tree"]
+    heads = ["eagle3", "eagle1", "medusa", "clover", "parallel"]
+    names = ["model", "lookup", "synthetic", "tree", "static_tree", *heads]
     assert list(frame["drafter"]) == names == list(DRAFTERS)
     assert frame["description"].str.len().min() > 10
     assert list(frame["options"]) == [
         "keep_cache=True",
         "max_ngram=3, min_ngram=1",
         "keep_cache=True, rates (required)",
-        "keep_cache=True, depth=4, width=2, children=2, calibration=None",
-        "keep_cache=True, "  # of static_tree
+        "keep_cache=True, base='model', depth=4, width=2, children=2, calibration=None",
+        "keep_cache=True, base='model', "  # of static_tree
         "paths=((0,), (0, 0), (1,), (0, 0, 0), (0, 1), (1, 0), (0, 0, 0, 0), (2,)), "
         "siblings='likeliest', judged_by=None, valid=True",
+        "keep_cache=True, reread=True",
+        "keep_cache=True, reread=True",
+        "keep_cache=True",
+        "keep_cache=True",
+        "keep_cache=True, reread=True",
     ]
 
 

@@ -104,7 +104,7 @@ def check_pair_made_record(
         "dtype": str(pair.target.dtype).removeprefix("torch."),
     }
     if with_draft:
-        given["draft"] = draft_name(pair, meta["drafter"])
+        given["draft"] = draft_name(pair, meta)
     for key, value in given.items():
         if meta[key] != value:
             raise ValueError(

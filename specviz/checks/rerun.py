@@ -19,10 +19,14 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from specviz.checks.ledger import ExpectedKV
+from specviz.checks.text_features import TextFeatures
+from specviz.engine.heads import DraftHead
+from specviz.engine.heads.cached import CachedHead
 from specviz.engine.kv.cache import CachedModel
 from specviz.engine.kv.feed import Feed
 from specviz.engine.kv.moves import Move
 from specviz.engine.models.pair import Pair
+from specviz.record.header import head_of
 from specviz.record.index import Step
 from specviz.record.schema import MODELS, PHASES, Array
 from specviz.record.trace import Trace
@@ -78,30 +82,46 @@ def rerun(
         ValueError: a model keeps K/V of another size than the record says, so it is not the one
             that ran.
     """
+    head = pair.heads.get(head_of(trace.meta) or "")
+    features = None if head is None else TextFeatures(trace, head)
     for code, name in enumerate(MODELS):
         of_model = [place for place in places if place.model == code]
-        # A draft head reads the target's features, which no feed holds.
-        has_features = trace.meta.get("draft_kv", "kept") != "kept" and name == "draft"
-        if (trace.feeds["model"] == code).any() and not has_features:
-            model = pair.target if name == "target" else pair.draft
-            again = _Rerun(trace, code, model, pair, listen)
-            yield from again.deviations(of_model)
+        if not (trace.feeds["model"] == code).any():
+            continue
+        if name == "target":
+            again = _Rerun(trace, code, pair.target, pair, listen, features)
+        elif head is None or features is None:
+            again = _Rerun(trace, code, pair.draft, pair, listen)
+        else:
+            again = _HeadRerun(trace, code, head, pair, listen, features)
+        yield from again.deviations(of_model)
 
 
 class _Rerun:
     """One model's part of a record."""
 
     def __init__(
-        self, trace: Trace, code: int, model: PreTrainedModel, pair: Pair, listen: Listener
+        self,
+        trace: Trace,
+        code: int,
+        model: PreTrainedModel,
+        pair: Pair,
+        listen: Listener,
+        features: TextFeatures | None = None,
     ) -> None:
         self._trace = trace
         self._code = code
         self._model = model
         self._device = pair.device
         self._listen = listen
-        self._cache = CachedModel(model, *trace.index.cache_shape, pair.vocabulary_size)
+        self._features = features
+        self._vocabulary = pair.vocabulary_size
+        self._cache = self._make_cache(*trace.index.cache_shape)
         self._fresh: dict[int, list[Tensor]] = {}  # K/V of the requests that are being decoded
         self._reported: dict[int, set[int]] = {}  # indices of each request
+
+    def _make_cache(self, rows: int, slots: int) -> CachedModel:
+        return CachedModel(self._model, rows, slots, self._vocabulary)
 
     def deviations(self, places: Sequence[ExpectedKV]) -> Iterator[Deviation]:
         """Run the forwards and moves round by round; yield what deviates after each."""
@@ -140,16 +160,24 @@ class _Rerun:
     def _run(self, step: Step) -> None:
         """Run one forward, and pass its logits on where they choose tokens."""
         feed, entries = self._feed(step.feeds)
+        select = None if self._features is None else self._features.select
         if step.stage % len(PHASES) not in _DECIDING:
-            self._cache.prefill(feed)
+            self._cache.prefill(feed, select=select)
+            self._keep(entries)
             return
-        logits = self._cache.forward(feed, dense=False)  # (b, q, V)
+        logits = self._cache.forward(feed, select=select, dense=False)  # (b, q, V)
+        self._keep(entries)
         entries, place = np.unique(entries.ravel(), return_index=True)
         # Where K/V is wrong, so are the logits.
         requests = self._trace.feeds["request"][entries].tolist()
         is_sound = np.array([not self._reported.get(request) for request in requests], bool)
         first = torch.from_numpy(place[is_sound]).to(logits.device)
         self._listen(self._code, entries[is_sound], logits.flatten(0, 1)[first])
+
+    def _keep(self, entries: Array) -> None:
+        """Keep the features of entries (b, q) of the table `feeds`, if a head wants them."""
+        if self._features is not None and self._cache.kept is not None:
+            self._features.keep(entries, self._cache.kept)
 
     def _feed(self, which: Array) -> tuple[Feed, Array]:
         """Build one forward from entries of the table `feeds`; return which entry is where."""
@@ -226,17 +254,44 @@ class _Rerun:
             [self._trace.prompt(request) + self._trace.output(request)], device=self._device
         )
         index = torch.arange(text.shape[1], device=self._device)[None]  # (1, n)
-        cache = CachedModel(self._model, 1, text.shape[1])
-        cache.prefill(
-            Feed(
-                rows=torch.zeros(1, dtype=torch.long, device=self._device),
-                requests=(),
-                tokens=text,
-                indices=index,
-                positions=index,
-                slots=index,
-                visible=index[:, None] <= index[:, :, None],
-                valid=torch.ones_like(text, dtype=torch.bool),
-            )
+        cache = self._make_cache(1, text.shape[1])
+        feed = Feed(
+            rows=torch.zeros(1, dtype=torch.long, device=self._device),
+            requests=(),
+            tokens=text,
+            indices=index,
+            positions=index,
+            slots=index,
+            visible=index[:, None] <= index[:, :, None],
+            valid=torch.ones_like(text, dtype=torch.bool),
         )
+        self._read_text(cache, feed, request)
         return cache.held(torch.zeros_like(index[0]), index[0])
+
+    def _read_text(self, cache: CachedModel, feed: Feed, request: int) -> None:
+        """Prefill a fresh cache with a request's whole text."""
+        cache.prefill(feed)
+
+
+class _HeadRerun(_Rerun):
+    """A draft head's part of a record: what it computed from true features.
+
+    What it made of its own output is right for one round only, and is not compared.
+    """
+
+    _cache: CachedHead
+    _features: TextFeatures
+
+    def _make_cache(self, rows: int, slots: int) -> CachedModel:
+        assert isinstance(self._model, DraftHead)
+        return CachedHead(self._model, rows, slots, self._vocabulary, self._features.store)
+
+    def _run(self, step: Step) -> None:
+        true = step.feeds[self._trace.feeds["node"][step.feeds] == 0]
+        if true.size:
+            feed, entries = self._feed(true)
+            self._cache.prefill_with(feed, self._features.before(entries))
+
+    def _read_text(self, cache: CachedModel, feed: Feed, request: int) -> None:
+        assert isinstance(cache, CachedHead)
+        cache.prefill_with(feed, self._features.of_text(request, feed.indices))

@@ -18,6 +18,7 @@ from specviz.engine.recorder import Recorder
 from specviz.engine.run import Run
 from specviz.generation.collect import Collected
 from specviz.generation.result import Result
+from specviz.record.header import head_of
 from specviz.record.schema import MODELS, Table
 from specviz.record.trace import Trace, flatten_requests
 
@@ -78,14 +79,16 @@ def _header(run: Run, caches: dict[str, CachedModel]) -> dict[str, Any]:
     pair = run.pair
     sampling = run.options.sampling
     kv_bytes = {name: caches[name].bytes_per_slot if name in caches else 0 for name in MODELS}
-    return {
+    drafter = {
+        "drafter": run.drafter.name,
+        "drafter_options": run.drafter.options,
+        "draft_kv": run.drafter.draft_kv,
+    }
+    return drafter | {
         "strategy": run.strategy.name,
         "strategy_options": run.strategy.options,
         "valid": run.promises,
         "right_aligned": run.strategy.right_aligned,
-        "drafter": run.drafter.name,
-        "drafter_options": run.drafter.options,
-        "draft_kv": run.drafter.draft_kv,
         "selector": run.selector.name,
         "selector_options": run.selector.options,
         "foresees": run.foresees,
@@ -98,7 +101,7 @@ def _header(run: Run, caches: dict[str, CachedModel]) -> dict[str, Any]:
         "versions": dict(_versions()),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "target": model_name(pair.target),
-        "draft": draft_name(pair, run.drafter.name),
+        "draft": draft_name(pair, drafter),
         "vocabulary_size": pair.vocabulary_size,
         "eos_token_ids": pair.eos_token_ids,
         "sampling": None if sampling is None else asdict(sampling),
@@ -121,11 +124,10 @@ def _device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
 
 
-def draft_name(pair: Pair, drafter: str) -> str:
-    """Return the name of what drafts: of the pair's draft model, or of one of its heads."""
-    if drafter in pair.heads:
-        return f"{drafter} head"
-    return model_name(pair.draft)
+def draft_name(pair: Pair, meta: Mapping[str, Any]) -> str:
+    """Return the name of what drafts in a run: the pair's draft model, or one of its heads."""
+    head = head_of(meta)
+    return model_name(pair.draft) if head is None else f"{head} head"
 
 
 def model_name(model: PreTrainedModel) -> str:

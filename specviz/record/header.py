@@ -36,6 +36,15 @@ _LATER = {
 }
 
 
+def head_of(meta: Mapping[str, Any]) -> str | None:
+    """Return the name of the draft head that a run drafted with; None if it had none."""
+    if meta.get("draft_kv", "kept") == "kept":
+        return None
+    # Trees grow from what their drafter's option `base` names.
+    name: str = meta.get("drafter_options", {}).get("base", meta["drafter"])
+    return name
+
+
 def require(fits: bool | np.bool_, problem: str) -> None:
     """Raise TraceError with this problem unless it `fits`."""
     if not fits:

@@ -74,7 +74,10 @@ class CachedHead(CachedModel):
         """Write K/V of committed tokens, whose true features are known. No logits are computed."""
         if not self.holds_kv:
             return
-        features = self.features.before(feed.rows, feed.indices)
+        self.prefill_with(feed, self.features.before(feed.rows, feed.indices))
+
+    def prefill_with(self, feed: Feed, features: Tensor) -> None:
+        """Write K/V of tokens, given the features (b, q, D) of those before them."""
         with self._attending():
             self.model(features=features, logits_to_keep=0, **self._arguments(feed, dense=False))
 

@@ -19,7 +19,7 @@ from specviz.engine.heads.build import check_layers, make_head
 from specviz.engine.heads.fingerprint import fingerprint
 from specviz.engine.heads.published import read_published
 from specviz.engine.heads.settings import HeadSettings
-from specviz.util.validate import quoted_path
+from specviz.util.validate import quoted_path, short
 
 FORMAT = "specviz head"
 VERSION = 1
@@ -114,17 +114,22 @@ def _check_sizes(settings: HeadSettings, target: PreTrainedModel) -> None:
     check_layers(settings.layers, target)
 
 
-def check_head(name: str, head: object, target: PreTrainedModel) -> None:
-    """Raise ValueError or TypeError unless the head's sizes are the target's."""
-    if not isinstance(head, DraftHead):
-        raise TypeError(
-            f"heads[{name!r}] must be a DraftHead, got {type(head).__name__}; use load_heads"
-        )
-    if head.settings.kind != name:
+def check_heads(heads: object, target: PreTrainedModel) -> None:
+    """Raise ValueError unless these are heads by their kinds, of the target's sizes."""
+    if not isinstance(heads, Mapping):
         raise ValueError(
-            f"heads[{name!r}] is a head of kind {head.settings.kind!r}; pass it under that name"
+            f"heads must be a dict from kinds to draft heads, got {short(heads)}; use load_heads"
         )
-    _check_sizes(head.settings, target)
+    for name, head in heads.items():
+        if not isinstance(head, DraftHead):
+            raise ValueError(
+                f"heads[{name!r}] must be a DraftHead, got {short(head)}; use load_heads"
+            )
+        if head.settings.kind != name:
+            raise ValueError(
+                f"heads[{name!r}] is a head of kind {head.settings.kind!r}; pass it under that name"
+            )
+        _check_sizes(head.settings, target)
 
 
 class FolderOfHeads(Mapping[str, DraftHead]):

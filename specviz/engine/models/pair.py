@@ -19,7 +19,7 @@ from transformers import (
 from transformers.utils import logging
 
 from specviz.engine.heads.base import DraftHead
-from specviz.engine.heads.folder import FolderOfHeads, check_head
+from specviz.engine.heads.folder import FolderOfHeads, check_heads
 from specviz.engine.models.compat import (
     check_model,
     check_same_device,
@@ -70,9 +70,9 @@ class Pair:
         check_model("draft", self.draft)
         check_vocabularies(self.target, self.draft, self.tokenizer)
         check_same_device(self.target, self.draft)
-        if isinstance(self.heads, dict):
-            for name, head in self.heads.items():
-                check_head(name, head, self.target)
+        # Those of a folder are checked when they are read.
+        if not isinstance(self.heads, FolderOfHeads):
+            check_heads(self.heads, self.target)
         self.target.eval()
         self.draft.eval()
 

@@ -1,0 +1,126 @@
+"""The modules of draft heads by themselves, and what they refuse."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from conftest import check_refusal, generate, make_pair, make_prompts
+from tiny_heads import STEPS, pair_with
+from tree_drafters import GUMBEL
+
+import specviz as sv
+from specviz.engine.heads import build_head
+from specviz.engine.heads.layer import shifted
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "eagle1"])
+def test_unrolled_chains_are_forwards_over_everything(kind):
+    """Against the plain form: one forward over all entries, the chain's with own features."""
+    pair = pair_with("llama", kind, torch.float64)
+    head = pair.heads[kind]
+    tokens = torch.randint(0, 50, (1, 20), generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        states = pair.target.base_model(tokens, output_hidden_states=True).hidden_states
+        features = head.select(states)
+        outputs = head.unroll(tokens, features, torch.tensor([[5, 12]]), STEPS)
+        entries = shifted(head.fuse(features))[:, :13]
+        for step in range(STEPS):
+            size = entries.shape[1]
+            mask = torch.ones(1, 1, size, size).tril().bool()
+            output = head(tokens[:, :size], entries, torch.arange(size)[None], attention_mask=mask)
+            torch.testing.assert_close(output.logits[0, -1], outputs[step].logits[0, 1])
+            entries = torch.cat([entries, output.hidden], 1)
+
+
+def test_features_are_the_outputs_of_the_layers_that_are_named():
+    """Read by hooks on the layers themselves, not by their places among the hidden states."""
+    pair = make_pair("llama")
+    head = build_head("eagle3", pair.target, layers=(0, -1))
+    seen = []
+    layer = pair.target.model.layers[0]
+    hooks = [
+        layer.register_forward_hook(lambda *args: seen.append(args[-1])),
+        pair.target.model.norm.register_forward_hook(lambda *args: seen.append(args[-1])),
+    ]
+    with torch.inference_mode():
+        states = pair.target(torch.tensor([[1, 2, 3]]), output_hidden_states=True).hidden_states
+    for hook in hooks:
+        hook.remove()
+    outputs = [each[0] if isinstance(each, tuple) else each for each in seen]
+    assert torch.equal(head.select(states), torch.cat(outputs, -1))
+
+
+def test_a_head_owns_neither_embedding_nor_lm_head():
+    head = build_head("eagle3", make_pair("llama").target)
+    assert not [name for name in head.state_dict() if "embed" in name or "lm_head" in name]
+
+
+@pytest.mark.parametrize("sampling", [None, GUMBEL, sv.SamplingParams(1.0)], ids=str)
+def test_a_reduced_vocabulary_bounds_what_is_drafted(sampling):
+    pair = make_pair("llama")
+    head = build_head("eagle3", pair.target, draft_vocabulary_size=10).eval()
+    ids = torch.arange(5, 45, 4)
+    head.d2t.copy_(ids - torch.arange(10))
+    pair = replace(pair, heads={"eagle3": head.requires_grad_(False)})
+    result = generate(
+        pair,
+        make_prompts(),
+        drafter="eagle3",
+        num_draft_tokens=3,
+        max_new_tokens=8,
+        sampling=sampling,
+        record=True,
+    )
+    rows = result.trace.rows
+    proposed = rows["drafts"][rows["gained"] > 0]
+    assert set(proposed[proposed >= 0].tolist()) <= set(ids.tolist())
+    assert np.isfinite(rows["draft_logprob"][rows["gained"] > 0]).any()
+    assert not sv.check_invariants(result.trace)
+    if sampling is None or sampling is GUMBEL:
+        assert (
+            result.tokens
+            == generate(
+                pair, make_prompts(), strategy="autoregressive", max_new_tokens=8, sampling=sampling
+            ).tokens
+        )
+
+
+def test_runs_that_a_head_cannot_serve_are_refused():
+    pair = pair_with("llama", "medusa")
+    check_refusal(lambda: sv.decode(pair, [[1]], drafter="eagle3"), "drafter='eagle3' needs a head")
+    check_refusal(
+        lambda: sv.decode(pair, [[1]], drafter="medusa", num_draft_tokens=5),
+        "num_draft_tokens must be at most 4",
+    )
+    eagle = pair_with("llama", "eagle3")
+    check_refusal(
+        lambda: sv.decode(
+            eagle,
+            [[1]],
+            drafter="eagle3",
+            deterministic=True,
+            sampling=sv.SamplingParams(1.0),
+        ),
+        "deterministic=True",
+    )
+
+
+def test_heads_that_do_not_fit_the_target_are_refused():
+    pair = make_pair("llama")
+    head = build_head("eagle3", pair.target)
+    other = build_head("eagle3", pair.target, hidden_size=8, num_attention_heads=2)
+    check_refusal(
+        lambda: replace(pair, heads={"medusa": head}), "heads['medusa'] is a head of kind"
+    )
+    check_refusal(
+        lambda: replace(pair, heads={"eagle3": other}),
+        "the head 'eagle3' was made",
+        "hidden_size 8",
+    )
+    check_refusal(lambda: build_head("eagle3", pair.target, layers=(0, 9)), "layers=(0, 9)")
+    check_refusal(lambda: build_head("eagle3", pair.target, layers=()), "layers must be")
+    check_refusal(lambda: build_head("medusa", pair.target, heads=0), "heads must be an int >= 1")
+    check_refusal(lambda: build_head("hydra", pair.target), "kind='hydra'")
+    check_refusal(lambda: build_head("clover", pair.target, gate="relu"), "gate='relu'")
+    check_refusal(lambda: replace(pair, heads={"eagle3": pair.draft}), "heads['eagle3'] must be")
