@@ -54,7 +54,8 @@ def run(options: argparse.Namespace) -> None:
     save_trace(results["eqspec"].trace, options.out)
     print(
         f"To step through it, run `specviz replay {options.out}` and open the page in a browser; "
-        "`make lab` opens the quickstart."
+        "`make lab` opens the quickstart.\n"
+        "There are faster drafters than the draft model: try `specviz generate --drafter eagle3`."
     )
 
 

@@ -36,7 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=integer, default=8, metavar="B")
     names = "eqspec, exspec, rollback ...; an unknown name lists them (%(default)s)"
     parser.add_argument("--strategy", default="inplace", help=names)
-    parser.add_argument("--drafter", default="model", help="model or lookup (%(default)s)")
+    parser.add_argument(
+        "--drafter",
+        default="model",
+        help="model, lookup, or a draft head such as eagle3 (%(default)s)",
+    )
     names = "drafts to verify: everything, tetris, threshold, tetris+extra=3 ... (%(default)s)"
     parser.add_argument("--selector", default="everything", help=names)
     parser.add_argument("--temperature", type=number, help="sample at this temperature (greedy)")
