@@ -33,7 +33,8 @@ def traced(run: Run, function: Callable[[], Any]) -> Callable[[], Any]:
     places = [*batch_places, state.layout.start]
     for cached in state.caches.values():
         for layer in cached.cache.layers:
-            places += [layer.keys, layer.values]
+            if layer.is_initialized:
+                places += [layer.keys, layer.values]
     before = [place.clone() for place in places]
     results = []
 

@@ -7,7 +7,7 @@ and how drafts are accepted in `accept.py`.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -47,11 +47,14 @@ def run_rounds(
 
         # 3. verify: one target forward over the pending token and the drafts
         asked = (draft.tokens, draft.lengths, draft.total, draft.parents, draft.height)
-        logits = state.run(verify, state, *asked)  # (B, K+1, V)
+        verified = state.run(verify, state, *asked)
+        logits = verified.logits  # (B, K+1, V)
         yield Verified(state.round, state, logits)
 
         # 4. accept: a ragged number of drafts a row, and the target's own token
         outcome = state.run(accept, state, strategy, draft, logits)
+        if verified.features is not None:
+            state.keep_features(verified.features, outcome)
         # The round's only wait for the device. The event comes after it, so that its readers find
         # the rows on the host up to date. NaN is cleared before anything could spread it.
         state.zero_nonfinite(state.batch.sync_to_host(outcome))
@@ -102,6 +105,19 @@ def propose(state: State, drafter: Drafter, selector: Selector) -> Draft:
     return replace(draft, total=check_selection(state, draft, state.draft_capacity))
 
 
+@dataclass(frozen=True)
+class Verification:
+    """What the target computed of the pending tokens and the drafts.
+
+    Attributes:
+        logits: (B, K+1, V), after each of them.
+        features: (B, K+1, F), where the drafter reads the target's hidden states.
+    """
+
+    logits: Tensor
+    features: Tensor | None
+
+
 def verify(
     state: State,
     drafts: Tensor,
@@ -109,8 +125,8 @@ def verify(
     total: int | None = None,
     parents: Tensor | None = None,
     height: int | None = None,
-) -> Tensor:
-    """Return the target's logits (B, K+1, V) after the pending token and each draft (B, K).
+) -> Verification:
+    """Run the target over the pending token and each draft (B, K).
 
     Args:
         lengths: (B,), how many drafts of each row to verify; None for all. The logits behind them
@@ -131,7 +147,8 @@ def verify(
         count = None if total is None else len(tokens) + total
         feed = replace(feed, valid=offset <= lengths[:, None], count=count)
     select = None if state.features is None else state.features.select
-    return state.caches["target"].forward(feed, select=select)
+    target = state.caches["target"]
+    return Verification(target.forward(feed, select=select), target.kept)
 
 
 def accept(state: State, strategy: Strategy, draft: Draft, logits: Tensor) -> Outcome:
@@ -167,7 +184,6 @@ def accept(state: State, strategy: Strategy, draft: Draft, logits: Tensor) -> Ou
         path=path,
         draft_columns=along(path, draft.columns),
     )
-    state.keep_features(path)
     state.batch.append(outcome)
     return outcome
 

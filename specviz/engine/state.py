@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from specviz.engine.accept import Outcome
 from specviz.engine.batch import Batch, Request
 from specviz.engine.chooser import Chooser
 from specviz.engine.faults import Fault
@@ -229,22 +230,17 @@ class State:
         assert target.kept is not None
         self.features.write(feed.rows, feed.indices, target.kept)
 
-    def keep_features(self, path: Tensor | None = None) -> None:
-        """Keep the features of the pending tokens and of the accepted drafts, before these count.
-
-        path: (b, K), of trees the accepted drafts.
-        """
-        kept = self.caches["target"].kept  # (b, K+1, F)
-        if self.features is None or kept is None:
-            return
-        if path is not None:
-            columns = columns_of(path)[:, : kept.shape[1]]
-            kept = kept.gather(1, columns[..., None].expand(-1, -1, kept.shape[2]))
-        _, pending = self.batch.last_tokens(1)  # (b, 1)
-        # All K + 1 are written, whatever was accepted: a fixed shape. What is rejected lies behind
-        # the last committed token but one, where nothing reads.
-        offset = torch.arange(kept.shape[1], device=kept.device)
-        self.features.write(self.batch.index, pending + offset, kept)
+    def keep_features(self, features: Tensor, outcome: Outcome) -> None:
+        """Keep the features (b, K+1, F) of the tokens that were pending and of accepted drafts."""
+        assert self.features is not None, "the drafter reads features"
+        if outcome.path is not None:
+            columns = columns_of(outcome.path)[..., None]  # (b, K+1, 1)
+            features = features.gather(1, columns.expand_as(features))
+        # All K + 1 are written, whatever was accepted: a fixed shape. What is rejected lies from
+        # the pending token on, where nothing reads.
+        first = self.batch.n - outcome.gained - 1  # (b,)
+        offset = torch.arange(features.shape[1], device=features.device)
+        self.features.write(self.batch.index, first[:, None] + offset, features)
 
     def zero_nonfinite(self, rows: Sequence[int]) -> None:
         """Put zeros in place of non-finite K/V in `rows` of the batch."""
