@@ -48,13 +48,11 @@ def run_rounds(
         # 3. verify: one target forward over the pending token and the drafts
         asked = (draft.tokens, draft.lengths, draft.total, draft.parents, draft.height)
         verified = state.run(verify, state, *asked)
-        logits = verified.logits  # (B, K+1, V)
-        yield Verified(state.round, state, logits)
+        yield Verified(state.round, state, verified.logits)
 
         # 4. accept: a ragged number of drafts a row, and the target's own token
-        outcome = state.run(accept, state, strategy, draft, logits)
-        if verified.features is not None:
-            state.keep_features(verified.features, outcome)
+        outcome = state.run(accept, state, strategy, draft, verified.logits)
+        state.keep_features(verified.features, outcome)
         # The round's only wait for the device. The event comes after it, so that its readers find
         # the rows on the host up to date. NaN is cleared before anything could spread it.
         state.zero_nonfinite(state.batch.sync_to_host(outcome))

@@ -230,9 +230,10 @@ class State:
         assert target.kept is not None
         self.features.write(feed.rows, feed.indices, target.kept)
 
-    def keep_features(self, features: Tensor, outcome: Outcome) -> None:
-        """Keep the features (b, K+1, F) of the tokens that were pending and of accepted drafts."""
-        assert self.features is not None, "the drafter reads features"
+    def keep_features(self, features: Tensor | None, outcome: Outcome) -> None:
+        """Keep the features (b, K+1, F) of what was pending and of accepted drafts, if any."""
+        if self.features is None or features is None:
+            return
         if outcome.path is not None:
             columns = columns_of(outcome.path)[..., None]  # (b, K+1, 1)
             features = features.gather(1, columns.expand_as(features))
