@@ -100,6 +100,22 @@ def test_accepted_drafts_of_a_tree_are_read_again_and_not_moved():
     assert set(result.trace.moves["model"][compacted]) == {MODELS.index("target")}
 
 
+@pytest.mark.parametrize("strategy", ["inplace", "masking", "eqspec"])
+def test_what_a_head_keeps_of_trees_is_computed_again(strategy):
+    pair = pair_with("llama", "eagle3")
+    result = generate(
+        pair,
+        make_prompts(),
+        strategy=strategy,
+        drafter=grown("eagle3"),
+        num_draft_tokens=6,
+        max_new_tokens=TOKENS,
+        batch_size=3,
+        record=True,
+    )
+    assert not sv.check_invariants(result.trace, deep=True, pair=pair)
+
+
 def test_siblings_that_are_drawn_come_from_the_heads_own_q():
     result = generate(
         pair_with("llama", "eagle3"),

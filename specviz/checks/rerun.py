@@ -270,7 +270,12 @@ class _Rerun:
 
     def _read_text(self, cache: CachedModel, feed: Feed, request: int) -> None:
         """Prefill a fresh cache with a request's whole text."""
-        cache.prefill(feed)
+        if self._features is None:
+            cache.prefill(feed)
+            return
+        cache.prefill(feed, select=self._features.select)
+        assert cache.kept is not None
+        self._features.fresh[request] = cache.kept
 
 
 class _HeadRerun(_Rerun):
@@ -294,4 +299,4 @@ class _HeadRerun(_Rerun):
 
     def _read_text(self, cache: CachedModel, feed: Feed, request: int) -> None:
         assert isinstance(cache, CachedHead)
-        cache.prefill_with(feed, self._features.of_text(request, feed.indices))
+        cache.prefill_with(feed, self._features.of_text(request))

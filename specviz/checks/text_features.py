@@ -12,16 +12,23 @@ from torch import Tensor
 
 from specviz.engine.features import Features, FeatureStore
 from specviz.engine.heads import DraftHead
+from specviz.engine.heads.layer import shifted
 from specviz.record.schema import Array
 from specviz.record.trace import Trace
 
 
 class TextFeatures:
-    """The features of each request's tokens, in a store with one row for each request."""
+    """The features of each request's tokens.
+
+    Attributes:
+        store: those that the run's own forwards compute, with one row for each request.
+        fresh: by request, those (1, n, D) of a fresh forward of its text.
+    """
 
     def __init__(self, trace: Trace, head: DraftHead) -> None:
         self._feeds = trace.feeds
         self._is_accepted = _accepted(trace)
+        self.fresh: dict[int, Tensor] = {}
         self._head = head
         size = int(trace.feeds["index"].max(initial=0)) + 1
         wanted = Features(head.kept_width, self.select)
@@ -44,10 +51,9 @@ class TextFeatures:
         requests, indices = self._places(entries)
         return self.store.before(requests[:, 0], indices)
 
-    def of_text(self, request: int, indices: Tensor) -> Tensor:
-        """Return the features (1, q, D) of the tokens before indices (1, q) of a request."""
-        rows = torch.full((1,), request, device=indices.device)
-        return self.store.before(rows, indices)
+    def of_text(self, request: int) -> Tensor:
+        """Return the features (1, n, D) of the tokens before each of a request's text."""
+        return shifted(self.fresh[request])
 
     def _places(self, entries: Array) -> tuple[Tensor, Tensor]:
         columns = [self._feeds[name][entries].astype(np.int64) for name in ("request", "index")]
