@@ -46,6 +46,7 @@ MODULES = (
     "specviz.studies.tables",
     "specviz.studies.tree_moves",
     "specviz.studies.trees",
+    "specviz.zoo.heads",
     "specviz.zoo.measure",
     "specviz.zoo.pipeline",
 )
@@ -130,7 +131,11 @@ EXEMPT = {
     "cost.Case.moved": _FORMULA,
     "figures.Picture": "a table of the study itself",
     "survey.Survey": _FOUND,
+    "heads.TrainedHead": _FOUND,
+    "heads.greedy_texts": _STEP,
+    "heads.measure_head": _STEP,
     "measure.bits_per_byte": _STEP,
+    "pipeline.training_folder": _STEP,
 }
 
 

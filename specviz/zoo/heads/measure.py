@@ -75,9 +75,11 @@ def measure_head(
 ) -> dict[str, float]:
     """Return the head's figures on the texts, K drafts a round.
 
-    They are `length`, the mean acceptance length, bonus included, over all rounds; and for each
-    step s from 1 `top1_s` and `top5_s`, the shares of positions where the next token is the head's
-    first choice, or among its first five, given the true tokens before it.
+    They are `length`, the mean acceptance length: new tokens a round, bonus included, over all
+    rounds of all texts. And for each step s from 1 `top1_s` and `top5_s`, the shares of positions
+    where the next token is the head's first choice, or among its first five, given the true tokens
+    before it. A run's `mean_acceptance_length` is a little larger, as it counts accepted drafts
+    beyond a text's end.
     """
     K = num_draft_tokens
     rounds = 0

@@ -27,14 +27,14 @@ def mix_windows(
         ValueError: a source is too short for one window.
     """
     cut = {name: _cut(sources[name], length, [seed, i]) for i, name in enumerate(SHARES)}
-    total = min(len(cut[name]) / share for name, share in SHARES.items())
-    counts = {name: int(share * total) for name, share in SHARES.items()}
-    for name, count in counts.items():
-        if count < 1:
-            raise ValueError(
-                f"sources[{name!r}] has {len(cut[name])} windows of {length} tokens, too few for "
-                f"{SHARES[name]:.0%} of the mix; give more documents"
-            )
+    allowed = {name: len(cut[name]) / share for name, share in SHARES.items()}
+    scarce = min(allowed, key=lambda name: allowed[name])
+    counts = {name: int(share * allowed[scarce]) for name, share in SHARES.items()}
+    if min(counts.values()) < 1:
+        raise ValueError(
+            f"sources[{scarce!r}] has {len(cut[scarce])} windows of {length} tokens, too few for "
+            f"{SHARES[scarce]:.0%} of the mix; give more documents"
+        )
     windows = np.concatenate([cut[name][:count] for name, count in counts.items()])
     numbers = np.repeat(np.arange(len(SHARES)), list(counts.values()))
     order = np.random.default_rng(seed).permutation(len(windows))

@@ -24,6 +24,7 @@ from specviz.engine.heads.settings import KINDS, LAST
 from specviz.engine.models.compat import check_model
 from specviz.util.files import check_writable, make_folder
 from specviz.util.validate import (
+    is_list,
     is_share,
     require_bool,
     require_choice,
@@ -108,7 +109,7 @@ def train_head(
 
     Args:
         kind: one of KINDS.
-        target: a causal LM; the head is trained on its device, in float32.
+        target: a causal LM in float32; the head is trained on its device.
         tokens: (n, T), windows of token ids. They should be the target's own texts for the most.
         folder: for features and the checkpoint.
         plan: steps and batches; None for `HeadPlan()`.
@@ -122,7 +123,7 @@ def train_head(
             whole.
     """
     plan = HeadPlan() if plan is None else plan
-    folder = _checked(kind, target, plan, folder, progress)
+    folder = _checked(kind, target, plan, folder, texts, progress)
     head = build_head(kind, target, seed=plan.seed, **changes)
     windows = _checked_windows(tokens, head, plan)
     make_folder(folder)
@@ -150,10 +151,23 @@ def train_head(
     return TrainedHead(head.eval(), history)
 
 
-def _checked(kind: object, target: object, plan: object, folder: object, progress: object) -> Path:
+def _checked(
+    kind: object,
+    target: PreTrainedModel,
+    plan: object,
+    folder: object,
+    texts: object,
+    progress: object,
+) -> Path:
     """Check arguments and return the folder. Raise ValueError or WriteError."""
     require_choice("kind", kind, KINDS)
     check_model("target", target)
+    if target.dtype != torch.float32:
+        raise ValueError(f"target must be in float32, got {target.dtype}; load it so")
+    if not is_list(texts) or not all(isinstance(text, Text) for text in texts):
+        raise ValueError(
+            f"texts must be a list of texts, got {short(texts)}; pass what greedy_texts returns"
+        )
     require_kind("plan", plan, HeadPlan, "pass HeadPlan()")
     require_bool("progress", progress)
     path = require_path("folder", folder)
