@@ -6,7 +6,7 @@ One test trains two heads at toy size by the whole pipeline. The target is tiny 
 import json
 import re
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from specviz.engine.heads import KINDS, HeadSettings, build_head
 from specviz.engine.heads.base import HeadOutput
 from specviz.engine.heads.build import make_head
 from specviz.engine.heads.fingerprint import fingerprint
+from specviz.engine.heads.layer import at
 from specviz.engine.heads.settings import LAST
 from specviz.zoo import distil
 from specviz.zoo.corpus import SourceFile
@@ -31,6 +32,7 @@ from specviz.zoo.heads import features as features_module
 from specviz.zoo.heads import pipeline, training
 from specviz.zoo.heads.export import export_head
 from specviz.zoo.heads.features import keep_features, target_features
+from specviz.zoo.heads.loss import HeadBatch, head_loss
 from specviz.zoo.heads.measure import count_rounds, measure_head, texts_from
 from specviz.zoo.heads.mix import SHARES, mix_windows
 from specviz.zoo.heads.training import HeadPlan, TrainedHead, kept_layers, train_head
@@ -195,7 +197,7 @@ def test_the_loss_goes_down(
     found = train_head(kind, target, windows, tmp_path, plan=plan, progress=False)
     losses = [entry["loss"] for entry in found.history]
     assert losses == sorted(losses, reverse=True)
-    assert losses[-1] < losses[0] - 0.3
+    assert losses[-1] < losses[0] - 0.15
     assert [entry["tokens"] for entry in found.history] == [960, 1920, 2880, 3840]
     assert found.head.settings.target == fingerprint(target)
     # The target is as it was.
@@ -238,6 +240,61 @@ def test_a_training_that_was_killed_ends_like_one_that_was_not(
         assert torch.equal(weight, expected[name]), name
 
 
+def test_a_training_that_diverges_stops_and_keeps_its_checkpoint(
+    target: LlamaForCausalLM,
+    windows: np.ndarray,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    train = partial(train_head, "medusa", target, windows, tmp_path, progress=False)
+    compute = training.head_loss
+    train(plan=replace(PLAN, steps=2))
+    kept = (tmp_path / "head-medusa.safetensors").read_bytes()
+    monkeypatch.setattr(training, "head_loss", lambda *given: compute(*given) * torch.nan)
+    with pytest.raises(ValueError, match=r"^the loss of head-medusa is not finite at step 4: "):
+        train(plan=PLAN)
+    assert (tmp_path / "head-medusa.safetensors").read_bytes() == kept
+    head = build_head("medusa", target)
+    with torch.no_grad():
+        head.heads[0].bias.fill_(torch.nan)
+    texts = texts_from(target, [[1, 9]], [[0, 4, 0, 7]], kept_layers(target))
+    assert measure_head(head, texts)["length"] == 1  # never right
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "eagle1"])
+def test_the_loss_is_least_for_a_head_that_knows_what_the_target_will_say(
+    kind: str, target: LlamaForCausalLM, windows: np.ndarray
+) -> None:
+    """Step s of a chain is compared with the target's p after token start + s.
+
+    Such a head's cross-entropy is the entropy of p, each step with .8 of the weight before.
+    """
+    head = build_head(kind, target)
+    tokens = torch.from_numpy(windows[:2])
+    with torch.no_grad():
+        output = target(tokens, output_hidden_states=True)
+    last = output.hidden_states[-1]
+    starts = torch.tensor([[0, 7, 20], [3, 4, 5]])
+
+    def unroll(shift: int) -> Callable[..., list[HeadOutput]]:
+        def outputs(_: object, __: object, starts: torch.Tensor, steps: int) -> list[HeadOutput]:
+            places = [starts + step + shift for step in range(steps)]
+            return [HeadOutput(at(output.logits, p), at(last, p)) for p in places]
+
+        return outputs
+
+    log_p = output.logits.log_softmax(-1)
+    entropy = -(log_p.exp() * log_p).sum(-1)
+    weights = torch.tensor([1, 0.8, 0.64])
+    by_step = torch.stack([at(entropy, starts + step).mean() for step in range(3)])
+    batch = HeadBatch(tokens, torch.zeros(2, 24, 48), last, starts)
+    head.unroll = unroll(0)
+    found = head_loss(head, target, 3, batch)
+    torch.testing.assert_close(found, (weights * by_step).sum() / weights.sum())
+    head.unroll = unroll(1)
+    assert head_loss(head, target, 3, batch) > found + 0.1
+
+
 def test_clovers_block_begins_as_the_targets_last_layer(target: LlamaForCausalLM) -> None:
     head = build_head("clover", target)
     training.start_from_last_layer(head, target)
@@ -267,8 +324,8 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"target": tiny_target().half()}, "target must be in float32, got torch.float16"),
     ({"tokens": np.zeros((4, 24))}, "tokens must be a 2-D array of ints"),
     ({"tokens": np.zeros(24, dtype=int)}, "tokens must be a 2-D array of ints"),
-    ({"tokens": np.zeros((1, 24), dtype=int)}, "tokens must be at least 2 windows of 5 ids"),
-    ({"tokens": np.zeros((4, 4), dtype=int)}, "tokens must be at least 2 windows of 5 ids"),
+    ({"tokens": np.zeros((1, 24), dtype=int)}, "tokens must be at least 2 windows of 6 ids"),
+    ({"tokens": np.zeros((4, 5), dtype=int)}, "tokens must be at least 2 windows of 6 ids"),
     ({"tokens": np.full((4, 24), 4096)}, "tokens must be ids from 0 to 4095"),
     ({"draft_vocabulary_size": 8}, "draft_vocabulary_size must be 0"),
     ({"folder": "/dev/null/x"}, "/dev/null/x: cannot be written"),

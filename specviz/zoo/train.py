@@ -4,6 +4,7 @@ An interrupted training resumes at its last checkpoint with the batch that it wo
 Matrices are trained with Muon, the rest with AdamW, in float32, with warm-up and linear decay.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -230,6 +231,11 @@ def train_on(
         if done % job.checkpoint_every == 0 or done == job.steps:
             entry = {"step": done, "tokens": tokens_seen, "loss": torch.stack(losses).mean().item()}
             entry["seconds"] = time.monotonic() - begun
+            if not math.isfinite(entry["loss"]):
+                raise ValueError(
+                    f"the loss of {job.name} is not finite at step {done}: the training diverged; "
+                    "the checkpoint before is kept, try another seed or lower rates"
+                )
             history.append(entry | measure())
             save_checkpoint(checkpoint, model, optimisers, done, history)
             bar.set_postfix(loss=f"{entry['loss']:.3f}")

@@ -135,6 +135,7 @@ def _ranks(head: DraftHead, text: Text, steps: int) -> list[Tensor]:
         counted = max(len(starts) - step, 0)
         logits = output.logits[0, :counted]
         true = tokens[starts[:counted] + step + 1]
-        above = (logits > logits.gather(1, true[:, None])).sum(-1)
+        # What is not finite counts as above, so that a head that diverged is never right.
+        above = (~(logits <= logits.gather(1, true[:, None]))).sum(-1)
         ranks.append(above.cpu())
     return ranks

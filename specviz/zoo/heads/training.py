@@ -182,9 +182,9 @@ def _checked_windows(tokens: object, head: DraftHead, plan: HeadPlan) -> np.ndar
         raise ValueError(f"tokens must be a 2-D array of ints, got {short(tokens)}; {remedy}")
     count, length = tokens.shape
     steps = chain_steps(head, plan)
-    if count < plan.rows or length < steps:
+    if count < plan.rows or length <= steps:
         raise ValueError(
-            f"tokens must be at least {plan.rows} windows of {steps} ids, got {count} of "
+            f"tokens must be at least {plan.rows} windows of {steps + 1} ids, got {count} of "
             f"{length}; pass more, or a smaller plan"
         )
     size = head.settings.vocabulary_size
@@ -219,7 +219,10 @@ def head_batches(
     count, length = features.tokens.shape
     size = head.settings.hidden_size
     steps_per_epoch = count // plan.rows
-    places = length - chain_steps(head, plan) + 1
+    # Entry 0 has no feature, and heads without a layer of tokens read nothing else. Their state is
+    # zero there, where the cosine of Clover's gate has no gradient.
+    first = 1 if head.settings.is_residual else 0
+    places = length - chain_steps(head, plan) + 1 - first
     chains = min(max(int(plan.starts * length), 1), places)
     for step in range(start, plan.steps):
         epoch, index = divmod(step, steps_per_epoch)
@@ -227,7 +230,7 @@ def head_batches(
         windows = order[index * plan.rows : (index + 1) * plan.rows]
         tokens, read = features.batch(windows, (*head.settings.layers, LAST))
         rng = np.random.default_rng([plan.seed, 1, step])
-        drawn = [np.sort(rng.permutation(places)[:chains]) for _ in range(plan.rows)]
+        drawn = [np.sort(rng.permutation(places)[:chains]) + first for _ in range(plan.rows)]
         batch = HeadBatch(
             tokens.to(head.device),
             read[..., :-size].to(head.device),
