@@ -133,6 +133,7 @@ EXEMPT = {
     "survey.Survey": _FOUND,
     "heads.TrainedHead": _FOUND,
     "heads.greedy_texts": _STEP,
+    "heads.kept_layers": _STEP,
     "heads.measure_head": _STEP,
     "measure.bits_per_byte": _STEP,
     "pipeline.training_folder": _STEP,

@@ -6,12 +6,13 @@ own there is `train_head`.
 
 from specviz.zoo.heads.measure import greedy_texts, measure_head
 from specviz.zoo.heads.pipeline import train_heads
-from specviz.zoo.heads.training import HeadPlan, TrainedHead, train_head
+from specviz.zoo.heads.training import HeadPlan, TrainedHead, kept_layers, train_head
 
 __all__ = [
     "HeadPlan",
     "TrainedHead",
     "greedy_texts",
+    "kept_layers",
     "measure_head",
     "train_head",
     "train_heads",
