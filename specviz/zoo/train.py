@@ -229,13 +229,8 @@ def train_on(
         bar.update()
         done = step + 1
         if done % job.checkpoint_every == 0 or done == job.steps:
-            entry = {"step": done, "tokens": tokens_seen, "loss": torch.stack(losses).mean().item()}
+            entry = {"step": done, "tokens": tokens_seen, "loss": _mean_loss(job, done, losses)}
             entry["seconds"] = time.monotonic() - begun
-            if not math.isfinite(entry["loss"]):
-                raise ValueError(
-                    f"the loss of {job.name} is not finite at step {done}: the training diverged; "
-                    "the checkpoint before is kept, try another seed or lower rates"
-                )
             history.append(entry | measure())
             save_checkpoint(checkpoint, model, optimisers, done, history)
             bar.set_postfix(loss=f"{entry['loss']:.3f}")
@@ -243,6 +238,17 @@ def train_on(
             begun = time.monotonic()
     bar.close()
     return history
+
+
+def _mean_loss(job: Job, step: int, losses: list[torch.Tensor]) -> float:
+    """Return the mean of the losses. Raise ValueError if it is not finite."""
+    mean = torch.stack(losses).mean().item()
+    if not math.isfinite(mean):
+        raise ValueError(
+            f"the loss of {job.name} is not finite at step {step}: the training diverged; "
+            "the checkpoint before is kept, try another seed or lower rates"
+        )
+    return mean
 
 
 def _resume(
