@@ -219,8 +219,8 @@ def head_batches(
     count, length = features.tokens.shape
     size = head.settings.hidden_size
     steps_per_epoch = count // plan.rows
-    # Entry 0 has no feature, and heads without a layer of tokens read nothing else. Their state is
-    # zero there, where the cosine of Clover's gate has no gradient.
+    # Entry 0 has no feature. Medusa's and Clover's state is zero there, so nothing can be learned,
+    # and the gradient of a cosine at zero is not finite.
     first = 1 if head.settings.is_residual else 0
     places = length - chain_steps(head, plan) + 1 - first
     chains = min(max(int(plan.starts * length), 1), places)
