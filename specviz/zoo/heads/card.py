@@ -29,13 +29,15 @@ of the one that they belong to.
 - **Stored** as float16 safetensors, without the target's weights.
 
 Measured on the stored weights, in float32, on the target's greedy texts after the 32 bundled
-prompts (128 new tokens each, from held-out files), {K} drafts a round. The length is the mean
-acceptance length, bonus included. Top-1 and top-5 are shares of positions, given the true tokens
+prompts (128 new tokens each, from held-out files), {K} drafts a round. The length is new tokens a
+round, bonus included; a run's mean acceptance length is a little larger, as it counts accepted
+drafts beyond the end of a text. Top-1 and top-5 are shares of positions, given the true tokens
 before. Minutes are wall time of training alone, on a machine that did other work as well.
 
 {figures}
 
-Mean acceptance length, and the loss in nats, by training tokens:
+Length, and in brackets the loss in nats, by training tokens. Rates decay to 0 at a head's end, so
+an earlier entry is less than a training of that length would reach:
 
 {curves}
 """
