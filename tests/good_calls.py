@@ -62,7 +62,7 @@ from specviz.studies import survey as survey_study
 from specviz.views import charts
 from specviz.views.charts import drawing, plot, sliders
 from specviz.views.stepper import widget
-from specviz.zoo import measure, pipeline
+from specviz.zoo import heads, measure, pipeline
 
 KEPT = Path(mkdtemp())  # for files that good calls read
 WEIGHTS = Path(sv.__file__).parent / "zoo" / "weights"
@@ -713,6 +713,34 @@ def _studies() -> dict[str, Good]:
         ),
         "survey.Survey.save": Good(found.save, {"path": "x"}, {"path": "file"}),
         "survey.Survey.texts": Good(found.texts, {"prompt": 0}, {"prompt": "0 small"}),
+        "heads.HeadPlan": Good(
+            heads.HeadPlan,
+            {},
+            dict.fromkeys(("steps", "rows", "checkpoint_every"), "int")
+            | {"unroll": "none int", "seed": "count", "starts": ""},
+        ),
+        "heads.train_head": Good(
+            heads.train_head,
+            {
+                "kind": "medusa",
+                "target": pair.target,
+                "tokens": np.zeros((4, 24), dtype=int),
+                "folder": "x",
+                "progress": False,
+            },
+            {"folder": "file", "plan": "none", "texts": "[]", "progress": "True"},
+        ),
+        "heads.train_heads": Good(
+            heads.train_heads,
+            {"kinds": ["medusa"], "out": "x", "progress": False},
+            {
+                "out": "file",
+                "steps": "none",
+                "continuations": "int",
+                "device": "none",
+                "progress": "True",
+            },
+        ),
         "measure.measure_pair": Good(measure.measure_pair, run, fits),
         "pipeline.Budget": Good(pipeline.Budget, {}, steps),
         "pipeline.train_pair": Good(

@@ -537,6 +537,22 @@ BUGS = (
         harm="a resumed training begins with empty moments and ends with another model",
         tests="tests/test_zoo.py -k interrupted",
     ),
+    Bug(
+        name="loss-one-token-late",
+        file="specviz/zoo/heads/loss.py",
+        old="places = batch.starts + step\n",
+        new="places = batch.starts + step + 1\n",
+        harm="a head learns to propose the token behind the next one",
+        tests="tests/test_train_heads.py -k least",
+    ),
+    Bug(
+        name="features-of-another-target",
+        file="specviz/zoo/heads/features.py",
+        old="if _header(path) != header:",
+        new="if _header(path) is None:",
+        harm="a head is trained on features that its target does not have",
+        tests="tests/test_train_heads.py -k computed_once",
+    ),
     # exercises
     Bug(
         name="stub-passes",

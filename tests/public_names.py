@@ -47,6 +47,7 @@ MODULES = (
     "specviz.studies.tables",
     "specviz.studies.tree_moves",
     "specviz.studies.trees",
+    "specviz.zoo.heads",
     "specviz.zoo.measure",
     "specviz.zoo.pipeline",
 )
@@ -137,7 +138,12 @@ EXEMPT = {
     "cost.Case.moved": _FORMULA,
     "figures.Picture": "a table of the study itself",
     "survey.Survey": _FOUND,
+    "heads.TrainedHead": _FOUND,
+    "heads.greedy_texts": _STEP,
+    "heads.kept_layers": _STEP,
+    "heads.measure_head": _STEP,
     "measure.bits_per_byte": _STEP,
+    "pipeline.training_folder": _STEP,
 }
 
 

@@ -46,6 +46,7 @@ WITH = {
     "study simulate --ceilings": ["--shapes", "qwen3-8b/0.6b", *SIMULATED],
     "study simulate --shapes": ["--ceilings", str(CPU_TABLE), *SIMULATED],
     "gpus": ["--ray"],
+    "head_steps": ["--heads", "medusa"],
     "cpus": ["--ray"],
 }
 # How a sentence may call an option besides.
@@ -60,6 +61,7 @@ FITS: dict[str, set[str]] = {
     "study packing --extras": COUNT,
     **dict.fromkeys(("--max-prompt-tokens", "--top-k", "--gpus", "--cpus"), COUNT),
     **dict.fromkeys(("--target-steps", "--draft-steps", "--continuations"), COUNT),
+    "--head-steps": COUNT,
     "--seed": {"0", HUGE},
     "--seeds": {"0", HUGE},
     "--temperature": {"1.5"},

@@ -16,7 +16,13 @@ PAGES = [
     *NOTEBOOKS,
     *sorted(
         path
-        for pattern in ("*.md", "docs/*.md", "figures/*.md", "specviz/zoo/weights/*.md")
+        for pattern in (
+            "*.md",
+            "docs/*.md",
+            "figures/*.md",
+            "specviz/zoo/weights/*.md",
+            "specviz/zoo/weights/heads/*.md",
+        )
         for path in ROOT.glob(pattern)
     ),
 ]

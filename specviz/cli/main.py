@@ -20,7 +20,10 @@ COMMANDS = {
     "replay": ("specviz.cli.replay", "turn a recorded run into a page or a figure"),
     "bench": ("specviz.cli.bench", "measure strategies and baselines on equal work"),
     "cost": ("specviz.cli.cost", "compute what a pair costs on a measured device"),
-    "train": ("specviz.cli.train", "train the embedded pair; goes on where it stopped"),
+    "train": (
+        "specviz.cli.train",
+        "train the embedded pair or draft heads; resumes where it stopped",
+    ),
     "evaluate": ("specviz.cli.evaluate", "measure a pair on held-out files"),
 }
 STUDIES = {

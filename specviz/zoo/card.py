@@ -1,8 +1,12 @@
 """Write the model card: data, licence, sizes, command, device, time, figures and date."""
 
+import platform
+from datetime import date
 from pathlib import Path
 
 import pandas as pd
+import torch
+import transformers
 from transformers import PreTrainedModel
 
 from specviz.engine.models.pair import Pair
@@ -39,6 +43,18 @@ Measured on the stored weights, CPU, float32 (`specviz evaluate`):
 """
 
 
+def circumstances(command: str, device: str) -> dict[str, str]:
+    """Return what a card says of the circumstances: date, device, command and versions."""
+    return {
+        "date": str(date.today()),
+        "device": f"{device} ({platform.machine()}, {torch.get_num_threads()} threads)",
+        "command": command,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "python": platform.python_version(),
+    }
+
+
 def write_card(
     path: Path,
     pair: Pair,
@@ -54,7 +70,7 @@ def write_card(
         pair: the models.
         history: what `train` returned for target and draft.
         figures: what `measure_pair` returned.
-        facts: date, device, command and versions.
+        facts: what `circumstances` returned.
         seconds: how long the last session took.
     """
     models = {"target": pair.target, "draft": pair.draft}

@@ -1,4 +1,4 @@
-"""Training text for the draft: what the target writes, greedily, after prompts from the corpus."""
+"""Training text for the draft and for heads: what the target writes after prompts of the corpus."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,12 +8,14 @@ from safetensors.numpy import load_file, save_file
 from tqdm import tqdm
 
 from specviz.engine.models.pair import Pair
+from specviz.engine.sampling import SamplingParams
 from specviz.generation.generate import generate
 from specviz.util.files import replacing
 
 NEW_TOKENS = 128
 PROMPT_TOKENS = (8, 256)  # shortest and longest
 CHUNK = 512  # documents in a file
+TEMPERATURE = 0.8  # of sampled continuations
 
 
 def cut_prompts(
@@ -36,27 +38,32 @@ def continuations(
     count: int,
     folder: Path,
     *,
-    seed: int = 0,
+    sampled: bool = False,
     progress: bool = True,
 ) -> list[np.ndarray]:
-    """Return `count` documents: prompts with their greedy continuations.
+    """Return `count` documents: prompts with their continuations, greedy or sampled.
 
-    They are made in chunks, which are kept in `folder`, so an interrupted run resumes.
+    They are made in chunks, which are kept in `folder`, so an interrupted run resumes. Greedy and
+    sampled ones have different prompts.
     """
     documents: list[np.ndarray] = []
     starts = range(0, count, CHUNK)
-    for start in tqdm(starts, desc="continuations", unit="chunk", disable=not progress):
-        path = folder / f"continuations-{start // CHUNK}.safetensors"
+    name = "sampled" if sampled else "continuations"
+    for start in tqdm(starts, desc=name, unit="chunk", disable=not progress):
+        path = folder / f"{name}-{start // CHUNK}.safetensors"
         if not path.exists():
-            rng = np.random.default_rng([seed, start])
+            rng = np.random.default_rng([int(sampled), start])
             prompts = cut_prompts(blocks, min(CHUNK, count - start), rng)
-            _write_chunk(path, _continue(pair, prompts))
+            sampling = SamplingParams(TEMPERATURE) if sampled else None
+            _write_chunk(path, _continue(pair, prompts, sampling, seed=start))
         chunk = load_file(path)
         documents += np.split(chunk["tokens"], chunk["offsets"][1:-1])
     return documents
 
 
-def _continue(pair: Pair, prompts: list[list[int]]) -> list[np.ndarray]:
+def _continue(
+    pair: Pair, prompts: list[list[int]], sampling: SamplingParams | None, seed: int
+) -> list[np.ndarray]:
     """Return the prompts with what the target writes after them."""
     result = generate(
         pair,
@@ -64,6 +71,8 @@ def _continue(pair: Pair, prompts: list[list[int]]) -> list[np.ndarray]:
         strategy="autoregressive",
         batch_size=64,
         max_new_tokens=NEW_TOKENS,
+        sampling=sampling,
+        seed=seed,
         progress=False,
     )
     documents = []

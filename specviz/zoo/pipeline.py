@@ -3,16 +3,13 @@
 This is what `specviz train` runs, stage by stage.
 """
 
-import platform
 import time
 from dataclasses import dataclass, fields
-from datetime import date
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
-import transformers
 from transformers import PreTrainedTokenizerFast
 
 from specviz.engine.models.pair import Pair, load_pair
@@ -20,7 +17,7 @@ from specviz.engine.models.places import find_device
 from specviz.util.files import check_writable, make_folder, write_folder
 from specviz.util.validate import require_bool, require_int, require_kind, require_path
 from specviz.zoo.bundled import cut_bundled_prompts, read_prompts, write_prompts
-from specviz.zoo.card import write_card
+from specviz.zoo.card import circumstances, write_card
 from specviz.zoo.corpus import SourceFile, read_corpus
 from specviz.zoo.data import Windows, encode_blocks, train_tokenizer
 from specviz.zoo.distil import continuations, split_documents
@@ -93,7 +90,7 @@ def train_pair(
             whole.
     """
     torch_device = _checked(budget, device, compile=compile, progress=progress)
-    out = _training_folder(out)
+    out = training_folder(out)
     work = out / "checkpoints"
     begun = time.monotonic()
     files = [file for file in read_corpus() if not file.held_out]
@@ -124,7 +121,7 @@ def train_pair(
     write_prompts(weights / "prompts.jsonl", cut_bundled_prompts(tokenizer, read_corpus()))
     pair = load_pair(weights / "target", weights / "draft", device="cpu", dtype="float32")
     figures = measure_pair(pair, read_prompts(weights / "prompts.jsonl"))
-    facts = _facts(budget, device, compile)
+    facts = circumstances(_command(budget, compile), device)
     write_card(weights / "README.md", pair, history, figures, facts, time.monotonic() - begun)
     return weights
 
@@ -137,7 +134,7 @@ def _checked(budget: object, device: str, **flags: object) -> torch.device:
     return find_device(device)
 
 
-def _training_folder(out: object) -> Path:
+def training_folder(out: object) -> Path:
     """Return the folder, with one for checkpoints in it. Raise ValueError or WriteError."""
     folder = require_path("out", out)
     check_writable(folder, folder=True)
@@ -145,23 +142,16 @@ def _training_folder(out: object) -> Path:
     return folder
 
 
-def _facts(budget: Budget, device: str, compile: bool) -> dict[str, str]:
-    """Return what the model card says of the circumstances."""
-    command = [
+def _command(budget: Budget, compile: bool) -> str:
+    """Return the command that trains with this budget."""
+    parts = [
         "specviz train",
         *(["--compile"] if compile else []),
         f"--target-steps {budget.target_steps}",
         f"--draft-steps {budget.draft_steps}",
         f"--continuations {budget.continuations}",
     ]
-    return {
-        "date": str(date.today()),
-        "device": f"{device} ({platform.machine()}, {torch.get_num_threads()} threads)",
-        "command": " ".join(command),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "python": platform.python_version(),
-    }
+    return " ".join(parts)
 
 
 def _tokenizer(files: list[SourceFile], work: Path) -> PreTrainedTokenizerFast:

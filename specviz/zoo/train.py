@@ -4,10 +4,12 @@ An interrupted training resumes at its last checkpoint with the batch that it wo
 Matrices are trained with Muon, the rest with AdamW, in float32, with warm-up and linear decay.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -19,10 +21,11 @@ from specviz.util.files import make_folder, write_folder
 from specviz.zoo.checkpoint import load_checkpoint, save_checkpoint
 from specviz.zoo.data import VOCABULARY, Windows
 
+Batch = TypeVar("Batch")
+
 POSITIONS = 1024
 WARMUP_STEPS = 100
-MATRIX_RATE = 0.02  # learning rates
-OTHER_RATE = 3e-3
+RATES = (0.02, 3e-3)  # learning rates of matrices and of all else
 
 
 @dataclass(frozen=True)
@@ -82,8 +85,14 @@ def build_draft() -> LlamaForCausalLM:
     return build_model(layers=2, hidden_size=256, heads=4, kv_heads=2, mlp=704, seed=1)
 
 
-def optimisers_for(model: nn.Module) -> list[torch.optim.Optimizer]:
-    """Return Muon for the matrices inside the layers, and AdamW for embeddings and norms."""
+def optimisers_for(
+    model: nn.Module, rates: tuple[float, float] = RATES
+) -> list[torch.optim.Optimizer]:
+    """Return Muon for the matrices inside the layers, and AdamW for embeddings and norms.
+
+    rates: learning rates of the two.
+    """
+    matrix_rate, other_rate = rates
     matrices = []
     others = []
     for name, parameter in model.named_parameters():
@@ -92,8 +101,8 @@ def optimisers_for(model: nn.Module) -> list[torch.optim.Optimizer]:
         else:
             others.append(parameter)
     return [
-        torch.optim.Muon(matrices, lr=MATRIX_RATE),
-        torch.optim.AdamW(others, lr=OTHER_RATE, betas=(0.9, 0.95), weight_decay=0.0),
+        torch.optim.Muon(matrices, lr=matrix_rate),
+        torch.optim.AdamW(others, lr=other_rate, betas=(0.9, 0.95), weight_decay=0.0),
     ]
 
 
@@ -148,6 +157,7 @@ class Job:
         compile: whether to run the loss through torch.compile.
         progress: whether to show a progress bar.
         checkpoint_every: steps between checkpoints.
+        rates: learning rates of matrices and of all else.
     """
 
     name: str
@@ -157,6 +167,7 @@ class Job:
     compile: bool
     progress: bool = True
     checkpoint_every: int = 100
+    rates: tuple[float, float] = RATES
 
 
 def train(
@@ -165,11 +176,37 @@ def train(
     loss: Callable[[torch.Tensor], torch.Tensor],
     make_windows: Callable[[Stage], Windows],
 ) -> list[dict[str, float]]:
-    """Train in place, from the job's checkpoint if there is one.
+    """Train a model of the pair in place, from the job's checkpoint if there is one.
 
     Returns the history: step, tokens, loss (nats a token) and seconds at each checkpoint.
     """
-    optimisers = optimisers_for(model)
+
+    def batches(start: int) -> Iterator[tuple[int, torch.Tensor, int]]:
+        for step, tokens in stage_batches(make_windows, job.steps, start):
+            yield step, tokens.to(job.device), tokens[:, 1:].numel()
+
+    return train_on(job, model, loss, batches)
+
+
+def train_on(
+    job: Job,
+    model: nn.Module,
+    loss: Callable[[Batch], torch.Tensor],
+    batches: Callable[[int], Iterator[tuple[int, Batch, int]]],
+    measure: Callable[[], dict[str, float]] = dict,
+) -> list[dict[str, float]]:
+    """Train in place on what `batches` yields, from the job's checkpoint if there is one.
+
+    Args:
+        job: steps, device, where the checkpoint lies.
+        model: whose parameters are trained.
+        loss: from a batch to a scalar.
+        batches: from the step to begin with to (step, batch, tokens in the batch), step by step.
+        measure: what to add to the history at each checkpoint.
+
+    Returns the history: step, tokens, loss, seconds and what was measured, at each checkpoint.
+    """
+    optimisers = optimisers_for(model, job.rates)
     checkpoint = job.folder / f"{job.name}.safetensors"
     start, history = _resume(checkpoint, model, optimisers)
     if job.compile:
@@ -184,25 +221,34 @@ def train(
     losses = []
     tokens_seen = history[-1]["tokens"] if history else 0
     begun = time.monotonic()
-    for step, tokens in stage_batches(make_windows, job.steps, start):
-        value = loss(tokens.to(job.device))
-        _update(model, optimisers, value, learning_rate_factor(step, job.steps))
+    for step, batch, num_tokens in batches(start):
+        value = loss(batch)
+        _update(model, optimisers, value, learning_rate_factor(step, job.steps), job.rates)
         losses.append(value.detach())
-        tokens_seen += tokens[:, 1:].numel()
+        tokens_seen += num_tokens
         bar.update()
         done = step + 1
         if done % job.checkpoint_every == 0 or done == job.steps:
-            mean_loss = torch.stack(losses).mean().item()
-            seconds = time.monotonic() - begun
-            history.append(
-                {"step": done, "tokens": tokens_seen, "loss": mean_loss, "seconds": seconds}
-            )
+            entry = {"step": done, "tokens": tokens_seen, "loss": _mean_loss(job, done, losses)}
+            entry["seconds"] = time.monotonic() - begun
+            history.append(entry | measure())
             save_checkpoint(checkpoint, model, optimisers, done, history)
-            bar.set_postfix(loss=f"{mean_loss:.3f}")
+            bar.set_postfix(loss=f"{entry['loss']:.3f}")
             losses = []
             begun = time.monotonic()
     bar.close()
     return history
+
+
+def _mean_loss(job: Job, step: int, losses: list[torch.Tensor]) -> float:
+    """Return the mean of the losses. Raise ValueError if it is not finite."""
+    mean = torch.stack(losses).mean().item()
+    if not math.isfinite(mean):
+        raise ValueError(
+            f"the loss of {job.name} is not finite at step {step}: the training diverged; "
+            "the checkpoint before is kept, try another seed or lower rates"
+        )
+    return mean
 
 
 def _resume(
@@ -215,10 +261,14 @@ def _resume(
 
 
 def _update(
-    model: nn.Module, optimisers: list[torch.optim.Optimizer], loss: torch.Tensor, factor: float
+    model: nn.Module,
+    optimisers: list[torch.optim.Optimizer],
+    loss: torch.Tensor,
+    factor: float,
+    rates: tuple[float, float],
 ) -> None:
     """Make one optimiser step, at `factor` times the learning rates."""
-    for optimiser, rate in zip(optimisers, (MATRIX_RATE, OTHER_RATE), strict=True):
+    for optimiser, rate in zip(optimisers, rates, strict=True):
         optimiser.param_groups[0]["lr"] = rate * factor
     loss.backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)

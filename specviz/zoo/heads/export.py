@@ -1,0 +1,44 @@
+"""The files of a head: `model.safetensors` in float16 and `config.json`."""
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from specviz.engine.heads.base import DraftHead
+from specviz.util.files import make_folder, write_folder
+
+FORMAT = "specviz head"
+VERSION = 1
+
+
+def export_head(head: DraftHead, folder: Path) -> None:
+    """Write the head's weights as float16, and its settings, to `folder`.
+
+    The weights of `head` are rounded to what was written, so it measures as the stored one.
+
+    Raises:
+        ValueError: a weight is too large for float16.
+        WriteError: the folder cannot be written.
+    """
+    weights = {}
+    with torch.no_grad():
+        for name, weight in head.state_dict().items():
+            if weight.is_floating_point():
+                rounded = weight.to(torch.float16)
+                if not rounded.isfinite().all():
+                    raise ValueError(f"{name} of the head is not finite in float16; train it again")
+                weight.copy_(rounded)
+                weight = rounded
+            weights[name] = weight.cpu().contiguous()
+    config = {"format": FORMAT, "version": VERSION, **head.settings.to_dict()}
+
+    def fill(partial: Path) -> None:
+        partial.mkdir()
+        save_file(weights, partial / "model.safetensors", metadata={"format": "pt"})
+        text = json.dumps(config, indent=2) + "\n"
+        (partial / "config.json").write_text(text, encoding="utf-8")
+
+    make_folder(folder.parent)
+    write_folder(folder, fill)

@@ -1,0 +1,141 @@
+"""How far a head's drafts agree with the target on texts that it was not trained on.
+
+The texts are the target's own greedy ones, so what a decoder would accept can be counted without
+running it: as long as a chain's drafts are right, they are the text itself.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from specviz.engine.heads.base import DraftHead
+from specviz.engine.models.pair import Pair
+from specviz.generation.generate import generate
+from specviz.zoo.heads.features import target_features
+
+NEW_TOKENS = 128
+RANKS = 5  # of top-5
+
+
+@dataclass(frozen=True)
+class Text:
+    """A greedy text of the target.
+
+    Attributes:
+        tokens: (T,), the prompt's and the new ones.
+        prompt_length: how many are the prompt's.
+        features: (T, F), the target's, of `layers`.
+        layers: which layers' outputs they are.
+    """
+
+    tokens: Tensor
+    prompt_length: int
+    features: Tensor
+    layers: tuple[int, ...]
+
+
+def greedy_texts(
+    pair: Pair, prompts: Sequence[str | list[int]], layers: Sequence[int]
+) -> list[Text]:
+    """Return what the pair's target writes greedily after the prompts, and its features."""
+    result = generate(
+        pair, prompts, strategy="autoregressive", max_new_tokens=NEW_TOKENS, progress=False
+    )
+    encoded = []
+    for prompt in prompts:
+        if isinstance(prompt, str):
+            assert pair.tokenizer is not None  # generate would have raised
+            encoded.append(pair.tokenizer(prompt)["input_ids"])
+        else:
+            encoded.append(list(prompt))
+    return texts_from(pair.target, encoded, result.tokens, layers)
+
+
+def texts_from(
+    target: PreTrainedModel,
+    prompts: Sequence[list[int]],
+    new_tokens: Sequence[list[int]],
+    layers: Sequence[int],
+) -> list[Text]:
+    """Return texts, given prompts and what the target writes greedily after each."""
+    texts = []
+    for prompt, new in zip(prompts, new_tokens, strict=True):
+        tokens = torch.tensor([*prompt, *new], device=target.device)
+        features = target_features(target, tokens[None], layers)[0].clone()
+        texts.append(Text(tokens, len(prompt), features, tuple(layers)))
+    return texts
+
+
+@torch.no_grad()
+def measure_head(
+    head: DraftHead, texts: Sequence[Text], num_draft_tokens: int = 4
+) -> dict[str, float]:
+    """Return the head's figures on the texts, K drafts a round.
+
+    They are `length`, the mean acceptance length: new tokens a round, bonus included, over all
+    rounds of all texts. And for each step s from 1 `top1_s` and `top5_s`, the shares of positions
+    where the next token is the head's first choice, or among its first five, given the true tokens
+    before it. A run's `mean_acceptance_length` is a little larger, as it counts accepted drafts
+    beyond a text's end.
+    """
+    K = num_draft_tokens
+    rounds = 0
+    gained = 0
+    ranks: list[list[Tensor]] = [[] for _ in range(K)]
+    for text in texts:
+        by_step = _ranks(head, text, K)
+        for step in range(K):
+            ranks[step].append(by_step[step])
+        right = torch.zeros(len(by_step[0]), K, dtype=torch.bool)
+        for step in range(K):
+            right[: len(by_step[step]), step] = by_step[step] == 0
+        accepted = right.long().cumprod(1).sum(1)
+        rounds += count_rounds(accepted.tolist())
+        gained += len(accepted)
+    figures = {"length": gained / rounds}
+    for step in range(K):
+        found = torch.cat(ranks[step])
+        figures[f"top1_{step + 1}"] = (found == 0).double().mean().item()
+        figures[f"top5_{step + 1}"] = (found < RANKS).double().mean().item()
+    return figures
+
+
+def count_rounds(accepted: Sequence[int]) -> int:
+    """Return the rounds of a text, given how many drafts are accepted at each of its positions.
+
+    A round that accepts a drafts goes on a + 1 positions later.
+    """
+    rounds = 0
+    place = 0
+    while place < len(accepted):
+        place += accepted[place] + 1
+        rounds += 1
+    return rounds
+
+
+def _ranks(head: DraftHead, text: Text, steps: int) -> list[Tensor]:
+    """Return for each step the ranks, from 0, of the true tokens at all positions of the text.
+
+    Step s has as many positions as have a token s + 1 places on.
+    """
+    size = text.features.shape[-1] // len(text.layers)
+    parts = text.features.split(size, -1)
+    features = torch.cat([parts[text.layers.index(i)] for i in head.settings.layers], -1)
+    # The last chains end behind the text. What they read there is not counted.
+    tokens = torch.nn.functional.pad(text.tokens, (0, steps))
+    features = torch.nn.functional.pad(features, (0, 0, 0, steps))
+    last = len(text.tokens) - 1
+    starts = torch.arange(text.prompt_length - 1, last, device=tokens.device)
+    ranks = []
+    outputs = head.unroll(tokens[None], features[None], starts[None], steps)
+    for step, output in enumerate(outputs):
+        counted = max(len(starts) - step, 0)
+        logits = output.logits[0, :counted]
+        true = tokens[starts[:counted] + step + 1]
+        # What is not finite counts as above, so that a head that diverged is never right.
+        above = (~(logits <= logits.gather(1, true[:, None]))).sum(-1)
+        ranks.append(above.cpu())
+    return ranks

@@ -1,0 +1,266 @@
+"""Train one head for a target on token windows.
+
+An interrupted training resumes at its last checkpoint, with the batch and the starts that it would
+have read next. Not known here: where the windows come from.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from specviz.engine.heads.base import DraftHead
+from specviz.engine.heads.build import build_head, count_layers, fused_layers
+from specviz.engine.heads.fingerprint import fingerprint
+from specviz.engine.heads.residual import ResidualHeads
+from specviz.engine.heads.settings import KINDS, LAST
+from specviz.engine.models.compat import check_model
+from specviz.util.files import check_writable, make_folder
+from specviz.util.validate import (
+    is_list,
+    is_share,
+    require_bool,
+    require_choice,
+    require_int,
+    require_kind,
+    require_path,
+    short,
+)
+from specviz.zoo.heads.features import Features, keep_features
+from specviz.zoo.heads.loss import HeadBatch, head_loss
+from specviz.zoo.heads.measure import Text, measure_head
+from specviz.zoo.train import Job, train_on
+
+RATES = (0.02, 2e-3)  # of Muon and AdamW
+UNROLL = 5  # steps of a chain, where the head has no limit
+
+
+@dataclass(frozen=True)
+class HeadPlan:
+    """How a head is trained.
+
+    Attributes:
+        steps: optimiser steps.
+        unroll: steps of a chain; None for what the head can propose, or 5 where it has no limit.
+        rows: windows in a step.
+        starts: chains in a window, as a share of its tokens.
+        seed: of weights, order and starts.
+        checkpoint_every: steps between checkpoints, and between measurements.
+
+    Raises:
+        ValueError: a value cannot be used.
+    """
+
+    steps: int = 2000
+    unroll: int | None = None
+    rows: int = 4
+    starts: float = 0.25
+    seed: int = 0
+    checkpoint_every: int = 100
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "rows", "checkpoint_every"):
+            require_int(name, getattr(self, name))
+        require_int("seed", self.seed, 0)
+        if self.unroll is not None:
+            require_int("unroll", self.unroll)
+        if not is_share(self.starts) or self.starts == 0:
+            raise ValueError(
+                f"starts must be a share above 0 and up to 1, got {short(self.starts)}; "
+                "pass for instance 0.25"
+            )
+
+
+@dataclass(frozen=True)
+class TrainedHead:
+    """What a training left.
+
+    Attributes:
+        head: the head, attached to its target.
+        history: step, tokens, loss, seconds and the figures of `measure_head`, by checkpoint.
+    """
+
+    head: DraftHead
+    history: list[dict[str, float]] = field(repr=False)
+
+
+def train_head(
+    kind: str,
+    target: PreTrainedModel,
+    tokens: np.ndarray,
+    folder: str | Path,
+    *,
+    plan: HeadPlan | None = None,
+    texts: Sequence[Text] = (),
+    progress: bool = True,
+    **changes: Any,
+) -> TrainedHead:
+    """Train a head for `target`, or resume training it.
+
+    The target's features of the windows are computed first and kept in `folder`, for all kinds of
+    heads. The checkpoint lies there, too: `head-KIND.safetensors`.
+
+    Args:
+        kind: one of KINDS.
+        target: a causal LM in float32; the head is trained on its device.
+        tokens: (n, T), windows of token ids. They should be the target's own texts for the most.
+        folder: for features and the checkpoint.
+        plan: steps and batches; None for `HeadPlan()`.
+        texts: what to measure the head on at each checkpoint; see `greedy_texts`.
+        progress: whether to show progress bars.
+        changes: settings of the head that differ from the kind's own.
+
+    Raises:
+        ValueError: an argument cannot be used; nothing has run.
+        WriteError: the folder cannot be written, or the disk is full. The last checkpoint is still
+            whole.
+    """
+    plan = HeadPlan() if plan is None else plan
+    folder = _checked(kind, target, plan, folder, texts, progress)
+    head = build_head(kind, target, seed=plan.seed, **changes)
+    windows = _checked_windows(tokens, head, plan)
+    make_folder(folder)
+    layers = kept_layers(target, head.settings.layers)
+    features = keep_features(target, windows, layers, folder, progress=progress)
+    head.settings = replace(head.settings, target=fingerprint(target))
+    if head.settings.block:
+        start_from_last_layer(head, target)
+    job = Job(
+        name=f"head-{kind}",
+        folder=folder,
+        steps=plan.steps,
+        device=target.device,
+        compile=False,
+        progress=progress,
+        checkpoint_every=plan.checkpoint_every,
+        rates=RATES,
+    )
+    measure: Callable[[], dict[str, float]] = dict
+    if texts:
+        measure = partial(measure_head, head, texts)
+    loss = partial(head_loss, head, target, chain_steps(head, plan))
+    with frozen(target):
+        history = train_on(job, head, loss, partial(head_batches, features, head, plan), measure)
+    return TrainedHead(head.eval(), history)
+
+
+def _checked(
+    kind: object,
+    target: PreTrainedModel,
+    plan: object,
+    folder: object,
+    texts: object,
+    progress: object,
+) -> Path:
+    """Check arguments and return the folder. Raise ValueError or WriteError."""
+    require_choice("kind", kind, KINDS)
+    check_model("target", target)
+    if target.dtype != torch.float32:
+        raise ValueError(f"target must be in float32, got {target.dtype}; load it so")
+    if not is_list(texts) or not all(isinstance(text, Text) for text in texts):
+        raise ValueError(
+            f"texts must be a list of texts, got {short(texts)}; pass what greedy_texts returns"
+        )
+    require_kind("plan", plan, HeadPlan, "pass HeadPlan()")
+    require_bool("progress", progress)
+    path = require_path("folder", folder)
+    check_writable(path, folder=True)
+    return path
+
+
+def _checked_windows(tokens: object, head: DraftHead, plan: HeadPlan) -> np.ndarray:
+    """Return the windows as int64 (n, T). Raise ValueError."""
+    remedy = "pass windows of token ids"
+    if not isinstance(tokens, np.ndarray) or tokens.ndim != 2 or tokens.dtype.kind not in "iu":
+        raise ValueError(f"tokens must be a 2-D array of ints, got {short(tokens)}; {remedy}")
+    count, length = tokens.shape
+    steps = chain_steps(head, plan)
+    if count < plan.rows or length <= steps:
+        raise ValueError(
+            f"tokens must be at least {plan.rows} windows of {steps + 1} ids, got {count} of "
+            f"{length}; pass more, or a smaller plan"
+        )
+    size = head.settings.vocabulary_size
+    if tokens.min() < 0 or tokens.max() >= size:
+        raise ValueError(f"tokens must be ids from 0 to {size - 1}; encode for this target")
+    if head.settings.draft_vocabulary_size:
+        raise ValueError("draft_vocabulary_size must be 0 in training; leave it out")
+    return tokens.astype(np.int64)
+
+
+def chain_steps(head: DraftHead, plan: HeadPlan) -> int:
+    """Return how many steps the head is unrolled. Raise ValueError if it has fewer heads."""
+    limit = head.settings.heads
+    if plan.unroll is not None and limit and plan.unroll > limit:
+        raise ValueError(
+            f"unroll={plan.unroll} is more than the head's {limit} heads; pass {limit} or less"
+        )
+    return plan.unroll or limit or UNROLL
+
+
+def kept_layers(target: PreTrainedModel, layers: Sequence[int] = ()) -> tuple[int, ...]:
+    """Return the layers whose features are kept: those of all kinds, `layers`, and LAST."""
+    # A target of one or two layers has fewer outputs than EAGLE-3 fuses.
+    fused = [layer for layer in fused_layers(target) if layer < count_layers(target) - 1]
+    return (*sorted({*fused, *layers} - {LAST}), LAST)
+
+
+def head_batches(
+    features: Features, head: DraftHead, plan: HeadPlan, start: int
+) -> Iterator[tuple[int, HeadBatch, int]]:
+    """Yield (step, batch, tokens in it) from step `start` on. Each epoch has its own order."""
+    count, length = features.tokens.shape
+    size = head.settings.hidden_size
+    steps_per_epoch = count // plan.rows
+    # Entry 0 has no feature. Medusa's and Clover's state is zero there, so nothing can be learned,
+    # and the gradient of a cosine at zero is not finite.
+    first = 1 if head.settings.is_residual else 0
+    places = length - chain_steps(head, plan) + 1 - first
+    chains = min(max(int(plan.starts * length), 1), places)
+    for step in range(start, plan.steps):
+        epoch, index = divmod(step, steps_per_epoch)
+        order = np.random.default_rng([plan.seed, 0, epoch]).permutation(count)
+        windows = order[index * plan.rows : (index + 1) * plan.rows]
+        tokens, read = features.batch(windows, (*head.settings.layers, LAST))
+        rng = np.random.default_rng([plan.seed, 1, step])
+        drawn = [np.sort(rng.permutation(places)[:chains]) + first for _ in range(plan.rows)]
+        batch = HeadBatch(
+            tokens.to(head.device),
+            read[..., :-size].to(head.device),
+            read[..., -size:].to(head.device),
+            torch.from_numpy(np.stack(drawn)).to(head.device),
+        )
+        yield step, batch, tokens.numel()
+
+
+@contextmanager
+def frozen(model: nn.Module) -> Iterator[None]:
+    """Compute no gradients for the model's parameters inside the block."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for parameter in trained:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in trained:
+            parameter.requires_grad_(True)
+
+
+def start_from_last_layer(head: DraftHead, target: PreTrainedModel) -> None:
+    """Let the augmenting block begin as the target's last layer, where it is of the same form."""
+    assert isinstance(head, ResidualHeads)
+    layers = getattr(target.base_model, "layers", None)
+    if layers is None:
+        return
+    weights = layers[-1].state_dict()
+    own = head.block.state_dict()
+    shapes = {name: weight.shape for name, weight in weights.items()}
+    if shapes == {name: weight.shape for name, weight in own.items()}:
+        head.block.load_state_dict(weights)

@@ -1,0 +1,604 @@
+"""The training of draft heads: data, features, loss, resuming, measures and files.
+
+One test trains two heads at toy size by the whole pipeline. The target is tiny and random.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import LlamaForCausalLM
+
+import specviz as sv
+from specviz.cli.main import main
+from specviz.cli.train import HEAD_NAMES
+from specviz.engine.heads import KINDS, HeadSettings, build_head
+from specviz.engine.heads.base import HeadOutput
+from specviz.engine.heads.build import make_head
+from specviz.engine.heads.fingerprint import fingerprint
+from specviz.engine.heads.layer import at
+from specviz.engine.heads.settings import LAST
+from specviz.zoo import distil
+from specviz.zoo.corpus import SourceFile
+from specviz.zoo.data import train_tokenizer
+from specviz.zoo.heads import features as features_module
+from specviz.zoo.heads import pipeline, training
+from specviz.zoo.heads.export import export_head
+from specviz.zoo.heads.features import keep_features, target_features
+from specviz.zoo.heads.loss import HeadBatch, head_loss
+from specviz.zoo.heads.measure import count_rounds, measure_head, texts_from
+from specviz.zoo.heads.mix import SHARES, mix_windows
+from specviz.zoo.heads.training import HeadPlan, TrainedHead, kept_layers, train_head
+from specviz.zoo.train import build_model
+
+WEIGHTS = Path(sv.__file__).parent / "zoo" / "weights"
+PLAN = HeadPlan(steps=6, rows=2, checkpoint_every=2)
+
+
+def tiny_target(seed: int = 0) -> LlamaForCausalLM:
+    """Return a random target of four layers whose p is far from uniform."""
+    target = build_model(layers=4, hidden_size=16, heads=2, kv_heads=1, mlp=16, seed=seed)
+    with torch.no_grad():
+        target.get_input_embeddings().weight.mul_(40)
+    return target.eval()
+
+
+@pytest.fixture(scope="module")
+def target() -> LlamaForCausalLM:
+    return tiny_target()
+
+
+@pytest.fixture(scope="module")
+def windows() -> np.ndarray:
+    """Return twelve windows of 24 ids, few of which differ."""
+    return np.random.default_rng(0).integers(3, 40, (12, 24))
+
+
+# the target
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_a_target_has_one_fingerprint_in_all_dtypes(dtype: torch.dtype) -> None:
+    """The embedded weights are stored as float16, so they are loaded as such first."""
+    target = tiny_target().half()
+    expected = fingerprint(target.float())
+    assert re.fullmatch("[0-9a-f]{64}", expected)
+    assert fingerprint(tiny_target().half().to(dtype)) == expected
+
+
+def test_another_target_has_another_fingerprint(target: LlamaForCausalLM) -> None:
+    other = tiny_target()
+    assert fingerprint(other) == fingerprint(target)
+    with torch.no_grad():
+        other.model.layers[2].mlp.up_proj.weight[0, 0] += 1
+    assert fingerprint(other) != fingerprint(target)
+    assert fingerprint(tiny_target(seed=1)) != fingerprint(target)
+
+
+# data
+
+
+def test_the_mix_keeps_its_shares_and_reads_no_window_twice() -> None:
+    """Each source has ids of its own, and each window is of one source."""
+    sizes = {"greedy": (7000, 0), "sampled": (9000, 10_000), "corpus": (2000, 20_000)}
+    sources = {}
+    for name, (size, first) in sizes.items():
+        sources[name] = np.array_split(np.arange(first, first + size), 11)
+    mixed, numbers = mix_windows(sources, 50)
+    counts = np.bincount(numbers)
+    assert counts.tolist() == [80, 40, 40]  # the corpus has 40, a quarter
+    assert mixed.shape == (160, 50)
+    assert (mixed // 10_000 == numbers[:, None]).all()
+    assert len(np.unique(mixed)) == mixed.size
+    again, _ = mix_windows(sources, 50)
+    assert np.array_equal(again, mixed)
+    assert not np.array_equal(mix_windows(sources, 50, seed=1)[0], mixed)
+    assert not (np.diff(numbers) >= 0).all()  # shuffled
+    with pytest.raises(ValueError, match=r"^sources\['sampled'\] has 0 windows of 50 tokens"):
+        mix_windows(sources | {"sampled": [np.arange(49)]}, 50)
+
+
+def test_sampled_continuations_differ_from_greedy_ones(
+    target: LlamaForCausalLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distil, "NEW_TOKENS", 12)
+    pair = sv.Pair(target, tiny_target(1))
+    blocks = [np.arange(1, 40, dtype=np.uint16), np.arange(1, 30, dtype=np.uint16)]
+    make = partial(distil.continuations, pair, blocks, 3, tmp_path, progress=False)
+    greedy = make()
+    sampled = make(sampled=True)
+    names = ["continuations-0.safetensors", "sampled-0.safetensors"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    prompts = distil.cut_prompts(blocks, 3, np.random.default_rng([1, 0]))
+    params = sv.SamplingParams(temperature=0.8)
+    arguments = {"strategy": "autoregressive", "max_new_tokens": 12, "progress": False}
+    drawn = sv.generate(pair, prompts, sampling=params, **arguments)
+    expected = [prompt + new for prompt, new in zip(prompts, drawn.tokens, strict=True)]
+    assert [document.tolist() for document in sampled] == expected
+    assert [document.tolist() for document in greedy] != expected
+    chosen = sv.generate(pair, prompts, **arguments)
+    assert chosen.tokens != drawn.tokens
+
+
+# features
+
+
+def test_features_are_the_targets_and_are_computed_once(
+    target: LlamaForCausalLM, windows: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(features_module, "SHARD_WINDOWS", 5)
+    computed = []
+    compute = features_module._compute
+
+    def counted(model: object, tokens: np.ndarray, *rest: object) -> torch.Tensor:
+        computed.append(len(tokens))
+        return compute(model, tokens, *rest)
+
+    monkeypatch.setattr(features_module, "_compute", counted)
+    layers = (0, 2, LAST)
+    keep = partial(keep_features, target, windows, layers, tmp_path, progress=False)
+    kept = keep()
+    assert computed == [5, 5, 2]
+    numbers = np.array([11, 0, 5])
+    tokens, found = kept.batch(numbers, (LAST, 0))
+    assert np.array_equal(tokens, windows[numbers])
+    head = build_head("eagle3", target, layers=(LAST, 0))
+    states = target(tokens, output_hidden_states=True).hidden_states
+    torch.testing.assert_close(found, head.select(states), rtol=2e-3, atol=2e-3)  # float16
+
+    keep()
+    assert len(computed) == 3
+    (tmp_path / "features-1.safetensors").write_bytes(b"half")  # a shard that is damaged
+    other = windows.copy()
+    other[11, 3] += 1  # a window of the last shard
+    keep_features(target, other, layers, tmp_path, progress=False)
+    assert computed == [5, 5, 2, 5, 2]
+    keep_features(tiny_target(1), other, layers, tmp_path, progress=False)
+    keep_features(tiny_target(1), other, (0, LAST), tmp_path, progress=False)
+    assert computed[5:] == [5, 5, 2] * 2
+
+
+def test_features_that_float16_cannot_hold_are_refused(windows: np.ndarray, tmp_path: Path) -> None:
+    target = tiny_target()
+    with torch.no_grad():
+        target.model.norm.weight.mul_(1e6)
+    keep = partial(keep_features, target, windows, (LAST,), tmp_path, progress=False)
+    with pytest.raises(ValueError, match=r"^dtype=torch.float16 cannot hold the target's features"):
+        keep()
+    assert list(tmp_path.iterdir()) == []
+    kept = keep(dtype=torch.float32)
+    assert kept.batch(np.arange(2), (LAST,))[1].abs().max() > 65504
+
+
+# training
+
+
+def parameters(head: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: weight.detach().clone() for name, weight in head.state_dict().items()}
+
+
+def facts(found: TrainedHead) -> list[dict[str, float]]:
+    return [{k: v for k, v in entry.items() if k != "seconds"} for entry in found.history]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_loss_goes_down(
+    kind: str, target: LlamaForCausalLM, windows: np.ndarray, tmp_path: Path
+) -> None:
+    plan = HeadPlan(steps=40, rows=4, starts=0.5, checkpoint_every=10)
+    before = {name: weight.clone() for name, weight in target.state_dict().items()}
+    found = train_head(kind, target, windows, tmp_path, plan=plan, progress=False)
+    losses = [entry["loss"] for entry in found.history]
+    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] < losses[0] - 0.15
+    assert [entry["tokens"] for entry in found.history] == [960, 1920, 2880, 3840]
+    assert found.head.settings.target == fingerprint(target)
+    # The target is as it was.
+    assert all(torch.equal(weight, before[name]) for name, weight in target.state_dict().items())
+    assert all(each.requires_grad and each.grad is None for each in target.parameters())
+
+
+@pytest.mark.parametrize(("kind", "stops"), [("eagle3", [3]), ("clover", [1, 5]), ("medusa", [2])])
+def test_a_training_that_was_killed_ends_like_one_that_was_not(
+    kind: str,
+    stops: list[int],
+    target: LlamaForCausalLM,
+    windows: np.ndarray,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The texts are measured on the way, which must not change what follows."""
+    texts = texts_from(target, [[1, 5, 6]], [[7, 8, 9, 10]], kept_layers(target))
+    train = partial(train_head, kind, target, windows, plan=PLAN, texts=texts, progress=False)
+    whole = train(folder=tmp_path / "whole")
+    compute = training.head_loss
+    for stop in stops:
+        calls = iter(range(stop))
+
+        def interrupted(*arguments: object, calls: object = calls) -> torch.Tensor:
+            if next(calls, None) is None:
+                raise KeyboardInterrupt
+            return compute(*arguments)
+
+        monkeypatch.setattr(training, "head_loss", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train(folder=tmp_path / "killed")
+        assert all(each.requires_grad for each in target.parameters())
+    monkeypatch.setattr(training, "head_loss", compute)
+    resumed = train(folder=tmp_path / "killed")
+    assert facts(resumed) == facts(whole)
+    expected = parameters(whole.head)
+    assert parameters(resumed.head).keys() == expected.keys()
+    for name, weight in parameters(resumed.head).items():
+        assert torch.equal(weight, expected[name]), name
+
+
+def test_a_training_that_diverges_stops_and_keeps_its_checkpoint(
+    target: LlamaForCausalLM,
+    windows: np.ndarray,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    train = partial(train_head, "medusa", target, windows, tmp_path, progress=False)
+    compute = training.head_loss
+    train(plan=replace(PLAN, steps=2))
+    kept = (tmp_path / "head-medusa.safetensors").read_bytes()
+    monkeypatch.setattr(training, "head_loss", lambda *given: compute(*given) * torch.nan)
+    with pytest.raises(ValueError, match=r"^the loss of head-medusa is not finite at step 4: "):
+        train(plan=PLAN)
+    assert (tmp_path / "head-medusa.safetensors").read_bytes() == kept
+    head = build_head("medusa", target)
+    with torch.no_grad():
+        head.heads[0].bias.fill_(torch.nan)
+    texts = texts_from(target, [[1, 9]], [[0, 4, 0, 7]], kept_layers(target))
+    assert measure_head(head, texts)["length"] == 1  # never right
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "eagle1"])
+def test_the_loss_is_least_for_a_head_that_knows_what_the_target_will_say(
+    kind: str, target: LlamaForCausalLM, windows: np.ndarray
+) -> None:
+    """Step s of a chain is compared with the target's p after token start + s.
+
+    Such a head's cross-entropy is the entropy of p, each step with .8 of the weight before.
+    """
+    head = build_head(kind, target)
+    tokens = torch.from_numpy(windows[:2])
+    with torch.no_grad():
+        output = target(tokens, output_hidden_states=True)
+    last = output.hidden_states[-1]
+    starts = torch.tensor([[0, 7, 20], [3, 4, 5]])
+
+    def unroll(shift: int) -> Callable[..., list[HeadOutput]]:
+        def outputs(_: object, __: object, starts: torch.Tensor, steps: int) -> list[HeadOutput]:
+            places = [starts + step + shift for step in range(steps)]
+            return [HeadOutput(at(output.logits, p), at(last, p)) for p in places]
+
+        return outputs
+
+    log_p = output.logits.log_softmax(-1)
+    entropy = -(log_p.exp() * log_p).sum(-1)
+    weights = torch.tensor([1, 0.8, 0.64])
+    by_step = torch.stack([at(entropy, starts + step).mean() for step in range(3)])
+    batch = HeadBatch(tokens, torch.zeros(2, 24, 48), last, starts)
+    head.unroll = unroll(0)
+    found = head_loss(head, target, 3, batch)
+    torch.testing.assert_close(found, (weights * by_step).sum() / weights.sum())
+    head.unroll = unroll(1)
+    assert head_loss(head, target, 3, batch) > found + 0.1
+
+
+def test_clovers_block_begins_as_the_targets_last_layer(target: LlamaForCausalLM) -> None:
+    head = build_head("clover", target)
+    training.start_from_last_layer(head, target)
+    last = target.model.layers[-1].state_dict()
+    assert last.keys() == head.block.state_dict().keys()
+    for name, weight in head.block.state_dict().items():
+        assert torch.equal(weight, last[name])
+    other = build_head("clover", target, intermediate_size=8)
+    before = parameters(other.block)
+    training.start_from_last_layer(other, target)
+    assert all(
+        torch.equal(weight, before[name]) for name, weight in parameters(other.block).items()
+    )
+
+
+def test_a_head_for_a_target_of_one_layer(windows: np.ndarray, tmp_path: Path) -> None:
+    target = build_model(layers=1, hidden_size=16, heads=2, kv_heads=1, mlp=16)
+    found = train_head("medusa", target, windows, tmp_path, plan=PLAN, progress=False)
+    assert found.history[-1]["step"] == 6
+
+
+WRONG: list[tuple[dict[str, object], str]] = [
+    ({"kind": "eagle9"}, "kind='eagle9' is unknown"),
+    ({"target": "x"}, "target=str must be a transformers model"),
+    ({"plan": 5}, "plan must be"),
+    ({"texts": ["x"]}, "texts must be a list of texts"),
+    ({"target": tiny_target().half()}, "target must be in float32, got torch.float16"),
+    ({"tokens": np.zeros((4, 24))}, "tokens must be a 2-D array of ints"),
+    ({"tokens": np.zeros(24, dtype=int)}, "tokens must be a 2-D array of ints"),
+    ({"tokens": np.zeros((1, 24), dtype=int)}, "tokens must be at least 2 windows of 6 ids"),
+    ({"tokens": np.zeros((4, 5), dtype=int)}, "tokens must be at least 2 windows of 6 ids"),
+    ({"tokens": np.full((4, 24), 4096)}, "tokens must be ids from 0 to 4095"),
+    ({"draft_vocabulary_size": 8}, "draft_vocabulary_size must be 0"),
+    ({"folder": "/dev/null/x"}, "/dev/null/x: cannot be written"),
+    ({"kind": "medusa", "plan": HeadPlan(unroll=5)}, "unroll=5 is more than the head's 4 heads"),
+]
+
+
+@pytest.mark.parametrize(("changes", "said"), WRONG)
+def test_wrong_arguments_are_refused_before_any_work(
+    changes: dict[str, object],
+    said: str,
+    target: LlamaForCausalLM,
+    windows: np.ndarray,
+    tmp_path: Path,
+) -> None:
+    given = {"kind": "eagle3", "target": target, "tokens": windows, "folder": tmp_path / "x"}
+    with pytest.raises((ValueError, TypeError, OSError), match=f"^{re.escape(said)}"):
+        train_head(**{**given, "plan": PLAN, **changes})
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_plan_checks_itself() -> None:
+    for changes in ({"steps": 0}, {"rows": "a"}, {"starts": 0}, {"starts": 2}, {"unroll": 0}):
+        (name,) = changes
+        with pytest.raises(ValueError, match=f"^{name} must be "):
+            HeadPlan(**changes)
+
+
+# measures
+
+
+def test_rounds_are_counted_as_a_decoder_makes_them() -> None:
+    assert count_rounds([0, 0, 0]) == 3
+    assert count_rounds([2, 0, 0]) == 1
+    assert count_rounds([1, 4, 0, 2, 0, 0]) == 3  # at 0, 2 and 3
+    assert count_rounds([]) == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_measured_length_is_that_of_drafting_token_by_token(
+    kind: str, target: LlamaForCausalLM, tmp_path: Path
+) -> None:
+    """A plain loop feeds each chain with its own drafts and compares them with the text.
+
+    The head has learned the texts, so that some of its drafts fit.
+    """
+    prompts = [[1, 5, 6, 9], [1, 30, 8, 7]]
+    pair = sv.Pair(target, target)
+    new = sv.generate(pair, prompts, max_new_tokens=20, progress=False).tokens
+    windows = np.array([prompt + text for prompt, text in zip(prompts, new, strict=True)] * 2)
+    plan = HeadPlan(steps=120, rows=4, starts=1.0, checkpoint_every=120)
+    head = train_head(kind, target, windows, tmp_path, plan=plan, progress=False).head
+    texts = texts_from(target, prompts, new, kept_layers(target))
+    rounds = 0
+    accepted = 0
+    total = sum(map(len, new))
+    for prompt, written in zip(prompts, new, strict=True):
+        text = [*prompt, *written]
+        place = len(prompt) - 1
+        while place < len(text) - 1:
+            right = drafts_that_fit(head, target, text, place)
+            place += right + 1
+            accepted += right
+            rounds += 1
+    figures = measure_head(head, texts)
+    assert figures["length"] == total / rounds
+    assert accepted > 0
+    assert figures["top1_1"] <= figures["top5_1"]
+
+
+@torch.no_grad()
+def drafts_that_fit(
+    head: torch.nn.Module, target: LlamaForCausalLM, text: list[int], place: int, K: int = 4
+) -> int:
+    """Return how many of K drafts after token `place` are the text's, in a row."""
+    committed = text[: place + 1]
+    drafts: list[int] = []
+    for step in range(K):
+        tokens = torch.tensor([[*committed, *drafts, *[0] * K]])
+        states = target(tokens, output_hidden_states=True).hidden_states
+        outputs = head.unroll(tokens, head.select(states), torch.tensor([[place]]), step + 1)
+        drafts.append(outputs[step].logits[0, 0].argmax().item())
+    right = 0
+    for draft, true in zip(drafts, text[place + 1 :], strict=False):
+        if draft != true:
+            break
+        right += 1
+    return right
+
+
+def test_top_1_and_top_5_are_shares_of_the_true_tokens(target: LlamaForCausalLM) -> None:
+    """The head gives every entry the same logits, in which id i has rank i."""
+    head = build_head("medusa", target)
+    logits = -torch.arange(4096.0)
+
+    def unroll(tokens: torch.Tensor, _: object, starts: torch.Tensor, steps: int) -> list[object]:
+        shape = (*starts.shape, 4096)
+        return [HeadOutput(logits.expand(shape), logits[:0]) for _ in range(steps)]
+
+    head.unroll = unroll
+    texts = texts_from(target, [[1, 9]], [[0, 4, 0, 7]], kept_layers(target))
+    figures = measure_head(head, texts, 3)
+    assert [figures[f"top1_{s}"] for s in (1, 2, 3)] == [2 / 4, 1 / 3, 1 / 2]
+    assert [figures[f"top5_{s}"] for s in (1, 2, 3)] == [3 / 4, 2 / 3, 1 / 2]
+    assert figures["length"] == 4 / 2  # 0 accepted with 4 as bonus, then 0 with 7
+
+
+# files
+
+
+def test_a_stored_head_is_the_head_in_float16(target: LlamaForCausalLM, tmp_path: Path) -> None:
+    for kind in KINDS:
+        head = build_head(kind, target)
+        export_head(head, tmp_path / kind)
+        assert {path.name for path in (tmp_path / kind).iterdir()} == {
+            "config.json",
+            "model.safetensors",
+        }
+        config = json.loads((tmp_path / kind / "config.json").read_text(encoding="utf-8"))
+        assert (config.pop("format"), config.pop("version")) == ("specviz head", 1)
+        again = make_head(HeadSettings.from_dict(config))
+        stored = load_file(tmp_path / kind / "model.safetensors")
+        assert {weight.dtype for weight in stored.values()} == {torch.float16}
+        again.load_state_dict(stored)
+        assert again.settings == head.settings
+        for name, weight in parameters(again).items():
+            assert torch.equal(weight, head.state_dict()[name]), name
+
+
+def test_a_head_that_float16_cannot_hold_is_not_stored(
+    target: LlamaForCausalLM, tmp_path: Path
+) -> None:
+    head = build_head("medusa", target)
+    with torch.no_grad():
+        head.heads[0].bias.fill_(1e9)
+    with pytest.raises(ValueError, match=r"^heads.0.bias of the head is not finite in float16"):
+        export_head(head, tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+
+
+# the whole
+
+
+def make_source(number: int) -> str:
+    lines = [f"    if x > {i}:\n        return total_{number} + {i}" for i in range(40)]
+    return "\n\n\n".join(f"def f{number}_{i}(x):\n" + "\n".join(lines) for i in range(3))
+
+
+@pytest.fixture
+def toy(target: LlamaForCausalLM, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Return `train_heads` for a toy corpus and a toy target."""
+    texts = {f"m{i}.py": make_source(i) for i in range(6)}
+    files = [SourceFile(name, text, held_out=False, is_test=False) for name, text in texts.items()]
+    pair = sv.Pair(target, tiny_target(1), train_tokenizer(texts.values(), vocabulary=400))
+    monkeypatch.setattr(pipeline, "read_corpus", lambda: files)
+    monkeypatch.setattr(pipeline, "load_pair", lambda **_: pair)
+    monkeypatch.setattr(pipeline, "load_prompts", lambda: ["def f(x):\n", "x = 1"])
+    monkeypatch.setattr(pipeline, "LENGTH", 32)
+    monkeypatch.setattr("specviz.zoo.heads.measure.NEW_TOKENS", 8)
+    monkeypatch.setattr(distil, "NEW_TOKENS", 8)
+    return partial(pipeline.train_heads, continuations=8, progress=False)
+
+
+def test_heads_from_sources_to_folders(
+    toy: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once complete, nothing is trained, computed or written by the target again."""
+    weights = toy(["medusa", "eagle3"], tmp_path, steps=[3, 2])
+    assert weights == tmp_path / "weights" / "heads"
+    assert sorted(path.name for path in weights.iterdir()) == ["README.md", "eagle3", "medusa"]
+    card = (weights / "README.md").read_text(encoding="utf-8")
+    assert not re.search(r"[{}]|nan", card)
+    command = "specviz train --heads medusa --heads eagle3 --head-steps 3 --head-steps 2"
+    assert f"{command} --continuations 8" in card
+    rows = re.findall(r"^\| (medusa|eagle3) \| .*\| (\d) \| 0.00M \|", card, re.MULTILINE)
+    assert rows == [("medusa", "3"), ("eagle3", "2")]
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError
+
+    for place in ("training.head_loss", "features._compute"):
+        monkeypatch.setattr(f"specviz.zoo.heads.{place}", refuse)
+    monkeypatch.setattr(distil, "_continue", refuse)
+    before = (weights / "eagle3" / "model.safetensors").read_bytes()
+    toy(["eagle3"], tmp_path, steps=[2])
+    assert (weights / "eagle3" / "model.safetensors").read_bytes() == before
+
+
+def test_a_wrong_order_for_heads_is_refused_in_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "x"
+    cases = {
+        "--heads eagle9": "heads='eagle9' is unknown; ",
+        "--heads eagle3 --heads eagle3": "heads must be different, got eagle3 eagle3",
+        "--heads eagle3 --head-steps 0": "head_steps[0] must be an int >= 1, got 0",
+        "--heads eagle3 --head-steps 1 --head-steps 2": "head_steps must be given once or 1 times",
+        "--head-steps 5": "--head-steps needs a head; give --heads too",
+        "--heads medusa --target-steps 5": "--target-steps is of the pair's training",
+        "--heads medusa --compile": "--compile is of the pair's training",
+        "--heads medusa --device gpu": "device='gpu' is unknown",
+    }
+    for given, said in cases.items():
+        assert main(["train", "--out", str(out), *given.split()]) == 2
+        assert capsys.readouterr().err.startswith(f"specviz train: {said}")
+    assert main(["train", "--heads", "medusa", "--out", "/dev/null/x"]) != 0
+    assert "/dev/null/x: cannot be written" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_wrong_calls_for_heads_are_refused(tmp_path: Path) -> None:
+    cases = [
+        ({"kinds": []}, "kinds is empty"),
+        ({"kinds": ["eagle9"]}, r"kinds\[0\]='eagle9' is unknown"),
+        ({"kinds": ["medusa", "medusa"]}, "kinds must be different"),
+        ({"steps": [0]}, r"steps\[0\] must be an int >= 1"),
+        ({"steps": [1, 2]}, "steps must be one number or 1, one for each head"),
+        ({"continuations": 0}, "continuations must be an int >= 1"),
+        ({"device": "gpu"}, "device='gpu' is unknown"),
+    ]
+    for changes, said in cases:
+        with pytest.raises(ValueError, match=f"^{said}"):
+            pipeline.train_heads(**{"kinds": ["medusa"], "out": tmp_path / "x", **changes})
+    assert not (tmp_path / "x").exists()
+    assert pipeline.checked_steps(["medusa", "eagle1"], [7]) == {"medusa": 7, "eagle1": 7}
+    assert set(pipeline.STEPS) == set(KINDS)
+
+
+def test_names_and_shares() -> None:
+    assert HEAD_NAMES == KINDS
+    assert sum(SHARES.values()) == 1
+    assert asdict(HeadPlan())["steps"] == 2000
+
+
+# what is shipped
+
+
+def test_the_shipped_heads_are_of_the_embedded_target() -> None:
+    target = sv.load_pair(device="cpu").target
+    found = sorted((WEIGHTS / "heads").glob("*/config.json"))
+    assert {path.parent.name for path in found} == set(KINDS)
+    card = (WEIGHTS / "heads" / "README.md").read_text(encoding="utf-8")
+    for path in found:
+        config = json.loads(path.read_text(encoding="utf-8"))
+        assert (config.pop("format"), config.pop("version")) == ("specviz head", 1)
+        settings = HeadSettings.from_dict(config)
+        assert settings.kind == path.parent.name
+        assert settings.target == fingerprint(target)
+        head = make_head(settings)
+        head.load_state_dict(load_file(path.parent / "model.safetensors"))
+        assert f"| {settings.kind} |" in card
+
+
+def test_the_shipped_heads_reach_what_their_card_says() -> None:
+    """Three of the prompts: lengths differ by prompt, so they are held to a part of the figure."""
+    pair = sv.load_pair(device="cpu")
+    prompts = sv.load_prompts()[::11]
+    new = sv.generate(pair, prompts, max_new_tokens=64, progress=False).tokens
+    ids = [pair.tokenizer(prompt)["input_ids"] for prompt in prompts]
+    texts = texts_from(pair.target, ids, new, kept_layers(pair.target))
+    for kind, least in {"medusa": 1.3, "clover": 1.7, "eagle3": 3.0}.items():
+        config = json.loads((WEIGHTS / "heads" / kind / "config.json").read_text(encoding="utf-8"))
+        settings = {k: v for k, v in config.items() if k not in ("format", "version")}
+        head = make_head(HeadSettings.from_dict(settings))
+        head.load_state_dict(load_file(WEIGHTS / "heads" / kind / "model.safetensors"))
+        head.attach(pair.target)
+        assert measure_head(head.eval(), texts)["length"] > least
+
+
+def test_target_features_are_those_that_heads_select(target: LlamaForCausalLM) -> None:
+    tokens = torch.arange(3, 20)[None]
+    states = target(tokens, output_hidden_states=True).hidden_states
+    for kind in KINDS:
+        head = build_head(kind, target)
+        found = target_features(target, tokens, head.settings.layers)
+        assert torch.equal(found, head.select(states))
