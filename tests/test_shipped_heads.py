@@ -1,0 +1,46 @@
+"""The heads that come with the embedded pair."""
+
+from pathlib import Path
+
+import pytest
+
+import specviz as sv
+from specviz.engine.heads.fingerprint import fingerprint
+
+WEIGHTS = Path(sv.__file__).parent / "zoo" / "weights"
+HEADS = sorted(path.parent.name for path in WEIGHTS.glob("heads/*/config.json"))
+# At least so many tokens a row and round on eight of the bundled prompts, K = 4; figures of all 32
+# are in the model card.
+LENGTHS = {"eagle3": 3.3, "eagle1": 3.0, "parallel": 2.0, "clover": 2.0, "medusa": 1.3}
+
+
+def test_the_pair_brings_its_heads(embedded):
+    assert set(embedded.heads) == set(HEADS) <= set(LENGTHS)
+    assert {"eagle3", "clover", "medusa"} <= set(HEADS)
+
+
+def test_all_weights_together_stay_small():
+    size = sum(path.stat().st_size for path in WEIGHTS.rglob("*.safetensors"))
+    assert size <= 28e6
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_a_shipped_head_drafts_for_the_shipped_target(kind, embedded):
+    assert embedded.heads[kind].settings.target == fingerprint(embedded.target)
+    prompts = sv.load_prompts(limit=8)
+    run = {"max_new_tokens": 48, "progress": False}
+    result = sv.generate(embedded, prompts, drafter=kind, num_draft_tokens=4, **run)
+    assert result.tokens == sv.generate(embedded, prompts, strategy="autoregressive", **run).tokens
+    assert result.summary["mean_acceptance_length"].item() > LENGTHS[kind]
+
+
+def test_a_tree_of_medusa_accepts_more_than_a_chain(embedded):
+    """At equal nodes; docs/results.md has the figures."""
+    prompts = sv.load_prompts(limit=16)
+    run = {"max_new_tokens": 64, "num_draft_tokens": 4, "progress": False}
+    tree = sv.drafter("tree", base="medusa", depth=3, width=2, children=2)
+    lengths = []
+    for drafter in ("medusa", tree):
+        summary = sv.generate(embedded, prompts, drafter=drafter, **run).summary
+        lengths.append(summary["mean_acceptance_length"].item())
+    assert lengths[0] < lengths[1]
