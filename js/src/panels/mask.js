@@ -72,7 +72,7 @@ export class MaskPanel {
     const name = `Row ${this.view.row} · attention mask`;
     if (!cells) return `${name}, which no forward needs in this phase`;
     const queries = counted(cells.queries.length, "query", "queries");
-    return `${name} of the ${forwardWords(cells)}, ${queries} × ${counted(cells.slots, "slot")}`;
+    return `${name} of the ${forwardWords(this.view.film, cells)}, ${queries} × ${counted(cells.slots, "slot")}`;
   }
 
   /**
@@ -111,7 +111,7 @@ export class MaskPanel {
       .slice(-400)
       .map((query) => [
         query.name,
-        this.view.film.text(query.token),
+        query.text,
         query.index,
         query.position,
         query.slot,
@@ -207,7 +207,7 @@ export class MaskPanel {
     const draft = query.node > 0 && query.name !== "other" ? query.node - 1 : -1;
     const drift = film.checked && query.position === query.index ? "" : `, index ${query.index}`;
     const position = `position ${query.position}${drift}`;
-    const name = `query ${query.name} ${quoted(film.text(query.token))} (${position})`;
+    const name = `query ${query.name} ${quoted(query.text)} (${position})`;
     if (slot === null) {
       const hint = `${name}, in slot ${query.slot}`;
       const place = { row, slot: cells.now(query.slot), index: query.index, hint };
