@@ -137,7 +137,9 @@ export class CardPainter {
     }
     const q = card.q === null ? "" : `q ${chance(card.q)}`;
     const room = this.inner - this.pen.measure(q) - 6;
-    this.text(drafterName(this.view.film), this.left, y + 7, { max: room });
+    const name = drafterName(this.view.film);
+    const short = this.pen.measure(name, { size: 11 }) > room && this.view.film.json.head;
+    this.text(short ? "head" : name, this.left, y + 7);
     if (q) this.text(q, this.left + this.inner, y + 7, { align: "right" });
     const taken = card.fate === "accepted" || card.fate === "kept";
     const dash = taken ? undefined : [3, 2];

@@ -2,11 +2,14 @@
 // K/V. Until the next round reads the tokens again, it is provisional.
 
 import { guessesOf } from "../film/head.js";
-import { barLooks } from "./lanelooks.js";
 import { GUTTER } from "./layout.js";
 
-/** @import { Pen } from "../types.d.ts" */
+/** @import { Pen, Source } from "../types.d.ts" */
 /** @import { StageLayout } from "./layout.js" */
+
+// px of the dashes that stand in place of a full bar
+/** @type {Partial<Record<Source, number[]>>} */
+const DASHES = { own: [5, 3], mask: [1.5, 3] };
 
 /**
  * @param {Pen} pen
@@ -16,13 +19,25 @@ import { GUTTER } from "./layout.js";
  */
 export function drawGuesses(pen, at, number, slide) {
   const { y, h } = at.lanes[number].draft;
-  const looks = barLooks(pen.p, pen.p.draft, h);
   for (const [slot, stop, source] of guessesOf(at.film, at.step, number)) {
     const x = at.x(number, slot) + slide;
     const w = (stop - slot) * at.cell;
     if (x + w < GUTTER || x > at.right) continue;
-    // The look has no fill, and what lies under it has one.
+    // A full bar lies under it.
     pen.rect(x, y - 0.5, w, h + 1, { fill: pen.p.panel });
-    pen.rect(x + 0.5, y, w - 1, h, looks[source]);
+    drawGuess(pen, source, x, y + h / 2, w, h);
   }
+}
+
+/**
+ * A broken bar; y: its middle.
+ * @param {Pen} pen
+ * @param {Source} source
+ * @param {number} x
+ * @param {number} y
+ * @param {number} w
+ * @param {number} h
+ */
+export function drawGuess(pen, source, x, y, w, h) {
+  pen.line(x + 1.5, y, x + w - 1, y, { stroke: pen.p.draft, width: h, dash: DASHES[source] });
 }

@@ -93,7 +93,5 @@ export function barLooks(p, colour, h) {
     drafted: { fill: p.blueSoft, stroke: colour },
     stale: { fill: p.orangeSoft, hatch: p.orange },
     padding: { fill: p.greySoft },
-    own: { stroke: colour, dash: [3, 2] },
-    mask: { stroke: colour, dash: [1, 2] },
   };
 }

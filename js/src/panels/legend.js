@@ -3,7 +3,8 @@
 
 import { fontOf, measureText } from "../draw/text.js";
 import { drafterName, hasSource } from "../film/head.js";
-import { barLooks, cellLooks } from "./lanelooks.js";
+import { drawGuess } from "./guesses.js";
+import { cellLooks } from "./lanelooks.js";
 
 /** @import { BoxLook, Film, Move, Pen, View } from "../types.d.ts" */
 
@@ -163,8 +164,8 @@ export class Legend {
       padding: () => sign("·", p.muted),
       target: () => bar({ fill: p.target }),
       draft: () => bar({ fill: p.draft }),
-      own: () => bar(barLooks(p, p.draft, 6).own),
-      mask: () => bar(barLooks(p, p.draft, 6).mask),
+      own: () => drawGuess(pen, "own", x, y, 20, 6),
+      mask: () => drawGuess(pen, "mask", x, y, 20, 6),
       staleKV: () => bar({ fill: p.orangeSoft, hatch: p.orange, radius: 0 }),
       written: () => bar({ stroke: p.ink, radius: 2 }),
       moved: () => pen.line(x, y, x + 20, y, { stroke: p.blue, width: 1.75, arrow: true }),

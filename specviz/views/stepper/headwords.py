@@ -11,9 +11,9 @@ def head_how(scene: Scene) -> str:
     """What the drafts were computed from, as part of a sentence."""
     forwards = scene.forwards[DRAFT, DRAFTER]
     if not forwards:
-        return "from one state of the target a row"
+        return "from the row's last state in the target"
     how = f"in {count(forwards, 'forward')}"
-    return f"{how}, from one state a row" if scene.draft_kv == "none" else how
+    return f"{how}, from the row's last state" if scene.draft_kv == "none" else how
 
 
 def head_words(scene: Scene) -> list[str]:

@@ -1164,34 +1164,6 @@ var LISTED = 50, DRAWN = 8, APART = 2, InvariantPanel = class {
   }
 };
 
-// src/film/selection.js
-function leftOut(entry) {
-  return entry.gained ? entry.drafted - entry.verified : 0;
-}
-function spending(film, step) {
-  let { capacity, rows } = film.scene(step);
-  if (capacity === void 0) return null;
-  let known = film.phase(step) > 0, drafts = rows.flatMap(
-    ({ verified }, row) => Array.from({ length: known ? verified : 0 }, (_, draft) => ({ row, draft }))
-  );
-  return { capacity, known, drafts };
-}
-function leftOutWords(film, step, row, j) {
-  let score = film.rows(step)[row].scores?.[j], scored = score == null ? "" : ` (score\xA0${signed(score)})`;
-  return `not verified: ${reason(film, step, row)}${scored}`;
-}
-function reason(film, step, row) {
-  let spent = spending(film, step);
-  return spent === null ? "the drafter left it out" : spent.drafts.length < spent.capacity ? "the selector stopped before it" : spent.drafts.some((each) => each.row !== row) ? "the selector spent the capacity on other rows" : "the capacity is spent on the drafts before it";
-}
-function signed(score) {
-  let digits = Math.abs(score) >= 100 ? 0 : 2;
-  return `${score < 0 ? "\u2212" : ""}${Math.abs(score).toFixed(digits)}`;
-}
-function shareWords({ verified, drafted }, done) {
-  return `${verified} of ${counted(drafted, "draft")} ${done ? "verified" : "to be verified"}`;
-}
-
 // src/panels/strip.js
 function stripIn(capacity, room) {
   if (capacity === void 0) return { cell: 0, across: 1, height: 0 };
@@ -1200,14 +1172,16 @@ function stripIn(capacity, room) {
 }
 
 // src/panels/layout.js
-var ZOOMS = [1, 2, 4, 8, 13, 20, 28, 36, 46, 64, 90, 120], TEXT_FROM = 26, SIGNS_FROM = 10, LARGE_FROM = 60, ALL_FROM = 28, WIDEST = 110, USUAL = 34, STACKED_BELOW = 44, ARROWS = 13, DEEPER = 9, GUTTER = 118, RIGHT = 14, AXIS = 20, READING = 40, MAP_GAP = 10, StageLayout = class {
+var ZOOMS = [1, 2, 4, 8, 13, 20, 28, 36, 46, 64, 90, 120], TEXT_FROM = 26, SIGNS_FROM = 10, LARGE_FROM = 60, ALL_FROM = 28, WIDEST = 110, USUAL = 34, STACKED_BELOW = 44, DRAFT_BAR = 4, ARROWS = 13, DEEPER = 9, GUTTER = 118, RIGHT = 14, AXIS = 20, READING = 40, MAP_GAP = 10, StageLayout = class {
   /**
    * @param {View} view
    * @param {number} width
    */
   constructor(view, width) {
     let { film, step } = view;
-    this.view = view, this.film = film, this.step = step, this.width = width, this.stage = film.stage(step), this.rows = film.rows(step), this.firsts = [], this.shared = !0, this.lanes = [], this.arrows = hasTrees(film) ? ARROWS : 0, this.bottom = 0, this.last = this._last(), this.cell = this._cell(), this.count = Math.max(Math.floor((width - GUTTER - RIGHT) / this.cell), 1), this._window(), this.mapped = this.count < this.last || Math.min(...this.firsts, 0) < 0 || !this.shared, this.mapTop = 4, this.mapHeight = this.mapped ? Math.min(Math.max(this.rows.length * 3, 18), 64) : 0, this.top = this.mapTop + (this.mapped ? this.mapHeight + MAP_GAP : 0) + AXIS, this._rowTops(), this.strip = stripIn(film.scene(step).capacity, width - GUTTER - RIGHT), this.readingTop = this.bottom + this.strip.height + 4, this.height = this.bottom + this.strip.height + READING;
+    this.view = view, this.film = film, this.step = step, this.width = width, this.stage = film.stage(step), this.rows = film.rows(step), this.firsts = [], this.shared = !0, this.lanes = [], this.arrows = hasTrees(film) ? ARROWS : 0;
+    let heads = [film, view.other].some((each) => each?.json.head);
+    this.draftBar = heads ? 6 : DRAFT_BAR, this.bottom = 0, this.last = this._last(), this.cell = this._cell(), this.count = Math.max(Math.floor((width - GUTTER - RIGHT) / this.cell), 1), this._window(), this.mapped = this.count < this.last || Math.min(...this.firsts, 0) < 0 || !this.shared, this.mapTop = 4, this.mapHeight = this.mapped ? Math.min(Math.max(this.rows.length * 3, 18), 64) : 0, this.top = this.mapTop + (this.mapped ? this.mapHeight + MAP_GAP : 0) + AXIS, this._rowTops(), this.strip = stripIn(film.scene(step).capacity, width - GUTTER - RIGHT), this.readingTop = this.bottom + this.strip.height + 4, this.height = this.bottom + this.strip.height + READING;
   }
   get texts() {
     return this.cell >= TEXT_FROM;
@@ -1260,7 +1234,9 @@ var ZOOMS = [1, 2, 4, 8, 13, 20, 28, 36, 46, 64, 90, 120], TEXT_FROM = 26, SIGNS
     this.bottom = y;
   }
   _heights() {
-    return this.signs ? (this.texts ? 68 + (this.stacked ? DEEPER : 0) : 50) + this.arrows : 34;
+    if (!this.signs) return 34;
+    let more = this.arrows + this.draftBar - DRAFT_BAR;
+    return (this.texts ? 68 + (this.stacked ? DEEPER : 0) : 50) + more;
   }
   /**
    * tops and heights of a row's lanes; positions: null where they are folded away
@@ -1271,10 +1247,10 @@ var ZOOMS = [1, 2, 4, 8, 13, 20, 28, 36, 46, 64, 90, 120], TEXT_FROM = 26, SIGNS
    */
   _lane(y, height, open) {
     if (!open) {
-      let tokens2 = { y: y + 1, h: height > 14 ? 14 : 7 }, bar = height > 14 ? 3 : 2, target2 = { y: tokens2.y + tokens2.h + 1, h: bar }, draft2 = { y: target2.y + bar + (height > 14 ? 1 : 0), h: height > 14 ? bar : 0 };
+      let tokens2 = { y: y + 1, h: height > 14 ? 14 : 7 }, bar = height > 14 ? 3 : 2, target2 = { y: tokens2.y + tokens2.h + 1, h: bar }, hidden = height <= 14 || keepsNothing(this.film), draft2 = { y: target2.y + bar + (height > 14 ? 1 : 0), h: hidden ? 0 : bar };
       return { y, height, open, tokens: tokens2, target: target2, draft: draft2, ...{ positions: null, arrows: null, notes: null } };
     }
-    let tokens = { y: y + 4, h: this.texts ? 23 : this.signs ? 18 : 10 }, positions = this.texts ? { y: tokens.y + tokens.h + 1, h: 11 + (this.stacked ? DEEPER : 0) } : null, target = { y: (positions ?? tokens).y + (positions ?? tokens).h + 2, h: 6 }, draft = { y: target.y + 7, h: 4 }, arrows = this.signs && this.arrows ? { y: draft.y + 6, h: this.arrows } : null;
+    let tokens = { y: y + 4, h: this.texts ? 23 : this.signs ? 18 : 10 }, positions = this.texts ? { y: tokens.y + tokens.h + 1, h: 11 + (this.stacked ? DEEPER : 0) } : null, target = { y: (positions ?? tokens).y + (positions ?? tokens).h + 2, h: 6 }, draft = { y: target.y + 7, h: keepsNothing(this.film) ? 0 : this.draftBar }, below = draft.y + this.draftBar + 2, arrows = this.signs && this.arrows ? { y: below, h: this.arrows } : null;
     return {
       y,
       height,
@@ -1284,7 +1260,7 @@ var ZOOMS = [1, 2, 4, 8, 13, 20, 28, 36, 46, 64, 90, 120], TEXT_FROM = 26, SIGNS
       target,
       draft,
       arrows,
-      notes: this.signs ? { y: draft.y + 6 + this.arrows, h: 12 } : null
+      notes: this.signs ? { y: below + this.arrows, h: 12 } : null
     };
   }
   /**
@@ -1320,6 +1296,47 @@ var ZOOMS = [1, 2, 4, 8, 13, 20, 28, 36, 46, 64, 90, 120], TEXT_FROM = 26, SIGNS
     return (x - GUTTER) * this.last / (this.width - GUTTER - RIGHT);
   }
 };
+
+// src/panels/guesses.js
+var DASHES = { own: [5, 3], mask: [1.5, 3] };
+function drawGuesses(pen, at, number, slide) {
+  let { y, h } = at.lanes[number].draft;
+  for (let [slot, stop, source] of guessesOf(at.film, at.step, number)) {
+    let x = at.x(number, slot) + slide, w = (stop - slot) * at.cell;
+    x + w < GUTTER || x > at.right || (pen.rect(x, y - 0.5, w, h + 1, { fill: pen.p.panel }), drawGuess(pen, source, x, y + h / 2, w, h));
+  }
+}
+function drawGuess(pen, source, x, y, w, h) {
+  pen.line(x + 1.5, y, x + w - 1, y, { stroke: pen.p.draft, width: h, dash: DASHES[source] });
+}
+
+// src/film/selection.js
+function leftOut(entry) {
+  return entry.gained ? entry.drafted - entry.verified : 0;
+}
+function spending(film, step) {
+  let { capacity, rows } = film.scene(step);
+  if (capacity === void 0) return null;
+  let known = film.phase(step) > 0, drafts = rows.flatMap(
+    ({ verified }, row) => Array.from({ length: known ? verified : 0 }, (_, draft) => ({ row, draft }))
+  );
+  return { capacity, known, drafts };
+}
+function leftOutWords(film, step, row, j) {
+  let score = film.rows(step)[row].scores?.[j], scored = score == null ? "" : ` (score\xA0${signed(score)})`;
+  return `not verified: ${reason(film, step, row)}${scored}`;
+}
+function reason(film, step, row) {
+  let spent = spending(film, step);
+  return spent === null ? "the drafter left it out" : spent.drafts.length < spent.capacity ? "the selector stopped before it" : spent.drafts.some((each) => each.row !== row) ? "the selector spent the capacity on other rows" : "the capacity is spent on the drafts before it";
+}
+function signed(score) {
+  let digits = Math.abs(score) >= 100 ? 0 : 2;
+  return `${score < 0 ? "\u2212" : ""}${Math.abs(score).toFixed(digits)}`;
+}
+function shareWords({ verified, drafted }, done) {
+  return `${verified} of ${counted(drafted, "draft")} ${done ? "verified" : "to be verified"}`;
+}
 
 // src/panels/cut.js
 var HOLLOW = [1.5, 3];
@@ -1397,9 +1414,7 @@ function barLooks(p, colour, h) {
     held: { fill: colour, radius: h / 2 },
     drafted: { fill: p.blueSoft, stroke: colour },
     stale: { fill: p.orangeSoft, hatch: p.orange },
-    padding: { fill: p.greySoft },
-    own: { stroke: colour, dash: [3, 2] },
-    mask: { stroke: colour, dash: [1, 2] }
+    padding: { fill: p.greySoft }
   };
 }
 
@@ -1516,8 +1531,8 @@ var ACCEPT = 3, Legend = class {
       padding: () => sign("\xB7", p.muted),
       target: () => bar({ fill: p.target }),
       draft: () => bar({ fill: p.draft }),
-      own: () => bar(barLooks(p, p.draft, 6).own),
-      mask: () => bar(barLooks(p, p.draft, 6).mask),
+      own: () => drawGuess(pen, "own", x, y, 20, 6),
+      mask: () => drawGuess(pen, "mask", x, y, 20, 6),
       staleKV: () => bar({ fill: p.orangeSoft, hatch: p.orange, radius: 0 }),
       written: () => bar({ stroke: p.ink, radius: 2 }),
       moved: () => pen.line(x, y, x + 20, y, { stroke: p.blue, width: 1.75, arrow: !0 }),
@@ -1938,6 +1953,11 @@ var SIGHTS = {
     let [right, words] = this.verdict(cells);
     return wrapWords(words, width - 2 * PAD, { size: 12, weight: right ? 400 : 600 });
   }
+  /** @param {Sight} verdict */
+  _sightWords(verdict) {
+    let { film, step } = this.view;
+    return film.phase(step) === 1 && film.json.meta.draft_kv === "masks" && verdict === "own" ? "sees: a mask entry of this round" : SIGHTS[verdict];
+  }
   /**
    * Lines of [verdict, x].
    * @param {number} width
@@ -1949,7 +1969,7 @@ var SIGHTS = {
       Object.keys(SIGHTS)
     );
     for (let verdict of names.filter((each) => cells?.sights.has(each))) {
-      let w = 20 + measureText(SIGHTS[verdict], fontOf({ size: 11 })) + 14;
+      let w = 20 + measureText(this._sightWords(verdict), fontOf({ size: 11 })) + 14;
       x + w - 14 > width - PAD && (lines.push([]), x = PAD), lines[lines.length - 1].push([verdict, x]), x += w;
     }
     return lines;
@@ -1963,7 +1983,7 @@ var SIGHTS = {
     at && new MaskPainter(pen, this.view, at).paint();
     for (let line of this._legend(width, cells)) {
       for (let [verdict, x] of line)
-        drawSight(pen, verdict, x, y - 6, 12, 12, !0), pen.text(SIGHTS[verdict], x + 20, y, { size: 11, fill: p.muted });
+        drawSight(pen, verdict, x, y - 6, 12, 12, !0), pen.text(this._sightWords(verdict), x + 20, y, { size: 11, fill: p.muted });
       y += MASK_LINE;
     }
     at && (y += 4);
@@ -2161,15 +2181,6 @@ var TICKS = [1, 5, 10, 25, 50, 100, 250, 500, 1e3], FramePainter = class {
     this.pen.rect(x, y - h / 2, 38, h, { fill, stroke, radius: h / 2 }), this.pen.text(words, x + 19, y, { size, weight: 650, align: "center" });
   }
 };
-
-// src/panels/guesses.js
-function drawGuesses(pen, at, number, slide) {
-  let { y, h } = at.lanes[number].draft, looks = barLooks(pen.p, pen.p.draft, h);
-  for (let [slot, stop, source] of guessesOf(at.film, at.step, number)) {
-    let x = at.x(number, slot) + slide, w = (stop - slot) * at.cell;
-    x + w < GUTTER || x > at.right || (pen.rect(x, y - 0.5, w, h + 1, { fill: pen.p.panel }), pen.rect(x + 0.5, y, w - 1, h, looks[source]));
-  }
-}
 
 // src/panels/lanes.js
 var LanePainter = class {
@@ -3587,8 +3598,8 @@ var CARD = {
       this.text(card.name === "next" ? none : "no draft", this.left, y + 7);
       return;
     }
-    let q = card.q === null ? "" : `q ${chance(card.q)}`, room = this.inner - this.pen.measure(q) - 6;
-    this.text(drafterName(this.view.film), this.left, y + 7, { max: room }), q && this.text(q, this.left + this.inner, y + 7, { align: "right" });
+    let q = card.q === null ? "" : `q ${chance(card.q)}`, room = this.inner - this.pen.measure(q) - 6, name = drafterName(this.view.film), short = this.pen.measure(name, { size: 11 }) > room && this.view.film.json.head;
+    this.text(short ? "head" : name, this.left, y + 7), q && this.text(q, this.left + this.inner, y + 7, { align: "right" });
     let dash = card.fate === "accepted" || card.fate === "kept" ? void 0 : [3, 2], look = card.draft === null ? { fill: p.page, stroke: p.grey, dash } : { fill: this.hollow ? void 0 : this.soft, stroke: this.strong, dash };
     drawChip(
       pen,
