@@ -67,7 +67,7 @@ export class Legend {
         ["padding", "padding"],
       ),
       ["target", "target K/V"],
-      ...when(drafters.size > 0, "draft", `${[...drafters].join(" or ")} K/V`),
+      ...when(drafters.size > 0, "draft", `${[...drafters].sort().join(" or ")} K/V`),
       ...when(
         any((each) => hasSource(each, "own")),
         "own",

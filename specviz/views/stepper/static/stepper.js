@@ -1457,7 +1457,7 @@ var ACCEPT = 3, Legend = class {
         ["padding", "padding"]
       ),
       ["target", "target K/V"],
-      ...when(drafters.size > 0, "draft", `${[...drafters].join(" or ")} K/V`),
+      ...when(drafters.size > 0, "draft", `${[...drafters].sort().join(" or ")} K/V`),
       ...when(
         any((each) => hasSource(each, "own")),
         "own",
