@@ -1,7 +1,7 @@
 // Head: what a draft head is called, and where its K/V took its features from. Python found it out
 // (specviz/record/heads.py). Knows no pixels.
 
-/** @import { Film, Source } from "../types.d.ts" */
+/** @import { Cell, Film, Source } from "../types.d.ts" */
 
 /**
  * What the K/V of the model that drafts is called after, in a lane's name or a legend.
@@ -73,9 +73,7 @@ export function hasSource({ json }, source) {
 export function sourceWords(film, step, row, slot) {
   const source = sourceAt(film, step, row, slot);
   if (!source) return "";
-  const { index } = /** @type {import("../types.d.ts").Cell} */ (
-    film.cell(step, "draft", row, slot)
-  );
+  const { index } = /** @type {Cell} */ (film.cell(step, "draft", row, slot));
   const words = {
     none: `token ${index}, read without a feature, since no token is before it`,
     target: `token ${index}, read with the target's feature of token ${index - 1}`,

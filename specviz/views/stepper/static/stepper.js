@@ -994,7 +994,7 @@ function sourceWords(film, step, row, slot) {
   let source = sourceAt(film, step, row, slot);
   if (!source) return "";
   let { index } = (
-    /** @type {import("../types.d.ts").Cell} */
+    /** @type {Cell} */
     film.cell(step, "draft", row, slot)
   );
   return {
