@@ -26,14 +26,9 @@ def guessed_slots(slots: Slots) -> list[list[list[int]]]:
     edges = np.diff(source, axis=1, prepend=0, append=0) != 0
     runs: list[list[list[int]]] = []
     for row, edge in enumerate(edges):
-        bounds = np.flatnonzero(edge)
-        runs.append(
-            [
-                [slot, stop, int(source[row, slot])]
-                for slot, stop in pairwise(bounds.tolist())
-                if source[row, slot]
-            ]
-        )
+        bounds = np.flatnonzero(edge).tolist()
+        found = [[slot, stop, int(source[row, slot])] for slot, stop in pairwise(bounds)]
+        runs.append([run for run in found if run[2]])
     return runs
 
 
