@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from specviz.record.header import head_of
 from specviz.record.schema import MODELS, PHASES, Array
 from specviz.record.trace import Trace
 
@@ -41,9 +42,8 @@ class FeatureReads(NamedTuple):
 
 def head_name(trace: Trace) -> str | None:
     """Return the name of the head that drafted, such as "eagle3 head"; None for other drafters."""
-    if trace.meta.get("draft_kv", "kept") == "kept":
-        return None
-    return f"{trace.meta['drafter']} head"
+    head = head_of(trace.meta)
+    return None if head is None else f"{head} head"
 
 
 def feature_reads(trace: Trace) -> FeatureReads:

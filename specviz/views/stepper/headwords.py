@@ -19,17 +19,17 @@ def head_how(scene: Scene) -> str:
 def head_words(scene: Scene) -> list[str]:
     """What the head read, and what it read behind the pending tokens."""
     read = sum(scene.features_read)
-    first = f"read {count(read, 'accepted draft')} with the target's features" if read else ""
-    goes_on = max((row.drafted for row in scene.rows), default=0) > 1
-    if goes_on and scene.draft_kv == "provisional":
-        onward = "went on with its own output"
-        return [
-            f"It {first}, then {onward}." if read else f"Behind the pending tokens it {onward}."
-        ]
-    if goes_on and scene.draft_kv == "masks":
-        masks = "mask entries in place of the new drafts"
-        return [f"It {first}, and {masks}." if read else f"It read {masks}."]
-    return [f"It {first}."] if read else []
+    sentences = [f"It read {count(read, 'accepted draft')} with the target's features."]
+    if not read:
+        sentences = []
+    if max((row.depth for row in scene.rows), default=0) <= 1:
+        return sentences  # nothing was drafted behind a draft
+    if scene.draft_kv == "provisional":
+        then = "Then it" if read else "Behind the pending tokens it"
+        sentences.append(f"{then} went on with its own output.")
+    if scene.draft_kv == "masks":
+        sentences.append("It read mask entries in place of the new drafts.")
+    return sentences
 
 
 def row_head(scene: Scene, row: BatchRow) -> str:
