@@ -10,6 +10,8 @@ import type { Film } from "./film/film.js";
 
 export type Range = [start: number, stop: number];
 export type Choice = [token: number, p: number];
+/** Where a draft head took the feature from that it read with a token. */
+export type Source = "none" | "target" | "own" | "mask";
 export type LaneName = "tokens" | "target" | "draft";
 export type LaneRun = [
   slot: number,
@@ -102,6 +104,7 @@ export interface StageEntry {
   moves: Move[];
   violations: number[];
   faults: Fault[];
+  guessed?: [slot: number, stop: number, source: number][][]; // in a run with a draft head
 }
 
 export interface RoundEntry {
@@ -140,6 +143,8 @@ export interface FilmJson {
   kinds: string[];
   phases: string[];
   fates: string[];
+  head?: string; // in a run with a draft head
+  sources?: Source[];
   meta: {
     strategy: string;
     strategy_options: Record<string, any>;
@@ -147,6 +152,7 @@ export interface FilmJson {
     batch_size: number;
     num_draft_tokens: number | string;
     selector?: string;
+    draft_kv?: string;
     eos_token_ids: number[];
     decisions: string[];
     sampling: Sampling | null;
@@ -309,12 +315,13 @@ export interface TreePlace {
 export type Sight = "seen" | "own" | "blank" | "hidden" | "leak" | "hole";
 export type Segment = [start: number, stop: number, sight: Sight];
 
-/** node: 1 + the number of a draft of a tree. */
+/** node: 1 + the number of a draft of a tree; text: of what was read, which may be no token. */
 export interface Query {
   name: string;
   node: number;
   forward: number;
   token: number;
+  text: string;
   index: number;
   position: number;
   slot: number;

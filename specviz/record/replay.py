@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from specviz.record.heads import MASK, feature_reads
 from specviz.record.index import Step
 from specviz.record.schema import (
     DRAFTED,
@@ -28,8 +29,8 @@ from specviz.util.validate import is_int, require_kind, short
 
 # The planes of the ledger: what is kept of a cell. WRITTEN is the number of its last write.
 _SHOWN = ("request", "token", "index", "position")
-_REQUEST, _TOKEN, _INDEX, _POSITION, _FED_ROUND, _FOLLOWS, _BRANCHES, _WRITTEN = range(8)
-_PLANES = 8
+_REQUEST, _TOKEN, _INDEX, _POSITION, _FED_ROUND, _FOLLOWS, _BRANCHES, _SOURCE, _WRITTEN = range(9)
+_PLANES = 9
 _MOVE = ("model", "from_row", "from_slot", "to_row", "to_slot", "length")
 _ACCEPT = PHASES.index("accept")
 
@@ -41,6 +42,8 @@ class Slots:
     Attributes:
         request, token, index, position: int32, the token whose K/V the slot holds, -1 where none
             was ever written.
+        source: int32, where a draft head took the feature from that it read with the token, one of
+            the codes that `heads.SOURCES` names, -1 where none was ever written.
         state: uint8, one of the codes that STATES names.
     """
 
@@ -48,10 +51,11 @@ class Slots:
     token: Array
     index: Array
     position: Array
+    source: Array
     state: Array
 
     def __post_init__(self) -> None:
-        shapes = {getattr(self, name).shape for name in (*_SHOWN, "state")}
+        shapes = {getattr(self, name).shape for name in (*_SHOWN, "source", "state")}
         if len(shapes) != 1 or len(shapes.pop()) != 2:
             raise ValueError("the arrays of Slots must share one (B, T) shape")
 
@@ -108,6 +112,7 @@ class Replay:
         self._trace = trace
         self._index = trace.index
         self._moves = np.stack([trace.moves[name] for name in _MOVE], axis=1)  # (N, 6)
+        self._sources = feature_reads(trace).source
         self._restart()
 
     def frame(self, round: int, phase: str) -> Frame:
@@ -190,6 +195,7 @@ class Replay:
             self._cells[plane, step.model, row, slot] = table[name][step.feeds]
         self._cells[_FOLLOWS, step.model, row, slot] = self._index.follows_accepted[step.feeds]
         self._cells[_BRANCHES, step.model, row, slot] = self._index.on_branches[step.feeds]
+        self._cells[_SOURCE, step.model, row, slot] = self._sources[step.feeds]
         self._cells[_WRITTEN, step.model, row, slot] = self._writes
 
     def _batch(self, round: int, phase: str) -> _Batch:
@@ -233,7 +239,7 @@ class Replay:
         return self._latest[model][1]
 
     def _classify(self, cells: Array, drafting: int | None, batch: _Batch) -> Slots:
-        """Return what a model's cells (8, B, T) hold.
+        """Return what a model's cells (9, B, T) hold.
 
         drafting: the round whose tokens are not verified yet and count as drafted, or None.
         """
@@ -257,6 +263,8 @@ class Replay:
         # Moves leave copies behind. The one written last counts.
         follows = cells[_FOLLOWS] == 1
         valid = committed & same & in_time & follows
+        # A mask entry is K/V of no token, whatever id stands beside it.
+        valid &= cells[_SOURCE] != MASK
         # On a tree, the draft that became a row's last token may lie in another slot than the one
         # that awaits it. Nothing will look for its K/V there.
         slot = np.arange(cells.shape[2])
@@ -273,7 +281,7 @@ class Replay:
         awaited = rows[~is_taken & ~is_fed]
         state[awaited, batch.pending[awaited]] = PENDING
         shown = {name: cells[plane] for plane, name in enumerate(_SHOWN)}
-        return Slots(state=state, **shown)
+        return Slots(source=cells[_SOURCE], state=state, **shown)
 
 
 def _newest(cells: Array, valid: Array, lengths: Array) -> Array:

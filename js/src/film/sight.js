@@ -156,9 +156,21 @@ function queriesOf(film, entry, run, lane, slots, faults) {
     const name = queryName(entry, node, at);
     const token = ahead >= 0 ? (entry.drafts[ahead] ?? -1) : (film.token(entry.request, at) ?? -1);
     const segments = segmentsOf(film, pieces, entry.length, until + n, fault);
+    // The record gives a mask entry some id, since each entry has one.
+    const text = isMask(film, run, ahead) ? "mask" : film.text(token);
     const place = { index: at, position: position + n, slot: slot + n, until: until + n };
-    return { name, node, forward, token, ...place, segments };
+    return { name, node, forward, token, text, ...place, segments };
   });
+}
+
+/**
+ * Whether a draft head read an entry that stands for a draft which it did not know.
+ * @param {Film} film
+ * @param {FeedRun} run
+ * @param {number} ahead
+ */
+function isMask({ json }, [model], ahead) {
+  return model === 1 && ahead >= 0 && json.meta.draft_kv === "masks";
 }
 
 /**

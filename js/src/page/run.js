@@ -216,7 +216,8 @@ export function runFacts(film, step) {
   const scene = film.scene(step);
   const round = `round ${film.round(step)} / ${film.json.rounds.length - 1}`;
   const chosen = selector === "everything" ? [] : [`selector ${selector}`];
-  const facts = [counted(rows, "row"), `K = ${k}`, ...chosen, round, film.phaseName(step)];
+  const head = film.json.head ? [film.json.head] : [];
+  const facts = [counted(rows, "row"), ...head, `K = ${k}`, ...chosen, round, film.phaseName(step)];
   return decisions.length > 1 ? [...facts, scene.decision] : facts;
 }
 

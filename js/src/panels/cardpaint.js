@@ -3,6 +3,7 @@
 
 import { chance, drawChip, wrapWords } from "../draw/words.js";
 import { MARKS } from "../film/cards.js";
+import { drafterName } from "../film/head.js";
 import { draftAt } from "../film/tree.js";
 import { HOLLOW } from "./cut.js";
 
@@ -134,9 +135,12 @@ export class CardPainter {
       this.text(card.name === "next" ? none : "no draft", this.left, y + 7);
       return;
     }
-    this.text("draft", this.left, y + 7);
-    if (card.q !== null)
-      this.text(`q ${chance(card.q)}`, this.left + this.inner, y + 7, { align: "right" });
+    const q = card.q === null ? "" : `q ${chance(card.q)}`;
+    const room = this.inner - this.pen.measure(q) - 6;
+    const name = drafterName(this.view.film);
+    const short = this.pen.measure(name, { size: 11 }) > room && this.view.film.json.head;
+    this.text(short ? "head" : name, this.left, y + 7);
+    if (q) this.text(q, this.left + this.inner, y + 7, { align: "right" });
     const taken = card.fate === "accepted" || card.fate === "kept";
     const dash = taken ? undefined : [3, 2];
     const look =

@@ -1,6 +1,7 @@
 // FramePainter: what stands behind and around the rows of the batch panel: the band of the chosen
 // row, the map of the whole cache, the slots' numbers, and each row's label.
 
+import { keepsNothing } from "../film/head.js";
 import { isFull } from "../film/tree.js";
 import { GUTTER } from "./layout.js";
 
@@ -156,7 +157,9 @@ export class FramePainter {
     const positions = lane.positions ?? lane.tokens;
     pen.text("position", GUTTER - 4, positions.y + positions.h / 2, look);
     pen.text("target K/V", GUTTER - 4, lane.target.y + lane.target.h / 2 - 1, look);
-    pen.text("draft K/V", GUTTER - 4, lane.draft.y + lane.draft.h / 2 + 3, look);
+    if (keepsNothing(this.at.film)) return;
+    const drafter = this.at.film.json.head ? "head" : "draft";
+    pen.text(`${drafter} K/V`, GUTTER - 4, lane.draft.y + lane.draft.h / 2 + 3, look);
   }
 
   /**

@@ -3,6 +3,7 @@
 
 import { Kept } from "../draw/text.js";
 import { counted, PAD, rangeWords, wrapWords } from "../draw/words.js";
+import { drafterName } from "../film/head.js";
 import { joinedRanges } from "../film/sight.js";
 
 /** @import { Item, Pen, StepViolation, View } from "../types.d.ts" */
@@ -70,7 +71,8 @@ export class InvariantPanel {
   /** @param {StepViolation} at */
   _place({ phase, model }) {
     const words = `${this.view.film.json.phases[phase]} phase`;
-    return model < 0 ? words : `${words}, ${["target", "draft"][model]} model`;
+    const { head } = this.view.film.json;
+    return model < 0 ? words : `${words}, ${["target model", head ?? "draft model"][model]}`;
   }
 
   /** @param {StepViolation[]} some */
@@ -166,7 +168,7 @@ export class InvariantPanel {
         this._row(each),
         each.request,
         film.json.phases[each.phase],
-        ["–", "target", "draft"][each.model + 1],
+        ["–", "target", drafterName(film)][each.model + 1],
         each.rule,
         each.slot ?? "–",
         each.count,

@@ -1,5 +1,6 @@
 // LanePainter: the cells and bars of one row's lanes, in the window of a StageLayout.
 
+import { drawGuesses } from "./guesses.js";
 import { barLooks, cellLooks, COMMITTED, liesUnder, PALE, signFills, SIGNS } from "./lanelooks.js";
 import { GUTTER } from "./layout.js";
 
@@ -271,6 +272,7 @@ export class LanePainter {
           look,
         );
     });
+    if (which === "draft") drawGuesses(this.pen, this.at, number, slide);
     this._written(which, number, slide, lane);
   }
 

@@ -3,6 +3,7 @@
 // all rows if the round begins in there for all of them, else each row's own, so that all drafts
 // stand in one column.
 
+import { keepsNothing } from "../film/head.js";
 import { hasTrees } from "../film/tree.js";
 import { stripIn } from "./strip.js";
 
@@ -18,6 +19,7 @@ export const ALL_FROM = 28;
 export const WIDEST = 110;
 export const USUAL = 34;
 const STACKED_BELOW = 44;
+const DRAFT_BAR = 4; // px of a draft model's K/V
 const ARROWS = 13; // px for the arrows of what moves within a row, in a run with trees
 const DEEPER = 9; // px of a slot up to which a drift stands under its position, and what that takes
 export const GUTTER = 118;
@@ -45,6 +47,9 @@ export class StageLayout {
     /** @type {RowLanes[]} */
     this.lanes = [];
     this.arrows = hasTrees(film) ? ARROWS : 0;
+    // A head's K/V may be dashed, which takes more room; two runs stand at one height.
+    const heads = [film, view.other].some((each) => each?.json.head);
+    this.draftBar = heads ? 6 : DRAFT_BAR;
     this.bottom = 0;
     this.last = this._last();
     this.cell = this._cell();
@@ -132,7 +137,8 @@ export class StageLayout {
 
   _heights() {
     if (!this.signs) return 34;
-    return (this.texts ? 68 + (this.stacked ? DEEPER : 0) : 50) + this.arrows;
+    const more = this.arrows + this.draftBar - DRAFT_BAR;
+    return (this.texts ? 68 + (this.stacked ? DEEPER : 0) : 50) + more;
   }
 
   /**
@@ -147,7 +153,8 @@ export class StageLayout {
       const tokens = { y: y + 1, h: height > 14 ? 14 : 7 };
       const bar = height > 14 ? 3 : 2;
       const target = { y: tokens.y + tokens.h + 1, h: bar };
-      const draft = { y: target.y + bar + (height > 14 ? 1 : 0), h: height > 14 ? bar : 0 };
+      const hidden = height <= 14 || keepsNothing(this.film);
+      const draft = { y: target.y + bar + (height > 14 ? 1 : 0), h: hidden ? 0 : bar };
       const none = { positions: null, arrows: null, notes: null };
       return { y, height, open, tokens, target, draft, ...none };
     }
@@ -156,8 +163,9 @@ export class StageLayout {
       ? { y: tokens.y + tokens.h + 1, h: 11 + (this.stacked ? DEEPER : 0) }
       : null;
     const target = { y: (positions ?? tokens).y + (positions ?? tokens).h + 2, h: 6 };
-    const draft = { y: target.y + 7, h: 4 };
-    const arrows = this.signs && this.arrows ? { y: draft.y + 6, h: this.arrows } : null;
+    const draft = { y: target.y + 7, h: keepsNothing(this.film) ? 0 : this.draftBar };
+    const below = draft.y + this.draftBar + 2;
+    const arrows = this.signs && this.arrows ? { y: below, h: this.arrows } : null;
     return {
       y,
       height,
@@ -167,7 +175,7 @@ export class StageLayout {
       target,
       draft,
       arrows,
-      notes: this.signs ? { y: draft.y + 6 + this.arrows, h: 12 } : null,
+      notes: this.signs ? { y: below + this.arrows, h: 12 } : null,
     };
   }
 

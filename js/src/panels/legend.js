@@ -2,6 +2,8 @@
 // can be pointed at.
 
 import { fontOf, measureText } from "../draw/text.js";
+import { drafterName, hasSource } from "../film/head.js";
+import { drawGuess } from "./guesses.js";
 import { cellLooks } from "./lanelooks.js";
 
 /** @import { BoxLook, Film, Move, Pen, View } from "../types.d.ts" */
@@ -35,7 +37,8 @@ export class Legend {
           round.stages.some(({ moves }, phase) => moves.length > 0 && where(phase, moves)),
         ),
       );
-    const drafts = any(({ json }) => json.meta.kv_bytes_per_slot.draft > 0);
+    const keeping = films.filter(({ json }) => json.meta.kv_bytes_per_slot.draft > 0);
+    const drafters = new Set(keeping.map(drafterName));
     const broken = any((each) => each.violations.length > 0);
     const wrong = any(({ violations }) => violations.some((each) => each.rule === "bonus"));
     const judged = films.every((each) => each.checked);
@@ -64,7 +67,17 @@ export class Legend {
         ["padding", "padding"],
       ),
       ["target", "target K/V"],
-      ...when(drafts, "draft", "draft K/V"),
+      ...when(drafters.size > 0, "draft", `${[...drafters].sort().join(" or ")} K/V`),
+      ...when(
+        any((each) => hasSource(each, "own")),
+        "own",
+        "K/V read with the head's own feature",
+      ),
+      ...when(
+        any((each) => hasSource(each, "mask")),
+        "mask",
+        "K/V of a mask entry",
+      ),
       ...when(held.has("stale"), "staleKV", "stale K/V"),
       ["written", "written now"],
       ...when(
@@ -151,6 +164,8 @@ export class Legend {
       padding: () => sign("·", p.muted),
       target: () => bar({ fill: p.target }),
       draft: () => bar({ fill: p.draft }),
+      own: () => drawGuess(pen, "own", x, y, 20, 6),
+      mask: () => drawGuess(pen, "mask", x, y, 20, 6),
       staleKV: () => bar({ fill: p.orangeSoft, hatch: p.orange, radius: 0 }),
       written: () => bar({ stroke: p.ink, radius: 2 }),
       moved: () => pen.line(x, y, x + 20, y, { stroke: p.blue, width: 1.75, arrow: true }),

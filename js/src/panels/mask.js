@@ -72,7 +72,7 @@ export class MaskPanel {
     const name = `Row ${this.view.row} · attention mask`;
     if (!cells) return `${name}, which no forward needs in this phase`;
     const queries = counted(cells.queries.length, "query", "queries");
-    return `${name} of the ${forwardWords(cells)}, ${queries} × ${counted(cells.slots, "slot")}`;
+    return `${name} of the ${forwardWords(this.view.film, cells)}, ${queries} × ${counted(cells.slots, "slot")}`;
   }
 
   /**
@@ -111,7 +111,7 @@ export class MaskPanel {
       .slice(-400)
       .map((query) => [
         query.name,
-        this.view.film.text(query.token),
+        query.text,
         query.index,
         query.position,
         query.slot,
@@ -146,6 +146,13 @@ export class MaskPanel {
     return wrapWords(words, width - 2 * PAD, { size: 12, weight: right ? 400 : 600 });
   }
 
+  /** @param {Sight} verdict */
+  _sightWords(verdict) {
+    const { film, step } = this.view;
+    const masks = film.phase(step) === 1 && film.json.meta.draft_kv === "masks";
+    return masks && verdict === "own" ? "sees: a mask entry of this round" : SIGHTS[verdict];
+  }
+
   /**
    * Lines of [verdict, x].
    * @param {number} width
@@ -157,7 +164,7 @@ export class MaskPanel {
     let x = width;
     const names = /** @type {Sight[]} */ (Object.keys(SIGHTS));
     for (const verdict of names.filter((each) => cells?.sights.has(each))) {
-      const w = 20 + measureText(SIGHTS[verdict], fontOf({ size: 11 })) + 14;
+      const w = 20 + measureText(this._sightWords(verdict), fontOf({ size: 11 })) + 14;
       if (x + w - 14 > width - PAD) {
         lines.push([]);
         x = PAD;
@@ -182,7 +189,7 @@ export class MaskPanel {
     for (const line of this._legend(width, cells)) {
       for (const [verdict, x] of line) {
         drawSight(pen, verdict, x, y - 6, 12, 12, true);
-        pen.text(SIGHTS[verdict], x + 20, y, { size: 11, fill: p.muted });
+        pen.text(this._sightWords(verdict), x + 20, y, { size: 11, fill: p.muted });
       }
       y += MASK_LINE;
     }
@@ -207,7 +214,7 @@ export class MaskPanel {
     const draft = query.node > 0 && query.name !== "other" ? query.node - 1 : -1;
     const drift = film.checked && query.position === query.index ? "" : `, index ${query.index}`;
     const position = `position ${query.position}${drift}`;
-    const name = `query ${query.name} ${quoted(film.text(query.token))} (${position})`;
+    const name = `query ${query.name} ${quoted(query.text)} (${position})`;
     if (slot === null) {
       const hint = `${name}, in slot ${query.slot}`;
       const place = { row, slot: cells.now(query.slot), index: query.index, hint };

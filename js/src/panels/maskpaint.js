@@ -136,7 +136,7 @@ export class MaskPainter {
     const name = own ? { size: 11.5, fill: p.blue, weight: 700 } : { size: 11.5, fill: p.ink };
     pen.text(query.name, PAD, y, name);
     if (at.wide)
-      pen.text(this.view.film.text(query.token), PAD + at.names, y, {
+      pen.text(query.text, PAD + at.names, y, {
         size: 11,
         mono: true,
         fill: p.muted,

@@ -2,16 +2,21 @@
 // known to `maskCells`.
 
 import { counted, quoted, rangeWords } from "../draw/words.js";
+import { drafterName } from "../film/head.js";
 import { joinedRanges } from "../film/sight.js";
 
 /** @import { Film, MaskCells, Query, Range, Segment, Sight } from "../types.d.ts" */
 
-/** @param {MaskCells} at */
-export function forwardWords({ kind, queries }) {
+/**
+ * @param {Film} film
+ * @param {MaskCells} at
+ */
+export function forwardWords(film, { kind, queries }) {
+  const drafter = drafterName(film);
   const forwards = new Set(queries.map((query) => query.forward)).size;
   return [
     "prefill",
-    forwards === 1 ? "draft's forward" : `draft's ${forwards} forwards`,
+    forwards === 1 ? `${drafter}'s forward` : `${drafter}'s ${forwards} forwards`,
     "verification",
   ][kind];
 }
@@ -54,6 +59,8 @@ function absence(film, step) {
   if (film.phase(step) === 0)
     return "This row was prefilled in an earlier round: no forward reads its K/V in this phase.";
   if (!film.json.meta.num_draft_tokens) return "Nothing is drafted in this run.";
+  if (film.json.head)
+    return `The ${film.json.head} reads one state of the target, so there is nothing to mask.`;
   return "Drafting feeds no model here, so there is nothing to mask.";
 }
 
@@ -98,7 +105,7 @@ export function contentWords(film, cells, slot) {
   if (!held || held.kind === "empty") return "empty";
   if (held.index < 0) return "padding";
   const counts = held.kind === "held" || held.kind === "drafted";
-  const token = quoted(film.text(held.token));
+  const token = held.token < 0 ? "a mask entry" : quoted(film.text(held.token));
   return `${counts ? "" : "stale, "}${token}, index ${held.index}`;
 }
 

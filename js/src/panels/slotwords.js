@@ -1,5 +1,6 @@
 // What one slot of a row holds, in words: its token, and the K/V of both models beside it.
 
+import { drafterName, keepsNothing, sourceWords } from "../film/head.js";
 import { leftOutWords } from "../film/selection.js";
 import { liesUnder } from "./lanelooks.js";
 
@@ -30,6 +31,8 @@ export function slotKv({ film, step }, model, row, slot, cell) {
   if (held.kind === "pending")
     return liesUnder(held.index, held.request, cell.request) ? "stale" : "empty";
   if (held.kind === "held") return held.index === cell.index ? "valid" : `of index ${held.index}`;
+  if (held.token < 0 && held.index >= 0)
+    return held.kind === "drafted" ? "of a mask entry" : `${held.kind}, of a mask entry`;
   return held.kind === "drafted" ? "of a draft" : held.kind;
 }
 
@@ -47,9 +50,24 @@ export function slotHint(view, row, slot, cell) {
   const drift = film.checked && cell.position !== cell.index ? " (drift!)" : "";
   const index = `index ${cell.index}, position ${cell.position}${drift}`;
   const target = `target K/V ${slotKv(view, "target", row, slot, cell)}`;
-  const draft = `draft K/V ${slotKv(view, "draft", row, slot, cell)}`;
   const place = `${token}row ${row}, slot ${slot}: ${what}`;
-  return [place, ...(cell.index < 0 ? [] : [index]), `${target}, ${draft}`].join(" · ");
+  const kv = [target, ...headKv(view, row, slot, cell)].join(", ");
+  return [place, ...(cell.index < 0 ? [] : [index]), kv].join(" · ");
+}
+
+/**
+ * The K/V of what drafts, and for a head what it was read with; nothing where it keeps none.
+ * @param {View} view
+ * @param {number} row
+ * @param {number} slot
+ * @param {Cell} cell
+ */
+function headKv(view, row, slot, cell) {
+  const { film, step } = view;
+  if (keepsNothing(film)) return [];
+  const read = sourceWords(film, step, row, slot);
+  const words = `${drafterName(film)} K/V ${slotKv(view, "draft", row, slot, cell)}`;
+  return [read ? `${words}: ${read}` : words];
 }
 
 /**
@@ -64,7 +82,9 @@ function unverifiedHint({ film, step }, row, slot, cell) {
   const number = slot - entry.pending - 1;
   const why = leftOutWords(film, step, row, number);
   const place = `“${film.text(cell.token)}” · row ${row}, slot ${slot}: draft ${number + 1}`;
-  return `${place}, ${why} · index ${cell.index}`;
+  const read = sourceWords(film, step, row, slot);
+  const head = read ? ` · ${drafterName(film)} K/V: ${read}` : "";
+  return `${place}, ${why} · index ${cell.index}${head}`;
 }
 
 /**

@@ -3,6 +3,7 @@
 
 import { Kept } from "../draw/text.js";
 import { counted } from "../draw/words.js";
+import { drafterName, keepsNothing, sourceWords } from "../film/head.js";
 import { capacityHit, capacityWords, drawCapacity } from "./capacity.js";
 import { drawCuts } from "./cut.js";
 import { FramePainter } from "./frame.js";
@@ -36,7 +37,8 @@ export class Stage {
     const { film, step } = this.view;
     const rows = counted(film.rows(step).length, "row");
     const slots = counted(film.stage(step).width, "slot");
-    return `Batch, ${rows} × ${slots} · tokens, position ids, K/V of target and draft`;
+    const models = keepsNothing(film) ? "the target" : `target and ${drafterName(film)}`;
+    return `Batch, ${rows} × ${slots} · tokens, position ids, K/V of ${models}`;
   }
 
   empty() {
@@ -167,6 +169,7 @@ export class Stage {
   table() {
     const { film, step, row } = this.view;
     const { width } = film.stage(step);
+    const reads = film.json.head !== undefined && !keepsNothing(film);
     /** @param {number} value */
     const number = (value) => (value < 0 ? "" : value);
     const rows = [];
@@ -180,10 +183,13 @@ export class Stage {
         number(cell.index),
         number(cell.position),
         slotKv(this.view, "target", row, slot, cell),
-        slotKv(this.view, "draft", row, slot, cell),
+        ...(keepsNothing(film) ? [] : [slotKv(this.view, "draft", row, slot, cell)]),
+        ...(reads ? [sourceWords(film, step, row, slot)] : []),
       ]);
     }
-    const head = ["slot", "token", "state", "index", "position", "target K/V", "draft K/V"];
+    const head = ["slot", "token", "state", "index", "position", "target K/V"];
+    if (!keepsNothing(film)) head.push(`${drafterName(film)} K/V`);
+    if (reads) head.push(`what the ${drafterName(film)} read`);
     return { caption: `Row ${row}, slot by slot`, head, rows };
   }
 }

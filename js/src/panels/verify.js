@@ -5,6 +5,7 @@
 import { Kept } from "../draw/text.js";
 import { chance, counted, drawChip, LONGEST, PAD, quoted, wrapWords } from "../draw/words.js";
 import { draftCards } from "../film/cards.js";
+import { drafterName } from "../film/head.js";
 import { leftOut, shareWords } from "../film/selection.js";
 import { branches, slotsOf } from "../film/tree.js";
 import { CARD, CardPainter } from "./cardpaint.js";
@@ -51,7 +52,8 @@ export class VerifyPanel {
     const name = `Row ${this.view.row}`;
     if (!this._entry.gained) return `${name} idles: its request has ended`;
     if (!this._entry.drafted) return `${name} · the target's next token`;
-    return `${name} · verification: what the draft said, what the target says`;
+    const drafter = drafterName(this.view.film);
+    return `${name} · verification: what the ${drafter} said, what the target says`;
   }
 
   /**
@@ -216,7 +218,7 @@ export class VerifyPanel {
       "target's p of it",
       "what became of it",
       "emitted",
-      "draft's choices",
+      `${drafterName(film)}'s choices`,
       "target's choices",
     ];
     return { caption: "", head, rows };

@@ -6,6 +6,7 @@
 from collections.abc import Callable
 
 from specviz.record.schema import PHASES
+from specviz.views.stepper.headwords import head_how, head_words
 from specviz.views.stepper.phrases import (
     agree,
     all_of,
@@ -40,13 +41,17 @@ def _draft(scene: Scene) -> list[str]:
     if len(sizes) > 1:
         drafts = f"up to {drafts}"
     forwards = scene.forwards[DRAFT, DRAFTER]
-    drafter = "draft model" if forwards else "drafter"
+    drafter = scene.drafter if forwards or scene.head else "drafter"
     how = f"in {count(forwards, 'forward')}" if forwards else "without running a model"
+    if scene.head:
+        how = head_how(scene)
     rows = agree(drafting, row_names(drafting), f"each of {len(drafting)} rows")
     unread = "the target has not read them yet"
     if scene.selects:
         unread = to_be_verified(scene)
     sentences = [f"The {drafter} proposed {drafts} for {rows}{trees_of(scene)} {how}; {unread}."]
+    if scene.head:
+        sentences += head_words(scene)
     known = [(q, row.number, draft) for row in drafting for q, draft in row.known_q]
     if known:
         q, number, draft = min(known)

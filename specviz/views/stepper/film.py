@@ -21,13 +21,16 @@ from specviz.checks.check import check_invariants
 from specviz.checks.fates import FATES
 from specviz.checks.violations import Violation, Violations
 from specviz.metrics import check_recorded
+from specviz.record.heads import SOURCES, head_name
 from specviz.record.replay import Frame, Replay, Slots
 from specviz.record.schema import MODELS, PHASES
 from specviz.record.trace import Trace
 from specviz.util.text import visible
 from specviz.views.stepper.columns import has_selector, has_trees, milliseconds
 from specviz.views.stepper.entries import feed_runs, move_entries, pool_entries, row_entries
+from specviz.views.stepper.heads import guessed_slots
 from specviz.views.stepper.lanes import KINDS, Lanes, cache_cells
+from specviz.views.stepper.options import unusual_options
 from specviz.views.stepper.sentences import Narrator
 from specviz.views.stepper.tokens import TokenCells
 
@@ -39,21 +42,6 @@ MAX_CELLS = 2**27  # slots of all rows in all rounds; each is read ten times a r
 _ORIGINS = np.array(list("..pab"))  # by state: prompt, accepted draft, bonus
 # The model whose queries the mask of a phase shows.
 _READERS = {"schedule": "target", "draft": "draft", "verify": "target"}
-# The usual values of a strategy's options, which are not shown. None and, for options that are
-# not named here, False are not shown either.
-_USUAL = {
-    "refill": True,
-    "bonus": True,
-    "from_round": 0,
-    "window": 32,
-    "fallback": "realign",
-    "max_wait": 8,
-    "group_by": "length",
-    "positions": "token",
-    "skip_unpadding": True,
-    "ones_mask": True,
-    "draft_bonus": True,
-}
 
 Json = dict[str, Any]
 
@@ -71,6 +59,8 @@ def film(trace: Trace, *, judge: bool = True) -> Json:
 
     Keys:
         version, kinds, phases, fates: the names of numbers below.
+        head, sources: only in a run whose drafts come from a draft head: its name, and the names of
+            numbers below.
         meta: the record's header without the texts.
         options: the strategy's options that differ from their usual values.
         texts: token id -> text in which every character can be seen.
@@ -112,6 +102,8 @@ def film(trace: Trace, *, judge: bool = True) -> Json:
             forward `step` that saw wrong slots, as in `WrongQueries`. In a run with trees, last
             comes the node of the first one.
         moves: [model, step, from row, from slot, to row, to slot, length] of copied K/V.
+        guessed: only where a draft head drafts: for each row [slot, stop, source] of the head's K/V
+            that was not made from the target's features. source is a number of `sources`.
         violations: their numbers.
     Rows are numbers in the batch, or -1 - r for cache row r that is not in it. The row of a feed is
     that of the request that was fed, which in a pool may have traded places since.
@@ -133,13 +125,13 @@ def film(trace: Trace, *, judge: bool = True) -> Json:
         camera = _Camera(trace, violations, judge)
         meta = dict(trace.meta)
         texts = meta.pop("token_texts")
-        return {
+        told = {
             "version": VERSION,
             "kinds": list(KINDS),
             "phases": list(PHASES),
             "fates": list(FATES),
             "meta": meta,
-            "options": _unusual_options(meta["strategy_options"]),
+            "options": unusual_options(meta["strategy_options"]),
             "texts": {token: visible(text) for token, text in texts.items()},
             "requests": [_request(trace, number) for number in range(trace.num_requests)],
             "rounds": [camera.round(number) for number in range(trace.num_rounds)],
@@ -148,6 +140,9 @@ def film(trace: Trace, *, judge: bool = True) -> Json:
             "holes": camera.feeds.holes,
             "violations": [_violation(each) for each in violations] if judge else None,
         }
+        if camera.head is not None:
+            told |= {"head": camera.head, "sources": list(SOURCES)}
+        return told
 
 
 @contextmanager
@@ -165,14 +160,6 @@ def collector_paused() -> Iterator[None]:
 
 def _too_long(problem: str) -> ValueError:
     return ValueError(f"trace has {problem}; record fewer prompts or fewer new tokens")
-
-
-def _unusual_options(options: Json) -> Json:
-    return {
-        name: value
-        for name, value in options.items()
-        if value is not None and value != _USUAL.get(name, False)
-    }
 
 
 def _request(trace: Trace, number: int) -> Json:
@@ -197,6 +184,7 @@ class _Camera:
 
     def __init__(self, trace: Trace, violations: Violations, judge: bool) -> None:
         self._trace = trace
+        self.head = head_name(trace)
         self._replay = Replay(trace)
         texts = trace.index.committed
         self.lanes = Lanes(texts)
@@ -239,7 +227,7 @@ class _Camera:
         frame = self._replay.frame(number, phase)
         stage = number * len(PHASES) + PHASES.index(phase)
         words, words_of = self._narrator.describe(number, phase)
-        return {
+        told: Json = {
             "words": words,
             "words_of": words_of,
             "width": int(frame.target.state.shape[1]),
@@ -254,6 +242,9 @@ class _Camera:
             "moves": self._moves[stage],
             "violations": self._violations.get((number, phase), []),
         }
+        if self.head is not None:
+            told["guessed"] = guessed_slots(frame.draft)
+        return told
 
     def _cache(self, model: str, slots: Slots) -> list[int]:
         # A replay returns the same slots as long as nothing has changed.

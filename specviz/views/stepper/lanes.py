@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from specviz.checks.fates import FATES
+from specviz.record.heads import MASK
 from specviz.record.index import Committed
 from specviz.record.replay import Slots
 from specviz.record.schema import STATES, Array, Table
@@ -50,10 +51,12 @@ _MANY = 6  # a lane refers to an earlier one where it shares at least so many ru
 
 
 def cache_cells(slots: Slots) -> Array:
-    """Return (5, B, T) int32: kind, index, position, request, token."""
-    return np.stack(
-        [_OF_STATE[slots.state], slots.index, slots.position, slots.request, slots.token]
-    )
+    """Return (5, B, T) int32: kind, index, position, request, token.
+
+    A mask entry of a draft head has no token: -1.
+    """
+    token = np.where(slots.source == MASK, -1, slots.token)
+    return np.stack([_OF_STATE[slots.state], slots.index, slots.position, slots.request, token])
 
 
 def is_pending(cells: Array, slots: Array) -> Array:

@@ -6,6 +6,7 @@
 from collections.abc import Callable
 
 from specviz.record.schema import PHASES
+from specviz.views.stepper.headwords import row_head
 from specviz.views.stepper.phrases import count
 from specviz.views.stepper.scene import SYNCHRONISE, BatchRow, Scene
 from specviz.views.stepper.selectionwords import row_accepted, row_read, row_to_be_verified
@@ -31,7 +32,7 @@ def _draft(scene: Scene, row: BatchRow) -> str:
     if not row.drafted:
         return "no drafts"
     text = row_to_be_verified(row) if scene.selects else count(row.drafted, "draft")
-    text += row_tree(row)
+    text += row_tree(row) + row_head(scene, row)
     known = [q for q, _ in row.known_q]
     if not known:
         return text

@@ -10,10 +10,13 @@ from functools import cached_property
 import numpy as np
 
 from specviz.metrics import check_recorded
+from specviz.record.heads import head_name
 from specviz.record.schema import MODELS, PHASES, Array
 from specviz.record.trace import Trace
 from specviz.record.trees import depths, leaves
 from specviz.views.stepper.columns import has_selector, milliseconds, pending_positions
+from specviz.views.stepper.heads import accepted_read
+from specviz.views.stepper.motion import Motion, motion_of
 
 SCHEDULE, DRAFT, VERIFY, ACCEPT, SYNCHRONISE = range(len(PHASES))
 TARGET = MODELS.index("target")
@@ -107,22 +110,14 @@ class PoolEntry:
     chosen: bool
 
 
-@dataclass(frozen=True)
-class Motion:
-    """What one phase copied inside the caches.
-
-    shifts: by row of the batch, by how many slots to the right the target's K/V of the row moved.
-    """
-
-    size_bytes: int
-    shifts: dict[int, int]
-
-
 class Scene:
     """One round of a record. Rows are numbers in the batch.
 
     Attributes:
         number, slots, decision: as in the record's table `rounds`.
+        head: the name of the draft head that drafts, None for other drafters; draft_kv: as in the
+            record's header; features_read: of each row, how many accepted drafts the head read with
+            the target's features for the first time.
         capacity: how many drafts the round may verify; None in a run without a selector.
         ms: time of each phase.
         rows: the rows of the batch; before, after: those of the previous and the next round.
@@ -143,6 +138,9 @@ class Scene:
         self.number = number
         self.slots = int(trace.rounds["slots"][number])
         self.decision: str = trace.meta["decisions"][trace.rounds["decision"][number]]
+        self.head = scenes.head
+        self.draft_kv: str = trace.meta.get("draft_kv", "kept")
+        self.features_read = scenes.features_read[here]
         capacity = int(trace.rounds["capacity"][number])
         self.capacity = capacity if has_selector(trace) else None
         self.ms = scenes.ms[number]
@@ -155,6 +153,11 @@ class Scene:
         self.forwards = scenes.forwards(number)
         self.motion = scenes.motions(number)
         self.compacted = scenes.compacted(number)
+
+    @property
+    def drafter(self) -> str:
+        """What the model that drafts is called."""
+        return self.head or "draft model"
 
     @cached_property
     def selects(self) -> bool:
@@ -195,6 +198,8 @@ class Scenes:
         self.entered = _first_rounds(trace)
         self.ms = milliseconds(trace)
         self.rows = _batch_rows(trace, judge)
+        self.head = head_name(trace)
+        self.features_read: list[int] = accepted_read(trace).tolist()
 
     def __getitem__(self, number: int) -> Scene:
         if not 0 <= number < self.trace.num_rounds:
@@ -239,31 +244,10 @@ class Scenes:
         first = number * len(PHASES)
         moves = {phase: self.moves.at(first + phase) for phase in range(len(PHASES))}
         return {
-            phase: _motion(self.trace, number, entries)
+            phase: motion_of(self.trace, number, entries)
             for phase, entries in moves.items()
             if entries.size
         }
-
-
-def _motion(trace: Trace, number: int, entries: Array) -> Motion:
-    """entries: those of the table `moves` in one phase of round `number`."""
-    moves = {name: values[entries] for name, values in trace.moves.items()}
-    size_bytes = 0
-    for model, name in enumerate(MODELS):
-        slots = int(moves["length"][moves["model"] == model].sum())
-        size_bytes += slots * int(trace.meta["kv_bytes_per_slot"][name])
-    # slots that moved within a row of the target's cache; other moves go from row to row
-    within = (moves["model"] == TARGET) & (moves["from_row"] == moves["to_row"])
-    cache_rows = moves["to_row"][within].tolist()
-    distances = (moves["to_slot"] - moves["from_slot"])[within].tolist()
-    batch = trace.rows["row"][trace.index.rows_of(number)].tolist()
-    row_of = {cache_row: row for row, cache_row in enumerate(batch)}
-    shifts: dict[int, int] = {}
-    for cache_row, distance in zip(cache_rows, distances, strict=True):
-        if cache_row in row_of:
-            row = row_of[cache_row]
-            shifts[row] = shifts.get(row, 0) + distance
-    return Motion(size_bytes, {row: shift for row, shift in shifts.items() if shift})
 
 
 def _batch_rows(trace: Trace, judge: bool) -> list[BatchRow]:

@@ -61,9 +61,8 @@ def compaction(scene: Scene) -> list[str]:
     if not any(row.accepted for row in working):
         return []
     if scene.compacted[DRAFTER]:
-        return [
-            "Accepted drafts lie behind their pending tokens: only the draft model's K/V moves."
-        ]
+        moves = f"only the {scene.drafter}'s K/V moves"
+        return [f"Accepted drafts lie behind their pending tokens: {moves}."]
     return ["Nothing moves: accepted drafts lie right behind their pending tokens."]
 
 

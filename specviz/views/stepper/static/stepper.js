@@ -908,9 +908,12 @@ function queriesOf(film, entry, run, lane, slots, faults) {
     let at = index + n, node = first && first + n, ahead = node ? node - 1 : at - entry.length, fault = faults.find((each) => {
       let offset = each[7] ? node - each[7] : node ? -1 : at - each[2];
       return each[0] === forward && offset >= 0 && offset < each[3];
-    }), name = queryName(entry, node, at), token = ahead >= 0 ? entry.drafts[ahead] ?? -1 : film.token(entry.request, at) ?? -1, segments = segmentsOf(film, pieces, entry.length, until + n, fault), place = { index: at, position: position + n, slot: slot + n, until: until + n };
-    return { name, node, forward, token, ...place, segments };
+    }), name = queryName(entry, node, at), token = ahead >= 0 ? entry.drafts[ahead] ?? -1 : film.token(entry.request, at) ?? -1, segments = segmentsOf(film, pieces, entry.length, until + n, fault), text = isMask(film, run, ahead) ? "mask" : film.text(token), place = { index: at, position: position + n, slot: slot + n, until: until + n };
+    return { name, node, forward, token, text, ...place, segments };
   });
+}
+function isMask({ json }, [model], ahead) {
+  return model === 1 && ahead >= 0 && json.meta.draft_kv === "masks";
 }
 function queryName({ length, drafted }, node, index) {
   if (node > drafted) return "other";
@@ -964,6 +967,44 @@ function joinedRanges(ranges) {
   return joined;
 }
 
+// src/film/head.js
+function drafterName(film) {
+  return film.json.head ?? "draft";
+}
+function keepsNothing({ json }) {
+  return json.head !== void 0 && json.meta.kv_bytes_per_slot.draft === 0;
+}
+function sourceAt(film, step, row, slot) {
+  if (film.json.head === void 0) return null;
+  let held = film.cell(step, "draft", row, slot);
+  if (!held || held.kind !== "held" && held.kind !== "drafted") return null;
+  let guess = guessesOf(film, step, row).find(([start2, stop]) => slot >= start2 && slot < stop);
+  return guess ? guess[2] : held.index > 0 ? "target" : "none";
+}
+function guessesOf(film, step, row) {
+  return (film.stage(step).guessed?.[row] ?? []).map(([slot, stop, source]) => [slot, stop, film.json.sources?.[source] ?? "none"]);
+}
+function hasSource({ json }, source) {
+  let number = json.sources?.indexOf(source) ?? -1;
+  return number >= 0 && json.rounds.some(
+    ({ stages }) => stages.some(({ guessed }) => guessed?.some((row) => row.some((run) => run[2] === number)))
+  );
+}
+function sourceWords(film, step, row, slot) {
+  let source = sourceAt(film, step, row, slot);
+  if (!source) return "";
+  let { index } = (
+    /** @type {Cell} */
+    film.cell(step, "draft", row, slot)
+  );
+  return {
+    none: `token ${index}, read without a feature, since no token is before it`,
+    target: `token ${index}, read with the target's feature of token ${index - 1}`,
+    own: `token ${index}, read with the head's own feature of token ${index - 1}`,
+    mask: `mask entry for token ${index}`
+  }[source];
+}
+
 // src/panels/invariants.js
 var LISTED = 50, DRAWN = 8, APART = 2, InvariantPanel = class {
   static id = "invariants";
@@ -1003,8 +1044,8 @@ var LISTED = 50, DRAWN = 8, APART = 2, InvariantPanel = class {
   }
   /** @param {StepViolation} at */
   _place({ phase, model }) {
-    let words = `${this.view.film.json.phases[phase]} phase`;
-    return model < 0 ? words : `${words}, ${["target", "draft"][model]} model`;
+    let words = `${this.view.film.json.phases[phase]} phase`, { head } = this.view.film.json;
+    return model < 0 ? words : `${words}, ${["target model", head ?? "draft model"][model]}`;
   }
   /** @param {StepViolation[]} some */
   _size(some) {
@@ -1080,7 +1121,7 @@ var LISTED = 50, DRAWN = 8, APART = 2, InvariantPanel = class {
       this._row(each),
       each.request,
       film.json.phases[each.phase],
-      ["\u2013", "target", "draft"][each.model + 1],
+      ["\u2013", "target", drafterName(film)][each.model + 1],
       each.rule,
       each.slot ?? "\u2013",
       each.count,
@@ -1123,34 +1164,6 @@ var LISTED = 50, DRAWN = 8, APART = 2, InvariantPanel = class {
   }
 };
 
-// src/film/selection.js
-function leftOut(entry) {
-  return entry.gained ? entry.drafted - entry.verified : 0;
-}
-function spending(film, step) {
-  let { capacity, rows } = film.scene(step);
-  if (capacity === void 0) return null;
-  let known = film.phase(step) > 0, drafts = rows.flatMap(
-    ({ verified }, row) => Array.from({ length: known ? verified : 0 }, (_, draft) => ({ row, draft }))
-  );
-  return { capacity, known, drafts };
-}
-function leftOutWords(film, step, row, j) {
-  let score = film.rows(step)[row].scores?.[j], scored = score == null ? "" : ` (score\xA0${signed(score)})`;
-  return `not verified: ${reason(film, step, row)}${scored}`;
-}
-function reason(film, step, row) {
-  let spent = spending(film, step);
-  return spent === null ? "the drafter left it out" : spent.drafts.length < spent.capacity ? "the selector stopped before it" : spent.drafts.some((each) => each.row !== row) ? "the selector spent the capacity on other rows" : "the capacity is spent on the drafts before it";
-}
-function signed(score) {
-  let digits = Math.abs(score) >= 100 ? 0 : 2;
-  return `${score < 0 ? "\u2212" : ""}${Math.abs(score).toFixed(digits)}`;
-}
-function shareWords({ verified, drafted }, done) {
-  return `${verified} of ${counted(drafted, "draft")} ${done ? "verified" : "to be verified"}`;
-}
-
 // src/panels/strip.js
 function stripIn(capacity, room) {
   if (capacity === void 0) return { cell: 0, across: 1, height: 0 };
@@ -1159,14 +1172,16 @@ function stripIn(capacity, room) {
 }
 
 // src/panels/layout.js
-var ZOOMS = [1, 2, 4, 8, 13, 20, 28, 36, 46, 64, 90, 120], TEXT_FROM = 26, SIGNS_FROM = 10, LARGE_FROM = 60, ALL_FROM = 28, WIDEST = 110, USUAL = 34, STACKED_BELOW = 44, ARROWS = 13, DEEPER = 9, GUTTER = 118, RIGHT = 14, AXIS = 20, READING = 40, MAP_GAP = 10, StageLayout = class {
+var ZOOMS = [1, 2, 4, 8, 13, 20, 28, 36, 46, 64, 90, 120], TEXT_FROM = 26, SIGNS_FROM = 10, LARGE_FROM = 60, ALL_FROM = 28, WIDEST = 110, USUAL = 34, STACKED_BELOW = 44, DRAFT_BAR = 4, ARROWS = 13, DEEPER = 9, GUTTER = 118, RIGHT = 14, AXIS = 20, READING = 40, MAP_GAP = 10, StageLayout = class {
   /**
    * @param {View} view
    * @param {number} width
    */
   constructor(view, width) {
     let { film, step } = view;
-    this.view = view, this.film = film, this.step = step, this.width = width, this.stage = film.stage(step), this.rows = film.rows(step), this.firsts = [], this.shared = !0, this.lanes = [], this.arrows = hasTrees(film) ? ARROWS : 0, this.bottom = 0, this.last = this._last(), this.cell = this._cell(), this.count = Math.max(Math.floor((width - GUTTER - RIGHT) / this.cell), 1), this._window(), this.mapped = this.count < this.last || Math.min(...this.firsts, 0) < 0 || !this.shared, this.mapTop = 4, this.mapHeight = this.mapped ? Math.min(Math.max(this.rows.length * 3, 18), 64) : 0, this.top = this.mapTop + (this.mapped ? this.mapHeight + MAP_GAP : 0) + AXIS, this._rowTops(), this.strip = stripIn(film.scene(step).capacity, width - GUTTER - RIGHT), this.readingTop = this.bottom + this.strip.height + 4, this.height = this.bottom + this.strip.height + READING;
+    this.view = view, this.film = film, this.step = step, this.width = width, this.stage = film.stage(step), this.rows = film.rows(step), this.firsts = [], this.shared = !0, this.lanes = [], this.arrows = hasTrees(film) ? ARROWS : 0;
+    let heads = [film, view.other].some((each) => each?.json.head);
+    this.draftBar = heads ? 6 : DRAFT_BAR, this.bottom = 0, this.last = this._last(), this.cell = this._cell(), this.count = Math.max(Math.floor((width - GUTTER - RIGHT) / this.cell), 1), this._window(), this.mapped = this.count < this.last || Math.min(...this.firsts, 0) < 0 || !this.shared, this.mapTop = 4, this.mapHeight = this.mapped ? Math.min(Math.max(this.rows.length * 3, 18), 64) : 0, this.top = this.mapTop + (this.mapped ? this.mapHeight + MAP_GAP : 0) + AXIS, this._rowTops(), this.strip = stripIn(film.scene(step).capacity, width - GUTTER - RIGHT), this.readingTop = this.bottom + this.strip.height + 4, this.height = this.bottom + this.strip.height + READING;
   }
   get texts() {
     return this.cell >= TEXT_FROM;
@@ -1219,7 +1234,9 @@ var ZOOMS = [1, 2, 4, 8, 13, 20, 28, 36, 46, 64, 90, 120], TEXT_FROM = 26, SIGNS
     this.bottom = y;
   }
   _heights() {
-    return this.signs ? (this.texts ? 68 + (this.stacked ? DEEPER : 0) : 50) + this.arrows : 34;
+    if (!this.signs) return 34;
+    let more = this.arrows + this.draftBar - DRAFT_BAR;
+    return (this.texts ? 68 + (this.stacked ? DEEPER : 0) : 50) + more;
   }
   /**
    * tops and heights of a row's lanes; positions: null where they are folded away
@@ -1230,10 +1247,10 @@ var ZOOMS = [1, 2, 4, 8, 13, 20, 28, 36, 46, 64, 90, 120], TEXT_FROM = 26, SIGNS
    */
   _lane(y, height, open) {
     if (!open) {
-      let tokens2 = { y: y + 1, h: height > 14 ? 14 : 7 }, bar = height > 14 ? 3 : 2, target2 = { y: tokens2.y + tokens2.h + 1, h: bar }, draft2 = { y: target2.y + bar + (height > 14 ? 1 : 0), h: height > 14 ? bar : 0 };
+      let tokens2 = { y: y + 1, h: height > 14 ? 14 : 7 }, bar = height > 14 ? 3 : 2, target2 = { y: tokens2.y + tokens2.h + 1, h: bar }, hidden = height <= 14 || keepsNothing(this.film), draft2 = { y: target2.y + bar + (height > 14 ? 1 : 0), h: hidden ? 0 : bar };
       return { y, height, open, tokens: tokens2, target: target2, draft: draft2, ...{ positions: null, arrows: null, notes: null } };
     }
-    let tokens = { y: y + 4, h: this.texts ? 23 : this.signs ? 18 : 10 }, positions = this.texts ? { y: tokens.y + tokens.h + 1, h: 11 + (this.stacked ? DEEPER : 0) } : null, target = { y: (positions ?? tokens).y + (positions ?? tokens).h + 2, h: 6 }, draft = { y: target.y + 7, h: 4 }, arrows = this.signs && this.arrows ? { y: draft.y + 6, h: this.arrows } : null;
+    let tokens = { y: y + 4, h: this.texts ? 23 : this.signs ? 18 : 10 }, positions = this.texts ? { y: tokens.y + tokens.h + 1, h: 11 + (this.stacked ? DEEPER : 0) } : null, target = { y: (positions ?? tokens).y + (positions ?? tokens).h + 2, h: 6 }, draft = { y: target.y + 7, h: keepsNothing(this.film) ? 0 : this.draftBar }, below = draft.y + this.draftBar + 2, arrows = this.signs && this.arrows ? { y: below, h: this.arrows } : null;
     return {
       y,
       height,
@@ -1243,7 +1260,7 @@ var ZOOMS = [1, 2, 4, 8, 13, 20, 28, 36, 46, 64, 90, 120], TEXT_FROM = 26, SIGNS
       target,
       draft,
       arrows,
-      notes: this.signs ? { y: draft.y + 6 + this.arrows, h: 12 } : null
+      notes: this.signs ? { y: below + this.arrows, h: 12 } : null
     };
   }
   /**
@@ -1279,6 +1296,47 @@ var ZOOMS = [1, 2, 4, 8, 13, 20, 28, 36, 46, 64, 90, 120], TEXT_FROM = 26, SIGNS
     return (x - GUTTER) * this.last / (this.width - GUTTER - RIGHT);
   }
 };
+
+// src/panels/guesses.js
+var DASHES = { own: [5, 3], mask: [1.5, 3] };
+function drawGuesses(pen, at, number, slide) {
+  let { y, h } = at.lanes[number].draft;
+  for (let [slot, stop, source] of guessesOf(at.film, at.step, number)) {
+    let x = at.x(number, slot) + slide, w = (stop - slot) * at.cell;
+    x + w < GUTTER || x > at.right || (pen.rect(x, y - 0.5, w, h + 1, { fill: pen.p.panel }), drawGuess(pen, source, x, y + h / 2, w, h));
+  }
+}
+function drawGuess(pen, source, x, y, w, h) {
+  pen.line(x + 1.5, y, x + w - 1, y, { stroke: pen.p.draft, width: h, dash: DASHES[source] });
+}
+
+// src/film/selection.js
+function leftOut(entry) {
+  return entry.gained ? entry.drafted - entry.verified : 0;
+}
+function spending(film, step) {
+  let { capacity, rows } = film.scene(step);
+  if (capacity === void 0) return null;
+  let known = film.phase(step) > 0, drafts = rows.flatMap(
+    ({ verified }, row) => Array.from({ length: known ? verified : 0 }, (_, draft) => ({ row, draft }))
+  );
+  return { capacity, known, drafts };
+}
+function leftOutWords(film, step, row, j) {
+  let score = film.rows(step)[row].scores?.[j], scored = score == null ? "" : ` (score\xA0${signed(score)})`;
+  return `not verified: ${reason(film, step, row)}${scored}`;
+}
+function reason(film, step, row) {
+  let spent = spending(film, step);
+  return spent === null ? "the drafter left it out" : spent.drafts.length < spent.capacity ? "the selector stopped before it" : spent.drafts.some((each) => each.row !== row) ? "the selector spent the capacity on other rows" : "the capacity is spent on the drafts before it";
+}
+function signed(score) {
+  let digits = Math.abs(score) >= 100 ? 0 : 2;
+  return `${score < 0 ? "\u2212" : ""}${Math.abs(score).toFixed(digits)}`;
+}
+function shareWords({ verified, drafted }, done) {
+  return `${verified} of ${counted(drafted, "draft")} ${done ? "verified" : "to be verified"}`;
+}
 
 // src/panels/cut.js
 var HOLLOW = [1.5, 3];
@@ -1378,7 +1436,7 @@ var ACCEPT = 3, Legend = class {
       ({ json }) => json.rounds.some(
         (round) => round.stages.some(({ moves: moves2 }, phase) => moves2.length > 0 && where(phase, moves2))
       )
-    ), drafts = any(({ json }) => json.meta.kv_bytes_per_slot.draft > 0), broken = any((each) => each.violations.length > 0), wrong = any(({ violations }) => violations.some((each) => each.rule === "bonus")), ownToken = films.every((each) => each.checked) ? "\u25CF the target's own token" : "\u25CF the last token of the round", own = (...kinds) => kinds.filter(([kind]) => held.has(kind)), when = (show, kind, words) => show ? [[kind, words]] : [];
+    ), keeping = films.filter(({ json }) => json.meta.kv_bytes_per_slot.draft > 0), drafters = new Set(keeping.map(drafterName)), broken = any((each) => each.violations.length > 0), wrong = any(({ violations }) => violations.some((each) => each.rule === "bonus")), ownToken = films.every((each) => each.checked) ? "\u25CF the target's own token" : "\u25CF the last token of the round", own = (...kinds) => kinds.filter(([kind]) => held.has(kind)), when = (show, kind, words) => show ? [[kind, words]] : [];
     return [
       ["p", "prompt"],
       ["a", "committed"],
@@ -1399,7 +1457,17 @@ var ACCEPT = 3, Legend = class {
         ["padding", "padding"]
       ),
       ["target", "target K/V"],
-      ...when(drafts, "draft", "draft K/V"),
+      ...when(drafters.size > 0, "draft", `${[...drafters].sort().join(" or ")} K/V`),
+      ...when(
+        any((each) => hasSource(each, "own")),
+        "own",
+        "K/V read with the head's own feature"
+      ),
+      ...when(
+        any((each) => hasSource(each, "mask")),
+        "mask",
+        "K/V of a mask entry"
+      ),
       ...when(held.has("stale"), "staleKV", "stale K/V"),
       ["written", "written now"],
       ...when(
@@ -1463,6 +1531,8 @@ var ACCEPT = 3, Legend = class {
       padding: () => sign("\xB7", p.muted),
       target: () => bar({ fill: p.target }),
       draft: () => bar({ fill: p.draft }),
+      own: () => drawGuess(pen, "own", x, y, 20, 6),
+      mask: () => drawGuess(pen, "mask", x, y, 20, 6),
       staleKV: () => bar({ fill: p.orangeSoft, hatch: p.orange, radius: 0 }),
       written: () => bar({ stroke: p.ink, radius: 2 }),
       moved: () => pen.line(x, y, x + 20, y, { stroke: p.blue, width: 1.75, arrow: !0 }),
@@ -1645,7 +1715,7 @@ var MaskPainter = class {
    */
   _label(query, y) {
     let { pen, at, p } = this, drift = at.cells.drifts > 0 && query.position !== query.index, name = this._points(query) ? { size: 11.5, fill: p.blue, weight: 700 } : { size: 11.5, fill: p.ink };
-    pen.text(query.name, PAD, y, name), at.wide && pen.text(this.view.film.text(query.token), PAD + at.names, y, {
+    pen.text(query.name, PAD, y, name), at.wide && pen.text(query.text, PAD + at.names, y, {
       size: 11,
       mono: !0,
       fill: p.muted,
@@ -1744,11 +1814,11 @@ var MaskPainter = class {
 };
 
 // src/panels/maskwords.js
-function forwardWords({ kind, queries }) {
-  let forwards = new Set(queries.map((query) => query.forward)).size;
+function forwardWords(film, { kind, queries }) {
+  let drafter = drafterName(film), forwards = new Set(queries.map((query) => query.forward)).size;
   return [
     "prefill",
-    forwards === 1 ? "draft's forward" : `draft's ${forwards} forwards`,
+    forwards === 1 ? `${drafter}'s forward` : `${drafter}'s ${forwards} forwards`,
     "verification"
   ][kind];
 }
@@ -1765,7 +1835,7 @@ function maskVerdict(film, step, cells) {
   ), wrong.length ? [!1, `\u2717 ${wrong.join("; ")}.`] : [!0, "\u2713 Every query sees its row's tokens up to itself, each once, and nothing else."];
 }
 function absence(film, step) {
-  return film.phase(step) === 0 ? "This row was prefilled in an earlier round: no forward reads its K/V in this phase." : film.json.meta.num_draft_tokens ? "Drafting feeds no model here, so there is nothing to mask." : "Nothing is drafted in this run.";
+  return film.phase(step) === 0 ? "This row was prefilled in an earlier round: no forward reads its K/V in this phase." : film.json.meta.num_draft_tokens ? film.json.head ? `The ${film.json.head} reads one state of the target, so there is nothing to mask.` : "Drafting feeds no model here, so there is nothing to mask." : "Nothing is drafted in this run.";
 }
 function slotCount(ranges, one, many) {
   let total = ranges.reduce((sum, [start2, stop]) => sum + stop - start2, 0);
@@ -1779,7 +1849,7 @@ function contentWords(film, cells, slot) {
   let held = cells.holds(slot);
   if (!held || held.kind === "empty") return "empty";
   if (held.index < 0) return "padding";
-  let counts = held.kind === "held" || held.kind === "drafted", token = quoted(film.text(held.token));
+  let counts = held.kind === "held" || held.kind === "drafted", token = held.token < 0 ? "a mask entry" : quoted(film.text(held.token));
   return `${counts ? "" : "stale, "}${token}, index ${held.index}`;
 }
 function rangesOf(query, sights) {
@@ -1832,7 +1902,7 @@ var SIGHTS = {
     let cells = this.cells(), name = `Row ${this.view.row} \xB7 attention mask`;
     if (!cells) return `${name}, which no forward needs in this phase`;
     let queries = counted(cells.queries.length, "query", "queries");
-    return `${name} of the ${forwardWords(cells)}, ${queries} \xD7 ${counted(cells.slots, "slot")}`;
+    return `${name} of the ${forwardWords(this.view.film, cells)}, ${queries} \xD7 ${counted(cells.slots, "slot")}`;
   }
   /**
    * [whether all is well, what there is to say]
@@ -1856,7 +1926,7 @@ var SIGHTS = {
       ...judged ? ["leaks", "holes", "stale, hidden"] : []
     ], of = (query, ...verdicts) => rangeWords(rangesOf(query, verdicts), 12) || "\u2013", rows = (cells?.queries ?? []).slice(-400).map((query) => [
       query.name,
-      this.view.film.text(query.token),
+      query.text,
       query.index,
       query.position,
       query.slot,
@@ -1883,6 +1953,11 @@ var SIGHTS = {
     let [right, words] = this.verdict(cells);
     return wrapWords(words, width - 2 * PAD, { size: 12, weight: right ? 400 : 600 });
   }
+  /** @param {Sight} verdict */
+  _sightWords(verdict) {
+    let { film, step } = this.view;
+    return film.phase(step) === 1 && film.json.meta.draft_kv === "masks" && verdict === "own" ? "sees: a mask entry of this round" : SIGHTS[verdict];
+  }
   /**
    * Lines of [verdict, x].
    * @param {number} width
@@ -1894,7 +1969,7 @@ var SIGHTS = {
       Object.keys(SIGHTS)
     );
     for (let verdict of names.filter((each) => cells?.sights.has(each))) {
-      let w = 20 + measureText(SIGHTS[verdict], fontOf({ size: 11 })) + 14;
+      let w = 20 + measureText(this._sightWords(verdict), fontOf({ size: 11 })) + 14;
       x + w - 14 > width - PAD && (lines.push([]), x = PAD), lines[lines.length - 1].push([verdict, x]), x += w;
     }
     return lines;
@@ -1908,7 +1983,7 @@ var SIGHTS = {
     at && new MaskPainter(pen, this.view, at).paint();
     for (let line of this._legend(width, cells)) {
       for (let [verdict, x] of line)
-        drawSight(pen, verdict, x, y - 6, 12, 12, !0), pen.text(SIGHTS[verdict], x + 20, y, { size: 11, fill: p.muted });
+        drawSight(pen, verdict, x, y - 6, 12, 12, !0), pen.text(this._sightWords(verdict), x + 20, y, { size: 11, fill: p.muted });
       y += MASK_LINE;
     }
     at && (y += 4);
@@ -1923,7 +1998,7 @@ var SIGHTS = {
   hit(x, y, width) {
     let at = this._layout(width), n = at ? Math.floor((y - MASK_TICKS) / at.line) : -1, query = at?.cells.queries[n];
     if (!query) return null;
-    let { film, step, row } = this.view, { cells } = at, slot = at.slotAt(x), draft = query.node > 0 && query.name !== "other" ? query.node - 1 : -1, drift = film.checked && query.position === query.index ? "" : `, index ${query.index}`, position = `position ${query.position}${drift}`, name = `query ${query.name} ${quoted(film.text(query.token))} (${position})`;
+    let { film, step, row } = this.view, { cells } = at, slot = at.slotAt(x), draft = query.node > 0 && query.name !== "other" ? query.node - 1 : -1, drift = film.checked && query.position === query.index ? "" : `, index ${query.index}`, position = `position ${query.position}${drift}`, name = `query ${query.name} ${quoted(query.text)} (${position})`;
     if (slot === null) {
       let hint2 = `${name}, in slot ${query.slot}`, place = { row, slot: cells.now(query.slot), index: query.index, hint: hint2 };
       return draft < 0 ? place : { ...place, slot: slotsOf(film, step, row)[draft], draft };
@@ -2092,7 +2167,9 @@ var TICKS = [1, 5, 10, 25, 50, 100, 250, 500, 1e3], FramePainter = class {
   /** @param {RowLanes} lane */
   _laneNames(lane) {
     let { pen } = this, look = { size: 8.5, fill: pen.p.muted, align: "right" }, positions = lane.positions ?? lane.tokens;
-    pen.text("position", GUTTER - 4, positions.y + positions.h / 2, look), pen.text("target K/V", GUTTER - 4, lane.target.y + lane.target.h / 2 - 1, look), pen.text("draft K/V", GUTTER - 4, lane.draft.y + lane.draft.h / 2 + 3, look);
+    if (pen.text("position", GUTTER - 4, positions.y + positions.h / 2, look), pen.text("target K/V", GUTTER - 4, lane.target.y + lane.target.h / 2 - 1, look), keepsNothing(this.at.film)) return;
+    let drafter = this.at.film.json.head ? "head" : "draft";
+    pen.text(`${drafter} K/V`, GUTTER - 4, lane.draft.y + lane.draft.h / 2 + 3, look);
   }
   /**
    * @param {RowEntry} row
@@ -2314,7 +2391,7 @@ var LanePainter = class {
         lane.h,
         look
       );
-    }), this._written(which, number, slide, lane);
+    }), which === "draft" && drawGuesses(this.pen, this.at, number, slide), this._written(which, number, slide, lane);
   }
   /**
    * Slots that a forward of this phase has written.
@@ -2510,17 +2587,23 @@ function slotState({ film, step }, row, cell) {
 }
 function slotKv({ film, step }, model, row, slot, cell) {
   let held = film.cell(step, model, row, slot);
-  return !held || held.kind === "empty" ? "empty" : held.kind === "pending" ? liesUnder(held.index, held.request, cell.request) ? "stale" : "empty" : held.kind === "held" ? held.index === cell.index ? "valid" : `of index ${held.index}` : held.kind === "drafted" ? "of a draft" : held.kind;
+  return !held || held.kind === "empty" ? "empty" : held.kind === "pending" ? liesUnder(held.index, held.request, cell.request) ? "stale" : "empty" : held.kind === "held" ? held.index === cell.index ? "valid" : `of index ${held.index}` : held.token < 0 && held.index >= 0 ? held.kind === "drafted" ? "of a mask entry" : `${held.kind}, of a mask entry` : held.kind === "drafted" ? "of a draft" : held.kind;
 }
 function slotHint(view, row, slot, cell) {
   let { film, step } = view;
   if (cell.kind === "unverified") return unverifiedHint(view, row, slot, cell);
-  let token = cell.token >= 0 ? `\u201C${film.text(cell.token)}\u201D \xB7 ` : "", what = slotState(view, row, cell) + replaced(film, step, row, cell), drift = film.checked && cell.position !== cell.index ? " (drift!)" : "", index = `index ${cell.index}, position ${cell.position}${drift}`, target = `target K/V ${slotKv(view, "target", row, slot, cell)}`, draft = `draft K/V ${slotKv(view, "draft", row, slot, cell)}`;
-  return [`${token}row ${row}, slot ${slot}: ${what}`, ...cell.index < 0 ? [] : [index], `${target}, ${draft}`].join(" \xB7 ");
+  let token = cell.token >= 0 ? `\u201C${film.text(cell.token)}\u201D \xB7 ` : "", what = slotState(view, row, cell) + replaced(film, step, row, cell), drift = film.checked && cell.position !== cell.index ? " (drift!)" : "", index = `index ${cell.index}, position ${cell.position}${drift}`, target = `target K/V ${slotKv(view, "target", row, slot, cell)}`, place = `${token}row ${row}, slot ${slot}: ${what}`, kv = [target, ...headKv(view, row, slot, cell)].join(", ");
+  return [place, ...cell.index < 0 ? [] : [index], kv].join(" \xB7 ");
+}
+function headKv(view, row, slot, cell) {
+  let { film, step } = view;
+  if (keepsNothing(film)) return [];
+  let read = sourceWords(film, step, row, slot), words = `${drafterName(film)} K/V ${slotKv(view, "draft", row, slot, cell)}`;
+  return [read ? `${words}: ${read}` : words];
 }
 function unverifiedHint({ film, step }, row, slot, cell) {
-  let entry = film.rows(step)[row], number = slot - entry.pending - 1, why = leftOutWords(film, step, row, number);
-  return `${`\u201C${film.text(cell.token)}\u201D \xB7 row ${row}, slot ${slot}: draft ${number + 1}`}, ${why} \xB7 index ${cell.index}`;
+  let entry = film.rows(step)[row], number = slot - entry.pending - 1, why = leftOutWords(film, step, row, number), place = `\u201C${film.text(cell.token)}\u201D \xB7 row ${row}, slot ${slot}: draft ${number + 1}`, read = sourceWords(film, step, row, slot), head = read ? ` \xB7 ${drafterName(film)} K/V: ${read}` : "";
+  return `${place}, ${why} \xB7 index ${cell.index}${head}`;
 }
 function replaced(film, step, row, cell) {
   let draft = cell.kind === "bonus_now" ? film.rejectedDraft(film.rows(step)[row]) : null;
@@ -2539,8 +2622,8 @@ var LISTED2 = 400, Stage = class {
     return [step, row, zoom, pan, progress, hover?.row, hover?.slot, hover?.draft].join();
   }
   title() {
-    let { film, step } = this.view, rows = counted(film.rows(step).length, "row"), slots = counted(film.stage(step).width, "slot");
-    return `Batch, ${rows} \xD7 ${slots} \xB7 tokens, position ids, K/V of target and draft`;
+    let { film, step } = this.view, rows = counted(film.rows(step).length, "row"), slots = counted(film.stage(step).width, "slot"), models = keepsNothing(film) ? "the target" : `target and ${drafterName(film)}`;
+    return `Batch, ${rows} \xD7 ${slots} \xB7 tokens, position ids, K/V of ${models}`;
   }
   empty() {
     return this.view.film.rows(this.view.step).length === 0;
@@ -2636,7 +2719,7 @@ var LISTED2 = 400, Stage = class {
     ].join(" ");
   }
   table() {
-    let { film, step, row } = this.view, { width } = film.stage(step), number = (value) => value < 0 ? "" : value, rows = [];
+    let { film, step, row } = this.view, { width } = film.stage(step), reads = film.json.head !== void 0 && !keepsNothing(film), number = (value) => value < 0 ? "" : value, rows = [];
     for (let slot = Math.max(0, width - LISTED2); slot < width; slot++) {
       let cell = film.cell(step, "tokens", row, slot);
       cell && rows.push([
@@ -2646,11 +2729,12 @@ var LISTED2 = 400, Stage = class {
         number(cell.index),
         number(cell.position),
         slotKv(this.view, "target", row, slot, cell),
-        slotKv(this.view, "draft", row, slot, cell)
+        ...keepsNothing(film) ? [] : [slotKv(this.view, "draft", row, slot, cell)],
+        ...reads ? [sourceWords(film, step, row, slot)] : []
       ]);
     }
-    let head = ["slot", "token", "state", "index", "position", "target K/V", "draft K/V"];
-    return { caption: `Row ${row}, slot by slot`, head, rows };
+    let head = ["slot", "token", "state", "index", "position", "target K/V"];
+    return keepsNothing(film) || head.push(`${drafterName(film)} K/V`), reads && head.push(`what the ${drafterName(film)} read`), { caption: `Row ${row}, slot by slot`, head, rows };
   }
 };
 
@@ -3514,7 +3598,8 @@ var CARD = {
       this.text(card.name === "next" ? none : "no draft", this.left, y + 7);
       return;
     }
-    this.text("draft", this.left, y + 7), card.q !== null && this.text(`q ${chance(card.q)}`, this.left + this.inner, y + 7, { align: "right" });
+    let q = card.q === null ? "" : `q ${chance(card.q)}`, room = this.inner - this.pen.measure(q) - 6, name = drafterName(this.view.film), short = this.pen.measure(name, { size: 11 }) > room && this.view.film.json.head;
+    this.text(short ? "head" : name, this.left, y + 7), q && this.text(q, this.left + this.inner, y + 7, { align: "right" });
     let dash = card.fate === "accepted" || card.fate === "kept" ? void 0 : [3, 2], look = card.draft === null ? { fill: p.page, stroke: p.grey, dash } : { fill: this.hollow ? void 0 : this.soft, stroke: this.strong, dash };
     drawChip(
       pen,
@@ -3609,7 +3694,10 @@ var CONTEXT = 34, VerifyPanel = class {
   }
   title() {
     let name = `Row ${this.view.row}`;
-    return this._entry.gained ? this._entry.drafted ? `${name} \xB7 verification: what the draft said, what the target says` : `${name} \xB7 the target's next token` : `${name} idles: its request has ended`;
+    if (!this._entry.gained) return `${name} idles: its request has ended`;
+    if (!this._entry.drafted) return `${name} \xB7 the target's next token`;
+    let drafter = drafterName(this.view.film);
+    return `${name} \xB7 verification: what the ${drafter} said, what the target says`;
   }
   /**
    * Where the cards lie: {x, y, w, h} in px, {bars, lines} of a card, chip: px of what the draft
@@ -3719,7 +3807,7 @@ var CONTEXT = 34, VerifyPanel = class {
       "target's p of it",
       "what became of it",
       "emitted",
-      "draft's choices",
+      `${drafterName(film)}'s choices`,
       "target's choices"
     ], rows };
   }
@@ -4133,7 +4221,7 @@ function runName(film) {
   return !film.checked || !shown.length ? meta.strategy : `${meta.strategy} (${shown.join(", ")})`;
 }
 function runFacts(film, step) {
-  let { num_draft_tokens: k, decisions, selector = "everything" } = film.json.meta, rows = film.rows(step).length, scene = film.scene(step), round = `round ${film.round(step)} / ${film.json.rounds.length - 1}`, chosen = selector === "everything" ? [] : [`selector ${selector}`], facts = [counted(rows, "row"), `K = ${k}`, ...chosen, round, film.phaseName(step)];
+  let { num_draft_tokens: k, decisions, selector = "everything" } = film.json.meta, rows = film.rows(step).length, scene = film.scene(step), round = `round ${film.round(step)} / ${film.json.rounds.length - 1}`, chosen = selector === "everything" ? [] : [`selector ${selector}`], head = film.json.head ? [film.json.head] : [], facts = [counted(rows, "row"), ...head, `K = ${k}`, ...chosen, round, film.phaseName(step)];
   return decisions.length > 1 ? [...facts, scene.decision] : facts;
 }
 function verdictOf(film) {
