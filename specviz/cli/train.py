@@ -72,7 +72,8 @@ def train_heads(options: argparse.Namespace) -> None:
         continuations=options.continuations or CONTINUATIONS,
         device=options.device,
     )
-    print(f"{weights} holds the heads {', '.join(options.heads)}")
+    names = ", ".join(options.heads)
+    print(f"{weights} holds the heads {names}; use load_heads({str(weights)!r}, load_pair())")
 
 
 def train_pair(options: argparse.Namespace) -> None:

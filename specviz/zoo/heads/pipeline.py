@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from specviz.engine.heads.settings import KINDS
-from specviz.engine.models.pair import Pair, find_device, load_pair
+from specviz.engine.models.pair import Pair, load_pair
+from specviz.engine.models.places import find_device
 from specviz.prompts import load_prompts
 from specviz.util.validate import (
     require_bool,
