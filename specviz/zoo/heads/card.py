@@ -23,8 +23,9 @@ of the one that they belong to.
 - **Command**: `{command}`, {date}, on {device};
   torch {torch}, transformers {transformers}.
 - **Loss**: cross-entropy against the target's p, at a quarter of the entries of each window, over
-  chains of {unrolls} steps, each step with .8 of the weight before. EAGLE-1 adds the smooth-L1
-  distance of its features from the target's. Muon at {muon} for matrices and AdamW at {adam} for
+  chains of steps, {unrolls}.
+  Each step has .8 of the weight of the one before. EAGLE-1 adds the smooth-L1 distance of its
+  features from the target's. Muon at {muon} for matrices and AdamW at {adam} for
   the rest, in float32, with warm-up and linear decay.
 - **Stored** as float16 safetensors, without the target's weights.
 
@@ -32,7 +33,8 @@ Measured on the stored weights, in float32, on the target's greedy texts after t
 prompts (128 new tokens each, from held-out files), {K} drafts a round. The length is new tokens a
 round, bonus included; a run's mean acceptance length is a little larger, as it counts accepted
 drafts beyond the end of a text. Top-1 and top-5 are shares of positions, given the true tokens
-before. Minutes are wall time of training alone, on a machine that did other work as well.
+before. Minutes are wall time of training alone, on a machine that did other work as well. Heads of
+different numbers of tokens say little about their kinds: compare them in the second table.
 
 {figures}
 
@@ -62,7 +64,7 @@ def write_heads_card(
     steps = {kind: each.head.settings.heads or UNROLL for kind, each in trained.items()}
     text = _CARD.format(
         tokens=tokens / 1e6,
-        unrolls=", ".join(f"{count} ({kind})" for kind, count in steps.items()),
+        unrolls=", ".join(f"{count} for {kind}" for kind, count in steps.items()),
         muon=RATES[0],
         adam=RATES[1],
         K=K,
