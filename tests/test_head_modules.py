@@ -1,5 +1,6 @@
 """The modules of draft heads by themselves, and what they refuse."""
 
+import copy
 from dataclasses import replace
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 from conftest import check_refusal, generate, make_pair, make_prompts
 from tiny_heads import STEPS, pair_with
+from transformers import LlamaForCausalLM
 from tree_drafters import GUMBEL
 
 import specviz as sv
@@ -49,6 +51,21 @@ def test_features_are_the_outputs_of_the_layers_that_are_named():
         hook.remove()
     outputs = [each[0] if isinstance(each, tuple) else each for each in seen]
     assert torch.equal(head.select(states), torch.cat(outputs, -1))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 14])
+def test_heads_fit_targets_of_any_depth(count):
+    config = copy.deepcopy(make_pair("llama").target.config)
+    config.num_hidden_layers = count
+    if getattr(config, "layer_types", None) is not None:
+        config.layer_types = ["full_attention"] * count
+    target = LlamaForCausalLM(config)
+    head = build_head("eagle3", target)
+    expected = {1: (-1,), 2: (0,), 3: (0, 1), 14: (1, 6, 10)}
+    assert head.settings.layers == expected[count]
+    with torch.inference_mode():
+        states = target(torch.tensor([[1, 2, 3]]), output_hidden_states=True).hidden_states
+        assert head.fuse(head.select(states)).shape == (1, 3, config.hidden_size)
 
 
 def test_a_head_owns_neither_embedding_nor_lm_head():

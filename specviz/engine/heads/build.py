@@ -73,10 +73,16 @@ def settings_for(kind: str, target: PreTrainedModel, **changes: Any) -> HeadSett
 
 
 def fused_layers(target: PreTrainedModel) -> tuple[int, ...]:
-    """Return the layers that EAGLE-3 fuses: an early one, the middle one and a late one."""
+    """Return the layers that EAGLE-3 fuses: an early one, the middle one and a late one.
+
+    A target of few layers has fewer of them.
+    """
     count = count_layers(target)
+    if count == 1:
+        return (LAST,)
     # As published: the inputs of layers 2, n / 2 and n - 3, which are outputs of those before.
-    return tuple(sorted({min(1, count - 1), max(count // 2 - 1, 0), max(count - 4, 0)}))
+    wanted = (1, count // 2 - 1, count - 4)
+    return tuple(sorted({min(max(layer, 0), count - 2) for layer in wanted}))
 
 
 def count_layers(target: PreTrainedModel) -> int:

@@ -17,7 +17,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from specviz.engine.heads.base import DraftHead
-from specviz.engine.heads.build import build_head, count_layers, fused_layers
+from specviz.engine.heads.build import build_head, fused_layers
 from specviz.engine.heads.fingerprint import fingerprint
 from specviz.engine.heads.residual import ResidualHeads
 from specviz.engine.heads.settings import KINDS, LAST
@@ -207,9 +207,7 @@ def chain_steps(head: DraftHead, plan: HeadPlan) -> int:
 
 def kept_layers(target: PreTrainedModel, layers: Sequence[int] = ()) -> tuple[int, ...]:
     """Return the layers whose features are kept: those of all kinds, `layers`, and LAST."""
-    # A target of one or two layers has fewer outputs than EAGLE-3 fuses.
-    fused = [layer for layer in fused_layers(target) if layer < count_layers(target) - 1]
-    return (*sorted({*fused, *layers} - {LAST}), LAST)
+    return (*sorted({*fused_layers(target), *layers} - {LAST}), LAST)
 
 
 def head_batches(
