@@ -129,7 +129,7 @@ def test_sampling_is_by_rejection_unless_told_otherwise(tmp_path: Path) -> None:
 def test_a_missing_library_ends_with_2_and_the_remedy(
     capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("specviz.engine.models.pair.is_accelerate_available", lambda: False)
+    monkeypatch.setattr("specviz.engine.models.places.is_accelerate_available", lambda: False)
     assert main(["generate", "x", "--device-map", "auto"]) == 2
     printed = capsys.readouterr()
     needs = (
@@ -153,7 +153,7 @@ def test_a_missing_library_ends_with_2_and_the_remedy(
             "--target ./no --draft ./no",
             "target='./no' is not a folder that holds a model",
         ),
-        ("generate", "--drafter eagle", "drafter='eagle' is unknown; choose one of lookup, model"),
+        ("generate", "--drafter eagle", "drafter='eagle' is unknown; choose one of clover"),
         (
             "generate",
             "--temperature 0",

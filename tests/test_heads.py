@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from conftest import CLASSES, generate, make_prompts
+from conftest import CLASSES, check_refusal, generate, make_pair, make_prompts
 from tiny_heads import STEPS, pair_with
 from tree_drafters import GUMBEL, TOKENS, alone
 
@@ -90,6 +90,15 @@ def test_what_a_head_keeps_is_computed_again(kind, strategy):
     result = run("qwen3", kind, strategy=strategy, record=True)
     pair = pair_with("qwen3", kind)
     assert not sv.check_invariants(result.trace, deep=True, pair=pair)
+
+
+def test_a_pair_without_the_head_is_refused():
+    result = run("qwen3", "eagle3", record=True)
+    check_refusal(
+        lambda: sv.check_invariants(result.trace, deep=True, pair=make_pair("qwen3")),
+        "pair has draft",
+        "eagle3 head",
+    )
 
 
 def test_shifted_kv_of_a_head_is_found_by_its_numbers():

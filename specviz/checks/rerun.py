@@ -161,23 +161,21 @@ class _Rerun:
         """Run one forward, and pass its logits on where they choose tokens."""
         feed, entries = self._feed(step.feeds)
         select = None if self._features is None else self._features.select
-        if step.stage % len(PHASES) not in _DECIDING:
+        logits = None  # (b, q, V)
+        if step.stage % len(PHASES) in _DECIDING:
+            logits = self._cache.forward(feed, select=select, dense=False)
+        else:
             self._cache.prefill(feed, select=select)
-            self._keep(entries)
+        if self._features is not None:
+            self._features.keep(entries, self._cache.kept)
+        if logits is None:
             return
-        logits = self._cache.forward(feed, select=select, dense=False)  # (b, q, V)
-        self._keep(entries)
         entries, place = np.unique(entries.ravel(), return_index=True)
         # Where K/V is wrong, so are the logits.
         requests = self._trace.feeds["request"][entries].tolist()
         is_sound = np.array([not self._reported.get(request) for request in requests], bool)
         first = torch.from_numpy(place[is_sound]).to(logits.device)
         self._listen(self._code, entries[is_sound], logits.flatten(0, 1)[first])
-
-    def _keep(self, entries: Array) -> None:
-        """Keep the features of entries (b, q) of the table `feeds`, if a head wants them."""
-        if self._features is not None and self._cache.kept is not None:
-            self._features.keep(entries, self._cache.kept)
 
     def _feed(self, which: Array) -> tuple[Feed, Array]:
         """Build one forward from entries of the table `feeds`; return which entry is where."""

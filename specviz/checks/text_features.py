@@ -38,8 +38,9 @@ class TextFeatures:
         """Return what the head keeps of the target's hidden states."""
         return self._head.fuse(self._head.select(hidden_states))
 
-    def keep(self, entries: Array, features: Tensor) -> None:
-        """Keep features (b, q, D) of entries (b, q) of the table `feeds`."""
+    def keep(self, entries: Array, features: Tensor | None) -> None:
+        """Keep features (b, q, D), which `select` made, of entries (b, q) of the table `feeds`."""
+        assert features is not None
         requests, indices = self._places(entries)
         kept = torch.from_numpy(self._is_accepted[entries]).to(features.device)
         self.store.values[requests[kept], indices[kept]] = features[kept].to(

@@ -127,7 +127,7 @@ def _device_name(device: torch.device) -> str:
 def draft_name(pair: Pair, meta: Mapping[str, Any]) -> str:
     """Return the name of what drafts in a run: the pair's draft model, or one of its heads."""
     head = head_of(meta)
-    return model_name(pair.draft) if head is None else f"{head} head"
+    return f"{head} head" if head in pair.heads else model_name(pair.draft)
 
 
 def model_name(model: PreTrainedModel) -> str:

@@ -142,6 +142,10 @@ class FolderOfHeads(Mapping[str, DraftHead]):
             self._folders[path.parent.name] = path.parent
         self._read: dict[str, DraftHead] = {}
 
+    # By identity: to compare heads, all of them would have to be read.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
     def __getitem__(self, name: str) -> DraftHead:
         if name not in self._read:
             self._read[name] = read_head(self._folders[name], self._target)

@@ -63,7 +63,7 @@ class Pair:
     target: PreTrainedModel
     draft: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase | None = None
-    heads: Mapping[str, DraftHead] = field(default_factory=dict)
+    heads: Mapping[str, DraftHead] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         check_model("target", self.target)
