@@ -1,8 +1,8 @@
 """Heads in the layouts in which EAGLE-3 and Medusa are published, read from local folders.
 
 Only weights in safetensors are read. The layouts are those of the authors' repositories: EAGLE-3
-with one layer called `midlayer`, an LM head of its own and `d2t`; Medusa with one residual layer
-and one LM head for each head.
+with one layer called `midlayer`, an LM head of its own and `d2t`; Medusa with residual layers and
+one LM head for each head.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ def read_published(
     """
     weights = _read_weights(folder)
     if "medusa_num_heads" in config:
-        return _medusa(config, folder, weights, target)
+        return _medusa(config, weights, target)
     if "fc.weight" in weights and "midlayer.hidden_norm.weight" in weights:
         return _eagle3(config, weights, target)
     raise ValueError(
@@ -82,25 +82,23 @@ def _eagle3(
 
 
 def _medusa(
-    config: Mapping[str, Any], folder: Path, weights: dict[str, Tensor], target: PreTrainedModel
+    config: Mapping[str, Any], weights: dict[str, Tensor], target: PreTrainedModel
 ) -> tuple[HeadSettings, dict[str, Tensor]]:
     count = config["medusa_num_heads"]
-    layers = config.get("medusa_num_layers", 1)
-    if layers != 1:
-        raise ValueError(
-            f"{quoted_path(folder)} has medusa_num_layers={layers}, and only heads of one layer "
-            "can be read; train heads with `specviz train --heads medusa`"
-        )
+    depth = config.get("medusa_num_layers", 1)
     found = {}
     for i in range(count):
-        found[f"heads.{i}.weight"] = weights[f"{i}.0.linear.weight"]
-        found[f"heads.{i}.bias"] = weights[f"{i}.0.linear.bias"]
-        found[f"lm_heads.{i}.weight"] = weights[f"{i}.1.weight"]
+        for j in range(depth):
+            name = f"heads.{i}" if j == 0 else f"deeper.{i}.{j - 1}"
+            found[f"{name}.weight"] = weights[f"{i}.{j}.linear.weight"]
+            found[f"{name}.bias"] = weights[f"{i}.{j}.linear.bias"]
+        found[f"lm_heads.{i}.weight"] = weights[f"{i}.{depth}.weight"]
     rows, size = found["lm_heads.0.weight"].shape
     settings = settings_for(
         "medusa",
         target,
         heads=count,
+        depth=depth,
         hidden_size=size,
         vocabulary_size=rows,
         own_lm_heads=True,

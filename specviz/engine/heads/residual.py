@@ -76,14 +76,19 @@ class ResidualHeads(DraftHead):
         if settings.gate != "none":
             self.gates = nn.ModuleList(Gate(settings) for _ in range(settings.heads))
         self.heads = nn.ModuleList(nn.Linear(size, size) for _ in range(settings.heads))
+        # What comes behind a head's first residual layer.
+        self.deeper = nn.ModuleList()
+        for _ in range(settings.heads if settings.depth > 1 else 0):
+            layers = [nn.Linear(size, size) for _ in range(settings.depth - 1)]
+            self.deeper.append(nn.ModuleList(layers))
         if settings.own_lm_heads:
             self.lm_heads = nn.ModuleList(
                 nn.Linear(size, settings.vocabulary_size, bias=False) for _ in range(settings.heads)
             )
-        for head in self.heads:
-            assert isinstance(head, nn.Linear)
-            nn.init.zeros_(head.weight)
-            nn.init.zeros_(head.bias)
+        for layer in [*self.heads.modules(), *self.deeper.modules()]:
+            if isinstance(layer, nn.Linear):
+                nn.init.zeros_(layer.weight)
+                nn.init.zeros_(layer.bias)
 
     def forward(
         self,
@@ -119,6 +124,11 @@ class ResidualHeads(DraftHead):
         if self.settings.gate != "none":
             states = self.gates[number](states, self.rows_of_lm_head(tokens))
         proposed = states + silu(self.heads[number](states))
+        if len(self.deeper):
+            layers = self.deeper[number]
+            assert isinstance(layers, nn.ModuleList)
+            for layer in layers:
+                proposed = proposed + silu(layer(proposed))
         if self.settings.own_lm_heads:
             return HeadOutput(self.lm_heads[number](proposed), states)
         return HeadOutput(self.to_logits(proposed), states)

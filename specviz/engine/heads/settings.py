@@ -32,6 +32,7 @@ class HeadSettings:
         block: whether a transformer layer over the features comes before the heads.
         gate: how the token before enters, one of GATES.
         draft_vocabulary_size: how many ids it can propose; 0 for all.
+        depth: residual layers of each head of Medusa's kind.
         own_lm_heads: whether each head has an LM head of its own instead of the target's.
         target: the fingerprint of the target that it was trained on; "" if there is none.
 
@@ -53,6 +54,7 @@ class HeadSettings:
     block: bool = False
     gate: str = "none"
     draft_vocabulary_size: int = 0
+    depth: int = 1
     own_lm_heads: bool = False
     rope_scaling: dict[str, Any] | None = None
     head_dim: int = 0
@@ -65,6 +67,7 @@ class HeadSettings:
         for name in ("hidden_size", "vocabulary_size", "num_attention_heads", "intermediate_size"):
             require_int(name, getattr(self, name))
         require_int("heads", self.heads, minimum=0)
+        require_int("depth", self.depth)
         if self.is_residual and self.heads < 1:
             raise ValueError(
                 f"heads must be an int >= 1 for kind={self.kind!r}, got {self.heads}; "
