@@ -1,7 +1,7 @@
 # Needs Python 3.11 or newer with venv, and make. Everything else is installed into .venv by the first target that needs it.
 PYTHON ?= python3
 PIP_ARGS ?=
-LOWEST_TESTS ?= $(addprefix tests/test_,trace.py hub.py cache.py accept.py equivalence.py)
+LOWEST_TESTS ?= $(addprefix tests/test_,trace.py hub.py cache.py accept.py equivalence.py heads.py head_modules.py)
 LAB_ARGS ?= $(if $(filter 0,$(shell id -u)),--allow-root)
 
 # In the activated conda environment of environment.yml its own programs are used; everywhere else those of .venv.

@@ -176,31 +176,31 @@ def test_published_eagle3_heads_may_name_their_layers(tmp_path):
     assert sv.load_heads(folder, make_pair("llama")).heads["eagle3"].settings.layers == layers
 
 
-def write_medusa(folder: Path, depth: int) -> Path:
-    """The fitted heads as Medusa is published, with further layers that change nothing."""
-    head = fitted("llama", "medusa").state_dict()
+def write_medusa(folder: Path) -> Path:
+    """The fitted heads with names and configuration as Medusa is published."""
+    head = fitted("llama", "medusa")
+    weights = head.state_dict()
+    depth = head.settings.depth
     lm_head = make_pair("llama").target.get_output_embeddings().weight.detach()
-    weights = {}
+    published = {}
     for i in range(STEPS):
-        weights[f"{i}.0.linear.weight"] = head[f"heads.{i}.weight"]
-        weights[f"{i}.0.linear.bias"] = head[f"heads.{i}.bias"]
-        for j in range(1, depth):
-            weights[f"{i}.{j}.linear.weight"] = torch.zeros_like(head["heads.0.weight"])
-            weights[f"{i}.{j}.linear.bias"] = torch.zeros_like(head["heads.0.bias"])
-        weights[f"{i}.{depth}.weight"] = lm_head.clone()
+        for j in range(depth):
+            name = f"heads.{i}" if j == 0 else f"deeper.{i}.{j - 1}"
+            published[f"{i}.{j}.linear.weight"] = weights[f"{name}.weight"]
+            published[f"{i}.{j}.linear.bias"] = weights[f"{name}.bias"]
+        published[f"{i}.{depth}.weight"] = lm_head.clone()
     config = {"medusa_num_heads": STEPS, "medusa_num_layers": depth}
-    return write(folder, weights, config, "medusa_lm_head")
+    return write(folder, published, config, "medusa_lm_head")
 
 
-@pytest.mark.parametrize("depth", [1, 3])
-def test_published_medusa_heads_draft_the_same(depth, tmp_path):
-    pair = sv.load_heads(write_medusa(tmp_path, depth), make_pair("llama"))
+def test_published_medusa_heads_draft_the_same(tmp_path):
+    pair = sv.load_heads(write_medusa(tmp_path), make_pair("llama"))
     assert texts_and_lengths(pair, "medusa") == texts_and_lengths(
         pair_with("llama", "medusa"), "medusa"
     )
 
 
-def test_each_layer_of_a_deep_head_counts(tmp_path):
+def test_each_layer_of_a_deep_head_counts():
     head = build_head("medusa", make_pair("llama").target, depth=3)
     states = torch.randn(2, head.settings.hidden_size)
     tokens = torch.tensor([1, 2])

@@ -17,7 +17,7 @@ from specviz.util.validate import require_choice, short
 # What each kind is, where nothing else is asked for.
 HEADS = 4
 DEFAULTS: dict[str, dict[str, Any]] = {
-    "medusa": {"heads": HEADS},
+    "medusa": {"heads": HEADS, "depth": 3},
     "clover": {"heads": HEADS, "block": True, "gate": "cosine"},
     "eagle3": {},
     "eagle1": {},
