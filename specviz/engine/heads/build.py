@@ -15,7 +15,7 @@ from specviz.engine.models.compat import read_setting
 from specviz.util.validate import require_choice, short
 
 # What each kind is, where nothing else is asked for.
-HEADS = 4
+HEADS = 5
 DEFAULTS: dict[str, dict[str, Any]] = {
     "medusa": {"heads": HEADS, "depth": 3},
     "clover": {"heads": HEADS, "block": True, "gate": "cosine"},
