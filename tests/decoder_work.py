@@ -12,7 +12,7 @@ from torch import nn
 
 import specviz as sv
 
-PROMPTS = (0, 1, 4, 6, 7)  # of load_prompts(): 10 to 22 tokens
+PROMPTS = (0, 1, 6, 7)  # of load_prompts(): 10 to 22 tokens
 K = 4
 MAX_NEW_TOKENS = 32
 EOS = (16,)  # a full stop, which is in the outputs and in one prompt

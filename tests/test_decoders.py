@@ -82,7 +82,7 @@ def test_decoders_import_nothing_of_specviz():
 
 def first_token_p_value(case: Case) -> float:
     """Chi-square of first tokens against the target's distribution."""
-    prompt = list(prompts()[0][:4])
+    prompt = list(prompts()[-1][:6])  # the pair differs in what follows
     drawn = case.decode(pair().target, pair().draft, [prompt] * DRAWS, 1, 1, seed=7)
     with torch.inference_mode():
         logits = pair().target(torch.tensor([prompt])).logits[0, -1]
@@ -106,5 +106,5 @@ def test_wrong_sampling_has_another_distribution(case):
 def test_cold_sampling_is_greedy():
     """At a temperature near 0 all probability is on the target's choice."""
     rows = [list(prompt) for prompt in prompts()]
-    cold = SAMPLED[0].decode(pair().target, pair().draft, rows, 4, 12, temperature=1e-5)
-    assert cold == [text[:12] for text in reference(())]
+    cold = SAMPLED[0].decode(pair().target, pair().draft, rows, 4, 8, temperature=1e-5)
+    assert cold == [text[:8] for text in reference(())]

@@ -4,7 +4,7 @@ Nothing in this folder imports specviz. The decoders are written as their users 
 what watches a decoder can be tested on code that does not know of it.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, ClassVar
 
 import torch
@@ -83,6 +83,29 @@ class Decoder:
         return False
 
 
+def fault(
+    *,
+    affects: str,
+    rule: str | None = None,
+    model: str | None = None,
+    costs: str | None = None,
+    min_batch: int = 1,
+    needs_eos: bool = False,
+) -> Callable[[type[Decoder]], type[Decoder]]:
+    """Declare what is wrong with a decoder; the arguments are attributes of `Decoder`."""
+
+    def declare(design: type[Decoder]) -> type[Decoder]:
+        design.rule = rule
+        design.affects = affects
+        design.model = model
+        design.costs = costs
+        design.min_batch = min_batch
+        design.needs_eos = needs_eos
+        return design
+
+    return declare
+
+
 def count_leading_matches(drafts: list[int], choices: list[int]) -> int:
     count = 0
     while count < len(drafts) and drafts[count] == choices[count]:
@@ -93,70 +116,58 @@ def count_leading_matches(drafts: list[int], choices: list[int]) -> int:
 # Faults of any design: mixins, which stand before it among the bases of a class.
 
 
+@fault(rule="bonus", affects="speed", costs="forwards")
 class NoBonus(Decoder):
     """After a full acceptance, the target's token behind the drafts is dropped.
 
     Breaks "bonus"; the text is right, and takes more rounds.
     """
 
-    rule = "bonus"
-    affects = "speed"
-    costs = "forwards"
-
     def accept(self, drafts: list[int], choices: list[int]) -> list[int]:
         return super().accept(drafts, choices)[: len(drafts)]
 
 
+@fault(rule="acceptance", affects="text")
 class WrongColumn(Decoder):
     """Drafts are judged by the target's choice one token later.
 
     Breaks "acceptance"; the text is wrong.
     """
 
-    rule = "acceptance"
-    affects = "text"
-
     def accept(self, drafts: list[int], choices: list[int]) -> list[int]:
         return super().accept(drafts[:-1], choices[1:])
 
 
+@fault(rule="acceptance", affects="text")
 class OneDraftTooMany(Decoder):
     """The first rejected draft is emitted, and the target's choice behind it.
 
     Breaks "acceptance"; the text is wrong.
     """
 
-    rule = "acceptance"
-    affects = "text"
-
     def accept(self, drafts: list[int], choices: list[int]) -> list[int]:
         accepted = min(count_leading_matches(drafts, choices) + 1, len(drafts))
         return [*drafts[:accepted], choices[accepted]]
 
 
+@fault(rule="eos", affects="text", needs_eos=True)
 class EosOnlyLast(Decoder):
     """EOS ends a row only as the last new token, not among accepted drafts.
 
     Breaks "eos"; the text goes on behind EOS.
     """
 
-    rule = "eos"
-    affects = "text"
-    needs_eos = True
-
     def finish(self, output: list[int], new: list[int]) -> bool:
         output += new[: self.max_new_tokens - len(output)]
         return output[-1] in self.eos or len(output) == self.max_new_tokens
 
 
+@fault(rule="budget", affects="text")
 class OverBudget(Decoder):
     """All tokens of the last round are emitted, past the budget.
 
     Breaks "budget"; the text is too long.
     """
-
-    rule = "budget"
-    affects = "text"
 
     def finish(self, output: list[int], new: list[int]) -> bool:
         for token in new:

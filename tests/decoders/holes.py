@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import pad
 from transformers import Cache, DynamicCache, PreTrainedModel, StaticCache
 
-from .base import Decoder, WrongColumn
+from .base import Decoder, WrongColumn, fault
 
 
 class Model:
@@ -164,69 +164,52 @@ class PositionsFromColumns(Model):
         return (torch.arange(self.seen.shape[1]) - padding[:, None]).clamp(min=0)
 
 
+@fault(rule="positions", affects="text", model="target")
 class ColumnPositions(Holes):
     """Positions of the target are columns without padding, so that holes count.
 
     Breaks "positions"; the text is wrong.
     """
 
-    rule = "positions"
-    affects = "text"
-    model = "target"
-
     target_model = PositionsFromColumns
 
 
+@fault(rule="mask", affects="text", model="target")
 class RejectedSeen(Holes):
     """The target's mask shows rejected drafts, whose positions other tokens have again.
 
     Breaks "mask"; the text is wrong.
     """
 
-    rule = "mask"
-    affects = "text"
-    model = "target"
-
     target_model = HidesNothing
 
 
+@fault(rule="mask", affects="text", model="target")
 class LastAcceptedHidden(Holes):
     """The target's mask hides one slot too many: that of the last token that is kept.
 
     Breaks "mask"; the text is wrong.
     """
 
-    rule = "mask"
-    affects = "text"
-    model = "target"
-
     target_model = HidesLastAccepted
 
 
+@fault(rule="mask", affects="speed", model="draft", costs="forwards")
 class DraftSeesRejected(Holes):
     """The draft's mask shows rejected drafts.
 
     Breaks "mask"; the text is right, and takes more rounds.
     """
 
-    rule = "mask"
-    affects = "speed"
-    costs = "forwards"
-    model = "draft"
-
     draft_model = HidesNothing
 
 
+@fault(rule="positions", affects="speed", model="draft", costs="forwards")
 class DraftColumnPositions(Holes):
     """Positions of the draft are columns without padding, so that holes count.
 
     Breaks "positions"; the text is right, and takes more rounds.
     """
-
-    rule = "positions"
-    affects = "speed"
-    costs = "forwards"
-    model = "draft"
 
     draft_model = PositionsFromColumns
 

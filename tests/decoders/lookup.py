@@ -66,6 +66,7 @@ class Lookup(Decoder):
         return self.logits(ids, positions).float().argmax(-1).tolist()
 
     def logits(self, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        # Positional arguments, in the order of Llama's forward().
         output = self.target(ids, self.seen, positions, self.past, use_cache=True)
         return output.logits
 

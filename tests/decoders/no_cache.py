@@ -3,7 +3,7 @@
 import torch
 from transformers import PreTrainedModel
 
-from .base import Decoder
+from .base import Decoder, fault
 
 
 class NoCache(Decoder):
@@ -59,16 +59,12 @@ class NoCache(Decoder):
         return ids, mask
 
 
+@fault(rule="mask", affects="text", model="target", min_batch=2)
 class PaddingSeen(NoCache):
     """Padding is not masked, so that only the longest row is right.
 
     Breaks "mask"; the text is wrong.
     """
-
-    rule = "mask"
-    affects = "text"
-    model = "target"
-    min_batch = 2
 
     def padded(self, rows: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
         ids, mask = super().padded(rows)

@@ -7,7 +7,7 @@ acceptance it has never read the last but one.
 import torch
 from transformers import DynamicCache, PreTrainedModel
 
-from .base import Decoder, EosOnlyLast, NoBonus, OneDraftTooMany, OverBudget
+from .base import Decoder, EosOnlyLast, NoBonus, OneDraftTooMany, OverBudget, fault
 
 
 class OneRow(Decoder):
@@ -86,9 +86,12 @@ def read(
 
 
 def crop_to(cache: DynamicCache, length: int) -> None:
-    surplus = cache.get_seq_length() - length
-    if surplus > 0:
-        cache.crop(-surplus)
+    forget(cache, cache.get_seq_length() - length)
+
+
+def forget(cache: DynamicCache, count: int) -> None:
+    if count > 0:
+        cache.crop(-count)
 
 
 class TargetReadsTwo(OneRow):
@@ -98,15 +101,12 @@ class TargetReadsTwo(OneRow):
     target_refed = 2
 
 
+@fault(rule="positions", affects="text", model="target")
 class SkippedPosition(OneRow):
     """After a full acceptance, all later positions of the target are one too large.
 
     Breaks "positions"; the text is wrong.
     """
-
-    rule = "positions"
-    affects = "text"
-    model = "target"
 
     def start(self) -> None:
         super().start()
@@ -120,44 +120,36 @@ class SkippedPosition(OneRow):
         self.skipped += gained > drafted
 
 
+@fault(rule="mask", affects="text", model="target")
 class CropsTooFew(OneRow):
     """The K/V of the first rejected draft stays in the target's cache and is seen.
 
     Breaks "mask"; the text is wrong.
     """
 
-    rule = "mask"
-    affects = "text"
-    model = "target"
-
     def roll_back(self, length: int, drafted: int, gained: int) -> None:
         rejected = drafted + 1 - gained
-        self.target_cache.crop(-max(rejected - 1, 0))
+        forget(self.target_cache, rejected - 1)
 
 
+@fault(rule="mask", affects="text", model="target")
 class CropsTooMany(OneRow):
     """The K/V of the last accepted token is cropped, too, and the token is not read again.
 
     Breaks "mask"; the text is wrong.
     """
 
-    rule = "mask"
-    affects = "text"
-    model = "target"
-
     def roll_back(self, length: int, drafted: int, gained: int) -> None:
         rejected = drafted + 1 - gained
-        self.target_cache.crop(-(rejected + 1))
+        forget(self.target_cache, rejected + 1)
 
 
+@fault(rule="bonus", affects="text")
 class DraftBonus(OneRow):
     """After a full acceptance, the token behind the drafts is the draft's own choice.
 
     Breaks "bonus"; the text is wrong.
     """
-
-    rule = "bonus"
-    affects = "text"
 
     def propose(self, tokens: list[int]) -> list[int]:
         drafts = super().propose(tokens)
@@ -171,43 +163,33 @@ class DraftBonus(OneRow):
         return [*drafts, self.behind] if len(new) > len(drafts) else new
 
 
+@fault(rule="caches", affects="speed", model="draft", costs="forwards")
 class DraftMissesLast(OneRow):
     """The draft reads only the last token, so after a full acceptance it lacks the one before.
 
     Breaks "caches"; the text is right, and takes more rounds.
     """
 
-    rule = "caches"
-    affects = "speed"
-    costs = "forwards"
-    model = "draft"
-
     refed = 1
 
 
+@fault(rule="positions", affects="speed", model="draft", costs="forwards")
 class DraftPositionsStand(OneRow):
     """All drafts of a round have one position in the draft model.
 
     Breaks "positions"; the text is right, and takes more rounds.
     """
 
-    rule = "positions"
-    affects = "speed"
-    costs = "forwards"
-    model = "draft"
-
     def next_draft_positions(self, positions: range) -> range:
         return range(positions.stop - 1, positions.stop)
 
 
+@fault(affects="speed", costs="tokens")
 class PrefillsEachRound(OneRow):
     """The target's cache is thrown away each round, and all tokens are read again.
 
     Breaks no rule; the text is right, and the target reads more tokens.
     """
-
-    affects = "speed"
-    costs = "tokens"
 
     def roll_back(self, length: int, drafted: int, gained: int) -> None:
         self.target_cache = DynamicCache()

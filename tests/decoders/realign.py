@@ -7,7 +7,7 @@ The draft keeps no cache: it reads the padded rows again for each token. Positio
 import torch
 from transformers import DynamicCache
 
-from .base import Decoder, NoBonus
+from .base import Decoder, NoBonus, fault
 
 
 class Realign(Decoder):
@@ -151,16 +151,12 @@ class PermutedRows(Realign):
         return outputs
 
 
+@fault(rule="mask", affects="text", model="target", needs_eos=True)
 class PadIdMask(Realign):
     """The mask is ids != pad, and EOS serves as pad, so that EOS in a prompt is not seen.
 
     Breaks "mask"; the text is wrong.
     """
-
-    rule = "mask"
-    affects = "text"
-    model = "target"
-    needs_eos = True
 
     def run(self, prompts: list[list[int]]) -> list[list[int]]:
         self.pad = min(self.eos, default=0)
@@ -170,31 +166,23 @@ class PadIdMask(Realign):
         return (ids != self.pad).long()
 
 
+@fault(rule="kv", affects="text", model="target", min_batch=2)
 class MovesMaskAlone(Realign):
     """Mask and positions are right-aligned again, and K/V stays in its slots.
 
     Breaks "kv"; the text is wrong.
     """
 
-    rule = "kv"
-    affects = "text"
-    model = "target"
-    min_batch = 2
-
     def moved(self, states: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
         return states[:, :, : source.shape[1]]
 
 
+@fault(rule="kv", affects="text", model="target", min_batch=2)
 class MovesAllButLastLayer(Realign):
     """The loop over layers that moves K/V ends one layer early.
 
     Breaks "kv"; the text is wrong.
     """
-
-    rule = "kv"
-    affects = "text"
-    model = "target"
-    min_batch = 2
 
     def align(self, before: list[int]) -> None:
         last = self.cache.layers[-1]
@@ -204,30 +192,23 @@ class MovesAllButLastLayer(Realign):
         last.keys, last.values = keys[:, :, :width], values[:, :, :width]
 
 
+@fault(rule="kv", affects="text", model="target", min_batch=2)
 class KeepsFirstRows(Realign):
     """When a row leaves, the cache keeps its first rows, not those of the rows that stay.
 
     Breaks "kv"; the text is wrong.
     """
 
-    rule = "kv"
-    affects = "text"
-    model = "target"
-    min_batch = 2
-
     def kept(self, staying: list[int]) -> list[int]:
         return list(range(len(staying)))
 
 
+@fault(affects="speed", costs="tokens", min_batch=2)
 class FeedsFinishedRows(Realign):
     """Finished rows stay in the batch, and are drafted and verified to the end.
 
     Breaks no rule; the text is right, and the target reads more tokens.
     """
-
-    affects = "speed"
-    costs = "tokens"
-    min_batch = 2
 
     def leave(self, staying: list[int]) -> None:
         pass

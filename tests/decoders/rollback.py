@@ -64,7 +64,9 @@ class Rollback(Decoder):
 
     def cut(self, length: int, staying: list[int]) -> None:
         for cache in self.caches.values():
-            cache.crop(-max(cache.get_seq_length() - length, 0))
+            surplus = cache.get_seq_length() - length
+            if surplus > 0:
+                cache.crop(-surplus)
             if staying:
                 cache.batch_select_indices(torch.tensor(staying))
         self.text = self.text[staying]

@@ -8,6 +8,7 @@ from collections.abc import Collection
 import torch
 from transformers import PreTrainedModel
 
+from .base import fault
 from .no_cache import NoCache
 
 
@@ -83,27 +84,23 @@ class Sampling(NoCache):
         return (p - q).clamp(min=0)
 
 
+@fault(rule="acceptance", affects="text")
 class DrawsFromOtherQ(Sampling):
     """Drafts are drawn from a sharper distribution than the q that judges them.
 
     Breaks "acceptance"; the distribution of the text is wrong.
     """
 
-    rule = "acceptance"
-    affects = "text"
-
     def drawn_from(self, logits: torch.Tensor) -> torch.Tensor:
         return (2 * logits / self.temperature).softmax(-1)
 
 
+@fault(rule="bonus", affects="text")
 class NoResidual(Sampling):
     """After a rejection, the next token is drawn from p, and not from what p has above q.
 
     Breaks "bonus"; the distribution of the text is wrong.
     """
-
-    rule = "bonus"
-    affects = "text"
 
     def residual(self, p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
         return p

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from transformers import DynamicCache, PreTrainedModel
 
-from .base import Decoder, EosOnlyLast, OneDraftTooMany
+from .base import Decoder, EosOnlyLast, OneDraftTooMany, fault
 
 ROWS = 3  # of the batch; more prompts wait
 
@@ -178,30 +178,23 @@ class SlotsFromTheEnd(Slots):
         return free[:count]
 
 
+@fault(rule="mask", affects="text", model="target", min_batch=ROWS + 1)
 class OldRowSeen(Slots):
     """A prompt that enters a row sees what is left of the K/V of the request before it.
 
     Breaks "mask"; the text is wrong.
     """
 
-    rule = "mask"
-    affects = "text"
-    model = "target"
-    min_batch = ROWS + 1
-
     def clear(self, row: int) -> None:
         pass
 
 
+@fault(rule="mask", affects="text", model="target")
 class LaterDraftsSeen(Slots):
     """The mask lets every new token see all new tokens, those after it included.
 
     Breaks "mask"; the text is wrong.
     """
-
-    rule = "mask"
-    affects = "text"
-    model = "target"
 
     def new_slots_seen(self, slots: torch.Tensor) -> torch.Tensor:
         own = torch.nn.functional.one_hot(slots, self.size)
