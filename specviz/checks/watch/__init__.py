@@ -1,0 +1,1 @@
+"""Judge decoders of others by watching the models that they call."""

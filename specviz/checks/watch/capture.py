@@ -1,0 +1,309 @@
+"""See every forward of a model that somebody else's code calls.
+
+Contract: while a `Capture` is open, each forward of its model leaves a `Forward`, in the order of
+the calls. The model computes what it would have computed. Not known here: which tokens are drafts,
+which rows belong to which request, and what is right.
+
+The inputs come from hooks on the model, K/V from the cache's `update`, and the mask from the
+attention function of the first layer, so that all forms of masks are read as they take effect.
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from inspect import signature
+from threading import get_ident
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from specviz.checks.watch.prints import kv_print
+
+TOP = 8  # candidates of a forward that are kept
+HIDDEN = -1e4  # an additive mask hides what lies below
+
+
+@dataclass
+class Forward:
+    """One forward of one model. b rows, q tokens, T slots, L layers.
+
+    Attributes:
+        number: its place among the forwards of both models.
+        model: "target" or "draft".
+        cache: the identity of the cache object; 0 for none.
+        tokens: (b, q).
+        positions: (b, q), position ids as given, or as the model derives them.
+        padding: (b, q), which tokens a 2-D mask calls padding; None without such a mask.
+        seen: (b, q, T), the slots that each query attends to; None where that was not seen.
+        held: (b, T), the prints of the K/V that was attended to.
+        written: (b, q), the prints of the tokens' own K/V.
+        keys, values: per layer (b, heads, q, head size), K/V of the tokens.
+        unseen: why `seen` is None, in a clause.
+        top_ids, top_logprobs: (b, kept, k), the leading candidates after the last `kept` tokens;
+            None if the forward made no logits.
+    """
+
+    number: int
+    model: str
+    cache: int
+    tokens: Tensor
+    positions: Tensor | None = None
+    padding: Tensor | None = None
+    seen: Tensor | None = None
+    held: Tensor | None = None
+    written: Tensor | None = None
+    keys: dict[int, Tensor] = field(default_factory=dict, repr=False)
+    values: dict[int, Tensor] = field(default_factory=dict, repr=False)
+    top_ids: Tensor | None = None
+    top_logprobs: Tensor | None = None
+    unseen: str = ""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and tokens a row."""
+        return self.tokens.shape[0], self.tokens.shape[1]
+
+
+class Capture:
+    """Hooks on one model.
+
+    Args:
+        model: the model.
+        name: "target" or "draft".
+        forwards: the list that each forward is appended to; both models' captures share it.
+        lock: guards the list.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, name: str, forwards: list[Forward], lock: Any
+    ) -> None:
+        self.model = model
+        self.name = name
+        self._forwards = forwards
+        self._lock = lock
+        self._running: dict[int, Forward] = {}  # by thread
+        self._finished: dict[int, Forward] = {}
+        self._hooks: list[Any] = []
+        self._caches: dict[int, Callable[[], None]] = {}  # by thread: how to let go of its cache
+        self._layers = attention_layers(model)
+        self._first = min(self._layers.values(), default=0)
+
+    def open(self) -> None:
+        """Add the hooks."""
+        base = self.model.base_model
+        self._hooks = [
+            base.register_forward_pre_hook(self._before, with_kwargs=True),
+            base.register_forward_hook(self._after),
+        ]
+        if base is not self.model:
+            self._hooks.append(self.model.register_forward_hook(self._with_logits))
+        rotary = getattr(base, "rotary_emb", None)
+        if isinstance(rotary, nn.Module):
+            self._hooks.append(rotary.register_forward_pre_hook(self._positions, with_kwargs=True))
+
+    def close(self) -> None:
+        """Remove the hooks."""
+        for hook in self._hooks:
+            hook.remove()
+        for thread in list(self._caches):
+            self._let_go(thread)
+        self._running.clear()
+        self._finished.clear()
+
+    def attends(
+        self, module: nn.Module, keys: Tensor, values: Tensor, mask: Any, is_causal: bool
+    ) -> None:
+        """Note what an attention layer of the model was called with, if it is one."""
+        layer = self._layers.get(module)
+        forward = self._running.get(get_ident())
+        if layer is None or forward is None:
+            return
+        if layer not in forward.keys:  # no cache: all K/V is of this forward
+            self._note_kv(forward, layer, keys, values, keys, values)
+        if layer == self._first and forward.seen is None:
+            forward.seen, forward.unseen = visible(mask, forward.shape, keys.shape[2], is_causal)
+
+    def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        given = signature(module.forward).bind_partial(*args, **kwargs).arguments
+        given = {**given.pop("kwargs", {}), **given}
+        tokens = given.get("input_ids")
+        if tokens is None or tokens.dim() != 2:
+            return
+        cache = given.get("past_key_values")
+        self._let_go(get_ident())  # of a forward that raised
+        with self._lock:
+            forward = Forward(len(self._forwards), self.name, 0, tokens.detach().clone())
+            self._forwards.append(forward)
+        self._running[get_ident()] = forward
+        forward.positions = _positions(given, cache, tokens)
+        mask = given.get("attention_mask")
+        if isinstance(mask, Tensor) and mask.dim() == 2 and mask.shape[1] >= tokens.shape[1]:
+            forward.padding = mask[:, mask.shape[1] - tokens.shape[1] :] == 0
+        if cache is not None and hasattr(cache, "update"):
+            forward.cache = id(cache)
+            self._wrap(cache, forward)
+
+    def _wrap(self, cache: Any, forward: Forward) -> None:
+        """Read what the cache is given and returns, until the forward is over."""
+        update = cache.update
+        own = vars(cache).get("update")
+
+        def reading(keys: Tensor, values: Tensor, layer: int, *args: Any, **kwargs: Any) -> Any:
+            found = update(keys, values, layer, *args, **kwargs)
+            if self._running.get(get_ident()) is forward:
+                self._note_kv(forward, layer, keys, values, *found)
+            return found
+
+        def let_go() -> None:
+            if own is None:
+                del cache.update
+            else:
+                cache.update = own
+
+        cache.update = reading
+        self._caches[get_ident()] = let_go
+
+    def _let_go(self, thread: int) -> None:
+        let_go = self._caches.pop(thread, None)
+        if let_go is not None:
+            let_go()
+
+    def _note_kv(
+        self, forward: Forward, layer: int, keys: Tensor, values: Tensor, *attended: Tensor
+    ) -> None:
+        forward.keys[layer] = keys.detach().clone()
+        forward.values[layer] = values.detach().clone()
+        own = kv_print(keys, values, layer)
+        held = kv_print(*attended, layer)
+        if forward.held is None or forward.written is None:
+            forward.held, forward.written = held, own
+        elif forward.held.shape == held.shape:  # a sliding window keeps fewer slots
+            forward.held = forward.held + held.to(forward.held.device)
+            forward.written = forward.written + own.to(forward.written.device)
+
+    def _positions(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        forward = self._running.get(get_ident())
+        positions = kwargs.get("position_ids", args[1] if len(args) > 1 else None)
+        if forward is not None and isinstance(positions, Tensor) and positions.dim() == 2:
+            forward.positions = positions.detach().clone().expand(forward.shape)
+
+    def _after(self, _: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        forward = self._running.pop(get_ident(), None)
+        if forward is None:
+            return
+        self._let_go(get_ident())
+        cache = getattr(output, "past_key_values", None)
+        if not forward.cache and cache is not None:
+            forward.cache = id(cache)
+        self._finished[get_ident()] = forward
+
+    def _with_logits(self, _: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        forward = self._finished.pop(get_ident(), None)
+        logits = getattr(output, "logits", None)
+        if forward is None or logits is None:
+            return
+        logprobs = logits.detach().float().log_softmax(-1)
+        top = logprobs.topk(min(TOP, logprobs.shape[-1]), -1)
+        forward.top_ids, forward.top_logprobs = top.indices, top.values
+
+
+def attention_layers(model: PreTrainedModel) -> dict[nn.Module, int]:
+    """Return {module: number of its layer} of the modules of a model that attend."""
+    found = {}
+    for module in model.modules():
+        number = getattr(module, "layer_idx", None)
+        attends = hasattr(module, "q_proj") or hasattr(module, "scaling")
+        if isinstance(number, int) and attends:
+            found[module] = number
+    return found
+
+
+def _positions(given: dict[str, Any], cache: Any, tokens: Tensor) -> Tensor:
+    positions = given.get("position_ids")
+    if isinstance(positions, Tensor) and positions.dim() == 2:
+        return positions.detach().clone().expand(tokens.shape)
+    past = 0 if cache is None or not hasattr(cache, "get_seq_length") else cache.get_seq_length()
+    first = torch.as_tensor(past, device=tokens.device)
+    return (first + torch.arange(tokens.shape[1], device=tokens.device)).expand(tokens.shape)
+
+
+def visible(
+    mask: Any, shape: tuple[int, int], slots: int, is_causal: bool
+) -> tuple[Tensor | None, str]:
+    """Return which slots each query sees, (b, q, T), and "" or why that is not known.
+
+    Args:
+        mask: what the attention function was given.
+        shape: rows and tokens a row.
+        slots: T.
+        is_causal: whether the layer is causal where there is no mask.
+    """
+    rows, count = shape
+    if mask is None:
+        seen = torch.ones(count, slots, dtype=torch.bool)
+        if is_causal and count > 1:
+            seen = seen.tril()  # aligned at the first slot, as torch does it
+        return seen.expand(rows, count, slots), ""
+    if not isinstance(mask, Tensor):
+        return None, f"the mask is a {type(mask).__name__}"
+    if mask.dim() == 2:
+        causal = torch.ones(count, slots, dtype=torch.bool).tril(slots - count)
+        return causal & (mask[:, None, :slots] != 0).cpu(), ""
+    if mask.dim() != 4 or mask.shape[2] % count:
+        return None, f"the mask has the shape {tuple(mask.shape)}"
+    seen = mask[:, 0, :count, :slots].detach()
+    seen = seen.clone() if seen.dtype == torch.bool else seen > HIDDEN
+    if seen.shape[-1] < slots:
+        return None, f"the mask has {seen.shape[-1]} of {slots} slots"
+    return seen.expand(rows, count, slots), ""
+
+
+class AttentionReader:
+    """Shows the calls of all attention functions to the captures, while it is open."""
+
+    def __init__(self, captures: list[Capture]) -> None:
+        self._captures = captures
+        self._before: dict[str, Any] = {}
+
+    def open(self) -> None:
+        local = ALL_ATTENTION_FUNCTIONS._local_mapping
+        for name in {*ALL_ATTENTION_FUNCTIONS, "eager"}:
+            self._before[name] = local.get(name)
+            ALL_ATTENTION_FUNCTIONS[name] = self._reading(name, ALL_ATTENTION_FUNCTIONS.get(name))
+
+    def close(self) -> None:
+        for name, function in self._before.items():
+            if function is None:
+                del ALL_ATTENTION_FUNCTIONS[name]
+            else:
+                ALL_ATTENTION_FUNCTIONS[name] = function
+        self._before = {}
+
+    def _reading(self, name: str, function: Any) -> Callable[..., Any]:
+        def attend(
+            module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, *args: Any,
+            **kwargs: Any,
+        ) -> Any:  # fmt: skip
+            call = function or sys.modules[type(module).__module__].eager_attention_forward
+            is_causal = kwargs.get("is_causal")
+            if is_causal is None:
+                is_causal = getattr(module, "is_causal", True)
+            effect = mask
+            if name == "eager":
+                effect = _of_eager(mask)
+                is_causal = False
+            for capture in self._captures:
+                capture.attends(module, key, value, effect, bool(is_causal))
+            return call(module, query, key, value, mask, *args, **kwargs)
+
+        return attend
+
+
+def _of_eager(mask: Any) -> Any:
+    """Return the mask as eager attention applies it: it adds, so a bool mask hides nothing."""
+    if isinstance(mask, Tensor) and mask.dtype == torch.bool:
+        return torch.ones_like(mask)
+    return mask

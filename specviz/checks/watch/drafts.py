@@ -1,0 +1,148 @@
+"""Follow the draft model's forwards, and find what makes its drafts worse.
+
+Contract: `DraftFollower` reads the draft's forwards in order. A fault here leaves the text right, so
+it is judged by structure alone: which tokens a draft's query saw, and at which positions. A shift
+that all positions of a row share is harmless. Not known here: models.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from specviz.checks.watch.capture import Forward
+from specviz.checks.watch.follow import Part, Request, common, context_of
+from specviz.checks.watch.origins import Origins, Seen
+
+
+@dataclass(frozen=True)
+class DraftFault:
+    """The first query of a draft model that did not see its own row.
+
+    Attributes:
+        request, row, forward: where.
+        cause: what was found, in a sentence.
+    """
+
+    request: int
+    row: int
+    forward: int
+    cause: str
+
+
+class DraftFollower:
+    """Follows the draft's forwards, knowing what the target verified.
+
+    Args:
+        requests: what the target read.
+    """
+
+    def __init__(self, requests: Sequence[Request]) -> None:
+        self.origins = Origins()
+        self.parts: list[Part] = []
+        self.labels: dict[int, tuple[int, int]] = {}
+        self.faults: dict[int, DraftFault] = {}  # by request
+        self._requests = requests
+        self._last: dict[int, int] = {}  # index of the last token that was read, by request
+        self._seen: dict[int, Seen] = {}  # by number of the forward
+
+    def read(self, forward: Forward) -> None:
+        """Read the next forward of the draft."""
+        seen = self.origins.read(forward)
+        self._seen[forward.number] = seen
+        for row in range(len(seen.tokens)):
+            columns = np.flatnonzero(~seen.padding[row]).tolist()
+            part = Part(seen, row, -1, columns, 0)
+            self.parts.append(part)
+            if columns:
+                self._place(part)
+            if part.request >= 0:
+                self._note(part)
+
+    def ahead(self, number: int, forward: int) -> list[int]:
+        """Return a request's tokens, with the drafts that are verified next after a forward."""
+        request = self._requests[number]
+        for verified in request.rounds:
+            if verified.part.number > forward:
+                return [*request.tokens[: verified.pending + 1], *verified.drafts]
+        return request.tokens
+
+    def _place(self, part: Part) -> None:
+        """Find the request and the index of a part."""
+        context = context_of(part, self.labels)
+        tokens = part.tokens
+        owners = Counter(request for request, _ in context)
+        if not owners:
+            best = 0
+            for number in range(len(self._requests)):
+                ahead = self.ahead(number, part.number)
+                shared = common(tokens, ahead)
+                is_new = number not in self._last
+                needed = min(len(tokens), len(self._requests[number].prompt))
+                if shared >= needed and 2 * shared + is_new > best:
+                    best, part.request = 2 * shared + is_new, number
+            return
+        part.request = owners.most_common(1)[0][0]
+        own = sorted(index for request, index in context if request == part.request)
+        ahead = self.ahead(part.request, part.number)
+        due = self._last.get(part.request, -1) + 1
+        part.index = due
+        score: tuple[bool, bool, int] | None = None
+        for index in range(len(ahead) + 1):
+            known = ahead[index : index + len(tokens)]
+            if known != tokens[: len(known)] or (not known and index != due):
+                continue
+            is_exact = own == list(range(index))
+            found = (is_exact, index == due, -abs(index - due))
+            if score is None or found > score:
+                score, part.index = found, index
+
+    def _note(self, part: Part) -> None:
+        for i, column in enumerate(part.columns):
+            entry = int(part.seen.entries[part.row, column])
+            self.labels[entry] = (part.request, part.index + i)
+        self._last[part.request] = part.index + len(part.columns) - 1
+        if part.request not in self.faults and not self._is_done(part):
+            cause = self._wrong(part)
+            if cause:
+                self.faults[part.request] = DraftFault(part.request, part.row, part.number, cause)
+
+    def _is_done(self, part: Part) -> bool:
+        """Return whether nothing is verified after this forward, so that it does no harm."""
+        rounds = self._requests[part.request].rounds
+        return not any(verified.part.number > part.number for verified in rounds)
+
+    def _wrong(self, part: Part) -> str:
+        """Return what is wrong with what the first token of a part sees; "" if nothing is."""
+        seen, row = part.seen, part.row
+        ahead = self.ahead(part.request, part.number)
+        visible = seen.held[row, seen.seen[row, part.columns[0]]].tolist()
+        own = set(seen.entries[row].tolist())
+        indices = []
+        shifts = set()
+        for entry in visible:
+            if entry in own:
+                continue
+            if entry not in self.labels:
+                return f"token {part.index} sees a slot that holds no token's K/V"
+            request, index = self.labels[entry]
+            number, source, column = self.origins.where[entry]
+            token = int(self._seen[number].tokens[source, column])
+            if request != part.request:
+                return f"token {part.index} sees K/V of request {request}"
+            if index < len(ahead) and token != ahead[index]:
+                return f"token {part.index} sees K/V of a rejected draft for index {index}"
+            indices.append(index)
+            shifts.add(int(self._seen[number].positions[source, column]) - index)
+        missing = sorted(set(range(part.index)) - set(indices))
+        if missing:
+            return f"K/V of token {missing[0]} is missing where token {part.index} is read"
+        twice = [index for index, count in Counter(indices).items() if count > 1]
+        if twice:
+            return f"token {part.index} sees K/V of token {twice[0]} twice"
+        for i, column in enumerate(part.columns):
+            shifts.add(int(seen.positions[row, column]) - part.index - i)
+        if len(shifts) > 1:
+            return f"token {part.index} has a position that does not fit those before it"
+        return ""

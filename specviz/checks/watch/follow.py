@@ -1,0 +1,292 @@
+"""Follow requests through the forwards of a decoder that says nothing about them.
+
+Contract: `follow_target` and `follow_draft` say for each row of each forward which request it
+serves, which index its first token has, and whether drafts were verified there. Evidence is what
+was fed, what the slots hold, and the outputs. Not known here: models, and what is right.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from specviz.checks.watch.capture import Forward
+from specviz.checks.watch.origins import Origins, Seen
+
+
+@dataclass
+class Part:
+    """What one row of one forward read of a request.
+
+    Attributes:
+        seen: the forward.
+        row: the row.
+        request: the request; -1 if it cannot be known.
+        columns: the columns of the tokens that are not padding, in order.
+        index: of the first of them, in its own row.
+    """
+
+    seen: Seen
+    row: int
+    request: int
+    columns: list[int]
+    index: int
+
+    @property
+    def number(self) -> int:
+        """Of the forward."""
+        return self.seen.forward.number
+
+    @property
+    def tokens(self) -> list[int]:
+        """The tokens that are not padding."""
+        return [int(token) for token in self.seen.tokens[self.row, self.columns]]
+
+    def column(self, index: int) -> int:
+        """Return the column of a token, given its index."""
+        return self.columns[index - self.index]
+
+
+@dataclass
+class Verified:
+    """One request in one round: what the target was asked, and what came of it.
+
+    Attributes:
+        part: the tokens that were read.
+        pending: the index of the pending token.
+        drafts: the tokens behind it.
+        matched: how many of them are in the output, from the first on.
+        gained: how many tokens the row gained; 0 if it had finished.
+    """
+
+    part: Part
+    pending: int
+    drafts: list[int]
+    matched: int = 0
+    gained: int = 0
+
+    @property
+    def accepted(self) -> int:
+        """Drafts that were accepted: all that was gained but for the target's own token."""
+        return min(self.matched, max(self.gained - 1, 0)) if not self.is_last else self.kept
+
+    is_last: bool = False
+
+    @property
+    def kept(self) -> int:
+        """Accepted drafts of a last round, in which the budget or EOS may cut the bonus."""
+        return min(self.matched, self.gained)
+
+
+@dataclass
+class Request:
+    """One prompt, and what became of it.
+
+    Attributes:
+        prompt: its tokens.
+        tokens: the prompt and all tokens that followed.
+        is_known: whether the output was given, rather than concluded from the forwards.
+        rounds: what was verified, in order.
+        idle: parts that were read after the request had finished.
+        read: indices of the prompt that were read.
+    """
+
+    prompt: list[int]
+    tokens: list[int]
+    is_known: bool
+    rounds: list[Verified] = field(default_factory=list)
+    idle: list[Part] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
+    row: int = -1
+
+    @property
+    def output(self) -> list[int]:
+        return self.tokens[len(self.prompt) :]
+
+    @property
+    def next_pending(self) -> int:
+        """The index that the pending token has next, if all matching drafts were accepted."""
+        if not self.rounds:
+            return len(self.prompt) - 1
+        last = self.rounds[-1]
+        return last.pending + last.matched + 1
+
+    @property
+    def is_done(self) -> bool:
+        return bool(self.rounds) and self.is_known and self.next_pending >= len(self.tokens) - 1
+
+
+class TargetFollower:
+    """Follows the target's forwards.
+
+    Args:
+        prompts: tokens of each prompt.
+        outputs: new tokens of each, or None where they are not known.
+    """
+
+    def __init__(
+        self, prompts: Sequence[Sequence[int]], outputs: Sequence[Sequence[int] | None]
+    ) -> None:
+        self.origins = Origins()
+        self.requests = []
+        self.parts: list[Part] = []
+        self.labels: dict[int, tuple[int, int]] = {}  # token read: (request, index)
+        for prompt, output in zip(prompts, outputs, strict=True):
+            tokens = [*prompt, *(output or ())]
+            self.requests.append(Request(list(prompt), tokens, output is not None))
+
+    def read(self, forward: Forward) -> None:
+        """Read the next forward of the target."""
+        seen = self.origins.read(forward)
+        for row in range(len(seen.tokens)):
+            part = self._part(seen, row)
+            self.parts.append(part)
+            if part.request >= 0:
+                self._note(part)
+
+    def finish(self) -> None:
+        """Say what the last rounds gained."""
+        for request in self.requests:
+            for i, verified in enumerate(request.rounds):
+                if i + 1 < len(request.rounds):
+                    verified.gained = request.rounds[i + 1].pending - verified.pending
+                else:
+                    verified.gained = len(request.tokens) - 1 - verified.pending
+                    verified.is_last = True
+
+    def _part(self, seen: Seen, row: int) -> Part:
+        columns = np.flatnonzero(~seen.padding[row]).tolist()
+        if not columns:
+            return Part(seen, row, -1, [], 0)
+        part = Part(seen, row, -1, columns, 0)
+        context = context_of(part, self.labels)
+        owners = Counter(request for request, _ in context)
+        if owners:
+            part.request = owners.most_common(1)[0][0]
+        else:
+            part.request = self._of_tokens(part.tokens, row)
+        if part.request >= 0:
+            own = [index for request, index in context if request == part.request]
+            part.index = self._index(self.requests[part.request], part.tokens, own, len(context))
+        return part
+
+    def _of_tokens(self, tokens: list[int], row: int) -> int:
+        """Return the request whose tokens these are, from the first on; -1 for none."""
+        best, found = (0, False, False), -1
+        for number, request in enumerate(self.requests):
+            shared = common(tokens, request.tokens)
+            if shared < min(len(tokens), len(request.prompt)):
+                continue
+            score = (shared, request.row == row, not request.parts)
+            if score > best:
+                best, found = score, number
+        return found
+
+    def _index(self, request: Request, tokens: list[int], own: list[int], context: int) -> int:
+        """Return the index of the first of these tokens.
+
+        Args:
+            request: whose tokens they are.
+            tokens: the tokens that were fed.
+            own: indices of the request's tokens in the slots that the first of them sees.
+            context: how many tokens of any request these slots hold.
+        """
+        if not context:
+            return 0
+        if not request.rounds:  # a prompt that is read in parts
+            return max(own, default=-1) + 1
+        due = min(request.next_pending, len(request.tokens) - 1)
+        if len(own) == context and sorted(own) == list(range(context)):
+            if request.tokens[context : context + 1] == tokens[:1]:
+                return context
+        for index in range(due, -1, -1):
+            known = request.tokens[index : due + 1]
+            if known == tokens[: len(known)]:
+                return index
+        for index in range(due, -1, -1):
+            if request.tokens[index] == tokens[0]:
+                return index
+        return request.next_pending
+
+    def _note(self, part: Part) -> None:
+        """Add a part to its request, and what it verified."""
+        request = self.requests[part.request]
+        request.row = part.row
+        for i, column in enumerate(part.columns):
+            entry = int(part.seen.entries[part.row, column])
+            self.labels[entry] = (part.request, part.index + i)
+        was_read = part.index + len(part.columns)
+        has_logits = part.seen.forward.top_ids is not None
+        if was_read < len(request.prompt) or not has_logits:
+            request.parts.append(part)
+            return
+        if request.is_done:
+            request.idle.append(part)
+            return
+        request.parts.append(part)
+        pending = self._pending(request, part)
+        drafts = part.tokens[pending - part.index + 1 :]
+        verified = Verified(part, pending, drafts)
+        if request.rounds and request.rounds[-1].pending == pending:
+            request.rounds.pop()  # nothing came of it: its token was fed once more
+        if not request.is_known:
+            self._conclude(request, verified)
+        verified.matched = common(drafts, request.tokens[pending + 1 :])
+        request.rounds.append(verified)
+
+    def _pending(self, request: Request, part: Part) -> int:
+        """Return the index of the pending token among those that were fed."""
+        due = request.next_pending
+        if not request.rounds:
+            return due
+        first = request.rounds[-1].pending
+        if first <= part.index <= due and self._sees_all(part):
+            return part.index
+        last = min(due, part.index + len(part.columns) - 1)
+        for index in range(last, first, -1):
+            known = request.tokens[part.index : index + 1]
+            if known == part.tokens[: len(known)]:
+                return index
+        return part.index
+
+    def _sees_all(self, part: Part) -> bool:
+        """Return whether the first token sees all tokens before it, and no other."""
+        found = sorted(index for _, index in context_of(part, self.labels))
+        return found == list(range(part.index))
+
+    def _conclude(self, request: Request, verified: Verified) -> None:
+        """Extend a request whose output is not known by what the target chose."""
+        del request.tokens[verified.pending + 1 :]
+        chosen = choices(verified)
+        accepted = common(verified.drafts, chosen)
+        request.tokens += [*verified.drafts[:accepted], *chosen[accepted : accepted + 1]]
+
+
+def context_of(part: Part, labels: dict[int, tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return (request, index) of what the first token of a part sees of earlier forwards."""
+    seen, row = part.seen, part.row
+    mine = set(seen.entries.ravel().tolist())
+    visible = seen.held[row, seen.seen[row, part.columns[0]]]
+    return [labels[entry] for entry in visible.tolist() if entry in labels and entry not in mine]
+
+
+def choices(verified: Verified) -> list[int]:
+    """Return the target's choice after the pending token and after each draft; [] if unknown."""
+    ids = verified.part.seen.forward.top_ids
+    if ids is None:
+        return []
+    part = verified.part
+    left_out = part.seen.tokens.shape[1] - ids.shape[1]
+    columns = part.columns[verified.pending - part.index :]
+    return [int(ids[part.row, column - left_out, 0]) for column in columns if column >= left_out]
+
+
+def common(first: Sequence[int], second: Sequence[int]) -> int:
+    """Return how many tokens two lists share at their beginning."""
+    count = 0
+    for one, other in zip(first, second, strict=False):
+        if one != other:
+            break
+        count += 1
+    return count

@@ -1,0 +1,65 @@
+"""What a model computes when it reads a whole row at once, and how exactly that can be repeated.
+
+Contract: forwards of one row, with the positions 0, 1, 2, ... and no cache of anybody's. Not known
+here: what a decoder did.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache, PreTrainedModel
+
+MARGIN = 4  # how far beyond measured noise a difference is no noise any more
+FLOOR = 1e-5  # of log-probabilities in float32
+CHUNK = 5  # tokens a forward, where noise is measured
+
+
+@dataclass
+class FreshRow:
+    """A row of n tokens, read at once. L layers.
+
+    Attributes:
+        logprobs: (n, V) float32, on the CPU.
+        keys, values: per layer (heads, n, head size).
+    """
+
+    logprobs: Tensor
+    keys: list[Tensor]
+    values: list[Tensor]
+
+
+@torch.inference_mode()
+def read_at_once(model: PreTrainedModel, tokens: Sequence[int]) -> FreshRow:
+    """Read a row in one forward."""
+    cache = DynamicCache()
+    ids = torch.tensor([list(tokens)], device=model.device)
+    logits = model(ids, past_key_values=cache, use_cache=True).logits[0]
+    keys = [layer.keys[0] for layer in cache.layers]
+    values = [layer.values[0] for layer in cache.layers]
+    return FreshRow(logits.float().log_softmax(-1).cpu(), keys, values)
+
+
+@torch.inference_mode()
+def tolerance_of(model: PreTrainedModel, rows: Sequence[tuple[Sequence[int], FreshRow]]) -> float:
+    """Return how far log-probabilities of leading tokens may differ by rounding.
+
+    Each row is read again in other shapes: twice in a batch, and `CHUNK` tokens at a time. The
+    largest change of a leading token's log-probability is the noise; the tolerance is `MARGIN`
+    times as much.
+    """
+    noise = 0.0
+    for tokens, fresh in rows:
+        leading = fresh.logprobs.topk(min(8, fresh.logprobs.shape[-1]), -1)
+        cache = DynamicCache()
+        ids = torch.tensor([list(tokens)] * 2, device=model.device)
+        first = max(len(tokens) // 2, 1)
+        bounds = [0, *range(first, len(tokens), CHUNK), len(tokens)]
+        for start, stop in zip(bounds, bounds[1:], strict=False):
+            output = model(ids[:, start:stop], past_key_values=cache, use_cache=True)
+            again = output.logits.float().log_softmax(-1).cpu()
+            found = again.gather(-1, leading.indices[start:stop].expand(2, -1, -1))
+            change = (found - leading.values[start:stop]).abs().max()
+            noise = max(noise, float(change))
+    return MARGIN * noise + FLOOR

@@ -1,0 +1,190 @@
+"""Find out which token's K/V each slot holds, by the bits of the K/V.
+
+Contract: `Origins` reads the forwards of one model in order, and says for each slot of each which
+earlier token left its K/V there, wherever the K/V was moved in between. Not known here: requests,
+and which token should be there.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from specviz.checks.watch.capture import Forward
+from specviz.checks.watch.prints import EMPTY
+from specviz.record.schema import Array
+
+NOTHING = -1  # the slot is zero
+UNKNOWN = -2  # no token of any forward had this K/V
+
+
+@dataclass
+class Seen:
+    """One forward in numpy. b rows, q tokens, T slots.
+
+    Attributes:
+        forward: the forward.
+        tokens, positions, slots: (b, q).
+        seen: (b, q, T).
+        entries: (b, q), the numbers of the tokens among all of this model.
+        held: (b, T), for each slot the number of the token whose K/V it holds; or NOTHING, UNKNOWN.
+        padding: (b, q).
+    """
+
+    forward: Forward
+    tokens: Array
+    positions: Array
+    slots: Array
+    seen: Array
+    entries: Array
+    held: Array
+    padding: Array
+
+
+@dataclass
+class Origins:
+    """The tokens that a model read, by the prints of their K/V.
+
+    Attributes:
+        where: (forward, row, column) of each token, in the order of reading.
+    """
+
+    where: list[tuple[int, int, int]] = field(default_factory=list)
+    _by_print: dict[int, list[int]] = field(default_factory=dict)
+    _last: dict[int, tuple[Array, Array]] = field(default_factory=dict)
+
+    def read(self, forward: Forward) -> Seen:
+        """Read the next forward."""
+        tokens = forward.tokens.cpu().numpy()
+        rows, count = tokens.shape
+        held, written = _prints(forward)
+        if held is None or written is None:
+            held = np.zeros((rows, count), dtype=np.int64)
+            written = held
+            slots = np.tile(np.arange(count), (rows, 1))
+        else:
+            before = self._last.get(forward.cache, (held[:0], held[:0]))[0]
+            slots = find_slots(written, held, before)
+        entries = self._enter(forward.number, written)
+        found = self._find(forward.cache, held, entries, slots)
+        seen = _seen(forward, slots, held.shape[1])
+        positions = tokens if forward.positions is None else forward.positions.cpu().numpy()
+        padding = _padding(forward, seen, slots)
+        return Seen(forward, tokens, positions, slots, seen, entries, found, padding)
+
+    def _enter(self, number: int, written: Array) -> Array:
+        rows, count = written.shape
+        first = len(self.where)
+        for row in range(rows):
+            for column in range(count):
+                self._by_print.setdefault(int(written[row, column]), []).append(len(self.where))
+                self.where.append((number, row, column))
+        return np.arange(first, len(self.where)).reshape(rows, count)
+
+    def _find(self, cache: int, held: Array, entries: Array, slots: Array) -> Array:
+        """Return whose K/V each slot holds, (b, T)."""
+        found = np.full(held.shape, UNKNOWN, dtype=np.int64)
+        found[held == EMPTY] = NOTHING
+        rows = min(held.shape[0], slots.shape[0])
+        for row in range(rows):
+            fits = slots[row] >= 0
+            found[row, slots[row, fits]] = entries[row, fits]
+        prints, before = self._last.get(cache, (held[:0], found[:0]))
+        shape = tuple(np.minimum(held.shape, prints.shape))
+        part = (slice(shape[0]), slice(shape[1]))
+        same = (held[part] == prints[part]) & (found[part] == UNKNOWN)
+        found[part] = np.where(same, before[part], found[part])
+        own = entries.min() if entries.size else 0
+        for row in np.unique(np.nonzero(found == UNKNOWN)[0]).tolist():
+            # Something was moved, so equal K/V in the same slot may be another row's as well.
+            found[row] = np.where((found[row] >= 0) & (found[row] < own), UNKNOWN, found[row])
+            self._look_up(found[row], held[row])
+        self._last[cache] = (held, found)
+        return found
+
+    def _look_up(self, found: Array, held: Array) -> None:
+        """Fill in the unknown slots of one row, by their prints.
+
+        Equal tokens at equal places have equal K/V, in several rows. So of several tokens that may
+        have been the source, those count that lie in the row where most others come from.
+        """
+        known = {}
+        for slot in np.flatnonzero(found == UNKNOWN).tolist():
+            entries = self._by_print.get(int(held[slot]))
+            if entries:
+                known[slot] = entries
+        votes: Counter[int] = Counter()
+        for entries in known.values():
+            votes.update({self.where[entry][1] for entry in entries})
+        for slot, entries in known.items():
+            source = votes.most_common(1)[0][0]
+            in_row = [entry for entry in entries if self.where[entry][1] == source]
+            found[slot] = (in_row or entries)[-1]
+
+
+def _prints(forward: Forward) -> tuple[Array | None, Array | None]:
+    if forward.held is None or forward.written is None:
+        return None, None
+    return forward.held.cpu().numpy(), forward.written.cpu().numpy()
+
+
+def find_slots(own: Array, held: Array, before: Array) -> Array:
+    """Return the slots (b, q) whose K/V are those of the tokens; -1 for none.
+
+    Args:
+        own: (b, q), prints of the tokens' K/V.
+        held: (b, T), prints of all K/V.
+        before: prints of all K/V in the forward before, of the same cache.
+
+    Most caches append, so the last q slots are tried first. Elsewhere the same K/V may be there
+    twice: then the slots that have changed count, and the first one behind that of the token
+    before.
+    """
+    rows, count = own.shape
+    width = held.shape[1]
+    found = np.full((rows, count), -1, dtype=np.int64)
+    if held.shape[0] != rows:
+        return found
+    for row in range(rows):
+        if count <= width and (held[row, width - count :] == own[row]).all():
+            found[row] = np.arange(width - count, width)
+            continue
+        changed = np.ones(width, dtype=bool)
+        if row < len(before):
+            shared = min(width, before.shape[1])
+            changed[:shared] = held[row, :shared] != before[row, :shared]
+        last = -1
+        for column in range(count):
+            places = np.flatnonzero(held[row] == own[row, column])
+            if places.size:
+                behind = places > last
+                order = np.lexsort((places, ~behind, ~changed[places]))
+                last = found[row, column] = places[order[0]]
+    return found
+
+
+def _seen(forward: Forward, slots: Array, width: int) -> Array:
+    """Return what each query sees; where that was not seen, all slots up to its own."""
+    rows, count = slots.shape
+    if forward.seen is None:
+        causal = np.arange(width) <= slots[:, :, None]
+        if forward.padding is not None:
+            hidden = np.zeros((rows, width), dtype=bool)
+            np.put_along_axis(hidden, slots, forward.padding.cpu().numpy(), axis=1)
+            causal = causal & ~hidden[:, None]
+        return causal
+    seen = forward.seen.cpu().numpy()
+    return seen[..., :width]
+
+
+def _padding(forward: Forward, seen: Array, slots: Array) -> Array:
+    """Return which tokens are padding, (b, q): those that the row's own last token cannot see."""
+    own = np.take_along_axis(seen, np.maximum(slots, 0)[:, :, None], axis=2)[:, :, 0]
+    padding = ~own
+    if forward.padding is not None:
+        padding |= forward.padding.cpu().numpy()
+    for row in range(len(padding)):
+        real = np.flatnonzero(~padding[row])
+        if real.size:
+            padding[row] |= ~seen[row, real[-1], np.maximum(slots[row], 0)]
+    return padding
