@@ -1,0 +1,1 @@
+"""Decoders that are not ours, as the tests audit them."""
