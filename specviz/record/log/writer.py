@@ -1,38 +1,21 @@
 """`TraceWriter`: a log of any engine, one call a forward, a move and a round.
 
-Contract: each call is checked where it is made, and becomes one event. `trace` makes a record of
-the events. Not known here: how lines are spelled, and how events become tables.
+Contract: says what each call takes. Not known here: how it is checked and kept, which is in
+`journal`.
 """
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from specviz.record.log.arrays import as_array, check_limits, integers
-from specviz.record.log.events import Forward, Limits, Moves, Placed, RoundEnd
-from specviz.record.log.forward import read_forward, read_moves
 from specviz.record.log.header import checked_header, now
-from specviz.record.log.lines import (
-    LogFile,
-    as_bytes,
-    event_line,
-    header_line,
-    request_line,
-    texts_line,
-)
-from specviz.record.log.roundend import read_round
-from specviz.record.log.tables import Requests, to_trace
+from specviz.record.log.journal import Journal, check_budgets, check_prompts
+from specviz.record.log.lines import LogFile, as_bytes
 from specviz.record.log.texts import Texts
-from specviz.record.schema import PHASES, Array
 from specviz.record.trace import Trace
 from specviz.util.files import write
-from specviz.util.validate import is_list, require_int, short
 
-_LATE = ("verify", "accept", "synchronise")  # phases in which a round has been judged
-_CANDIDATES = ("choices", "target_top_ids", "draft_top_ids")
+_NOT_IN_HEADER = ("self", "prompts", "budget", "token_texts", "tokenizer", "path")
 
 
 class TraceWriter:
@@ -107,48 +90,32 @@ class TraceWriter:
         path: str | os.PathLike[str] | None = None,
     ) -> None:
         given = dict(locals())
-        for name in ("self", "prompts", "budget", "token_texts", "tokenizer", "path"):
-            del given[name]
-        self._header = checked_header(given | {"created": now() if created is None else created})
-        self._texts = Texts(tokenizer, token_texts)
-        self._requests = Requests()
-        self._forwards: list[Placed] = []
-        self._moves: list[Placed] = []
-        self._rounds: list[RoundEnd] = []
-        self._lines: list[Any] = []  # what makes a line, as it came
-        self._steps: dict[tuple[int, str, str], int] = {}
-        self._latest = ""  # the latest phase of the round that is going on, "" for none
-        checked = _prompts(prompts)
-        budgets = _budgets(budget, len(checked))
-        self._file = None if path is None else LogFile(path)
-        self._put(header_line(self._header))
-        if self._texts.known:
-            self._put(texts_line(dict(self._texts.known)))
+        header = {name: value for name, value in given.items() if name not in _NOT_IN_HEADER}
+        header = checked_header(header | {"created": now() if created is None else created})
+        checked = check_prompts(prompts, header["vocabulary_size"])
+        budgets = check_budgets(budget, len(checked))
+        texts = Texts(tokenizer, token_texts)
+        self._journal = Journal(header, texts, None if path is None else LogFile(path))
         for prompt, most in zip(checked, budgets, strict=True):
-            self.add_request(prompt, most)
+            self._journal.request(prompt, most)
 
     def __repr__(self) -> str:
-        counts = f"{self._requests.count} requests, {len(self._rounds)} rounds"
-        return f"TraceWriter({self._header['decoder']}, {counts})"
+        journal = self._journal
+        counts = f"{journal.requests.count} requests, {len(journal.rounds)} rounds"
+        return f"TraceWriter({journal.header['decoder']}, {counts})"
 
-    def add_request(self, prompt: Sequence[int] | Array, budget: int | None = None) -> int:
+    def add_request(self, prompt: Sequence[int], budget: int | None = None) -> int:
         """Add a request that was not among the prompts. Return its number.
 
         Args:
             prompt: its token ids, one or more.
             budget: how many new tokens it may get.
         """
-        tokens = _prompt("prompt", prompt)
-        check_limits("prompt", tokens, 0, self._header["vocabulary_size"] - 1)
-        if budget is not None:
-            budget = require_int("budget", budget, maximum=2**31 - 1)
-        self._tell_texts(tokens)
-        self._put(request_line(tokens, budget))
-        return self._requests.add(tokens, budget)
+        return self._journal.request(prompt, budget)
 
     def add_texts(self, texts: Mapping[Any, str]) -> None:
         """Add the texts of tokens, {id: text}."""
-        self._put(texts_line(self._texts.add(texts)))
+        self._journal.texts(texts)
 
     def forward(
         self,
@@ -189,25 +156,7 @@ class TraceWriter:
             phase: "schedule" for a prefill, "draft" or "verify". None: a forward that stops before
                 every row's pending token, the last one of n, is a prefill.
         """
-        given = {
-            "rows": rows,
-            "requests": requests,
-            "tokens": tokens,
-            "indices": indices,
-            "positions": positions,
-            "slots": slots,
-            "visible": visible,
-            "valid": valid,
-            "nodes": nodes,
-            "phase": phase,
-        }
-        event = read_forward(self._limits, model, given)
-        if phase is None and event.phase == "draft" and self._latest in _LATE:
-            # The draft reads what was accepted, once the target has judged it.
-            event = replace(event, phase="synchronise")
-        self._check_order(event.phase)
-        self._tell_texts(event.token)
-        self._place(event, self._forwards, len(self._rounds))
+        self._journal.forward(dict(locals()))
 
     def move(
         self,
@@ -232,25 +181,7 @@ class TraceWriter:
             phase: when. None: "synchronise" after the round's verification, also right after the
                 call of `round`, if the row stays the same; "schedule" otherwise.
         """
-        given = {
-            "from_row": from_row,
-            "from_slot": from_slot,
-            "to_row": to_row,
-            "to_slot": to_slot,
-            "length": length,
-        }
-        number = len(self._rounds)
-        may_follow = number > 0 and not self._latest  # right behind the end of a round
-        if phase is None:
-            within = np.array_equal(np.ravel(from_row), np.ravel(to_row))
-            late = self._latest in _LATE or (may_follow and within)
-            phase = "synchronise" if late else "schedule"
-        event = read_moves(model, phase, given)
-        if may_follow and event.phase == "synchronise":
-            self._place(event, self._moves, number - 1)
-            return
-        self._check_order(event.phase)
-        self._place(event, self._moves, number)
+        self._journal.move(dict(locals()))
 
     def round(
         self,
@@ -301,25 +232,16 @@ class TraceWriter:
             slots: how many columns of the cache the verification saw; None: as the forwards say.
             ms: milliseconds of the phases that were measured.
         """
-        given = dict(locals())
-        del given["self"]
-        event = read_round(self._limits, given)
-        self._tell_texts(event.values["drafts"], event.values["emitted"])
-        self._tell_texts(*(event.values[n] for n in _CANDIDATES if n in event.values))
-        self._put(event)
-        self._rounds.append(event)
-        self._requests.extend(event)
-        self._latest = ""
+        self._journal.round(dict(locals()))
 
     def trace(self) -> Trace:
         """Return the record of all rounds that have ended.
 
         Raises ValueError if none has.
         """
-        if not self._rounds:
-            raise ValueError("rounds: no round has ended yet, got 0; call round(...) first")
-        events = self._forwards, self._moves, self._rounds
-        return to_trace(self._header, self._requests, *events, self._texts.known)
+        if not self._journal.rounds:
+            raise ValueError("rounds must have ended, got none; call round(...) after each round")
+        return self._journal.trace()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the log to `path`, whole or not at all: a line of JSON for each event.
@@ -329,60 +251,4 @@ class TraceWriter:
         Raises:
             WriteError: the file cannot be written.
         """
-        lines = [each if isinstance(each, dict) else event_line(each) for each in self._lines]
-        write(path, b"".join(as_bytes(line) for line in lines))
-
-    @property
-    def _limits(self) -> Limits:
-        header = self._header
-        lengths = np.array(self._requests.lengths, np.int64)
-        return Limits(lengths, header["num_draft_tokens"], header["vocabulary_size"])
-
-    def _check_order(self, phase: str) -> None:
-        """Phases of a round follow one another, as the record replays them."""
-        if self._latest and PHASES.index(phase) < PHASES.index(self._latest):
-            raise ValueError(
-                f"phase must not be before {self._latest}, which this round has reached, "
-                f"got {phase!r}; call round(...) at the end of each round"
-            )
-        self._latest = phase
-
-    def _place(self, event: Forward | Moves, events: list[Placed], number: int) -> None:
-        key = (number, event.phase, event.model)
-        step = self._steps.get(key, 0)
-        self._steps[key] = step + 1
-        events.append(Placed(event, number, step))
-        self._put(event)
-
-    def _tell_texts(self, *tokens: Array) -> None:
-        new = self._texts.new(*tokens)
-        if new:
-            self._put(texts_line(new))
-
-    def _put(self, line: dict[str, Any] | Forward | Moves | RoundEnd) -> None:
-        self._lines.append(line)
-        if self._file is not None:
-            self._file.append(line if isinstance(line, dict) else event_line(line))
-
-
-def _prompt(name: str, value: Any) -> Array:
-    tokens = as_array(name, value, "iu", "a list of token ids")
-    if tokens.ndim != 1 or tokens.size == 0:
-        raise ValueError(f"{name} must hold one token id or more, got {short(value)}; pass ids")
-    return tokens
-
-
-def _prompts(prompts: Any) -> list[Array]:
-    if not is_list(prompts) and not isinstance(prompts, np.ndarray):
-        raise ValueError(
-            f"prompts must be a list of lists of token ids, got {short(prompts)}; pass ids"
-        )
-    return [_prompt(f"prompts[{i}]", prompt) for i, prompt in enumerate(prompts)]
-
-
-def _budgets(budget: Any, count: int) -> list[int | None]:
-    if budget is None:
-        return [None] * count
-    if not hasattr(budget, "__len__"):
-        return [require_int("budget", budget, maximum=2**31 - 1)] * count
-    return [int(each) for each in integers("budget", budget, (count,), least=1)]
+        write(path, b"".join(map(as_bytes, self._journal.lines())))
