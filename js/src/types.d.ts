@@ -139,6 +139,16 @@ export interface Sampling {
   top_p: number | null;
 }
 
+/** What a log lacks: sentences by panel, null for what it has; clauses about the batch. */
+export interface Gaps {
+  time: string | null;
+  bytes: string | null;
+  cards: string | null;
+  masks: (string | null)[];
+  batch: string[];
+  unchecked: string[];
+}
+
 export interface FilmJson {
   kinds: string[];
   phases: string[];
@@ -165,6 +175,7 @@ export interface FilmJson {
   lanes: LaneRun[][];
   holes: Range[][];
   violations: ViolationEntry[] | null;
+  gaps?: Gaps; // in a record that lacks something
 }
 
 export interface Cell {

@@ -39,6 +39,28 @@ def sees(meta: Mapping[str, Any], model: str) -> bool:
     return not missing_in(meta) & {*needed, "moves"}
 
 
+def says_layout(meta: Mapping[str, Any]) -> bool:
+    """Return whether a record says where the target's K/V lies, and how it is moved."""
+    return has_slots(meta) and "moves" not in missing_in(meta)
+
+
 def has_slots(meta: Mapping[str, Any]) -> bool:
     """Return whether a record says in which slots the target's K/V lies."""
     return not missing_in(meta) & {"feeds.target", "slots.target"}
+
+
+_OF_LAYOUT = ("cache_slots", "padding_share", "hole_share")
+_OF_MOVES = ("realigned_bytes", "compacted_bytes")
+# {name: columns of tables that cannot be computed without it}.
+_COLUMNS = {
+    "feeds.target": _OF_LAYOUT,
+    "slots.target": _OF_LAYOUT,
+    "moves": _OF_MOVES,
+    "kv_bytes": _OF_MOVES,
+}
+
+
+def unknown_columns(meta: Mapping[str, Any]) -> list[str]:
+    """Return the columns of the tables of `metrics` that are not known; times are NaN anyway."""
+    columns = (_COLUMNS.get(name, ()) for name in missing_in(meta))
+    return sorted({column for each in columns for column in each})
