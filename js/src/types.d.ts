@@ -145,6 +145,8 @@ export interface Gaps {
   bytes: string | null;
   cards: string | null;
   masks: (string | null)[];
+  choices: boolean; // whether the target's are lacking
+  draft: boolean; // whether there is K/V of a draft model
   batch: string[];
   unchecked: string[];
 }

@@ -38,12 +38,12 @@ export class Legend {
         ),
       );
     const keeping = films.filter(
-      ({ json }) => json.gaps?.bytes || json.meta.kv_bytes_per_slot.draft > 0,
+      ({ json }) => json.gaps?.draft || json.meta.kv_bytes_per_slot.draft > 0,
     );
     const drafters = new Set(keeping.map(drafterName));
     const broken = any((each) => each.violations.length > 0);
     const wrong = any(({ violations }) => violations.some((each) => each.rule === "bonus"));
-    const judged = films.every((each) => each.checked);
+    const judged = films.every((each) => each.knowsChoices);
     const ownToken = judged ? "● the target's own token" : "● the last token of the round";
     /** @param {...[string, string]} kinds */
     const own = (...kinds) => kinds.filter(([kind]) => held.has(kind));

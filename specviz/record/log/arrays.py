@@ -12,7 +12,7 @@ import numpy as np
 from specviz.record.schema import Array
 from specviz.util.validate import short
 
-_MOST = 2**31 - 1
+_MOST = 2**31 - 2
 _LISTS = (list, tuple)
 
 

@@ -52,6 +52,7 @@ def checked_header(given: Mapping[str, Any]) -> dict[str, Any]:
         values["sampling"] = _sampling(values["sampling"])
     if "kv_bytes_per_slot" in values:
         values["kv_bytes_per_slot"] = _kv_bytes(values["kv_bytes_per_slot"])
+    values["drafter"] = given["drafter"]  # None: nothing drafts
     values["missing"] = _missing(given["missing"])
     return values
 

@@ -5,12 +5,12 @@ as the calls that write one. What is wrong is one sentence with the number of th
 here: what the lines mean.
 """
 
-import inspect
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from specviz.record.log.forms import check_line
 from specviz.record.log.header import VERSION
 from specviz.record.log.lines import Line, read_lines
 from specviz.record.log.writer import TraceWriter
@@ -27,7 +27,6 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "move": TraceWriter.move,
     "round": TraceWriter.round,
 }
-_NOT_IN_HEADER = ("prompts", "budget", "token_texts", "tokenizer", "path")
 
 
 def read_log(path: str | os.PathLike[str]) -> Trace:
@@ -81,14 +80,12 @@ def _begun(line: Line) -> TraceWriter:
     kind = line.pop("kind")
     if kind != "header":
         raise ValueError(f"kind must be 'header', got {short(kind)}; begin with the header")
-    version = line.pop("version", None)
+    check_line(kind, line)
+    version = line.pop("version")
     if version != VERSION:
         raise ValueError(
             f"version must be {VERSION}, got {short(version)}; install a newer specviz"
         )
-    parameters = inspect.signature(TraceWriter).parameters.keys() - set(_NOT_IN_HEADER)
-    needed = {"vocabulary_size", "num_draft_tokens"}
-    _check_names(line, parameters, needed)
     return TraceWriter(**line)
 
 
@@ -97,19 +94,5 @@ def _apply(writer: TraceWriter, line: Line) -> None:
     kind = line.pop("kind")
     if kind not in _METHODS:
         raise ValueError(f"kind={short(kind)} is unknown; choose one of {', '.join(_METHODS)}")
-    parameters = dict(inspect.signature(_METHODS[kind]).parameters)
-    del parameters["self"]
-    needed = {name for name, each in parameters.items() if each.default is inspect.Parameter.empty}
-    _check_names(line, parameters.keys(), needed)
+    check_line(kind, line)
     _METHODS[kind](writer, **line)
-
-
-def _check_names(line: Line, known: Any, needed: set[str]) -> None:
-    unknown = sorted(line.keys() - known)
-    if unknown:
-        raise ValueError(
-            f"{short(unknown[0])} is unknown here; choose from {', '.join(sorted(known))}"
-        )
-    lacking = sorted(needed - line.keys())
-    if lacking:
-        raise ValueError(f"{', '.join(lacking)} must be given, got nothing; add it to the line")

@@ -29,7 +29,8 @@ def gaps(trace: Trace, unchecked: list[str]) -> Json | None:
     """Return what a record lacks, by panel; None for one that lacks nothing.
 
     Keys: time, bytes and cards, a sentence or null; masks, a sentence or null for each model;
-    batch, clauses; unchecked, as in `Violations`.
+    choices, whether the target's are lacking; draft, whether there is K/V of a draft model; batch,
+    clauses; unchecked, as in `Violations`.
     """
     lacking = missing_in(trace.meta)
     if not lacking:
@@ -39,6 +40,8 @@ def gaps(trace: Trace, unchecked: list[str]) -> Json | None:
         "bytes": _bytes(lacking),
         "cards": _cards(lacking),
         "masks": [_mask(lacking, model) for model in MODELS],
+        "choices": "candidates.target" in lacking,
+        "draft": bool((trace.feeds["model"] == MODELS.index("draft")).any()),
         "batch": [words for name, words in _BATCH.items() if name in lacking],
         "unchecked": unchecked,
     }

@@ -274,7 +274,7 @@ def _batch_rows(trace: Trace, judge: bool) -> list[BatchRow]:
     is_draft = np.arange(rows["parents"].shape[1]) < rows["drafted"][:, None]
     table["depth"] = (depths(rows["parents"]) * is_draft).max(axis=1, initial=0)
     table["with_eos"] = np.isin(emitted, trace.meta["eos_token_ids"]) & (rows["gained"] > 0)
-    table["is_targets"] = judge & ~differs
+    table["is_targets"] = judge & ~differs & ("candidates.target" not in missing_in(trace.meta))
     columns = [table[field.name].tolist() for field in fields(BatchRow)]
     return [BatchRow(*values) for values in zip(*columns, strict=True)]
 

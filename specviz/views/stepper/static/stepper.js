@@ -161,7 +161,7 @@ function unfoldHoles({ rounds, holes }) {
 var Film = class {
   /** @param {FilmJson} json */
   constructor(json) {
-    this.json = json, unfoldLanes(json.lanes), unfoldHoles(json), this.phases = json.phases.length, this.steps = json.rounds.length * this.phases, this._gains = this._sumGains(), this.checked = json.violations !== null, this._violations = (json.violations ?? []).map((each) => ({
+    this.json = json, unfoldLanes(json.lanes), unfoldHoles(json), this.phases = json.phases.length, this.steps = json.rounds.length * this.phases, this._gains = this._sumGains(), this.checked = json.violations !== null, this.knowsChoices = this.checked && !json.gaps?.choices, this._violations = (json.violations ?? []).map((each) => ({
       ...each,
       step: each.round * this.phases + each.phase
     })), this._points = /* @__PURE__ */ new Map(), this._drifts = void 0;
@@ -1452,8 +1452,8 @@ var ACCEPT = 3, Legend = class {
         (round) => round.stages.some(({ moves: moves2 }, phase) => moves2.length > 0 && where(phase, moves2))
       )
     ), keeping = films.filter(
-      ({ json }) => json.gaps?.bytes || json.meta.kv_bytes_per_slot.draft > 0
-    ), drafters = new Set(keeping.map(drafterName)), broken = any((each) => each.violations.length > 0), wrong = any(({ violations }) => violations.some((each) => each.rule === "bonus")), ownToken = films.every((each) => each.checked) ? "\u25CF the target's own token" : "\u25CF the last token of the round", own = (...kinds) => kinds.filter(([kind]) => held.has(kind)), when = (show, kind, words) => show ? [[kind, words]] : [];
+      ({ json }) => json.gaps?.draft || json.meta.kv_bytes_per_slot.draft > 0
+    ), drafters = new Set(keeping.map(drafterName)), broken = any((each) => each.violations.length > 0), wrong = any(({ violations }) => violations.some((each) => each.rule === "bonus")), ownToken = films.every((each) => each.knowsChoices) ? "\u25CF the target's own token" : "\u25CF the last token of the round", own = (...kinds) => kinds.filter(([kind]) => held.has(kind)), when = (show, kind, words) => show ? [[kind, words]] : [];
     return [
       ["p", "prompt"],
       ["a", "committed"],
@@ -3067,11 +3067,11 @@ function nodeWords(film, entry, j, fate) {
 }
 function acceptedWords(film) {
   let { sampling } = film.json.meta;
-  return film.checked ? sampling ? sampling.coupling === "gumbel" ? "accepted: same choice under the same noise" : "accepted" : "accepted: the target's first choice" : "accepted";
+  return film.knowsChoices ? sampling ? sampling.coupling === "gumbel" ? "accepted: same choice under the same noise" : "accepted" : "accepted: the target's first choice" : "accepted";
 }
 function rejectedWords(film, entry, j) {
   let parent = parentOf(entry, j), taken = entry.path?.find((draft) => parentOf(entry, draft) === parent), token = taken === void 0 ? entry.emitted[entry.accepted] : entry.drafts[taken], word = quoted(film.text(token)), name = taken === void 0 ? word : `${word} (${nameOf(taken)})`;
-  if (!film.checked) return `rejected: ${name} is emitted`;
+  if (!film.knowsChoices) return `rejected: ${name} is emitted`;
   let { sampling } = film.json.meta;
   return sampling ? sampling.coupling === "gumbel" ? `rejected: under the same noise the target draws ${name}` : `rejected: the target takes ${name}` : `rejected: the target says ${name}`;
 }
@@ -3084,7 +3084,7 @@ function ownWords(film, entry, fate) {
     let choice = entry.target[lastOf(entry) + 1][0][0];
     return `the target says ${quoted(film.text(choice))}, yet ${emitted} is emitted`;
   }
-  if (!film.checked) return `${emitted} is emitted after ${behind}`;
+  if (!film.knowsChoices) return `${emitted} is emitted after ${behind}`;
   let { sampling } = film.json.meta;
   return sampling ? `drawn by the target after ${behind}` : `the target's first choice after ${behind}`;
 }
@@ -3154,15 +3154,15 @@ function cause(film, { emitted }) {
 }
 function acceptedWords2(film, entry, j) {
   let { sampling } = film.json.meta;
-  return film.checked ? sampling ? sampling.coupling === "gumbel" ? "accepted: same choice under the same noise" : `accepted with ${ratio(film, entry, j)}` : "accepted: the target's first choice" : "accepted";
+  return film.knowsChoices ? sampling ? sampling.coupling === "gumbel" ? "accepted: same choice under the same noise" : `accepted with ${ratio(film, entry, j)}` : "accepted: the target's first choice" : "accepted";
 }
 function rejectedWords2(film, entry, j) {
   let { sampling } = film.json.meta, emitted = quoted(film.text(entry.emitted[j]));
-  return film.checked ? sampling ? sampling.coupling === "gumbel" ? `rejected: under the same noise the target draws ${emitted}` : `rejected against ${ratio(film, entry, j)}; drawn from max(p \u2212 q, 0)` : `rejected: the target says ${emitted}` : `rejected: ${emitted} is emitted`;
+  return film.knowsChoices ? sampling ? sampling.coupling === "gumbel" ? `rejected: under the same noise the target draws ${emitted}` : `rejected against ${ratio(film, entry, j)}; drawn from max(p \u2212 q, 0)` : `rejected: the target says ${emitted}` : `rejected: ${emitted} is emitted`;
 }
 function bonusWords(film, entry, j) {
   let emitted = `${quoted(film.text(entry.emitted[j]))} is emitted`;
-  return film.checked ? film.json.meta.sampling ? "drawn from the target's p" : j ? `${allDrafts(entry, j)} accepted: the target adds its own` : "the target's first choice" : j ? `${allDrafts(entry, j)} accepted: ${emitted}` : emitted;
+  return film.knowsChoices ? film.json.meta.sampling ? "drawn from the target's p" : j ? `${allDrafts(entry, j)} accepted: the target adds its own` : "the target's first choice" : j ? `${allDrafts(entry, j)} accepted: ${emitted}` : emitted;
 }
 function wrongWords(film, entry, j) {
   let target = `the target says ${quoted(film.text(entry.target[j][0][0]))}`;
