@@ -47,11 +47,27 @@ def as_array(name: str, value: object, kinds: str, what: str) -> Array:
 def integers(
     name: str, value: object, shape: tuple[int, ...], *, least: int = 0, most: int = _MOST
 ) -> Array:
-    """Return `value` as int64 of this shape, broadcast where needed, in these limits."""
+    """Return `value` as int64 of this shape, in these limits."""
     array = as_array(name, value, "iu", f"ints of shape {shape}")
-    array = broadcast(name, array, shape)
+    _check_shape(name, array, shape, value)
     check_limits(name, array, least, most)
     return array.astype(np.int64)
+
+
+def _check_shape(name: str, array: Array, shape: tuple[int, ...], value: object) -> None:
+    if array.shape != shape:
+        raise ValueError(
+            f"{name} must have the shape {shape}, got {short(value)} of shape {array.shape}; "
+            "pass one value for each entry"
+        )
+
+
+def count_of(name: str, value: object) -> int:
+    """Return how many entries a list has. Raise ValueError where it is none."""
+    array = as_array(name, value, "iu", "a list of ints")
+    if array.ndim != 1:
+        raise ValueError(f"{name} must be a list of ints, got {short(value)}; pass a list")
+    return int(array.size)
 
 
 def broadcast(name: str, array: Array, shape: tuple[int, ...]) -> Array:
@@ -76,9 +92,9 @@ def check_limits(name: str, values: Array, least: int, most: int) -> None:
 
 
 def booleans(name: str, value: object, shape: tuple[int, ...]) -> Array:
-    """Return `value` as bool of this shape, broadcast where needed; 0 and 1 count, too."""
+    """Return `value` as bool of this shape; 0 and 1 count, too."""
     array = as_array(name, value, "biu", f"bools of shape {shape}")
-    array = broadcast(name, array, shape)
+    _check_shape(name, array, shape, value)
     if array.dtype.kind != "b":
         check_limits(name, array, 0, 1)
     return array.astype(bool)
@@ -135,7 +151,7 @@ def rectangle(name: str, value: object) -> Array:
     array = as_array(name, given, "iu", "ints of shape (rows, tokens)")
     if array.ndim not in (1, 2):
         raise ValueError(
-            f"{name} must have the shape (rows, tokens) or (tokens,), got {array.shape}; "
+            f"{name} must have the shape (rows, tokens) or (tokens,), got {short(value)}; "
             "pass one row of tokens for each row of the batch"
         )
     return array.astype(np.int64)

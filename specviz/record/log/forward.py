@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from specviz.record.log.arrays import booleans, check_limits, integers, rectangle
+from specviz.record.log.arrays import as_array, booleans, check_limits, integers, rectangle
 from specviz.record.log.events import MOVED, Forward, Limits, Moves
 from specviz.record.log.sight import Sight, sight
 from specviz.record.schema import MODELS, PHASES, Array
-from specviz.util.validate import require_choice
+from specviz.util.validate import require_choice, short
 
 _MOST = 2**31 - 2
 
@@ -97,7 +97,9 @@ def _seen(visible: Any, picked: Array, slots: Array | None, packed: bool) -> Sig
     if visible is None:
         return None
     if slots is None:
-        raise ValueError("visible needs slots, got slots=None; pass both, or leave both out")
+        raise ValueError(
+            f"visible needs slots, got visible={short(visible)} alone; pass both, or leave both out"
+        )
     return sight(visible, picked, slots, packed=packed)
 
 
@@ -124,15 +126,24 @@ def read_moves(model: Any, phase: str, given: dict[str, Any]) -> Moves:
     """Check the arguments of `TraceWriter.move`, given by name."""
     model = require_choice("model", model, MODELS)
     require_choice("phase", phase, PHASES)
-    counts = {np.size(given[name]) for name in MOVED} - {1}
-    if len(counts) > 1 or 0 in counts:
+    columns = [_column_of_blocks(name, given[name]) for name in MOVED]
+    count = max(column.size for column in columns)
+    for name, column in zip(MOVED, columns, strict=True):
+        if column.size not in (1, count):
+            raise ValueError(
+                f"{name} must have {count} entries as the others, got {column.size}; "
+                "pass one for each block"
+            )
+    blocks = [np.broadcast_to(column, count) for column in columns]
+    return Moves(model, phase, np.stack(blocks, axis=1))
+
+
+def _column_of_blocks(name: str, value: Any) -> Array:
+    """Return an int, or one or more of them, as (n,)."""
+    column = as_array(name, value, "iu", "an int or a list of ints")
+    if column.ndim > 1 or column.size == 0:
         raise ValueError(
-            f"{', '.join(MOVED)} must be ints, or lists of one length >= 1, got lengths "
-            f"{sorted(counts)}; pass one entry for each block"
+            f"{name} must be an int or a list of ints, got {short(value)}; pass one for each block"
         )
-    count = counts.pop() if counts else 1
-    columns = []
-    for name in MOVED:
-        least = 1 if name == "length" else 0
-        columns.append(integers(name, np.ravel(given[name]), (count,), least=least, most=_MOST))
-    return Moves(model, phase, np.stack(columns, axis=1))
+    check_limits(name, column, 1 if name == "length" else 0, _MOST)
+    return column.reshape(-1).astype(np.int64)

@@ -47,7 +47,7 @@ def checked_header(given: Mapping[str, Any]) -> dict[str, Any]:
     for name in _BOOLS:
         require_bool(name, values.get(name))
     if "batch_size" in values:
-        values["batch_size"] = require_int("batch_size", values["batch_size"])
+        values["batch_size"] = require_int("batch_size", values["batch_size"], maximum=_MOST_TOKENS)
     if "sampling" in values:
         values["sampling"] = _sampling(values["sampling"])
     if "kv_bytes_per_slot" in values:
@@ -63,7 +63,13 @@ def now() -> str:
 
 
 def _eos(value: Any) -> list[int]:
-    tokens = as_array("eos_token_ids", value, "iu", "a list of token ids").ravel()
+    tokens = as_array("eos_token_ids", value, "iu", "a list of token ids")
+    if tokens.ndim != 1:
+        raise ValueError(f"eos_token_ids must be a list of token ids, got {short(value)}; pass ids")
+    if tokens.size >= MAX_WIDTH:
+        raise ValueError(
+            f"eos_token_ids must be fewer than {MAX_WIDTH}, got {tokens.size}; pass fewer"
+        )
     check_limits("eos_token_ids", tokens, 0, _MOST_TOKENS)
     return [int(token) for token in tokens]
 

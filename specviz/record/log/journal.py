@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from specviz.record.log.arrays import as_array, check_limits, integers
+from specviz.record.log.arrays import as_array, check_limits, integers, plain
 from specviz.record.log.events import Forward, Limits, Moves, Placed, RoundEnd
 from specviz.record.log.forward import read_forward, read_moves
 from specviz.record.log.lines import (
@@ -88,7 +88,9 @@ class Journal:
         may_follow = number > 0 and not self._latest  # right behind the end of a round
         phase = given["phase"]
         if phase is None:
-            within = np.array_equal(np.ravel(given["from_row"]), np.ravel(given["to_row"]))
+            within = np.array_equal(
+                np.ravel(plain(given["from_row"])), np.ravel(plain(given["to_row"]))
+            )
             is_late = self._latest in _LATE or (may_follow and within)
             phase = "synchronise" if is_late else "schedule"
         event = read_moves(given["model"], phase, given)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from specviz.record.log.arrays import booleans, check_limits, filled, integers, plain
+from specviz.record.log.arrays import booleans, check_limits, count_of, filled, integers, plain
 from specviz.record.log.events import Limits, RoundEnd
 from specviz.record.schema import PHASES, Array
 from specviz.util.validate import is_finite, require_choice, require_mapping, short
@@ -19,7 +19,12 @@ COUNTS = ("verified", "discarded", "starts", "pending", "starts_after", "pending
 
 def read_round(limits: Limits, given: dict[str, Any]) -> RoundEnd:
     """Check the arguments of `TraceWriter.round`, given by name."""
-    b = np.size(given["rows"])
+    b = count_of("rows", given["rows"])
+    if count_of("requests", given["requests"]) != b:
+        raise ValueError(
+            f"rows and requests must have as many entries, got {short(given['rows'])} and "
+            f"{short(given['requests'])}; pass one of each for each row of the batch"
+        )
     rows = integers("rows", given["rows"], (b,))
     requests = integers("requests", given["requests"], (b,), most=limits.lengths.size - 1)
     _check_different("rows", rows)

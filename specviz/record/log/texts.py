@@ -54,5 +54,14 @@ class Texts:
             for token in np.unique(array).tolist():
                 key = str(token)
                 if token >= 0 and key not in self.known:
-                    self.known[key] = found[key] = str(self._tokenizer.decode([token]))
+                    self.known[key] = found[key] = self._decoded(token)
         return found
+
+    def _decoded(self, token: int) -> str:
+        try:
+            return str(self._tokenizer.decode([token]))
+        except Exception as error:  # of a foreign object
+            raise ValueError(
+                f"tokenizer must decode([{token}]), got {short(self._tokenizer)}, which raises "
+                f"{type(error).__name__}; pass a tokenizer of transformers, or token_texts"
+            ) from error
