@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from specviz.generation.generate import generate as generate
     from specviz.generation.result import Result as Result
     from specviz.prompts import load_prompts as load_prompts
+    from specviz.record.log.reader import read_log as read_log
+    from specviz.record.log.writer import TraceWriter as TraceWriter
     from specviz.record.schema import TraceError as TraceError
     from specviz.record.trace import Trace as Trace
     from specviz.views.lab import lab as lab
@@ -54,9 +56,11 @@ _HOME = {
     "generate": "specviz.generation.generate",
     "lab": "specviz.views.lab",
     "load_prompts": "specviz.prompts",
+    "read_log": "specviz.record.log.reader",
     "Result": "specviz.generation.result",
     "Trace": "specviz.record.trace",
     "TraceError": "specviz.record.trace",
+    "TraceWriter": "specviz.record.log.writer",
     "Violation": "specviz.checks.violations",
     "check_invariants": "specviz.checks.check",
     "step_through": "specviz.views.stepper.widget",

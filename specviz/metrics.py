@@ -1,9 +1,9 @@
 """Tables of a run: rounds, rows, phases, draft positions and requests, and a one-line summary.
 
 Contract: each function takes a run and returns a tidy DataFrame. A run is anything with `meta`,
-`rounds` and `rows` like a `Trace`; of `rows`, the columns of a result without a trace are enough. A
-ratio whose denominator is 0 is NaN. None, the trace of a run that was not recorded, raises
-ValueError. Not known here: models, files, and the caches' contents.
+`rounds` and `rows` like a `Trace`; of `rows`, the columns of a result without a trace are enough.
+NaN stands where a denominator is 0, and for what a log of another engine lacks. None, the trace of
+a run that was not recorded, raises ValueError. Not known here: models, files, caches' contents.
 
 Acceptance has three names. An entry is one active row in one round; a finished row that stays in
 the batch gains nothing and does not count.
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from specviz.record.missing import missing_in, unknown_columns
 from specviz.record.runs import Run as Run
 from specviz.record.runs import check_recorded as check_recorded
 from specviz.record.schema import MODELS, PHASES, Array
@@ -52,8 +53,10 @@ def rounds(run: Run) -> pd.DataFrame:
     table["gained_tokens"] = _per_round(run, entries["gained"], entries["round"])
     table["discarded_tokens"] = _per_round(run, discarded, run.rows["round"])
     table = table.join(_unused_shares(run)).join(_phases_ms(run))
-    moves = getattr(run, "moves", None)
-    return table if moves is None else table.join(_copied_bytes(run, moves))
+    if (moves := getattr(run, "moves", None)) is not None:
+        table = table.join(_copied_bytes(run, moves))
+    unknown = table.columns.intersection(unknown_columns(run.meta))
+    return table.assign(**dict.fromkeys(unknown, np.nan))
 
 
 def _copied_bytes(run: Run, moves: Mapping[str, Array]) -> pd.DataFrame:
@@ -70,7 +73,7 @@ def _copied_bytes(run: Run, moves: Mapping[str, Array]) -> pd.DataFrame:
 def _unused_shares(run: Run) -> pd.DataFrame:
     """Return padding_share and hole_share of each round.
 
-    Padding lies before a row's first token. Holes lie behind it and hold no token of the row.
+    Padding lies before a row's first token, holes behind it.
     """
     start = run.rows["start"].astype(np.int64)
     pending = run.rows["pending"].astype(np.int64)
@@ -112,7 +115,7 @@ def stage_totals(run: Run) -> pd.DataFrame:
     Columns: phase, total_ms, share (of the time of all phases), ms_per_round.
     """
     table = _phases_ms(run)
-    total_ms = np.array([table[f"{name}_ms"].sum() for name in _COLUMN_NAMES.values()])
+    total_ms = np.array([table[f"{name}_ms"].sum(skipna=False) for name in _COLUMN_NAMES.values()])
     totals = pd.DataFrame({"phase": PHASES, "total_ms": total_ms})
     totals["share"] = _ratio(total_ms, total_ms.sum())
     totals["ms_per_round"] = _ratio(total_ms, len(table))
@@ -162,9 +165,12 @@ def smallest_gap(run: Run) -> float:
     It is a difference of log-probabilities, over the choices that mattered: the target's at indices
     0..a of each entry, the draft's at indices 0..min(a, K-1). If the gap is far above the noise of
     a forward (`specviz.checks.equivalence`), the run has the same outputs on another machine.
-    Infinite if there were no choices. Of trees, these are the choices along the accepted branch.
+    Infinite if there were no choices, NaN if a log has no probabilities of the target. Of trees,
+    these are the choices along the accepted branch.
     """
     check_recorded(run)
+    if "logprobs.target" in missing_in(run.meta):
+        return float("nan")
     gaps = [np.full(0, np.inf)]
     working = run.rows["gained"][:, None] > 0
     for model in MODELS:
@@ -190,7 +196,9 @@ def summary(run: Run, *, total_s: float | None = None) -> pd.DataFrame:
         require_positive("total_s", total_s)
     entries = _entries(run)
     sums = entries.sum().to_frame().T
-    total_s = float(_phases_ms(run)["total_ms"].sum()) / 1000 if total_s is None else total_s
+    total_s = (
+        float(_phases_ms(run)["total_ms"].sum(skipna=False)) / 1000 if total_s is None else total_s
+    )
     options = ("strategy", "drafter", "num_draft_tokens", "batch_size")
     table = pd.DataFrame({name: [run.meta[name]] for name in options})
     table["prompts"] = getattr(run, "num_requests", entries["request"].nunique())
@@ -212,8 +220,7 @@ def summary(run: Run, *, total_s: float | None = None) -> pd.DataFrame:
 def _grouping_rate(run: Run) -> float:
     """Return the share of rounds whose batch is full and of equal length (paper, Fig. 5c).
 
-    Towards the end of a run the pool has fewer rows than a batch. Such a round counts in the
-    denominator alone, whatever the lengths of its rows.
+    A round with fewer rows than a batch counts in the denominator alone, whatever their lengths.
     """
     decisions = run.meta["decisions"]
     if "grouped" not in decisions or not len(run.rounds["decision"]):
@@ -227,7 +234,6 @@ def _entries(run: Run) -> pd.DataFrame:
     check_recorded(run)
     names = ("round", "request", "gained", "drafted", "accepted")
     table = pd.DataFrame({name: run.rows[name].astype(np.int64) for name in names})
-    # Tables from elsewhere may not say it: then all drafts were verified.
     table["verified"] = run.rows.get("verified", run.rows["drafted"]).astype(np.int64)
     table = table[table["gained"] > 0]
     full = (table["verified"] > 0) & (table["accepted"] == table["verified"])
@@ -250,7 +256,7 @@ def _phases_ms(run: Run) -> pd.DataFrame:
     table = pd.DataFrame()
     for phase, name in _COLUMN_NAMES.items():
         table[f"{name}_ms"] = run.rounds[f"{phase}_ms"].astype(np.float64)
-    return table.assign(total_ms=table.sum(axis=1))
+    return table.assign(total_ms=table.sum(axis=1, skipna=False))
 
 
 def _per_round(run: Run, values: Array, round_of_value: Array) -> Array:

@@ -104,7 +104,8 @@ class Good:
 def good_calls() -> dict[str, Good]:
     """By the names of `discovered`."""
     parts = (
-        _decoding, _records, _views, _options, _benchmarks, _simulations, _tables, _costs, _studies,
+        _decoding, _records, _logs, _views, _options, _benchmarks, _simulations, _tables, _costs,
+        _studies,
     )  # fmt: skip
     return {name: good for part in parts for name, good in part().items()}
 
@@ -188,6 +189,71 @@ def _records() -> dict[str, Good]:
         "replay.Replay.frame": Good(
             Replay(TRACE).frame, {"round": 0, "phase": "draft"}, {"round": "0"}
         ),
+    }
+
+
+WRITER = {"prompts": [[1, 2], [1]], "vocabulary_size": 9, "num_draft_tokens": 2}
+
+
+def _logging(name: str, arguments: dict[str, Any], fits: dict[str, str]) -> Good:
+    """A call of a method of a new writer."""
+
+    def call(**given: Any) -> object:
+        return getattr(sv.TraceWriter(**WRITER), name)(**given)
+
+    return Good(call, arguments, fits, options=getattr(sv.TraceWriter, name))
+
+
+def _logs() -> dict[str, Good]:
+    log = sv.TraceWriter(**WRITER)
+    log.round(rows=[0], requests=[0], drafts=[[1]], accepted=[1], emitted=[[1, 2]])
+    log.save(KEPT / "log.jsonl")
+    row = {"rows": [0], "requests": [0]}
+    fed = {"model": "target", **row, "tokens": [[1]], "indices": [[0]]}
+    moved = dict.fromkeys(("from_row", "from_slot", "to_row", "to_slot", "length"), 1)
+    many = "0 small tensor"
+    header = {
+        "prompts": "nested []",
+        "vocabulary_size": "small",
+        "num_draft_tokens": "small 0",
+        "budget": "none small tensor",
+        "eos_token_ids": "[] tensor",
+        "batch_size": "none small",
+        **dict.fromkeys(("decoder", "target", "device", "dtype"), "'a' lines"),
+        **dict.fromkeys(("draft", "drafter", "created"), "'a' lines none"),
+        **dict.fromkeys(("right_aligned", "keep_draft", "valid"), "True"),
+        **dict.fromkeys(("sampling", "kv_bytes_per_slot", "token_texts"), "none {}"),
+        "tokenizer": "none",
+        "path": "none file",
+        "missing": "[] {}",
+    }
+    given = {
+        **dict.fromkeys(("positions", "slots", "visible", "valid", "nodes", "phase"), "none"),
+    }
+    ended = {
+        **dict.fromkeys(("finished", "choices", "draft_logprobs", "target_logprobs"), "none"),
+        **dict.fromkeys(("target_top", "draft_top", "verified", "discarded"), "none"),
+        "slots": "none 0 small",
+        **dict.fromkeys(("parents", "path", "starts", "pending"), "none"),
+        **dict.fromkeys(("starts_after", "pending_after"), "none"),
+        "ms": "none {}",
+    }
+    end = {**row, "drafts": [[1]], "accepted": [0], "emitted": [[1]]}
+    return {
+        "TraceWriter": Good(sv.TraceWriter, WRITER, header),
+        "TraceWriter.add_request": _logging(
+            "add_request", {"prompt": [1]}, {"prompt": "tensor", "budget": "none small"}
+        ),
+        "TraceWriter.add_texts": _logging("add_texts", {"texts": {1: "a"}}, {"texts": "{}"}),
+        "TraceWriter.forward": _logging("forward", fed, given),
+        "TraceWriter.move": _logging(
+            "move",
+            {"model": "draft", **moved},
+            {**dict.fromkeys(moved, many), "length": "small tensor", "phase": "none"},
+        ),
+        "TraceWriter.round": _logging("round", end, ended),
+        "TraceWriter.save": Good(log.save, {"path": "x"}, {"path": "file"}),
+        "read_log": Good(sv.read_log, {"path": KEPT / "log.jsonl"}),
     }
 
 

@@ -139,6 +139,18 @@ export interface Sampling {
   top_p: number | null;
 }
 
+/** What a log lacks: sentences by panel, null for what it has; clauses about the batch. */
+export interface Gaps {
+  time: string | null;
+  bytes: string | null;
+  cards: string | null;
+  masks: (string | null)[];
+  choices: boolean; // whether the target's are lacking
+  draft: boolean; // whether there is K/V of a draft model
+  batch: string[];
+  unchecked: string[];
+}
+
 export interface FilmJson {
   kinds: string[];
   phases: string[];
@@ -165,6 +177,7 @@ export interface FilmJson {
   lanes: LaneRun[][];
   holes: Range[][];
   violations: ViolationEntry[] | null;
+  gaps?: Gaps; // in a record that lacks something
 }
 
 export interface Cell {

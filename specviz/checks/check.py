@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from specviz.checks import invariants
 from specviz.checks.ledger import ExpectedKV
 from specviz.checks.rows import Rows
+from specviz.checks.unchecked import unchecked
 from specviz.checks.violations import Findings, Violations
+from specviz.record.missing import MISSING, missing_in
 from specviz.record.schema import MODELS, PHASES, Array
 from specviz.record.trace import Trace
 from specviz.util.validate import require_bool, require_kind
@@ -43,7 +45,8 @@ def check_invariants(trace: Trace, *, deep: bool = False, pair: "Pair | None" = 
     Returns:
         A list of `Violation`s, empty when all invariants hold. It is sorted by round, phase and
         rule, so the first phase that it names holds the cause; a rule occurs once for each phase,
-        row and model. `print` shows a sentence for each, `.frame()` is a table of them, and
+        row and model. `print` shows a sentence for each, and what a log of another engine lacks to
+        check the rest, which is `.unchecked`. `.frame()` is a table of them, and
         `.first_per_request()` is what went wrong first for each request.
 
     Raises:
@@ -59,13 +62,15 @@ def check_invariants(trace: Trace, *, deep: bool = False, pair: "Pair | None" = 
         )
     if pair is not None and not deep:
         raise ValueError("pair is used with deep=True only; pass deep=True too, or leave pair out")
+    if deep:
+        _check_complete(trace)
     if pair is not None:
         has_draft_model = bool(trace.meta["kv_bytes_per_slot"]["draft"])
         check_pair_made_record(pair, trace.meta, "the record", with_draft=has_draft_model)
     findings, expected_kv = invariants.check(trace)
     if pair is not None:
         _check_kv(trace, pair, expected_kv, findings)
-    return findings.sorted()
+    return findings.sorted(unchecked(trace.meta))
 
 
 def _check_trace(trace: object) -> None:
@@ -76,6 +81,19 @@ def _check_trace(trace: object) -> None:
         )
     remedy = "pass result.trace of a run with record=True, or Trace.load(path)"
     require_kind("trace", trace, Trace, remedy)
+
+
+def _check_complete(trace: Trace) -> None:
+    """Raise ValueError unless the record says all that forwards are computed from."""
+    parts = ("feeds.target", "positions", "slots", "visible", "moves")
+    lacking = [
+        name for name in MISSING if name.startswith(parts) and name in missing_in(trace.meta)
+    ]
+    if lacking:
+        raise ValueError(
+            "deep=True feeds the record through the models again, but trace is of a log without "
+            f"{MISSING[lacking[0]]}; leave deep out"
+        )
 
 
 def _check_pair(pair: object) -> None:

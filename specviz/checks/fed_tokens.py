@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from specviz.checks.branches import Branches
+from specviz.record.missing import missing_in
 from specviz.record.schema import MODELS, PHASES, Array
 from specviz.record.trace import Trace
 
@@ -46,6 +47,7 @@ class FedTokens:
         self.token = columns["token"]
         self.visible_start = columns["visible_start"]
         self.visible_stop = columns["visible_stop"]
+        self.position = np.where(self._has_no_position(trace), self.index, self.position)
         self.stage = self.round * len(PHASES) + self.phase
         entry = self._entry_in_rows(trace)
         self.entry = entry
@@ -70,6 +72,12 @@ class FedTokens:
         requests = np.append(trace.rows["request"], -1)
         # -1, a feed of no entry, takes the appended one, which is no request's.
         return np.where(requests[entry] == self.request, entry, -1)
+
+    def _has_no_position(self, trace: Trace) -> Array:
+        """Return which entries have no position because the log did not say it, (N,)."""
+        lacking = missing_in(trace.meta)
+        models = [code for code, name in enumerate(MODELS) if f"positions.{name}" in lacking]
+        return np.isin(self.model, models) & (self.position < 0)
 
     def _row_start(self, trace: Trace, entry: Array) -> Array:
         rows = trace.rows

@@ -23,6 +23,7 @@ from specviz.checks.ledger import (
     TreeNodes,
 )
 from specviz.checks.violations import Findings
+from specviz.record.missing import sees
 from specviz.record.schema import MODELS, PHASES, Array
 from specviz.record.trace import Trace
 from specviz.record.trees import leaves_holes
@@ -56,6 +57,8 @@ class Forwards:
         self._rules.kv_of_fed_tokens()
         for stage in range(self._trace.num_rounds * len(PHASES)):
             for step in self._trace.index.steps_of(stage):
+                if not sees(self._trace.meta, MODELS[step.model]):
+                    continue
                 self._ledger.move(step.moves)
                 if step.feeds.size:
                     self._forward(stage, step.model, step.feeds)

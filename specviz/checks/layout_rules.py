@@ -9,6 +9,7 @@ import numpy as np
 
 from specviz.checks.journeys import Journeys
 from specviz.checks.rows import Rows
+from specviz.record.missing import says_layout
 from specviz.record.schema import MODELS, PHASES, Array
 
 _TARGET = MODELS.index("target")
@@ -20,6 +21,8 @@ def rectangle(rows: Rows) -> None:
 
     Source: invariant I1 of arXiv 2510.22876.
     """
+    if not says_layout(rows.trace.meta):
+        return
     table = rows.table
     _tokens_fit(rows, "schedule", table["length"], "")
     _tokens_fit(rows, "synchronise", table["length"] + table["gained"], "_after")

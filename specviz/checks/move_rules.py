@@ -12,6 +12,7 @@ import numpy as np
 
 from specviz.checks.journeys import read_again
 from specviz.checks.rows import Rows
+from specviz.record.missing import says_layout
 from specviz.record.schema import MODELS, PHASES, Array
 
 _TARGET = MODELS.index("target")
@@ -22,7 +23,7 @@ _SCHEDULE, _ACCEPT, _SYNCHRONISE = (
 
 def moves_fit(rows: Rows) -> None:
     """What is moved is K/V of a row's tokens: it fits between start and pending slot."""
-    if rows.trace.moves["round"].size == 0:
+    if rows.trace.moves["round"].size == 0 or not says_layout(rows.trace.meta):
         return
     # Rows may trade places in several steps. Where a block stays is what the table `rows` says.
     onward = _moved_on(rows.trace.moves)

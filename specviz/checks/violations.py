@@ -5,7 +5,7 @@ row, rule), and returns them in the order in which things went wrong. Not known 
 works.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import NamedTuple
 
@@ -86,8 +86,15 @@ class Violation:
 class Violations(list[Violation]):
     """`Violation`s in the order in which things went wrong; empty when all invariants hold.
 
-    `print` shows a line for each.
+    `print` shows a line for each, and one for each rule that was not checked.
+
+    Attributes:
+        unchecked: what was not checked and why; empty for a run that specviz recorded.
     """
+
+    def __init__(self, found: Iterable[Violation] = (), unchecked: Iterable[str] = ()) -> None:
+        super().__init__(found)
+        self.unchecked = list(unchecked)
 
     def frame(self) -> pd.DataFrame:
         """Return one entry per violation; the columns are the attributes of `Violation`."""
@@ -102,7 +109,10 @@ class Violations(list[Violation]):
         return Violations(firsts.values())
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self)) or "all invariants hold"
+        if not self.unchecked:
+            return "\n".join(map(str, self)) or "all invariants hold"
+        verdict = list(map(str, self)) or ["all invariants that were checked hold"]
+        return "\n".join([*verdict, *(f"not checked: {each}" for each in self.unchecked)])
 
     def __repr__(self) -> str:
         return f"<{len(self)} violations, the first: {self[0]}>" if self else "[]"
@@ -183,10 +193,10 @@ class Findings:
         keys = (_Key(number, phase, model, int(row), int(request), rule) for model in models)
         return any(key in self._findings for key in keys)
 
-    def sorted(self) -> Violations:
+    def sorted(self, unchecked: Iterable[str] = ()) -> Violations:
         """Return the violations by round, phase, rule, row and model."""
         keys = sorted(self._findings, key=_time_order)
-        return Violations(_violation(key, self._findings[key]) for key in keys)
+        return Violations((_violation(key, self._findings[key]) for key in keys), unchecked)
 
 
 def _time_order(key: _Key) -> tuple[int, ...]:

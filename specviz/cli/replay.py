@@ -7,7 +7,7 @@ from specviz.util.files import check_writable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    text = "a file saved by generate --record"
+    text = "a file saved by generate --record, or the log of any engine (.jsonl)"
     parser.add_argument("run_file", type=file_path, metavar="RUN", help=text)
     text = "page (.html) or figure (.png, .svg); default: a page next to RUN"
     parser.add_argument("-o", "--out", type=file_path, help=text)

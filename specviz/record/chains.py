@@ -40,22 +40,25 @@ def chain_columns(tables: Mapping[str, Table], num_draft_tokens: int) -> dict[st
             "parents": np.where(is_drafted, number - 1, -1).astype(np.int32),
             "path": np.where(is_accepted, number, -1).astype(np.int32),
         },
-        "feeds": {"node": _nodes(rows, tables["feeds"])},
+        "feeds": {"node": nodes(rows, tables["feeds"])},
     }
 
 
-def _nodes(rows: Table, feeds: Table) -> Array:
-    """Return for each feed 1 + the number of its draft, 0 for a committed or pending token."""
-    nodes = np.zeros(feeds["index"].size, np.int32)
+def nodes(rows: Mapping[str, Array], feeds: Mapping[str, Array]) -> Array:
+    """Return for each feed 1 + the number of its draft, 0 for a committed or pending token.
+
+    rows: sorted by round and row.
+    """
+    found = np.zeros(feeds["index"].size, np.int32)
     if rows["round"].size == 0:
-        return nodes
+        return found
     keys = rows["round"].astype(np.int64) << 32 | rows["row"]  # sorted
     wanted = feeds["round"].astype(np.int64) << 32 | feeds["row"]
     at = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
     beyond = feeds["index"].astype(np.int64) - rows["length"][at] + 1
     is_draft = (keys[at] == wanted) & (rows["request"][at] == feeds["request"]) & (beyond > 0)
-    nodes[is_draft] = beyond[is_draft]
-    return nodes
+    found[is_draft] = beyond[is_draft]
+    return found
 
 
 def same_values(left: Array, right: Array) -> bool:

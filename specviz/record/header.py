@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from specviz.record.missing import MISSING
 from specviz.record.schema import DRAFT_KV, MODELS, STATUSES, TraceError
-from specviz.util.validate import short
+from specviz.util.validate import is_one_of, short
 
 MAX_WIDTH = 2**16  # draft tokens a round, recorded candidates, EOS tokens
 MAX_DEPTH = 32  # of nested lists and dicts in the meta data
@@ -33,6 +34,7 @@ _LATER = {
     "selector_options": dict,
     "foresees": bool,
     "draft_kv": str,
+    "missing": list,
 }
 
 
@@ -115,6 +117,8 @@ def _check_meta(meta: dict[str, Any]) -> None:
     for key, kind in _LATER.items():
         fits = key not in meta or type(meta[key]) is kind
         require(fits, f"meta.{key} must be {kind.__name__}, got {short(meta.get(key))}")
+    unknown = [name for name in meta.get("missing", []) if not is_one_of(name, MISSING)]
+    require(not unknown, f"meta.missing must hold names of what is missing, got {short(unknown)}")
     draft_kv = meta.get("draft_kv", "kept")
     require(draft_kv in DRAFT_KV, f"meta.draft_kv must be one of {', '.join(DRAFT_KV)}")
     for model in MODELS:

@@ -13,6 +13,7 @@ import numpy as np
 
 from specviz.record.chains import DERIVED, chain_columns
 from specviz.record.header import MAX_WIDTH, checked_meta, require
+from specviz.record.missing import missing_in
 from specviz.record.schema import (
     COLUMNS,
     MODELS,
@@ -59,7 +60,7 @@ def validated(
     _check_ranges(checked, len(plain["decisions"]))
     _check_rows(checked, num_draft_tokens)
     _check_visibility(checked["feeds"], checked["holes"])
-    _check_floats(checked["rounds"], checked["rows"])
+    _check_floats(checked["rounds"], checked["rows"], has_times="times" not in missing_in(plain))
     _check_extent(checked, num_draft_tokens)
     for name, derived in chain_columns(checked, num_draft_tokens).items():
         missing = {column: _read_only(derived[column]) for column in derived.keys() - checked[name]}
@@ -192,10 +193,12 @@ def _check_visibility(feeds: Table, holes: Table) -> None:
     require(fits.all(), "holes.start and holes.stop leave what the feed attends to")
 
 
-def _check_floats(rounds: Table, rows: Table) -> None:
+def _check_floats(rounds: Table, rows: Table, *, has_times: bool) -> None:
     for phase in PHASES:
         ms = rounds[f"{phase}_ms"]
         fits = np.isfinite(ms) & (ms >= 0)
+        if not has_times:
+            fits |= np.isnan(ms)
         require(fits.all(), f"rounds.{phase}_ms must hold finite times >= 0")
     for name, values in rows.items():
         if "logprob" in name:

@@ -165,7 +165,7 @@ function cause(film, { emitted }) {
  */
 function acceptedWords(film, entry, j) {
   const { sampling } = film.json.meta;
-  if (!film.checked) return "accepted";
+  if (!film.knowsChoices) return "accepted";
   if (!sampling) return "accepted: the target's first choice";
   if (sampling.coupling === "gumbel") return "accepted: same choice under the same noise";
   return `accepted with ${ratio(film, entry, j)}`;
@@ -179,7 +179,7 @@ function acceptedWords(film, entry, j) {
 function rejectedWords(film, entry, j) {
   const { sampling } = film.json.meta;
   const emitted = quoted(film.text(entry.emitted[j]));
-  if (!film.checked) return `rejected: ${emitted} is emitted`;
+  if (!film.knowsChoices) return `rejected: ${emitted} is emitted`;
   if (!sampling) return `rejected: the target says ${emitted}`;
   if (sampling.coupling === "gumbel") {
     return `rejected: under the same noise the target draws ${emitted}`;
@@ -194,7 +194,7 @@ function rejectedWords(film, entry, j) {
  */
 function bonusWords(film, entry, j) {
   const emitted = `${quoted(film.text(entry.emitted[j]))} is emitted`;
-  if (!film.checked) return j ? `${allDrafts(entry, j)} accepted: ${emitted}` : emitted;
+  if (!film.knowsChoices) return j ? `${allDrafts(entry, j)} accepted: ${emitted}` : emitted;
   if (film.json.meta.sampling) return "drawn from the target's p";
   if (!j) return "the target's first choice";
   return `${allDrafts(entry, j)} accepted: the target adds its own`;

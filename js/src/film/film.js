@@ -62,6 +62,8 @@ export class Film {
     this.steps = json.rounds.length * this.phases;
     this._gains = this._sumGains();
     this.checked = json.violations !== null;
+    // Whether it may be said what the target chose.
+    this.knowsChoices = this.checked && !json.gaps?.choices;
     this._violations = (json.violations ?? []).map((each) => ({
       ...each,
       step: each.round * this.phases + each.phase,

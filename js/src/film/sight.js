@@ -37,7 +37,7 @@ export function maskCells(film, step, row) {
   const source = kind ? { row, moves: [] } : prefillSource(stage, row);
   const feeds = stage.feeds.filter((run) => run[0] === model);
   const fed = feeds.filter((run) => run[2] === source.row);
-  if (!fed.length) return null;
+  if (!fed.length || film.json.gaps?.masks[model]) return null;
 
   const lane = kind
     ? film.lane(at, model ? "draft" : "target", row)
@@ -46,7 +46,7 @@ export function maskCells(film, step, row) {
   const slots = Math.max(kind === 2 ? film.scene(step).slots : 0, ...ends);
   const faults = stage.faults.filter((fault) => fault[1] === source.row);
   const queries = fed.flatMap((run) => queriesOf(film, entry, run, lane, slots, faults));
-  const drifting = queries.filter((query) => film.checked && query.position !== query.index);
+  const drifting = queries.filter((query) => film.checked && driftsAway(query));
   return {
     kind,
     step: at,
@@ -65,6 +65,14 @@ export function maskCells(film, step, row) {
       return run ? film.cellOf(run, slot) : null;
     },
   };
+}
+
+/**
+ * Whether a position is known not to be the token's index.
+ * @param {{ position: number, index: number }} at
+ */
+export function driftsAway({ position, index }) {
+  return position >= 0 && position !== index;
 }
 
 /**
@@ -158,7 +166,12 @@ function queriesOf(film, entry, run, lane, slots, faults) {
     const segments = segmentsOf(film, pieces, entry.length, until + n, fault);
     // The record gives a mask entry some id, since each entry has one.
     const text = isMask(film, run, ahead) ? "mask" : film.text(token);
-    const place = { index: at, position: position + n, slot: slot + n, until: until + n };
+    const place = {
+      index: at,
+      position: position < 0 ? -1 : position + n,
+      slot: slot + n,
+      until: until + n,
+    };
     return { name, node, forward, token, text, ...place, segments };
   });
 }

@@ -125,7 +125,7 @@ function nodeWords(film, entry, j, fate) {
 /** @param {Film} film */
 function acceptedWords(film) {
   const { sampling } = film.json.meta;
-  if (!film.checked) return "accepted";
+  if (!film.knowsChoices) return "accepted";
   if (!sampling) return "accepted: the target's first choice";
   return sampling.coupling === "gumbel" ? "accepted: same choice under the same noise" : "accepted";
 }
@@ -142,7 +142,7 @@ function rejectedWords(film, entry, j) {
   const token = taken === undefined ? entry.emitted[entry.accepted] : entry.drafts[taken];
   const word = quoted(film.text(token));
   const name = taken === undefined ? word : `${word} (${nameOf(taken)})`;
-  if (!film.checked) return `rejected: ${name} is emitted`;
+  if (!film.knowsChoices) return `rejected: ${name} is emitted`;
   const { sampling } = film.json.meta;
   if (!sampling) return `rejected: the target says ${name}`;
   if (sampling.coupling === "gumbel")
@@ -164,7 +164,7 @@ function ownWords(film, entry, fate) {
     const choice = entry.target[lastOf(entry) + 1][0][0];
     return `the target says ${quoted(film.text(choice))}, yet ${emitted} is emitted`;
   }
-  if (!film.checked) return `${emitted} is emitted after ${behind}`;
+  if (!film.knowsChoices) return `${emitted} is emitted after ${behind}`;
   const { sampling } = film.json.meta;
   if (!sampling) return `the target's first choice after ${behind}`;
   return `drawn by the target after ${behind}`;

@@ -35,7 +35,12 @@ export class ListSection extends Section {
     if (key === this.listed) return;
     this.listed = key;
     const focused = this.list.contains(document.activeElement);
-    this.list.replaceChildren(...items.map((item) => element("li", {}, this._button(item))));
+    const unchecked = this.invariants.unchecked();
+    const note = unchecked ? [element("li", { class: "sv-note" }, unchecked)] : [];
+    this.list.replaceChildren(
+      ...items.map((item) => element("li", {}, this._button(item))),
+      ...note,
+    );
     if (focused) this.desk.focus();
   }
 

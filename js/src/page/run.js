@@ -226,6 +226,7 @@ export function verdictOf(film) {
   if (!film.checked) return "not judged";
   const rules = [...new Set(film.violations.map((each) => each.rule))];
   if (rules.length) return `▲ breaks: ${rules.join(", ")}`;
+  if (film.json.gaps?.unchecked.length) return "✓ nothing broken, as far as it was logged";
   return `✓ ${film.json.meta.valid ? "valid" : "promises nothing, breaks nothing here"}`;
 }
 

@@ -50,9 +50,18 @@ export class InvariantPanel {
     const all = film.violations.length;
     const found = this._found().length;
     if (!film.checked) return "Invariants · not checked here";
-    if (!all) return `Invariants · all hold in all ${counted(film.json.rounds.length, "round")}`;
+    const checked = this.unchecked() ? "all that were checked" : "all";
+    const rounds = counted(film.json.rounds.length, "round");
+    if (!all) return `Invariants · ${checked} hold in all ${rounds}`;
     const here = found ? counted(found, "violation") : "none violated";
     return `Invariants · ${here} in round ${film.round(step)} so far, ${all} in the run`;
+  }
+
+  // What was not checked, because a log lacks what it needs.
+  unchecked() {
+    const { checked, json } = this.view.film;
+    const unchecked = checked ? (json.gaps?.unchecked ?? []) : [];
+    return unchecked.length ? `Not checked: ${unchecked.join("; ")}.` : "";
   }
 
   /** @param {StepViolation} at */
@@ -145,7 +154,7 @@ export class InvariantPanel {
 
   describe() {
     const [item] = this.items();
-    if (!item) return `${this.title()}.`;
+    if (!item) return `${this.title()}. ${this.unchecked()}`.trim();
     return `${this.title()}. ${this._found().length ? "First" : "Nearest"}: ${item.text}.`;
   }
 
@@ -175,7 +184,7 @@ export class InvariantPanel {
         each.expected,
         each.found,
       ]);
-    return { caption: "", head, rows };
+    return { caption: this.unchecked(), head, rows };
   }
 
   /**
@@ -193,6 +202,7 @@ export class InvariantPanel {
         text: `Nothing is out of step in ${counted(this.view.film.json.rounds.length, "round")}.`,
       });
     if (all > DRAWN) entries.push({ sign: "", text: `and ${all - DRAWN} more of them` });
+    if (this.unchecked()) entries.push({ sign: "", text: this.unchecked() });
     return entries.map(({ text, ...rest }) => ({
       ...rest,
       lines: wrapWords(text, width - 2 * PAD - 18, { size: 12 }),

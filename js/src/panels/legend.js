@@ -6,7 +6,7 @@ import { drafterName, hasSource } from "../film/head.js";
 import { drawGuess } from "./guesses.js";
 import { cellLooks } from "./lanelooks.js";
 
-/** @import { BoxLook, Film, Move, Pen, View } from "../types.d.ts" */
+/** @import { BoxLook, Film, FilmJson, Move, Pen, View } from "../types.d.ts" */
 
 const ACCEPT = 3; // the phase in which only drafts of trees move
 
@@ -37,11 +37,13 @@ export class Legend {
           round.stages.some(({ moves }, phase) => moves.length > 0 && where(phase, moves)),
         ),
       );
-    const keeping = films.filter(({ json }) => json.meta.kv_bytes_per_slot.draft > 0);
+    const keeping = films.filter(
+      ({ json }) => json.gaps?.draft || json.meta.kv_bytes_per_slot.draft > 0,
+    );
     const drafters = new Set(keeping.map(drafterName));
     const broken = any((each) => each.violations.length > 0);
     const wrong = any(({ violations }) => violations.some((each) => each.rule === "bonus"));
-    const judged = films.every((each) => each.checked);
+    const judged = films.every((each) => each.knowsChoices);
     const ownToken = judged ? "● the target's own token" : "● the last token of the round";
     /** @param {...[string, string]} kinds */
     const own = (...kinds) => kinds.filter(([kind]) => held.has(kind));
@@ -98,7 +100,17 @@ export class Legend {
       ),
       ...when(broken, "violation", "violation"),
       ...when(other !== null, "differs", "not what the other run wrote"),
+      ...films.flatMap(({ json }) => this._gaps(json)),
     ];
+  }
+
+  /**
+   * What a log lacks of the batch.
+   * @param {FilmJson} json
+   * @returns {[string, string][]}
+   */
+  _gaps({ gaps }) {
+    return (gaps?.batch ?? []).map((words) => ["gap", words]);
   }
 
   key() {
@@ -172,6 +184,7 @@ export class Legend {
       compacted: () => pen.line(x + 20, y, x, y, { stroke: p.green, width: 1.75, arrow: true }),
       drift: () => this._drift(pen, x, y),
       violation: () => sign("▲", p.red),
+      gap: () => sign("∅", p.muted),
       differs: () => {
         for (const up of [1, 4]) pen.rect(x + 2, y + 5 - up, 16, 1.5, { fill: p.red });
       },

@@ -113,7 +113,7 @@ export class MaskPanel {
         query.name,
         query.text,
         query.index,
-        query.position,
+        query.position < 0 ? "–" : query.position,
         query.slot,
         of(query, "seen", "own", "leak"),
         ...(judged ? [of(query, "leak"), of(query, "hole"), of(query, "hidden")] : []),
@@ -213,7 +213,7 @@ export class MaskPanel {
     const slot = at.slotAt(x);
     const draft = query.node > 0 && query.name !== "other" ? query.node - 1 : -1;
     const drift = film.checked && query.position === query.index ? "" : `, index ${query.index}`;
-    const position = `position ${query.position}${drift}`;
+    const position = `position ${query.position < 0 ? "not known" : query.position}${drift}`;
     const name = `query ${query.name} ${quoted(query.text)} (${position})`;
     if (slot === null) {
       const hint = `${name}, in slot ${query.slot}`;

@@ -1,6 +1,7 @@
 // MaskPainter: how the queries and slots of an attention mask look. It judges nothing.
 
 import { counted, PAD } from "../draw/words.js";
+import { driftsAway } from "../film/sight.js";
 import { draftAt } from "../film/tree.js";
 import { MASK_TICKS } from "./masklayout.js";
 import { sumOf } from "./timesums.js";
@@ -131,7 +132,7 @@ export class MaskPainter {
    */
   _label(query, y) {
     const { pen, at, p } = this;
-    const drift = at.cells.drifts > 0 && query.position !== query.index;
+    const drift = at.cells.drifts > 0 && driftsAway(query);
     const own = this._points(query);
     const name = own ? { size: 11.5, fill: p.blue, weight: 700 } : { size: 11.5, fill: p.ink };
     pen.text(query.name, PAD, y, name);
@@ -142,7 +143,8 @@ export class MaskPainter {
         fill: p.muted,
         max: 64,
       });
-    const words = drift ? `${query.position} ≠ ${query.index}` : `${query.position}`;
+    const known = query.position < 0 ? "–" : `${query.position}`;
+    const words = drift ? `${known} ≠ ${query.index}` : known;
     pen.text(words, at.left - 8, y, {
       size: 11,
       fill: drift ? p.red : p.muted,

@@ -56,6 +56,8 @@ export function maskVerdict(film, step, cells) {
  * @param {number} step
  */
 function absence(film, step) {
+  const unknown = film.json.gaps?.masks[film.phase(step) === 1 ? 1 : 0];
+  if (unknown) return unknown;
   if (film.phase(step) === 0)
     return "This row was prefilled in an earlier round: no forward reads its K/V in this phase.";
   if (!film.json.meta.num_draft_tokens) return "Nothing is drafted in this run.";

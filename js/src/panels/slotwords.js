@@ -2,6 +2,7 @@
 
 import { drafterName, keepsNothing, sourceWords } from "../film/head.js";
 import { leftOutWords } from "../film/selection.js";
+import { driftsAway } from "../film/sight.js";
 import { liesUnder } from "./lanelooks.js";
 
 /** @import { Cell, Film, LaneName, View } from "../types.d.ts" */
@@ -47,8 +48,9 @@ export function slotHint(view, row, slot, cell) {
   if (cell.kind === "unverified") return unverifiedHint(view, row, slot, cell);
   const token = cell.token >= 0 ? `“${film.text(cell.token)}” · ` : "";
   const what = slotState(view, row, cell) + replaced(film, step, row, cell);
-  const drift = film.checked && cell.position !== cell.index ? " (drift!)" : "";
-  const index = `index ${cell.index}, position ${cell.position}${drift}`;
+  const drift = film.checked && driftsAway(cell) ? " (drift!)" : "";
+  const position = cell.position < 0 ? "not known" : cell.position;
+  const index = `index ${cell.index}, position ${position}${drift}`;
   const target = `target K/V ${slotKv(view, "target", row, slot, cell)}`;
   const place = `${token}row ${row}, slot ${slot}: ${what}`;
   const kv = [target, ...headKv(view, row, slot, cell)].join(", ");

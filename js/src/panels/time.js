@@ -59,7 +59,13 @@ export class TimePanel {
     return this._kept;
   }
 
+  // Of a log without times, there is one sentence.
+  get _untold() {
+    return this.view.film.json.gaps?.time ?? null;
+  }
+
   title() {
+    if (this._untold) return `Time · round ${this._round}`;
     return `Time · round ${this._round}: ${milliseconds(sumOf(this._ms))}`;
   }
 
@@ -75,7 +81,9 @@ export class TimePanel {
     const so = total[this._round];
     const all = sumOf(ms[this._round]);
     const rounds = this._round ? `Rounds 0 to ${this._round}` : "This round";
-    const words = `${rounds}: ${milliseconds(all)}.`;
+    const words = this._untold ?? `${rounds}: ${milliseconds(all)}.`;
+    const { gaps } = this.view.film.json;
+    if (gaps?.bytes) return `${words} ${gaps.bytes}`;
     if (!total[total.length - 1]) return `${words} No K/V is copied in this run.`;
     const here = now ? bytesOf(now) : "none";
     const before = so ? bytesOf(so) : "none";
@@ -84,6 +92,7 @@ export class TimePanel {
 
   describe() {
     const { film, step } = this.view;
+    if (this._untold) return `${this.title()}. ${this._moved()}`;
     const parts = this._ms.map(
       (value, phase) => `${film.json.phases[phase]} ${milliseconds(value)}`,
     );
@@ -92,6 +101,7 @@ export class TimePanel {
 
   table() {
     const { film } = this.view;
+    if (this._untold) return { caption: this._moved(), head: [], rows: [] };
     const shares = this._shares();
     const so = this._sums.ms[this._round];
     const rows = film.json.phases.map((name, phase) => [
@@ -118,7 +128,7 @@ export class TimePanel {
       ? { x: PAD + w + TIME.gap, y: 0, w: room - w - TIME.gap }
       : { x: PAD, y: 18 + lines + 14, w };
     const words = wrapWords(this._moved(), room, { size: 12 });
-    const foot = wide ? 18 + lines + 16 : right.y + 22 + TIME.strip + 30;
+    const foot = this._untold ? 4 : wide ? 18 + lines + 16 : right.y + 22 + TIME.strip + 30;
     return {
       left: { x: PAD, y: 18, w },
       right: { ...right, h: wide ? lines - 22 : TIME.strip },
@@ -145,6 +155,8 @@ export class TimePanel {
   draw(pen, width) {
     const { left, right, words, foot } = this._places(width);
     const { p } = pen;
+    words.forEach((line, n) => pen.text(line, PAD, foot + 6 + n * 17, { size: 12, fill: p.ink }));
+    if (this._untold) return;
     const head = { size: 11, fill: p.muted, align: "right" };
     pen.text("this round", left.x + left.w - TIME.share, 8, head);
     pen.text("so far", left.x + left.w, 8, head);
@@ -156,7 +168,6 @@ export class TimePanel {
       sums: this._sums,
       now: this._round,
     }).paint(right);
-    words.forEach((line, n) => pen.text(line, PAD, foot + 6 + n * 17, { size: 12, fill: p.ink }));
   }
 
   /**
@@ -220,6 +231,7 @@ export class TimePanel {
    * @param {number} width
    */
   _under(x, y, width) {
+    if (this._untold) return null;
     const { left, right } = this._places(width);
     const phase = Math.floor((y - left.y) / TIME.line);
     const { all } = this._sums;

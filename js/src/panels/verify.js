@@ -53,6 +53,8 @@ export class VerifyPanel {
     if (!this._entry.gained) return `${name} idles: its request has ended`;
     if (!this._entry.drafted) return `${name} · the target's next token`;
     const drafter = drafterName(this.view.film);
+    const unsaid = this.view.film.json.gaps?.cards;
+    if (unsaid) return `${name} · verification; ${unsaid}`;
     return `${name} · verification: what the ${drafter} said, what the target says`;
   }
 

@@ -68,7 +68,9 @@ def _phase_bars(
     runs: list[Run], theme: Theme, left: float, tops: Sequence[float]
 ) -> list[go.Bar | go.Scatter]:
     """A bar of five segments for each run. A label that does not fit its segment goes below."""
-    times = np.array([_ms_by_phase(run) for run in runs])  # (runs, phases)
+    measured = np.array([_ms_by_phase(run) for run in runs])  # (runs, phases), NaN: not logged
+    is_known = np.isfinite(measured)
+    times = np.nan_to_num(measured)
     totals = times.sum(axis=1)
     scale = (_PHASES_END - left) / max(_SMALLEST, totals.max())  # px per ms
     widths = times * scale
@@ -86,12 +88,20 @@ def _phase_bars(
         write_into(bars, labels, theme.inked("%{text}"), 11.5, SANS)
         traces.append(bars.update(name=theme.inked(phase)))
     ends = (left + totals * scale + 6).tolist()
-    sums = [theme.inked(f"<b>{total:.1f}</b>") for total in totals]
+    sums = [theme.inked(_sum_words(*each)) for each in zip(totals, is_known, strict=True)]
     traces.append(texts("totals", ends, [y + 13 for y in tops], sums, 12, "right"))
-    small = [theme.faded(_small_phases(*each)) for each in zip(times, fits, strict=True)]
+    labelled = fits | ~is_known
+    small = [theme.faded(_small_phases(*each)) for each in zip(times, labelled, strict=True)]
     below = [y + 38 for y in tops]
     traces.append(texts("small phases", left, below, small, 10.5, "right"))
     return traces
+
+
+def _sum_words(total: float, is_known: np.ndarray) -> str:
+    """The time of a round, or that a log does not say it."""
+    if not is_known.any():
+        return "times were not logged"
+    return f"<b>{total:.1f}</b>{'' if is_known.all() else ', other times were not logged'}"
 
 
 def _ms_by_phase(run: Run) -> list[float]:
@@ -111,6 +121,7 @@ def _speed_bars(runs: list[Run], theme: Theme, tops: Sequence[float]) -> list[go
     widths = [speed * _SPEEDS_WIDTH / max(_SMALLEST, *speeds) for speed in speeds]
     look = Look("", GREY, 0.3)
     bars = boxes("speeds", look, _SPEEDS_LEFT, tops, widths, _BAR, corner_px=2)
-    values = [theme.inked(f"<b>{speed:.0f}</b>") for speed in speeds]
+    shown = ["–" if np.isnan(speed) else f"<b>{speed:.0f}</b>" for speed in measured]
+    values = [theme.inked(each) for each in shown]
     ends = [_SPEEDS_LEFT + width + 6 for width in widths]
     return [bars, texts("speed values", ends, [y + 13 for y in tops], values, 12, "right")]

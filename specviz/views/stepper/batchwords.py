@@ -11,10 +11,10 @@ from specviz.views.stepper.phrases import (
     agree,
     all_of,
     capitalised,
+    copied,
     count,
     names,
     row_names,
-    size,
     span,
 )
 from specviz.views.stepper.scene import (
@@ -32,7 +32,8 @@ from specviz.views.stepper.selectionwords import spent, to_be_verified, tokens_r
 from specviz.views.stepper.treewords import compaction, sight_of, trees_of
 
 
-def _draft(scene: Scene) -> list[str]:
+def draft_words(scene: Scene) -> list[str]:
+    """What was drafted, and how."""
     drafting = [row for row in scene.rows if row.drafted]
     if not drafting:
         return ["Nothing was drafted: each row decodes one token in this round."]
@@ -42,14 +43,16 @@ def _draft(scene: Scene) -> list[str]:
         drafts = f"up to {drafts}"
     forwards = scene.forwards[DRAFT, DRAFTER]
     drafter = scene.drafter if forwards or scene.head else "drafter"
-    how = f"in {count(forwards, 'forward')}" if forwards else "without running a model"
+    how = f" in {count(forwards, 'forward')}" if forwards else " without running a model"
     if scene.head:
-        how = head_how(scene)
+        how = f" {head_how(scene)}"
+    if not forwards and "feeds.draft" in scene.lacking:
+        how = ""
     rows = agree(drafting, row_names(drafting), f"each of {len(drafting)} rows")
     unread = "the target has not read them yet"
     if scene.selects:
         unread = to_be_verified(scene)
-    sentences = [f"The {drafter} proposed {drafts} for {rows}{trees_of(scene)} {how}; {unread}."]
+    sentences = [f"The {drafter} proposed {drafts} for {rows}{trees_of(scene)}{how}; {unread}."]
     if scene.head:
         sentences += head_words(scene)
     known = [(q, row.number, draft) for row in drafting for q, draft in row.known_q]
@@ -99,6 +102,14 @@ def _accept(scene: Scene) -> list[str]:
     # How a tree becomes part of a row is never left out.
     first, *others = [*compaction(scene), ""]
     return [f"{gist} {first}".rstrip(), *filter(None, others), *rest]
+
+
+def accepted_words(scene: Scene) -> list[str]:
+    """What rows gained, without where it lies."""
+    working = [row for row in scene.rows if row.gained]
+    if not working:
+        return ["No row gained a token."]
+    return [_accepted(scene, working), *_discarded(scene), *_finished(scene), *_full(working)]
 
 
 def _accepted(scene: Scene, working: list[BatchRow]) -> str:
@@ -185,6 +196,8 @@ def _ragged(scene: Scene) -> list[str]:
 
 
 def _synchronise(scene: Scene) -> list[str]:
+    if "moves" in scene.lacking:
+        return ["Whether K/V moved was not logged.", *_drifting(scene)]
     motion = scene.motion.get(SYNCHRONISE)
     sentences = [_why_nothing_moved(scene)]
     if motion is not None:
@@ -193,16 +206,15 @@ def _synchronise(scene: Scene) -> list[str]:
 
 
 def _moved(scene: Scene, motion: Motion) -> str:
-    copied = f"{size(motion.size_bytes)} of K/V copied"
     ends = {row.pending_after for row in scene.continuing}
     where = ""
     if len(ends) == 1 and len(scene.continuing) > 1:
         where = f" so that all rows end in slot {ends.pop()} again"
     if not motion.shifts:
-        return f"Rows were rearranged{where}: {copied}."
+        return f"Rows were rearranged{where}: {copied(motion)}."
     rows = capitalised(names(sorted(motion.shifts), "row"))
     distance = span([abs(shift) for shift in motion.shifts.values()], "slot")
-    return f"{rows} moved by {distance}{where}: {copied}."
+    return f"{rows} moved by {distance}{where}: {copied(motion)}."
 
 
 def _time(scene: Scene) -> list[str]:
@@ -258,5 +270,5 @@ def _padding(scene: Scene) -> list[str]:
 
 
 BATCH_WORDS: dict[str, Callable[[Scene], list[str]]] = dict(
-    zip(PHASES, (schedule_words, _draft, _verify, _accept, _synchronise), strict=True)
+    zip(PHASES, (schedule_words, draft_words, _verify, _accept, _synchronise), strict=True)
 )

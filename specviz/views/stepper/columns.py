@@ -57,7 +57,10 @@ def pending_positions(trace: Trace) -> tuple[Array, Array]:
     is_pending &= rows["request"][entries] == feeds["request"][fed]
 
     before = rows["length"] - 1
-    before[entries[is_pending]] = feeds["position"][fed[is_pending]]
+    position = feeds["position"][fed[is_pending]]
+    # A log may not say it.
+    known = position >= 0
+    before[entries[is_pending][known]] = position[known]
 
     after = rows["length"] + rows["gained"] - 1
     by_request = np.argsort(rows["request"], kind="stable")

@@ -209,8 +209,12 @@ def _breaks(feeds: Table) -> Array:
     breaks[:1] = True
     for name in ("round", "phase", "model", "step", "row", "request", "visible_start"):
         breaks[1:] |= feeds[name][1:] != feeds[name][:-1]
-    for name in ("slot", "index", "position", "visible_stop"):
+    for name in ("slot", "index", "visible_stop"):
         breaks[1:] |= feeds[name][1:] - feeds[name][:-1] != 1
+    position = feeds["position"]
+    # A log may not say positions; then they are -1.
+    unknown = (position[1:] < 0) & (position[:-1] < 0)
+    breaks[1:] |= (position[1:] - position[:-1] != 1) & ~unknown
     return breaks
 
 

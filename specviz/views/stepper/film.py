@@ -22,12 +22,14 @@ from specviz.checks.fates import FATES
 from specviz.checks.violations import Violation, Violations
 from specviz.metrics import check_recorded
 from specviz.record.heads import SOURCES, head_name
+from specviz.record.missing import sees
 from specviz.record.replay import Frame, Replay, Slots
 from specviz.record.schema import MODELS, PHASES
 from specviz.record.trace import Trace
 from specviz.util.text import visible
 from specviz.views.stepper.columns import has_selector, has_trees, milliseconds
 from specviz.views.stepper.entries import feed_runs, move_entries, pool_entries, row_entries
+from specviz.views.stepper.gaps import gaps
 from specviz.views.stepper.heads import guessed_slots
 from specviz.views.stepper.lanes import KINDS, Lanes, cache_cells
 from specviz.views.stepper.options import unusual_options
@@ -59,6 +61,7 @@ def film(trace: Trace, *, judge: bool = True) -> Json:
 
     Keys:
         version, kinds, phases, fates: the names of numbers below.
+        gaps: only in a record that lacks something: see `gaps`.
         head, sources: only in a run whose drafts come from a draft head: its name, and the names of
             numbers below.
         meta: the record's header without the texts.
@@ -140,6 +143,9 @@ def film(trace: Trace, *, judge: bool = True) -> Json:
             "holes": camera.feeds.holes,
             "violations": [_violation(each) for each in violations] if judge else None,
         }
+        found = gaps(trace, violations.unchecked)
+        if found is not None:
+            told["gaps"] = found
         if camera.head is not None:
             told |= {"head": camera.head, "sources": list(SOURCES)}
         return told
@@ -256,7 +262,7 @@ class _Camera:
 
     def _faults(self, frame: Frame) -> list[list[Any]]:
         model = _READERS.get(frame.phase)
-        if self._attention is None or model is None:
+        if self._attention is None or model is None or not sees(self._trace.meta, model):
             return []
         steps = self._trace.feeds["step"]
         indices = self._trace.feeds["index"]

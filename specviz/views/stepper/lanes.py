@@ -209,7 +209,9 @@ def _runs(cells: Array) -> tuple[Array, Array, Array]:
     breaks = np.ones(kind.shape, bool)
     goes_on = request[:, 1:] == request[:, :-1]
     goes_on &= index[:, 1:] - index[:, :-1] == 1
-    goes_on &= position[:, 1:] - position[:, :-1] == 1
+    # A log may not say positions; then they are -1.
+    unknown = (position[:, 1:] < 0) & (position[:, :-1] < 0)
+    goes_on &= (position[:, 1:] - position[:, :-1] == 1) | unknown
     goes_on |= kind[:, 1:] < _HELD
     breaks[:, 1:] = ~(goes_on & (kind[:, 1:] == kind[:, :-1]))
     rows, firsts = breaks.nonzero()

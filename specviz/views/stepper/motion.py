@@ -5,6 +5,7 @@ Contract: reads the table `moves` of a Trace. Not known here: words.
 
 from dataclasses import dataclass
 
+from specviz.record.missing import missing_in
 from specviz.record.schema import MODELS, Array
 from specviz.record.trace import Trace
 
@@ -15,10 +16,12 @@ _TARGET = MODELS.index("target")
 class Motion:
     """What one phase copied inside the caches.
 
+    slots: how many slots of K/V; size_bytes: their bytes, None where the record does not say it.
     shifts: by row of the batch, by how many slots to the right the target's K/V of the row moved.
     """
 
-    size_bytes: int
+    slots: int
+    size_bytes: int | None
     shifts: dict[int, int]
 
 
@@ -40,4 +43,7 @@ def motion_of(trace: Trace, number: int, entries: Array) -> Motion:
         if cache_row in row_of:
             row = row_of[cache_row]
             shifts[row] = shifts.get(row, 0) + distance
-    return Motion(size_bytes, {row: shift for row, shift in shifts.items() if shift})
+    has_bytes = "kv_bytes" not in missing_in(trace.meta)
+    slots = int(moves["length"].sum())
+    shown = size_bytes if has_bytes else None
+    return Motion(slots, shown, {row: shift for row, shift in shifts.items() if shift})

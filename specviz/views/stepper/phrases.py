@@ -5,6 +5,7 @@ Contract: numbers or rows in, plain text out.
 
 from collections.abc import Collection, Sequence
 
+from specviz.views.stepper.motion import Motion
 from specviz.views.stepper.scene import BatchRow
 
 _MANY = 4  # more numbers than that are counted, not listed
@@ -59,6 +60,13 @@ def size(size_bytes: int) -> str:
     if size_bytes >= 100_000:
         return f"{size_bytes / 1e6:.1f} MB"
     return f"{size_bytes / 1e3:.1f} kB"
+
+
+def copied(motion: Motion) -> str:
+    """What was copied inside the caches: in bytes, or in slots where those are not known."""
+    if motion.size_bytes is None:
+        return f"K/V of {count(motion.slots, 'slot')} copied"
+    return f"{size(motion.size_bytes)} of K/V copied"
 
 
 def capitalised(phrase: str) -> str:

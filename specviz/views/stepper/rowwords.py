@@ -28,7 +28,8 @@ def _schedule(scene: Scene, row: BatchRow) -> str:
     return f"{text}; {pending}"
 
 
-def _draft(scene: Scene, row: BatchRow) -> str:
+def draft_phrase(scene: Scene, row: BatchRow) -> str:
+    """What was drafted for a row."""
     if not row.drafted:
         return "no drafts"
     text = row_to_be_verified(row) if scene.selects else count(row.drafted, "draft")
@@ -50,6 +51,12 @@ def _verify(scene: Scene, row: BatchRow) -> str:
 
 
 def _accept(scene: Scene, row: BatchRow) -> str:
+    text = gained_phrase(scene, row)
+    return text if row.finished or not row.gained else f"{text}; {_end(scene, row)}"
+
+
+def gained_phrase(scene: Scene, row: BatchRow) -> str:
+    """What a row gained, and what ended it."""
     if not row.gained:
         return "gained nothing: its request has finished"
     text = f"gained {count(row.gained, 'token')}"
@@ -61,7 +68,7 @@ def _accept(scene: Scene, row: BatchRow) -> str:
     if row.discarded:
         text += f", {count(row.discarded, 'verified token')} discarded"
     if not row.finished:
-        return f"{text}; {_end(scene, row)}"
+        return text
     if row.with_eos:
         return f"{text}; finished with EOS"
     return f"{text}; finished, its token budget is spent"
@@ -96,5 +103,5 @@ def _synchronise(scene: Scene, row: BatchRow) -> str:
 
 
 ROW_WORDS: dict[str, Callable[[Scene, BatchRow], str]] = dict(
-    zip(PHASES, (_schedule, _draft, _verify, _accept, _synchronise), strict=True)
+    zip(PHASES, (_schedule, draft_phrase, _verify, _accept, _synchronise), strict=True)
 )

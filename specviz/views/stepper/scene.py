@@ -9,8 +9,10 @@ from functools import cached_property
 
 import numpy as np
 
+from specviz.checks.fates import target_choices
 from specviz.metrics import check_recorded
 from specviz.record.heads import head_name
+from specviz.record.missing import has_slots, missing_in
 from specviz.record.schema import MODELS, PHASES, Array
 from specviz.record.trace import Trace
 from specviz.record.trees import depths, leaves
@@ -119,6 +121,8 @@ class Scene:
             record's header; features_read: of each row, how many accepted drafts the head read with
             the target's features for the first time.
         capacity: how many drafts the round may verify; None in a run without a selector.
+        lacking: names of what the record lacks; has_slots: whether it says where the target's K/V
+            lies.
         ms: time of each phase.
         rows: the rows of the batch; before, after: those of the previous and the next round.
         new: requests that entered in this round, into the batch or the pool.
@@ -140,6 +144,8 @@ class Scene:
         self.decision: str = trace.meta["decisions"][trace.rounds["decision"][number]]
         self.head = scenes.head
         self.draft_kv: str = trace.meta.get("draft_kv", "kept")
+        self.lacking = missing_in(trace.meta)
+        self.has_slots = has_slots(trace.meta)
         self.features_read = scenes.features_read[here]
         capacity = int(trace.rounds["capacity"][number])
         self.capacity = capacity if has_selector(trace) else None
@@ -255,11 +261,9 @@ def _batch_rows(trace: Trace, judge: bool) -> list[BatchRow]:
     rows = trace.rows
     last = np.maximum(rows["gained"] - 1, 0)[:, None]  # (N, 1) index into what was emitted
     emitted = np.take_along_axis(rows["emitted"], last, axis=1)[:, 0]
-    choice = np.take_along_axis(rows["target_top_ids"][:, :, 0], last, axis=1)[:, 0]
+    choice = np.take_along_axis(target_choices(trace), last, axis=1)[:, 0]
     has_bonus = rows["gained"] > rows["accepted"]
     differs = (emitted != choice) & (choice >= 0) & has_bonus
-    # Only without sampling is the target's choice known: its most probable token.
-    is_greedy = trace.meta["sampling"] is None
     index = rows["length"] + rows["gained"] - 1  # of the last token after the round
     table = dict(rows)
     table["number"] = np.arange(last.size) - trace.index.row_bounds[rows["round"]]
@@ -270,7 +274,7 @@ def _batch_rows(trace: Trace, judge: bool) -> list[BatchRow]:
     is_draft = np.arange(rows["parents"].shape[1]) < rows["drafted"][:, None]
     table["depth"] = (depths(rows["parents"]) * is_draft).max(axis=1, initial=0)
     table["with_eos"] = np.isin(emitted, trace.meta["eos_token_ids"]) & (rows["gained"] > 0)
-    table["is_targets"] = judge & ~(is_greedy & differs)
+    table["is_targets"] = judge & ~differs & ("candidates.target" not in missing_in(trace.meta))
     columns = [table[field.name].tolist() for field in fields(BatchRow)]
     return [BatchRow(*values) for values in zip(*columns, strict=True)]
 

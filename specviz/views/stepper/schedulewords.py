@@ -3,7 +3,7 @@
 from collections import Counter
 
 from specviz.util.text import visible
-from specviz.views.stepper.phrases import agree, capitalised, count, names, row_names, size, span
+from specviz.views.stepper.phrases import agree, capitalised, copied, count, names, row_names, span
 from specviz.views.stepper.scene import SCHEDULE, BatchRow, PoolEntry, Scene
 
 
@@ -63,7 +63,7 @@ def _rearranged(scene: Scene) -> list[str]:
         where = f" to end in slot {ends.pop()}" if len(ends) == 1 else ""
         what.append(f"{names(shifted, 'row')} moved{where}")
     words = capitalised(" and ".join(what) or "rows were rearranged")
-    return [f"{words}: {size(motion.size_bytes)} of K/V copied."]
+    return [f"{words}: {copied(motion)}."]
 
 
 def _lengths(scene: Scene) -> str:
@@ -90,8 +90,7 @@ def _pool(scene: Scene) -> list[str]:
     motion = scene.motion.get(SCHEDULE)
     if motion:
         chosen = agree(scene.rows, "it", f"these {len(scene.rows)}")
-        copied = f"{size(motion.size_bytes)} of K/V copied"
-        sentences.append(f"{copied} to bring {chosen} to the front of the cache.")
+        sentences.append(f"{copied(motion)} to bring {chosen} to the front of the cache.")
     return sentences
 
 

@@ -8,7 +8,9 @@ of tokens occur only in descriptions of violations, as Python literals. Not know
 from collections.abc import Iterable
 
 from specviz.checks.violations import Violation
+from specviz.record.missing import has_slots
 from specviz.record.trace import Trace
+from specviz.views.stepper import plainwords
 from specviz.views.stepper.batchwords import BATCH_WORDS
 from specviz.views.stepper.phrases import names
 from specviz.views.stepper.rowwords import ROW_WORDS
@@ -47,6 +49,9 @@ class Narrator:
         self, trace: Trace, violations: Iterable[Violation] = (), *, judge: bool = True
     ) -> None:
         self._scenes = Scenes(trace, judge=judge)
+        says_slots = has_slots(trace.meta)
+        self._batch_words = BATCH_WORDS if says_slots else plainwords.BATCH_WORDS
+        self._row_words = ROW_WORDS if says_slots else plainwords.ROW_WORDS
         self._violations: dict[tuple[int, str], list[Violation]] = {}
         for violation in violations:
             place = violation.round, violation.phase
@@ -65,7 +70,7 @@ class Narrator:
             self._scene = self._scenes[round]
         scene = self._scene
         violations = self._violations.get((round, phase), [])
-        text, *more = BATCH_WORDS[phase](scene)
+        text, *more = self._batch_words[phase](scene)
         # What is violated goes before whatever else there is to say.
         for sentence in (*_violated(violations), *more):
             if len(text) + len(sentence) < MAX_LETTERS:
@@ -75,7 +80,7 @@ class Narrator:
             rules.setdefault(violation.row, {})[violation.rule] = None
         phrases = []
         for row in scene.rows:
-            phrase = ROW_WORDS[phase](scene, row)
+            phrase = self._row_words[phase](scene, row)
             if row.number in rules:
                 phrase += f"; violated: {', '.join(rules[row.number])}"
             phrases.append(phrase)

@@ -9,6 +9,7 @@ Contract: reads a Trace; frames go in, in the order of the record, and cells (5,
 import numpy as np
 
 from specviz.record.index import Committed
+from specviz.record.missing import missing_in
 from specviz.record.replay import Frame
 from specviz.record.schema import PHASES, Array
 from specviz.record.trace import Trace
@@ -16,6 +17,7 @@ from specviz.record.trees import depths
 from specviz.views.stepper.columns import pending_positions, verified
 from specviz.views.stepper.lanes import cache_cells, is_pending, mark_fates, put_tokens
 from specviz.views.stepper.treefates import tree_fates
+from specviz.views.stepper.untold import proposed, put_committed, put_drafts
 
 _DRAFT = PHASES.index("draft")
 _ACCEPT = PHASES.index("accept")
@@ -28,7 +30,8 @@ class TokenCells:
         self._trace = trace
         self._texts = texts
         self._positions = pending_positions(trace)
-        self._drafts = _drafts(trace)
+        self._has_feeds = "feeds.target" not in missing_in(trace.meta)
+        self._drafts = _drafts(trace) if self._has_feeds else proposed(trace)
         self._unverified = _unverified(trace)
 
     def after(self, frame: Frame) -> Array:
@@ -36,6 +39,8 @@ class TokenCells:
         phase = PHASES.index(frame.phase)
         entries = self._trace.index.rows_of(frame.round)
         cells = cache_cells(frame.target)
+        if not self._has_feeds:
+            put_committed(cells, frame, self._texts)
         rows = np.flatnonzero(is_pending(cells, frame.pending))
         request = frame.requests[rows]
         index = frame.lengths[rows] - 1
@@ -47,10 +52,13 @@ class TokenCells:
         drafts = self._drafts[frame.round]
         # Before the forward the cache may not reach as far yet.
         drafts = drafts[:, drafts[1] < cells.shape[2]]
-        if phase == _DRAFT:
+        if phase >= _DRAFT and not self._has_feeds:
+            put_drafts(cells, frame, drafts)
+        elif phase == _DRAFT:
             row, slot, index, position, token, *_ = drafts
             drafted = np.stack([index, position, frame.requests[row], token])
             put_tokens(cells, row, slot, "drafted", drafted)
+        if phase == _DRAFT:
             self._put_unverified(cells, frame)
         if phase >= _ACCEPT:
             table = {name: column[entries] for name, column in self._trace.rows.items()}

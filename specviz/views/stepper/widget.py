@@ -15,6 +15,7 @@ import anywidget
 import traitlets
 from IPython.display import DisplayHandle, display
 
+from specviz.record.log.reader import read_record
 from specviz.record.schema import PHASES
 from specviz.record.trace import Trace
 from specviz.util.files import check_writable
@@ -258,10 +259,10 @@ def save_replay(
     other: str | os.PathLike[str] | None = None,
     step: int = 0,
 ) -> None:
-    """Turn a saved record, or two, into a page (.html), or a figure of one step (.png, .svg).
+    """Turn a record or a log, or two, into a page (.html), or a figure of a step (.png, .svg).
 
     Args:
-        path, other: of the records.
+        path, other: of the records; a log ends in .jsonl.
         out: of the file; its suffix decides what is written.
         step: round * 5 + phase: where the page opens, or what the figure shows.
 
@@ -284,7 +285,7 @@ def save_replay(
         raise ValueError(
             f"out must end in one of {', '.join(exports)}, got {os.fspath(out)!r}; rename the file"
         )
-    view = step_through(Trace.load(path), None if other is None else Trace.load(other))
+    view = step_through(read_record(path), None if other is None else read_record(other))
     view.step = checked_step(step, view._rounds)
     exports[kind](view, out)
 

@@ -161,7 +161,7 @@ function unfoldHoles({ rounds, holes }) {
 var Film = class {
   /** @param {FilmJson} json */
   constructor(json) {
-    this.json = json, unfoldLanes(json.lanes), unfoldHoles(json), this.phases = json.phases.length, this.steps = json.rounds.length * this.phases, this._gains = this._sumGains(), this.checked = json.violations !== null, this._violations = (json.violations ?? []).map((each) => ({
+    this.json = json, unfoldLanes(json.lanes), unfoldHoles(json), this.phases = json.phases.length, this.steps = json.rounds.length * this.phases, this._gains = this._sumGains(), this.checked = json.violations !== null, this.knowsChoices = this.checked && !json.gaps?.choices, this._violations = (json.violations ?? []).map((each) => ({
       ...each,
       step: each.round * this.phases + each.phase
     })), this._points = /* @__PURE__ */ new Map(), this._drifts = void 0;
@@ -853,8 +853,8 @@ function maskCells(film, step, row) {
   let entry = film.rows(step)[row];
   if (!entry) return null;
   let phase = film.phase(step), kind = Math.min(phase, 2), at = step - phase + kind, model = kind === 1 ? 1 : 0, stage = film.stage(at), source = kind ? { row, moves: [] } : prefillSource(stage, row), feeds = stage.feeds.filter((run) => run[0] === model), fed = feeds.filter((run) => run[2] === source.row);
-  if (!fed.length) return null;
-  let lane = kind ? film.lane(at, model ? "draft" : "target", row) : writtenLane(film, fed, entry), ends = feeds.map((run) => run[8] + run[4] - 1), slots = Math.max(kind === 2 ? film.scene(step).slots : 0, ...ends), faults = stage.faults.filter((fault) => fault[1] === source.row), queries = fed.flatMap((run) => queriesOf(film, entry, run, lane, slots, faults)), drifting = queries.filter((query) => film.checked && query.position !== query.index);
+  if (!fed.length || film.json.gaps?.masks[model]) return null;
+  let lane = kind ? film.lane(at, model ? "draft" : "target", row) : writtenLane(film, fed, entry), ends = feeds.map((run) => run[8] + run[4] - 1), slots = Math.max(kind === 2 ? film.scene(step).slots : 0, ...ends), faults = stage.faults.filter((fault) => fault[1] === source.row), queries = fed.flatMap((run) => queriesOf(film, entry, run, lane, slots, faults)), drifting = queries.filter((query) => film.checked && driftsAway(query));
   return {
     kind,
     step: at,
@@ -873,6 +873,9 @@ function maskCells(film, step, row) {
       return run ? film.cellOf(run, slot) : null;
     }
   };
+}
+function driftsAway({ position, index }) {
+  return position >= 0 && position !== index;
 }
 function writtenLane(film, fed, entry) {
   let held = film.json.kinds.indexOf("held");
@@ -908,7 +911,12 @@ function queriesOf(film, entry, run, lane, slots, faults) {
     let at = index + n, node = first && first + n, ahead = node ? node - 1 : at - entry.length, fault = faults.find((each) => {
       let offset = each[7] ? node - each[7] : node ? -1 : at - each[2];
       return each[0] === forward && offset >= 0 && offset < each[3];
-    }), name = queryName(entry, node, at), token = ahead >= 0 ? entry.drafts[ahead] ?? -1 : film.token(entry.request, at) ?? -1, segments = segmentsOf(film, pieces, entry.length, until + n, fault), text = isMask(film, run, ahead) ? "mask" : film.text(token), place = { index: at, position: position + n, slot: slot + n, until: until + n };
+    }), name = queryName(entry, node, at), token = ahead >= 0 ? entry.drafts[ahead] ?? -1 : film.token(entry.request, at) ?? -1, segments = segmentsOf(film, pieces, entry.length, until + n, fault), text = isMask(film, run, ahead) ? "mask" : film.text(token), place = {
+      index: at,
+      position: position < 0 ? -1 : position + n,
+      slot: slot + n,
+      until: until + n
+    };
     return { name, node, forward, token, text, ...place, segments };
   });
 }
@@ -1030,7 +1038,14 @@ var LISTED = 50, DRAWN = 8, APART = 2, InvariantPanel = class {
   }
   title() {
     let { film, step } = this.view, all = film.violations.length, found = this._found().length;
-    return film.checked ? all ? `Invariants \xB7 ${found ? counted(found, "violation") : "none violated"} in round ${film.round(step)} so far, ${all} in the run` : `Invariants \xB7 all hold in all ${counted(film.json.rounds.length, "round")}` : "Invariants \xB7 not checked here";
+    if (!film.checked) return "Invariants \xB7 not checked here";
+    let checked = this.unchecked() ? "all that were checked" : "all", rounds = counted(film.json.rounds.length, "round");
+    return all ? `Invariants \xB7 ${found ? counted(found, "violation") : "none violated"} in round ${film.round(step)} so far, ${all} in the run` : `Invariants \xB7 ${checked} hold in all ${rounds}`;
+  }
+  // What was not checked, because a log lacks what it needs.
+  unchecked() {
+    let { checked, json } = this.view.film, unchecked = checked ? json.gaps?.unchecked ?? [] : [];
+    return unchecked.length ? `Not checked: ${unchecked.join("; ")}.` : "";
   }
   /** @param {StepViolation} at */
   _row({ step, request, row }) {
@@ -1104,7 +1119,7 @@ var LISTED = 50, DRAWN = 8, APART = 2, InvariantPanel = class {
   }
   describe() {
     let [item] = this.items();
-    return item ? `${this.title()}. ${this._found().length ? "First" : "Nearest"}: ${item.text}.` : `${this.title()}.`;
+    return item ? `${this.title()}. ${this._found().length ? "First" : "Nearest"}: ${item.text}.` : `${this.title()}. ${this.unchecked()}`.trim();
   }
   table() {
     let { film } = this.view, head = [
@@ -1128,7 +1143,7 @@ var LISTED = 50, DRAWN = 8, APART = 2, InvariantPanel = class {
       each.expected,
       each.found
     ]);
-    return { caption: "", head, rows };
+    return { caption: this.unchecked(), head, rows };
   }
   /**
    * {sign, lines} of what a picture says.
@@ -1139,7 +1154,7 @@ var LISTED = 50, DRAWN = 8, APART = 2, InvariantPanel = class {
     return items.length || entries.push({
       sign: "\u2713",
       text: `Nothing is out of step in ${counted(this.view.film.json.rounds.length, "round")}.`
-    }), all > DRAWN && entries.push({ sign: "", text: `and ${all - DRAWN} more of them` }), entries.map(({ text, ...rest }) => ({
+    }), all > DRAWN && entries.push({ sign: "", text: `and ${all - DRAWN} more of them` }), this.unchecked() && entries.push({ sign: "", text: this.unchecked() }), entries.map(({ text, ...rest }) => ({
       ...rest,
       lines: wrapWords(text, width - 2 * PAD - 18, { size: 12 })
     }));
@@ -1436,7 +1451,9 @@ var ACCEPT = 3, Legend = class {
       ({ json }) => json.rounds.some(
         (round) => round.stages.some(({ moves: moves2 }, phase) => moves2.length > 0 && where(phase, moves2))
       )
-    ), keeping = films.filter(({ json }) => json.meta.kv_bytes_per_slot.draft > 0), drafters = new Set(keeping.map(drafterName)), broken = any((each) => each.violations.length > 0), wrong = any(({ violations }) => violations.some((each) => each.rule === "bonus")), ownToken = films.every((each) => each.checked) ? "\u25CF the target's own token" : "\u25CF the last token of the round", own = (...kinds) => kinds.filter(([kind]) => held.has(kind)), when = (show, kind, words) => show ? [[kind, words]] : [];
+    ), keeping = films.filter(
+      ({ json }) => json.gaps?.draft || json.meta.kv_bytes_per_slot.draft > 0
+    ), drafters = new Set(keeping.map(drafterName)), broken = any((each) => each.violations.length > 0), wrong = any(({ violations }) => violations.some((each) => each.rule === "bonus")), ownToken = films.every((each) => each.knowsChoices) ? "\u25CF the target's own token" : "\u25CF the last token of the round", own = (...kinds) => kinds.filter(([kind]) => held.has(kind)), when = (show, kind, words) => show ? [[kind, words]] : [];
     return [
       ["p", "prompt"],
       ["a", "committed"],
@@ -1487,8 +1504,17 @@ var ACCEPT = 3, Legend = class {
         "position is not the index"
       ),
       ...when(broken, "violation", "violation"),
-      ...when(other !== null, "differs", "not what the other run wrote")
+      ...when(other !== null, "differs", "not what the other run wrote"),
+      ...films.flatMap(({ json }) => this._gaps(json))
     ];
+  }
+  /**
+   * What a log lacks of the batch.
+   * @param {FilmJson} json
+   * @returns {[string, string][]}
+   */
+  _gaps({ gaps }) {
+    return (gaps?.batch ?? []).map((words) => ["gap", words]);
   }
   key() {
     return "";
@@ -1539,6 +1565,7 @@ var ACCEPT = 3, Legend = class {
       compacted: () => pen.line(x + 20, y, x, y, { stroke: p.green, width: 1.75, arrow: !0 }),
       drift: () => this._drift(pen, x, y),
       violation: () => sign("\u25B2", p.red),
+      gap: () => sign("\u2205", p.muted),
       differs: () => {
         for (let up of [1, 4]) pen.rect(x + 2, y + 5 - up, 16, 1.5, { fill: p.red });
       }
@@ -1714,14 +1741,14 @@ var MaskPainter = class {
    * @param {number} y
    */
   _label(query, y) {
-    let { pen, at, p } = this, drift = at.cells.drifts > 0 && query.position !== query.index, name = this._points(query) ? { size: 11.5, fill: p.blue, weight: 700 } : { size: 11.5, fill: p.ink };
+    let { pen, at, p } = this, drift = at.cells.drifts > 0 && driftsAway(query), name = this._points(query) ? { size: 11.5, fill: p.blue, weight: 700 } : { size: 11.5, fill: p.ink };
     pen.text(query.name, PAD, y, name), at.wide && pen.text(query.text, PAD + at.names, y, {
       size: 11,
       mono: !0,
       fill: p.muted,
       max: 64
     });
-    let words = drift ? `${query.position} \u2260 ${query.index}` : `${query.position}`;
+    let known = query.position < 0 ? "\u2013" : `${query.position}`, words = drift ? `${known} \u2260 ${query.index}` : known;
     pen.text(words, at.left - 8, y, {
       size: 11,
       fill: drift ? p.red : p.muted,
@@ -1835,7 +1862,8 @@ function maskVerdict(film, step, cells) {
   ), wrong.length ? [!1, `\u2717 ${wrong.join("; ")}.`] : [!0, "\u2713 Every query sees its row's tokens up to itself, each once, and nothing else."];
 }
 function absence(film, step) {
-  return film.phase(step) === 0 ? "This row was prefilled in an earlier round: no forward reads its K/V in this phase." : film.json.meta.num_draft_tokens ? film.json.head ? `The ${film.json.head} reads one state of the target, so there is nothing to mask.` : "Drafting feeds no model here, so there is nothing to mask." : "Nothing is drafted in this run.";
+  let unknown = film.json.gaps?.masks[film.phase(step) === 1 ? 1 : 0];
+  return unknown || (film.phase(step) === 0 ? "This row was prefilled in an earlier round: no forward reads its K/V in this phase." : film.json.meta.num_draft_tokens ? film.json.head ? `The ${film.json.head} reads one state of the target, so there is nothing to mask.` : "Drafting feeds no model here, so there is nothing to mask." : "Nothing is drafted in this run.");
 }
 function slotCount(ranges, one, many) {
   let total = ranges.reduce((sum, [start2, stop]) => sum + stop - start2, 0);
@@ -1928,7 +1956,7 @@ var SIGHTS = {
       query.name,
       query.text,
       query.index,
-      query.position,
+      query.position < 0 ? "\u2013" : query.position,
       query.slot,
       of(query, "seen", "own", "leak"),
       ...judged ? [of(query, "leak"), of(query, "hole"), of(query, "hidden")] : []
@@ -1998,7 +2026,7 @@ var SIGHTS = {
   hit(x, y, width) {
     let at = this._layout(width), n = at ? Math.floor((y - MASK_TICKS) / at.line) : -1, query = at?.cells.queries[n];
     if (!query) return null;
-    let { film, step, row } = this.view, { cells } = at, slot = at.slotAt(x), draft = query.node > 0 && query.name !== "other" ? query.node - 1 : -1, drift = film.checked && query.position === query.index ? "" : `, index ${query.index}`, position = `position ${query.position}${drift}`, name = `query ${query.name} ${quoted(query.text)} (${position})`;
+    let { film, step, row } = this.view, { cells } = at, slot = at.slotAt(x), draft = query.node > 0 && query.name !== "other" ? query.node - 1 : -1, drift = film.checked && query.position === query.index ? "" : `, index ${query.index}`, position = `position ${query.position < 0 ? "not known" : query.position}${drift}`, name = `query ${query.name} ${quoted(query.text)} (${position})`;
     if (slot === null) {
       let hint2 = `${name}, in slot ${query.slot}`, place = { row, slot: cells.now(query.slot), index: query.index, hint: hint2 };
       return draft < 0 ? place : { ...place, slot: slotsOf(film, step, row)[draft], draft };
@@ -2592,7 +2620,7 @@ function slotKv({ film, step }, model, row, slot, cell) {
 function slotHint(view, row, slot, cell) {
   let { film, step } = view;
   if (cell.kind === "unverified") return unverifiedHint(view, row, slot, cell);
-  let token = cell.token >= 0 ? `\u201C${film.text(cell.token)}\u201D \xB7 ` : "", what = slotState(view, row, cell) + replaced(film, step, row, cell), drift = film.checked && cell.position !== cell.index ? " (drift!)" : "", index = `index ${cell.index}, position ${cell.position}${drift}`, target = `target K/V ${slotKv(view, "target", row, slot, cell)}`, place = `${token}row ${row}, slot ${slot}: ${what}`, kv = [target, ...headKv(view, row, slot, cell)].join(", ");
+  let token = cell.token >= 0 ? `\u201C${film.text(cell.token)}\u201D \xB7 ` : "", what = slotState(view, row, cell) + replaced(film, step, row, cell), drift = film.checked && driftsAway(cell) ? " (drift!)" : "", position = cell.position < 0 ? "not known" : cell.position, index = `index ${cell.index}, position ${position}${drift}`, target = `target K/V ${slotKv(view, "target", row, slot, cell)}`, place = `${token}row ${row}, slot ${slot}: ${what}`, kv = [target, ...headKv(view, row, slot, cell)].join(", ");
   return [place, ...cell.index < 0 ? [] : [index], kv].join(" \xB7 ");
 }
 function headKv(view, row, slot, cell) {
@@ -2815,27 +2843,36 @@ var TIME = {
     let { film } = this.view;
     return (!this._kept || this._film !== film) && (this._film = film, this._kept = addUp(film.json)), this._kept;
   }
+  // Of a log without times, there is one sentence.
+  get _untold() {
+    return this.view.film.json.gaps?.time ?? null;
+  }
   title() {
-    return `Time \xB7 round ${this._round}: ${milliseconds(sumOf(this._ms))}`;
+    return this._untold ? `Time \xB7 round ${this._round}` : `Time \xB7 round ${this._round}: ${milliseconds(sumOf(this._ms))}`;
   }
   _shares() {
     let so = this._sums.ms[this._round], all = sumOf(so);
     return so.map((value) => percent(value / Math.max(all, 1e-9)));
   }
   _moved() {
-    let { bytes, total, ms } = this._sums, now = bytes[this._round], so = total[this._round], all = sumOf(ms[this._round]), words = `${this._round ? `Rounds 0 to ${this._round}` : "This round"}: ${milliseconds(all)}.`;
+    let { bytes, total, ms } = this._sums, now = bytes[this._round], so = total[this._round], all = sumOf(ms[this._round]), rounds = this._round ? `Rounds 0 to ${this._round}` : "This round", words = this._untold ?? `${rounds}: ${milliseconds(all)}.`, { gaps } = this.view.film.json;
+    if (gaps?.bytes) return `${words} ${gaps.bytes}`;
     if (!total[total.length - 1]) return `${words} No K/V is copied in this run.`;
     let here = now ? bytesOf(now) : "none", before = so ? bytesOf(so) : "none";
     return `${words} K/V copied: ${here} in this round, ${before} so far.`;
   }
   describe() {
-    let { film, step } = this.view, parts = this._ms.map(
+    let { film, step } = this.view;
+    if (this._untold) return `${this.title()}. ${this._moved()}`;
+    let parts = this._ms.map(
       (value, phase) => `${film.json.phases[phase]} ${milliseconds(value)}`
     );
     return `${this.title()}. ${parts.join(", ")}. At ${film.phaseName(step)}. ${this._moved()}`;
   }
   table() {
-    let { film } = this.view, shares = this._shares(), so = this._sums.ms[this._round], rows = film.json.phases.map((name, phase) => [
+    let { film } = this.view;
+    if (this._untold) return { caption: this._moved(), head: [], rows: [] };
+    let shares = this._shares(), so = this._sums.ms[this._round], rows = film.json.phases.map((name, phase) => [
       name,
       milliseconds(this._ms[phase]),
       milliseconds(so[phase]),
@@ -2850,7 +2887,7 @@ var TIME = {
    * @param {number} width
    */
   _places(width) {
-    let wide = width >= TIME.wide, room = width - 2 * PAD, w = wide ? (room - TIME.gap) * TIME.part : room, lines = 5 * TIME.line, right = wide ? { x: PAD + w + TIME.gap, y: 0, w: room - w - TIME.gap } : { x: PAD, y: 18 + lines + 14, w }, words = wrapWords(this._moved(), room, { size: 12 }), foot = wide ? 18 + lines + 16 : right.y + 22 + TIME.strip + 30;
+    let wide = width >= TIME.wide, room = width - 2 * PAD, w = wide ? (room - TIME.gap) * TIME.part : room, lines = 5 * TIME.line, right = wide ? { x: PAD + w + TIME.gap, y: 0, w: room - w - TIME.gap } : { x: PAD, y: 18 + lines + 14, w }, words = wrapWords(this._moved(), room, { size: 12 }), foot = this._untold ? 4 : wide ? 18 + lines + 16 : right.y + 22 + TIME.strip + 30;
     return {
       left: { x: PAD, y: 18, w },
       right: { ...right, h: wide ? lines - 22 : TIME.strip },
@@ -2872,14 +2909,16 @@ var TIME = {
    * @param {number} width
    */
   draw(pen, width) {
-    let { left, right, words, foot } = this._places(width), { p } = pen, head = { size: 11, fill: p.muted, align: "right" };
+    let { left, right, words, foot } = this._places(width), { p } = pen;
+    if (words.forEach((line, n) => pen.text(line, PAD, foot + 6 + n * 17, { size: 12, fill: p.ink })), this._untold) return;
+    let head = { size: 11, fill: p.muted, align: "right" };
     pen.text("this round", left.x + left.w - TIME.share, 8, head), pen.text("so far", left.x + left.w, 8, head), this.view.film.json.phases.forEach((_, phase) => this._phase(pen, left, phase)), new TimeStrip(pen, {
       columns: this._columns(right),
       colours: this.colours(p),
       pitch: this._pitch(right),
       sums: this._sums,
       now: this._round
-    }).paint(right), words.forEach((line, n) => pen.text(line, PAD, foot + 6 + n * 17, { size: 12, fill: p.ink }));
+    }).paint(right);
   }
   /**
    * @param {Pen} pen
@@ -2926,6 +2965,7 @@ var TIME = {
    * @param {number} width
    */
   _under(x, y, width) {
+    if (this._untold) return null;
     let { left, right } = this._places(width), phase = Math.floor((y - left.y) / TIME.line), { all } = this._sums;
     if (x >= left.x && x < left.x + left.w && phase >= 0 && phase < 5) return { phase };
     let each = this._pitch(right) * this._columns(right).length / all.length, round = Math.floor((x - right.x) / each);
@@ -3027,11 +3067,11 @@ function nodeWords(film, entry, j, fate) {
 }
 function acceptedWords(film) {
   let { sampling } = film.json.meta;
-  return film.checked ? sampling ? sampling.coupling === "gumbel" ? "accepted: same choice under the same noise" : "accepted" : "accepted: the target's first choice" : "accepted";
+  return film.knowsChoices ? sampling ? sampling.coupling === "gumbel" ? "accepted: same choice under the same noise" : "accepted" : "accepted: the target's first choice" : "accepted";
 }
 function rejectedWords(film, entry, j) {
   let parent = parentOf(entry, j), taken = entry.path?.find((draft) => parentOf(entry, draft) === parent), token = taken === void 0 ? entry.emitted[entry.accepted] : entry.drafts[taken], word = quoted(film.text(token)), name = taken === void 0 ? word : `${word} (${nameOf(taken)})`;
-  if (!film.checked) return `rejected: ${name} is emitted`;
+  if (!film.knowsChoices) return `rejected: ${name} is emitted`;
   let { sampling } = film.json.meta;
   return sampling ? sampling.coupling === "gumbel" ? `rejected: under the same noise the target draws ${name}` : `rejected: the target takes ${name}` : `rejected: the target says ${name}`;
 }
@@ -3044,7 +3084,7 @@ function ownWords(film, entry, fate) {
     let choice = entry.target[lastOf(entry) + 1][0][0];
     return `the target says ${quoted(film.text(choice))}, yet ${emitted} is emitted`;
   }
-  if (!film.checked) return `${emitted} is emitted after ${behind}`;
+  if (!film.knowsChoices) return `${emitted} is emitted after ${behind}`;
   let { sampling } = film.json.meta;
   return sampling ? `drawn by the target after ${behind}` : `the target's first choice after ${behind}`;
 }
@@ -3114,15 +3154,15 @@ function cause(film, { emitted }) {
 }
 function acceptedWords2(film, entry, j) {
   let { sampling } = film.json.meta;
-  return film.checked ? sampling ? sampling.coupling === "gumbel" ? "accepted: same choice under the same noise" : `accepted with ${ratio(film, entry, j)}` : "accepted: the target's first choice" : "accepted";
+  return film.knowsChoices ? sampling ? sampling.coupling === "gumbel" ? "accepted: same choice under the same noise" : `accepted with ${ratio(film, entry, j)}` : "accepted: the target's first choice" : "accepted";
 }
 function rejectedWords2(film, entry, j) {
   let { sampling } = film.json.meta, emitted = quoted(film.text(entry.emitted[j]));
-  return film.checked ? sampling ? sampling.coupling === "gumbel" ? `rejected: under the same noise the target draws ${emitted}` : `rejected against ${ratio(film, entry, j)}; drawn from max(p \u2212 q, 0)` : `rejected: the target says ${emitted}` : `rejected: ${emitted} is emitted`;
+  return film.knowsChoices ? sampling ? sampling.coupling === "gumbel" ? `rejected: under the same noise the target draws ${emitted}` : `rejected against ${ratio(film, entry, j)}; drawn from max(p \u2212 q, 0)` : `rejected: the target says ${emitted}` : `rejected: ${emitted} is emitted`;
 }
 function bonusWords(film, entry, j) {
   let emitted = `${quoted(film.text(entry.emitted[j]))} is emitted`;
-  return film.checked ? film.json.meta.sampling ? "drawn from the target's p" : j ? `${allDrafts(entry, j)} accepted: the target adds its own` : "the target's first choice" : j ? `${allDrafts(entry, j)} accepted: ${emitted}` : emitted;
+  return film.knowsChoices ? film.json.meta.sampling ? "drawn from the target's p" : j ? `${allDrafts(entry, j)} accepted: the target adds its own` : "the target's first choice" : j ? `${allDrafts(entry, j)} accepted: ${emitted}` : emitted;
 }
 function wrongWords(film, entry, j) {
   let target = `the target says ${quoted(film.text(entry.target[j][0][0]))}`;
@@ -3696,8 +3736,8 @@ var CONTEXT = 34, VerifyPanel = class {
     let name = `Row ${this.view.row}`;
     if (!this._entry.gained) return `${name} idles: its request has ended`;
     if (!this._entry.drafted) return `${name} \xB7 the target's next token`;
-    let drafter = drafterName(this.view.film);
-    return `${name} \xB7 verification: what the ${drafter} said, what the target says`;
+    let drafter = drafterName(this.view.film), unsaid = this.view.film.json.gaps?.cards;
+    return unsaid ? `${name} \xB7 verification; ${unsaid}` : `${name} \xB7 verification: what the ${drafter} said, what the target says`;
   }
   /**
    * Where the cards lie: {x, y, w, h} in px, {bars, lines} of a card, chip: px of what the draft
@@ -4044,8 +4084,11 @@ var ListSection = class extends Section {
     let items = this.invariants.items(), key = JSON.stringify(items.map((item) => [item, this.desk.happening(item.step)]));
     if (key === this.listed) return;
     this.listed = key;
-    let focused = this.list.contains(document.activeElement);
-    this.list.replaceChildren(...items.map((item) => element("li", {}, this._button(item)))), focused && this.desk.focus();
+    let focused = this.list.contains(document.activeElement), unchecked = this.invariants.unchecked(), note = unchecked ? [element("li", { class: "sv-note" }, unchecked)] : [];
+    this.list.replaceChildren(
+      ...items.map((item) => element("li", {}, this._button(item))),
+      ...note
+    ), focused && this.desk.focus();
   }
   prepare() {
   }
@@ -4227,7 +4270,7 @@ function runFacts(film, step) {
 function verdictOf(film) {
   if (!film.checked) return "not judged";
   let rules = [...new Set(film.violations.map((each) => each.rule))];
-  return rules.length ? `\u25B2 breaks: ${rules.join(", ")}` : `\u2713 ${film.json.meta.valid ? "valid" : "promises nothing, breaks nothing here"}`;
+  return rules.length ? `\u25B2 breaks: ${rules.join(", ")}` : film.json.gaps?.unchecked.length ? "\u2713 nothing broken, as far as it was logged" : `\u2713 ${film.json.meta.valid ? "valid" : "promises nothing, breaks nothing here"}`;
 }
 function badge(film) {
   let look = film.violations.length > 0 ? " sv-broken" : film.checked ? " sv-valid" : "";

@@ -1,0 +1,39 @@
+"""Which rules a record leaves open, because the log that it was made of lacks what they need.
+
+Contract: `unchecked` takes the header of a record and returns sentences, none for a run of specviz.
+Not known here: the rules.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from specviz.record.missing import MISSING, missing_in
+
+_LAYOUT = ("feeds", "slots", "visible")
+
+
+def unchecked(meta: Mapping[str, Any]) -> list[str]:
+    """Return what was not checked and why, a sentence without an end for each."""
+    lacking = missing_in(meta)
+    found = []
+    for what, needed in _needs(meta):
+        # Without any forwards, that alone is the reason.
+        reasons = [name for name in MISSING if name in lacking and name in needed]
+        if reasons:
+            found.append(f"{what}: {MISSING[reasons[0]]} not logged")
+    return found
+
+
+def _needs(meta: Mapping[str, Any]) -> Iterator[tuple[str, set[str]]]:
+    """Yield each rule, or part of one, with the names of what it needs."""
+    for model, kv in (("target", "kv"), ("draft", "caches")):
+        yield f"positions ({model})", {f"feeds.{model}", f"positions.{model}"}
+        yield f"mask, {kv} ({model})", {*(f"{name}.{model}" for name in _LAYOUT), "moves"}
+    yield "rectangle", {"feeds.target", "slots.target", "moves"}
+    if meta["sampling"] is None:
+        yield "acceptance, bonus (against the target's choices)", {"candidates.target"}
+    yield "drafts (against the draft model's choices)", {"candidates.draft"}
+    for model in ("target", "draft"):
+        yield f"scores ({model})", {f"logprobs.{model}"}
+    yield "budget", {"budget"}
+    yield "budget, eos (whether a row finishes in time)", {"finished"}

@@ -1,0 +1,272 @@
+"""The file of a log: its schema, its reader, and what a damaged file or a crash leaves."""
+
+import copy
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from jsonschema import Draft202012Validator
+from test_trace_writer import K, logged, writer
+
+import specviz as sv
+from specviz.cli.main import main as cli
+from specviz.record.log.forms import FORMS, NEEDED
+from specviz.record.missing import MISSING
+
+DOCS = Path(__file__).parents[1] / "docs"
+SCHEMA = json.loads((DOCS / "log.schema.json").read_text())
+VALIDATOR = Draft202012Validator(SCHEMA)
+
+
+def full() -> sv.TraceWriter:
+    """A log with an entry of every name: two rounds of two rows, the second one a tree."""
+    log = sv.TraceWriter(
+        [[5, 6, 7], [8, 9]],
+        vocabulary_size=100,
+        num_draft_tokens=2,
+        budget=[8, 9],
+        eos_token_ids=[2],
+        decoder="full",
+        draft="small",
+        sampling={"temperature": 0.5},
+        kv_bytes_per_slot={"target": 64, "draft": 16},
+        batch_size=2,
+        token_texts={5: "five"},
+        missing=["times"],
+    )
+    both = {"rows": [0, 1], "requests": [0, 1]}
+    places = {"positions": [[2, 3, 4], [1, 2, 3]], "slots": [[2, 3, 4]]}
+    log.forward("target", **both, tokens=[[5, 6], [0, 8]], indices=[[0, 1], [-1, 0]])
+    log.forward("draft", **both, tokens=[[7], [9]], indices=[[2], [1]], phase="draft")
+    log.forward(
+        "target",
+        **both,
+        tokens=[[7, 11, 12], [9, 21, 22]],
+        indices=[[2, 3, 4], [1, 2, 3]],
+        visible=np.tril(np.ones((2, 3, 5), bool), 2),
+        nodes=[[0, 1, 2], [0, 1, 2]],
+        **places,
+    )
+    end = {"discarded": [0, 0], "verified": [2, 2], "starts": [0, 1], "pending": [2, 2]}
+    log.round(
+        **both,
+        drafts=[[11, 12], [21, 22]],
+        accepted=[2, 0],
+        emitted=[[11, 12, 13], [25]],
+        finished=[False, False],
+        target_top=(np.full((2, 3, 2), 7), np.log(np.full((2, 3, 2), 0.25))),
+        draft_logprobs=[[-0.5, None], [-1.0, "-inf"]],
+        slots=5,
+        ms={"verify": 1.25},
+        starts_after=[0, 1],
+        pending_after=[5, 3],
+        **end,
+    )
+    log.move("target", from_row=1, from_slot=1, to_row=1, to_slot=3, length=2)
+    log.move(
+        "draft", from_row=[0, 1], from_slot=[0, 0], to_row=[0, 1], to_slot=[1, 1], length=[1, 1]
+    )
+    log.add_request([30, 31])
+    tree = {"parents": [[-1, -1]], "path": [[1]], "choices": [[41, 5, 6]]}
+    log.round(rows=[0], requests=[0], drafts=[[40, 41]], accepted=[1], emitted=[[41, 5]], **tree)
+    return log
+
+
+@cache
+def lines_of_full() -> tuple[str, ...]:
+    return tuple(json.dumps(line) for line in full()._journal.lines())
+
+
+def read(tmp_path: Path, lines: Any) -> sv.Trace:
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return sv.read_log(path)
+
+
+def same(one: sv.Trace, other: sv.Trace) -> bool:
+    for name, table in one.tables.items():
+        for column, values in table.items():
+            is_float = values.dtype == np.float32
+            if not np.array_equal(values, other.tables[name][column], equal_nan=is_float):
+                return False
+    return one.meta == other.meta
+
+
+@pytest.mark.parametrize("log", [logged, full])
+def test_a_log_is_what_its_schema_says_and_comes_back(log, tmp_path):
+    path = tmp_path / "log.jsonl"
+    log().save(path)
+    for line in path.read_text().splitlines():
+        VALIDATOR.validate(json.loads(line))
+    assert same(sv.read_log(path), log().trace())
+
+
+def test_schema_is_a_schema_and_knows_the_names_of_the_reader():
+    Draft202012Validator.check_schema(SCHEMA)
+    kinds = [each["$ref"].rpartition("/")[2] for each in SCHEMA["oneOf"]]
+    assert kinds == list(FORMS)
+    for kind in kinds:
+        entry = SCHEMA["$defs"][kind]
+        assert entry["properties"].keys() == FORMS[kind].keys() | {"kind"}
+        assert set(entry["required"]) == {"kind", *NEEDED[kind]}
+    names = SCHEMA["$defs"]["header"]["properties"]["missing"]["items"]["enum"]
+    assert names == list(MISSING)
+
+
+WRONG = ["x", None, -2, 0.5, True, {}, [], [[]], [None], 2**31, [0.5], ["x"], [[True]], [-3]]
+
+
+def mutations() -> list[tuple[int, str, Any]]:
+    """(line, entry, wrong value) over all lines and entries of `full`."""
+    found = []
+    for number, text in enumerate(lines_of_full()):
+        for name in [*json.loads(text), "unknown"]:
+            found += [(number, name, value) for value in WRONG]
+            found.append((number, name, ...))
+    return found
+
+
+def test_reader_refuses_what_the_schema_refuses(tmp_path):
+    refused = 0
+    for number, name, value in mutations():
+        line = json.loads(lines_of_full()[number])
+        if value is ...:
+            line.pop(name, None)
+        else:
+            line[name] = copy.deepcopy(value)
+        if VALIDATOR.is_valid(line):
+            continue
+        refused += 1
+        lines = list(lines_of_full())
+        lines[number] = json.dumps(line)
+        with pytest.raises(sv.TraceError, match=rf"log\.jsonl: line {number + 1}[: ]") as raised:
+            read(tmp_path, lines)
+        message = str(raised.value)
+        assert "\n" not in message
+        assert ";" in message, message
+    assert refused > 1000
+
+
+GOOD = [
+    ({"kind": "request", "prompt": [0]}, "no budget"),
+    ({"kind": "texts", "texts": {}}, "no texts"),
+    (
+        {
+            "kind": "forward",
+            "model": "draft",
+            "rows": [],
+            "requests": [],
+            "tokens": [],
+            "indices": [],
+        },
+        "nothing fed",
+    ),
+    (
+        {
+            "kind": "round",
+            "rows": [1, 0],
+            "requests": [0, 1],
+            "drafts": [[], [1]],
+            "accepted": [0, 0],
+            "emitted": [[], [7]],
+            "draft_logprobs": [[], [None]],
+        },
+        "ragged",
+    ),
+]
+
+
+@pytest.mark.parametrize(("line", "name"), GOOD, ids=[name for _, name in GOOD])
+def test_reader_takes_what_the_schema_takes(line, name, tmp_path):
+    VALIDATOR.validate(line)
+    read(tmp_path, [*lines_of_full(), json.dumps(line)])
+
+
+DAMAGE = [
+    ("", "the file is empty"),
+    ("{}\n", r"line 1 must be a JSON object with a kind, got '\{\}'"),
+    ('{"kind": "round"}\n', "line 1: kind must be 'header', got 'round'"),
+    ("\x00\x01\n", "line 1 must be a JSON object"),
+    ("[" * 10_000 + "\n", "line 1 must be a JSON object"),
+    ('{"kind": "header", "version": 2, "vocabulary_size": 5, "num_draft_tokens": 1}\n',
+     "line 1: version must be 1, got 2"),
+    ('{"kind": "header", "version": 1, "vocabulary_size": 5, "num_draft_tokens": 1}\n',
+     "the log has no complete round"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "problem"), DAMAGE)
+def test_damaged_logs_are_refused_in_one_sentence(content, problem, tmp_path):
+    path = tmp_path / "damaged.jsonl"
+    path.write_text(content)
+    with pytest.raises(sv.TraceError, match=problem) as raised:
+        sv.read_log(path)
+    assert str(raised.value).startswith(str(path))
+    assert "\n" not in str(raised.value)
+
+
+def test_a_line_that_contradicts_those_before_it_is_named(tmp_path):
+    lines = list(lines_of_full())
+    at = next(n for n, line in enumerate(lines) if '"round"' in line)
+    line = json.loads(lines[at])
+    line["requests"] = [0, 7]
+    lines[at] = json.dumps(line)
+    with pytest.raises(sv.TraceError, match=rf"line {at + 1}: requests must hold ints from 0 to 1"):
+        read(tmp_path, lines)
+
+
+def test_a_crash_loses_nothing_that_was_logged(tmp_path):
+    path = tmp_path / "log.jsonl"
+    log = writer(path=path)
+    both = {"rows": [0, 1], "requests": [0, 1]}
+    log.round(**both, drafts=[[1], [2]], accepted=[0, 1], emitted=[[3], [2, 4]])
+    assert same(sv.read_log(path), log.trace())
+    log.forward("target", **both, tokens=[[3], [4]], indices=[[5], [3]])
+    whole = sv.read_log(path)
+    assert whole.num_rounds == 1
+    # The process is killed while it writes the next line, at any byte of it.
+    content = path.read_bytes()
+    log.round(**both, drafts=[[1], [2]], accepted=[0, 1], emitted=[[3], [2, 4]])
+    last = path.read_bytes().removeprefix(content)
+    for length in range(len(last) - 1):
+        path.write_bytes(content + last[:length])
+        assert same(sv.read_log(path), whole)
+    path.write_bytes(content + last)
+    assert sv.read_log(path).num_rounds == 2
+
+
+def test_replay_draws_a_log(tmp_path, capsys):
+    path = tmp_path / "log.jsonl"
+    logged().save(path)
+    assert cli(["replay", str(path)]) == 0
+    page = (tmp_path / "log.html").read_text()
+    assert "masking, 5 rounds, 4 requests" in page
+    assert "log.html" in capsys.readouterr().out
+
+
+def test_the_page_in_docs_works(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (DOCS / "log.md").read_text()
+    code, *_ = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert same(sv.read_log("log.jsonl"), names["trace"])
+    assert not sv.check_invariants(names["trace"])
+    (lines,) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    for line in lines.splitlines():
+        VALIDATOR.validate(json.loads(line))
+    trace = read(tmp_path, lines.splitlines())
+    assert trace.output(0) == [11, 30]
+    assert trace.text(11) == " def"
+    assert not sv.check_invariants(trace)
+
+
+def test_num_draft_tokens_bounds_the_drafts():
+    log = writer()
+    problem = f"drafts must be 1 lists of up to {K} ints"
+    with pytest.raises(ValueError, match=problem):
+        log.round(rows=[0], requests=[0], drafts=[[1] * (K + 1)], accepted=[0], emitted=[[1]])
