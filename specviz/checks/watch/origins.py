@@ -106,20 +106,18 @@ class Origins:
         """Fill in the unknown slots of one row, by their prints.
 
         Equal tokens at equal places have equal K/V, in several rows. So of several tokens that may
-        have been the source, those count that lie in the row where most others come from.
+        have been the source, take the one that was read together with most of the others.
         """
         known = {}
         for slot in np.flatnonzero(found == UNKNOWN).tolist():
             entries = self._by_print.get(int(held[slot]))
             if entries:
                 known[slot] = entries
-        votes: Counter[int] = Counter()
+        votes: Counter[tuple[int, int]] = Counter()
         for entries in known.values():
-            votes.update({self.where[entry][1] for entry in entries})
+            votes.update({self.where[entry][:2] for entry in entries})
         for slot, entries in known.items():
-            source = votes.most_common(1)[0][0]
-            in_row = [entry for entry in entries if self.where[entry][1] == source]
-            found[slot] = (in_row or entries)[-1]
+            found[slot] = max(entries, key=lambda entry: (votes[self.where[entry][:2]], entry))
 
 
 def _prints(forward: Forward) -> tuple[Array | None, Array | None]:

@@ -1,0 +1,265 @@
+"""Make a record of what was seen of a decoder, which all tables, checks and pictures read.
+
+Contract: `to_trace` writes what was followed with a `TraceWriter`: forwards, the moves between
+them, and rounds. A round is a forward of the target in which tokens were decided. Not known here:
+models, and what is right.
+
+A record has one cache for each model. A prompt that was read in another cache object than the batch
+lies in a row of its own behind the batch's, and is moved from there.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from specviz.checks.watch.follow import Part, Request, Verified, choices
+from specviz.checks.watch.origins import NOTHING, UNKNOWN, Seen
+from specviz.record.log.writer import TraceWriter
+from specviz.record.schema import PHASES
+from specviz.record.trace import Trace
+
+Place = tuple[int, int]  # row, slot
+
+
+@dataclass
+class _Ledger:
+    """Where each token's K/V lies in the cache of one model."""
+
+    held: dict[Place, int] = field(default_factory=dict)
+    places: dict[int, set[Place]] = field(default_factory=dict)
+
+    def put(self, place: Place, entry: int) -> None:
+        before = self.held.get(place)
+        if before is not None:
+            self.places[before].discard(place)
+        self.held[place] = entry
+        self.places.setdefault(entry, set()).add(place)
+
+
+@dataclass
+class _Builder:
+    """Writes forwards, moves and rounds.
+
+    Attributes:
+        writer: takes them.
+        requests: what the target read.
+        verified: {(forward, row): what was verified there}.
+        batch: rows of the largest batch.
+    """
+
+    writer: TraceWriter
+    requests: Sequence[Request]
+    verified: Mapping[Place, Verified]
+    batch: int
+    ledgers: dict[str, _Ledger] = field(
+        default_factory=lambda: {"target": _Ledger(), "draft": _Ledger()}
+    )
+    waiting: list[tuple[str, Callable[..., None], dict[str, Any]]] = field(default_factory=list)
+    drafts: bool = False  # whether the draft phase of the round has begun
+
+    def add(self, seen: Seen, parts: Sequence[Part], caches: Mapping[int, int]) -> None:
+        """Add one forward.
+
+        Args:
+            seen: the forward.
+            parts: its rows.
+            caches: {request: the cache object of its next round}.
+        """
+        model = seen.forward.model
+        known = [part for part in parts if part.request >= 0]
+        if not known:
+            return
+        rows = {part.row: self._row(part, caches) for part in known}
+        is_target = model == "target"
+        begun = "draft" if self.drafts and not is_target else "schedule"
+        self._moves(seen, known, rows, begun)
+        early: list[tuple[Part, list[int]]] = []
+        late: list[tuple[Part, list[int]]] = []
+        for part in known:
+            first = self._first_decided(part, model)
+            early.append((part, [i for i in range(len(part.columns)) if part.index + i < first]))
+            late.append((part, [i for i in range(len(part.columns)) if part.index + i >= first]))
+        self._forward(seen, early, rows, begun)
+        if is_target:
+            self._forward(seen, late, rows, "verify")
+        elif any(places for _, places in late):
+            self.drafts = True
+            self._forward(seen, late, rows, "draft")
+
+    def end_round(self, decided: Sequence[Verified]) -> None:
+        """End the round in which these were verified."""
+        # The phases of a record have an order. A decoder may read a prompt when it verifies.
+        for phase in PHASES:
+            for _, call, arguments in (each for each in self.waiting if each[0] == phase):
+                call(**arguments)
+        self.waiting.clear()
+        self.drafts = False
+        known = [self._choices(verified) for verified in decided]
+        self.writer.round(
+            rows=[verified.part.row for verified in decided],
+            requests=[verified.part.request for verified in decided],
+            drafts=[verified.drafts for verified in decided],
+            accepted=[verified.accepted for verified in decided],
+            emitted=[self._emitted(verified) for verified in decided],
+            finished=[verified.is_last for verified in decided],
+            choices=known if all(known) else None,
+        )
+
+    def _choices(self, verified: Verified) -> list[int]:
+        found = choices(verified)
+        return found if len(found) == len(verified.drafts) + 1 else []
+
+    def _emitted(self, verified: Verified) -> list[int]:
+        first = verified.pending + 1
+        return self.requests[verified.part.request].tokens[first : first + verified.gained]
+
+    def _row(self, part: Part, caches: Mapping[int, int]) -> int:
+        """Return the row of the record's cache that a part uses."""
+        is_prompt = part.index + len(part.columns) <= len(self.requests[part.request].prompt)
+        decided = (part.number, part.row) in self.verified
+        cache = part.seen.forward.cache
+        is_other = is_prompt and not decided and caches.get(part.request, cache) != cache
+        return self.batch + part.request if is_other else part.row
+
+    def _first_decided(self, part: Part, model: str) -> int:
+        """Return the index from which on the tokens of a part belong to a round."""
+        if model == "target":
+            verified = self.verified.get((part.number, part.row))
+            return part.index + len(part.columns) if verified is None else verified.pending
+        return len(self.requests[part.request].prompt) - 1
+
+    def _moves(
+        self, seen: Seen, parts: Sequence[Part], rows: Mapping[int, int], phase: str
+    ) -> None:
+        """Note what was moved since the forward before: where K/V lies in another place now."""
+        ledger = self.ledgers[seen.forward.model]
+        own = set(seen.entries.ravel().tolist())
+        found: list[tuple[Place, Place, int]] = []
+        for part in parts:
+            row = rows[part.row]
+            visible = seen.seen[part.row].any(0)
+            for slot, entry in enumerate(seen.held[part.row].tolist()):
+                if not visible[slot] or entry in own or ledger.held.get((row, slot)) == entry:
+                    continue
+                sources = ledger.places.get(entry)
+                if sources:
+                    found.append((min(sources), (row, slot), entry))
+                elif entry in (NOTHING, UNKNOWN) and (row, slot) in ledger.held:
+                    nowhere = (self.batch + len(self.requests), 0)
+                    found.append((nowhere, (row, slot), UNKNOWN))
+        if not found:
+            return
+        blocks = _blocks(found)
+        names = ("from_row", "from_slot", "to_row", "to_slot", "length")
+        columns = {name: [block[i] for block in blocks] for i, name in enumerate(names)}
+        given = {"model": seen.forward.model, "phase": phase, **columns}
+        self.waiting.append((phase, self.writer.move, given))
+        for _, place, entry in found:
+            ledger.put(place, entry)
+
+    def _forward(
+        self,
+        seen: Seen,
+        chosen: Sequence[tuple[Part, list[int]]],
+        rows: Mapping[int, int],
+        phase: str,
+    ) -> None:
+        """Write the chosen tokens of one forward."""
+        chosen = [(part, places) for part, places in chosen if places]
+        if not chosen:
+            return
+        ledger = self.ledgers[seen.forward.model]
+        indices = np.full((len(chosen), seen.tokens.shape[1]), -1)
+        for i, (part, places) in enumerate(chosen):
+            for place in places:
+                column = part.columns[place]
+                indices[i, column] = part.index + place
+                slot = int(seen.slots[part.row, column])
+                ledger.put((rows[part.row], slot), int(seen.entries[part.row, column]))
+        own = [part.row for part, _ in chosen]
+        given = {
+            "model": seen.forward.model,
+            "rows": [rows[row] for row in own],
+            "requests": [part.request for part, _ in chosen],
+            "tokens": seen.tokens[own],
+            "indices": indices,
+            "positions": np.maximum(seen.positions[own], 0),
+            "slots": np.maximum(seen.slots[own], 0),
+            "visible": seen.seen[own],
+            "phase": phase,
+        }
+        self.waiting.append((phase, self.writer.forward, given))
+
+
+def _blocks(moves: Sequence[tuple[Place, Place, int]]) -> list[list[int]]:
+    """Join single slots to blocks: from_row, from_slot, to_row, to_slot, length."""
+    blocks: list[list[int]] = []
+    for (from_row, from_slot), (to_row, to_slot), _ in moves:
+        last = blocks[-1] if blocks else None
+        if last is not None:
+            length = last[4]
+            follows = last[0] == from_row and last[1] + length == from_slot
+            if follows and last[2] == to_row and last[3] + length == to_slot:
+                last[4] += 1
+                continue
+        blocks.append([from_row, from_slot, to_row, to_slot, 1])
+    return blocks
+
+
+def to_trace(
+    requests: Sequence[Request],
+    parts: Mapping[str, Sequence[Part]],
+    settings: Mapping[str, Any],
+) -> Trace | None:
+    """Return a record of what was followed, or None if nothing was decided.
+
+    Args:
+        requests: what became of each prompt.
+        parts: the rows of all forwards, by model.
+        settings: arguments of `TraceWriter`, but for the prompts.
+    """
+    decided: dict[int, list[Verified]] = {}
+    for request in requests:
+        for verified in request.rounds:
+            decided.setdefault(verified.part.number, []).append(verified)
+    if not decided:
+        return None
+    by_place = {
+        (verified.part.number, verified.part.row): verified
+        for group in decided.values()
+        for verified in group
+    }
+    by_forward: dict[int, list[Part]] = {}
+    for part in sorted([*parts["target"], *parts["draft"]], key=lambda part: part.number):
+        by_forward.setdefault(part.number, []).append(part)
+    batch = 1 + max(part.row for part in parts["target"])
+    widest = max(len(verified.drafts) for verified in by_place.values())
+    writer = TraceWriter(
+        [request.prompt for request in requests],
+        num_draft_tokens=max(widest, 1),
+        budget=[max(len(request.output), 1) for request in requests],
+        **settings,
+    )
+    builder = _Builder(writer, requests, by_place, batch)
+    coming = _coming(by_forward)
+    for number, group in sorted(by_forward.items()):
+        builder.add(group[0].seen, group, coming[number])
+        if number in decided:
+            builder.end_round(sorted(decided[number], key=lambda each: each.part.row))
+    return writer.trace()
+
+
+def _coming(by_forward: Mapping[int, Sequence[Part]]) -> dict[int, dict[int, int]]:
+    """Return for each forward {request: the cache in which its model reads it next}."""
+    following: dict[str, dict[int, int]] = {"target": {}, "draft": {}}
+    found: dict[int, dict[int, int]] = {}
+    for number in sorted(by_forward, reverse=True):
+        group = by_forward[number]
+        model = group[0].seen.forward.model
+        found[number] = dict(following[model])
+        for part in group:
+            if part.request >= 0:
+                following[model][part.request] = part.seen.forward.cache
+    return found
