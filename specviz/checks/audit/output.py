@@ -55,7 +55,9 @@ class Output:
         return self.pieces if self.token_ids is None else self.token_ids
 
     def with_prompt(self, prompt: object, name: str) -> "Output":
-        """Return the output with a prompt, text or token ids, in place of its own."""
+        """Return the output with this prompt, text or token ids, if it names none itself."""
+        if self.prompt is not None or self.prompt_ids is not None:
+            return self
         text, ids = _prompt({"prompt": prompt}, name)
         return replace(self, prompt=text, prompt_ids=ids)
 

@@ -1,7 +1,8 @@
 """What Python prints of an object, read back as plain values; nothing is executed.
 
 Contract: a text such as `RequestOutput(prompt='a', outputs=[CompletionOutput(...)])` goes in;
-dicts, lists, numbers and texts come out. A call becomes a dict of its keyword arguments, a bare word a text.
+dicts, lists, numbers and texts come out. A call becomes a dict of its keyword arguments, a bare
+word a text.
 """
 
 import ast
