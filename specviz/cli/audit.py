@@ -1,7 +1,6 @@
 """`specviz audit`: judge the outputs of a decoder against a reference, for a person or a CI."""
 
 import argparse
-from pathlib import Path
 
 from specviz.cli.exit import NotPassedError
 from specviz.prompts import load_prompts
@@ -43,8 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    _check(options)
     out = options.report or options.candidate.with_suffix(".html")
-    _check(options, out)
+    check_writable(out)
     prompts = None
     if options.prompts is not None:
         prompts = load_prompts("jsonl", options.prompts, field="prompt")
@@ -70,8 +70,8 @@ def run(options: argparse.Namespace) -> None:
         raise NotPassedError(found.verdict)
 
 
-def _check(options: argparse.Namespace, out: Path) -> None:
-    """Raise ValueError, FileNotFoundError or WriteError for what cannot be used."""
+def _check(options: argparse.Namespace) -> None:
+    """Raise ValueError or FileNotFoundError for what cannot be used."""
     check_counts(options, "batch_size")
     check_counts(options, "num_draft_tokens", minimum=0)
     check_device(options.device)
@@ -83,4 +83,3 @@ def _check(options: argparse.Namespace, out: Path) -> None:
             raise FileNotFoundError(
                 f"{name}={quoted_path(path)} is not a file; pass the path of a JSONL file"
             )
-    check_writable(out)

@@ -30,6 +30,7 @@ _COLUMNS = {
     "later_gap": "later gap",
     "measured_from": "measured from",
 }
+_WORDS = ("verdict", "measured from", "where the texts part")  # heads of columns of words
 
 
 def save_audit(audit: Audit, path: str | os.PathLike[str]) -> Path:
@@ -88,7 +89,7 @@ def _divergences(prompts: pd.DataFrame) -> str:
     for prompt, entry in shown.head(MOST_ROWS).iterrows():
         cells = [f"<td>{prompt}</td>"]
         for name in _COLUMNS:
-            kind = ' class="text"' if name in ("verdict", "measured_from") else ""
+            kind = ' class="text"' if _COLUMNS[name] in _WORDS else ""
             cells.append(f"<td{kind}>{_text(_number(entry[name]))}</td>")
         cells.append(_around(entry))
         rows.append(f"<tr>{''.join(cells)}</tr>")
@@ -114,7 +115,11 @@ def _cut(text: str, from_end: bool = False) -> str:
 
 
 def _table(heads: tuple[str, ...], rows: list[str]) -> str:
-    head = "".join(f"<th>{_text(each)}</th>" for each in heads)
+    cells = []
+    for each in heads:
+        kind = ' class="text"' if each in _WORDS else ""
+        cells.append(f"<th{kind}>{_text(each)}</th>")
+    head = "".join(cells)
     body = "\n".join(rows)
     table = f"<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
     return f'<div class="scroll">{table}</div>'

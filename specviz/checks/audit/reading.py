@@ -53,7 +53,7 @@ def read_outputs(role: str, source: Any) -> OutputSet:
         FileNotFoundError: there is no file at that path.
     """
     if isinstance(source, str | os.PathLike):
-        return _read_file(role, Path(source))
+        return _read_file(role, source)
     if isinstance(source, Result | Trace):
         return _read_run(role, source)
     if not is_list(source):
@@ -72,10 +72,11 @@ def save_outputs(outputs: Sequence[Output], path: str | os.PathLike[str]) -> Pat
     return write(path, "".join(lines).encode())
 
 
-def _read_file(role: str, path: Path) -> OutputSet:
-    if not str(path) or not is_file(path):
+def _read_file(role: str, source: str | os.PathLike[str]) -> OutputSet:
+    path = Path(source)
+    if not is_file(path):
         raise FileNotFoundError(
-            f"{role}={quoted_path(path)} is not a file; pass the path of a JSONL file"
+            f"{role}={quoted_path(source)} is not a file; pass the path of a JSONL file"
         )
     outputs = []
     for where, value in _values(path):

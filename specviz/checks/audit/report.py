@@ -63,16 +63,12 @@ class Audit:
     @property
     def passed(self) -> bool:
         """Whether every divergence was judged, and a tie explains each."""
-        return not self.count(UNEXPLAINED) and not self.count(UNKNOWN)
+        return not self._count(UNEXPLAINED) and not self._count(UNKNOWN)
 
     @property
     def unexplained(self) -> list[int]:
         """The prompts whose divergence no tie explains: what to look at."""
         return self.prompts.index[self.prompts["verdict"] == UNEXPLAINED].tolist()
-
-    def count(self, verdict: str) -> int:
-        """Return how many prompts have a verdict."""
-        return int((self.prompts["verdict"] == verdict).sum())
 
     def frame(self) -> pd.DataFrame:
         """Return a copy of `prompts`."""
@@ -82,8 +78,8 @@ class Audit:
     def verdict(self) -> str:
         """The outcome in one sentence."""
         total = len(self.prompts)
-        ties, unknown = self.count(NEAR_TIE), self.count(UNKNOWN)
-        unexplained = self.count(UNEXPLAINED)
+        ties, unknown = self._count(NEAR_TIE), self._count(UNKNOWN)
+        unexplained = self._count(UNEXPLAINED)
         others = self._others()
         if unexplained:
             noun = "divergence" if unexplained == 1 else "divergences"
@@ -108,15 +104,19 @@ class Audit:
                 f"near ties only: {ties} of {total} texts diverge, with a gap of {gap:.3g} at most "
                 f"against a noise of {self.noise:.3g}{_listed(others)}"
             )
-        equal = self.count(EQUAL)
+        equal = self._count(EQUAL)
         shown = f"all {total} texts are" if equal == total else f"{equal} of {total} texts are"
         return f"right: {shown} equal{_listed(others)}"
+
+    def _count(self, verdict: str) -> int:
+        """Return how many prompts have a verdict."""
+        return int((self.prompts["verdict"] == verdict).sum())
 
     def _others(self) -> list[str]:
         parts = []
         for verdict, words in ((SHORTER, "end earlier"), (LONGER, "end later")):
-            if self.count(verdict):
-                parts.append(f"{self.count(verdict)} {words}")
+            if self._count(verdict):
+                parts.append(f"{self._count(verdict)} {words}")
         return parts
 
     def _place(self, prompt: int) -> str:
@@ -135,14 +135,19 @@ class Audit:
         found = self.control
         if found is None:
             return ""
+        ours, theirs = found.candidate, found.control
         counts = (
-            f"in {found.candidate.count} of {found.candidate.total} texts, and the control in "
-            f"{found.control.count}"
+            f"the candidate in {ours.count} of {ours.total} texts, and the control in "
+            f"{theirs.count}"
         )
-        how = "diverges more often than" if found.is_more else "does not diverge more often than"
+        how = (
+            "The candidate diverges"
+            if found.is_more
+            else "It is not shown that the candidate diverges"
+        )
         return (
-            f"The candidate {how} the reference does from itself: {counts} (McNemar's exact test, "
-            f"one-sided, p = {found.p_value:.2g})."
+            f"{how} more often than the reference does from itself: {counts} (McNemar's exact "
+            f"test, one-sided, p = {found.p_value:.2g})."
         )
 
     def __repr__(self) -> str:

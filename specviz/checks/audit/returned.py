@@ -12,6 +12,7 @@ from specviz.checks.audit.pairing import Duo
 from specviz.checks.audit.verdicts import Finding
 
 _LEAST = 1e-6  # a probability below this is not told apart from 0
+_ENOUGH = 32  # log-probabilities from which a noise is measured
 
 
 def weigh(duo: Duo) -> Finding:
@@ -77,13 +78,10 @@ def _known(output: Output, at: int) -> dict[Token, float]:
 def noise_between(duos: Sequence[Duo]) -> float:
     """Return the largest change of a log-probability between both sides, under equal prefixes.
 
-    NaN if there is nothing to compare.
+    NaN if there are fewer than _ENOUGH: most changes of a few are far below the largest.
     """
-    largest = math.nan
-    for duo in duos:
-        for change in _changes(duo):
-            largest = max(change, largest) if not math.isnan(largest) else change
-    return largest
+    changes = [change for duo in duos for change in _changes(duo)]
+    return max(changes) if len(changes) >= _ENOUGH else math.nan
 
 
 def _changes(duo: Duo) -> Iterator[float]:
