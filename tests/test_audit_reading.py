@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from conftest import check_refusal, decoded
 
-from specviz.checks.audit.output import Output, from_record, to_record
+from specviz.checks.audit.output import KEYS, Output, from_record, to_record
 from specviz.checks.audit.printed import read_printed
 from specviz.checks.audit.reading import read_outputs, save_outputs
 
@@ -227,3 +228,17 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     check_refusal(lambda: read_outputs("reference", empty), "line 1", "not UTF-8")
     check_refusal(lambda: read_outputs("reference", []), "reference is empty")
     check_refusal(lambda: read_outputs("reference", 3), "reference must be a JSONL file", "3")
+
+
+def test_the_examples_of_the_documentation_are_read() -> None:
+    text = (Path(__file__).parents[1] / "docs" / "audit.md").read_text(encoding="utf-8")
+    examples = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", text, re.DOTALL)]
+    outputs = [one([example]) for example in examples]
+    assert [output.token_ids for output in outputs] == [(287, 31, 7), (3, 4), (3, 4)]
+    for output in outputs:
+        assert output.prompt
+        assert output.logprobs is not None
+        assert output.candidates is not None
+        assert output.finish_reason == "length"
+    keys = re.findall(r"(?m)^\| `(\w+)` \|", text)
+    assert keys == list(KEYS)

@@ -1,7 +1,7 @@
 """vLLM's and SGLang's outputs, as objects, dicts or what is printed of them, in specviz's form.
 
 Contract: plain dicts go in, records of the form of `output` come out. The fields are those of
-vLLM's `RequestOutput` (0.6 to 0.11) and of what SGLang's `Engine.generate` returns (0.4 to 0.5).
+vLLM's `RequestOutput` and of what SGLang's `Engine.generate` returns, as their sources have them.
 """
 
 from collections.abc import Mapping

@@ -79,7 +79,7 @@ def to_record(output: Output) -> dict[str, Any]:
         for place in output.candidates:
             places.append([[token, _jsonable(each)] for token, each in place])
         record["top_logprobs"] = places
-    return {name: value for name, value in record.items() if value is not None}
+    return {name: record[name] for name in KEYS if record.get(name) is not None}
 
 
 def _jsonable(logprob: float) -> float | None:
