@@ -212,6 +212,12 @@ def noisy(record: dict[str, Any], by: float) -> dict[str, Any]:
         (output(5, CLEAR), noisy(output(6, TIES), 0.001), "unexplained"),
         # The candidate's own numbers speak against it.
         (output(5, TIES), noisy(output(6, CLEAR), 0.001), "unexplained"),
+        # Where the texts part, the change is that of a fault, if there is one, and no noise.
+        (
+            output(5, [[5, -0.3], [6, -1.4]]),
+            noisy(output(6, [[6, -0.7], [5, -0.9]]), 0.001),
+            "unexplained",
+        ),
         # No more noise is believed than bfloat16 has: 2.4 is beyond it, and 0.9 may be noise.
         (output(5, CLEAR), noisy(output(6, CLEAR), 2.0), "unexplained"),
         (output(5, [[5, -0.4], [6, -1.3]]), noisy(output(6, [[6, -0.4]]), 2.0), "unknown"),
