@@ -100,8 +100,8 @@ def _divergences(prompts: pd.DataFrame) -> str:
 
 
 def _around(entry: "pd.Series[Any]") -> str:
-    """Return a cell: the text before the divergence, and how each side goes on."""
-    before = _cut(str(entry["before"]), from_end=True)
+    """Return a cell: prompt and text before the divergence, and how each side goes on."""
+    before = _cut(f"{entry['prompt_text']}{entry['before']}", from_end=True)
     lines = [f'<span class="quiet">… {_text(before)}</span>']
     for side in ("reference", "candidate"):
         lines.append(f"{side}: {_text(_cut(str(entry[f'{side}_text'])))}")

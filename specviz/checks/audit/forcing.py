@@ -67,10 +67,12 @@ def _check_text(target: Target, side: OutputSet) -> None:
     for output in side.outputs:
         if not output.token_ids or not (output.text or "").strip():
             continue
-        read = target.tokenizer.decode(output.token_ids, skip_special_tokens=True)
-        # A stop string may have been cut off the text, and the first space of a text, too.
-        if read.strip().startswith((output.text or "").strip().rstrip("\ufffd")):
-            return
+        text = (output.text or "").strip().rstrip("\ufffd")
+        for skip in (True, False):
+            read = target.tokenizer.decode(output.token_ids, skip_special_tokens=skip)
+            # A stop string may have been cut off the text, and the first space of a text, too.
+            if read.strip().startswith(text):
+                return
         told = told or (output, read)
     if told is not None:
         output, read = told

@@ -78,6 +78,7 @@ class Audit:
     def verdict(self) -> str:
         """The outcome in one sentence."""
         total = len(self.prompts)
+        texts = "1 text" if total == 1 else f"{total} texts"
         ties, unknown = self._count(NEAR_TIE), self._count(UNKNOWN)
         unexplained = self._count(UNEXPLAINED)
         others = self._others()
@@ -87,7 +88,7 @@ class Audit:
             if ties:
                 others = [f"{ties} near tie" if ties == 1 else f"{ties} near ties", *others]
             return (
-                f"{unexplained} unexplained {noun} in {total} texts, the first in "
+                f"{unexplained} unexplained {noun} in {texts}, the first in "
                 f"{where}{_listed(others)}"
             )
         if unknown:
@@ -105,7 +106,7 @@ class Audit:
                 f"against a noise of {self.noise:.3g}{_listed(others)}"
             )
         equal = self._count(EQUAL)
-        shown = f"all {total} texts are" if equal == total else f"{equal} of {total} texts are"
+        shown = f"all {total} texts are" if equal == total else f"{equal} of {texts} are"
         return f"right: {shown} equal{_listed(others)}"
 
     def _count(self, verdict: str) -> int:
