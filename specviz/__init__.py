@@ -14,6 +14,8 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from specviz.checks.audit.audit import audit as audit
+    from specviz.checks.audit.report import Audit as Audit
     from specviz.checks.check import check_invariants as check_invariants
     from specviz.checks.compare import Comparison as Comparison
     from specviz.checks.compare import compare as compare
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from specviz.views.stepper.widget import step_through as step_through
 
 _HOME = {
+    "Audit": "specviz.checks.audit.report",
+    "audit": "specviz.checks.audit.audit",
     "Comparison": "specviz.checks.compare",
     "compare": "specviz.checks.compare",
     "Pair": "specviz.engine.models.pair",

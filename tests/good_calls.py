@@ -59,7 +59,7 @@ from specviz.studies import (
 from specviz.studies import calibration as calibration_study
 from specviz.studies import ceilings as ceiling_study
 from specviz.studies import survey as survey_study
-from specviz.views import charts
+from specviz.views import audit_page, charts
 from specviz.views.charts import drawing, plot, sliders
 from specviz.views.stepper import widget
 from specviz.zoo import heads, measure, pipeline
@@ -175,7 +175,19 @@ def _decoding() -> dict[str, Good]:
 def _records() -> dict[str, Good]:
     result = decoded("eqspec")
     request = {"request": 0}, {"request": "0"}
+    outputs = [[1, 2], [3]]
     return {
+        "audit": Good(
+            sv.audit,
+            {"reference": outputs, "candidate": outputs},
+            {
+                **dict.fromkeys(("reference", "candidate"), "nested"),
+                **dict.fromkeys(("control", "prompts"), "none nested"),
+                **dict.fromkeys(("target", "tokenizer", "device", "dtype"), "none"),
+                "batch_size": "int",
+                "num_draft_tokens": "count",
+            },
+        ),
         "check_invariants": Good(sv.check_invariants, {"trace": TRACE}, {"pair": "none"}),
         "compare": Good(sv.compare, {"result": result, "reference": result}, {"pair": "none"}),
         "Trace": Good(sv.Trace, {"meta": TRACE.meta, **TRACE.tables}),
@@ -276,6 +288,12 @@ def _views() -> dict[str, Good]:
         "widget.StepThrough.export_html": Good(opened.export_html, {"path": "x"}, {"path": "file"}),
         "widget.StepThrough.export_png": Good(opened.export_png, {"path": "x"}, fits),
         "widget.StepThrough.export_svg": Good(opened.export_svg, {"path": "x"}, fits),
+        "audit_page.audit_page": Good(audit_page.audit_page, {"audit": sv.audit([[1]], [[1]])}),
+        "audit_page.save_audit": Good(
+            audit_page.save_audit,
+            {"audit": sv.audit([[1]], [[1]]), "path": "x"},
+            {"path": "file"},
+        ),
         "widget.save_replay": Good(
             widget.save_replay,
             {"path": saved, "out": "x.html"},

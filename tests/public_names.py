@@ -27,6 +27,7 @@ MODULES = (
     "specviz.costs.memory",
     "specviz.costs.roofline",
     "specviz.costs.shapes",
+    "specviz.views.audit_page",
     "specviz.views.charts",
     "specviz.views.charts.drawing",
     "specviz.views.charts.plot",
@@ -56,6 +57,7 @@ _STEP = "a step of another function in its module, which checks its arguments"
 _LOOP = "called by the benchmark's own loop"
 _FORMULA = "a formula, with whatever numbers and arrays it is given"
 EXEMPT = {
+    "Audit": _FOUND,
     "Comparison": _FOUND,
     "Result": _FOUND,
     "TraceError": "an exception",

@@ -26,6 +26,7 @@ from specviz.engine.models.pair import DTYPES
 from specviz.simulation import AcceptanceTable
 from specviz.studies.arguments import DTYPE_NAMES, file_path
 from specviz.studies.simulation_plan import QUESTIONS as ANSWERED
+from specviz.util.files import write
 
 HUGE = "1" + "0" * 400
 TEXTS = (
@@ -33,7 +34,9 @@ TEXTS = (
     "[]", "{}", "[1]", "0x10", HUGE, "\udcff", "missing/deep", str(NOWHERE),
 )  # fmt: skip
 ALL = {**COMMANDS, **{f"study {name}": entry for name, entry in STUDIES.items()}}
+OUTPUTS = str(write(KEPT / "outputs.jsonl", b'{"token_ids": [1]}\n'))
 REQUIRED = {
+    "audit": ["--reference", OUTPUTS, "--candidate", OUTPUTS],
     "replay": ["run.safetensors"],
     "generate": ["--temperature", "1"],
     "study selection": ["--table", str(AcceptanceTable(**COLUMNS).save(KEPT / "swept"))],
@@ -42,6 +45,7 @@ SIMULATED = ["--alpha", "0.5", "--prompt-tokens", "8"]
 # Options without which another one makes no sense.
 WITH = {
     "target": ["--draft", str(WEIGHTS / "draft")],
+    "audit --target": [],
     "draft": ["--target", str(WEIGHTS / "target")],
     "study simulate --ceilings": ["--shapes", "qwen3-8b/0.6b", *SIMULATED],
     "study simulate --shapes": ["--ceilings", str(CPU_TABLE), *SIMULATED],
@@ -87,6 +91,8 @@ FITS: dict[str, set[str]] = {
     "bench --limit": set(),
     "bench --out": FILES,
     "bench --report": FILES,
+    "audit --report": FILES,
+    "audit --num-draft-tokens": {"0", HUGE},
     "study figures --out": FILES,
 }
 
@@ -120,7 +126,8 @@ def arguments_of(command: str, option: str, action: argparse.Action, text: str) 
     if action.nargs in ("+", "*") and action.option_strings:
         given = [option, text]
     required = [] if action.dest == "run_file" else REQUIRED.get(command, [])
-    required = [*required, *WITH.get(action.dest, []), *WITH.get(f"{command} {option}", [])]
+    with_it = WITH.get(f"{command} {option}", WITH.get(action.dest, []))
+    required = [*required, *with_it]
     return [*command.split(), *required, *given]
 
 

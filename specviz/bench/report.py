@@ -1,7 +1,6 @@
 """The report of a benchmark: one HTML page with charts, tables, conditions, and why cells failed.
 
 The page loads nothing. Names, errors and devices are shown letter for letter, whatever they hold.
-The content security policy is that of every page: inline script and style, and no request.
 """
 
 import html
@@ -15,43 +14,8 @@ from plotly.offline import get_plotlyjs
 from specviz.bench.charts import ratio_chart, speed_chart
 from specviz.bench.table import VERSIONS, failures, names, sections
 from specviz.util.files import make_folder, write
-from specviz.views.policy import POLICY
+from specviz.views.page import page
 
-_STYLE = """
-:root {
-  color-scheme: light dark;
-  --jp-content-font-color1: #1d2430; --jp-content-font-color2: #5a6372;
-  --line: #c9d0da; --page: #ffffff;
-}
-@media (prefers-color-scheme: dark) {
-  :root {
-    --jp-content-font-color1: #e8ecf3; --jp-content-font-color2: #9aa4b5;
-    --line: #39424f; --page: #0d1117;
-  }
-}
-body {
-  background: var(--page); color: var(--jp-content-font-color1);
-  font: 15px/1.5 Inter, "Segoe UI", Arial, "DejaVu Sans", sans-serif;
-  margin: 0 auto; max-width: 1280px; padding: 16px 24px 64px;
-}
-h1 { font-size: 24px }
-h2 { font-size: 18px; margin-top: 40px; border-top: 1px solid var(--line); padding-top: 24px }
-p { max-width: 75ch }
-.quiet { color: var(--jp-content-font-color2) }
-.scroll { overflow-x: auto }
-table {
-  border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; margin: 12px 0;
-}
-th, td {
-  border-bottom: 1px solid var(--line); padding: 4px 7px; text-align: right; white-space: nowrap;
-}
-tbody + tbody tr:first-child td { border-top: 2px solid var(--line) }
-th {
-  color: var(--jp-content-font-color2); font-weight: 600; white-space: normal;
-  vertical-align: bottom;
-}
-.text { text-align: left }
-"""
 _DRAW = """
 for (const block of document.querySelectorAll('script[type="application/json"]')) {
   const figure = JSON.parse(block.textContent);
@@ -96,28 +60,9 @@ def report(table: pd.DataFrame, conditions: Mapping[str, object]) -> str:
     blocks = []
     for i, chart in enumerate(charts):
         blocks.append(f'<script type="application/json" data-place="chart-{i}">{chart}</script>')
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{POLICY}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>specviz bench</title>
-<style>{_STYLE}</style>
-</head>
-<body>
-<main>
-<h1>specviz bench</h1>
-{_about(conditions)}
-{"".join(parts)}
-{_failed(table)}
-</main>
-{"".join(blocks)}
-<script>{get_plotlyjs()}</script>
-<script>{_DRAW}</script>
-</body>
-</html>
-"""
+    body = f"{_about(conditions)}\n{''.join(parts)}\n{_failed(table)}"
+    scripts = f"{''.join(blocks)}\n<script>{get_plotlyjs()}</script>\n<script>{_DRAW}</script>"
+    return page("specviz bench", body, scripts)
 
 
 def _about(conditions: Mapping[str, object]) -> str:

@@ -137,15 +137,22 @@ class Evidence:
             noise: NaN if it was not measured.
             ceiling: the most noise that is believed.
         """
-        is_believed = noise <= ceiling
-        limit = 2 * (max(noise, _RESOLUTION) if is_believed else ceiling)
+        limit = largest_gap(noise, ceiling)
         is_beyond = any(size > limit for size in (self.gap, self.deviation, self.later_gap))
         if self.violated or not self.plausible or is_beyond:
             return UNEXPLAINED
-        return NEAR_TIE if is_believed and not math.isnan(self.gap) else UNKNOWN
+        return NEAR_TIE if noise <= ceiling and not math.isnan(self.gap) else UNKNOWN
 
 
-def divergence(tokens: Sequence[int], reference: Sequence[int]) -> int | None:
+def largest_gap(noise: float, ceiling: float) -> float:
+    """Return the largest gap that this noise explains; that of the most believed noise beyond it.
+
+    noise: NaN if it was not measured.
+    """
+    return 2 * (max(noise, _RESOLUTION) if noise <= ceiling else ceiling)
+
+
+def divergence(tokens: Sequence[object], reference: Sequence[object]) -> int | None:
     """Return the first index at which two outputs differ; None if they are equal.
 
     The end of the shorter one is a difference.

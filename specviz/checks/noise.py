@@ -6,30 +6,58 @@ cannot pass as noise. M tokens of a text are new; the prompt's are not counted.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from specviz.checks.scores import TextScores
-from specviz.engine.models.pair import Pair
 
 SAMPLE = 8  # texts in which noise is measured, or one full batch if that is more
 
 Text = tuple[Sequence[int], Sequence[int]]  # a prompt's tokens and the new ones
 
 
-def score_text(pair: Pair, text: Text, leading: int = 5) -> TextScores:
-    """Score one text at batch 1: the prompt in one forward, all new tokens in a second one."""
+class Scoring(Protocol):
+    """What has a target to score texts with: a pair, or the target of an audit."""
+
+    @property
+    def target(self) -> Any: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def vocabulary_size(self) -> int: ...
+
+
+def score_text(pair: Scoring, text: Text, leading: int = 5, step: int | None = None) -> TextScores:
+    """Score one text at batch 1: the prompt in one forward, all new tokens in a second one.
+
+    step: new tokens a forward instead, for a long text, whose logits would not fit in memory.
+    """
     new = text[1]
-    _, logprobs = next(_forwards(pair, [text], len(new)))
-    logprobs = logprobs[0]  # (M, V)
+    parts = []
+    for first, logprobs in _forwards(pair, [text], step or len(new)):
+        parts.append(_leading(logprobs[0], new[first : first + logprobs.shape[1]], leading))
+    ids, values, chosen = (np.concatenate(each) for each in zip(*parts, strict=True))
+    return TextScores(ids, values, chosen)
+
+
+def _leading(logprobs: Tensor, new: Sequence[int], leading: int) -> tuple[Any, Any, Any]:
+    """Return the leading ids and their log-probabilities, both (q, k), and the text's own, (q,)."""
     top = logprobs.topk(min(leading, logprobs.shape[-1]), -1)
-    chosen = logprobs.gather(1, torch.tensor(new, device=pair.device)[:, None])[:, 0]
-    return TextScores(top.indices.cpu().numpy(), top.values.cpu().numpy(), chosen.cpu().numpy())
+    chosen = logprobs.gather(1, torch.tensor(new, device=logprobs.device)[:, None])[:, 0]
+    return top.indices.cpu().numpy(), top.values.cpu().numpy(), chosen.cpu().numpy()
 
 
 def measure_noise(
-    pair: Pair, texts: Sequence[Text], shapes: Sequence[tuple[int, int]], leading: int = 2
+    pair: Scoring,
+    texts: Sequence[Text],
+    shapes: Sequence[tuple[int, int]],
+    leading: int = 2,
+    sample: int = SAMPLE,
 ) -> float:
     """Measure the largest change of a log-probability that other shapes of the forwards make.
 
@@ -37,16 +65,17 @@ def measure_noise(
 
     Args:
         pair: its target is measured.
-        texts: those whose noise matters most come first; max(SAMPLE, rows) of them are read in each
+        texts: those whose noise matters most come first; max(sample, rows) of them are read in each
             shape.
         shapes: (rows, new tokens a forward) of the runs whose noise it is: (8, K + 1) for drafts
             verified at B = 8.
         leading: how many leading tokens a position are compared.
+        sample: see `texts`.
     """
     scores: dict[int, TextScores] = {}
     largest = 0.0
     for rows, step in shapes:
-        count = min(max(SAMPLE, rows), len(texts))
+        count = min(max(sample, rows), len(texts))
         for first in range(0, count, rows):
             group = range(first, min(first + rows, count))
             # The shapes of two runs read the same texts; each is scored alone once.
@@ -61,7 +90,7 @@ def measure_noise(
 
 
 def _largest_change(
-    pair: Pair, texts: Sequence[Text], scores: Sequence[TextScores], step: int
+    pair: Scoring, texts: Sequence[Text], scores: Sequence[TextScores], step: int
 ) -> float:
     largest = 0.0
     for first, logprobs in _forwards(pair, texts, step):
@@ -75,7 +104,7 @@ def _largest_change(
 
 
 @torch.inference_mode()
-def _forwards(pair: Pair, texts: Sequence[Text], step: int) -> Iterator[tuple[int, Tensor]]:
+def _forwards(pair: Scoring, texts: Sequence[Text], step: int) -> Iterator[tuple[int, Tensor]]:
     """Feed texts together: the prompts in one forward, then `step` new tokens at a time.
 
     Yields (m, log-probabilities (b, q, V) float32) of the new tokens m to m + q - 1. Behind the end

@@ -18,11 +18,16 @@ READ_ALL = "send it to a disk with room, or to a reader that reads all of it"
 _OUTPUT_ERRORS = (errno.EPIPE, errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO)
 
 
+class NotPassedError(Exception):
+    """What a command judges did not pass; the message says why."""
+
+
 def end(options: argparse.Namespace, run: Callable[[], None]) -> int:
     """Call `run` and return the exit status.
 
-    The status is 0 if all went well, 1 if the machine lacks memory, or room or rights to write, 2
-    for an argument that cannot be used or a library that is missing, and 130 after Ctrl-C.
+    The status is 0 if all went well, 1 if what was judged did not pass, or if the machine lacks
+    memory, or room or rights to write, 2 for an argument that cannot be used or a library that is
+    missing, and 130 after Ctrl-C.
 
     Args:
         options: `command` is the name that the sentence begins with; `kept(options)` says what an
@@ -34,7 +39,7 @@ def end(options: argparse.Namespace, run: Callable[[], None]) -> int:
     except KeyboardInterrupt as error:
         left = str(error) or options.kept(options)
         return _report(options, INTERRUPTED, f"interrupted; {left}")
-    except WriteError as error:
+    except (NotPassedError, WriteError) as error:
         return _report(options, FAILED, error)
     except (ValueError, ImportError, OSError) as error:
         if isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT_ERRORS:

@@ -18,6 +18,7 @@ COMMANDS = {
     "demo": ("specviz.cli.demo", "compare three strategies on the embedded pair, record a run"),
     "generate": ("specviz.cli.generate", "decode prompts and print the texts"),
     "replay": ("specviz.cli.replay", "turn a recorded run into a page or a figure"),
+    "audit": ("specviz.cli.audit", "judge the outputs of any decoder against a reference"),
     "bench": ("specviz.cli.bench", "measure strategies and baselines on equal work"),
     "cost": ("specviz.cli.cost", "compute what a pair costs on a measured device"),
     "train": (

@@ -24,11 +24,27 @@ def check_model(role: str, model: PreTrainedModel) -> None:
         TypeError: `model` is not a transformers model.
         ValueError: the rows of a batch cannot be kept apart, or a draft cannot be taken back.
     """
+    check_causal(role, model)
+    name = f"{role}={type(model).__name__}"
+    if read_setting(model.config.get_text_config(), "num_hidden_layers") is None:
+        raise ValueError(
+            f"{name} has a config without num_hidden_layers, so its K/V cannot be kept in slabs; "
+            "choose a model with one stack of decoder layers"
+        )
+    _check_attention(name, model)
+
+
+def check_causal(role: str, model: PreTrainedModel) -> None:
+    """Check that a model can score texts in a batch: a causal LM that takes explicit positions.
+
+    Raises:
+        TypeError: `model` is not a transformers model.
+        ValueError: it is no causal LM, or the rows of a batch cannot be kept apart.
+    """
     name = f"{role}={type(model).__name__}"
     if not isinstance(model, PreTrainedModel):
         raise TypeError(f"{name} must be a transformers model; {_unwrapped(model)}")
-    config = model.config
-    if model.get_output_embeddings() is None or config.is_encoder_decoder:
+    if model.get_output_embeddings() is None or model.config.is_encoder_decoder:
         raise ValueError(
             f"{name} must be a decoder-only causal LM; "
             "pass one with a language-model head, such as LlamaForCausalLM"
@@ -40,17 +56,11 @@ def check_model(role: str, model: PreTrainedModel) -> None:
                 f"{name} takes no {argument}, so the rows of a batch cannot be kept apart; "
                 "choose a model with rotary or learned positions"
             )
-    if read_setting(config.get_text_config(), "num_hidden_layers") is None:
-        raise ValueError(
-            f"{name} has a config without num_hidden_layers, so its K/V cannot be kept in slabs; "
-            "choose a model with one stack of decoder layers"
-        )
     if _looks_ahead(model):
         raise ValueError(
             f"{name} must be a decoder-only causal LM, but it attends to both sides of a token; "
             "load it with is_decoder=True, or choose another model, such as LlamaForCausalLM"
         )
-    _check_attention(name, model)
 
 
 def _unwrapped(model: Any) -> str:

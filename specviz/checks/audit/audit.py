@@ -1,0 +1,196 @@
+"""`audit`: judge the outputs of anybody's decoder against a reference.
+
+Contract: reads two sets of outputs and returns a report. A model runs only if a target is given,
+and only where the texts part.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from specviz.checks.audit.notes import notes_on
+from specviz.checks.audit.pairing import PARTED, Duo, pair_up, with_prompts
+from specviz.checks.audit.reading import OutputSet, read_outputs
+from specviz.checks.audit.report import Audit
+from specviz.checks.audit.returned import noise_between, weigh
+from specviz.checks.audit.statistics import against_control
+from specviz.checks.audit.tables import make_prompts, make_totals
+from specviz.checks.audit.verdicts import LOOSEST, Finding, judge, limit_of
+from specviz.checks.equivalence import CEILINGS
+from specviz.util.validate import require_choice, require_int, short
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from specviz.checks.audit.target import Target
+
+
+def audit(
+    reference: Any,
+    candidate: Any,
+    target: Any = None,
+    control: Any = None,
+    *,
+    prompts: Any = None,
+    tokenizer: "PreTrainedTokenizerBase | None" = None,
+    device: str | None = None,
+    dtype: str | None = None,
+    batch_size: int = 8,
+    num_draft_tokens: int = 5,
+) -> Audit:
+    """Judge a candidate's greedy outputs against a reference's, prompt by prompt.
+
+    Each side is the path of a JSONL file, a list of outputs, a `Result` or a `Trace`. An output is
+    a dict with the keys of docs/audit.md, what vLLM or SGLang returned, a list of token ids, or a
+    text.
+
+    With a target, both texts of each divergence are read by plain forwards of transformers (teacher
+    forcing). A divergence is a near tie if both tokens lie within twice the noise of the target's
+    best one, and all later tokens of the candidate too, under its own prefix. The noise is the
+    largest change of a log-probability that the shapes of these forwards make, or that there is
+    between reference and control. Without a target, the log-probabilities that came with the
+    outputs take its place, and the report says what they cannot tell.
+
+    Args:
+        reference: the outputs to trust.
+        candidate: the outputs to judge, of the same prompts in the same order.
+        target: a folder or hub id, a `Pair`, or a transformers model.
+        control: outputs of the reference's decoder in another batch. The report says whether the
+            candidate diverges from the reference more often than they do.
+        prompts: texts or lists of token ids, for outputs that name none.
+        tokenizer: of a target that is a model in memory, if outputs are texts.
+        device, dtype: of a target that is loaded, as for `load_pair`. Without a target, the dtype
+            of the runs, which decides how much noise is believed.
+        batch_size, num_draft_tokens: B and K of the candidate's run, the shapes in which the noise
+            is measured. A `Result` or a `Trace` brings its own.
+
+    Raises:
+        ValueError: an output cannot be read, the sides are not of the same prompts, or the target
+            has another vocabulary; or as `load_pair`.
+        FileNotFoundError: a file or folder does not exist.
+        TypeError: the target is no model.
+    """
+    require_int("batch_size", batch_size)
+    require_int("num_draft_tokens", num_draft_tokens, 0)
+    if dtype is not None:
+        require_choice("dtype", dtype, CEILINGS)
+    roles = {"reference": reference, "candidate": candidate, "control": control}
+    sides = {}
+    for role, source in roles.items():
+        if role != "control" or source is not None:
+            side = read_outputs(role, source)
+            sides[role] = side if prompts is None else with_prompts(side, prompts)
+    scorer = _target(target, tokenizer, device, dtype)
+    reader = None if scorer is None else scorer.tokenizer
+    ends = frozenset[int]() if scorer is None else scorer.eos_token_ids
+    duos = pair_up(sides["reference"], sides["candidate"], reader, ends)
+    controls = None
+    if control is not None:
+        controls = pair_up(sides["reference"], sides["control"], reader, ends)
+    shapes = _shapes(sides["reference"], sides["candidate"], batch_size, num_draft_tokens)
+    conditions = _conditions(sides, scorer, dtype, shapes)
+    return _report(duos, controls, scorer, sides, shapes, conditions)
+
+
+def _target(target: Any, tokenizer: Any, device: str | None, dtype: str | None) -> "Target | None":
+    if target is not None:
+        from specviz.checks.audit.target import find_target
+
+        return find_target(target, tokenizer, device, dtype)
+    for name, value in (("tokenizer", tokenizer), ("device", device)):
+        if value is not None:
+            raise ValueError(f"{name}={short(value)} is given, but no target; pass the target too")
+    return None
+
+
+def _shapes(
+    reference: OutputSet, candidate: OutputSet, batch_size: int, num_draft_tokens: int
+) -> list[tuple[int, int]]:
+    """Return (rows, new tokens a forward) of both runs, where the reference drafts nothing unless
+    it says so.
+    """
+    shapes = set()
+    for side, K in ((reference, 0), (candidate, num_draft_tokens)):
+        drafts = K if side.num_draft_tokens is None else side.num_draft_tokens
+        shapes.add((side.batch_size or batch_size, drafts + 1))
+    return sorted(shapes)
+
+
+def _conditions(
+    sides: Mapping[str, OutputSet],
+    scorer: "Target | None",
+    dtype: str | None,
+    shapes: Sequence[tuple[int, int]],
+) -> dict[str, Any]:
+    conditions: dict[str, Any] = {role: side.name for role, side in sides.items()}
+    conditions["target"] = None if scorer is None else scorer.name
+    names = [side.dtype for side in sides.values() if side.dtype is not None]
+    conditions["dtype"] = dtype or max(names, key=lambda name: CEILINGS[name], default=None)
+    libraries = ["specviz"]
+    if scorer is not None:
+        conditions["dtype"] = scorer.dtype
+        conditions["device"] = str(scorer.device)
+        conditions["noise_shapes"] = [f"{rows} x {step}" for rows, step in shapes]
+        libraries += ["torch", "transformers"]
+    conditions["versions"] = {name: version(name) for name in libraries}
+    conditions["created"] = datetime.now(UTC).isoformat(timespec="seconds")
+    return conditions
+
+
+def _report(
+    duos: Sequence[Duo],
+    controls: Sequence[Duo] | None,
+    scorer: "Target | None",
+    sides: Mapping[str, OutputSet],
+    shapes: Sequence[tuple[int, int]],
+    conditions: dict[str, Any],
+) -> Audit:
+    dtype = conditions["dtype"] if conditions["dtype"] in CEILINGS else LOOSEST
+    control_noise = math.nan if controls is None else noise_between(controls)
+    if scorer is None:
+        noise = noise_between(duos) if math.isnan(control_noise) else control_noise
+        findings = {i: weigh(duo) for i, duo in enumerate(duos) if duo.how == PARTED}
+    else:
+        findings, noise = _force(scorer, duos, sides, shapes)
+        noise = noise if math.isnan(control_noise) else max(noise, control_noise)
+    verdicts = []
+    for i, duo in enumerate(duos):
+        is_parted = duo.how == PARTED
+        verdicts.append(judge(findings[i], noise, dtype) if is_parted else duo.how)
+    reader = None if scorer is None else scorer.tokenizer
+    limit = limit_of(noise, dtype)
+    notes = notes_on(
+        duos,
+        findings,
+        limit,
+        has_target=scorer is not None,
+        has_control_noise=not math.isnan(control_noise),
+        has_dtype=conditions["dtype"] is not None,
+    )
+    found = None
+    if controls is not None:
+        found = against_control(_parted(duos), _parted(controls))
+    prompts = make_prompts(duos, findings, verdicts, controls, reader)
+    totals = make_totals(verdicts)
+    return Audit(prompts, totals, found, noise, limit, conditions, notes)
+
+
+def _parted(duos: Sequence[Duo]) -> list[bool]:
+    return [duo.how == PARTED for duo in duos]
+
+
+def _force(
+    scorer: "Target",
+    duos: Sequence[Duo],
+    sides: Mapping[str, OutputSet],
+    shapes: Sequence[tuple[int, int]],
+) -> tuple[dict[int, Finding], float]:
+    """Return what the target says of each divergence, and the noise, NaN without divergences."""
+    from specviz.checks.audit.forcing import check_target, force, noise_of_target
+
+    check_target(scorer, duos, list(sides.values()))
+    findings = {i: force(scorer, duo) for i, duo in enumerate(duos) if duo.how == PARTED}
+    noise = noise_of_target(scorer, duos, shapes) if findings else math.nan
+    return findings, noise

@@ -1,0 +1,141 @@
+"""What a target says of divergences, under teacher forcing, and the noise of its forwards.
+
+Contract: the model reads both texts as they stand, at batch 1, by plain forwards of transformers;
+nothing that the decoders computed is used. Not known here: verdicts.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from specviz.checks.audit.output import Output
+from specviz.checks.audit.pairing import EQUAL, PARTED, Duo
+from specviz.checks.audit.reading import OutputSet
+from specviz.checks.audit.target import Target
+from specviz.checks.audit.verdicts import Finding
+from specviz.checks.noise import SAMPLE, Text, measure_noise, score_text
+from specviz.checks.scores import TextScores
+from specviz.util.validate import short
+
+STEP = 512  # new tokens a forward, so that the logits of a long text fit in memory
+MOST = 32  # diverging texts in which noise is measured
+
+
+def check_target(target: Target, duos: Sequence[Duo], sides: Sequence[OutputSet]) -> None:
+    """Raise ValueError if the target cannot score these outputs: other ids, no prompts, no room."""
+    for side in sides:
+        for output in side.outputs:
+            _check_ids(target, output)
+        _check_text(target, side)
+    for duo in duos:
+        if duo.prompt_ids is None or not duo.prompt_ids:
+            raise ValueError(
+                f"{duo.candidate.where} has no prompt, and the target cannot score a text without "
+                "its prompt; pass prompts="
+            )
+        if duo.how == PARTED and not duo.has_ids:
+            raise ValueError(
+                f"{duo.candidate.where} is text, but the target has no tokenizer; pass its folder, "
+                "or tokenizer="
+            )
+        length = len(duo.prompt_ids) + max(len(duo.ours), len(duo.theirs))
+        limit = target.max_positions
+        if limit is not None and duo.has_ids and length > limit:
+            raise ValueError(
+                f"{duo.candidate.where} is {length} tokens long with its prompt, but target "
+                f"{target.name} has {limit} positions; pass the target that wrote it"
+            )
+
+
+def _check_ids(target: Target, output: Output) -> None:
+    size = target.vocabulary_size
+    for key, ids in (("prompt_token_ids", output.prompt_ids), ("token_ids", output.token_ids)):
+        largest = max(ids or (0,))
+        if largest >= size:
+            raise ValueError(
+                f"{output.where}: {key} has the id {largest}, but target {target.name} has a "
+                f"vocabulary of {size}; pass the target that wrote these outputs"
+            )
+
+
+def _check_text(target: Target, side: OutputSet) -> None:
+    """Raise ValueError if the target's tokenizer reads the ids of no output as its text."""
+    if target.tokenizer is None:
+        return
+    told = None
+    for output in side.outputs:
+        if not output.token_ids or not (output.text or "").strip():
+            continue
+        text = (output.text or "").strip().rstrip("\ufffd")
+        for skip in (True, False):
+            read = target.tokenizer.decode(output.token_ids, skip_special_tokens=skip)
+            # A stop string may have been cut off the text, and the first space of a text, too.
+            if read.strip().startswith(text):
+                return
+        told = told or (output, read)
+    if told is not None:
+        output, read = told
+        raise ValueError(
+            f"{output.where}: target {target.name} reads its token_ids as {short(read)}, but its "
+            f"text is {short(output.text)}; pass the target that wrote these outputs"
+        )
+
+
+def force(target: Target, duo: Duo) -> Finding:
+    """Return what the target says of one divergence.
+
+    The later tokens of a text that a tokenizer read again are not judged: a decoder may have
+    written other tokens for the same text.
+    """
+    assert duo.at is not None
+    ours = _score(target, duo, duo.ours)
+    theirs = _score(target, duo, duo.theirs)
+    below = _below(ours)
+    reference_below = _below(theirs)
+    candidate_gap = float(below[duo.at])
+    reference_gap = float(reference_below[duo.at])
+    later = below[duo.at + 1 :]
+    worst = int(reference_below.argmax())
+    has_later = later.size > 0 and not duo.is_retokenised
+    return Finding(
+        gap=max(candidate_gap, reference_gap),
+        candidate_gap=candidate_gap,
+        reference_gap=reference_gap,
+        later_gap=float(later.max()) if has_later else math.nan,
+        later_at=int(later.argmax()) + duo.at + 1 if has_later else None,
+        below=float(reference_below[worst]),
+        below_at=worst,
+        measured_from="target",
+    )
+
+
+def _score(target: Target, duo: Duo, tokens: Sequence[object]) -> TextScores:
+    return score_text(target, (duo.prompt_ids or (), _ids(tokens)), leading=1, step=STEP)
+
+
+def _below(scores: TextScores) -> np.ndarray:
+    """Return how far each token lies below the target's best one, (M,)."""
+    return scores.logprobs[:, 0] - scores.chosen
+
+
+def noise_of_target(
+    target: Target, duos: Sequence[Duo], shapes: Sequence[tuple[int, int]]
+) -> float:
+    """Return the largest change of a log-probability that the shapes of the forwards make.
+
+    It is measured in the references of diverging texts, at most MOST of them, and if those are
+    few, in equal texts.
+    """
+    parted = [duo for duo in duos if duo.how == PARTED]
+    equal = [duo for duo in duos if duo.how == EQUAL and duo.has_ids]
+    texts: list[Text] = []
+    for duo in (*parted, *equal):
+        if len(duo.theirs):
+            texts.append((duo.prompt_ids or (), _ids(duo.theirs)))
+    sample = min(max(len(parted), SAMPLE), MOST)
+    return measure_noise(target, texts, shapes, sample=sample)
+
+
+def _ids(tokens: Sequence[object]) -> list[int]:
+    return [token for token in tokens if isinstance(token, int)]

@@ -1,0 +1,179 @@
+"""The report of an audit: a verdict, totals with intervals, and a row per prompt.
+
+Contract: it holds tables and sentences and draws nothing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import pandas as pd
+
+from specviz.checks.audit.pairing import EQUAL, LONGER, SHORTER
+from specviz.checks.audit.statistics import Control
+from specviz.checks.audit.verdicts import UNEXPLAINED
+from specviz.checks.equivalence import NEAR_TIE, UNKNOWN
+from specviz.util.text import harmless
+
+VERDICTS = (EQUAL, SHORTER, LONGER, NEAR_TIE, UNEXPLAINED, UNKNOWN)
+TEXTS = ("prompt_text", "before", "reference_text", "candidate_text")
+_MAX_SHOWN = 20  # prompts in the printed report
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Audit:
+    """What `audit` found.
+
+    Gaps and noise are differences of log-probabilities in natural units.
+
+    Attributes:
+        prompts: one entry per prompt. NA or NaN where there is nothing to say:
+            verdict: "equal", "shorter" or "longer" (the candidate ends earlier or later, with the
+                same tokens as far as both go), "near tie", "unexplained", or "unknown".
+            unit: what is compared and counted: "token" or "character".
+            first_divergence: index into the new tokens.
+            reference_token, candidate_token: what stands there.
+            gap: from the target's best token to the lesser of the two, or at least this.
+            reference_gap, candidate_gap: the same for one of them.
+            later_gap, later_token: the largest distance of a later token of the candidate from the
+                target's best one, and the index of that token.
+            measured_from: "target", "log-probabilities" or "".
+            reference_length, candidate_length: in units.
+            control_diverges: whether the control diverges from the reference; only with a control.
+            prompt_text, before, reference_text, candidate_text: the prompt, and the texts around
+                the divergence.
+        totals: one entry per verdict, and "divergences that a tie explains": count, total, share,
+            and low and high, the ends of Wilson's interval at 95 %.
+        control: how often the candidate and the control diverge; None without a control.
+        noise: the largest measured change of a log-probability; NaN where none was measured.
+        limit: the largest gap that it explains.
+        conditions: what was compared, with which target, dtype, device and versions.
+        notes: what the audit cannot tell, in sentences.
+    """
+
+    prompts: pd.DataFrame
+    totals: pd.DataFrame
+    control: Control | None
+    noise: float
+    limit: float
+    conditions: Mapping[str, Any]
+    notes: tuple[str, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every divergence was judged, and a tie explains each."""
+        return not self._count(UNEXPLAINED) and not self._count(UNKNOWN)
+
+    @property
+    def unexplained(self) -> list[int]:
+        """The prompts whose divergence no tie explains: what to look at."""
+        return self.prompts.index[self.prompts["verdict"] == UNEXPLAINED].tolist()
+
+    def frame(self) -> pd.DataFrame:
+        """Return a copy of `prompts`."""
+        return self.prompts.copy()
+
+    @property
+    def verdict(self) -> str:
+        """The outcome in one sentence."""
+        total = len(self.prompts)
+        texts = "1 text" if total == 1 else f"{total} texts"
+        ties, unknown = self._count(NEAR_TIE), self._count(UNKNOWN)
+        unexplained = self._count(UNEXPLAINED)
+        others = self._others()
+        if unexplained:
+            noun = "divergence" if unexplained == 1 else "divergences"
+            where = self._place(self.unexplained[0])
+            if ties:
+                others = [f"{ties} near tie" if ties == 1 else f"{ties} near ties", *others]
+            return (
+                f"{unexplained} unexplained {noun} in {texts}, the first in "
+                f"{where}{_listed(others)}"
+            )
+        if unknown:
+            first = self.prompts.index[self.prompts["verdict"] == UNKNOWN][0]
+            entry = self.prompts.loc[first]
+            where = f"prompt {first} at {entry['unit']} {entry['first_divergence']}"
+            return (
+                f"not judged: {unknown} of {total} texts diverge, the first in {where}, and it is "
+                f"not known whether rounding explains it{_listed(others)}"
+            )
+        if ties:
+            gap = self.prompts["gap"].max()
+            return (
+                f"near ties only: {ties} of {total} texts diverge, with a gap of {gap:.3g} at most "
+                f"against a noise of {self.noise:.3g}{_listed(others)}"
+            )
+        equal = self._count(EQUAL)
+        shown = f"all {total} texts are" if equal == total else f"{equal} of {texts} are"
+        return f"right: {shown} equal{_listed(others)}"
+
+    def _count(self, verdict: str) -> int:
+        """Return how many prompts have a verdict."""
+        return int((self.prompts["verdict"] == verdict).sum())
+
+    def _others(self) -> list[str]:
+        parts = []
+        for verdict, words in ((SHORTER, "end earlier"), (LONGER, "end later")):
+            if self._count(verdict):
+                parts.append(f"{self._count(verdict)} {words}")
+        return parts
+
+    def _place(self, prompt: int) -> str:
+        """Say where a text diverges and by how much."""
+        entry = self.prompts.loc[prompt]
+        at = f"prompt {prompt} at {entry['unit']} {entry['first_divergence']}"
+        noise = f"against a noise of {self.noise:.3g}"
+        if entry["gap"] > self.limit or not entry["later_gap"] > self.limit:
+            return f"{at}, with a gap of {entry['gap']:.3g} {noise}"
+        later = f"its {entry['unit']} {entry['later_token']} lies {entry['later_gap']:.3g} below"
+        return f"{at}: {later} the target's best {noise}"
+
+    @property
+    def control_sentence(self) -> str:
+        """Whether the candidate diverges more than the control; "" without one."""
+        found = self.control
+        if found is None:
+            return ""
+        ours, theirs = found.candidate, found.control
+        counts = (
+            f"the candidate in {ours.count} of {ours.total} texts, and the control in "
+            f"{theirs.count}"
+        )
+        how = (
+            "The candidate diverges"
+            if found.is_more
+            else "It is not shown that the candidate diverges"
+        )
+        return (
+            f"{how} more often than the reference does from itself: {counts} (McNemar's exact "
+            f"test, one-sided, p = {found.p_value:.2g})."
+        )
+
+    def __repr__(self) -> str:
+        parts = [self.verdict, ""]
+        parts.append(self.totals.to_string(float_format="{:.3f}".format))
+        if self.control is not None:
+            parts += ["", self.control_sentence]
+        shown = self.prompts[self.prompts["verdict"] != EQUAL]
+        if len(shown):
+            columns = ["verdict", "first_divergence", "reference_token", "candidate_token", "gap"]
+            columns += ["later_gap", "measured_from"]
+            table = shown[columns].head(_MAX_SHOWN)
+            parts += ["", table.to_string(float_format="{:.3g}".format, na_rep="")]
+        if len(shown) > _MAX_SHOWN:
+            parts.append(f"... and {len(shown) - _MAX_SHOWN} more; see frame()")
+        for note in self.notes:
+            parts += ["", f"Note: {note}"]
+        return harmless("\n".join(parts))
+
+    def _repr_html_(self) -> str:
+        notes = "".join(f"<p>{escape(each)}</p>" for each in (self.control_sentence, *self.notes))
+        totals = self.totals.to_html(float_format="{:.3f}".format)
+        table = self.prompts.drop(columns=list(TEXTS)).to_html(float_format="{:.3g}".format)
+        return f"<p><b>{escape(self.verdict)}</b></p>{totals}{notes}{table}"
+
+
+def _listed(parts: list[str]) -> str:
+    return "; " + ", ".join(parts) if parts else ""

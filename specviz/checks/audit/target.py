@@ -1,0 +1,131 @@
+"""The target of an audit: a causal LM with its tokenizer, without a draft.
+
+Contract: it runs nothing. A model of any kind of attention will do, as its plain forwards are all
+that an audit needs.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from specviz.engine.models.compat import (
+    check_causal,
+    check_vocabularies,
+    input_device,
+    position_limit,
+)
+from specviz.engine.models.hub import find
+from specviz.engine.models.pair import DTYPES, Pair
+from specviz.engine.models.places import check_places
+from specviz.util.validate import require_choice
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """A model that scores texts, and its tokenizer or None. The model is put into evaluation mode.
+
+    Raises:
+        ValueError, TypeError: the model is no causal LM, or the tokenizer is not its own.
+    """
+
+    target: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase | None = None
+
+    def __post_init__(self) -> None:
+        check_causal("target", self.target)
+        check_vocabularies(self.target, self.target, self.tokenizer)
+        self.target.eval()
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the model's inputs."""
+        return input_device(self.target)
+
+    @property
+    def vocabulary_size(self) -> int:
+        """V: the rows of the embedding."""
+        return int(self.target.config.get_text_config().vocab_size)
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of the weights, "bfloat16"."""
+        return str(self.target.dtype).removeprefix("torch.")
+
+    @property
+    def max_positions(self) -> int | None:
+        """Positions that the model has; None if it states no limit."""
+        return position_limit(self.target)
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        """The ids that end a text."""
+        config = getattr(self.target, "generation_config", None) or self.target.config
+        ids = config.eos_token_id
+        if ids is None:
+            return frozenset()
+        return frozenset([ids] if isinstance(ids, int) else ids)
+
+    @property
+    def name(self) -> str:
+        """What a report calls it: the last part of its path, or its class."""
+        path = Path(self.target.name_or_path)
+        return path.name or type(self.target).__name__
+
+
+def find_target(
+    target: Any,
+    tokenizer: PreTrainedTokenizerBase | None,
+    device: str | None,
+    dtype: str | None,
+) -> Target:
+    """Return the target that a folder or hub id, a pair or a model stands for.
+
+    Args:
+        target: a folder or hub id, a `Pair`, or a transformers model.
+        tokenizer: of a model in memory, else None.
+        device, dtype: of a target that is loaded, else None; see `load_pair`.
+
+    Raises:
+        ValueError: the target cannot be loaded, or an argument does not belong to it.
+        FileNotFoundError: the folder does not exist, or holds no model.
+        TypeError: it is none of these.
+    """
+    is_stored = isinstance(target, str | Path)
+    if not is_stored:
+        _refuse(device=device, dtype=dtype)
+    if tokenizer is not None and not isinstance(target, PreTrainedModel):
+        raise ValueError(
+            "tokenizer is given, but the target brings its own; pass it with a model in memory only"
+        )
+    if isinstance(target, Pair):
+        return Target(target.target, target.tokenizer)
+    if isinstance(target, PreTrainedModel):
+        return Target(target, tokenizer)
+    if not is_stored:
+        raise TypeError(
+            f"target must be a folder, a hub id, a Pair or a transformers model, got "
+            f"{type(target).__name__}; pass one of them"
+        )
+    place = check_places(None, device)
+    kind: Any = "auto" if dtype is None else DTYPES[require_choice("dtype", dtype, DTYPES)]
+    source = find("target", target)
+    found_tokenizer = source.load(AutoTokenizer)
+    model = source.load(AutoModelForCausalLM, dtype=kind, use_safetensors=True)
+    return Target(model.to(place), found_tokenizer)
+
+
+def _refuse(**arguments: str | None) -> None:
+    for name, value in arguments.items():
+        if value is not None:
+            raise ValueError(
+                f"{name}={value!r} is for a target that is loaded from a folder; leave it out for "
+                "a model in memory"
+            )

@@ -1,0 +1,339 @@
+"""`audit`: near ties and faults told apart under teacher forcing, and without a target."""
+
+import functools
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import (
+    NEW_TOKENS,
+    check_refusal,
+    decoded,
+    generate,
+    generate_alone,
+    generate_one_by_one,
+    make_pair,
+    make_prompts,
+)
+
+import specviz as sv
+from specviz.checks.noise import score_text
+
+TIES = [[5, -0.7], [6, -0.7001], [7, -9.0]]
+CLEAR = [[5, -0.1], [6, -2.5], [7, -9.0]]
+
+
+def reference() -> list[dict[str, Any]]:
+    """What transformers writes after each of `make_prompts()`, with the prompts."""
+    outputs = zip(make_prompts(), generate_one_by_one(), strict=True)
+    return [{"prompt": prompt, "token_ids": tokens} for prompt, tokens in outputs]
+
+
+def changed(index: int, at: int, tokens: list[int]) -> list[dict[str, Any]]:
+    """The reference with other tokens from `at` on in one output."""
+    outputs = reference()
+    outputs[index]["token_ids"] = [*outputs[index]["token_ids"][:at], *tokens]
+    return outputs
+
+
+@functools.cache
+def a_tie() -> tuple[tuple[int, ...], tuple[int, ...], int, tuple[int, ...]]:
+    """A prompt, its text in bfloat16, a place where two tokens are all but tied, and a text that
+    takes the other token there and goes on as the target would.
+    """
+    pair = make_pair("llama", torch.bfloat16)
+    places = []
+    for prompt in make_prompts():
+        (tokens,) = generate_alone(pair.target, [prompt], NEW_TOKENS)
+        scores = score_text(pair, (prompt, tokens))
+        gaps = scores.logprobs[:, 0] - scores.logprobs[:, 1]
+        at = int(np.argmin(gaps))
+        places.append((float(gaps[at]), prompt, tokens, at, scores.ids[at]))
+    gap, prompt, tokens, at, ids = min(places, key=lambda place: place[0])
+    assert gap < 0.05
+    other = int(ids[1] if ids[0] == tokens[at] else ids[0])
+    start = [*prompt, *tokens[:at], other]
+    (rest,) = generate_alone(pair.target, [start], NEW_TOKENS)
+    return tuple(prompt), tuple(tokens), at, (*tokens[:at], other, *rest)
+
+
+def sides(text: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    prompt, tokens, _, _ = a_tie()
+    return (
+        [{"prompt": prompt, "token_ids": tokens}],
+        [{"prompt": prompt, "token_ids": text}],
+    )
+
+
+def test_equal_texts_are_right() -> None:
+    candidate = decoded("inplace")
+    found = sv.audit(reference(), candidate, make_pair("llama"))
+    assert str(found).splitlines()[0] == found.verdict == "right: all 10 texts are equal"
+    assert found.passed
+    assert found.unexplained == []
+    assert found.totals.loc["equal", ["count", "total", "share"]].tolist() == [10, 10, 1]
+    assert found.totals.loc["divergences that a tie explains", "total"] == 0
+    assert found.notes == ()
+
+
+def test_a_wrong_bonus_is_found_where_it_stands() -> None:
+    strategy = sv.strategy("inplace", break_invariant="bonus", rows=[2], from_round=2)
+    candidate = decoded(strategy)
+    right = generate_one_by_one()
+    wrong = [i for i, tokens in enumerate(candidate.tokens) if tokens != right[i]]
+    assert wrong
+    found = sv.audit(reference(), candidate, make_pair("llama"))
+    assert not found.passed
+    assert found.unexplained == wrong
+    entry = found.frame().loc[wrong[0]]
+    at = entry["first_divergence"]
+    ours, theirs = candidate.tokens[wrong[0]], right[wrong[0]]
+    assert ours[:at] == theirs[:at]
+    assert (entry["candidate_token"], entry["reference_token"]) == (ours[at], theirs[at])
+    # What the target itself says of the two tokens, computed by hand.
+    prompt = make_prompts()[wrong[0]]
+    with torch.inference_mode():
+        logits = make_pair("llama").target(torch.tensor([[*prompt, *ours[:at]]])).logits[0, -1]
+    logprobs = logits.float().log_softmax(-1)
+    assert entry["gap"] == pytest.approx(float(logprobs.max() - logprobs[ours[at]]), abs=1e-4)
+    assert entry["reference_gap"] == pytest.approx(0, abs=1e-5)
+    words = rf"{len(wrong)} unexplained divergences? in 10 texts, the first in prompt {wrong[0]} at"
+    assert re.match(rf"{words} token {at}, with a gap of [0-9.]+ against a noise of", found.verdict)
+
+
+def test_a_tie_in_bfloat16_is_explained() -> None:
+    _, _, at, text = a_tie()
+    pair = make_pair("llama", torch.bfloat16)
+    found = sv.audit(*sides(text), pair)
+    entry = found.prompts.loc[0]
+    assert entry["verdict"] == "near tie"
+    assert entry["first_divergence"] == at
+    assert entry["gap"] <= found.limit == pytest.approx(2 * found.noise)
+    assert found.passed
+    assert found.verdict.startswith("near ties only: 1 of 1 texts diverge, with a gap of ")
+    assert found.totals.loc["divergences that a tie explains", "share"] == 1
+
+
+def test_a_fault_behind_a_tie_is_found() -> None:
+    _, _, at, text = a_tie()
+    pair = make_pair("llama", torch.bfloat16)
+    scores = score_text(pair, (a_tie()[0], text), leading=97)
+    worst = int(scores.ids[-1, -1])
+    found = sv.audit(*sides([*text[:-1], worst]), pair)
+    entry = found.prompts.loc[0]
+    assert entry["verdict"] == "unexplained"
+    assert entry["first_divergence"] == at
+    assert entry["gap"] <= found.limit < entry["later_gap"]
+    assert entry["later_token"] == len(text) - 1
+    assert f"its token {len(text) - 1} lies" in found.verdict
+
+
+def test_real_runs_in_bfloat16_differ_by_ties_alone() -> None:
+    pair = sv.load_pair(device="cpu", dtype="bfloat16")
+    prompts = sv.load_prompts(limit=10)
+    how = {"max_new_tokens": 32}
+    alone = generate(pair, prompts, strategy="autoregressive", batch_size=1, **how)
+    candidate = generate(pair, prompts, strategy="inplace", batch_size=8, **how)
+    control = generate(pair, prompts, strategy="autoregressive", batch_size=8, **how)
+    found = sv.audit(alone, candidate, pair, control)
+    assert set(found.prompts["verdict"]) <= {"equal", "near tie"}
+    assert found.control is not None
+    assert not found.control.is_more
+    assert "It is not shown that the candidate diverges more often" in repr(found)
+    # The same, as texts: read again by the tokenizer.
+    texts = sv.audit(alone.texts, candidate.texts, pair, prompts=prompts)
+    assert texts.passed
+    assert "10 of 10 outputs are texts" in texts.notes[0]
+
+
+def test_ends_are_no_divergences() -> None:
+    outputs = reference()
+    shorter = changed(2, 6, [])
+    found = sv.audit(outputs, shorter, make_pair("llama"))
+    assert found.prompts.loc[2, ["verdict", "first_divergence"]].tolist() == ["shorter", 6]
+    assert found.verdict == "right: 9 of 10 texts are equal; 1 end earlier"
+    assert found.passed
+    assert "not judged" in found.notes[0]
+    found = sv.audit(shorter, outputs, make_pair("llama"))
+    assert found.prompts.loc[2, "verdict"] == "longer"
+    assert found.verdict.endswith("1 end later")
+
+
+def test_an_end_that_one_engine_leaves_out_is_equal() -> None:
+    end = make_pair("llama").target.generation_config.eos_token_id[0]
+    texts = [{"prompt": [1], "token_ids": [2, 3, end]}]
+    bare = [{"prompt": [1], "token_ids": [2, 3], "finish_reason": "stop"}]
+    cut = [{"prompt": [1], "token_ids": [2, 3], "finish_reason": "length"}]
+    pair = make_pair("llama")
+    assert sv.audit(texts, bare, pair).prompts.loc[0, "verdict"] == "equal"
+    assert sv.audit(bare, texts, pair).prompts.loc[0, "verdict"] == "equal"
+    assert sv.audit(texts, cut, pair).prompts.loc[0, "verdict"] == "shorter"
+    assert sv.audit(texts, bare).prompts.loc[0, "verdict"] == "shorter"
+
+
+def test_a_reference_that_is_not_the_targets_is_said() -> None:
+    wrong = changed(3, 4, [int(score_text(make_pair("llama"), place()).ids[4, -1])])
+    found = sv.audit(wrong, reference(), make_pair("llama"))
+    entry = found.prompts.loc[3]
+    assert entry["verdict"] == "unexplained"
+    assert entry["reference_gap"] > found.limit >= entry["candidate_gap"]
+    assert "not what the target writes in 1 of 1 diverging texts (prompt 3, token 4" in str(found)
+
+
+def place() -> tuple[list[int], list[int]]:
+    return make_prompts()[3], generate_one_by_one()[3]
+
+
+def output(token: int, top: Any = None, chosen: float | None = None) -> dict[str, Any]:
+    """An output of 41 tokens, the last of which is `token`.
+
+    top: what is likeliest there; chosen: the token's log-probability, if no others are known.
+    """
+    record: dict[str, Any] = {"prompt": [1], "token_ids": [3] * 40 + [token]}
+    if top is not None:
+        record["top_logprobs"] = [[[3, -0.2], [9, -3.0]]] * 40 + [top]
+    if chosen is not None:
+        record["logprobs"] = [-0.2] * 40 + [chosen]
+    return record
+
+
+def noisy(record: dict[str, Any], by: float) -> dict[str, Any]:
+    """The same with log-probabilities that differ by a little before the last token."""
+    last = record["top_logprobs"][-1]
+    return {**record, "top_logprobs": [[[3, -0.2 - by], [9, -3.0 - by]]] * 40 + [last]}
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "verdict"),
+    [
+        (output(5, TIES), noisy(output(6, TIES), 0.001), "near tie"),
+        (output(5, CLEAR), noisy(output(6, TIES), 0.001), "unexplained"),
+        # The candidate's own numbers speak against it.
+        (output(5, TIES), noisy(output(6, CLEAR), 0.001), "unexplained"),
+        # Where the texts part, the change is that of a fault, if there is one, and no noise.
+        (
+            output(5, [[5, -0.3], [6, -1.4]]),
+            noisy(output(6, [[6, -0.7], [5, -0.9]]), 0.001),
+            "unexplained",
+        ),
+        # No more noise is believed than bfloat16 has: 2.4 is beyond it, and 0.9 may be noise.
+        (output(5, CLEAR), noisy(output(6, CLEAR), 2.0), "unexplained"),
+        (output(5, [[5, -0.4], [6, -1.3]]), noisy(output(6, [[6, -0.4]]), 2.0), "unknown"),
+        # A token that the reference does not list lies below all that it lists.
+        (output(5, CLEAR), noisy(output(77, TIES), 0.001), "unexplained"),
+        # Only the tokens' own: .9 leaves at most .1 for the other, .45 leaves enough.
+        (output(5, chosen=-0.105), output(6, chosen=-0.105), "unexplained"),
+        (output(5, chosen=-0.8), output(6, chosen=-0.8), "unknown"),
+        # At a tie both would have found the same best probability.
+        (output(5, chosen=-0.8), output(6, chosen=-2.4), "unexplained"),
+        (output(5), output(6), "unknown"),
+    ],
+)
+def test_verdicts_from_returned_log_probabilities(theirs: Any, ours: Any, verdict: str) -> None:
+    found = sv.audit([theirs], [ours])
+    assert found.prompts.loc[0, "verdict"] == verdict
+    assert found.passed == (verdict == "near tie")
+    assert found.notes
+
+
+def test_a_noise_of_few_log_probabilities_is_not_believed() -> None:
+    theirs = [{"token_ids": [5], "top_logprobs": [TIES]}]
+    found = sv.audit(theirs, [{"token_ids": [6], "top_logprobs": [TIES]}])
+    assert np.isnan(found.noise)
+    assert found.prompts.loc[0, "verdict"] == "unknown"
+
+
+def test_the_control_gives_the_noise_without_a_target() -> None:
+    theirs, control = output(5, TIES), noisy(output(5, TIES), 0.01)
+    found = sv.audit([theirs], [noisy(output(6, CLEAR), 0.5)], None, [control], dtype="bfloat16")
+    assert found.noise == pytest.approx(0.01)
+    assert not any("pass a control" in note for note in found.notes)
+
+
+def test_recorded_runs_are_judged_by_their_records() -> None:
+    alone = decoded("autoregressive", batch_size=1)
+    assert sv.audit(alone, decoded("inplace")).verdict == "right: all 10 texts are equal"
+    broken = decoded(sv.strategy("inplace", break_invariant="bonus", rows=[2], from_round=2))
+    found = sv.audit(alone, broken)
+    assert found.prompts.loc[found.unexplained, "measured_from"].unique() == ["log-probabilities"]
+    with_target = sv.audit(alone, broken, make_pair("llama"))
+    assert set(found.unexplained) <= set(with_target.unexplained)
+    assert found.unexplained
+
+
+def test_texts_alone_are_compared_by_letters() -> None:
+    found = sv.audit(["abc", "abcd", "a\ufffd", "same"], ["abX", "ab", "aé", "same"])
+    assert found.prompts["verdict"].tolist() == ["unknown", "shorter", "longer", "equal"]
+    assert found.prompts["unit"].unique() == ["character"]
+    assert found.verdict.startswith("not judged: 1 of 4 texts diverge, the first in prompt 0 at")
+    assert not found.passed
+    assert any("letter by letter" in note for note in found.notes)
+
+
+def test_tokens_of_servers_without_ids_are_compared() -> None:
+    places = [["a", -0.7], ["b", -0.7]]
+    theirs = [{"tokens": ["x"] * 40 + ["a"], "top_logprobs": [[["x", -0.1]]] * 40 + [places]}]
+    ours = [{"tokens": ["x"] * 40 + ["b"], "top_logprobs": [[["x", -0.11]]] * 40 + [places]}]
+    found = sv.audit(theirs, ours)
+    entry = found.prompts.loc[0]
+    assert (entry["verdict"], entry["candidate_token"]) == ("near tie", "b")
+
+
+def test_a_model_in_memory_and_its_tokenizer(embedded: sv.Pair) -> None:
+    prompts = sv.load_prompts(limit=2)
+    texts = generate(embedded, prompts, max_new_tokens=8).texts
+    found = sv.audit(
+        texts, [texts[0], "q" + texts[1]], embedded.target, None, prompts=prompts,
+        tokenizer=embedded.tokenizer,
+    )  # fmt: skip
+    assert found.prompts["verdict"].tolist() == ["equal", "unexplained"]
+    assert found.prompts.loc[1, "candidate_text"].startswith("q")
+    assert found.conditions["dtype"] == "float32"
+
+
+def test_a_printed_report_is_harmless() -> None:
+    found = sv.audit([{"tokens": ["\x1b[31m"]}], [{"tokens": ["\x07"]}])
+    assert "\x1b" not in repr(found)
+    assert "<script>" not in sv.audit(["<script>1"], ["<script>2"])._repr_html_()
+
+
+def tiny(reference: Any, candidate: Any, **how: Any) -> sv.Audit:
+    return sv.audit(reference, candidate, make_pair("llama"), **how)
+
+
+BAD = [
+    (lambda: sv.audit([[1]], [[1], [2]]), "the number of outputs differs: 1 in reference, 2 in"),
+    (lambda: sv.audit([[1]], [[1]], prompts=["a", "b"]), "prompts has 2 entries"),
+    (lambda: sv.audit([output(5)], [{**output(5), "prompt": [2]}]), "the prompts of candidate[0]"),
+    (lambda: sv.audit([[1]], ["a"]), "reference[0] has token ids only and candidate[0] text only"),
+    (lambda: tiny([[1]], [[2]]), "candidate[0] has no prompt"),
+    (lambda: tiny([[98]], [[97]], prompts=[[1]]), "reference[0]: token_ids has the id 98"),
+    (lambda: tiny([[1]], [[1]], prompts=[[99]]), "reference[0]: prompt_token_ids has the id 99"),
+    (lambda: tiny([[1] * 300], [[2] * 300], prompts=[[1]]), "candidate[0] is 301 tokens long"),
+    (lambda: tiny(["a"], ["b"], prompts=[[1]]), "candidate[0] is text"),
+    (lambda: tiny([[1]], [[1]], dtype="float32"), "dtype='float32' is for"),
+    (lambda: tiny([[1]], [[1]], tokenizer=object()), "tokenizer is given"),
+    (lambda: sv.audit([[1]], [[1]], dtype="int8"), "dtype='int8'"),
+    (lambda: sv.audit([[1]], [[1]], device="cpu"), "device='cpu' is given, but no target"),
+]
+
+
+@pytest.mark.parametrize(("call", "begins"), BAD)
+def test_what_cannot_be_judged_is_refused(call: Any, begins: str) -> None:
+    check_refusal(call, begins)
+
+
+def test_another_vocabulary_of_the_same_size_is_refused(embedded: sv.Pair) -> None:
+    outputs = [{"prompt": "a", "token_ids": [400, 401], "text": "another text"}]
+    check_refusal(
+        lambda: sv.audit(outputs, outputs, embedded), "reference[0]: target target reads its"
+    )
+    right = [{**outputs[0], "text": embedded.tokenizer.decode([400, 401])}]
+    assert sv.audit(right, right, embedded).passed
+
+
+def test_sampled_runs_are_refused() -> None:
+    sampled = decoded("inplace", sampling=sv.SamplingParams(1.0), max_new_tokens=4)
+    check_refusal(lambda: sv.audit(sampled, sampled), "reference was sampled")
