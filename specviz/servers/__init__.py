@@ -9,8 +9,8 @@ Not known here: models, tokenizers, and what a server does inside.
 from specviz.servers.fetch import fetch_outputs
 from specviz.servers.log import Log, Request, read_log
 from specviz.servers.page import Counters, read_page
-from specviz.servers.protocol import ServerError
 from specviz.servers.traffic import acceptance_tables, measured_acceptance
+from specviz.util.errors import ServerError
 
 __all__ = [
     "Counters",

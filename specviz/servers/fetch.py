@@ -141,7 +141,8 @@ def _ask_all(
 ) -> Iterator[Outcome]:
     """Yield answers as they arrive, with at most `concurrency` requests under way.
 
-    The threads end with the process, so an interruption need not wait for a slow server.
+    After one that went wrong, no further request begins. The threads end with the process, so an
+    interruption need not wait for a slow server.
     """
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
     outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
@@ -161,6 +162,7 @@ def _ask_all(
                 answer = connection.ask(prompts[number])
             except Exception as error:
                 answer = error
+                stopped.set()
             outcomes.put((number, answer, time.perf_counter() - began))
 
     for _ in range(min(concurrency, len(prompts))):

@@ -6,6 +6,7 @@ and appears nowhere else. Not known here: files, threads, and other servers.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from specviz.servers.answer import Answer, read_answer
+from specviz.util.errors import ServerError
 from specviz.util.validate import (
+    is_list,
     require_choice,
     require_int,
     require_mapping,
@@ -29,10 +32,6 @@ KEY_NAME = "OPENAI_API_KEY"
 NO_KEY = "none"  # the client asks for some key, and servers without one ignore it
 RETRIES = 2
 MAX_LOGPROBS = 20
-
-
-class ServerError(OSError):
-    """A server does not answer, or not as the protocol says."""
 
 
 @dataclass(frozen=True)
@@ -117,10 +116,10 @@ class Connection:
             ServerError: no answer, one that is not of the protocol, or one of another model.
         """
         server = self.server
-        ask: Any = self.client.completions.create
+        ask: Any = self.client.completions.with_raw_response.create
         settings: dict[str, Any] = {"prompt": prompt, "logprobs": server.logprobs}
         if server.protocol == "chat":
-            ask = self.client.chat.completions.create
+            ask = self.client.chat.completions.with_raw_response.create
             settings = {"messages": [{"role": "user", "content": prompt}]}
             settings["top_logprobs"] = server.logprobs
             settings["logprobs"] = None if server.logprobs is None else True
@@ -181,21 +180,21 @@ def _listed_models(client: Any, url: str) -> list[str]:
     """Return the names of the server's models; none if it cannot list them."""
     openai = import_module("openai")
     try:
-        page = client.with_options(max_retries=0).models.list()
+        raw = client.with_options(max_retries=0).models.with_raw_response.list()
     except (openai.NotFoundError, openai.InternalServerError):
         return []  # some servers have no such page, or fail at it
     except Exception as error:
         raise explained(error, url, client.timeout) from None
-    if isinstance(page, str):
-        raise _not_json(url, page)
-    names = [getattr(model, "id", None) for model in getattr(page, "data", None) or []]
+    plain = _plain(raw, url)
+    entries = plain.get("data") if isinstance(plain, Mapping) else None
+    if not is_list(entries):
+        return []
+    names = [entry.get("id") for entry in entries if isinstance(entry, Mapping)]
     return [name for name in names if isinstance(name, str)]
 
 
 def _read(raw: Any, server: Server) -> Answer:
-    if isinstance(raw, str):
-        raise _not_json(server.url, raw)
-    plain = raw.model_dump(mode="json", warnings=False) if hasattr(raw, "model_dump") else raw
+    plain = _plain(raw, server.url)
     try:
         answer = read_answer(plain, server.protocol)
     except (AttributeError, KeyError, TypeError, ValueError):
@@ -208,11 +207,16 @@ def _read(raw: Any, server: Server) -> Answer:
     return answer
 
 
-def _not_json(url: str, text: str) -> ServerError:
-    return ServerError(
-        f"{url}: the answer is not JSON, got {short(without_key(text.strip()))}; "
-        "check that the address is that of an OpenAI API, with its /v1"
-    )
+def _plain(raw: Any, url: str) -> Any:
+    """Return the plain values of an answer, without what the client makes of them."""
+    text = raw.http_response.text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise ServerError(
+            f"{url}: the answer is not JSON, got {short(without_key(text.strip()))}; "
+            "check that the address is that of an OpenAI API, with its /v1"
+        ) from None
 
 
 def without_key(text: str) -> str:

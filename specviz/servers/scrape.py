@@ -17,7 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
-from specviz.servers.protocol import ServerError, check_url
+from specviz.servers.protocol import check_url
+from specviz.util.errors import ServerError
 from specviz.util.files import is_file
 from specviz.util.validate import quoted_path, require_path, short, shown_path
 
