@@ -6,7 +6,7 @@ request, and returns a status, a content type and a text.
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
@@ -28,7 +28,8 @@ def serving(answer: Callable[[str, Any, dict[str, Any]], Answer]) -> Iterator[st
             self.send_header("content-type", kind)
             self.send_header("content-length", str(len(content)))
             self.end_headers()
-            self.wfile.write(content)
+            with suppress(ConnectionError):  # whoever asked did not wait
+                self.wfile.write(content)
 
         do_GET = do_POST = respond  # noqa: N815
 
