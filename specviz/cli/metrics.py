@@ -4,10 +4,10 @@ import argparse
 from typing import TYPE_CHECKING
 
 from specviz.cli.rooflines import add_roofline, check_roofline, roofline_of
-from specviz.studies.arguments import check_counts, file_path, integer, number
+from specviz.studies.arguments import file_path, integer, number
 from specviz.studies.output import print_table
 from specviz.util.text import harmless
-from specviz.util.validate import require_positive
+from specviz.util.validate import require_int, require_ints, require_positive
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from specviz.costs.roofline import Roofline
     from specviz.servers import Counters
 
+MOST = 2**31 - 1
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "address of a server, http://..., or a file in which its page was saved"
-    parser.add_argument("page", metavar="URL_OR_FILE", help=text)
+    parser.add_argument("source", metavar="URL_OR_FILE", help=text)
     text = "a page saved earlier: read what was counted after it"
     parser.add_argument("--since", type=file_path, metavar="FILE", help=text)
     text = "that the server may take (%(default)s)"
@@ -36,13 +38,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     require_positive("timeout", options.timeout)
-    check_counts(options, "batch_sizes", "prompt_tokens", "max_new_tokens")
+    require_ints("batch_sizes", options.batch_sizes, maximum=MOST)
+    require_int("prompt_tokens", options.prompt_tokens, maximum=MOST)
+    require_int("max_new_tokens", options.max_new_tokens, maximum=MOST)
     check_roofline(options)
     roofline = roofline_of(options)
 
     from specviz.servers import read_page
 
-    found = read_page(options.page, since=options.since, timeout_s=options.timeout)
+    found = read_page(options.source, since=options.since, timeout_s=options.timeout)
     parts = [(counters, _choice(counters, roofline, options)) for counters in found]
     for counters, choice in parts:
         _show(counters, choice)
@@ -82,5 +86,6 @@ def _show(counters: "Counters", choice: "pd.DataFrame | None") -> None:
     if choice is not None:
         print("\nThe cost model: speedup at the server's K, and the best K up to it\n")
         print_table(choice)
+    print("\nWhat this page does not say:")
     for sentence in counters.unanswered():
         print(f"- {sentence}")

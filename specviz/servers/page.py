@@ -87,7 +87,8 @@ class Counters:
         and draft_acceptance_rate; NaN for what the page does not say.
         """
         names = ("num_draft_tokens", "rounds", "drafted_tokens", "accepted_tokens")
-        entry = {name: getattr(self, name) for name in names}
+        values = {name: getattr(self, name) for name in names}
+        entry = {name: float("nan") if value is None else value for name, value in values.items()}
         entry["mean_acceptance_length"] = self.mean_acceptance_length
         entry["draft_acceptance_rate"] = self.draft_acceptance_rate
         return pd.DataFrame([entry])

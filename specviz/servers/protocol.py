@@ -127,7 +127,7 @@ class Connection:
             raw = ask(
                 model=self.model,
                 temperature=0.0,
-                max_tokens=server.max_new_tokens,
+                max_tokens=int(server.max_new_tokens),
                 extra_body=dict(server.extra),
                 **{name: value for name, value in settings.items() if value is not None},
             )

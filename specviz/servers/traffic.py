@@ -19,8 +19,8 @@ import numpy as np
 from specviz.record.schema import Array
 from specviz.servers.log import Log, Request
 from specviz.simulation.acceptance import Acceptance
-from specviz.simulation.tables import AcceptanceTable
-from specviz.util.validate import require_kind
+from specviz.simulation.tables import MAX_DEPTH, AcceptanceTable
+from specviz.util.validate import require_int, require_kind
 
 UNKNOWN_PROMPT_TOKENS = 1  # where a log does not say
 
@@ -81,7 +81,8 @@ def measured_acceptance(log: Log, num_draft_tokens: int | None = None) -> Accept
     """
     require_kind("log", log, Log, "read one with read_log")
     K = max(request.num_draft_tokens for request in log.requests)
-    K = K if num_draft_tokens is None else min(num_draft_tokens, K)
+    if num_draft_tokens is not None:
+        K = min(require_int("num_draft_tokens", num_draft_tokens, maximum=MAX_DEPTH), K)
     counts = np.zeros((len(log.requests), K + 1))
     for kind, request in enumerate(log.requests):
         for accepted, rounds in enumerate(request.histogram):

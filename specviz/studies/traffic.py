@@ -110,11 +110,14 @@ def _policies(
 def unanswered(log: Log, deepest: int) -> list[str]:
     """Return what a log of this kind cannot say, as sentences. `deepest` is the largest K asked."""
     require_kind("log", log, Log, "read one with specviz.servers.read_log")
+    require_int("deepest", deepest)
     drafted = max(request.num_draft_tokens for request in log.requests)
     found = [
         "TETRIS and other selectors by q: the log has no q.",
         "When requests arrived, and which shared a batch: all are served at once.",
-        "Sampled texts: other drafts than the logged ones would be accepted by other draws.",
+        "Sampled texts: with a temperature, whether a draft is accepted is random.",
+        "K other than the server's, where a fresh draft does not continue an old one, as with "
+        "EAGLE and MTP: there it is an estimate.",
     ]
     if deepest > drafted:
         found.append(f"K above {drafted}: so many drafts were never made.")
