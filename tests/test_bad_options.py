@@ -109,9 +109,9 @@ FITS: dict[str, set[str]] = {
     "audit --num-draft-tokens": {"0", HUGE},
     "study figures --out": FILES,
     "metrics --timeout": {"1.5"},
-    **dict.fromkeys(
-        ("metrics --batch-sizes", "metrics --prompt-tokens", "metrics --max-new-tokens"), set()
-    ),
+    "metrics --batch-sizes": set(),
+    "metrics --prompt-tokens": set(),
+    "metrics --max-new-tokens": set(),
     "study traffic --batch-sizes": set(),
     "study traffic --num-draft-tokens": set(),
     "study traffic --table": FILES,
