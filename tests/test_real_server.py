@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 import specviz as sv
+from specviz.checks.audit.reading import read_outputs
+from specviz.cli.main import main as cli
 from specviz.servers import ServerError, fetch_outputs, read_page
 
 pytestmark = pytest.mark.slow
@@ -141,3 +143,33 @@ def test_a_collection_survives_the_end_of_its_server(folder, prompts, wanted, tm
         beside.write_text(json.dumps(conditions))
         lines = fetch(url, prompts, out, folder, concurrency=1)
     assert [line["text"] for line in lines] == wanted
+
+
+def test_an_audit_passes_a_decoder_in_step_and_finds_another_model(
+    url, folder, embedded, prompts, wanted, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    asked = [{"prompt": prompt} for prompt in prompts]
+    Path("prompts.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in asked))
+    speculated = sv.generate(
+        embedded, prompts, strategy="inplace", max_new_tokens=BUDGET, progress=False
+    )
+    mine = [{"prompt": p, "text": t} for p, t in zip(prompts, speculated.texts, strict=True)]
+    Path("mine.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in mine))
+    shared = ["audit", "--reference-url", url, "--prompts", "prompts.jsonl"]
+    shared += ["--max-new-tokens", str(BUDGET), "--target", str(folder), "--device", "cpu"]
+    names = ["--model", str(folder)]
+    assert cli([*shared, *names, "--candidate", "mine.jsonl"]) == 0
+    outputs = read_outputs("reference", "runs/audit/reference.jsonl").outputs
+    assert [output.text for output in outputs] == wanted
+    loads = ["--concurrency", "1", "4", "--outputs", "loads"]
+    assert cli([*shared, *names, *loads, "--candidate-url", url]) == 0
+    capsys.readouterr()
+
+    other = tmp_path / "served" / "draft"
+    embedded.draft.save_pretrained(other)
+    embedded.tokenizer.save_pretrained(other)
+    with serving(other) as wrong:
+        names = ["--model", str(folder), str(other), "--outputs", "other"]
+        assert cli([*shared, *names, "--candidate-url", wrong]) == 1
+    assert capsys.readouterr().err.splitlines()[-1].startswith("specviz audit: ")

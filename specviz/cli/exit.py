@@ -26,9 +26,9 @@ class NotPassedError(Exception):
 def end(options: argparse.Namespace, run: Callable[[], None]) -> int:
     """Call `run` and return the exit status.
 
-    The status is 0 if all went well, 1 if what was judged did not pass, if the machine lacks memory,
-    or room or rights to write, or if another program's server fails, 2 for an argument that cannot
-    be used or a library that is missing, and 130 after Ctrl-C.
+    The status is 0 if all went well, 1 if what was judged did not pass, if the machine lacks
+    memory, or room or rights to write, or if another program's server fails, 2 for an argument that
+    cannot be used or a library that is missing, and 130 after Ctrl-C.
 
     Args:
         options: `command` is the name that the sentence begins with; `kept(options)` says what an
