@@ -1,6 +1,10 @@
 """`specviz audit` with servers in place of files. Real ones are in test_real_server.py."""
 
 import json
+import signal
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -75,6 +79,33 @@ def test_a_server_that_is_down_is_said_in_one_sentence(capsys):
     assert status == 1
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.startswith(f"specviz audit: {url}: cannot be reached")
+
+
+@pytest.mark.slow
+def test_an_interruption_need_not_wait_for_a_slow_server():
+    asked = threading.Event()
+    released = threading.Event()
+
+    def stuck(path, headers, body):
+        if path.endswith("/models") or body["prompt"] == "abc":
+            return echo(path, headers, body)
+        asked.set()
+        released.wait(60)
+        return echo(path, headers, body)
+
+    with serving(stuck) as url:
+        command = [sys.executable, "-m", "specviz.cli.main", "audit", "--reference-url", url]
+        command += ["--candidate-url", url, "--prompts", "prompts.jsonl", "--concurrency", "1"]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            assert asked.wait(60)
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=30)
+        released.set()
+    assert process.returncode == 130
+    assert "the texts that had arrived are in runs/audit; run it again" in said
+    assert "Traceback" not in said
+    (line,) = Path("runs/audit/reference.jsonl").read_text().splitlines()
+    assert json.loads(line)["text"] == "cba"
 
 
 @pytest.mark.parametrize(

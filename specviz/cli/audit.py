@@ -2,7 +2,7 @@
 
 import argparse
 
-from specviz.cli.audit_servers import add_servers, check_servers, fetch_sides
+from specviz.cli.audit_servers import add_servers, check_servers, fetch_sides, kept
 from specviz.cli.exit import NotPassedError
 from specviz.prompts import load_prompts
 from specviz.studies.arguments import (
@@ -18,6 +18,7 @@ from specviz.studies.output import print_written
 from specviz.util.files import check_writable, is_file
 from specviz.util.validate import quoted_path, require_choice
 
+__all__ = ["add_arguments", "kept", "run"]
 _FILES = ("reference", "candidate", "control", "prompts")
 
 

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from specviz.cli.exit import nothing_kept
 from specviz.studies.arguments import file_path, integer, number
 from specviz.util.files import check_writable
 from specviz.util.validate import require_int, require_positive
@@ -87,6 +88,13 @@ def fetch_sides(options: argparse.Namespace, prompts: list[str] | None) -> None:
             logprobs=options.logprobs,
         )
         setattr(options, role, found)
+
+
+def kept(options: argparse.Namespace) -> str:
+    """Say what an interrupted audit leaves."""
+    if options.reference_url is None and options.candidate_url is None:
+        return nothing_kept(options)
+    return f"the texts that had arrived are in {options.outputs}; run it again to go on there"
 
 
 def _of_role(given: list[Any] | None, place: int) -> Any:
