@@ -112,7 +112,7 @@ def test_an_interruption_need_not_wait_for_a_slow_server():
     ("arguments", "said"),
     [
         ([], "--reference or --reference-url is needed"),
-        (["--reference", "a", "--reference-url", "http://h/v1"], "--reference or --reference-url"),
+        (["--reference", "a", "--reference-url", "http://h/v1"], "exclude each other"),
         (["--reference", "a"], "--candidate or --candidate-url is needed"),
         (["--reference-url", "ftp://h", "--candidate", "a"], "reference_url must be an address"),
         (

@@ -106,6 +106,11 @@ FITS: dict[str, set[str]] = {
     "bench --out": FILES,
     "bench --report": FILES,
     "audit --report": FILES,
+    "audit --concurrency": set(),
+    "audit --max-new-tokens": set(),
+    "audit --timeout": {"1.5"},
+    "audit --outputs": ANY - {""},  # only used with a server
+    "audit --model": ANY,
     "audit --num-draft-tokens": {"0", HUGE},
     "study figures --out": FILES,
     "metrics --timeout": {"1.5"},

@@ -7,7 +7,7 @@ from typing import Any
 from specviz.cli.exit import nothing_kept
 from specviz.studies.arguments import file_path, integer, number
 from specviz.util.files import check_writable
-from specviz.util.validate import require_int, require_positive
+from specviz.util.validate import require_int, require_positive, shown_path
 
 ROLES = ("reference", "candidate")
 FOLDER = Path("runs/audit")
@@ -46,10 +46,14 @@ def check_servers(options: argparse.Namespace) -> None:
     asked = [role for role in ROLES if getattr(options, f"{role}_url") is not None]
     for role in ROLES:
         path, url = getattr(options, role), getattr(options, f"{role}_url")
-        if (path is None) == (url is None):
-            raise ValueError(f"--{role} or --{role}-url is needed, one of them; give one")
         if url is not None:
             check_url(f"{role}_url", url)
+        if path is None and url is None:
+            raise ValueError(f"--{role} or --{role}-url is needed; give one of them")
+        if path is not None and url is not None:
+            raise ValueError(
+                f"--{role} {shown_path(path)} and --{role}-url {url} exclude each other; give one"
+            )
     for place, number_of in enumerate(options.concurrency):
         require_int(f"concurrency[{place}]", number_of, maximum=1024)
     for name in ("concurrency", "model"):
