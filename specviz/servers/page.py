@@ -4,7 +4,7 @@ vLLM and llama.cpp count drafts, drafted and accepted tokens, and accepted token
 the server started. SGLang gives the mean length and the rate of its last interval, and no
 positions. A page is read as it is, or as the difference to an earlier one.
 
-Not known here: models and costs.
+Not known here: models, devices and times.
 """
 
 from __future__ import annotations
