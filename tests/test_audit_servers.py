@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,9 @@ def test_an_interruption_need_not_wait_for_a_slow_server():
         command += ["--candidate-url", url, "--prompts", "prompts.jsonl", "--concurrency", "1"]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
             assert asked.wait(60)
+            until = time.monotonic() + 10
+            while not Path("runs/audit/reference.jsonl").read_bytes() and time.monotonic() < until:
+                time.sleep(0.01)
             process.send_signal(signal.SIGINT)
             _, said = process.communicate(timeout=30)
         released.set()

@@ -13,7 +13,9 @@ import pytest
 from odd_servers import JSON, completion, echo, models, serving
 
 from specviz.servers import ServerError, fetch_outputs
+from specviz.servers import fetch as fetch_module
 from specviz.servers import protocol as protocol_module
+from specviz.servers.answer import Answer
 from specviz.util.files import WriteError
 
 PROMPTS = ["abc", "de", "fgh", "ij"]
@@ -124,6 +126,35 @@ def test_an_interrupted_collection_goes_on_where_it_stopped(tmp_path):
         fetch(url, out, concurrency=1)
     assert len(asked) == 5
     fetch(url, out, concurrency=1)  # a complete file needs no server
+
+
+def test_what_arrived_beside_a_failure_comes_before_it():
+    failed = threading.Event()
+    last = threading.Event()
+
+    class Connection:
+        def ask(self, prompt):
+            if prompt == "fails":
+                time.sleep(0.1)
+                failed.set()
+                raise ServerError("out of order; mend it")
+            if prompt == "last":
+                failed.wait(20)
+                time.sleep(0.1)  # the failure is in the queue by then
+                last.set()
+            return Answer("m", {"text": prompt})
+
+    prompts = {0: "first", 1: "fails", 2: "last"}
+    lines = fetch_module._lines(Connection(), prompts, 3, progress=False)
+    number, _ = next(lines)
+    assert number == 0
+    assert last.wait(20)
+    time.sleep(0.1)
+    number, line = next(lines)
+    assert number == 2
+    assert json.loads(line)["text"] == "last"
+    with pytest.raises(ServerError, match="out of order"):
+        next(lines)
 
 
 @pytest.mark.parametrize(

@@ -110,14 +110,9 @@ def _fill(
         write(place.with_suffix(".json"), (json.dumps(conditions, indent=2) + "\n").encode())
     write(place, _joined(kept))
     with as_write_error(place), place.open("ab") as file:
-        outcomes = _ask_all(connection, missing, concurrency)
-        for number, answer, seconds in tqdm(
-            outcomes, "texts", len(prompts), unit="text", disable=not progress, initial=len(kept)
-        ):
-            if isinstance(answer, Exception):
-                raise answer
-            kept[number] = _line(number, prompts[number], answer, seconds)
-            file.write(kept[number])
+        for number, line in _lines(connection, missing, concurrency, progress):
+            kept[number] = line
+            file.write(line)
             file.flush()
     return write(place, _joined(kept))
 
@@ -136,17 +131,53 @@ def check_prompts(prompts: object, protocol: str) -> None:
             raise ValueError(f"{name} must be token ids, got {short(prompt)}; pass ints >= 0")
 
 
-def _ask_all(
-    connection: Connection, prompts: Mapping[int, Prompt], concurrency: int
-) -> Iterator[Outcome]:
-    """Yield answers as they arrive, with at most `concurrency` requests under way.
+def _lines(
+    connection: Connection, prompts: Mapping[int, Prompt], concurrency: int, progress: bool
+) -> Iterator[tuple[int, bytes]]:
+    """Yield the line of each prompt as its answer arrives.
+
+    When a request goes wrong, or the user interrupts, what had arrived by then comes first.
+    """
+    arrived: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+    stopped = threading.Event()
+    _start(connection, prompts, concurrency, arrived, stopped)
+    bar = tqdm(total=len(prompts), desc="texts", unit="text", disable=not progress)
+    went_wrong: BaseException | None = None
+    try:
+        for _ in prompts:
+            number, answer, seconds = arrived.get()
+            if isinstance(answer, Exception):
+                went_wrong = answer
+                break
+            yield number, _line(number, prompts[number], answer, seconds)
+            bar.update()
+    except KeyboardInterrupt as error:
+        went_wrong = error
+    finally:
+        stopped.set()
+        bar.close()
+    if went_wrong is None:
+        return
+    while not arrived.empty():
+        number, answer, seconds = arrived.get()
+        if isinstance(answer, Answer):
+            yield number, _line(number, prompts[number], answer, seconds)
+    raise went_wrong
+
+
+def _start(
+    connection: Connection,
+    prompts: Mapping[int, Prompt],
+    concurrency: int,
+    arrived: queue.SimpleQueue[Outcome],
+    stopped: threading.Event,
+) -> None:
+    """Start threads that ask, at most `concurrency`, and put answers into `arrived`.
 
     After one that went wrong, no further request begins. The threads end with the process, so an
     interruption need not wait for a slow server.
     """
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
-    outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
-    stopped = threading.Event()
     for number in prompts:
         waiting.put(number)
 
@@ -163,15 +194,10 @@ def _ask_all(
             except Exception as error:
                 answer = error
                 stopped.set()
-            outcomes.put((number, answer, time.perf_counter() - began))
+            arrived.put((number, answer, time.perf_counter() - began))
 
     for _ in range(min(concurrency, len(prompts))):
         threading.Thread(target=work, daemon=True).start()
-    try:
-        for _ in prompts:
-            yield outcomes.get()
-    finally:
-        stopped.set()
 
 
 def _line(number: int, prompt: Prompt, answer: Answer, seconds: float) -> bytes:
