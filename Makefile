@@ -119,12 +119,12 @@ clean: ## remove .venv, builds and caches
 	$(PYTHON) -m venv .venv
 	@echo "installing into .venv; the first time takes some minutes"
 	.venv/bin/python -m pip install -q -c constraints.txt $(PIP_ARGS) torch
-	.venv/bin/python -m pip install -q -c constraints.txt $(PIP_ARGS) -e '.[lab,dev]'
+	.venv/bin/python -m pip install -q -c constraints.txt $(PIP_ARGS) -e '.[lab,servers,dev]'
 	@touch $@
 
 # What only some tests need.
 .venv/.installed-all: .venv/.installed
-	.venv/bin/python -m pip install -q -c constraints.txt $(PIP_ARGS) -e '.[lab,ray,dev]'
+	.venv/bin/python -m pip install -q -c constraints.txt $(PIP_ARGS) -e '.[lab,ray,servers,dev]'
 	@touch $@
 
 # Of constraints.txt, all but what constraints-lowest.txt pins otherwise.

@@ -23,7 +23,7 @@ from test_head_files import write_own
 from tiny_run import TRACE
 
 import specviz as sv
-from specviz import bench, metrics, prompts, simulation
+from specviz import bench, metrics, prompts, servers, simulation
 from specviz.costs import (
     acceptance,
     against_floor,
@@ -53,6 +53,7 @@ from specviz.studies import (
     packing,
     selection,
     tables,
+    traffic,
     tree_moves,
     trees,
 )
@@ -104,8 +105,8 @@ class Good:
 def good_calls() -> dict[str, Good]:
     """By the names of `discovered`."""
     parts = (
-        _decoding, _records, _logs, _views, _options, _benchmarks, _simulations, _tables, _costs,
-        _studies,
+        _decoding, _records, _logs, _views, _options, _benchmarks, _simulations, _servers, _tables,
+        _costs, _studies,
     )  # fmt: skip
     return {name: good for part in parts for name, good in part().items()}
 
@@ -533,6 +534,38 @@ def _simulations() -> dict[str, Good]:
             },
         ),
     }  # fmt: skip
+
+
+def _servers() -> dict[str, Good]:
+    pages = Path(__file__).parent / "data" / "servers"
+    log = servers.read_log(pages / "vllm.jsonl")
+    asked = {"url": "http://127.0.0.1:9/v1", "prompts": ["a"], "out": "x", "progress": False}
+    fits = {
+        "prompts": "nested", "out": "file", "model": "none word", "max_new_tokens": "small",
+        "concurrency": "small", "timeout_s": "positive", "logprobs": "none small",
+        "extra": "none {}", "progress": "True",
+    }  # fmt: skip
+    return {
+        "servers.fetch_outputs": Good(servers.fetch_outputs, asked, fits),
+        "servers.read_page": Good(
+            servers.read_page,
+            {"source": str(pages / "vllm.prom")},
+            {"since": "none", "timeout_s": "positive"},
+        ),
+        "servers.read_log": Good(servers.read_log, {"path": pages / "vllm.jsonl"}),
+        "servers.acceptance_tables": Good(servers.acceptance_tables, {"log": log}),
+        "servers.measured_acceptance": Good(
+            servers.measured_acceptance, {"log": log}, {"num_draft_tokens": "none small"}
+        ),
+        "traffic.replay_traffic": Good(
+            traffic.replay_traffic,
+            {"log": log, "batch_sizes": [2], "num_draft_tokens": [1], "progress": False},
+            {"roofline": "none", "seed": "count", "progress": "True"},
+        ),
+        "traffic.unanswered": Good(
+            traffic.unanswered, {"log": log, "deepest": 3}, {"deepest": "int"}
+        ),
+    }
 
 
 def _tables() -> dict[str, Good]:

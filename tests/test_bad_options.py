@@ -35,12 +35,18 @@ TEXTS = (
 )  # fmt: skip
 ALL = {**COMMANDS, **{f"study {name}": entry for name, entry in STUDIES.items()}}
 OUTPUTS = str(write(KEPT / "outputs.jsonl", b'{"token_ids": [1]}\n'))
+PAGES = Path(__file__).parent / "data" / "servers"
 REQUIRED = {
     "audit": ["--reference", OUTPUTS, "--candidate", OUTPUTS],
+    "metrics": [str(PAGES / "vllm.prom"), "--shapes", "qwen3-8b/0.6b"],
+    "study traffic": [str(PAGES / "vllm.jsonl"), "--num-draft-tokens", "1"],
     "replay": ["run.safetensors"],
     "generate": ["--temperature", "1"],
     "study selection": ["--table", str(AcceptanceTable(**COLUMNS).save(KEPT / "swept"))],
 }
+# Arguments that stand in the place of what is required.
+SOLE = ("run_file", "source", "log")
+PRICED = ["--shapes", "qwen3-8b/0.6b", "--batch-sizes", "1", "--strategies", "inplace"]
 SIMULATED = ["--alpha", "0.5", "--prompt-tokens", "8"]
 # Options without which another one makes no sense.
 WITH = {
@@ -48,13 +54,21 @@ WITH = {
     "audit --target": [],
     "draft": ["--target", str(WEIGHTS / "target")],
     "study simulate --ceilings": ["--shapes", "qwen3-8b/0.6b", *SIMULATED],
+    "study traffic --ceilings": PRICED,
+    "study traffic --dtype": PRICED,
+    "study traffic --shapes": PRICED[2:],
     "study simulate --shapes": ["--ceilings", str(CPU_TABLE), *SIMULATED],
     "gpus": ["--ray"],
     "head_steps": ["--heads", "medusa"],
     "cpus": ["--ray"],
 }
 # How a sentence may call an option besides.
-ALIASES = {"strategies": ("strategy",), "policies": ("strategy",), "spec_bench": ("path",)}
+ALIASES = {
+    "strategies": ("strategy",),
+    "policies": ("strategy",),
+    "spec_bench": ("path",),
+    "log": ("path",),
+}
 # What an option takes after all, by its command and name or by its name alone.
 ANY = set(TEXTS)
 FILES = ANY - {"", str(NOWHERE), HUGE}
@@ -92,8 +106,20 @@ FITS: dict[str, set[str]] = {
     "bench --out": FILES,
     "bench --report": FILES,
     "audit --report": FILES,
+    "audit --concurrency": set(),
+    "audit --max-new-tokens": set(),
+    "audit --timeout": {"1.5"},
+    "audit --outputs": ANY - {""},  # only used with a server
+    "audit --model": ANY,
     "audit --num-draft-tokens": {"0", HUGE},
     "study figures --out": FILES,
+    "metrics --timeout": {"1.5"},
+    "metrics --batch-sizes": set(),
+    "metrics --prompt-tokens": set(),
+    "metrics --max-new-tokens": set(),
+    "study traffic --batch-sizes": set(),
+    "study traffic --num-draft-tokens": set(),
+    "study traffic --table": FILES,
 }
 
 
@@ -125,7 +151,7 @@ def arguments_of(command: str, option: str, action: argparse.Action, text: str) 
     given = [text] if not action.option_strings else [f"{option}={text}"]
     if action.nargs in ("+", "*") and action.option_strings:
         given = [option, text]
-    required = [] if action.dest == "run_file" else REQUIRED.get(command, [])
+    required = [] if action.dest in SOLE else REQUIRED.get(command, [])
     with_it = WITH.get(f"{command} {option}", WITH.get(action.dest, []))
     required = [*required, *with_it]
     return [*command.split(), *required, *given]

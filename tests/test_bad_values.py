@@ -28,6 +28,7 @@ PLACES_OF_WORK = (
     "specviz.studies.moves._measure",
     "specviz.studies.figures.check_browser",
     "specviz.bench.on_ray.OnRay._run",
+    "specviz.servers.protocol.Server.connect",
 )
 
 

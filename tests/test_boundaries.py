@@ -29,7 +29,7 @@ LAYERS = (
     ("engine", "simulation"),
     ("generation",),
     ("checks",),
-    ("views",),
+    ("views", "servers"),
     ("bench",),
     ("studies",),
     ("exercises", "zoo"),
@@ -252,6 +252,7 @@ RULES = (
             ("bench/grid.py", "import specviz.cli.main"),
             ("costs/fit.py", "from specviz.engine.state import State"),
             ("simulation/policy.py", "from ..engine.strategies import scheduler"),
+            ("servers/log.py", "from specviz.views import theme"),
         ),
     ),
     Rule(
@@ -266,13 +267,21 @@ RULES = (
     ),
     Rule(
         readers_need_no_torch,
-        applies=("record/*.py", "metrics.py", "costs/*.py", "simulation/*.py", "views/*.py"),
+        applies=(
+            "record/*.py",
+            "metrics.py",
+            "costs/*.py",
+            "simulation/*.py",
+            "views/*.py",
+            "servers/*.py",
+        ),
         exempt=("views/lab.py",),  # a form that runs models
         bad=(
             ("metrics.py", "import torch"),
             ("metrics.py", "def f():\n    from torch import nn"),
             ("costs/fit.py", "from specviz.engine.models.pair import Pair"),
             ("views/charts/stages.py", "from specviz import engine"),
+            ("servers/fetch.py", "import transformers"),
         ),
     ),
     Rule(
@@ -436,7 +445,7 @@ def test_a_circle_is_found():
         TopologicalSorter(graph).prepare()
 
 
-TORCH_FREE = ("record", "metrics", "costs", "simulation", "views", "util", "prompts")
+TORCH_FREE = ("record", "metrics", "costs", "simulation", "views", "servers", "util", "prompts")
 
 
 def test_readers_import_no_torch():

@@ -9,6 +9,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
 SUBJECTS = (
     "Input",
+    "Other servers",
     "Interruption",
     "Memory",
     "Hostile records",

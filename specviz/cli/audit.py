@@ -2,6 +2,7 @@
 
 import argparse
 
+from specviz.cli.audit_servers import add_servers, check_servers, fetch_sides, kept
 from specviz.cli.exit import NotPassedError
 from specviz.prompts import load_prompts
 from specviz.studies.arguments import (
@@ -17,14 +18,15 @@ from specviz.studies.output import print_written
 from specviz.util.files import check_writable, is_file
 from specviz.util.validate import quoted_path, require_choice
 
+__all__ = ["add_arguments", "kept", "run"]
 _FILES = ("reference", "candidate", "control", "prompts")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "outputs to trust: JSONL, or as vLLM or SGLang print them; docs/audit.md has the form"
-    parser.add_argument("--reference", type=file_path, required=True, metavar="PATH", help=text)
+    parser.add_argument("--reference", type=file_path, metavar="PATH", help=text)
     text = "outputs to judge, of the same prompts in the same order"
-    parser.add_argument("--candidate", type=file_path, required=True, metavar="PATH", help=text)
+    parser.add_argument("--candidate", type=file_path, metavar="PATH", help=text)
     text = "hub id or folder of the target, which scores the texts where they part"
     parser.add_argument("--target", help=text)
     text = "outputs of the reference's decoder in another batch, to compare with"
@@ -39,15 +41,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--num-draft-tokens", type=integer, default=5, metavar="K", help=text)
     text = "the HTML page (beside the candidate, to .html)"
     parser.add_argument("--report", type=file_path, metavar="PATH", help=text)
+    add_servers(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     _check(options)
-    out = options.report or options.candidate.with_suffix(".html")
+    candidate = options.candidate or options.outputs / "candidate.jsonl"
+    out = options.report or candidate.with_suffix(".html")
     check_writable(out)
     prompts = None
     if options.prompts is not None:
         prompts = load_prompts("jsonl", options.prompts, field="prompt")
+    fetch_sides(options, prompts)
 
     import specviz as sv
     from specviz.views.audit_page import save_audit
@@ -71,7 +76,8 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Raise ValueError or FileNotFoundError for what cannot be used."""
+    """Raise ValueError, FileNotFoundError or WriteError for what cannot be used."""
+    check_servers(options)
     check_counts(options, "batch_size")
     check_counts(options, "num_draft_tokens", minimum=0)
     check_device(options.device)

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
+from specviz.util.errors import ServerError
 from specviz.util.files import WriteError
 from specviz.util.text import harmless
 
@@ -25,9 +26,9 @@ class NotPassedError(Exception):
 def end(options: argparse.Namespace, run: Callable[[], None]) -> int:
     """Call `run` and return the exit status.
 
-    The status is 0 if all went well, 1 if what was judged did not pass, or if the machine lacks
-    memory, or room or rights to write, 2 for an argument that cannot be used or a library that is
-    missing, and 130 after Ctrl-C.
+    The status is 0 if all went well, 1 if what was judged did not pass, if the machine lacks
+    memory, or room or rights to write, or if another program's server fails, 2 for an argument that
+    cannot be used or a library that is missing, and 130 after Ctrl-C.
 
     Args:
         options: `command` is the name that the sentence begins with; `kept(options)` says what an
@@ -39,7 +40,7 @@ def end(options: argparse.Namespace, run: Callable[[], None]) -> int:
     except KeyboardInterrupt as error:
         left = str(error) or options.kept(options)
         return _report(options, INTERRUPTED, f"interrupted; {left}")
-    except (NotPassedError, WriteError) as error:
+    except (NotPassedError, WriteError, ServerError) as error:
         return _report(options, FAILED, error)
     except (ValueError, ImportError, OSError) as error:
         if isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT_ERRORS:

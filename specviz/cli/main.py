@@ -21,6 +21,7 @@ COMMANDS = {
     "audit": ("specviz.cli.audit", "judge the outputs of any decoder against a reference"),
     "bench": ("specviz.cli.bench", "measure strategies and baselines on equal work"),
     "cost": ("specviz.cli.cost", "compute what a pair costs on a measured device"),
+    "metrics": ("specviz.cli.metrics", "read a server's counters of speculative decoding"),
     "train": (
         "specviz.cli.train",
         "train the embedded pair or draft heads; resumes where it stopped",
@@ -33,6 +34,7 @@ STUDIES = {
     "couplings": ("specviz.cli.couplings", "what the Gumbel coupling costs in acceptance"),
     "tables": ("specviz.cli.tables", "the next drafts at every position, to replay schedulers"),
     "selection": ("specviz.cli.selection", "which drafts are worth verifying, without a model"),
+    "traffic": ("specviz.cli.traffic", "other policies on a server's logged requests"),
     "packing": ("specviz.cli.packing", "what verifying costs as a rectangle and packed"),
     "trees": ("specviz.cli.trees", "trees of drafts against chains, at equal verified drafts"),
     "calibration": ("specviz.cli.calibration", "how often drafts are right, by rank and q"),

@@ -71,7 +71,7 @@ def _check(workload: Workload, policy: Policy) -> None:
     if policy.drafted and policy.selector.needs_log_q and workload.log_q is None:
         raise ValueError(
             f"selector must do without q for this workload, got {policy.selector.name}; "
-            "take the workload from an AcceptanceTable"
+            "take the workload from an AcceptanceTable of `specviz study tables`"
         )
     requests = workload.prompt_tokens.shape[1]
     if workload.longest >= MAX_LENGTH or requests >= MAX_QUEUE:

@@ -65,8 +65,9 @@ class AcceptanceTable:
         prompt_tokens: (R,) int32, length of each prompt.
         offsets: (R+1,) int64.
         drafts: (N, D) int32, what the drafter proposes there, each after the ones before it.
-        log_q: (N, D) float32, log-probability of each proposal under the draft, in nats.
-        entropy: (N, D) float32, of the distribution that the proposal comes from, in nats.
+        log_q: (N, D) float32, log-probability of each proposal under the draft, in nats; NaN where
+            it is unknown, as in tables made from a server's log. Selectors by q then do not run.
+        entropy: (N, D) float32, of the distribution that the proposal comes from, in nats, or NaN.
         accepted: (N,) int8, how many of them the target accepts in a row. At the end of a text no
             more than the tokens that are left.
         meta: JSON values: what the table was made from and with.
@@ -192,7 +193,7 @@ class AcceptanceTable:
             first=self.offsets[texts],
             longest=int((prompts + outputs).max()),
             by_position=True,
-            log_q=self.log_q,
+            log_q=None if np.isnan(self.log_q).any() else self.log_q,
         )
 
     def save(self, path: str | os.PathLike[str]) -> Path:

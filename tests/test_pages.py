@@ -1,0 +1,156 @@
+"""Prometheus pages: what is read from those of vLLM, SGLang and llama.cpp, and what is refused."""
+
+import socket
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from odd_servers import JSON, serving
+
+from specviz.cli.main import main as cli
+from specviz.costs.breakeven import best_num_draft_tokens
+from specviz.costs.ceilings import CPU_TABLE, Ceilings
+from specviz.costs.roofline import Roofline
+from specviz.costs.shapes import named_pair
+from specviz.servers import ServerError, read_page
+
+DATA = Path(__file__).parent / "data" / "servers"
+VLLM = DATA / "vllm.prom"
+SERVED = "meta-llama/Llama-3.1-8B-Instruct"
+
+
+def test_vllms_engines_are_added_up():
+    (found,) = read_page(str(VLLM))
+    assert (found.engine, found.model) == ("vllm", SERVED)
+    assert (found.rounds, found.drafted_tokens, found.accepted_tokens) == (1000, 3000, 1700)
+    assert found.num_draft_tokens == 3
+    assert found.mean_acceptance_length == pytest.approx(2.7)
+    assert found.draft_acceptance_rate == pytest.approx(17 / 30)
+    positions = found.positions()
+    np.testing.assert_allclose(positions["acceptance"], [0.8, 0.56, 0.34])
+    np.testing.assert_allclose(positions["conditional_acceptance"], [0.8, 0.7, 0.34 / 0.56])
+    assert found.draft_share == 1
+
+
+def test_only_what_came_after_an_earlier_page_counts(tmp_path):
+    earlier = tmp_path / "earlier.prom"
+    lines = VLLM.read_text().splitlines()
+    halved = []
+    for line in lines:
+        name, _, value = line.rpartition(" ")
+        counts = "_total{" in line and 'engine="1"' in line
+        halved.append(f"{name} {float(value) / 2}" if counts else line)
+    earlier.write_text("\n".join(halved) + "\n")
+    (found,) = read_page(str(VLLM), since=earlier)
+    assert found.rounds == 200
+    assert found.accepted_by_position.tolist() == [160, 120, 70]
+    with pytest.raises(ValueError, match=r"since counts more .* started again in between"):
+        read_page(str(earlier), since=VLLM)
+    with pytest.raises(ValueError, match="no round of speculative decoding"):
+        read_page(str(VLLM), since=VLLM)
+
+
+def test_sglangs_gauges_are_averaged_and_give_no_positions():
+    (found,) = read_page(str(DATA / "sglang.prom"))
+    assert (found.engine, found.model) == ("sglang", "zai-org/GLM-4.7")
+    assert found.mean_acceptance_length == pytest.approx(3.0)
+    assert found.draft_acceptance_rate == pytest.approx(0.6)
+    assert found.num_draft_tokens == 4
+    assert found.rates is None
+    assert found.positions().empty
+    # A constant rate with the same mean length.
+    assert 1 + found.likely_rates.sum() == pytest.approx(3.0)
+    ratios = found.likely_rates[1:] / found.likely_rates[:-1]
+    np.testing.assert_allclose(ratios, found.likely_rates[0])
+    assert "no acceptance by position" in " ".join(found.unanswered())
+
+
+def test_llamacpp_names_no_model_and_may_draft_less_than_k():
+    (found,) = read_page(str(DATA / "llamacpp.prom"))
+    assert (found.engine, found.model, found.rounds) == ("llamacpp", "", 100)
+    np.testing.assert_allclose(found.rates, [0.8, 0.5, 0.2])
+    assert found.draft_share == pytest.approx(0.9)
+    assert "Rounds drafted 90.0% of K" in " ".join(found.unanswered())
+
+
+@pytest.mark.parametrize(
+    ("url", "page"), [("", "/metrics"), ("/v1", "/metrics"), ("/own/page", "/own/page")]
+)
+def test_a_page_is_found_from_the_address_of_a_server(url, page):
+    asked = []
+
+    def answer(path, *_):
+        asked.append(path)
+        return 200, "text/plain; version=0.0.4", VLLM.read_text()
+
+    with serving(answer) as base:
+        (found,) = read_page(base.removesuffix("/v1") + url)
+    assert found.rounds == 1000
+    assert asked == [page]
+
+
+def slow(*_):
+    time.sleep(1)
+    return 200, JSON, "{}"
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "words"),
+    [
+        (
+            lambda *_: (200, "text/html", "<html>Welcome</html>"),
+            ValueError,
+            r"is not a Prometheus page .*'<html>Welcome",
+        ),
+        (lambda *_: (404, JSON, "{}"), ServerError, "status 404; start the server with its"),
+        (slow, ServerError, r"no answer within 0\.2 s; raise the timeout"),
+        (lambda *_: (200, "text/plain", "# nothing\n"), ValueError, "no round of speculative"),
+    ],
+    ids=["a page of a site", "none", "slow", "no counters"],
+)
+def test_servers_that_give_no_page(answer, error, words):
+    with serving(answer) as url, pytest.raises(error, match=words):
+        read_page(url, timeout_s=0.2)
+
+
+def test_a_server_that_is_down():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        with pytest.raises(ServerError, match="cannot be reached"):
+            read_page(f"http://127.0.0.1:{taken.getsockname()[1]}")
+
+
+def test_counts_that_cannot_be_are_refused(tmp_path):
+    path = tmp_path / "page"
+    path.write_text(VLLM.read_text().replace('position="2"} 200.0', 'position="2"} 900.0'))
+    with pytest.raises(ValueError, match="that rise or are missing"):
+        read_page(str(path))
+    path.write_text(VLLM.read_text().replace('position="1"', 'position="7"'))
+    with pytest.raises(ValueError, match=r"positions \[0, 2, 7\]"):
+        read_page(str(path))
+
+
+def test_the_command_says_what_the_page_says_and_what_k_the_cost_model_chooses(capsys):
+    command = ["metrics", str(VLLM), "--shapes", "qwen3-8b/0.6b", "--batch-sizes", "1", "8"]
+    assert cli([*command, "--dtype", "bfloat16", "--ceilings", str(CPU_TABLE)]) == 0
+    said = capsys.readouterr().out
+    for words in (SERVED, "2.7", "0.567", "0.607", "best_num_draft_tokens"):
+        assert words in said
+    pair = named_pair("qwen3-8b/0.6b")
+    roofline = Roofline(*pair, Ceilings.load(CPU_TABLE), "bfloat16")
+    slots = 512 + 64 + 3
+    best = best_num_draft_tokens(roofline.phase_seconds, 1, slots, [0.8, 0.56, 0.34])
+    line = said.partition("best_speedup\n")[2].splitlines()[0].split()
+    assert (int(line[0]), int(line[3])) == (1, best)
+
+
+def test_a_server_that_is_down_is_a_failure_not_a_misuse(capsys):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        assert cli(["metrics", url]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"specviz metrics: {url}/metrics: cannot be reached")
+    assert cli(["metrics", "/nowhere"]) == 2
