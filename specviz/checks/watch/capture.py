@@ -66,6 +66,12 @@ class Forward:
         """Rows and tokens a row."""
         return self.tokens.shape[0], self.tokens.shape[1]
 
+    def keep(self, logits: Tensor) -> None:
+        """Keep the leading candidates of logits (b, kept, V)."""
+        logprobs = logits.detach().float().log_softmax(-1)
+        top = logprobs.topk(min(TOP, logprobs.shape[-1]), -1)
+        self.top_ids, self.top_logprobs = top.indices, top.values
+
 
 class Capture:
     """Hooks on one model.
@@ -100,6 +106,9 @@ class Capture:
         ]
         if base is not self.model:
             self._hooks.append(self.model.register_forward_hook(self._with_logits))
+        lm_head = self.model.get_output_embeddings()
+        if lm_head is not None:  # for decoders that call it themselves
+            self._hooks.append(lm_head.register_forward_hook(self._of_lm_head))
         rotary = getattr(base, "rotary_emb", None)
         if isinstance(rotary, nn.Module):
             self._hooks.append(rotary.register_forward_pre_hook(self._positions, with_kwargs=True))
@@ -200,14 +209,16 @@ class Capture:
             forward.cache = id(cache)
         self._finished[get_ident()] = forward
 
+    def _of_lm_head(self, _: nn.Module, args: tuple[Any, ...], logits: Any) -> None:
+        forward = self._finished.get(get_ident())
+        if forward is not None and isinstance(logits, Tensor) and logits.dim() == 3:
+            forward.keep(logits)
+
     def _with_logits(self, _: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         forward = self._finished.pop(get_ident(), None)
         logits = getattr(output, "logits", None)
-        if forward is None or logits is None:
-            return
-        logprobs = logits.detach().float().log_softmax(-1)
-        top = logprobs.topk(min(TOP, logprobs.shape[-1]), -1)
-        forward.top_ids, forward.top_logprobs = top.indices, top.values
+        if forward is not None and logits is not None:
+            forward.keep(logits)  # a model may scale what its LM head gave
 
 
 def attention_layers(model: PreTrainedModel) -> dict[nn.Module, int]:

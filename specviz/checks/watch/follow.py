@@ -242,13 +242,27 @@ class TargetFollower:
             return due
         first = request.rounds[-1].pending
         if first <= part.index <= due and self._sees_all(part):
-            return part.index
+            if not self._reads_again(request, part, due):
+                return part.index
+            return due
         last = min(due, part.index + len(part.columns) - 1)
         for index in range(last, first, -1):
             known = request.tokens[part.index : index + 1]
             if known == part.tokens[: len(known)]:
                 return index
         return part.index
+
+    def _reads_again(self, request: Request, part: Part, due: int) -> bool:
+        """Return whether a part begins with committed tokens, rather than after a cut acceptance.
+
+        Both look alike where its tokens are those of the output up to the due one. A decoder that
+        reads tokens again feeds more of them than it ever drafted.
+        """
+        known = request.tokens[part.index : due + 1]
+        if len(known) < 2 or known != part.tokens[: len(known)]:
+            return False
+        most = max(len(verified.drafts) for verified in request.rounds)
+        return bool(most) and len(part.columns) - 1 > most
 
     def _sees_all(self, part: Part) -> bool:
         """Return whether the first token sees all tokens before it, and no other."""

@@ -21,6 +21,7 @@ from specviz.record.schema import PHASES
 from specviz.record.trace import Trace
 
 Place = tuple[int, int]  # row, slot
+BEFORE = "before"  # of moves before the first forward of a round
 
 
 @dataclass
@@ -47,12 +48,14 @@ class _Builder:
         requests: what the target read.
         verified: {(forward, row): what was verified there}.
         batch: rows of the largest batch.
+        labels: (request, index) of each token that the target read.
     """
 
     writer: TraceWriter
     requests: Sequence[Request]
     verified: Mapping[Place, Verified]
     batch: int
+    labels: Mapping[int, tuple[int, int]]
     ledgers: dict[str, _Ledger] = field(
         default_factory=lambda: {"target": _Ledger(), "draft": _Ledger()}
     )
@@ -91,7 +94,7 @@ class _Builder:
     def end_round(self, decided: Sequence[Verified]) -> None:
         """End the round in which these were verified."""
         # The phases of a record have an order. A decoder may read a prompt when it verifies.
-        for phase in PHASES:
+        for phase in (BEFORE, *PHASES):
             for _, call, arguments in (each for each in self.waiting if each[0] == phase):
                 call(**arguments)
         self.waiting.clear()
@@ -104,8 +107,38 @@ class _Builder:
             accepted=[verified.accepted for verified in decided],
             emitted=[self._emitted(verified) for verified in decided],
             finished=[verified.is_last for verified in decided],
+            discarded=[self._discarded(verified) for verified in decided],
+            starts=[self._slots_of(verified)[0] for verified in decided],
+            pending=[self._slots_of(verified)[1] for verified in decided],
+            starts_after=[self._slots_after(verified)[0] for verified in decided],
+            pending_after=[self._slots_after(verified)[1] for verified in decided],
             choices=known if all(known) else None,
         )
+
+    def _discarded(self, verified: Verified) -> int:
+        return 0 if verified.is_last else max(verified.matched + 1 - verified.gained, 0)
+
+    def _slots_of(self, verified: Verified) -> Place:
+        """Return the slots of a row's first token and of its pending one."""
+        part = verified.part
+        row, first = part.row, part.columns[0]
+        pending = int(part.seen.slots[row, part.column(verified.pending)])
+        if part.index == 0:
+            return int(part.seen.slots[row, first]), pending
+        for slot in np.flatnonzero(part.seen.seen[row, first]).tolist():
+            label = self.labels.get(int(part.seen.held[row, slot]))
+            if label == (part.request, 0):
+                return slot, pending
+        return pending - verified.pending, pending
+
+    def _slots_after(self, verified: Verified) -> Place:
+        """Return the same as of the request's next round."""
+        rounds = self.requests[verified.part.request].rounds
+        place = next(i for i, each in enumerate(rounds) if each is verified) + 1
+        if place < len(rounds) and rounds[place].part.row == verified.part.row:
+            return self._slots_of(rounds[place])
+        start, pending = self._slots_of(verified)
+        return start, pending + verified.gained
 
     def _choices(self, verified: Verified) -> list[int]:
         found = choices(verified)
@@ -145,7 +178,8 @@ class _Builder:
                     continue
                 sources = ledger.places.get(entry)
                 if sources:
-                    found.append((min(sources), (row, slot), entry))
+                    source = min(sources, key=lambda place: (place[0] != row, place))
+                    found.append((source, (row, slot), entry))
                 elif entry in (NOTHING, UNKNOWN) and (row, slot) in ledger.held:
                     nowhere = (self.batch + len(self.requests), 0)
                     found.append((nowhere, (row, slot), UNKNOWN))
@@ -154,8 +188,10 @@ class _Builder:
         blocks = _blocks(found)
         names = ("from_row", "from_slot", "to_row", "to_slot", "length")
         columns = {name: [block[i] for block in blocks] for i, name in enumerate(names)}
-        given = {"model": seen.forward.model, "phase": phase, **columns}
-        self.waiting.append((phase, self.writer.move, given))
+        model = seen.forward.model
+        is_first = all(given["model"] != model for _, _, given in self.waiting)
+        given = {"model": model, "phase": None if is_first else phase, **columns}
+        self.waiting.append((BEFORE if is_first else phase, self.writer.move, given))
         for _, place, entry in found:
             ledger.put(place, entry)
 
@@ -211,6 +247,7 @@ def _blocks(moves: Sequence[tuple[Place, Place, int]]) -> list[list[int]]:
 def to_trace(
     requests: Sequence[Request],
     parts: Mapping[str, Sequence[Part]],
+    labels: Mapping[int, tuple[int, int]],
     settings: Mapping[str, Any],
 ) -> Trace | None:
     """Return a record of what was followed, or None if nothing was decided.
@@ -218,6 +255,7 @@ def to_trace(
     Args:
         requests: what became of each prompt.
         parts: the rows of all forwards, by model.
+        labels: (request, index) of each token that the target read.
         settings: arguments of `TraceWriter`, but for the prompts.
     """
     decided: dict[int, list[Verified]] = {}
@@ -242,7 +280,7 @@ def to_trace(
         budget=[max(len(request.output), 1) for request in requests],
         **settings,
     )
-    builder = _Builder(writer, requests, by_place, batch)
+    builder = _Builder(writer, requests, by_place, batch, labels)
     coming = _coming(by_forward)
     for number, group in sorted(by_forward.items()):
         builder.add(group[0].seen, group, coming[number])

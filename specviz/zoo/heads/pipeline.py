@@ -34,8 +34,8 @@ from specviz.zoo.pipeline import training_folder
 
 LENGTH = 512  # tokens in a window
 CONTINUATIONS = 4096
-# Steps of 2048 tokens: six to forty minutes a head on one CPU core.
-STEPS = {"medusa": 1500, "clover": 2400, "eagle3": 3000, "eagle1": 3000, "parallel": 3000}
+# Steps of 2048 tokens: five to thirty minutes a head on one CPU core.
+STEPS = {"medusa": 1500, "clover": 2400, "eagle3": 3000, "eagle1": 3000, "parallel": 1000}
 
 
 def train_heads(
