@@ -144,6 +144,8 @@ def _among_candidates(columns: Table, model: str) -> Array:
         before = columns["parents"] + 1  # column 0 follows the pending token
     ids = columns[f"{model}_top_ids"][every, before]
     logprobs = columns[f"{model}_top_logprobs"][every, before]
-    is_draft = (ids == drafts[:, :, None]) & (drafts >= 0)[:, :, None]
+    is_read = np.arange(drafts.shape[1]) < columns["verified"][:, None]
+    is_known = (drafts >= 0) & (is_read if model == "target" else True)
+    is_draft = (ids == drafts[:, :, None]) & is_known[:, :, None]
     found = np.where(is_draft, logprobs, -np.inf).max(axis=2, initial=-np.inf)
     return np.where(is_draft.any(axis=2), found, np.nan)
