@@ -30,8 +30,8 @@ from specviz.util.validate import short
 
 # A reader allocates memory for what the record claims, so the claims are limited by what it holds.
 FREE_CELLS = 2**21  # a cache of up to this many (row, slot) cells needs no evidence
-CELLS_PER_FEED = 32  # a larger one needs one feed for this many of its further cells
-FREE_SLOTS = 2**17  # a longer row needs one feed for each further slot
+CELLS_PER_FEED = 32  # a larger one needs one feed or token for this many of its further cells
+FREE_SLOTS = 2**17  # a longer row needs one feed or token for each further slot
 MAX_LOGPROB = 0.01  # rounding may leave so much above 0
 
 _MAY_BE_NEGATIVE = {
@@ -210,7 +210,10 @@ def _check_extent(tables: dict[str, Table], num_draft_tokens: int) -> None:
     feeds = tables["feeds"]
     requests = tables["requests"]
     rows, slots = cache_shape(tables)
-    evidence = feeds["slot"].size
+    evidence = sum(
+        values.size
+        for values in (feeds["slot"], requests["prompt_tokens"], requests["output_tokens"])
+    )
     max_cells = FREE_CELLS + CELLS_PER_FEED * evidence
     require(
         rows * slots <= max_cells and slots <= FREE_SLOTS + evidence,
