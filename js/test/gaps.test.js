@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { draftCards } from "../src/film/cards.js";
-import { driftsAway, maskCells } from "../src/film/sight.js";
+import { driftsAway } from "../src/film/positions.js";
+import { maskCells } from "../src/film/sight.js";
 import { verdictOf } from "../src/page/run.js";
 import { InvariantPanel } from "../src/panels/invariants.js";
 import { Legend } from "../src/panels/legend.js";

@@ -848,6 +848,11 @@ function drawChip(pen, text, x, y, max, { fill, stroke, sign = "", dash, size = 
   return pen.rect(x, y - height / 2, w, height, { fill, stroke, radius: 5, dash }), sign && pen.text(sign, x + 7, y, { size: 10, weight: 700, fill: pen.p.ink }), pen.text(text, x + 7 + lead, y + 0.5, { ...look, fill: pen.p.ink, max: w - 13 - lead }), w;
 }
 
+// src/film/positions.js
+function driftsAway({ position, index }) {
+  return position >= 0 && position !== index;
+}
+
 // src/film/sight.js
 function maskCells(film, step, row) {
   let entry = film.rows(step)[row];
@@ -873,9 +878,6 @@ function maskCells(film, step, row) {
       return run ? film.cellOf(run, slot) : null;
     }
   };
-}
-function driftsAway({ position, index }) {
-  return position >= 0 && position !== index;
 }
 function writtenLane(film, fed, entry) {
   let held = film.json.kinds.indexOf("held");
