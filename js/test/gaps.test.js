@@ -6,6 +6,7 @@ import { maskCells } from "../src/film/sight.js";
 import { verdictOf } from "../src/page/run.js";
 import { InvariantPanel } from "../src/panels/invariants.js";
 import { Legend } from "../src/panels/legend.js";
+import { MaskPanel } from "../src/panels/mask.js";
 import { maskVerdict } from "../src/panels/maskwords.js";
 import { TimePanel } from "../src/panels/time.js";
 import { VerifyPanel } from "../src/panels/verify.js";
@@ -42,6 +43,7 @@ test("a mask of which nothing is known is not drawn, and says why", () => {
   const film = lacking();
   assert.equal(maskCells(film, 2, 0), null);
   assert.deepEqual(maskVerdict(film, 2, null), [true, GAPS.masks[0]]);
+  assert.equal(new MaskPanel(viewOf(film)).title(), "Row 0 · attention mask");
   assert.ok(maskCells(tinyFilm(), 2, 0), "a run of specviz has one");
 });
 

@@ -1930,9 +1930,15 @@ var SIGHTS = {
   }
   title() {
     let cells = this.cells(), name = `Row ${this.view.row} \xB7 attention mask`;
+    if (!cells && this._unknown()) return name;
     if (!cells) return `${name}, which no forward needs in this phase`;
     let queries = counted(cells.queries.length, "query", "queries");
     return `${name} of the ${forwardWords(this.view.film, cells)}, ${queries} \xD7 ${counted(cells.slots, "slot")}`;
+  }
+  // Why a log does not say what this phase's queries saw; nothing where it does.
+  _unknown() {
+    let { film, step } = this.view;
+    return film.json.gaps?.masks[film.phase(step) === 1 ? 1 : 0];
   }
   /**
    * [whether all is well, what there is to say]
@@ -4863,8 +4869,9 @@ var Rail = class {
    * @param {number[]} ms
    */
   update(now, ms) {
+    let { comparison, runs } = this.shell, untimed = comparison || runs[0].film.json.gaps?.time;
     this.phases.forEach((button, phase) => {
-      phase === now ? setAttribute(button, "aria-current", "step") : button.removeAttribute("aria-current"), button.classList.toggle("sv-past", phase < now), setText(this.times[phase], this.shell.comparison ? "" : milliseconds(ms[phase]));
+      phase === now ? setAttribute(button, "aria-current", "step") : button.removeAttribute("aria-current"), button.classList.toggle("sv-past", phase < now), setText(this.times[phase], untimed ? "" : milliseconds(ms[phase]));
     });
   }
 };
