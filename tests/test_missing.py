@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import make_pair
-from decoders.masking import MaskingDecoder
+from masking_decoder import MaskingDecoder
 from test_trace_writer import PROMPTS, K, writer
 from tiny_run import TRACE
 
