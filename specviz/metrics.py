@@ -8,8 +8,7 @@ a run that was not recorded, raises ValueError. Not known here: models, files, c
 Acceptance has three names. An entry is one active row in one round; a finished row that stays in
 the batch gains nothing and does not count.
 - Mean acceptance length: 1 + accepted / entries, the bonus included.
-- Draft acceptance rate: accepted / verified. All that is drafted is verified, unless a selector
-  chooses.
+- Draft acceptance rate: accepted / verified, which is all that is drafted without a selector.
 - Acceptance at a position: accepted there / entries, unconditional.
 """
 
@@ -71,10 +70,7 @@ def _copied_bytes(run: Run, moves: Mapping[str, Array]) -> pd.DataFrame:
 
 
 def _unused_shares(run: Run) -> pd.DataFrame:
-    """Return padding_share and hole_share of each round.
-
-    Padding lies before a row's first token, holes behind it.
-    """
+    """Return padding_share (before a row's first token) and hole_share (behind it) by round."""
     start = run.rows["start"].astype(np.int64)
     pending = run.rows["pending"].astype(np.int64)
     holes = pending - start + 1 - run.rows["length"].astype(np.int64)
@@ -165,8 +161,7 @@ def smallest_gap(run: Run) -> float:
     It is a difference of log-probabilities, over the choices that mattered: the target's at indices
     0..a of each entry, the draft's at indices 0..min(a, K-1). If the gap is far above the noise of
     a forward (`specviz.checks.equivalence`), the run has the same outputs on another machine.
-    Infinite if there were no choices, NaN if a log has no probabilities of the target. Of trees,
-    these are the choices along the accepted branch.
+    Infinite without choices, NaN without the target's probabilities. Of trees, the accepted branch.
     """
     check_recorded(run)
     if "logprobs.target" in missing_in(run.meta):
@@ -196,9 +191,8 @@ def summary(run: Run, *, total_s: float | None = None) -> pd.DataFrame:
         require_positive("total_s", total_s)
     entries = _entries(run)
     sums = entries.sum().to_frame().T
-    total_s = (
-        float(_phases_ms(run)["total_ms"].sum(skipna=False)) / 1000 if total_s is None else total_s
-    )
+    if total_s is None:
+        total_s = float(_phases_ms(run)["total_ms"].sum(skipna=False)) / 1000
     options = ("strategy", "drafter", "num_draft_tokens", "batch_size")
     table = pd.DataFrame({name: [run.meta[name]] for name in options})
     table["prompts"] = getattr(run, "num_requests", entries["request"].nunique())

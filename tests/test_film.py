@@ -109,7 +109,9 @@ class Lanes:
             assert tokens == 0
             return [(kind, -1, -1, -1, -1)] * size
         tokens = tokens or self._told["requests"][request]["tokens"][index : index + size]
-        return [(kind, index + j, position + j, request, tokens[j]) for j in range(size)]
+        # A position that is not known is -1 throughout.
+        positions = [-1 if position < 0 else position + j for j in range(size)]
+        return [(kind, index + j, positions[j], request, tokens[j]) for j in range(size)]
 
 
 @functools.cache

@@ -2,6 +2,8 @@
 
 import copy
 import json
+import os
+import random
 import re
 from functools import cache
 from pathlib import Path
@@ -237,6 +239,47 @@ def test_a_crash_loses_nothing_that_was_logged(tmp_path):
         assert same(sv.read_log(path), whole)
     path.write_bytes(content + last)
     assert sv.read_log(path).num_rounds == 2
+
+
+def test_a_path_that_is_no_file_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    for path in (tmp_path, tmp_path / "pipe.jsonl", tmp_path / "none.jsonl", "a\0b.jsonl"):
+        with pytest.raises(sv.TraceError, match=r"cannot be read .* choose a log"):
+            sv.read_log(path)
+
+
+def test_any_damage_is_refused_or_read(tmp_path):
+    """Bytes are changed, cut out and doubled at random, from a fixed seed."""
+    path = tmp_path / "damaged.jsonl"
+    content = "".join(f"{line}\n" for line in lines_of_full()).encode()
+    refusals = []
+    read = 0
+    for seed in range(300):
+        damage = random.Random(seed)
+        damaged = bytearray(content)
+        for _ in range(1 + seed % 2):
+            at = damage.randrange(len(damaged))
+            stop = min(at + damage.randint(0, 12), len(damaged))
+            kind = damage.choice(("change", "cut", "double", "digits"))
+            if kind == "change":
+                damaged[at] = damage.randrange(256)
+            elif kind == "cut":
+                del damaged[at:stop]
+            elif kind == "double":
+                damaged[at:at] = damaged[at:stop]
+            else:
+                damaged[at:stop] = str(damage.choice((-1, 0, 7, 10**9, 10**30))).encode()
+        path.write_bytes(damaged)
+        try:
+            trace = sv.read_log(path)
+        except sv.TraceError as error:
+            refusals.append(str(error))
+            continue
+        sv.check_invariants(trace)
+        read += 1
+    assert len(refusals) > 150
+    assert read > 10
+    assert not [each for each in refusals if "\n" in each or len(each) > 600]
 
 
 def test_replay_draws_a_log(tmp_path, capsys):

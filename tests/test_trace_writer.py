@@ -5,8 +5,8 @@ from functools import cache
 import numpy as np
 import pytest
 from conftest import make_pair
-from decoders.handmade import HandLog
-from decoders.masking import MaskingDecoder
+from handmade_log import HandLog
+from masking_decoder import MaskingDecoder
 from tiny_run import META
 
 import specviz as sv

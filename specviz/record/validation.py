@@ -30,8 +30,9 @@ from specviz.util.validate import short
 
 # A reader allocates memory for what the record claims, so the claims are limited by what it holds.
 FREE_CELLS = 2**21  # a cache of up to this many (row, slot) cells needs no evidence
-CELLS_PER_FEED = 32  # a larger one needs one feed for this many of its further cells
-FREE_SLOTS = 2**17  # a longer row needs one feed for each further slot
+CELLS_PER_FEED = 32  # a larger one needs one feed for this many of its further cells,
+CELLS_PER_TOKEN = 2  # or a token of a prompt or an output for so many
+FREE_SLOTS = 2**17  # a longer row needs one feed or token for each further slot
 MAX_LOGPROB = 0.01  # rounding may leave so much above 0
 
 _MAY_BE_NEGATIVE = {
@@ -210,10 +211,11 @@ def _check_extent(tables: dict[str, Table], num_draft_tokens: int) -> None:
     feeds = tables["feeds"]
     requests = tables["requests"]
     rows, slots = cache_shape(tables)
-    evidence = feeds["slot"].size
-    max_cells = FREE_CELLS + CELLS_PER_FEED * evidence
+    fed = feeds["slot"].size
+    tokens = requests["prompt_tokens"].size + requests["output_tokens"].size
+    max_cells = FREE_CELLS + CELLS_PER_FEED * fed + CELLS_PER_TOKEN * tokens
     require(
-        rows * slots <= max_cells and slots <= FREE_SLOTS + evidence,
+        rows * slots <= max_cells and slots <= FREE_SLOTS + fed + tokens,
         f"a cache of {rows} rows and {slots} slots is far more than the recorded feeds can fill",
     )
     sizes = np.diff(requests["prompt_offsets"]) + np.diff(requests["output_offsets"])

@@ -1,6 +1,7 @@
-// Sight: which slots the queries of one row saw in a forward. Python judged what they should have
-// seen (specviz/checks/attention.py); here that is laid over what the film says of the slots. Knows
-// no pixels.
+// Sight: which slots the queries of one row saw in a forward. Python judged it
+// (specviz/checks/attention.py); here that is laid over what the slots hold. Knows no pixels.
+
+import { driftsAway } from "./positions.js";
 
 /** @import { Fault, FeedRun, Film, LaneRun, MaskCells, Move, Query, Range, RowEntry, Segment, Sight, StageEntry } from "../types.d.ts" */
 
@@ -65,14 +66,6 @@ export function maskCells(film, step, row) {
       return run ? film.cellOf(run, slot) : null;
     },
   };
-}
-
-/**
- * Whether a position is known not to be the token's index.
- * @param {{ position: number, index: number }} at
- */
-export function driftsAway({ position, index }) {
-  return position >= 0 && position !== index;
 }
 
 /**

@@ -40,11 +40,13 @@ export class Rail {
    * @param {number[]} ms
    */
   update(now, ms) {
+    const { comparison, runs } = this.shell;
+    const untimed = comparison || runs[0].film.json.gaps?.time; // a log without times
     this.phases.forEach((button, phase) => {
       if (phase === now) setAttribute(button, "aria-current", "step");
       else button.removeAttribute("aria-current");
       button.classList.toggle("sv-past", phase < now);
-      setText(this.times[phase], this.shell.comparison ? "" : milliseconds(ms[phase]));
+      setText(this.times[phase], untimed ? "" : milliseconds(ms[phase]));
     });
   }
 }

@@ -70,9 +70,16 @@ export class MaskPanel {
   title() {
     const cells = this.cells();
     const name = `Row ${this.view.row} · attention mask`;
+    if (!cells && this._unknown()) return name;
     if (!cells) return `${name}, which no forward needs in this phase`;
     const queries = counted(cells.queries.length, "query", "queries");
     return `${name} of the ${forwardWords(this.view.film, cells)}, ${queries} × ${counted(cells.slots, "slot")}`;
+  }
+
+  // Why a log does not say what this phase's queries saw; nothing where it does.
+  _unknown() {
+    const { film, step } = this.view;
+    return film.json.gaps?.masks[film.phase(step) === 1 ? 1 : 0];
   }
 
   /**

@@ -1,7 +1,7 @@
 // MaskPainter: how the queries and slots of an attention mask look. It judges nothing.
 
 import { counted, PAD } from "../draw/words.js";
-import { driftsAway } from "../film/sight.js";
+import { driftsAway } from "../film/positions.js";
 import { draftAt } from "../film/tree.js";
 import { MASK_TICKS } from "./masklayout.js";
 import { sumOf } from "./timesums.js";

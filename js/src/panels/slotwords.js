@@ -1,8 +1,8 @@
 // What one slot of a row holds, in words: its token, and the K/V of both models beside it.
 
 import { drafterName, keepsNothing, sourceWords } from "../film/head.js";
+import { driftsAway } from "../film/positions.js";
 import { leftOutWords } from "../film/selection.js";
-import { driftsAway } from "../film/sight.js";
 import { liesUnder } from "./lanelooks.js";
 
 /** @import { Cell, Film, LaneName, View } from "../types.d.ts" */

@@ -101,9 +101,10 @@ def booleans(name: str, value: object, shape: tuple[int, ...]) -> Array:
 
 
 def filled(name: str, value: object, rows: int, width: int, fill: float) -> Array:
-    """Return one list of numbers a row as an array (rows, width), with `fill` behind short ones.
+    """Return one list of numbers a row as an array (rows, w), with `fill` behind short ones.
 
-    int64 where `fill` is an int, else float64. None stands for NaN and "-inf" for minus infinity.
+    w is at most `width`, and no larger than the longest list: a file may claim any width. The dtype
+    is int64 where `fill` is an int, else float64. None stands for NaN, "-inf" for minus infinity.
     """
     given = plain(value)
     is_float = isinstance(fill, float)
@@ -111,12 +112,15 @@ def filled(name: str, value: object, rows: int, width: int, fill: float) -> Arra
     problem = f"{name} must be {rows} lists of up to {width} {noun}, got {short(value)}"
     if not isinstance(given, (*_LISTS, np.ndarray)) or len(given) != rows:
         raise ValueError(f"{problem}; pass one list for each row")
-    array = np.full((rows, width), fill)
+    found = []
     for i, each in enumerate(given):
         row = _numbers(each, is_float)
         if row is None or row.ndim != 1 or (row.size > width and (row[width:] != fill).any()):
             raise ValueError(f"{problem}; {name}[{i}] is {short(each)}")
-        array[i, : row.size] = row[:width]
+        found.append(row[:width])
+    array = np.full((rows, max((row.size for row in found), default=0)), fill)
+    for i, row in enumerate(found):
+        array[i, : row.size] = row
     return array
 
 

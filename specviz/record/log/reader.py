@@ -16,6 +16,7 @@ from specviz.record.log.lines import Line, read_lines
 from specviz.record.log.writer import TraceWriter
 from specviz.record.schema import TraceError
 from specviz.record.trace import Trace
+from specviz.util.files import is_file
 from specviz.util.validate import require_path, short, shown_path
 
 SUFFIX = ".jsonl"
@@ -39,6 +40,10 @@ def read_log(path: str | os.PathLike[str]) -> Trace:
         ValueError: `path` cannot be a path.
     """
     place = require_path("path", path)
+    if not is_file(place):
+        raise TraceError(
+            f"{shown_path(place)}: cannot be read (there is no such file); choose a log"
+        )
     try:
         return _read(place)
     except OSError as error:

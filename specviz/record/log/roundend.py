@@ -98,10 +98,11 @@ def _drafts(limits: Limits, given: dict[str, Any], b: int) -> dict[str, Array]:
         if given[name] is not None:
             values[name] = filled(name, given[name], b, K, -1)
             check_limits(name, values[name], -1, K - 1)
-    if "parents" in values and (values["parents"] >= np.arange(K)).any():
+    parents = values.get("parents")
+    if parents is not None and (parents >= np.arange(parents.shape[1])).any():
         raise ValueError(
             "parents must name drafts before their children, got "
-            f"{short(values['parents'].tolist())}; pass -1 for the pending token"
+            f"{short(parents.tolist())}; pass -1 for the pending token"
         )
     if ("parents" in values) != ("path" in values):
         raise ValueError(
@@ -151,22 +152,22 @@ def _candidates(name: str, value: Any, shape: tuple[int, int], most: int) -> tup
             f"{name} must be (ids, logprobs), got {short(value)}; "
             f"pass two arrays of shape (rows, {shape[1]}, candidates)"
         )
-    ids_of, count = _flattened(f"{name}[0]", value[0], shape)
+    ids_of, size = _flattened(f"{name}[0]", value[0], shape)
     logprobs_of, other = _flattened(f"{name}[1]", value[1], shape)
-    if count != other:
+    if size != other:
         raise ValueError(
-            f"{name} must have as many ids as log-probabilities, got {count} and {other}; "
-            "pass both of each candidate"
+            f"{name} must have a log-probability for each id, got {size} (columns, candidates) of "
+            f"ids and {other} of log-probabilities; pass both of each candidate"
         )
-    ids = filled(f"{name}[0]", ids_of, shape[0], shape[1] * count, -1)
-    logprobs = filled(f"{name}[1]", logprobs_of, shape[0], shape[1] * count, float("nan"))
+    ids = filled(f"{name}[0]", ids_of, shape[0], size[0] * size[1], -1)
+    logprobs = filled(f"{name}[1]", logprobs_of, shape[0], size[0] * size[1], float("nan"))
     check_limits(f"{name}[0]", ids, -1, most)
     _check_logprobs(f"{name}[1]", logprobs)
-    return ids.reshape(*shape, count), logprobs.reshape(*shape, count)
+    return ids.reshape(shape[0], *size), logprobs.reshape(shape[0], *size)
 
 
-def _flattened(name: str, value: Any, shape: tuple[int, int]) -> tuple[list[Any], int]:
-    """Return the candidates of each row one after another, and how many each column has."""
+def _flattened(name: str, value: Any, shape: tuple[int, int]) -> tuple[list[Any], tuple[int, int]]:
+    """Return the candidates of each row one after another; and (columns, candidates in each)."""
     try:
         lists = [[list(column) for column in row] for row in plain(value)]
     except TypeError:
@@ -180,8 +181,13 @@ def _flattened(name: str, value: Any, shape: tuple[int, int]) -> tuple[list[Any]
             f"{name} must have equally many candidates in each column, got {sorted(counts)}; "
             "pass the same number"
         )
+    columns = max((len(row) for row in lists), default=0)
+    if columns > shape[1]:
+        raise ValueError(
+            f"{name} must have at most {shape[1]} columns, got {columns}; pass one for each token"
+        )
     flat = [[each for column in row for each in column] for row in lists]
-    return flat, counts.pop()
+    return flat, (columns, counts.pop())
 
 
 def _times(ms: Any) -> list[float] | None:

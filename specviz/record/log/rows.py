@@ -22,9 +22,12 @@ def joined(rounds: list[RoundEnd], name: str, shape: tuple[int, ...], fill: Any)
     """Return what rounds gave under a name, (N, *shape), sorted by round and row."""
     parts = []
     for event in rounds:
-        values = event.values.get(name)
-        if values is None:
-            values = np.full((event.row.size, *shape), fill)
+        values = np.full((event.row.size, *shape), fill)
+        given = event.values.get(name)
+        if given is not None and given.ndim > 1:
+            values[:, : given.shape[1]] = given
+        elif given is not None:
+            values = given
         parts.append(values[np.argsort(event.row)])
     return np.concatenate(parts)
 
@@ -117,8 +120,9 @@ def _candidates(rounds: list[RoundEnd], model: str, width: int) -> Table:
         if logprobs is None:
             logprobs = np.full(ids.shape, np.nan)
         order = np.argsort(event.row)
-        all_ids.append(ids[order])
-        all_logprobs.append(logprobs[order])
+        behind = ((0, 0), (0, width - ids.shape[1]), (0, 0))
+        all_ids.append(np.pad(ids, behind, constant_values=-1)[order])
+        all_logprobs.append(np.pad(logprobs, behind, constant_values=_NAN)[order])
     # Of rounds with different numbers of candidates, those that all of them have.
     counts = [ids.shape[2] for ids in all_ids if ids.shape[2]]
     count = min(counts, default=0)
@@ -144,6 +148,8 @@ def _among_candidates(columns: Table, model: str) -> Array:
         before = columns["parents"] + 1  # column 0 follows the pending token
     ids = columns[f"{model}_top_ids"][every, before]
     logprobs = columns[f"{model}_top_logprobs"][every, before]
-    is_draft = (ids == drafts[:, :, None]) & (drafts >= 0)[:, :, None]
+    is_read = np.arange(drafts.shape[1]) < columns["verified"][:, None]
+    is_known = (drafts >= 0) & (is_read if model == "target" else True)
+    is_draft = (ids == drafts[:, :, None]) & is_known[:, :, None]
     found = np.where(is_draft, logprobs, -np.inf).max(axis=2, initial=-np.inf)
     return np.where(is_draft.any(axis=2), found, np.nan)

@@ -20,8 +20,9 @@ from specviz.record.log.header import to_meta
 from specviz.record.log.layout import Layout
 from specviz.record.log.requests import Requests
 from specviz.record.log.rows import joined, row_columns
-from specviz.record.schema import COLUMNS, MODELS, PHASES, Array, Table
+from specviz.record.schema import COLUMNS, MODELS, PHASES, Array, Table, TraceError
 from specviz.record.trace import Trace
+from specviz.record.validation import CELLS_PER_FEED, FREE_CELLS
 
 _PLACES = ("starts", "starts_after", "pending", "pending_after")
 
@@ -36,6 +37,7 @@ def to_trace(
 ) -> Trace:
     """Return the record of a log. What belongs to a round that has not ended is left out."""
     count, K = len(rounds), header["num_draft_tokens"]
+    _check_size(rounds, K)
     forwards = [each for each in forwards if each.round < count]
     moves = [each for each in moves if each.round < count]
     rows = row_columns(header, requests, rounds)
@@ -58,6 +60,17 @@ def to_trace(
     }
     made = {name: _as_table(name, columns, K) for name, columns in tables.items()}
     return Trace(meta, requests=requests.table(), **made)
+
+
+def _check_size(rounds: list[RoundEnd], num_draft_tokens: int) -> None:
+    """Refuse a small log that claims huge tables."""
+    told = sum(values.size for event in rounds for values in event.values.values())
+    cells = sum(event.row.size for event in rounds) * (num_draft_tokens + 1)
+    if cells > FREE_CELLS + CELLS_PER_FEED * told:
+        raise TraceError(
+            f"num_draft_tokens={num_draft_tokens} is far more than the logged rounds draft; pass "
+            "the most that a row drafts"
+        )
 
 
 def _layout(rounds: list[RoundEnd], rows: Table, events: list[Placed]) -> Layout:

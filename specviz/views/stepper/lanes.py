@@ -3,10 +3,10 @@
 Contract: cells of a frame go in, (5, B, T) numbers: kind, index, position, request, token. Out come
 lists of runs [slot, stop, kind, index, position, request, tokens]: slots with one kind and request
 whose indices and positions count up together. index and position are those of the first slot; they
-and the request are -1 in slots that are empty or padding. tokens is 0 where the request's own
-tokens at these indices are meant, else a list of ids. A lane may also be [number, count, run, ...]:
-it begins with the first `count` runs of that earlier lane, as rows full of holes do. Not known
-here: rounds, JSON.
+and the request are -1 in slots that are empty or padding. Where positions are not known, that of
+the run is -1. tokens is 0 where the request's own tokens at these indices are meant, else a list of
+ids. A lane may also be [number, count, run, ...]: it begins with the first `count` runs of that
+earlier lane, as rows full of holes do. Not known here: rounds, JSON.
 """
 
 from itertools import pairwise

@@ -30,7 +30,9 @@ class TokenCells:
         self._trace = trace
         self._texts = texts
         self._positions = pending_positions(trace)
-        self._has_feeds = "feeds.target" not in missing_in(trace.meta)
+        lacking = missing_in(trace.meta)
+        self._has_positions = not lacking & {"feeds.target", "positions.target"}
+        self._has_feeds = "feeds.target" not in lacking
         self._drafts = _drafts(trace) if self._has_feeds else proposed(trace)
         self._unverified = _unverified(trace)
 
@@ -45,6 +47,8 @@ class TokenCells:
         request = frame.requests[rows]
         index = frame.lengths[rows] - 1
         position = self._positions[phase >= _ACCEPT][entries][rows]
+        if not self._has_positions:
+            position = np.full_like(position, -1)
         token = self._texts.tokens[self._texts.first[request] + index]
         pending = np.stack([index, position, request, token])
         put_tokens(cells, rows, frame.pending[rows], "pending", pending)

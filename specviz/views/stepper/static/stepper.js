@@ -848,6 +848,11 @@ function drawChip(pen, text, x, y, max, { fill, stroke, sign = "", dash, size = 
   return pen.rect(x, y - height / 2, w, height, { fill, stroke, radius: 5, dash }), sign && pen.text(sign, x + 7, y, { size: 10, weight: 700, fill: pen.p.ink }), pen.text(text, x + 7 + lead, y + 0.5, { ...look, fill: pen.p.ink, max: w - 13 - lead }), w;
 }
 
+// src/film/positions.js
+function driftsAway({ position, index }) {
+  return position >= 0 && position !== index;
+}
+
 // src/film/sight.js
 function maskCells(film, step, row) {
   let entry = film.rows(step)[row];
@@ -873,9 +878,6 @@ function maskCells(film, step, row) {
       return run ? film.cellOf(run, slot) : null;
     }
   };
-}
-function driftsAway({ position, index }) {
-  return position >= 0 && position !== index;
 }
 function writtenLane(film, fed, entry) {
   let held = film.json.kinds.indexOf("held");
@@ -1928,9 +1930,15 @@ var SIGHTS = {
   }
   title() {
     let cells = this.cells(), name = `Row ${this.view.row} \xB7 attention mask`;
+    if (!cells && this._unknown()) return name;
     if (!cells) return `${name}, which no forward needs in this phase`;
     let queries = counted(cells.queries.length, "query", "queries");
     return `${name} of the ${forwardWords(this.view.film, cells)}, ${queries} \xD7 ${counted(cells.slots, "slot")}`;
+  }
+  // Why a log does not say what this phase's queries saw; nothing where it does.
+  _unknown() {
+    let { film, step } = this.view;
+    return film.json.gaps?.masks[film.phase(step) === 1 ? 1 : 0];
   }
   /**
    * [whether all is well, what there is to say]
@@ -4861,8 +4869,9 @@ var Rail = class {
    * @param {number[]} ms
    */
   update(now, ms) {
+    let { comparison, runs } = this.shell, untimed = comparison || runs[0].film.json.gaps?.time;
     this.phases.forEach((button, phase) => {
-      phase === now ? setAttribute(button, "aria-current", "step") : button.removeAttribute("aria-current"), button.classList.toggle("sv-past", phase < now), setText(this.times[phase], this.shell.comparison ? "" : milliseconds(ms[phase]));
+      phase === now ? setAttribute(button, "aria-current", "step") : button.removeAttribute("aria-current"), button.classList.toggle("sv-past", phase < now), setText(this.times[phase], untimed ? "" : milliseconds(ms[phase]));
     });
   }
 };

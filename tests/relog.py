@@ -1,0 +1,94 @@
+"""A record of specviz, told to a `TraceWriter` call by call, as another engine would log it."""
+
+from typing import Any
+
+import numpy as np
+
+import specviz as sv
+from specviz.record.schema import MODELS, PHASES
+from specviz.record.trace import Trace
+
+
+def relog(trace: Trace, *, layout: bool = False, **settings: Any) -> sv.TraceWriter:
+    """Return a writer that was given all that `trace` holds.
+
+    layout: whether to say where rows begin and end. Otherwise the writer finds it out.
+    """
+    meta = trace.meta
+    names = ("vocabulary_size", "num_draft_tokens", "eos_token_ids", "drafter", "batch_size")
+    given = {name: meta[name] for name in (*names, "right_aligned", "keep_draft", "valid")}
+    writer = sv.TraceWriter(
+        [trace.prompt(request) for request in range(trace.num_requests)],
+        budget=trace.requests["budget"],
+        decoder=meta["strategy"],
+        kv_bytes_per_slot=meta["kv_bytes_per_slot"],
+        sampling=meta["sampling"],
+        **given,
+        **settings,
+    )
+    for number in range(trace.num_rounds):
+        for phase in range(len(PHASES)):
+            for step in trace.index.steps_of(number * len(PHASES) + phase):
+                model = MODELS[step.model]
+                if step.moves.size:
+                    _move(writer, trace, model, PHASES[phase], step.moves)
+                if step.feeds.size:
+                    _forward(writer, trace, model, PHASES[phase], step.feeds)
+        _round(writer, trace, number, layout)
+    return writer
+
+
+def _move(writer: sv.TraceWriter, trace: Trace, model: str, phase: str, moves: Any) -> None:
+    names = ("from_row", "from_slot", "to_row", "to_slot", "length")
+    writer.move(model, **{name: trace.moves[name][moves] for name in names}, phase=phase)
+
+
+def _forward(writer: sv.TraceWriter, trace: Trace, model: str, phase: str, feeds: Any) -> None:
+    table = {name: values[feeds] for name, values in trace.feeds.items()}
+    writer.forward(
+        model,
+        rows=table["row"],
+        requests=table["request"],
+        tokens=table["token"],
+        indices=table["index"],
+        positions=table["position"],
+        slots=table["slot"],
+        visible=trace.index.visible(feeds),
+        nodes=table["node"],
+        phase=phase,
+    )
+
+
+def _round(writer: sv.TraceWriter, trace: Trace, number: int, layout: bool) -> None:
+    at = trace.index.rows_of(number)
+    rows = {name: values[at] for name, values in trace.rows.items()}
+    places: dict[str, Any] = {}
+    if layout:
+        names = {"starts": "start", "pending": "pending"}
+        places = {name: rows[column] for name, column in names.items()}
+        places |= {f"{name}_after": rows[f"{column}_after"] for name, column in names.items()}
+    is_draft = np.arange(rows["drafts"].shape[1]) < rows["drafted"][:, None]
+    # A shuffled batch: the order of rows in a call says nothing.
+    order = np.argsort(-rows["row"])
+    values = {
+        "rows": rows["row"],
+        "requests": rows["request"],
+        "drafts": np.where(is_draft, rows["drafts"], -1),
+        "accepted": rows["accepted"],
+        "emitted": rows["emitted"],
+        "finished": rows["finished"],
+        "discarded": rows["discarded"],
+        "verified": rows["verified"],
+        "parents": rows["parents"],
+        "path": rows["path"],
+        "draft_logprobs": rows["draft_logprob"],
+        "target_logprobs": rows["target_logprob"],
+        **places,
+    }
+    writer.round(
+        **{name: value[order] for name, value in values.items()},
+        target_top=(rows["target_top_ids"][order], rows["target_top_logprobs"][order]),
+        draft_top=(rows["draft_top_ids"][order], rows["draft_top_logprobs"][order]),
+        slots=int(trace.rounds["slots"][number]),
+        ms={phase: float(trace.rounds[f"{phase}_ms"][number]) for phase in PHASES},
+    )
