@@ -191,8 +191,10 @@ class Options:
 
     @property
     def weighs_drafts(self) -> bool:
-        """Whether the text depends on the draft's probabilities, as with coupling="rejection"."""
-        return self.make_chooser().weighs_drafts
+        """Whether how drafts are judged may bias the text, as with coupling="rejection"."""
+        chooser = self.make_chooser()
+        # Typical acceptance promises nothing that could be broken.
+        return chooser.weighs_drafts and chooser.exact
 
     def make_draft_length(self) -> DraftLength:
         """Return what decides K in each round."""

@@ -69,8 +69,9 @@ class Run:
     @property
     def promises(self) -> bool:
         """Whether this run promises the target's own text, or its distribution when sampling."""
+        chooser = self.state.chooser
         biased = self.foresees or self.drafter.biased
-        biased = biased and self.state.chooser.weighs_drafts
+        biased = (biased and chooser.weighs_drafts) or not chooser.exact
         return self.strategy.promises and not (biased and self.strategy.drafts)
 
     @property
