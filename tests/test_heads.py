@@ -101,6 +101,17 @@ def test_a_pair_without_the_head_is_refused():
     )
 
 
+def test_a_head_in_training_mode_is_refused():
+    pair = pair_with("llama", "medusa")
+    pair.heads["medusa"].train()
+    check_refusal(
+        lambda: generate(pair, [[7]], drafter="medusa"),
+        "heads['medusa']=ResidualHeads is in training mode",
+        "call pair.heads['medusa'].eval(), and .train() again after the run",
+    )
+    pair.heads["medusa"].eval()
+
+
 def test_shifted_kv_of_a_head_is_found_by_its_numbers():
     strategy = sv.strategy("inplace", break_invariant="kv", rows=[1], from_round=2)
     result = run("qwen3", "eagle3", strategy=strategy, record=True)

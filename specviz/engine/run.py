@@ -17,6 +17,8 @@ from specviz.engine.draft_length import DraftLength
 from specviz.engine.drafters import Drafter, Task
 from specviz.engine.events import Event
 from specviz.engine.graphs import CudaGraphs, PhaseGraphs
+from specviz.engine.head_probe import check_head
+from specviz.engine.heads import DraftHead
 from specviz.engine.heads.cached import CachedHead
 from specviz.engine.kv.attention import attending
 from specviz.engine.loop import run_rounds
@@ -107,8 +109,9 @@ class Run:
     def try_models(self) -> None:
         """Raise ValueError if a model's logits depend on where its K/V lies; see `probe`."""
         for role, cache in self.state.caches.items():
-            # A head has no forward of its own to compare with. It decides no token of the text.
-            if not isinstance(cache, CachedHead):
+            if isinstance(cache.model, DraftHead):
+                check_head(cache.model)
+            else:
                 check_exact(role, cache.model)
         self._let_target_pack()
 
@@ -184,7 +187,8 @@ def make_run(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Run:
     strategy = options.make_strategy()
     drafter = options.make_drafter(strategy)
     for role, model in {"target": pair.target, **drafter.models(pair)}.items():
-        check_mode(role, model)
+        name = f"heads[{model.settings.kind!r}]" if isinstance(model, DraftHead) else role
+        check_mode(name, model)
     # A fresh one for each run: "auto" learns.
     draft_length = options.make_draft_length() if strategy.drafts else DraftLength(0)
     selector = options.make_selector()
