@@ -27,6 +27,12 @@ def test_heads_that_read_their_slabs_rightly_are_taken(kind, name, dtype):
     assert find_difference(make_head(kind, name, dtype)) is None
 
 
+@pytest.mark.parametrize("kind", ["eagle3", "eagle1"])
+def test_a_hidden_first_entry_is_no_fault(kind):
+    target = make_pair("llama").target
+    assert find_difference(build_head(kind, target, hides_first=True).eval()) is None
+
+
 def wrong_positions(forward: Any) -> Any:
     def count_columns(self: Any, states: Tensor, embedded: Any, position_ids: Tensor, **more: Any):
         return forward(self, states, embedded, torch.arange(states.shape[1])[None], **more)

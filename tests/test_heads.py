@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import CLASSES, check_refusal, generate, make_pair, make_prompts
-from tiny_heads import STEPS, pair_with
+from tiny_heads import STEPS, hiding_first, pair_with
 from tree_drafters import GUMBEL, TOKENS, alone
 
 import specviz as sv
@@ -117,6 +117,7 @@ def test_shifted_kv_of_a_head_is_found_by_its_numbers():
     result = run("qwen3", "eagle3", strategy=strategy, record=True)
     found = sv.check_invariants(result.trace, deep=True, pair=pair_with("qwen3", "eagle3"))
     assert {("kv", "draft"), ("kv", "target")} <= {(each.rule, each.model) for each in found}
+    assert {each.head for each in found if each.model == "target"} == {None}
 
 
 # --- the drafts ---
@@ -160,14 +161,25 @@ def test_drafts_are_those_of_the_head_on_true_features(kind, lengths):
     So tokens, features and positions belong together, whatever the cache has been through, and
     rounds without drafts leave nothing out.
     """
-    pair = pair_with("llama", kind, torch.float64)
     strategy = STRATEGIES[KINDS.index(kind)]
+    length = Changing() if lengths == "changing" else STEPS
+    check_drafts(pair_with("llama", kind, torch.float64), kind, strategy, length)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("kind", ["eagle3", "eagle1", "parallel"])
+def test_a_hidden_first_entry_is_hidden_wherever_it_lies(kind, strategy):
+    pair = hiding_first(pair_with("llama", kind, torch.float64), kind)
+    check_drafts(pair, kind, strategy, STEPS)
+
+
+def check_drafts(pair: sv.Pair, kind: str, strategy: str, length: int | DraftLength) -> None:
     events = sv.decode(
         pair,
         make_prompts(),
         drafter=kind,
         strategy=strategy,
-        num_draft_tokens=Changing() if lengths == "changing" else STEPS,
+        num_draft_tokens=length,
         batch_size=3,
         max_new_tokens=TOKENS,
     )
@@ -195,6 +207,8 @@ def test_without_reading_accepted_drafts_again_the_record_tells(kind):
     assert {violation.rule for violation in found} == {"caches", "kv"}
     assert found[0].rule == "caches"
     assert {violation.model for violation in found} == {"draft"}
+    assert {violation.head for violation in found} == {kind}
+    assert f", draft phase, {kind} head, row " in str(found[0])
     # The last two tokens are read anyway. So it shows after the first two drafts in one round.
     rows = result.trace.rows
     pairs = zip(make_prompts(), result.tokens, strict=True)

@@ -70,14 +70,16 @@ def _plain(head: DraftHead, tokens: list[int], features: Tensor) -> Tensor:
     """Return the output (n, D) for a text that is read alone and without a cache."""
     ids = torch.tensor([tokens], device=head.device)
     positions = torch.arange(len(tokens), device=head.device)[None]
+    # An entry that is hidden from all others might as well not be there.
+    first = 1 if head.settings.hides_first else 0
     output = head(
-        input_ids=ids,
-        features=shifted(features[None]),
-        position_ids=positions,
-        logits_to_keep=len(tokens),
+        input_ids=ids[:, first:],
+        features=shifted(features[None])[:, first:],
+        position_ids=positions[:, first:],
+        logits_to_keep=len(tokens) - first,
     )
     hidden: Tensor = output.hidden[0].float()
-    return hidden
+    return torch.cat([hidden.new_zeros(first, hidden.shape[1]), hidden])
 
 
 def _noise(head: DraftHead, tokens: list[int], features: Tensor, expected: Tensor) -> float:
