@@ -1,6 +1,7 @@
 """Draft heads as drafters: the text stays the target's, and drafts are those of the head."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from tree_drafters import GUMBEL, TOKENS, alone
 import specviz as sv
 from specviz.engine.draft_length import DraftLength
 from specviz.engine.events import Drafted
-from specviz.engine.heads import KINDS
+from specviz.engine.heads import KINDS, build_head
 from specviz.engine.state import State
 
 STRATEGIES = ("inplace", "eqspec", "exspec", "masking", "rollback")
@@ -92,12 +93,46 @@ def test_what_a_head_keeps_is_computed_again(kind, strategy):
     assert not sv.check_invariants(result.trace, deep=True, pair=pair)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_drafts_of_a_head_that_were_drawn_are_no_finding(kind):
+    """Warped, so that the record does not show q; what the head computes is not the draft's."""
+    sampling = sv.SamplingParams(0.8, top_k=20)
+    result = run("llama", kind, sampling=sampling, record=True)
+    assert max(map(max, accepted(result))) > 0
+    pair = pair_with("llama", kind)
+    assert not sv.check_invariants(result.trace, deep=True, pair=pair)
+
+
 def test_a_pair_without_the_head_is_refused():
     result = run("qwen3", "eagle3", record=True)
     check_refusal(
         lambda: sv.check_invariants(result.trace, deep=True, pair=make_pair("qwen3")),
         "pair has draft",
         "eagle3 head",
+    )
+
+
+@pytest.mark.parametrize(
+    ("drafter", "selector", "most"),
+    [
+        ("medusa", "everything", STEPS),
+        ("medusa", sv.selector("tetris", extra=1), STEPS),
+        (sv.drafter("static_tree", base="medusa", paths=[[0], [1], [0, 0]]), "everything", 3),
+        (sv.drafter("tree", base="medusa", depth=1, children=2), "everything", 2),
+    ],
+    ids=str,
+)
+def test_auto_keeps_to_what_a_drafter_can(drafter, selector, most):
+    pair = pair_with("llama", "medusa")
+    heads = build_head("medusa", pair.target, heads=STEPS, depth=1).eval()
+    pair = replace(pair, heads={"medusa": heads})
+    options = {"drafter": drafter, "selector": selector, "num_draft_tokens": "auto"}
+    result = generate(pair, make_prompts(), max_new_tokens=TOKENS, **options)
+    assert result.tokens == alone("llama", torch.float32, False)
+    assert result.meta["num_draft_tokens"] == most
+    check_refusal(
+        lambda: generate(pair, [[1]], drafter="medusa", num_draft_tokens=STEPS + 1),
+        f"num_draft_tokens must be at most {STEPS}",
     )
 
 

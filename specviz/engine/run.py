@@ -190,7 +190,8 @@ def make_run(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Run:
         name = f"heads[{model.settings.kind!r}]" if isinstance(model, DraftHead) else role
         check_mode(name, model)
     # A fresh one for each run: "auto" learns.
-    draft_length = options.make_draft_length() if strategy.drafts else DraftLength(0)
+    limit = drafter.limit(pair)
+    draft_length = options.make_draft_length(limit) if strategy.drafts else DraftLength(0)
     selector = options.make_selector()
     most = most_drafted(selector, draft_length)
     requests = make_requests(pair, prompts, options.max_new_tokens, most)
@@ -265,11 +266,8 @@ def why_not_captured(run: Run) -> str | None:
         return "deterministic=True computes in pieces that the host cuts"
     if run.state.fault is not None:
         return "a fault is injected"
-    for kind, made in (
-        ("strategy", run.strategy),
-        ("drafter", run.drafter),
-        ("selector", run.selector),
-    ):
+    parts = (("strategy", run.strategy), ("drafter", run.drafter), ("selector", run.selector))
+    for kind, made in parts:
         # Each class must declare it for itself: a subclass may well read values on the host.
         if not vars(type(made)).get("capturable", False):
             return f"{kind}={made.name!r} needs the host within a phase"
