@@ -53,7 +53,7 @@ KINDS = {
     ),
     "checkpoint": (
         "target.safetensors",
-        lambda path: save_checkpoint(path, MODEL, OPTIMISERS, 7, []),
+        lambda path: save_checkpoint(path, MODEL, OPTIMISERS, 7, [], 9),
     ),
     "weights": ("target", lambda path: export(MODEL, NoTokenizer(), path)),
     "bench": ("bench.csv", bench),

@@ -300,6 +300,7 @@ RULES = (
             "engine/gumbel.py",
             "engine/sampling.py",
             "engine/trees/*.py",
+            "engine/typical.py",
         ),
         bad=(
             ("engine/accept.py", "from specviz.engine.kv.cache import CachedModel"),

@@ -1,4 +1,4 @@
-"""The price of the Gumbel coupling, measured: the table says what single runs say."""
+"""What the couplings reach, measured: the table says what single runs say."""
 
 import json
 from pathlib import Path
@@ -15,8 +15,8 @@ from specviz.studies.couplings import measure_couplings
 def test_the_table_is_that_of_single_runs(pair: sv.Pair, prompts: list[list[int]]) -> None:
     asked = {"batch_size": 4, "num_draft_tokens": 3, "max_new_tokens": 8, "progress": False}
     table, conditions = measure_couplings(pair, prompts, (0.5,), (0, 7), **asked)
-    assert table["temperature"].tolist() == [0.5, 0.5]
-    assert table["coupling"].tolist() == ["rejection", "gumbel"]
+    assert table["temperature"].tolist() == [0.5, 0.5, 0.5]
+    assert table["coupling"].tolist() == ["rejection", "gumbel", "typical"]
     for entry in table.itertuples():
         sampling = sv.SamplingParams(0.5, coupling=entry.coupling)
         runs = []
@@ -28,6 +28,8 @@ def test_the_table_is_that_of_single_runs(pair: sv.Pair, prompts: list[list[int]
         assert entry.mean_acceptance_length_high == lengths.max()
         assert entry.mean_acceptance_length == pytest.approx(lengths.mean())
         assert entry.draft_acceptance_rate == pytest.approx(runs["draft_acceptance_rate"].mean())
+    assert table["total_variation"].tolist()[:2] == [0, 0]
+    assert 0 < table["total_variation"].tolist()[2] < 1
     said = {"prompts": 10, "seeds": [0, 7], "batch_size": 4, "num_draft_tokens": 3}
     assert conditions | said | {"max_new_tokens": 8} == conditions
 
@@ -58,9 +60,9 @@ def test_the_command_prints_and_writes_it(
     assert main(f"study couplings {options} --out {path}".split()) == 0
     printed = capsys.readouterr().out
     table = pd.read_csv(path)
-    assert table["coupling"].tolist() == ["rejection", "gumbel"] * 2
-    assert table["temperature"].tolist() == [1, 1, 0.7, 0.7]
+    assert table["coupling"].tolist() == ["rejection", "gumbel", "typical"] * 2
+    assert table["temperature"].tolist() == [1, 1, 1, 0.7, 0.7, 0.7]
     assert (table["mean_acceptance_length"] >= 1).all()
-    assert [line.split()[1] for line in printed.splitlines()[1:5]] == table["coupling"].tolist()
+    assert [line.split()[1] for line in printed.splitlines()[1:7]] == table["coupling"].tolist()
     assert f"written to {path} and {path.with_suffix('.json')}" in printed
     assert json.loads(path.with_suffix(".json").read_text())["seeds"] == [3]

@@ -27,7 +27,7 @@ from specviz import metrics
 from specviz.engine.drafters import DRAFTERS, Drafter, Task
 from specviz.engine.drafters.model import ModelDrafter
 from specviz.engine.drafters.synthetic import SyntheticDrafter
-from specviz.engine.sampling import COUPLINGS
+from specviz.engine.sampling import EXACT
 from specviz.engine.state import State
 from specviz.engine.strategies import STRATEGIES
 from specviz.record.replay import Replay
@@ -344,7 +344,7 @@ def test_running_ahead_takes_no_phases_time(pair, monkeypatch):
 def test_synthetic_acceptance_under_sampling(pair, prompts):
     """Only under the Gumbel coupling is the target's choice known before the verification."""
     rejection, gumbel = (
-        sv.SamplingParams(temperature=0.8, coupling=coupling) for coupling in COUPLINGS
+        sv.SamplingParams(temperature=0.8, coupling=coupling) for coupling in EXACT
     )
     check_refusal(
         lambda: sv.decode(pair, prompts, drafter=synthetic(), sampling=rejection),

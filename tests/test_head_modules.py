@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import check_refusal, generate, make_pair, make_prompts
-from tiny_heads import STEPS, pair_with
+from tiny_heads import STEPS, hiding_first, pair_with
 from transformers import LlamaForCausalLM
 from tree_drafters import GUMBEL
 
@@ -33,6 +33,29 @@ def test_unrolled_chains_are_forwards_over_everything(kind):
             output = head(tokens[:, :size], entries, torch.arange(size)[None], attention_mask=mask)
             torch.testing.assert_close(output.logits[0, -1], outputs[step].logits[0, 1])
             entries = torch.cat([entries, output.hidden], 1)
+
+
+def test_chains_with_a_hidden_first_entry_are_those_without_one():
+    """As EAGLE's own code reads a text: from the second token on, with the first one's feature."""
+    pair = hiding_first(pair_with("llama", "eagle3", torch.float64), "eagle3")
+    head = pair.heads["eagle3"]
+    tokens = torch.randint(0, 50, (1, 20), generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        states = pair.target.base_model(tokens, output_hidden_states=True).hidden_states
+        features = head.select(states)
+        outputs = head.unroll(tokens, features, torch.tensor([[0, 5, 12]]), STEPS)
+        entries = head.fuse(features)[:, :12]
+        for step in range(STEPS):
+            size = entries.shape[1]
+            # Positions from 0, too: only their differences count.
+            output = head(tokens[:, 1 : size + 1], entries, torch.arange(size)[None])
+            found = outputs[step].logits[0, 2]
+            # Rotations are computed in float32.
+            torch.testing.assert_close(output.logits[0, -1], found, atol=1e-5, rtol=1e-5)
+            entries = torch.cat([entries, output.hidden], 1)
+        # A text of one token has entry 0 alone, which then attends to itself.
+        alone = head(tokens[:, :1], torch.zeros_like(entries[:, :1]), torch.zeros(1, 1).long())
+        torch.testing.assert_close(alone.logits[0, 0], outputs[0].logits[0, 0])
 
 
 def test_features_are_the_outputs_of_the_layers_that_are_named():
@@ -119,7 +142,8 @@ def test_runs_that_a_head_cannot_serve_are_refused():
             deterministic=True,
             sampling=sv.SamplingParams(1.0),
         ),
-        "deterministic=True",
+        "deterministic=True fixes the shape of the models' forwards",
+        "the rounding of the head would decide which drafts are accepted; pass coupling='gumbel'",
     )
 
 

@@ -1,18 +1,19 @@
 """Draft heads as drafters: the text stays the target's, and drafts are those of the head."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from conftest import CLASSES, check_refusal, generate, make_pair, make_prompts
-from tiny_heads import STEPS, pair_with
+from tiny_heads import STEPS, hiding_first, pair_with
 from tree_drafters import GUMBEL, TOKENS, alone
 
 import specviz as sv
 from specviz.engine.draft_length import DraftLength
 from specviz.engine.events import Drafted
-from specviz.engine.heads import KINDS
+from specviz.engine.heads import KINDS, build_head
 from specviz.engine.state import State
 
 STRATEGIES = ("inplace", "eqspec", "exspec", "masking", "rollback")
@@ -92,6 +93,16 @@ def test_what_a_head_keeps_is_computed_again(kind, strategy):
     assert not sv.check_invariants(result.trace, deep=True, pair=pair)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_drafts_of_a_head_that_were_drawn_are_no_finding(kind):
+    """Warped, so that the record does not show q; what the head computes is not the draft's."""
+    sampling = sv.SamplingParams(0.8, top_k=20)
+    result = run("llama", kind, sampling=sampling, record=True)
+    assert max(map(max, accepted(result))) > 0
+    pair = pair_with("llama", kind)
+    assert not sv.check_invariants(result.trace, deep=True, pair=pair)
+
+
 def test_a_pair_without_the_head_is_refused():
     result = run("qwen3", "eagle3", record=True)
     check_refusal(
@@ -101,11 +112,47 @@ def test_a_pair_without_the_head_is_refused():
     )
 
 
+@pytest.mark.parametrize(
+    ("drafter", "selector", "most"),
+    [
+        ("medusa", "everything", STEPS),
+        ("medusa", sv.selector("tetris", extra=1), STEPS),
+        (sv.drafter("static_tree", base="medusa", paths=[[0], [1], [0, 0]]), "everything", 3),
+        (sv.drafter("tree", base="medusa", depth=1, children=2), "everything", 2),
+    ],
+    ids=str,
+)
+def test_auto_keeps_to_what_a_drafter_can(drafter, selector, most):
+    pair = pair_with("llama", "medusa")
+    heads = build_head("medusa", pair.target, heads=STEPS, depth=1).eval()
+    pair = replace(pair, heads={"medusa": heads})
+    options = {"drafter": drafter, "selector": selector, "num_draft_tokens": "auto"}
+    result = generate(pair, make_prompts(), max_new_tokens=TOKENS, **options)
+    assert result.tokens == alone("llama", torch.float32, False)
+    assert result.meta["num_draft_tokens"] == most
+    check_refusal(
+        lambda: generate(pair, [[1]], drafter="medusa", num_draft_tokens=STEPS + 1),
+        f"num_draft_tokens must be at most {STEPS}",
+    )
+
+
+def test_a_head_in_training_mode_is_refused():
+    pair = pair_with("llama", "medusa")
+    pair.heads["medusa"].train()
+    check_refusal(
+        lambda: generate(pair, [[7]], drafter="medusa"),
+        "heads['medusa']=ResidualHeads is in training mode",
+        "call pair.heads['medusa'].eval(), and .train() again after the run",
+    )
+    pair.heads["medusa"].eval()
+
+
 def test_shifted_kv_of_a_head_is_found_by_its_numbers():
     strategy = sv.strategy("inplace", break_invariant="kv", rows=[1], from_round=2)
     result = run("qwen3", "eagle3", strategy=strategy, record=True)
     found = sv.check_invariants(result.trace, deep=True, pair=pair_with("qwen3", "eagle3"))
     assert {("kv", "draft"), ("kv", "target")} <= {(each.rule, each.model) for each in found}
+    assert {each.head for each in found if each.model == "target"} == {None}
 
 
 # --- the drafts ---
@@ -149,14 +196,25 @@ def test_drafts_are_those_of_the_head_on_true_features(kind, lengths):
     So tokens, features and positions belong together, whatever the cache has been through, and
     rounds without drafts leave nothing out.
     """
-    pair = pair_with("llama", kind, torch.float64)
     strategy = STRATEGIES[KINDS.index(kind)]
+    length = Changing() if lengths == "changing" else STEPS
+    check_drafts(pair_with("llama", kind, torch.float64), kind, strategy, length)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("kind", ["eagle3", "eagle1", "parallel"])
+def test_a_hidden_first_entry_is_hidden_wherever_it_lies(kind, strategy):
+    pair = hiding_first(pair_with("llama", kind, torch.float64), kind)
+    check_drafts(pair, kind, strategy, STEPS)
+
+
+def check_drafts(pair: sv.Pair, kind: str, strategy: str, length: int | DraftLength) -> None:
     events = sv.decode(
         pair,
         make_prompts(),
         drafter=kind,
         strategy=strategy,
-        num_draft_tokens=Changing() if lengths == "changing" else STEPS,
+        num_draft_tokens=length,
         batch_size=3,
         max_new_tokens=TOKENS,
     )
@@ -184,6 +242,8 @@ def test_without_reading_accepted_drafts_again_the_record_tells(kind):
     assert {violation.rule for violation in found} == {"caches", "kv"}
     assert found[0].rule == "caches"
     assert {violation.model for violation in found} == {"draft"}
+    assert {violation.head for violation in found} == {kind}
+    assert f", draft phase, {kind} head, row " in str(found[0])
     # The last two tokens are read anyway. So it shows after the first two drafts in one round.
     rows = result.trace.rows
     pairs = zip(make_prompts(), result.tokens, strict=True)

@@ -513,7 +513,7 @@ def test_one_violation_for_each_phase_row_model_and_rule() -> None:
     found = sv.check_invariants(recorded("repadding"))
     table = found.frame()
     keys = ["round", "phase", "model", "row", "request", "rule"]
-    assert list(table) == [*keys, "slot", "count", "expected", "found"]
+    assert list(table) == [*keys, "slot", "count", "expected", "found", "head"]
     assert not table.duplicated(keys).any()
     assert set(table["rule"]) <= set(RULES)
     order = [(violation.round, PHASES.index(violation.phase)) for violation in found]

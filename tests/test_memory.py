@@ -1,5 +1,6 @@
 """Memory by the model against real runs: each tensor, and the peak of all on a CPU and a GPU."""
 
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -14,9 +15,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import specviz as sv
 from specviz.costs.memory import ALWAYS, largest_batch, memory, peak_bytes
 from specviz.costs.shapes import ModelShape, named_pair
+from specviz.engine.heads import KINDS, build_head
 from specviz.engine.options import Options
 from specviz.engine.run import make_run
 from specviz.engine.strategies import STRATEGIES, Strategy
+from specviz.generation.memory_check import shape_of
 
 K, BATCH, BUDGET = 4, 3, 5
 HOW = [
@@ -59,6 +62,17 @@ def make_prompts(longest: int, count: int = 7) -> list[list[int]]:
 
 def parts(table: pd.DataFrame) -> dict[str, int]:
     return dict(zip(table["part"], table["bytes"], strict=True))
+
+
+def with_head(pair: sv.Pair, kind: str) -> sv.Pair:
+    head = build_head(kind, pair.target).to(pair.target.dtype).eval()
+    return replace(pair, heads={kind: head})
+
+
+def predict_head(pair: sv.Pair, kind: str, how: Strategy, longest: int) -> pd.DataFrame:
+    shapes = (shape_of(pair.target), shape_of(pair.heads[kind]))
+    dtype = str(pair.target.dtype).removeprefix("torch.")
+    return memory(*shapes, how, dtype=dtype, prompt_tokens=longest, requests=7, **OPTIONS)
 
 
 def predict(pair: sv.Pair, how: Strategy, longest: int, requests: int = 7) -> pd.DataFrame:
@@ -115,6 +129,8 @@ class Held(TorchDispatchMode):
     def __init__(self, pair: sv.Pair) -> None:
         super().__init__()
         weights = [*pair.target.parameters(), *pair.draft.parameters()]
+        for head in pair.heads.values():
+            weights += [*head.parameters(), *head.buffers()]
         self._ignored = {tensor.untyped_storage()._cdata for tensor in weights}
         self._alive: dict[int, tuple[StorageWeakRef, int]] = {}
         self._at_most = 0
@@ -164,6 +180,48 @@ def test_peak_is_within_5_per_cent_of_what_tensors_held_on_a_cpu(
     with Held(pair) as held:
         sv.generate(pair, make_prompts(longest), strategy=how, progress=False, **OPTIONS)
     assert without_weights(predict(pair, how, longest)) == pytest.approx(held.peak, rel=0.05)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_parts_of_a_head_are_the_bytes_of_its_tensors(kind: str) -> None:
+    """Its own weights, its K/V, and what is kept of the target's hidden states."""
+    pair = with_head(make_pair(), kind)
+    options = Options(strategy=sv.strategy("eqspec"), drafter=kind, **OPTIONS)
+    run = make_run(pair, make_prompts(30), options)
+    for event in run.events():
+        if event.phase == "draft":
+            logits = event.draft.logits.nbytes
+            break
+    found = parts(predict_head(pair, kind, sv.strategy("eqspec"), 30))
+    slabs = run.state.caches["draft"].cache.layers
+    held = [slab for layer in slabs if layer.is_initialized for slab in (layer.keys, layer.values)]  # noqa: PD011
+    assert len(held) == (0 if kind == "medusa" else 2)
+    assert found["draft K/V"] == sum(slab.nbytes for slab in held)
+    assert found["features"] == run.state.features.values.nbytes  # noqa: PD011 - tensors
+    assert found["draft logits"] == logits
+    assert found["draft weights"] == sum(tensor.nbytes for tensor in pair.heads[kind].parameters())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("name", "dtype"), [("inplace", "float32"), ("eqspec", "bfloat16")])
+def test_peak_with_a_head_is_within_5_per_cent(kind: str, name: str, dtype: str) -> None:
+    """Long prompts: the target's hidden states of all layers and the head's prefill count."""
+    pair = with_head(make_pair(getattr(torch, dtype), 2), kind)
+    how = HOW[IDS.index(name)]
+    with Held(pair) as held:
+        sv.generate(pair, make_prompts(100), strategy=how, drafter=kind, progress=False, **OPTIONS)
+    predicted = without_weights(predict_head(pair, kind, how, 100))
+    assert predicted == pytest.approx(held.peak, rel=0.05)
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "clover", "medusa"])
+def test_peak_with_a_head_is_within_5_per_cent_where_logits_count(kind: str) -> None:
+    pair = with_head(make_pair(scale=2, vocabulary=4999), kind)
+    how = sv.strategy("inplace")
+    with Held(pair) as held:
+        sv.generate(pair, make_prompts(12), strategy=how, drafter=kind, progress=False, **OPTIONS)
+    predicted = without_weights(predict_head(pair, kind, how, 12))
+    assert predicted == pytest.approx(held.peak, rel=0.05)
 
 
 @pytest.mark.gpu

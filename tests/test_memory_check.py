@@ -1,5 +1,6 @@
 """A run that cannot fit is refused before any model runs; the error names the largest batch."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from test_numbers import VALID
 from transformers import LlamaModel
 
 import specviz as sv
+from specviz.engine.heads import build_head
 from specviz.generation import memory_check
 
 RUN = {"max_new_tokens": 24, "num_draft_tokens": 4}
@@ -75,6 +77,24 @@ def test_what_is_available_on_a_gpu():
     held = torch.zeros(2**28, dtype=torch.uint8, device=device)
     found = memory_check.available_bytes(device)
     assert held.numel() < found <= torch.cuda.get_device_properties(device).total_memory
+
+
+def test_a_head_counts(monkeypatch):
+    """Its parameters, its K/V and the features; a head without K/V leaves room for more rows."""
+    target = make_pair("llama")
+    heads = {kind: build_head(kind, target.target).eval() for kind in ("eagle3", "medusa")}
+    monkeypatch.setattr("test_memory_check.make_pair", lambda name: replace(target, heads=heads))
+    found = {}
+    for drafter in ("lookup", "medusa", "eagle3", sv.drafter("tree", base="eagle3", depth=4)):
+        message = refused(monkeypatch, 8e6, 199, drafter=drafter)
+        assert message.startswith("batch_size=199 needs 0.0")
+        largest = int(message.rpartition("batch_size=")[2].removesuffix(" or less"))
+        found[drafter if isinstance(drafter, str) else "tree"] = largest
+    assert found["lookup"] > found["medusa"] > found["eagle3"] >= found["tree"] >= 1
+    monkeypatch.setattr(memory_check, "available_bytes", lambda device: int(8e6))
+    run = RUN | {"max_new_tokens": [1] * 199 + [24], "batch_size": found["eagle3"]}
+    result = generate(replace(target, heads=heads), PROMPTS, drafter="eagle3", **run)
+    assert len(result.tokens) == 200
 
 
 def test_the_slots_of_a_wide_tree_count(monkeypatch):

@@ -385,7 +385,7 @@ def test_the_noise_is_what_rounding_does() -> None:
         expected = probe._plain(model, tokens)
         noise = probe._noise(model, tokens, expected)
         found = probe._in_slabs(model, tokens, probe.SLOTS)
-    difference = probe._difference(found, probe.SLOTS, expected)
+    difference = probe.worst_difference(found, probe.SLOTS, expected)
     assert 0 < difference < 2 * noise
     assert noise < 0.2 * expected.std()
 

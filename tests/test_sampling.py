@@ -24,10 +24,10 @@ import specviz as sv
 from specviz.engine import sampling
 from specviz.engine.chooser import Chooser
 from specviz.engine.rng import Noise, unit
-from specviz.engine.sampling import COUPLINGS, accept_drafts, draw, residual
+from specviz.engine.sampling import EXACT, accept_drafts, draw, residual
 from specviz.engine.strategies import STRATEGIES, Strategy
 
-each_coupling = pytest.mark.parametrize("coupling", COUPLINGS)
+each_coupling = pytest.mark.parametrize("coupling", EXACT)
 # A row's rounds depend on its neighbours under rollback alone.
 SAME_ROUNDS = ("masking", "eqspec", "exspec", "inplace", "repadding")
 SPECULATIVE = ("rollback", *SAME_ROUNDS)
@@ -633,7 +633,7 @@ def test_acceptance_is_what_the_total_variation_allows(distance):
         .item()
     )  # 1 - TV
     share = {}
-    for coupling in COUPLINGS:
+    for coupling in EXACT:
         chooser = sv.SamplingParams(1.0, coupling=coupling).chooser(1)
         copies = range(tries), [4] * tries
         drafts = chooser.draft(draft_logits[:, 0].expand(tries, -1), *copies)
@@ -643,7 +643,7 @@ def test_acceptance_is_what_the_total_variation_allows(distance):
     assert share["rejection"] == pytest.approx(overlap, abs=0.025)
     assert overlap / (2 - overlap) - 0.025 < share["gumbel"] < overlap + 0.025
     if distance == 0:
-        assert share == dict.fromkeys(COUPLINGS, 1.0)
+        assert share == dict.fromkeys(EXACT, 1.0)
 
 
 @pytest.mark.slow

@@ -25,6 +25,7 @@ from specviz.engine.heads.build import make_head
 from specviz.engine.heads.fingerprint import fingerprint
 from specviz.engine.heads.layer import at
 from specviz.engine.heads.settings import LAST
+from specviz.util.validate import quoted_path
 from specviz.zoo import distil
 from specviz.zoo.corpus import SourceFile
 from specviz.zoo.data import train_tokenizer
@@ -240,6 +241,29 @@ def test_a_training_that_was_killed_ends_like_one_that_was_not(
         assert torch.equal(weight, expected[name]), name
 
 
+def test_a_training_goes_on_with_its_own_steps_and_head_alone(
+    target: LlamaForCausalLM, windows: np.ndarray, tmp_path: Path
+) -> None:
+    """Its learning rates went by the steps, whether it has finished or not."""
+    train = partial(train_head, "medusa", target, windows, tmp_path, progress=False)
+    train(plan=PLAN)
+    file = tmp_path / "head-medusa.safetensors"
+    kept = file.read_bytes()
+    for path in tmp_path.glob("features*"):
+        path.unlink()
+    for steps in (4, 8):
+        expected = f"steps must be 6, those of the training in {quoted_path(file)}, got {steps}; "
+        with pytest.raises(ValueError, match=f"^{re.escape(expected)}pass 6, or another folder"):
+            train(plan=replace(PLAN, steps=steps))
+        assert not list(tmp_path.glob("features*")), "the target has read the windows"
+    with pytest.raises(
+        ValueError, match=r"is the checkpoint of another model: they differ in deeper"
+    ):
+        train(plan=PLAN, heads=2)
+    assert file.read_bytes() == kept
+    assert len(train(plan=PLAN).history) == 3
+
+
 def test_a_training_that_diverges_stops_and_keeps_its_checkpoint(
     target: LlamaForCausalLM,
     windows: np.ndarray,
@@ -248,12 +272,19 @@ def test_a_training_that_diverges_stops_and_keeps_its_checkpoint(
 ) -> None:
     train = partial(train_head, "medusa", target, windows, tmp_path, progress=False)
     compute = training.head_loss
-    train(plan=replace(PLAN, steps=2))
+    calls = iter(range(2))
+
+    def diverging(*given: object) -> torch.Tensor:
+        return compute(*given) * (1 if next(calls, None) is not None else torch.nan)
+
+    monkeypatch.setattr(training, "head_loss", diverging)
+    with pytest.raises(ValueError, match=r"^the loss of head-medusa is not finite at step 4: "):
+        train(plan=PLAN)
     kept = (tmp_path / "head-medusa.safetensors").read_bytes()
-    monkeypatch.setattr(training, "head_loss", lambda *given: compute(*given) * torch.nan)
     with pytest.raises(ValueError, match=r"^the loss of head-medusa is not finite at step 4: "):
         train(plan=PLAN)
     assert (tmp_path / "head-medusa.safetensors").read_bytes() == kept
+    assert load_file(tmp_path / "head-medusa.safetensors")["model.heads.0.bias"].isfinite().all()
     head = build_head("medusa", target)
     with torch.no_grad():
         head.heads[0].bias.fill_(torch.nan)
@@ -511,6 +542,8 @@ def test_heads_from_sources_to_folders(
     monkeypatch.setattr(distil, "_continue", refuse)
     before = (weights / "eagle3" / "model.safetensors").read_bytes()
     toy(["eagle3"], tmp_path, steps=[2])
+    with pytest.raises(ValueError, match=r"^steps must be 2, .* got 3; pass 2, or another folder"):
+        toy(["medusa", "eagle3"], tmp_path, steps=[3])
     assert (weights / "eagle3" / "model.safetensors").read_bytes() == before
 
 

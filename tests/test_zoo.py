@@ -16,6 +16,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 from torch import nn
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -23,7 +24,7 @@ import specviz as sv
 from specviz.zoo import bundled, distil, pipeline
 from specviz.zoo import train as training
 from specviz.zoo.bundled import cut_bundled_prompts, read_prompts, write_prompts
-from specviz.zoo.checkpoint import load_checkpoint
+from specviz.zoo.checkpoint import check_steps, load_checkpoint
 from specviz.zoo.corpus import SourceFile, is_held_out, read_corpus, split_blocks
 from specviz.zoo.data import (
     LIBRARY_REPEATS,
@@ -319,13 +320,24 @@ def test_a_training_that_is_complete_is_not_run_again(tmp_path: Path) -> None:
     assert_same(train_tiny(tmp_path, interrupt_at(STEPS)), train_tiny(tmp_path, interrupt_at(0)))
 
 
+def test_a_checkpoint_of_an_older_version_goes_on_to_more_steps_alone(tmp_path: Path) -> None:
+    """It does not say how long the training was to be."""
+    path = tmp_path / "tiny.safetensors"
+    save_file({"model.weight": torch.zeros(2)}, path, metadata={"step": "4", "history": "[]"})
+    check_steps(path, 4)
+    check_steps(path, 9)
+    check_steps(tmp_path / "none.safetensors", 3)
+    with pytest.raises(ValueError, match=r"^steps must be 4, those of the training in .*, got 3; "):
+        check_steps(path, 3)
+
+
 def test_a_checkpoint_holds_tensors_and_a_header_and_no_pickle(tmp_path: Path) -> None:
     parameters, history = train_tiny(tmp_path)
     content = (tmp_path / "tiny.safetensors").read_bytes()
     size = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + size])
     metadata = header.pop("__metadata__")
-    assert set(metadata) == {"step", "history"}
+    assert set(metadata) == {"step", "steps", "history"}
     assert {entry["dtype"] for entry in header.values()} == {"F32"}
     # Nothing follows the tensors.
     end = max(entry["data_offsets"][1] for entry in header.values())

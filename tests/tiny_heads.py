@@ -55,3 +55,11 @@ def pair_with(name: str, kind: str, dtype: torch.dtype = torch.float32) -> sv.Pa
     head = build_head(kind, pair.target)
     head.load_state_dict(known.state_dict())
     return replace(pair, heads={kind: head.to(dtype).eval().requires_grad_(False)})
+
+
+def hiding_first(pair: sv.Pair, kind: str) -> sv.Pair:
+    """The pair with a head of the same weights that hides its entry 0."""
+    known = pair.heads[kind]
+    head = build_head(kind, pair.target, hides_first=True).to(known.dtype)
+    head.load_state_dict(known.state_dict())
+    return replace(pair, heads={kind: head.eval().requires_grad_(False)})

@@ -76,3 +76,13 @@ test("a row that idles has no cards", () => {
   });
   assert.deepEqual(draftCards(film, 3, 0), []);
 });
+
+test("typical acceptance is put into words", () => {
+  const film = tinyFilm((json) => {
+    json.meta.sampling = { coupling: "typical", temperature: 1, top_k: null, top_p: null };
+  });
+  assert.deepEqual(words(film, 3).slice(0, 2), [
+    "d1 accepted: accepted: likely enough for the target",
+    "d2 rejected: rejected: too unlikely; the target draws ‘\u2068nine\u2069’",
+  ]);
+});

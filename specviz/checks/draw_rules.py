@@ -14,6 +14,7 @@ from specviz.record.schema import MODELS, PHASES, Array
 
 def draws_are_the_seeds(rows: Rows) -> None:
     """Tokens are those that the seed's noise or coins choose."""
+    _keeps_the_distribution(rows)
     draws = Draws(rows.trace)
     if draws.coupling == "gumbel":
         _noise_chooses(rows, draws)
@@ -22,6 +23,18 @@ def draws_are_the_seeds(rows: Rows) -> None:
         # A drafter without probabilities lays all of q on its draft.
         has_q = bool((rows.trace.rows["draft_top_ids"] >= 0).any())
         coins_accept(rows, draws, p, q if has_q else np.ones_like(p))
+
+
+def _keeps_the_distribution(rows: Rows) -> None:
+    """Drafts are not accepted for being likely enough."""
+    sampling = rows.trace.meta["sampling"] or {}
+    if sampling.get("coupling") != "typical":
+        return
+    # It holds for every round; the first one says it.
+    for entry in rows.where((rows.table["round"] == 0) & (rows.table["drafted"] > 0)):
+        expected = "drafts should be accepted so that the text is distributed as the target's"
+        found = "typical acceptance writes what is drafted more often than the target would"
+        rows.report("acceptance", "accept", entry, expected, found)
 
 
 def _noise_chooses(rows: Rows, draws: Draws) -> None:

@@ -41,6 +41,7 @@ from specviz.checks.selection_rules import foresight, verification
 from specviz.checks.token_rules import acceptance, bonus
 from specviz.checks.tree_rules import drafts_form_a_tree
 from specviz.checks.violations import Findings
+from specviz.record.header import head_of
 from specviz.record.trace import Trace
 
 ROW_RULES = (
@@ -66,7 +67,7 @@ ROW_RULES = (
 
 def check(trace: Trace) -> tuple[Findings, list[ExpectedKV]]:
     """Return all findings, and what each row's caches should hold after each round."""
-    findings = Findings()
+    findings = Findings(head_of(trace.meta))
     forwards = Forwards(trace, findings)
     forwards.run()
     # Afterwards, because some of these keep silent about what a forward has shown already.

@@ -78,6 +78,8 @@ class Rescored:
             return
         target, draft = self._draft_p
         has_q = self._follows_drafts
+        if not has_q and bool((self._table["draft_top_ids"] >= 0).any()):
+            return  # drawn from the q of a head or of a drafter of one's own
         slack = 10 * tolerance
         q = draft if has_q else np.ones_like(target)
         coins_accept(self._rows, self._draws, target, q, slack)

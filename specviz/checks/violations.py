@@ -24,7 +24,7 @@ RULES = {
     "mask": "a query sees the slots of its own row's tokens up to itself, each once, "
     "and no other slot",
     "kv": "the slot of a token holds K/V of that token, computed with right position and mask",
-    "caches": "the draft's cache holds what the target's does; "
+    "caches": "the cache of the draft model, or of the draft head, holds what the target's does; "
     "where only the draft's is wrong, drafts get worse and the text stays right",
     "acceptance": "an accepted draft is the target's choice, and is emitted as it was drafted",
     "bonus": "the token behind the accepted drafts comes from the target",
@@ -56,6 +56,7 @@ class Violation:
         slot: the first slot that is affected; None if it is not about slots.
         count: how many slots, or tokens, are affected in this phase.
         expected, found: what should be so and what is so, each as a clause, for the first of them.
+        head: the draft head that it is about; None if it is about a model, or about no cache.
     """
 
     round: int
@@ -68,11 +69,13 @@ class Violation:
     count: int
     expected: str
     found: str
+    head: str | None = None
 
     @property
     def message(self) -> str:
         """All of it in one line."""
         model = f", {self.model} model" if self.model else ""
+        model = f", {self.head} head" if self.head else model
         row = f"row {self.row} (request {self.request})"
         unit = "token" if self.slot is None else "slot"
         count = f" ({self.count} {unit}s)" if self.count > 1 else ""
@@ -145,7 +148,9 @@ class Findings:
     words, and all of their slots or tokens are counted.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, head: str | None = None) -> None:
+        """`head` is the name of the draft head, where one drafts."""
+        self._head = head
         self._findings: dict[_Key, _Finding] = {}
 
     def add(
@@ -196,18 +201,20 @@ class Findings:
     def sorted(self, unchecked: Iterable[str] = ()) -> Violations:
         """Return the violations by round, phase, rule, row and model."""
         keys = sorted(self._findings, key=_time_order)
-        return Violations((_violation(key, self._findings[key]) for key in keys), unchecked)
+        found = (_violation(key, self._findings[key], self._head) for key in keys)
+        return Violations(found, unchecked)
 
 
 def _time_order(key: _Key) -> tuple[int, ...]:
     return key.round, key.phase, _ORDER[key.rule], key.row, key.model
 
 
-def _violation(key: _Key, finding: _Finding) -> Violation:
+def _violation(key: _Key, finding: _Finding, head: str | None) -> Violation:
+    model = None if key.model == _NO_MODEL else MODELS[key.model]
     return Violation(
         round=key.round,
         phase=PHASES[key.phase],
-        model=None if key.model == _NO_MODEL else MODELS[key.model],
+        model=model,
         row=key.row,
         request=key.request,
         rule=key.rule,
@@ -215,4 +222,5 @@ def _violation(key: _Key, finding: _Finding) -> Violation:
         count=finding.slots.size or finding.tokens,
         expected=finding.expected,
         found=finding.found,
+        head=head if model == "draft" else None,
     )

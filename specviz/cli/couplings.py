@@ -1,4 +1,4 @@
-"""`specviz study couplings`: what the Gumbel coupling costs in acceptance."""
+"""`specviz study couplings`: what the ways to accept drafts reach, and what they change."""
 
 import argparse
 

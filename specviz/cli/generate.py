@@ -47,7 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--top-k", type=integer, help="sample from the k most likely tokens")
     text = "sample from the most likely tokens that reach this probability together"
     parser.add_argument("--top-p", type=number, help=text)
-    text = "how drafts are accepted when sampling: rejection (default) or gumbel"
+    text = "how drafts are accepted when sampling: rejection (default), gumbel, or typical, which "
+    text += "changes the distribution"
     parser.add_argument("--coupling", help=text)
     parser.add_argument("--seed", type=integer, default=0, help="of all sampling (%(default)s)")
     text = "run all forwards at one shape, so that no text depends on the batch around it"

@@ -1,7 +1,8 @@
 """How much memory a run needs, and the largest batch that fits.
 
-It adds up weights, both K/V slabs as the engine lays them out, logits and workspace. The strategy
-itself says how many rows and slots it keeps, so that no rule is written twice.
+It adds up weights, both K/V slabs as the engine lays them out, what a draft head keeps of the
+target's hidden states, logits and workspace. The strategy itself says how many rows and slots it
+keeps, so that no rule is written twice.
 
 Not known here: models. Nothing is measured.
 """
@@ -12,6 +13,7 @@ from typing import Protocol
 
 import pandas as pd
 
+from specviz.costs.head_shape import HeadShape
 from specviz.costs.shapes import ModelShape, itemsize
 from specviz.util.search import smallest
 from specviz.util.validate import require_int, require_kind, require_positive, short
@@ -83,7 +85,8 @@ def memory(
     There is one entry a part: part, when ("always", or the phase that needs it for a while), bytes.
 
     Args:
-        target, draft: draft is None where proposals need no model.
+        target, draft: draft is None where proposals need no model, and a `HeadShape` where a head
+            of the target drafts.
         strategy: one of the engine's, from `specviz.strategy(name, **options)`.
         dtype: of weights and K/V.
         batch_size, num_draft_tokens: B and K.
@@ -196,6 +199,10 @@ def _kept(target: ModelShape, draft: ModelShape | None, sizes: _Sizes) -> list[P
         draft_weights = draft.weight_bytes(sizes.dtype)
         draft_kv = sizes.kv_bytes(draft) if sizes.num_draft_tokens else 0
         draft_logits = CHOSEN_BYTES * sizes.draft_logits(draft)
+    features = 0
+    if isinstance(draft, HeadShape) and sizes.num_draft_tokens:
+        kept_tokens = sizes.longest + sizes.num_draft_tokens + 1
+        features = draft.kept_bytes(sizes.dtype, sizes.rows, kept_tokens)
     tokens = INDEX_BYTES * sizes.rows * (sizes.longest + sizes.num_draft_tokens + 4)
     target_logits = sizes.value_bytes * sizes.target_logits(target)
     return [
@@ -203,6 +210,7 @@ def _kept(target: ModelShape, draft: ModelShape | None, sizes: _Sizes) -> list[P
         ("draft weights", ALWAYS, draft_weights),
         ("target K/V", ALWAYS, sizes.kv_bytes(target)),
         ("draft K/V", ALWAYS, draft_kv),
+        ("features", ALWAYS, features),
         ("tokens", ALWAYS, tokens),
         ("draft logits", ALWAYS, draft_logits),  # kept until the next round's replace them
         ("target logits", ALWAYS, target_logits),
@@ -216,21 +224,22 @@ def _temporary(target: ModelShape, draft: ModelShape | None, sizes: _Sizes) -> l
     prompt_tokens = sizes.prompt_tokens
     slots = sizes.slots
     models = [target]
+    head = draft if isinstance(draft, HeadShape) else None
     drafting = 0
     if draft is not None and sizes.num_draft_tokens:
         models.append(draft)
-        logits = CHOSEN_BYTES * sizes.draft_logits(draft)
-        drafting = 2 * logits + _workspace(draft, size, b, 2, slots)
+        drafting = _drafting(draft, sizes)
+    if head is not None and not head.attends:
+        models.remove(head)  # it reads no prompt and has no K/V to move
     # Models are prefilled one after the other, too.
     prefill = max(
-        _workspace(shape, size, b, prompt_tokens - 1, prompt_tokens)
+        _workspace(shape, size, b, prompt_tokens - 1, prompt_tokens, head)
         + 2 * _layer_bytes(shape, size, b, prompt_tokens)  # K and V in their new order
         for shape in models
     )
     num_logits = sizes.target_logits(target)
-    verification = max(
-        _workspace(target, size, b, sizes.num_draft_tokens + 1, slots), size * num_logits
-    )
+    width = sizes.num_draft_tokens + 1
+    verification = max(_workspace(target, size, b, width, slots, head), size * num_logits)
     float32_logits = CHOSEN_BYTES * num_logits if size < CHOSEN_BYTES else 0
     realignment = max(_layer_bytes(shape, size, b, slots) for shape in models)
     return [
@@ -242,16 +251,48 @@ def _temporary(target: ModelShape, draft: ModelShape | None, sizes: _Sizes) -> l
     ]
 
 
-def _workspace(shape: ModelShape, size: int, rows: int, tokens: int, slots: int) -> int:
-    """Return the bytes one forward needs for a while."""
+def _drafting(draft: ModelShape, sizes: _Sizes) -> int:
+    """Return the bytes that drafting needs for a while."""
+    k = sizes.num_draft_tokens
+    copies = 2  # the logits of single forwards, and all of them put together
+    first = 2  # tokens that the first forward reads
+    if isinstance(draft, HeadShape):
+        copies = 1 if draft.parallel else 2
+        first = 2 * k if draft.parallel else k + 1
+    needs = []
+    for tokens, kept in ((2, copies), (first, 0)):
+        space = _workspace(draft, sizes.value_bytes, sizes.batch_size, tokens, sizes.slots)
+        needs.append(space + kept * CHOSEN_BYTES * sizes.draft_logits(draft))
+    return max(needs)
+
+
+def _workspace(
+    shape: ModelShape,
+    size: int,
+    rows: int,
+    tokens: int,
+    slots: int,
+    head: HeadShape | None = None,
+) -> int:
+    """Return the bytes one forward needs for a while.
+
+    head: what reads the hidden states of the target's forwards.
+    """
     # Layers run one after the other, and a layer's attention is done before its MLP: only the
     # larger of the two counts, once, beside the masks and the residual stream.
     groups = shape.heads // shape.kv_heads
     masks = rows * tokens * slots * (1 + groups * size)  # one bool, and one float a query group
     attention = 4 * shape.heads * shape.head_dim + 2 * shape.kv_heads * shape.head_dim
     mlp = (3 if shape.gated else 2) * shape.intermediate
-    values = rows * tokens * (3 * shape.hidden + max(mlp, attention))
-    return masks + size * values
+    values = 3 * shape.hidden + max(mlp, attention)
+    if isinstance(shape, HeadShape):
+        values += shape.entry_values
+    elif head is not None:
+        # In the last layer the outputs of the others are still there. After it, all of them and
+        # those that the head reads, side by side.
+        after = (shape.layers + 1) * shape.hidden + head.read + head.features
+        values = max(values + (shape.layers - 1) * shape.hidden, after)
+    return masks + size * rows * tokens * values
 
 
 def _layer_bytes(shape: ModelShape, size: int, rows: int, slots: int) -> int:

@@ -17,6 +17,7 @@ from specviz.engine.draft_length import DraftLength, Spent
 from specviz.engine.state import State
 from specviz.util.validate import require_int
 
+MOST = 8  # the largest K, where the drafter has no smaller limit
 # Observations that a guess counts for, of acceptance and of the time of a size.
 PRIOR_WEIGHT = 5
 # Relative error of a single time, as on a machine that does little else.
@@ -93,7 +94,7 @@ class Auto(DraftLength):
 
     name = "auto"
 
-    def __init__(self, most: int = 8) -> None:
+    def __init__(self, most: int = MOST) -> None:
         super().__init__(require_int("most", most))
         self._rng = np.random.default_rng(0)
         self._draft = Times()  # of a draft model's forward

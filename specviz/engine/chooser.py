@@ -22,10 +22,12 @@ class Chooser(Protocol):
     else.
 
     Attributes:
-        weighs_drafts: whether the text depends on the draft's logits, not on the target's alone.
+        weighs_drafts: whether the text depends on the drafts, not on the target alone.
+        exact: whether the text is distributed as the target's.
     """
 
     weighs_drafts: bool
+    exact: bool
 
     def draft(self, logits: Tensor, requests: Sequence[int], indices: Sequence[int]) -> Tensor:
         """Return the draft's next token (b,), given its logits (b, V) float32."""
@@ -91,6 +93,7 @@ class Greedy:
     """Always choose the most likely token; nothing is random."""
 
     weighs_drafts = False
+    exact = True
 
     def draft(self, logits: Tensor, requests: Sequence[int], indices: Sequence[int]) -> Tensor:
         return logits.argmax(-1)

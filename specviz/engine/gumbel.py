@@ -26,6 +26,7 @@ class Gumbel:
     """
 
     weighs_drafts = False
+    exact = True
 
     def __init__(self, warp: Callable[[Tensor], Tensor], seed: int) -> None:
         """`warp` turns logits into those that are sampled from; see `SamplingParams.warp`."""
@@ -84,7 +85,16 @@ class Gumbel:
         lengths: Tensor | None = None,
         judged_by: str = "target",
     ) -> Walk:
-        """See `Chooser`. The noise depends on a node's depth, not on what comes before it."""
+        """See `Chooser`."""
+        return follow(drafts, tree, self._choices(tree, logits, requests, indices), lengths)
+
+    def _choices(
+        self, tree: Tree, logits: Tensor, requests: Sequence[int], indices: Sequence[int]
+    ) -> Tensor:
+        """Return the choice (b, K+1) after each column of a tree, given logits (b, K+1, V).
+
+        The noise depends on a node's depth, not on what comes before it.
+        """
         steps = tree.height + 1
         places = []
         for request, index in zip(requests, indices, strict=True):
@@ -93,7 +103,7 @@ class Gumbel:
         rows = torch.arange(len(logits), device=logits.device)
         choice = (self._warp(logits) + noise[rows[:, None], tree.depths]).argmax(-1)
         self._drawn = {place: self._drawn[place] for place in places}
-        return follow(drafts, tree, choice, lengths)
+        return choice
 
     def _choose(self, logits: Tensor, places: Sequence[tuple[int, int]]) -> Tensor:
         """Return one choice for each of logits (n, V), under the noise of its (prompt, index)."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from specviz.engine.auto import Auto
+from specviz.engine.auto import MOST, Auto
 from specviz.engine.chooser import Chooser, Greedy
 from specviz.engine.draft_length import DraftLength
 from specviz.engine.drafters import Drafter, NoDrafter
@@ -191,11 +191,16 @@ class Options:
 
     @property
     def weighs_drafts(self) -> bool:
-        """Whether the text depends on the draft's probabilities, as with coupling="rejection"."""
-        return self.make_chooser().weighs_drafts
+        """Whether how drafts are judged may bias the text, as with coupling="rejection"."""
+        chooser = self.make_chooser()
+        # Typical acceptance promises nothing that could be broken.
+        return chooser.weighs_drafts and chooser.exact
 
-    def make_draft_length(self) -> DraftLength:
-        """Return what decides K in each round."""
+    def make_draft_length(self, limit: int | None = None) -> DraftLength:
+        """Return what decides K in each round.
+
+        limit: how many tokens a row can draft, which "auto" keeps to; None for any number.
+        """
         value = self.num_draft_tokens
         if isinstance(value, DraftLength):
             require_int("num_draft_tokens.most", getattr(value, "most", None), minimum=0)
@@ -206,7 +211,10 @@ class Options:
                     f"num_draft_tokens must be an int >= 1 or {Auto.name!r}, got {short(value)}; "
                     f"pass for instance 5, or {Auto.name!r}"
                 )
-            return Auto()
+            drafted = self.make_selector().drafted
+            fitting = [k for k in range(1, MOST + 1) if limit is None or drafted(k) <= limit]
+            # Where not even one token fits, the drafter says so.
+            return Auto(max(fitting, default=1))
         return DraftLength(require_int("num_draft_tokens", value))
 
     def make_chooser(self) -> Chooser:

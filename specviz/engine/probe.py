@@ -95,11 +95,11 @@ def find_difference(model: PreTrainedModel) -> str | None:
 
 def _try(model: PreTrainedModel) -> str | None:
     """Compare the logits of two rows in slabs with those that the model computes by itself."""
-    tokens = _token_ids(model, len(SLOTS[0]))
+    tokens = token_ids(model, len(SLOTS[0]))
     try:
         expected = _plain(model, tokens)
-        difference = _difference(_in_slabs(model, tokens, SLOTS), SLOTS, expected)
-        limit = NEGLIGIBLE * _spread(expected)
+        difference = worst_difference(_in_slabs(model, tokens, SLOTS), SLOTS, expected)
+        limit = NEGLIGIBLE * spread(expected)
         if difference > limit:
             limit = max(limit, TIMES_NOISE * _noise(model, tokens, expected))
         if not difference > limit:
@@ -131,18 +131,18 @@ def can_pack(model: PreTrainedModel) -> bool:
 
 def _packs_exactly(model: PreTrainedModel) -> bool:
     """Return whether a packed forward gives the logits of the rectangle."""
-    tokens = _token_ids(model, len(SLOTS[0]))
-    feed = _feed(model, tokens, SLOTS, prefill=False)
+    tokens = token_ids(model, len(SLOTS[0]))
+    feed = make_feed(model, tokens, SLOTS, prefill=False)
     widths = torch.tensor([1, VERIFIED], device=feed.rows.device)
     valid = torch.arange(VERIFIED, device=feed.rows.device) < widths[:, None]
     feed = replace(feed, valid=valid, count=1 + VERIFIED)
     found = []
     for packs in ("never", "always"):
         cached = CachedModel(model, len(SLOTS), max(map(max, SLOTS)) + 1)
-        cached.prefill(_feed(model, tokens, SLOTS, prefill=True))
+        cached.prefill(make_feed(model, tokens, SLOTS, prefill=True))
         cached.packs = packs
         found.append(cached.forward(feed)[valid].float())
-    limit = NEGLIGIBLE * _spread(found[0])
+    limit = NEGLIGIBLE * spread(found[0])
     if _median_difference(found[1], found[0]) <= limit:
         return True
     return _median_difference(found[1], found[0]) <= TIMES_NOISE * _noise(
@@ -150,7 +150,7 @@ def _packs_exactly(model: PreTrainedModel) -> bool:
     )
 
 
-def _token_ids(model: PreTrainedModel, count: int) -> list[int]:
+def token_ids(model: PreTrainedModel, count: int) -> list[int]:
     """Return token ids that are not special, all different if the vocabulary allows."""
     config = model.config.get_text_config()
     special: set[int | None] = set()
@@ -208,13 +208,13 @@ def _median_difference(found: Tensor, expected: Tensor) -> float:
     return float(difference.masked_fill(same, 0).amax(-1).median())
 
 
-def _spread(logits: Tensor) -> float:
+def spread(logits: Tensor) -> float:
     """Return the standard deviation of the finite logits."""
     spread = float(logits.std())
     return spread if isfinite(spread) else float(logits[logits.isfinite()].std())
 
 
-def _difference(found: Tensor, slots: list[list[int]], expected: Tensor) -> float:
+def worst_difference(found: Tensor, slots: list[list[int]], expected: Tensor) -> float:
     """Return how far the last logits (b, q, V) of the worst row are from those expected (n, V)."""
     return max(
         _median_difference(logits, expected[len(row) - VERIFIED : len(row)])
@@ -228,11 +228,11 @@ def _in_slabs(model: PreTrainedModel, tokens: Sequence[int], slots: list[list[in
     Each row holds as many of `tokens` as it has slots.
     """
     cached = CachedModel(model, len(slots), max(map(max, slots)) + 1)
-    cached.prefill(_feed(model, tokens, slots, prefill=True))
-    return cached.forward(_feed(model, tokens, slots, prefill=False)).float()
+    cached.prefill(make_feed(model, tokens, slots, prefill=True))
+    return cached.forward(make_feed(model, tokens, slots, prefill=False)).float()
 
 
-def _feed(
+def make_feed(
     model: PreTrainedModel,
     tokens: Sequence[int],
     slots: list[list[int]],
@@ -274,7 +274,7 @@ def _find_cause(
 
     def differs(*slots: range) -> bool:
         rows = [list(row) for row in slots]
-        return _difference(_in_slabs(model, tokens, rows), rows, expected) > limit
+        return worst_difference(_in_slabs(model, tokens, rows), rows, expected) > limit
 
     counted = torch.arange(len(tokens), device=input_device(model))
     if _median_difference(_plain(model, tokens, counted), expected) > limit:

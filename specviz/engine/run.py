@@ -17,6 +17,8 @@ from specviz.engine.draft_length import DraftLength
 from specviz.engine.drafters import Drafter, Task
 from specviz.engine.events import Event
 from specviz.engine.graphs import CudaGraphs, PhaseGraphs
+from specviz.engine.head_probe import check_head
+from specviz.engine.heads import DraftHead
 from specviz.engine.heads.cached import CachedHead
 from specviz.engine.kv.attention import attending
 from specviz.engine.loop import run_rounds
@@ -69,8 +71,9 @@ class Run:
     @property
     def promises(self) -> bool:
         """Whether this run promises the target's own text, or its distribution when sampling."""
+        chooser = self.state.chooser
         biased = self.foresees or self.drafter.biased
-        biased = biased and self.state.chooser.weighs_drafts
+        biased = (biased and chooser.weighs_drafts) or not chooser.exact
         return self.strategy.promises and not (biased and self.strategy.drafts)
 
     @property
@@ -106,8 +109,9 @@ class Run:
     def try_models(self) -> None:
         """Raise ValueError if a model's logits depend on where its K/V lies; see `probe`."""
         for role, cache in self.state.caches.items():
-            # A head has no forward of its own to compare with. It decides no token of the text.
-            if not isinstance(cache, CachedHead):
+            if isinstance(cache.model, DraftHead):
+                check_head(cache.model)
+            else:
                 check_exact(role, cache.model)
         self._let_target_pack()
 
@@ -183,9 +187,11 @@ def make_run(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Run:
     strategy = options.make_strategy()
     drafter = options.make_drafter(strategy)
     for role, model in {"target": pair.target, **drafter.models(pair)}.items():
-        check_mode(role, model)
+        name = f"heads[{model.settings.kind!r}]" if isinstance(model, DraftHead) else role
+        check_mode(name, model)
     # A fresh one for each run: "auto" learns.
-    draft_length = options.make_draft_length() if strategy.drafts else DraftLength(0)
+    limit = drafter.limit(pair)
+    draft_length = options.make_draft_length(limit) if strategy.drafts else DraftLength(0)
     selector = options.make_selector()
     most = most_drafted(selector, draft_length)
     requests = make_requests(pair, prompts, options.max_new_tokens, most)
@@ -260,11 +266,8 @@ def why_not_captured(run: Run) -> str | None:
         return "deterministic=True computes in pieces that the host cuts"
     if run.state.fault is not None:
         return "a fault is injected"
-    for kind, made in (
-        ("strategy", run.strategy),
-        ("drafter", run.drafter),
-        ("selector", run.selector),
-    ):
+    parts = (("strategy", run.strategy), ("drafter", run.drafter), ("selector", run.selector))
+    for kind, made in parts:
         # Each class must declare it for itself: a subclass may well read values on the host.
         if not vars(type(made)).get("capturable", False):
             return f"{kind}={made.name!r} needs the host within a phase"

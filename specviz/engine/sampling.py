@@ -1,5 +1,7 @@
 """Lossless sampling: two ways to accept drafts that keep the distribution of the target's tokens.
 
+A third one, typical acceptance, does not keep it; see `typical.py`.
+
 B rows, K draft tokens, V vocabulary. p is the target's distribution after temperature, top-k and
 top-p; q is the draft's, warped alike. Logits are warped in float32, as `generate()` warps them;
 probabilities and sums over them are float64. The random numbers come from `rng.py`. It knows no
@@ -22,9 +24,11 @@ from specviz.engine.rng import ACCEPT, CHILDREN, DRAFT, RESIDUAL, Noise
 from specviz.engine.trees.rejection import judge_children, sibling_ranks
 from specviz.engine.trees.shape import Tree
 from specviz.engine.trees.walk import Walk, follow, walk_to
+from specviz.engine.typical import Typical, thresholds
 from specviz.util.validate import is_real, require_choice, require_int, require_kind, short
 
-COUPLINGS = ("rejection", "gumbel")
+EXACT = ("rejection", "gumbel")
+COUPLINGS = (*EXACT, "typical")
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-5, 1e5  # scores beyond these would leave float32's range
 
 
@@ -39,8 +43,10 @@ class SamplingParams:
         top_p: only the most likely tokens that together reach this probability, after top_k; 0 <
             top_p <= 1, None for all.
         coupling: "rejection" accepts most, and equals autoregressive sampling in distribution.
-            "gumbel" accepts a little less, and equals it token for token, given the seed. See
-            `Rejection` and `Gumbel`.
+            "gumbel" accepts a little less, and equals it token for token, given the seed.
+            "typical" accepts what is likely enough, which changes the distribution: a run with it
+            promises nothing. See `Rejection`, `Gumbel` and `Typical`.
+        epsilon, delta: the thresholds of coupling="typical", shares; None for 0.09 and 0.3.
 
     Raises:
         ValueError: a value cannot be used.
@@ -50,6 +56,8 @@ class SamplingParams:
     top_k: int | None = None
     top_p: float | None = None
     coupling: str = "rejection"
+    epsilon: float | None = None
+    delta: float | None = None
 
     def __post_init__(self) -> None:
         temperature = self.temperature
@@ -71,6 +79,8 @@ class SamplingParams:
                 )
             object.__setattr__(self, "top_p", float(self.top_p))
         require_choice("coupling", self.coupling, COUPLINGS)
+        for name, value in thresholds(self.coupling, self.epsilon, self.delta).items():
+            object.__setattr__(self, name, value)
 
     def warp(self, logits: Tensor) -> Tensor:
         """Return logits (..., V) as float32 after temperature, top-k and top-p, in this order.
@@ -95,7 +105,11 @@ class SamplingParams:
     def chooser(self, seed: int) -> Chooser:
         """Return a `Chooser` that draws tokens this way. `seed` is any int >= 0."""
         require_int("seed", seed, minimum=0)
-        return Rejection(self, seed) if self.coupling == "rejection" else Gumbel(self.warp, seed)
+        if self.coupling == "rejection":
+            return Rejection(self, seed)
+        if self.coupling == "gumbel":
+            return Gumbel(self.warp, seed)
+        return Typical(self.warp, seed, **thresholds(self.coupling, self.epsilon, self.delta))
 
 
 class Rejection:
@@ -105,6 +119,7 @@ class Rejection:
     """
 
     weighs_drafts = True
+    exact = True
 
     def __init__(self, params: SamplingParams, seed: int) -> None:
         self._params = params

@@ -86,8 +86,9 @@ def _make_caches(
             assert features is not None, "a head reads features"
             if options.deterministic and decides:
                 raise ValueError(
-                    "deterministic=True cannot be had with a draft head and coupling='rejection'; "
-                    "pass coupling='gumbel', or drafter='model'"
+                    "deterministic=True fixes the shape of the models' forwards, not of a draft "
+                    "head's, and with this coupling the rounding of the head would decide which "
+                    "drafts are accepted; pass coupling='gumbel', or drafter='model'"
                 )
             caches[name] = CachedHead(model, rows, slots, pair.vocabulary_size, features)
         elif options.deterministic and decides:

@@ -56,9 +56,10 @@ def generate(
         drafter: how tokens are proposed: "model", "lookup", or an object from
             `drafter(name, **options)`; `drafters()` lists them.
         num_draft_tokens: K, drafts per row and round; autoregressive decoding ignores it. "auto"
-            chooses 0 to 8 before each round, by what this run's own rounds took and accepted (see
-            `engine/auto.py`). It adapts to the last few hundred drafts. Once it drafts
-            none, it seldom tries again, since trying has to stay cheap. Greedily and with
+            chooses 0 to 8 before each round, or fewer where the drafter has a limit, by what this
+            run's own rounds took and accepted (see `engine/auto.py`). It adapts to the last few
+            hundred drafts. Once it drafts none, it seldom tries again, since trying has to stay
+            cheap. Greedily and with
             coupling="gumbel", the text is the same whatever K is. With coupling="rejection" its
             distribution is the same, but the sample itself then depends on timing.
         selector: which drafts the target verifies: "everything", "tetris", "threshold", or an

@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import PreTrainedModel
 
+from specviz.costs.configs import read_config
+from specviz.costs.head_shape import HeadShape
 from specviz.costs.memory import largest_batch, memory, peak_bytes
 from specviz.costs.shapes import ITEMSIZE, ModelShape
 from specviz.engine.heads import DraftHead
@@ -23,9 +26,7 @@ def check_memory(run: Run) -> None:
     know, for models spread over devices, and on MPS.
     """
     pair = run.pair
-    # A head is small beside the target, and takes its embedding from there: it is left out.
-    drafts = run.drafter.models(pair).values()
-    models = [pair.target, *(model for model in drafts if not isinstance(model, DraftHead))]
+    models = [pair.target, *run.drafter.models(pair).values()]
     available = available_bytes(pair.device)
     if available is None or any(hasattr(model, "hf_device_map") for model in models):
         return
@@ -33,7 +34,7 @@ def check_memory(run: Run) -> None:
     if any(dtype not in ITEMSIZE for dtype in dtypes):
         return
     try:
-        shapes = [ModelShape.from_config(model.config.to_dict()) for model in models]
+        shapes = [shape_of(model) for model in models]
     except ValueError:
         return
     target = shapes[0]
@@ -59,6 +60,23 @@ def check_memory(run: Run) -> None:
     raise ValueError(
         f"batch_size={run.batch_size} needs {need / 1e9:.3g} GB, "
         f"and {pair.device} has {available / 1e9:.3g} GB; {remedy}"
+    )
+
+
+def shape_of(model: PreTrainedModel) -> ModelShape:
+    """Return the shape of a model, or of a draft head. Raise ValueError if its type is unknown."""
+    sizes = model.config.to_dict()
+    if not isinstance(model, DraftHead):
+        return ModelShape.from_config(sizes)
+    settings = model.settings
+    return HeadShape(
+        **read_config(sizes),
+        own_parameters=sum(parameter.numel() for parameter in model.parameters()),
+        read=len(settings.layers) * settings.hidden_size,
+        features=model.kept_width,
+        entry=settings.hidden_size * (1 if settings.is_residual else 2),
+        attends=settings.has_cache,
+        parallel=settings.kind == "parallel",
     )
 
 

@@ -43,7 +43,9 @@ def head_of(meta: Mapping[str, Any]) -> str | None:
     if meta.get("draft_kv", "kept") == "kept":
         return None
     # Trees grow from what their drafter's option `base` names.
-    name: str = meta.get("drafter_options", {}).get("base", meta["drafter"])
+    options = meta.get("drafter_options")
+    base = options.get("base") if isinstance(options, Mapping) else None
+    name: str | None = base if isinstance(base, str) else meta["drafter"]
     return name
 
 

@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from specviz.util.files import replacing
+from specviz.util.validate import quoted_path
 
 
 def save_checkpoint(
@@ -20,8 +21,11 @@ def save_checkpoint(
     optimisers: list[torch.optim.Optimizer],
     step: int,
     history: list[dict[str, float]],
+    steps: int,
 ) -> None:
     """Write parameters, optimiser state, `step` and the `history` of losses to `path`.
+
+    steps: of the whole training, which its learning rates go by.
 
     Raises WriteError if the disk is full. The old file is then left, as after an interruption.
     """
@@ -31,7 +35,7 @@ def save_checkpoint(
             for name, value in state.items():
                 tensors[f"optimiser.{i}.{parameter_id}.{name}"] = torch.as_tensor(value)
     on_host = {name: tensor.contiguous().cpu() for name, tensor in tensors.items()}
-    header = {"step": str(step), "history": json.dumps(history)}
+    header = {"step": str(step), "steps": str(steps), "history": json.dumps(history)}
     with replacing(path, alone=True) as partial:
         save_file(on_host, partial, metadata=header)
 
@@ -39,11 +43,15 @@ def save_checkpoint(
 def load_checkpoint(
     path: Path, model: nn.Module, optimisers: list[torch.optim.Optimizer]
 ) -> tuple[int, list[dict[str, float]]]:
-    """Restore what `save_checkpoint` wrote and return its step and history."""
+    """Restore what `save_checkpoint` wrote and return its step and history.
+
+    Raises ValueError if the file holds another model.
+    """
     with safe_open(path, framework="pt") as file:
         names = file.keys()
         tensors = {name: file.get_tensor(name) for name in names}
         header = file.metadata()
+    _check_parameters(path, model, tensors)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(tensors[f"model.{name}"])
@@ -55,6 +63,37 @@ def load_checkpoint(
                 own[name.removeprefix(prefix)] = tensor
         _restore_optimiser(optimiser, own)
     return int(header["step"]), json.loads(header["history"])
+
+
+def check_steps(path: Path, steps: int) -> None:
+    """Raise ValueError if `path` is the checkpoint of a training with another number of steps.
+
+    Its learning rates went down to 0 towards that number, so it cannot go on to another one.
+    """
+    if not path.exists():
+        return
+    with safe_open(path, framework="pt") as file:
+        header = file.metadata()
+    # Older files do not say how long the training was to be.
+    known = int(header.get("steps", max(steps, int(header["step"]))))
+    if known != steps:
+        raise ValueError(
+            f"steps must be {known}, those of the training in {quoted_path(path)}, got {steps}; "
+            f"pass {known}, or another folder, or delete that file to begin again"
+        )
+
+
+def _check_parameters(path: Path, model: nn.Module, tensors: dict[str, torch.Tensor]) -> None:
+    """Raise ValueError unless the tensors are those of the model."""
+    expected = {f"model.{name}": value.shape for name, value in model.named_parameters()}
+    found = {name: value.shape for name, value in tensors.items() if name.startswith("model.")}
+    if found != expected:
+        names = [name for name, _ in found.items() ^ expected.items()]
+        raise ValueError(
+            f"{quoted_path(path)} is the checkpoint of another model: they differ in "
+            f"{min(names).removeprefix('model.')}; pass another folder, or delete that file to "
+            "begin again"
+        )
 
 
 def _restore_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, torch.Tensor]) -> None:

@@ -18,7 +18,7 @@ from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from specviz.util.files import make_folder, write_folder
-from specviz.zoo.checkpoint import load_checkpoint, save_checkpoint
+from specviz.zoo.checkpoint import check_steps, load_checkpoint, save_checkpoint
 from specviz.zoo.data import VOCABULARY, Windows
 
 Batch = TypeVar("Batch")
@@ -208,6 +208,7 @@ def train_on(
     """
     optimisers = optimisers_for(model, job.rates)
     checkpoint = job.folder / f"{job.name}.safetensors"
+    check_steps(checkpoint, job.steps)
     start, history = _resume(checkpoint, model, optimisers)
     if job.compile:
         loss = torch.compile(loss)
@@ -232,7 +233,7 @@ def train_on(
             entry = {"step": done, "tokens": tokens_seen, "loss": _mean_loss(job, done, losses)}
             entry["seconds"] = time.monotonic() - begun
             history.append(entry | measure())
-            save_checkpoint(checkpoint, model, optimisers, done, history)
+            save_checkpoint(checkpoint, model, optimisers, done, history, job.steps)
             bar.set_postfix(loss=f"{entry['loss']:.3f}")
             losses = []
             begun = time.monotonic()

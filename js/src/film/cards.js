@@ -168,6 +168,7 @@ function acceptedWords(film, entry, j) {
   if (!film.knowsChoices) return "accepted";
   if (!sampling) return "accepted: the target's first choice";
   if (sampling.coupling === "gumbel") return "accepted: same choice under the same noise";
+  if (sampling.coupling === "typical") return "accepted: likely enough for the target";
   return `accepted with ${ratio(film, entry, j)}`;
 }
 
@@ -184,6 +185,7 @@ function rejectedWords(film, entry, j) {
   if (sampling.coupling === "gumbel") {
     return `rejected: under the same noise the target draws ${emitted}`;
   }
+  if (sampling.coupling === "typical") return `rejected: too unlikely; the target draws ${emitted}`;
   return `rejected against ${ratio(film, entry, j)}; drawn from max(p − q, 0)`;
 }
 

@@ -161,6 +161,10 @@ class Drafter:
         """Return how many slots behind the pending token its models write, in a round of K."""
         return num_draft_tokens
 
+    def limit(self, pair: Pair) -> int | None:
+        """Return how many tokens a row can draft, which "auto" keeps to; None for any number."""
+        return None
+
     def check(self, task: Task) -> None:
         """Raise ValueError if this drafter cannot serve the run. No model has run yet."""
 

@@ -70,6 +70,9 @@ class HeadDrafter(Drafter):
         # All that a round may have gained.
         return max_draft_tokens + 1
 
+    def limit(self, pair: Pair) -> int | None:
+        return self.head(pair).settings.heads or None
+
     def check(self, task: Task) -> None:
         self.check_depth(task.max_draft_tokens, task.pair)
 

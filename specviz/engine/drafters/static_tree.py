@@ -17,6 +17,7 @@ from specviz.engine.drafters.based import BasedDrafter
 from specviz.engine.drafters.readers import Reader, make_reader
 from specviz.engine.drafters.tree import check_children
 from specviz.engine.kv.transfer import to_device
+from specviz.engine.models.pair import Pair
 from specviz.engine.sampling import Rejection
 from specviz.engine.state import State
 from specviz.engine.trees.shape import Tree, find_tree
@@ -83,6 +84,9 @@ class StaticTree(BasedDrafter):
     def by_level(self) -> bool:
         depths = [len(path) for path in self.paths]
         return depths == sorted(depths)
+
+    def limit(self, pair: Pair) -> int:
+        return len(self.paths)
 
     def check(self, task: Task) -> None:
         if task.max_draft_tokens > len(self.paths):

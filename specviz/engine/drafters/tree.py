@@ -18,6 +18,7 @@ from specviz.engine.drafters.base import Draft, Task
 from specviz.engine.drafters.based import BasedDrafter
 from specviz.engine.drafters.calibration import Curves, calibrate, require_calibration
 from specviz.engine.drafters.readers import make_reader
+from specviz.engine.models.pair import Pair
 from specviz.engine.state import State
 from specviz.util.validate import require_int
 
@@ -81,6 +82,9 @@ class TreeDrafter(BasedDrafter):
     def columns(self, num_draft_tokens: int) -> int:
         # Only what is expanded is fed to the draft model.
         return max(num_draft_tokens, self.width * (self.levels(num_draft_tokens) - 1))
+
+    def limit(self, pair: Pair) -> int:
+        return self.grown()
 
     def check(self, task: Task) -> None:
         if task.max_draft_tokens > self.grown():

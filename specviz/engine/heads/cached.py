@@ -6,6 +6,7 @@ head's own output of the last forward.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -36,6 +37,7 @@ class CachedHead(CachedModel):
     ) -> None:
         super().__init__(head, rows, slots, vocabulary)
         self.holds_kv = head.settings.has_cache
+        self.hides_first = head.settings.hides_first
         self.features = features
         self.own: Tensor | None = None
 
@@ -61,6 +63,24 @@ class CachedHead(CachedModel):
         features = self.own if own is None else own
         assert features is not None, "a draft follows entries that were read before"
         return self._read(feed, features, logits_to_keep=features.shape[1])
+
+    def ready(self, feed: Feed) -> Feed:
+        return replace(super().ready(self._hiding_first(feed)), visible=feed.visible)
+
+    def _mask(self, feed: Feed) -> Tensor:
+        return super()._mask(self._hiding_first(feed))
+
+    def _hiding_first(self, feed: Feed) -> Feed:
+        """Return the feed with entry 0 hidden from the entries behind it, if the head wants that.
+
+        The record keeps the feed as it was: entry 0 is there, as any token's is.
+        """
+        if not self.hides_first:
+            return feed
+        # Slots are in the order of a row's tokens, so the first that a query sees is entry 0's.
+        rank = feed.visible.cumsum(-1)
+        is_only = rank[..., -1:] == 1  # entry 0 itself, which has nothing else to attend to
+        return replace(feed, visible=feed.visible & ((rank > 1) | is_only))
 
     def _read(self, feed: Feed, features: Tensor, **arguments: Any) -> Tensor:
         arguments |= self._arguments(feed, dense=True)

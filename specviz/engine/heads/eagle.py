@@ -110,7 +110,8 @@ class EagleHead(DraftHead):
         fused = shifted(self.fuse(features))
         embedded = self.embed(tokens)
         states, embedded_too = self._entries(embedded, fused)
-        chains = Chains(self.midlayer, self.midlayer.attended(states, embedded_too), starts)
+        attended = self.midlayer.attended(states, embedded_too)
+        chains = Chains(self.midlayer, attended, starts, self.settings.hides_first)
         outputs = []
         feature = at(fused, starts)
         for step in range(steps):

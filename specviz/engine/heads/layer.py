@@ -77,18 +77,26 @@ class Chains:
     entry s places on, which sees the true entries up to the start and the chain's own after that.
     """
 
-    def __init__(self, layer: HeadLayer, attended: Tensor, starts: Tensor) -> None:
+    def __init__(
+        self, layer: HeadLayer, attended: Tensor, starts: Tensor, hides_first: bool = False
+    ) -> None:
         """Compute K/V of the true entries.
 
         Args:
             attended: (b, T, W), of the true entries, as `HeadLayer.attended` gives it.
             starts: (b, m), the entries at which chains start.
+            hides_first: see `HeadSettings`.
         """
         self.layer = layer
         self.starts = starts
         positions = torch.arange(attended.shape[1], device=attended.device)[None]
         self._keys, self._values = self._key_value(attended, positions)  # (b, G, T, d)
         self._before = positions[:, None] <= starts[..., None]  # (b, m, T)
+        self._before_later = self._before  # of steps behind the first
+        if hides_first:
+            self._before_later = self._before & (positions > 0)
+            # Entry 0 itself has nothing else to attend to.
+            self._before = self._before_later | (starts[..., None] == 0) & (positions == 0)
         self._own: list[tuple[Tensor, Tensor]] = []
 
     def _split(self, projected: Tensor) -> Tensor:
@@ -119,7 +127,8 @@ class Chains:
         b, heads, m, depth = queries.shape
         grouped = queries.view(b, self._keys.shape[1], -1, m, depth)  # (b, G, H / G, m, d)
         scores = [grouped @ self._keys[:, :, None].transpose(-1, -2)]  # (b, G, H / G, m, T)
-        scores[0] = scores[0].masked_fill(~self._before[:, None, None], -torch.inf)
+        before = self._before_later if number else self._before
+        scores[0] = scores[0].masked_fill(~before[:, None, None], -torch.inf)
         for keys, _ in self._own:
             scores.append((grouped * keys[:, :, None]).sum(-1, keepdim=True))
         weights = (torch.cat(scores, -1) * attention.scaling).softmax(-1)

@@ -74,6 +74,7 @@ def _eagle3(
         "rope_theta": config.get("rope_theta") or 10000.0,
         "rope_scaling": config.get("rope_scaling"),
         "rms_norm_eps": config.get("rms_norm_eps", 1e-6),
+        "hides_first": True,
         "draft_vocabulary_size": weights["lm_head.weight"].shape[0],
     }
     kept = {name: values for name, values in weights.items() if name not in _UNUSED}

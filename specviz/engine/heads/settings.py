@@ -34,6 +34,8 @@ class HeadSettings:
         draft_vocabulary_size: how many ids it can propose; 0 for all.
         depth: residual layers of each head of Medusa's kind.
         own_lm_heads: whether each head has an LM head of its own instead of the target's.
+        hides_first: whether no later entry attends to entry 0, as in EAGLE's own code, which has no
+            such entry.
         target: the fingerprint of the target that it was trained on; "" if there is none.
 
     Raises:
@@ -56,6 +58,7 @@ class HeadSettings:
     draft_vocabulary_size: int = 0
     depth: int = 1
     own_lm_heads: bool = False
+    hides_first: bool = False
     rope_scaling: dict[str, Any] | None = None
     head_dim: int = 0
     target: str = ""

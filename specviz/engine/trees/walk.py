@@ -36,12 +36,22 @@ def follow(drafts: Tensor, tree: Tree, choice: Tensor, lengths: Tensor | None = 
         lengths: (b,), how many of each row's first drafts are judged; None for all.
     """
     chosen = drafts == choice.gather(1, tree.parents + 1)  # (b, N)
-    if lengths is not None:
-        chosen &= torch.arange(drafts.shape[1], device=drafts.device) < lengths[:, None]
-    wrong = torch.nn.functional.pad(~chosen, (1, 0))  # (b, N+1); the pending token is right
-    is_reached = ~(tree.ancestors & wrong[:, None]).any(2)
+    is_reached = reached(tree, chosen, lengths)
     last = tree.depths.masked_fill(~is_reached, -1).argmax(1)  # (b,), a column
     return walk_to(drafts, tree, last, choice.gather(1, last[:, None])[:, 0])
+
+
+def reached(tree: Tree, right: Tensor, lengths: Tensor | None = None) -> Tensor:
+    """Return the columns (b, N+1) whose whole branch is right; the pending token's always is.
+
+    Args:
+        right: bool (b, N), of each draft.
+        lengths: (b,), how many of each row's first drafts are judged; None for all.
+    """
+    if lengths is not None:
+        right = right & (torch.arange(right.shape[1], device=right.device) < lengths[:, None])
+    wrong = torch.nn.functional.pad(~right, (1, 0))  # (b, N+1)
+    return ~(tree.ancestors & wrong[:, None]).any(2)
 
 
 def walk_to(drafts: Tensor, tree: Tree, last: Tensor, own: Tensor) -> Walk:

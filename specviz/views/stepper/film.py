@@ -76,8 +76,8 @@ def film(trace: Trace, *, judge: bool = True) -> Json:
             a cache's lane, a pending slot describes what still lies there. A lane that is [number,
             count, run, ...] begins with the first `count` runs of that earlier lane.
         holes: what was hidden from queries, lists of [start, stop]; the first one is empty.
-        violations: the fields of `Violation`, phase as its number, model as its number (-1:
-            neither), and message; null if not judged.
+        violations: the fields of `Violation` but head, phase as its number, model as its number
+            (-1: neither), and message; null if not judged.
         rounds: slots, decision, ms (of the five phases), rows, pool (exspec; request, row, length,
             waited, chosen), stages; capacity in a run with a selector (how many drafts the round
             may verify).

@@ -23,7 +23,7 @@ RULE_WORDS = {
     "positions": "positions differ from the tokens' indices",
     "mask": "queries see the wrong slots",
     "kv": "the cache holds wrong K/V",
-    "caches": "the draft's cache is not in step with the target's",
+    "caches": "the cache of the draft model or head is not in step with the target's",
     "acceptance": "an accepted draft is not the target's choice",
     "bonus": "the token after the accepted drafts is not the target's",
     "budget": "the token budget is not kept",

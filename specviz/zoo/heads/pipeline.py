@@ -21,6 +21,7 @@ from specviz.util.validate import (
     short,
 )
 from specviz.zoo.card import circumstances
+from specviz.zoo.checkpoint import check_steps
 from specviz.zoo.corpus import read_corpus
 from specviz.zoo.data import encode_blocks
 from specviz.zoo.distil import continuations as written_by
@@ -29,7 +30,7 @@ from specviz.zoo.heads.card import write_heads_card
 from specviz.zoo.heads.export import export_head
 from specviz.zoo.heads.measure import greedy_texts, measure_head
 from specviz.zoo.heads.mix import mix_windows
-from specviz.zoo.heads.training import HeadPlan, TrainedHead, kept_layers, train_head
+from specviz.zoo.heads.training import HeadPlan, TrainedHead, checkpoint_of, kept_layers, train_head
 from specviz.zoo.pipeline import training_folder
 
 LENGTH = 512  # tokens in a window
@@ -63,7 +64,8 @@ def train_heads(
     Returns the folder `out/weights/heads`, with a folder for each head and a model card.
 
     Raises:
-        ValueError: an argument cannot be used; nothing has run.
+        ValueError: an argument cannot be used, or `out` holds a training with other steps; nothing
+            has run.
         WriteError: the folder cannot be written, or the disk is full. The last checkpoint is still
             whole.
     """
@@ -73,6 +75,8 @@ def train_heads(
     find_device(device)
     out = training_folder(out)
     work = out / "checkpoints"
+    for kind, count in by_kind.items():
+        check_steps(checkpoint_of(kind, work), count)
     pair = load_pair(device=device, dtype="float32")
     windows = training_windows(pair, continuations, work, progress=progress)
     texts = greedy_texts(pair, load_prompts(), kept_layers(pair.target))

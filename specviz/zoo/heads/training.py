@@ -33,6 +33,7 @@ from specviz.util.validate import (
     require_path,
     short,
 )
+from specviz.zoo.checkpoint import check_steps
 from specviz.zoo.heads.features import Features, keep_features
 from specviz.zoo.heads.loss import HeadBatch, head_loss
 from specviz.zoo.heads.measure import Text, measure_head
@@ -118,12 +119,14 @@ def train_head(
         changes: settings of the head that differ from the kind's own.
 
     Raises:
-        ValueError: an argument cannot be used; nothing has run.
+        ValueError: an argument cannot be used, or `folder` holds a training with other steps;
+            nothing has run.
         WriteError: the folder cannot be written, or the disk is full. The last checkpoint is still
             whole.
     """
     plan = HeadPlan() if plan is None else plan
     folder = _checked(kind, target, plan, folder, texts, progress)
+    check_steps(checkpoint_of(kind, folder), plan.steps)
     head = build_head(kind, target, seed=plan.seed, **changes)
     windows = _checked_windows(tokens, head, plan)
     make_folder(folder)
@@ -133,7 +136,7 @@ def train_head(
     if head.settings.block:
         start_from_last_layer(head, target)
     job = Job(
-        name=f"head-{kind}",
+        name=checkpoint_of(kind, folder).stem,
         folder=folder,
         steps=plan.steps,
         device=target.device,
@@ -149,6 +152,11 @@ def train_head(
     with frozen(target):
         history = train_on(job, head, loss, partial(head_batches, features, head, plan), measure)
     return TrainedHead(head.eval(), history)
+
+
+def checkpoint_of(kind: str, folder: Path) -> Path:
+    """Return where the checkpoint of a head lies."""
+    return folder / f"head-{kind}.safetensors"
 
 
 def _checked(

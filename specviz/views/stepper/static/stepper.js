@@ -3162,11 +3162,11 @@ function cause(film, { emitted }) {
 }
 function acceptedWords2(film, entry, j) {
   let { sampling } = film.json.meta;
-  return film.knowsChoices ? sampling ? sampling.coupling === "gumbel" ? "accepted: same choice under the same noise" : `accepted with ${ratio(film, entry, j)}` : "accepted: the target's first choice" : "accepted";
+  return film.knowsChoices ? sampling ? sampling.coupling === "gumbel" ? "accepted: same choice under the same noise" : sampling.coupling === "typical" ? "accepted: likely enough for the target" : `accepted with ${ratio(film, entry, j)}` : "accepted: the target's first choice" : "accepted";
 }
 function rejectedWords2(film, entry, j) {
   let { sampling } = film.json.meta, emitted = quoted(film.text(entry.emitted[j]));
-  return film.knowsChoices ? sampling ? sampling.coupling === "gumbel" ? `rejected: under the same noise the target draws ${emitted}` : `rejected against ${ratio(film, entry, j)}; drawn from max(p \u2212 q, 0)` : `rejected: the target says ${emitted}` : `rejected: ${emitted} is emitted`;
+  return film.knowsChoices ? sampling ? sampling.coupling === "gumbel" ? `rejected: under the same noise the target draws ${emitted}` : sampling.coupling === "typical" ? `rejected: too unlikely; the target draws ${emitted}` : `rejected against ${ratio(film, entry, j)}; drawn from max(p \u2212 q, 0)` : `rejected: the target says ${emitted}` : `rejected: ${emitted} is emitted`;
 }
 function bonusWords(film, entry, j) {
   let emitted = `${quoted(film.text(entry.emitted[j]))} is emitted`;
