@@ -74,3 +74,5 @@ def test_nothing_is_covered(notebook, stepper, theme):
     notebook.command("apputils:change-theme", theme=f"JupyterLab {theme.title()}")
     stepper.frame()
     check_layout(stepper)
+    fits = "(buttons) => buttons.every((button) => button.scrollWidth <= button.clientWidth)"
+    assert stepper.root.locator(".sv-head button:visible").evaluate_all(fits)
