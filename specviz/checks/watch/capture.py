@@ -186,7 +186,7 @@ class Capture:
         forward.keys[layer] = keys.detach().clone()
         forward.values[layer] = values.detach().clone()
         own = kv_print(keys, values, layer)
-        held = kv_print(*attended, layer)
+        held = kv_print(attended[0], attended[1], layer)
         if forward.held is None or forward.written is None:
             forward.held, forward.written = held, own
         elif forward.held.shape == held.shape:  # a sliding window keeps fewer slots

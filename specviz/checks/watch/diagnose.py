@@ -7,17 +7,15 @@ forward with one thing put right after the other: what mends it is the cause. No
 Rules are those of `violations.RULES`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
-from itertools import combinations
 
 import torch
 from torch import Tensor
 
-from specviz.checks.watch.follow import Part, Request, Verified
+from specviz.checks.watch.causes import Causes, Found, smallest_repair
+from specviz.checks.watch.follow import Request, Verified, choices
 from specviz.checks.watch.fresh import FreshRow
-from specviz.checks.watch.origins import NOTHING, UNKNOWN
-from specviz.checks.watch.repair import REPAIRS, Bench
 
 
 @dataclass(frozen=True)
@@ -78,18 +76,18 @@ class Judge:
     """Judges the requests of one run.
 
     Attributes:
-        bench: repeats forwards of the target.
-        parts: what the target read, row by row.
-        rounds: {number of a forward: its round}.
+        causes: says what is wrong with a forward.
         tolerance: how far log-probabilities may differ by rounding.
         is_greedy: whether the decoder takes the best tokens.
+        eos: ids that end a text.
+        budget: how many new tokens a request may get; None if that is not known.
     """
 
-    bench: Bench
-    parts: Sequence[Part]
-    rounds: dict[int, int]
+    causes: Causes
     tolerance: float
     is_greedy: bool = True
+    eos: frozenset[int] = frozenset()
+    budget: int | None = None
 
     def judge(
         self, number: int, request: Request, fresh: FreshRow
@@ -102,10 +100,11 @@ class Judge:
                 off = self._off(verified, step, fresh)
                 if off is not None and not off <= self.tolerance:
                     return self._diagnose(number, request, verified, step, fresh, off), ties
-            if self.is_greedy:
+            fault = self._end(number, request, verified)
+            if fault is None and self.is_greedy:
                 fault = self._emitted(number, request, verified, fresh, ties)
-                if fault is not None:
-                    return fault, ties
+            if fault is not None:
+                return fault, ties
         return None, ties
 
     def _off(self, verified: Verified, step: int, fresh: FreshRow) -> float | None:
@@ -135,16 +134,38 @@ class Judge:
                 if gap > 0:
                     ties.append(Tie(number, index, gap))
                 continue
-            is_draft = verified.drafts[step : step + 1] == [token]
-            # The last token of a round is the target's own, also where it is a draft's.
-            rule = "acceptance" if is_draft and step < verified.gained - 1 else "bonus"
+            rule, what = self._of_emission(verified, step, token)
             best = int(scores.argmax())
-            what = "an accepted draft" if is_draft else "the token behind the accepted drafts"
             cause = (
                 f"{what} is {token}, and the target's choice is {best}, which lies {gap:.3g} nats "
                 "above it; the logits of that forward are right"
             )
             return self._fault(number, verified, index, rule, (), cause, gap)
+        return None
+
+    def _of_emission(self, verified: Verified, step: int, token: int) -> Found:
+        """Return the rule that a wrong token breaks, and what the token is."""
+        others = choices(verified)
+        if token in others and others.index(token) != step:
+            return "acceptance", f"the target's choice after {others.index(token)} drafts"
+        is_draft = verified.drafts[step : step + 1] == [token]
+        # The last token of a round is the target's own, also where it is a draft's.
+        if is_draft and step < verified.gained - 1:
+            return "acceptance", "an accepted draft"
+        return "bonus", "a draft's token" if is_draft else "the token behind the accepted drafts"
+
+    def _end(self, number: int, request: Request, verified: Verified) -> Fault | None:
+        """Judge whether a round went on after EOS, or beyond the budget."""
+        prompt = len(request.prompt)
+        for step in range(verified.gained):
+            index = verified.pending + 1 + step
+            before = request.tokens[index - 1]
+            if index > prompt and before in self.eos:
+                cause = f"new token {index - prompt - 1} is EOS, and a token follows it"
+                return self._fault(number, verified, index, "eos", (), cause, 0.0)
+            if self.budget is not None and index - prompt >= self.budget:
+                cause = f"the budget is {self.budget} new tokens, and there are more"
+                return self._fault(number, verified, index, "budget", (), cause, 0.0)
         return None
 
     def _diagnose(
@@ -159,158 +180,21 @@ class Judge:
         """Name what broke a forward, by repairing it."""
         part = verified.part
         place = verified.pending + step - part.index
+        due = fresh.logprobs[verified.pending + step]
+        top = due.topk(min(8, len(due))).indices
 
-        def mends(repairs: Sequence[str]) -> bool:
-            found = self.bench.repeat(part, request, fresh, repairs)
-            due = fresh.logprobs[verified.pending + step]
-            top = due.topk(min(8, len(due))).indices
+        def mends(repairs: Collection[str]) -> bool:
+            found = self.causes.bench.repeat(part, request, fresh, repairs)
             change = (found.logprobs[place][top] - due[top]).abs().max()
             return float(change) <= self.tolerance
 
         index = verified.pending + step + 1
-        for count in range(len(REPAIRS) + 1):
-            for repairs in combinations(REPAIRS, count):
-                if mends(repairs):
-                    rule, cause = self._cause(part, request, fresh, step, place, repairs)
-                    return self._fault(number, verified, index, rule, repairs, cause, off)
-        cause = "its logits are not the target's, and no repair of its input mends them"
-        return self._fault(number, verified, index, "", (), cause, off)
-
-    def _cause(
-        self,
-        part: Part,
-        request: Request,
-        fresh: FreshRow,
-        step: int,
-        place: int,
-        repairs: tuple[str, ...],
-    ) -> tuple[str, str]:
-        """Return the rule and what was found."""
-        if not repairs:
-            return "", "its logits are not those that its own input gives; another module changed them"
-        if "kv" in repairs:
-            return self._kv_cause(part, request, fresh)
-        if "mask" in repairs:
-            return "mask", self._mask_cause(part, request, fresh)
-        if "inputs" in repairs:
-            due = request.tokens[part.index]
-            return "lengths", (
-                f"token {part.index} of the row is {due}, and {part.tokens[0]} was fed in its place"
-            )
-        column = part.columns[place]
-        given = int(part.seen.positions[part.row, column])
-        return "positions", f"token {part.index + place} was given position {given}"
-
-    def _mask_cause(self, part: Part, request: Request, fresh: FreshRow) -> str:
-        past, own = self.bench._slots(part)
-        held = [int(part.seen.held[part.row, slot]) for slot in past]
-        due = self.bench._due(part, request, held, fresh)
-        seen = part.seen.seen[part.row, part.columns[0]]
-        extra = [i for i in range(len(past)) if seen[past[i]] and i not in due]
-        hidden = [i for i in due if not seen[past[i]]]
-        if extra:
-            what = self._content(held[extra[0]], part.request, request)
-            return f"token {part.index} sees slot {past[extra[0]]}, which holds {what}"
-        if hidden:
-            return (
-                f"token {part.index} does not see slot {past[hidden[0]]}, which holds K/V of token "
-                f"{due[hidden[0]]} of its row"
-            )
-        missing = sorted(set(range(part.index)) - set(due.values()))
-        if missing:
-            return f"K/V of token {missing[0]} of the row is nowhere in the cache"
-        for column, slot in zip(part.columns, own, strict=True):
-            sees = part.seen.seen[part.row, column]
-            for i, other in enumerate(own):
-                is_due = i <= own.index(slot)
-                if sees[other] != is_due:
-                    verb = "does not see" if is_due else "sees"
-                    at = part.index + own.index(slot)
-                    return f"token {at} {verb} slot {other}, which holds token {part.index + i}"
-        return "what its tokens see is wrong"
-
-    def _kv_cause(self, part: Part, request: Request, fresh: FreshRow) -> tuple[str, str]:
-        """Follow wrong K/V back to the forward or the move after which it was wrong."""
-        past, _ = self.bench._slots(part)
-        held = [int(part.seen.held[part.row, slot]) for slot in past]
-        due = self.bench._due(part, request, held, fresh)
-        seen = part.seen.seen[part.row, part.columns[0]]
-        for i in sorted(due, key=lambda i: due[i]):
-            if not seen[past[i]]:
-                continue
-            label = self.bench.labels.get(held[i])
-            is_own = label == (part.request, due[i])
-            if not is_own or not self.bench._is_true(held[i], request, due[i]):
-                what = self._content(held[i], part.request, request)
-                return "kv", (
-                    f"slot {past[i]} should hold K/V of token {due[i]} of the row, and holds "
-                    f"{what}{self._since(part, past[i], due[i])}"
-                )
-        for i in sorted(due, key=lambda i: due[i]):
-            if seen[past[i]] and held[i] >= 0 and not self._is_right(held[i], due[i], fresh):
-                return self._computed(held[i], request, fresh, past[i], due[i])
-        return "kv", "K/V that it reads is wrong"
-
-    def _is_right(self, entry: int, index: int, fresh: FreshRow) -> bool:
-        """Return whether a token's K/V, in the last layer, is what its row gives at once."""
-        number, row, column = self.bench.where[entry]
-        forward = self.bench.forwards[number]
-        last = max(forward.keys)
-        place = sorted(forward.keys).index(last)
-        keys = close(forward.keys[last][row, :, column], fresh.keys[place][:, index])
-        return keys and close(forward.values[last][row, :, column], fresh.values[place][:, index])
-
-    def _computed(
-        self, entry: int, request: Request, fresh: FreshRow, slot: int, index: int
-    ) -> tuple[str, str]:
-        """Name what broke the forward that computed wrong K/V."""
-        number, row, column = self.bench.where[entry]
-        part = next(p for p in self.parts if p.number == number and p.row == row)
-        place = part.columns.index(column)
-        when = f"forward {number}"
-        if number in self.rounds:
-            when += f" (round {self.rounds[number]})"
-
-        def mends(repairs: Sequence[str]) -> bool:
-            found = self.bench.repeat(part, request, fresh, repairs)
-            keys = close(found.keys[-1][:, place], fresh.keys[-1][:, index])
-            return keys and close(found.values[-1][:, place], fresh.values[-1][:, index])
-
-        for count in range(1, len(REPAIRS) + 1):
-            for repairs in combinations(REPAIRS, count):
-                if not mends(repairs):
-                    continue
-                if "kv" in repairs:
-                    rule, cause = self._kv_cause(part, request, fresh)
-                else:
-                    rule, cause = self._cause(part, request, fresh, 0, place, repairs)
-                return rule, f"K/V of token {index} in slot {slot} is wrong since {when}: {cause}"
-        return "kv", f"K/V of token {index} in slot {slot} was computed wrongly in {when}"
-
-    def _since(self, part: Part, slot: int, index: int) -> str:
-        """Say between which forwards a slot lost the K/V of a token."""
-        before = None
-        for other in self.parts:
-            if other.number >= part.number:
-                break
-            if other.request == part.request and other.seen.forward.cache:
-                before = other
-        if before is None:
-            return ""
-        return f"; it was moved or cut there after forward {before.number}"
-
-    def _content(self, entry: int, number: int, request: Request) -> str:
-        """Say what a slot holds."""
-        if entry == NOTHING:
-            return "nothing"
-        if entry == UNKNOWN or entry not in self.bench.labels:
-            return "K/V that no forward computed" if entry == UNKNOWN else "padding"
-        owner, index = self.bench.labels[entry]
-        if owner != number:
-            return f"K/V of token {index} of request {owner}"
-        if not (index < len(request.tokens) and self.bench._is_true(entry, request, index)):
-            return f"K/V of a rejected draft for index {index}"
-        return f"K/V of token {index}"
+        repairs = smallest_repair(mends)
+        if repairs is None:
+            cause = "its logits are not the target's, and no repair of its input mends them"
+            return self._fault(number, verified, index, "", (), cause, off)
+        rule, cause = self.causes.find(part, request, fresh, place, repairs)
+        return self._fault(number, verified, index, rule, repairs, cause, off)
 
     def _fault(
         self,
@@ -324,9 +208,17 @@ class Judge:
     ) -> Fault:
         part = verified.part
         return Fault(
-            number, part.row, self.rounds[part.number], part.number, index, rule, repairs, cause,
-            ADVICE.get(rule, ""), size,
-        )  # fmt: skip
+            request=number,
+            row=part.row,
+            round=self.causes.rounds[part.number],
+            forward=part.number,
+            index=index,
+            rule=rule,
+            repairs=repairs,
+            cause=cause,
+            advice=ADVICE.get(rule, ""),
+            size=size,
+        )
 
 
 def leading(verified: Verified, step: int) -> tuple[Tensor, Tensor] | None:
@@ -340,11 +232,3 @@ def leading(verified: Verified, step: int) -> tuple[Tensor, Tensor] | None:
         return None
     row = verified.part.row
     return forward.top_ids[row, place].cpu(), forward.top_logprobs[row, place].cpu()
-
-
-def close(found: Tensor, due: Tensor) -> bool:
-    """Return whether K/V are equal but for rounding."""
-    slack = float(torch.finfo(due.dtype).eps ** 0.5)
-    due = due.float()
-    scale = float(due.abs().max()) + 1e-9
-    return float((found.float() - due.to(found.device)).abs().max()) <= slack * scale

@@ -1,8 +1,8 @@
 """Follow the draft model's forwards, and find what makes its drafts worse.
 
-Contract: `DraftFollower` reads the draft's forwards in order. A fault here leaves the text right, so
-it is judged by structure alone: which tokens a draft's query saw, and at which positions. A shift
-that all positions of a row share is harmless. Not known here: models.
+Contract: `DraftFollower` reads the draft's forwards in order. A fault here leaves the text right,
+so it is judged by structure alone: which tokens a draft's query saw, and at which positions. A
+shift that all positions of a row share is harmless. Not known here: models.
 """
 
 from collections import Counter

@@ -157,19 +157,58 @@ class TargetFollower:
 
     def _part(self, seen: Seen, row: int) -> Part:
         columns = np.flatnonzero(~seen.padding[row]).tolist()
-        if not columns:
-            return Part(seen, row, -1, [], 0)
         part = Part(seen, row, -1, columns, 0)
+        if not columns:
+            return part
         context = context_of(part, self.labels)
         owners = Counter(request for request, _ in context)
         if owners:
             part.request = owners.most_common(1)[0][0]
-        else:
-            part.request = self._of_tokens(part.tokens, row)
-        if part.request >= 0:
             own = [index for request, index in context if request == part.request]
             part.index = self._index(self.requests[part.request], part.tokens, own, len(context))
+            if self._fits(part):
+                return part
+        elif self._find_prompt(part):
+            return part
+        self._find_pending(part)
         return part
+
+    def _fits(self, part: Part) -> bool:
+        """Return whether the first token of a part is the request's at its index."""
+        request = self.requests[part.request]
+        due = request.tokens[part.index : part.index + 1]
+        return due == part.tokens[:1] or part.index >= len(request.tokens)
+
+    def _find_prompt(self, part: Part) -> bool:
+        """Find the request of a part that reads it from the first token on."""
+        columns = part.columns
+        for skipped in range(len(columns)):  # padding that its row can see
+            part.columns = columns[skipped:]
+            part.request = self._of_tokens(part.tokens, part.row)
+            if part.request >= 0:
+                return True
+        part.columns = columns
+        return False
+
+    def _find_pending(self, part: Part) -> None:
+        """Find the request whose pending token a part begins with, whatever its slots hold.
+
+        A mask may hide that token, as if it were padding.
+        """
+        hidden = part.columns[0] - 1
+        found = (0, False, part.request, part.columns)
+        for number, request in enumerate(self.requests):
+            due = request.next_pending
+            if not request.rounds or request.is_done or due >= len(request.tokens):
+                continue
+            for columns in ([hidden, *part.columns] if hidden >= 0 else [], part.columns):
+                tokens = part.seen.tokens[part.row, columns].tolist() if columns else []
+                shared = common(tokens, request.tokens[due:])
+                if (shared, request.row == part.row) > found[:2]:
+                    found = (shared, request.row == part.row, number, columns)
+        if found[0]:
+            part.request, part.columns = found[2:]
+            part.index = self.requests[part.request].next_pending
 
     def _of_tokens(self, tokens: list[int], row: int) -> int:
         """Return the request whose tokens these are, from the first on; -1 for none."""
@@ -192,14 +231,12 @@ class TargetFollower:
             own: indices of the request's tokens in the slots that the first of them sees.
             context: how many tokens of any request these slots hold.
         """
-        if not context:
-            return 0
         if not request.rounds:  # a prompt that is read in parts
             return max(own, default=-1) + 1
         due = min(request.next_pending, len(request.tokens) - 1)
-        if len(own) == context and sorted(own) == list(range(context)):
-            if request.tokens[context : context + 1] == tokens[:1]:
-                return context
+        is_exact = len(own) == context and sorted(own) == list(range(context))
+        if is_exact and request.tokens[context : context + 1] == tokens[:1]:
+            return context
         for index in range(due, -1, -1):
             known = request.tokens[index : due + 1]
             if known == tokens[: len(known)]:

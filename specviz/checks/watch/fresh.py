@@ -6,10 +6,13 @@ here: what a decoder did.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache, PreTrainedModel
+from transformers import PreTrainedModel
+
+from specviz.engine.kv.slabs import plain_cache, states_of
 
 MARGIN = 4  # how far beyond measured noise a difference is no noise any more
 FLOOR = 1e-5  # of log-probabilities in float32
@@ -22,23 +25,21 @@ class FreshRow:
 
     Attributes:
         logprobs: (n, V) float32, on the CPU.
-        keys, values: per layer (heads, n, head size).
+        states: keys and values (heads, n, head size) of each layer.
     """
 
     logprobs: Tensor
-    keys: list[Tensor]
-    values: list[Tensor]
+    states: list[tuple[Tensor, Tensor]]
 
 
 @torch.inference_mode()
 def read_at_once(model: PreTrainedModel, tokens: Sequence[int]) -> FreshRow:
     """Read a row in one forward."""
-    cache = DynamicCache()
+    cache = plain_cache()
     ids = torch.tensor([list(tokens)], device=model.device)
     logits = model(ids, past_key_values=cache, use_cache=True).logits[0]
-    keys = [layer.keys[0] for layer in cache.layers]
-    values = [layer.values[0] for layer in cache.layers]
-    return FreshRow(logits.float().log_softmax(-1).cpu(), keys, values)
+    states = [(keys[0], values[0]) for keys, values in states_of(cache)]
+    return FreshRow(logits.float().log_softmax(-1).cpu(), states)
 
 
 @torch.inference_mode()
@@ -52,11 +53,11 @@ def tolerance_of(model: PreTrainedModel, rows: Sequence[tuple[Sequence[int], Fre
     noise = 0.0
     for tokens, fresh in rows:
         leading = fresh.logprobs.topk(min(8, fresh.logprobs.shape[-1]), -1)
-        cache = DynamicCache()
+        cache = plain_cache()
         ids = torch.tensor([list(tokens)] * 2, device=model.device)
         first = max(len(tokens) // 2, 1)
         bounds = [0, *range(first, len(tokens), CHUNK), len(tokens)]
-        for start, stop in zip(bounds, bounds[1:], strict=False):
+        for start, stop in pairwise(bounds):
             output = model(ids[:, start:stop], past_key_values=cache, use_cache=True)
             again = output.logits.float().log_softmax(-1).cpu()
             found = again.gather(-1, leading.indices[start:stop].expand(2, -1, -1))

@@ -163,7 +163,7 @@ def find_slots(own: Array, held: Array, before: Array) -> Array:
 
 def _seen(forward: Forward, slots: Array, width: int) -> Array:
     """Return what each query sees; where that was not seen, all slots up to its own."""
-    rows, count = slots.shape
+    rows = len(slots)
     if forward.seen is None:
         causal = np.arange(width) <= slots[:, :, None]
         if forward.padding is not None:
@@ -176,13 +176,18 @@ def _seen(forward: Forward, slots: Array, width: int) -> Array:
 
 
 def _padding(forward: Forward, seen: Array, slots: Array) -> Array:
-    """Return which tokens are padding, (b, q): those that the row's own last token cannot see."""
+    """Return which tokens are padding, (b, q): those at either end that their row cannot see.
+
+    A hidden token between others is no padding, but a fault.
+    """
     own = np.take_along_axis(seen, np.maximum(slots, 0)[:, :, None], axis=2)[:, :, 0]
-    padding = ~own
+    hidden = ~own
     if forward.padding is not None:
-        padding |= forward.padding.cpu().numpy()
-    for row in range(len(padding)):
-        real = np.flatnonzero(~padding[row])
+        hidden |= forward.padding.cpu().numpy()
+    for row in range(len(hidden)):
+        real = np.flatnonzero(~hidden[row])
         if real.size:
-            padding[row] |= ~seen[row, real[-1], np.maximum(slots[row], 0)]
-    return padding
+            hidden[row] |= ~seen[row, real[-1], np.maximum(slots[row], 0)]
+    left = np.logical_and.accumulate(hidden, axis=1)
+    right = np.logical_and.accumulate(hidden[:, ::-1], axis=1)[:, ::-1]
+    return np.asarray(left | right)

@@ -9,13 +9,15 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache, PreTrainedModel
+from transformers import PreTrainedModel
 
 from specviz.checks.watch.capture import Forward
 from specviz.checks.watch.follow import Part, Request
 from specviz.checks.watch.fresh import FreshRow
 from specviz.checks.watch.origins import NOTHING
+from specviz.engine.kv.slabs import plain_cache, states_of
 
+States = list[tuple[Tensor, Tensor]]
 REPAIRS = ("positions", "mask", "inputs", "kv")
 
 
@@ -25,12 +27,11 @@ class Repeated:
 
     Attributes:
         logprobs: (m, V) float32.
-        keys, values: per layer (heads, m, head size).
+        states: keys and values (heads, m, head size) of each layer.
     """
 
     logprobs: Tensor
-    keys: list[Tensor]
-    values: list[Tensor]
+    states: States
 
 
 @dataclass
@@ -61,103 +62,107 @@ class Bench:
             fresh: the same tokens, read at once.
             repairs: what to put right.
         """
-        past, own = self._slots(part)
-        held = [int(part.seen.held[part.row, slot]) for slot in past]
-        due = self._due(part, request, held, fresh)
-        keys, values = self._kv(held, due if "kv" in repairs else {}, part, fresh)
-        seen = self._mask(part, past, own, due, "mask" in repairs)
+        past, own = self.slots(part)
+        due = self.due(part, request)
+        missing = []
+        if "mask" in repairs:
+            missing = sorted(set(range(part.index)) - set(due.values()))
+        states = self._states(part, past, due if "kv" in repairs else {}, missing, fresh)
+        seen = self._mask(part, past, own, due, len(missing), "mask" in repairs)
         tokens = part.tokens
         if "inputs" in repairs:
-            last = min(part.index + len(tokens), len(request.tokens))
-            known = request.tokens[part.index : last]
+            known = request.tokens[part.index : part.index + len(tokens)]
             tokens = known + tokens[len(known) :]
         positions = [int(part.seen.positions[part.row, column]) for column in part.columns]
         if "positions" in repairs:
             positions = list(range(part.index, part.index + len(tokens)))
-        return self._run(tokens, positions, seen, keys, values)
+        return self._run(tokens, positions, seen, states)
 
-    def _slots(self, part: Part) -> tuple[list[int], list[int]]:
-        """Return the slots that held K/V before, and those of the part's own tokens."""
+    def slots(self, part: Part) -> tuple[list[int], list[int]]:
+        """Return the slots that held K/V of other tokens, and those of the part's own tokens."""
         own = [int(part.seen.slots[part.row, column]) for column in part.columns]
-        written = set(part.seen.slots[part.row].tolist())
         held = part.seen.held[part.row]
-        past = [slot for slot in range(len(held)) if slot not in written and held[slot] != NOTHING]
+        past = [slot for slot in range(len(held)) if slot not in own and held[slot] != NOTHING]
         return past, own
 
-    def _due(
-        self, part: Part, request: Request, held: list[int], fresh: FreshRow
-    ) -> dict[int, int]:
-        """Return {place in `held`: index whose K/V belongs there}, for what the row should see."""
+    def due(self, part: Part, request: Request) -> dict[int, int]:
+        """Return {slot: index whose K/V belongs there}, for what the row should see."""
+        past, _ = self.slots(part)
         seen = part.seen.seen[part.row, part.columns[0]]
-        past, _ = self._slots(part)
+        held = part.seen.held[part.row]
         due: dict[int, int] = {}
-        wanted = set(range(min(part.index, fresh.logprobs.shape[0])))
-        order = sorted(range(len(past)), key=lambda i: (not seen[past[i]], -held[i]))
-        for i in order:
-            owner, index = self.labels.get(held[i], (-1, -1))
-            if owner == part.request and index in wanted and self._is_true(held[i], request, index):
-                due[i] = index
+        wanted = set(range(part.index))
+        order = sorted(past, key=lambda slot: (not seen[slot], -held[slot]))
+        for slot in order:
+            owner, index = self.labels.get(int(held[slot]), (-1, -1))
+            is_own = owner == part.request and index in wanted
+            if is_own and self.is_true(int(held[slot]), request, index):
+                due[slot] = index
                 wanted.discard(index)
-        for i in sorted(order):  # what is visible and belongs to nothing else
-            if wanted and i not in due and seen[past[i]]:
-                due[i] = min(wanted)
-                wanted.discard(due[i])
+        for slot in past:  # what is visible and belongs to nothing else
+            if wanted and slot not in due and seen[slot]:
+                due[slot] = min(wanted)
+                wanted.discard(due[slot])
         return due
 
-    def _is_true(self, entry: int, request: Request, index: int) -> bool:
+    def is_true(self, entry: int, request: Request, index: int) -> bool:
+        """Return whether a token that was read is the one that the request has at this index."""
         number, row, column = self.where[entry]
         return int(self.forwards[number].tokens[row, column]) == request.tokens[index]
 
-    def _kv(
-        self, held: list[int], due: dict[int, int], part: Part, fresh: FreshRow
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the K/V before the part's tokens, per layer (heads, slots, head size)."""
-        keys, values = [], []
+    def _states(
+        self,
+        part: Part,
+        past: list[int],
+        due: dict[int, int],
+        missing: list[int],
+        fresh: FreshRow,
+    ) -> States:
+        """Return the K/V before the part's tokens, that of `missing` indices last."""
+        states = []
         layers = sorted(part.seen.forward.keys)
-        for place, layer in enumerate(layers):
-            some = fresh.keys[place]
-            wide_keys = some.new_zeros(some.shape[0], len(held), some.shape[2])
-            other = fresh.values[place]
-            wide_values = other.new_zeros(other.shape[0], len(held), other.shape[2])
-            for i, entry in enumerate(held):
-                if i in due:
-                    wide_keys[:, i] = fresh.keys[place][:, due[i]]
-                    wide_values[:, i] = fresh.values[place][:, due[i]]
-                elif entry >= 0:
-                    number, row, column = self.where[entry]
-                    source = self.forwards[number]
-                    if layer in source.keys:
-                        wide_keys[:, i] = source.keys[layer][row, :, column]
-                        wide_values[:, i] = source.values[layer][row, :, column]
-            keys.append(wide_keys)
-            values.append(wide_values)
-        return keys, values
+        for layer, pair in zip(layers, fresh.states, strict=True):
+            both = []
+            for which, right in enumerate(pair):
+                wide = right.new_zeros(right.shape[0], len(past) + len(missing), right.shape[2])
+                for i, slot in enumerate(past):
+                    entry = int(part.seen.held[part.row, slot])
+                    if slot in due:
+                        wide[:, i] = right[:, due[slot]]
+                    elif entry >= 0:
+                        number, row, column = self.where[entry]
+                        source = self.forwards[number]
+                        kept = (source.keys, source.values)[which].get(layer)
+                        if kept is not None:
+                            wide[:, i] = kept[row, :, column]
+                wide[:, len(past) :] = right[:, missing]
+                both.append(wide)
+            states.append((both[0], both[1]))
+        return states
 
     def _mask(
-        self, part: Part, past: list[int], own: list[int], due: dict[int, int], is_right: bool
+        self,
+        part: Part,
+        past: list[int],
+        own: list[int],
+        due: dict[int, int],
+        missing: int,
+        is_right: bool,
     ) -> Tensor:
         """Return what each token sees, (m, slots before + m)."""
         count = len(own)
-        if is_right:
-            before = torch.zeros(count, len(past), dtype=torch.bool)
-            before[:, list(due)] = True
-            return torch.cat([before, torch.ones(count, count, dtype=torch.bool).tril()], 1)
-        seen = torch.from_numpy(part.seen.seen[part.row].copy())[part.columns]
-        return seen[:, [*past, *own]]
+        if not is_right:
+            seen = torch.from_numpy(part.seen.seen[part.row].copy())[part.columns]
+            return seen[:, [*past, *own]]
+        before = torch.tensor([slot in due for slot in past] + [True] * missing, dtype=torch.bool)
+        causal = torch.ones(count, count, dtype=torch.bool).tril()
+        return torch.cat([before.expand(count, -1), causal], 1)
 
     def _run(
-        self,
-        tokens: list[int],
-        positions: list[int],
-        seen: Tensor,
-        keys: list[Tensor],
-        values: list[Tensor],
+        self, tokens: list[int], positions: list[int], seen: Tensor, states: States
     ) -> Repeated:
-        cache = DynamicCache()
-        before = keys[0].shape[1] if keys else 0
-        if before:
-            for layer, (key, value) in enumerate(zip(keys, values, strict=True)):
-                cache.update(key[None], value[None], layer)
+        cache = plain_cache([(keys[None], values[None]) for keys, values in states])
+        before = states[0][0].shape[1] if states else 0
         device, dtype = self.model.device, self.model.dtype
         added = torch.zeros(seen.shape, dtype=dtype)
         added.masked_fill_(~seen, torch.finfo(dtype).min)
@@ -168,6 +173,5 @@ class Bench:
             past_key_values=cache,
             use_cache=True,
         )
-        new_keys = [layer.keys[0, :, before:] for layer in cache.layers]
-        new_values = [layer.values[0, :, before:] for layer in cache.layers]
-        return Repeated(output.logits[0].float().log_softmax(-1).cpu(), new_keys, new_values)
+        new = [(keys[0], values[0]) for keys, values in states_of(cache, before)]
+        return Repeated(output.logits[0].float().log_softmax(-1).cpu(), new)

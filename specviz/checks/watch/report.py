@@ -1,43 +1,75 @@
-"""What watching a decoder found, first line first."""
+"""What watching a decoder found, first line first.
+
+Contract: the report prints as text, and its tables are data frames. Not known here: models, and how
+anything was found.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, fields
+
+import pandas as pd
 
 from specviz.checks.watch.costs import Cost
 from specviz.checks.watch.diagnose import Fault, Tie
 from specviz.checks.watch.follow import Request
+from specviz.record.trace import Trace
 
 
 @dataclass(frozen=True)
 class WatchReport:
-    """The judgement of a decoder."""
+    """The judgement of a decoder.
 
-    requests: Sequence[Request]
+    Attributes:
+        requests: what became of each prompt.
+        faults: the first fault of each text that left the target, the earliest first.
+        ties: tokens that are not the best ones by less than noise.
+        costs: what was done for nothing.
+        tolerance: how far log-probabilities may differ by rounding, in nats.
+        rounds: {number of a forward: its round}.
+        trace: a record of the run, for tables, checks and pictures.
+    """
+
+    requests: Sequence[Request] = field(repr=False)
     faults: Sequence[Fault]
     ties: Sequence[Tie]
     costs: Sequence[Cost]
     tolerance: float
-    rounds: dict[int, int]
+    rounds: dict[int, int] = field(repr=False)
+    trace: Trace = field(repr=False)
+
+    @property
+    def is_right(self) -> bool:
+        """Whether all texts are the target's own, near ties apart."""
+        return not self.faults
 
     @property
     def verdict(self) -> str:
+        """The first line: right, near ties only, or what is broken, where and since when."""
+        count = len(self.requests)
         if self.faults:
             first = self.faults[0]
+            rule = f"{first.rule}: " if first.rule else ""
             return (
-                f"wrong: request {first.request}, row {first.row}, since round {first.round} "
-                f"(forward {first.forward}): {first.rule}: {first.cause}"
+                f"wrong: {len(self.faults)} of {count} texts; row {first.row} (request "
+                f"{first.request}) since round {first.round}, forward {first.forward}: "
+                f"{rule}{first.cause}"
             )
         if self.ties:
             largest = max(tie.gap for tie in self.ties)
             return (
-                f"near ties only: {len(self.ties)} places, gaps up to {largest:.2g}, "
-                f"noise up to {self.tolerance:.2g}"
+                f"near ties only: {len(self.ties)} tokens lie up to {largest:.2g} nats below the "
+                f"best; noise explains {self.tolerance:.2g}"
             )
-        return f"right: {len(self.requests)} texts"
+        return f"right: {count} texts are what the target itself writes"
 
     def __str__(self) -> str:
         lines = [self.verdict]
         if self.faults and self.faults[0].advice:
             lines.append(self.faults[0].advice)
-        lines += [cost.sentence for cost in self.costs]
+        lines += [f"{cost.name}: {cost.sentence}" for cost in self.costs]
         return "\n".join(lines)
+
+    def frame(self) -> pd.DataFrame:
+        """Return a table of the faults, one a text, with the attributes of `Fault`."""
+        rows = [asdict(fault) for fault in self.faults]
+        return pd.DataFrame(rows, columns=[each.name for each in fields(Fault)])

@@ -49,6 +49,7 @@ class _Builder:
         verified: {(forward, row): what was verified there}.
         batch: rows of the largest batch.
         labels: (request, index) of each token that the target read.
+        widest: the most drafts of a round.
     """
 
     writer: TraceWriter
@@ -56,6 +57,7 @@ class _Builder:
     verified: Mapping[Place, Verified]
     batch: int
     labels: Mapping[int, tuple[int, int]]
+    widest: int
     ledgers: dict[str, _Ledger] = field(
         default_factory=lambda: {"target": _Ledger(), "draft": _Ledger()}
     )
@@ -82,8 +84,9 @@ class _Builder:
         late: list[tuple[Part, list[int]]] = []
         for part in known:
             first = self._first_decided(part, model)
-            early.append((part, [i for i in range(len(part.columns)) if part.index + i < first]))
-            late.append((part, [i for i in range(len(part.columns)) if part.index + i >= first]))
+            places = range(self._count(part, model))
+            early.append((part, [i for i in places if part.index + i < first]))
+            late.append((part, [i for i in places if part.index + i >= first]))
         self._forward(seen, early, rows, begun)
         if is_target:
             self._forward(seen, late, rows, "verify")
@@ -155,6 +158,15 @@ class _Builder:
         cache = part.seen.forward.cache
         is_other = is_prompt and not decided and caches.get(part.request, cache) != cache
         return self.batch + part.request if is_other else part.row
+
+    def _count(self, part: Part, model: str) -> int:
+        """Return how many tokens of a part can be noted: no drafts behind those of the round."""
+        count = len(part.columns)
+        if model == "target":
+            return count
+        rounds = self.requests[part.request].rounds
+        pending = next((each.pending for each in rounds if each.part.number > part.number), -1)
+        return max(min(count, pending + self.widest + 1 - part.index), 0)
 
     def _first_decided(self, part: Part, model: str) -> int:
         """Return the index from which on the tokens of a part belong to a round."""
@@ -280,7 +292,7 @@ def to_trace(
         budget=[max(len(request.output), 1) for request in requests],
         **settings,
     )
-    builder = _Builder(writer, requests, by_place, batch, labels)
+    builder = _Builder(writer, requests, by_place, batch, labels, widest)
     coming = _coming(by_forward)
     for number, group in sorted(by_forward.items()):
         builder.add(group[0].seen, group, coming[number])

@@ -1,8 +1,7 @@
 """`sv.watch`: judge a decoder that knows nothing of this library.
 
-    with sv.watch(target, draft) as watched:
-        texts = my_decode(target, draft, prompts)
-    print(watched.audit(prompts, texts))
+Contract: hooks on two models for the time of a `with` block, and a report on what they saw. Nothing
+is assumed of the decoder but that it calls the models. Not known here: how it works.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,14 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
+from specviz.checks.watch.arguments import (
+    check_followed,
+    checked_models,
+    checked_outputs,
+    checked_prompts,
+)
 from specviz.checks.watch.capture import AttentionReader, Capture, Forward
+from specviz.checks.watch.causes import Causes
 from specviz.checks.watch.costs import find_costs
 from specviz.checks.watch.diagnose import Fault, Judge, Tie
 from specviz.checks.watch.drafts import DraftFollower
@@ -21,6 +27,8 @@ from specviz.checks.watch.follow import TargetFollower
 from specviz.checks.watch.fresh import read_at_once, tolerance_of
 from specviz.checks.watch.repair import Bench
 from specviz.checks.watch.report import WatchReport
+from specviz.checks.watch.trace import to_trace
+from specviz.util.validate import require_bool, require_int, require_ints
 
 SAMPLE = 4  # texts in which noise is measured
 
@@ -30,13 +38,18 @@ class Watched:
     """What was seen of a decoder.
 
     Attributes:
-        forwards: all forwards of both models, in order.
+        target, draft: the models.
+        tokenizer: for prompts and outputs that are texts; None if all are token ids.
+        forwards: all forwards of both models, in the order of the calls.
     """
 
-    target: PreTrainedModel
-    draft: PreTrainedModel | None
-    tokenizer: Any = None
+    target: PreTrainedModel = field(repr=False)
+    draft: PreTrainedModel | None = field(default=None, repr=False)
+    tokenizer: Any = field(default=None, repr=False)
     forwards: list[Forward] = field(default_factory=list, repr=False)
+
+    def __repr__(self) -> str:
+        return f"Watched({len(self.forwards)} forwards)"
 
     def audit(
         self,
@@ -47,59 +60,135 @@ class Watched:
         max_new_tokens: int | None = None,
         eos_token_ids: Sequence[int] | None = None,
     ) -> WatchReport:
-        """Judge what was seen."""
-        ids = [self._ids(prompt) for prompt in prompts]
-        known: list[list[int] | None] = [None] * len(ids)
-        if outputs is not None:
-            known = [None if isinstance(output, str) else list(output) for output in outputs]
+        """Judge what was seen, with the models at hand.
+
+        Each query that decided a token is compared with the target's own reading of that row. The
+        first one that differs by more than measured noise is repeated with its positions, mask,
+        tokens or K/V put right, one after the other and together: what mends it is the cause.
+
+        Args:
+            prompts: what the decoder was given, texts or token ids.
+            outputs: the new tokens that it returned for each prompt, or their texts. None: they
+                are concluded from what was fed, which is less certain where a decoder is wrong.
+            greedy: whether it takes the target's best token; False for sampling, of which only the
+                forwards are judged.
+            max_new_tokens: its budget, if it is to be checked.
+            eos_token_ids: what ends a text; None for what the target's settings say.
+
+        Raises:
+            ValueError: an argument cannot be used, or the forwards are not those of these prompts
+                and outputs.
+        """
+        ids = checked_prompts(prompts, self.tokenizer)
+        known = checked_outputs(outputs, ids, self.tokenizer)
+        require_bool("greedy", greedy)
+        if max_new_tokens is not None:
+            require_int("max_new_tokens", max_new_tokens)
+        if eos_token_ids is None:
+            eos_token_ids = eos_of(self.target)
+        if len(eos_token_ids):
+            require_ints("eos_token_ids", eos_token_ids, minimum=0)
+        check_followed(self.forwards)
         follower = TargetFollower(ids, known)
-        for forward in self.forwards:
-            if forward.model == "target":
-                follower.read(forward)
+        for forward in self._of("target"):
+            follower.read(forward)
         follower.finish()
+        check_followed(self.forwards, follower.requests)
         drafts = DraftFollower(follower.requests)
-        for forward in self.forwards:
-            if forward.model == "draft":
-                drafts.read(forward)
-        return self._judged(follower, drafts, greedy)
+        for forward in self._of("draft"):
+            drafts.read(forward)
+        judge, faults, ties = self._judged(follower, greedy, eos_token_ids, max_new_tokens)
+        return WatchReport(
+            requests=follower.requests,
+            faults=faults,
+            ties=ties,
+            costs=find_costs(follower.requests, drafts.faults),
+            tolerance=judge.tolerance,
+            rounds=judge.causes.rounds,
+            trace=self._trace(follower, drafts, eos_token_ids),
+        )
+
+    def _of(self, model: str) -> list[Forward]:
+        return [forward for forward in self.forwards if forward.model == model]
 
     def _judged(
-        self, follower: TargetFollower, drafts: DraftFollower, greedy: bool
-    ) -> WatchReport:
+        self,
+        follower: TargetFollower,
+        greedy: bool,
+        eos: Sequence[int],
+        budget: int | None,
+    ) -> tuple[Judge, list[Fault], list[Tie]]:
+        """Judge all requests; faults come in the order of the forwards."""
         requests = follower.requests
-        sample = sorted(requests, key=lambda request: -len(request.tokens))[:SAMPLE]
-        rows = [(request.tokens, read_at_once(self.target, request.tokens)) for request in sample]
-        tolerance = tolerance_of(self.target, rows)
-        numbers = sorted(
-            {verified.part.number for request in requests for verified in request.rounds}
-        )
-        rounds = {number: i for i, number in enumerate(numbers)}
+        numbers = {verified.part.number for request in requests for verified in request.rounds}
+        rounds = {number: i for i, number in enumerate(sorted(numbers))}
         by_number = {forward.number: forward for forward in self.forwards}
         bench = Bench(self.target, by_number, follower.origins.where, follower.labels)
-        judge = Judge(bench, follower.parts, rounds, tolerance, greedy)
+        fresh = [read_at_once(self.target, request.tokens) for request in requests]
+        longest = sorted(range(len(requests)), key=lambda i: -len(requests[i].tokens))[:SAMPLE]
+        sample = [(requests[i].tokens, fresh[i]) for i in longest]
+        causes = Causes(bench, follower.parts, rounds)
+        judge = Judge(causes, tolerance_of(self.target, sample), greedy, frozenset(eos), budget)
         faults: list[Fault] = []
         ties: list[Tie] = []
         for number, request in enumerate(requests):
-            fresh = read_at_once(self.target, request.tokens)
-            fault, near = judge.judge(number, request, fresh)
+            fault, near = judge.judge(number, request, fresh[number])
             ties += near
             if fault is not None:
                 faults.append(fault)
-        faults.sort(key=lambda fault: (fault.forward, fault.row))
-        costs = find_costs(requests, drafts.faults)
-        return WatchReport(requests, faults, ties, costs, tolerance, rounds)
+        return judge, sorted(faults, key=lambda fault: (fault.forward, fault.row)), ties
 
-    def _ids(self, prompt: str | Sequence[int]) -> list[int]:
-        if isinstance(prompt, str):
-            return list(self.tokenizer(prompt).input_ids)
-        return [int(token) for token in prompt]
+    def _trace(self, follower: TargetFollower, drafts: DraftFollower, eos: Sequence[int]) -> Any:
+        settings = {
+            "vocabulary_size": self.target.get_input_embeddings().weight.shape[0],
+            "eos_token_ids": list(eos),
+            "decoder": "watched",
+            "target": self.target.name_or_path or type(self.target).__name__,
+            "draft": None if self.draft is None else type(self.draft).__name__,
+            "drafter": None if self.draft is None else "model",
+            "device": str(self.target.device),
+            "dtype": str(self.target.dtype).removeprefix("torch."),
+            "tokenizer": self.tokenizer,
+        }
+        parts = {"target": follower.parts, "draft": drafts.parts}
+        return to_trace(follower.requests, parts, follower.labels, settings)
+
+
+def eos_of(model: PreTrainedModel) -> list[int]:
+    """Return the ids that end a text, as the model's settings have them."""
+    found = model.generation_config.eos_token_id if model.generation_config else None
+    if found is None:
+        found = getattr(model.config.get_text_config(), "eos_token_id", None)
+    if found is None:
+        return []
+    return [found] if isinstance(found, int) else list(found)
 
 
 @contextmanager
 def watch(
     target: PreTrainedModel, draft: PreTrainedModel | None = None, *, tokenizer: Any = None
 ) -> Iterator[Watched]:
-    """See every forward of these models inside the block."""
+    """See every forward of these models inside the block, whatever code calls them.
+
+    ```python
+    with sv.watch(target, draft) as watched:
+        outputs = my_decode(target, draft, prompts)
+    print(watched.audit(prompts, outputs))
+    ```
+
+    The decoder computes what it would have computed. Each forward keeps its inputs, the K/V of its
+    tokens, and a fingerprint of all K/V that it read, so memory grows with the tokens that are fed.
+    A block that ends with an error keeps what was seen.
+
+    Args:
+        target: the model that verifies, a causal LM of transformers.
+        draft: the model that drafts; None if there is none.
+        tokenizer: for prompts and outputs that are texts.
+
+    Raises:
+        ValueError: a model cannot be watched, for instance because it is compiled.
+    """
+    checked_models(target, draft)
     watched = Watched(target, draft, tokenizer)
     lock = Lock()
     captures = [Capture(target, "target", watched.forwards, lock)]

@@ -4,12 +4,13 @@ Contract: this is the only file that touches the cache classes of transformers. 
 layer's keys (or values) as (R rows, T slots, H heads, D). Not known here: models and masks.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
 
 
 @dataclass(frozen=True)
@@ -120,3 +121,20 @@ class SlabCache(Cache):
         return self.layers[layer_idx].update(
             key_states, value_states, self.access.on(key_states.device)
         )
+
+
+def plain_cache(states: Sequence[tuple[Tensor, Tensor]] = ()) -> DynamicCache:
+    """Return the cache of transformers that grows, filled with K/V, a pair for each layer.
+
+    states: keys and values (b, heads, T, head size).
+    """
+    cache = DynamicCache()
+    for layer, (keys, values) in enumerate(states):
+        if keys.shape[2]:
+            cache.update(keys, values, layer)
+    return cache
+
+
+def states_of(cache: DynamicCache, start: int = 0) -> list[tuple[Tensor, Tensor]]:
+    """Return keys and values (b, heads, T - start, head size) of each layer, from slot `start`."""
+    return [(layer.keys[:, :, start:], layer.values[:, :, start:]) for layer in cache.layers]

@@ -1,0 +1,106 @@
+"""Check what `sv.watch` and its audit are given.
+
+Contract: each function returns what can be used, or raises a `ValueError` that names the argument,
+its value and the remedy. Not known here: what is made of it.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from specviz.checks.watch.capture import Forward
+from specviz.checks.watch.follow import Request
+from specviz.engine.models.compat import check_causal
+from specviz.util.validate import is_list, require_list, short
+
+
+def checked_models(target: object, draft: object) -> None:
+    """Raise ValueError unless both are models whose forwards can be seen."""
+    for name, model in (("target", target), ("draft", draft)):
+        if name == "draft" and model is None:
+            continue
+        if hasattr(model, "_orig_mod"):
+            raise ValueError(
+                f"{name} is compiled, so its forwards cannot be seen; watch the model without "
+                "torch.compile"
+            )
+        if not isinstance(model, PreTrainedModel):
+            raise ValueError(
+                f"{name} must be a model of transformers, got {short(model)}; pass a causal LM"
+            )
+        check_causal(name, model)
+    if target is draft:
+        raise ValueError("draft must be another model than target; pass None if there is none")
+
+
+def checked_prompts(prompts: object, tokenizer: Any) -> list[list[int]]:
+    """Return the prompts as token ids."""
+    require_list("prompts", prompts)
+    assert isinstance(prompts, Sequence)
+    found = [_ids(f"prompts[{i}]", each, tokenizer, True) for i, each in enumerate(prompts)]
+    for i, each in enumerate(found):
+        if not each:
+            raise ValueError(f"prompts[{i}] must have a token, got {short(prompts[i])}")
+    return found
+
+
+def checked_outputs(
+    outputs: object, prompts: Sequence[Sequence[int]], tokenizer: Any
+) -> list[list[int] | None]:
+    """Return the outputs as token ids, one a prompt; None where they are not known."""
+    if outputs is None:
+        return [None] * len(prompts)
+    require_list("outputs", outputs)
+    assert isinstance(outputs, Sequence)
+    if len(outputs) != len(prompts):
+        raise ValueError(
+            f"outputs must be one for each of the {len(prompts)} prompts, got {len(outputs)}; "
+            "pass the new tokens of each prompt, in the same order"
+        )
+    return [_ids(f"outputs[{i}]", each, tokenizer, False) for i, each in enumerate(outputs)]
+
+
+def _ids(name: str, given: object, tokenizer: Any, special: bool) -> list[int]:
+    """Return token ids."""
+    if isinstance(given, str):
+        if tokenizer is None:
+            raise ValueError(
+                f"{name} is a text, and there is no tokenizer; pass token ids, or watch(..., "
+                "tokenizer=...)"
+            )
+        return [int(token) for token in tokenizer(given, add_special_tokens=special).input_ids]
+    if hasattr(given, "tolist"):
+        given = given.tolist()
+    if not is_list(given) or not all(type(token) is int and token >= 0 for token in given):
+        raise ValueError(f"{name} must be token ids or a text, got {short(given)}; pass a list")
+    return list(given)
+
+
+def check_followed(forwards: Sequence[Forward], requests: Sequence[Request] = ()) -> None:
+    """Raise ValueError if there is nothing to judge, or it is not of these prompts and outputs."""
+    if not any(forward.model == "target" for forward in forwards):
+        raise ValueError(
+            "target was not called inside the block; call the decoder there, with the very model "
+            "that was passed to watch"
+        )
+    for number, request in enumerate(requests):
+        if not request.rounds:
+            raise ValueError(
+                f"prompts[{number}] was not read by the target; pass the prompts of this run, as "
+                "the decoder feeds them, with all special tokens"
+            )
+        wrong = [each for each in request.rounds if not _fits(request, each.part.tokens, each)]
+        if request.is_known and len(wrong) > len(request.rounds) / 2:
+            raise ValueError(
+                f"outputs[{number}] is not what was fed in {len(wrong)} of "
+                f"{len(request.rounds)} rounds; pass the new tokens that this run returned"
+            )
+
+
+def _fits(request: Request, tokens: Sequence[int], verified: Any) -> bool:
+    """Return whether the pending token that was fed is the one of the output."""
+    place = verified.pending - verified.part.index
+    if not 0 <= place < len(tokens) or verified.pending >= len(request.tokens):
+        return False
+    return tokens[place] == request.tokens[verified.pending]

@@ -1,0 +1,192 @@
+"""Say what is wrong with the input of a forward, and since when.
+
+Contract: `Causes.find` takes the repairs that mend a forward and returns the rule that was broken,
+and a sentence. Wrong K/V is followed back to the forward that computed it, or to the move. Not
+known here: logits, and how a repair was found.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import torch
+from torch import Tensor
+
+from specviz.checks.watch.follow import Part, Request
+from specviz.checks.watch.fresh import FreshRow
+from specviz.checks.watch.origins import NOTHING, UNKNOWN
+from specviz.checks.watch.repair import REPAIRS, Bench
+
+Found = tuple[str, str]  # rule and sentence
+
+
+def smallest_repair(mends: Callable[[Collection[str]], bool]) -> tuple[str, ...] | None:
+    """Return the fewest of REPAIRS that mend a forward, () if it needs none; None if all fail."""
+    for count in range(len(REPAIRS) + 1):
+        for repairs in combinations(REPAIRS, count):
+            if mends(repairs):
+                return repairs
+    return None
+
+
+@dataclass
+class Causes:
+    """Finds causes in one run.
+
+    Attributes:
+        bench: repeats forwards.
+        parts: what the target read, row by row.
+        rounds: {number of a forward: its round}.
+    """
+
+    bench: Bench
+    parts: Sequence[Part]
+    rounds: dict[int, int]
+
+    def find(
+        self,
+        part: Part,
+        request: Request,
+        fresh: FreshRow,
+        place: int,
+        repairs: tuple[str, ...],
+    ) -> Found:
+        """Return the rule that a part breaks, and what was found.
+
+        Args:
+            part: what was read.
+            request: whose tokens these are.
+            fresh: the same tokens, read at once.
+            place: of the token that is wrong, among those of the part.
+            repairs: what mends it.
+        """
+        if not repairs:
+            return "", "its logits are not those that its own input gives, so they were changed"
+        if "kv" in repairs:
+            return self._of_kv(part, request, fresh)
+        if "mask" in repairs:
+            return "mask", self._of_mask(part, request)
+        if "inputs" in repairs:
+            wrong = next(
+                i for i, token in enumerate(part.tokens) if token != request.tokens[part.index + i]
+            )
+            due = request.tokens[part.index + wrong]
+            return "lengths", (
+                f"token {part.index + wrong} of the row is {due}, and {part.tokens[wrong]} was fed "
+                "in its place"
+            )
+        given = int(part.seen.positions[part.row, part.columns[place]])
+        return "positions", f"token {part.index + place} was given position {given}"
+
+    def _of_mask(self, part: Part, request: Request) -> str:
+        past, _ = self.bench.slots(part)
+        due = self.bench.due(part, request)
+        seen = part.seen.seen[part.row, part.columns[0]]
+        for slot in past:
+            if seen[slot] and slot not in due:
+                return f"token {part.index} sees slot {slot}, which holds {self._at(part, slot)}"
+        for slot, index in due.items():
+            if not seen[slot]:
+                return (
+                    f"token {part.index} does not see slot {slot}, which holds K/V of token "
+                    f"{index} of its row"
+                )
+        missing = sorted(set(range(part.index)) - set(due.values()))
+        if missing:
+            return f"K/V of token {missing[0]} of the row is nowhere in the cache"
+        return self._among_themselves(part)
+
+    def _among_themselves(self, part: Part) -> str:
+        """Say which tokens of a forward see each other wrongly."""
+        _, own = self.bench.slots(part)
+        for i, column in enumerate(part.columns):
+            sees = part.seen.seen[part.row, column]
+            for j, slot in enumerate(own):
+                if sees[slot] != (j <= i):
+                    verb = "sees" if sees[slot] else "does not see"
+                    return (
+                        f"token {part.index + i} {verb} slot {slot}, which holds token "
+                        f"{part.index + j}"
+                    )
+        return "what its tokens see is wrong"
+
+    def _of_kv(self, part: Part, request: Request, fresh: FreshRow) -> Found:
+        """Follow wrong K/V back to the forward or the move after which it was wrong."""
+        due = self.bench.due(part, request)
+        seen = part.seen.seen[part.row, part.columns[0]]
+        held = part.seen.held[part.row]
+        visible = sorted((slot for slot in due if seen[slot]), key=lambda slot: due[slot])
+        for slot in visible:
+            entry = int(held[slot])
+            is_own = self.bench.labels.get(entry) == (part.request, due[slot])
+            if not is_own or not self.bench.is_true(entry, request, due[slot]):
+                return "kv", (
+                    f"slot {slot} should hold K/V of token {due[slot]} of the row, and holds "
+                    f"{self._at(part, slot)}{self._since(part)}"
+                )
+        for slot in visible:
+            entry = int(held[slot])
+            if not self._is_right(entry, due[slot], fresh):
+                return self._computed(entry, request, fresh, slot, due[slot])
+        return "kv", "K/V that it reads is wrong"
+
+    def _is_right(self, entry: int, index: int, fresh: FreshRow) -> bool:
+        """Return whether a token's K/V, in the last layer, is what its row gives at once."""
+        number, row, column = self.bench.where[entry]
+        forward = self.bench.forwards[number]
+        last = max(forward.keys)
+        keys, values = fresh.states[sorted(forward.keys).index(last)]
+        is_key = close(forward.keys[last][row, :, column], keys[:, index])
+        return is_key and close(forward.values[last][row, :, column], values[:, index])
+
+    def _computed(
+        self, entry: int, request: Request, fresh: FreshRow, slot: int, index: int
+    ) -> Found:
+        """Name what broke the forward that computed wrong K/V."""
+        number, row, column = self.bench.where[entry]
+        part = next(each for each in self.parts if each.number == number and each.row == row)
+        place = part.columns.index(column)
+        when = f"forward {number}"
+        if number in self.rounds:
+            when += f" (round {self.rounds[number]})"
+
+        def mends(repairs: Collection[str]) -> bool:
+            found = self.bench.repeat(part, request, fresh, repairs).states[-1]
+            due = fresh.states[-1]
+            return all(
+                close(one[:, place], right[:, index]) for one, right in zip(found, due, strict=True)
+            )
+
+        repairs = smallest_repair(mends)
+        if not repairs:
+            return "kv", f"K/V of token {index} in slot {slot} was computed wrongly in {when}"
+        rule, cause = self.find(part, request, fresh, place, repairs)
+        return rule, f"K/V of token {index} in slot {slot} is wrong since {when}: {cause}"
+
+    def _since(self, part: Part) -> str:
+        """Say after which forward a row's K/V was last read."""
+        before = [each for each in self.parts if each.number < part.number]
+        numbers = [each.number for each in before if each.request == part.request]
+        return f"; it was moved or cut there after forward {numbers[-1]}" if numbers else ""
+
+    def _at(self, part: Part, slot: int) -> str:
+        """Say what a slot holds."""
+        entry = int(part.seen.held[part.row, slot])
+        if entry == NOTHING:
+            return "nothing"
+        if entry == UNKNOWN:
+            return "K/V that no forward computed, or layers that disagree"
+        if entry not in self.bench.labels:
+            return "padding"
+        owner, index = self.bench.labels[entry]
+        if owner != part.request:
+            return f"K/V of token {index} of request {owner}"
+        return f"K/V of index {index}, read in forward {self.bench.where[entry][0]}"
+
+
+def close(found: Tensor, due: Tensor) -> bool:
+    """Return whether K/V are equal but for rounding."""
+    slack = float(torch.finfo(due.dtype).eps ** 0.5)
+    due = due.float()
+    scale = float(due.abs().max()) + 1e-9
+    return float((found.float() - due.to(found.device)).abs().max()) <= slack * scale
