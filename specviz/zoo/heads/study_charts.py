@@ -1,0 +1,72 @@
+"""The charts of `specviz study heads`, from its tables."""
+
+from pathlib import Path
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from specviz.util.files import write
+from specviz.views.charts.plot import line_chart
+from specviz.views.display import to_png
+from specviz.zoo.heads.contenders import CURVES
+
+SCALE = 2
+UNROLLED = {
+    "eagle3": "EAGLE-3, unrolled",
+    "eagle1": "EAGLE-1, unrolled",
+    "eagle3-alone": "EAGLE-3, one step",
+    "eagle1-alone": "EAGLE-1, one step",
+}
+
+
+def write_charts(trainings: pd.DataFrame, steps: pd.DataFrame, out: Path) -> list[Path]:
+    """Write the charts that the tables allow to `out`, as PNG. Return their paths.
+
+    Without a browser to draw with there are none.
+    """
+    charts = {"heads-tokens.png": length_chart(trainings), "heads-steps.png": step_chart(steps)}
+    paths = []
+    for name, chart in charts.items():
+        picture = None if chart is None else to_png(chart, SCALE)
+        if picture is not None:
+            paths.append(write(out / name, picture))
+    return paths
+
+
+def length_chart(trainings: pd.DataFrame) -> go.Figure | None:
+    """Return the length by training tokens; None unless a head was trained for two shares."""
+    series = {}
+    for kind in CURVES:
+        of_kind = trainings[trainings["head"] == kind].sort_values("tokens")
+        if len(of_kind) > 1:
+            series[kind] = (of_kind["tokens"] / 1e6, of_kind["length"])
+    if not series:
+        return None
+    return line_chart(
+        {name: (list(x), list(y)) for name, (x, y) in series.items()},
+        title="Mean acceptance length by training tokens",
+        words="each point is a training of its own, at whose end the rates are 0; K = 4",
+        x="training tokens, millions",
+        y="new tokens a round",
+        theme="light",
+    )
+
+
+def step_chart(steps: pd.DataFrame) -> go.Figure | None:
+    """Return conditional acceptance by step; None without EAGLE heads of the whole budget."""
+    series = {}
+    for head, name in UNROLLED.items():
+        of_head = steps[(steps["head"] == head) & (steps["share"] == 1)]
+        if len(of_head):
+            series[name] = (list(of_head["step"]), list(of_head["conditional"]))
+    if not series:
+        return None
+    return line_chart(
+        series,
+        title="Acceptance of a draft if all before it are accepted",
+        words="heads trained for the same CPU time, with chains of 5 drafts or of one",
+        x="draft",
+        y="share accepted",
+        dashed=[name for name in series if name.endswith("one step")],
+        theme="light",
+    )
