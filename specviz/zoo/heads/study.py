@@ -59,8 +59,8 @@ def study_heads(
         budget: CPU seconds of a training. How many steps fit is measured once, on all heads side by
             side, and kept in `out/steps.json`.
         parts: of PARTS. "blocks" are Clover with and without its block and its gate; "unrolling"
-            are EAGLE-3 and EAGLE-1 with and without chains in training; "tokens" are three heads at
-            shares of the budget; "gates" are Clover's.
+            are EAGLE-3, without chains in training, and with EAGLE-1's loss; "tokens" are three
+            heads at shares of the budget; "gates" are Clover's.
         continuations: as in `train_heads`.
         limit: bundled prompts on which heads are measured; None for all.
         samples: bootstrap samples of the prompts, for the intervals.

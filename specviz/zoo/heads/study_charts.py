@@ -12,10 +12,9 @@ from specviz.zoo.heads.contenders import CURVES
 
 SCALE = 2
 UNROLLED = {
-    "eagle3": "EAGLE-3, unrolled",
-    "eagle1": "EAGLE-1, unrolled",
-    "eagle3-alone": "EAGLE-3, one step",
-    "eagle1-alone": "EAGLE-1, one step",
+    "eagle3": "EAGLE-3",
+    "eagle1": "EAGLE-1's loss",
+    "eagle3-alone": "EAGLE-3 without chains",
 }
 
 
@@ -67,6 +66,6 @@ def step_chart(steps: pd.DataFrame) -> go.Figure | None:
         words="heads trained for the same CPU time, with chains of 5 drafts or of one",
         x="draft",
         y="share accepted",
-        dashed=[name for name in series if name.endswith("one step")],
+        dashed=[name for name in series if name.endswith("without chains")],
         theme="light",
     )
