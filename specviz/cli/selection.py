@@ -52,4 +52,6 @@ def run(options: argparse.Namespace) -> None:
         )
         part.insert(0, "drafter", table.meta.get("drafter", "model"))
         parts.append(part)
+    found["drafter"] = [part["drafter"][0] for part in parts]
+    found["draft"] = [table.meta.get("draft") for table in tables]
     show(pd.concat(parts), found, options.out)
