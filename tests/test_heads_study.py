@@ -32,6 +32,7 @@ from specviz.zoo.heads import contenders, pipeline, step_cost, study, study_char
 from specviz.zoo.heads.contenders import PARTS, Contender, contenders_of
 from specviz.zoo.heads.features import keep_features
 from specviz.zoo.heads.measure import count_hits, texts_from
+from specviz.zoo.heads.study_gains import PAIRS, gain_table
 from specviz.zoo.heads.study_tables import share, step_table
 from specviz.zoo.heads.training import HeadPlan, chain_steps, kept_layers
 from specviz.zoo.train import learning_rate_factor
@@ -69,7 +70,8 @@ def without_times(table: pd.DataFrame) -> pd.DataFrame:
 def test_every_head_trains_for_its_share_of_the_budget(
     toy: Callable[..., Any], tmp_path: Path
 ) -> None:
-    trainings, steps, conditions = toy(tmp_path)
+    tables, conditions = toy(tmp_path)
+    trainings, steps = tables["training"], tables["steps"]
     assert set(trainings["steps"]) == {1, 2, 4}
     assert (trainings["steps"] == 4 * trainings["share"]).all()
     assert (trainings["tokens"] == 128 * trainings["steps"]).all()  # four windows of 32
@@ -92,7 +94,7 @@ def test_a_study_that_was_killed_goes_on_with_the_next_training(
     toy: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = ["blocks", "gates"]
-    whole = toy(tmp_path / "whole", parts=parts)
+    whole, _ = toy(tmp_path / "whole", parts=parts)
     train = study.train_from
     calls = itertools.count()
 
@@ -108,11 +110,13 @@ def test_a_study_that_was_killed_goes_on_with_the_next_training(
     done = sorted(path.name for path in (killed / "trainings").iterdir())
     assert done == ["clover-block.json", "clover.json"]
     before = [(killed / "trainings" / name).read_bytes() for name in done]
-    trainings, steps, _ = toy(killed, parts=parts)
+    tables, _ = toy(killed, parts=parts)
     assert next(calls) == 6  # the one at hand and two more
     assert [(killed / "trainings" / name).read_bytes() for name in done] == before
-    pd.testing.assert_frame_equal(without_times(trainings), without_times(whole[0]))
-    pd.testing.assert_frame_equal(steps, whole[1])
+    again = without_times(tables["training"])
+    pd.testing.assert_frame_equal(again, without_times(whole["training"]))
+    for name in ("steps", "gains"):
+        pd.testing.assert_frame_equal(tables[name], whole[name])
     toy(killed, parts=["gates"])
     assert next(calls) == 7  # nothing was trained
 
@@ -248,6 +252,28 @@ def test_figures_are_sums_over_prompts_with_their_intervals() -> None:
     assert np.isnan(alone["length_low"])
 
 
+def test_gains_are_differences_at_the_same_prompts() -> None:
+    """The heads differ by a point in each prompt, and prompts differ by much more."""
+
+    def head(name: str, top1: list[list[int]], steps: int) -> dict[str, Any]:
+        hits = {"positions": [[100] * steps] * 3, "reached": [[100] * steps] * 3}
+        hits |= {"top1": top1, "top5": top1, "accepted": top1}
+        return {"columns": {"head": name, "share": 1.0}, "hits": hits}
+
+    ours = head("eagle3", [[11, 5], [51, 5], [91, 5]], 2)
+    other = head("eagle1", [[10], [50], [90]], 1)
+    half = head("eagle3-alone", [[0], [0], [0]], 1)
+    half["columns"]["share"] = 0.5
+    found = gain_table([ours, other, half, head("clover", [[1]] * 3, 1)], samples=50, seed=0)
+    assert found[["head", "over", "step"]].to_numpy().tolist() == [["eagle3", "eagle1", 1]]
+    for name in ("top1", "top5", "conditional"):
+        values = found[[name, f"{name}_low", f"{name}_high"]].to_numpy()[0]
+        assert values == pytest.approx([1, 1, 1])
+    assert {part for pair in PAIRS for part in pair} <= {
+        each.name for each in contenders_of(PARTS) if each.share == 1
+    }
+
+
 def test_charts_show_what_was_trained() -> None:
     trainings = pd.DataFrame(
         {
@@ -289,6 +315,7 @@ def test_the_command_writes_tables_and_charts(
     said = capsys.readouterr().out
     written = {path.name for path in (tmp_path / "x").iterdir() if path.is_file()}
     names = {"heads-training.csv", "heads-training.json", "heads-steps.csv", "heads-steps.json"}
+    # No two heads of the tokens' part are compared step by step.
     assert written == names | {"steps.json", "heads-tokens.png", "heads-steps.png"}
     for name in written - {"steps.json"}:
         assert name in said

@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> None:
     from specviz.zoo.heads.study import study_heads
     from specviz.zoo.heads.study_charts import write_charts
 
-    trainings, steps, found = study_heads(
+    tables, found = study_heads(
         options.out,
         budget=options.budget,
         parts=options.parts,
@@ -48,13 +48,14 @@ def run(options: argparse.Namespace) -> None:
         samples=options.samples,
         seed=options.seed,
     )
-    print_table(trainings)
-    print()
-    print_table(steps)
+    paths = []
+    for name, table in tables.items():
+        if len(table):
+            print_table(table)
+            print()
+            paths += save_measured(table, found, options.out / f"heads-{name}.csv")
     print_conditions(found)
-    paths = save_measured(trainings, found, options.out / "heads-training.csv")
-    paths += save_measured(steps, found, options.out / "heads-steps.csv")
-    print_written([*paths, *write_charts(trainings, steps, options.out)])
+    print_written([*paths, *write_charts(tables, options.out)])
 
 
 def kept(options: argparse.Namespace) -> str:

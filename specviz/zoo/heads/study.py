@@ -28,6 +28,7 @@ from specviz.zoo.heads.features import Features, keep_features
 from specviz.zoo.heads.measure import Text, count_hits, greedy_texts
 from specviz.zoo.heads.pipeline import CONTINUATIONS, training_windows
 from specviz.zoo.heads.step_cost import measure_steps
+from specviz.zoo.heads.study_gains import gain_table
 from specviz.zoo.heads.study_tables import step_table, training_table
 from specviz.zoo.heads.training import job_of, kept_layers, new_head, train_from
 from specviz.zoo.pipeline import training_folder
@@ -48,7 +49,7 @@ def study_heads(
     samples: int = 1000,
     seed: int = 0,
     progress: bool = True,
-) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, object]]:
+) -> tuple[dict[str, pd.DataFrame], dict[str, object]]:
     """Train heads for equally long in `out`, or go on training them, and compare them.
 
     Texts of the target, its features and checkpoints lie in `out/checkpoints`, as `train_heads`
@@ -68,7 +69,8 @@ def study_heads(
         progress: whether to show progress bars.
 
     Returns:
-        (trainings, steps, conditions), as `training_table` and `step_table` make them.
+        (tables, conditions). The tables are "training", "steps" and "gains", as `training_table`,
+        `step_table` and `gain_table` make them.
 
     Raises:
         ValueError: an argument cannot be used; nothing has run. Or the folder holds a study of
@@ -97,11 +99,12 @@ def study_heads(
         )
     given = {"budget_s": budget, "prompts": len(prompts), "window_tokens": int(windows.size)}
     given |= {"num_draft_tokens": K, "samples": samples, "seed": seed}
-    return (
-        training_table(found, samples, seed),
-        step_table(found, samples, seed),
-        _conditions(given),
-    )
+    tables = {
+        "training": training_table(found, samples, seed),
+        "steps": step_table(found, samples, seed),
+        "gains": gain_table(found, samples, seed),
+    }
+    return tables, _conditions(given)
 
 
 def _conditions(given: Mapping[str, object]) -> dict[str, object]:

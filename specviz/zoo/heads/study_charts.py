@@ -1,5 +1,6 @@
 """The charts of `specviz study heads`, from its tables."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -18,12 +19,15 @@ UNROLLED = {
 }
 
 
-def write_charts(trainings: pd.DataFrame, steps: pd.DataFrame, out: Path) -> list[Path]:
+def write_charts(tables: Mapping[str, pd.DataFrame], out: Path) -> list[Path]:
     """Write the charts that the tables allow to `out`, as PNG. Return their paths.
 
     Without a browser to draw with there are none.
     """
-    charts = {"heads-tokens.png": length_chart(trainings), "heads-steps.png": step_chart(steps)}
+    charts = {
+        "heads-tokens.png": length_chart(tables["training"]),
+        "heads-steps.png": step_chart(tables["steps"]),
+    }
     paths = []
     for name, chart in charts.items():
         picture = None if chart is None else to_png(chart, SCALE)
