@@ -301,6 +301,11 @@ def test_charts_show_what_was_trained() -> None:
     (line,) = chart.data
     assert (line.line.dash, list(line.y)) == ("dash", [0.9, 0.5])
     assert study_charts.step_chart(steps[2:]) is None
+    chart = study_charts.block_chart(steps.assign(top5=0.25))
+    assert chart is not None
+    (line,) = chart.data
+    assert (list(line.x), list(line.y)) == ([1], [0.25])
+    assert study_charts.block_chart(steps[:2]) is None
 
 
 def test_the_command_writes_tables_and_charts(
@@ -316,7 +321,8 @@ def test_the_command_writes_tables_and_charts(
     written = {path.name for path in (tmp_path / "x").iterdir() if path.is_file()}
     names = {"heads-training.csv", "heads-training.json", "heads-steps.csv", "heads-steps.json"}
     # No two heads of the tokens' part are compared step by step.
-    assert written == names | {"steps.json", "heads-tokens.png", "heads-steps.png"}
+    pictures = {"heads-tokens.png", "heads-steps.png", "heads-blocks.png"}
+    assert written == names | pictures | {"steps.json"}
     for name in written - {"steps.json"}:
         assert name in said
     table = pd.read_csv(tmp_path / "x" / "heads-training.csv")

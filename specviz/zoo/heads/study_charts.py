@@ -12,6 +12,12 @@ from specviz.views.display import to_png
 from specviz.zoo.heads.contenders import CURVES
 
 SCALE = 2
+BLOCKS = {
+    "clover": "block and gate: Clover",
+    "clover-gate": "gate alone",
+    "clover-block": "block alone",
+    "clover-neither": "neither: Medusa",
+}
 UNROLLED = {
     "eagle3": "EAGLE-3",
     "eagle1": "EAGLE-1's loss",
@@ -25,6 +31,7 @@ def write_charts(tables: Mapping[str, pd.DataFrame], out: Path) -> list[Path]:
     Without a browser to draw with there are none.
     """
     charts = {
+        "heads-blocks.png": block_chart(tables["steps"]),
         "heads-tokens.png": length_chart(tables["training"]),
         "heads-steps.png": step_chart(tables["steps"]),
     }
@@ -55,13 +62,24 @@ def length_chart(trainings: pd.DataFrame) -> go.Figure | None:
     )
 
 
+def block_chart(steps: pd.DataFrame) -> go.Figure | None:
+    """Return top-5 by head of Clover and of what is left of it; None if none was trained."""
+    series = _by_step(steps, BLOCKS, "top5")
+    if not series:
+        return None
+    return line_chart(
+        series,
+        title="The next token is among a head's first five",
+        words="heads trained for the same CPU time; the tokens before it are given",
+        x="head",
+        y="share of positions",
+        theme="light",
+    )
+
+
 def step_chart(steps: pd.DataFrame) -> go.Figure | None:
     """Return conditional acceptance by step; None without EAGLE heads of the whole budget."""
-    series = {}
-    for head, name in UNROLLED.items():
-        of_head = steps[(steps["head"] == head) & (steps["share"] == 1)]
-        if len(of_head):
-            series[name] = (list(of_head["step"]), list(of_head["conditional"]))
+    series = _by_step(steps, UNROLLED, "conditional")
     if not series:
         return None
     return line_chart(
@@ -73,3 +91,15 @@ def step_chart(steps: pd.DataFrame) -> go.Figure | None:
         dashed=[name for name in series if name.endswith("without chains")],
         theme="light",
     )
+
+
+def _by_step(
+    steps: pd.DataFrame, heads: Mapping[str, str], column: str
+) -> dict[str, tuple[list[float], list[float]]]:
+    """Return a column by step of these heads, where they were trained for the whole budget."""
+    series = {}
+    for head, name in heads.items():
+        of_head = steps[(steps["head"] == head) & (steps["share"] == 1)]
+        if len(of_head):
+            series[name] = (list(of_head["step"]), list(of_head[column]))
+    return series
