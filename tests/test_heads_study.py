@@ -85,6 +85,9 @@ def test_every_head_trains_for_its_share_of_the_budget(
     assert (steps["top1"] <= steps["top5"]).all()
     assert conditions["budget_s"] == BUDGET
     assert conditions["prompts"] == 3
+    parts = "blocks unrolling tokens gates"
+    command = f"specviz study heads --budget 0.04 --parts {parts} --continuations 8"
+    assert conditions["command"] == command
     # The first draft has none before it.
     first = steps[steps["step"] == 1]
     assert (first["conditional"] == first["top1"]).all()

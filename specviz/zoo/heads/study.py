@@ -97,8 +97,13 @@ def study_heads(
         found.append(
             trained(contender, pair, features, texts, out, steps[contender.label], progress)
         )
-    given = {"budget_s": budget, "prompts": len(prompts), "window_tokens": int(windows.size)}
+    given: dict[str, object] = {
+        "budget_s": budget,
+        "prompts": len(prompts),
+        "window_tokens": int(windows.size),
+    }
     given |= {"num_draft_tokens": K, "samples": samples, "seed": seed}
+    given["command"] = _command(budget, parts, continuations)
     tables = {
         "training": training_table(found, samples, seed),
         "steps": step_table(found, samples, seed),
@@ -112,6 +117,14 @@ def _conditions(given: Mapping[str, object]) -> dict[str, object]:
     versions: Any = found["versions"]
     versions["transformers"] = transformers.__version__
     return found
+
+
+def _command(budget: float, parts: Sequence[str], continuations: int) -> str:
+    """Return the command that makes these tables."""
+    names = " ".join(parts)
+    return (
+        f"specviz study heads --budget {budget:g} --parts {names} --continuations {continuations}"
+    )
 
 
 def planned_steps(
