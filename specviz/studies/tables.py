@@ -58,24 +58,20 @@ def make_table(
     """
     check_depth(depth)
     require_bool("progress", progress)
-    noting = Noting()
-    run: dict[str, Any] = {"strategy": "autoregressive"}
-    if drafter != "model":
-        run = {"drafter": drafter, "selector": noting}
-    result = generate(
-        pair,
-        prompts,
+    run: dict[str, Any] = {
         # Of the draft model, so many positions are left free behind each text.
-        num_draft_tokens=depth,
-        max_new_tokens=max_new_tokens,
-        batch_size=batch_size,
-        progress=progress,
-        **run,
-    )
+        "num_draft_tokens": depth,
+        "max_new_tokens": max_new_tokens,
+        "batch_size": batch_size,
+        "progress": progress,
+    }
     if drafter == "model":
+        result = generate(pair, prompts, strategy="autoregressive", **run)
         _check_room(pair, result.prompts, result.tokens, depth)
         drafted = _draft_texts(pair, result, depth, progress)
     else:
+        noting = Noting()
+        result = generate(pair, prompts, drafter=drafter, selector=noting, **run)
         drafted = [noting.text(number) for number in range(len(result.tokens))]
     columns = [np.concatenate(values) for values in zip(*drafted, strict=True)]
     accepted = []

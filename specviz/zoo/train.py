@@ -223,8 +223,7 @@ def train_on(
     )
     losses = []
     tokens_seen = history[-1]["tokens"] if history else 0
-    begun = time.monotonic()
-    begun_cpu = time.process_time()
+    begun = _now()
     for step, batch, num_tokens in batches(start):
         value = loss(batch)
         factor = learning_rate_factor(step, job.steps, job.warmup)
@@ -235,16 +234,25 @@ def train_on(
         done = step + 1
         if done % job.checkpoint_every == 0 or done == job.steps:
             entry = {"step": done, "tokens": tokens_seen, "loss": _mean_loss(job, done, losses)}
-            entry["seconds"] = time.monotonic() - begun
-            entry["cpu_seconds"] = time.process_time() - begun_cpu
-            history.append(entry | measure())
+            history.append(entry | _since(begun) | measure())
             save_checkpoint(checkpoint, model, optimisers, done, history)
             bar.set_postfix(loss=f"{entry['loss']:.3f}")
             losses = []
-            begun = time.monotonic()
-            begun_cpu = time.process_time()
+            begun = _now()
     bar.close()
     return history
+
+
+def _now() -> tuple[float, float]:
+    """Return the time and the CPU time of the process, in seconds."""
+    return time.monotonic(), time.process_time()
+
+
+def _since(begun: tuple[float, float]) -> dict[str, float]:
+    return {
+        "seconds": time.monotonic() - begun[0],
+        "cpu_seconds": time.process_time() - begun[1],
+    }
 
 
 def _mean_loss(job: Job, step: int, losses: list[torch.Tensor]) -> float:

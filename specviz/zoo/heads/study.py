@@ -104,12 +104,18 @@ def study_heads(
     }
     given |= {"num_draft_tokens": K, "samples": samples, "seed": seed}
     given["command"] = _command(budget, parts, continuations)
-    tables = {
+    return tables_of(found, samples, seed), _conditions(given)
+
+
+def tables_of(
+    found: Sequence[Mapping[str, Any]], samples: int, seed: int
+) -> dict[str, pd.DataFrame]:
+    """Return the tables of the study from what was counted of each training."""
+    return {
         "training": training_table(found, samples, seed),
         "steps": step_table(found, samples, seed),
         "gains": gain_table(found, samples, seed),
     }
-    return tables, _conditions(given)
 
 
 def _conditions(given: Mapping[str, object]) -> dict[str, object]:

@@ -76,7 +76,7 @@ def _difference(name: str, columns: Sequence[Array], samples: int, seed: int) ->
     kept = [column[counted].astype(float) for column in columns]
     found = dict.fromkeys((name, f"{name}_low", f"{name}_high"), float("nan"))
     if counted.any():
-        found[name] = float(_points(*kept))
+        found[name] = float(_points(kept[0], kept[1], kept[2], kept[3]))
     if counted.sum() > 1:
         interval = bootstrap(
             kept,
