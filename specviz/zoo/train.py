@@ -223,7 +223,7 @@ def train_on(
     )
     losses = []
     tokens_seen = history[-1]["tokens"] if history else 0
-    begun = _now()
+    begun = (time.monotonic(), time.process_time())
     for step, batch, num_tokens in batches(start):
         value = loss(batch)
         factor = learning_rate_factor(step, job.steps, job.warmup)
@@ -238,21 +238,14 @@ def train_on(
             save_checkpoint(checkpoint, model, optimisers, done, history)
             bar.set_postfix(loss=f"{entry['loss']:.3f}")
             losses = []
-            begun = _now()
+            begun = (time.monotonic(), time.process_time())
     bar.close()
     return history
 
 
-def _now() -> tuple[float, float]:
-    """Return the time and the CPU time of the process, in seconds."""
-    return time.monotonic(), time.process_time()
-
-
 def _since(begun: tuple[float, float]) -> dict[str, float]:
-    return {
-        "seconds": time.monotonic() - begun[0],
-        "cpu_seconds": time.process_time() - begun[1],
-    }
+    wall, cpu = begun
+    return {"seconds": time.monotonic() - wall, "cpu_seconds": time.process_time() - cpu}
 
 
 def _mean_loss(job: Job, step: int, losses: list[torch.Tensor]) -> float:
