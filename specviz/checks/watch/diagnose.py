@@ -187,10 +187,7 @@ class Judge:
     ) -> tuple[str, str]:
         """Return the rule and what was found."""
         if not repairs:
-            return (
-                "",
-                "its logits are not those that its own input gives; another module changed them",
-            )
+            return "", "its logits are not those that its own input gives; another module changed them"
         if "kv" in repairs:
             return self._kv_cause(part, request, fresh)
         if "mask" in repairs:

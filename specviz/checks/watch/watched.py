@@ -1,8 +1,8 @@
 """`sv.watch`: judge a decoder that knows nothing of this library.
 
-with sv.watch(target, draft) as watched:
-    texts = my_decode(target, draft, prompts)
-print(watched.audit(prompts, texts))
+    with sv.watch(target, draft) as watched:
+        texts = my_decode(target, draft, prompts)
+    print(watched.audit(prompts, texts))
 """
 
 from collections.abc import Iterator, Sequence
@@ -63,7 +63,9 @@ class Watched:
                 drafts.read(forward)
         return self._judged(follower, drafts, greedy)
 
-    def _judged(self, follower: TargetFollower, drafts: DraftFollower, greedy: bool) -> WatchReport:
+    def _judged(
+        self, follower: TargetFollower, drafts: DraftFollower, greedy: bool
+    ) -> WatchReport:
         requests = follower.requests
         sample = sorted(requests, key=lambda request: -len(request.tokens))[:SAMPLE]
         rows = [(request.tokens, read_at_once(self.target, request.tokens)) for request in sample]
