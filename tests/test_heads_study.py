@@ -296,7 +296,7 @@ def test_charts_show_what_was_trained() -> None:
             "head": ["eagle3-alone"] * 2 + ["clover"],
             "share": 1.0,
             "step": [1, 2, 1],
-            "conditional": [0.9, 0.5, 0.3],
+            "top1": [0.9, 0.5, 0.3],
         }
     )
     chart = study_charts.step_chart(steps)

@@ -78,16 +78,16 @@ def block_chart(steps: pd.DataFrame) -> go.Figure | None:
 
 
 def step_chart(steps: pd.DataFrame) -> go.Figure | None:
-    """Return conditional acceptance by step; None without EAGLE heads of the whole budget."""
-    series = _by_step(steps, UNROLLED, "conditional")
+    """Return top-1 by step of a chain; None without EAGLE heads of the whole budget."""
+    series = _by_step(steps, UNROLLED, "top1")
     if not series:
         return None
     return line_chart(
         series,
-        title="Acceptance of a draft if all before it are accepted",
-        words="heads trained for the same CPU time, with chains of 5 drafts or of one",
-        x="draft",
-        y="share accepted",
+        title="The next token is a head's first choice, by step of its own chain",
+        words="heads trained for the same CPU time; the tokens before it are given",
+        x="step",
+        y="share of positions",
         dashed=[name for name in series if name.endswith("without chains")],
         theme="light",
     )
