@@ -25,7 +25,7 @@ from specviz.generation.result import Result
 from specviz.record.schema import Array
 from specviz.simulation.tables import AcceptanceTable, check_depth
 from specviz.util.files import conditions
-from specviz.util.validate import require_bool, require_kind
+from specviz.util.validate import require_bool, require_kind, require_str
 
 # Positions whose drafts are made together. More need a larger mask.
 POSITIONS = 128
@@ -58,6 +58,7 @@ def make_table(
     """
     check_depth(depth)
     require_bool("progress", progress)
+    require_str("drafter", drafter, "pass the name of a drafter")
     run: dict[str, Any] = {
         # Of the draft model, so many positions are left free behind each text.
         "num_draft_tokens": depth,
