@@ -71,13 +71,12 @@ def make_table(
         _check_room(pair, result.prompts, result.tokens, depth)
         drafted = _draft_texts(pair, result, depth, progress)
     else:
-        noting = Noting()
+        noting = _Noting()
         result = generate(pair, prompts, drafter=drafter, selector=noting, **run)
         drafted = [noting.text(number) for number in range(len(result.tokens))]
     columns = [np.concatenate(values) for values in zip(*drafted, strict=True)]
-    accepted = []
-    for (drafts, _, _), output in zip(drafted, result.tokens, strict=True):
-        accepted.append(_count_accepted(drafts, output))
+    texts = zip(drafted, result.tokens, strict=True)
+    accepted = [_count_accepted(found[0], output) for found, output in texts]
     given = {"drafter": drafter, "depth": depth, "max_new_tokens": max_new_tokens}
     return AcceptanceTable(
         prompt_tokens=np.array([len(prompt) for prompt in result.prompts], np.int32),
@@ -94,7 +93,7 @@ Drafted = tuple[Array, Array, Array]  # drafts, their log q, and entropies, each
 
 
 @dataclass(frozen=True)
-class Noting(Selector):
+class _Noting(Selector):
     """Verifies nothing, so that a run visits every position, and keeps what was proposed."""
 
     notes: dict[int, list[Drafted]] = field(default_factory=dict, compare=False)
