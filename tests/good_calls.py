@@ -833,7 +833,7 @@ def _studies() -> dict[str, Good]:
         "heads.HeadPlan": Good(
             heads.HeadPlan,
             {},
-            dict.fromkeys(("steps", "rows", "checkpoint_every"), "int")
+            dict.fromkeys(("steps", "rows", "checkpoint_every", "warmup"), "int")
             | {"unroll": "none int", "seed": "count", "starts": ""},
         ),
         "heads.train_head": Good(
@@ -855,6 +855,19 @@ def _studies() -> dict[str, Good]:
                 "steps": "none",
                 "continuations": "int",
                 "device": "none",
+                "progress": "True",
+            },
+        ),
+        "heads.study_heads": Good(
+            heads.study_heads,
+            {"out": "x", "progress": False},
+            {
+                "out": "file",
+                "budget": "1.5 small",
+                "continuations": "int",
+                "limit": "none int",
+                "samples": "small",
+                "seed": "count",
                 "progress": "True",
             },
         ),

@@ -97,6 +97,8 @@ FITS: dict[str, set[str]] = {
     "study tables --depth": set(),
     "study selection --batch-sizes": set(),
     "study trees --temperature": {"1.5"},
+    "study heads --budget": {"1.5"},
+    "study heads --out": FILES,
     "study selection --num-draft-tokens": set(),
     "train --out": FILES,
     "study simulate --requests": set(),

@@ -318,11 +318,12 @@ def test_every_entry_says_what_it_was_measured_on_and_that_its_texts_are_right(
     assert (table["device"] == "cpu").all()
     assert table["created"].str.match(r"\d{4}-\d\d-\d\dT").all()
     foreign = table["strategy"].isin(baselines)
-    for name in ("recorded_tokens_per_s", "round_ms", "sync_share"):
+    for name in ("recorded_tokens_per_s", "round_ms", "draft_ms", "sync_share"):
         assert (table[name].notna() == ~foreign).all()
     ours = table[~foreign]
     assert (ours["round_ms"] > 0).all()
     assert ours["sync_share"].between(0, 0.9).all()
+    assert (ours["draft_ms"] < ours["round_ms"]).all()
     length = indexed(table[table["drafter"].isin(["none", "model"])])["mean_acceptance_length"]
     assert length["inplace", 1] == length["inplace", 3] >= length["rollback", 3]
     asked = {"device": "cpu", "dtype": "float32", "prompts": 3, "repetitions": 1}

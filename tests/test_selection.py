@@ -3,6 +3,7 @@
 import itertools
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -220,5 +221,10 @@ def test_the_command_compares(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     small = ["--batch-sizes", "2", "--num-draft-tokens", "2", "--extras", "1", "--samples", "3"]
     assert cli(["study", "selection", "--table", str(path), *small, "--out", str(out)]) == 0
     assert "gain_percent" in capsys.readouterr().out
-    assert len(pd.read_csv(out)) == 1
+    assert pd.read_csv(out)["drafter"].tolist() == ["model"]
     assert json.loads(out.with_suffix(".json").read_text())["samples"] == 3
+    other = replace(table(), meta={"drafter": "eagle3"}).save(tmp_path / "other.safetensors")
+    both = ["--table", str(path), str(other)]
+    assert cli(["study", "selection", *both, *small, "--out", str(out)]) == 0
+    assert pd.read_csv(out)["drafter"].tolist() == ["model", "eagle3"]
+    assert json.loads(out.with_suffix(".json").read_text())["drafter"] == ["model", "eagle3"]

@@ -14,6 +14,7 @@ import pytest
 import torch
 from conftest import make_pair, make_prompts
 from safetensors.numpy import load_file, save_file
+from tiny_heads import pair_with
 
 import specviz as sv
 from specviz import metrics
@@ -81,6 +82,75 @@ def test_drafts_at_every_position_are_those_of_a_plain_loop(
             place += 1
     assert place == len(found.accepted)
     assert 0 < found.accepted.mean() < DEPTH
+
+
+@functools.cache
+def table_of(kind: str) -> AcceptanceTable:
+    return make_table(
+        pair_with("llama", kind, torch.float64), make_prompts(), DEPTH, drafter=kind,
+        max_new_tokens=BUDGET, progress=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "clover", "medusa", "parallel"])
+def test_drafts_of_a_head_at_every_position_are_those_of_chains_on_true_features(kind: str) -> None:
+    pair = pair_with("llama", kind, torch.float64)
+    head = pair.heads[kind]
+    found = table_of(kind)
+    assert found.meta["drafter"] == kind
+    texts = sv.generate(pair, make_prompts(), max_new_tokens=BUDGET, progress=False).tokens
+    for number in (0, 5):
+        prompt, text = make_prompts()[number], texts[number]
+        for j in range(len(text)):
+            drafts, log_q, entropy = drafted_by(head, pair.target, [*prompt, *text[:j]])
+            place = found.offsets[number] + j
+            assert found.drafts[place].tolist() == drafts
+            np.testing.assert_allclose(found.log_q[place], log_q, rtol=1e-4, atol=1e-6)
+            np.testing.assert_allclose(found.entropy[place], entropy, rtol=1e-4, atol=1e-6)
+            same = [a == b for a, b in zip(drafts, text[j:], strict=False)]
+            assert found.accepted[place] == (same.index(False) if False in same else len(same))
+
+
+@torch.inference_mode()
+def drafted_by(
+    head: Any, target: Any, committed: list[int]
+) -> tuple[list[int], list[float], list[float]]:
+    """Draft `DEPTH` tokens after `committed`, unrolling from its last token each time."""
+    drafts: list[int] = []
+    log_q, entropy = [], []
+    for step in range(DEPTH):
+        tokens = torch.tensor([[*committed, *drafts, *[0] * DEPTH]])
+        states = target.base_model(tokens, output_hidden_states=True).hidden_states
+        start = torch.tensor([[len(committed) - 1]])
+        logits = head.unroll(tokens, head.select(states), start, step + 1)[step].logits[0, 0]
+        distribution = torch.distributions.Categorical(logits=logits)
+        drafts.append(int(logits.argmax()))
+        log_q.append(float(distribution.logits.max()))
+        entropy.append(float(distribution.entropy()))
+    return drafts, log_q, entropy
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "medusa"])
+@pytest.mark.parametrize("selector", ["everything", sv.selector("tetris", extra=2)])
+def test_a_replay_of_a_heads_table_is_the_engines_run(kind: str, selector: Any) -> None:
+    trace = sv.generate(
+        pair_with("llama", kind, torch.float64), make_prompts(), drafter=kind, selector=selector,
+        num_draft_tokens=2, batch_size=3, max_new_tokens=BUDGET, record=True, progress=False,
+    ).trace  # fmt: skip
+    check_same_rounds(trace, table_of(kind))
+
+
+@pytest.mark.parametrize(
+    ("drafter", "said"),
+    [
+        ("lookup", "selector="),
+        ("tree", "drafter must propose chains, not trees; pass another one"),
+        ("eagle3", "drafter='eagle3' needs a head"),
+    ],
+)
+def test_drafters_without_such_a_table_are_refused(drafter: str, said: str) -> None:
+    with pytest.raises(ValueError, match=f"^{said}"):
+        make_table(tiny(), make_prompts()[:2], 2, drafter=drafter, progress=False)
 
 
 @pytest.mark.parametrize("num_draft_tokens", [1, 3, DEPTH])

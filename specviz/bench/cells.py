@@ -83,11 +83,12 @@ def measure_in_turns(work: Work, cell: Cell, *, recording: bool = False) -> Step
     Returns:
         exact_match (share of the prompts whose tokens equal the reference's), near_ties (texts
         that differ where rounding explains it), mean_acceptance_length, rounds (target forwards
-        after the prompts' own), new_tokens, seconds, tokens_per_s, round_ms and sync_share (see
-        `per_round`; None for a baseline) and failure ("", or why there is no speed; then seconds
-        and what follows are None). With `recording` also recorded_tokens_per_s, from a second run
-        whose texts are compared, too (None for a baseline). Seconds are those of the whole call,
-        without what a synthetic drafter needs to learn the right tokens. Then what `stamp` says.
+        after the prompts' own), new_tokens, seconds, tokens_per_s, round_ms, draft_ms and
+        sync_share (see `per_round`; None for a baseline) and failure ("", or why there is no speed;
+        then seconds and what follows are None). With `recording` also recorded_tokens_per_s, from a
+        second run whose texts are compared, too (None for a baseline). Seconds are those of the
+        whole call, without what a synthetic drafter needs to learn the right tokens. Then what
+        `stamp` says.
     """
     try:
         outcome = yield from _measure(work, cell, recording)

@@ -16,7 +16,7 @@ Outcome = dict[str, Any]
 # What an outcome says of a run, None if the cell failed before it was known.
 FIGURES = (
     "exact_match", "near_ties", "mean_acceptance_length", "rounds", "new_tokens", "seconds",
-    "tokens_per_s", "round_ms", "sync_share",
+    "tokens_per_s", "round_ms", "draft_ms", "sync_share",
 )  # fmt: skip
 
 
@@ -76,14 +76,19 @@ def failed(error: BaseException) -> Outcome:
 def per_round(result: Result) -> Outcome:
     """Medians over the rounds of as many rows as there ever were, by events on the stream on a GPU.
 
-    round_ms: a round from its drafts on, without prompts. sync_share: its phase synchronise.
+    round_ms: a round from its drafts on, without prompts. draft_ms: its phase draft. sync_share:
+    its phase synchronise.
     """
     stages = result.stages
     rows = result.rounds["batch"]
     full = rows == rows.max()
     ms = stages["total_ms"] - stages["schedule_ms"]
     share = stages["sync_ms"] / ms
-    return {"round_ms": float(ms[full].median()), "sync_share": float(share[full].median())}
+    return {
+        "round_ms": float(ms[full].median()),
+        "draft_ms": float(stages["draft_ms"][full].median()),
+        "sync_share": float(share[full].median()),
+    }
 
 
 def compare_texts(result: Result, work: Work) -> Outcome:

@@ -37,6 +37,7 @@ _COLUMNS = {
     "mean_acceptance_length": "mean acceptance length",
     "rounds": "rounds",
     "round_ms": "ms a round",
+    "draft_ms": "of that, drafting, ms",
     "sync_share": "of that, synchronise",
     "recording": "recording takes",
     "created": "date",

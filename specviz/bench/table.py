@@ -24,7 +24,8 @@ def make_table(measurements: Sequence[Measurement]) -> pd.DataFrame:
     tokens_per_s_low and _high (their range); repetitions (that have a speed);
     ratio_to_autoregressive (to its speed at the same B within the same repetition; median), _low
     and _high (range); ratio_to_hf_assisted (likewise, to the fastest HF assisted generation at
-    B = 1); round_ms and sync_share (medians over rounds of full batches without prompts);
+    B = 1); round_ms, draft_ms and sync_share (medians over rounds of full batches without
+    prompts; draft_ms is the phase draft, in milliseconds);
     recorded_tokens_per_s where it was measured; failure (why a cell has no speed); prompts;
     threads; versions; created (the last repetition's date).
     """
@@ -95,7 +96,7 @@ def _entry(
         "ratio_to_autoregressive_high": ratios.max(),
         "ratio_to_hf_assisted": (speeds / assisted).median(),
     }
-    for name in ("round_ms", "sync_share", "recorded_tokens_per_s"):
+    for name in ("round_ms", "draft_ms", "sync_share", "recorded_tokens_per_s"):
         if name in last:
             entry[name] = float("nan") if failures else _known(runs, name).median()
     entry["failure"] = shown["failure"]

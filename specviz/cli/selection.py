@@ -8,9 +8,11 @@ from specviz.studies.output import show
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    text = "a table of specviz study tables (%(default)s)"
-    table = Path("runs/table.safetensors")
-    parser.add_argument("--table", type=file_path, default=table, metavar="PATH", help=text)
+    text = "tables of specviz study tables, one for each drafter (runs/table.safetensors)"
+    table = [Path("runs/table.safetensors")]
+    parser.add_argument(
+        "--table", type=file_path, nargs="+", default=table, metavar="PATH", help=text
+    )
     sizes = [1, 8, 32, 64]
     parser.add_argument("--batch-sizes", type=integer, nargs="+", default=sizes, metavar="B")
     text = "drafts verified in each row, on average (%(default)s)"
@@ -32,15 +34,24 @@ def run(options: argparse.Namespace) -> None:
     check_counts(options, "seed", minimum=0)
     check_table(options.out)
 
+    import pandas as pd
+
     from specviz.simulation.tables import AcceptanceTable
     from specviz.studies.selection import compare_selectors
 
-    table, found = compare_selectors(
-        AcceptanceTable.load(options.table),
-        options.batch_sizes,
-        options.num_draft_tokens,
-        options.extras,
-        samples=options.samples,
-        seed=options.seed,
-    )
-    show(table, found, options.out)
+    tables = [AcceptanceTable.load(path) for path in options.table]
+    parts = []
+    for table in tables:
+        part, found = compare_selectors(
+            table,
+            options.batch_sizes,
+            options.num_draft_tokens,
+            options.extras,
+            samples=options.samples,
+            seed=options.seed,
+        )
+        part.insert(0, "drafter", table.meta.get("drafter", "model"))
+        parts.append(part)
+    found["drafter"] = [part["drafter"][0] for part in parts]
+    found["draft"] = [table.meta.get("draft") for table in tables]
+    show(pd.concat(parts), found, options.out)

@@ -1,4 +1,4 @@
-"""`specviz study tables`: what the draft model proposes at every position of greedy texts."""
+"""`specviz study tables`: what a drafter proposes at every position of greedy texts."""
 
 import argparse
 from pathlib import Path
@@ -18,6 +18,8 @@ from specviz.util.files import check_writable, make_folder
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_models(parser)
+    text = "whose drafts: model, or a head such as eagle3 (%(default)s)"
+    parser.add_argument("--drafter", default="model", metavar="NAME", help=text)
     text = "drafts at each position (%(default)s)"
     parser.add_argument("--depth", type=integer, default=10, metavar="D", help=text)
     text = "bundled prompts (all)"
@@ -35,12 +37,18 @@ def run(options: argparse.Namespace) -> None:
     check_writable(options.out)
     prompts = load_prompts(limit=options.limit)
 
+    from specviz.engine.drafters import drafter
     from specviz.simulation.tables import check_depth
     from specviz.studies.tables import make_table, summarise
 
     check_depth(options.depth)
+    drafter(options.drafter)  # raises ValueError if there is none
     table = make_table(
-        load_models(options), prompts, options.depth, max_new_tokens=options.max_new_tokens
+        load_models(options),
+        prompts,
+        options.depth,
+        drafter=options.drafter,
+        max_new_tokens=options.max_new_tokens,
     )
     print_table(summarise(table))
     print_conditions(table.meta)

@@ -1,9 +1,11 @@
-"""What the draft model proposes at every position of greedy texts: `specviz study tables`.
+"""What a drafter proposes at every position of greedy texts: `specviz study tables`.
 
 The table replays schedulers without models; see `specviz.simulation.tables`.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -11,15 +13,19 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from specviz.engine.drafters import Draft
 from specviz.engine.kv.cache import CachedModel
 from specviz.engine.kv.feed import Feed
 from specviz.engine.models.pair import Pair
 from specviz.engine.requests import Prompt
+from specviz.engine.selectors import Selector
+from specviz.engine.state import State
 from specviz.generation.generate import generate
+from specviz.generation.result import Result
 from specviz.record.schema import Array
 from specviz.simulation.tables import AcceptanceTable, check_depth
 from specviz.util.files import conditions
-from specviz.util.validate import require_bool, require_kind
+from specviz.util.validate import require_bool, require_kind, require_str
 
 # Positions whose drafts are made together. More need a larger mask.
 POSITIONS = 128
@@ -30,6 +36,7 @@ def make_table(
     prompts: Sequence[Prompt],
     depth: int = 10,
     *,
+    drafter: str = "model",
     max_new_tokens: int = 128,
     batch_size: int = 8,
     progress: bool = True,
@@ -37,47 +44,96 @@ def make_table(
     """Decode `prompts` greedily and draft at every position of the texts.
 
     Args:
-        pair: target and draft model.
+        pair: target, draft model and heads.
         prompts: texts or token ids.
         depth: D, drafts at each position.
+        drafter: whose drafts, by name: "model", or one of chains with logits, such as a head's.
         max_new_tokens: the budget of each text.
         batch_size: rows while the texts are written.
         progress: show progress bars.
 
     Raises:
-        ValueError: as `generate`, `depth` is out of range, or a text with `depth` drafts has more
-            positions than the draft model; no drafts have been made.
+        ValueError: as `generate`, `depth` is out of range, the drafter gives no logits or proposes
+            trees, or a text with `depth` drafts has more positions than the draft model.
     """
     check_depth(depth)
     require_bool("progress", progress)
-    result = generate(
-        pair,
-        prompts,
-        strategy="autoregressive",
-        # Not used, but the run leaves as many positions free behind each text.
-        num_draft_tokens=depth,
-        max_new_tokens=max_new_tokens,
-        batch_size=batch_size,
-        progress=progress,
-    )
-    _check_room(pair, result.prompts, result.tokens, depth)
-    parts: dict[str, list[Array]] = {"drafts": [], "log_q": [], "entropy": []}
-    accepted = []
-    texts = list(zip(result.prompts, result.tokens, strict=True))
-    for prompt, output in tqdm(texts, desc="drafts", unit="text", disable=not progress):
-        drafted = _draft_everywhere(pair, prompt, output, depth)
-        for name, values in zip(parts, drafted, strict=True):
-            parts[name].append(values)
-        accepted.append(_count_accepted(drafted[0], output))
+    require_str("drafter", drafter, "pass the name of a drafter")
+    run: dict[str, Any] = {
+        # Of the draft model, so many positions are left free behind each text.
+        "num_draft_tokens": depth,
+        "max_new_tokens": max_new_tokens,
+        "batch_size": batch_size,
+        "progress": progress,
+    }
+    if drafter == "model":
+        result = generate(pair, prompts, strategy="autoregressive", **run)
+        _check_room(pair, result.prompts, result.tokens, depth)
+        drafted = _draft_texts(pair, result, depth, progress)
+    else:
+        noting = _Noting()
+        result = generate(pair, prompts, drafter=drafter, selector=noting, **run)
+        drafted = [noting.text(number) for number in range(len(result.tokens))]
+    columns = [np.concatenate(values) for values in zip(*drafted, strict=True)]
+    texts = zip(drafted, result.tokens, strict=True)
+    accepted = [_count_accepted(found[0], output) for found, output in texts]
+    given = {"drafter": drafter, "depth": depth, "max_new_tokens": max_new_tokens}
     return AcceptanceTable(
-        prompt_tokens=np.array([len(prompt) for prompt, _ in texts], np.int32),
-        offsets=np.cumsum([0, *(len(output) for _, output in texts)]).astype(np.int64),
-        **{name: np.concatenate(values) for name, values in parts.items()},
+        prompt_tokens=np.array([len(prompt) for prompt in result.prompts], np.int32),
+        offsets=np.cumsum([0, *(len(output) for output in result.tokens)]).astype(np.int64),
+        drafts=columns[0],
+        log_q=columns[1],
+        entropy=columns[2],
         accepted=np.concatenate(accepted),
-        meta=conditions(
-            result.meta, prompts=len(texts), depth=depth, max_new_tokens=max_new_tokens
-        ),
+        meta=conditions(result.meta, prompts=len(result.tokens), **given),
     )
+
+
+Drafted = tuple[Array, Array, Array]  # drafts, their log q, and entropies, each (T, D)
+
+
+@dataclass(frozen=True)
+class _Noting(Selector):
+    """Verifies nothing, so that a run visits every position, and keeps what was proposed."""
+
+    notes: dict[int, list[Drafted]] = field(default_factory=dict, compare=False)
+
+    name: ClassVar[str] = "noting"
+    needs_logits: ClassVar[bool] = True
+
+    def choose(self, state: State, draft: Draft, capacity: int) -> Draft:
+        if draft.parents is not None:
+            raise ValueError("drafter must propose chains, not trees; pass another one")
+        assert draft.logits is not None
+        log_q, entropy = _describe(draft.logits, draft.tokens)
+        kept = [each.cpu().numpy() for each in (draft.tokens, log_q, entropy)]
+        for i, row in enumerate(state.batch.rows):
+            if not row.finished:
+                of_row = (kept[0][i].astype(np.int32), kept[1][i], kept[2][i])
+                self.notes.setdefault(row.request.index, []).append(of_row)
+        none = torch.zeros(len(state.batch), dtype=torch.long, device=draft.tokens.device)
+        return replace(draft, lengths=none)
+
+    def text(self, number: int) -> Drafted:
+        """Return what was noted at the positions of this text."""
+        drafts, log_q, entropy = (np.stack(part) for part in zip(*self.notes[number], strict=True))
+        return drafts, log_q, entropy
+
+
+def _describe(logits: Tensor, drafts: Tensor) -> tuple[Tensor, Tensor]:
+    """Return log q of drafts (...), and the entropies (...) of logits (..., V), as float32."""
+    log_probabilities = logits.double().log_softmax(-1)
+    log_q = log_probabilities.gather(-1, drafts[..., None])[..., 0]
+    information = torch.special.entr(log_probabilities.exp())
+    return log_q.float(), information.sum(-1).float()
+
+
+def _draft_texts(pair: Pair, result: Result, depth: int, progress: bool) -> list[Drafted]:
+    texts = list(zip(result.prompts, result.tokens, strict=True))
+    found = []
+    for prompt, output in tqdm(texts, desc="drafts", unit="text", disable=not progress):
+        found.append(_draft_everywhere(pair, prompt, output, depth))
+    return found
 
 
 def _check_room(
@@ -94,7 +150,7 @@ def _check_room(
 @torch.inference_mode()
 def _draft_everywhere(
     pair: Pair, prompt: Sequence[int], output: Sequence[int], depth: int
-) -> tuple[Array, Array, Array]:
+) -> Drafted:
     """Return drafts, their log q, and entropies, each (T, D), before each of T tokens of `output`.
 
     All positions share one row of a slab: the text, and behind it a chain of drafts for each
@@ -129,12 +185,11 @@ def _draft_chains(
     visible = (slots < ends[:, None]) | own
     drafts, log_q, entropy = [], [], []
     for j in range(depth):
-        log_probabilities = logits.double().log_softmax(-1)
         draft = logits.float().argmax(-1)
+        found = _describe(logits, draft)
         drafts.append(draft)
-        log_q.append(log_probabilities.gather(1, draft[:, None])[:, 0].float())
-        information = torch.special.entr(log_probabilities.exp())
-        entropy.append(information.sum(-1).float())
+        log_q.append(found[0])
+        entropy.append(found[1])
         if j + 1 < depth:
             window = text + chains * (j + 1)
             feed = _feed(draft, slots[window - chains : window], ends + j, visible[:, :window])

@@ -106,9 +106,9 @@ def optimisers_for(
     ]
 
 
-def learning_rate_factor(step: int, steps: int) -> float:
+def learning_rate_factor(step: int, steps: int, warmup: int = WARMUP_STEPS) -> float:
     """Return the factor of the learning rates: linear warm-up, and linear decay to 0 at `steps`."""
-    return min((step + 1) / WARMUP_STEPS, 1.0) * (1 - step / steps)
+    return min((step + 1) / warmup, 1.0) * (1 - step / steps)
 
 
 def stage_batches(
@@ -158,6 +158,7 @@ class Job:
         progress: whether to show a progress bar.
         checkpoint_every: steps between checkpoints.
         rates: learning rates of matrices and of all else.
+        warmup: steps in which the rates rise.
     """
 
     name: str
@@ -168,6 +169,7 @@ class Job:
     progress: bool = True
     checkpoint_every: int = 100
     rates: tuple[float, float] = RATES
+    warmup: int = WARMUP_STEPS
 
 
 def train(
@@ -204,7 +206,8 @@ def train_on(
         batches: from the step to begin with to (step, batch, tokens in the batch), step by step.
         measure: what to add to the history at each checkpoint.
 
-    Returns the history: step, tokens, loss, seconds and what was measured, at each checkpoint.
+    Returns the history: step, tokens, loss, seconds, cpu_seconds (of the process) and what was
+    measured, at each checkpoint.
     """
     optimisers = optimisers_for(model, job.rates)
     checkpoint = job.folder / f"{job.name}.safetensors"
@@ -221,24 +224,29 @@ def train_on(
     )
     losses = []
     tokens_seen = history[-1]["tokens"] if history else 0
-    begun = time.monotonic()
+    begun = (time.monotonic(), time.process_time())
     for step, batch, num_tokens in batches(start):
         value = loss(batch)
-        _update(model, optimisers, value, learning_rate_factor(step, job.steps), job.rates)
+        factor = learning_rate_factor(step, job.steps, job.warmup)
+        update(model, optimisers, value, factor, job.rates)
         losses.append(value.detach())
         tokens_seen += num_tokens
         bar.update()
         done = step + 1
         if done % job.checkpoint_every == 0 or done == job.steps:
             entry = {"step": done, "tokens": tokens_seen, "loss": _mean_loss(job, done, losses)}
-            entry["seconds"] = time.monotonic() - begun
-            history.append(entry | measure())
+            history.append(entry | _since(begun) | measure())
             save_checkpoint(checkpoint, model, optimisers, done, history, job.steps)
             bar.set_postfix(loss=f"{entry['loss']:.3f}")
             losses = []
-            begun = time.monotonic()
+            begun = (time.monotonic(), time.process_time())
     bar.close()
     return history
+
+
+def _since(begun: tuple[float, float]) -> dict[str, float]:
+    wall, cpu = begun
+    return {"seconds": time.monotonic() - wall, "cpu_seconds": time.process_time() - cpu}
 
 
 def _mean_loss(job: Job, step: int, losses: list[torch.Tensor]) -> float:
@@ -261,7 +269,7 @@ def _resume(
     return 0, []
 
 
-def _update(
+def update(
     model: nn.Module,
     optimisers: list[torch.optim.Optimizer],
     loss: torch.Tensor,

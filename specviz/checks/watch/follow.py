@@ -132,6 +132,7 @@ class TargetFollower:
         self.requests = []
         self.parts: list[Part] = []
         self.labels: dict[int, tuple[int, int]] = {}  # token read: (request, index)
+        self._served: set[int] = set()  # requests of the rows of a forward, by what they see
         for prompt, output in zip(prompts, outputs, strict=True):
             tokens = [*prompt, *(output or ())]
             self.requests.append(Request(list(prompt), tokens, output is not None))
@@ -139,7 +140,9 @@ class TargetFollower:
     def read(self, forward: Forward) -> None:
         """Read the next forward of the target."""
         seen = self.origins.read(forward)
-        for row in range(len(seen.tokens)):
+        rows = range(len(seen.tokens))
+        self._served = {self._owner(self._empty(seen, row)) for row in rows}
+        for row in rows:
             part = self._part(seen, row)
             self.parts.append(part)
             if part.request >= 0:
@@ -155,15 +158,22 @@ class TargetFollower:
                     verified.gained = len(request.tokens) - 1 - verified.pending
                     verified.is_last = True
 
+    def _empty(self, seen: Seen, row: int) -> Part:
+        """Return a row whose request is not known yet."""
+        return Part(seen, row, -1, np.flatnonzero(~seen.padding[row]).tolist(), 0)
+
+    def _owner(self, part: Part) -> int:
+        """Return the request of most of what a row sees; -1 if it sees nothing."""
+        owners = Counter(request for request, _ in context_of(part, self.labels))
+        return owners.most_common(1)[0][0] if owners else -1
+
     def _part(self, seen: Seen, row: int) -> Part:
-        columns = np.flatnonzero(~seen.padding[row]).tolist()
-        part = Part(seen, row, -1, columns, 0)
-        if not columns:
+        part = self._empty(seen, row)
+        if not part.columns:
             return part
         context = context_of(part, self.labels)
-        owners = Counter(request for request, _ in context)
-        if owners:
-            part.request = owners.most_common(1)[0][0]
+        part.request = self._owner(part)
+        if part.request >= 0:
             own = [index for request, index in context if request == part.request]
             part.index = self._index(self.requests[part.request], part.tokens, own, len(context))
             if self._fits(part):
@@ -176,6 +186,8 @@ class TargetFollower:
     def _fits(self, part: Part) -> bool:
         """Return whether the first token of a part is the request's at its index."""
         request = self.requests[part.request]
+        if request.is_done and self._find_pending(part):  # another one in its place
+            return True
         due = request.tokens[part.index : part.index + 1]
         return due == part.tokens[:1] or part.index >= len(request.tokens)
 
@@ -190,16 +202,18 @@ class TargetFollower:
         part.columns = columns
         return False
 
-    def _find_pending(self, part: Part) -> None:
+    def _find_pending(self, part: Part) -> bool:
         """Find the request whose pending token a part begins with, whatever its slots hold.
 
-        A mask may hide that token, as if it were padding.
+        A mask may hide that token, as if it were padding. Requests that other rows serve are left
+        out.
         """
         hidden = part.columns[0] - 1
         found = (0, False, part.request, part.columns)
         for number, request in enumerate(self.requests):
             due = request.next_pending
-            if not request.rounds or request.is_done or due >= len(request.tokens):
+            is_over = request.is_done or due >= len(request.tokens)
+            if not request.rounds or is_over or number in self._served - {part.request}:
                 continue
             for columns in ([hidden, *part.columns] if hidden >= 0 else [], part.columns):
                 tokens = part.seen.tokens[part.row, columns].tolist() if columns else []
@@ -209,6 +223,7 @@ class TargetFollower:
         if found[0]:
             part.request, part.columns = found[2:]
             part.index = self.requests[part.request].next_pending
+        return found[0] > 0
 
     def _of_tokens(self, tokens: list[int], row: int) -> int:
         """Return the request whose tokens these are, from the first on; -1 for none."""
@@ -316,6 +331,8 @@ class TargetFollower:
 
 def context_of(part: Part, labels: dict[int, tuple[int, int]]) -> list[tuple[int, int]]:
     """Return (request, index) of what the first token of a part sees of earlier forwards."""
+    if not part.columns:
+        return []
     seen, row = part.seen, part.row
     mine = set(seen.entries.ravel().tolist())
     visible = seen.held[row, seen.seen[row, part.columns[0]]]

@@ -162,9 +162,10 @@ class _Builder:
     def _count(self, part: Part, model: str) -> int:
         """Return how many tokens of a part can be noted: no drafts behind those of the round."""
         count = len(part.columns)
+        request = self.requests[part.request]
         if model == "target":
-            return count
-        rounds = self.requests[part.request].rounds
+            return 0 if any(part is each for each in request.idle) else count
+        rounds = request.rounds
         pending = next((each.pending for each in rounds if each.part.number > part.number), -1)
         return max(min(count, pending + self.widest + 1 - part.index), 0)
 

@@ -7,6 +7,7 @@ running it: as long as a chain's drafts are right, they are the text itself.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -14,6 +15,7 @@ from transformers import PreTrainedModel
 from specviz.engine.heads.base import DraftHead
 from specviz.engine.models.pair import Pair
 from specviz.generation.generate import generate
+from specviz.record.schema import Array
 from specviz.zoo.heads.features import target_features
 
 NEW_TOKENS = 128
@@ -69,7 +71,6 @@ def texts_from(
     return texts
 
 
-@torch.no_grad()
 def measure_head(
     head: DraftHead, texts: Sequence[Text], num_draft_tokens: int = 4
 ) -> dict[str, float]:
@@ -81,26 +82,62 @@ def measure_head(
     before it. A run's `mean_acceptance_length` is a little larger, as it counts accepted drafts
     beyond a text's end.
     """
-    K = num_draft_tokens
-    rounds = 0
-    gained = 0
-    ranks: list[list[Tensor]] = [[] for _ in range(K)]
-    for text in texts:
-        by_step = _ranks(head, text, K)
-        for step in range(K):
-            ranks[step].append(by_step[step])
-        right = torch.zeros(len(by_step[0]), K, dtype=torch.bool)
-        for step in range(K):
-            right[: len(by_step[step]), step] = by_step[step] == 0
-        accepted = right.long().cumprod(1).sum(1)
-        rounds += count_rounds(accepted.tolist())
-        gained += len(accepted)
-    figures = {"length": gained / rounds}
-    for step in range(K):
-        found = torch.cat(ranks[step])
-        figures[f"top1_{step + 1}"] = (found == 0).double().mean().item()
-        figures[f"top5_{step + 1}"] = (found < RANKS).double().mean().item()
+    found = count_hits(head, texts, num_draft_tokens, num_draft_tokens)
+    figures = {"length": float(found.tokens.sum() / found.rounds.sum())}
+    shares = {"top1": found.top1, "top5": found.top5}
+    for step in range(num_draft_tokens):
+        for name, counts in shares.items():
+            share = counts[:, step].sum() / found.positions[:, step].sum()
+            figures[f"{name}_{step + 1}"] = float(share)
     return figures
+
+
+@dataclass(frozen=True)
+class Hits:
+    """How often a head is right on R texts, in chains of S steps from every position.
+
+    Attributes:
+        tokens, rounds: (R,), new tokens, and the rounds in which they are written.
+        positions: (R, S), positions with a token at this step.
+        top1, top5: (R, S), of them, those where it is the head's first choice, or among its first
+            five, given the true tokens before it.
+        reached, accepted: (R, S), positions where all choices before this step are right, and where
+            this one is right too.
+    """
+
+    tokens: Array
+    rounds: Array
+    positions: Array
+    top1: Array
+    top5: Array
+    reached: Array
+    accepted: Array
+
+
+@torch.no_grad()
+def count_hits(head: DraftHead, texts: Sequence[Text], steps: int, num_draft_tokens: int) -> Hits:
+    """Count how often the head is right, text by text.
+
+    Args:
+        steps: of the chains.
+        num_draft_tokens: K of the rounds, at most `steps`.
+    """
+    names = ("positions", "top1", "top5", "reached", "accepted")
+    counts: dict[str, list[list[int]]] = {name: [] for name in names}
+    rounds = []
+    for text in texts:
+        ranks = _ranks(head, text, steps)  # (positions of the text, S)
+        exists = ranks >= 0
+        right = ranks == 0
+        in_a_row = np.logical_and.accumulate(right, axis=1)
+        before = np.pad(in_a_row[:, :-1], ((0, 0), (1, 0)), constant_values=True)
+        found = (exists, right, exists & (ranks < RANKS), exists & before, in_a_row)
+        for name, values in zip(names, found, strict=True):
+            counts[name].append(values.sum(0).tolist())
+        rounds.append(count_rounds(in_a_row[:, :num_draft_tokens].sum(1).tolist()))
+    tokens = [each[0] for each in counts["positions"]]
+    arrays = {name: np.array(values) for name, values in counts.items()}
+    return Hits(np.array(tokens), np.array(rounds), **arrays)
 
 
 def count_rounds(accepted: Sequence[int]) -> int:
@@ -116,10 +153,10 @@ def count_rounds(accepted: Sequence[int]) -> int:
     return rounds
 
 
-def _ranks(head: DraftHead, text: Text, steps: int) -> list[Tensor]:
-    """Return for each step the ranks, from 0, of the true tokens at all positions of the text.
+def _ranks(head: DraftHead, text: Text, steps: int) -> Array:
+    """Return the ranks (positions, steps), from 0, of the true tokens at all positions of the text.
 
-    Step s has as many positions as have a token s + 1 places on.
+    A rank is -1 where the text has no token so many steps on.
     """
     size = text.features.shape[-1] // len(text.layers)
     parts = text.features.split(size, -1)
@@ -129,7 +166,7 @@ def _ranks(head: DraftHead, text: Text, steps: int) -> list[Tensor]:
     features = torch.nn.functional.pad(features, (0, 0, 0, steps))
     last = len(text.tokens) - 1
     starts = torch.arange(text.prompt_length - 1, last, device=tokens.device)
-    ranks = []
+    ranks = torch.full((len(starts), steps), -1)
     outputs = head.unroll(tokens[None], features[None], starts[None], steps)
     for step, output in enumerate(outputs):
         counted = max(len(starts) - step, 0)
@@ -137,5 +174,5 @@ def _ranks(head: DraftHead, text: Text, steps: int) -> list[Tensor]:
         true = tokens[starts[:counted] + step + 1]
         # What is not finite counts as above, so that a head that diverged is never right.
         above = (~(logits <= logits.gather(1, true[:, None]))).sum(-1)
-        ranks.append(above.cpu())
-    return ranks
+        ranks[:counted, step] = above.cpu()
+    return ranks.numpy()

@@ -37,7 +37,7 @@ from specviz.zoo.checkpoint import check_steps
 from specviz.zoo.heads.features import Features, keep_features
 from specviz.zoo.heads.loss import HeadBatch, head_loss
 from specviz.zoo.heads.measure import Text, measure_head
-from specviz.zoo.train import Job, train_on
+from specviz.zoo.train import WARMUP_STEPS, Job, train_on
 
 RATES = (0.02, 2e-3)  # of Muon and AdamW
 UNROLL = 5  # steps of a chain, where the head has no limit
@@ -54,6 +54,7 @@ class HeadPlan:
         starts: chains in a window, as a share of its tokens.
         seed: of weights, order and starts.
         checkpoint_every: steps between checkpoints, and between measurements.
+        warmup: steps in which the rates rise.
 
     Raises:
         ValueError: a value cannot be used.
@@ -65,9 +66,10 @@ class HeadPlan:
     starts: float = 0.25
     seed: int = 0
     checkpoint_every: int = 100
+    warmup: int = WARMUP_STEPS
 
     def __post_init__(self) -> None:
-        for name in ("steps", "rows", "checkpoint_every"):
+        for name in ("steps", "rows", "checkpoint_every", "warmup"):
             require_int(name, getattr(self, name))
         require_int("seed", self.seed, 0)
         if self.unroll is not None:
@@ -85,7 +87,8 @@ class TrainedHead:
 
     Attributes:
         head: the head, attached to its target.
-        history: step, tokens, loss, seconds and the figures of `measure_head`, by checkpoint.
+        history: step, tokens, loss, seconds, cpu_seconds and the figures of `measure_head`, by
+            checkpoint.
     """
 
     head: DraftHead
@@ -119,24 +122,37 @@ def train_head(
         changes: settings of the head that differ from the kind's own.
 
     Raises:
-        ValueError: an argument cannot be used, or `folder` holds a training with other steps;
-            nothing has run.
+        ValueError: an argument cannot be used, or `folder` holds a training with other steps.
         WriteError: the folder cannot be written, or the disk is full. The last checkpoint is still
             whole.
     """
     plan = HeadPlan() if plan is None else plan
     folder = _checked(kind, target, plan, folder, texts, progress)
     check_steps(checkpoint_of(kind, folder), plan.steps)
-    head = build_head(kind, target, seed=plan.seed, **changes)
+    head = new_head(kind, target, plan, **changes)
     windows = _checked_windows(tokens, head, plan)
     make_folder(folder)
     layers = kept_layers(target, head.settings.layers)
     features = keep_features(target, windows, layers, folder, progress=progress)
+    job = job_of(f"head-{kind}", folder, target, plan, progress=progress)
+    return train_from(features, job, head, target, plan, texts)
+
+
+def new_head(kind: str, target: PreTrainedModel, plan: HeadPlan, **changes: Any) -> DraftHead:
+    """Return a head as its training begins. Raise ValueError as `build_head`."""
+    head = build_head(kind, target, seed=plan.seed, **changes)
     head.settings = replace(head.settings, target=fingerprint(target))
     if head.settings.block:
         start_from_last_layer(head, target)
-    job = Job(
-        name=checkpoint_of(kind, folder).stem,
+    return head
+
+
+def job_of(
+    name: str, folder: Path, target: PreTrainedModel, plan: HeadPlan, *, progress: bool = True
+) -> Job:
+    """Return the training of a head, with its checkpoint `NAME.safetensors` in `folder`."""
+    return Job(
+        name=name,
         folder=folder,
         steps=plan.steps,
         device=target.device,
@@ -144,7 +160,19 @@ def train_head(
         progress=progress,
         checkpoint_every=plan.checkpoint_every,
         rates=RATES,
+        warmup=plan.warmup,
     )
+
+
+def train_from(
+    features: Features,
+    job: Job,
+    head: DraftHead,
+    target: PreTrainedModel,
+    plan: HeadPlan,
+    texts: Sequence[Text] = (),
+) -> TrainedHead:
+    """Train `head` in place on features that are kept already, from the job's checkpoint if any."""
     measure: Callable[[], dict[str, float]] = dict
     if texts:
         measure = partial(measure_head, head, texts)
