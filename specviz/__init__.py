@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from specviz.checks.compare import Comparison as Comparison
     from specviz.checks.compare import compare as compare
     from specviz.checks.violations import Violation as Violation
+    from specviz.checks.watch.report import WatchReport as WatchReport
+    from specviz.checks.watch.watched import Watched as Watched
+    from specviz.checks.watch.watched import watch as watch
     from specviz.engine.drafters import drafter as drafter
     from specviz.engine.drafters import drafters as drafters
     from specviz.engine.heads.load import load_heads as load_heads
@@ -65,6 +68,9 @@ _HOME = {
     "Trace": "specviz.record.trace",
     "TraceError": "specviz.record.trace",
     "TraceWriter": "specviz.record.log.writer",
+    "watch": "specviz.checks.watch.watched",
+    "Watched": "specviz.checks.watch.watched",
+    "WatchReport": "specviz.checks.watch.report",
     "Violation": "specviz.checks.violations",
     "check_invariants": "specviz.checks.check",
     "step_through": "specviz.views.stepper.widget",

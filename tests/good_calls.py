@@ -178,6 +178,11 @@ def _records() -> dict[str, Good]:
     request = {"request": 0}, {"request": "0"}
     outputs = [[1, 2], [3]]
     return {
+        "watch": Good(
+            sv.watch,
+            {"target": make_pair("llama").target, "draft": make_pair("llama").draft},
+            {"draft": "none", "tokenizer": "none"},
+        ),
         "audit": Good(
             sv.audit,
             {"reference": outputs, "candidate": outputs},

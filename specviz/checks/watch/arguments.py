@@ -7,16 +7,21 @@ its value and the remedy. Not known here: what is made of it.
 from collections.abc import Sequence
 from typing import Any
 
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from specviz.checks.watch.capture import Forward
-from specviz.checks.watch.follow import Request
+from specviz.checks.watch.requests import Request
 from specviz.engine.models.compat import check_causal
 from specviz.util.validate import is_list, require_list, short
 
 
-def checked_models(target: object, draft: object) -> None:
+def check_models(target: object, draft: object, tokenizer: object) -> None:
     """Raise ValueError unless both are models whose forwards can be seen."""
+    if tokenizer is not None and not isinstance(tokenizer, PreTrainedTokenizerBase):
+        raise ValueError(
+            f"tokenizer must be a transformers tokenizer, got {short(tokenizer)}; pass one loaded "
+            "with AutoTokenizer, or None"
+        )
     for name, model in (("target", target), ("draft", draft)):
         if name == "draft" and model is None:
             continue

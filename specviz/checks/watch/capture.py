@@ -8,7 +8,6 @@ The inputs come from hooks on the model, K/V from the cache's `update`, and the 
 attention function of the first layer, so that all forms of masks are read as they take effect.
 """
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from inspect import signature
@@ -18,12 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from specviz.checks.watch.masks import visible
 from specviz.checks.watch.prints import kv_print
 
 TOP = 8  # candidates of a forward that are kept
-HIDDEN = -1e4  # an additive mask hides what lies below
 
 
 @dataclass
@@ -239,82 +237,3 @@ def _positions(given: dict[str, Any], cache: Any, tokens: Tensor) -> Tensor:
     past = 0 if cache is None or not hasattr(cache, "get_seq_length") else cache.get_seq_length()
     first = torch.as_tensor(past, device=tokens.device)
     return (first + torch.arange(tokens.shape[1], device=tokens.device)).expand(tokens.shape)
-
-
-def visible(
-    mask: Any, shape: tuple[int, int], slots: int, is_causal: bool
-) -> tuple[Tensor | None, str]:
-    """Return which slots each query sees, (b, q, T), and "" or why that is not known.
-
-    Args:
-        mask: what the attention function was given.
-        shape: rows and tokens a row.
-        slots: T.
-        is_causal: whether the layer is causal where there is no mask.
-    """
-    rows, count = shape
-    if mask is None:
-        seen = torch.ones(count, slots, dtype=torch.bool)
-        if is_causal and count > 1:
-            seen = seen.tril()  # aligned at the first slot, as torch does it
-        return seen.expand(rows, count, slots), ""
-    if not isinstance(mask, Tensor):
-        return None, f"the mask is a {type(mask).__name__}"
-    if mask.dim() == 2:
-        causal = torch.ones(count, slots, dtype=torch.bool).tril(slots - count)
-        return causal & (mask[:, None, :slots] != 0).cpu(), ""
-    if mask.dim() != 4 or mask.shape[2] % count:
-        return None, f"the mask has the shape {tuple(mask.shape)}"
-    seen = mask[:, 0, :count, :slots].detach()
-    seen = seen.clone() if seen.dtype == torch.bool else seen > HIDDEN
-    if seen.shape[-1] < slots:
-        return None, f"the mask has {seen.shape[-1]} of {slots} slots"
-    return seen.expand(rows, count, slots), ""
-
-
-class AttentionReader:
-    """Shows the calls of all attention functions to the captures, while it is open."""
-
-    def __init__(self, captures: list[Capture]) -> None:
-        self._captures = captures
-        self._before: dict[str, Any] = {}
-
-    def open(self) -> None:
-        local = ALL_ATTENTION_FUNCTIONS._local_mapping
-        for name in {*ALL_ATTENTION_FUNCTIONS, "eager"}:
-            self._before[name] = local.get(name)
-            ALL_ATTENTION_FUNCTIONS[name] = self._reading(name, ALL_ATTENTION_FUNCTIONS.get(name))
-
-    def close(self) -> None:
-        for name, function in self._before.items():
-            if function is None:
-                del ALL_ATTENTION_FUNCTIONS[name]
-            else:
-                ALL_ATTENTION_FUNCTIONS[name] = function
-        self._before = {}
-
-    def _reading(self, name: str, function: Any) -> Callable[..., Any]:
-        def attend(
-            module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, *args: Any,
-            **kwargs: Any,
-        ) -> Any:  # fmt: skip
-            call = function or sys.modules[type(module).__module__].eager_attention_forward
-            is_causal = kwargs.get("is_causal")
-            if is_causal is None:
-                is_causal = getattr(module, "is_causal", True)
-            effect = mask
-            if name == "eager":
-                effect = _of_eager(mask)
-                is_causal = False
-            for capture in self._captures:
-                capture.attends(module, key, value, effect, bool(is_causal))
-            return call(module, query, key, value, mask, *args, **kwargs)
-
-        return attend
-
-
-def _of_eager(mask: Any) -> Any:
-    """Return the mask as eager attention applies it: it adds, so a bool mask hides nothing."""
-    if isinstance(mask, Tensor) and mask.dtype == torch.bool:
-        return torch.ones_like(mask)
-    return mask

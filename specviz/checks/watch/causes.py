@@ -12,10 +12,10 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
-from specviz.checks.watch.follow import Part, Request
 from specviz.checks.watch.fresh import FreshRow
 from specviz.checks.watch.origins import NOTHING, UNKNOWN
 from specviz.checks.watch.repair import REPAIRS, Bench
+from specviz.checks.watch.requests import Part, Request
 
 Found = tuple[str, str]  # rule and sentence
 

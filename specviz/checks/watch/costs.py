@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specviz.checks.watch.drafts import DraftFault
-from specviz.checks.watch.follow import Request
+from specviz.checks.watch.requests import Request
 
 NOISE = 0.05  # up to this share of all tokens, reading again is filling of a rectangle
 

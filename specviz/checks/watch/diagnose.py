@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from specviz.checks.watch.causes import Causes, Found, smallest_repair
-from specviz.checks.watch.follow import Request, Verified, choices
 from specviz.checks.watch.fresh import FreshRow
+from specviz.checks.watch.requests import Request, Verified, choices
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from specviz.checks.watch.capture import Forward
-from specviz.checks.watch.follow import Part, Request, common, context_of
 from specviz.checks.watch.origins import Origins, Seen
+from specviz.checks.watch.requests import Part, Request, common, context_of
 
 
 @dataclass(frozen=True)

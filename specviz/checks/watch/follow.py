@@ -7,114 +7,12 @@ was fed, what the slots hold, and the outputs. Not known here: models, and what 
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from specviz.checks.watch.capture import Forward
 from specviz.checks.watch.origins import Origins, Seen
-
-
-@dataclass
-class Part:
-    """What one row of one forward read of a request.
-
-    Attributes:
-        seen: the forward.
-        row: the row.
-        request: the request; -1 if it cannot be known.
-        columns: the columns of the tokens that are not padding, in order.
-        index: of the first of them, in its own row.
-    """
-
-    seen: Seen
-    row: int
-    request: int
-    columns: list[int]
-    index: int
-
-    @property
-    def number(self) -> int:
-        """Of the forward."""
-        return self.seen.forward.number
-
-    @property
-    def tokens(self) -> list[int]:
-        """The tokens that are not padding."""
-        return [int(token) for token in self.seen.tokens[self.row, self.columns]]
-
-    def column(self, index: int) -> int:
-        """Return the column of a token, given its index."""
-        return self.columns[index - self.index]
-
-
-@dataclass
-class Verified:
-    """One request in one round: what the target was asked, and what came of it.
-
-    Attributes:
-        part: the tokens that were read.
-        pending: the index of the pending token.
-        drafts: the tokens behind it.
-        matched: how many of them are in the output, from the first on.
-        gained: how many tokens the row gained; 0 if it had finished.
-    """
-
-    part: Part
-    pending: int
-    drafts: list[int]
-    matched: int = 0
-    gained: int = 0
-
-    @property
-    def accepted(self) -> int:
-        """Drafts that were accepted: all that was gained but for the target's own token."""
-        return min(self.matched, max(self.gained - 1, 0)) if not self.is_last else self.kept
-
-    is_last: bool = False
-
-    @property
-    def kept(self) -> int:
-        """Accepted drafts of a last round, in which the budget or EOS may cut the bonus."""
-        return min(self.matched, self.gained)
-
-
-@dataclass
-class Request:
-    """One prompt, and what became of it.
-
-    Attributes:
-        prompt: its tokens.
-        tokens: the prompt and all tokens that followed.
-        is_known: whether the output was given, rather than concluded from the forwards.
-        rounds: what was verified, in order.
-        idle: parts that were read after the request had finished.
-        read: indices of the prompt that were read.
-    """
-
-    prompt: list[int]
-    tokens: list[int]
-    is_known: bool
-    rounds: list[Verified] = field(default_factory=list)
-    idle: list[Part] = field(default_factory=list)
-    parts: list[Part] = field(default_factory=list)
-    row: int = -1
-
-    @property
-    def output(self) -> list[int]:
-        return self.tokens[len(self.prompt) :]
-
-    @property
-    def next_pending(self) -> int:
-        """The index that the pending token has next, if all matching drafts were accepted."""
-        if not self.rounds:
-            return len(self.prompt) - 1
-        last = self.rounds[-1]
-        return last.pending + last.matched + 1
-
-    @property
-    def is_done(self) -> bool:
-        return bool(self.rounds) and self.is_known and self.next_pending >= len(self.tokens) - 1
+from specviz.checks.watch.requests import Part, Request, Verified, choices, common, context_of
 
 
 class TargetFollower:
@@ -327,34 +225,3 @@ class TargetFollower:
         chosen = choices(verified)
         accepted = common(verified.drafts, chosen)
         request.tokens += [*verified.drafts[:accepted], *chosen[accepted : accepted + 1]]
-
-
-def context_of(part: Part, labels: dict[int, tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return (request, index) of what the first token of a part sees of earlier forwards."""
-    if not part.columns:
-        return []
-    seen, row = part.seen, part.row
-    mine = set(seen.entries.ravel().tolist())
-    visible = seen.held[row, seen.seen[row, part.columns[0]]]
-    return [labels[entry] for entry in visible.tolist() if entry in labels and entry not in mine]
-
-
-def choices(verified: Verified) -> list[int]:
-    """Return the target's choice after the pending token and after each draft; [] if unknown."""
-    ids = verified.part.seen.forward.top_ids
-    if ids is None:
-        return []
-    part = verified.part
-    left_out = part.seen.tokens.shape[1] - ids.shape[1]
-    columns = part.columns[verified.pending - part.index :]
-    return [int(ids[part.row, column - left_out, 0]) for column in columns if column >= left_out]
-
-
-def common(first: Sequence[int], second: Sequence[int]) -> int:
-    """Return how many tokens two lists share at their beginning."""
-    count = 0
-    for one, other in zip(first, second, strict=False):
-        if one != other:
-            break
-        count += 1
-    return count

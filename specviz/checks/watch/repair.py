@@ -12,9 +12,9 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from specviz.checks.watch.capture import Forward
-from specviz.checks.watch.follow import Part, Request
 from specviz.checks.watch.fresh import FreshRow
 from specviz.checks.watch.origins import NOTHING
+from specviz.checks.watch.requests import Part, Request
 from specviz.engine.kv.slabs import plain_cache, states_of
 
 States = list[tuple[Tensor, Tensor]]

@@ -11,7 +11,7 @@ import pandas as pd
 
 from specviz.checks.watch.costs import Cost
 from specviz.checks.watch.diagnose import Fault, Tie
-from specviz.checks.watch.follow import Request
+from specviz.checks.watch.requests import Request
 from specviz.record.trace import Trace
 
 

@@ -14,29 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from specviz.checks.watch.follow import Part, Request, Verified, choices
 from specviz.checks.watch.origins import NOTHING, UNKNOWN, Seen
+from specviz.checks.watch.places import Ledger, Place, blocks_of
+from specviz.checks.watch.requests import Part, Request, Verified, choices
 from specviz.record.log.writer import TraceWriter
 from specviz.record.schema import PHASES
 from specviz.record.trace import Trace
 
-Place = tuple[int, int]  # row, slot
 BEFORE = "before"  # of moves before the first forward of a round
-
-
-@dataclass
-class _Ledger:
-    """Where each token's K/V lies in the cache of one model."""
-
-    held: dict[Place, int] = field(default_factory=dict)
-    places: dict[int, set[Place]] = field(default_factory=dict)
-
-    def put(self, place: Place, entry: int) -> None:
-        before = self.held.get(place)
-        if before is not None:
-            self.places[before].discard(place)
-        self.held[place] = entry
-        self.places.setdefault(entry, set()).add(place)
 
 
 @dataclass
@@ -58,8 +43,8 @@ class _Builder:
     batch: int
     labels: Mapping[int, tuple[int, int]]
     widest: int
-    ledgers: dict[str, _Ledger] = field(
-        default_factory=lambda: {"target": _Ledger(), "draft": _Ledger()}
+    ledgers: dict[str, Ledger] = field(
+        default_factory=lambda: {"target": Ledger(), "draft": Ledger()}
     )
     waiting: list[tuple[str, Callable[..., None], dict[str, Any]]] = field(default_factory=list)
     drafts: bool = False  # whether the draft phase of the round has begun
@@ -198,7 +183,7 @@ class _Builder:
                     found.append((nowhere, (row, slot), UNKNOWN))
         if not found:
             return
-        blocks = _blocks(found)
+        blocks = blocks_of(found)
         names = ("from_row", "from_slot", "to_row", "to_slot", "length")
         columns = {name: [block[i] for block in blocks] for i, name in enumerate(names)}
         model = seen.forward.model
@@ -240,21 +225,6 @@ class _Builder:
             "phase": phase,
         }
         self.waiting.append((phase, self.writer.forward, given))
-
-
-def _blocks(moves: Sequence[tuple[Place, Place, int]]) -> list[list[int]]:
-    """Join single slots to blocks: from_row, from_slot, to_row, to_slot, length."""
-    blocks: list[list[int]] = []
-    for (from_row, from_slot), (to_row, to_slot), _ in moves:
-        last = blocks[-1] if blocks else None
-        if last is not None:
-            length = last[4]
-            follows = last[0] == from_row and last[1] + length == from_slot
-            if follows and last[2] == to_row and last[3] + length == to_slot:
-                last[4] += 1
-                continue
-        blocks.append([from_row, from_slot, to_row, to_slot, 1])
-    return blocks
 
 
 def to_trace(

@@ -5,7 +5,7 @@ is assumed of the decoder but that it calls the models. Not known here: how it w
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
@@ -14,17 +14,18 @@ from transformers import PreTrainedModel
 
 from specviz.checks.watch.arguments import (
     check_followed,
-    checked_models,
+    check_models,
     checked_outputs,
     checked_prompts,
 )
-from specviz.checks.watch.capture import AttentionReader, Capture, Forward
+from specviz.checks.watch.capture import Capture, Forward
 from specviz.checks.watch.causes import Causes
 from specviz.checks.watch.costs import find_costs
 from specviz.checks.watch.diagnose import Fault, Judge, Tie
 from specviz.checks.watch.drafts import DraftFollower
 from specviz.checks.watch.follow import TargetFollower
 from specviz.checks.watch.fresh import read_at_once, tolerance_of
+from specviz.checks.watch.masks import AttentionReader
 from specviz.checks.watch.repair import Bench
 from specviz.checks.watch.report import WatchReport
 from specviz.checks.watch.trace import to_trace
@@ -164,10 +165,9 @@ def eos_of(model: PreTrainedModel) -> list[int]:
     return [found] if isinstance(found, int) else list(found)
 
 
-@contextmanager
 def watch(
     target: PreTrainedModel, draft: PreTrainedModel | None = None, *, tokenizer: Any = None
-) -> Iterator[Watched]:
+) -> AbstractContextManager[Watched]:
     """See every forward of these models inside the block, whatever code calls them.
 
     ```python
@@ -188,12 +188,16 @@ def watch(
     Raises:
         ValueError: a model cannot be watched, for instance because it is compiled.
     """
-    checked_models(target, draft)
-    watched = Watched(target, draft, tokenizer)
+    check_models(target, draft, tokenizer)
+    return _watching(Watched(target, draft, tokenizer))
+
+
+@contextmanager
+def _watching(watched: Watched) -> Iterator[Watched]:
     lock = Lock()
-    captures = [Capture(target, "target", watched.forwards, lock)]
-    if draft is not None:
-        captures.append(Capture(draft, "draft", watched.forwards, lock))
+    captures = [Capture(watched.target, "target", watched.forwards, lock)]
+    if watched.draft is not None:
+        captures.append(Capture(watched.draft, "draft", watched.forwards, lock))
     reader = AttentionReader(captures)
     reader.open()
     try:

@@ -1,0 +1,236 @@
+"""`sv.watch`: foreign decoders are judged as what they are, and run as they did."""
+
+import threading
+
+import decoder_work
+import decoders
+import numpy as np
+import pytest
+import torch
+from decoder_work import EOS, MAX_NEW_TOKENS, K, pair, prompts, reference
+from decoders import CASES, SAMPLED, Case
+
+import specviz as sv
+from specviz.checks.watch.requests import common
+
+# Right decoders that do more work than they must, as the report says.
+WASTEFUL = {
+    "no_cache.NoCache": "read again",
+    "one_row.TargetReadsTwo": "read again",
+    "rollback.Rollback": "thrown away",
+}
+SETTINGS = {
+    "num_draft_tokens": K,
+    "batch_size": 4,
+    "max_new_tokens": 24,
+    "progress": False,
+}
+
+
+def eos_of(case: Case) -> tuple[int, ...]:
+    return EOS if case.needs_eos else ()
+
+
+def watched(case: Case) -> tuple[sv.Watched, list[list[int]]]:
+    given = [list(prompt) for prompt in prompts()]
+    with sv.watch(pair().target, pair().draft) as seen:
+        outputs = case.decode(pair().target, pair().draft, given, K, MAX_NEW_TOKENS, eos_of(case))
+    return seen, outputs
+
+
+def named(name: str) -> Case:
+    return next(case for case in CASES if case.name == name)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_decoder_is_judged_as_what_it_is(case: Case) -> None:
+    seen, outputs = watched(case)
+    due = reference(eos_of(case))
+    wrong = {i for i, output in enumerate(outputs) if output != due[i]}
+    report = seen.audit(
+        prompts(), outputs, max_new_tokens=MAX_NEW_TOKENS, eos_token_ids=eos_of(case)
+    )
+    costs = [cost.name for cost in report.costs]
+    if case.affects == "text":
+        assert report.faults[0].rule == case.rule, report
+        assert wrong <= {fault.request for fault in report.faults}
+        for fault in report.faults:
+            prompt = len(prompts()[fault.request])
+            first = common(outputs[fault.request], due[fault.request]) + prompt
+            assert fault.index <= first, "the fault is not later than the first wrong token"
+        assert str(report).startswith("wrong: ")
+        return
+    assert report.is_right, report
+    assert not wrong
+    assert str(report).startswith(("right: ", "near ties only: "))
+    if case.affects == "speed":
+        assert costs, "what it costs is named"
+        assert (case.model == "draft") == ("draft cache" in costs)
+    else:
+        assert costs == [WASTEFUL[case.name]] if case.name in WASTEFUL else costs == []
+
+
+@pytest.mark.parametrize("name", ["one_row.OneRow", "holes.Holes", "slots.Slots", "lookup.Lookup"])
+def test_outputs_can_be_left_out(name: str) -> None:
+    seen, outputs = watched(named(name))
+    report = seen.audit(prompts(), eos_token_ids=[])
+    assert report.is_right, report
+    for request, output in zip(report.requests, outputs, strict=True):
+        assert common(request.output, output) == len(output)
+
+
+def test_texts_are_read_with_a_tokenizer() -> None:
+    texts = [sv.load_prompts()[i] for i in decoder_work.PROMPTS]
+    case = named("one_row.OneRow")
+    given = [list(prompt) for prompt in prompts()]
+    with sv.watch(pair().target, pair().draft, tokenizer=pair().tokenizer) as seen:
+        outputs = case.decode(pair().target, pair().draft, given, K, MAX_NEW_TOKENS, ())
+    written = [pair().tokenizer.decode(output) for output in outputs]
+    assert seen.audit(texts, written).is_right
+
+
+@pytest.mark.parametrize("case", SAMPLED[:1], ids=lambda case: case.name)
+def test_sampled_runs_are_judged_by_their_forwards(case: Case) -> None:
+    given = [list(prompt) for prompt in prompts()]
+    with sv.watch(pair().target, pair().draft) as seen:
+        outputs = case.decode(
+            pair().target, pair().draft, given, K, MAX_NEW_TOKENS, (), temperature=1.0, seed=0
+        )
+    assert seen.audit(prompts(), outputs, greedy=False, eos_token_ids=[]).is_right
+    assert not seen.audit(prompts(), outputs, eos_token_ids=[]).is_right
+
+
+def engine_run(strategy: object) -> tuple[sv.WatchReport, sv.Trace]:
+    ids = [list(prompt) for prompt in prompts()]
+    with sv.watch(pair().target, pair().draft) as seen:
+        result = sv.generate(pair(), ids, strategy=strategy, record=True, **SETTINGS)
+    return seen.audit(ids, result.tokens, eos_token_ids=[]), result.trace
+
+
+@pytest.mark.parametrize("name", ["autoregressive", "inplace", "eqspec", "exspec", "masking"])
+def test_runs_of_the_engine_are_right(name: str) -> None:
+    report, trace = engine_run(name)
+    assert report.is_right
+    assert report.costs == []
+    found = report.trace
+    for column in ("length", "drafted", "accepted", "gained"):
+        assert np.array_equal(found.rows[column], trace.rows[column]), column
+    assert sv.check_invariants(found) == []
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options", "rule"),
+    [
+        ("masking", {"positions": "column"}, "positions"),
+        ("inplace", {"break_invariant": "mask"}, "mask"),
+        ("eqspec", {"break_invariant": "kv"}, "kv"),
+        ("eqspec", {"break_invariant": "positions"}, "positions"),
+        ("inplace", {"break_invariant": "bonus"}, "bonus"),
+    ],
+)
+def test_faults_of_the_engine_are_named_as_by_its_record(
+    strategy: str, options: dict[str, str], rule: str
+) -> None:
+    report, trace = engine_run(sv.strategy(strategy, **options))
+    assert report.faults[0].rule == rule
+    recorded = sv.check_invariants(trace)
+    of_target = [each for each in recorded if each.rule == rule and each.model != "draft"]
+    assert report.faults[0].round <= of_target[0].round + 1
+
+
+@pytest.mark.parametrize("name", ["one_row.OneRow", "holes.Holes", "slots.Slots"])
+def test_rounding_in_bfloat16_is_no_fault(name: str) -> None:
+    small = sv.load_pair(device="cpu", dtype="bfloat16")
+    given = [list(prompt) for prompt in prompts()]
+    with sv.watch(small.target, small.draft) as seen:
+        outputs = named(name).decode(small.target, small.draft, given, K, MAX_NEW_TOKENS, ())
+    assert seen.audit(prompts(), outputs, eos_token_ids=[]).is_right
+
+
+def test_a_decoder_in_a_thread_is_seen() -> None:
+    case = named("one_row.OneRow")
+    given = [list(prompt) for prompt in prompts()[:2]]
+    outputs: list[list[int]] = []
+
+    def work() -> None:
+        outputs.extend(case.decode(pair().target, pair().draft, given, K, 8, ()))
+
+    with sv.watch(pair().target, pair().draft) as seen:
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert seen.audit(given, outputs, eos_token_ids=[]).is_right
+
+
+def test_a_decoder_that_raises_keeps_what_was_seen() -> None:
+    given = [list(prompt) for prompt in prompts()[:1]]
+    case = named("one_row.OneRow")
+
+    class StopError(Exception):
+        pass
+
+    calls = 0
+
+    def stop(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 6:
+            raise StopError
+
+    hook = pair().target.register_forward_pre_hook(stop)
+    try:
+        with pytest.raises(StopError), sv.watch(pair().target, pair().draft) as seen:
+            case.decode(pair().target, pair().draft, given, K, MAX_NEW_TOKENS, ())
+    finally:
+        hook.remove()
+    report = seen.audit(given, eos_token_ids=[])
+    assert report.is_right
+    assert len(report.rounds) >= 4
+
+
+def test_nothing_stays_behind() -> None:
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    before = {name: ALL_ATTENTION_FUNCTIONS.get(name) for name in ("sdpa", "eager")}
+    hooks = sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in pair().target.modules())
+    watched(named("slots.Slots"))
+    after = sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in pair().target.modules())
+    assert before == {name: ALL_ATTENTION_FUNCTIONS.get(name) for name in ("sdpa", "eager")}
+    assert hooks == after
+
+
+def test_the_record_opens_in_the_step_through() -> None:
+    seen, outputs = watched(named("realign.Realign"))
+    report = seen.audit(prompts(), outputs, eos_token_ids=[])
+    assert sv.check_invariants(report.trace) == []
+    assert "rounds" in repr(sv.step_through(report.trace))
+    assert list(report.frame().columns)[:4] == ["request", "row", "round", "forward"]
+
+
+def test_bad_input_is_refused_with_one_sentence() -> None:
+    target, draft = pair().target, pair().draft
+    with sv.watch(target, draft) as seen:
+        pass
+    with pytest.raises(ValueError, match="target was not called inside the block"):
+        seen.audit([[1, 2]], [[3]])
+    with pytest.raises(ValueError, match="target is compiled"):
+        sv.watch(torch.compile(target), draft)
+    with pytest.raises(ValueError, match="target must be a model of transformers, got 3"):
+        sv.watch(3)
+    with pytest.raises(ValueError, match="draft must be another model than target"):
+        sv.watch(target, target)
+    seen, outputs = watched(named("one_row.OneRow"))
+    with pytest.raises(ValueError, match="outputs must be one for each of the 4 prompts, got 3"):
+        seen.audit(prompts(), outputs[:3])
+    with pytest.raises(ValueError, match=r"prompts\[0\] is a text, and there is no tokenizer"):
+        seen.audit(["a"] * 4, outputs)
+    with pytest.raises(ValueError, match=r"outputs\[0\] is not what was fed"):
+        seen.audit(prompts(), [output[::-1] for output in outputs])
+    with pytest.raises(ValueError, match=r"prompts\[0\] was not read by the target"):
+        seen.audit([[7, 7, 7], *prompts()[1:]], outputs)
+
+
+def test_the_registry_has_enough_of_each() -> None:
+    kinds = [case.affects for case in decoders.CASES]
+    assert kinds.count(None) >= 4
+    assert kinds.count("text") >= 12
