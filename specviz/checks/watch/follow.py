@@ -163,11 +163,14 @@ class TargetFollower:
         """Add a part to its request, and what it verified."""
         request = self.requests[part.request]
         request.row = part.row
+        has_logits = part.seen.forward.top_ids is not None
+        if not has_logits:  # a prompt; what lies behind it fills the rectangle
+            read = common(part.tokens, request.tokens[part.index :])
+            part.columns = part.columns[:read]
         for i, column in enumerate(part.columns):
             entry = int(part.seen.entries[part.row, column])
             self.labels[entry] = (part.request, part.index + i)
         was_read = part.index + len(part.columns)
-        has_logits = part.seen.forward.top_ids is not None
         if was_read < len(request.prompt) or not has_logits:
             request.parts.append(part)
             return

@@ -29,6 +29,7 @@ class Seen:
         entries: (b, q), the numbers of the tokens among all of this model.
         held: (b, T), for each slot the number of the token whose K/V it holds; or NOTHING, UNKNOWN.
         padding: (b, q).
+        marks, own_marks: (b, T) and (b, q), the prints of the slots' K/V and of the tokens'.
     """
 
     forward: Forward
@@ -39,6 +40,8 @@ class Seen:
     entries: Array
     held: Array
     padding: Array
+    marks: Array
+    own_marks: Array
 
 
 @dataclass
@@ -59,8 +62,7 @@ class Origins:
         rows, count = tokens.shape
         held, written = _prints(forward)
         if held is None or written is None:
-            held = np.zeros((rows, count), dtype=np.int64)
-            written = held
+            held = written = len(self.where) + 1 + np.arange(rows * count).reshape(rows, count)
             slots = np.tile(np.arange(count), (rows, 1))
         else:
             before = self._last.get(forward.cache, (held[:0], held[:0]))[0]
@@ -70,16 +72,23 @@ class Origins:
         seen = _seen(forward, slots, held.shape[1])
         positions = tokens if forward.positions is None else forward.positions.cpu().numpy()
         padding = _padding(forward, seen, slots)
-        return Seen(forward, tokens, positions, slots, seen, entries, found, padding)
+        return Seen(forward, tokens, positions, slots, seen, entries, found, padding, held, written)
 
     def _enter(self, number: int, written: Array) -> Array:
-        rows, count = written.shape
-        first = len(self.where)
-        for row in range(rows):
-            for column in range(count):
-                self._by_print.setdefault(int(written[row, column]), []).append(len(self.where))
-                self.where.append((number, row, column))
-        return np.arange(first, len(self.where)).reshape(rows, count)
+        """Number the tokens of a forward. Those of a row with the same K/V are one token.
+
+        So is what fills a rectangle: the same token, read several times.
+        """
+        entries = np.zeros(written.shape, dtype=np.int64)
+        for row in range(len(written)):
+            own: dict[int, int] = {}
+            for column, mark in enumerate(written[row].tolist()):
+                if mark not in own:
+                    own[mark] = len(self.where)
+                    self._by_print.setdefault(mark, []).append(len(self.where))
+                    self.where.append((number, row, column))
+                entries[row, column] = own[mark]
+        return entries
 
     def _find(self, cache: int, held: Array, entries: Array, slots: Array) -> Array:
         """Return whose K/V each slot holds, (b, T)."""

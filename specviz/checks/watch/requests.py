@@ -3,7 +3,7 @@
 Contract: plain values, and what can be computed from them. Not known here: how it is found out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from specviz.checks.watch.origins import Seen
@@ -140,3 +140,17 @@ def common(first: Sequence[int], second: Sequence[int]) -> int:
             break
         count += 1
     return count
+
+
+def coming_caches(by_forward: Mapping[int, Sequence[Part]]) -> dict[int, dict[int, int]]:
+    """Return for each forward {request: the cache in which its model reads it next}."""
+    following: dict[str, dict[int, int]] = {"target": {}, "draft": {}}
+    found: dict[int, dict[int, int]] = {}
+    for number in sorted(by_forward, reverse=True):
+        group = by_forward[number]
+        model = group[0].seen.forward.model
+        found[number] = dict(following[model])
+        for part in group:
+            if part.request >= 0:
+                following[model][part.request] = part.seen.forward.cache
+    return found

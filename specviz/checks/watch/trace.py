@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from specviz.checks.watch.origins import NOTHING, UNKNOWN, Seen
-from specviz.checks.watch.places import Ledger, Place, blocks_of
-from specviz.checks.watch.requests import Part, Request, Verified, choices
+from specviz.checks.watch.origins import Seen
+from specviz.checks.watch.places import NAMES, Ledger, Place, blocks_of, moves_of
+from specviz.checks.watch.requests import Part, Request, Verified, choices, coming_caches
 from specviz.record.log.writer import TraceWriter
 from specviz.record.schema import PHASES
 from specviz.record.trace import Trace
@@ -88,6 +88,8 @@ class _Builder:
         self.waiting.clear()
         self.drafts = False
         known = [self._choices(verified) for verified in decided]
+        starts, pending = self._before(decided)
+        starts_after, pending_after = self._after(decided)
         self.writer.round(
             rows=[verified.part.row for verified in decided],
             requests=[verified.part.request for verified in decided],
@@ -96,10 +98,10 @@ class _Builder:
             emitted=[self._emitted(verified) for verified in decided],
             finished=[verified.is_last for verified in decided],
             discarded=[self._discarded(verified) for verified in decided],
-            starts=[self._slots_of(verified)[0] for verified in decided],
-            pending=[self._slots_of(verified)[1] for verified in decided],
-            starts_after=[self._slots_after(verified)[0] for verified in decided],
-            pending_after=[self._slots_after(verified)[1] for verified in decided],
+            starts=starts,
+            pending=pending,
+            starts_after=starts_after,
+            pending_after=pending_after,
             choices=known if all(known) else None,
         )
 
@@ -119,14 +121,34 @@ class _Builder:
                 return slot, pending
         return pending - verified.pending, pending
 
-    def _slots_after(self, verified: Verified) -> Place:
-        """Return the same as of the request's next round."""
+    def _before(self, decided: Sequence[Verified]) -> tuple[list[int], list[int]]:
+        """Return the slots of the rows' first tokens and pending ones, as they were verified."""
+        places = [self._slots_of(verified) for verified in decided]
+        return [start for start, _ in places], [pending for _, pending in places]
+
+    def _after(self, decided: Sequence[Verified]) -> tuple[list[int], list[int]]:
+        """Return the same as of the next round, if K/V is moved inside of rows until then."""
+        following = [self._next(verified) for verified in decided]
+        stay = all(
+            after is None or after.part.row == verified.part.row
+            for verified, after in zip(decided, following, strict=True)
+        )
+        starts, pending = [], []
+        for verified, after in zip(decided, following, strict=True):
+            start, last = self._slots_of(verified)
+            last += verified.gained
+            if after is not None and after.part.row == verified.part.row:
+                place = self._slots_of(after)
+                if stay or place[0] == start:
+                    start, last = place
+            starts.append(start)
+            pending.append(last)
+        return starts, pending
+
+    def _next(self, verified: Verified) -> Verified | None:
         rounds = self.requests[verified.part.request].rounds
         place = next(i for i, each in enumerate(rounds) if each is verified) + 1
-        if place < len(rounds) and rounds[place].part.row == verified.part.row:
-            return self._slots_of(rounds[place])
-        start, pending = self._slots_of(verified)
-        return start, pending + verified.gained
+        return rounds[place] if place < len(rounds) else None
 
     def _choices(self, verified: Verified) -> list[int]:
         found = choices(verified)
@@ -143,6 +165,13 @@ class _Builder:
         cache = part.seen.forward.cache
         is_other = is_prompt and not decided and caches.get(part.request, cache) != cache
         return self.batch + part.request if is_other else part.row
+
+    def _read_again(self, part: Part) -> list[int]:
+        """Return the slots of committed tokens that a draft model reads again."""
+        rounds = self.requests[part.request].rounds
+        pending = next((each.pending for each in rounds if each.part.number > part.number), 0)
+        again = part.columns[: max(pending - part.index, 0)]
+        return [int(part.seen.slots[part.row, column]) for column in again]
 
     def _count(self, part: Part, model: str) -> int:
         """Return how many tokens of a part can be noted: no drafts behind those of the round."""
@@ -166,32 +195,29 @@ class _Builder:
     ) -> None:
         """Note what was moved since the forward before: where K/V lies in another place now."""
         ledger = self.ledgers[seen.forward.model]
-        own = set(seen.entries.ravel().tolist())
         found: list[tuple[Place, Place, int]] = []
+        again: set[Place] = set()
         for part in parts:
             row = rows[part.row]
-            visible = seen.seen[part.row].any(0)
-            for slot, entry in enumerate(seen.held[part.row].tolist()):
-                if not visible[slot] or entry in own or ledger.held.get((row, slot)) == entry:
-                    continue
-                sources = ledger.places.get(entry)
-                if sources:
-                    source = min(sources, key=lambda place: (place[0] != row, place))
-                    found.append((source, (row, slot), entry))
-                elif entry in (NOTHING, UNKNOWN) and (row, slot) in ledger.held:
-                    nowhere = (self.batch + len(self.requests), 0)
-                    found.append((nowhere, (row, slot), UNKNOWN))
+            if seen.forward.model == "draft":
+                again |= {(row, slot) for slot in self._read_again(part)}
+            own = set(seen.slots[part.row].tolist())
+            visible = np.flatnonzero(seen.seen[part.row].any(0)).tolist()
+            kept = {
+                (row, slot): int(seen.marks[part.row, slot]) for slot in visible if slot not in own
+            }
+            lost = {place for place in kept if seen.held[part.row, place[1]] < 0}
+            found += moves_of(ledger, row, kept, lost, (self.batch + len(self.requests), 0))
         if not found:
             return
-        blocks = blocks_of(found)
-        names = ("from_row", "from_slot", "to_row", "to_slot", "length")
-        columns = {name: [block[i] for block in blocks] for i, name in enumerate(names)}
+        blocks = blocks_of(found, again)
+        columns = {name: [block[i] for block in blocks] for i, name in enumerate(NAMES)}
         model = seen.forward.model
         is_first = all(given["model"] != model for _, _, given in self.waiting)
         given = {"model": model, "phase": None if is_first else phase, **columns}
         self.waiting.append((BEFORE if is_first else phase, self.writer.move, given))
-        for _, place, entry in found:
-            ledger.put(place, entry)
+        for _, place, mark in found:
+            ledger.put(place, mark)
 
     def _forward(
         self,
@@ -211,7 +237,7 @@ class _Builder:
                 column = part.columns[place]
                 indices[i, column] = part.index + place
                 slot = int(seen.slots[part.row, column])
-                ledger.put((rows[part.row], slot), int(seen.entries[part.row, column]))
+                ledger.put((rows[part.row], slot), int(seen.own_marks[part.row, column]))
         own = [part.row for part, _ in chosen]
         given = {
             "model": seen.forward.model,
@@ -264,23 +290,9 @@ def to_trace(
         **settings,
     )
     builder = _Builder(writer, requests, by_place, batch, labels, widest)
-    coming = _coming(by_forward)
+    coming = coming_caches(by_forward)
     for number, group in sorted(by_forward.items()):
         builder.add(group[0].seen, group, coming[number])
         if number in decided:
             builder.end_round(sorted(decided[number], key=lambda each: each.part.row))
     return writer.trace()
-
-
-def _coming(by_forward: Mapping[int, Sequence[Part]]) -> dict[int, dict[int, int]]:
-    """Return for each forward {request: the cache in which its model reads it next}."""
-    following: dict[str, dict[int, int]] = {"target": {}, "draft": {}}
-    found: dict[int, dict[int, int]] = {}
-    for number in sorted(by_forward, reverse=True):
-        group = by_forward[number]
-        model = group[0].seen.forward.model
-        found[number] = dict(following[model])
-        for part in group:
-            if part.request >= 0:
-                following[model][part.request] = part.seen.forward.cache
-    return found
