@@ -159,8 +159,9 @@ def _decoding() -> dict[str, Good]:
         ),
         "SamplingParams": Good(
             sv.SamplingParams,
-            {"temperature": 1.0},
-            {"temperature": "1.5 small", "top_k": "none int", "top_p": "none"},
+            {"temperature": 1.0, "coupling": "typical"},
+            {"temperature": "1.5 small", "top_k": "none int", "top_p": "none"}
+            | dict.fromkeys(("epsilon", "delta"), "none 0"),
         ),
         "SamplingParams.warp": Good(sampling.warp, logits, {"logits": "tensor"}),
         "SamplingParams.distribution": Good(sampling.distribution, logits, {"logits": "tensor"}),
@@ -798,6 +799,11 @@ def _studies() -> dict[str, Good]:
         ),
         "couplings.couplings_of": Good(
             couplings.couplings_of, {"temperatures": [1.0]}, also_called=("temperature",)
+        ),
+        "couplings.measure_bias": Good(
+            couplings.measure_bias,
+            run | {"sampling": sv.SamplingParams(1.0, coupling="typical"), "seed": 0},
+            {"prompts": "nested", "seed": "count"},
         ),
         "couplings.measure_couplings": Good(
             couplings.measure_couplings, run | {"progress": False}, fits, ("temperature",)

@@ -12,7 +12,7 @@ from transformers import LlamaForCausalLM
 from tree_drafters import GUMBEL
 
 import specviz as sv
-from specviz.engine.heads import build_head
+from specviz.engine.heads import KINDS, build_head
 from specviz.engine.heads.layer import shifted
 
 
@@ -91,6 +91,20 @@ def test_heads_fit_targets_of_any_depth(count):
         assert head.fuse(head.select(states)).shape == (1, 3, config.hidden_size)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_building_a_head_leaves_the_random_state(kind):
+    target = make_pair("llama").target
+    before = torch.get_rng_state()
+    first = build_head(kind, target, seed=1).state_dict()
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.rand(3)
+    again = build_head(kind, target, seed=1).state_dict()
+    other = build_head(kind, target, seed=2).state_dict()
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    # Medusa's heads begin at zero, whatever the seed.
+    assert all(torch.equal(first[name], other[name]) for name in first) == (kind == "medusa")
+
+
 def test_a_head_owns_neither_embedding_nor_lm_head():
     head = build_head("eagle3", make_pair("llama").target)
     assert not [name for name in head.state_dict() if "embed" in name or "lm_head" in name]
@@ -130,8 +144,8 @@ def test_runs_that_a_head_cannot_serve_are_refused():
     pair = pair_with("llama", "medusa")
     check_refusal(lambda: sv.decode(pair, [[1]], drafter="eagle3"), "drafter='eagle3' needs a head")
     check_refusal(
-        lambda: sv.decode(pair, [[1]], drafter="medusa", num_draft_tokens=5),
-        "num_draft_tokens must be at most 4",
+        lambda: sv.decode(pair, [[1]], drafter="medusa", num_draft_tokens=6),
+        "num_draft_tokens must be at most 5",
     )
     eagle = pair_with("llama", "eagle3")
     check_refusal(
@@ -144,6 +158,7 @@ def test_runs_that_a_head_cannot_serve_are_refused():
         ),
         "deterministic=True fixes the shape of the models' forwards",
         "the rounding of the head would decide which drafts are accepted; pass coupling='gumbel'",
+        "or drafter='model'",
     )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import CLASSES, check_refusal, generate, make_prompts
-from tiny_heads import STEPS, pair_with
+from tiny_heads import pair_with
 from tree_drafters import GUMBEL, TOKENS, alone
 
 import specviz as sv
@@ -131,10 +131,10 @@ def test_siblings_that_are_drawn_come_from_the_heads_own_q():
 
 def test_trees_that_a_head_cannot_grow_are_refused():
     pair = pair_with("llama", "medusa")
-    deep = sv.drafter("tree", base="medusa", depth=STEPS + 1)
+    deep = sv.drafter("tree", base="medusa", depth=6)
     check_refusal(
         lambda: sv.decode(pair, [[1]], drafter=deep, num_draft_tokens=6),
-        "num_draft_tokens must be at most 4",
+        "num_draft_tokens must be at most 5",
         "or the depth of the tree",
     )
     check_refusal(lambda: sv.drafter("tree", base="parallel"), "base='parallel'")

@@ -34,6 +34,12 @@ def test_a_shipped_head_drafts_for_the_shipped_target(kind, embedded):
     assert result.summary["mean_acceptance_length"].item() > LENGTHS[kind]
 
 
+@pytest.mark.parametrize("kind", HEADS)
+def test_a_shipped_head_serves_the_default_k(kind, embedded):
+    result = sv.generate(embedded, sv.load_prompts(limit=1), drafter=kind, max_new_tokens=16)
+    assert result.meta["num_draft_tokens"] == 5
+
+
 def test_a_tree_of_medusa_accepts_more_than_a_chain(embedded):
     """At equal nodes; docs/results.md has the figures."""
     prompts = sv.load_prompts(limit=16)

@@ -361,7 +361,7 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"tokens": np.full((4, 24), 4096)}, "tokens must be ids from 0 to 4095"),
     ({"draft_vocabulary_size": 8}, "draft_vocabulary_size must be 0"),
     ({"folder": "/dev/null/x"}, "/dev/null/x: cannot be written"),
-    ({"kind": "medusa", "plan": HeadPlan(unroll=5)}, "unroll=5 is more than the head's 4 heads"),
+    ({"kind": "medusa", "plan": HeadPlan(unroll=6)}, "unroll=6 is more than the head's 5 heads"),
 ]
 
 

@@ -11,7 +11,7 @@ from tree_drafters import TOKENS, going_on
 import specviz as sv
 from specviz.engine.heads import DraftHead, build_head
 
-STEPS = 4  # tokens that a head drafts
+STEPS = 4  # tokens that a head is fitted to draft; Medusa and Clover could draft one more
 
 
 @cache

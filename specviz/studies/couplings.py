@@ -18,7 +18,7 @@ from specviz.engine.run import check_pair, decode
 from specviz.engine.sampling import COUPLINGS, EXACT, SamplingParams
 from specviz.generation.generate import generate
 from specviz.util.files import conditions
-from specviz.util.validate import require_bool, require_ints, require_list
+from specviz.util.validate import require_bool, require_ints, require_kind, require_list
 
 
 def measure_couplings(
@@ -86,14 +86,15 @@ def measure_bias(
     It is the mean over the new tokens of the distance between p, given the text before the token,
     and the distribution that the token was drawn from. The exact couplings draw from p. Typical
     acceptance does so behind the accepted drafts, but a draft that it accepts is certain, where the
-    target gives it p(d): the distance is 1 - p(d).
+    target gives it p(d): the distance is 1 - p(d). With an exact coupling nothing runs.
 
     Args:
         settings: further arguments of `decode`.
 
     Raises:
-        ValueError: as `generate`.
+        ValueError: `sampling` is no SamplingParams, or as `generate`.
     """
+    require_kind("sampling", sampling, SamplingParams, "pass a SamplingParams")
     if sampling.coupling in EXACT:
         return 0.0
     distance = 0.0

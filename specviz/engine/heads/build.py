@@ -43,11 +43,12 @@ def build_head(kind: str, target: PreTrainedModel, *, seed: int = 0, **changes: 
     require_choice("kind", kind, DEFAULTS)
     settings = settings_for(kind, target, **changes)
     check_layers(settings.layers, target)
-    torch.manual_seed(seed)
-    head = make_head(settings)
-    for module in head.modules():
-        if isinstance(module, nn.Linear) and module.weight.shape[0] != module.weight.shape[1]:
-            nn.init.normal_(module.weight, std=0.02)
+    with torch.random.fork_rng(devices=[]):  # the caller's random state stays as it is
+        torch.default_generator.manual_seed(seed)
+        head = make_head(settings)
+        for module in head.modules():
+            if isinstance(module, nn.Linear) and module.weight.shape[0] != module.weight.shape[1]:
+                nn.init.normal_(module.weight, std=0.02)
     head.attach(target)
     return head.to(target.device)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
@@ -48,7 +49,8 @@ def read_head(folder: Path, target: PreTrainedModel) -> DraftHead:
             f"the head in {quoted_path(folder)} was trained on another target, so hardly a draft "
             "of it would be accepted; pass the pair that it was trained on"
         )
-    head = make_head(settings)
+    with torch.random.fork_rng(devices=[]):  # the values drawn here are replaced at once
+        head = make_head(settings)
     try:
         head.load_state_dict(weights)
     except RuntimeError as error:
