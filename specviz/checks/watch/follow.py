@@ -95,8 +95,12 @@ class TargetFollower:
         for skipped in range(len(columns)):  # padding that its row can see
             part.columns = columns[skipped:]
             part.request = self._of_tokens(part.tokens, part.row)
-            if part.request >= 0:
+            # A few tokens at the end of anything may look like the beginning of a prompt.
+            if part.request >= 0 and (
+                not skipped or len(part.columns) >= len(self.requests[part.request].prompt) - 1
+            ):
                 return True
+        part.request = -1
         part.columns = columns
         return False
 

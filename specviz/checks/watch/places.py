@@ -58,10 +58,17 @@ def moves_of(
     return found
 
 
-def blocks_of(moves: Sequence[Move], own: Collection[Place]) -> list[list[int]]:
+def blocks_of(
+    moves: Sequence[Move], again: Collection[Place], held: Collection[Place]
+) -> list[list[int]]:
     """Join moves of single slots to blocks, lists of `NAMES`.
 
     A block goes on into slots whose tokens are read again: what it left there cannot be seen.
+
+    Args:
+        moves: what was moved.
+        again: places whose tokens are read again.
+        held: places that held anything.
     """
     blocks: list[list[int]] = []
     for (from_row, from_slot), (to_row, to_slot), _ in moves:
@@ -74,6 +81,8 @@ def blocks_of(moves: Sequence[Move], own: Collection[Place]) -> list[list[int]]:
                 continue
         blocks.append([from_row, from_slot, to_row, to_slot, 1])
     for block in blocks:
-        while (block[2], block[3] + block[4]) in own:
-            block[4] += 1
+        from_row, from_slot, to_row, to_slot, length = block
+        while (to_row, to_slot + length) in again and (from_row, from_slot + length) in held:
+            length += 1
+        block[4] = length
     return blocks

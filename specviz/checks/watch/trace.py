@@ -188,6 +188,8 @@ class _Builder:
         if model == "target":
             verified = self.verified.get((part.number, part.row))
             return part.index + len(part.columns) if verified is None else verified.pending
+        if part.seen.forward.top_ids is None:  # no logits, so nothing was drafted
+            return part.index + len(part.columns)
         return len(self.requests[part.request].prompt) - 1
 
     def _moves(
@@ -210,7 +212,7 @@ class _Builder:
             found += moves_of(ledger, row, kept, lost, (self.batch + len(self.requests), 0))
         if not found:
             return
-        blocks = blocks_of(found, again)
+        blocks = blocks_of(found, again, ledger.held)
         columns = {name: [block[i] for block in blocks] for i, name in enumerate(NAMES)}
         model = seen.forward.model
         is_first = all(given["model"] != model for _, _, given in self.waiting)
