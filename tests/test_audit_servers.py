@@ -102,6 +102,7 @@ def test_an_interruption_need_not_wait_for_a_slow_server():
             until = time.monotonic() + 10
             while not Path("runs/audit/reference.jsonl").read_bytes() and time.monotonic() < until:
                 time.sleep(0.01)
+            time.sleep(0.5)  # until it waits for the next answer
             process.send_signal(signal.SIGINT)
             _, said = process.communicate(timeout=30)
         released.set()
