@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import bootstrap
 
 from specviz.record.schema import Array
-from specviz.zoo.heads.study_tables import CONFIDENCE
+from specviz.zoo.heads.study_tables import over_prompts
 
 # A head, and the one that it is compared with.
 PAIRS = (
@@ -74,22 +73,7 @@ def _difference(name: str, columns: Sequence[Array], samples: int, seed: int) ->
     """
     counted = (columns[1] > 0) & (columns[3] > 0)
     kept = [column[counted].astype(float) for column in columns]
-    found = dict.fromkeys((name, f"{name}_low", f"{name}_high"), float("nan"))
-    if counted.any():
-        found[name] = float(_points(kept[0], kept[1], kept[2], kept[3]))
-    if counted.sum() > 1:
-        interval = bootstrap(
-            kept,
-            _points,
-            paired=True,
-            vectorized=True,
-            n_resamples=samples,
-            confidence_level=CONFIDENCE,
-            method="percentile",
-            rng=np.random.default_rng(seed),
-        ).confidence_interval
-        found |= {f"{name}_low": float(interval.low), f"{name}_high": float(interval.high)}
-    return found
+    return over_prompts(name, kept, _points, samples, seed)
 
 
 def _points(a: Array, b: Array, c: Array, d: Array, axis: int = -1) -> Array:

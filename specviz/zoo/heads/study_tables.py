@@ -1,6 +1,6 @@
 """The tables of `specviz study heads`, from what was counted of each training. Runs no model."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,13 +74,25 @@ def share(
     """
     below = np.asarray(of, float)
     pairs = (np.asarray(counts, float)[below > 0], below[below > 0])
+    return over_prompts(name, pairs, _ratio, samples, seed)
+
+
+def over_prompts(
+    name: str, columns: Sequence[Array], statistic: Callable[..., Any], samples: int, seed: int
+) -> dict[str, float]:
+    """Return a statistic of columns, one entry a prompt, and its bootstrap interval over prompts.
+
+    NaN stands for the statistic where there is no prompt, and for the interval where there are
+    fewer than two.
+    """
     found = dict.fromkeys((name, f"{name}_low", f"{name}_high"), float("nan"))
-    if len(pairs[0]):
-        found[name] = float(_ratio(*pairs))
-    if len(pairs[0]) > 1:
+    count = len(columns[0])
+    if count:
+        found[name] = float(statistic(*columns))
+    if count > 1:
         interval = bootstrap(
-            pairs,
-            _ratio,
+            columns,
+            statistic,
             paired=True,
             vectorized=True,
             n_resamples=samples,
