@@ -35,6 +35,7 @@ class Forward:
         tokens: (b, q).
         positions: (b, q), position ids as given, or as the model derives them.
         padding: (b, q), which tokens a 2-D mask calls padding; None without such a mask.
+        given: the attention mask of the call, 2-D or 4-D; None for none.
         seen: (b, q, T), the slots that each query attends to; None where that was not seen.
         held: (b, T), the prints of the K/V that was attended to.
         written: (b, q), the prints of the tokens' own K/V.
@@ -50,6 +51,7 @@ class Forward:
     tokens: Tensor
     positions: Tensor | None = None
     padding: Tensor | None = None
+    given: Tensor | None = field(default=None, repr=False)
     seen: Tensor | None = None
     held: Tensor | None = None
     written: Tensor | None = None
@@ -95,10 +97,15 @@ class Capture:
         self._layers = attention_layers(model)
         self._first = min(self._layers.values(), default=0)
 
-    def open(self) -> None:
-        """Add the hooks."""
+    def open(self, before: Callable[[], None]) -> None:
+        """Add the hooks.
+
+        Args:
+            before: called before each forward.
+        """
         base = self.model.base_model
         self._hooks = [
+            base.register_forward_pre_hook(lambda *_: before()),
             base.register_forward_pre_hook(self._before, with_kwargs=True),
             base.register_forward_hook(self._after),
         ]
@@ -147,6 +154,8 @@ class Capture:
         self._running[get_ident()] = forward
         forward.positions = _positions(given, cache, tokens)
         mask = given.get("attention_mask")
+        if isinstance(mask, Tensor):
+            forward.given = mask.detach().clone()
         if isinstance(mask, Tensor) and mask.dim() == 2 and mask.shape[1] >= tokens.shape[1]:
             forward.padding = mask[:, mask.shape[1] - tokens.shape[1] :] == 0
         if cache is not None and hasattr(cache, "update"):
@@ -202,6 +211,8 @@ class Capture:
         if forward is None:
             return
         self._let_go(get_ident())
+        if forward.seen is None and not forward.unseen:
+            forward.unseen = "the model's attention is called in a way of its own"
         cache = getattr(output, "past_key_values", None)
         if not forward.cache and cache is not None:
             forward.cache = id(cache)

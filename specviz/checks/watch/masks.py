@@ -60,22 +60,31 @@ class AttentionReader:
     def __init__(self, captures: Sequence[Attends]) -> None:
         self._captures = captures
         self._before: dict[str, Any] = {}
+        self._reading: dict[str, Any] = {}
 
     def open(self) -> None:
+        """Read all functions that are registered; again for those that were registered since."""
         local = ALL_ATTENTION_FUNCTIONS._local_mapping
         for name in {*ALL_ATTENTION_FUNCTIONS, "eager"}:
-            self._before[name] = local.get(name)
-            ALL_ATTENTION_FUNCTIONS[name] = self._reading(name, ALL_ATTENTION_FUNCTIONS.get(name))
+            current = local.get(name)
+            if current is None or current is not self._reading.get(name):
+                function = self._read(name, ALL_ATTENTION_FUNCTIONS.get(name))
+                self._before[name] = current
+                self._reading[name] = ALL_ATTENTION_FUNCTIONS[name] = function
 
     def close(self) -> None:
+        local = ALL_ATTENTION_FUNCTIONS._local_mapping
         for name, function in self._before.items():
+            if local.get(name) is not self._reading[name]:
+                continue  # registered since the last forward
             if function is None:
                 del ALL_ATTENTION_FUNCTIONS[name]
             else:
                 ALL_ATTENTION_FUNCTIONS[name] = function
         self._before = {}
+        self._reading = {}
 
-    def _reading(self, name: str, function: Any) -> Callable[..., Any]:
+    def _read(self, name: str, function: Any) -> Callable[..., Any]:
         def attend(
             module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, *args: Any,
             **kwargs: Any,

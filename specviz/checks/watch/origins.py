@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from specviz.checks.watch.capture import Forward
+from specviz.checks.watch.masks import visible
 from specviz.checks.watch.prints import EMPTY
 from specviz.record.schema import Array
 
@@ -115,18 +116,27 @@ class Origins:
         """Fill in the unknown slots of one row, by their prints.
 
         Equal tokens at equal places have equal K/V, in several rows. So of several tokens that may
-        have been the source, take the one that was read together with most of the others.
+        have been the source, take the one whose neighbours lie beside it here, too; then the one
+        that was read together with most of the others.
         """
         known = {}
         for slot in np.flatnonzero(found == UNKNOWN).tolist():
             entries = self._by_print.get(int(held[slot]))
             if entries:
                 known[slot] = entries
-        votes: Counter[tuple[int, int]] = Counter()
-        for entries in known.values():
-            votes.update({self.where[entry][:2] for entry in entries})
+        together: Counter[tuple[int, int]] = Counter()
+        beside: Counter[tuple[int, int, int]] = Counter()
         for slot, entries in known.items():
-            found[slot] = max(entries, key=lambda entry: (votes[self.where[entry][:2]], entry))
+            sources = [self.where[entry] for entry in entries]
+            together.update({(number, row) for number, row, _ in sources})
+            beside.update({(number, row, column - slot) for number, row, column in sources})
+        for slot, entries in known.items():
+
+            def likely(entry: int, slot: int = slot) -> tuple[int, int, int]:
+                number, row, column = self.where[entry]
+                return beside[number, row, column - slot], together[number, row], entry
+
+            found[slot] = max(entries, key=likely)
 
 
 def _prints(forward: Forward) -> tuple[Array | None, Array | None]:
@@ -144,8 +154,8 @@ def find_slots(own: Array, held: Array, before: Array) -> Array:
         before: prints of all K/V in the forward before, of the same cache.
 
     Most caches append, so the last q slots are tried first. Elsewhere the same K/V may be there
-    twice: then the slots that have changed count, and the first one behind that of the token
-    before.
+    twice. Then slots count that lie beside those of the row's other tokens, then those that have
+    changed, then the first one behind that of the token before.
     """
     rows, count = own.shape
     width = held.shape[1]
@@ -160,28 +170,38 @@ def find_slots(own: Array, held: Array, before: Array) -> Array:
         if row < len(before):
             shared = min(width, before.shape[1])
             changed[:shared] = held[row, :shared] != before[row, :shared]
+        places = [np.flatnonzero(held[row] == mark) for mark in own[row]]
+        shifts = np.concatenate([found_at - column for column, found_at in enumerate(places)])
+        votes = Counter(shifts.tolist())
         last = -1
-        for column in range(count):
-            places = np.flatnonzero(held[row] == own[row, column])
-            if places.size:
-                behind = places > last
-                order = np.lexsort((places, ~behind, ~changed[places]))
-                last = found[row, column] = places[order[0]]
+        for column, found_at in enumerate(places):
+            if found_at.size:
+                agree = np.array([votes[shift] for shift in (found_at - column).tolist()])
+                order = np.lexsort((found_at, found_at <= last, ~changed[found_at], -agree))
+                last = found[row, column] = found_at[order[0]]
     return found
 
 
 def _seen(forward: Forward, slots: Array, width: int) -> Array:
-    """Return what each query sees; where that was not seen, all slots up to its own."""
-    rows = len(slots)
-    if forward.seen is None:
-        causal = np.arange(width) <= slots[:, :, None]
-        if forward.padding is not None:
-            hidden = np.zeros((rows, width), dtype=bool)
-            np.put_along_axis(hidden, slots, forward.padding.cpu().numpy(), axis=1)
-            causal = causal & ~hidden[:, None]
-        return causal
-    seen = forward.seen.cpu().numpy()
-    return seen[..., :width]
+    """Return what each query sees, (b, q, T).
+
+    Where that was not seen it follows from the mask that was given, and from the order of slots.
+    """
+    if forward.seen is not None:
+        return forward.seen.cpu().numpy()[..., :width]
+    given = forward.given
+    if given is not None and given.dim() == 4:
+        seen, _ = visible(given, forward.shape, width, True)
+        if seen is not None:
+            return seen.cpu().numpy()
+    causal = np.arange(width) <= slots[:, :, None]
+    if given is not None and given.dim() == 2 and given.shape[1] >= width:
+        return causal & (given[:, None, :width] != 0).cpu().numpy()
+    if forward.padding is not None:
+        hidden = np.zeros((len(slots), width), dtype=bool)
+        np.put_along_axis(hidden, slots, forward.padding.cpu().numpy(), axis=1)
+        causal = causal & ~hidden[:, None]
+    return causal
 
 
 def _padding(forward: Forward, seen: Array, slots: Array) -> Array:

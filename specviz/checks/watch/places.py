@@ -27,6 +27,10 @@ class Ledger:
         self.held[place] = mark
         self.places.setdefault(mark, set()).add(place)
 
+    def of(self, mark: int) -> Collection[Place]:
+        """Return all places of some K/V."""
+        return self.places.get(mark, ())
+
 
 def moves_of(
     ledger: Ledger, row: int, seen: Mapping[Place, int], lost: Collection[Place], nowhere: Place
@@ -41,21 +45,44 @@ def moves_of(
         nowhere: a place that holds nothing.
     """
     moved = {place: mark for place, mark in seen.items() if ledger.held.get(place) != mark}
-    votes: Counter[int] = Counter()
-    for mark in moved.values():
-        votes.update({source[0] for source in ledger.places.get(mark, ())})
-    if row not in votes and votes:
+    votes: Counter[tuple[int, int]] = Counter()  # by row, and by how far slots are shifted
+    for (_, slot), mark in moved.items():
+        votes.update((from_row, from_slot - slot) for from_row, from_slot in ledger.of(mark))
+    if votes and row not in {from_row for from_row, _ in votes}:
         # Another row was copied here. What both have in common, as a first token, was copied, too.
         moved = dict(seen)
     found: list[Move] = []
     for place, mark in moved.items():
-        sources = ledger.places.get(mark)
+        sources = ledger.of(mark)
         if sources:
-            best = min(sources, key=lambda each: (-votes[each[0]], each[0] != row, each))
+            likely = {each: votes[each[0], each[1] - place[1]] for each in sources}
+            best = min(sources, key=lambda each: (-likely[each], each[0] != row, each))
             found.append((best, place, mark))
         elif place in lost and place in ledger.held:
             found.append((nowhere, place, mark))
-    return found
+    return _with_equals(found, ledger, seen)
+
+
+def _with_equals(found: list[Move], ledger: Ledger, seen: Mapping[Place, int]) -> list[Move]:
+    """Extend moves downwards over slots that already held K/V with the same bits.
+
+    So it is with a first token that is moved to where another request's first token lay.
+    """
+    extended: list[Move] = []
+    taken = {place for _, place, _ in found}
+    for move in found:
+        (from_row, from_slot), (row, slot), _ = move
+        below: list[Move] = []
+        while True:
+            from_slot -= 1
+            slot -= 1
+            mark = seen.get((row, slot))
+            source = (from_row, from_slot)
+            if mark is None or (row, slot) in taken or ledger.held.get(source) != mark:
+                break
+            below.insert(0, (source, (row, slot), mark))
+        extended += [*below, move]
+    return extended
 
 
 def blocks_of(
@@ -63,7 +90,8 @@ def blocks_of(
 ) -> list[list[int]]:
     """Join moves of single slots to blocks, lists of `NAMES`.
 
-    A block goes on into slots whose tokens are read again: what it left there cannot be seen.
+    A block goes on into slots behind it whose tokens are read again: what it left there cannot be
+    seen.
 
     Args:
         moves: what was moved.
@@ -80,9 +108,16 @@ def blocks_of(
                 last[4] += 1
                 continue
         blocks.append([from_row, from_slot, to_row, to_slot, 1])
-    for block in blocks:
-        from_row, from_slot, to_row, to_slot, length = block
-        while (to_row, to_slot + length) in again and (from_row, from_slot + length) in held:
-            length += 1
-        block[4] = length
+    for row, slot in sorted(again):
+        below = [block for block in blocks if block[2] == row and block[3] <= slot]
+        if not below:
+            continue
+        block = max(below, key=lambda each: each[3])
+        offset = slot - block[3]
+        if offset < block[4] or (block[0], block[1] + offset) not in held:
+            continue
+        if offset == block[4]:
+            block[4] += 1
+        else:
+            blocks.append([block[0], block[1] + offset, row, slot, 1])
     return blocks

@@ -6,13 +6,19 @@ anything was found.
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
+from typing import Any
 
 import pandas as pd
+
+import specviz
 
 from specviz.checks.watch.costs import Cost
 from specviz.checks.watch.diagnose import Fault, Tie
 from specviz.checks.watch.requests import Request
 from specviz.record.trace import Trace
+
+# Rules of what is decided behind the verification. All others are broken in its forward.
+_DECIDED = ("acceptance", "bonus", "eos", "budget")
 
 
 @dataclass(frozen=True)
@@ -26,7 +32,7 @@ class WatchReport:
         costs: what was done for nothing.
         tolerance: how far log-probabilities may differ by rounding, in nats.
         rounds: {number of a forward: its round}.
-        trace: a record of the run, for tables, checks and pictures.
+        trace: a record of the run, for tables, checks and pictures; None if no token was decided.
     """
 
     requests: Sequence[Request] = field(repr=False)
@@ -35,7 +41,7 @@ class WatchReport:
     costs: Sequence[Cost]
     tolerance: float
     rounds: dict[int, int] = field(repr=False)
-    trace: Trace = field(repr=False)
+    trace: Trace | None = field(repr=False)
 
     @property
     def is_right(self) -> bool:
@@ -73,3 +79,28 @@ class WatchReport:
         """Return a table of the faults, one a text, with the attributes of `Fault`."""
         rows = [asdict(fault) for fault in self.faults]
         return pd.DataFrame(rows, columns=[each.name for each in fields(Fault)])
+
+    def step_through(self, **options: Any) -> Any:
+        """Step through the run, opened at the first fault: its round, its row, and what broke.
+
+        Args:
+            options: arguments of `specviz.step_through`, which take precedence.
+
+        Returns:
+            A `StepThrough`.
+
+        Raises:
+            ValueError: no token was decided, so there is nothing to step through; or an option
+                cannot be used.
+        """
+        if self.trace is None:
+            raise ValueError(
+                "report has no record, because no token was decided in the forwards; watch a "
+                "decoder that writes at least one token"
+            )
+        place: dict[str, Any] = {}
+        if self.faults:
+            first = self.faults[0]
+            phase = "accept" if first.rule in _DECIDED else "verify"
+            place = {"round": first.round, "phase": phase, "row": first.row}
+        return specviz.step_through(self.trace, **(place | options))

@@ -142,15 +142,25 @@ def common(first: Sequence[int], second: Sequence[int]) -> int:
     return count
 
 
-def coming_caches(by_forward: Mapping[int, Sequence[Part]]) -> dict[int, dict[int, int]]:
-    """Return for each forward {request: the cache in which its model reads it next}."""
-    following: dict[str, dict[int, int]] = {"target": {}, "draft": {}}
-    found: dict[int, dict[int, int]] = {}
+def parts_that_move(by_forward: Mapping[int, Sequence[Part]]) -> set[tuple[int, int]]:
+    """Return (forward, row) of the parts whose request its model reads next somewhere else.
+
+    That is in another cache or in another row, or in the same one after another request was there.
+    """
+    of_request: dict[tuple[str, int], Part] = {}
+    of_row: dict[tuple[str, int], Part] = {}
+    found = set()
     for number in sorted(by_forward, reverse=True):
-        group = by_forward[number]
-        model = group[0].seen.forward.model
-        found[number] = dict(following[model])
-        for part in group:
-            if part.request >= 0:
-                following[model][part.request] = part.seen.forward.cache
+        known = [part for part in by_forward[number] if part.request >= 0]
+        for part in known:
+            model = part.seen.forward.model
+            after = of_request.get((model, part.request))
+            if after is None:
+                continue
+            stays = after.seen.forward.cache == part.seen.forward.cache
+            if not stays or of_row.get((model, part.row)) is not after:
+                found.add((number, part.row))
+        for part in known:
+            model = part.seen.forward.model
+            of_request[model, part.request] = of_row[model, part.row] = part
     return found

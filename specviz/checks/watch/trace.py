@@ -8,15 +8,16 @@ A record has one cache for each model. A prompt that was read in another cache o
 lies in a row of its own behind the batch's, and is moved from there.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from specviz.checks.watch.origins import Seen
-from specviz.checks.watch.places import NAMES, Ledger, Place, blocks_of, moves_of
-from specviz.checks.watch.requests import Part, Request, Verified, choices, coming_caches
+from specviz.checks.watch.places import NAMES, Ledger, Move, Place, blocks_of, moves_of
+from specviz.checks.watch.requests import Part, Request, Verified, choices, parts_that_move
 from specviz.record.log.writer import TraceWriter
 from specviz.record.schema import PHASES
 from specviz.record.trace import Trace
@@ -35,6 +36,10 @@ class _Builder:
         batch: rows of the largest batch.
         labels: (request, index) of each token that the target read.
         widest: the most drafts of a round.
+        admitting: forwards of the target in whose rounds prompts were read before them.
+        moving: rows of forwards whose request is read elsewhere next.
+        coming: {forward that decided: the next one that did}.
+        last: {(model, request): the last forward that read it}.
     """
 
     writer: TraceWriter
@@ -43,25 +48,27 @@ class _Builder:
     batch: int
     labels: Mapping[int, tuple[int, int]]
     widest: int
+    admitting: Collection[int]
+    moving: Collection[Place]
+    coming: Mapping[int, int]
+    last: Mapping[tuple[str, int], int]
     ledgers: dict[str, Ledger] = field(
         default_factory=lambda: {"target": Ledger(), "draft": Ledger()}
     )
     waiting: list[tuple[str, Callable[..., None], dict[str, Any]]] = field(default_factory=list)
+    drafted: dict[int, int] = field(default_factory=dict)  # {request: what its draft has read}
+    tenants: dict[tuple[str, int], int] = field(default_factory=dict)  # {(model, row): request}
+    slots: dict[tuple[str, int], set[int]] = field(default_factory=dict)  # by model and request
+    decided: set[int] = field(default_factory=set)  # requests of the last round
     drafts: bool = False  # whether the draft phase of the round has begun
 
-    def add(self, seen: Seen, parts: Sequence[Part], caches: Mapping[int, int]) -> None:
-        """Add one forward.
-
-        Args:
-            seen: the forward.
-            parts: its rows.
-            caches: {request: the cache object of its next round}.
-        """
+    def add(self, seen: Seen, parts: Sequence[Part]) -> None:
+        """Add one forward and its rows."""
         model = seen.forward.model
         known = [part for part in parts if part.request >= 0]
         if not known:
             return
-        rows = {part.row: self._row(part, caches) for part in known}
+        rows = {part.row: self._row(part) for part in known}
         is_target = model == "target"
         begun = "draft" if self.drafts and not is_target else "schedule"
         self._moves(seen, known, rows, begun)
@@ -72,6 +79,8 @@ class _Builder:
             places = range(self._count(part, model))
             early.append((part, [i for i in places if part.index + i < first]))
             late.append((part, [i for i in places if part.index + i >= first]))
+            if not is_target:
+                self.drafted[part.request] = part.index + len(places)
         self._forward(seen, early, rows, begun)
         if is_target:
             self._forward(seen, late, rows, "verify")
@@ -87,6 +96,7 @@ class _Builder:
                 call(**arguments)
         self.waiting.clear()
         self.drafts = False
+        self.decided = {verified.part.request for verified in decided}
         known = [self._choices(verified) for verified in decided]
         starts, pending = self._before(decided)
         starts_after, pending_after = self._after(decided)
@@ -130,7 +140,8 @@ class _Builder:
         """Return the same as of the next round, if K/V is moved inside of rows until then."""
         following = [self._next(verified) for verified in decided]
         stay = all(
-            after is None or after.part.row == verified.part.row
+            after is None
+            or (after.part.row == verified.part.row and after.part.number not in self.admitting)
             for verified, after in zip(decided, following, strict=True)
         )
         starts, pending = [], []
@@ -146,9 +157,12 @@ class _Builder:
         return starts, pending
 
     def _next(self, verified: Verified) -> Verified | None:
+        """Return what a request verified in the next round, if it was part of that."""
         rounds = self.requests[verified.part.request].rounds
         place = next(i for i, each in enumerate(rounds) if each is verified) + 1
-        return rounds[place] if place < len(rounds) else None
+        after = rounds[place] if place < len(rounds) else None
+        is_next = after is not None and after.part.number == self.coming[verified.part.number]
+        return after if is_next else None
 
     def _choices(self, verified: Verified) -> list[int]:
         found = choices(verified)
@@ -158,12 +172,12 @@ class _Builder:
         first = verified.pending + 1
         return self.requests[verified.part.request].tokens[first : first + verified.gained]
 
-    def _row(self, part: Part, caches: Mapping[int, int]) -> int:
+    def _row(self, part: Part) -> int:
         """Return the row of the record's cache that a part uses."""
+        place = (part.number, part.row)
         is_prompt = part.index + len(part.columns) <= len(self.requests[part.request].prompt)
-        decided = (part.number, part.row) in self.verified
-        cache = part.seen.forward.cache
-        is_other = is_prompt and not decided and caches.get(part.request, cache) != cache
+        is_decided = place in self.verified or self._is_read_again(part)
+        is_other = is_prompt and not is_decided and place in self.moving
         return self.batch + part.request if is_other else part.row
 
     def _read_again(self, part: Part) -> list[int]:
@@ -172,6 +186,11 @@ class _Builder:
         pending = next((each.pending for each in rounds if each.part.number > part.number), 0)
         again = part.columns[: max(pending - part.index, 0)]
         return [int(part.seen.slots[part.row, column]) for column in again]
+
+    def _is_read_again(self, part: Part) -> bool:
+        """Return whether the draft model has read the first token of a part before."""
+        is_draft = part.seen.forward.model == "draft"
+        return is_draft and part.index < self.drafted.get(part.request, 0)
 
     def _count(self, part: Part, model: str) -> int:
         """Return how many tokens of a part can be noted: no drafts behind those of the round."""
@@ -190,18 +209,69 @@ class _Builder:
             return part.index + len(part.columns) if verified is None else verified.pending
         if part.seen.forward.top_ids is None:  # no logits, so nothing was drafted
             return part.index + len(part.columns)
+        if self._is_read_again(part):
+            return part.index
         return len(self.requests[part.request].prompt) - 1
 
     def _moves(
         self, seen: Seen, parts: Sequence[Part], rows: Mapping[int, int], phase: str
     ) -> None:
         """Note what was moved since the forward before: where K/V lies in another place now."""
-        ledger = self.ledgers[seen.forward.model]
-        found: list[tuple[Place, Place, int]] = []
-        again: set[Place] = set()
+        model = seen.forward.model
+        going_on = [part for part in parts if part.request in self.decided]
+        others = [part for part in parts if part.request not in self.decided]
+        is_first = all(
+            given["model"] != model and (when != "schedule" or given["model"] != "target")
+            for when, _, given in self.waiting
+        )
+        self._make_room(seen, parts, rows, phase)
+        first = self._found(going_on, rows)
+        then = self._found(others, rows)
+        if not is_first:
+            then[0].extend(first[0])
+            then[1].update(first[1])
+        else:
+            self._move(model, *first, BEFORE)
+        self._move(model, *then, phase)
+
+    def _make_room(
+        self, seen: Seen, parts: Sequence[Part], rows: Mapping[int, int], phase: str
+    ) -> None:
+        """Note that requests which wait outside the batch are kept in rows of their own.
+
+        Where a decoder really keeps them cannot be seen.
+        """
+        model = seen.forward.model
+        ledger = self.ledgers[model]
+        kept: list[Move] = []
         for part in parts:
             row = rows[part.row]
-            if seen.forward.model == "draft":
+            before = self.tenants.get((model, row), part.request)
+            self.tenants[model, row] = part.request
+            if before != part.request and self.last[model, before] > part.number:
+                own = self.batch + before
+                kept += [
+                    ((row, slot), (own, slot), ledger.held[row, slot])
+                    for slot in sorted(self.slots[model, before])
+                    if (row, slot) in ledger.held
+                ]
+        self._move(model, kept, set(), phase)
+        for part in parts:
+            visible = np.flatnonzero(seen.seen[part.row].any(0)).tolist()
+            own_slots = [slot for slot in seen.slots[part.row].tolist() if slot >= 0]
+            self.slots[model, part.request] = {*visible, *own_slots}
+
+    def _found(
+        self, parts: Sequence[Part], rows: Mapping[int, int]
+    ) -> tuple[list[Move], set[Place]]:
+        """Return what was moved into rows, and the slots whose tokens they read again."""
+        found: list[Move] = []
+        again: set[Place] = set()
+        for part in parts:
+            seen = part.seen
+            model = seen.forward.model
+            row = rows[part.row]
+            if model == "draft":
                 again |= {(row, slot) for slot in self._read_again(part)}
             own = set(seen.slots[part.row].tolist())
             visible = np.flatnonzero(seen.seen[part.row].any(0)).tolist()
@@ -209,15 +279,20 @@ class _Builder:
                 (row, slot): int(seen.marks[part.row, slot]) for slot in visible if slot not in own
             }
             lost = {place for place in kept if seen.held[part.row, place[1]] < 0}
-            found += moves_of(ledger, row, kept, lost, (self.batch + len(self.requests), 0))
+            nowhere = (self.batch + len(self.requests), 0)
+            found += moves_of(self.ledgers[model], row, kept, lost, nowhere)
+        return found, again
+
+    def _move(
+        self, model: str, found: list[Move], again: set[Place], phase: str
+    ) -> None:
         if not found:
             return
+        ledger = self.ledgers[model]
         blocks = blocks_of(found, again, ledger.held)
         columns = {name: [block[i] for block in blocks] for i, name in enumerate(NAMES)}
-        model = seen.forward.model
-        is_first = all(given["model"] != model for _, _, given in self.waiting)
-        given = {"model": model, "phase": None if is_first else phase, **columns}
-        self.waiting.append((BEFORE if is_first else phase, self.writer.move, given))
+        given = {"model": model, "phase": None if phase == BEFORE else phase, **columns}
+        self.waiting.append((phase, self.writer.move, given))
         for _, place, mark in found:
             ledger.put(place, mark)
 
@@ -291,10 +366,35 @@ def to_trace(
         budget=[max(len(request.output), 1) for request in requests],
         **settings,
     )
-    builder = _Builder(writer, requests, by_place, batch, labels, widest)
-    coming = coming_caches(by_forward)
+    admitting = _admitting(by_forward, by_place)
+    moving = parts_that_move(by_forward)
+    coming = dict(pairwise(sorted(decided)))
+    coming[max(decided)] = -1
+    last = {
+        (group[0].seen.forward.model, part.request): number
+        for number, group in sorted(by_forward.items())
+        for part in group
+    }
+    builder = _Builder(
+        writer, requests, by_place, batch, labels, widest, admitting, moving, coming, last
+    )
     for number, group in sorted(by_forward.items()):
-        builder.add(group[0].seen, group, coming[number])
+        builder.add(group[0].seen, group)
         if number in decided:
             builder.end_round(sorted(decided[number], key=lambda each: each.part.row))
     return writer.trace()
+
+
+def _admitting(by_forward: Mapping[int, Sequence[Part]], verified: Collection[Place]) -> set[int]:
+    """Return the target's forwards before which, in the same round, it read prompts."""
+    found: set[int] = set()
+    has_read = False
+    for number, group in sorted(by_forward.items()):
+        if group[0].seen.forward.model != "target":
+            continue
+        if any((number, part.row) in verified for part in group):
+            found |= {number} if has_read else set()
+            has_read = False
+        elif any(part.request >= 0 for part in group):
+            has_read = True
+    return found

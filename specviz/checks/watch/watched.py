@@ -29,6 +29,7 @@ from specviz.checks.watch.masks import AttentionReader
 from specviz.checks.watch.repair import Bench
 from specviz.checks.watch.report import WatchReport
 from specviz.checks.watch.trace import to_trace
+from specviz.record.trace import Trace
 from specviz.util.validate import require_bool, require_int, require_ints
 
 SAMPLE = 4  # texts in which noise is measured
@@ -139,7 +140,9 @@ class Watched:
                 faults.append(fault)
         return judge, sorted(faults, key=lambda fault: (fault.forward, fault.row)), ties
 
-    def _trace(self, follower: TargetFollower, drafts: DraftFollower, eos: Sequence[int]) -> Any:
+    def _trace(
+        self, follower: TargetFollower, drafts: DraftFollower, eos: Sequence[int]
+    ) -> Trace | None:
         settings = {
             "vocabulary_size": self.target.get_input_embeddings().weight.shape[0],
             "eos_token_ids": list(eos),
@@ -202,7 +205,8 @@ def _watching(watched: Watched) -> Iterator[Watched]:
     reader.open()
     try:
         for capture in captures:
-            capture.open()
+            # A decoder may register an attention function of its own at any time.
+            capture.open(before=reader.open)
         yield watched
     finally:
         for capture in captures:
