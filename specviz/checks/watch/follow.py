@@ -115,7 +115,7 @@ class TargetFollower:
         for number, request in enumerate(self.requests):
             due = request.next_pending
             is_over = request.is_done or due >= len(request.tokens)
-            if not request.rounds or is_over or number in self._served - {part.request}:
+            if not request.parts or is_over or number in self._served - {part.request}:
                 continue
             for columns in ([hidden, *part.columns] if hidden >= 0 else [], part.columns):
                 tokens = part.seen.tokens[part.row, columns].tolist() if columns else []

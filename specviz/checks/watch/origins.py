@@ -6,6 +6,7 @@ and which token should be there.
 """
 
 from collections import Counter
+from collections.abc import Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -107,15 +108,17 @@ class Origins:
         for row in np.unique(np.nonzero(found == UNKNOWN)[0]).tolist():
             # Something was moved, so equal K/V in the same slot may be another row's as well.
             found[row] = np.where((found[row] >= 0) & (found[row] < own), UNKNOWN, found[row])
-            self._look_up(found[row], held[row])
+            had = set(before[row].tolist()) if row < len(before) else set()
+            self._look_up(found[row], held[row], had)
         self._last[cache] = (held, found)
         return found
 
-    def _look_up(self, found: Array, held: Array) -> None:
+    def _look_up(self, found: Array, held: Array, had: Set[int]) -> None:
         """Fill in the unknown slots of one row, by their prints.
 
         Equal tokens at equal places have equal K/V, in several rows. So of several tokens that may
-        have been the source, take the one that was read together with most of the others.
+        have been the source, take the one that was read together with most of the others. If that
+        leaves a choice, take one that the row had before.
         """
         known = {}
         for slot in np.flatnonzero(found == UNKNOWN).tolist():
@@ -126,7 +129,10 @@ class Origins:
         for entries in known.values():
             votes.update({self.where[entry][:2] for entry in entries})
         for slot, entries in known.items():
-            found[slot] = max(entries, key=lambda entry: (votes[self.where[entry][:2]], entry))
+            ranks = {
+                entry: (votes[self.where[entry][:2]], entry in had, entry) for entry in entries
+            }
+            found[slot] = max(entries, key=ranks.__getitem__)
 
 
 def _prints(forward: Forward) -> tuple[Array | None, Array | None]:
