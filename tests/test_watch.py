@@ -97,7 +97,9 @@ def test_sampled_runs_are_judged_by_their_forwards(case: Case) -> None:
         outputs = case.decode(
             pair().target, pair().draft, given, K, MAX_NEW_TOKENS, (), temperature=1.0, seed=0
         )
-    assert seen.audit(prompts(), outputs, greedy=False, eos_token_ids=[]).is_right
+    report = seen.audit(prompts(), outputs, greedy=False, eos_token_ids=[])
+    assert report.is_right
+    assert str(report).startswith("right, as far as the forwards of 4 texts go")
     assert not seen.audit(prompts(), outputs, eos_token_ids=[]).is_right
 
 

@@ -27,6 +27,7 @@ class WatchReport:
         tolerance: how far log-probabilities may differ by rounding, in nats.
         rounds: {number of a forward: its round}.
         trace: a record of the run, for tables, checks and pictures.
+        greedy: whether tokens were judged; False if forwards alone were.
     """
 
     requests: Sequence[Request] = field(repr=False)
@@ -36,6 +37,7 @@ class WatchReport:
     tolerance: float
     rounds: dict[int, int] = field(repr=False)
     trace: Trace = field(repr=False)
+    greedy: bool = True
 
     @property
     def is_right(self) -> bool:
@@ -59,6 +61,11 @@ class WatchReport:
             return (
                 f"near ties only: {len(self.ties)} tokens lie up to {largest:.2g} nats below the "
                 f"best; noise explains {self.tolerance:.2g}"
+            )
+        if not self.greedy:
+            return (
+                f"right, as far as the forwards of {count} texts go; which tokens were drawn was "
+                "not judged"
             )
         return f"right: {count} texts are what the target itself writes"
 
