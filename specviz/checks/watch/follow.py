@@ -158,6 +158,8 @@ class TargetFollower:
             known = request.tokens[index : due + 1]
             if known == tokens[: len(known)]:
                 return index
+        if request.is_done:  # what is read behind the end of a text is in no output
+            return request.next_pending
         for index in range(due, -1, -1):
             if request.tokens[index] == tokens[0]:
                 return index

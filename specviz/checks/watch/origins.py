@@ -117,10 +117,10 @@ class Origins:
         """Fill in the unknown slots of one row, by their prints.
 
         Equal tokens at equal places have equal K/V, in several rows. So of several tokens that may
-        have been the source, take the one that was read together with most of the others. If that
-        leaves a choice, take one that the row had before.
+        have been the source, take the one with the most of its neighbours beside it here, then the
+        one that was read together with most of the others, then one that the row had before.
         """
-        known = {}
+        known: dict[int, list[int]] = {}
         for slot in np.flatnonzero(found == UNKNOWN).tolist():
             entries = self._by_print.get(int(held[slot]))
             if entries:
@@ -128,11 +128,20 @@ class Origins:
         votes: Counter[tuple[int, int]] = Counter()
         for entries in known.values():
             votes.update({self.where[entry][:2] for entry in entries})
+        places = {slot: {self.where[each] for each in entries} for slot, entries in known.items()}
+
+        def rank(slot: int, entry: int) -> tuple[int, int, bool, int]:
+            number, row, column = self.where[entry]
+            beside = 0
+            for step in (-1, 1):
+                away = step
+                while (number, row, column + away) in places.get(slot + away, ()):
+                    away += step
+                    beside += 1
+            return beside, votes[number, row], entry in had, entry
+
         for slot, entries in known.items():
-            ranks = {
-                entry: (votes[self.where[entry][:2]], entry in had, entry) for entry in entries
-            }
-            found[slot] = max(entries, key=ranks.__getitem__)
+            found[slot] = max(entries, key=lambda entry: rank(slot, entry))
 
 
 def _prints(forward: Forward) -> tuple[Array | None, Array | None]:

@@ -106,6 +106,10 @@ class Request:
         last = self.rounds[-1]
         return last.pending + last.matched + 1
 
+    def after(self, number: int) -> Verified | None:
+        """Return what was verified next after a forward; None if nothing was."""
+        return next((each for each in self.rounds if each.part.number > number), None)
+
     @property
     def is_done(self) -> bool:
         return bool(self.rounds) and self.is_known and self.next_pending >= len(self.tokens) - 1

@@ -128,7 +128,8 @@ class _Builder:
 
     def _after(self, decided: Sequence[Verified]) -> tuple[list[int], list[int]]:
         """Return the same as of the next round, if K/V is moved inside of rows until then."""
-        following = [self._next(verified) for verified in decided]
+        parts = [verified.part for verified in decided]
+        following = [self.requests[part.request].after(part.number) for part in parts]
         stay = all(
             after is None or after.part.row == verified.part.row
             for verified, after in zip(decided, following, strict=True)
@@ -145,11 +146,6 @@ class _Builder:
             pending.append(last)
         return starts, pending
 
-    def _next(self, verified: Verified) -> Verified | None:
-        rounds = self.requests[verified.part.request].rounds
-        place = next(i for i, each in enumerate(rounds) if each is verified) + 1
-        return rounds[place] if place < len(rounds) else None
-
     def _choices(self, verified: Verified) -> list[int]:
         found = choices(verified)
         return found if len(found) == len(verified.drafts) + 1 else []
@@ -160,17 +156,21 @@ class _Builder:
 
     def _row(self, part: Part, caches: Mapping[int, int]) -> int:
         """Return the row of the record's cache that a part uses."""
-        is_prompt = part.index + len(part.columns) <= len(self.requests[part.request].prompt)
+        request, seen = self.requests[part.request], part.seen
+        is_prompt = part.index + len(part.columns) <= len(request.prompt)
         decided = (part.number, part.row) in self.verified
-        cache = part.seen.forward.cache
-        is_other = is_prompt and not decided and caches.get(part.request, cache) != cache
-        return self.batch + part.request if is_other else part.row
+        is_other = caches.get(part.request, seen.forward.cache) != seen.forward.cache
+        if is_prompt and is_other and not decided:
+            return self.batch + part.request
+        # Read alone and from the first token on: drafts of the row that is verified next.
+        is_alone = seen.forward.model == "draft" and part.index == 0 and len(seen.tokens) == 1
+        coming = request.after(part.number) if is_alone else None
+        return coming.part.row if coming else part.row
 
     def _read_again(self, part: Part) -> list[int]:
         """Return the slots of committed tokens that a draft model reads again."""
-        rounds = self.requests[part.request].rounds
-        pending = next((each.pending for each in rounds if each.part.number > part.number), 0)
-        again = part.columns[: max(pending - part.index, 0)]
+        coming = self.requests[part.request].after(part.number)
+        again = part.columns[: max(coming.pending - part.index, 0)] if coming else []
         return [int(part.seen.slots[part.row, column]) for column in again]
 
     def _count(self, part: Part, model: str) -> int:
@@ -179,8 +179,8 @@ class _Builder:
         request = self.requests[part.request]
         if model == "target":
             return 0 if any(part is each for each in request.idle) else count
-        rounds = request.rounds
-        pending = next((each.pending for each in rounds if each.part.number > part.number), -1)
+        coming = request.after(part.number)
+        pending = coming.pending if coming else -1
         return max(min(count, pending + self.widest + 1 - part.index), 0)
 
     def _first_decided(self, part: Part, model: str) -> int:
