@@ -28,9 +28,8 @@ def decode(
     batch_size: int = 2,
 ) -> list[Tokens]:
     outputs: list[Tokens] = [[] for _ in prompts]
-    waiting = list(range(len(prompts)))
-    live = waiting[:batch_size]  # the request of each row
-    del waiting[:batch_size]
+    live = list(range(len(prompts)))[:batch_size]  # the request of each row
+    waiting = list(range(len(prompts)))[batch_size:]
     rows = [list(prompts[request]) for request in live]
     ids, seen = left_padded([prompt[:-1] for prompt in prompts], target.device)
     cache, seen = DynamicCache(), seen[:batch_size]  # the mask, (rows, slots)
@@ -51,8 +50,7 @@ def decode(
                 staying.append(i)
             elif waiting:
                 live[i] = waiting.pop(0)
-                rows[i] = list(prompts[live[i]])
-                enter(target, cache, seen, i, rows[i])
+                rows[i] = enter(target, cache, seen, i, prompts[live[i]])
                 staying.append(i)
         live = [live[i] for i in staying]
         rows = [rows[i] for i in staying]
@@ -75,7 +73,7 @@ def read(target: PreTrainedModel, cache: DynamicCache, ids: Tensor, seen: Tensor
 
 def enter(
     target: PreTrainedModel, cache: DynamicCache, seen: Tensor, row: int, prompt: Tokens
-) -> None:
+) -> Tokens:
     """Read a prompt but its last token, alone, and write its K/V to the last slots of a row."""
     ids = torch.tensor([prompt[:-1]], device=target.device)
     alone = target(ids, use_cache=True).past_key_values
@@ -84,3 +82,4 @@ def enter(
         layer.keys[row, :, start:] = source.keys[0]
         layer.values[row, :, start:] = source.values[0]
     seen[row, start:] = 1
+    return list(prompt)
