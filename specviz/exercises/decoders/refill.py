@@ -74,7 +74,10 @@ def read(target: PreTrainedModel, cache: DynamicCache, ids: Tensor, seen: Tensor
 def enter(
     target: PreTrainedModel, cache: DynamicCache, seen: Tensor, row: int, prompt: Tokens
 ) -> Tokens:
-    """Read a prompt but its last token, alone, and write its K/V to the last slots of a row."""
+    """Read a prompt but its last token, alone; write its K/V to the last slots of a row.
+
+    Return the tokens of the row.
+    """
     ids = torch.tensor([prompt[:-1]], device=target.device)
     alone = target(ids, use_cache=True).past_key_values
     start = seen.shape[1] - len(prompt) + 1
