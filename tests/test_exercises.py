@@ -30,7 +30,9 @@ from specviz.exercises import base
 
 ROOT = Path(__file__).parents[1]
 NAMES = sorted(
-    module.name for module in pkgutil.iter_modules(exercises.__path__) if module.name != "base"
+    module.name
+    for module in pkgutil.iter_modules(exercises.__path__)
+    if module.name != "base" and not module.ispkg  # `decoders` are what the reader debugs
 )
 Check = Callable[..., bool]
 
@@ -40,11 +42,12 @@ def module_of(name: str) -> ModuleType:
 
 
 def checks_of(name: str) -> dict[str, Check]:
-    """Return the checks of a module: its own functions that carry the decorator."""
+    """Return the checks of a module: its own public functions with the decorator."""
     module = module_of(name)
     found = {}
     for key, value in vars(module).items():
-        if hasattr(value, "__wrapped__") and value.__module__ == module.__name__:
+        is_own = getattr(value, "__module__", "") == module.__name__ and not key.startswith("_")
+        if is_own and hasattr(value, "__wrapped__"):
             found[key] = value
     return found
 

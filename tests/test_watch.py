@@ -10,6 +10,7 @@ import pytest
 import torch
 from decoder_work import EOS, MAX_NEW_TOKENS, K, pair, prompts, reference
 from decoders import CASES, SAMPLED, Case
+from masking_decoder import MaskingDecoder
 
 import specviz as sv
 from specviz.checks.watch.requests import common
@@ -97,7 +98,9 @@ def test_sampled_runs_are_judged_by_their_forwards(case: Case) -> None:
         outputs = case.decode(
             pair().target, pair().draft, given, K, MAX_NEW_TOKENS, (), temperature=1.0, seed=0
         )
-    assert seen.audit(prompts(), outputs, greedy=False, eos_token_ids=[]).is_right
+    report = seen.audit(prompts(), outputs, greedy=False, eos_token_ids=[])
+    assert report.is_right
+    assert str(report).startswith("right, as far as the forwards of 4 texts go")
     assert not seen.audit(prompts(), outputs, eos_token_ids=[]).is_right
 
 
@@ -220,6 +223,19 @@ def test_the_record_opens_in_the_step_through() -> None:
     assert sv.check_invariants(report.trace) == []
     assert "rounds" in repr(sv.step_through(report.trace))
     assert list(report.frame().columns)[:4] == ["request", "row", "round", "forward"]
+
+
+def test_drafts_that_are_read_alone_belong_to_their_row() -> None:
+    given = [list(prompt) for prompt in prompts()]
+    size = pair().vocabulary_size
+    writer = sv.TraceWriter(given, vocabulary_size=size, num_draft_tokens=K, decoder="masking")
+    decoder = MaskingDecoder(pair(), given, writer)
+    with sv.watch(pair().target, pair().draft) as seen:
+        rows = decoder.decode(3)
+    outputs = [row[len(prompt) :] for row, prompt in zip(rows, given, strict=True)]
+    report = seen.audit(given, outputs, eos_token_ids=[])
+    assert report.is_right
+    assert sv.check_invariants(report.trace) == []
 
 
 def test_bad_input_is_refused_with_one_sentence() -> None:

@@ -2,8 +2,8 @@
 
 Contract: `fed_once` takes the `Rows` of a record and reports to it. A verification feeds a row's
 pending token and the drafts that it verifies, and a draft model is fed the pending token and all
-drafts but the last. What no later forward looks at is seldom missed by the other rules. Not known
-here: what caches held.
+drafts but the last, which only the decoder of a log may read as well. What no later forward looks
+at is seldom missed by the other rules. Not known here: what caches held.
 """
 
 import numpy as np
@@ -85,6 +85,9 @@ def _all_are_fed(
         is_tree = rows.branches.is_tree[:, None]
         wanted = np.where(is_tree, has_children, wanted)
         fed &= ~is_tree | has_children
+    if model == _DRAFT_MODEL and "missing" in rows.trace.meta:
+        # The decoder of a log may read its last draft at once, so that both caches have the same.
+        fed &= np.arange(k + 1) != drafts[:, None] + 1
     for each, j in rows.each(due[:, None] & (wanted != fed)):
         name = f"draft {j}" if j else "the pending token"
         index_of = f"{name}, index {each.length - 1 + rows.branches.depths[each.Index, j]},"

@@ -101,8 +101,8 @@ class DraftFollower:
     def _note(self, part: Part) -> None:
         if part.seen.forward.top_ids is None:  # a prompt; what lies behind it fills the rectangle
             read = common(part.tokens, self.ahead(part.request, part.number)[part.index :])
-            part.columns = part.columns[:read]
-            if not read:
+            part.fill(read)
+            if not part.columns:
                 return
         for i, column in enumerate(part.columns):
             entry = int(part.seen.entries[part.row, column])

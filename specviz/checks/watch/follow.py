@@ -115,7 +115,7 @@ class TargetFollower:
         for number, request in enumerate(self.requests):
             due = request.next_pending
             is_over = request.is_done or due >= len(request.tokens)
-            if not request.rounds or is_over or number in self._served - {part.request}:
+            if not request.parts or is_over or number in self._served - {part.request}:
                 continue
             for columns in ([hidden, *part.columns] if hidden >= 0 else [], part.columns):
                 tokens = part.seen.tokens[part.row, columns].tolist() if columns else []
@@ -158,6 +158,8 @@ class TargetFollower:
             known = request.tokens[index : due + 1]
             if known == tokens[: len(known)]:
                 return index
+        if request.is_done:  # what is read behind the end of a text is in no output
+            return request.next_pending
         for index in range(due, -1, -1):
             if request.tokens[index] == tokens[0]:
                 return index
@@ -170,7 +172,7 @@ class TargetFollower:
         has_logits = part.seen.forward.top_ids is not None
         if not has_logits:  # a prompt; what lies behind it fills the rectangle
             read = common(part.tokens, request.tokens[part.index :])
-            part.columns = part.columns[:read]
+            part.fill(read)
         for i, column in enumerate(part.columns):
             entry = int(part.seen.entries[part.row, column])
             self.labels[entry] = (part.request, part.index + i)

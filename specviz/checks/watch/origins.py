@@ -6,6 +6,7 @@ and which token should be there.
 """
 
 from collections import Counter
+from collections.abc import Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -108,18 +109,19 @@ class Origins:
         for row in np.unique(np.nonzero(found == UNKNOWN)[0]).tolist():
             # Something was moved, so equal K/V in the same slot may be another row's as well.
             found[row] = np.where((found[row] >= 0) & (found[row] < own), UNKNOWN, found[row])
-            self._look_up(found[row], held[row])
+            had = set(before[row].tolist()) if row < len(before) else set()
+            self._look_up(found[row], held[row], had)
         self._last[cache] = (held, found)
         return found
 
-    def _look_up(self, found: Array, held: Array) -> None:
+    def _look_up(self, found: Array, held: Array, had: Set[int]) -> None:
         """Fill in the unknown slots of one row, by their prints.
 
         Equal tokens at equal places have equal K/V, in several rows. So of several tokens that may
-        have been the source, take the one whose neighbours lie beside it here, too; then the one
-        that was read together with most of the others.
+        have been the source, take the one with the most of its neighbours beside it here, then the
+        one that was read together with most of the others, then one that the row had before.
         """
-        known = {}
+        known: dict[int, list[int]] = {}
         for slot in np.flatnonzero(found == UNKNOWN).tolist():
             entries = self._by_print.get(int(held[slot]))
             if entries:
@@ -130,13 +132,13 @@ class Origins:
             sources = [self.where[entry] for entry in entries]
             together.update({(number, row) for number, row, _ in sources})
             beside.update({(number, row, column - slot) for number, row, column in sources})
+
+        def rank(slot: int, entry: int) -> tuple[int, int, bool, int]:
+            number, row, column = self.where[entry]
+            return beside[number, row, column - slot], together[number, row], entry in had, entry
+
         for slot, entries in known.items():
-
-            def likely(entry: int, slot: int = slot) -> tuple[int, int, int]:
-                number, row, column = self.where[entry]
-                return beside[number, row, column - slot], together[number, row], entry
-
-            found[slot] = max(entries, key=likely)
+            found[slot] = max(entries, key=lambda entry: rank(slot, entry))
 
 
 def _prints(forward: Forward) -> tuple[Array | None, Array | None]:

@@ -11,7 +11,6 @@ from typing import Any
 import pandas as pd
 
 import specviz
-
 from specviz.checks.watch.costs import Cost
 from specviz.checks.watch.diagnose import Fault, Tie
 from specviz.checks.watch.requests import Request
@@ -33,6 +32,7 @@ class WatchReport:
         tolerance: how far log-probabilities may differ by rounding, in nats.
         rounds: {number of a forward: its round}.
         trace: a record of the run, for tables, checks and pictures; None if no token was decided.
+        greedy: whether tokens were judged; False if forwards alone were.
     """
 
     requests: Sequence[Request] = field(repr=False)
@@ -42,6 +42,7 @@ class WatchReport:
     tolerance: float
     rounds: dict[int, int] = field(repr=False)
     trace: Trace | None = field(repr=False)
+    greedy: bool = True
 
     @property
     def is_right(self) -> bool:
@@ -65,6 +66,11 @@ class WatchReport:
             return (
                 f"near ties only: {len(self.ties)} tokens lie up to {largest:.2g} nats below the "
                 f"best; noise explains {self.tolerance:.2g}"
+            )
+        if not self.greedy:
+            return (
+                f"right, as far as the forwards of {count} texts go; which tokens were drawn was "
+                "not judged"
             )
         return f"right: {count} texts are what the target itself writes"
 

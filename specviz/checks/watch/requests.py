@@ -6,6 +6,8 @@ Contract: plain values, and what can be computed from them. Not known here: how 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from specviz.checks.watch.origins import Seen
 
 
@@ -40,6 +42,16 @@ class Part:
     def column(self, index: int) -> int:
         """Return the column of a token, given its index."""
         return self.columns[index - self.index]
+
+    def fill(self, count: int) -> None:
+        """Keep this many columns of a prompt; what lies behind them fills the rectangle.
+
+        Nor are the last ones kept of which nothing was stored: padding that looks like text.
+        """
+        self.columns = self.columns[:count]
+        stored = np.flatnonzero(self.seen.slots[self.row, self.columns] >= 0)
+        if stored.size:  # else it is not known what was
+            self.columns = self.columns[: int(stored[-1]) + 1]
 
 
 @dataclass
@@ -105,6 +117,10 @@ class Request:
             return len(self.prompt) - 1
         last = self.rounds[-1]
         return last.pending + last.matched + 1
+
+    def after(self, number: int) -> Verified | None:
+        """Return what was verified next after a forward; None if nothing was."""
+        return next((each for each in self.rounds if each.part.number > number), None)
 
     @property
     def is_done(self) -> bool:

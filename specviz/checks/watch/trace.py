@@ -8,326 +8,15 @@ A record has one cache for each model. A prompt that was read in another cache o
 lies in a row of its own behind the batch's, and is moved from there.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
-
-from specviz.checks.watch.origins import Seen
-from specviz.checks.watch.places import NAMES, Ledger, Move, Place, blocks_of, moves_of
-from specviz.checks.watch.requests import Part, Request, Verified, choices, parts_that_move
+from specviz.checks.watch.places import Place
+from specviz.checks.watch.requests import Part, Request, Verified, parts_that_move
+from specviz.checks.watch.rounds import Builder
 from specviz.record.log.writer import TraceWriter
-from specviz.record.schema import PHASES
 from specviz.record.trace import Trace
-
-BEFORE = "before"  # of moves before the first forward of a round
-
-
-@dataclass
-class _Builder:
-    """Writes forwards, moves and rounds.
-
-    Attributes:
-        writer: takes them.
-        requests: what the target read.
-        verified: {(forward, row): what was verified there}.
-        batch: rows of the largest batch.
-        labels: (request, index) of each token that the target read.
-        widest: the most drafts of a round.
-        admitting: forwards of the target in whose rounds prompts were read before them.
-        moving: rows of forwards whose request is read elsewhere next.
-        coming: {forward that decided: the next one that did}.
-        last: {(model, request): the last forward that read it}.
-    """
-
-    writer: TraceWriter
-    requests: Sequence[Request]
-    verified: Mapping[Place, Verified]
-    batch: int
-    labels: Mapping[int, tuple[int, int]]
-    widest: int
-    admitting: Collection[int]
-    moving: Collection[Place]
-    coming: Mapping[int, int]
-    last: Mapping[tuple[str, int], int]
-    ledgers: dict[str, Ledger] = field(
-        default_factory=lambda: {"target": Ledger(), "draft": Ledger()}
-    )
-    waiting: list[tuple[str, Callable[..., None], dict[str, Any]]] = field(default_factory=list)
-    drafted: dict[int, int] = field(default_factory=dict)  # {request: what its draft has read}
-    tenants: dict[tuple[str, int], int] = field(default_factory=dict)  # {(model, row): request}
-    slots: dict[tuple[str, int], set[int]] = field(default_factory=dict)  # by model and request
-    decided: set[int] = field(default_factory=set)  # requests of the last round
-    drafts: bool = False  # whether the draft phase of the round has begun
-
-    def add(self, seen: Seen, parts: Sequence[Part]) -> None:
-        """Add one forward and its rows."""
-        model = seen.forward.model
-        known = [part for part in parts if part.request >= 0]
-        if not known:
-            return
-        rows = {part.row: self._row(part) for part in known}
-        is_target = model == "target"
-        begun = "draft" if self.drafts and not is_target else "schedule"
-        self._moves(seen, known, rows, begun)
-        early: list[tuple[Part, list[int]]] = []
-        late: list[tuple[Part, list[int]]] = []
-        for part in known:
-            first = self._first_decided(part, model)
-            places = range(self._count(part, model))
-            early.append((part, [i for i in places if part.index + i < first]))
-            late.append((part, [i for i in places if part.index + i >= first]))
-            if not is_target:
-                self.drafted[part.request] = part.index + len(places)
-        self._forward(seen, early, rows, begun)
-        if is_target:
-            self._forward(seen, late, rows, "verify")
-        elif any(places for _, places in late):
-            self.drafts = True
-            self._forward(seen, late, rows, "draft")
-
-    def end_round(self, decided: Sequence[Verified]) -> None:
-        """End the round in which these were verified."""
-        # The phases of a record have an order. A decoder may read a prompt when it verifies.
-        for phase in (BEFORE, *PHASES):
-            for _, call, arguments in (each for each in self.waiting if each[0] == phase):
-                call(**arguments)
-        self.waiting.clear()
-        self.drafts = False
-        self.decided = {verified.part.request for verified in decided}
-        known = [self._choices(verified) for verified in decided]
-        starts, pending = self._before(decided)
-        starts_after, pending_after = self._after(decided)
-        self.writer.round(
-            rows=[verified.part.row for verified in decided],
-            requests=[verified.part.request for verified in decided],
-            drafts=[verified.drafts for verified in decided],
-            accepted=[verified.accepted for verified in decided],
-            emitted=[self._emitted(verified) for verified in decided],
-            finished=[verified.is_last for verified in decided],
-            discarded=[self._discarded(verified) for verified in decided],
-            starts=starts,
-            pending=pending,
-            starts_after=starts_after,
-            pending_after=pending_after,
-            choices=known if all(known) else None,
-        )
-
-    def _discarded(self, verified: Verified) -> int:
-        return 0 if verified.is_last else max(verified.matched + 1 - verified.gained, 0)
-
-    def _slots_of(self, verified: Verified) -> Place:
-        """Return the slots of a row's first token and of its pending one."""
-        part = verified.part
-        row, first = part.row, part.columns[0]
-        pending = int(part.seen.slots[row, part.column(verified.pending)])
-        if part.index == 0:
-            return int(part.seen.slots[row, first]), pending
-        for slot in np.flatnonzero(part.seen.seen[row, first]).tolist():
-            label = self.labels.get(int(part.seen.held[row, slot]))
-            if label == (part.request, 0):
-                return slot, pending
-        return pending - verified.pending, pending
-
-    def _before(self, decided: Sequence[Verified]) -> tuple[list[int], list[int]]:
-        """Return the slots of the rows' first tokens and pending ones, as they were verified."""
-        places = [self._slots_of(verified) for verified in decided]
-        return [start for start, _ in places], [pending for _, pending in places]
-
-    def _after(self, decided: Sequence[Verified]) -> tuple[list[int], list[int]]:
-        """Return the same as of the next round, if K/V is moved inside of rows until then."""
-        following = [self._next(verified) for verified in decided]
-        stay = all(
-            after is None
-            or (after.part.row == verified.part.row and after.part.number not in self.admitting)
-            for verified, after in zip(decided, following, strict=True)
-        )
-        starts, pending = [], []
-        for verified, after in zip(decided, following, strict=True):
-            start, last = self._slots_of(verified)
-            last += verified.gained
-            if after is not None and after.part.row == verified.part.row:
-                place = self._slots_of(after)
-                if stay or place[0] == start:
-                    start, last = place
-            starts.append(start)
-            pending.append(last)
-        return starts, pending
-
-    def _next(self, verified: Verified) -> Verified | None:
-        """Return what a request verified in the next round, if it was part of that."""
-        rounds = self.requests[verified.part.request].rounds
-        place = next(i for i, each in enumerate(rounds) if each is verified) + 1
-        after = rounds[place] if place < len(rounds) else None
-        is_next = after is not None and after.part.number == self.coming[verified.part.number]
-        return after if is_next else None
-
-    def _choices(self, verified: Verified) -> list[int]:
-        found = choices(verified)
-        return found if len(found) == len(verified.drafts) + 1 else []
-
-    def _emitted(self, verified: Verified) -> list[int]:
-        first = verified.pending + 1
-        return self.requests[verified.part.request].tokens[first : first + verified.gained]
-
-    def _row(self, part: Part) -> int:
-        """Return the row of the record's cache that a part uses."""
-        place = (part.number, part.row)
-        is_prompt = part.index + len(part.columns) <= len(self.requests[part.request].prompt)
-        is_decided = place in self.verified or self._is_read_again(part)
-        is_other = is_prompt and not is_decided and place in self.moving
-        return self.batch + part.request if is_other else part.row
-
-    def _read_again(self, part: Part) -> list[int]:
-        """Return the slots of committed tokens that a draft model reads again."""
-        rounds = self.requests[part.request].rounds
-        pending = next((each.pending for each in rounds if each.part.number > part.number), 0)
-        again = part.columns[: max(pending - part.index, 0)]
-        return [int(part.seen.slots[part.row, column]) for column in again]
-
-    def _is_read_again(self, part: Part) -> bool:
-        """Return whether the draft model has read the first token of a part before."""
-        is_draft = part.seen.forward.model == "draft"
-        return is_draft and part.index < self.drafted.get(part.request, 0)
-
-    def _count(self, part: Part, model: str) -> int:
-        """Return how many tokens of a part can be noted: no drafts behind those of the round."""
-        count = len(part.columns)
-        request = self.requests[part.request]
-        if model == "target":
-            return 0 if any(part is each for each in request.idle) else count
-        rounds = request.rounds
-        pending = next((each.pending for each in rounds if each.part.number > part.number), -1)
-        return max(min(count, pending + self.widest + 1 - part.index), 0)
-
-    def _first_decided(self, part: Part, model: str) -> int:
-        """Return the index from which on the tokens of a part belong to a round."""
-        if model == "target":
-            verified = self.verified.get((part.number, part.row))
-            return part.index + len(part.columns) if verified is None else verified.pending
-        if part.seen.forward.top_ids is None:  # no logits, so nothing was drafted
-            return part.index + len(part.columns)
-        if self._is_read_again(part):
-            return part.index
-        return len(self.requests[part.request].prompt) - 1
-
-    def _moves(
-        self, seen: Seen, parts: Sequence[Part], rows: Mapping[int, int], phase: str
-    ) -> None:
-        """Note what was moved since the forward before: where K/V lies in another place now."""
-        model = seen.forward.model
-        going_on = [part for part in parts if part.request in self.decided]
-        others = [part for part in parts if part.request not in self.decided]
-        is_first = all(
-            given["model"] != model and (when != "schedule" or given["model"] != "target")
-            for when, _, given in self.waiting
-        )
-        self._make_room(seen, parts, rows, phase)
-        first = self._found(going_on, rows)
-        then = self._found(others, rows)
-        if not is_first:
-            then[0].extend(first[0])
-            then[1].update(first[1])
-        else:
-            self._move(model, *first, BEFORE)
-        self._move(model, *then, phase)
-
-    def _make_room(
-        self, seen: Seen, parts: Sequence[Part], rows: Mapping[int, int], phase: str
-    ) -> None:
-        """Note that requests which wait outside the batch are kept in rows of their own.
-
-        Where a decoder really keeps them cannot be seen.
-        """
-        model = seen.forward.model
-        ledger = self.ledgers[model]
-        kept: list[Move] = []
-        for part in parts:
-            row = rows[part.row]
-            before = self.tenants.get((model, row), part.request)
-            self.tenants[model, row] = part.request
-            if before != part.request and self.last[model, before] > part.number:
-                own = self.batch + before
-                kept += [
-                    ((row, slot), (own, slot), ledger.held[row, slot])
-                    for slot in sorted(self.slots[model, before])
-                    if (row, slot) in ledger.held
-                ]
-        self._move(model, kept, set(), phase)
-        for part in parts:
-            visible = np.flatnonzero(seen.seen[part.row].any(0)).tolist()
-            own_slots = [slot for slot in seen.slots[part.row].tolist() if slot >= 0]
-            self.slots[model, part.request] = {*visible, *own_slots}
-
-    def _found(
-        self, parts: Sequence[Part], rows: Mapping[int, int]
-    ) -> tuple[list[Move], set[Place]]:
-        """Return what was moved into rows, and the slots whose tokens they read again."""
-        found: list[Move] = []
-        again: set[Place] = set()
-        for part in parts:
-            seen = part.seen
-            model = seen.forward.model
-            row = rows[part.row]
-            if model == "draft":
-                again |= {(row, slot) for slot in self._read_again(part)}
-            own = set(seen.slots[part.row].tolist())
-            visible = np.flatnonzero(seen.seen[part.row].any(0)).tolist()
-            kept = {
-                (row, slot): int(seen.marks[part.row, slot]) for slot in visible if slot not in own
-            }
-            lost = {place for place in kept if seen.held[part.row, place[1]] < 0}
-            nowhere = (self.batch + len(self.requests), 0)
-            found += moves_of(self.ledgers[model], row, kept, lost, nowhere)
-        return found, again
-
-    def _move(
-        self, model: str, found: list[Move], again: set[Place], phase: str
-    ) -> None:
-        if not found:
-            return
-        ledger = self.ledgers[model]
-        blocks = blocks_of(found, again, ledger.held)
-        columns = {name: [block[i] for block in blocks] for i, name in enumerate(NAMES)}
-        given = {"model": model, "phase": None if phase == BEFORE else phase, **columns}
-        self.waiting.append((phase, self.writer.move, given))
-        for _, place, mark in found:
-            ledger.put(place, mark)
-
-    def _forward(
-        self,
-        seen: Seen,
-        chosen: Sequence[tuple[Part, list[int]]],
-        rows: Mapping[int, int],
-        phase: str,
-    ) -> None:
-        """Write the chosen tokens of one forward."""
-        chosen = [(part, places) for part, places in chosen if places]
-        if not chosen:
-            return
-        ledger = self.ledgers[seen.forward.model]
-        indices = np.full((len(chosen), seen.tokens.shape[1]), -1)
-        for i, (part, places) in enumerate(chosen):
-            for place in places:
-                column = part.columns[place]
-                indices[i, column] = part.index + place
-                slot = int(seen.slots[part.row, column])
-                ledger.put((rows[part.row], slot), int(seen.own_marks[part.row, column]))
-        own = [part.row for part, _ in chosen]
-        given = {
-            "model": seen.forward.model,
-            "rows": [rows[row] for row in own],
-            "requests": [part.request for part, _ in chosen],
-            "tokens": seen.tokens[own],
-            "indices": indices,
-            "positions": np.maximum(seen.positions[own], 0),
-            "slots": np.maximum(seen.slots[own], 0),
-            "visible": seen.seen[own],
-            "phase": phase,
-        }
-        self.waiting.append((phase, self.writer.forward, given))
 
 
 def to_trace(
@@ -344,10 +33,7 @@ def to_trace(
         labels: (request, index) of each token that the target read.
         settings: arguments of `TraceWriter`, but for the prompts.
     """
-    decided: dict[int, list[Verified]] = {}
-    for request in requests:
-        for verified in request.rounds:
-            decided.setdefault(verified.part.number, []).append(verified)
+    decided = _decided(requests)
     if not decided:
         return None
     by_place = {
@@ -355,10 +41,7 @@ def to_trace(
         for group in decided.values()
         for verified in group
     }
-    by_forward: dict[int, list[Part]] = {}
-    for part in sorted([*parts["target"], *parts["draft"]], key=lambda part: part.number):
-        by_forward.setdefault(part.number, []).append(part)
-    batch = 1 + max(part.row for part in parts["target"])
+    by_forward = _by_forward([*parts["target"], *parts["draft"]])
     widest = max(len(verified.drafts) for verified in by_place.values())
     writer = TraceWriter(
         [request.prompt for request in requests],
@@ -366,30 +49,56 @@ def to_trace(
         budget=[max(len(request.output), 1) for request in requests],
         **settings,
     )
-    admitting = _admitting(by_forward, by_place)
-    moving = parts_that_move(by_forward)
-    coming = dict(pairwise(sorted(decided)))
-    coming[max(decided)] = -1
-    last = {
-        (group[0].seen.forward.model, part.request): number
-        for number, group in sorted(by_forward.items())
-        for part in group
-    }
-    builder = _Builder(
-        writer, requests, by_place, batch, labels, widest, admitting, moving, coming, last
+    builder = Builder(
+        writer,
+        requests,
+        by_place,
+        batch=1 + max(part.row for part in parts["target"]),
+        labels=labels,
+        widest=widest,
+        admitting=_admitting(by_forward, by_place),
+        moving=parts_that_move(by_forward),
+        coming={**dict(pairwise(decided)), max(decided): -1},
+        last=_last(by_forward),
     )
-    for number, group in sorted(by_forward.items()):
+    for number, group in by_forward.items():
         builder.add(group[0].seen, group)
         if number in decided:
             builder.end_round(sorted(decided[number], key=lambda each: each.part.row))
     return writer.trace()
 
 
+def _decided(requests: Sequence[Request]) -> dict[int, list[Verified]]:
+    """Return what each forward that decided tokens verified, in the order of forwards."""
+    found: dict[int, list[Verified]] = {}
+    for request in requests:
+        for verified in request.rounds:
+            found.setdefault(verified.part.number, []).append(verified)
+    return dict(sorted(found.items()))
+
+
+def _by_forward(parts: Sequence[Part]) -> dict[int, list[Part]]:
+    """Return the rows of each forward, in the order of forwards."""
+    found: dict[int, list[Part]] = {}
+    for part in sorted(parts, key=lambda part: part.number):
+        found.setdefault(part.number, []).append(part)
+    return found
+
+
+def _last(by_forward: Mapping[int, Sequence[Part]]) -> dict[tuple[str, int], int]:
+    """Return the last forward of each model that read a request."""
+    return {
+        (part.seen.forward.model, part.request): number
+        for number, group in by_forward.items()
+        for part in group
+    }
+
+
 def _admitting(by_forward: Mapping[int, Sequence[Part]], verified: Collection[Place]) -> set[int]:
     """Return the target's forwards before which, in the same round, it read prompts."""
     found: set[int] = set()
     has_read = False
-    for number, group in sorted(by_forward.items()):
+    for number, group in by_forward.items():
         if group[0].seen.forward.model != "target":
             continue
         if any((number, part.row) in verified for part in group):

@@ -108,6 +108,7 @@ class Watched:
             tolerance=judge.tolerance,
             rounds=judge.causes.rounds,
             trace=self._trace(follower, drafts, eos_token_ids),
+            greedy=greedy,
         )
 
     def _of(self, model: str) -> list[Forward]:
