@@ -11,8 +11,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from specviz.checks.watch.capture import Forward
 from specviz.checks.watch.requests import Request
-from specviz.engine.models.compat import check_causal
+from specviz.engine.models.compat import check_causal, layer_types, read_setting
 from specviz.util.validate import is_list, require_list, short
+
+WINDOW = "sliding_attention"
 
 
 def check_models(target: object, draft: object, tokenizer: object) -> None:
@@ -35,6 +37,12 @@ def check_models(target: object, draft: object, tokenizer: object) -> None:
                 f"{name} must be a model of transformers, got {short(model)}; pass a causal LM"
             )
         check_causal(name, model)
+        others = layer_types(model.config.get_text_config()) - {"full_attention", WINDOW}
+        if others:
+            raise ValueError(
+                f"{name} has layers of type {', '.join(sorted(others))}; watch a model whose "
+                "layers attend to all tokens or to a sliding window, as only those are followed"
+            )
     if target is draft:
         raise ValueError("draft must be another model than target; pass None if there is none")
 
@@ -80,6 +88,21 @@ def _ids(name: str, given: object, tokenizer: Any, special: bool) -> list[int]:
     if not is_list(given) or not all(type(token) is int and token >= 0 for token in given):
         raise ValueError(f"{name} must be token ids or a text, got {short(given)}; pass a list")
     return list(given)
+
+
+def check_window(name: str, model: PreTrainedModel, forwards: Sequence[Forward]) -> None:
+    """Raise ValueError if a model forgot tokens, which lie beyond its sliding window."""
+    config = model.config.get_text_config()
+    window = read_setting(config, "sliding_window")
+    if WINDOW not in layer_types(config) or not window:
+        return
+    for forward in forwards:
+        if forward.model == name and forward.width > window:
+            raise ValueError(
+                f"{name} has a sliding window of {window} tokens, and its forward "
+                f"{forward.number} reads {forward.width} slots: what is forgotten cannot be "
+                "followed; pass shorter prompts, or a smaller max_new_tokens to the decoder"
+            )
 
 
 def check_followed(forwards: Sequence[Forward], requests: Sequence[Request] = ()) -> None:

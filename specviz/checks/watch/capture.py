@@ -66,6 +66,11 @@ class Forward:
         """Rows and tokens a row."""
         return self.tokens.shape[0], self.tokens.shape[1]
 
+    @property
+    def width(self) -> int:
+        """How many slots it reads."""
+        return self.shape[1] if self.held is None else self.held.shape[1]
+
     def keep(self, logits: Tensor) -> None:
         """Keep the leading candidates of logits (b, kept, V)."""
         logprobs = logits.detach().float().log_softmax(-1)
@@ -103,7 +108,7 @@ class Capture:
         Args:
             before: called before each forward.
         """
-        base = self.model.base_model
+        base = self.model.get_decoder() or self.model.base_model
         self._hooks = [
             base.register_forward_pre_hook(lambda *_: before()),
             base.register_forward_pre_hook(self._before, with_kwargs=True),

@@ -152,7 +152,8 @@ class TargetFollower:
             return max(own, default=-1) + 1
         due = min(request.next_pending, len(request.tokens) - 1)
         is_exact = len(own) == context and sorted(own) == list(range(context))
-        if is_exact and request.tokens[context : context + 1] == tokens[:1]:
+        # Behind the due token lie rejected drafts, in a text of equal tokens as well.
+        if is_exact and context <= due and request.tokens[context : context + 1] == tokens[:1]:
             return context
         for index in range(due, -1, -1):
             known = request.tokens[index : due + 1]

@@ -31,8 +31,9 @@ class WatchReport:
         costs: what was done for nothing.
         tolerance: how far log-probabilities may differ by rounding, in nats.
         rounds: {number of a forward: its round}.
-        trace: a record of the run, for tables, checks and pictures; None if no token was decided.
+        trace: a record of the run, for tables, checks and pictures.
         greedy: whether tokens were judged; False if forwards alone were.
+        notes: what could not be seen, in sentences.
     """
 
     requests: Sequence[Request] = field(repr=False)
@@ -41,8 +42,9 @@ class WatchReport:
     costs: Sequence[Cost]
     tolerance: float
     rounds: dict[int, int] = field(repr=False)
-    trace: Trace | None = field(repr=False)
+    trace: Trace = field(repr=False)
     greedy: bool = True
+    notes: Sequence[str] = ()
 
     @property
     def is_right(self) -> bool:
@@ -79,6 +81,7 @@ class WatchReport:
         if self.faults and self.faults[0].advice:
             lines.append(self.faults[0].advice)
         lines += [f"{cost.name}: {cost.sentence}" for cost in self.costs]
+        lines += [f"not seen: {note}" for note in self.notes]
         return "\n".join(lines)
 
     def frame(self) -> pd.DataFrame:
@@ -96,14 +99,8 @@ class WatchReport:
             A `StepThrough`.
 
         Raises:
-            ValueError: no token was decided, so there is nothing to step through; or an option
-                cannot be used.
+            ValueError: an option cannot be used.
         """
-        if self.trace is None:
-            raise ValueError(
-                "report has no record, because no token was decided in the forwards; watch a "
-                "decoder that writes at least one token"
-            )
         place: dict[str, Any] = {}
         if self.faults:
             first = self.faults[0]

@@ -24,8 +24,8 @@ def to_trace(
     parts: Mapping[str, Sequence[Part]],
     labels: Mapping[int, tuple[int, int]],
     settings: Mapping[str, Any],
-) -> Trace | None:
-    """Return a record of what was followed, or None if nothing was decided.
+) -> Trace:
+    """Return a record of what was followed.
 
     Args:
         requests: what became of each prompt.
@@ -34,8 +34,6 @@ def to_trace(
         settings: arguments of `TraceWriter`, but for the prompts.
     """
     decided = _decided(requests)
-    if not decided:
-        return None
     by_place = {
         (verified.part.number, verified.part.row): verified
         for group in decided.values()

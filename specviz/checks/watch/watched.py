@@ -4,6 +4,7 @@ Contract: hooks on two models for the time of a `with` block, and a report on wh
 is assumed of the decoder but that it calls the models. Not known here: how it works.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from transformers import PreTrainedModel
 from specviz.checks.watch.arguments import (
     check_followed,
     check_models,
+    check_window,
     checked_outputs,
     checked_prompts,
 )
@@ -91,6 +93,9 @@ class Watched:
         if len(eos_token_ids):
             require_ints("eos_token_ids", eos_token_ids, minimum=0)
         check_followed(self.forwards)
+        check_window("target", self.target, self.forwards)
+        if self.draft is not None:
+            check_window("draft", self.draft, self.forwards)
         follower = TargetFollower(ids, known)
         for forward in self._of("target"):
             follower.read(forward)
@@ -109,7 +114,22 @@ class Watched:
             rounds=judge.causes.rounds,
             trace=self._trace(follower, drafts, eos_token_ids),
             greedy=greedy,
+            notes=self._notes(),
         )
+
+    def _notes(self) -> list[str]:
+        """Return what could not be seen, in sentences."""
+        notes = []
+        for model in ("target", "draft"):
+            forwards = self._of(model)
+            unseen = [forward.unseen for forward in forwards if forward.unseen]
+            if unseen:
+                reason = Counter(unseen).most_common(1)[0][0]
+                notes.append(
+                    f"masks of {len(unseen)} of {len(forwards)} forwards of the {model} could not "
+                    f"be seen: {reason}; the masks that were passed to it are judged instead"
+                )
+        return notes
 
     def _of(self, model: str) -> list[Forward]:
         return [forward for forward in self.forwards if forward.model == model]
@@ -143,7 +163,7 @@ class Watched:
 
     def _trace(
         self, follower: TargetFollower, drafts: DraftFollower, eos: Sequence[int]
-    ) -> Trace | None:
+    ) -> Trace:
         settings = {
             "vocabulary_size": self.target.get_input_embeddings().weight.shape[0],
             "eos_token_ids": list(eos),

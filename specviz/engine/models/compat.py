@@ -105,7 +105,7 @@ def _check_attention(name: str, model: PreTrainedModel) -> None:
             f"{name} has alibi=True, which counts columns where each row of a batch needs its own "
             "position_ids; choose a model with rotary or learned positions"
         )
-    others = sorted(_layer_types(config) - {"full_attention"})
+    others = sorted(layer_types(config) - {"full_attention"})
     if others:
         raise ValueError(
             f"{name} has layers of type {', '.join(others)}: they forget or merge earlier tokens, "
@@ -121,7 +121,7 @@ def _check_attention(name: str, model: PreTrainedModel) -> None:
             )
 
 
-def _layer_types(config: Any) -> set[str]:
+def layer_types(config: Any) -> set[str]:
     """Return the types of the layers, which configurations spell in three ways."""
     stated = read_setting(config, "layer_types")
     types = set(stated or ["full_attention"])
