@@ -4,7 +4,7 @@ Contract: each function returns what can be used, or raises a `ValueError` that 
 its value and the remedy. Not known here: what is made of it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -90,19 +90,27 @@ def _ids(name: str, given: object, tokenizer: Any, special: bool) -> list[int]:
     return list(given)
 
 
-def check_window(name: str, model: PreTrainedModel, forwards: Sequence[Forward]) -> None:
+def check_windows(
+    models: Mapping[str, PreTrainedModel | None], forwards: Sequence[Forward]
+) -> None:
     """Raise ValueError if a model forgot tokens, which lie beyond its sliding window."""
-    config = model.config.get_text_config()
-    window = read_setting(config, "sliding_window")
-    if WINDOW not in layer_types(config) or not window:
-        return
+    windows = {name: _window(model) for name, model in models.items() if model is not None}
     for forward in forwards:
-        if forward.model == name and forward.width > window:
+        window = windows[forward.model]
+        if window is not None and forward.width > window:
             raise ValueError(
-                f"{name} has a sliding window of {window} tokens, and its forward "
+                f"{forward.model} has a sliding window of {window} tokens, and its forward "
                 f"{forward.number} reads {forward.width} slots: what is forgotten cannot be "
                 "followed; pass shorter prompts, or a smaller max_new_tokens to the decoder"
             )
+
+
+def _window(model: PreTrainedModel) -> int | None:
+    """Return how many tokens a model's layers attend to; None for all."""
+    config = model.config.get_text_config()
+    if WINDOW not in layer_types(config):
+        return None
+    return read_setting(config, "sliding_window") or None
 
 
 def check_followed(forwards: Sequence[Forward], requests: Sequence[Request] = ()) -> None:

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from specviz.checks.watch.arguments import (
     check_followed,
     check_models,
-    check_window,
+    check_windows,
     checked_outputs,
     checked_prompts,
 )
@@ -93,9 +93,7 @@ class Watched:
         if len(eos_token_ids):
             require_ints("eos_token_ids", eos_token_ids, minimum=0)
         check_followed(self.forwards)
-        check_window("target", self.target, self.forwards)
-        if self.draft is not None:
-            check_window("draft", self.draft, self.forwards)
+        check_windows({"target": self.target, "draft": self.draft}, self.forwards)
         follower = TargetFollower(ids, known)
         for forward in self._of("target"):
             follower.read(forward)
@@ -161,9 +159,7 @@ class Watched:
                 faults.append(fault)
         return judge, sorted(faults, key=lambda fault: (fault.forward, fault.row)), ties
 
-    def _trace(
-        self, follower: TargetFollower, drafts: DraftFollower, eos: Sequence[int]
-    ) -> Trace:
+    def _trace(self, follower: TargetFollower, drafts: DraftFollower, eos: Sequence[int]) -> Trace:
         settings = {
             "vocabulary_size": self.target.get_input_embeddings().weight.shape[0],
             "eos_token_ids": list(eos),
