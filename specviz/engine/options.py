@@ -22,6 +22,7 @@ from specviz.engine.strategies import strategy as strategy_by_name
 from specviz.util.validate import require_bool, require_int, short
 
 MAX_THREADS = 1024
+LANES = 2
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Options:
     graphs: bool | None = False
     compile: bool = False
     num_threads: int | None = None
+    lanes: int = 1
 
     def __post_init__(self) -> None:
         # Plain ints, also where numpy's were passed: records keep both numbers. `__setattr__` of
@@ -70,6 +72,7 @@ class Options:
             require_int("num_threads", self.num_threads, maximum=MAX_THREADS)
         if self.graphs is not None:
             require_bool("graphs", self.graphs)
+        self._check_lanes()
 
     @classmethod
     def from_keywords(cls, keywords: Mapping[str, Any]) -> "Options":
@@ -79,6 +82,17 @@ class Options:
         if unknown:
             raise TypeError(f"option {unknown[0]!r} is unknown; choose from {', '.join(known)}")
         return cls(**keywords)
+
+    @classmethod
+    def of_one_lane(cls, keywords: Mapping[str, Any]) -> "Options":
+        """Return `from_keywords` for a caller that takes the events of one run in order."""
+        options = cls.from_keywords(keywords)
+        if options.lanes > 1:
+            raise ValueError(
+                f"lanes must be 1 where a run's events are read one by one, got {options.lanes}; "
+                "call specviz.generate with it, or leave it out"
+            )
+        return options
 
     @property
     def max_draft_tokens(self) -> int:
@@ -187,6 +201,27 @@ class Options:
                 f"drafter={drafter.name!r} is judged in a way that changes the distribution of the "
                 'text under coupling="rejection"; leave judged_by out, or pass valid=False to see '
                 "the bias"
+            )
+
+    def _check_lanes(self) -> None:
+        """Raise ValueError if the run cannot be divided into lanes as the options say."""
+        if require_int("lanes", self.lanes, maximum=LANES) == 1:
+            return
+        if self.batch_size % LANES:
+            raise ValueError(
+                f"batch_size must be even for lanes={LANES}, each of which takes half of the rows, "
+                f"got {self.batch_size}; pass {self.batch_size + 1}, or lanes=1"
+            )
+        if self.compile:
+            raise ValueError(
+                f"compile=True compiles for one thread, and lanes={LANES} has two; "
+                "pass compile=False, or lanes=1"
+            )
+        if isinstance(self.num_draft_tokens, DraftLength):
+            raise ValueError(
+                f"num_draft_tokens must be an int or {Auto.name!r} for lanes={LANES}, because both "
+                f"lanes would share one object, got {short(self.num_draft_tokens)}; pass for "
+                "instance 5, or lanes=1"
             )
 
     @property

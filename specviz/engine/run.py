@@ -4,7 +4,7 @@
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -113,24 +113,23 @@ class Run:
                 check_head(cache.model)
             else:
                 check_exact(role, cache.model)
-        self._let_target_pack()
+        self.let_target_pack()
 
     def events(self) -> Iterator[Event]:
         """Run it; see `decode`."""
-        rounds = run_rounds(
-            self.state, self.strategy, self.drafter, self.selector, self.draft_length
-        )
         with attending([cache.model for cache in self.state.caches.values()]):
-            for event in on_threads(self.stopwatch.watch(rounds), self.num_threads):
-                # The reader first, so that it sees the state as the phase left it.
-                yield event
-                self._between(event)
+            yield from self.phases(self.num_threads)
+
+    def phases(self, num_threads: int) -> Generator[Event, None, None]:
+        """Run it with so many CPU threads. The caller lets the models attend."""
+        parts = (self.strategy, self.drafter, self.selector, self.draft_length)
+        for event in on_threads(self.stopwatch.watch(run_rounds(self.state, *parts)), num_threads):
+            # The reader first, so that it sees the state as the phase left it.
+            yield event
+            self._between(event)
 
     def halved(self, requests: list[Request], rounds: int) -> "Run":
-        """Return a run of `requests` with half the batch size, which continues at round `rounds`.
-
-        None of this run's state is kept.
-        """
+        """Return a run of `requests` with half the batch size and new state, from `rounds` on."""
         strategy = self.strategy.halved()
         batch_size = self.batch_size // 2
         state = make_state(
@@ -152,12 +151,12 @@ class Run:
             state=state,
             meter=self.meter.restarted(),
         )
-        run._let_target_pack()
+        run.let_target_pack()
         speed_up(run)
         return run
 
-    def _let_target_pack(self) -> None:
-        # Only a selector leaves filling in a forward.
+    def let_target_pack(self) -> None:
+        """Let the target's forwards leave filling out, which only a selector leaves in them."""
         if type(self.selector) is not Everything and can_pack(self.pair.target):
             self.state.caches["target"].packs = "worth"
 
@@ -262,6 +261,8 @@ def why_not_captured(run: Run) -> str | None:
             return "a model is spread by a device_map, or its weights are kept elsewhere"
     if run.options.sampling is not None:
         return "sampling draws its noise on the host"
+    if run.options.lanes > 1:
+        return "two lanes run at the same time"
     if run.options.deterministic:
         return "deterministic=True computes in pieces that the host cuts"
     if run.state.fault is not None:
@@ -293,6 +294,6 @@ def decode(pair: Pair, prompts: Sequence[Prompt], **options: Any) -> Iterator[Ev
         TypeError: an option is unknown; the message lists the known ones.
         ValueError: an argument cannot be used; the message names it, its value and the remedy.
     """
-    run = make_run(pair, prompts, Options.from_keywords(options))
+    run = make_run(pair, prompts, Options.of_one_lane(options))
     run.try_models()
     return run.events()

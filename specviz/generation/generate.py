@@ -19,6 +19,7 @@ from specviz.engine.strategies import Strategy
 from specviz.generation.assemble import make_result
 from specviz.generation.collect import Collected, collect
 from specviz.generation.interleave import TURNS, Steps, interleave
+from specviz.generation.lanes import collect_lanes, make_lanes_result, with_own_threads
 from specviz.generation.memory_check import check_memory
 from specviz.generation.result import Result
 from specviz.util.validate import require_bool, require_choice
@@ -42,6 +43,7 @@ def generate(
     graphs: bool | None = False,
     compile: bool = False,
     num_threads: int | None = None,
+    lanes: int = 1,
     record: bool = False,
     progress: bool = True,
     on_interrupt: str = "raise",
@@ -90,20 +92,27 @@ def generate(
             number, whichever is faster for these models at this moment, which takes 0.2 s at the
             first run to find out; with `deterministic` or `compile`, torch's own number.
             `result.summary` says which it was.
-        record: keep every step as `result.trace`.
+        lanes: 2: divide the rows into two lanes, of which one drafts while the other verifies
+            (MineDraft's overlap). They run on a thread each where two can run at the same time: on
+            CUDA, or a CPU with two cores or more. Elsewhere they take turns. Batch size and pools
+            are halved, so that as many rows are decoded at a time as in one lane. The text is the
+            same. `result.lanes` has both lanes, and `result.timeline` their phases on one clock.
+            Without `num_threads` each lane computes with half of torch's number.
+            docs/usage.md says what cannot be combined with lanes.
+        record: keep every step as `result.trace`, or those of each lane.
         progress: show a bar over prompts with tokens/s and mean acceptance length.
         on_interrupt: what Ctrl-C (a kernel's interrupt) does: "raise" KeyboardInterrupt, or
             "partial": return what the complete rounds wrote, with the trace so far; `result.status`
             says which prompts were not finished.
 
     If the device runs out of memory while the models run, the batch is halved, with a warning.
-    Rounds go on where they were and no text changes. A row with non-finite logits ends there, and
-    its status says so; the other rows go on.
+    Rounds go on where they were and no text changes; two lanes are not halved. A row with
+    non-finite logits ends there, and its status says so; the other rows go on.
 
     Raises:
         ValueError: an argument cannot be used, or the run needs more memory than the device has; no
             model has run.
-        MemoryError: the device ran out of memory with a single row.
+        MemoryError: the device ran out of memory with a single row, or in two lanes.
     """
     require_choice("on_interrupt", on_interrupt, ON_INTERRUPT)
     require_bool("record", record)
@@ -121,9 +130,15 @@ def generate(
         graphs=graphs,
         compile=compile,
         num_threads=num_threads,
+        lanes=lanes,
     )
+    if lanes > 1:
+        options = with_own_threads(options)
     run = _make_checked_run(pair, prompts, options, record)
     partial = on_interrupt == "partial"
+    if lanes > 1:
+        found = collect_lanes(run, record=record, partial=partial, progress=progress)
+        return make_lanes_result(run, found)
     return make_result(run, collect(run, record=record, partial=partial, progress=progress))
 
 
@@ -144,7 +159,7 @@ def generate_stepwise(
     """
     # Interleaved runs and the baselines between them compute with the same number of threads.
     options = {"num_threads": torch.get_num_threads()} | options
-    run = _make_checked_run(pair, prompts, Options.from_keywords(options), record)
+    run = _make_checked_run(pair, prompts, Options.of_one_lane(options), record)
     collected = Collected(run, record=record)
     written = 0
     try:

@@ -158,6 +158,18 @@ class CachedModel:
         """Return copies of slots (n,) of rows (n,): keys (n, H, D), then values, layer by layer."""
         return [slab[rows.to(slab.device), slots.to(slab.device)] for slab in self._slabs()]
 
+    def put(self, feed: Feed, blocks: Sequence[Tensor]) -> None:
+        """Write K/V of a feed of one row that was computed elsewhere, as `held` returned it."""
+        self._note(feed)
+        if not self._slabs():
+            for layer, keys, values in zip(
+                self.cache.layers, blocks[::2], blocks[1::2], strict=True
+            ):
+                # As a forward would pass them: (b, H, q, D).
+                layer.lazy_initialization(keys.transpose(0, 1)[None], values.transpose(0, 1)[None])
+        for slab, block in zip(self._slabs(), blocks, strict=True):
+            slab[feed.rows.to(slab.device), feed.slots[0].to(slab.device)] = block
+
     def _slabs(self) -> list[Tensor]:
         """Return the slabs that are allocated: keys, then values, layer by layer."""
         slabs = []
