@@ -3,6 +3,8 @@
 It runs no model.
 """
 
+import json
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,8 +12,10 @@ import numpy as np
 import pandas as pd
 
 from specviz import metrics
-from specviz.generation.timeline import timeline
+from specviz.generation.timeline import timeline, trace_events
 from specviz.record.trace import Trace
+from specviz.util.files import write
+from specviz.util.validate import require_path
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,18 @@ class Result:
         A lane's rounds are numbered on their own. Without lanes, all is lane 0.
         """
         return timeline([lane.spans_ms for lane in self.lanes] or [self.spans_ms])
+
+    def to_chrome_trace(self, path: str | os.PathLike[str]) -> None:
+        """Write the timeline as a trace of events, which Perfetto and chrome://tracing draw.
+
+        Each lane is a thread.
+
+        Raises:
+            WriteError: the file cannot be written.
+        """
+        write(
+            require_path("path", path), json.dumps(trace_events(self.timeline), indent=1).encode()
+        )
 
     @property
     def elapsed_ms(self) -> float:
