@@ -50,6 +50,7 @@ from specviz.studies import (
     losses,
     moves,
     overhead,
+    overlap,
     packing,
     selection,
     tables,
@@ -311,6 +312,11 @@ def _views() -> dict[str, Good]:
         "charts.acceptance_by_position": Good(charts.acceptance_by_position, run),
         "charts.pick_ragged_round": Good(charts.pick_ragged_round, run),
         "charts.stage_bars": Good(charts.stage_bars, {"runs": {"a": TRACE}}),
+        "charts.gantt": Good(
+            charts.gantt,
+            {"table": decoded("eqspec").timeline},
+            {"heading": "text", "start_ms": "none 0 1.5 small", "stop_ms": "none 1.5 small"},
+        ),
         "charts.token_tree": Good(
             charts.token_tree,
             {"parents": [-1, 0]},
@@ -486,6 +492,7 @@ def _simulations() -> dict[str, Good]:
             {
                 **dict.fromkeys(("batch_size", "num_draft_tokens", "window", "max_wait"), "int"),
                 "refill": "True",
+                "overlap": "True",
             },
         ),
         "simulation.Policy.of": Good(Policy.of, {"meta": decoded("eqspec").meta}),
@@ -721,6 +728,7 @@ def _studies() -> dict[str, Good]:
     pair = make_pair("llama")
     table = simulation.AcceptanceTable(**COLUMNS)
     run = {"pair": pair, "prompts": [[1, 2]]}
+    several = {"pair": pair, "prompts": [[1, 2], [3]]}
     halved = {"pair": pair, "prompts": [[1, 2], [3, 4]], "max_new_tokens": 2}
     fits = RUN | {"repetitions": "int", "window": "int", "max_new_tokens": "small"}
     result = decoded("eqspec")
@@ -822,6 +830,13 @@ def _studies() -> dict[str, Good]:
                 "device": "none",
             },
         ),
+        "overlap.measure_overlap": Good(
+            overlap.measure_overlap,
+            several | {"batch_sizes": [2], "progress": False},
+            fits | {"path": "none file", "progress": "True"},
+            ("strategy", "num_draft_tokens"),
+        ),
+        "overlap.latency_s": Good(overlap.latency_s, {"result": decoded("inplace")}),
         "packing.measure_packing": Good(
             packing.measure_packing,
             {"pair": make_pair("llama")},

@@ -43,6 +43,7 @@ MODULES = (
     "specviz.studies.losses",
     "specviz.studies.moves",
     "specviz.studies.overhead",
+    "specviz.studies.overlap",
     "specviz.studies.packing",
     "specviz.studies.selection",
     "specviz.studies.survey",

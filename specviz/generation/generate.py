@@ -132,14 +132,26 @@ def generate(
         num_threads=num_threads,
         lanes=lanes,
     )
-    if lanes > 1:
-        options = with_own_threads(options)
-    run = _make_checked_run(pair, prompts, options, record)
-    partial = on_interrupt == "partial"
-    if lanes > 1:
-        found = collect_lanes(run, record=record, partial=partial, progress=progress)
-        return make_lanes_result(run, found)
-    return make_result(run, collect(run, record=record, partial=partial, progress=progress))
+    how = {"record": record, "partial": on_interrupt == "partial", "progress": progress}
+    return _generate(pair, prompts, options, **how)
+
+
+def _generate(
+    pair: Pair,
+    prompts: Sequence[Prompt],
+    options: Options,
+    *,
+    record: bool,
+    partial: bool,
+    progress: bool,
+) -> Result:
+    """Run in one lane or in two; see `generate` and `collect`."""
+    if options.lanes == 1:
+        run = _make_checked_run(pair, prompts, options, record)
+        return make_result(run, collect(run, record=record, partial=partial, progress=progress))
+    run = _make_checked_run(pair, prompts, with_own_threads(options), record)
+    found = collect_lanes(run, record=record, partial=partial, progress=progress)
+    return make_lanes_result(run, found)
 
 
 def generate_stepwise(
