@@ -114,9 +114,6 @@ def generate(
             model has run.
         MemoryError: the device ran out of memory with a single row, or in two lanes.
     """
-    require_choice("on_interrupt", on_interrupt, ON_INTERRUPT)
-    require_bool("record", record)
-    require_bool("progress", progress)
     options = Options(
         strategy=strategy,
         drafter=drafter,
@@ -132,20 +129,22 @@ def generate(
         num_threads=num_threads,
         lanes=lanes,
     )
-    how = {"record": record, "partial": on_interrupt == "partial", "progress": progress}
-    return _generate(pair, prompts, options, **how)
+    return _generate(pair, prompts, options, record, progress, on_interrupt)
 
 
 def _generate(
     pair: Pair,
     prompts: Sequence[Prompt],
     options: Options,
-    *,
     record: bool,
-    partial: bool,
     progress: bool,
+    on_interrupt: str,
 ) -> Result:
-    """Run in one lane or in two; see `generate` and `collect`."""
+    """Run in one lane or in two; see `generate`."""
+    require_choice("on_interrupt", on_interrupt, ON_INTERRUPT)
+    require_bool("record", record)
+    require_bool("progress", progress)
+    partial = on_interrupt == "partial"
     if options.lanes == 1:
         run = _make_checked_run(pair, prompts, options, record)
         return make_result(run, collect(run, record=record, partial=partial, progress=progress))
