@@ -17,6 +17,7 @@ from transformers import LlamaModel
 
 import specviz as sv
 from specviz.engine.draft_length import DraftLength
+from specviz.engine.kv.compiled import CompiledModel
 from specviz.engine.lanes import workers
 from specviz.engine.lanes.lane import Lane
 from specviz.engine.options import Options
@@ -351,7 +352,6 @@ REFUSED: dict[str, tuple[dict[str, object], tuple[str, ...]]] = {
     "three": ({"lanes": 3}, ("lanes must be at most 2, got 3",)),
     "odd": ({"batch_size": 5}, ("batch_size must be even for lanes=2", "pass 6, or lanes=1")),
     "one row": ({"batch_size": 1}, ("batch_size must be even", "pass 2, or lanes=1")),
-    "compile": ({"compile": True}, ("compile=True", "pass compile=False")),
     "object": ({"num_draft_tokens": Own(3)}, ("num_draft_tokens must be an int or 'auto'",)),
     "graphs": ({"graphs": True}, ("graphs=True",)),
 }
@@ -363,6 +363,28 @@ def test_what_cannot_be_combined_is_refused(name):
     options = RUN | {"lanes": 2} | options
     begins, *others = parts
     check_refusal(lambda: generate(make_pair("llama"), make_prompts(), **options), begins, *others)
+
+
+def test_both_lanes_run_one_compiled_model(monkeypatch):
+    """Nothing is compiled here: the weights are laid out anew, and are theirs again afterwards."""
+    monkeypatch.setattr(workers, "_cores", lambda: 2)
+    monkeypatch.setattr(torch, "compile", lambda model, options: model)
+    made = []
+    plain = CompiledModel.__init__
+
+    def init(self, model):
+        made.append(model)
+        plain(self, model)
+
+    monkeypatch.setattr(CompiledModel, "__init__", init)
+    pair = make_pair("llama")
+    before = dict(pair.target.named_parameters(remove_duplicate=False))
+    options = RUN | {"max_new_tokens": BUDGETS, "sampling": SAMPLINGS["gumbel"]}
+    result = generate(pair, make_prompts(), lanes=2, compile=True, **options)
+    assert result.tokens == in_one("inplace", "gumbel").tokens
+    assert made == [pair.target, pair.draft]
+    after = dict(pair.target.named_parameters(remove_duplicate=False))
+    assert all(after[name] is before[name] for name in before)
 
 
 def test_live_events_are_those_of_one_lane():

@@ -9,6 +9,7 @@ from conftest import check_refusal
 from test_simulate import COSTS, POLICIES, name_of, some
 
 from specviz.simulation import Acceptance, Costs, Policy, Workload, simulate
+from specviz.simulation.plan import plan_lanes
 
 OVERLAPPING = [replace(policy, overlap=True) for policy in POLICIES]
 each_policy = pytest.mark.parametrize("policy", OVERLAPPING, ids=name_of)
@@ -108,3 +109,19 @@ def test_what_overlap_refuses():
         "router must be 'round_robin'",
     )
     assert policy.name == "inplace:overlap=true"
+
+
+def test_a_plan_alternates_as_the_simulated_lanes_do():
+    for draft, verify in ((2.0, 3.0), (3.0, 2.0), (0.0, 1.0)):
+        table = plan_lanes(draft, verify, 7)
+        policy = Policy("inplace", 2, 1, overlap=True)
+        found = simulate(equal_rounds(2, 7), policy, timed(draft, verify))
+        assert table["stop_ms"].max() == pytest.approx(found.finished_s.max())
+        ends = table[table["phase"] == "verify"].groupby("lane")["stop_ms"].max()
+        assert sorted(ends) == pytest.approx(sorted(found.finished_s.ravel()))
+    alone = plan_lanes(2, 3, 4, lanes=1)
+    assert alone["stop_ms"].tolist() == [2, 5, 7, 10, 12, 15, 17, 20]
+    check_refusal(lambda: plan_lanes(-1, 1, 1), "draft_ms must be a number >= 0")
+    check_refusal(lambda: plan_lanes(1, float("nan"), 1), "verify_ms must be a number >= 0")
+    check_refusal(lambda: plan_lanes(1, 1, 0), "rounds must be an int >= 1")
+    check_refusal(lambda: plan_lanes(1, 1, 1, lanes=3), "lanes must be at most 2")

@@ -212,11 +212,6 @@ class Options:
                 f"batch_size must be even for lanes={LANES}, each of which takes half of the rows, "
                 f"got {self.batch_size}; pass {self.batch_size + 1}, or lanes=1"
             )
-        if self.compile:
-            raise ValueError(
-                f"compile=True compiles for one thread, and lanes={LANES} has two; "
-                "pass compile=False, or lanes=1"
-            )
         if isinstance(self.num_draft_tokens, DraftLength):
             raise ValueError(
                 f"num_draft_tokens must be an int or {Auto.name!r} for lanes={LANES}, because both "

@@ -68,6 +68,10 @@ class CachedModel:
         """Run the forwards of a round through torch.compile. Prefills are not compiled."""
         self._call = CompiledModel(self.model)
 
+    def compile_like(self, other: "CachedModel") -> None:
+        """Run the forwards as `other` does, another cache of the same model."""
+        self._call = other._call
+
     @cached_property
     def _groups(self) -> int:
         # Not before the first forward: a trial of the model may still change it.

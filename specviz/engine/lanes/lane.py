@@ -59,7 +59,17 @@ class Lane:
 
 
 def make_lanes(run: Run) -> list[Lane]:
-    """Return two lanes that decode the requests of `run`; none has any of them yet."""
+    """Return two lanes that decode the requests of `run`; none has any of them yet.
+
+    Raises:
+        ValueError: the run is compiled, and not for a CPU.
+    """
+    device = run.pair.device
+    if run.options.compile and device.type != "cpu":
+        raise ValueError(
+            f"compile=True with two lanes is for CPUs, got a pair on {device}; pass compile=False, "
+            "or lanes=1"
+        )
     return [_make_lane(number, run) for number in range(2)]
 
 
@@ -91,4 +101,6 @@ def _make_lane(number: int, run: Run) -> Lane:
         meter=Meter(draft_length, stopwatch),
     )
     own.let_target_pack()
+    for name, cache in state.caches.items():
+        cache.compile_like(run.state.caches[name])
     return Lane(number, own, state)
