@@ -833,7 +833,7 @@ def _studies() -> dict[str, Good]:
         "overlap.measure_overlap": Good(
             overlap.measure_overlap,
             several | {"batch_sizes": [2], "progress": False},
-            fits | {"path": "none file", "progress": "True"},
+            fits | {"path": "none file", "progress": "True", "compile": "True"},
             ("strategy", "num_draft_tokens"),
         ),
         "overlap.latency_s": Good(overlap.latency_s, {"result": decoded("inplace")}),

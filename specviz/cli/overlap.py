@@ -34,6 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=integer, default=32, help=text)
     text = "inplace, eqspec or exspec (%(default)s)"
     parser.add_argument("--strategy", default="inplace", metavar="NAME", help=text)
+    text = "compile the models' forwards, which run without Python's lock"
+    parser.add_argument("--compile", action="store_true", help=text)
     add_repetitions(parser)
     add_out(parser, default=str(OUT))
 
@@ -56,6 +58,7 @@ def run(options: argparse.Namespace) -> None:
         path,
         strategy=options.strategy,
         repetitions=options.repetitions,
+        compile=options.compile,
         **lengths(options),
     )
     print_precise_table(table.T.reset_index())

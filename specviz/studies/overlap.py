@@ -47,6 +47,7 @@ def measure_overlap(
     num_draft_tokens: int = 5,
     max_new_tokens: int = 64,
     repetitions: int = 5,
+    compile: bool = False,
     progress: bool = True,
 ) -> tuple[pd.DataFrame, dict[str, object]]:
     """Decode `prompts` in one lane and in two, in turns, after one repetition that warms up.
@@ -55,6 +56,7 @@ def measure_overlap(
         batch_sizes: rows in flight, even numbers.
         path: CSV file that the entry of each B is added to once it is complete. Entries that it
             holds already, measured under the same conditions, are not measured again.
+        compile: as for `generate`, in all ways; a lane then computes without Python's lock.
 
     Returns:
         (table, conditions). One entry per B. Medians over steady rounds, in which no prompt enters
@@ -75,6 +77,7 @@ def measure_overlap(
     check_pair(pair)
     require_ints("batch_sizes", batch_sizes)
     require_int("repetitions", repetitions)
+    require_bool("compile", compile)
     require_bool("progress", progress)
     _check(pair, prompts, batch_sizes, strategy, num_draft_tokens, max_new_tokens)
     place = None if path is None else require_path("path", path)
@@ -84,6 +87,7 @@ def measure_overlap(
         "strategy": strategy,
         "num_draft_tokens": num_draft_tokens,
         "max_new_tokens": max_new_tokens,
+        "compile": compile,
     }
     meta = generate(pair, prompts[:1], max_new_tokens=1, progress=False).meta
     asked = {**settings, "prompts": len(prompts), "repetitions": repetitions}
