@@ -1,5 +1,7 @@
 """Two lanes: the text is that of one, each lane's record is in step, and rows change lanes."""
 
+import _thread
+import itertools
 import random
 import threading
 from collections import Counter
@@ -16,6 +18,7 @@ from tiny_heads import pair_with
 from transformers import LlamaModel
 
 import specviz as sv
+from specviz import metrics
 from specviz.engine.draft_length import DraftLength
 from specviz.engine.kv.compiled import CompiledModel
 from specviz.engine.lanes import workers
@@ -29,6 +32,7 @@ from specviz.generation import lanes as laned
 from specviz.generation.lanes import collect_lanes, make_lanes_result
 from specviz.record.replay import Replay
 from specviz.record.schema import PHASES
+from specviz.simulation import Policy
 
 RUN = {"max_new_tokens": 20, "batch_size": 6, "num_draft_tokens": 4}
 VALID = [name for name, kind in STRATEGIES.items() if kind().promises]
@@ -71,6 +75,7 @@ def check_lanes(result: sv.Result):
         assert list(sv.check_invariants(lane.trace)) == []
         assert len(list(Replay(lane.trace).frames())) == 5 * lane.trace.num_rounds
         assert len(lane.spans_ms) == lane.trace.num_rounds
+        assert not metrics.waste(lane.trace)["target_read"].iloc[0] < 1
     written = [sum(map(len, lane.tokens)) for lane in result.lanes]
     assert sum(written) == sum(map(len, result.tokens))
     assert len(result.rounds["batch"]) == sum(lane.trace.num_rounds for lane in result.lanes)
@@ -194,7 +199,9 @@ def test_without_two_cores_lanes_take_turns(monkeypatch):
     result = generate(make_pair("llama"), make_prompts(), lanes=2, record=True, **RUN)
     assert result.tokens == generate(make_pair("llama"), make_prompts(), **RUN).tokens
     check_lanes(result)
-    assert started == []
+    assert [thread for thread in started if "specviz" in thread.name] == []
+    assert Policy.of(result.meta).overlap
+    assert not Policy.of(result.lanes[0].meta).overlap
     table = result.timeline
     assert (table["start_ms"].to_numpy()[1:] >= table["stop_ms"].to_numpy()[:-1] - 1e-6).all()
 
@@ -299,6 +306,28 @@ def test_an_interrupt_and_an_error_reach_the_caller(threads, monkeypatch):
             Interrupting(9, error).before(patch, LlamaModel, "forward")
             with pytest.raises(error):
                 generate(make_pair("llama"), make_prompts(), lanes=2, **RUN)
+    assert [thread for thread in threading.enumerate() if "specviz" in thread.name] == []
+
+
+def test_ctrl_c_stops_both_threads(monkeypatch):
+    """As a signal does, it reaches the main thread, which computes nothing meanwhile."""
+    monkeypatch.setattr(workers, "_cores", lambda: 2)
+    pair = make_pair("llama")
+    options = RUN | {"max_new_tokens": 60, "lanes": 2}
+    whole = generate(pair, make_prompts(), **options)
+    plain, count = laned.Progress.observe, itertools.count()
+
+    def observe(self, event):
+        if next(count) == 25:
+            _thread.interrupt_main()
+        plain(self, event)
+
+    monkeypatch.setattr(laned.Progress, "observe", observe)
+    result = generate(pair, make_prompts(), on_interrupt="partial", record=True, **options)
+    assert "interrupted" in result.status
+    for ours, theirs in zip(result.tokens, whole.tokens, strict=True):
+        assert ours == theirs[: len(ours)]
+    check_lanes(result)
     assert [thread for thread in threading.enumerate() if "specviz" in thread.name] == []
 
 

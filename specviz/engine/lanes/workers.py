@@ -58,16 +58,17 @@ class Workers:
             threads.append(threading.Thread(target=self._work, args=(lane,), name=name))
         device = self._admission.lanes[0].run.pair.device
         _synchronize(device)  # what the lanes read was written on another stream
-        for thread in threads:
-            thread.start()
         try:
+            for thread in threads:
+                thread.start()
             while any(thread.is_alive() for thread in threads):
                 for thread in threads:
                     thread.join(LOOK_S)
         finally:
             self._stop()
             for thread in threads:
-                thread.join()
+                if thread.ident is not None:  # an interrupt may come before it was started
+                    thread.join()
             _synchronize(device)
         if self._error is not None:
             raise self._error
