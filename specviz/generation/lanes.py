@@ -177,7 +177,6 @@ def make_lanes_result(run: Run, found: Found) -> Result:
         rows=rows,
         prompts=[list(request.prompt) for request in run.requests],
         budgets=[request.budget for request in run.requests],
-        spans_ms=np.zeros((0, 5, 2)),
         lanes=tuple(lanes),
     )
 

@@ -49,7 +49,9 @@ class Result:
     trace: Trace | None = field(default=None, repr=False)
     prompts: list[list[int]] = field(repr=False, kw_only=True)
     budgets: list[int] = field(repr=False, kw_only=True)
-    spans_ms: np.ndarray = field(repr=False, kw_only=True)
+    spans_ms: np.ndarray = field(
+        default_factory=lambda: np.zeros((0, 5, 2)), repr=False, kw_only=True
+    )
     lanes: tuple["Result", ...] = field(default=(), repr=False, kw_only=True)
 
     @property
