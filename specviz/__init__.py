@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from specviz.record.log.writer import TraceWriter as TraceWriter
     from specviz.record.schema import TraceError as TraceError
     from specviz.record.trace import Trace as Trace
+    from specviz.util.levers import Levers as Levers
     from specviz.views.lab import lab as lab
     from specviz.views.stepper.widget import step_through as step_through
 
@@ -62,6 +63,7 @@ _HOME = {
     "strategy": "specviz.engine.strategies",
     "generate": "specviz.generation.generate",
     "lab": "specviz.views.lab",
+    "Levers": "specviz.util.levers",
     "load_prompts": "specviz.prompts",
     "read_log": "specviz.record.log.reader",
     "Result": "specviz.generation.result",

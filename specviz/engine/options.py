@@ -19,7 +19,8 @@ from specviz.engine.selectors import Everything, Selector, foresees
 from specviz.engine.selectors import selector as selector_by_name
 from specviz.engine.strategies import Strategy
 from specviz.engine.strategies import strategy as strategy_by_name
-from specviz.util.validate import require_bool, require_int, short
+from specviz.util.levers import Levers
+from specviz.util.validate import require_bool, require_int, require_kind, short
 
 MAX_THREADS = 1024
 
@@ -48,6 +49,7 @@ class Options:
     graphs: bool | None = False
     compile: bool = False
     num_threads: int | None = None
+    levers: Levers | None = None
 
     def __post_init__(self) -> None:
         # Plain ints, also where numpy's were passed: records keep both numbers. `__setattr__` of
@@ -70,6 +72,7 @@ class Options:
             require_int("num_threads", self.num_threads, maximum=MAX_THREADS)
         if self.graphs is not None:
             require_bool("graphs", self.graphs)
+        self._check_levers()
 
     @classmethod
     def from_keywords(cls, keywords: Mapping[str, Any]) -> "Options":
@@ -187,6 +190,25 @@ class Options:
                 f"drafter={drafter.name!r} is judged in a way that changes the distribution of the "
                 'text under coupling="rejection"; leave judged_by out, or pass valid=False to see '
                 "the bias"
+            )
+
+    def _check_levers(self) -> None:
+        """Raise ValueError if a lever takes away what the run needs."""
+        if self.levers is None:
+            return
+        require_kind("levers", self.levers, Levers, "pass specviz.Levers(...), or None")
+        if self.levers.draft_logits or not self.make_strategy().drafts:
+            return
+        selector = self.make_selector()
+        if self.make_chooser().weighs_drafts:
+            raise ValueError(
+                'draft_logits=False drops the q that coupling="rejection" weighs drafts by; '
+                'pass draft_logits=True, or coupling="gumbel"'
+            )
+        if selector.needs_logits:
+            raise ValueError(
+                f"draft_logits=False drops what selector={selector.name!r} scores drafts by; "
+                "pass draft_logits=True, or selector='everything'"
             )
 
     @property

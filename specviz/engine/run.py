@@ -127,10 +127,7 @@ class Run:
                 self._between(event)
 
     def halved(self, requests: list[Request], rounds: int) -> "Run":
-        """Return a run of `requests` with half the batch size, which continues at round `rounds`.
-
-        None of this run's state is kept.
-        """
+        """Return a run of `requests` with half the batch size, which goes on at round `rounds`."""
         strategy = self.strategy.halved()
         batch_size = self.batch_size // 2
         state = make_state(
@@ -166,6 +163,8 @@ class Run:
         # Between two events the stopwatch stands still, so no phase's time includes this.
         if event.phase == "schedule" and self.state.num_draft_tokens:
             self.state.prepared = self.drafter.prepare(self.task, self.state)
+        if event.phase == "draft":
+            self.state.release_drafts()
         self.meter.observe(event)
 
 
@@ -266,6 +265,8 @@ def why_not_captured(run: Run) -> str | None:
         return "deterministic=True computes in pieces that the host cuts"
     if run.state.fault is not None:
         return "a fault is injected"
+    if run.state.levers.slab_block is not None:
+        return "slabs that grow do not stay in place"
     parts = (("strategy", run.strategy), ("drafter", run.drafter), ("selector", run.selector))
     for kind, made in parts:
         # Each class must declare it for itself: a subclass may well read values on the host.
@@ -286,8 +287,8 @@ def decode(pair: Pair, prompts: Sequence[Prompt], **options: Any) -> Iterator[Ev
 
     Args:
         options: strategy, drafter, num_draft_tokens, selector, batch_size, max_new_tokens,
-            sampling, seed, deterministic, graphs, compile and num_threads, as `specviz.generate`
-            takes them. With `graphs`, a later round overwrites the tensors of an event.
+            sampling, seed, deterministic, graphs, compile, num_threads and levers, as in
+            `specviz.generate`. With `graphs`, a later round overwrites the tensors of an event.
 
     Raises:
         TypeError: an option is unknown; the message lists the known ones.

@@ -21,6 +21,7 @@ from specviz.generation.collect import Collected, collect
 from specviz.generation.interleave import TURNS, Steps, interleave
 from specviz.generation.memory_check import check_memory
 from specviz.generation.result import Result
+from specviz.util.levers import Levers
 from specviz.util.validate import require_bool, require_choice
 
 ON_INTERRUPT = ("raise", "partial")
@@ -42,6 +43,7 @@ def generate(
     graphs: bool | None = False,
     compile: bool = False,
     num_threads: int | None = None,
+    levers: Levers | None = None,
     record: bool = False,
     progress: bool = True,
     on_interrupt: str = "raise",
@@ -90,6 +92,8 @@ def generate(
             number, whichever is faster for these models at this moment, which takes 0.2 s at the
             first run to find out; with `deterministic` or `compile`, torch's own number.
             `result.summary` says which it was.
+        levers: what the run does to take less memory, from `Levers(...)`. It does not change the
+            text.
         record: keep every step as `result.trace`.
         progress: show a bar over prompts with tokens/s and mean acceptance length.
         on_interrupt: what Ctrl-C (a kernel's interrupt) does: "raise" KeyboardInterrupt, or
@@ -121,6 +125,7 @@ def generate(
         graphs=graphs,
         compile=compile,
         num_threads=num_threads,
+        levers=levers,
     )
     run = _make_checked_run(pair, prompts, options, record)
     partial = on_interrupt == "partial"
@@ -188,6 +193,11 @@ def _make_checked_run(pair: Pair, prompts: Sequence[Prompt], options: Options, r
             raise ValueError(
                 "graphs=True replays phases without their records; "
                 "pass graphs=None, or record=False"
+            )
+        if options.levers is not None and options.levers.draft_window is not None:
+            raise ValueError(
+                "draft_window keeps the draft's K/V in slots of its own, and a record draws it in "
+                "the target's; pass draft_window=None, or record=False"
             )
         # A replay runs no Python, so nothing would note what it feeds and moves.
         options = replace(options, graphs=False)
