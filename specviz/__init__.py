@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from specviz.engine.heads.load import load_heads as load_heads
     from specviz.engine.models.pair import Pair as Pair
     from specviz.engine.models.pair import load_pair as load_pair
+    from specviz.engine.peak import PeakMeter as PeakMeter
     from specviz.engine.run import decode as decode
     from specviz.engine.sampling import SamplingParams as SamplingParams
     from specviz.engine.selectors import selector as selector
@@ -51,6 +52,7 @@ _HOME = {
     "Comparison": "specviz.checks.compare",
     "compare": "specviz.checks.compare",
     "Pair": "specviz.engine.models.pair",
+    "PeakMeter": "specviz.engine.peak",
     "load_heads": "specviz.engine.heads.load",
     "load_pair": "specviz.engine.models.pair",
     "SamplingParams": "specviz.engine.sampling",
