@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from specviz.engine.strategies import strategies as strategies
     from specviz.engine.strategies import strategy as strategy
     from specviz.generation.generate import generate as generate
+    from specviz.generation.plan import Plan as Plan
+    from specviz.generation.plan import plan as plan
     from specviz.generation.result import Result as Result
     from specviz.prompts import load_prompts as load_prompts
     from specviz.record.log.reader import read_log as read_log
@@ -52,6 +54,8 @@ _HOME = {
     "Comparison": "specviz.checks.compare",
     "compare": "specviz.checks.compare",
     "Pair": "specviz.engine.models.pair",
+    "Plan": "specviz.generation.plan",
+    "plan": "specviz.generation.plan",
     "PeakMeter": "specviz.engine.peak",
     "load_heads": "specviz.engine.heads.load",
     "load_pair": "specviz.engine.models.pair",

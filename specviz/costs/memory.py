@@ -8,11 +8,12 @@ Not known here: models. Nothing is measured.
 """
 
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import Protocol
 
 import pandas as pd
 
-from specviz.costs.memory_parts import ALWAYS, Sizes, kept, temporary
+from specviz.costs.memory_parts import ALWAYS, Part, Sizes, kept, temporary
 from specviz.costs.shapes import ModelShape, itemsize
 from specviz.util.levers import NONE, Levers
 from specviz.util.search import smallest
@@ -68,6 +69,37 @@ def memory(
     Raises:
         ValueError: a size is not an int >= 1, or the strategy refuses the batch size.
     """
+    parts = list_parts(
+        target,
+        draft,
+        strategy,
+        dtype=dtype,
+        batch_size=batch_size,
+        num_draft_tokens=num_draft_tokens,
+        prompt_tokens=prompt_tokens,
+        max_new_tokens=max_new_tokens,
+        requests=requests,
+        levers=levers,
+        keeps_draft=keeps_draft,
+    )
+    return pd.DataFrame(parts, columns=["part", "when", "bytes"])
+
+
+def list_parts(
+    target: ModelShape,
+    draft: ModelShape | None,
+    strategy: Slabs,
+    *,
+    dtype: str,
+    batch_size: int,
+    num_draft_tokens: int = 5,
+    prompt_tokens: int,
+    max_new_tokens: int,
+    requests: int | None = None,
+    levers: Levers | None = None,
+    keeps_draft: bool = True,
+) -> list[Part]:
+    """Return the lines of `memory` as tuples (part, when, bytes), which takes less time."""
     _check_held(target, draft, strategy)
     itemsize(dtype)
     require_int("batch_size", batch_size)
@@ -90,9 +122,9 @@ def memory(
         slots=strategy.slots(longest, max_new_tokens, k),
         levers=levers or NONE,
         keeps_draft=keeps_draft,
+        refills=most > rows,
     )
-    parts = kept(target, draft, sizes) + temporary(target, draft, sizes)
-    return pd.DataFrame(parts, columns=["part", "when", "bytes"])
+    return kept(target, draft, sizes) + temporary(target, draft, sizes)
 
 
 def _check_held(target: object, draft: object, strategy: object) -> None:
@@ -114,9 +146,14 @@ def peak_bytes(table: pd.DataFrame) -> int:
     """
     if not isinstance(table, pd.DataFrame) or not {"when", "bytes"} <= set(table.columns):
         raise ValueError(f"table must be a table of memory, got {short(table)}; pass that table")
+    return peak_of(zip(table["part"], table["when"], table["bytes"], strict=True))
+
+
+def peak_of(parts: Iterable[Part]) -> int:
+    """Return `peak_bytes` of the lines of a table."""
     # Not by `groupby`, which takes longer than a round of a small model.
     sums: dict[str, int] = defaultdict(int)
-    for when, size in zip(table["when"], table["bytes"], strict=True):
+    for _, when, size in parts:
         sums[when] += int(size)
     return sums.pop(ALWAYS) + max(sums.values())
 
@@ -143,7 +180,7 @@ def largest_batch(
 
     def exceeds(rows: int) -> bool:
         try:
-            table = memory(
+            parts = list_parts(
                 target,
                 draft,
                 strategy,
@@ -160,7 +197,7 @@ def largest_batch(
             if rows == 1:
                 raise
             return True  # the strategy refuses a batch that is larger than its pool
-        return peak_bytes(table) > budget_bytes
+        return peak_of(parts) > budget_bytes
 
     too_many = smallest(exceeds, 0, MAX_ROWS + 1)
     return MAX_ROWS if too_many is None else too_many - 1

@@ -12,6 +12,7 @@ from specviz.costs.shapes import ModelShape, itemsize
 from specviz.util.levers import Levers
 
 INDEX_BYTES = 8  # a token id or a length
+FED = 6  # numbers of each token in a feed: its id, index, slot and so on
 CHOSEN_BYTES = 4  # a logit that the draft chose from: always float32
 ALWAYS = "always"
 Part = tuple[str, str, int]  # part, when, bytes
@@ -26,6 +27,7 @@ class Sizes:
         longest: tokens of the longest request, with its prompt.
         rows, slots: of the K/V slabs.
         keeps_draft: whether the draft model's K/V is kept between rounds.
+        refills: whether prompts enter after the first round.
     """
 
     dtype: str
@@ -37,6 +39,7 @@ class Sizes:
     slots: int
     levers: Levers
     keeps_draft: bool
+    refills: bool
 
     @property
     def value_bytes(self) -> int:
@@ -107,8 +110,15 @@ def temporary(target: ModelShape, draft: ModelShape | None, sizes: Sizes) -> lis
         for shape, slots in models
         if shape is target or (sizes.keeps_draft and slots == sizes.slots)
     ]
-    prefill = max(_prefill(shape, sizes, sizes.prompt_tokens, head) for shape in reading)
+    prefills = [_prefill(shape, sizes, sizes.prompt_tokens, head) for shape in reading]
     num_logits = sizes.target_logits(target)
+    if not sizes.refills:
+        # The first prompts are read before there are logits, and by the target before the draft.
+        held = {part: count for part, _, count in kept(target, draft, sizes)}
+        prefills[0] -= held["draft K/V"]
+        logits = held["draft logits"] + held["target logits"]
+        prefills = [max(space - logits, 0) for space in prefills]
+    prefill = max(prefills)
     width = sizes.num_draft_tokens + 1
     verification = max(
         _workspace(target, size, b, width, sizes.slots, head),
@@ -209,15 +219,18 @@ def _workspace(
     # larger of the two counts, once, beside the masks and the residual stream.
     attention = 4 * shape.heads * shape.head_dim + 2 * shape.kv_heads * shape.head_dim
     mlp = (3 if shape.gated else 2) * shape.intermediate
-    values = 3 * shape.hidden + max(mlp, attention)
+    rotary = 0 if shape.positions else 4 * shape.head_dim
+    values = 3 * shape.hidden + max(mlp, attention) + rotary
     if isinstance(shape, HeadShape):
         values += shape.entry_values
     elif head is not None:
         # In the last layer the outputs of the others are still there. After it, all of them and
         # those that the head reads, side by side.
         after = (shape.layers + 1) * shape.hidden + head.read + head.features
-        values = max(values + (shape.layers - 1) * shape.hidden, after)
-    return _masks(shape, size, rows, tokens, slots) + size * rows * tokens * values
+        values = max(values - rotary + (shape.layers - 1) * shape.hidden, after)
+    indices = FED * INDEX_BYTES * rows * tokens
+    masks = _masks(shape, size, rows, tokens, slots)
+    return masks + indices + size * rows * tokens * values
 
 
 def _after_forward(

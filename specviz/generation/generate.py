@@ -20,6 +20,7 @@ from specviz.generation.assemble import make_result
 from specviz.generation.collect import Collected, collect
 from specviz.generation.interleave import TURNS, Steps, interleave
 from specviz.generation.memory_check import check_memory
+from specviz.generation.plan import Plan, plan_run
 from specviz.generation.result import Result
 from specviz.util.levers import Levers
 from specviz.util.validate import require_bool, require_choice
@@ -44,6 +45,7 @@ def generate(
     compile: bool = False,
     num_threads: int | None = None,
     levers: Levers | None = None,
+    memory_budget: int | str | None = None,
     record: bool = False,
     progress: bool = True,
     on_interrupt: str = "raise",
@@ -94,6 +96,10 @@ def generate(
             `result.summary` says which it was.
         levers: what the run does to take less memory, from `Levers(...)`. It does not change the
             text.
+        memory_budget: bytes, or text such as "400MB": the run, weights included, takes no more.
+            `plan` says what is chosen for that: `batch_size` and `num_draft_tokens` are then the
+            largest that it may choose, the draft model may keep K/V in a window or none, and
+            levers that are not set may be. The text stays the same. `result.plan` has the plan.
         record: keep every step as `result.trace`.
         progress: show a bar over prompts with tokens/s and mean acceptance length.
         on_interrupt: what Ctrl-C (a kernel's interrupt) does: "raise" KeyboardInterrupt, or
@@ -127,9 +133,14 @@ def generate(
         num_threads=num_threads,
         levers=levers,
     )
+    planned = None
+    if memory_budget is not None:
+        planned = _plan(memory_budget, pair, prompts, options, record)
+        options = replace(options, **planned.options)
     run = _make_checked_run(pair, prompts, options, record)
     partial = on_interrupt == "partial"
-    return make_result(run, collect(run, record=record, partial=partial, progress=progress))
+    collected = collect(run, record=record, partial=partial, progress=progress)
+    return replace(make_result(run, collected), plan=planned)
 
 
 def generate_stepwise(
@@ -185,6 +196,17 @@ def generate_interleaved(
     # A GPU still works on one run's round when the host turns to the next run.
     turns = TURNS if pair.device.type == "cpu" else 1
     return interleave(jobs, total, turns, lambda _: attending([pair.target, pair.draft]))
+
+
+def _plan(
+    budget: object, pair: Pair, prompts: Sequence[Prompt], options: Options, record: bool
+) -> Plan:
+    if record:
+        raise ValueError(
+            "record=True keeps copies of every step, which no memory budget counts; "
+            "pass record=False, or memory_budget=None"
+        )
+    return plan_run("memory_budget", budget, pair, prompts, options)
 
 
 def _make_checked_run(pair: Pair, prompts: Sequence[Prompt], options: Options, record: bool) -> Run:

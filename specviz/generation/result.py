@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from specviz import metrics
+from specviz.generation.plan import Plan
 from specviz.record.trace import Trace
 
 
@@ -25,6 +26,7 @@ class Result:
             next token were non-finite) or "interrupted". With the last two, the tokens so far are
             kept.
         trace: the recorded run, or None without record=True.
+        plan: how the run stays within its memory budget, or None without one.
         meta, rounds, rows: what was run, and counts per round and per (round, row); the columns are
             those of `Trace`.
         prompts, budgets: token ids of each prompt, and how many new tokens it may have.
@@ -36,6 +38,7 @@ class Result:
     rounds: dict[str, np.ndarray] = field(repr=False)
     rows: dict[str, np.ndarray] = field(repr=False)
     trace: Trace | None = field(default=None, repr=False)
+    plan: Plan | None = field(default=None, repr=False)
     prompts: list[list[int]] = field(repr=False, kw_only=True)
     budgets: list[int] = field(repr=False, kw_only=True)
 
