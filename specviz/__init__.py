@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from specviz.engine.selectors import selectors as selectors
     from specviz.engine.strategies import strategies as strategies
     from specviz.engine.strategies import strategy as strategy
+    from specviz.generation.chat import Chat as Chat
+    from specviz.generation.chat import chat as chat
     from specviz.generation.generate import generate as generate
     from specviz.generation.plan import Plan as Plan
     from specviz.generation.plan import plan as plan
@@ -80,6 +82,8 @@ _HOME = {
     "Watched": "specviz.checks.watch.watched",
     "WatchReport": "specviz.checks.watch.report",
     "Violation": "specviz.checks.violations",
+    "Chat": "specviz.generation.chat",
+    "chat": "specviz.generation.chat",
     "check_invariants": "specviz.checks.check",
     "step_through": "specviz.views.stepper.widget",
 }

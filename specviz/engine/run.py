@@ -163,8 +163,7 @@ class Run:
         # Between two events the stopwatch stands still, so no phase's time includes this.
         if event.phase == "schedule" and self.state.num_draft_tokens:
             self.state.prepared = self.drafter.prepare(self.task, self.state)
-        if event.phase == "draft":
-            self.state.release_drafts()
+        self.state.tidy(event.phase)
         self.meter.observe(event)
 
 

@@ -14,13 +14,14 @@ from specviz.engine.chooser import Chooser
 from specviz.engine.faults import Fault
 from specviz.engine.features import FeatureStore
 from specviz.engine.graphs import PhaseGraphs, key_of, next_window
+from specviz.engine.keeping import Keeping
 from specviz.engine.kv.cache import CachedModel
 from specviz.engine.kv.feed import Feed
 from specviz.engine.kv.layout import Layout
 from specviz.engine.kv.moves import Move
+from specviz.engine.kv.store import KVStore
 from specviz.engine.kv.transfer import to_device
 from specviz.engine.placing import place, place_nodes
-from specviz.engine.reading import Reading
 from specviz.engine.relocation import compaction, reordering, shift
 from specviz.engine.trees.shape import Tree
 from specviz.engine.trees.walk import columns_of
@@ -31,7 +32,7 @@ T = TypeVar("T")
 
 
 @dataclass
-class State(Reading):
+class State(Keeping):
     """The running batch: rows, where their tokens lie, and the KV state of every model involved.
 
     Attributes:
@@ -52,6 +53,7 @@ class State(Reading):
         fault: what is broken on purpose; None in every honest run.
         features: the target's hidden states of committed tokens, where the drafter reads them.
         levers: what the run does to take less memory.
+        store: K/V of earlier runs, and where that of finished rows goes; None for nowhere.
         fed_first: how many of a row's last tokens the drafter may feed first in a round; they
             need no K/V before.
         round: number of the running round.
@@ -79,6 +81,7 @@ class State(Reading):
     fault: Fault | None = None
     features: FeatureStore | None = None
     levers: Levers = NO_LEVERS
+    store: KVStore | None = None
     fed_first: int = 2
     round: int = 0
     extra_draft_tokens: int = 0

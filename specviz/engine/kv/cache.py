@@ -164,6 +164,11 @@ class CachedModel:
         """Return copies of slots (n,) of rows (n,): keys (n, H, D), then values, layer by layer."""
         return [slab[rows.to(slab.device), slots.to(slab.device)] for slab in self._slabs()]
 
+    def restore(self, row: int, slots: Tensor, states: Sequence[Tensor]) -> None:
+        """Write what `held` has returned to slots (n,) of a row."""
+        pairs = list(zip(states[::2], states[1::2], strict=True))
+        self.cache.restore(row, slots, pairs)
+
     def _slabs(self) -> list[Tensor]:
         """Return the slabs that are allocated: keys, then values, layer by layer."""
         slabs = []

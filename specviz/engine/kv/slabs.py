@@ -158,6 +158,16 @@ class SlabCache(Cache):
             if layer.slots < wanted:
                 layer.grow(wanted)
 
+    def restore(self, row: int, slots: Tensor, states: Sequence[tuple[Tensor, Tensor]]) -> None:
+        """Write keys and values (n, H, D) of each layer to slots (n,) of a row."""
+        self.make_room(int(slots.max()) + 1)
+        for layer, (keys, values) in zip(self.layers, states, strict=True):
+            if not layer.is_initialized:
+                # As a forward passes them: (b, H, q, D).
+                layer.lazy_initialization(keys.transpose(0, 1)[None], values.transpose(0, 1)[None])
+            layer.keys[row, slots.to(keys.device)] = keys
+            layer.values[row, slots.to(values.device)] = values
+
     def release(self) -> None:
         """Free all slabs."""
         for layer in self.layers:
