@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from specviz.generation.chat import Chat as Chat
     from specviz.generation.chat import chat as chat
     from specviz.generation.generate import generate as generate
-    from specviz.generation.plan import Plan as Plan
     from specviz.generation.plan import plan as plan
+    from specviz.generation.planned import Plan as Plan
     from specviz.generation.result import Result as Result
     from specviz.prompts import load_prompts as load_prompts
     from specviz.record.log.reader import read_log as read_log
@@ -56,7 +56,7 @@ _HOME = {
     "Comparison": "specviz.checks.compare",
     "compare": "specviz.checks.compare",
     "Pair": "specviz.engine.models.pair",
-    "Plan": "specviz.generation.plan",
+    "Plan": "specviz.generation.planned",
     "plan": "specviz.generation.plan",
     "PeakMeter": "specviz.engine.peak",
     "load_heads": "specviz.engine.heads.load",

@@ -14,7 +14,7 @@ from test_memory import make_prompts as make_long_prompts
 import specviz as sv
 from specviz.costs.memory import memory, peak_bytes
 from specviz.generation.memory_check import shape_of
-from specviz.generation.plan import Plan, parse_bytes
+from specviz.generation.plan import parse_bytes
 
 PAIR = make_pair()
 WEIGHTS = sum(p.nbytes for model in (PAIR.target, PAIR.draft) for p in model.parameters())
@@ -126,7 +126,7 @@ def test_the_text_is_the_same_under_any_budget(strategy: str) -> None:
     for budget in (least, int(1.1 * least), 2 * least):
         result = generate(pair, make_prompts(), memory_budget=budget, **run)
         assert result.tokens == generate_one_by_one()
-        assert isinstance(result.plan, Plan)
+        assert isinstance(result.plan, sv.Plan)
         assert result.meta["batch_size"] == result.plan.options["batch_size"]
     assert generate(pair, make_prompts(), **run).plan is None
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import pandas as pd
 
-from specviz.costs.memory_parts import ALWAYS, Part, Sizes, kept, temporary
+from specviz.costs.held import ALWAYS, Part, Sizes, kept, temporary
 from specviz.costs.shapes import ModelShape, itemsize
 from specviz.util.levers import NONE, Levers
 from specviz.util.search import smallest

@@ -18,14 +18,18 @@ from specviz.engine.recorder import Recorder
 from specviz.engine.run import Run
 from specviz.engine.sampling import SamplingParams
 from specviz.generation.collect import Collected
+from specviz.generation.planned import Plan
 from specviz.generation.result import Result
 from specviz.record.header import head_of
 from specviz.record.schema import MODELS, Table
 from specviz.record.trace import Trace, flatten_requests
 
 
-def make_result(run: Run, collected: Collected) -> Result:
-    """Return the result of `run`, collected from it and from the runs that continued it."""
+def make_result(run: Run, collected: Collected, plan: Plan | None = None) -> Result:
+    """Return the result of `run`, collected from it and from the runs that continued it.
+
+    plan: how it was kept within a memory budget.
+    """
     tokens = collected.tokens
     result = Result(
         tokens=tokens,
@@ -36,6 +40,7 @@ def make_result(run: Run, collected: Collected) -> Result:
         rows=collected.tally.rows(),
         prompts=[list(request.prompt) for request in run.requests],
         budgets=[request.budget for request in run.requests],
+        plan=plan,
     )
     if collected.recorder is None:
         return result

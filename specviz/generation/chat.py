@@ -154,7 +154,7 @@ class Chat:
             self._store.begin(names, limit)
             run.state.store = self._store
         collected = collect(run, record=False, partial=False, progress=False)
-        return replace(make_result(run, collected), plan=planned)
+        return make_result(run, collected, planned)
 
     def _note(self, prompts: list[list[int]], seconds: float) -> None:
         store = self._store

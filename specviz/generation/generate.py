@@ -20,7 +20,8 @@ from specviz.generation.assemble import make_result
 from specviz.generation.collect import Collected, collect
 from specviz.generation.interleave import TURNS, Steps, interleave
 from specviz.generation.memory_check import check_memory
-from specviz.generation.plan import Plan, plan_run
+from specviz.generation.plan import plan_run
+from specviz.generation.planned import Plan
 from specviz.generation.result import Result
 from specviz.util.levers import Levers
 from specviz.util.validate import require_bool, require_choice
@@ -115,9 +116,6 @@ def generate(
             model has run.
         MemoryError: the device ran out of memory with a single row.
     """
-    require_choice("on_interrupt", on_interrupt, ON_INTERRUPT)
-    require_bool("record", record)
-    require_bool("progress", progress)
     options = Options(
         strategy=strategy,
         drafter=drafter,
@@ -133,14 +131,29 @@ def generate(
         num_threads=num_threads,
         levers=levers,
     )
-    planned = None
-    if memory_budget is not None:
-        planned = _plan(memory_budget, pair, prompts, options, record)
+    return _run(pair, prompts, options, memory_budget, record, progress, on_interrupt)
+
+
+def _run(
+    pair: Pair,
+    prompts: Sequence[Prompt],
+    options: Options,
+    memory_budget: int | str | None,
+    record: bool,
+    progress: bool,
+    on_interrupt: str,
+) -> Result:
+    require_choice("on_interrupt", on_interrupt, ON_INTERRUPT)
+    require_bool("record", record)
+    require_bool("progress", progress)
+    planned = _plan(memory_budget, pair, prompts, options, record)
+    if planned is not None:
         options = replace(options, **planned.options)
     run = _make_checked_run(pair, prompts, options, record)
     partial = on_interrupt == "partial"
-    collected = collect(run, record=record, partial=partial, progress=progress)
-    return replace(make_result(run, collected), plan=planned)
+    return make_result(
+        run, collect(run, record=record, partial=partial, progress=progress), planned
+    )
 
 
 def generate_stepwise(
@@ -200,7 +213,9 @@ def generate_interleaved(
 
 def _plan(
     budget: object, pair: Pair, prompts: Sequence[Prompt], options: Options, record: bool
-) -> Plan:
+) -> Plan | None:
+    if budget is None:
+        return None
     if record:
         raise ValueError(
             "record=True keeps copies of every step, which no memory budget counts; "

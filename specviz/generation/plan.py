@@ -5,7 +5,7 @@ No model runs. What is chosen changes the run's speed, never its text.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -28,51 +28,13 @@ from specviz.engine.run import check_pair
 from specviz.engine.selectors import Everything
 from specviz.generation.memory_check import shape_of
 from specviz.generation.plan_search import Candidate, Search, fitting, least_bytes, weight_bytes
+from specviz.generation.planned import Plan, as_size
 from specviz.util.levers import NONE
 from specviz.util.validate import is_real, require_kind, short
 
 UNITS = {"": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 UNITS |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 RATE = 0.8  # the chance of a draft whose predecessors were accepted, where nothing else is known
-SHOWN = 5  # lines of the table
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Options that keep a run within a budget.
-
-    Attributes:
-        budget_bytes: for weights and all that a run takes.
-        peak_bytes: what it takes at most by the memory model, with the margin.
-        weight_bytes: of the models that take part.
-        tokens_per_s: predicted, for ranking only.
-        least_bytes: the smallest budget that could be planned for.
-        options: of `generate`: batch_size, num_draft_tokens, drafter and levers.
-        parts: the memory, part by part: part, when it is held, bytes.
-        table: all that fits, the fastest first.
-    """
-
-    budget_bytes: int
-    peak_bytes: int
-    weight_bytes: int
-    tokens_per_s: float
-    least_bytes: int
-    options: dict[str, Any]
-    parts: pd.DataFrame = field(repr=False)
-    table: pd.DataFrame = field(repr=False)
-
-    def __repr__(self) -> str:
-        best = self.table.iloc[0]
-        chosen = f"B = {best['batch_size']}, K = {best['num_draft_tokens']}"
-        lines = [
-            f"<Plan for {_size(self.budget_bytes)}: {chosen}, {_size(self.peak_bytes)} at most, "
-            f"{_size(self.weight_bytes)} of it weights; {len(self.table)} ways fit, the least "
-            f"takes {_size(self.least_bytes)}>"
-        ]
-        shown = self.table.head(SHOWN).astype(object).where(self.table.head(SHOWN).notna(), "-")
-        shown["peak"] = [_size(size) for size in shown.pop("peak_bytes")]
-        shown["tokens_per_s"] = [f"{speed:.0f}" for speed in shown.pop("tokens_per_s")]
-        return "\n".join([*lines, shown.to_string(index=False)])
 
 
 def plan(
@@ -132,7 +94,7 @@ def plan_run(
     table = fitting(search, budget_bytes, roofline, job, any_k=rates is not None)
     if table.empty:
         raise ValueError(
-            f"{name} must be at least {_size(least)} ({least} bytes) for these prompts, got "
+            f"{name} must be at least {as_size(least)} ({least} bytes) for these prompts, got "
             f"{short(budget)}; pass that, lower max_new_tokens, or shorten the prompts"
         )
     best: Candidate = table["candidate"][0]
@@ -154,8 +116,9 @@ def _ranked_by(
 ) -> tuple[Roofline, Job]:
     """Return what predicts the speed of a candidate."""
     if rates is None:
-        rates = [RATE ** (position + 1) for position in range(search.num_draft_tokens)]
-    checked = tuple(check_rates(rates)) if len(rates) else ()
+        checked = tuple(RATE ** (place + 1) for place in range(search.num_draft_tokens))
+    else:
+        checked = tuple(check_rates(rates))
     if ceilings is None:
         ceilings = Ceilings.load(CPU_TABLE)
     require_kind("ceilings", ceilings, Ceilings, "use Ceilings.load(path)")
@@ -266,11 +229,3 @@ def _timed_dtype(dtype: str, ceilings: Ceilings) -> str:
 
 def _itemsize(dtype: str) -> int:
     return torch.empty((), dtype=getattr(torch, dtype)).element_size()
-
-
-def _size(count: float) -> str:
-    """Return bytes in words: 31.5 MB."""
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= scale:
-            return f"{count / scale:.3g} {unit}"
-    return f"{count:.0f} B"

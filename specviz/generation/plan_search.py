@@ -11,8 +11,8 @@ from typing import Any
 
 import pandas as pd
 
+from specviz.costs.held import ALWAYS, Part
 from specviz.costs.memory import Slabs, list_parts, peak_of
-from specviz.costs.memory_parts import ALWAYS, Part
 from specviz.costs.predict import Job, tokens_per_s
 from specviz.costs.roofline import Roofline
 from specviz.costs.shapes import ModelShape

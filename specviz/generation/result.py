@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from specviz import metrics
-from specviz.generation.plan import Plan
+from specviz.generation.planned import Plan
 from specviz.record.trace import Trace
 
 

@@ -104,21 +104,13 @@ def temporary(target: ModelShape, draft: ModelShape | None, sizes: Sizes) -> lis
         # A head without attention reads no prompt and has no K/V to move.
         if head is None or head.attends:
             models.append((draft, sizes.draft_slots(draft)))
-    # Models are prefilled one after the other, too. A draft without all K/V reads as it drafts.
+    # A draft without all K/V reads as it drafts.
     reading = [
         shape
         for shape, slots in models
         if shape is target or (sizes.keeps_draft and slots == sizes.slots)
     ]
-    prefills = [_prefill(shape, sizes, sizes.prompt_tokens, head) for shape in reading]
     num_logits = sizes.target_logits(target)
-    if not sizes.refills:
-        # The first prompts are read before there are logits, and by the target before the draft.
-        held = {part: count for part, _, count in kept(target, draft, sizes)}
-        prefills[0] -= held["draft K/V"]
-        logits = held["draft logits"] + held["target logits"]
-        prefills = [max(space - logits, 0) for space in prefills]
-    prefill = max(prefills)
     width = sizes.num_draft_tokens + 1
     verification = max(
         _workspace(target, size, b, width, sizes.slots, head),
@@ -130,7 +122,7 @@ def temporary(target: ModelShape, draft: ModelShape | None, sizes: Sizes) -> lis
         float32_logits = CHOSEN_BYTES * num_logits * judged // b
     realignment = max(_layer_bytes(shape, size, b, sizes.slots) for shape in reading)
     return [
-        ("prefill", "schedule", prefill),
+        ("prefill", "schedule", _prefills(target, draft, reading, sizes)),
         ("drafting", "draft", drafting),
         ("verification", "verify", verification),
         ("logits in float32", "accept", float32_logits),
@@ -150,6 +142,21 @@ def _growth(models: list[tuple[ModelShape, int]], sizes: Sizes) -> int:
         for shape, slots in models
         if slots == sizes.slots
     )
+
+
+def _prefills(
+    target: ModelShape, draft: ModelShape | None, reading: list[ModelShape], sizes: Sizes
+) -> int:
+    """Return the bytes that reading prompts needs on top of what is held in the rounds."""
+    # Models are prefilled one after the other.
+    head = draft if isinstance(draft, HeadShape) else None
+    spaces = [_prefill(shape, sizes, sizes.prompt_tokens, head) for shape in reading]
+    if sizes.refills:
+        return max(spaces)
+    # The first prompts are read before there are logits, and by the target before the draft.
+    held = {part: count for part, _, count in kept(target, draft, sizes)}
+    spaces[0] -= held["draft K/V"]
+    return max(0, max(spaces) - held["draft logits"] - held["target logits"])
 
 
 def _prefill(
