@@ -59,6 +59,7 @@ from specviz.studies import (
 )
 from specviz.studies import calibration as calibration_study
 from specviz.studies import ceilings as ceiling_study
+from specviz.studies import memory as memory_study
 from specviz.studies import survey as survey_study
 from specviz.views import audit_page, charts
 from specviz.views.charts import drawing, plot, sliders
@@ -840,6 +841,11 @@ def _studies() -> dict[str, Good]:
                 "repetitions": "small",
                 "device": "none",
             },
+        ),
+        "memory.compare_budgets": Good(
+            memory_study.compare_budgets,
+            run | {"progress": False},
+            fits | {"num_draft_tokens": "small", "percents": "", "repetitions": "small"},
         ),
         "packing.measure_packing": Good(
             packing.measure_packing,

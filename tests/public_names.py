@@ -41,6 +41,7 @@ MODULES = (
     "specviz.studies.couplings",
     "specviz.studies.figures",
     "specviz.studies.losses",
+    "specviz.studies.memory",
     "specviz.studies.moves",
     "specviz.studies.overhead",
     "specviz.studies.packing",

@@ -58,8 +58,9 @@ def tokens_per_s(
             # The later half is read again whenever as much has been written behind it.
             round_s += _reading_s(roofline, draft, b, half, levers) * length / max(half - k, 1)
     prefill_s = _reading_s(roofline, roofline.target, b, job.prompt_tokens, levers)
-    if draft is not None and k and keeps_draft and levers.draft_window is None:
-        prefill_s += _reading_s(roofline, draft, b, job.prompt_tokens, levers)
+    if draft is not None and k and keeps_draft:
+        tokens = min(job.prompt_tokens, levers.draft_window or job.prompt_tokens)
+        prefill_s += _reading_s(roofline, draft, b, tokens, levers)
     rounds = job.new_tokens / length
     return b * job.new_tokens / (rounds * round_s + prefill_s)
 

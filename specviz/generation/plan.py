@@ -88,7 +88,7 @@ def plan_run(
     """Plan a run with these options; see `plan`. `name` is what the caller calls the budget."""
     check_pair(pair)
     budget_bytes = parse_bytes(name, budget)
-    search = _search(pair, prompts, options)
+    search = make_search(pair, prompts, options)
     roofline, job = _ranked_by(search, rates, ceilings)
     least = least_bytes(search)
     table = fitting(search, budget_bytes, roofline, job, any_k=rates is not None)
@@ -142,7 +142,7 @@ def parse_bytes(name: str, size: object) -> int:
     return int(number)
 
 
-def _search(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Search:
+def make_search(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Search:
     """Return what there is to choose from. Raise ValueError if the run cannot be planned."""
     strategy = options.make_strategy()
     drafter = options.make_drafter(strategy)

@@ -154,9 +154,13 @@ def fitting(
             entries.append(_entry(chosen, search, speed))
     if not entries:
         return pd.DataFrame()
-    # Of those that are equally fast, the one that takes least.
-    order = ["tokens_per_s", "peak_bytes"]
-    table = pd.DataFrame(entries).sort_values(order, ascending=[False, True], kind="stable")
+    table = pd.DataFrame(entries)
+    # Of those that are equally fast, one that keeps all draft K/V, and then the one that takes
+    # least: a window may cost acceptance, which is not predicted.
+    partly = table["draft_kv"] != "all"
+    order = ["tokens_per_s", "partly", "peak_bytes"]
+    table = table.assign(partly=partly).sort_values(order, ascending=[False, True, True])
+    table = table.drop(columns="partly")
     # Whole numbers, though some entries have none.
     whole = dict.fromkeys(("prefill_tokens", "accept_rows"), "Int64")
     return table.reset_index(drop=True).astype(whole)
