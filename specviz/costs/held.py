@@ -226,15 +226,16 @@ def _workspace(
     # larger of the two counts, once, beside the masks and the residual stream.
     attention = 4 * shape.heads * shape.head_dim + 2 * shape.kv_heads * shape.head_dim
     mlp = (3 if shape.gated else 2) * shape.intermediate
-    rotary = 0 if shape.positions else 4 * shape.head_dim
-    values = 3 * shape.hidden + max(mlp, attention) + rotary
+    values = 3 * shape.hidden + max(mlp, attention)
     if isinstance(shape, HeadShape):
         values += shape.entry_values
     elif head is not None:
         # In the last layer the outputs of the others are still there. After it, all of them and
         # those that the head reads, side by side.
         after = (shape.layers + 1) * shape.hidden + head.read + head.features
-        values = max(values - rotary + (shape.layers - 1) * shape.hidden, after)
+        values = max(values + (shape.layers - 1) * shape.hidden, after)
+    elif not shape.positions:
+        values += 4 * shape.head_dim  # the rotation; beside all layers' outputs it is nothing
     indices = FED * INDEX_BYTES * rows * tokens
     masks = _masks(shape, size, rows, tokens, slots)
     return masks + indices + size * rows * tokens * values
