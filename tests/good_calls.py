@@ -60,6 +60,7 @@ from specviz.studies import (
 )
 from specviz.studies import calibration as calibration_study
 from specviz.studies import ceilings as ceiling_study
+from specviz.studies import memory as memory_study
 from specviz.studies import survey as survey_study
 from specviz.views import audit_page, charts
 from specviz.views.charts import drawing, plot, sliders
@@ -121,6 +122,8 @@ RUN = {
     "seed": "count",
     "graphs": "none",
     "num_threads": "none small",
+    "levers": "none",
+    "memory_budget": "none",
     **dict.fromkeys(("deterministic", "compile", "record", "progress"), "True"),
 }
 
@@ -139,6 +142,21 @@ def _decoding() -> dict[str, Good]:
         "drafter": Good(sv.drafter, {"name": "lookup"}, also_called=("drafter",)),
         "selector": Good(sv.selector, {"name": "tetris"}, also_called=("selector",)),
         "strategy": Good(sv.strategy, {"name": "inplace"}, also_called=("strategy",)),
+        "plan": Good(
+            sv.plan,
+            run | {"budget": "1GB"},
+            {"prompts": "nested", "rates": "none", "ceilings": "none"},
+        ),
+        "chat": Good(sv.chat, {"pair": pair}, {"memory_budget": "none 1.5 small"}),
+        "Levers": Good(
+            sv.Levers,
+            {},
+            {"draft_logits": "True"}
+            | dict.fromkeys(
+                ("prefill_tokens", "draft_window", "accept_rows", "slab_block"), "none int"
+            ),
+        ),
+        "PeakMeter": Good(sv.PeakMeter, {}, {"models": "[]"}),
         "load_pair": Good(
             sv.load_pair, stored, dict.fromkeys(("device", "dtype", "device_map"), "none")
         ),
@@ -619,6 +637,8 @@ def _costs() -> dict[str, Good]:
         "prompt_tokens": 5, "max_new_tokens": 5,
     }  # fmt: skip
     held_fits = {
+        "levers": "none",
+        "keeps_draft": "True",
         **dict.fromkeys(("batch_size", "prompt_tokens", "max_new_tokens"), "int"),
         "draft": "none",
         "num_draft_tokens": "count",
@@ -829,6 +849,11 @@ def _studies() -> dict[str, Good]:
                 "repetitions": "small",
                 "device": "none",
             },
+        ),
+        "memory.compare_budgets": Good(
+            memory_study.compare_budgets,
+            run | {"progress": False},
+            fits | {"num_draft_tokens": "small", "percents": "", "repetitions": "small"},
         ),
         "overlap.measure_overlap": Good(
             overlap.measure_overlap,

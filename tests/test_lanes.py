@@ -132,6 +132,9 @@ VARIANTS: dict[str, dict[str, object]] = {
     "auto": {"num_draft_tokens": "auto"},
     "two rows": {"batch_size": 2},
     "deterministic": {"deterministic": True},
+    "levers": {
+        "levers": sv.Levers(prefill_tokens=9, draft_logits=False, accept_rows=1, slab_block=5)
+    },
 }
 
 
@@ -160,6 +163,24 @@ def test_rows_take_the_features_of_a_head_along(kind):
         moved += len(result.meta["handovers"])
         assert result.rows["accepted"].sum() == whole.rows["accepted"].sum()
     assert moved > 0
+
+
+@pytest.mark.parametrize("lever", ["slab_block", "draft_window", "prefill_tokens"])
+def test_levers_hold_in_each_lane(lever, monkeypatch):
+    """A row that changes lanes may need larger slabs there, and leaves its window behind."""
+    monkeypatch.setattr(workers, "_cores", lambda: 2)
+    options = RUN | UNEVEN | {"levers": sv.Levers(**{lever: 13})}
+    whole = generate(make_pair("llama"), make_prompts(), **(RUN | UNEVEN))
+    moved = 0
+    for seed in range(1, 4):
+        result = in_turns(seed, record=False, **options)
+        assert result.tokens == whole.tokens
+        moved += len(result.meta["handovers"])
+        # A window that begins elsewhere changes what is drafted.
+        if lever != "draft_window":
+            assert result.rows["accepted"].sum() == whole.rows["accepted"].sum()
+    assert moved > 0
+    assert generate(make_pair("llama"), make_prompts(), lanes=2, **options).tokens == whole.tokens
 
 
 @pytest.mark.parametrize("name", VALID)
@@ -383,6 +404,10 @@ REFUSED: dict[str, tuple[dict[str, object], tuple[str, ...]]] = {
     "one row": ({"batch_size": 1}, ("batch_size must be even", "pass 2, or lanes=1")),
     "object": ({"num_draft_tokens": Own(3)}, ("num_draft_tokens must be an int or 'auto'",)),
     "graphs": ({"graphs": True}, ("graphs=True",)),
+    "budget": (
+        {"memory_budget": "1GB"},
+        ("lanes must be 1 for a memory budget", "pass lanes=1, or no budget"),
+    ),
 }
 
 
@@ -419,6 +444,13 @@ def test_both_lanes_run_one_compiled_model(monkeypatch):
 def test_live_events_are_those_of_one_lane():
     begins = "lanes must be 1 where a run's events are read one by one, got 2"
     check_refusal(lambda: sv.decode(make_pair("llama"), [[1]], lanes=2), begins)
+
+
+def test_chats_and_plans_are_those_of_one_lane():
+    pair = make_pair("llama")
+    check_refusal(lambda: sv.chat(pair, lanes=2), "lanes must be 1 in a chat", "leave it out")
+    begins = "lanes must be 1 for a memory budget"
+    check_refusal(lambda: sv.plan("1GB", pair, [[1]], lanes=2), begins)
 
 
 def test_graphs_none_says_why_nothing_is_captured():

@@ -29,7 +29,7 @@ from specviz.engine.models.settings import describe_ignored
 from specviz.engine.options import Options
 from specviz.engine.probe import can_pack, check_exact
 from specviz.engine.requests import Prompt, make_requests
-from specviz.engine.selectors import Everything, Selector, foresees
+from specviz.engine.selectors import Everything, Selector, foresees, most_drafted
 from specviz.engine.setup import make_state
 from specviz.engine.state import State
 from specviz.engine.strategies import Strategy
@@ -66,7 +66,7 @@ class Run:
     @property
     def max_draft_tokens(self) -> int:
         """The most tokens that a row may draft in any round."""
-        return most_drafted(self.selector, self.draft_length)
+        return most_drafted(self.selector, self.draft_length.most)
 
     @property
     def promises(self) -> bool:
@@ -165,6 +165,7 @@ class Run:
         # Between two events the stopwatch stands still, so no phase's time includes this.
         if event.phase == "schedule" and self.state.num_draft_tokens:
             self.state.prepared = self.drafter.prepare(self.task, self.state)
+        self.state.tidy(event.phase)
         self.meter.observe(event)
 
 
@@ -192,7 +193,7 @@ def make_run(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Run:
     limit = drafter.limit(pair)
     draft_length = options.make_draft_length(limit) if strategy.drafts else DraftLength(0)
     selector = options.make_selector()
-    most = most_drafted(selector, draft_length)
+    most = most_drafted(selector, draft_length.most)
     requests = make_requests(pair, prompts, options.max_new_tokens, most)
     state = make_state(pair, options, requests, strategy, drafter, most, options.batch_size)
     stopwatch = Stopwatch(pair.device)
@@ -213,11 +214,6 @@ def make_run(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Run:
     drafter.check(run.task)
     speed_up(run)
     return run
-
-
-def most_drafted(selector: Selector, draft_length: DraftLength) -> int:
-    """Return the most tokens that a row may draft in any round."""
-    return selector.drafted(draft_length.most) if draft_length.most else 0
 
 
 def check_pair(pair: object) -> None:
@@ -267,6 +263,8 @@ def why_not_captured(run: Run) -> str | None:
         return "deterministic=True computes in pieces that the host cuts"
     if run.state.fault is not None:
         return "a fault is injected"
+    if run.state.levers.slab_block is not None:
+        return "slabs that grow do not stay in place"
     parts = (("strategy", run.strategy), ("drafter", run.drafter), ("selector", run.selector))
     for kind, made in parts:
         # Each class must declare it for itself: a subclass may well read values on the host.
@@ -287,8 +285,8 @@ def decode(pair: Pair, prompts: Sequence[Prompt], **options: Any) -> Iterator[Ev
 
     Args:
         options: strategy, drafter, num_draft_tokens, selector, batch_size, max_new_tokens,
-            sampling, seed, deterministic, graphs, compile and num_threads, as `specviz.generate`
-            takes them. With `graphs`, a later round overwrites the tensors of an event.
+            sampling, seed, deterministic, graphs, compile, num_threads and levers, as in
+            `specviz.generate`. With `graphs`, a later round overwrites the tensors of an event.
 
     Raises:
         TypeError: an option is unknown; the message lists the known ones.

@@ -18,16 +18,21 @@ from specviz.engine.recorder import Recorder
 from specviz.engine.run import Run
 from specviz.engine.sampling import SamplingParams
 from specviz.generation.collect import Collected
+from specviz.generation.planned import Plan
 from specviz.generation.result import Result
 from specviz.record.header import head_of
 from specviz.record.schema import MODELS, Table
 from specviz.record.trace import Trace, flatten_requests
 
 
-def make_result(run: Run, collected: Collected, origin: Any = None) -> Result:
+def make_result(
+    run: Run, collected: Collected, *, plan: Plan | None = None, origin: Any = None
+) -> Result:
     """Return the result of `run`, collected from it and from the runs that continued it.
 
-    origin: of its times, see `Stopwatch.spans_ms`.
+    Args:
+        plan: how it was kept within a memory budget.
+        origin: of its times, see `Stopwatch.spans_ms`.
     """
     tokens = collected.tokens
     result = Result(
@@ -39,6 +44,7 @@ def make_result(run: Run, collected: Collected, origin: Any = None) -> Result:
         rows=collected.tally.rows(),
         prompts=collected.prompts,
         budgets=collected.budgets,
+        plan=plan,
         spans_ms=run.stopwatch.spans_ms(origin),
     )
     if collected.recorder is None:

@@ -21,7 +21,10 @@ from specviz.generation.collect import Collected, collect
 from specviz.generation.interleave import TURNS, Steps, interleave
 from specviz.generation.lanes import collect_lanes, make_lanes_result, with_own_threads
 from specviz.generation.memory_check import check_memory
+from specviz.generation.plan import plan_run
+from specviz.generation.planned import Plan
 from specviz.generation.result import Result
+from specviz.util.levers import Levers
 from specviz.util.validate import require_bool, require_choice
 
 ON_INTERRUPT = ("raise", "partial")
@@ -44,6 +47,8 @@ def generate(
     compile: bool = False,
     num_threads: int | None = None,
     lanes: int = 1,
+    levers: Levers | None = None,
+    memory_budget: int | str | None = None,
     record: bool = False,
     progress: bool = True,
     on_interrupt: str = "raise",
@@ -99,6 +104,12 @@ def generate(
             same. `result.lanes` has both lanes, and `result.timeline` their phases on one clock.
             Without `num_threads` each lane computes with half of torch's number.
             docs/usage.md says what cannot be combined with lanes.
+        levers: what the run does to take less memory, from `Levers(...)`. It does not change the
+            text.
+        memory_budget: bytes, or text such as "400MB": the run, weights included, takes no more.
+            `plan` says what is chosen for that: `batch_size` and `num_draft_tokens` are then the
+            largest that it may choose, the draft model may keep K/V in a window or none, and
+            levers that are not set may be. The text stays the same. `result.plan` has the plan.
         record: keep every step as `result.trace`, or those of each lane.
         progress: show a bar over prompts with tokens/s and mean acceptance length.
         on_interrupt: what Ctrl-C (a kernel's interrupt) does: "raise" KeyboardInterrupt, or
@@ -128,26 +139,32 @@ def generate(
         compile=compile,
         num_threads=num_threads,
         lanes=lanes,
+        levers=levers,
     )
-    return _generate(pair, prompts, options, record, progress, on_interrupt)
+    return _generate(pair, prompts, options, memory_budget, record, progress, on_interrupt)
 
 
 def _generate(
     pair: Pair,
     prompts: Sequence[Prompt],
     options: Options,
+    memory_budget: int | str | None,
     record: bool,
     progress: bool,
     on_interrupt: str,
 ) -> Result:
-    """Run in one lane or in two; see `generate`."""
+    """Run within a budget if there is one, in one lane or in two; see `generate`."""
     require_choice("on_interrupt", on_interrupt, ON_INTERRUPT)
     require_bool("record", record)
     require_bool("progress", progress)
+    planned = _plan(memory_budget, pair, prompts, options, record)
+    if planned is not None:
+        options = replace(options, **planned.options)
     partial = on_interrupt == "partial"
     if options.lanes == 1:
         run = _make_checked_run(pair, prompts, options, record)
-        return make_result(run, collect(run, record=record, partial=partial, progress=progress))
+        collected = collect(run, record=record, partial=partial, progress=progress)
+        return make_result(run, collected, plan=planned)
     run = _make_checked_run(pair, prompts, with_own_threads(options), record)
     found = collect_lanes(run, record=record, partial=partial, progress=progress)
     return make_lanes_result(run, found)
@@ -208,12 +225,30 @@ def generate_interleaved(
     return interleave(jobs, total, turns, lambda _: attending([pair.target, pair.draft]))
 
 
+def _plan(
+    budget: object, pair: Pair, prompts: Sequence[Prompt], options: Options, record: bool
+) -> Plan | None:
+    if budget is None:
+        return None
+    if record:
+        raise ValueError(
+            "record=True keeps copies of every step, which no memory budget counts; "
+            "pass record=False, or memory_budget=None"
+        )
+    return plan_run("memory_budget", budget, pair, prompts, options)
+
+
 def _make_checked_run(pair: Pair, prompts: Sequence[Prompt], options: Options, record: bool) -> Run:
     if record:
         if options.graphs:
             raise ValueError(
                 "graphs=True replays phases without their records; "
                 "pass graphs=None, or record=False"
+            )
+        if options.levers is not None and options.levers.draft_window is not None:
+            raise ValueError(
+                "draft_window keeps the draft's K/V in slots of its own, and a record draws it in "
+                "the target's; pass draft_window=None, or record=False"
             )
         # A replay runs no Python, so nothing would note what it feeds and moves.
         options = replace(options, graphs=False)

@@ -159,7 +159,7 @@ def _observer(found: Found, bar: Progress) -> Callable[[Lane, Event], None]:
 
 def make_lanes_result(run: Run, found: Found) -> Result:
     """Return the result of both lanes: each on its own, and what they wrote together."""
-    lanes = [make_result(each.run, each, found.origin) for each in found.lanes]
+    lanes = [make_result(each.run, each, origin=found.origin) for each in found.lanes]
     tokens = _joined_tokens(run, found, lanes)
     statuses = [_status(list(each)) for each in zip(*(lane.status for lane in lanes), strict=True)]
     facts = {

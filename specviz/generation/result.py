@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from specviz import metrics
+from specviz.generation.planned import Plan
 from specviz.generation.timeline import timeline, trace_events
 from specviz.record.trace import Trace
 from specviz.util.files import write
@@ -31,6 +32,7 @@ class Result:
             kept.
         trace: the recorded run, or None without record=True. With lanes=2 it is None, too, because
             each lane has a record of its own: `lanes[0].trace` and `lanes[1].trace`.
+        plan: how the run stays within its memory budget, or None without one.
         lanes: with lanes=2, each lane as a result of its own, for all tables, checks and charts;
             else empty. Its prompts are the whole list. A request that came from the other lane has
             its text so far as its prompt, and where a request was or went to the other lane, its
@@ -47,6 +49,7 @@ class Result:
     rounds: dict[str, np.ndarray] = field(repr=False)
     rows: dict[str, np.ndarray] = field(repr=False)
     trace: Trace | None = field(default=None, repr=False)
+    plan: Plan | None = field(default=None, repr=False)
     prompts: list[list[int]] = field(repr=False, kw_only=True)
     budgets: list[int] = field(repr=False, kw_only=True)
     spans_ms: np.ndarray = field(

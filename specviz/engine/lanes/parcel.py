@@ -23,7 +23,9 @@ class Parcel:
         request: with the tokens that the row has written.
         blocks: by cache, K/V of the row's first tokens as `CachedModel.held` returns it.
         features: (n - 1, F), the target's features of its tokens; None where none are kept.
-        draft_cached, waited: as in `Row` and `Batch`.
+        draft_cached: as in `Row`; 0 where the draft's K/V stays behind: a window lies in slots of
+            its own, and is read again.
+        waited: as in `Batch`.
     """
 
     request: Request
@@ -101,24 +103,19 @@ class LaneState(State):
         live = self.batch.live[row]
         # The pending token has no K/V yet.
         known = live.length - 1
-        counts = {}
-        for name, cache in self.caches.items():
-            if name == "target":
-                counts[name] = known
-            elif self.keep_draft and cache.holds_kv:
-                counts[name] = min(live.draft_cached, known)
-        blocks = {name: self._held(name, row, count) for name, count in counts.items() if count}
+        blocks = {}
+        draft_cached = 0
+        for name in self.kept_caches():
+            count = known
+            if name != "target":
+                draft_cached = live.draft_cached
+                count = min(draft_cached, known)
+            if count:
+                blocks[name] = self.held(name, row, count)
         features = None if self.features is None else self.features.values[row, :known].clone()
         request = live.request
         moved = Request(request.index, request.prompt, request.budget, tuple(live.output))
-        return Parcel(moved, blocks, features, live.draft_cached, self.batch.waited[row].clone())
-
-    def _held(self, name: str, row: int, count: int) -> list[Tensor]:
-        """Return K/V of the first `count` tokens of a row."""
-        device = self.batch.tokens.device
-        indices = torch.arange(count, device=device)[None]
-        slots = self.layout.slots(torch.tensor([row], device=device), indices)[0]
-        return self.caches[name].held(torch.full_like(slots, row), slots)
+        return Parcel(moved, blocks, features, draft_cached, self.batch.waited[row].clone())
 
 
 def wait_for(device: torch.device) -> None:
