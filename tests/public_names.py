@@ -62,6 +62,7 @@ EXEMPT = {
     "Audit": _FOUND,
     "Comparison": _FOUND,
     "Result": _FOUND,
+    "SamplingReport": _FOUND,
     "TraceError": "an exception",
     "Violation": _FOUND,
     "Watched": "what sv.watch gives",

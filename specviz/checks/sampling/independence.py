@@ -26,43 +26,74 @@ SENTENCES = {
     "that rows share",
     "side": "rows draw what the draft model prefers together, as with a uniform number that all "
     "rows are accepted by",
+    "run": "runs draw the token of the run before too often, so seeds do not make them independent",
 }
+RUN_TESTS = ("run",)
 
 
 def judge_independence(
     draws: Draws, texts: Texts, runs: int, rows: int, alpha: float
 ) -> list[Finding]:
     """Return what speaks against independent rows and runs, the strongest evidence first."""
-    shape = (runs, rows, texts.length)
-    token = np.full(shape, NOTHING)
-    context = np.zeros(shape, dtype=np.int64)
-    at = (draws.run[draws.kept], draws.row[draws.kept], draws.place[draws.kept])
-    token[at] = draws.token[draws.kept]
-    context[at] = draws.context[draws.kept]
+    token, context = _by_run(draws, texts, runs, rows)
     level = -math.log(alpha)
+    scores = _scores(texts, token, context)
     found = []
-    if rows > 1:
-        ratios = {
-            "token": _same_token(texts, context[:, 1:], token[:, 1:], token[:, :-1]),
-            "quantile": _same_quantile(texts, context, token),
-            "side": _same_side(texts, context, token),
-        }
-        for name, ratio in ratios.items():
-            score = float(log_mean(ratio.sum(0))) - price("rows", len(ratios))
-            if score >= level:
-                found.append(Finding("rows", SENTENCES[name], score, draws=len(ratio)))
-    if runs > 1:
-        ratio = _same_token(texts, context[1:], token[1:], token[:-1])
-        score = float(log_mean(ratio.sum(0))) - price("runs", 1)
-        if score >= level:
-            found.append(Finding("runs", _of_runs(token), score, draws=len(ratio)))
+    for name, score in scores.items():
+        if score < level:
+            continue
+        test = "runs" if name in RUN_TESTS else "rows"
+        sentence = SENTENCES[name]
+        if name in RUN_TESTS and (token == token[:1]).all():
+            sentence = f"all {runs} runs draw the same tokens: the seed changes nothing"
+        elif _stays(name, score, texts, token, context):
+            test, sentence = "lean", "tokens do not have the shares that the target gives them"
+        found.append(Finding(test, sentence, score, draws=len(draws.token)))
     return sorted(found, key=lambda each: -each.log_evidence)
 
 
-def _of_runs(token: Array) -> str:
-    if (token == token[:1]).all():
-        return f"all {len(token)} runs draw the same tokens: the seed changes nothing"
-    return "runs draw the token of the run before too often, so seeds do not make them independent"
+def _by_run(draws: Draws, texts: Texts, runs: int, rows: int) -> tuple[Array, Array]:
+    """Return tokens and prefixes (R, B, T).
+
+    It is NOTHING where no token was drawn, where p is unclear, or where p rules the token out.
+    """
+    token = np.full((runs, rows, texts.length), NOTHING)
+    context = np.zeros(token.shape, dtype=np.int64)
+    kept = draws.kept & (texts.p[draws.context, draws.token] > 0)
+    at = (draws.run[kept], draws.row[kept], draws.place[kept])
+    token[at] = draws.token[kept]
+    context[at] = draws.context[kept]
+    return token, context
+
+
+def _scores(texts: Texts, token: Array, context: Array) -> dict[str, float]:
+    """Return the corrected log evidence of each kind of dependence."""
+    ratios = {}
+    if token.shape[1] > 1:
+        ratios["token"] = _same_token(texts, context[:, 1:], token[:, 1:], token[:, :-1])
+        ratios["quantile"] = _same_quantile(texts, context, token)
+        ratios["side"] = _same_side(texts, context, token)
+    if token.shape[0] > 1:
+        ratios["run"] = _same_token(texts, context[1:], token[1:], token[:-1])
+    counts = {"rows": len(SENTENCES) - len(RUN_TESTS), "runs": len(RUN_TESTS)}
+    found = {}
+    for name, ratio in ratios.items():
+        family = "runs" if name in RUN_TESTS else "rows"
+        found[name] = float(log_mean(ratio.sum(0))) - price(family, counts[family])
+    return found
+
+
+def _stays(name: str, score: float, texts: Texts, token: Array, context: Array) -> bool:
+    """Return whether the evidence stays if each row's texts are dealt to the runs at random.
+
+    Then it comes from the shares of the tokens, not from rows or runs that depend on each other.
+    """
+    generator = np.random.default_rng(0)
+    order = np.argsort(generator.random(token.shape[:2]), axis=0)[:, :, None]
+    dealt = _scores(
+        texts, np.take_along_axis(token, order, 0), np.take_along_axis(context, order, 0)
+    )
+    return dealt[name] > score / 2
 
 
 def _same_token(texts: Texts, context: Array, token: Array, other: Array) -> Array:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from specviz.checks.sampling.evidence import by_group, learnt, log_mean, log_ratios, own
+from specviz.checks.sampling.evidence import by_group, learnt, log_ratios, own
 from specviz.checks.sampling.findings import Finding
 from specviz.checks.sampling.shares import price
 from specviz.checks.sampling.texts import Draws, Texts
@@ -55,7 +55,13 @@ def judge_texts(draws: Draws, texts: Texts, rows: int, alpha: float) -> list[Fin
     for at in np.flatnonzero(scores >= level).tolist():
         mask = group == at
         one = _finding(
-            "row", scores[at], texts, context[mask], token[mask], place=at % places, row=at // places
+            "row",
+            scores[at],
+            texts,
+            context[mask],
+            token[mask],
+            place=at % places,
+            row=at // places,
         )
         found.append(one)
 
@@ -67,6 +73,9 @@ def _leans(
     p: Array, q: Array | None, token: Array, place: Array, places: int, level: float
 ) -> Iterator[Finding]:
     """Yield which way all draws lean, and those of each place."""
+    possible = own(p, token) > 0
+    p, q = p[possible], None if q is None else q[possible]
+    token, place = token[possible], place[possible]
     chosen = own(p, token)
     names, ratios = zip(*_alternatives(p, q, token), strict=True)
     for name, ratio in zip(names, ratios, strict=True):
@@ -172,6 +181,3 @@ def tokens_of(tokens: tuple[int, ...]) -> str:
 
 def _listed(tokens: tuple[int, ...]) -> str:
     return f"[{tokens_of(tokens)}]"
-
-
-__all__ = ["judge_texts", "log_mean", "worst_cell"]

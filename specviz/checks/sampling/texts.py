@@ -175,4 +175,11 @@ def collect(
                 entries.append((run, row, place, first + starts[place] + prefix, token))
                 prefix = prefix * texts.size + token
     table = np.array(entries, dtype=np.int64).reshape(-1, 5)
-    return Draws(*table.T, kept=~texts.unclear[table[:, 3]])
+    return Draws(
+        run=table[:, 0],
+        row=table[:, 1],
+        place=table[:, 2],
+        context=table[:, 3],
+        token=table[:, 4],
+        kept=~texts.unclear[table[:, 3]],
+    )
