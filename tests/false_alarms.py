@@ -2,22 +2,27 @@
 
     PYTHONPATH=tests python -m false_alarms
 
-Three tables: draws from the target's own distribution, of which all alarms are false; draws from a
-distribution at the distance that the report promises to find; and right decoders.
+In order: draws from the target's own distribution, of which all alarms are false; draws from a
+distribution at the distance that the report promises to find; right decoders; planted faults.
 """
 
 import argparse
 import platform
 import time
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
 import transformers
-from decoders import RIGHT_SAMPLERS
+from decoders import FAULTY_SAMPLERS, RIGHT_SAMPLERS, Case
+from scipy.optimize import brentq
+from scipy.stats import chi2, ncx2
 
 import specviz as sv
 from specviz.checks.sampling.arguments import make_prompts
+from specviz.checks.sampling.evidence import smallest_distance
+from specviz.checks.sampling.shares import price
 from specviz.checks.sampling.texts import Texts, enumerate_texts, prefix_starts
 from specviz.record.schema import Array
 
@@ -94,22 +99,26 @@ def of_distance(seeds: int) -> None:
         print(f"distance {distance:.3f}, {runs} runs: found {found} of {seeds}", flush=True)
 
 
+def audited(case: Case, **options: Any) -> sv.SamplingReport:
+    def decode(target, draft, prompts, seed, max_new_tokens):
+        how = {"temperature": 0.8, "seed": seed}
+        return case.decode(target, draft, prompts, 2, max_new_tokens, **how)
+
+    return sv.audit_sampling(decode, temperature=0.8, progress=False, **options)
+
+
 def of_decoders(seeds: int, runs: int) -> None:
     for case in RIGHT_SAMPLERS:
         top_k = 2 if case.name.endswith("TopK") else None
         few = PROMPTS[:4] if case.name.endswith("CachedSampling") else PROMPTS
         alarms = dict.fromkeys(ALPHAS, 0)
 
-        def decode(target, draft, prompts, seed, max_new_tokens, case=case):
-            options = {"temperature": 0.8, "seed": seed}
-            return case.decode(target, draft, prompts, 2, max_new_tokens, **options)
-
         for seed in range(seeds):
             for alpha in ALPHAS:
-                report = sv.audit_sampling(
-                    decode, temperature=0.8, top_k=top_k, prompts=few, seed=seed, alpha=alpha,
-                    runs=runs * len(PROMPTS) // len(few), progress=False,
-                )  # fmt: skip
+                number = runs * len(PROMPTS) // len(few)
+                report = audited(
+                    case, seed=seed, runs=number, top_k=top_k, prompts=few, alpha=alpha
+                )
                 alarms[alpha] += not report.is_right
                 if report.is_right:
                     break  # a smaller alpha calls it right, too
@@ -117,20 +126,60 @@ def of_decoders(seeds: int, runs: int) -> None:
         print(f"{case.name}, {runs} runs, {seeds} seeds: false alarms {told}", flush=True)
 
 
+def of_faults(seeds: int, runs: int) -> None:
+    for case in FAULTY_SAMPLERS:
+        top_k = 2 if case.name.endswith("ReportsOtherQ") else None
+        found = in_texts = 0
+        for seed in range(seeds):
+            report = audited(case, seed=seed, runs=runs, top_k=top_k)
+            found += not report.is_right
+            in_texts += any(each.test not in ("drafts", "selection") for each in report.findings)
+        print(
+            f"{case.name}, {runs} runs: found {found} of {seeds}, in its texts {in_texts}",
+            flush=True,
+        )
+
+
+def of_price() -> None:
+    """Compare with a chi-square test of the same draws."""
+    level = price("place", LENGTH) - np.log(1e-6)
+    for runs in RUNS:
+        ours = smallest_distance([runs] * len(PROMPTS), 6, level)
+        freedom = 5 * len(PROMPTS)
+        limit = chi2.isf(np.exp(-level), freedom)
+
+        draws = runs * len(PROMPTS)
+
+        def missed(distance, limit=limit, freedom=freedom, draws=draws):
+            return ncx2.cdf(limit, freedom, 4 * draws * distance**2) - 0.01
+
+        theirs = brentq(missed, 1e-4, 1)
+        print(
+            f"{runs} runs: distance {ours:.3f}, of a chi-square test {theirs:.3f}, which needs "
+            f"{1 - (theirs / ours) ** 2:.0%} fewer draws for the same distance"
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=1000, help="of draws without a decoder")
     parser.add_argument("--decoder-seeds", type=int, default=25, help="of each right decoder")
-    parser.add_argument("--runs", type=int, default=32, help="of each right decoder")
+    parser.add_argument("--fault-seeds", type=int, default=5, help="of each planted fault")
+    parser.add_argument(
+        "--runs", type=int, default=32, help="of each decoder; faults with four times as many, too"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     print(
         f"torch {torch.__version__}, transformers {transformers.__version__}, numpy "
         f"{np.__version__}, {platform.machine()} CPU, {time.strftime('%Y-%m-%d')}"
     )
+    of_price()
     of_draws(options.seeds)
     of_distance(options.seeds)
     of_decoders(options.decoder_seeds, options.runs)
+    for runs in (options.runs, 4 * options.runs):
+        of_faults(options.fault_seeds, runs)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from specviz.util.validate import is_int, is_list, is_real, require_list, short
 
 MOST_TV = 0.4  # an audit must find this distance, at the first new token
 MOST_RUNS = 10_000_000
+EXACT = ("float32", "float64")
 SIGNATURE = "decode(target, draft, prompts, seed, max_new_tokens)"
 
 
@@ -39,6 +40,17 @@ def check_alpha(alpha: object) -> float:
             f"alpha must be a number from 1e-300 to 0.1, got {short(alpha)}; pass for instance 1e-6"
         )
     return float(alpha)
+
+
+def check_dtypes(target: Any, draft: Any) -> None:
+    """Raise ValueError unless rounding leaves the models' distributions as they are."""
+    for name, model in (("target", target), ("draft", draft)):
+        dtype = str(getattr(model, "dtype", "torch.float32")).removeprefix("torch.")
+        if dtype not in EXACT:
+            raise ValueError(
+                f"{name} must be in float32 or float64, got {dtype}, whose rounding changes what "
+                f"is drawn; pass {name}.float()"
+            )
 
 
 def make_prompts(size: int) -> list[list[int]]:

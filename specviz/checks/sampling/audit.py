@@ -19,6 +19,7 @@ from specviz.checks.sampling.arguments import (
     MOST_RUNS,
     Decode,
     check_alpha,
+    check_dtypes,
     check_runs,
     check_size,
     check_source,
@@ -105,6 +106,7 @@ def audit_sampling(
         pair = tiny_pair()
         target, draft = pair.target, pair.draft if draft is None else draft
     check_models(target, draft, None)
+    check_dtypes(target, draft)
     task = _task(target, draft, prompts, length, causes and source == "decoder")
     seen = Seen()
     if source == "decoder":
