@@ -196,15 +196,15 @@ def _records() -> dict[str, Good]:
                 "num_draft_tokens": "count",
             },
         ),
-        "tiny_pair": Good(
-            sv.tiny_pair, {}, {"vocabulary_size": "small", "seed": "small 0"}
-        ),
+        "tiny_pair": Good(sv.tiny_pair, {}, {"vocabulary_size": "small", "seed": "small 0"}),
         "audit_sampling": Good(
             sv.audit_sampling,
             {"decode": some_decoder, "progress": False},
             {
                 "decode": "function",
-                **dict.fromkeys(("target", "draft", "prompts"), "none"),
+                **dict.fromkeys(("target", "draft"), "none"),
+                "prompts": "none nested",
+                **dict.fromkeys(("causes", "progress"), "bool"),
                 "temperature": "1.5 small",
                 "top_k": "none int",
                 "top_p": "none",

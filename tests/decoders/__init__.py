@@ -139,6 +139,7 @@ RIGHT_SAMPLERS = [
         samplers.Plain,
         samplers.ExactMatch,
         samplers.HotDraft,
+        samplers.UnlikelyLeftOut,
         samplers.TopK,
         samplers.Block,
         samplers.LargestScores,

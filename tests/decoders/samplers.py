@@ -51,6 +51,18 @@ class HotDraft(Sampling):
         return found
 
 
+class UnlikelyLeftOut(Sampling):
+    """Right: the draft model leaves out unlikely tokens, which the judgement knows."""
+
+    def drawn_from(self, logits: torch.Tensor) -> torch.Tensor:
+        q = self.warp(logits)
+        kept = q * (q >= 0.4 * q.amax(-1, keepdim=True))
+        return kept / kept.sum(-1, keepdim=True)
+
+    def judged_by(self, logits: torch.Tensor) -> torch.Tensor:
+        return self.drawn_from(logits)
+
+
 class Gumbel(Sampling):
     """Right: target and draft choose the largest of log-probability plus one noise.
 

@@ -12,6 +12,7 @@ from specviz.checks.sampling.proposals import (
     FIRST,
     LIKELIEST,
     OF_P,
+    PLAIN,
     RATIO,
     SWAPPED,
     UNFILTERED_RATIO,
@@ -49,8 +50,10 @@ def explain(
         facts.append(_how(fit))
         sentence = _dishonest(fit)
         score = fit.log_evidence - price("drafts", 1)
-        # Wrong rules of acceptance show in the texts. Rules that are not known here may be right.
-        if sentence and score >= level and fit.fits and fit.rule == RATIO:
+        # Wrong rules of acceptance show in the texts. Ways that are not known here may be right.
+        is_known = fit.fits_drafts and fit.fits_rule
+        is_known &= fit.rule == RATIO and fit.judged_by in PLAIN
+        if sentence and score >= level and is_known:
             findings.append(Finding("drafts", sentence, score, draws=fit.drafts))
             causes.append(sentence)
         elif sentence and is_wrong and fit.log_evidence >= CONVINCING:
@@ -65,7 +68,7 @@ def explain(
             causes.append(sentence)
     if is_wrong and not causes:
         causes += rules.behind(fit)
-    if fit is not None and not fit.fits and not causes:
+    if fit is not None and not fit.fits_rule and not causes:
         facts.append("No rule that is known here explains how often drafts are accepted.")
     return causes, facts, findings
 

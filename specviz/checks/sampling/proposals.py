@@ -17,10 +17,12 @@ Q = "q"
 LARGEST = "the most likely token"
 UNFILTERED = "q before top-k and top-p"
 UNWARPED = "q at temperature 1, before top-k and top-p"
+PLAIN = (Q, UNFILTERED, UNWARPED)
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 FACTORS = np.geomspace(0.2, 5, 121)  # temperatures of the draft model, as multiples of the target's
 TEMPERED = "times the temperature"
 ABOVE, WITHOUT = "what p has above q", "p without the draft"  # behind a rejected draft
+MIN_P = (0.05, 0.1, 0.2, 0.3, 0.5)
 SLACK = 0.02  # of drafts that a hypothesis without chance does not explain
 CERTAIN = 1 - 1e-6  # chances of acceptance beyond it, and below its complement, are rounding
 
@@ -55,8 +57,21 @@ def proposals(logits: Array, params: SamplingParams) -> dict[str, Array]:
     if params.top_k is not None or params.top_p is not None:
         found[UNFILTERED] = SamplingParams(params.temperature).distribution(given).numpy()
         found[UNWARPED] = SamplingParams(1.0).distribution(given).numpy()
+    found |= _filtered(q)
     one_hot = np.eye(q.shape[1])[q.argmax(1)]
     found[LARGEST] = (1 - SLACK) * one_hot + SLACK * q
+    return found
+
+
+def _filtered(q: Array) -> dict[str, Array]:
+    """Return q after filters that the draft model may have of its own."""
+    order = np.sort(q, axis=1)[:, ::-1]  # (N, V)
+    least = {f"q after top-k={k}": order[:, k - 1] for k in range(2, q.shape[1])}
+    least |= {f"q after min-p={share:g}": share * order[:, 0] for share in MIN_P}
+    found = {}
+    for name, limit in least.items():
+        kept = np.where(q >= limit[:, None], q, 0)
+        found[name] = kept / kept.sum(1, keepdims=True)
     return found
 
 

@@ -23,6 +23,7 @@ from specviz.checks.sampling.proposals import (
     LARGEST,
     OF_P,
     RATIO,
+    SLACK,
     TEMPERED,
     WITHOUT,
     Q,
@@ -41,6 +42,7 @@ FIXED = "a choice that is always the same behind a prefix, as of a beam"
 NEAR = 5.0  # nats that the simplest hypothesis may be worse and is still the one that is named
 CONVINCING = math.log(1e4)
 BINS = 10
+MOST = 20_000  # drafts that are looked at
 ENOUGH = 3  # drafts behind a prefix, on average
 
 
@@ -52,7 +54,7 @@ class Fit:
         drawn: the distribution that fits the drafts best.
         rule, judged_by: the rule that fits the judgements best, and its q; "" for none.
         log_evidence: against every honest way, natural logarithm.
-        fits: whether the rule explains how often drafts are accepted.
+        fits_drafts, fits_rule: whether these explain the drafts, and how often they are accepted.
         drafts, judged: how many were looked at.
         accepted: share of the drafts that were judged.
     """
@@ -61,7 +63,8 @@ class Fit:
     rule: str
     judged_by: str
     log_evidence: float
-    fits: bool
+    fits_drafts: bool
+    fits_rule: bool
     drafts: int
     judged: int
     accepted: float
@@ -78,15 +81,15 @@ class Rules:
     def __init__(self, seen: Seen, params: SamplingParams) -> None:
         self.params = params
         self.seen = seen
+        self.judged = seen.judged[:MOST]
         clear = [each for each in seen.drafted if each.token != UNSEEN]
         self.partial = _partly_verified(seen.drafted)
         self.hidden = {each.depth for each in seen.drafted if each.token == UNSEEN}
-        self.known = [each for each in clear if each.depth not in self.hidden]
+        self.known = [each for each in clear if each.depth not in self.hidden][:MOST]
 
     def fit(self) -> Fit | None:
         """Return how drafts are drawn and judged; None if there are none to look at."""
-        judged = self.seen.judged
-        # Where selection looks at drafts, the verified ones say nothing about how they were drawn.
+        judged = self.judged
         if not self.known or not judged:
             return None
         drawn = self._drawn(self.known)
@@ -118,7 +121,8 @@ class Rules:
             rule=best_rule[0],
             judged_by=best_rule[1],
             log_evidence=every - max(honest),
-            fits=_explains(rules[best_rule], accepted, depths),
+            fits_drafts=self._explains_drafts(best_drawn),
+            fits_rule=_explains(rules[best_rule], accepted, depths),
             drafts=len(self.known),
             judged=len(judged),
             accepted=float(accepted.mean()),
@@ -144,6 +148,23 @@ class Rules:
         found[UNKNOWN] = float(np.log(own(base, tokens)).sum() + more)
         return found
 
+    def _explains_drafts(self, name: str) -> bool:
+        """Return whether each rank of tokens is drafted as often as a distribution says.
+
+        Ranks take all drafts together, so that an unknown filter shows soon.
+        """
+        if name == UNKNOWN:
+            return False
+        logits = stacked([each.logits for each in self.known])
+        tokens = np.array([each.token for each in self.known])
+        q = proposals(logits, self.params)[name]
+        order = np.argsort(-q, axis=1, kind="stable")
+        ranks = (order == tokens[:, None]).argmax(1)
+        by_rank = np.take_along_axis(q, order, 1)
+        base = (1 - SLACK / 10) * by_rank + SLACK / 10 / by_rank.shape[1]
+        ratio = learnt(base, ranks, np.zeros(len(ranks), int))
+        return bool(by_group(ratio, np.zeros(len(ranks), int), 1)[0] < CONVINCING)
+
     def foresight(self, fit: Fit | None) -> tuple[float, Array] | None:
         """Return the log evidence that verifying a draft depends on it, and shares; None if none.
 
@@ -152,7 +173,7 @@ class Rules:
         """
         if not self.partial or (fit is not None and not fit.uses_q):
             return None
-        chosen = [each for each in self.seen.drafted if self._is_chosen(each)]
+        chosen = [each for each in self.seen.drafted if self._is_chosen(each)][:MOST]
         if not chosen:
             return None
         rest = [each for each in self.known if each.depth not in self.partial or each.run % 2 == 0]
@@ -166,8 +187,7 @@ class Rules:
         with np.errstate(divide="ignore"):
             here = {name: float(np.log(own(q, tokens)).sum()) for name, q in named.items()}
         # Without drafts that are known in any case, foresight looks like another temperature.
-        names = list(here) if rest else [Q]
-        null = max(drawn[name] + here[name] for name in names)
+        null = max(drawn[name] + here[name] for name in here)
         score = float(log_mean(alternatives)) + drawn[Q] - null
         at_choice = [each for each in self.seen.drafted if each.depth in self.partial]
         verified = np.mean([each.is_verified for each in at_choice])
@@ -183,10 +203,10 @@ class Rules:
     def behind(self, fit: Fit | None) -> list[str]:
         """Return what the tokens behind accepted drafts are drawn from, where that is wrong."""
         causes = []
-        rejected = [each for each in self.seen.behind if each.draft is not None]
+        rejected = [each for each in self.seen.behind if each.draft is not None][:MOST]
         if rejected:
             causes.append(self._of_rejected(rejected, fit))
-        full = [each for each in self.seen.behind if each.draft is None]
+        full = [each for each in self.seen.behind if each.draft is None][:MOST]
         if full:
             p = self._p(stacked([each.target_logits for each in full]))
             others = self._neighbours(full)
