@@ -350,7 +350,7 @@ def test_the_engine_is_right(coupling: str) -> None:
 
     report = sv.audit_sampling(decode, temperature=TEMPERATURE, runs=40, progress=False)
     assert report.is_right, report
-    rule = "by p / q" if coupling == "rejection" else "under Gumbel noise"
+    rule = "by p / q" if coupling == "rejection" else "by Gumbel noise"
     assert rule in report.facts[0]
 
 

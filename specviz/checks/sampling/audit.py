@@ -108,7 +108,7 @@ def audit_sampling(
     check_models(target, draft, None)
     check_dtypes(target, draft)
     task = _task(target, draft, prompts, length, causes and source == "decoder")
-    seen = Seen()
+    seen = Seen(task.size)
     if source == "decoder":
         check_runs(count, task.prompts, task.size, alpha)
         outputs = _run(decode, task, count, seed, seen if causes else None, progress)

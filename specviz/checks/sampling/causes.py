@@ -51,8 +51,7 @@ def explain(
         sentence = _dishonest(fit)
         score = fit.log_evidence - price("drafts", 1)
         # Wrong rules of acceptance show in the texts. Ways that are not known here may be right.
-        is_known = fit.fits_drafts and fit.fits_rule
-        is_known &= fit.rule == RATIO and fit.judged_by in PLAIN
+        is_known = fit.fits_drafts and fit.fits_rule and fit.rule == RATIO
         if sentence and score >= level and is_known:
             findings.append(Finding("drafts", sentence, score, draws=fit.drafts))
             causes.append(sentence)
@@ -83,11 +82,14 @@ def _foresight(shares: Array) -> str:
 
 def _how(fit: Fit) -> str:
     """Say how drafts seem to be drawn and judged."""
-    by = f"by p / {fit.judged_by}" if fit.rule == RATIO else ACCEPTED.get(fit.rule, "")
-    if fit.rule == OF_P:
-        by = "with the chance p"
-    if not by:
-        by = f"as under {fit.rule} noise that both models share"
+    if fit.rule == RATIO:
+        by = f"by p / {fit.judged_by}"
+    elif fit.rule == OF_P:
+        by = "by the chance p"
+    elif fit.rule in ACCEPTED:
+        by = f"as accepted {ACCEPTED[fit.rule]}"
+    else:
+        by = f"by {fit.rule} noise that both models share"
     return (
         f"{fit.drafts} drafts fit {fit.drawn} best; of {fit.judged} that were judged "
         f"{fit.accepted:.0%} were accepted, best explained {by}."
@@ -99,6 +101,6 @@ def _dishonest(fit: Fit) -> str:
     if fit.rule in ACCEPTED:
         sentence = f"drafts are accepted {ACCEPTED[fit.rule]}"
         return sentence + ("" if fit.drawn == Q else f", and drawn from {fit.drawn}")
-    if fit.rule == RATIO and fit.drawn != fit.judged_by:
+    if fit.rule == RATIO and fit.judged_by in PLAIN and fit.drawn != fit.judged_by:
         return f"drafts are drawn from {fit.drawn}, and judged as if from {fit.judged_by}"
     return ""

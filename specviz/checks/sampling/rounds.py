@@ -6,7 +6,7 @@ are drawn.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -76,8 +76,13 @@ class Behind:
 
 @dataclass
 class Seen:
-    """What was seen of all runs."""
+    """What was seen of all runs.
 
+    Attributes:
+        size: V; logits beyond it are padding of an embedding, and are cut.
+    """
+
+    size: int
     drafted: list[Drafted] = field(default_factory=list)
     judged: list[Judged] = field(default_factory=list)
     behind: list[Behind] = field(default_factory=list)
@@ -104,8 +109,10 @@ class Seen:
             of_row.setdefault(part.request, []).append(part)
         for row, request in enumerate(target.requests):
             since = -1
-            for verified in request.rounds:
-                queries = _queries(of_row.get(row, []), since, verified, run, row, request)
+            for found in request.rounds:
+                verified = replace(found, drafts=_without_filling(found))
+                parts = of_row.get(row, [])
+                queries = _queries(parts, since, verified, run, row, request, self.size)
                 self.drafted += queries
                 by_depth = {query.depth: query for query in queries}
                 self._judge(request, verified, by_depth)
@@ -120,7 +127,7 @@ class Seen:
         room = len(request.tokens) - 1 - verified.pending
         count = len(verified.drafts)
         for step in range(min(count, room)):
-            query, logits = queries.get(step + 1), target_logits(verified, step)
+            query, logits = queries.get(step + 1), self._target(verified, step)
             if query is None or logits is None:
                 return
             token = request.tokens[verified.pending + 1 + step]
@@ -131,7 +138,7 @@ class Seen:
             if not accepted:
                 self._behind(verified, step, query, logits, token)
                 return
-        logits = target_logits(verified, count)
+        logits = self._target(verified, count)
         if count and room > count and logits is not None:
             token = request.tokens[verified.pending + 1 + count]
             self._behind(verified, count, None, logits, token)
@@ -139,17 +146,30 @@ class Seen:
     def _behind(
         self, verified: Verified, step: int, draft: Drafted | None, logits: Array, token: int
     ) -> None:
-        before = target_logits(verified, step - 1) if step else None
-        after = target_logits(verified, step + 1) if step < len(verified.drafts) else None
+        before = self._target(verified, step - 1) if step else None
+        after = self._target(verified, step + 1) if step < len(verified.drafts) else None
         self.behind.append(Behind(draft, before, logits, after, token))
 
+    def _target(self, verified: Verified, step: int) -> Array | None:
+        """Return the logits (V,) of the target behind the pending token and `step` drafts."""
+        return _logits(verified.part, verified.pending + step, self.size)
 
-def target_logits(verified: Verified, step: int) -> Array | None:
-    """Return the logits (V,) of the target behind the pending token and `step` drafts."""
-    return _logits(verified.part, verified.pending + step)
+
+def _without_filling(verified: Verified) -> list[int]:
+    """Return the drafts of a round without what fills a row of a rectangle.
+
+    Filling reads a token again that the row has read in this forward, so both are one entry.
+    """
+    part = verified.part
+    columns = part.columns[verified.pending - part.index :]
+    entries = part.seen.entries[part.row, columns].tolist()
+    for count, entry in enumerate(entries):
+        if entry in entries[:count]:
+            return verified.drafts[: count - 1]
+    return verified.drafts
 
 
-def _logits(part: Part, index: int) -> Array | None:
+def _logits(part: Part, index: int, size: int) -> Array | None:
     """Return the logits (V,) of the query that reads a token, given its index."""
     logits = part.seen.forward.logits
     place = index - part.index
@@ -159,12 +179,18 @@ def _logits(part: Part, index: int) -> Array | None:
     column = part.columns[place] - left_out
     if column < 0:
         return None
-    found: Array = logits[part.row, column].float().cpu().numpy()
+    found: Array = logits[part.row, column, :size].float().cpu().numpy()
     return found
 
 
 def _queries(
-    parts: Sequence[Part], since: int, verified: Verified, run: int, row: int, request: Request
+    parts: Sequence[Part],
+    since: int,
+    verified: Verified,
+    run: int,
+    row: int,
+    request: Request,
+    size: int,
 ) -> list[Drafted]:
     """Return the draft model's queries of one round, by the index that they draw."""
     mine = [part for part in parts if since < part.number < verified.part.number]
@@ -177,7 +203,7 @@ def _queries(
             # A beam search reads several continuations, of which one is verified.
             if index > pending and tokens.setdefault(index, token) != token:
                 break
-            found = _logits(part, index)
+            found = _logits(part, index, size)
             if index >= pending and found is not None:
                 logits[index] = found
     queries = []
