@@ -26,7 +26,7 @@ from specviz.checks.sampling.texts import Texts, enumerate_texts, prefix_starts
 TEMPERATURE = 0.8
 FEW = [[0, 1], [1, 2, 3], [2, 0, 0, 4], [3, 5]]  # for those that decode row by row
 LONGER = {"max_new_tokens": 3}
-# More runs where 24 are too few, and what the report says.
+# More runs where 18 are too few, and what the report says.
 PLANTED: dict[str, tuple[dict[str, Any], str]] = {
     "DrawsFromOtherQ": ({}, "drafts are drawn from q at 0.[45].* and judged as if from q"),
     "NoResidual": (LONGER, "behind a rejected draft is drawn from p, not from what p has above q"),
@@ -322,10 +322,11 @@ def test_a_tensor_will_do() -> None:
 
 
 def test_the_same_seed_gives_the_same_report() -> None:
-    case = next(case for case in RIGHT_SAMPLERS if name_of(case) == "Plain")
-    assert str(audit(case, seed=3)) == str(audit(case, seed=3))
-    other = dataclasses.asdict(audit(FAULTY_SAMPLERS[2], seed=3))["findings"]
-    assert other != dataclasses.asdict(audit(FAULTY_SAMPLERS[2], seed=4))["findings"]
+    case = next(case for case in FAULTY_SAMPLERS if name_of(case) == "Swapped")
+    first, again, other = (
+        dataclasses.asdict(audit(case, seed=seed, causes=False)) for seed in (3, 3, 4)
+    )
+    assert first["findings"] == again["findings"] != other["findings"]
 
 
 def test_html_is_escaped() -> None:
