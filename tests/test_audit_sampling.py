@@ -26,7 +26,7 @@ from specviz.checks.sampling.texts import Texts, enumerate_texts, prefix_starts
 TEMPERATURE = 0.8
 FEW = [[0, 1], [1, 2, 3], [2, 0, 0, 4], [3, 5]]  # for those that decode row by row
 LONGER = {"max_new_tokens": 3}
-# More runs where 18 are too few, and what the report says.
+# More runs where 24 are too few, and what the report says.
 PLANTED: dict[str, tuple[dict[str, Any], str]] = {
     "DrawsFromOtherQ": ({}, "drafts are drawn from q at 0.[45].* and judged as if from q"),
     "NoResidual": (LONGER, "behind a rejected draft is drawn from p, not from what p has above q"),
