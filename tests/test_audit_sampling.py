@@ -29,7 +29,10 @@ LONGER = {"max_new_tokens": 3}
 # More runs where 24 are too few, and what the report says.
 PLANTED: dict[str, tuple[dict[str, Any], str]] = {
     "DrawsFromOtherQ": ({}, "drafts are drawn from q at 0.[45].* and judged as if from q"),
-    "NoResidual": (LONGER, "behind a rejected draft is drawn from p, not from what p has above q"),
+    "NoResidual": (
+        {"runs": 60} | LONGER,
+        "behind a rejected draft is drawn from p, not from what p has above q",
+    ),
     "Swapped": ({}, "drafts are accepted with the chance q / p"),
     "NotClamped": (LONGER, r"behind a rejected draft is drawn from \|p - q\|"),
     "NotScaled": ({}, "behind a rejected draft is drawn from what p has above q, not scaled to 1"),
