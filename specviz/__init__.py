@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from specviz.checks.check import check_invariants as check_invariants
     from specviz.checks.compare import Comparison as Comparison
     from specviz.checks.compare import compare as compare
+    from specviz.checks.sampling.audit import audit_sampling as audit_sampling
+    from specviz.checks.sampling.pair import tiny_pair as tiny_pair
+    from specviz.checks.sampling.report import SamplingReport as SamplingReport
     from specviz.checks.violations import Violation as Violation
     from specviz.checks.watch.report import WatchReport as WatchReport
     from specviz.checks.watch.watched import Watched as Watched
@@ -53,6 +56,9 @@ if TYPE_CHECKING:
 _HOME = {
     "Audit": "specviz.checks.audit.report",
     "audit": "specviz.checks.audit.audit",
+    "audit_sampling": "specviz.checks.sampling.audit",
+    "SamplingReport": "specviz.checks.sampling.report",
+    "tiny_pair": "specviz.checks.sampling.pair",
     "Comparison": "specviz.checks.compare",
     "compare": "specviz.checks.compare",
     "Pair": "specviz.engine.models.pair",

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import torch
+from bad_values import some_function as some_decoder
 from bad_values import swept
 from bench_rows import sample
 from conftest import decoded, make_pair
@@ -212,6 +213,22 @@ def _records() -> dict[str, Good]:
                 **dict.fromkeys(("target", "tokenizer", "device", "dtype"), "none"),
                 "batch_size": "int",
                 "num_draft_tokens": "count",
+            },
+        ),
+        "tiny_pair": Good(sv.tiny_pair, {}, {"vocabulary_size": "small", "seed": "small 0"}),
+        "audit_sampling": Good(
+            sv.audit_sampling,
+            {"decode": some_decoder, "progress": False},
+            {
+                "decode": "function",
+                **dict.fromkeys(("target", "draft"), "none"),
+                "prompts": "none nested",
+                **dict.fromkeys(("causes", "progress"), "bool"),
+                "temperature": "1.5 small",
+                "top_k": "none int",
+                "top_p": "none",
+                "max_new_tokens": "small",
+                "seed": "count",
             },
         ),
         "check_invariants": Good(sv.check_invariants, {"trace": TRACE}, {"pair": "none"}),

@@ -626,6 +626,23 @@ BUGS = (
         harm="an exercise that was not solved counts as solved",
         tests="tests/test_exercises.py -k missing",
     ),
+    # audits of samplers
+    Bug(
+        name="evidence-of-a-draw-by-itself",
+        file="specviz/checks/sampling/evidence.py",
+        old="groupby(groups).cumcount().to_numpy()",
+        new="groupby(groups).cumcount().to_numpy() + 1",
+        harm="right decoders are called wrong more often than alpha says",
+        tests="tests/test_audit_sampling.py -k expectation",
+    ),
+    Bug(
+        name="rejected-draft-counts-as-accepted",
+        file="specviz/checks/sampling/rounds.py",
+        old="accepted = verified.gained > step + 1",
+        new="accepted = verified.gained >= step + 1",
+        harm="the cause of wrong texts is named wrongly",
+        tests="tests/test_audit_sampling.py -k faults_are_found",
+    ),
 )
 
 

@@ -71,6 +71,7 @@ EXEMPT = {
     "Levers.prefill_shape": _STEP,
     "Plan": _FOUND,
     "Result": _FOUND,
+    "SamplingReport": _FOUND,
     "TraceError": "an exception",
     "Violation": _FOUND,
     "Watched": "what sv.watch gives",
