@@ -489,7 +489,7 @@ BUGS = (
     ),
     Bug(
         name="memory-without-draft",
-        file="specviz/costs/memory.py",
+        file="specviz/costs/held.py",
         old='("draft K/V", ALWAYS, draft_kv)',
         new='("draft K/V", "draft", draft_kv)',
         harm="a batch that is said to fit runs out of memory",
@@ -559,9 +559,9 @@ BUGS = (
     # studies
     Bug(
         name="conditions-mixed",
-        file="specviz/studies/agreement.py",
-        old='same = {**before, "created": ""} == {**found, "created": ""}',
-        new="same = before.keys() == found.keys()",
+        file="specviz/studies/resume.py",
+        old='same = {**before, "created": ""} == {**conditions, "created": ""}',
+        new="same = before.keys() == conditions.keys()",
         harm="a table holds results of different conditions",
         tests="tests/test_agreement.py -k taken_over",
     ),
