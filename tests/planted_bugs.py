@@ -493,7 +493,7 @@ BUGS = (
         old='("draft K/V", ALWAYS, draft_kv)',
         new='("draft K/V", "draft", draft_kv)',
         harm="a batch that is said to fit runs out of memory",
-        tests="tests/test_memory.py",
+        tests="tests/test_plan.py -k measured_peak",
     ),
     # simulation
     Bug(
