@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from specviz.checks.check import check_invariants as check_invariants
     from specviz.checks.compare import Comparison as Comparison
     from specviz.checks.compare import compare as compare
+    from specviz.checks.sampling.audit import audit_sampling as audit_sampling
+    from specviz.checks.sampling.pair import tiny_pair as tiny_pair
+    from specviz.checks.sampling.report import SamplingReport as SamplingReport
     from specviz.checks.violations import Violation as Violation
     from specviz.checks.watch.report import WatchReport as WatchReport
     from specviz.checks.watch.watched import Watched as Watched
@@ -28,28 +31,40 @@ if TYPE_CHECKING:
     from specviz.engine.heads.load import load_heads as load_heads
     from specviz.engine.models.pair import Pair as Pair
     from specviz.engine.models.pair import load_pair as load_pair
+    from specviz.engine.peak import PeakMeter as PeakMeter
     from specviz.engine.run import decode as decode
     from specviz.engine.sampling import SamplingParams as SamplingParams
     from specviz.engine.selectors import selector as selector
     from specviz.engine.selectors import selectors as selectors
     from specviz.engine.strategies import strategies as strategies
     from specviz.engine.strategies import strategy as strategy
+    from specviz.generation.chat import Chat as Chat
+    from specviz.generation.chat import chat as chat
     from specviz.generation.generate import generate as generate
+    from specviz.generation.plan import plan as plan
+    from specviz.generation.planned import Plan as Plan
     from specviz.generation.result import Result as Result
     from specviz.prompts import load_prompts as load_prompts
     from specviz.record.log.reader import read_log as read_log
     from specviz.record.log.writer import TraceWriter as TraceWriter
     from specviz.record.schema import TraceError as TraceError
     from specviz.record.trace import Trace as Trace
+    from specviz.util.levers import Levers as Levers
     from specviz.views.lab import lab as lab
     from specviz.views.stepper.widget import step_through as step_through
 
 _HOME = {
     "Audit": "specviz.checks.audit.report",
     "audit": "specviz.checks.audit.audit",
+    "audit_sampling": "specviz.checks.sampling.audit",
+    "SamplingReport": "specviz.checks.sampling.report",
+    "tiny_pair": "specviz.checks.sampling.pair",
     "Comparison": "specviz.checks.compare",
     "compare": "specviz.checks.compare",
     "Pair": "specviz.engine.models.pair",
+    "Plan": "specviz.generation.planned",
+    "plan": "specviz.generation.plan",
+    "PeakMeter": "specviz.engine.peak",
     "load_heads": "specviz.engine.heads.load",
     "load_pair": "specviz.engine.models.pair",
     "SamplingParams": "specviz.engine.sampling",
@@ -62,6 +77,7 @@ _HOME = {
     "strategy": "specviz.engine.strategies",
     "generate": "specviz.generation.generate",
     "lab": "specviz.views.lab",
+    "Levers": "specviz.util.levers",
     "load_prompts": "specviz.prompts",
     "read_log": "specviz.record.log.reader",
     "Result": "specviz.generation.result",
@@ -72,6 +88,8 @@ _HOME = {
     "Watched": "specviz.checks.watch.watched",
     "WatchReport": "specviz.checks.watch.report",
     "Violation": "specviz.checks.violations",
+    "Chat": "specviz.generation.chat",
+    "chat": "specviz.generation.chat",
     "check_invariants": "specviz.checks.check",
     "step_through": "specviz.views.stepper.widget",
 }

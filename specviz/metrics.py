@@ -281,11 +281,11 @@ def waste(trace: Trace) -> pd.DataFrame:
     """
     check_recorded(trace, "trace")
     require_kind("trace", trace, Trace, "pass result.trace of a run with record=True")
-    rows = trace.rows
-    feeds = trace.feeds
+    rows, feeds = trace.rows, trace.feeds
     working = rows["gained"] > 0
     drafting = working & (rows["drafted"] > 0)
-    prompts = int((np.diff(trace.requests["prompt_offsets"]) - 1).sum())
+    requests = np.unique(feeds["request"])
+    prompts = int((np.diff(trace.requests["prompt_offsets"])[requests] - 1).sum())
     by_target = feeds["model"] == MODELS.index("target")
     read_by_target = int((by_target & (feeds["phase"] == PHASES.index("schedule"))).sum())
     read_by_draft = int((~by_target).sum())

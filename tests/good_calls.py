@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import torch
+from bad_values import some_function as some_decoder
 from bad_values import swept
 from bench_rows import sample
 from conftest import decoded, make_pair
@@ -50,6 +51,7 @@ from specviz.studies import (
     losses,
     moves,
     overhead,
+    overlap,
     packing,
     selection,
     tables,
@@ -59,6 +61,7 @@ from specviz.studies import (
 )
 from specviz.studies import calibration as calibration_study
 from specviz.studies import ceilings as ceiling_study
+from specviz.studies import memory as memory_study
 from specviz.studies import survey as survey_study
 from specviz.views import audit_page, charts
 from specviz.views.charts import drawing, plot, sliders
@@ -120,6 +123,8 @@ RUN = {
     "seed": "count",
     "graphs": "none",
     "num_threads": "none small",
+    "levers": "none",
+    "memory_budget": "none",
     **dict.fromkeys(("deterministic", "compile", "record", "progress"), "True"),
 }
 
@@ -138,6 +143,21 @@ def _decoding() -> dict[str, Good]:
         "drafter": Good(sv.drafter, {"name": "lookup"}, also_called=("drafter",)),
         "selector": Good(sv.selector, {"name": "tetris"}, also_called=("selector",)),
         "strategy": Good(sv.strategy, {"name": "inplace"}, also_called=("strategy",)),
+        "plan": Good(
+            sv.plan,
+            run | {"budget": "1GB"},
+            {"prompts": "nested", "rates": "none", "ceilings": "none"},
+        ),
+        "chat": Good(sv.chat, {"pair": pair}, {"memory_budget": "none 1.5 small"}),
+        "Levers": Good(
+            sv.Levers,
+            {},
+            {"draft_logits": "True"}
+            | dict.fromkeys(
+                ("prefill_tokens", "draft_window", "accept_rows", "slab_block"), "none int"
+            ),
+        ),
+        "PeakMeter": Good(sv.PeakMeter, {}, {"models": "[]"}),
         "load_pair": Good(
             sv.load_pair, stored, dict.fromkeys(("device", "dtype", "device_map"), "none")
         ),
@@ -193,6 +213,22 @@ def _records() -> dict[str, Good]:
                 **dict.fromkeys(("target", "tokenizer", "device", "dtype"), "none"),
                 "batch_size": "int",
                 "num_draft_tokens": "count",
+            },
+        ),
+        "tiny_pair": Good(sv.tiny_pair, {}, {"vocabulary_size": "small", "seed": "small 0"}),
+        "audit_sampling": Good(
+            sv.audit_sampling,
+            {"decode": some_decoder, "progress": False},
+            {
+                "decode": "function",
+                **dict.fromkeys(("target", "draft"), "none"),
+                "prompts": "none nested",
+                **dict.fromkeys(("causes", "progress"), "bool"),
+                "temperature": "1.5 small",
+                "top_k": "none int",
+                "top_p": "none",
+                "max_new_tokens": "small",
+                "seed": "count",
             },
         ),
         "check_invariants": Good(sv.check_invariants, {"trace": TRACE}, {"pair": "none"}),
@@ -311,6 +347,11 @@ def _views() -> dict[str, Good]:
         "charts.acceptance_by_position": Good(charts.acceptance_by_position, run),
         "charts.pick_ragged_round": Good(charts.pick_ragged_round, run),
         "charts.stage_bars": Good(charts.stage_bars, {"runs": {"a": TRACE}}),
+        "charts.gantt": Good(
+            charts.gantt,
+            {"table": decoded("eqspec").timeline},
+            {"heading": "text", "start_ms": "none 0 1.5 small", "stop_ms": "none 1.5 small"},
+        ),
         "charts.token_tree": Good(
             charts.token_tree,
             {"parents": [-1, 0]},
@@ -486,6 +527,7 @@ def _simulations() -> dict[str, Good]:
             {
                 **dict.fromkeys(("batch_size", "num_draft_tokens", "window", "max_wait"), "int"),
                 "refill": "True",
+                "overlap": "True",
             },
         ),
         "simulation.Policy.of": Good(Policy.of, {"meta": decoded("eqspec").meta}),
@@ -612,6 +654,8 @@ def _costs() -> dict[str, Good]:
         "prompt_tokens": 5, "max_new_tokens": 5,
     }  # fmt: skip
     held_fits = {
+        "levers": "none",
+        "keeps_draft": "True",
         **dict.fromkeys(("batch_size", "prompt_tokens", "max_new_tokens"), "int"),
         "draft": "none",
         "num_draft_tokens": "count",
@@ -721,6 +765,7 @@ def _studies() -> dict[str, Good]:
     pair = make_pair("llama")
     table = simulation.AcceptanceTable(**COLUMNS)
     run = {"pair": pair, "prompts": [[1, 2]]}
+    several = {"pair": pair, "prompts": [[1, 2], [3]]}
     halved = {"pair": pair, "prompts": [[1, 2], [3, 4]], "max_new_tokens": 2}
     fits = RUN | {"repetitions": "int", "window": "int", "max_new_tokens": "small"}
     result = decoded("eqspec")
@@ -822,6 +867,18 @@ def _studies() -> dict[str, Good]:
                 "device": "none",
             },
         ),
+        "memory.compare_budgets": Good(
+            memory_study.compare_budgets,
+            run | {"progress": False},
+            fits | {"num_draft_tokens": "small", "percents": "", "repetitions": "small"},
+        ),
+        "overlap.measure_overlap": Good(
+            overlap.measure_overlap,
+            several | {"batch_sizes": [2], "progress": False},
+            fits | {"path": "none file", "progress": "True", "compile": "True"},
+            ("strategy", "num_draft_tokens"),
+        ),
+        "overlap.latency_s": Good(overlap.latency_s, {"result": decoded("inplace")}),
         "packing.measure_packing": Good(
             packing.measure_packing,
             {"pair": make_pair("llama")},

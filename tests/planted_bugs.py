@@ -489,11 +489,11 @@ BUGS = (
     ),
     Bug(
         name="memory-without-draft",
-        file="specviz/costs/memory.py",
+        file="specviz/costs/held.py",
         old='("draft K/V", ALWAYS, draft_kv)',
         new='("draft K/V", "draft", draft_kv)',
         harm="a batch that is said to fit runs out of memory",
-        tests="tests/test_memory.py",
+        tests="tests/test_plan.py -k measured_peak",
     ),
     # simulation
     Bug(
@@ -559,9 +559,9 @@ BUGS = (
     # studies
     Bug(
         name="conditions-mixed",
-        file="specviz/studies/agreement.py",
-        old='same = {**before, "created": ""} == {**found, "created": ""}',
-        new="same = before.keys() == found.keys()",
+        file="specviz/studies/resume.py",
+        old='same = {**before, "created": ""} == {**conditions, "created": ""}',
+        new="same = before.keys() == conditions.keys()",
         harm="a table holds results of different conditions",
         tests="tests/test_agreement.py -k taken_over",
     ),
@@ -625,6 +625,23 @@ BUGS = (
         new='print(f"not yet: {missing}")\n            return True\n',
         harm="an exercise that was not solved counts as solved",
         tests="tests/test_exercises.py -k missing",
+    ),
+    # audits of samplers
+    Bug(
+        name="evidence-of-a-draw-by-itself",
+        file="specviz/checks/sampling/evidence.py",
+        old="groupby(groups).cumcount().to_numpy()",
+        new="groupby(groups).cumcount().to_numpy() + 1",
+        harm="right decoders are called wrong more often than alpha says",
+        tests="tests/test_audit_sampling.py -k expectation",
+    ),
+    Bug(
+        name="rejected-draft-counts-as-accepted",
+        file="specviz/checks/sampling/rounds.py",
+        old="accepted = verified.gained > step + 1",
+        new="accepted = verified.gained >= step + 1",
+        harm="the cause of wrong texts is named wrongly",
+        tests="tests/test_audit_sampling.py -k faults_are_found",
     ),
 )
 

@@ -18,7 +18,7 @@ from conftest import make_pair, make_prompts
 import specviz as sv
 from specviz.cli.main import main
 from specviz.prompts import spread
-from specviz.studies import agreement
+from specviz.studies import agreement, resume
 from specviz.studies.agreement import Setups, cut, measure_agreement
 from specviz.util.files import save_measured
 
@@ -168,9 +168,9 @@ def test_results_of_other_conditions_are_not_taken_over(tmp_path: Path) -> None:
     entry = {"deterministic": False, "batch_size": 3, "strategy": "eqspec", "noise": 0.5}
     found = {"device": "cpu", "created": "Monday", "num_draft_tokens": 2}
     save_measured(pd.DataFrame([entry]), found, path)
-    assert agreement._resume(path, found | {"created": "Tuesday"}) == [entry]
-    assert agreement._resume(path, found | {"num_draft_tokens": 3}) == []
-    assert agreement._resume(path, found | {"source": "own"}) == []
+    assert resume.kept_entries(path, found | {"created": "Tuesday"}) == [entry]
+    assert resume.kept_entries(path, found | {"num_draft_tokens": 3}) == []
+    assert resume.kept_entries(path, found | {"source": "own"}) == []
 
 
 def test_the_files_are_whole_and_short(tmp_path: Path) -> None:

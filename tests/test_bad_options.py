@@ -77,6 +77,7 @@ FITS: dict[str, set[str]] = {
     **dict.fromkeys(("--num-draft-tokens", "--max-new-tokens", "--batch-size"), COUNT),
     **dict.fromkeys(("--batch-sizes", "--repetitions", "--limit", "--prompt-tokens"), COUNT),
     "study packing --extras": COUNT,
+    "study memory --percents": COUNT,
     **dict.fromkeys(("--max-prompt-tokens", "--top-k", "--gpus", "--cpus"), COUNT),
     **dict.fromkeys(("--target-steps", "--draft-steps", "--continuations"), COUNT),
     "--head-steps": COUNT,

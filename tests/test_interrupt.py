@@ -89,7 +89,7 @@ def test_an_interrupt_between_any_two_steps(monkeypatch):
                 (Tally, "_observe_pool"),
                 (Recorder, "observe"),
                 (Recorder, "_add"),
-                (collect._Progress, "observe"),
+                (collect.Progress, "observe"),
             ):
                 at.before(patch, owner, name)
             result = generate(pair, prompts, on_interrupt="partial", **run)

@@ -6,10 +6,6 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-from torch import Tensor
-from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import specviz as sv
@@ -17,6 +13,7 @@ from specviz.costs.memory import ALWAYS, largest_batch, memory, peak_bytes
 from specviz.costs.shapes import ModelShape, named_pair
 from specviz.engine.heads import KINDS, build_head
 from specviz.engine.options import Options
+from specviz.engine.peak import PeakMeter
 from specviz.engine.run import make_run
 from specviz.engine.strategies import STRATEGIES, Strategy
 from specviz.generation.memory_check import shape_of
@@ -58,6 +55,10 @@ def shapes_of(pair: sv.Pair) -> list[ModelShape]:
 
 def make_prompts(longest: int, count: int = 7) -> list[list[int]]:
     return [[(7 * i + j) % 900 for j in range(longest - i)] for i in range(count)]
+
+
+def models_of(pair: sv.Pair) -> list[Any]:
+    return [pair.target, pair.draft, *pair.heads.values()]
 
 
 def parts(table: pd.DataFrame) -> dict[str, int]:
@@ -120,44 +121,6 @@ def test_parts_are_the_bytes_of_the_tensors(how: Strategy) -> None:
     )
 
 
-class Held(TorchDispatchMode):
-    """Watches every operation; what a kernel needs within itself does not show.
-
-    peak: the most bytes that tensors held at once beside those of the pair.
-    """
-
-    def __init__(self, pair: sv.Pair) -> None:
-        super().__init__()
-        weights = [*pair.target.parameters(), *pair.draft.parameters()]
-        for head in pair.heads.values():
-            weights += [*head.parameters(), *head.buffers()]
-        self._ignored = {tensor.untyped_storage()._cdata for tensor in weights}
-        self._alive: dict[int, tuple[StorageWeakRef, int]] = {}
-        self._at_most = 0
-        self.peak = 0
-
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        made = function(*args, **(kwargs or {}))
-        for leaf in tree_leaves(made):
-            if isinstance(leaf, Tensor):
-                self._note(leaf.untyped_storage())
-        # Looking for storages that are gone is slow. It is needed only where a new peak may be.
-        if self._at_most > self.peak:
-            self._alive = {key: held for key, held in self._alive.items() if not held[0].expired()}
-            self._at_most = sum(size for _, size in self._alive.values())
-            self.peak = max(self.peak, self._at_most)
-        return made
-
-    def _note(self, storage: torch.UntypedStorage) -> None:
-        key = storage._cdata
-        known = self._alive.get(key)
-        if key not in self._ignored and (known is None or known[0].expired()):
-            self._alive[key] = StorageWeakRef(storage), storage.nbytes()
-            self._at_most += storage.nbytes()
-
-
 # prompts or logits are what counts
 CASES = [
     ("autoregressive", "bfloat16", 100, 997),
@@ -177,9 +140,9 @@ def test_peak_is_within_5_per_cent_of_what_tensors_held_on_a_cpu(
     """All tensors of a run, workspaces and copies among them, beside the weights."""
     pair = make_pair(getattr(torch, dtype), 2, vocabulary)
     how = HOW[IDS.index(name)]
-    with Held(pair) as held:
+    with PeakMeter(models_of(pair)) as held:
         sv.generate(pair, make_prompts(longest), strategy=how, progress=False, **OPTIONS)
-    assert without_weights(predict(pair, how, longest)) == pytest.approx(held.peak, rel=0.05)
+    assert without_weights(predict(pair, how, longest)) == pytest.approx(held.peak_bytes, rel=0.05)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -208,20 +171,20 @@ def test_peak_with_a_head_is_within_5_per_cent(kind: str, name: str, dtype: str)
     """Long prompts: the target's hidden states of all layers and the head's prefill count."""
     pair = with_head(make_pair(getattr(torch, dtype), 2), kind)
     how = HOW[IDS.index(name)]
-    with Held(pair) as held:
+    with PeakMeter(models_of(pair)) as held:
         sv.generate(pair, make_prompts(100), strategy=how, drafter=kind, progress=False, **OPTIONS)
     predicted = without_weights(predict_head(pair, kind, how, 100))
-    assert predicted == pytest.approx(held.peak, rel=0.05)
+    assert predicted == pytest.approx(held.peak_bytes, rel=0.05)
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "clover", "medusa"])
 def test_peak_with_a_head_is_within_5_per_cent_where_logits_count(kind: str) -> None:
     pair = with_head(make_pair(scale=2, vocabulary=4999), kind)
     how = sv.strategy("inplace")
-    with Held(pair) as held:
+    with PeakMeter(models_of(pair)) as held:
         sv.generate(pair, make_prompts(12), strategy=how, drafter=kind, progress=False, **OPTIONS)
     predicted = without_weights(predict_head(pair, kind, how, 12))
-    assert predicted == pytest.approx(held.peak, rel=0.05)
+    assert predicted == pytest.approx(held.peak_bytes, rel=0.05)
 
 
 @pytest.mark.gpu
@@ -245,7 +208,15 @@ def test_peak_is_within_5_per_cent_of_the_allocator_on_a_gpu(name: str) -> None:
 def test_the_peak_is_what_is_always_there_and_the_hungriest_phase() -> None:
     table = predict(make_pair(), sv.strategy("eqspec"), 30)
     when = table.groupby("when")["bytes"].sum()
-    assert set(when.index) == {ALWAYS, "schedule", "draft", "verify", "accept", "synchronise"}
+    assert set(when.index) == {
+        ALWAYS,
+        "schedule",
+        "draft",
+        "verify",
+        "accept",
+        "synchronise",
+        "growth",
+    }
     assert peak_bytes(table) == when[ALWAYS] + when.drop(ALWAYS).max()
 
 

@@ -77,7 +77,7 @@ def _check_trace(trace: object) -> None:
     if trace is None:
         raise ValueError(
             "trace=None: the run was not recorded; run it again with record=True and pass "
-            "result.trace"
+            "result.trace, or that of each of result.lanes"
         )
     remedy = "pass result.trace of a run with record=True, or Trace.load(path)"
     require_kind("trace", trace, Trace, remedy)

@@ -117,7 +117,7 @@ def status(rows: Rows) -> None:
             expected = f'a request of status "{ended}" should have '
             expected += f"{'its' if ended == 'budget' else 'fewer than its'} {entry.budget} tokens"
             rows.report("budget", "accept", entry, expected, f"it has {len(output)}")
-        elif (ended == "interrupted") == bool(entry.finished):
+        elif (ended in ("interrupted", "elsewhere")) == bool(entry.finished):
             expected = f'a request of status "{ended}" should be '
             expected += "unfinished" if entry.finished else "finished"
             rows.report("budget", "accept", entry, expected, "its row is not")

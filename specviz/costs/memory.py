@@ -8,55 +8,18 @@ Not known here: models. Nothing is measured.
 """
 
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Protocol
 
 import pandas as pd
 
-from specviz.costs.head_shape import HeadShape
+from specviz.costs.held import ALWAYS, Part, Sizes, kept, temporary
 from specviz.costs.shapes import ModelShape, itemsize
+from specviz.util.levers import NONE, Levers
 from specviz.util.search import smallest
-from specviz.util.validate import require_int, require_kind, require_positive, short
+from specviz.util.validate import require_bool, require_int, require_kind, require_positive, short
 
-INDEX_BYTES = 8  # a token id or a length
-CHOSEN_BYTES = 4  # a logit that the draft chose from: always float32
 MAX_ROWS = 2**20
-ALWAYS = "always"
-Part = tuple[str, str, int]  # part, when, bytes
-
-
-@dataclass(frozen=True)
-class _Sizes:
-    """The sizes of a run.
-
-    Attributes:
-        batch_size, num_draft_tokens: B and K; K is 0 where nothing is drafted.
-        longest: tokens of the longest request, with its prompt.
-        rows, slots: of the K/V slabs.
-    """
-
-    dtype: str
-    batch_size: int
-    num_draft_tokens: int
-    prompt_tokens: int
-    longest: int
-    rows: int
-    slots: int
-
-    @property
-    def value_bytes(self) -> int:
-        return itemsize(self.dtype)
-
-    def kv_bytes(self, shape: ModelShape) -> int:
-        return self.rows * self.slots * shape.kv_bytes_per_slot(self.dtype)
-
-    def draft_logits(self, draft: ModelShape) -> int:
-        """Return how many logits the draft chooses from in a round."""
-        return self.batch_size * self.num_draft_tokens * draft.vocabulary
-
-    def target_logits(self, target: ModelShape) -> int:
-        """Return how many logits one verification makes."""
-        return self.batch_size * (self.num_draft_tokens + 1) * target.vocabulary
 
 
 class Slabs(Protocol):
@@ -79,6 +42,8 @@ def memory(
     prompt_tokens: int,
     max_new_tokens: int,
     requests: int | None = None,
+    levers: Levers | None = None,
+    keeps_draft: bool = True,
 ) -> pd.DataFrame:
     """Return what is held, part by part.
 
@@ -92,6 +57,9 @@ def memory(
         batch_size, num_draft_tokens: B and K.
         prompt_tokens, max_new_tokens: of the longest prompt, and the largest budget.
         requests: how many prompts there are; None for so many that the rows never run out.
+        levers: those of the run.
+        keeps_draft: whether the draft model's K/V is kept between rounds; see `keep_cache` of the
+            drafters.
 
     The peak is `peak_bytes` of this table. Weights, K/V and logits are exact. The workspace of a
     forward is computed for one layer at a time with its usual intermediate values, and for rows
@@ -101,6 +69,37 @@ def memory(
     Raises:
         ValueError: a size is not an int >= 1, or the strategy refuses the batch size.
     """
+    parts = list_parts(
+        target,
+        draft,
+        strategy,
+        dtype=dtype,
+        batch_size=batch_size,
+        num_draft_tokens=num_draft_tokens,
+        prompt_tokens=prompt_tokens,
+        max_new_tokens=max_new_tokens,
+        requests=requests,
+        levers=levers,
+        keeps_draft=keeps_draft,
+    )
+    return pd.DataFrame(parts, columns=["part", "when", "bytes"])
+
+
+def list_parts(
+    target: ModelShape,
+    draft: ModelShape | None,
+    strategy: Slabs,
+    *,
+    dtype: str,
+    batch_size: int,
+    num_draft_tokens: int = 5,
+    prompt_tokens: int,
+    max_new_tokens: int,
+    requests: int | None = None,
+    levers: Levers | None = None,
+    keeps_draft: bool = True,
+) -> list[Part]:
+    """Return the lines of `memory` as tuples (part, when, bytes), which takes less time."""
     _check_held(target, draft, strategy)
     itemsize(dtype)
     require_int("batch_size", batch_size)
@@ -108,9 +107,12 @@ def memory(
     require_int("max_new_tokens", max_new_tokens)
     k = require_int("num_draft_tokens", num_draft_tokens, 0) if strategy.drafts else 0
     most = MAX_ROWS if requests is None else require_int("requests", requests)
+    if levers is not None:
+        require_kind("levers", levers, Levers, "pass specviz.Levers(...), or None")
+    require_bool("keeps_draft", keeps_draft)
     longest = prompt_tokens + max_new_tokens
     rows = strategy.capacity(batch_size, most)
-    sizes = _Sizes(
+    sizes = Sizes(
         dtype=dtype,
         batch_size=min(batch_size, rows),
         num_draft_tokens=k,
@@ -118,9 +120,11 @@ def memory(
         longest=longest,
         rows=rows,
         slots=strategy.slots(longest, max_new_tokens, k),
+        levers=levers or NONE,
+        keeps_draft=keeps_draft,
+        refills=most > rows,
     )
-    parts = _kept(target, draft, sizes) + _temporary(target, draft, sizes)
-    return pd.DataFrame(parts, columns=["part", "when", "bytes"])
+    return kept(target, draft, sizes) + temporary(target, draft, sizes)
 
 
 def _check_held(target: object, draft: object, strategy: object) -> None:
@@ -142,9 +146,14 @@ def peak_bytes(table: pd.DataFrame) -> int:
     """
     if not isinstance(table, pd.DataFrame) or not {"when", "bytes"} <= set(table.columns):
         raise ValueError(f"table must be a table of memory, got {short(table)}; pass that table")
+    return peak_of(zip(table["part"], table["when"], table["bytes"], strict=True))
+
+
+def peak_of(parts: Iterable[Part]) -> int:
+    """Return `peak_bytes` of the lines of a table."""
     # Not by `groupby`, which takes longer than a round of a small model.
     sums: dict[str, int] = defaultdict(int)
-    for when, size in zip(table["when"], table["bytes"], strict=True):
+    for _, when, size in parts:
         sums[when] += int(size)
     return sums.pop(ALWAYS) + max(sums.values())
 
@@ -160,6 +169,8 @@ def largest_batch(
     prompt_tokens: int,
     max_new_tokens: int,
     requests: int | None = None,
+    levers: Levers | None = None,
+    keeps_draft: bool = True,
 ) -> int:
     """Return the largest B whose peak is within `budget_bytes`; 0 if not even one row fits.
 
@@ -169,7 +180,7 @@ def largest_batch(
 
     def exceeds(rows: int) -> bool:
         try:
-            table = memory(
+            parts = list_parts(
                 target,
                 draft,
                 strategy,
@@ -179,122 +190,14 @@ def largest_batch(
                 prompt_tokens=prompt_tokens,
                 max_new_tokens=max_new_tokens,
                 requests=requests,
+                levers=levers,
+                keeps_draft=keeps_draft,
             )
         except ValueError:
             if rows == 1:
                 raise
             return True  # the strategy refuses a batch that is larger than its pool
-        return peak_bytes(table) > budget_bytes
+        return peak_of(parts) > budget_bytes
 
     too_many = smallest(exceeds, 0, MAX_ROWS + 1)
     return MAX_ROWS if too_many is None else too_many - 1
-
-
-def _kept(target: ModelShape, draft: ModelShape | None, sizes: _Sizes) -> list[Part]:
-    """Return what is held all the time."""
-    draft_weights = 0
-    draft_kv = 0
-    draft_logits = 0
-    if draft is not None:
-        draft_weights = draft.weight_bytes(sizes.dtype)
-        draft_kv = sizes.kv_bytes(draft) if sizes.num_draft_tokens else 0
-        draft_logits = CHOSEN_BYTES * sizes.draft_logits(draft)
-    features = 0
-    if isinstance(draft, HeadShape) and sizes.num_draft_tokens:
-        kept_tokens = sizes.longest + sizes.num_draft_tokens + 1
-        features = draft.kept_bytes(sizes.dtype, sizes.rows, kept_tokens)
-    tokens = INDEX_BYTES * sizes.rows * (sizes.longest + sizes.num_draft_tokens + 4)
-    target_logits = sizes.value_bytes * sizes.target_logits(target)
-    return [
-        ("target weights", ALWAYS, target.weight_bytes(sizes.dtype)),
-        ("draft weights", ALWAYS, draft_weights),
-        ("target K/V", ALWAYS, sizes.kv_bytes(target)),
-        ("draft K/V", ALWAYS, draft_kv),
-        ("features", ALWAYS, features),
-        ("tokens", ALWAYS, tokens),
-        ("draft logits", ALWAYS, draft_logits),  # kept until the next round's replace them
-        ("target logits", ALWAYS, target_logits),
-    ]
-
-
-def _temporary(target: ModelShape, draft: ModelShape | None, sizes: _Sizes) -> list[Part]:
-    """Return what the phases need for a while."""
-    size = sizes.value_bytes
-    b = sizes.batch_size
-    prompt_tokens = sizes.prompt_tokens
-    slots = sizes.slots
-    models = [target]
-    head = draft if isinstance(draft, HeadShape) else None
-    drafting = 0
-    if draft is not None and sizes.num_draft_tokens:
-        models.append(draft)
-        drafting = _drafting(draft, sizes)
-    if head is not None and not head.attends:
-        models.remove(head)  # it reads no prompt and has no K/V to move
-    # Models are prefilled one after the other, too.
-    prefill = max(
-        _workspace(shape, size, b, prompt_tokens - 1, prompt_tokens, head)
-        + 2 * _layer_bytes(shape, size, b, prompt_tokens)  # K and V in their new order
-        for shape in models
-    )
-    num_logits = sizes.target_logits(target)
-    width = sizes.num_draft_tokens + 1
-    verification = max(_workspace(target, size, b, width, slots, head), size * num_logits)
-    float32_logits = CHOSEN_BYTES * num_logits if size < CHOSEN_BYTES else 0
-    realignment = max(_layer_bytes(shape, size, b, slots) for shape in models)
-    return [
-        ("prefill", "schedule", prefill),
-        ("drafting", "draft", drafting),
-        ("verification", "verify", verification),
-        ("logits in float32", "accept", float32_logits),
-        ("realignment", "synchronise", realignment),
-    ]
-
-
-def _drafting(draft: ModelShape, sizes: _Sizes) -> int:
-    """Return the bytes that drafting needs for a while."""
-    k = sizes.num_draft_tokens
-    copies = 2  # the logits of single forwards, and all of them put together
-    first = 2  # tokens that the first forward reads
-    if isinstance(draft, HeadShape):
-        copies = 1 if draft.parallel else 2
-        first = 2 * k if draft.parallel else k + 1
-    needs = []
-    for tokens, kept in ((2, copies), (first, 0)):
-        space = _workspace(draft, sizes.value_bytes, sizes.batch_size, tokens, sizes.slots)
-        needs.append(space + kept * CHOSEN_BYTES * sizes.draft_logits(draft))
-    return max(needs)
-
-
-def _workspace(
-    shape: ModelShape,
-    size: int,
-    rows: int,
-    tokens: int,
-    slots: int,
-    head: HeadShape | None = None,
-) -> int:
-    """Return the bytes one forward needs for a while.
-
-    head: what reads the hidden states of the target's forwards.
-    """
-    # Layers run one after the other, and a layer's attention is done before its MLP: only the
-    # larger of the two counts, once, beside the masks and the residual stream.
-    groups = shape.heads // shape.kv_heads
-    masks = rows * tokens * slots * (1 + groups * size)  # one bool, and one float a query group
-    attention = 4 * shape.heads * shape.head_dim + 2 * shape.kv_heads * shape.head_dim
-    mlp = (3 if shape.gated else 2) * shape.intermediate
-    values = 3 * shape.hidden + max(mlp, attention)
-    if isinstance(shape, HeadShape):
-        values += shape.entry_values
-    elif head is not None:
-        # In the last layer the outputs of the others are still there. After it, all of them and
-        # those that the head reads, side by side.
-        after = (shape.layers + 1) * shape.hidden + head.read + head.features
-        values = max(values + (shape.layers - 1) * shape.hidden, after)
-    return masks + size * rows * tokens * values
-
-
-def _layer_bytes(shape: ModelShape, size: int, rows: int, slots: int) -> int:
-    """Return the bytes of one layer's K, or of its V."""
-    return rows * slots * size * shape.kv_heads * shape.head_dim

@@ -19,9 +19,11 @@ from specviz.engine.selectors import Everything, Selector, foresees
 from specviz.engine.selectors import selector as selector_by_name
 from specviz.engine.strategies import Strategy
 from specviz.engine.strategies import strategy as strategy_by_name
-from specviz.util.validate import require_bool, require_int, short
+from specviz.util.levers import Levers
+from specviz.util.validate import require_bool, require_int, require_kind, short
 
 MAX_THREADS = 1024
+LANES = 2
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class Options:
     graphs: bool | None = False
     compile: bool = False
     num_threads: int | None = None
+    lanes: int = 1
+    levers: Levers | None = None
 
     def __post_init__(self) -> None:
         # Plain ints, also where numpy's were passed: records keep both numbers. `__setattr__` of
@@ -70,6 +74,8 @@ class Options:
             require_int("num_threads", self.num_threads, maximum=MAX_THREADS)
         if self.graphs is not None:
             require_bool("graphs", self.graphs)
+        self._check_lanes()
+        self._check_levers()
 
     @classmethod
     def from_keywords(cls, keywords: Mapping[str, Any]) -> "Options":
@@ -79,6 +85,19 @@ class Options:
         if unknown:
             raise TypeError(f"option {unknown[0]!r} is unknown; choose from {', '.join(known)}")
         return cls(**keywords)
+
+    @classmethod
+    def of_one_lane(
+        cls, keywords: Mapping[str, Any], where: str = "where a run's events are read one by one"
+    ) -> "Options":
+        """Return `from_keywords` for a caller that can run one lane only; `where` says why."""
+        options = cls.from_keywords(keywords)
+        if options.lanes > 1:
+            raise ValueError(
+                f"lanes must be 1 {where}, got {options.lanes}; "
+                "call specviz.generate with it, or leave it out"
+            )
+        return options
 
     @property
     def max_draft_tokens(self) -> int:
@@ -187,6 +206,41 @@ class Options:
                 f"drafter={drafter.name!r} is judged in a way that changes the distribution of the "
                 'text under coupling="rejection"; leave judged_by out, or pass valid=False to see '
                 "the bias"
+            )
+
+    def _check_lanes(self) -> None:
+        """Raise ValueError if the run cannot be divided into lanes as the options say."""
+        if require_int("lanes", self.lanes, maximum=LANES) == 1:
+            return
+        if self.batch_size % LANES:
+            raise ValueError(
+                f"batch_size must be even for lanes={LANES}, each of which takes half of the rows, "
+                f"got {self.batch_size}; pass {self.batch_size + 1}, or lanes=1"
+            )
+        if isinstance(self.num_draft_tokens, DraftLength):
+            raise ValueError(
+                f"num_draft_tokens must be an int or {Auto.name!r} for lanes={LANES}, because both "
+                f"lanes would share one object, got {short(self.num_draft_tokens)}; pass for "
+                "instance 5, or lanes=1"
+            )
+
+    def _check_levers(self) -> None:
+        """Raise ValueError if a lever takes away what the run needs."""
+        if self.levers is None:
+            return
+        require_kind("levers", self.levers, Levers, "pass specviz.Levers(...), or None")
+        if self.levers.draft_logits or not self.make_strategy().drafts:
+            return
+        selector = self.make_selector()
+        if self.make_chooser().weighs_drafts:
+            raise ValueError(
+                'draft_logits=False drops the q that coupling="rejection" weighs drafts by; '
+                'pass draft_logits=True, or coupling="gumbel"'
+            )
+        if selector.needs_logits:
+            raise ValueError(
+                f"draft_logits=False drops what selector={selector.name!r} scores drafts by; "
+                "pass draft_logits=True, or selector='everything'"
             )
 
     @property

@@ -41,7 +41,7 @@ def make_requests(
     budgets = _budgets(max_new_tokens, len(prompts))
     requests = []
     for i, (prompt, budget) in enumerate(zip(prompts, budgets, strict=True)):
-        requests.append(Request(i, _encode(pair, f"prompts[{i}]", prompt), budget))
+        requests.append(Request(i, tuple(encode(pair, f"prompts[{i}]", prompt)), budget))
     for request in requests:
         _check_room(pair, request, max_draft_tokens)
     return requests
@@ -59,7 +59,14 @@ def _budgets(max_new_tokens: int | Sequence[int], count: int) -> list[int]:
     return [require_int(f"max_new_tokens[{i}]", budget) for i, budget in enumerate(budgets)]
 
 
-def _encode(pair: Pair, name: str, prompt: Prompt) -> tuple[int, ...]:
+def encode(pair: Pair, name: str, prompt: Prompt, *, begins: bool = True) -> list[int]:
+    """Return the token ids of a prompt, which the message of an error calls `name`.
+
+    begins: whether it is the beginning of a text, where a tokenizer may put a special token.
+
+    Raises:
+        ValueError: it cannot be decoded.
+    """
     if isinstance(prompt, str):
         if pair.tokenizer is None:
             raise ValueError(
@@ -67,7 +74,7 @@ def _encode(pair: Pair, name: str, prompt: Prompt) -> tuple[int, ...]:
                 "pass token ids, or a Pair with a tokenizer"
             )
         require_text(name, prompt)
-        return _check_ids(pair, name, _encode_text(pair.tokenizer, name, prompt))
+        return _check_ids(pair, name, _encode_text(pair.tokenizer, name, prompt, begins))
     ids = _to_list(prompt)
     if not is_list(ids):
         raise ValueError(
@@ -79,8 +86,10 @@ def _encode(pair: Pair, name: str, prompt: Prompt) -> tuple[int, ...]:
     return _check_ids(pair, name, ids)
 
 
-def _encode_text(tokenizer: PreTrainedTokenizerBase, name: str, text: str) -> list[int]:
-    ids = list(tokenizer(text)["input_ids"])
+def _encode_text(
+    tokenizer: PreTrainedTokenizerBase, name: str, text: str, begins: bool
+) -> list[int]:
+    ids = list(tokenizer(text, add_special_tokens=begins)["input_ids"])
     if not ids:
         raise ValueError(
             f"{name} must have at least one token, got {short(text)}, which the pair's tokenizer "
@@ -89,7 +98,7 @@ def _encode_text(tokenizer: PreTrainedTokenizerBase, name: str, text: str) -> li
     return ids
 
 
-def _check_ids(pair: Pair, name: str, ids: Sequence[Any]) -> tuple[int, ...]:
+def _check_ids(pair: Pair, name: str, ids: Sequence[Any]) -> list[int]:
     last = pair.vocabulary_size - 1
     for position, token in enumerate(ids):
         if not is_int(token):
@@ -102,7 +111,7 @@ def _check_ids(pair: Pair, name: str, ids: Sequence[Any]) -> tuple[int, ...]:
                 f"{name}[{position}] must be a token id from 0 to {last}, got {short(int(token))}; "
                 "encode the text with the pair's own tokenizer"
             )
-    return tuple(int(token) for token in ids)
+    return [int(token) for token in ids]
 
 
 def _check_room(pair: Pair, request: Request, max_draft_tokens: int) -> None:

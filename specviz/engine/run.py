@@ -4,7 +4,7 @@
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -29,7 +29,7 @@ from specviz.engine.models.settings import describe_ignored
 from specviz.engine.options import Options
 from specviz.engine.probe import can_pack, check_exact
 from specviz.engine.requests import Prompt, make_requests
-from specviz.engine.selectors import Everything, Selector, foresees
+from specviz.engine.selectors import Everything, Selector, foresees, most_drafted
 from specviz.engine.setup import make_state
 from specviz.engine.state import State
 from specviz.engine.strategies import Strategy
@@ -66,7 +66,7 @@ class Run:
     @property
     def max_draft_tokens(self) -> int:
         """The most tokens that a row may draft in any round."""
-        return most_drafted(self.selector, self.draft_length)
+        return most_drafted(self.selector, self.draft_length.most)
 
     @property
     def promises(self) -> bool:
@@ -113,24 +113,23 @@ class Run:
                 check_head(cache.model)
             else:
                 check_exact(role, cache.model)
-        self._let_target_pack()
+        self.let_target_pack()
 
     def events(self) -> Iterator[Event]:
         """Run it; see `decode`."""
-        rounds = run_rounds(
-            self.state, self.strategy, self.drafter, self.selector, self.draft_length
-        )
         with attending([cache.model for cache in self.state.caches.values()]):
-            for event in on_threads(self.stopwatch.watch(rounds), self.num_threads):
-                # The reader first, so that it sees the state as the phase left it.
-                yield event
-                self._between(event)
+            yield from self.phases(self.num_threads)
+
+    def phases(self, num_threads: int) -> Generator[Event, None, None]:
+        """Run it with so many CPU threads. The caller lets the models attend."""
+        parts = (self.strategy, self.drafter, self.selector, self.draft_length)
+        for event in on_threads(self.stopwatch.watch(run_rounds(self.state, *parts)), num_threads):
+            # The reader first, so that it sees the state as the phase left it.
+            yield event
+            self._between(event)
 
     def halved(self, requests: list[Request], rounds: int) -> "Run":
-        """Return a run of `requests` with half the batch size, which continues at round `rounds`.
-
-        None of this run's state is kept.
-        """
+        """Return a run of `requests` with half the batch size and new state, from `rounds` on."""
         strategy = self.strategy.halved()
         batch_size = self.batch_size // 2
         state = make_state(
@@ -152,12 +151,12 @@ class Run:
             state=state,
             meter=self.meter.restarted(),
         )
-        run._let_target_pack()
+        run.let_target_pack()
         speed_up(run)
         return run
 
-    def _let_target_pack(self) -> None:
-        # Only a selector leaves filling in a forward.
+    def let_target_pack(self) -> None:
+        """Let the target's forwards leave filling out, which only a selector leaves in them."""
         if type(self.selector) is not Everything and can_pack(self.pair.target):
             self.state.caches["target"].packs = "worth"
 
@@ -166,6 +165,7 @@ class Run:
         # Between two events the stopwatch stands still, so no phase's time includes this.
         if event.phase == "schedule" and self.state.num_draft_tokens:
             self.state.prepared = self.drafter.prepare(self.task, self.state)
+        self.state.tidy(event.phase)
         self.meter.observe(event)
 
 
@@ -193,7 +193,7 @@ def make_run(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Run:
     limit = drafter.limit(pair)
     draft_length = options.make_draft_length(limit) if strategy.drafts else DraftLength(0)
     selector = options.make_selector()
-    most = most_drafted(selector, draft_length)
+    most = most_drafted(selector, draft_length.most)
     requests = make_requests(pair, prompts, options.max_new_tokens, most)
     state = make_state(pair, options, requests, strategy, drafter, most, options.batch_size)
     stopwatch = Stopwatch(pair.device)
@@ -214,11 +214,6 @@ def make_run(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Run:
     drafter.check(run.task)
     speed_up(run)
     return run
-
-
-def most_drafted(selector: Selector, draft_length: DraftLength) -> int:
-    """Return the most tokens that a row may draft in any round."""
-    return selector.drafted(draft_length.most) if draft_length.most else 0
 
 
 def check_pair(pair: object) -> None:
@@ -262,10 +257,14 @@ def why_not_captured(run: Run) -> str | None:
             return "a model is spread by a device_map, or its weights are kept elsewhere"
     if run.options.sampling is not None:
         return "sampling draws its noise on the host"
+    if run.options.lanes > 1:
+        return "two lanes run at the same time"
     if run.options.deterministic:
         return "deterministic=True computes in pieces that the host cuts"
     if run.state.fault is not None:
         return "a fault is injected"
+    if run.state.levers.slab_block is not None:
+        return "slabs that grow do not stay in place"
     parts = (("strategy", run.strategy), ("drafter", run.drafter), ("selector", run.selector))
     for kind, made in parts:
         # Each class must declare it for itself: a subclass may well read values on the host.
@@ -286,13 +285,13 @@ def decode(pair: Pair, prompts: Sequence[Prompt], **options: Any) -> Iterator[Ev
 
     Args:
         options: strategy, drafter, num_draft_tokens, selector, batch_size, max_new_tokens,
-            sampling, seed, deterministic, graphs, compile and num_threads, as `specviz.generate`
-            takes them. With `graphs`, a later round overwrites the tensors of an event.
+            sampling, seed, deterministic, graphs, compile, num_threads and levers, as in
+            `specviz.generate`. With `graphs`, a later round overwrites the tensors of an event.
 
     Raises:
         TypeError: an option is unknown; the message lists the known ones.
         ValueError: an argument cannot be used; the message names it, its value and the remedy.
     """
-    run = make_run(pair, prompts, Options.from_keywords(options))
+    run = make_run(pair, prompts, Options.of_one_lane(options))
     run.try_models()
     return run.events()

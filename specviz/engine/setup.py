@@ -13,10 +13,12 @@ from specviz.engine.heads import DraftHead
 from specviz.engine.heads.cached import CachedHead
 from specviz.engine.kv.cache import CachedModel
 from specviz.engine.kv.deterministic import FixedModel, fixed_shape
+from specviz.engine.kv.windowed import WindowedModel
 from specviz.engine.models.pair import Pair
 from specviz.engine.options import Options
 from specviz.engine.state import State
 from specviz.engine.strategies import Strategy
+from specviz.util.levers import NONE
 
 
 def make_state(
@@ -62,6 +64,7 @@ def make_state(
         keep_draft=drafter.keeps_cache,
         fault=strategy.fault,
         features=features,
+        levers=options.levers or NONE,
         fed_first=drafter.fed_first(max_draft_tokens),
     )
 
@@ -78,6 +81,7 @@ def _make_caches(
 ) -> dict[str, CachedModel]:
     """Return the empty K/V slabs of the target and of the drafter's models, by name."""
     caches: dict[str, CachedModel] = {}
+    levers = options.levers or NONE
     for name, model in {"target": pair.target, **drafter.models(pair)}.items():
         # The draft's rounding decides the text only where acceptance weighs its probabilities.
         # Elsewhere it changes how many drafts are accepted, never which tokens are emitted.
@@ -91,10 +95,30 @@ def _make_caches(
                     "drafts are accepted; pass coupling='gumbel', or drafter='model'"
                 )
             caches[name] = CachedHead(model, rows, slots, pair.vocabulary_size, features)
+        elif name != "target" and levers.draft_window is not None and drafter.takes_window:
+            window = _window(levers.draft_window, options, decides, slots)
+            caches[name] = WindowedModel(model, rows, window, pair.vocabulary_size)
         elif options.deterministic and decides:
             # Autoregressive decoding runs in the shape of K, too, so that texts can be compared.
             shape = fixed_shape(options.max_draft_tokens + 1, longest)
             caches[name] = FixedModel(model, rows, slots, pair.vocabulary_size, shape)
         else:
-            caches[name] = CachedModel(model, rows, slots, pair.vocabulary_size)
+            block = levers.slab_block
+            caches[name] = CachedModel(model, rows, slots, pair.vocabulary_size, block)
     return caches
+
+
+def _window(window: int, options: Options, decides: bool, slots: int) -> int:
+    """Return the slots of a draft's window. Raise ValueError if the run cannot have it."""
+    least = 2 * options.max_draft_tokens + 4
+    if window < least:
+        raise ValueError(
+            f"draft_window must be at least {least}, twice the tokens that a row drafts and 4, got "
+            f"{window}; pass {least} or more, or lower num_draft_tokens"
+        )
+    if options.deterministic and decides:
+        raise ValueError(
+            "deterministic=True fixes the shape of the draft's forwards, too, with this coupling, "
+            "and draft_window changes them; pass coupling='gumbel', or draft_window=None"
+        )
+    return min(window, slots)

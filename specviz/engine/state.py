@@ -14,22 +14,25 @@ from specviz.engine.chooser import Chooser
 from specviz.engine.faults import Fault
 from specviz.engine.features import FeatureStore
 from specviz.engine.graphs import PhaseGraphs, key_of, next_window
+from specviz.engine.keeping import Keeping
 from specviz.engine.kv.cache import CachedModel
 from specviz.engine.kv.feed import Feed
 from specviz.engine.kv.layout import Layout
 from specviz.engine.kv.moves import Move
+from specviz.engine.kv.store import KVStore
 from specviz.engine.kv.transfer import to_device
 from specviz.engine.placing import place, place_nodes
-from specviz.engine.prefill import similar_lengths
 from specviz.engine.relocation import compaction, reordering, shift
 from specviz.engine.trees.shape import Tree
 from specviz.engine.trees.walk import columns_of
+from specviz.util.levers import NONE as NO_LEVERS
+from specviz.util.levers import Levers
 
 T = TypeVar("T")
 
 
 @dataclass
-class State:
+class State(Keeping):
     """The running batch: rows, where their tokens lie, and the KV state of every model involved.
 
     Attributes:
@@ -49,6 +52,8 @@ class State:
         keep_draft: whether the draft models' K/V is kept. If not, they read all text every round.
         fault: what is broken on purpose; None in every honest run.
         features: the target's hidden states of committed tokens, where the drafter reads them.
+        levers: what the run does to take less memory.
+        store: K/V of earlier runs, and where that of finished rows goes; None for nowhere.
         fed_first: how many of a row's last tokens the drafter may feed first in a round; they
             need no K/V before.
         round: number of the running round.
@@ -75,6 +80,8 @@ class State:
     keep_draft: bool = True
     fault: Fault | None = None
     features: FeatureStore | None = None
+    levers: Levers = NO_LEVERS
+    store: KVStore | None = None
     fed_first: int = 2
     round: int = 0
     extra_draft_tokens: int = 0
@@ -159,76 +166,6 @@ class State:
             positions=positions.clamp(max=self.layout.last_position),
             visible=self.fault.visible(self.round, feed.rows, feed.slots, feed.visible),
         )
-
-    def prefill(self, rows: Sequence[int]) -> None:
-        """Write the K/V of all tokens of `rows` but the last, which is pending, into every cache.
-
-        Draft models are left out while nothing is drafted, and where their K/V is not kept:
-        `catch_up` lets them read what they missed. One forward takes up to `batch_size` rows.
-        """
-        # Rows enter before the round's K is chosen, so this goes by the last one's.
-        names = self._with_kv() if self.keep_draft and self.num_draft_tokens else ["target"]
-        lengths = [self.batch.live[row].length - 1 for row in rows]
-        forward_tokens = self.caches["target"].forward_tokens
-        for group in similar_lengths(lengths, self.batch_size, forward_tokens):
-            self._read(dict.fromkeys([rows[i] for i in group], 0), names)
-
-    def _with_kv(self) -> list[str]:
-        return [name for name, cache in self.caches.items() if cache.holds_kv]
-
-    def catch_up(self) -> None:
-        """Let the draft models read what they have missed of the batch, before they draft."""
-        self.caught_up = 0
-        names = [name for name in self._with_kv() if name != "target"]
-        firsts = {}
-        for i, row in enumerate(self.batch.rows):
-            first = row.draft_cached if self.keep_draft else 0
-            if first < row.length - self.fed_first:
-                firsts[i] = first
-        if names and firsts:
-            self.caught_up = self._read(firsts, names)
-
-    def _read(self, firsts: Mapping[int, int], names: Sequence[str]) -> int:
-        """Prefill the caches `names` with rows' tokens, each from its first to the last but one.
-
-        Args:
-            firsts: by row, the index of the first token to read.
-
-        Returns:
-            How many tokens each model was given, the filling of shorter rows included.
-        """
-        counts = {row: self.batch.live[row].length - 1 for row in firsts}
-        longest = max(counts[row] - first for row, first in firsts.items())
-        if longest == 0:
-            return 0
-        device = self.batch.tokens.device
-        index = to_device(list(firsts), device)  # (b,)
-        begins = to_device(list(firsts.values()), device)[:, None]  # (b, 1)
-        ends = to_device(list(counts.values()), device)[:, None]  # (b, 1)
-        columns = begins + torch.arange(longest, device=device)  # (b, q)
-        # Filling has to be written somewhere. It lands on the pending token's slot, whose K/V is
-        # written anew before any query sees it.
-        indices = torch.minimum(columns, ends)
-        pending = [self.layout.pending(row, count + 1) for row, count in counts.items()]
-        tokens = self.batch.tokens[index].gather(1, indices)
-        feed = self._feed(index, tokens, indices, max(pending) + 1, columns < ends)
-
-        if list(names) != ["target"]:
-            for row, count in counts.items():
-                self.batch.live[row].draft_cached = count
-        for name in names:
-            self._prefill(name, feed)
-        return len(firsts) * longest
-
-    def _prefill(self, name: str, feed: Feed) -> None:
-        """Write the K/V of the feed's tokens into a cache. Of the target, keep the features."""
-        if name != "target" or self.features is None:
-            self.caches[name].prefill(feed)
-            return
-        target = self.caches[name]
-        target.prefill(feed, select=self.features.select)
-        assert target.kept is not None
-        self.features.write(feed.rows, feed.indices, target.kept)
 
     def keep_features(self, features: Tensor | None, outcome: Outcome) -> None:
         """Keep the features (b, K+1, F) of what was pending and of accepted drafts, if any."""

@@ -121,10 +121,15 @@ class Tally:
         texts |= {row.request.index: row.output for row in run.state.batch.live}
         texts |= self.outputs
         # A live row may hold tokens of a round that failed later, which the tally has forgotten.
+        counts = self.gained()
+        return {index: tokens[: counts[index]] for index, tokens in texts.items()}
+
+    def gained(self) -> Counter[int]:
+        """Return how many tokens each request has gained in the rounds noted here, by its index."""
         counts: Counter[int] = Counter()
         for request, gained in zip(self._rows["request"], self._rows["gained"], strict=True):
             counts[request] += gained
-        return {index: tokens[: counts[index]] for index, tokens in texts.items()}
+        return counts
 
     def rounds(self, milliseconds: np.ndarray) -> Table:
         """Return the table `rounds` of a trace. `milliseconds` (rounds, 5): of each phase."""

@@ -31,11 +31,11 @@ class Stopwatch:
         """Pass `events` on, and time each."""
         iterator = iter(events)
         while True:
-            begin = self._mark()
+            begin = self.mark()
             event = next(iterator, None)
             if event is None:
                 return
-            self._spans.append((begin, self._mark()))
+            self._spans.append((begin, self.mark()))
             yield event
 
     def cut(self, rounds: int) -> None:
@@ -49,6 +49,20 @@ class Stopwatch:
         rounds = len(self._spans) // len(PHASES)
         times = [self._span(i) for i in range(rounds * len(PHASES))]
         return np.array(times, dtype=np.float32).reshape(-1, len(PHASES))
+
+    def spans_ms(self, origin: Any = None) -> np.ndarray:
+        """Return begin and end of each phase of each complete round: (rounds, 5, 2) float64.
+
+        origin: what `mark` returned at the moment from which they count; None for the first begin.
+        """
+        if self._cuda:
+            torch.cuda.synchronize(self._device)
+        if origin is None and self._spans:
+            origin = self._spans[0][0]
+        rounds = len(self._spans) // len(PHASES)
+        spans = self._spans[: rounds * len(PHASES)]
+        times = [[self._since(origin, mark) for mark in span] for span in spans]
+        return np.array(times, dtype=np.float64).reshape(-1, len(PHASES), 2)
 
     def latest(self) -> list[list[float]]:
         """Return the five times of each complete round that is new and done on the device.
@@ -68,7 +82,8 @@ class Stopwatch:
             return False
         return not self._cuda or self._spans[stop - 1][1].query()
 
-    def _mark(self) -> Any:
+    def mark(self) -> Any:
+        """Return this moment, on the clock of the phases."""
         if not self._cuda:
             return time.perf_counter(), time.thread_time()
         mark = torch.cuda.Event(enable_timing=True)
@@ -76,7 +91,9 @@ class Stopwatch:
         return mark
 
     def _span(self, i: int) -> float:
-        begin, end = self._spans[i]
+        return self._since(*self._spans[i])
+
+    def _since(self, begin: Any, end: Any) -> float:
         return float(begin.elapsed_time(end)) if self._cuda else (end[0] - begin[0]) * 1e3
 
     def _busy(self, i: int) -> float:

@@ -18,24 +18,34 @@ from specviz.engine.recorder import Recorder
 from specviz.engine.run import Run
 from specviz.engine.sampling import SamplingParams
 from specviz.generation.collect import Collected
+from specviz.generation.planned import Plan
 from specviz.generation.result import Result
 from specviz.record.header import head_of
 from specviz.record.schema import MODELS, Table
 from specviz.record.trace import Trace, flatten_requests
 
 
-def make_result(run: Run, collected: Collected) -> Result:
-    """Return the result of `run`, collected from it and from the runs that continued it."""
+def make_result(
+    run: Run, collected: Collected, *, plan: Plan | None = None, origin: Any = None
+) -> Result:
+    """Return the result of `run`, collected from it and from the runs that continued it.
+
+    Args:
+        plan: how it was kept within a memory budget.
+        origin: of its times, see `Stopwatch.spans_ms`.
+    """
     tokens = collected.tokens
     result = Result(
         tokens=tokens,
-        texts=_decode_texts(run.pair, tokens),
+        texts=decode_texts(run.pair, tokens),
         # From the caches of the last run: those of a run that was halved are gone.
-        meta=_header(run, collected.run.state.caches) | collected.facts(),
+        meta=header(run, collected.run.state.caches) | collected.facts(),
         rounds=collected.tally.rounds(run.stopwatch.milliseconds()),
         rows=collected.tally.rows(),
-        prompts=[list(request.prompt) for request in run.requests],
-        budgets=[request.budget for request in run.requests],
+        prompts=collected.prompts,
+        budgets=collected.budgets,
+        plan=plan,
+        spans_ms=run.stopwatch.spans_ms(origin),
     )
     if collected.recorder is None:
         return result
@@ -75,7 +85,7 @@ def _token_texts(pair: Pair, columns: list[np.ndarray]) -> dict[str, str]:
     return {str(token): pair.tokenizer.decode([token]) for token in ids.tolist() if token >= 0}
 
 
-def _header(run: Run, caches: dict[str, CachedModel]) -> dict[str, Any]:
+def header(run: Run, caches: dict[str, CachedModel]) -> dict[str, Any]:
     """Return a trace's header: what was run, with what, on what, and when."""
     pair = run.pair
     sampling = run.options.sampling
@@ -145,7 +155,8 @@ def model_name(model: PreTrainedModel) -> str:
     return f"{type(model).__name__} {parameters / 1e6:.1f}M"
 
 
-def _decode_texts(pair: Pair, tokens: list[list[int]]) -> list[str]:
+def decode_texts(pair: Pair, tokens: list[list[int]]) -> list[str]:
+    """Return the texts of the tokens; empty ones without a tokenizer."""
     if pair.tokenizer is None:
         return ["" for _ in tokens]
     return [pair.tokenizer.decode(row, skip_special_tokens=True) for row in tokens]

@@ -21,7 +21,7 @@ from specviz.engine.tally import Tally
 from specviz.engine.threads import computing_with
 from specviz.record.schema import STATUSES
 
-EOS, BUDGET, NOT_FINITE, INTERRUPTED = STATUSES
+EOS, BUDGET, NOT_FINITE, INTERRUPTED, ELSEWHERE = STATUSES
 
 
 class Collected:
@@ -41,7 +41,7 @@ class Collected:
         self.recorder = Recorder(run) if record else None
         self._requests = run.requests
 
-    def run_on(self, bar: "_Progress") -> str | None:
+    def run_on(self, bar: "Progress") -> str | None:
         """Run to the end, or until memory runs out; then return the message of the error."""
         try:
             for event in self.run.events():
@@ -77,7 +77,7 @@ class Collected:
         warnings.warn(
             f"{device} is out of memory at batch_size={batch_size}; "
             f"the run goes on with {batch_size // 2} ({message})",
-            stacklevel=4,
+            stacklevel=5,
         )
         # Cut first: what the failed round wrote must not become a prompt.
         self.cut()
@@ -116,12 +116,23 @@ class Collected:
         written = self.tally.written(self.run)
         return [written[request.index] for request in self._requests]
 
+    @property
+    def prompts(self) -> list[list[int]]:
+        """Token ids of each prompt, in the caller's order."""
+        return [list(request.prompt) for request in self._requests]
+
+    @property
+    def budgets(self) -> list[int]:
+        """How many new tokens each prompt may have."""
+        return [request.budget for request in self._requests]
+
     def facts(self) -> dict[str, Any]:
         """Return what a record's header says of the end: each prompt's status, and `halvings`."""
-        statuses = [self._status(i, tokens) for i, tokens in enumerate(self.tokens)]
+        statuses = [self.status(i, tokens) for i, tokens in enumerate(self.tokens)]
         return {"status": statuses, "halvings": self.halvings}
 
-    def _status(self, index: int, tokens: list[int]) -> str:
+    def status(self, index: int, tokens: list[int]) -> str:
+        """Return how a prompt with these new tokens has ended."""
         if index in self.tally.nonfinite:
             return NOT_FINITE
         if index not in self.tally.outputs:
@@ -142,7 +153,7 @@ def collect(run: Run, *, record: bool, partial: bool, progress: bool) -> Collect
     collected = Collected(run, record=record)
     # Recording computes, too, between the events.
     threads = computing_with(run.num_threads)
-    with threads, _Progress(len(run.requests), run.strategy.name, enabled=progress) as bar:
+    with threads, Progress(len(run.requests), run.strategy.name, enabled=progress) as bar:
         try:
             message = collected.run_on(bar)
             while message is not None:
@@ -156,7 +167,7 @@ def collect(run: Run, *, record: bool, partial: bool, progress: bool) -> Collect
     return collected
 
 
-class _Progress:
+class Progress:
     """A bar over prompts; silent unless enabled."""
 
     def __init__(self, prompts: int, name: str, enabled: bool) -> None:
@@ -165,7 +176,7 @@ class _Progress:
         self._accepted = 0
         self._row_rounds = 0
 
-    def __enter__(self) -> "_Progress":
+    def __enter__(self) -> "Progress":
         return self
 
     def __exit__(self, *_: object) -> None:

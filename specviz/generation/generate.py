@@ -19,8 +19,12 @@ from specviz.engine.strategies import Strategy
 from specviz.generation.assemble import make_result
 from specviz.generation.collect import Collected, collect
 from specviz.generation.interleave import TURNS, Steps, interleave
+from specviz.generation.lanes import collect_lanes, make_lanes_result, with_own_threads
 from specviz.generation.memory_check import check_memory
+from specviz.generation.plan import plan_run
+from specviz.generation.planned import Plan
 from specviz.generation.result import Result
+from specviz.util.levers import Levers
 from specviz.util.validate import require_bool, require_choice
 
 ON_INTERRUPT = ("raise", "partial")
@@ -42,6 +46,9 @@ def generate(
     graphs: bool | None = False,
     compile: bool = False,
     num_threads: int | None = None,
+    lanes: int = 1,
+    levers: Levers | None = None,
+    memory_budget: int | str | None = None,
     record: bool = False,
     progress: bool = True,
     on_interrupt: str = "raise",
@@ -90,24 +97,34 @@ def generate(
             number, whichever is faster for these models at this moment, which takes 0.2 s at the
             first run to find out; with `deterministic` or `compile`, torch's own number.
             `result.summary` says which it was.
-        record: keep every step as `result.trace`.
+        lanes: 2: divide the rows into two lanes, of which one drafts while the other verifies
+            (MineDraft's overlap). They run on a thread each where two can run at the same time: on
+            CUDA, or a CPU with two cores or more. Elsewhere they take turns. Batch size and pools
+            are halved, so that as many rows are decoded at a time as in one lane. The text is the
+            same. `result.lanes` has both lanes, and `result.timeline` their phases on one clock.
+            Without `num_threads` each lane computes with half of torch's number.
+            docs/usage.md says what cannot be combined with lanes.
+        levers: what the run does to take less memory, from `Levers(...)`. It does not change the
+            text.
+        memory_budget: bytes, or text such as "400MB": the run, weights included, takes no more.
+            `plan` says what is chosen for that: `batch_size` and `num_draft_tokens` are then the
+            largest that it may choose, the draft model may keep K/V in a window or none, and
+            levers that are not set may be. The text stays the same. `result.plan` has the plan.
+        record: keep every step as `result.trace`, or those of each lane.
         progress: show a bar over prompts with tokens/s and mean acceptance length.
         on_interrupt: what Ctrl-C (a kernel's interrupt) does: "raise" KeyboardInterrupt, or
             "partial": return what the complete rounds wrote, with the trace so far; `result.status`
             says which prompts were not finished.
 
     If the device runs out of memory while the models run, the batch is halved, with a warning.
-    Rounds go on where they were and no text changes. A row with non-finite logits ends there, and
-    its status says so; the other rows go on.
+    Rounds go on where they were and no text changes; two lanes are not halved. A row with
+    non-finite logits ends there, and its status says so; the other rows go on.
 
     Raises:
         ValueError: an argument cannot be used, or the run needs more memory than the device has; no
             model has run.
-        MemoryError: the device ran out of memory with a single row.
+        MemoryError: the device ran out of memory with a single row, or in two lanes.
     """
-    require_choice("on_interrupt", on_interrupt, ON_INTERRUPT)
-    require_bool("record", record)
-    require_bool("progress", progress)
     options = Options(
         strategy=strategy,
         drafter=drafter,
@@ -121,10 +138,36 @@ def generate(
         graphs=graphs,
         compile=compile,
         num_threads=num_threads,
+        lanes=lanes,
+        levers=levers,
     )
-    run = _make_checked_run(pair, prompts, options, record)
+    return _generate(pair, prompts, options, memory_budget, record, progress, on_interrupt)
+
+
+def _generate(
+    pair: Pair,
+    prompts: Sequence[Prompt],
+    options: Options,
+    memory_budget: int | str | None,
+    record: bool,
+    progress: bool,
+    on_interrupt: str,
+) -> Result:
+    """Run within a budget if there is one, in one lane or in two; see `generate`."""
+    require_choice("on_interrupt", on_interrupt, ON_INTERRUPT)
+    require_bool("record", record)
+    require_bool("progress", progress)
+    planned = _plan(memory_budget, pair, prompts, options, record)
+    if planned is not None:
+        options = replace(options, **planned.options)
     partial = on_interrupt == "partial"
-    return make_result(run, collect(run, record=record, partial=partial, progress=progress))
+    if options.lanes == 1:
+        run = _make_checked_run(pair, prompts, options, record)
+        collected = collect(run, record=record, partial=partial, progress=progress)
+        return make_result(run, collected, plan=planned)
+    run = _make_checked_run(pair, prompts, with_own_threads(options), record)
+    found = collect_lanes(run, record=record, partial=partial, progress=progress)
+    return make_lanes_result(run, found)
 
 
 def generate_stepwise(
@@ -144,7 +187,7 @@ def generate_stepwise(
     """
     # Interleaved runs and the baselines between them compute with the same number of threads.
     options = {"num_threads": torch.get_num_threads()} | options
-    run = _make_checked_run(pair, prompts, Options.from_keywords(options), record)
+    run = _make_checked_run(pair, prompts, Options.of_one_lane(options), record)
     collected = Collected(run, record=record)
     written = 0
     try:
@@ -182,12 +225,30 @@ def generate_interleaved(
     return interleave(jobs, total, turns, lambda _: attending([pair.target, pair.draft]))
 
 
+def _plan(
+    budget: object, pair: Pair, prompts: Sequence[Prompt], options: Options, record: bool
+) -> Plan | None:
+    if budget is None:
+        return None
+    if record:
+        raise ValueError(
+            "record=True keeps copies of every step, which no memory budget counts; "
+            "pass record=False, or memory_budget=None"
+        )
+    return plan_run("memory_budget", budget, pair, prompts, options)
+
+
 def _make_checked_run(pair: Pair, prompts: Sequence[Prompt], options: Options, record: bool) -> Run:
     if record:
         if options.graphs:
             raise ValueError(
                 "graphs=True replays phases without their records; "
                 "pass graphs=None, or record=False"
+            )
+        if options.levers is not None and options.levers.draft_window is not None:
+            raise ValueError(
+                "draft_window keeps the draft's K/V in slots of its own, and a record draws it in "
+                "the target's; pass draft_window=None, or record=False"
             )
         # A replay runs no Python, so nothing would note what it feeds and moves.
         options = replace(options, graphs=False)

@@ -3,6 +3,8 @@
 It runs no model.
 """
 
+import json
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +12,11 @@ import numpy as np
 import pandas as pd
 
 from specviz import metrics
+from specviz.generation.planned import Plan
+from specviz.generation.timeline import timeline, trace_events
 from specviz.record.trace import Trace
+from specviz.util.files import write
+from specviz.util.validate import require_path
 
 
 @dataclass(frozen=True)
@@ -24,10 +30,17 @@ class Result:
         status: how each prompt ended: "eos", "budget", "not_finite" (the target's logits for its
             next token were non-finite) or "interrupted". With the last two, the tokens so far are
             kept.
-        trace: the recorded run, or None without record=True.
+        trace: the recorded run, or None without record=True. With lanes=2 it is None, too, because
+            each lane has a record of its own: `lanes[0].trace` and `lanes[1].trace`.
+        plan: how the run stays within its memory budget, or None without one.
+        lanes: with lanes=2, each lane as a result of its own, for all tables, checks and charts;
+            else empty. Its prompts are the whole list. A request that came from the other lane has
+            its text so far as its prompt, and where a request was or went to the other lane, its
+            status is "elsewhere".
         meta, rounds, rows: what was run, and counts per round and per (round, row); the columns are
-            those of `Trace`.
+            those of `Trace`. With lanes=2, the rounds of both lanes by their beginnings.
         prompts, budgets: token ids of each prompt, and how many new tokens it may have.
+        spans_ms: (rounds, 5, 2), when each phase of each round began and ended.
     """
 
     tokens: list[list[int]]
@@ -36,8 +49,13 @@ class Result:
     rounds: dict[str, np.ndarray] = field(repr=False)
     rows: dict[str, np.ndarray] = field(repr=False)
     trace: Trace | None = field(default=None, repr=False)
+    plan: Plan | None = field(default=None, repr=False)
     prompts: list[list[int]] = field(repr=False, kw_only=True)
     budgets: list[int] = field(repr=False, kw_only=True)
+    spans_ms: np.ndarray = field(
+        default_factory=lambda: np.zeros((0, 5, 2)), repr=False, kw_only=True
+    )
+    lanes: tuple["Result", ...] = field(default=(), repr=False, kw_only=True)
 
     @property
     def status(self) -> list[str]:
@@ -46,16 +64,46 @@ class Result:
     @property
     def summary(self) -> pd.DataFrame:
         """One row: strategy, tokens_per_s, rounds, mean_acceptance_length and more."""
-        return metrics.summary(self)
+        # The phases of two lanes overlap, so their sum is not the time that passed.
+        return metrics.summary(self, total_s=self.elapsed_ms / 1e3 if self.lanes else None)
 
     @property
     def stages(self) -> pd.DataFrame:
         """One row per round: the milliseconds of each phase, and its share of the round."""
         return metrics.stages(self)
 
+    @property
+    def timeline(self) -> pd.DataFrame:
+        """One row per lane, round and phase: start_ms and stop_ms on one clock, by start.
+
+        A lane's rounds are numbered on their own. Without lanes, all is lane 0.
+        """
+        return timeline([lane.spans_ms for lane in self.lanes] or [self.spans_ms])
+
+    def to_chrome_trace(self, path: str | os.PathLike[str]) -> None:
+        """Write the timeline as a trace of events, which Perfetto and chrome://tracing draw.
+
+        Each lane is a thread.
+
+        Raises:
+            WriteError: the file cannot be written.
+        """
+        write(
+            require_path("path", path), json.dumps(trace_events(self.timeline), indent=1).encode()
+        )
+
+    @property
+    def elapsed_ms(self) -> float:
+        """From the first phase's start to the last one's end, pauses between phases included."""
+        spans = [part.spans_ms for part in self.lanes or (self,) if part.spans_ms.size]
+        if not spans:
+            return 0.0
+        return float(max(each.max() for each in spans) - min(each.min() for each in spans))
+
     def __repr__(self) -> str:
         new_tokens = sum(map(len, self.tokens))
         rounds = len(self.rounds["batch"])
         counts = f"{len(self.tokens)} prompts, {new_tokens} new tokens, {rounds} rounds"
-        recorded = "recorded" if self.trace else "not recorded: pass record=True"
+        traces = [part.trace for part in self.lanes or (self,)]
+        recorded = "recorded" if any(traces) else "not recorded: pass record=True"
         return f"<Result of {self.meta['strategy']}: {counts}, {recorded}>"

@@ -24,8 +24,9 @@ DRAFT_KV = ("kept", "provisional", "none", "masks")
 # What a pool does when no batch of equal length can be formed, and how a round found its rows.
 FALLBACKS = ("realign", "partial", "wait")
 DECISIONS = ("grouped", "realigned", "partial", "overdue")
-# How a request ended. "not_finite" and "interrupted" ended it before EOS or its budget.
-STATUSES = ("eos", "budget", "not_finite", "interrupted")
+# How a request ended. "not_finite" and "interrupted" ended it before EOS or its budget. In the
+# record of a lane, "elsewhere" is a request that was never in it, or has left it for the other one.
+STATUSES = ("eos", "budget", "not_finite", "interrupted", "elsewhere")
 STATES = ("empty", "padding", "prompt", "accepted", "bonus", "drafted", "stale", "pending")
 EMPTY, PADDING, PROMPT, ACCEPTED, BONUS, DRAFTED, STALE, PENDING = (
     np.uint8(code) for code in range(len(STATES))

@@ -121,8 +121,7 @@ class Fleet:
         seconds[_SCHEDULE] += self.table.prefill_seconds(entered, prompt_tokens)
         seconds[_SCHEDULE] += self.table.move_s * (compacted + swapped + realigned)
         seconds[_SYNCHRONISE] += self.table.move_s * moved
-        begin_s = self.clock
-        self.clock = begin_s + seconds.sum(0)
+        begin_s = self._pass_time(active, entered, seconds)
         self._finish(done)
         this = Round(
             rows=rows,
@@ -135,6 +134,18 @@ class Fleet:
         )
         self._count(active, begin_s, seconds, this)
         return True
+
+    def _pass_time(self, active: Array, entered: Array, seconds: Array) -> Array:
+        """Let the clocks run for a round; return when it began (L,).
+
+        Args:
+            active: (L,), the lanes that did one.
+            entered: (L,), requests that entered in it.
+            seconds: (5, L), of each phase.
+        """
+        begin_s = self.clock
+        self.clock = begin_s + seconds.sum(0)
+        return begin_s
 
     def _wake(self, idle: Array, until_s: float) -> tuple[Array, Array]:
         """Let the `idle` lanes wait for work, which moves their clocks.

@@ -40,7 +40,9 @@ class Policy:
     """A strategy and its options, by their names in `specviz.strategy`.
 
     window, fallback and max_wait belong to exspec alone. selector says which proposals are
-    verified; those that go by q need a workload from an acceptance table.
+    verified; those that go by q need a workload from an acceptance table. overlap divides the rows
+    into two lanes, of which one drafts while the other verifies; batch_size and window are those of
+    both together.
 
     Raises:
         ValueError: an option is unknown or out of range.
@@ -54,6 +56,7 @@ class Policy:
     fallback: str = "realign"
     max_wait: int = 8
     selector: Everything = field(default_factory=Everything)
+    overlap: bool = False
 
     def __post_init__(self) -> None:
         _check_choice("strategy", self.strategy, STRATEGIES)
@@ -61,6 +64,12 @@ class Policy:
         for name in ("batch_size", "num_draft_tokens", "window", "max_wait"):
             require_int(name, getattr(self, name))
         require_bool("refill", self.refill)
+        require_bool("overlap", self.overlap)
+        if self.overlap and self.batch_size % 2:
+            raise ValueError(
+                "batch_size must be even for overlap=True, which gives each lane half of the rows,"
+                f" got {short(self.batch_size)}; pass {self.batch_size + 1}"
+            )
         if not isinstance(self.selector, Everything):
             raise ValueError(
                 f"selector must be a selector, got {short(self.selector)}; "
@@ -109,6 +118,8 @@ class Policy:
             meta["batch_size"],
             max(meta["num_draft_tokens"] - extra, 1),
             selector=selector,
+            # The record of a lane is that of a run with half of the rows.
+            overlap=meta.get("lanes", 1) > 1 and "lane" not in meta,
             **{name: given[name] for name in names if name in given},
         )
 
@@ -140,6 +151,8 @@ class Policy:
                 value = getattr(self, name)
                 if value != getattr(Policy, name):
                     options.append(f"{name}={value}")
+        if self.overlap:
+            options.append("overlap=true")
         name = f"{self.strategy}:{','.join(options)}" if options else self.strategy
         return name if type(self.selector) is Everything else f"{name}+{self.selector.name}"
 

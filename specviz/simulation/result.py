@@ -86,7 +86,8 @@ class Simulation:
         over in a row, in a pool), grouping_rate (as in `metrics.summary`), full_batch_share (of
         rounds, those with batch_size rows), mean_rows, realigned_slots and compacted_slots (K/V
         moved within a row, and from row to row), busy_share (of the devices' time, up to the last
-        token), and each phase's share of the time of all rounds.
+        token; with overlap, of the time of their drafting and verifying sides), and each phase's
+        share of the time of all rounds.
 
         Args:
             skip: share of each replica's requests, the first ones, that latencies and waiting
@@ -125,7 +126,7 @@ class Simulation:
             "mean_rows": _ratio(totals.row_rounds.sum(), rounds),
             "realigned_slots": int(totals.realigned_slots.sum()),
             "compacted_slots": int(totals.compacted_slots.sum()),
-            "busy_share": _ratio(busy_s, makespan_s * self.devices),
+            "busy_share": _ratio(busy_s, makespan_s * self.devices * (1 + self.policy.overlap)),
         }
         if self.policy.pooled:
             entry["grouping_rate"] = _ratio(totals.grouped_rounds.sum(), rounds)

@@ -15,6 +15,7 @@ from specviz.record.schema import DECISIONS, Array
 from specviz.simulation.arguments import check_devices, check_served
 from specviz.simulation.costs import Costs
 from specviz.simulation.fleet import Fleet
+from specviz.simulation.overlap import OverlappingFleet
 from specviz.simulation.policy import MAX_LENGTH, MAX_QUEUE, Policy
 from specviz.simulation.result import Simulation
 from specviz.simulation.workload import Workload
@@ -49,6 +50,11 @@ def simulate(
     check_devices(devices, router)
     require_bool("series", series)
     _check(workload, policy)
+    if policy.overlap and router != "round_robin":
+        raise ValueError(
+            f"router must be 'round_robin' for a policy with overlap=True, got {router!r}; "
+            "leave router out, or pass overlap=False"
+        )
     fleet = _fleet(workload, policy, costs, devices, router, series)
     fleet.run()
     shape = workload.prompt_tokens.shape
@@ -96,7 +102,8 @@ def _fleet(
     else:
         queue = np.zeros((replicas * devices, -(-requests // devices)), np.int64)
         tail = np.zeros(replicas * devices, np.int64)
-    fleet = Fleet(workload, policy, table, queue, tail, series)
+    kind = OverlappingFleet if policy.overlap else Fleet
+    fleet = kind(workload, policy, table, queue, tail, series)
     if router != "round_robin":
         # How long a round takes says how often the router learns what has finished. It need not be
         # exact: a full batch at a quarter of the slots will do.

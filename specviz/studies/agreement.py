@@ -5,7 +5,6 @@ Every strategy runs at several batch sizes and is compared with autoregressive d
 study goes on where it stopped.
 """
 
-import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from specviz.engine.run import check_pair
 from specviz.engine.strategies import STRATEGIES, strategy
 from specviz.generation.generate import generate
 from specviz.generation.result import Result
+from specviz.studies.resume import kept_entries
 from specviz.util.files import check_writable, conditions, save_measured
 from specviz.util.validate import (
     require_bool,
@@ -144,7 +144,7 @@ def measure_agreement(
     if setups.max_prompt_tokens is not None:
         prompts = cut(pair, prompts, setups.max_prompt_tokens)
     found = _conditions(pair, prompts, setups, source)
-    entries = _resume(path, found)
+    entries = kept_entries(path, found)
     done = {tuple(entry[name] for name in Setup._fields) for entry in entries}
     # The two modes of a setup run one right after the other, so that their speeds compare.
     missing = sorted(set(setups) - done, key=lambda setup: (*setup[1:], setup[0]))
@@ -231,13 +231,3 @@ def _entry(setup: Setup, result: Result, reference: Result, pair: Pair) -> dict[
 def _place(entry: Mapping[str, Any]) -> tuple[bool, int, int]:
     """Where an entry stands in the table."""
     return entry["deterministic"], entry["batch_size"], list(STRATEGIES).index(entry["strategy"])
-
-
-def _resume(path: Path | None, found: dict[str, object]) -> list[dict[str, Any]]:
-    """Return the entries in `path` if they were measured under the same conditions."""
-    if path is None or not path.is_file() or not path.with_suffix(".json").is_file():
-        return []
-    before = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-    # Any other library, model or setting makes results that do not compare; the date may differ.
-    same = {**before, "created": ""} == {**found, "created": ""}
-    return pd.read_csv(path).to_dict("records") if same else []

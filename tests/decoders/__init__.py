@@ -7,7 +7,19 @@ variants share all code but the fault. `Decoder` in `base` says what a case decl
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from . import holes, library, lookup, no_cache, one_row, realign, rollback, sampling, slots
+from . import (
+    holes,
+    library,
+    lookup,
+    no_cache,
+    one_row,
+    realign,
+    rollback,
+    samplers,
+    sampling,
+    sampling_faults,
+    slots,
+)
 from .base import Decoder
 
 
@@ -116,4 +128,38 @@ SAMPLED = [
     case(sampling.Sampling),
     case(sampling.DrawsFromOtherQ),
     case(sampling.NoResidual),
+]
+# ... and these, too, whose faults need a test of the distribution on a small vocabulary.
+RIGHT_SAMPLERS = [
+    case(design)
+    for design in (
+        sampling.Sampling,
+        samplers.CachedSampling,
+        samplers.Gumbel,
+        samplers.Plain,
+        samplers.ExactMatch,
+        samplers.HotDraft,
+        samplers.UnlikelyLeftOut,
+        samplers.TopK,
+        samplers.Block,
+        samplers.LargestScores,
+    )
+]
+FAULTY_SAMPLERS = [
+    case(design)
+    for design in (
+        sampling.DrawsFromOtherQ,
+        sampling.NoResidual,
+        sampling_faults.Swapped,
+        sampling_faults.NotClamped,
+        sampling_faults.NotScaled,
+        sampling_faults.BonusTooEarly,
+        sampling_faults.OneCoin,
+        sampling_faults.SeedIgnored,
+        sampling_faults.ReportsOtherQ,
+        sampling_faults.BeamJudgedByQ,
+        sampling_faults.FirstUnverified,
+        sampling_faults.DraftsInBfloat16,
+        sampling_faults.OwnScores,
+    )
 ]

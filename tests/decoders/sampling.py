@@ -59,12 +59,15 @@ class Sampling(NoCache):
         for _ in range(self.K):
             longer = [row + new for row, new in zip(rows, drafts, strict=True)]
             logits = self.logits(self.draft, longer, 1)[:, -1]
-            distributions.append(self.warp(logits))
+            distributions.append(self.judged_by(logits))
             for new, weights in zip(drafts, self.drawn_from(logits), strict=True):
                 new.append(self.draw(weights))
         return torch.tensor(drafts), torch.stack(distributions, dim=1)
 
     def drawn_from(self, logits: torch.Tensor) -> torch.Tensor:
+        return self.warp(logits)
+
+    def judged_by(self, logits: torch.Tensor) -> torch.Tensor:
         return self.warp(logits)
 
     def draw(self, weights: torch.Tensor) -> int:

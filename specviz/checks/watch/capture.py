@@ -22,6 +22,7 @@ from specviz.checks.watch.masks import visible
 from specviz.checks.watch.prints import kv_print
 
 TOP = 8  # candidates of a forward that are kept
+SMALL = 64  # tokens of a vocabulary of which all logits are kept
 
 
 @dataclass
@@ -43,6 +44,7 @@ class Forward:
         unseen: why `seen` is None, in a clause.
         top_ids, top_logprobs: (b, kept, k), the leading candidates after the last `kept` tokens;
             None if the forward made no logits.
+        logits: (b, kept, V), as the model gave them; None for a vocabulary above `SMALL`.
     """
 
     number: int
@@ -59,6 +61,7 @@ class Forward:
     values: dict[int, Tensor] = field(default_factory=dict, repr=False)
     top_ids: Tensor | None = None
     top_logprobs: Tensor | None = None
+    logits: Tensor | None = field(default=None, repr=False)
     unseen: str = ""
 
     @property
@@ -76,6 +79,8 @@ class Forward:
         logprobs = logits.detach().float().log_softmax(-1)
         top = logprobs.topk(min(TOP, logprobs.shape[-1]), -1)
         self.top_ids, self.top_logprobs = top.indices, top.values
+        if logits.shape[-1] <= SMALL:
+            self.logits = logits.detach().clone()
 
 
 class Capture:

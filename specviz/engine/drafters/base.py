@@ -6,7 +6,7 @@ phase, and `check` if there are runs that it cannot serve.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 import torch
@@ -47,6 +47,7 @@ class Draft:
             is exact however the drafts were found. "rest": each child by the q that is left
             without its earlier siblings, which is exact for children drawn from `logits` without
             replacement, in this order. "first": each child by the whole q, which is biased.
+        chosen: (b, K) float32, the logits of the proposed tokens, where `logits` are not kept.
     """
 
     tokens: Tensor
@@ -58,6 +59,23 @@ class Draft:
     height: int | None = None
     columns: Tensor | None = None
     judged_by: str = "target"
+    chosen: Tensor | None = None
+
+    def without_logits(self) -> "Draft":
+        """Return a copy that keeps the logits of the proposed tokens alone."""
+        if self.logits is None:
+            return self
+        chosen = self.logits.gather(2, self.tokens[:, :, None])[:, :, 0]  # (b, K)
+        return replace(self, logits=None, chosen=chosen)
+
+    def of_rows(self, rows: slice) -> "Draft":
+        """Return the proposals for these rows."""
+        changes: dict[str, Any] = {"total": None}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Tensor):
+                changes[field.name] = value[rows]
+        return replace(self, **changes)
 
 
 @dataclass(frozen=True)
@@ -107,6 +125,11 @@ class Drafter:
         Without it, they read each row's whole text before every round.
         """
         return True
+
+    @property
+    def takes_window(self) -> bool:
+        """Whether its model may keep K/V of a row's last tokens alone; see `Levers`."""
+        return False
 
     @property
     def draft_kv(self) -> str:

@@ -49,6 +49,10 @@ class BasedDrafter(ModelDrafter):
         return _CHAINS[self.base](keep_cache=self.keep_cache)
 
     @property
+    def takes_window(self) -> bool:
+        return False
+
+    @property
     def draft_kv(self) -> str:
         return self._chain.draft_kv
 

@@ -36,6 +36,10 @@ class ModelDrafter(Drafter):
     def keeps_cache(self) -> bool:
         return self.keep_cache
 
+    @property
+    def takes_window(self) -> bool:
+        return True
+
     def models(self, pair: Pair) -> dict[str, PreTrainedModel]:
         return {"draft": pair.draft}
 
@@ -63,6 +67,7 @@ def run_ahead(
     feed = cache.ready(state.feed(indices, indices))
     tokens = []
     logits = []
+    chosen = []
     for j in range(num_tokens):
         first_column = fed_first + j - 1 if j else 0
         columns = slice(first_column, fed_first + j)
@@ -71,7 +76,12 @@ def run_ahead(
         own = choose(state, step_logits, j)[:, None]  # (b, 1)
         fed = own if instead is None else instead[:, j : j + 1]
         tokens.append(fed)
-        logits.append(step_logits)
+        if state.levers.draft_logits:
+            logits.append(step_logits)
+        else:
+            chosen.append(step_logits.gather(1, fed))
+    if not state.levers.draft_logits:
+        return Draft(torch.cat(tokens, 1), chosen=torch.cat(chosen, 1))
     return Draft(torch.cat(tokens, 1), torch.stack(logits, 1))
 
 

@@ -46,17 +46,23 @@ class CachedModel:
         holds_kv: whether there is any K/V to keep; some draft heads have none.
         packs: when `forward` leaves the filling of a feed out: "never", "worth" (where that saves
             time) or "always"; see `packing`.
+        cache: the slabs; with a `block`, they grow by so many slots.
     """
 
     def __init__(
-        self, model: PreTrainedModel, rows: int, slots: int, vocabulary: int | None = None
+        self,
+        model: PreTrainedModel,
+        rows: int,
+        slots: int,
+        vocabulary: int | None = None,
+        block: int | None = None,
     ) -> None:
         num_layers = model.config.get_text_config().num_hidden_layers
         self.model = model
         self.rows = rows
         self.slots = slots
         self.vocabulary = vocabulary
-        self.cache = SlabCache(num_layers, rows, slots)
+        self.cache = SlabCache(num_layers, rows, slots, block)
         self.log: list[Feed | list[Move]] | None = None
         self.kept: Tensor | None = None
         self.holds_kv = True
@@ -67,6 +73,10 @@ class CachedModel:
     def compile(self) -> None:
         """Run the forwards of a round through torch.compile. Prefills are not compiled."""
         self._call = CompiledModel(self.model)
+
+    def compile_like(self, other: "CachedModel") -> None:
+        """Run the forwards as `other` does, another cache of the same model."""
+        self._call = other._call
 
     @cached_property
     def _groups(self) -> int:
@@ -158,6 +168,16 @@ class CachedModel:
         """Return copies of slots (n,) of rows (n,): keys (n, H, D), then values, layer by layer."""
         return [slab[rows.to(slab.device), slots.to(slab.device)] for slab in self._slabs()]
 
+    def put(self, feed: Feed, blocks: Sequence[Tensor]) -> None:
+        """Write K/V of a feed of one row that was computed elsewhere, as `held` returned it."""
+        self._note(feed)
+        self.restore(int(feed.rows[0]), feed.slots[0], blocks)
+
+    def restore(self, row: int, slots: Tensor, states: Sequence[Tensor]) -> None:
+        """Write what `held` has returned to slots (n,) of a row."""
+        pairs = list(zip(states[::2], states[1::2], strict=True))
+        self.cache.restore(row, slots, pairs)
+
     def _slabs(self) -> list[Tensor]:
         """Return the slabs that are allocated: keys, then values, layer by layer."""
         slabs = []
@@ -173,6 +193,7 @@ class CachedModel:
     def _arguments(self, feed: Feed, dense: bool) -> dict[str, Any]:
         self._note(feed)
         window = feed.visible.shape[-1]
+        self.cache.make_room(window)
         # The model passes K/V of each layer to the cache, but not where it belongs.
         # Attention code of a class's own may take views of K/V, which need contiguous memory.
         own = not self.model._supports_attention_backend
@@ -202,6 +223,10 @@ class CachedModel:
         # Eager attention adds the mask to the scores, so a bool mask would be silently wrong there.
         return additive_mask(feed.visible[:, None], dtype, hidden=torch.finfo(dtype).min)
 
+    def release(self) -> None:
+        """Free the slabs, where none of their K/V is needed again."""
+        self.cache.release()
+
     def zero_nonfinite(self, rows: Sequence[int]) -> None:
         """Replace non-finite values in these rows by zeros."""
         for slab in self._slabs():
@@ -214,4 +239,5 @@ class CachedModel:
             return
         # One entry for all: the record's replay must read them before it writes any, too.
         self._note(list(moves))
+        self.cache.make_room(max(move.to_slot + move.length for move in moves))
         move(self._slabs(), moves)

@@ -3,6 +3,7 @@
 Contract: the model itself stays as it is between forwards. Not known here: caches and masks.
 """
 
+from threading import Lock
 from typing import Any
 
 import torch
@@ -29,11 +30,13 @@ class CompiledModel:
         options: dict[str, Any] = {"cpp_wrapper": True} if on_cpu else {}
         self._compiled = torch.compile(model, options=options)
         self._copies = transposed_weights(model) if on_cpu else []
+        # Two lanes share this object. One that restored the weights of the other would keep copies.
+        self._lock = Lock()
 
     def __call__(self, **arguments: Any) -> Any:
         """Return the model's output."""
         # For each call alone: the setting is global, and other runs share the model.
-        with torch._dynamo.config.patch(recompile_limit=VARIANTS):
+        with self._lock, torch._dynamo.config.patch(recompile_limit=VARIANTS):
             originals = [parameters["weight"] for parameters, _ in self._copies]
             try:
                 for parameters, copy in self._copies:

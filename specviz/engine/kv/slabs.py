@@ -51,14 +51,40 @@ class Access:
 
 
 class SlabLayer(CacheLayerMixin):
-    """One layer's slabs, allocated at the first write, when heads, dtype and device are known."""
+    """One layer's slabs, allocated at the first write, when heads, dtype and device are known.
+
+    Attributes:
+        slots: how many there are now.
+    """
 
     is_sliding = False
+    is_initialized: bool
+    keys: Tensor
+    values: Tensor
 
     def __init__(self, rows: int, slots: int) -> None:
         super().__init__()
         self.rows = rows
         self.slots = slots
+
+    def grow(self, slots: int) -> None:
+        """Let the slabs have `slots` slots; those that there are keep what they hold."""
+        if self.is_initialized:
+            # One after the other, so that only one is there twice at a time.
+            self.keys = self._grown(self.keys, slots)
+            self.values = self._grown(self.values, slots)
+        self.slots = slots
+
+    def _grown(self, slab: Tensor, slots: int) -> Tensor:
+        larger = slab.new_zeros(self.rows, slots, *slab.shape[2:])
+        larger[:, : self.slots] = slab
+        return larger
+
+    def release(self) -> None:
+        """Free the slabs. The next write allocates new ones."""
+        if self.is_initialized:
+            del self.keys, self.values
+            self.is_initialized = False
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         # Zeros, because a mask does not keep out NaN: 0 * NaN is NaN.
@@ -108,12 +134,44 @@ class SlabLayer(CacheLayerMixin):
 
 
 class SlabCache(Cache):
-    """All layers' slabs. `access` is set before a forward, because `update` only gets the layer."""
+    """All layers' slabs. `access` is set before a forward, because `update` only gets the layer.
+
+    Attributes:
+        most: the slots that a slab may have.
+        block: the slabs grow by so many slots; None: they have `most` from the beginning.
+    """
 
     access: Access
 
-    def __init__(self, num_layers: int, rows: int, slots: int) -> None:
-        super().__init__(layers=[SlabLayer(rows, slots) for _ in range(num_layers)])
+    def __init__(self, num_layers: int, rows: int, slots: int, block: int | None = None) -> None:
+        now = slots if block is None else min(block, slots)
+        super().__init__(layers=[SlabLayer(rows, now) for _ in range(num_layers)])
+        self.most = slots
+        self.block = block
+
+    def make_room(self, slots: int) -> None:
+        """Let the slabs grow until they have `slots` slots or more, by whole blocks."""
+        if self.block is None:
+            return
+        wanted = min(-(-slots // self.block) * self.block, self.most)
+        for layer in self.layers:
+            if layer.slots < wanted:
+                layer.grow(wanted)
+
+    def restore(self, row: int, slots: Tensor, states: Sequence[tuple[Tensor, Tensor]]) -> None:
+        """Write keys and values (n, H, D) of each layer to slots (n,) of a row."""
+        self.make_room(int(slots.max()) + 1)
+        for layer, (keys, values) in zip(self.layers, states, strict=True):
+            if not layer.is_initialized:
+                # As a forward passes them: (b, H, q, D).
+                layer.lazy_initialization(keys.transpose(0, 1)[None], values.transpose(0, 1)[None])
+            layer.keys[row, slots.to(keys.device)] = keys
+            layer.values[row, slots.to(values.device)] = values
+
+    def release(self) -> None:
+        """Free all slabs."""
+        for layer in self.layers:
+            layer.release()
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any

@@ -12,6 +12,7 @@ from specviz.engine.selectors.base import (
     check_plan,
     check_selection,
     foresees,
+    most_drafted,
 )
 from specviz.engine.selectors.tetris import Tetris
 from specviz.engine.selectors.threshold import Threshold
@@ -25,6 +26,7 @@ __all__ = [
     "check_plan",
     "check_selection",
     "foresees",
+    "most_drafted",
     "selector",
     "selectors",
 ]

@@ -90,6 +90,11 @@ def foresees(selector: Selector, drafter: Drafter) -> bool:
     return selector.foresees or reads_noise
 
 
+def most_drafted(selector: Selector, most: int) -> int:
+    """Return the most tokens that a row may draft in a run whose largest K is `most`."""
+    return selector.drafted(most) if most else 0
+
+
 def check_plan(selector: Selector, drafted: int, capacity: int, most: int) -> None:
     """Raise ValueError if a round cannot draft so many tokens a row, or verify so many drafts."""
     remedy = f"let {selector.name!r} return a number of tokens"

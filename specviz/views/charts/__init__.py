@@ -8,6 +8,7 @@ their own background, for files. `show` displays a chart in a notebook. Not know
 
 from specviz.views.charts.acceptance import acceptance_by_position as acceptance_by_position
 from specviz.views.charts.acceptance import acceptance_map as acceptance_map
+from specviz.views.charts.gantt import gantt as gantt
 from specviz.views.charts.ragged import pick_ragged_round as pick_ragged_round
 from specviz.views.charts.scores import score_map as score_map
 from specviz.views.charts.stages import PHASE_LOOKS as PHASE_LOOKS

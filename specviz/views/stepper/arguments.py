@@ -17,12 +17,14 @@ def check_trace(trace: object, name: str) -> None:
     if trace is None:
         raise ValueError(
             f"{name}=None: the run was not recorded; "
-            "run it again with record=True and pass result.trace"
+            "run it again with record=True and pass result.trace, or result.lanes[0].trace of two "
+            "lanes"
         )
     if not isinstance(trace, Trace):
         remedy = "pass result.trace of a run with record=True, or Trace.load(path)"
         if hasattr(trace, "trace"):
-            remedy = "pass its .trace"
+            lanes = getattr(trace, "lanes", ())
+            remedy = "pass its lanes[0].trace or lanes[1].trace" if lanes else "pass its .trace"
         raise ValueError(f"{name} must be a Trace, got {type(trace).__name__}; {remedy}")
     if trace.num_rounds == 0:
         raise ValueError(f"{name}={trace!r} has no rounds; run it with a budget of at least 1")

@@ -1,0 +1,1 @@
+"""Judge decoders of others that draw their tokens, by what they draw."""

@@ -1,0 +1,244 @@
+"""`sv.audit_sampling`: judge a decoder that draws its tokens, by the distribution of what it draws.
+
+Contract: somebody's decoder, or what it drew, goes in; a report comes out. Not known here: how the
+decoder works.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from tqdm.auto import tqdm
+from transformers import PreTrainedModel
+
+from specviz.checks.sampling.arguments import (
+    MOST_RUNS,
+    Decode,
+    check_alpha,
+    check_dtypes,
+    check_runs,
+    check_size,
+    check_source,
+    checked_prompts,
+    checked_run,
+    spread_counts,
+)
+from specviz.checks.sampling.causes import explain
+from specviz.checks.sampling.evidence import smallest_distance
+from specviz.checks.sampling.findings import Finding
+from specviz.checks.sampling.independence import judge_independence
+from specviz.checks.sampling.outputs import judge_texts
+from specviz.checks.sampling.pair import tiny_pair
+from specviz.checks.sampling.report import SamplingReport
+from specviz.checks.sampling.rounds import Seen
+from specviz.checks.sampling.rules import Rules
+from specviz.checks.sampling.shares import price
+from specviz.checks.sampling.texts import Texts, collect, enumerate_texts
+from specviz.checks.watch.arguments import check_models
+from specviz.checks.watch.watched import eos_of, watch
+from specviz.engine.models.compat import vocabulary_sizes
+from specviz.engine.sampling import SamplingParams
+from specviz.util.validate import require_bool, require_int
+
+MOST_LENGTH = 64
+
+
+def audit_sampling(
+    decode: Decode | Sequence[Any] | Mapping[Any, int],
+    target: PreTrainedModel | None = None,
+    draft: PreTrainedModel | None = None,
+    *,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    prompts: Sequence[Sequence[int]] | None = None,
+    max_new_tokens: int = 3,
+    runs: int = 200,
+    alpha: float = 1e-6,
+    seed: int = 0,
+    causes: bool = True,
+    progress: bool = True,
+) -> SamplingReport:
+    """Judge whether a decoder draws from the target's distribution, and if not, say why.
+
+    The decoder is called `runs` times on a target whose every text is known, so the chance of each
+    text is computed, not estimated. What it drew is compared with that by position, prefix and row,
+    and across rows and runs. With `causes`, `sv.watch` sees the forwards: whether drafts are drawn
+    from the q that judges them, and whether verifying a draft depends on that draft.
+
+    ```python
+    def my_decode(target, draft, prompts, seed, max_new_tokens):
+        ...  # returns the new tokens of each prompt
+    print(sv.audit_sampling(my_decode, temperature=0.8))
+    ```
+
+    Args:
+        decode: the decoder, called with these five arguments in this order. Or what it drew: a list
+            of runs, each with the new tokens of each prompt; or for one prompt {tokens: count}.
+        target, draft: models over a small vocabulary; None for those of `sv.tiny_pair()`. With a
+            target of your own, None for `draft` means that there is none.
+        temperature, top_k, top_p: how the decoder draws, as in `SamplingParams`. Its draft model
+            may have another temperature, which is estimated.
+        prompts: token ids of each row, None for sixteen prompts of two to five tokens.
+        max_new_tokens: T; all texts up to this length are enumerated.
+        runs: how often the decoder is called, each time with another seed.
+        alpha: the chance that a right decoder is called wrong, at most, over all tests together.
+        seed: of the seeds.
+        causes: whether the forwards are seen, which takes about twice the time.
+        progress: whether to show a bar.
+
+    Raises:
+        ValueError: an argument cannot be used, or the decoder returns something else.
+    """
+    source = check_source(decode)
+    for name, flag in (("causes", causes), ("progress", progress)):
+        require_bool(name, flag)
+    params = SamplingParams(temperature, top_k, top_p)
+    length = require_int("max_new_tokens", max_new_tokens, maximum=MOST_LENGTH)
+    alpha = check_alpha(alpha)
+    seed = require_int("seed", seed, minimum=0)
+    count = require_int("runs", runs, maximum=MOST_RUNS)
+    if target is None:
+        pair = tiny_pair()
+        target, draft = pair.target, pair.draft if draft is None else draft
+    check_models(target, draft, None)
+    check_dtypes(target, draft)
+    task = _task(target, draft, prompts, length, causes and source == "decoder")
+    seen = Seen(task.size)
+    if source == "decoder":
+        check_runs(count, task.prompts, task.size, alpha)
+        outputs = _run(decode, task, count, seed, seen if causes else None, progress)
+    else:
+        outputs = _drawn(decode, source, task, seed)
+        check_runs(len(outputs), task.prompts, task.size, alpha)
+    return _judge(task, params, outputs, Rules(seen, params), alpha, ordered=source != "counts")
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a decoder is asked.
+
+    Attributes:
+        target, draft: the models.
+        prompts: token ids of each row.
+        length: T, new tokens.
+        size: V.
+        eos: what ends a text earlier.
+    """
+
+    target: PreTrainedModel
+    draft: PreTrainedModel | None
+    prompts: list[list[int]]
+    length: int
+    size: int
+    eos: list[int]
+
+
+def _task(
+    target: PreTrainedModel,
+    draft: PreTrainedModel | None,
+    prompts: Any,
+    length: int,
+    is_followed: bool,
+) -> Task:
+    """Return what the decoder is asked, if it can be enumerated."""
+    sizes = vocabulary_sizes(target, target if draft is None else draft)
+    size = min(sizes)
+    checked = checked_prompts(prompts, size, is_followed)
+    check_size(checked, size, length)
+    return Task(target, draft, checked, length, size, eos_of(target))
+
+
+def _run(
+    decode: Any, task: Task, count: int, seed: int, seen: Seen | None, progress: bool
+) -> list[list[list[int]]]:
+    """Return what the decoder draws with `count` seeds, and note in `seen` how."""
+    seeds = np.random.default_rng(seed).choice(2**31, size=count, replace=False).tolist()
+    outputs = []
+    context = nullcontext(None) if seen is None else watch(task.target, task.draft)
+    with context as watched:
+        for run, number in enumerate(tqdm(seeds, desc="audit", unit="run", disable=not progress)):
+            prompts = [list(prompt) for prompt in task.prompts]
+            given = decode(task.target, task.draft, prompts, number, task.length)
+            found = checked_run("decode", given, prompts, task.length, task.size, task.eos)
+            outputs.append(found)
+            if watched is not None and seen is not None:
+                seen.read(run, watched.forwards, task.prompts, found)
+                watched.forwards.clear()
+    return outputs
+
+
+def _drawn(decode: Any, source: str, task: Task, seed: int) -> list[list[list[int]]]:
+    """Return runs that were drawn elsewhere."""
+    if source == "counts" and len(task.prompts) != 1:
+        raise ValueError(
+            f"prompts must be one where decode is a dict of counts, got {len(task.prompts)}; pass "
+            "a list of runs for several prompts"
+        )
+    runs = spread_counts(decode, seed) if source == "counts" else decode
+    return [
+        checked_run(f"decode[{i}]", run, task.prompts, task.length, task.size, task.eos)
+        for i, run in enumerate(runs)
+    ]
+
+
+def _judge(
+    task: Task,
+    params: SamplingParams,
+    outputs: list[list[list[int]]],
+    rules: Rules,
+    alpha: float,
+    ordered: bool,
+) -> SamplingReport:
+    """Compare what was drawn with what the target would draw."""
+    rows = len(task.prompts)
+    texts = enumerate_texts(task.target, task.draft, task.prompts, task.length, task.size, params)
+    draws = collect(outputs, task.prompts, texts)
+    findings = judge_texts(draws, texts, rows, alpha)
+    if ordered:
+        findings += judge_independence(draws, texts, len(outputs), rows, alpha)
+    more: list[Finding] = []
+    causes: list[str] = []
+    facts: list[str] = []
+    # Where runs repeat each other, there is nothing to learn from their forwards.
+    if not any(each.test == "runs" for each in findings):
+        causes, facts, more = explain(rules, bool(findings), alpha)
+    return SamplingReport(
+        findings=sorted([*findings, *more], key=lambda each: -each.log_evidence),
+        causes=causes,
+        facts=facts,
+        reach=_reach(texts, task.prompts, len(outputs), alpha),
+        texts=len(outputs) * rows,
+        alpha=alpha,
+    )
+
+
+def _reach(texts: Texts, prompts: Sequence[Sequence[int]], runs: int, alpha: float) -> pd.DataFrame:
+    """Return what so many draws find, by new token."""
+    level = -math.log(alpha)
+    chances = texts.chances(texts.p)
+    place = texts.place(np.arange(len(chances)))
+    rows = [texts.prompts.index(tuple(prompt)) for prompt in prompts]
+    weight = np.bincount(rows, minlength=len(texts.prompts)) * runs
+    visits = chances * np.repeat(weight, texts.per_prompt)
+    entries = []
+    for at in range(texts.length):
+        of_row = chances[: texts.per_prompt][place[: texts.per_prompt] == at] * runs
+        all_rows = visits[place == at]
+        entry = {
+            "new_token": at + 1,
+            "draws": round(float(all_rows.sum())),
+            "prefixes": int((all_rows > 0).sum()),
+            "all_rows": smallest_distance(
+                all_rows, texts.size, level + price("place", texts.length)
+            ),
+            "one_row": smallest_distance(
+                of_row, texts.size, level + price("row", texts.length * len(prompts))
+            ),
+        }
+        entries.append(entry)
+    return pd.DataFrame(entries).set_index("new_token")

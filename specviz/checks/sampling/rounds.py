@@ -1,0 +1,232 @@
+"""What a decoder drafted and judged, taken from the forwards that were seen.
+
+Contract: forwards, prompts and outputs of one run go in; drafts, judgements and the tokens behind
+them come out, each with the logits that the decoder itself computed. Not known here: how tokens
+are drawn.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from specviz.checks.watch.capture import Forward
+from specviz.checks.watch.drafts import DraftFollower
+from specviz.checks.watch.follow import TargetFollower
+from specviz.checks.watch.requests import Part, Request, Verified
+from specviz.record.schema import Array
+
+UNSEEN = -1
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """A query of the draft model behind which a draft may have been drawn.
+
+    Attributes:
+        run, row: where.
+        depth: of the draft in its round, from 1.
+        prefix: the tokens before it.
+        logits: (V,), of the draft model.
+        token: the draft; UNSEEN if neither model read one.
+        is_verified: whether the target read it.
+    """
+
+    run: int
+    row: int
+    depth: int
+    prefix: tuple[int, ...]
+    logits: Array
+    token: int
+    is_verified: bool
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A draft that the target judged, since all before it were accepted.
+
+    Attributes:
+        draft: the draft.
+        target_logits: (V,), of the query that judges it.
+        accepted: whether it was.
+    """
+
+    draft: Drafted
+    target_logits: Array
+    accepted: bool
+
+
+@dataclass(frozen=True)
+class Behind:
+    """The token that follows the accepted drafts of a round.
+
+    Attributes:
+        draft: the draft that was rejected; None if all were accepted.
+        before, target_logits, after: (V,), of the target's queries at the place before, at the
+            token's own, and at the next one; None where there is none.
+        token: what was emitted.
+    """
+
+    draft: Drafted | None
+    before: Array | None
+    target_logits: Array
+    after: Array | None
+    token: int
+
+
+@dataclass
+class Seen:
+    """What was seen of all runs.
+
+    Attributes:
+        size: V; logits beyond it are padding of an embedding, and are cut.
+    """
+
+    size: int
+    drafted: list[Drafted] = field(default_factory=list)
+    judged: list[Judged] = field(default_factory=list)
+    behind: list[Behind] = field(default_factory=list)
+
+    def read(
+        self,
+        run: int,
+        forwards: Sequence[Forward],
+        prompts: Sequence[Sequence[int]],
+        outputs: Sequence[Sequence[int]],
+    ) -> None:
+        """Add one run."""
+        target = TargetFollower(prompts, outputs)
+        for forward in forwards:
+            if forward.model == "target":
+                target.read(forward)
+        target.finish()
+        draft = DraftFollower(target.requests)
+        for forward in forwards:
+            if forward.model == "draft":
+                draft.read(forward)
+        of_row: dict[int, list[Part]] = {}
+        for part in draft.parts:
+            of_row.setdefault(part.request, []).append(part)
+        for row, request in enumerate(target.requests):
+            since = -1
+            for found in request.rounds:
+                verified = replace(found, drafts=_without_filling(found))
+                parts = of_row.get(row, [])
+                queries = _queries(parts, since, verified, run, row, request, self.size)
+                self.drafted += queries
+                by_depth = {query.depth: query for query in queries}
+                self._judge(request, verified, by_depth)
+                since = verified.part.number
+
+    def _judge(self, request: Request, verified: Verified, queries: dict[int, Drafted]) -> None:
+        """Add what became of the drafts of a round, as far as the budget shows it.
+
+        Draft j was accepted if the round gained more than j tokens. Where the budget ends the text
+        with that very token, nobody can tell.
+        """
+        room = len(request.tokens) - 1 - verified.pending
+        count = len(verified.drafts)
+        for step in range(min(count, room)):
+            query, logits = queries.get(step + 1), self._target(verified, step)
+            if query is None or logits is None:
+                return
+            token = request.tokens[verified.pending + 1 + step]
+            if step + 1 == room:
+                return
+            accepted = verified.gained > step + 1
+            self.judged.append(Judged(query, logits, accepted))
+            if not accepted:
+                self._behind(verified, step, query, logits, token)
+                return
+        logits = self._target(verified, count)
+        if count and room > count and logits is not None:
+            token = request.tokens[verified.pending + 1 + count]
+            self._behind(verified, count, None, logits, token)
+
+    def _behind(
+        self, verified: Verified, step: int, draft: Drafted | None, logits: Array, token: int
+    ) -> None:
+        before = self._target(verified, step - 1) if step else None
+        after = self._target(verified, step + 1) if step < len(verified.drafts) else None
+        self.behind.append(Behind(draft, before, logits, after, token))
+
+    def _target(self, verified: Verified, step: int) -> Array | None:
+        """Return the logits (V,) of the target behind the pending token and `step` drafts."""
+        return _logits(verified.part, verified.pending + step, self.size)
+
+
+def _without_filling(verified: Verified) -> list[int]:
+    """Return the drafts of a round without what fills a row of a rectangle.
+
+    Filling reads a token again that the row has read in this forward, so both are one entry.
+    """
+    part = verified.part
+    columns = part.columns[verified.pending - part.index :]
+    entries = part.seen.entries[part.row, columns].tolist()
+    for count, entry in enumerate(entries):
+        if entry in entries[:count]:
+            return verified.drafts[: count - 1]
+    return verified.drafts
+
+
+def _logits(part: Part, index: int, size: int) -> Array | None:
+    """Return the logits (V,) of the query that reads a token, given its index."""
+    logits = part.seen.forward.logits
+    place = index - part.index
+    if logits is None or not 0 <= place < len(part.columns):
+        return None
+    left_out = part.seen.tokens.shape[1] - logits.shape[1]
+    column = part.columns[place] - left_out
+    if column < 0:
+        return None
+    found: Array = logits[part.row, column, :size].float().cpu().numpy()
+    return found
+
+
+def _queries(
+    parts: Sequence[Part],
+    since: int,
+    verified: Verified,
+    run: int,
+    row: int,
+    request: Request,
+    size: int,
+) -> list[Drafted]:
+    """Return the draft model's queries of one round, by the index that they draw."""
+    mine = [part for part in parts if since < part.number < verified.part.number]
+    pending = verified.pending
+    logits: dict[int, Array] = {}
+    tokens = dict(enumerate(verified.drafts, start=pending + 1))
+    for part in mine:
+        for place, token in enumerate(part.tokens):
+            index = part.index + place
+            # A beam search reads several continuations, of which one is verified.
+            if index > pending and tokens.setdefault(index, token) != token:
+                break
+            found = _logits(part, index, size)
+            if index >= pending and found is not None:
+                logits[index] = found
+    queries = []
+    for depth in range(1, len(logits) + 1):
+        index = pending + depth
+        if index - 1 not in logits:
+            break
+        known = [tokens[place] for place in range(pending + 1, index) if place in tokens]
+        if len(known) < depth - 1:
+            break
+        query = Drafted(
+            run=run,
+            row=row,
+            depth=depth,
+            prefix=(*request.tokens[: pending + 1], *known),
+            logits=logits[index - 1],
+            token=tokens.get(index, UNSEEN),
+            is_verified=depth <= len(verified.drafts),
+        )
+        queries.append(query)
+    return queries
+
+
+def stacked(logits: Sequence[Array]) -> Array:
+    """Return (N, V) of N logits."""
+    return np.stack(logits) if logits else np.zeros((0, 1), np.float32)

@@ -1,0 +1,103 @@
+"""K/V that outlives a run: of texts that may go on later, under a limit of bytes.
+
+Contract: an entry holds the K/V of the first tokens of one text. What was used longest ago is
+dropped first. Not known here: runs, rows and layouts.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What is kept of one text.
+
+    Attributes:
+        tokens: the tokens that have K/V in the target.
+        states: by the cache's name, keys and values (n, H, D) layer by layer; n may be smaller for
+            a draft model. "features" are the target's hidden states (n, F) that a head reads.
+    """
+
+    tokens: tuple[int, ...]
+    states: dict[str, list[Tensor]]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes for tensors in self.states.values() for tensor in tensors)
+
+    def common(self, tokens: Sequence[int]) -> int:
+        """Return how many of the first tokens are the same."""
+        count = 0
+        for own, other in zip(self.tokens, tokens, strict=False):
+            if own != other:
+                break
+            count += 1
+        return count
+
+
+class KVStore:
+    """Entries by name, the one used longest ago first.
+
+    Attributes:
+        limit_bytes: what all entries may take together; None for any amount.
+        prompts_only: whether nothing is kept of what a run writes.
+        names: of the texts of the current run, by the place of the request.
+        restored_tokens, read_tokens: of the current run's texts, how many tokens needed no forward
+            of the target when they entered, and how many did.
+        dropped: how many entries were dropped, or not kept, for want of room.
+    """
+
+    def __init__(self, limit_bytes: int | None = None, prompts_only: bool = False) -> None:
+        self.limit_bytes = limit_bytes
+        self.prompts_only = prompts_only
+        self.names: Sequence[str] = ()
+        self.restored_tokens = 0
+        self.read_tokens = 0
+        self.dropped = 0
+        self._entries: OrderedDict[str, Kept] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    @property
+    def nbytes(self) -> int:
+        return sum(kept.nbytes for kept in self._entries.values())
+
+    def begin(self, names: Sequence[str], limit_bytes: int | None) -> None:
+        """Begin a run of these texts, with a new limit."""
+        self.names = names
+        self.limit_bytes = limit_bytes
+        self.restored_tokens = 0
+        self.read_tokens = 0
+        self.dropped = 0
+        for name in names:
+            if name in self._entries:
+                self._entries.move_to_end(name)
+        self.make_room(0)
+
+    def make_room(self, nbytes: int) -> bool:
+        """Drop entries until `nbytes` more fit. Return whether they do."""
+        if self.limit_bytes is None:
+            return True
+        while self._entries and self.nbytes + nbytes > self.limit_bytes:
+            self._entries.popitem(last=False)
+            self.dropped += 1
+        return nbytes <= self.limit_bytes
+
+    def put(self, request: int, kept: Kept) -> None:
+        """Keep an entry, for which there must be room."""
+        self._entries[self.names[request]] = kept
+
+    def take(self, request: int) -> Kept | None:
+        """Return the entry of a request's text and forget it; None if there is none."""
+        return self._entries.pop(self.names[request], None)
+
+    def forget(self, name: str) -> None:
+        """Drop an entry, if there is one of that name."""
+        self._entries.pop(name, None)

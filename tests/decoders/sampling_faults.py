@@ -1,0 +1,135 @@
+"""Faults of speculative sampling: the well-known ones, and those that were published as issues."""
+
+import torch
+
+from .base import fault
+from .samplers import LargestScores, TopK
+from .sampling import Sampling
+
+
+@fault(rule="acceptance", affects="text")
+class Swapped(Sampling):
+    """Drafts are accepted with q / p instead of p / q."""
+
+    def judge(self, drafts: torch.Tensor, q: torch.Tensor, p: torch.Tensor) -> list[int]:
+        new: list[int] = []
+        for index, token in enumerate(drafts.tolist()):
+            coin = torch.rand((), generator=self.generator)
+            if coin * p[index, token] >= q[index, token]:
+                return [*new, self.draw(self.residual(p[index], q[index]))]
+            new.append(token)
+        return [*new, self.draw(p[-1])]
+
+
+@fault(rule="bonus", affects="text")
+class NotClamped(Sampling):
+    """After a rejection, the next token is drawn from |p - q|."""
+
+    def residual(self, p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+        return (p - q).abs()
+
+
+@fault(rule="bonus", affects="text")
+class NotScaled(Sampling):
+    """The residual is not scaled to 1, so that the search in its sums often ends at the last."""
+
+    def draw(self, weights: torch.Tensor) -> int:
+        coin = torch.rand((), generator=self.generator)
+        found = torch.searchsorted(weights.cumsum(0), coin, right=True)
+        return int(found.clamp(max=len(weights) - 1))
+
+
+@fault(rule="bonus", affects="text")
+class BonusTooEarly(Sampling):
+    """Behind all drafts, the token is drawn from p one place too early."""
+
+    def judge(self, drafts: torch.Tensor, q: torch.Tensor, p: torch.Tensor) -> list[int]:
+        return super().judge(drafts, q, torch.cat([p[:-1], p[-2:-1]]))
+
+
+@fault(rule="acceptance", affects="text", min_batch=2)
+class OneCoin(Sampling):
+    """One uniform number a place judges the drafts of all rows: each row is right by itself."""
+
+    def run(self, prompts: list[list[int]]) -> list[list[int]]:
+        self.coins = torch.rand(self.K, generator=self.generator)
+        return super().run(prompts)
+
+    def judge(self, drafts: torch.Tensor, q: torch.Tensor, p: torch.Tensor) -> list[int]:
+        new: list[int] = []
+        for index, token in enumerate(drafts.tolist()):
+            if self.coins[index] * q[index, token] >= p[index, token]:
+                return [*new, self.draw(self.residual(p[index], q[index]))]
+            new.append(token)
+        return [*new, self.draw(p[-1])]
+
+    def finish(self, output: list[int], new: list[int]) -> bool:
+        self.coins = torch.rand(self.K, generator=self.generator)
+        return super().finish(output, new)
+
+
+@fault(rule="acceptance", affects="text")
+class SeedIgnored(Sampling):
+    """Every call draws with the same seed."""
+
+    def run(self, prompts: list[list[int]]) -> list[list[int]]:
+        self.generator.manual_seed(0)
+        return super().run(prompts)
+
+
+@fault(rule="acceptance", affects="text")
+class ReportsOtherQ(TopK):
+    """Drafts are drawn after top-k, and judged by q before it (transformers 47932)."""
+
+    def judged_by(self, logits: torch.Tensor) -> torch.Tensor:
+        return Sampling.warp(self, logits)
+
+
+@fault(rule="acceptance", affects="text")
+class BeamJudgedByQ(Sampling):
+    """The likeliest chain of a beam search is judged as if drawn (ml-recurrent-drafter 6)."""
+
+    width = 2
+
+    def draw_drafts(self, rows: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+        beams = [[(0.0, list[int](), list[torch.Tensor]())] for _ in rows]
+        for _ in range(self.K):
+            longer = [
+                row + chain for row, beam in zip(rows, beams, strict=True) for _, chain, _ in beam
+            ]
+            q = iter(self.warp(self.logits(self.draft, longer, 1)[:, -1]))
+            for i, beam in enumerate(beams):
+                grown = []
+                for score, chain, before in beam:
+                    weights = next(q)
+                    for token, chance in enumerate(weights.log().tolist()):
+                        grown.append((score + chance, [*chain, token], [*before, weights]))
+                beams[i] = sorted(grown, key=lambda each: -each[0])[: self.width]
+        best = [beam[0] for beam in beams]
+        return torch.tensor([chain for _, chain, _ in best]), torch.stack(
+            [torch.stack(q) for _, _, q in best]
+        )
+
+
+@fault(rule="acceptance", affects="text")
+class FirstUnverified(Sampling):
+    """The first draft of a round is emitted whatever the target says (lattice 243)."""
+
+    def judge(self, drafts: torch.Tensor, q: torch.Tensor, p: torch.Tensor) -> list[int]:
+        return [int(drafts[0]), *super().judge(drafts[1:], q[1:], p[1:])]
+
+
+@fault(rule="acceptance", affects="text")
+class DraftsInBfloat16(Sampling):
+    """Drafts are drawn from a softmax in bfloat16, and judged by one in float32 (DeepSpec 31)."""
+
+    def drawn_from(self, logits: torch.Tensor) -> torch.Tensor:
+        return self.warp(logits.bfloat16()).float()
+
+
+@fault(rule="acceptance", affects="text", min_batch=2)
+class OwnScores(LargestScores):
+    """A draft's score has its own q, so that likely drafts are verified (TETRIS, 2502.15197)."""
+
+    def scores(self, drafts: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+        return q.gather(2, drafts[:, :, None])[:, :, 0].log().cumsum(1)
