@@ -77,6 +77,7 @@ def measure_overlap(
     check_pair(pair)
     require_ints("batch_sizes", batch_sizes)
     require_int("repetitions", repetitions)
+    require_int("max_new_tokens", max_new_tokens)
     require_bool("compile", compile)
     require_bool("progress", progress)
     _check(pair, prompts, batch_sizes, strategy, num_draft_tokens, max_new_tokens)

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from specviz.generation.timeline import bubble_share, bubbles
 from specviz.record.schema import PHASES
-from specviz.util.validate import is_real, require_kind, require_str, short
+from specviz.util.validate import is_finite, require_kind, require_str, short
 from specviz.views.charts.canvas import WIDTH, Look, boxes, canvas, texts, title, write_into
 from specviz.views.charts.stages import PHASE_LOOKS
 from specviz.views.theme import AMBER, GREY, SANS, Theme, ThemeName, themed, tint
@@ -88,8 +88,8 @@ def _checked(table: pd.DataFrame, start_ms: float | None, stop_ms: float | None)
     if missing:
         raise ValueError(f"table lacks {', '.join(missing)}; pass result.timeline")
     for name, value in (("start_ms", start_ms), ("stop_ms", stop_ms)):
-        if value is not None and not (is_real(value) and np.isfinite(value)):
-            raise ValueError(f"{name} must be a number or None, got {short(value)}; pass ms")
+        if value is not None and not (is_finite(value) and value >= 0):
+            raise ValueError(f"{name} must be a number >= 0 or None, got {short(value)}; pass ms")
     begin = table["start_ms"].min() if start_ms is None else start_ms
     end = table["stop_ms"].max() if stop_ms is None else stop_ms
     shown = _cut(table, begin, end)
