@@ -71,7 +71,9 @@ def validated(
 
 
 def _checked_table(name: str, table: Mapping[str, Array], num_draft_tokens: int) -> Table:
-    require(isinstance(table, Mapping), f"{name} must be a dict of arrays, got {short(table)}")
+    # The repr of a table takes longer than all checks of it, so only an error makes it.
+    if not isinstance(table, Mapping):
+        require(False, f"{name} must be a dict of arrays, got {short(table)}")
     wanted = COLUMNS[name]
     needed = wanted.keys() - set(DERIVED.get(name, ()))
     missing = sorted(f"{name}.{named(column)}" for column in needed - table.keys())
