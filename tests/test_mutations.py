@@ -55,29 +55,55 @@ def test_a_correct_record_has_no_findings(kind: str) -> None:
     assert sv.check_invariants(record(kind), deep=True, pair=make_pair("llama")) == []
 
 
-@pytest.mark.parametrize("mutation", mutations_deep.MUTATIONS, ids=lambda mutation: mutation.name)
-def test_what_only_the_models_can_tell_is_found_by_deep(mutation: Mutation) -> None:
-    assert missed(mutation, deep=True, pair=make_pair("llama")) == {}
+# Of the runs that a mutation applies to, the fast tests look into every SHARES-th, and the slow ones
+# into the others. Each rule has several mutations, which begin at different runs.
+SHARES = 3
 
 
-@pytest.mark.parametrize("mutation", ALL, ids=lambda mutation: mutation.name)
-def test_what_is_wrong_is_found(mutation: Mutation) -> None:
+def shares(mutations: tuple[Mutation, ...]) -> list[Any]:
+    """Each mutation with the numbers of the shares that a test looks into."""
+    found = []
+    for number, mutation in enumerate(mutations):
+        fast = number % SHARES
+        others = tuple(share for share in range(SHARES) if share != fast)
+        found.append(pytest.param(mutation, (fast,), id=mutation.name))
+        slow = pytest.mark.slow
+        found.append(pytest.param(mutation, others, id=f"{mutation.name}, others", marks=slow))
+    return found
+
+
+@pytest.mark.parametrize(("mutation", "parts"), shares(mutations_deep.MUTATIONS))
+def test_what_only_the_models_can_tell_is_found_by_deep(
+    mutation: Mutation, parts: tuple[int, ...]
+) -> None:
+    assert missed(mutation, parts, deep=True, pair=make_pair("llama")) == {}
+
+
+@pytest.mark.parametrize(("mutation", "parts"), shares(ALL))
+def test_what_is_wrong_is_found(mutation: Mutation, parts: tuple[int, ...]) -> None:
     """By one of the rules that are named for it, in every kind of run that it applies to."""
-    assert missed(mutation) == {}
+    assert missed(mutation, parts) == {}
 
 
-def missed(mutation: Mutation, **options: Any) -> dict[str, set[str]]:
+def missed(mutation: Mutation, parts: tuple[int, ...], **options: Any) -> dict[str, set[str]]:
     """The kinds of runs in which no rule finds the mutation that should; what is found there."""
+    kinds = applicable(mutation)
+    assert kinds, f"no kind of run has {mutation.needs}"
     found = {}
-    for kind in KINDS:
-        trace = record(kind)
-        entry = mutation.entry(trace)
-        if entry is None:
-            continue  # this run has not what the mutation needs, see `mutation.needs`
-        violations = sv.check_invariants(mutation.change(trace, entry), **options)
+    count = min(SHARES, len(kinds))  # no share is empty
+    chosen = {part % count for part in parts}
+    for number, (kind, entry) in enumerate(kinds.items()):
+        if number % count not in chosen:
+            continue
+        violations = sv.check_invariants(mutation.change(record(kind), entry), **options)
         found[kind] = {each.rule for each in violations}
-    assert found, f"no kind of run has {mutation.needs}"
     return {kind: rules for kind, rules in found.items() if not rules & set(mutation.rules)}
+
+
+def applicable(mutation: Mutation) -> dict[str, int]:
+    """The kinds of runs that have what a mutation needs, and the entry that it changes there."""
+    entries = {kind: mutation.entry(record(kind)) for kind in KINDS}
+    return {kind: entry for kind, entry in entries.items() if entry is not None}
 
 
 def test_the_table_is_large_and_names_what_it_does() -> None:
