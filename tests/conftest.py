@@ -6,11 +6,12 @@ Each class is initialised at random from its config. The draft is a perturbed co
 import copy
 import functools
 import gc
+import itertools
 import os
 import re
 import subprocess
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,20 @@ def decoded(strategy: str | Strategy = "inplace", **options: object) -> sv.Resul
 @functools.cache
 def _decoded(strategy: str | Strategy, options: tuple[tuple[str, Any], ...]) -> sv.Result:
     return generate(make_pair("llama"), make_prompts(), strategy=strategy, **dict(options))
+
+
+def in_turn(*axes: Iterable[Any], every: int) -> list[Any]:
+    """All combinations of the axes' values, as parameters of a test.
+
+    The fast tests have every `every`-th of them: each value in turn, whatever the axis. With as
+    many as the last axis has, every two values of the other axes meet once there.
+    """
+    found = []
+    for places in itertools.product(*map(enumerate, axes)):
+        is_fast = sum(number for number, _ in places) % every == 0
+        marks = [] if is_fast else [pytest.mark.slow]
+        found.append(pytest.param(*(value for _, value in places), marks=marks))
+    return found
 
 
 def check_refusal(

@@ -133,7 +133,7 @@ def test_a_fault_behind_a_tie_is_found() -> None:
 def test_real_runs_in_bfloat16_differ_by_ties_alone() -> None:
     pair = sv.load_pair(device="cpu", dtype="bfloat16")
     prompts = sv.load_prompts(limit=10)
-    how = {"max_new_tokens": 32}
+    how = {"max_new_tokens": 20}
     alone = generate(pair, prompts, strategy="autoregressive", batch_size=1, **how)
     candidate = generate(pair, prompts, strategy="inplace", batch_size=8, **how)
     control = generate(pair, prompts, strategy="autoregressive", batch_size=8, **how)

@@ -141,6 +141,8 @@ def options() -> list[tuple[str, str, argparse.Action]]:
 @pytest.fixture(autouse=True)
 def swept_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     forbid_work(monkeypatch)
+    # For each text of a parser gettext looks for its files, which takes most of the time.
+    monkeypatch.setattr(argparse, "_", str)
 
     def offline(*_: object, **__: object) -> None:
         raise ConnectionError("offline")

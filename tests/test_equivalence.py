@@ -39,7 +39,7 @@ STATIC = tuple(
     for name in ("autoregressive", "rollback", "masking", "eqspec", "inplace")
 )
 VALID = [strategy for strategy in (*map(sv.strategy, STRATEGIES), *VARIANTS) if strategy.valid]
-SPINE = ("autoregressive", "eqspec", "inplace")
+SPINE = ("eqspec", "inplace")
 
 
 def named(strategy: Strategy) -> str:
@@ -65,12 +65,22 @@ def ks_of(strategy: Strategy) -> tuple[int, ...]:
     return (1, 2, 5, 8) if strategy.name in SPINE else (1, 5)
 
 
-def fast_share(strategy: Strategy) -> list[Case]:
+def all_shapes(strategy: Strategy) -> list[Case]:
     """Every batch size with every K, each with one kind of model; the first differs by strategy."""
     first = 3 * VALID.index(strategy)
     return [
         (*KINDS[(first + number) % len(KINDS)], batch_size, k)
         for number, (batch_size, k) in enumerate(product(BATCH_SIZES, ks_of(strategy)))
+    ]
+
+
+def fast_share(strategy: Strategy) -> list[Case]:
+    """Half of these, in turn: every batch size, and every K."""
+    shapes = product(range(len(BATCH_SIZES)), range(len(ks_of(strategy))))
+    return [
+        case
+        for (i, j), case in zip(shapes, all_shapes(strategy), strict=True)
+        if (i + j + VALID.index(strategy)) % 2 == 0
     ]
 
 
@@ -81,7 +91,7 @@ def slow_share(strategy: Strategy) -> list[Case]:
     """
     ks = ks_of(strategy)
     first = VALID.index(strategy)
-    cases = []
+    cases = all_shapes(strategy)
     # The fewest cases: each class with each value of what else has the most values.
     more_ks = len(ks) > len(BATCH_SIZES)
     for number, other in product(range(len(CLASSES)), range(max(len(ks), len(BATCH_SIZES)))):
@@ -103,7 +113,7 @@ def assert_equal_to_generate(
 
 @each_valid
 def test_every_row_equals_generate(strategy):
-    """Every batch size with every K; the slow test joins them with every class and precision."""
+    """Every batch size and every K; the slow test joins them with every class and precision."""
     for case in fast_share(strategy):
         assert_equal_to_generate(strategy, *case)
 

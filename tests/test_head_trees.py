@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import CLASSES, check_refusal, generate, make_prompts
+from conftest import CLASSES, check_refusal, generate, in_turn, make_prompts
 from tiny_heads import pair_with
 from tree_drafters import GUMBEL, TOKENS, alone
 
@@ -23,9 +23,12 @@ def grown(base: str, kind: str = "tree", **options: Any) -> Drafter:
     return sv.drafter("static_tree", base=base, paths=FAN, **options)
 
 
-@pytest.mark.parametrize("kind", ["tree", "static_tree"])
-@pytest.mark.parametrize("base", BASES)
-@pytest.mark.parametrize("strategy", ["inplace", "masking", "eqspec", "exspec", "rollback"])
+STRATEGIES = ("inplace", "masking", "eqspec", "exspec", "rollback")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "base", "kind"), in_turn(STRATEGIES, BASES, ["tree", "static_tree"], every=2)
+)
 def test_the_text_is_the_targets_own(strategy, base, kind):
     n = BASES.index(base) + len(strategy) + len(kind)
     name = list(CLASSES)[n % len(CLASSES)]

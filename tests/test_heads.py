@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from conftest import CLASSES, check_refusal, generate, make_pair, make_prompts
+from conftest import CLASSES, check_refusal, generate, in_turn, make_pair, make_prompts
 from tiny_heads import STEPS, hiding_first, pair_with
 from tree_drafters import GUMBEL, TOKENS, alone
 
@@ -45,8 +45,7 @@ def number(kind: str, strategy: str) -> int:
 # --- the text ---
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(("kind", "strategy"), in_turn(KINDS, STRATEGIES, every=2))
 def test_the_text_is_the_targets_own(kind, strategy):
     """Each pair of head and strategy with one model class, batch size and way to choose."""
     n = number(kind, strategy)
@@ -84,8 +83,7 @@ def test_a_kept_cache_gives_the_drafts_of_reading_everything_again(kind):
     assert accepted(again) == accepted(kept)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("strategy", ["inplace", "eqspec", "exspec", "masking"])
+@pytest.mark.parametrize(("kind", "strategy"), in_turn(KINDS, STRATEGIES[:4], every=2))
 def test_what_a_head_keeps_is_computed_again(kind, strategy):
     """Its K/V of committed tokens is that of a fresh prefill with true features."""
     result = run("qwen3", kind, strategy=strategy, record=True)
@@ -201,8 +199,9 @@ def test_drafts_are_those_of_the_head_on_true_features(kind, lengths):
     check_drafts(pair_with("llama", kind, torch.float64), kind, strategy, length)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("kind", ["eagle3", "eagle1", "parallel"])
+@pytest.mark.parametrize(
+    ("kind", "strategy"), in_turn(["eagle3", "eagle1", "parallel"], STRATEGIES, every=3)
+)
 def test_a_hidden_first_entry_is_hidden_wherever_it_lies(kind, strategy):
     pair = hiding_first(pair_with("llama", kind, torch.float64), kind)
     check_drafts(pair, kind, strategy, STEPS)

@@ -98,7 +98,11 @@ CASES = []
 for way, shape in product(VALID, [(1, 8, False), (4, 1, True), (4, 8, False)]):
     (name, options), (batch_size, k, refill) = way, shape
     own = {} if refill or name == "exspec" else {"refill": False}
-    CASES.append((name, options | own, batch_size, k, *WORK[len(CASES) % len(WORK)]))
+    place = len(CASES)
+    case = (name, options | own, batch_size, k, *WORK[place % len(WORK)])
+    # The fast tests have two of the three shapes of each way.
+    marks = [pytest.mark.slow] if place % 3 == place // 3 % 3 else []
+    CASES.append(pytest.param(*case, marks=marks))
 
 
 def case_id(value: object) -> str:

@@ -55,8 +55,8 @@ def test_a_correct_record_has_no_findings(kind: str) -> None:
     assert sv.check_invariants(record(kind), deep=True, pair=make_pair("llama")) == []
 
 
-# Of the runs that a mutation applies to, the fast tests look into every SHARES-th, and the slow ones
-# into the others. Each rule has several mutations, which begin at different runs.
+# Of the runs that a mutation applies to, the fast tests look into every SHARES-th, and the slow
+# tests into the others. Each rule has several mutations, which begin at different runs.
 SHARES = 3
 
 

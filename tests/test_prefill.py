@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 import pytest
-from conftest import NEW_TOKENS, generate, generate_one_by_one, make_pair, make_prompts
+from conftest import generate, generate_one_by_one, make_pair, make_prompts
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -83,10 +83,10 @@ def test_a_run_reads_long_and_short_prompts_apart_and_stays_in_step(
             make_prompts(),
             strategy=strategy,
             batch_size=8,
-            max_new_tokens=NEW_TOKENS,
+            max_new_tokens=10,
             record=True,
         )
-        assert run.tokens == generate_one_by_one("llama")
+        assert run.tokens == generate_one_by_one(max_new_tokens=10)
         assert sv.check_invariants(run.trace, deep=True, pair=pair) == []
         counts.append(forwards(run.trace))
     assert counts[1] >= counts[0] + 2

@@ -408,7 +408,7 @@ def test_the_measured_length_is_that_of_drafting_token_by_token(
     pair = sv.Pair(target, target)
     new = sv.generate(pair, prompts, max_new_tokens=20, progress=False).tokens
     windows = np.array([prompt + text for prompt, text in zip(prompts, new, strict=True)] * 2)
-    plan = HeadPlan(steps=120, rows=4, starts=1.0, checkpoint_every=120)
+    plan = HeadPlan(steps=60, rows=4, starts=1.0, checkpoint_every=60)
     head = train_head(kind, target, windows, tmp_path, plan=plan, progress=False).head
     texts = texts_from(target, prompts, new, kept_layers(target))
     rounds = 0

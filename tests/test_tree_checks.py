@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import make_pair, make_prompts
+from conftest import in_turn, make_pair, make_prompts
 
 import specviz as sv
 from specviz.checks.attention import Attention
@@ -49,9 +49,10 @@ def recorded(drafter: str, strategy: str, sampling: Any = None, **fault: Any) ->
     return result.trace
 
 
-@pytest.mark.parametrize("sampling", [None, GUMBEL, REJECTION], ids=["greedy", "gumbel", "coins"])
-@pytest.mark.parametrize("drafter", DRAFTERS)
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    ("strategy", "drafter", "sampling"),
+    in_turn(STRATEGIES, DRAFTERS, [None, GUMBEL, REJECTION], every=3),
+)
 def test_a_correct_run_has_no_findings(strategy: str, drafter: str, sampling: Any) -> None:
     trace = recorded(drafter, strategy, sampling)
     assert sv.check_invariants(trace, deep=True, pair=make_pair("llama")) == []

@@ -1,11 +1,12 @@
 """Records of runs with trees: those of chains, and what the models said on each branch."""
 
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from conftest import decoded, generate, make_pair, make_prompts
+from conftest import decoded, generate, in_turn, make_pair, make_prompts
 from safetensors import safe_open
 from tree_drafters import GUMBEL, ChainAsTree, RandomTrees, alone, confident, going_on
 
@@ -14,20 +15,18 @@ from specviz.record.schema import MODELS, PHASES
 from specviz.record.trace import Trace
 
 STRATEGIES = ["inplace", "eqspec", "exspec", "masking", "rollback"]
-each_strategy = pytest.mark.parametrize("strategy", STRATEGIES)
 
 
-@pytest.mark.parametrize(
-    "strategy",
-    [
-        *STRATEGIES,
-        sv.strategy("repadding", ones_mask=False, draft_bonus=False),
-        sv.strategy("eqspec", bonus=False, refill=False),
-    ],
-    ids=str,
+OTHERS = (
+    sv.strategy("repadding", ones_mask=False, draft_bonus=False),
+    sv.strategy("eqspec", bonus=False, refill=False),
 )
+
+
 @pytest.mark.parametrize(
-    "sampling", [None, GUMBEL, sv.SamplingParams(1.0)], ids=["greedy", "gumbel", "rejection"]
+    ("strategy", "sampling"),
+    in_turn([*STRATEGIES, *OTHERS], [None, GUMBEL, sv.SamplingParams(1.0)], every=3),
+    ids=str,
 )
 def test_a_tree_that_is_a_chain_gives_the_record_of_the_chain(
     strategy: Any, sampling: Any, tmp_path: Any
@@ -52,22 +51,19 @@ def test_a_tree_that_is_a_chain_gives_the_record_of_the_chain(
     assert saved[0] == saved[1]
 
 
-@each_strategy
-@pytest.mark.parametrize(
-    ("drafter", "k"),
-    [
-        (sv.drafter("tree", depth=4, width=3, children=3), 6),
-        # Of 8 drafts that are read 3 are proposed: slots beyond those of the proposals count.
-        (sv.drafter("tree", depth=3, width=4, children=3), 3),
-        (sv.drafter("tree", depth=3, width=4, children=2, keep_cache=False), 6),
-        (sv.drafter("static_tree"), 6),
-    ],
-    ids=["tree", "few of many", "read anew", "static tree"],
-)
-def test_both_models_said_of_a_draft_what_they_say_of_its_branch(
-    strategy: str, drafter: Any, k: int
-) -> None:
+GROWN = {
+    "tree": (sv.drafter("tree", depth=4, width=3, children=3), 6),
+    # Of 8 drafts that are read 3 are proposed: slots beyond those of the proposals count.
+    "few of many": (sv.drafter("tree", depth=3, width=4, children=3), 3),
+    "read anew": (sv.drafter("tree", depth=3, width=4, children=2, keep_cache=False), 6),
+    "static tree": (sv.drafter("static_tree"), 6),
+}
+
+
+@pytest.mark.parametrize(("strategy", "name"), in_turn(STRATEGIES, GROWN, every=2))
+def test_both_models_said_of_a_draft_what_they_say_of_its_branch(strategy: str, name: str) -> None:
     """The draft model reads more drafts than are verified, in more slots; it sees its branch."""
+    drafter, k = GROWN[name]
     pair = confident(torch.float32)
     prompts = make_prompts()[:6]
     trace = generate(
@@ -85,11 +81,11 @@ def test_both_models_said_of_a_draft_what_they_say_of_its_branch(
             branches.append([*(branches[parent] if parent >= 0 else []), int(token)])
         for j, branch in enumerate(branches):
             fed = torch.tensor([[*text, *branch[:-1]]])
-            for name in ("target", "draft"):
+            for model in ("target", "draft"):
                 with torch.inference_mode():
-                    said = getattr(pair, name)(fed).logits[0, -1].log_softmax(-1)
-                found = rows[f"{name}_logprob"][i, j]
-                assert abs(found - said[branch[-1]].item()) < 1e-3, (name, i, j)
+                    said = getattr(pair, model)(fed).logits[0, -1].log_softmax(-1)
+                found = rows[f"{model}_logprob"][i, j]
+                assert abs(found - said[branch[-1]].item()) < 1e-3, (model, i, j)
             compared += len(branch) > 2
     assert compared > 5
 
@@ -99,6 +95,7 @@ def test_both_models_said_of_a_draft_what_they_say_of_its_branch(
 TEXT = torch.float32
 
 
+@cache
 def broken(fault: str | None, strategy: str, **options: Any) -> sv.Result:
     """Random trees under a fault, which a run without one decodes right."""
     drafter = RandomTrees(right=going_on("llama", TEXT, False))

@@ -1,5 +1,6 @@
 """Drafts of trees that are selected over the whole batch: the text, the choice, and its bias."""
 
+import functools
 import itertools
 import math
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import generate, generate_one_by_one, make_pair, make_prompts
+from conftest import generate, generate_one_by_one, in_turn, make_pair, make_prompts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
@@ -37,8 +38,13 @@ LEVELS = ((0,), (1,), (0, 0), (1, 0), (0, 0, 0))  # shorter paths first
 # ---- the text of batch-wide trees is that of decoding without drafts ----
 
 
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("strategy", VALID)
+@functools.cache
+def sampled_alone() -> list[list[int]]:
+    run: dict[str, Any] = {"sampling": GUMBEL, "max_new_tokens": 16}
+    return generate(make_pair("llama"), make_prompts(), strategy="autoregressive", **run).tokens
+
+
+@pytest.mark.parametrize(("strategy", "packed"), in_turn(VALID, [False, True], every=2))
 def test_trees_over_the_batch_leave_the_text_alone(
     strategy: str, packed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -46,9 +52,6 @@ def test_trees_over_the_batch_leave_the_text_alone(
     monkeypatch.setattr("specviz.engine.run.can_pack", lambda model: packed)
     monkeypatch.setattr(cache, "is_worth_packing", lambda feed: True)
     pair = make_pair("llama")
-    sampled = generate(
-        pair, make_prompts(), strategy="autoregressive", sampling=GUMBEL, max_new_tokens=16
-    )
     drafters = (
         sv.drafter("tree", depth=3, width=3, children=3, calibration=[(1.0, 1.1), (0.3, 1.3)]),
         sv.drafter("static_tree"),
@@ -60,7 +63,7 @@ def test_trees_over_the_batch_leave_the_text_alone(
         }  # fmt: skip
         greedy = generate(pair, make_prompts(), **run)
         assert greedy.tokens == generate_one_by_one(max_new_tokens=16)
-        assert generate(pair, make_prompts(), sampling=GUMBEL, **run).tokens == sampled.tokens
+        assert generate(pair, make_prompts(), sampling=GUMBEL, **run).tokens == sampled_alone()
         assert greedy.trace is not None
         rows = greedy.trace.rows
         assert len(set(rows["verified"].tolist())) > 3, "rows should verify different numbers"
@@ -304,7 +307,7 @@ def test_only_drawn_children_under_a_score_that_reads_them_are_biased(
     score: str, judge: str
 ) -> None:
     """All trees of two rows over three tokens, three of six drafts judged; all cases summed."""
-    distances = [distance(seed, score, judge) for seed in range(8)]
+    distances = [distance(seed, score, judge) for seed in range(4)]
     drafter = sv.drafter("static_tree", siblings="drawn", judged_by=judge, paths=PATHS)
     if sv.selector("tetris", score=score).foresees and drafter.judged_by_q:
         assert np.median(distances) > 0.01

@@ -146,7 +146,8 @@ def test_of_the_longest_branches_the_likeliest_is_taken():
 
 @pytest.mark.parametrize("drafter", ["model", sv.drafter("tree"), sv.drafter("static_tree")])
 def test_a_run_promises_nothing(drafter, pair, prompts):
-    run = {"sampling": sv.SamplingParams(0.9, coupling="typical"), "num_draft_tokens": 3}
+    sampling = sv.SamplingParams(0.9, coupling="typical")
+    run = {"sampling": sampling, "num_draft_tokens": 3, "max_new_tokens": 16}
     result = generate(pair, prompts, drafter=drafter, record=True, **run)
     assert result.meta["valid"] is False
     assert result.meta["sampling"]["epsilon"] == 0.09
