@@ -290,7 +290,7 @@ def test_learn_is_called_under_decode_too() -> None:
     ],
 )
 def test_phases_are_replayed_for_each_k(strategy: Any) -> None:
-    depth = Forced([2, 0, 0, 3])
+    depth = Forced([1, 0, 0, 2])
     run = make_run(
         make_pair("llama"),
         make_prompts(),

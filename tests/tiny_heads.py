@@ -11,6 +11,8 @@ from tree_drafters import TOKENS, going_on
 import specviz as sv
 from specviz.engine.heads import DraftHead, build_head
 
+LEARNING_RATE = 1e-2
+FITTING_STEPS = 20  # with more, no draft would be rejected
 STEPS = 4  # tokens that a head is fitted to draft; Medusa and Clover could draft one more
 
 
@@ -26,16 +28,16 @@ def fitted(name: str, kind: str) -> DraftHead:
     """A head that knows most of the texts of this target by heart."""
     target = make_pair(name).target
     head = build_head(kind, target, seed=1).float()
-    optimiser = torch.optim.AdamW(head.parameters(), lr=5e-3)
-    examples = []
-    for text in texts(name):
-        tokens = torch.tensor([text])
-        with torch.no_grad():
-            states = target.base_model(tokens, output_hidden_states=True).hidden_states
-        starts = torch.arange(len(text) - TOKENS, len(text) - STEPS)[None].clamp(min=0)
-        examples.append((tokens, head.select(states), starts))
-    for step in range(120):
-        tokens, features, starts = examples[step % len(examples)]
+    optimiser = torch.optim.AdamW(head.parameters(), lr=LEARNING_RATE)
+    known = texts(name)
+    length = max(map(len, known))
+    # Padding behind a text changes nothing before it.
+    tokens = torch.tensor([text + [0] * (length - len(text)) for text in known])
+    ends = torch.tensor([[len(text)] for text in known])
+    starts = (ends + torch.arange(-TOKENS, -STEPS)).clamp(min=0)
+    with torch.no_grad():
+        features = head.select(target.base_model(tokens, output_hidden_states=True).hidden_states)
+    for _ in range(FITTING_STEPS):
         loss = torch.zeros(())
         for ahead, output in enumerate(head.unroll(tokens, features, starts, STEPS)):
             right = tokens.gather(1, starts + ahead + 1)
