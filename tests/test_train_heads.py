@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from conftest import in_turn
 from safetensors.torch import load_file
 from transformers import LlamaForCausalLM
 
@@ -396,7 +397,7 @@ def test_rounds_are_counted_as_a_decoder_makes_them() -> None:
     assert count_rounds([]) == 0
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", in_turn(KINDS, every=2))
 def test_the_measured_length_is_that_of_drafting_token_by_token(
     kind: str, target: LlamaForCausalLM, tmp_path: Path
 ) -> None:
@@ -408,7 +409,7 @@ def test_the_measured_length_is_that_of_drafting_token_by_token(
     pair = sv.Pair(target, target)
     new = sv.generate(pair, prompts, max_new_tokens=20, progress=False).tokens
     windows = np.array([prompt + text for prompt, text in zip(prompts, new, strict=True)] * 2)
-    plan = HeadPlan(steps=60, rows=4, starts=1.0, checkpoint_every=60)
+    plan = HeadPlan(steps=120, rows=4, starts=1.0, checkpoint_every=120)
     head = train_head(kind, target, windows, tmp_path, plan=plan, progress=False).head
     texts = texts_from(target, prompts, new, kept_layers(target))
     rounds = 0

@@ -175,14 +175,15 @@ def judged(trees: Any, seed: int, renormalise: bool, judged_drafts: int = 6) -> 
         )
 
     takes = []
-    for j, before in enumerate(REACHED):
+    for j, before in enumerate(REACHED[:judged_drafts]):
         low, high = torch.zeros(b, dtype=torch.float64), torch.ones(b, dtype=torch.float64)
         is_sure = judge({**before, j: high})[0] == j + 1
         for _ in range(50):
             middle = (low + high) / 2
             is_accepted = judge({**before, j: middle})[0] == j + 1
             low, high = low.where(~is_accepted, middle), high.where(is_accepted, middle)
-        takes.append(torch.where(is_sure, 1.0, low) if j < judged_drafts else torch.zeros(b))
+        takes.append(torch.where(is_sure, 1.0, low))
+    takes += [torch.zeros(b)] * (6 - judged_drafts)
 
     found = dict.fromkeys(TEXTS, 0.0)
     for end in ENDS:
