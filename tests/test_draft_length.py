@@ -294,7 +294,7 @@ def test_phases_are_replayed_for_each_k(strategy: Any) -> None:
     run = make_run(
         make_pair("llama"),
         make_prompts(),
-        Options(strategy=strategy, num_draft_tokens=depth, batch_size=2, max_new_tokens=NEW_TOKENS),
+        Options(strategy=strategy, num_draft_tokens=depth, batch_size=3, max_new_tokens=NEW_TOKENS),
     )
     run.state.graphs = PhaseGraphs(lambda function: traced(run, function))
     assert outputs(run) == generate_one_by_one("llama", torch.float32, NEW_TOKENS)
