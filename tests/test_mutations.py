@@ -55,20 +55,27 @@ def test_a_correct_record_has_no_findings(kind: str) -> None:
     assert sv.check_invariants(record(kind), deep=True, pair=make_pair("llama")) == []
 
 
-# Of the runs that a mutation applies to, the fast tests look into every SHARES-th, and the slow
-# tests into the others. Each rule has several mutations, which begin at different runs.
+# The runs that a mutation applies to are dealt into so many shares. The mutations that one rule
+# finds take turns: the fast tests have one share of each, and the slow tests have the others.
 SHARES = 3
 
 
 def shares(mutations: tuple[Mutation, ...]) -> list[Any]:
     """Each mutation with the numbers of the shares that a test looks into."""
+    of_rule: dict[str, list[Mutation]] = {}
+    for mutation in mutations:
+        of_rule.setdefault(mutation.rules[0], []).append(mutation)
     found = []
-    for number, mutation in enumerate(mutations):
-        fast = number % SHARES
-        others = tuple(share for share in range(SHARES) if share != fast)
-        found.append(pytest.param(mutation, (fast,), id=mutation.name))
-        slow = pytest.mark.slow
-        found.append(pytest.param(mutation, others, id=f"{mutation.name}, others", marks=slow))
+    for mutation in mutations:
+        turns = of_rule[mutation.rules[0]]
+        count = min(SHARES, len(turns))  # a rule of one mutation has all shares in the fast tests
+        turn = turns.index(mutation) % count
+        fast = tuple(share for share in range(SHARES) if share % count == turn)
+        found.append(pytest.param(mutation, fast, id=mutation.name))
+        others = tuple(share for share in range(SHARES) if share not in fast)
+        if others:
+            slow = pytest.mark.slow
+            found.append(pytest.param(mutation, others, id=f"{mutation.name}, others", marks=slow))
     return found
 
 
