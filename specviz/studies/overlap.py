@@ -77,7 +77,6 @@ def measure_overlap(
     check_pair(pair)
     require_ints("batch_sizes", batch_sizes)
     require_int("repetitions", repetitions)
-    require_int("max_new_tokens", max_new_tokens)
     require_bool("compile", compile)
     require_bool("progress", progress)
     _check(pair, prompts, batch_sizes, strategy, num_draft_tokens, max_new_tokens)
@@ -112,6 +111,7 @@ def _check(
     num_draft_tokens: int,
     max_new_tokens: int,
 ) -> None:
+    require_int("max_new_tokens", max_new_tokens)
     make_requests(pair, prompts, max_new_tokens, require_int("num_draft_tokens", num_draft_tokens))
     for size in batch_sizes:
         Options(strategy=strategy, batch_size=size, lanes=2)

@@ -62,7 +62,7 @@ class Tie:
 ADVICE = {
     "positions": "Give each token its index in its own row; count neither padding nor holes.",
     "mask": "Hide all slots but those of the row's own tokens up to the query itself.",
-    "lengths": "Feed the last token that was emitted as the first one of the next round.",
+    "lengths": "Feed the last token that was emitted, and behind it the drafts that are judged.",
     "kv": "After acceptance keep K/V of the committed tokens but the last one, each in its place.",
     "acceptance": "Accept the longest run of drafts that equal the target's choices before them.",
     "bonus": "Take the token behind the accepted drafts from the target, at the first that fails.",
@@ -130,6 +130,10 @@ class Judge:
             token = request.tokens[index]
             scores = fresh.logprobs[index - 1]
             gap = float(scores.max() - scores[token])
+            if step == verified.matched + 1 and _goes_on(verified, request):
+                due, fed = request.tokens[index - 1], verified.drafts[step - 1]
+                cause = f"token {index - 1} of the row is {due}, and {fed} was fed in its place"
+                return self._fault(number, verified, index, "lengths", (), cause, gap)
             if gap <= self.tolerance:
                 if gap > 0:
                     ties.append(Tie(number, index, gap))
@@ -219,6 +223,21 @@ class Judge:
             advice=ADVICE.get(rule, ""),
             size=size,
         )
+
+
+def _goes_on(verified: Verified, request: Request) -> bool:
+    """Return whether a round gained tokens behind a draft that was not what the target read there.
+
+    They are the drafts behind it, and the target's choice behind those.
+    """
+    first, last = verified.matched + 1, verified.gained - 1
+    emitted = request.tokens[verified.pending + 1 :][: verified.gained]
+    is_known = first <= last <= len(verified.drafts) and last < len(choices(verified))
+    return (
+        is_known
+        and emitted[first:last] == verified.drafts[first:last]
+        and emitted[last] == choices(verified)[last]
+    )
 
 
 def leading(verified: Verified, step: int) -> tuple[Tensor, Tensor] | None:

@@ -6,7 +6,7 @@ was fed, what the slots hold, and the outputs. Not known here: models, and what 
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -30,7 +30,7 @@ class TargetFollower:
         self.requests = []
         self.parts: list[Part] = []
         self.labels: dict[int, tuple[int, int]] = {}  # token read: (request, index)
-        self._served: set[int] = set()  # requests of the rows of a forward, by what they see
+        self._served: Counter[int] = Counter()  # rows of a forward by request, as they see it
         for prompt, output in zip(prompts, outputs, strict=True):
             tokens = [*prompt, *(output or ())]
             self.requests.append(Request(list(prompt), tokens, output is not None))
@@ -39,7 +39,7 @@ class TargetFollower:
         """Read the next forward of the target."""
         seen = self.origins.read(forward)
         rows = range(len(seen.tokens))
-        self._served = {self._owner(self._empty(seen, row)) for row in rows}
+        self._served = Counter(self._owner(self._empty(seen, row)) for row in rows)
         for row in rows:
             part = self._part(seen, row)
             self.parts.append(part)
@@ -71,6 +71,8 @@ class TargetFollower:
             return part
         context = context_of(part, self.labels)
         part.request = self._owner(part)
+        if self._served[part.request] > 1:
+            part.request = self._waiting(part, {request for request, _ in context})
         if part.request >= 0:
             own = [index for request, index in context if request == part.request]
             part.index = self._index(self.requests[part.request], part.tokens, own, len(context))
@@ -80,6 +82,26 @@ class TargetFollower:
             return part
         self._find_pending(part)
         return part
+
+    def _waiting(self, part: Part, seen: Collection[int]) -> int:
+        """Return which request's pending token a part begins with, if rows see the same K/V.
+
+        That is so after K/V was copied over another row's. The row then serves one of the requests
+        that it sees, or the one that it served before.
+        """
+
+        def likely(number: int) -> tuple[bool, bool, int]:
+            request = self.requests[number]
+            shared = common(part.tokens, request.tokens[request.next_pending :])
+            return shared > 0, request.row == part.row, shared
+
+        able = [
+            number
+            for number, request in enumerate(self.requests)
+            if request.parts and not request.is_done and (number in seen or request.row == part.row)
+        ]
+        best = max(able, key=likely, default=part.request)
+        return best if able and likely(best)[0] else part.request
 
     def _fits(self, part: Part) -> bool:
         """Return whether the first token of a part is the request's at its index."""
@@ -115,7 +137,7 @@ class TargetFollower:
         for number, request in enumerate(self.requests):
             due = request.next_pending
             is_over = request.is_done or due >= len(request.tokens)
-            if not request.parts or is_over or number in self._served - {part.request}:
+            if not request.parts or is_over or number in set(self._served) - {part.request}:
                 continue
             for columns in ([hidden, *part.columns] if hidden >= 0 else [], part.columns):
                 tokens = part.seen.tokens[part.row, columns].tolist() if columns else []
@@ -152,14 +174,16 @@ class TargetFollower:
             return max(own, default=-1) + 1
         due = min(request.next_pending, len(request.tokens) - 1)
         is_exact = len(own) == context and sorted(own) == list(range(context))
-        # Behind the due token lie rejected drafts, in a text of equal tokens as well.
-        if is_exact and context <= due and request.tokens[context : context + 1] == tokens[:1]:
+        # Rejected drafts that are still seen look like a longer context if the text repeats itself.
+        is_behind = context > due and request.tokens[due] == tokens[0]
+        if is_exact and not is_behind and request.tokens[context : context + 1] == tokens[:1]:
             return context
         for index in range(due, -1, -1):
             known = request.tokens[index : due + 1]
             if known == tokens[: len(known)]:
                 return index
-        if request.is_done:  # what is read behind the end of a text is in no output
+        is_due = is_exact and context == due  # and another token was fed in its place
+        if is_due or request.is_done:  # what is read behind the end of a text is in no output
             return request.next_pending
         for index in range(due, -1, -1):
             if request.tokens[index] == tokens[0]:
@@ -200,6 +224,8 @@ class TargetFollower:
         due = request.next_pending
         if not request.rounds:
             return due
+        if part.index > due:  # more was accepted than the drafts that the target read
+            return part.index
         first = request.rounds[-1].pending
         if first <= part.index <= due and self._sees_all(part):
             if not self._reads_again(request, part, due):
