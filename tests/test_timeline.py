@@ -139,7 +139,7 @@ def test_the_chart_refuses_what_it_cannot_draw():
     check_refusal(lambda: gantt([1]), "table must be")
     check_refusal(lambda: gantt(table.drop(columns="lane")), "table lacks lane")
     check_refusal(lambda: gantt(table, start_ms=1e6), "table must have a phase")
-    check_refusal(lambda: gantt(table, start_ms="a"), "start_ms must be a number or None")
+    check_refusal(lambda: gantt(table, start_ms="a"), "start_ms must be a number >= 0 or None")
     check_refusal(lambda: gantt(table.iloc[:0]), "table must have a phase")
 
 
