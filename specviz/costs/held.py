@@ -28,6 +28,7 @@ class Sizes:
         rows, slots: of the K/V slabs.
         keeps_draft: whether the draft model's K/V is kept between rounds.
         refills: whether prompts enter after the first round.
+        reach: slots that a prompt's forward may see, from the first one on.
     """
 
     dtype: str
@@ -40,6 +41,7 @@ class Sizes:
     levers: Levers
     keeps_draft: bool
     refills: bool
+    reach: int
 
     @property
     def value_bytes(self) -> int:
@@ -165,15 +167,16 @@ def _prefill(
     """Return the bytes that reading prompts of so many tokens needs for a while."""
     size = sizes.value_bytes
     b = sizes.batch_size
+    reach = max(prompt_tokens, sizes.reach)
     most = sizes.levers.prefill_tokens
     if most is None:
-        space = _workspace(shape, size, b, prompt_tokens - 1, prompt_tokens, head)
+        space = _workspace(shape, size, b, prompt_tokens - 1, reach, head)
         # K and V in their new order
         return space + 2 * _layer_bytes(shape, size, b, prompt_tokens)
     # More of shorter rows may share a forward, so what is in one is bounded by its tokens.
     tokens = min(most, b * (prompt_tokens - 1))
     copied = max(prompt_tokens, tokens + min(b, most))
-    space = _workspace(shape, size, 1, tokens, prompt_tokens, head)
+    space = _workspace(shape, size, 1, tokens, reach, head)
     return space + 2 * _layer_bytes(shape, size, 1, copied)
 
 

@@ -112,6 +112,10 @@ def list_parts(
     require_bool("keeps_draft", keeps_draft)
     longest = prompt_tokens + max_new_tokens
     rows = strategy.capacity(batch_size, most)
+    slots = strategy.slots(longest, max_new_tokens, k)
+    refills = most > rows
+    # Where all rows end in one column, a prompt that enters later ends there as well.
+    ends_later = refills and rows > 1 and getattr(strategy, "right_aligned", False)
     sizes = Sizes(
         dtype=dtype,
         batch_size=min(batch_size, rows),
@@ -119,10 +123,11 @@ def list_parts(
         prompt_tokens=prompt_tokens,
         longest=longest,
         rows=rows,
-        slots=strategy.slots(longest, max_new_tokens, k),
+        slots=slots,
         levers=levers or NONE,
         keeps_draft=keeps_draft,
-        refills=most > rows,
+        refills=refills,
+        reach=slots - k - 1 if ends_later else prompt_tokens,
     )
     return kept(target, draft, sizes) + temporary(target, draft, sizes)
 

@@ -22,6 +22,7 @@ from tqdm.auto import tqdm
 from specviz.servers.answer import Answer
 from specviz.servers.protocol import Connection, Server
 from specviz.util.files import as_write_error, check_writable, make_folder, write
+from specviz.util.interrupt import interruptions_go_to
 from specviz.util.validate import (
     is_count,
     is_list,
@@ -39,7 +40,7 @@ MAX_CONCURRENCY = 1024
 CHANGING = ("created", "versions")
 Prompt = str | Sequence[int]
 # The number of a prompt, and its answer or what went wrong, and the seconds that it took.
-Outcome = tuple[int, Answer | Exception, float]
+Outcome = tuple[int, Answer | BaseException, float]
 
 
 def fetch_outputs(
@@ -144,13 +145,14 @@ def _lines(
     bar = tqdm(total=len(prompts), desc="texts", unit="text", disable=not progress)
     went_wrong: BaseException | None = None
     try:
-        for _ in prompts:
-            number, answer, seconds = arrived.get()
-            if isinstance(answer, Exception):
-                went_wrong = answer
-                break
-            yield number, _line(number, prompts[number], answer, seconds)
-            bar.update()
+        with interruptions_go_to(lambda error: arrived.put((-1, error, 0.0))):
+            for _ in prompts:
+                number, answer, seconds = arrived.get()
+                if isinstance(answer, BaseException):
+                    went_wrong = answer
+                    break
+                yield number, _line(number, prompts[number], answer, seconds)
+                bar.update()
     except KeyboardInterrupt as error:
         went_wrong = error
     finally:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specviz.checks.watch.drafts import DraftFault
-from specviz.checks.watch.requests import Request
+from specviz.checks.watch.requests import Request, common
 
 NOISE = 0.05  # up to this share of all tokens, reading again is filling of a rectangle
 
@@ -59,7 +59,7 @@ def _read_again(request: Request) -> int:
     seen = 0
     again = 0
     for part in request.parts:
-        committed = part.index + len(part.columns)
+        committed = part.index + common(part.tokens, request.tokens[part.index :])
         for verified in request.rounds:
             if verified.part is part:
                 committed = verified.pending + 1

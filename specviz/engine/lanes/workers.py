@@ -16,6 +16,7 @@ from specviz.engine.lanes.admission import Admission
 from specviz.engine.lanes.lane import Lane
 from specviz.engine.models.pair import Pair
 from specviz.engine.threads import computing_with
+from specviz.util.interrupt import interruptions_go_to
 
 # Seconds after which the main thread looks for an interrupt.
 LOOK_S = 0.05
@@ -58,18 +59,22 @@ class Workers:
             threads.append(threading.Thread(target=self._work, args=(lane,), name=name))
         device = self._admission.lanes[0].run.pair.device
         _synchronize(device)  # what the lanes read was written on another stream
+        received: list[KeyboardInterrupt] = []
         try:
-            for thread in threads:
-                thread.start()
-            while any(thread.is_alive() for thread in threads):
+            with interruptions_go_to(received.append):
                 for thread in threads:
-                    thread.join(LOOK_S)
+                    thread.start()
+                while not received and any(thread.is_alive() for thread in threads):
+                    for thread in threads:
+                        thread.join(LOOK_S)
         finally:
             self._stop()
             for thread in threads:
-                if thread.ident is not None:  # an interrupt may come before it was started
+                if thread.ident is not None:  # an error may come before it was started
                     thread.join()
             _synchronize(device)
+        if received:
+            raise received[0]
         if self._error is not None:
             raise self._error
 
