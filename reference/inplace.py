@@ -58,11 +58,10 @@ def decode(
 
         # Let finished rows leave. Only then is K/V copied: that of the other rows.
         if len(staying) < len(live):
-            live = [live[row] for row in staying]
-            index = torch.tensor(staying, dtype=torch.long, device=device)
-            tokens = tokens[index]
-            target_cache.batch_select_indices(index)
-            draft_cache.batch_select_indices(index)
+            live = [live[row] for row in staying.tolist()]
+            tokens = tokens[staying]
+            target_cache.batch_select_indices(staying)
+            draft_cache.batch_select_indices(staying)
     return outputs
 
 
@@ -100,7 +99,7 @@ def read(model: PreTrainedModel, cache: SlotCache, tokens: Tensor, positions: Te
 
 def accept(
     drafts: Tensor, choices: Tensor, outputs: list[list[int]], max_new_tokens: int, eos: list[int]
-) -> list[int]:
+) -> Tensor:
     """Append to each row's output its accepted drafts and the bonus; return the rows that go on."""
     # Drafts are accepted up to the first that is not what the target would have written.
     accepted = (drafts == choices[:, :-1]).cumprod(dim=1).sum(dim=1).tolist()
@@ -112,4 +111,4 @@ def accept(
                 break
         else:
             staying.append(row)
-    return staying
+    return torch.tensor(staying, dtype=torch.long, device=drafts.device)

@@ -29,8 +29,8 @@ def decode(
         # Pad: the first token of a row stands in column `padding`.
         rows = [torch.tensor(prompts[i] + outputs[i], device=target.device) for i in live]
         tokens = pad_sequence(rows, batch_first=True, padding_side="left")  # (B, columns)
-        lengths = torch.tensor([[len(row)] for row in rows], device=target.device)  # (B, 1)
-        padding = tokens.shape[1] - lengths
+        gaps = [[tokens.shape[1] - len(row)] for row in rows]
+        padding = torch.tensor(gaps, device=target.device)  # (B, 1)
 
         # Draft K tokens, one after the other.
         for _ in range(K):
@@ -43,13 +43,14 @@ def decode(
         # Accept, and let finished rows leave.
         new = [outputs[i] for i in live]
         staying = accept(tokens[:, -K:], choices, new, max_new_tokens, eos)
-        live = [live[row] for row in staying]
+        live = [live[row] for row in staying.tolist()]
 
-        # Realign. Neither cache has the bonus yet, nor has the draft's cache the last draft.
+        # Realign. The target has not read the last token, nor has the draft, which may lack one more.
         if live:
-            known = [[len(prompts[i]) + len(outputs[i]) - 1] for i in live]
-            realign(target_cache, staying, padding, torch.tensor(known))
-            realign(draft_cache, staying, padding, torch.tensor(known) - 1)
+            lengths = [[len(prompts[i]) + len(outputs[i])] for i in live]
+            known = torch.tensor(lengths, device=target.device) - 1  # (B, 1)
+            realign(target_cache, staying, padding, known)
+            realign(draft_cache, staying, padding, known - 1)
     return outputs
 
 
@@ -71,7 +72,7 @@ def read(
 
 def accept(
     drafts: Tensor, choices: Tensor, outputs: list[list[int]], max_new_tokens: int, eos: list[int]
-) -> list[int]:
+) -> Tensor:
     """Append to each row's output its accepted drafts and the bonus; return the rows that go on."""
     # Drafts are accepted up to the first that is not what the target would have written.
     accepted = (drafts == choices[:, :-1]).cumprod(dim=1).sum(dim=1).tolist()
@@ -83,17 +84,15 @@ def accept(
                 break
         else:
             staying.append(row)
-    return staying
+    return torch.tensor(staying, dtype=torch.long, device=drafts.device)
 
 
-def realign(cache: DynamicCache, rows: list[int], padding: Tensor, known: Tensor) -> None:
+def realign(cache: DynamicCache, rows: Tensor, padding: Tensor, known: Tensor) -> None:
     """Keep these rows, and of each the K/V of its first `known` tokens; end all in one column."""
-    index = torch.tensor(rows, device=padding.device)[:, None]
-    known = known.to(padding.device)  # (B, 1)
     width = int(known.max())
-    shift = (width - known) - padding[rows]  # how many columns K/V moves to the right
-    source = torch.arange(width, device=padding.device) - shift  # (B, width)
-    source = source.clamp(min=0)  # padding may hold any K/V
+    shift = (width - known) - padding[rows]  # how many columns K/V moves to the right, (B, 1)
+    source = torch.arange(width, device=rows.device) - shift  # (B, width)
+    source = source.clamp(min=0)  # what lies in padding does not matter
     for layer in cache.layers:
-        layer.keys = layer.keys[index, :, source].transpose(1, 2)
-        layer.values = layer.values[index, :, source].transpose(1, 2)
+        layer.keys = layer.keys[rows[:, None], :, source].transpose(1, 2)
+        layer.values = layer.values[rows[:, None], :, source].transpose(1, 2)
