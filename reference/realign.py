@@ -45,7 +45,7 @@ def decode(
         staying = accept(tokens[:, -K:], choices, new, max_new_tokens, eos)
         live = [live[row] for row in staying.tolist()]
 
-        # Realign. The target has not read the last token, nor has the draft, which may lack one more.
+        # Realign. No cache has the last token yet, and the draft's may lack the one before it.
         if live:
             lengths = [[len(prompts[i]) + len(outputs[i])] for i in live]
             known = torch.tensor(lengths, device=target.device) - 1  # (B, 1)
