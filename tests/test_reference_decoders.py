@@ -199,6 +199,16 @@ def test_a_decoder_is_short(name):
     assert 60 <= len(lines) <= MAX_LINES
 
 
+def test_the_page_shows_how_to_check_a_copy(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(FOLDER.parent))
+    page = (FOLDER / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(compile("\n".join(blocks), "README.md", "exec"), {})
+    printed = capsys.readouterr().out.strip()
+    assert printed.startswith("right: ")
+    assert printed in page
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", NAMES)
 def test_texts_are_those_of_generate_on_a_gpu(name):
