@@ -21,20 +21,19 @@ def decode(
     """Return the new tokens of each prompt, EOS included: what the target alone would write."""
     eos = [eos_token_id] if isinstance(eos_token_id, int) else eos_token_id or []
     outputs: list[list[int]] = [[] for _ in prompts]
-    live = list(range(len(prompts)))  # the prompt of each row
+    live = list(range(len(prompts)))  # the prompt that each row continues
     device = target.device
     longest = max(len(prompt) for prompt in prompts)
-    slots = longest + max_new_tokens + K
-    rows = [prompt + [0] * (slots - len(prompt)) for prompt in prompts]
-    tokens = torch.tensor(rows, device=device)  # (B, slots), each token at its position
+    tokens = fill(prompts, longest + max_new_tokens + K, device)  # (B, slots)
     target_cache, draft_cache = SlotCache(), SlotCache()
 
-    # Prefill all but the last token, without computing logits. What fills the end of a short row
-    # is overwritten before it is seen.
-    positions = torch.arange(max(longest - 1, 1), device=device).expand(len(prompts), -1)
-    read(target.base_model, target_cache, tokens, positions)
-    read(draft.base_model, draft_cache, tokens, positions)
-    unread = 1  # at most so many committed tokens of a row are not in the draft's cache
+    # Prefill all but the last token; a base model computes no logits. What fills the end of a short
+    # row is overwritten before any token attends to it.
+    if longest > 1:
+        positions = torch.arange(longest - 1, device=device).expand(len(prompts), -1)
+        read(target.base_model, target_cache, tokens, positions)
+        read(draft.base_model, draft_cache, tokens, positions)
+    unread = 1  # committed tokens of a row that the draft may not have read
     while live:
         # A row's length is the position of its next token.
         lengths = torch.tensor([[len(prompts[i]) + len(outputs[i])] for i in live], device=device)
@@ -42,27 +41,34 @@ def decode(
         # Draft K tokens, one after the other.
         positions = lengths + torch.arange(-unread, 0, device=device)
         for _ in range(K):
-            logits = read(draft, draft_cache, tokens, positions)[:, -1:]
+            best = read(draft, draft_cache, tokens, positions).argmax(dim=-1)
             positions = positions[:, -1:] + 1
-            tokens.scatter_(1, positions, logits.float().argmax(dim=-1))
-        unread = 2  # the bonus, and the last draft if it is accepted
+            tokens.scatter_(1, positions, best[:, -1:])
+        unread = 2  # the bonus, and the last draft if it was accepted
 
         # Verify: one forward reads the last committed token and the drafts.
         positions = lengths + torch.arange(-1, K, device=device)
-        choices = read(target, target_cache, tokens, positions).float().argmax(dim=-1)  # (B, K+1)
+        choices = read(target, target_cache, tokens, positions).argmax(dim=-1)  # (B, K+1)
 
-        # Accept. The choices are written over the drafts.
-        drafts = tokens.gather(1, positions[:, 1:])
-        staying = accept(drafts, choices, [outputs[i] for i in live], max_new_tokens, eos)
+        # Accept. The choices replace the drafts; the next drafts replace those behind the bonus.
+        new = accept(tokens.gather(1, positions[:, 1:]), choices)
         tokens.scatter_(1, positions + 1, choices)
+        staying = commit([outputs[i] for i in live], new, max_new_tokens, eos)
 
-        # Let finished rows leave. Only then is K/V copied: that of the other rows.
+        # Rows that have ended leave the batch. Only then is K/V copied: that of the other rows.
         if len(staying) < len(live):
-            live = [live[row] for row in staying.tolist()]
-            tokens = tokens[staying]
-            target_cache.batch_select_indices(staying)
-            draft_cache.batch_select_indices(staying)
+            live = [live[row] for row in staying]
+            kept = torch.tensor(staying, dtype=torch.long, device=device)
+            tokens = tokens[kept]
+            target_cache.batch_select_indices(kept)
+            draft_cache.batch_select_indices(kept)
     return outputs
+
+
+def fill(prompts: list[list[int]], slots: int, device: torch.device) -> Tensor:
+    """Return the tokens of all prompts, each at its position, and zeros behind them."""
+    rows = [prompt + [0] * (slots - len(prompt)) for prompt in prompts]
+    return torch.tensor(rows, device=device)
 
 
 class SlotCache(DynamicCache):
@@ -77,16 +83,17 @@ class SlotCache(DynamicCache):
             empty = [x.new_zeros(*x.shape[:2], self.slots, x.shape[3]) for x in (keys, values)]
             super().update(*empty, layer_idx)
         layer = self.layers[layer_idx]
-        rows = torch.arange(len(keys), device=keys.device)[:, None]
-        layer.keys[rows, :, self.positions] = keys.transpose(1, 2)
-        layer.values[rows, :, self.positions] = values.transpose(1, 2)
+        row = torch.arange(len(keys), device=keys.device)[:, None]
+        layer.keys[row, :, self.positions] = keys.transpose(1, 2)
+        layer.values[row, :, self.positions] = values.transpose(1, 2)
         return layer.keys, layer.values
 
 
 def read(model: PreTrainedModel, cache: SlotCache, tokens: Tensor, positions: Tensor) -> Tensor:
-    """Feed the tokens at these positions, (B, q); return the logits, (B, q, V)."""
+    """Feed the tokens at `positions`, (B, q); return the logits, (B, q, V)."""
     cache.slots = tokens.shape[1]
     cache.positions = positions
+    # A token attends to the slots up to its own. The mask is added to the scores of all slots.
     later = torch.arange(cache.slots, device=tokens.device) > positions[:, :, None]
     mask = later.to(model.dtype) * torch.finfo(model.dtype).min  # (B, q, slots)
     return model(
@@ -94,21 +101,27 @@ def read(model: PreTrainedModel, cache: SlotCache, tokens: Tensor, positions: Te
         attention_mask=mask[:, None],
         position_ids=positions,
         past_key_values=cache,
-    )[0]
+    )[0]  # of a base model, which has no logits: hidden states
 
 
-def accept(
-    drafts: Tensor, choices: Tensor, outputs: list[list[int]], max_new_tokens: int, eos: list[int]
-) -> Tensor:
-    """Append to each row's output its accepted drafts and the bonus; return the rows that go on."""
-    # Drafts are accepted up to the first that is not what the target would have written.
+def accept(drafts: Tensor, choices: Tensor) -> list[list[int]]:
+    """Return each row's new tokens: the accepted drafts and the bonus."""
+    # A draft is accepted if it and all drafts before it are what the target would have written.
     accepted = (drafts == choices[:, :-1]).cumprod(dim=1).sum(dim=1).tolist()
+    # So accepted drafts are choices of the target, and the choice after them is the bonus.
+    return [row[: a + 1] for row, a in zip(choices.tolist(), accepted, strict=True)]
+
+
+def commit(
+    outputs: list[list[int]], new: list[list[int]], max_new_tokens: int, eos: list[int]
+) -> list[int]:
+    """Append each row's new tokens up to EOS or the budget; return the rows that go on."""
     staying = []
-    for row, chosen in enumerate(choices.tolist()):
-        for token in chosen[: accepted[row] + 1]:  # accepted drafts are choices of the target
-            outputs[row].append(token)
-            if token in eos or len(outputs[row]) == max_new_tokens:
+    for row, output in enumerate(outputs):
+        for token in new[row]:
+            output.append(token)
+            if token in eos or len(output) == max_new_tokens:
                 break
-        else:
+        else:  # all new tokens are appended, and none ends the row
             staying.append(row)
-    return torch.tensor(staying, dtype=torch.long, device=drafts.device)
+    return staying

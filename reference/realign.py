@@ -1,8 +1,8 @@
 """Batched speculative decoding that realigns K/V after each round (EQSPEC, arXiv 2510.22876).
 
-Rows are padded on the left, so that all end in one column, where an ordinary cache appends. After a
-round they are ragged, as each row has accepted another number of drafts. Then the K/V of each row
-is moved until all rows end in one column again.
+Rows are padded on the left, so that all end in one column, where an ordinary cache appends. A round
+leaves them ragged, as each row has accepted a different number of drafts. So they are unpadded and
+padded again after each round, and their K/V moves with them.
 """
 
 import torch
@@ -23,15 +23,10 @@ def decode(
     """Return the new tokens of each prompt, EOS included: what the target alone would write."""
     eos = [eos_token_id] if isinstance(eos_token_id, int) else eos_token_id or []
     outputs: list[list[int]] = [[] for _ in prompts]
-    live = list(range(len(prompts)))  # the prompt of each row
+    live = list(range(len(prompts)))  # the prompt that each row continues
+    tokens, padding = pad(prompts, target.device)
     target_cache, draft_cache = DynamicCache(), DynamicCache()
-    while live:
-        # Pad: the first token of a row stands in column `padding`.
-        rows = [torch.tensor(prompts[i] + outputs[i], device=target.device) for i in live]
-        tokens = pad_sequence(rows, batch_first=True, padding_side="left")  # (B, columns)
-        gaps = [[tokens.shape[1] - len(row)] for row in rows]
-        padding = torch.tensor(gaps, device=target.device)  # (B, 1)
-
+    while True:
         # Draft K tokens, one after the other.
         for _ in range(K):
             best = read(draft, draft_cache, tokens, padding, last=1)
@@ -40,18 +35,29 @@ def decode(
         # Verify: one forward reads the last committed token and the drafts.
         choices = read(target, target_cache, tokens, padding, last=K + 1)  # (B, K+1)
 
-        # Accept, and let finished rows leave.
-        new = [outputs[i] for i in live]
-        staying = accept(tokens[:, -K:], choices, new, max_new_tokens, eos)
-        live = [live[row] for row in staying.tolist()]
+        # Accept. Rows that have ended leave the batch.
+        new = accept(tokens[:, -K:], choices)
+        staying = commit([outputs[i] for i in live], new, max_new_tokens, eos)
+        live = [live[row] for row in staying]
+        if not live:
+            return outputs
 
-        # Realign. No cache has the last token yet, and the draft's may lack the one before it.
-        if live:
-            lengths = [[len(prompts[i]) + len(outputs[i])] for i in live]
-            known = torch.tensor(lengths, device=target.device) - 1  # (B, 1)
-            realign(target_cache, staying, padding, known)
-            realign(draft_cache, staying, padding, known - 1)
-    return outputs
+        # Unpad, append, repad. The lists have no padding, and the new tokens are in them already.
+        old_padding = padding[staying]
+        tokens, padding = pad([prompts[i] + outputs[i] for i in live], target.device)
+
+        # Realign. Both caches lack the last token, and the draft's may lack the one before it.
+        shift = padding - old_padding
+        realign(target_cache, staying, shift, width=tokens.shape[1] - 1)
+        realign(draft_cache, staying, shift, width=tokens.shape[1] - 2)
+
+
+def pad(rows: list[list[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return the tokens of all rows, (B, columns), and how much padding each has, (B, 1)."""
+    ragged = [torch.tensor(row, device=device) for row in rows]
+    tokens = pad_sequence(ragged, batch_first=True, padding_side="left")
+    padding = [[tokens.shape[1] - len(row)] for row in rows]
+    return tokens, torch.tensor(padding, device=device)
 
 
 def read(
@@ -67,32 +73,40 @@ def read(
         past_key_values=cache,
         logits_to_keep=last,
     )
-    return output.logits.float().argmax(dim=-1)
+    return output.logits.argmax(dim=-1)
 
 
-def accept(
-    drafts: Tensor, choices: Tensor, outputs: list[list[int]], max_new_tokens: int, eos: list[int]
-) -> Tensor:
-    """Append to each row's output its accepted drafts and the bonus; return the rows that go on."""
-    # Drafts are accepted up to the first that is not what the target would have written.
+def accept(drafts: Tensor, choices: Tensor) -> list[list[int]]:
+    """Return each row's new tokens: the accepted drafts and the bonus."""
+    # A draft is accepted if it and all drafts before it are what the target would have written.
     accepted = (drafts == choices[:, :-1]).cumprod(dim=1).sum(dim=1).tolist()
+    # So accepted drafts are choices of the target, and the choice after them is the bonus.
+    return [row[: a + 1] for row, a in zip(choices.tolist(), accepted, strict=True)]
+
+
+def commit(
+    outputs: list[list[int]], new: list[list[int]], max_new_tokens: int, eos: list[int]
+) -> list[int]:
+    """Append each row's new tokens up to EOS or the budget; return the rows that go on."""
     staying = []
-    for row, chosen in enumerate(choices.tolist()):
-        for token in chosen[: accepted[row] + 1]:  # accepted drafts are choices of the target
-            outputs[row].append(token)
-            if token in eos or len(outputs[row]) == max_new_tokens:
+    for row, output in enumerate(outputs):
+        for token in new[row]:
+            output.append(token)
+            if token in eos or len(output) == max_new_tokens:
                 break
-        else:
+        else:  # all new tokens are appended, and none ends the row
             staying.append(row)
-    return torch.tensor(staying, dtype=torch.long, device=drafts.device)
+    return staying
 
 
-def realign(cache: DynamicCache, rows: Tensor, padding: Tensor, known: Tensor) -> None:
-    """Keep these rows, and of each the K/V of its first `known` tokens; end all in one column."""
-    width = int(known.max())
-    shift = (width - known) - padding[rows]  # how many columns K/V moves to the right, (B, 1)
-    source = torch.arange(width, device=rows.device) - shift  # (B, width)
+def realign(cache: DynamicCache, rows: list[int], shift: Tensor, width: int) -> None:
+    """Keep these rows, and move the K/V of each to the right by its `shift`, (B, 1).
+
+    A negative shift moves to the left. Only `width` columns remain, so rejected drafts are dropped.
+    """
+    source = torch.arange(width, device=shift.device) - shift  # (B, width)
     source = source.clamp(min=0)  # what lies in padding does not matter
+    row = torch.tensor(rows, device=shift.device)[:, None]
     for layer in cache.layers:
-        layer.keys = layer.keys[rows[:, None], :, source].transpose(1, 2)
-        layer.values = layer.values[rows[:, None], :, source].transpose(1, 2)
+        layer.keys = layer.keys[row, :, source].transpose(1, 2)
+        layer.values = layer.values[row, :, source].transpose(1, 2)

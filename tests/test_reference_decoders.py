@@ -22,16 +22,20 @@ import specviz as sv
 
 FOLDER = Path(__file__).parents[1] / "reference"
 NAMES = ("realign", "inplace")
-# Eager attention is tested in float32: in float64, that of Qwen3 makes NaN of a row of padding.
-FAMILIES = {
-    "llama": ("sdpa", torch.float64),
-    "qwen3": ("eager", torch.float32),
-    "gpt2": ("sdpa", torch.float64),
-    "falcon": ("eager", torch.float32),
+# Eager attention is tested in float32: in float64, that of Llama and Qwen3 makes NaN of padding.
+MODELS = {
+    "llama": ("llama", "sdpa", torch.float64),
+    "qwen3": ("qwen3", "sdpa", torch.float64),
+    "gpt2": ("gpt2", "sdpa", torch.float64),
+    "falcon": ("falcon", "sdpa", torch.float64),
+    "llama-float32": ("llama", "sdpa", torch.float32),
+    "qwen3-float32": ("qwen3", "eager", torch.float32),
+    "gpt2-float32": ("gpt2", "sdpa", torch.float32),
+    "falcon-float32": ("falcon", "eager", torch.float32),
 }
 EOS = [5, 9, 17, 40]
 NEW_TOKENS = 20
-MAX_LINES = 90
+MAX_LINES = 85
 
 
 def source(name: str) -> str:
@@ -47,26 +51,26 @@ def load(name: str) -> ModuleType:
 
 
 @cache
-def target(family: str) -> PreTrainedModel:
-    attention, dtype = FAMILIES[family]
+def target(model: str) -> PreTrainedModel:
+    family, attention, dtype = MODELS[model]
     return build(family, make_config(families()[family]), attention).to(dtype)
 
 
 @cache
-def draft(family: str, kind: str = "near") -> PreTrainedModel:
+def draft(model: str, kind: str = "near") -> PreTrainedModel:
     """Return a draft that agrees often, always or by chance only."""
     if kind == "unrelated":
-        return target("gpt2" if family != "gpt2" else "llama")
-    return copy.deepcopy(target(family)) if kind == "equal" else perturbed(target(family))
+        return target("gpt2" if model != "gpt2" else "llama")
+    return copy.deepcopy(target(model)) if kind == "equal" else perturbed(target(model))
 
 
 @cache
-def reference(family: str) -> list[list[int]]:
+def reference(model: str) -> list[list[int]]:
     """What `generate` writes for each of `make_prompts()` alone."""
     texts = []
     for prompt in make_prompts():
         ids = torch.tensor([prompt])
-        text = target(family).generate(
+        text = target(model).generate(
             ids,
             attention_mask=torch.ones_like(ids),
             do_sample=False,
@@ -77,16 +81,16 @@ def reference(family: str) -> list[list[int]]:
     return texts
 
 
-def decode(name: str, family: str, B: int, K: int, kind: str = "near") -> list[list[int]]:
+def decode(name: str, model: str, B: int, K: int, kind: str = "near") -> list[list[int]]:
     prompts = make_prompts()[:B]
-    return load(name).decode(target(family), draft(family, kind), prompts, K, NEW_TOKENS, EOS)
+    return load(name).decode(target(model), draft(model, kind), prompts, K, NEW_TOKENS, EOS)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("name", NAMES)
-def test_texts_are_those_of_generate(name, family):
+def test_texts_are_those_of_generate(name, model):
     for B, K in ((1, 3), (3, 5), (8, 1), (10, 3)):
-        assert decode(name, family, B, K) == reference(family)[:B], (B, K)
+        assert decode(name, model, B, K) == reference(model)[:B], (B, K)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -139,22 +143,22 @@ def test_an_equal_draft_is_accepted_whole(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_unrelated_draft_changes_nothing(name):
-    for family in ("llama", "gpt2"):
-        assert decode(name, family, 8, 3, "unrelated") == reference(family)[:8]
+    for model in ("llama", "gpt2"):
+        assert decode(name, model, 8, 3, "unrelated") == reference(model)[:8]
 
 
-def audit(decoder: ModuleType, family: str, K: int = 3) -> sv.WatchReport:
+def audit(decoder: ModuleType, model: str, K: int = 3) -> sv.WatchReport:
     prompts = make_prompts()[2:7]
-    models = (target(family), draft(family))
+    models = (target(model), draft(model))
     with sv.watch(*models) as seen:
         outputs = decoder.decode(*models, prompts, K, NEW_TOKENS, EOS)
     return seen.audit(prompts, outputs, max_new_tokens=NEW_TOKENS, eos_token_ids=EOS)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("name", NAMES)
-def test_the_audit_finds_nothing(name, family):
-    report = audit(load(name), family)
+def test_the_audit_finds_nothing(name, model):
+    report = audit(load(name), model)
     assert str(report).startswith("right: 5 texts")
     assert report.is_right
     assert list(report.costs) == []
@@ -169,14 +173,9 @@ MISTAKES = [
         "(positions + padding)[:, unread].clamp",
         "positions",
     ),
-    (
-        "realign",
-        "layer.values[rows[:, None], :, source]",
-        "layer.values[rows[:, None], :, source - 1]",
-        "kv",
-    ),
-    ("realign", ") - 1  # (B, 1)", ") - 2", "read again"),
-    ("realign", "chosen[: accepted[row] + 1]", "chosen[: accepted[row] or 1]", "thrown away"),
+    ("realign", "layer.values[row, :, source]", "layer.values[row, :, source - 1]", "kv"),
+    ("realign", "tokens.shape[1] - 1)", "tokens.shape[1] - 2)", "read again"),
+    ("realign", "row[: a + 1]", "row[: a or 1]", "thrown away"),
     ("inplace", "ids=positions,", "ids=positions - positions[:, :1],", "positions"),
     ("inplace", "> positions[:, :, None]", "> positions[:, -1:, None]", "kv"),
     ("inplace", "unread = 2", "unread = 1", "draft cache"),
@@ -195,7 +194,8 @@ def test_the_audit_finds_a_mistake(name, line, instead, finding):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_decoder_is_short(name):
-    lines = [line for line in source(name).splitlines() if re.match(r"\s*[^\s#]", line)]
+    text = re.sub(r'""".*?"""', "", source(name), flags=re.DOTALL)
+    lines = [line for line in text.splitlines() if re.match(r"\s*[^\s#]", line)]
     assert 60 <= len(lines) <= MAX_LINES
 
 
