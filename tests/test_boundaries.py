@@ -1,4 +1,4 @@
-"""What must never be in specviz/.
+"""What must never be in specviz/ or reference/.
 
 These are imports across the walls between rooms, unsafe loading, undocumented modules, and long
 functions and files. A rule is a function from one parsed source file to the violations in it. Each
@@ -44,7 +44,7 @@ MAX_FILE_LINES = 300
 
 @dataclass(frozen=True)
 class Source:
-    """One Python file: its path below specviz/ and its text."""
+    """One Python file: its path below specviz/, or from reference/ on, and its text."""
 
     path: str
     text: str
@@ -145,6 +145,12 @@ def caches_stay_in_one_file(source: Source) -> list[str]:
     return found + [name for name in names if name in known]
 
 
+def reference_stands_alone(source: Source) -> list[str]:
+    """A decoder that is copied needs its own file, and of transformers what is public."""
+    known = {"torch", "transformers.DynamicCache", "transformers.PreTrainedModel"}
+    return [name for name in source.imports if not below(name, *known)]
+
+
 def nothing_is_unpickled(source: Source) -> list[str]:
     unsafe = (
         "pickle",
@@ -220,7 +226,7 @@ def third_party_is_declared(source: Source) -> list[str]:
 class Rule:
     """A check, the files that it holds for, and snippets that must break it.
 
-    Files are patterns below specviz/; a snippet is its path and its text.
+    Files are patterns below specviz/, or from reference/ on; a snippet is its path and its text.
     """
 
     check: Callable[[Source], list[str]]
@@ -238,7 +244,7 @@ LONG_WITH_COMMENTS = "def long():\n" + "    x = 1\n\n    # why\n" * 14
 RULES = (
     Rule(
         rooms_import_lower_ones,
-        exempt=("__init__.py",),
+        exempt=("__init__.py", "reference/*.py"),
         bad=(
             ("util/files.py", "from specviz.record.trace import Trace"),
             ("record/trace.py", "from specviz import metrics"),
@@ -311,13 +317,24 @@ RULES = (
     ),
     Rule(
         caches_stay_in_one_file,
-        # ... and the decoders that readers of the course debug, which know nothing of specviz.
-        exempt=("engine/kv/slabs.py", "exercises/decoders/*.py"),
+        # ... and the decoders that readers debug or copy, which know nothing of specviz.
+        exempt=("engine/kv/slabs.py", "exercises/decoders/*.py", "reference/*.py"),
         bad=(
             ("engine/loop.py", "from transformers.cache_utils import Cache"),
             ("engine/loop.py", "from transformers import StaticCache"),
             ("zoo/train.py", "import transformers\ncache = transformers.DynamicCache()"),
             ("zoo/train.py", "import transformers\ntransformers.cache_utils.Cache"),
+        ),
+    ),
+    Rule(
+        reference_stands_alone,
+        applies=("reference/*.py",),
+        bad=(
+            ("reference/inplace.py", "import specviz as sv"),
+            ("reference/inplace.py", "from realign import accept"),
+            ("reference/inplace.py", "from .realign import accept"),
+            ("reference/inplace.py", "from transformers.cache_utils import DynamicLayer"),
+            ("reference/inplace.py", "from transformers import StaticCache"),
         ),
     ),
     Rule(
@@ -373,6 +390,10 @@ GOOD = (
         '"""Doc."""\nfrom transformers.cache_utils import Cache\n'
         "from transformers import DynamicCache\n",
     ),
+    (
+        "reference/realign.py",
+        '"""Doc."""\nfrom torch import Tensor\nfrom transformers import DynamicCache\n',
+    ),
     ("engine/models/pair.py", '"""Doc."""\nload(name, trust_remote_code=False)\n'),
     (
         "cli/main.py",
@@ -390,13 +411,23 @@ def sources() -> list[Source]:
     ]
 
 
+@cache
+def every_source() -> list[Source]:
+    """Return the files of specviz/, and those of reference/."""
+    return sources() + [
+        Source(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
+        for path in sorted((ROOT / "reference").rglob("*.py"))
+    ]
+
+
 def rule_id(rule: Rule) -> str:
     return rule.check.__name__
 
 
 @pytest.mark.parametrize("rule", RULES, ids=rule_id)
 def test_rule_holds(rule):
-    files = [source for source in sources() if rule.covers(source.path)]
+    files = [source for source in every_source() if rule.covers(source.path)]
+    assert files
     assert {source.path: found for source in files if (found := rule.check(source))} == {}
 
 

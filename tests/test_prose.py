@@ -20,6 +20,7 @@ PAGES = [
             "*.md",
             "docs/*.md",
             "figures/*.md",
+            "reference/*.md",
             "specviz/zoo/weights/*.md",
             "specviz/zoo/weights/heads/*.md",
         )
@@ -31,7 +32,7 @@ CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
 LINK = re.compile(r"\]\(\s*<?([^)\s>]+)|\b(?:href|src|srcset)=\"([^\"]+)\"")
 ANCHOR = re.compile(r"<a\s[^>]*\bid=\"([^\"]+)\"")
 HEADING = re.compile(r"(?m)^#{1,6} +(.+?) *$")
-PROJECT_PATH = re.compile(r"`((?:specviz|notebooks|tests|docs|figures)/[\w./-]*\w)/?`")
+PROJECT_PATH = re.compile(r"`((?:specviz|notebooks|tests|docs|figures|reference)/[\w./-]*\w)/?`")
 
 
 @cache

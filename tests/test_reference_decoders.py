@@ -1,0 +1,217 @@
+"""The decoders in reference/: the target's own texts, whatever the draft, and nothing for nothing.
+
+What the files may import is in test_boundaries.py.
+"""
+
+import copy
+import importlib.util
+import re
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+from conftest import make_prompts
+from decoder_work import counted
+from families import perturbed
+from tiny_models import build, families, make_config
+from transformers import PreTrainedModel
+
+import specviz as sv
+
+FOLDER = Path(__file__).parents[1] / "reference"
+NAMES = ("realign", "inplace")
+# Eager attention is tested in float32: in float64, that of Llama and Qwen3 makes NaN of padding.
+MODELS = {
+    "llama": ("llama", "sdpa", torch.float64),
+    "qwen3": ("qwen3", "sdpa", torch.float64),
+    "gpt2": ("gpt2", "sdpa", torch.float64),
+    "falcon": ("falcon", "sdpa", torch.float64),
+    "llama-float32": ("llama", "sdpa", torch.float32),
+    "qwen3-float32": ("qwen3", "eager", torch.float32),
+    "gpt2-float32": ("gpt2", "sdpa", torch.float32),
+    "falcon-float32": ("falcon", "eager", torch.float32),
+}
+EOS = [5, 9, 17, 40]
+NEW_TOKENS = 20
+MAX_LINES = 85
+
+
+def source(name: str) -> str:
+    return (FOLDER / f"{name}.py").read_text(encoding="utf-8")
+
+
+@cache
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"reference_{name}", FOLDER / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@cache
+def target(model: str) -> PreTrainedModel:
+    family, attention, dtype = MODELS[model]
+    return build(family, make_config(families()[family]), attention).to(dtype)
+
+
+@cache
+def draft(model: str, kind: str = "near") -> PreTrainedModel:
+    """Return a draft that agrees often, always or by chance only."""
+    if kind == "unrelated":
+        return target("gpt2" if model != "gpt2" else "llama")
+    return copy.deepcopy(target(model)) if kind == "equal" else perturbed(target(model))
+
+
+@cache
+def reference(model: str) -> list[list[int]]:
+    """What `generate` writes for each of `make_prompts()` alone."""
+    texts = []
+    for prompt in make_prompts():
+        ids = torch.tensor([prompt])
+        text = target(model).generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=False,
+            max_new_tokens=NEW_TOKENS,
+            eos_token_id=EOS,
+        )
+        texts.append(text[0, len(prompt) :].tolist())
+    return texts
+
+
+def decode(name: str, model: str, B: int, K: int, kind: str = "near") -> list[list[int]]:
+    prompts = make_prompts()[:B]
+    return load(name).decode(target(model), draft(model, kind), prompts, K, NEW_TOKENS, EOS)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("name", NAMES)
+def test_texts_are_those_of_generate(name, model):
+    for B, K in ((1, 3), (3, 5), (8, 1), (10, 3)):
+        assert decode(name, model, B, K) == reference(model)[:B], (B, K)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_any_batch_size(name):
+    for B in range(1, 9):
+        assert decode(name, "llama", B, 3) == reference("llama")[:B], B
+
+
+@pytest.mark.parametrize("eos", [None, 5, [5, 40]])
+@pytest.mark.parametrize("name", NAMES)
+def test_eos_and_budget(name, eos):
+    """The texts are the beginnings of longer ones."""
+    prompts = make_prompts()[:6]
+    models = (target("qwen3"), draft("qwen3"))
+    longer = load(name).decode(*models, prompts, 3, 24)
+    ends = [] if eos is None else [eos] if isinstance(eos, int) else eos
+    for budget in (1, 7):
+        due = []
+        for text in longer:
+            stops = [i for i, token in enumerate(text[:budget], 1) if token in ends]
+            due.append(text[: min([budget, *stops])])
+        assert load(name).decode(*models, prompts, 3, budget, eos) == due
+
+
+def test_the_work_is_ragged():
+    """Rows end by EOS and by the budget, and accept different numbers of drafts."""
+    lengths = [len(text) for text in reference("llama")]
+    assert len(set(lengths)) > 4
+    assert NEW_TOKENS in lengths
+    assert any(text[-1] not in EOS for text in reference("llama"))
+    prompts = make_prompts()[2:7]
+    near = draft("llama")
+    with sv.watch(target("llama"), near) as seen:
+        outputs = load("inplace").decode(target("llama"), near, prompts, 3, NEW_TOKENS, EOS)
+    trace = seen.audit(prompts, outputs, eos_token_ids=EOS).trace
+    accepted = trace.rows["accepted"]
+    assert {0, 1, 2, 3} <= set(accepted.tolist())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_equal_draft_is_accepted_whole(name):
+    """So the draft has read its own last draft, and no round is lost."""
+    draft("llama", "equal")  # copies the target, which later has the counter's hook
+    for K in (1, 3, 5):
+        with counted(target("llama").lm_head) as cost:
+            outputs = decode(name, "llama", 8, K, "equal")
+        assert outputs == reference("llama")[:8]
+        assert cost.forwards == -(-NEW_TOKENS // (K + 1))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_unrelated_draft_changes_nothing(name):
+    for model in ("llama", "gpt2"):
+        assert decode(name, model, 8, 3, "unrelated") == reference(model)[:8]
+
+
+def audit(decoder: ModuleType, model: str, K: int = 3) -> sv.WatchReport:
+    prompts = make_prompts()[2:7]
+    models = (target(model), draft(model))
+    with sv.watch(*models) as seen:
+        outputs = decoder.decode(*models, prompts, K, NEW_TOKENS, EOS)
+    return seen.audit(prompts, outputs, max_new_tokens=NEW_TOKENS, eos_token_ids=EOS)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("name", NAMES)
+def test_the_audit_finds_nothing(name, model):
+    report = audit(load(name), model)
+    assert str(report).startswith("right: 5 texts")
+    assert report.is_right
+    assert list(report.costs) == []
+
+
+# Code of a decoder, what somebody might write instead, and what the audit finds then.
+MISTAKES = [
+    ("realign", "(positions >= 0).long()", "torch.ones_like(positions)", "mask"),
+    (
+        "realign",
+        "positions[:, unread].clamp",
+        "(positions + padding)[:, unread].clamp",
+        "positions",
+    ),
+    ("realign", "layer.values[row, :, source]", "layer.values[row, :, source - 1]", "kv"),
+    ("realign", "tokens.shape[1] - 1)", "tokens.shape[1] - 2)", "read again"),
+    ("realign", "row[: a + 1]", "row[: a or 1]", "thrown away"),
+    ("inplace", "ids=positions,", "ids=positions - positions[:, :1],", "positions"),
+    ("inplace", "> positions[:, :, None]", "> positions[:, -1:, None]", "kv"),
+    ("inplace", "unread = 2", "unread = 1", "draft cache"),
+]
+
+
+@pytest.mark.parametrize(("name", "line", "instead", "finding"), MISTAKES)
+def test_the_audit_finds_a_mistake(name, line, instead, finding):
+    assert source(name).count(line) == 1
+    changed = ModuleType(name)
+    exec(compile(source(name).replace(line, instead), name, "exec"), changed.__dict__)
+    report = audit(changed, "llama")
+    found = {fault.rule for fault in report.faults} | {cost.name for cost in report.costs}
+    assert finding in found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_decoder_is_short(name):
+    text = re.sub(r'""".*?"""', "", source(name), flags=re.DOTALL)
+    lines = [line for line in text.splitlines() if re.match(r"\s*[^\s#]", line)]
+    assert 60 <= len(lines) <= MAX_LINES
+
+
+def test_the_page_shows_how_to_check_a_copy(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(FOLDER.parent))
+    page = (FOLDER / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(compile("\n".join(blocks), "README.md", "exec"), {})
+    printed = capsys.readouterr().out.strip()
+    assert printed.startswith("right: ")
+    assert printed in page
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", NAMES)
+def test_texts_are_those_of_generate_on_a_gpu(name):
+    prompts = make_prompts()
+    models = [copy.deepcopy(model).to("cuda") for model in (target("llama"), draft("llama"))]
+    assert load(name).decode(*models, prompts, 3, NEW_TOKENS, EOS) == reference("llama")
