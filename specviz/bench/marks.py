@@ -1,0 +1,83 @@
+"""How a table shows which of its comparisons are at equal work: marks, footnotes, and a list."""
+
+from collections.abc import Iterable, Sequence
+
+from specviz.bench.equal_lines import BROKEN, HOLDS, LINES, UNKNOWN
+from specviz.bench.equal_work import Comparison, Finding
+
+LETTERS = dict(zip(LINES, "abcdefghijklmnopqrstuvwxyz", strict=False))
+
+
+def marks(found: Iterable[Comparison], places: Sequence[str]) -> dict[object, str]:
+    """Return the mark of each entry that breaks a line in one of these places: "[df]".
+
+    The keys are those of `Comparison.entries`.
+    """
+    broken: dict[object, set[str]] = {}
+    for comparison in found:
+        if comparison.place in places:
+            for entry in comparison.entries:
+                letters = {LETTERS[finding.line] for finding in comparison.of(BROKEN)}
+                broken.setdefault(entry, set()).update(letters)
+    return {entry: f"[{''.join(sorted(letters))}]" for entry, letters in broken.items() if letters}
+
+
+def footnotes(found: Iterable[Comparison], places: Sequence[str]) -> list[str]:
+    """Return a sentence for each letter of the marks: the line, and where it is broken first."""
+    examples: dict[str, list[str]] = {}
+    for comparison in found:
+        if comparison.place in places:
+            for finding in comparison.of(BROKEN):
+                where = f"{_pair(comparison)}, B = {comparison.batch_size}: {finding.why}"
+                examples.setdefault(finding.line, []).append(where)
+    notes = []
+    for line in LINES:
+        if line in examples:
+            first, *others = examples[line]
+            more = f"; {len(others)} more" if others else ""
+            notes.append(f"[{LETTERS[line]}] not at equal {line}: {first}{more}")
+    return notes
+
+
+def listed(found: Sequence[Comparison]) -> str:
+    """Return comparisons as Markdown, a table for each section: which lines hold, and why not."""
+    parts = []
+    for heading in dict.fromkeys(comparison.section for comparison in found):
+        lines = [
+            heading,
+            "",
+            "| B | compared | holds | broken | not known |",
+            "|---|---|---|---|---|",
+        ]
+        for comparison in found:
+            if comparison.section == heading:
+                states = [_said(comparison.of(state)) for state in (HOLDS, BROKEN, UNKNOWN)]
+                lines.append(
+                    f"| {comparison.batch_size} | {_pair(comparison)} | {' | '.join(states)} |"
+                )
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def summary(found: Sequence[Comparison]) -> str:
+    """Return how many comparisons break a line, and which lines, in a sentence."""
+    broken = [comparison for comparison in found if comparison.of(BROKEN)]
+    if not broken:
+        unknown = sum(bool(comparison.of(UNKNOWN)) for comparison in found)
+        text = f"no line is broken in {len(found)} comparisons"
+        return f"{text}; in {unknown} of them a line cannot be known" if unknown else text
+    counts = []
+    for line in LINES:
+        number = sum(finding.line == line for each in broken for finding in each.of(BROKEN))
+        if number:
+            counts.append(f"{line} in {number}")
+    return f"{len(broken)} of {len(found)} comparisons are not at equal work: {', '.join(counts)}"
+
+
+def _pair(comparison: Comparison) -> str:
+    return f"`{comparison.method}` to `{comparison.reference}`"
+
+
+def _said(findings: Iterable[Finding]) -> str:
+    said = [f"{each.line} ({each.why})" if each.why else each.line for each in findings]
+    return "; ".join(said) or "-"
