@@ -13,7 +13,7 @@ from specviz.bench.baselines import (
     OpenVino,
     OpenVinoSpeculative,
 )
-from specviz.bench.equal_work import Comparison, Finding, comparisons
+from specviz.bench.equal_work import LineResult, MethodComparison, comparisons
 from specviz.bench.grid import STANDARD, SYNTHETIC, Cell, Grid, standard
 from specviz.bench.jobs import Job, Setting
 from specviz.bench.markdown import readable
@@ -25,8 +25,8 @@ from specviz.bench.stored import read_table
 from specviz.bench.table import failures, make_table, sections
 
 __all__ = [
-    "BASELINES", "STANDARD", "SYNTHETIC", "Baseline", "Cell", "Comparison", "Finding", "Grid",
-    "HfAssisted", "HfGenerate", "Job", "LoadedPair", "Method", "OnRay", "OpenVino",
+    "BASELINES", "STANDARD", "SYNTHETIC", "Baseline", "Cell", "Grid", "HfAssisted", "HfGenerate",
+    "Job", "LineResult", "LoadedPair", "Method", "MethodComparison", "OnRay", "OpenVino",
     "OpenVinoSpeculative", "PairSource", "Setting", "ShapePair", "StoredPair", "build_shape_pair",
     "comparisons", "failures", "make_table", "method", "read_table", "readable", "run_bench",
     "sections", "standard",

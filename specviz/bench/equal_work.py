@@ -18,7 +18,7 @@ from specviz.util.validate import require_choice, require_list
 
 
 @dataclass(frozen=True)
-class Finding:
+class LineResult:
     """What is known of one line in one comparison.
 
     Attributes:
@@ -33,7 +33,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class MethodComparison:
     """Two methods that a table sets side by side.
 
     Attributes:
@@ -51,15 +51,15 @@ class Comparison:
     method: str
     reference: str
     place: str
-    findings: tuple[Finding, ...]
+    findings: tuple[LineResult, ...]
     entries: tuple[Any, ...]
 
-    def of(self, state: str) -> list[Finding]:
+    def of(self, state: str) -> list[LineResult]:
         """Return the findings in this state."""
         return [finding for finding in self.findings if finding.state == state]
 
 
-def comparisons(table: pd.DataFrame, lines: Sequence[str] = tuple(LINES)) -> list[Comparison]:
+def comparisons(table: pd.DataFrame, lines: Sequence[str] = tuple(LINES)) -> list[MethodComparison]:
     """Return what the table of a benchmark compares, with what is known of each line.
 
     Args:
@@ -73,7 +73,7 @@ def comparisons(table: pd.DataFrame, lines: Sequence[str] = tuple(LINES)) -> lis
     require_list("lines", lines)
     for i, line in enumerate(lines):
         require_choice(f"lines[{i}]", line, LINES)
-    found: list[Comparison] = []
+    found: list[MethodComparison] = []
     for heading, section in sections(table):
         section = section.assign(
             name=names(section), method=[method_of(e) for e in section.itertuples()]
@@ -115,7 +115,7 @@ def _is_number(text: str) -> bool:
 
 def _at(
     heading: str, section: pd.DataFrame, size: int, lines: Sequence[str]
-) -> Iterator[Comparison]:
+) -> Iterator[MethodComparison]:
     sides = list(_sides(section, section["batch_size"] == size))
     plain = [side for side in sides if side.best["strategy"] == "autoregressive"]
     assisted = list(_sides(section, section["method"].str[0].str.startswith("hf_assisted")))
@@ -128,7 +128,7 @@ def _at(
         }
         for place, reference in against.items():
             if reference is not None and reference.best["method"] != side.best["method"]:
-                yield Comparison(
+                yield MethodComparison(
                     heading,
                     size,
                     side.name,
@@ -150,8 +150,8 @@ def _fastest(sides: list[Side]) -> Side | None:
     return max(sides, key=lambda side: float(side.best["tokens_per_s"]), default=None)
 
 
-def _judged(ours: Side, theirs: Side, lines: Sequence[str]) -> Iterator[Finding]:
+def _judged(ours: Side, theirs: Side, lines: Sequence[str]) -> Iterator[LineResult]:
     for line, judge in LINES.items():
         verdict = judge(ours, theirs) if line in lines else None
         if verdict is not None:
-            yield Finding(line, *verdict)
+            yield LineResult(line, *verdict)

@@ -3,15 +3,15 @@
 from collections.abc import Iterable, Sequence
 
 from specviz.bench.equal_lines import BROKEN, HOLDS, LINES, UNKNOWN
-from specviz.bench.equal_work import Comparison, Finding
+from specviz.bench.equal_work import LineResult, MethodComparison
 
 LETTERS = dict(zip(LINES, "abcdefghijklmnopqrstuvwxyz", strict=False))
 
 
-def marks(found: Iterable[Comparison], places: Sequence[str]) -> dict[object, str]:
+def marks(found: Iterable[MethodComparison], places: Sequence[str]) -> dict[object, str]:
     """Return the mark of each entry that breaks a line in one of these places: "[df]".
 
-    The keys are those of `Comparison.entries`.
+    The keys are those of `MethodComparison.entries`.
     """
     broken: dict[object, set[str]] = {}
     for comparison in found:
@@ -22,7 +22,7 @@ def marks(found: Iterable[Comparison], places: Sequence[str]) -> dict[object, st
     return {entry: f"[{''.join(sorted(letters))}]" for entry, letters in broken.items() if letters}
 
 
-def footnotes(found: Iterable[Comparison], places: Sequence[str]) -> list[str]:
+def footnotes(found: Iterable[MethodComparison], places: Sequence[str]) -> list[str]:
     """Return a sentence for each letter of the marks: the line, and where it is broken first."""
     examples: dict[str, list[str]] = {}
     for comparison in found:
@@ -39,7 +39,7 @@ def footnotes(found: Iterable[Comparison], places: Sequence[str]) -> list[str]:
     return notes
 
 
-def listed(found: Sequence[Comparison]) -> str:
+def listed(found: Sequence[MethodComparison]) -> str:
     """Return comparisons as Markdown, a table for each section: which lines hold, and why not."""
     parts = []
     for heading in dict.fromkeys(comparison.section for comparison in found):
@@ -59,7 +59,7 @@ def listed(found: Sequence[Comparison]) -> str:
     return "\n\n".join(parts)
 
 
-def summary(found: Sequence[Comparison]) -> str:
+def summary(found: Sequence[MethodComparison]) -> str:
     """Return how many comparisons break a line, and which lines, in a sentence."""
     broken = [comparison for comparison in found if comparison.of(BROKEN)]
     if not broken:
@@ -74,10 +74,10 @@ def summary(found: Sequence[Comparison]) -> str:
     return f"{len(broken)} of {len(found)} comparisons are not at equal work: {', '.join(counts)}"
 
 
-def _pair(comparison: Comparison) -> str:
+def _pair(comparison: MethodComparison) -> str:
     return f"`{comparison.method}` to `{comparison.reference}`"
 
 
-def _said(findings: Iterable[Finding]) -> str:
+def _said(findings: Iterable[LineResult]) -> str:
     said = [f"{each.line} ({each.why})" if each.why else each.line for each in findings]
     return "; ".join(said) or "-"

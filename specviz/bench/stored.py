@@ -13,7 +13,13 @@ REQUIRED = [*WHERE, *WHAT, "tokens_per_s"]
 _LARGEST = 2.0**53  # up to it a float holds every int
 _COUNTS = ("max_new_tokens", "batch_size")
 # Numbers, where a file has them.
-_NUMBERS = ("tokens_per_s", "near_ties", "new_tokens", "prompts", "threads", "prompt_tokens", *USED)
+_RATIO = "ratio_to_autoregressive"
+_NUMBERS = (
+    "prompt_tokens", "exact_match", "near_ties", "mean_acceptance_length", "rounds", "new_tokens",
+    "tokens_per_s", "tokens_per_s_low", "tokens_per_s_high", "repetitions",
+    _RATIO, f"{_RATIO}_low", f"{_RATIO}_high", "ratio_to_hf_assisted",
+    "round_ms", "draft_ms", "sync_share", "recorded_tokens_per_s", "prompts", "threads", *USED,
+)  # fmt: skip
 
 
 def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
