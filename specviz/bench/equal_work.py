@@ -42,8 +42,8 @@ class MethodComparison:
         method, reference: their names in the table.
         place: the column that compares them: "ratio_to_autoregressive", "ratio_to_hf_assisted", or
             "tokens_per_s" with the fastest other method that drafts.
-        findings: of the lines that apply, in the order of LINES.
-        entries: of the first method at this B, by their index in the table.
+        results: of the lines that apply, in the order of LINES.
+        entries: of the first method that have a speed at this B, by their index in the table.
     """
 
     section: str
@@ -51,12 +51,12 @@ class MethodComparison:
     method: str
     reference: str
     place: str
-    findings: tuple[LineResult, ...]
+    results: tuple[LineResult, ...]
     entries: tuple[Any, ...]
 
     def of(self, state: str) -> list[LineResult]:
-        """Return the findings in this state."""
-        return [finding for finding in self.findings if finding.state == state]
+        """Return the results in this state."""
+        return [result for result in self.results if result.state == state]
 
 
 def comparisons(table: pd.DataFrame, lines: Sequence[str] = tuple(LINES)) -> list[MethodComparison]:
@@ -80,7 +80,7 @@ def comparisons(table: pd.DataFrame, lines: Sequence[str] = tuple(LINES)) -> lis
         )
         for size in section["batch_size"].drop_duplicates().sort_values():
             found += _at(heading, section, int(size), lines)
-    return [comparison for comparison in found if comparison.findings]
+    return [comparison for comparison in found if comparison.results]
 
 
 def method_of(entry: Any) -> tuple[str, str]:
@@ -135,7 +135,7 @@ def _at(
                     reference.name,
                     place,
                     tuple(_judged(side, reference, lines)),
-                    tuple(side.entries.index),
+                    tuple(side.measured.index),
                 )
 
 

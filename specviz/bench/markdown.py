@@ -8,23 +8,23 @@ from specviz.bench.equal_work import comparisons
 from specviz.bench.marks import footnotes, marks
 from specviz.bench.table import check_table, names
 
-# What this table shows of comparisons: ratios to autoregressive decoding, and speeds.
-COMPARED = ("ratio_to_autoregressive", "tokens_per_s")
+# What this table shows of comparisons: speeds, and ratios to autoregressive decoding.
+COMPARED = ("tokens_per_s", "ratio_to_autoregressive")
 
 
 def readable(section: pd.DataFrame) -> str:
     """Return a section as a Markdown table of tokens/s and ratios, method by B.
 
-    A speed that is not compared at equal work has a mark, which a footnote explains.
+    A speed or ratio that is not compared at equal work has a mark, which a footnote explains.
     """
     check_table(section, "section")
     found = comparisons(section)
-    marked = marks(found, COMPARED)
+    marked = [marks(found, place) for place in COMPARED]
     sizes = sorted(section["batch_size"].unique())
     texts: dict[str, dict[int, str]] = {}
     for name, entry in zip(names(section), section.itertuples(), strict=True):
-        mark = marked.get(entry.Index, "")
-        texts.setdefault(name, {})[entry.batch_size] = f"{_speed(entry)} {mark}".rstrip()
+        own = [each.get(entry.Index, "") for each in marked]
+        texts.setdefault(name, {})[entry.batch_size] = _speed(entry, *own)
     heading = " | ".join(f"B = {size}" for size in sizes)
     lines = [
         f"| tokens/s (ratio to `autoregressive`) | {heading} |",
@@ -38,10 +38,10 @@ def readable(section: pd.DataFrame) -> str:
     return "\n".join([*lines, *([""] if notes else []), *notes])
 
 
-def _speed(entry: Any) -> str:
+def _speed(entry: Any, mark: str, ratio_mark: str) -> str:
     if pd.isna(entry.tokens_per_s):
         return "failed"
-    speed = f"{entry.tokens_per_s:.0f}"
+    speed = f"{entry.tokens_per_s:.0f}{mark}"
     if pd.isna(entry.ratio_to_autoregressive):
         return speed
-    return f"{speed} ({entry.ratio_to_autoregressive:.2f})"
+    return f"{speed} ({entry.ratio_to_autoregressive:.2f}{ratio_mark})"

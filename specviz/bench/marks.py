@@ -8,18 +8,17 @@ from specviz.bench.equal_work import LineResult, MethodComparison
 LETTERS = dict(zip(LINES, "abcdefghijklmnopqrstuvwxyz", strict=False))
 
 
-def marks(found: Iterable[MethodComparison], places: Sequence[str]) -> dict[object, str]:
-    """Return the mark of each entry that breaks a line in one of these places: "[df]".
+def marks(found: Iterable[MethodComparison], place: str) -> dict[object, str]:
+    """Return what stands beside an entry's number in this place if it breaks lines: " [df]".
 
     The keys are those of `MethodComparison.entries`.
     """
-    broken: dict[object, set[str]] = {}
+    marked: dict[object, str] = {}
     for comparison in found:
-        if comparison.place in places:
-            for entry in comparison.entries:
-                letters = {LETTERS[finding.line] for finding in comparison.of(BROKEN)}
-                broken.setdefault(entry, set()).update(letters)
-    return {entry: f"[{''.join(sorted(letters))}]" for entry, letters in broken.items() if letters}
+        letters = "".join(LETTERS[result.line] for result in comparison.of(BROKEN))
+        if comparison.place == place and letters:
+            marked |= dict.fromkeys(comparison.entries, f" [{letters}]")
+    return marked
 
 
 def footnotes(found: Iterable[MethodComparison], places: Sequence[str]) -> list[str]:
@@ -27,9 +26,9 @@ def footnotes(found: Iterable[MethodComparison], places: Sequence[str]) -> list[
     examples: dict[str, list[str]] = {}
     for comparison in found:
         if comparison.place in places:
-            for finding in comparison.of(BROKEN):
-                where = f"{_pair(comparison)}, B = {comparison.batch_size}: {finding.why}"
-                examples.setdefault(finding.line, []).append(where)
+            for result in comparison.of(BROKEN):
+                where = f"{_pair(comparison)}, B = {comparison.batch_size}: {result.why}"
+                examples.setdefault(result.line, []).append(where)
     notes = []
     for line in LINES:
         if line in examples:
@@ -68,7 +67,7 @@ def summary(found: Sequence[MethodComparison]) -> str:
         return f"{text}; in {unknown} of them a line cannot be known" if unknown else text
     counts = []
     for line in LINES:
-        number = sum(finding.line == line for each in broken for finding in each.of(BROKEN))
+        number = sum(result.line == line for each in broken for result in each.of(BROKEN))
         if number:
             counts.append(f"{line} in {number}")
     return f"{len(broken)} of {len(found)} comparisons are not at equal work: {', '.join(counts)}"
@@ -78,6 +77,6 @@ def _pair(comparison: MethodComparison) -> str:
     return f"`{comparison.method}` to `{comparison.reference}`"
 
 
-def _said(findings: Iterable[LineResult]) -> str:
-    said = [f"{each.line} ({each.why})" if each.why else each.line for each in findings]
+def _said(results: Iterable[LineResult]) -> str:
+    said = [f"{each.line} ({each.why})" if each.why else each.line for each in results]
     return "; ".join(said) or "-"

@@ -114,7 +114,7 @@ def _section(heading: str, part: pd.DataFrame, charts: list[str]) -> str:
 
 def _table(part: pd.DataFrame) -> str:
     found = comparisons(part)
-    marked = {place: marks(found, [place]) for place in PLACES}
+    marked = {place: marks(found, place) for place in PLACES}
     shown = part.assign(name=names(part)).sort_values("batch_size", kind="stable")
     shown["range"] = [
         f"{e.tokens_per_s_low:.1f} – {e.tokens_per_s_high:.1f}" if e.repetitions else ""
@@ -131,7 +131,7 @@ def _table(part: pd.DataFrame) -> str:
             cells = []
             for name in columns:
                 mark = marked.get(name, {}).get(index, "")
-                cells.append(_cell("td", name, f"{_written(name, entry[name])} {mark}".rstrip()))
+                cells.append(_cell("td", name, _written(name, entry[name]) + mark))
             rows.append(f"<tr>{''.join(cells)}</tr>")
         bodies.append("<tbody>" + "\n".join(rows) + "</tbody>")
     table = f"<table><thead><tr>{head}</tr></thead>\n{''.join(bodies)}</table>"
