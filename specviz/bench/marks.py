@@ -39,23 +39,46 @@ def footnotes(found: Iterable[MethodComparison], places: Sequence[str]) -> list[
 
 
 def listed(found: Sequence[MethodComparison]) -> str:
-    """Return comparisons as Markdown, a table for each section: which lines hold, and why not."""
+    """Return comparisons as Markdown, a table for each section: which lines hold, and why not.
+
+    Why a line is not known stands below the table if it is the same in all of its rows.
+    """
     parts = []
     for heading in dict.fromkeys(comparison.section for comparison in found):
+        part = [comparison for comparison in found if comparison.section == heading]
         lines = [
             heading,
             "",
             "| B | compared | holds | broken | not known |",
             "|---|---|---|---|---|",
         ]
-        for comparison in found:
-            if comparison.section == heading:
-                states = [_said(comparison.of(state)) for state in (HOLDS, BROKEN, UNKNOWN)]
-                lines.append(
-                    f"| {comparison.batch_size} | {_pair(comparison)} | {' | '.join(states)} |"
-                )
-        parts.append("\n".join(lines))
+        shared = _unknown_alike(part)
+        for comparison in part:
+            unknown = comparison.of(UNKNOWN)
+            cells = [
+                str(comparison.batch_size),
+                _pair(comparison),
+                _said(comparison.of(HOLDS)),
+                _said(comparison.of(BROKEN)),
+                _said(
+                    LineResult(each.line, UNKNOWN) if each in shared else each for each in unknown
+                ),
+            ]
+            lines.append(f"| {' | '.join(cells)} |")
+        notes = ["", f"Why a line is not known: {_said(shared)}"] if shared else []
+        parts.append("\n".join([*lines, *notes]))
     return "\n\n".join(parts)
+
+
+def _unknown_alike(part: Sequence[MethodComparison]) -> list[LineResult]:
+    """Return what is not known in several comparisons for one and the same reason."""
+    found = [result for comparison in part for result in comparison.of(UNKNOWN)]
+    alike = []
+    for line in LINES:
+        reasons = [result for result in found if result.line == line]
+        if len(reasons) > 1 and len(set(reasons)) == 1:
+            alike.append(reasons[0])
+    return alike
 
 
 def summary(found: Sequence[MethodComparison]) -> str:

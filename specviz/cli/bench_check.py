@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 def add_check(parser: argparse.ArgumentParser) -> None:
     """Add --check and --lines."""
     text = (
-        "check whether methods are compared at equal work, in the table of this run or in the CSV "
-        "file PATH, which measures nothing; exit with 1 if not"
+        "check whether methods are compared at equal work, in the table of this run or in that of "
+        "an earlier one (PATH: its bench.csv or the folder of it), which measures nothing; exit "
+        "with 1 if not"
     )
     parser.add_argument("--check", type=file_path, nargs="?", const=True, metavar="PATH", help=text)
     text = "with --check: lines of docs/equal-work.md to check, such as memory (all)"
@@ -39,6 +40,8 @@ def check_options(
 ) -> None:
     """Raise ValueError or FileNotFoundError if what is to be checked cannot be.
 
+    A folder as PATH is replaced with the file bench.csv in it.
+
     Args:
         add_arguments: adds all options of the command.
     """
@@ -46,9 +49,13 @@ def check_options(
         raise ValueError(f"--lines {' '.join(options.lines)} needs --check; give --check too")
     if not checks_file(options):
         return
-    if not is_file(options.check):
+    given = options.check
+    if is_file(given / "bench.csv"):
+        options.check = given / "bench.csv"
+    elif not is_file(given):
         raise FileNotFoundError(
-            f"check={quoted_path(options.check)} is not a file; pass the bench.csv of a benchmark"
+            f"check={quoted_path(given)} must be a file, or a folder with a bench.csv; "
+            "pass the bench.csv of a benchmark"
         )
     parser = argparse.ArgumentParser()
     add_arguments(parser)
@@ -101,5 +108,5 @@ def report_check(table: "pd.DataFrame", options: argparse.Namespace) -> None:
         )
     print(harmless(f"\n{listed(found)}\n"))
     if any(comparison.of(BROKEN) for comparison in found):
-        raise NotPassedError(f"{summary(found)}; docs/equal-work.md says how to mend a line")
+        raise NotPassedError(f"{summary(found)}; docs/equal-work.md says what to change")
     print(summary(found))
