@@ -307,7 +307,8 @@ def test_a_file_that_cannot_be_checked(case: str, tmp_path: Path, capsys: Captur
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("--check none.csv", "check='none.csv' is not a file; pass the bench.csv of a benchmark"),
+        ("--check none.csv", "check='none.csv' must be a file, or a folder with a bench.csv; pass"),
+        ("--check .", "check='.' must be a file, or a folder with a bench.csv; pass the bench.csv"),
         ("--lines memory", "--lines memory needs --check; give --check too"),
         ("--check PATH --lines speed", "lines[0]='speed' is unknown; choose one of outputs, "),
         ("--check PATH --limit 3", "--limit is for measuring, and --check PATH measures nothing; "),
@@ -321,6 +322,40 @@ def test_options_that_do_not_fit(
     path = str(stored(fair(), tmp_path))
     assert main(["bench", *(path if word == "PATH" else word for word in arguments.split())]) == 2
     assert capsys.readouterr().err.startswith(f"specviz bench: {said}")
+
+
+def test_a_folder_stands_for_its_bench_csv(tmp_path: Path, capsys: Captured) -> None:
+    path, _ = save_measured(fair(), {}, tmp_path / "bench.csv")
+    said = []
+    for given in (tmp_path, path):
+        assert check(given) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1]
+    assert "outputs" in said[0]
+
+
+def test_a_reason_that_all_share_stands_once_below_the_table(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    table = fair().drop(columns="memory_mb")
+    table.loc[table["strategy"] == "eqspec", "training_s"] = None
+    table.loc[table["strategy"] == "inplace", "drafter"] = "clover"
+    assert check(stored(table, tmp_path), "--lines", "memory", "training") == 0
+    *rows, _, shared, _, _ = capsys.readouterr().out.splitlines()
+    assert shared == (
+        "Why a line is not known: memory (memory_mb is missing); training (training_s is missing)"
+    )
+    unknown = [row.split(" | ")[4].rstrip(" |") for row in rows[5:]]
+    assert unknown == ["memory", "memory; training"] * 2
+
+
+def test_reasons_that_differ_stand_in_their_rows(tmp_path: Path, capsys: Captured) -> None:
+    table = without("inplace", 3)(without("eqspec", 5)(fair()))
+    assert check(stored(table, tmp_path), "--lines", "best settings") == 1
+    said = capsys.readouterr().out
+    assert "Why a line is not known" not in said
+    for reason in ("best settings (K = 5 only)", "best settings (K = 3 only)"):
+        assert said.count(reason) == 1
 
 
 def test_help_says_what_check_does(capsys: Captured) -> None:

@@ -1,4 +1,4 @@
-"""docs/equal-work.md has the lines of the check; the claims in docs/results.md quote figures/data."""
+"""docs/equal-work.md has the lines of the check, and the claims of docs/results.md quote data."""
 
 import re
 from pathlib import Path
