@@ -63,6 +63,7 @@ from specviz.studies import calibration as calibration_study
 from specviz.studies import ceilings as ceiling_study
 from specviz.studies import memory as memory_study
 from specviz.studies import survey as survey_study
+from specviz.util.files import save_measured
 from specviz.views import audit_page, charts
 from specviz.views.charts import drawing, plot, sliders
 from specviz.views.stepper import widget
@@ -427,6 +428,7 @@ def _benchmarks() -> dict[str, Good]:
         "prompt_tokens": "", "drafters": "", "dtypes": "", "devices": "", "repetitions": "small",
     }  # fmt: skip
     table = bench.make_table(sample())
+    stored = str(save_measured(table, {}, KEPT / "bench.csv")[0])
     return {
         "bench.Grid": Good(bench.Grid, {}, axes),
         "bench.HfAssisted": Good(bench.HfAssisted, {}, {"confidence": "0"}),
@@ -448,6 +450,8 @@ def _benchmarks() -> dict[str, Good]:
             {"device": "none", "dtype": "none"},
             also_called=("shapes",),
         ),
+        "bench.comparisons": Good(bench.comparisons, {"table": table, "lines": ["memory"]}),
+        "bench.read_table": Good(bench.read_table, {"path": stored}),
         "bench.failures": Good(bench.failures, {"table": table}),
         "bench.sections": Good(bench.sections, {"table": table}),
         "bench.readable": Good(bench.readable, {"section": table}),

@@ -60,6 +60,7 @@ WITH = {
     "study simulate --shapes": ["--ceilings", str(CPU_TABLE), *SIMULATED],
     "gpus": ["--ray"],
     "head_steps": ["--heads", "medusa"],
+    "lines": ["--check"],
     "cpus": ["--ray"],
 }
 # How a sentence may call an option besides.

@@ -746,10 +746,13 @@ def test_the_readable_table_names_what_differs() -> None:
         "| tokens/s (ratio to `autoregressive`) | B = 4 | B = 8 |",
         "|---|---|---|",
         "| `autoregressive` | 100 (1.00) | - |",
-        "| `inplace` | 150 (1.50) | 90 |",
-        "| `inplace`, K = auto | 160 (1.60) | - |",
-        "| `inplace`, synthetic | 120 (1.20) | - |",
+        "| `inplace` | 150 [h] (1.50) | 90 |",
+        "| `inplace`, K = auto | 160 [h] (1.60) | - |",
+        "| `inplace`, synthetic | 120 [h] (1.20) | - |",
         "| `exspec:window=8` | failed | - |",
+        "",
+        "[h] not at equal best settings: `inplace, K = auto` to `inplace, synthetic`, B = 4: "
+        "best of K = 5, auto against 5; 1 more",
     ]
 
 

@@ -115,6 +115,21 @@ def test_damaged_files_are_refused_with_one_sentence(tmp_path):
     check_refusal(lambda: sv.load_heads(folder, pair), "the weights in", "do not fit")
 
 
+def test_a_head_says_how_long_it_was_trained(tmp_path):
+    pair = make_pair("llama")
+    for written, expected in ((12, 12.0), (0.5, 0.5), (None, None)):
+        folder = write_own(tmp_path / str(written), "eagle3", training_s=written)
+        assert sv.load_heads(folder, pair).heads["eagle3"].training_s == expected
+    assert (
+        sv.load_heads(write_own(tmp_path / "x", "eagle3"), pair).heads["eagle3"].training_s is None
+    )
+    for wrong in (-1, "long", float("nan"), True, [1]):
+        folder = write_own(tmp_path / f"wrong {wrong}", "eagle3", training_s=wrong)
+        check_refusal(
+            lambda folder=folder: sv.load_heads(folder, pair), "training_s in", "a number >= 0"
+        )
+
+
 def test_folders_without_heads_are_refused(tmp_path):
     pair = make_pair("llama")
     missing = tmp_path / "missing"

@@ -486,6 +486,10 @@ def test_a_stored_head_is_the_head_in_float16(target: LlamaForCausalLM, tmp_path
         assert again.settings == head.settings
         for name, weight in parameters(again).items():
             assert torch.equal(weight, head.state_dict()[name]), name
+    head.training_s = 61.234
+    export_head(head, tmp_path / "trained")
+    text = (tmp_path / "trained" / "config.json").read_text(encoding="utf-8")
+    assert json.loads(text)["training_s"] == 61.2
 
 
 def test_a_head_that_float16_cannot_hold_is_not_stored(
@@ -606,12 +610,14 @@ def test_the_shipped_heads_are_of_the_embedded_target() -> None:
     for path in found:
         config = json.loads(path.read_text(encoding="utf-8"))
         assert (config.pop("format"), config.pop("version")) == ("specviz head", 1)
+        minutes = config.pop("training_s") / 60
         settings = HeadSettings.from_dict(config)
         assert settings.kind == path.parent.name
+        (row,) = re.findall(rf"^\| {settings.kind} \| (.*)$", card, re.MULTILINE)
+        assert row.split(" | ")[4] == f"{minutes:.0f}"
         assert settings.target == fingerprint(target)
         head = make_head(settings)
         head.load_state_dict(load_file(path.parent / "model.safetensors"))
-        assert f"| {settings.kind} |" in card
 
 
 def test_the_shipped_heads_reach_what_their_card_says() -> None:
@@ -623,7 +629,9 @@ def test_the_shipped_heads_reach_what_their_card_says() -> None:
     texts = texts_from(pair.target, ids, new, kept_layers(pair.target))
     for kind, least in {"medusa": 1.3, "clover": 2.0, "eagle3": 3.5, "parallel": 1.7}.items():
         config = json.loads((WEIGHTS / "heads" / kind / "config.json").read_text(encoding="utf-8"))
-        settings = {k: v for k, v in config.items() if k not in ("format", "version")}
+        settings = {
+            name: config[name] for name in config.keys() - {"format", "version", "training_s"}
+        }
         head = make_head(HeadSettings.from_dict(settings))
         head.load_state_dict(load_file(WEIGHTS / "heads" / kind / "model.safetensors"))
         head.attach(pair.target)

@@ -13,17 +13,21 @@ from specviz.bench.baselines import (
     OpenVino,
     OpenVinoSpeculative,
 )
+from specviz.bench.equal_work import LineResult, MethodComparison, comparisons
 from specviz.bench.grid import STANDARD, SYNTHETIC, Cell, Grid, standard
 from specviz.bench.jobs import Job, Setting
+from specviz.bench.markdown import readable
 from specviz.bench.methods import Method, method
 from specviz.bench.on_ray import OnRay
 from specviz.bench.running import run_bench
 from specviz.bench.sources import LoadedPair, PairSource, ShapePair, StoredPair, build_shape_pair
-from specviz.bench.table import failures, make_table, readable, sections
+from specviz.bench.stored import read_table
+from specviz.bench.table import failures, make_table, sections
 
 __all__ = [
     "BASELINES", "STANDARD", "SYNTHETIC", "Baseline", "Cell", "Grid", "HfAssisted", "HfGenerate",
-    "Job", "LoadedPair", "Method", "OnRay", "OpenVino", "OpenVinoSpeculative", "PairSource",
-    "Setting", "ShapePair", "StoredPair", "build_shape_pair", "failures", "make_table", "method",
-    "readable", "run_bench", "sections", "standard",
+    "Job", "LineResult", "LoadedPair", "Method", "MethodComparison", "OnRay", "OpenVino",
+    "OpenVinoSpeculative", "PairSource", "Setting", "ShapePair", "StoredPair", "build_shape_pair",
+    "comparisons", "failures", "make_table", "method", "read_table", "readable", "run_bench",
+    "sections", "standard",
 ]  # fmt: skip

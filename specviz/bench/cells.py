@@ -18,6 +18,7 @@ from specviz.bench.baselines import Baseline, Written
 from specviz.bench.clock import Clock, ClockedDrafter, synchronize
 from specviz.bench.grid import Cell
 from specviz.bench.outcome import FIGURES, Outcome, Work, compare_texts, failed, per_round, stamp
+from specviz.bench.resources import MemoryMeter, requests_in_flight, use_of
 from specviz.engine.drafters import DRAFTERS, Drafter
 from specviz.engine.drafters.synthetic import SyntheticDrafter
 from specviz.engine.kv.attention import attending
@@ -30,31 +31,46 @@ T = TypeVar("T")
 
 
 class TimedResult(NamedTuple):
-    """One decoding of all prompts. rounds: for a baseline, forwards of the target."""
+    """One decoding of all prompts.
+
+    rounds: for a baseline, forwards of the target. uncounted_s: drafting that `seconds` leaves out.
+    """
 
     result: Result
     seconds: float
+    uncounted_s: float
     mean_acceptance_length: float
     rounds: int
 
 
-def warm_up(work: Work, cell: Cell) -> None:
-    """Run one batch of the longest prompts, so that libraries are loaded and kernels chosen.
+def warm_up(work: Work, cell: Cell) -> float | None:
+    """Run the longest prompts, as many as are in flight at once.
 
+    After it libraries are loaded and kernels chosen.
     CUDA graphs belong to a run and are captured in each: `round_ms` excludes that, `seconds` does
     not. A cell that cannot run fails when it is measured, not here.
+
+    Returns:
+        the most memory that they held at once, in MB; None where it is not measured, as for
+        compiled methods, see `MemoryMeter`.
     """
     # A compiled method runs on all prompts: every new shape takes seconds to compile.
-    if not dict(cell.method.generate_options).get("compile", False):
-        longest = sorted(work.prompts, key=len, reverse=True)[: cell.batch_size]
-        work = replace(work, prompts=longest)
+    compiled = dict(cell.method.generate_options).get("compile", False)
     try:
-        _drain(_run(work, cell))
-        return
+        if compiled:  # what is watched is not what is compiled
+            _drain(_run(work, cell))
+            return None
+        rows = requests_in_flight(cell, cell.batch_size, len(work.prompts))
+        longest = sorted(work.prompts, key=len, reverse=True)[:rows]
+        work = replace(work, prompts=longest)
+        with MemoryMeter(work.pair, cell) as meter:
+            _drain(_run(work, cell))
+        return meter.peak_mb
     except Exception:
         pass
     # Outside the handler: the exception holds the tensors of the run.
     _free_memory(work.pair)
+    return None
 
 
 def measure(work: Work, cell: Cell, *, recording: bool = False) -> Outcome:
@@ -87,8 +103,8 @@ def measure_in_turns(work: Work, cell: Cell, *, recording: bool = False) -> Step
         sync_share (see `per_round`; None for a baseline) and failure ("", or why there is no speed;
         then seconds and what follows are None). With `recording` also recorded_tokens_per_s, from a
         second run whose texts are compared, too (None for a baseline). Seconds are those of the
-        whole call, without what a synthetic drafter needs to learn the right tokens. Then what
-        `stamp` says.
+        whole call, without what a synthetic drafter needs to learn the right tokens, which is
+        uncounted_s. Then what `use_of` and `stamp` say.
     """
     try:
         outcome = yield from _measure(work, cell, recording)
@@ -113,6 +129,8 @@ def _measure(work: Work, cell: Cell, recording: bool) -> Steps[Outcome]:
     outcome["mean_acceptance_length"] = run.mean_acceptance_length
     outcome["rounds"] = run.rounds
     outcome["new_tokens"] = new_tokens
+    outcome["uncounted_s"] = run.uncounted_s
+    outcome |= use_of(work.pair, cell, run.result)
     equal = not outcome["failure"]
     if equal:
         outcome["seconds"] = run.seconds
@@ -134,13 +152,14 @@ def _run(work: Work, cell: Cell, record: bool = False) -> Steps[TimedResult]:
     if isinstance(how, Baseline):
         how.prepare(work.pair)
     aside = Clock()
+    uncounted = Clock()
     gc.collect()  # now, not in the middle of what is timed
     synchronize(work.pair.device)
     began = time.perf_counter()
     if isinstance(how, Baseline):
         written = yield from _pausing(_write(how, work, cell), aside)
     else:
-        options = _drafting(cell, aside) | dict(cell.method.generate_options)
+        options = _drafting(cell, uncounted) | dict(cell.method.generate_options)
         if record:
             options |= {"record": True, "graphs": False}  # what is captured leaves no records
         steps = generate_stepwise(
@@ -153,12 +172,12 @@ def _run(work: Work, cell: Cell, record: bool = False) -> Steps[TimedResult]:
         )
         result = yield from _pausing(steps, aside)
     synchronize(work.pair.device)
-    seconds = time.perf_counter() - began - aside.seconds
+    seconds = time.perf_counter() - began - aside.seconds - uncounted.seconds
     if isinstance(how, Baseline):
         return _baseline_run(written, seconds, work, cell)
     summary = result.summary.iloc[0]
     length = float(summary["mean_acceptance_length"])
-    return TimedResult(result, seconds, length, int(summary["rounds"]))
+    return TimedResult(result, seconds, uncounted.seconds, length, int(summary["rounds"]))
 
 
 def _write(how: Baseline, work: Work, cell: Cell) -> Steps[Written]:
@@ -180,13 +199,13 @@ def _pausing(steps: Steps[T], aside: Clock) -> Steps[T]:
             yield written
 
 
-def _drafting(cell: Cell, aside: Clock) -> dict[str, Any]:
+def _drafting(cell: Cell, uncounted: Clock) -> dict[str, Any]:
     """The drafter and K. A drafter without options goes by its name: a strategy may set some."""
     drafter: str | Drafter | None = cell.drafter if cell.drafter in DRAFTERS else cell.proposer
     if drafter is None:
         return {}
     if isinstance(drafter, SyntheticDrafter):
-        drafter = ClockedDrafter.of(drafter, aside)
+        drafter = ClockedDrafter.of(drafter, uncounted)
     return {"drafter": drafter, "num_draft_tokens": cell.num_draft_tokens}
 
 
@@ -200,7 +219,7 @@ def _baseline_run(written: Written, seconds: float, work: Work, cell: Cell) -> T
         "num_draft_tokens": cell.num_draft_tokens if drafts else 0,
     }
     result = replace(work.reference, tokens=written.tokens, meta=meta)
-    return TimedResult(result, seconds, length, written.forwards)
+    return TimedResult(result, seconds, 0.0, length, written.forwards)
 
 
 def _free_memory(pair: Pair) -> None:

@@ -140,11 +140,11 @@ def _measure(
     """In a task: the outcomes of a cell's repetitions, up to the first that failed."""
     pair = _load(setting, cell, place)
     work = Work(pair, setting.prompt_ids(cell, pair), reference[0])
-    warm_up(work, cell)
+    memory_mb = warm_up(work, cell)
     outcomes = []
     for _ in range(repetitions):
         outcome = measure(work, cell, recording=setting.recording)
-        outcomes.append(outcome)
+        outcomes.append(outcome | {"memory_mb": memory_mb})
         if outcome["failure"]:
             break
     return outcomes

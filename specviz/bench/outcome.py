@@ -16,7 +16,8 @@ Outcome = dict[str, Any]
 # What an outcome says of a run, None if the cell failed before it was known.
 FIGURES = (
     "exact_match", "near_ties", "mean_acceptance_length", "rounds", "new_tokens", "seconds",
-    "tokens_per_s", "round_ms", "draft_ms", "sync_share",
+    "tokens_per_s", "round_ms", "draft_ms", "sync_share", "verified_a_round", "uncounted_s",
+    "in_flight", "devices", "training_s",
 )  # fmt: skip
 
 

@@ -12,6 +12,8 @@ import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
 from specviz.bench.charts import ratio_chart, speed_chart
+from specviz.bench.equal_work import comparisons
+from specviz.bench.marks import footnotes, marks
 from specviz.bench.table import VERSIONS, failures, names, sections
 from specviz.util.files import make_folder, write
 from specviz.views.page import page
@@ -39,9 +41,18 @@ _COLUMNS = {
     "round_ms": "ms a round",
     "draft_ms": "of that, drafting, ms",
     "sync_share": "of that, synchronise",
+    "verified_a_round": "drafts verified a row and round",
+    "in_flight": "requests in flight",
+    "memory_mb": "peak memory, MB",
+    "training_s": "training of the drafter, s",
     "recording": "recording takes",
     "created": "date",
 }
+_DIGITS = {
+    "tokens_per_s": 1, "near_ties": 0, "rounds": 0, "in_flight": 0, "memory_mb": 1, "training_s": 0,
+}  # fmt: skip
+# The columns that compare methods.
+PLACES = ("tokens_per_s", "ratio_to_autoregressive", "ratio_to_hf_assisted")
 
 
 def save_report(table: pd.DataFrame, conditions: Mapping[str, object], path: Path) -> Path:
@@ -76,7 +87,8 @@ def _about(conditions: Mapping[str, object]) -> str:
         "A cell has a speed if every text equals what the target writes for that prompt alone, or "
         "differs at a near tie that rounding explains (exact match below 100 %). Cells without a "
         "speed are listed below with the reason. Mean acceptance length is 1 + accepted drafts a "
-        "round."
+        "round. Letters in brackets mark a comparison that is not at equal work; the lines below "
+        "the table say why."
     )
     return f'<p>{html.escape(how)}</p>\n<p class="quiet">{html.escape(shown)}</p>'
 
@@ -101,6 +113,8 @@ def _section(heading: str, part: pd.DataFrame, charts: list[str]) -> str:
 
 
 def _table(part: pd.DataFrame) -> str:
+    found = comparisons(part)
+    marked = {place: marks(found, place) for place in PLACES}
     shown = part.assign(name=names(part)).sort_values("batch_size", kind="stable")
     shown["range"] = [
         f"{e.tokens_per_s_low:.1f} – {e.tokens_per_s_high:.1f}" if e.repetitions else ""
@@ -113,8 +127,11 @@ def _table(part: pd.DataFrame) -> str:
     bodies = []
     for _, entries in shown.groupby("batch_size", sort=False):
         rows = []
-        for entry in entries.to_dict("records"):
-            cells = [_cell("td", name, _written(name, entry[name])) for name in columns]
+        for index, entry in zip(entries.index, entries.to_dict("records"), strict=True):
+            cells = []
+            for name in columns:
+                mark = marked.get(name, {}).get(index, "")
+                cells.append(_cell("td", name, _written(name, entry[name]) + mark))
             rows.append(f"<tr>{''.join(cells)}</tr>")
         bodies.append("<tbody>" + "\n".join(rows) + "</tbody>")
     table = f"<table><thead><tr>{head}</tr></thead>\n{''.join(bodies)}</table>"
@@ -122,7 +139,8 @@ def _table(part: pd.DataFrame) -> str:
     for name in ("prompts", "threads", *VERSIONS):
         said.append(f"{name} {_plain(list(dict.fromkeys(part[name])))}")
     conditions = html.escape(", ".join(said))
-    return f'<div class="scroll">{table}</div><p class="quiet">{conditions}</p>'
+    notes = [f'<p class="quiet">{html.escape(note)}</p>' for note in footnotes(found, PLACES)]
+    return f'<div class="scroll">{table}</div>{"".join(notes)}<p class="quiet">{conditions}</p>'
 
 
 def _cell(tag: str, name: str, text: str) -> str:
@@ -138,7 +156,7 @@ def _written(name: str, value: object) -> str:
     if isinstance(value, float):
         if pd.isna(value):
             return "failed" if name == "tokens_per_s" else ""
-        digits = {"tokens_per_s": 1, "near_ties": 0, "rounds": 0}.get(name, 2)
+        digits = _DIGITS.get(name, 2)
         return f"{value:.{digits}f}"
     return str(value)
 

@@ -168,7 +168,7 @@ def _outcomes(setting: Setting, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outc
     pair: Pair | None = None
     models = None
     works: dict[object, Work] = {}
-    warm: set[Cell] = set()
+    warm: dict[Cell, float | None] = {}  # the memory that each took
     failed: set[Cell] = set()
     for group in _groups(jobs, setting.turns > 1):
         group = [job for job in group if job.cell not in failed]
@@ -178,15 +178,14 @@ def _outcomes(setting: Setting, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outc
                 # Release the previous pair before the next one is loaded.
                 pair = None
                 works = {}
-                warm = set()
+                warm = {}
                 pair = setting.sources[cell.pair].load(cell.device, cell.dtype)
                 models = cell.models
             if cell.texts not in works:
                 ids = setting.prompt_ids(cell, pair)
                 works[cell.texts] = Work(pair, ids, reference_of(pair, ids, cell.max_new_tokens))
             if cell not in warm:
-                warm_up(works[cell.texts], cell)
-                warm.add(cell)
+                warm[cell] = warm_up(works[cell.texts], cell)
         if not group:
             continue
         work = works[group[0].cell.texts]
@@ -196,7 +195,7 @@ def _outcomes(setting: Setting, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outc
         for place, outcome in take_turns(work, cells, turns, recording=setting.recording):
             if outcome["failure"]:
                 failed.add(cells[place])
-            yield group[place], outcome
+            yield group[place], outcome | {"memory_mb": warm[cells[place]]}
 
 
 def _groups(jobs: Sequence[Job], turns: bool) -> list[list[Job]]:

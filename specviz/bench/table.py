@@ -11,6 +11,8 @@ from specviz.util.validate import short
 # Cells that are equal in these columns are compared with each other.
 WHERE = ["pair", "device", "dtype", "max_new_tokens", "prompt_tokens"]
 WHAT = ["batch_size", "strategy", "drafter", "num_draft_tokens"]
+# What a method uses besides time, by which `equal_work` judges comparisons.
+USED = ["verified_a_round", "uncounted_s", "in_flight", "devices", "memory_mb", "training_s"]
 VERSIONS = ["specviz", "torch", "transformers", "python"]
 
 
@@ -26,8 +28,9 @@ def make_table(measurements: Sequence[Measurement]) -> pd.DataFrame:
     and _high (range); ratio_to_hf_assisted (likewise, to the fastest HF assisted generation at
     B = 1); round_ms, draft_ms and sync_share (medians over rounds of full batches without
     prompts; draft_ms is the phase draft, in milliseconds);
-    recorded_tokens_per_s where it was measured; failure (why a cell has no speed); prompts;
-    threads; versions; created (the last repetition's date).
+    recorded_tokens_per_s where it was measured; the columns of USED (medians; see
+    `specviz.bench.resources`); failure (why a cell has no speed); prompts; threads; versions;
+    created (the last repetition's date).
     """
     cells: dict[str, list[Measurement]] = {}
     for measurement in measurements:
@@ -99,6 +102,8 @@ def _entry(
     for name in ("round_ms", "draft_ms", "sync_share", "recorded_tokens_per_s"):
         if name in last:
             entry[name] = float("nan") if failures else _known(runs, name).median()
+    for name in USED:
+        entry[name] = _known(runs, name).median()
     entry["failure"] = shown["failure"]
     return entry | {name: last[name] for name in ("prompts", "threads", *VERSIONS, "created")}
 
@@ -179,34 +184,6 @@ def names(section: pd.DataFrame) -> pd.Series:
             name += f", {str(entry.drafter).partition(':')[0]}"
         found.append(name)
     return pd.Series(found, index=section.index)
-
-
-def readable(section: pd.DataFrame) -> str:
-    """Return a section as a Markdown table of tokens/s and ratios, method by B."""
-    check_table(section, "section")
-    sizes = sorted(section["batch_size"].unique())
-    texts: dict[str, dict[int, str]] = {}
-    for name, entry in zip(names(section), section.itertuples(), strict=True):
-        texts.setdefault(name, {})[entry.batch_size] = _speed(entry)
-    heading = " | ".join(f"B = {size}" for size in sizes)
-    lines = [
-        f"| tokens/s (ratio to `autoregressive`) | {heading} |",
-        "|---" * (len(sizes) + 1) + "|",
-    ]
-    for name, by_size in texts.items():
-        method, comma, rest = name.partition(", ")
-        speeds = " | ".join(by_size.get(size, "-") for size in sizes)
-        lines.append(f"| `{method}`{comma}{rest} | {speeds} |")
-    return "\n".join(lines)
-
-
-def _speed(entry: Any) -> str:
-    if pd.isna(entry.tokens_per_s):
-        return "failed"
-    speed = f"{entry.tokens_per_s:.0f}"
-    if pd.isna(entry.ratio_to_autoregressive):
-        return speed
-    return f"{speed} ({entry.ratio_to_autoregressive:.2f})"
 
 
 def failures(table: pd.DataFrame) -> list[str]:

@@ -6,6 +6,14 @@ Goes on where it was interrupted.
 import argparse
 from pathlib import Path
 
+from specviz.cli.bench_check import (
+    add_check,
+    check_file,
+    check_lines,
+    check_options,
+    checks_file,
+    report_check,
+)
 from specviz.costs.acceptance import check_rates
 from specviz.costs.shapes import named_pair
 from specviz.prompts import load_prompts, spread
@@ -52,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--report", type=file_path, help=text)
     text = "discard an interrupted run in that folder"
     parser.add_argument("--fresh", action="store_true", help=text)
+    add_check(parser)
 
 
 def _add_pairs(parser: argparse.ArgumentParser) -> None:
@@ -90,7 +99,13 @@ def _add_axes(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    check_options(options, add_arguments)
+    if checks_file(options):
+        check_lines(options)
+        check_file(options)
+        return
     _check(options)
+    check_lines(options)
 
     from specviz.bench import failures, readable, run_bench, sections
     from specviz.bench.report import save_report
@@ -115,6 +130,8 @@ def run(options: argparse.Namespace) -> None:
     print_conditions(conditions)
     report = save_report(table, conditions, options.report or path.with_suffix(".html"))
     print_written([path, path.with_suffix(".json"), report])
+    if options.check:
+        report_check(table, options)
 
 
 def _check(options: argparse.Namespace) -> None:

@@ -42,11 +42,13 @@ class Baseline:
         name: in a grid.
         drafts: whether it uses K.
         alone: whether it decodes at batch 1 only.
+        on_torch: whether it computes with torch, so that its memory can be watched.
     """
 
     name: ClassVar[str] = ""
     drafts: ClassVar[bool] = False
     alone: ClassVar[bool] = False
+    on_torch: ClassVar[bool] = True
 
     @property
     def options(self) -> dict[str, object]:

@@ -34,6 +34,7 @@ class OpenVino(Baseline):
     """Continuous batching of OpenVINO GenAI in float32, with as many threads as torch uses."""
 
     name: ClassVar[str] = "openvino"
+    on_torch: ClassVar[bool] = False
 
     def prepare(self, pair: Pair) -> None:
         """Convert the models and load them. This takes seconds, once for a pair.

@@ -28,7 +28,11 @@ class HeadOutput:
 
 
 class DraftHead(PreTrainedModel):
-    """A draft head. It is made by `build_head` and attached to its target."""
+    """A draft head. It is made by `build_head` and attached to its target.
+
+    Attributes:
+        training_s: seconds of its training, as its file says; None where that is not known.
+    """
 
     config_class = LlamaConfig
     _supports_sdpa = True
@@ -38,6 +42,7 @@ class DraftHead(PreTrainedModel):
     def __init__(self, settings: HeadSettings) -> None:
         super().__init__(settings.layer_config())
         self.settings = settings
+        self.training_s: float | None = None
         self._target: tuple[nn.Module, nn.Module] | None = None
         size = settings.draft_vocabulary_size
         if size:

@@ -20,11 +20,13 @@ from specviz.engine.heads.build import check_layers, make_head
 from specviz.engine.heads.fingerprint import fingerprint
 from specviz.engine.heads.published import read_published
 from specviz.engine.heads.settings import HeadSettings
-from specviz.util.validate import quoted_path, short
+from specviz.util.validate import is_finite, quoted_path, short
 
 FORMAT = "specviz head"
 VERSION = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
+# What a file says besides the settings.
+_BESIDES = ("format", "version", "training_s")
 
 
 def read_head(folder: Path, target: PreTrainedModel) -> DraftHead:
@@ -59,6 +61,7 @@ def read_head(folder: Path, target: PreTrainedModel) -> DraftHead:
             f"the weights in {quoted_path(folder)} do not fit their {CONFIG} ({reason}); "
             "get its files again"
         ) from None
+    head.training_s = _training_seconds(config, folder)
     head.attach(target)
     return head.to(device=target.device, dtype=target.dtype).eval().requires_grad_(False)
 
@@ -86,7 +89,7 @@ def _settings_and_weights(
 ) -> tuple[HeadSettings, dict[str, Tensor]]:
     if "format" not in config:
         return read_published(config, folder, target)
-    known = {name: value for name, value in config.items() if name not in ("format", "version")}
+    known = {name: value for name, value in config.items() if name not in _BESIDES}
     if (config["format"], config.get("version")) != (FORMAT, VERSION):
         raise ValueError(
             f"{quoted_path(folder / CONFIG)} is not the file of a draft head of version {VERSION}; "
@@ -98,6 +101,16 @@ def _settings_and_weights(
             f"{quoted_path(path)} does not exist, so the head has no weights; get it again"
         )
     return HeadSettings.from_dict(known), load_file(path)
+
+
+def _training_seconds(config: dict[str, Any], folder: Path) -> float | None:
+    seconds = config.get("training_s")
+    if seconds is not None and not (is_finite(seconds) and seconds >= 0):
+        raise ValueError(
+            f"training_s in {quoted_path(folder / CONFIG)} must be a number >= 0, "
+            f"got {short(seconds)}; get the file again, or take the entry out"
+        )
+    return None if seconds is None else float(seconds)
 
 
 def _check_sizes(settings: HeadSettings, target: PreTrainedModel) -> None:

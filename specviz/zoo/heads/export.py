@@ -14,7 +14,7 @@ VERSION = 1
 
 
 def export_head(head: DraftHead, folder: Path) -> None:
-    """Write the head's weights as float16, and its settings, to `folder`.
+    """Write the head's weights as float16, its settings and `training_s` to `folder`.
 
     The weights of `head` are rounded to what was written, so it measures as the stored one.
 
@@ -33,6 +33,8 @@ def export_head(head: DraftHead, folder: Path) -> None:
                 weight = rounded
             weights[name] = weight.cpu().contiguous()
     config = {"format": FORMAT, "version": VERSION, **head.settings.to_dict()}
+    if head.training_s is not None:
+        config["training_s"] = round(head.training_s, 1)
 
     def fill(partial: Path) -> None:
         partial.mkdir()

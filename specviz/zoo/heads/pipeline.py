@@ -89,6 +89,7 @@ def train_heads(
         found = train_head(
             kind, pair.target, windows, work, plan=plan, texts=texts, progress=progress
         )
+        found.head.training_s = sum(entry["seconds"] for entry in found.history)
         export_head(found.head, weights / kind)
         trained[kind] = found
         figures[kind] = measure_head(found.head, texts)  # of the stored, rounded weights

@@ -1,0 +1,142 @@
+"""docs/equal-work.md has the lines of the check, and the claims of docs/results.md quote data."""
+
+import re
+from pathlib import Path
+
+import pandas as pd
+
+from specviz.bench.equal_lines import CLOSE, LINES
+from specviz.bench.marks import LETTERS
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "equal-work.md").read_text(encoding="utf-8")
+RESULTS = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+SIZES = (1, 4, 8, 16)
+
+
+def data(name: str) -> pd.DataFrame:
+    table = pd.read_csv(ROOT / "figures" / "data" / f"{name}.csv", dtype={"num_draft_tokens": str})
+    return table
+
+
+def claims() -> dict[str, str]:
+    """Return the rows of the table of claims, by how their first cell begins."""
+    _, _, rest = RESULTS.partition("| system | claim |")
+    rows = rest.partition("\n\n")[0].splitlines()[2:]
+    return {re.split(r"[ ,:]", row.strip("| "), maxsplit=1)[0]: row for row in rows}
+
+
+def speed(name: str, strategy: str, size: int, drafter: str = "model") -> pd.Series:
+    table = data(name)
+    plain = strategy.startswith("autoregressive")
+    found = table[
+        (table["strategy"] == strategy)
+        & (table["batch_size"] == size)
+        & (table["max_new_tokens"] == 64)
+        & (table["drafter"] == ("none" if plain else drafter))
+    ]
+    return found[found["num_draft_tokens"].isin(["0", "4", "5"])].iloc[0]
+
+
+def ratios(name: str, strategy: str, drafter: str = "model") -> str:
+    found = [speed(name, strategy, size, drafter)["ratio_to_autoregressive"] for size in SIZES]
+    return ", ".join(f"{value:.2f}" for value in found)
+
+
+def growth(strategy: str) -> str:
+    of = [speed("bench", strategy, size)["tokens_per_s"] for size in (1, 8)]
+    return f"{of[1] / of[0]:.1f}"
+
+
+def test_every_line_has_a_row_with_its_letter() -> None:
+    _, _, rest = PAGE.partition("| letter | line |")
+    rows = rest.partition("\n\n")[0].splitlines()[2:]
+    found = [tuple(cell.strip() for cell in row.split("|")[1:3]) for row in rows]
+    assert found == [(LETTERS[line], line) for line in LINES]
+    assert f"{CLOSE:.0%}".replace("%", " %") in rest
+
+
+def test_strategies_are_quoted_as_measured() -> None:
+    rows = claims()
+    published = ":as_published=true"
+    for name in ("eqspec", "exspec"):
+        row = rows[name.upper()]
+        assert ratios("bench", name) in row
+        assert ratios("bench", name + published) in row
+        assert f"{growth(name)} times, {growth(name + published)} as published" in row
+    assert f"autoregressive decoding does {growth('autoregressive')} [1]" in rows["EQSPEC"]
+    shares = data("overhead-cpu")
+    (share,) = shares[
+        (shares["strategy"] == "eqspec")
+        & (shares["batch_size"] == 4)
+        & (shares["phase"] == "synchronise")
+    ]["share"]
+    assert f"Realignment is {share:.1%} of".replace("%", " %") in rows["EQSPEC"]
+    masking = speed("bench", "masking", 8)
+    behind = 1 - masking["tokens_per_s"] / speed("bench", "inplace", 8)["tokens_per_s"]
+    assert f"{masking['ratio_to_autoregressive']:.2f}; to `inplace`" in rows["masking"]
+    assert f"{behind:.0%} slower".replace("%", " %") in rows["masking"]
+    assisted = speed("bench", "hf_assisted", 1)["ratio_to_autoregressive"]
+    inplace = speed("bench", "inplace", 1)["ratio_to_autoregressive"]
+    assert f"K = 5: {assisted:.2f}" in rows["assisted"]
+    assert f"`inplace`: {inplace:.2f}" in rows["assisted"]
+
+
+def test_texts_are_quoted_as_measured() -> None:
+    rows = claims()
+    agreement = data("agreement-float32")
+    assert (agreement["exact_match"] == 1).all()
+    assert f"{len(agreement) * 480:,} texts".replace(",", " ") in rows["both"]
+    survey = data("survey")
+    wrong = survey[~survey["valid"]].set_index("strategy")["exact_match"]
+    assert f"{wrong['masking']:.0%};".replace("%", " %") in rows["BSP"]
+    assert f"`repadding`: {wrong['repadding']:.0%}".replace("%", " %") in rows["BSP"]
+
+
+def test_selection_and_trees_are_quoted_as_measured() -> None:
+    rows = claims()
+    selection = data("selection")
+    gains = selection[(selection["batch_size"] == 32) & (selection["extra"] == 2)]
+    gains = gains[gains["num_draft_tokens"].astype(int) <= 6]["gain_percent"]
+    assert f"{gains.min():.1f} to {gains.max():.1f} % more" in rows["TETRIS"]
+    best = data("selection-speed").groupby("strategy")["tokens_per_s"].max()
+    behind = 1 - best["inplace:selector=tetris+extra=2"] / best["inplace"]
+    assert f"B = 32: {behind:.0%} fewer".replace("%", " %") in rows["TETRIS"]
+    trees = data("trees")
+    four = trees[(trees["nodes"] == 4) & ~trees["over_batch"]]
+    of = {}
+    for each in four.itertuples():
+        of.setdefault((each.drafts, each.calibrated), each.tokens_per_round)
+    said = (
+        f"chain {of['chain', False]:.2f}, tree by q {of['tree', False]:.2f}, "
+        f"calibrated {of['tree', True]:.2f}"
+    )
+    assert said in rows["trees"]
+
+
+def test_heads_are_quoted_as_measured() -> None:
+    rows = claims()
+    trained = data("heads-training").set_index("head")
+    length = trained["length"]
+    assert f"{length['clover']:.2f} against {length['clover-neither']:.2f}" in rows["Clover"]
+    seconds = trained["cpu_s"][["clover", "clover-neither"]]
+    assert f"{seconds.min():.0f} to {seconds.max():.0f} s" in rows["Clover"]
+    gains = data("heads-gains")
+    gain = gains[(gains["head"] == "clover") & (gains["over"] == "clover-neither")]["top5"]
+    assert f"{gain.min():.0f} to {gain.max():.0f} points" in rows["Clover"]
+    eagle = rows["EAGLE-3"]
+    assert ratios("heads", "inplace", "eagle3") in eagle
+    assert ratios("heads", "inplace", "model") in eagle
+    for head in ("eagle3", "clover"):
+        assert f"{length[head]:.2f}" in eagle
+        assert f"after {trained['cpu_s'][head]:.0f} s" in eagle
+
+
+def test_what_was_not_measured_says_so() -> None:
+    """Once figures/data has a study's table, its figures belong into the row."""
+    rows = claims()
+    assert rows["scaling"].count("not measured yet") == 2
+    for system, command in (("MineDraft", "overlap"), ("SpecMemo", "memory")):
+        measured = (ROOT / "figures" / "data" / f"{command}.csv").exists()
+        assert rows[system].count("not measured yet") == (0 if measured else 2)
+        assert f"`specviz study {command}`" in rows[system]
