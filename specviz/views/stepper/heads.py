@@ -41,6 +41,8 @@ def accepted_read(trace: Trace) -> Array:
     feeds = trace.feeds
     texts = trace.index.committed
     fed = np.flatnonzero((feeds["model"] == _HEAD) & (reads.token >= 0) & (reads.source != OWN))
+    # A row that finishes in a round may have read drafts of it that EOS or the budget cut off.
+    fed = fed[feeds["index"][fed] < texts.size[feeds["request"][fed]]]
     # The record keeps the order of time, so that the first entry of a token is its first reading.
     place = texts.first[feeds["request"][fed]] + feeds["index"][fed]
     _, first = np.unique(place, return_index=True)
