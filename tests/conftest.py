@@ -9,6 +9,7 @@ import gc
 import itertools
 import os
 import re
+import signal
 import subprocess
 import traceback
 from collections.abc import Callable, Iterable
@@ -42,6 +43,10 @@ CLASSES = {
     "gpt2": (GPT2LMHeadModel, GPT2Config, 0.1),
 }  # class, config, how far the draft's weights are from the target's
 EOS = [5, 9, 17, 40]
+
+# A shell starts what runs in its background with Ctrl-C ignored, and its children ignore it as well.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 torch.set_num_threads(1)  # tiny models: threads cost more than they save
 

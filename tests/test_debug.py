@@ -50,8 +50,8 @@ BROKEN = (
         repad,
         "start : len(row) - 1]",
         "start : start + len(row) - 1]",
-        "mask",
-        "is nowhere in the cache",
+        "kv",
+        "holds zeros",
     ),
     Broken(static, "own[:, None] + 1", "own[:, None]", "mask", "token 0 sees slot"),
     Broken(

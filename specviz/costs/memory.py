@@ -100,22 +100,17 @@ def list_parts(
     keeps_draft: bool = True,
 ) -> list[Part]:
     """Return the lines of `memory` as tuples (part, when, bytes), which takes less time."""
-    _check_held(target, draft, strategy)
+    _check_held(target, draft, strategy, levers)
     itemsize(dtype)
     require_int("batch_size", batch_size)
     require_int("prompt_tokens", prompt_tokens)
     require_int("max_new_tokens", max_new_tokens)
     k = require_int("num_draft_tokens", num_draft_tokens, 0) if strategy.drafts else 0
     most = MAX_ROWS if requests is None else require_int("requests", requests)
-    if levers is not None:
-        require_kind("levers", levers, Levers, "pass specviz.Levers(...), or None")
     require_bool("keeps_draft", keeps_draft)
     longest = prompt_tokens + max_new_tokens
     rows = strategy.capacity(batch_size, most)
     slots = strategy.slots(longest, max_new_tokens, k)
-    refills = most > rows
-    # Where all rows end in one column, a prompt that enters later ends there as well.
-    ends_later = refills and rows > 1 and getattr(strategy, "right_aligned", False)
     sizes = Sizes(
         dtype=dtype,
         batch_size=min(batch_size, rows),
@@ -126,13 +121,20 @@ def list_parts(
         slots=slots,
         levers=levers or NONE,
         keeps_draft=keeps_draft,
-        refills=refills,
-        reach=slots - k - 1 if ends_later else prompt_tokens,
+        refills=most > rows,
+        reach=slots - k - 1 if _ends_later(strategy, rows, most) else prompt_tokens,
     )
     return kept(target, draft, sizes) + temporary(target, draft, sizes)
 
 
-def _check_held(target: object, draft: object, strategy: object) -> None:
+def _ends_later(strategy: Slabs, rows: int, requests: int) -> bool:
+    """Return whether prompts enter later, and end in the column where the other rows end."""
+    return requests > rows > 1 and getattr(strategy, "right_aligned", False)
+
+
+def _check_held(target: object, draft: object, strategy: object, levers: object = None) -> None:
+    if levers is not None:
+        require_kind("levers", levers, Levers, "pass specviz.Levers(...), or None")
     remedy = "make one with ModelShape.from_config, or take one of named_pair(...)"
     require_kind("target", target, ModelShape, remedy)
     if draft is not None:

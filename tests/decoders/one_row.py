@@ -132,11 +132,11 @@ class CropsTooFew(OneRow):
         forget(self.target_cache, rejected - 1)
 
 
-@fault(rule="mask", affects="text", model="target")
+@fault(rule="kv", affects="text", model="target")
 class CropsTooMany(OneRow):
     """The K/V of the last accepted token is cropped, too, and the token is not read again.
 
-    Breaks "mask"; the text is wrong.
+    Breaks "kv"; the text is wrong.
     """
 
     def roll_back(self, length: int, drafted: int, gained: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from specviz.checks.watch.capture import Forward
-from specviz.checks.watch.requests import Request
+from specviz.checks.watch.requests import Request, choices
 from specviz.engine.models.compat import check_causal, layer_types, read_setting
 from specviz.util.validate import is_list, require_list, short
 
@@ -74,6 +74,14 @@ def checked_outputs(
     return [_ids(f"outputs[{i}]", each, tokenizer, False) for i, each in enumerate(outputs)]
 
 
+def without_filling(output: list[int] | None, eos: Sequence[int]) -> list[int] | None:
+    """Return new tokens up to EOS, if one and the same token fills what lies behind it."""
+    if output is None:
+        return None
+    end = next((i + 1 for i, token in enumerate(output) if token in eos), len(output))
+    return output[:end] if len(set(output[end:])) <= 1 else output
+
+
 def _ids(name: str, given: object, tokenizer: Any, special: bool) -> list[int]:
     """Return token ids."""
     if isinstance(given, str):
@@ -114,7 +122,7 @@ def _window(model: PreTrainedModel) -> int | None:
 
 
 def check_followed(forwards: Sequence[Forward], requests: Sequence[Request] = ()) -> None:
-    """Raise ValueError if there is nothing to judge, or it is not of these prompts and outputs."""
+    """Raise ValueError if there is nothing to judge, or it is not of these prompts."""
     if not any(forward.model == "target" for forward in forwards):
         raise ValueError(
             "target was not called inside the block; call the decoder there, with the very model "
@@ -124,15 +132,28 @@ def check_followed(forwards: Sequence[Forward], requests: Sequence[Request] = ()
         if not request.rounds:
             raise ValueError(
                 f"prompts[{number}] was not read by the target; pass the prompts of this run, as "
-                "the decoder feeds them, with all special tokens"
+                "the decoder feeds them, with all special tokens (a prefix that is read once for "
+                "several prompts is not followed)"
             )
-        wrong = [each for each in request.rounds if not _fits(request, each.part.tokens, each)]
-        starts_wrong = any(each in wrong for each in request.rounds[:2])
-        if request.is_known and starts_wrong and len(wrong) > len(request.rounds) / 2:
-            raise ValueError(
-                f"outputs[{number}] is not what was fed in {len(wrong)} of "
-                f"{len(request.rounds)} rounds; pass the new tokens that this run returned"
-            )
+
+
+def unlike(requests: Sequence[Request]) -> str:
+    """Say which output is not what was fed; "" if all are."""
+    for number, request in enumerate(requests):
+        if request.is_known:
+            count = len(request.rounds)
+            wrong = sum(not _fits(request, each.part.tokens, each) for each in request.rounds)
+            if wrong > count / 2 or _begins_otherwise(request):
+                return f"outputs[{number}] is not what was fed in {wrong} of {count} rounds"
+    return ""
+
+
+def _begins_otherwise(request: Request) -> bool:
+    """Return whether the target's first choice was fed, and the output begins with another."""
+    if len(request.rounds) < 2 or not request.output:
+        return False
+    first = choices(request.rounds[0])[:1]
+    return request.rounds[1].part.tokens[:1] == first != request.output[:1]
 
 
 def _fits(request: Request, tokens: Sequence[int], verified: Any) -> bool:

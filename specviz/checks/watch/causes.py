@@ -65,7 +65,7 @@ class Causes:
         if "kv" in repairs:
             return self._of_kv(part, request, fresh)
         if "mask" in repairs:
-            return "mask", self._of_mask(part, request)
+            return self._of_mask(part, request)
         if "inputs" in repairs:
             wrong = next(
                 i for i, token in enumerate(part.tokens) if token != request.tokens[part.index + i]
@@ -78,23 +78,24 @@ class Causes:
         given = int(part.seen.positions[part.row, part.columns[place]])
         return "positions", f"token {part.index + place} was given position {given}"
 
-    def _of_mask(self, part: Part, request: Request) -> str:
+    def _of_mask(self, part: Part, request: Request) -> Found:
         past, _ = self.bench.slots(part)
         due = self.bench.due(part, request)
         seen = part.seen.seen[part.row, part.columns[0]]
         for slot in past:
             if seen[slot] and slot not in due:
-                return f"token {part.index} sees slot {slot}, which holds {self._at(part, slot)}"
+                what = self._at(part, request, slot)
+                return "mask", f"token {part.index} sees slot {slot}, which holds {what}"
         for slot, index in due.items():
             if not seen[slot]:
-                return (
+                return "mask", (
                     f"token {part.index} does not see slot {slot}, which holds K/V of token "
                     f"{index} of its row"
                 )
         missing = sorted(set(range(part.index)) - set(due.values()))
         if missing:
-            return f"K/V of token {missing[0]} of the row is nowhere in the cache"
-        return self._among_themselves(part)
+            return "kv", f"K/V of token {missing[0]} of the row is nowhere in the cache"
+        return "mask", self._among_themselves(part)
 
     def _among_themselves(self, part: Part) -> str:
         """Say which tokens of a forward see each other wrongly."""
@@ -122,7 +123,7 @@ class Causes:
             if not is_own or not self.bench.is_true(entry, request, due[slot]):
                 return "kv", (
                     f"slot {slot} should hold K/V of token {due[slot]} of the row, and holds "
-                    f"{self._at(part, slot)}{self._since(part)}"
+                    f"{self._at(part, request, slot)}{self._since(part)}"
                 )
         for slot in visible:
             entry = int(held[slot])
@@ -169,11 +170,11 @@ class Causes:
         numbers = [each.number for each in before if each.request == part.request]
         return f"; it was moved or cut there after forward {numbers[-1]}" if numbers else ""
 
-    def _at(self, part: Part, slot: int) -> str:
+    def _at(self, part: Part, request: Request, slot: int) -> str:
         """Say what a slot holds."""
         entry = int(part.seen.held[part.row, slot])
         if entry == NOTHING:
-            return "nothing"
+            return "zeros, and no token's K/V"
         if entry == UNKNOWN:
             return "K/V that no forward computed, or layers that disagree"
         if entry not in self.bench.labels:
@@ -181,7 +182,11 @@ class Causes:
         owner, index = self.bench.labels[entry]
         if owner != part.request:
             return f"K/V of token {index} of request {owner}"
-        return f"K/V of index {index}, read in forward {self.bench.where[entry][0]}"
+        number, row, column = self.bench.where[entry]
+        token = int(self.bench.forwards[number].tokens[row, column])
+        is_rejected = index < len(request.tokens) and request.tokens[index] != token
+        of = "a rejected draft for index" if is_rejected else "index"
+        return f"K/V of {of} {index}, read in forward {number}"
 
 
 def close(found: Tensor, due: Tensor) -> bool:

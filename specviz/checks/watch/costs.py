@@ -49,9 +49,13 @@ def find_costs(requests: Sequence[Request], faults: dict[int, DraftFault]) -> li
     idle = sum(len(request.idle) for request in requests)
     if idle:
         costs.append(
-            Cost("finished rows", idle, f"rows were fed {idle} times after they had finished")
+            Cost("finished rows", idle, f"rows were fed {_times(idle)} after they had finished")
         )
     return costs + _lost(requests)
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _read_again(request: Request) -> int:

@@ -61,13 +61,13 @@ class Tie:
 
 ADVICE = {
     "positions": "Give each token its index in its own row; count neither padding nor holes.",
-    "mask": "Hide all slots but those of the row's own tokens up to the query itself.",
+    "mask": "Hide, or cut, all slots but those of the row's own tokens up to the query itself.",
     "lengths": "Feed the last token that was emitted, and behind it the drafts that are judged.",
     "kv": "After acceptance keep K/V of the committed tokens but the last one, each in its place.",
     "acceptance": "Accept the longest run of drafts that equal the target's choices before them.",
     "bonus": "Take the token behind the accepted drafts from the target, at the first that fails.",
     "eos": "Cut accepted drafts behind the first EOS.",
-    "budget": "Stop at the budget, also within a round.",
+    "budget": "Stop at the budget, also within a round, and no sooner without EOS.",
 }
 
 
@@ -105,7 +105,7 @@ class Judge:
                 fault = self._emitted(number, request, verified, fresh, ties)
             if fault is not None:
                 return fault, ties
-        return None, ties
+        return self._too_short(number, request), ties
 
     def _off(self, verified: Verified, step: int, fresh: FreshRow) -> float | None:
         """Return how far the leading log-probabilities of one query are off; None if unknown."""
@@ -171,6 +171,18 @@ class Judge:
                 cause = f"the budget is {self.budget} new tokens, and there are more"
                 return self._fault(number, verified, index, "budget", (), cause, 0.0)
         return None
+
+    def _too_short(self, number: int, request: Request) -> Fault | None:
+        """Judge whether a text ended before its budget and without EOS."""
+        count = len(request.output)
+        is_cut = self.budget is not None and count < self.budget
+        if not (is_cut and request.is_known and request.rounds):
+            return None
+        if request.tokens[-1] in self.eos and count:
+            return None
+        last = request.rounds[-1]
+        cause = f"the text ends after {count} of {self.budget} new tokens, and not with EOS"
+        return self._fault(number, last, len(request.tokens), "budget", (), cause, 0.0)
 
     def _diagnose(
         self,

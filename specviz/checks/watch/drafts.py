@@ -51,6 +51,7 @@ class DraftFollower:
         """Read the next forward of the draft."""
         seen = self.origins.read(forward)
         self._seen[forward.number] = seen
+        served: Counter[int] = Counter()
         for row in range(len(seen.tokens)):
             columns = np.flatnonzero(~seen.padding[row]).tolist()
             part = Part(seen, row, -1, columns, 0)
@@ -58,15 +59,19 @@ class DraftFollower:
             if columns:
                 self._place(part)
             if part.request >= 0:
+                served[part.request] += 1
                 self._note(part)
+        for request, rows in served.items():
+            fault = self.faults.get(request)
+            # Of rows that try drafts of one request, most read what is not verified in the end.
+            if rows > 1 and fault is not None and fault.forward == forward.number:
+                del self.faults[request]
 
     def ahead(self, number: int, forward: int) -> list[int]:
         """Return a request's tokens, with the drafts that are verified next after a forward."""
         request = self._requests[number]
-        for verified in request.rounds:
-            if verified.part.number > forward:
-                return [*request.tokens[: verified.pending + 1], *verified.drafts]
-        return request.tokens
+        part = request.read_next(forward)
+        return request.tokens if part is None else [*request.tokens[: part.index], *part.tokens]
 
     def _place(self, part: Part) -> None:
         """Find the request and the index of a part."""
@@ -82,10 +87,14 @@ class DraftFollower:
                 needed = min(len(tokens), len(self._requests[number].prompt))
                 if shared >= needed and 2 * shared + is_new > best:
                     best, part.request = 2 * shared + is_new, number
+            if part.request < 0:
+                self._find_by_row(part)
             return
         part.request = owners.most_common(1)[0][0]
-        own = sorted(index for request, index in context if request == part.request)
+        if self._is_done(part) and self._find_by_row(part):
+            return
         ahead = self.ahead(part.request, part.number)
+        own = sorted(index for owner, index in context if self._is_own(part, owner, index, ahead))
         due = self._last.get(part.request, -1) + 1
         part.index = due
         score: tuple[bool, bool, int] | None = None
@@ -97,6 +106,24 @@ class DraftFollower:
             found = (is_exact, index == due, -abs(index - due))
             if score is None or found > score:
                 score, part.index = found, index
+
+    def _is_own(self, part: Part, owner: int, index: int, ahead: list[int]) -> bool:
+        """Return whether K/V is that of a part's request, or equal since both begin alike."""
+        theirs = self._requests[owner].tokens[: index + 1]
+        return owner == part.request or theirs == ahead[: index + 1]
+
+    def _find_by_row(self, part: Part) -> bool:
+        """Find the request that the target verifies next in this row, whatever the draft sees."""
+        for number, request in enumerate(self._requests):
+            is_read = any(each.number < part.number for each in request.parts)
+            after = request.read_next(part.number)
+            if not is_read or after is None or after.row != part.row:
+                continue
+            if part.tokens[0] in after.tokens:
+                part.request = number
+                part.index = after.index + after.tokens.index(part.tokens[0])
+                return True
+        return False
 
     def _note(self, part: Part) -> None:
         if part.seen.forward.top_ids is None:  # a prompt; what lies behind it fills the rectangle
@@ -134,7 +161,7 @@ class DraftFollower:
             request, index = self.labels[entry]
             number, source, column = self.origins.where[entry]
             token = int(self._seen[number].tokens[source, column])
-            if request != part.request:
+            if not self._is_own(part, request, index, ahead):
                 return f"token {part.index} sees K/V of request {request}"
             if index < len(ahead) and token != ahead[index]:
                 return f"token {part.index} sees K/V of a rejected draft for index {index}"

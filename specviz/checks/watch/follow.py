@@ -12,7 +12,7 @@ import numpy as np
 
 from specviz.checks.watch.capture import Forward
 from specviz.checks.watch.origins import Origins, Seen
-from specviz.checks.watch.requests import Part, Request, Verified, choices, common, context_of
+from specviz.checks.watch.requests import Part, Request, Verified, common, conclude, context_of
 
 
 class TargetFollower:
@@ -21,16 +21,24 @@ class TargetFollower:
     Args:
         prompts: tokens of each prompt.
         outputs: new tokens of each, or None where they are not known.
+        eos, budget: what ends a text that is not known; None for no budget.
     """
 
     def __init__(
-        self, prompts: Sequence[Sequence[int]], outputs: Sequence[Sequence[int] | None]
+        self,
+        prompts: Sequence[Sequence[int]],
+        outputs: Sequence[Sequence[int] | None],
+        eos: Sequence[int] = (),
+        budget: int | None = None,
     ) -> None:
         self.origins = Origins()
         self.requests = []
         self.parts: list[Part] = []
         self.labels: dict[int, tuple[int, int]] = {}  # token read: (request, index)
         self._served: Counter[int] = Counter()  # rows of a forward by request, as they see it
+        self.forks = 0  # rows of forwards that read a request which another row reads as well
+        self._eos = frozenset(eos)
+        self._budget = budget
         for prompt, output in zip(prompts, outputs, strict=True):
             tokens = [*prompt, *(output or ())]
             self.requests.append(Request(list(prompt), tokens, output is not None))
@@ -49,6 +57,7 @@ class TargetFollower:
     def finish(self) -> None:
         """Say what the last rounds gained."""
         for request in self.requests:
+            request.drop_end()
             for i, verified in enumerate(request.rounds):
                 if i + 1 < len(request.rounds):
                     verified.gained = request.rounds[i + 1].pending - verified.pending
@@ -67,7 +76,7 @@ class TargetFollower:
 
     def _part(self, seen: Seen, row: int) -> Part:
         part = self._empty(seen, row)
-        if not part.columns:
+        if self._reads_whole_prompt(part) or not part.columns:
             return part
         context = context_of(part, self.labels)
         part.request = self._owner(part)
@@ -82,6 +91,28 @@ class TargetFollower:
             return part
         self._find_pending(part)
         return part
+
+    def _reads_whole_prompt(self, part: Part) -> bool:
+        """Return whether a part reads an unread prompt as a whole, though its mask is wrong.
+
+        It sees K/V of other requests, or not a single token.
+        """
+        shown = part.columns
+        owner = self._owner(part)
+        if shown and owner < 0:
+            return False
+        columns = shown or list(range(part.seen.tokens.shape[1]))
+        tokens = part.seen.tokens[part.row, columns].tolist()
+        if owner >= 0:
+            going = self.requests[owner]
+            if tokens[:1] == going.tokens[going.next_pending :][:1]:
+                return False
+        best = 1  # a single token proves nothing
+        for number, request in enumerate(self.requests):
+            size = len(request.prompt)
+            if not request.parts and size > best and tokens[:size] == request.prompt:
+                best, part.request, part.columns = size, number, columns
+        return best > 1
 
     def _waiting(self, part: Part, seen: Collection[int]) -> int:
         """Return which request's pending token a part begins with, if rows see the same K/V.
@@ -205,25 +236,31 @@ class TargetFollower:
         if was_read < len(request.prompt) or not has_logits:
             request.parts.append(part)
             return
-        if request.is_done:
+        rival = None
+        if request.rounds and request.rounds[-1].part.number == part.number:
+            rival = request.rounds.pop()  # several rows try drafts of one request
+            self.forks += 1
+        pending = self._pending(request, part) if request.rounds else request.next_pending
+        if request.is_done and not self._goes_back(request, part, pending):
             request.idle.append(part)
             return
         request.parts.append(part)
-        pending = self._pending(request, part)
         drafts = part.tokens[pending - part.index + 1 :]
         verified = Verified(part, pending, drafts)
-        if request.rounds and request.rounds[-1].pending == pending:
-            request.rounds.pop()  # nothing came of it: its token was fed once more
+        reads_again = pending > part.index
+        while request.rounds and request.rounds[-1].pending >= pending:
+            if request.rounds[-1].pending > pending and not reads_again:
+                break
+            request.dropped.append(request.rounds.pop())
         if not request.is_known:
-            self._conclude(request, verified)
+            conclude(request, verified, self._eos, self._budget)
         verified.matched = common(drafts, request.tokens[pending + 1 :])
-        request.rounds.append(verified)
+        is_worse = rival is not None and rival.matched >= verified.matched
+        request.rounds.append(rival if rival is not None and is_worse else verified)
 
     def _pending(self, request: Request, part: Part) -> int:
         """Return the index of the pending token among those that were fed."""
         due = request.next_pending
-        if not request.rounds:
-            return due
         if part.index > due:  # more was accepted than the drafts that the target read
             return part.index
         first = request.rounds[-1].pending
@@ -232,11 +269,18 @@ class TargetFollower:
                 return part.index
             return due
         last = min(due, part.index + len(part.columns) - 1)
-        for index in range(last, first, -1):
+        for index in range(last, part.index, -1):
             known = request.tokens[part.index : index + 1]
             if known == part.tokens[: len(known)]:
                 return index
         return part.index
+
+    def _goes_back(self, request: Request, part: Part, pending: int) -> bool:
+        """Return whether a request that seemed to be done had not kept all that was right."""
+        last = request.rounds[-1]
+        first = last.pending if last.is_misfed(request) else last.pending + 1
+        is_between = first <= pending < len(request.tokens) - 1
+        return is_between and part.tokens[pending - part.index] == request.tokens[pending]
 
     def _reads_again(self, request: Request, part: Part, due: int) -> bool:
         """Return whether a part begins with committed tokens, rather than after a cut acceptance.
@@ -254,10 +298,3 @@ class TargetFollower:
         """Return whether the first token sees all tokens before it, and no other."""
         found = sorted(index for _, index in context_of(part, self.labels))
         return found == list(range(part.index))
-
-    def _conclude(self, request: Request, verified: Verified) -> None:
-        """Extend a request whose output is not known by what the target chose."""
-        del request.tokens[verified.pending + 1 :]
-        chosen = choices(verified)
-        accepted = common(verified.drafts, chosen)
-        request.tokens += [*verified.drafts[:accepted], *chosen[accepted : accepted + 1]]

@@ -82,7 +82,9 @@ class Bench:
         """Return the slots that held K/V of other tokens, and those of the part's own tokens."""
         own = [int(part.seen.slots[part.row, column]) for column in part.columns]
         held = part.seen.held[part.row]
-        past = [slot for slot in range(len(held)) if slot not in own and held[slot] != NOTHING]
+        # Slots without K/V count only where a query sees them: their scores are 0, not nothing.
+        counts = (held != NOTHING) | part.seen.seen[part.row, part.columns].any(0)
+        past = [slot for slot in range(len(held)) if slot not in own and counts[slot]]
         return past, own
 
     def due(self, part: Part, request: Request) -> dict[int, int]:

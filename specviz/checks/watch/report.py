@@ -31,7 +31,8 @@ class WatchReport:
         costs: what was done for nothing.
         tolerance: how far log-probabilities may differ by rounding, in nats.
         rounds: {number of a forward: its round}.
-        trace: a record of the run, for tables, checks and pictures.
+        record: a record of the run; None if it fits none.
+        why_no_record: why not.
         greedy: whether tokens were judged; False if forwards alone were.
         notes: what could not be seen, in sentences.
     """
@@ -42,9 +43,23 @@ class WatchReport:
     costs: Sequence[Cost]
     tolerance: float
     rounds: dict[int, int] = field(repr=False)
-    trace: Trace = field(repr=False)
+    record: Trace | None = field(repr=False)
+    why_no_record: str = field(default="", repr=False)
     greedy: bool = True
     notes: Sequence[str] = ()
+
+    @property
+    def trace(self) -> Trace:
+        """A record of the run, for tables, checks and pictures.
+
+        Raises ValueError if what the decoder did fits no record.
+        """
+        if self.record is None:
+            raise ValueError(
+                f"this run fits no record: {self.why_no_record}; go by what print(report) says, "
+                "or audit fewer prompts"
+            )
+        return self.record
 
     @property
     def is_right(self) -> bool:
@@ -74,7 +89,8 @@ class WatchReport:
                 f"right, as far as the forwards of {count} texts go; which tokens were drawn was "
                 "not judged"
             )
-        return f"right: {count} texts are what the target itself writes"
+        texts = "1 text is" if count == 1 else f"{count} texts are"
+        return f"right: {texts} what the target itself writes"
 
     def __str__(self) -> str:
         lines = [self.verdict]
@@ -82,6 +98,8 @@ class WatchReport:
             lines.append(self.faults[0].advice)
         lines += [f"{cost.name}: {cost.sentence}" for cost in self.costs]
         lines += [f"not seen: {note}" for note in self.notes]
+        if self.record is None:
+            lines.append("no record: what the decoder did fits none, so no picture can be drawn")
         return "\n".join(lines)
 
     def frame(self) -> pd.DataFrame:

@@ -3,7 +3,7 @@
 Contract: plain values, and what can be computed from them. Not known here: how it is found out.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -79,6 +79,11 @@ class Verified:
 
     is_last: bool = False
 
+    def is_misfed(self, request: "Request") -> bool:
+        """Return whether another token was fed in the place of the pending one."""
+        fed = self.part.tokens[self.pending - self.part.index]
+        return [fed] != request.tokens[self.pending : self.pending + 1]
+
     @property
     def kept(self) -> int:
         """Accepted drafts of a last round, in which the budget or EOS may cut the bonus."""
@@ -94,17 +99,22 @@ class Request:
         tokens: the prompt and all tokens that followed.
         is_known: whether the output was given, rather than concluded from the forwards.
         rounds: what was verified, in order.
+        dropped: what was verified and came to nothing: its pending token was fed once more.
         idle: parts that were read after the request had finished.
-        read: indices of the prompt that were read.
+        parts: all that was read, but for what was read after the end.
+        row: where it was read last.
+        has_ended: whether a text that is not known is concluded to its end.
     """
 
     prompt: list[int]
     tokens: list[int]
     is_known: bool
     rounds: list[Verified] = field(default_factory=list)
+    dropped: list[Verified] = field(default_factory=list)
     idle: list[Part] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
     row: int = -1
+    has_ended: bool = False
 
     @property
     def output(self) -> list[int]:
@@ -122,9 +132,27 @@ class Request:
         """Return what was verified next after a forward; None if nothing was."""
         return next((each for each in self.rounds if each.part.number > number), None)
 
+    def read_next(self, number: int) -> Part | None:
+        """Return what the target verified next after a forward, also if nothing came of it."""
+        later = [
+            verified.part
+            for verified in (*self.rounds, *self.dropped)
+            if verified.part.number > number
+        ]
+        return min(later, key=lambda part: part.number, default=None)
+
+    def drop_end(self) -> None:
+        """Drop a last round in which a draft stood in the place of the last token of all."""
+        while len(self.rounds) > 1:
+            last = self.rounds[-1]
+            if last.pending < len(self.tokens) - 1 or not last.is_misfed(self):
+                return
+            self.dropped.append(self.rounds.pop())
+
     @property
     def is_done(self) -> bool:
-        return bool(self.rounds) and self.is_known and self.next_pending >= len(self.tokens) - 1
+        ends = self.is_known or self.has_ended
+        return bool(self.rounds) and ends and self.next_pending >= len(self.tokens) - 1
 
 
 def context_of(part: Part, labels: dict[int, tuple[int, int]]) -> list[tuple[int, int]]:
@@ -146,6 +174,22 @@ def choices(verified: Verified) -> list[int]:
     left_out = part.seen.tokens.shape[1] - ids.shape[1]
     columns = part.columns[verified.pending - part.index :]
     return [int(ids[part.row, column - left_out, 0]) for column in columns if column >= left_out]
+
+
+def conclude(
+    request: Request, verified: Verified, eos: Collection[int], budget: int | None
+) -> None:
+    """Extend a request whose output is not known by what the target chose, up to its end."""
+    del request.tokens[verified.pending + 1 :]
+    chosen = choices(verified)
+    accepted = common(verified.drafts, chosen)
+    request.tokens += [*verified.drafts[:accepted], *chosen[accepted : accepted + 1]]
+    ends = [i + 1 for i, token in enumerate(request.output) if token in eos]
+    if budget is not None and len(request.output) >= budget:
+        ends.append(budget)
+    if ends:
+        del request.tokens[len(request.prompt) + min(ends) :]
+        request.has_ended = True
 
 
 def common(first: Sequence[int], second: Sequence[int]) -> int:

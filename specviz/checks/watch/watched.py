@@ -7,7 +7,7 @@ is assumed of the decoder but that it calls the models. Not known here: how it w
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any
 
@@ -19,6 +19,8 @@ from specviz.checks.watch.arguments import (
     check_windows,
     checked_outputs,
     checked_prompts,
+    unlike,
+    without_filling,
 )
 from specviz.checks.watch.capture import Capture, Forward
 from specviz.checks.watch.causes import Causes
@@ -94,15 +96,26 @@ class Watched:
             require_ints("eos_token_ids", eos_token_ids, minimum=0)
         check_followed(self.forwards)
         check_windows({"target": self.target, "draft": self.draft}, self.forwards)
-        follower = TargetFollower(ids, known)
+        known = [without_filling(output, eos_token_ids) for output in known]
+        follower = TargetFollower(ids, known, eos_token_ids, max_new_tokens)
         for forward in self._of("target"):
             follower.read(forward)
         follower.finish()
         check_followed(self.forwards, follower.requests)
+        mismatch = unlike(follower.requests)
+        if mismatch:
+            return self._without(mismatch, ids, greedy, max_new_tokens, eos_token_ids)
+        return self._report(follower, greedy, eos_token_ids, max_new_tokens)
+
+    def _report(
+        self, follower: TargetFollower, greedy: bool, eos: Sequence[int], budget: int | None
+    ) -> WatchReport:
+        """Judge what was followed."""
         drafts = DraftFollower(follower.requests)
         for forward in self._of("draft"):
             drafts.read(forward)
-        judge, faults, ties = self._judged(follower, greedy, eos_token_ids, max_new_tokens)
+        judge, faults, ties = self._judged(follower, greedy, eos, budget)
+        trace, why_none = self._trace(follower, drafts, eos)
         return WatchReport(
             requests=follower.requests,
             faults=faults,
@@ -110,14 +123,42 @@ class Watched:
             costs=find_costs(follower.requests, drafts.faults),
             tolerance=judge.tolerance,
             rounds=judge.causes.rounds,
-            trace=self._trace(follower, drafts, eos_token_ids),
+            record=trace,
+            why_no_record=why_none,
             greedy=greedy,
-            notes=self._notes(),
+            notes=self._notes(follower.forks),
         )
 
-    def _notes(self) -> list[str]:
+    def _without(
+        self,
+        mismatch: str,
+        prompts: Sequence[Sequence[int]],
+        greedy: bool,
+        budget: int | None,
+        eos: Sequence[int],
+    ) -> WatchReport:
+        """Judge what was seen without the outputs, as they are not what was fed.
+
+        Raises ValueError if nothing else is wrong, so that the outputs are.
+        """
+        if greedy:  # else the texts cannot be concluded
+            report = self.audit(prompts, max_new_tokens=budget, eos_token_ids=eos)
+            if not report.is_right:
+                note = f"{mismatch}; the texts are concluded from the forwards instead"
+                return replace(report, notes=[*report.notes, note])
+        raise ValueError(
+            f"{mismatch}, and the forwards are right; pass all new tokens that this run returned, "
+            "in the order of the prompts"
+        )
+
+    def _notes(self, forks: int) -> list[str]:
         """Return what could not be seen, in sentences."""
         notes = []
+        if forks:
+            notes.append(
+                f"{forks} rows read a request that another row of the forward read as well; which "
+                "of them it went on with is guessed, so a fault that is named may be none"
+            )
         for model in ("target", "draft"):
             forwards = self._of(model)
             unseen = [forward.unseen for forward in forwards if forward.unseen]
@@ -159,7 +200,10 @@ class Watched:
                 faults.append(fault)
         return judge, sorted(faults, key=lambda fault: (fault.forward, fault.row)), ties
 
-    def _trace(self, follower: TargetFollower, drafts: DraftFollower, eos: Sequence[int]) -> Trace:
+    def _trace(
+        self, follower: TargetFollower, drafts: DraftFollower, eos: Sequence[int]
+    ) -> tuple[Trace | None, str]:
+        """Return a record of the run; or None, and why there is none."""
         settings = {
             "vocabulary_size": self.target.get_input_embeddings().weight.shape[0],
             "eos_token_ids": list(eos),
@@ -172,7 +216,10 @@ class Watched:
             "tokenizer": self.tokenizer,
         }
         parts = {"target": follower.parts, "draft": drafts.parts}
-        return to_trace(follower.requests, parts, follower.labels, settings)
+        try:
+            return to_trace(follower.requests, parts, follower.labels, settings), ""
+        except ValueError as error:  # what a wrong decoder does may fit no record
+            return None, str(error)
 
 
 def eos_of(model: PreTrainedModel) -> list[int]:

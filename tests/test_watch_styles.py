@@ -1,0 +1,199 @@
+"""`sv.watch` and decoders in styles that it once misjudged.
+
+Each decoder is written for its test, with one row unless more are needed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from conftest import make_pair
+from transformers import DynamicCache
+
+import specviz as sv
+
+K, MAX_NEW_TOKENS = 3, 12
+PROMPTS = [[5, 9, 11, 40, 7], [8, 21, 4], [30, 31, 32, 33, 34, 35, 36]]
+
+
+@pytest.fixture(scope="module")
+def pair() -> sv.Pair:
+    return make_pair("llama")
+
+
+def continued(pair: sv.Pair, prompt: list[int], count: int = MAX_NEW_TOKENS) -> list[int]:
+    ids = torch.tensor([prompt])
+    options = {"do_sample": False, "max_new_tokens": count, "eos_token_id": None}
+    return pair.target.generate(ids, **options)[0, len(prompt) :].tolist()
+
+
+def best(model, tokens: list[int], last: int = 1, **options) -> list[int]:
+    """The choices after the last few tokens."""
+    with torch.inference_mode():
+        logits = model(torch.tensor([tokens]), **options).logits
+    return logits[0, -last:].argmax(-1).tolist()
+
+
+def drafted(pair: sv.Pair, tokens: list[int], count: int = K) -> list[int]:
+    found = list(tokens)
+    for _ in range(count):
+        found += best(pair.draft, found)
+    return found[len(tokens) :]
+
+
+def audited(pair: sv.Pair, decode, prompts=PROMPTS, **options) -> sv.WatchReport:
+    with sv.watch(pair.target, pair.draft) as watched:
+        outputs = decode(prompts)
+    return watched.audit(prompts, outputs, eos_token_ids=[], **options)
+
+
+def keeping_one(pair: sv.Pair, prompt: list[int]) -> list[int]:
+    """Verify K drafts without a cache, and keep the first new token alone."""
+    text = list(prompt)
+    while len(text) < len(prompt) + MAX_NEW_TOKENS:
+        text.append(best(pair.target, text + drafted(pair, text), K + 1)[0])
+    return text[len(prompt) :]
+
+
+def with_saved_choice(pair: sv.Pair, prompt: list[int]) -> list[int]:
+    """Feed drafts alone, and judge the first by the choice that was kept from before."""
+    cache = DynamicCache()
+    (choice,) = best(pair.target, prompt, past_key_values=cache)
+    new: list[int] = []
+    while len(new) < MAX_NEW_TOKENS:
+        drafts = drafted(pair, prompt + new)
+        choices = [choice, *best(pair.target, drafts, K, past_key_values=cache)]
+        gained = next((i for i in range(K) if drafts[i] != choices[i]), K)
+        if gained < K:
+            cache.crop(gained - K)
+            (after,) = best(pair.target, [choices[gained]], past_key_values=cache)
+        else:
+            (after,) = best(pair.target, [choices[K]], past_key_values=cache)
+        new += [*drafts[:gained], choices[gained]]
+        choice = after
+    return new[:MAX_NEW_TOKENS]
+
+
+def test_keeping_one_token_a_round_is_right(pair: sv.Pair) -> None:
+    report = audited(pair, lambda prompts: [keeping_one(pair, each) for each in prompts])
+    assert report.is_right, report
+    assert "read again" in {cost.name for cost in report.costs}
+
+
+def test_a_choice_that_is_kept_for_the_next_round_is_right(pair: sv.Pair) -> None:
+    report = audited(pair, lambda prompts: [with_saved_choice(pair, each) for each in prompts])
+    assert report.is_right, report
+    assert {cost.name for cost in report.costs} <= {"finished rows"}
+
+
+def test_outputs_in_another_order_are_refused(pair: sv.Pair) -> None:
+    def decode(prompts: list[list[int]]) -> list[list[int]]:
+        return [with_saved_choice(pair, each) for each in prompts][::-1]
+
+    with pytest.raises(ValueError, match=r"outputs\[\d\] is not what was fed .* order of the"):
+        audited(pair, decode)
+
+
+def test_a_text_that_ends_too_early_is_wrong(pair: sv.Pair) -> None:
+    report = audited(
+        pair,
+        lambda prompts: [with_saved_choice(pair, each)[:7] for each in prompts],
+        max_new_tokens=MAX_NEW_TOKENS,
+    )
+    assert {fault.rule for fault in report.faults} == {"budget"}
+    assert "ends after 7 of 12 new tokens, and not with EOS" in report.verdict
+
+
+def test_without_outputs_a_text_ends_with_its_budget(pair: sv.Pair) -> None:
+    with sv.watch(pair.target, pair.draft) as watched:
+        texts = [with_saved_choice(pair, each) for each in PROMPTS]
+    report = watched.audit(PROMPTS, eos_token_ids=[], max_new_tokens=MAX_NEW_TOKENS)
+    assert report.is_right, report
+    for request, text in zip(report.requests, texts, strict=True):
+        assert request.output == text[: len(request.output)]
+
+
+def test_what_fills_an_output_behind_eos_is_cut(pair: sv.Pair) -> None:
+    (prompt, *_) = PROMPTS
+    with sv.watch(pair.target, pair.draft) as watched:
+        text = with_saved_choice(pair, prompt)
+    eos = text[-1]
+    assert eos not in text[:-1]
+    report = watched.audit([prompt], [[*text, 0, 0, 0]], eos_token_ids=[eos])
+    assert report.is_right, report
+
+
+def test_zeros_that_are_seen_are_named(pair: sv.Pair) -> None:
+    """Their scores are 0, which is not nothing."""
+
+    def decode(prompts: list[list[int]]) -> list[list[int]]:
+        (prompt,) = prompts
+        cache = DynamicCache()
+        new = best(pair.target, prompt, past_key_values=cache)
+        for layer in cache.layers:
+            layer.keys = torch.nn.functional.pad(layer.keys, (0, 0, 2, 0))
+            layer.values = torch.nn.functional.pad(layer.values, (0, 0, 2, 0))
+        while len(new) < MAX_NEW_TOKENS:
+            places = torch.tensor([[len(prompt) + len(new) - 1]])
+            options = {"past_key_values": cache, "position_ids": places}
+            new += best(pair.target, new[-1:], **options)
+        return [new]
+
+    report = audited(pair, decode, PROMPTS[:1])
+    assert report.faults[0].rule == "mask"
+    assert "sees slot 0, which holds zeros" in report.verdict
+
+
+def test_a_cache_of_another_request_is_named(pair: sv.Pair) -> None:
+    def decode(prompts: list[list[int]]) -> list[list[int]]:
+        outputs = []
+        cache = DynamicCache()  # one for all prompts
+        for prompt in prompts:
+            tokens = list(prompt)
+            fed = tokens
+            while len(tokens) < len(prompt) + MAX_NEW_TOKENS:
+                fed = best(pair.target, fed, past_key_values=cache)
+                tokens += fed
+            outputs.append(tokens[len(prompt) :])
+        return outputs
+
+    report = audited(pair, decode)
+    assert [fault.request for fault in report.faults] == [1, 2]
+    assert "which holds K/V of token 0 of request 0" in report.verdict
+
+
+@pytest.mark.parametrize("hears", [True, False])
+def test_rows_that_try_drafts_of_one_request(pair: sv.Pair, hears: bool) -> None:
+    """Two chains of drafts are verified as two rows; the better one is kept, or the other."""
+
+    def decode(prompts: list[list[int]]) -> list[list[int]]:
+        (prompt,) = prompts
+        tokens = list(prompt)
+        while len(tokens) < len(prompt) + MAX_NEW_TOKENS:
+            chains = [drafted(pair, tokens), drafted(pair, tokens[1:])]
+            ids = torch.tensor([[*tokens, *chain] for chain in chains])
+            with torch.inference_mode():
+                choices = pair.target(ids).logits[:, -K - 1 :].argmax(-1).tolist()
+            gains = [
+                next((i for i in range(K) if chain[i] != choice[i]), K)
+                for chain, choice in zip(chains, choices, strict=True)
+            ]
+            best_row = gains.index(max(gains) if hears else min(gains))
+            count = gains[best_row]
+            tokens += [*chains[best_row][:count], choices[best_row][count]]
+        return [tokens[len(prompt) :][:MAX_NEW_TOKENS]]
+
+    report = audited(pair, decode, PROMPTS[2:])
+    assert report.is_right, report
+    assert any("another row of the forward read as well" in note for note in report.notes)
+
+
+def test_a_report_without_a_record_still_has_its_verdict(pair: sv.Pair) -> None:
+    report = audited(pair, lambda prompts: [keeping_one(pair, each) for each in prompts])
+    bare = replace(report, record=None, why_no_record="rows must be different ones")
+    assert bare.verdict == report.verdict
+    assert str(bare).endswith("so no picture can be drawn")
+    with pytest.raises(ValueError, match=r"this run fits no record: rows must .*; go by what"):
+        bare.step_through()
