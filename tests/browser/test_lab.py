@@ -249,7 +249,7 @@ def test_zoom_and_slide(notebook, runs):
 LISTED = (
     *("→", "←", "Shift →", "Shift ←", "Home", "End", "Space", "[", "]", "↓", "↑", "t"),
     *("r", "Shift r", "f", "Shift f", "v", "Shift v", "e", "Shift e"),
-    *("+", "\N{MINUS SIGN}", "0", ",", ".", "?"),
+    *("+", "\N{MINUS SIGN}", "0", ",", ".", "s", "Shift s", "x", "?"),
 )
 
 

@@ -94,10 +94,10 @@ export class MapLayout {
     if (this.lead !== null && y >= this.lead - 2) return { part: "lead", run: 0, request: null };
     const run = this.groups.findIndex(({ name, bottom }) => y >= name && y < bottom);
     if (run < 0) return { part: "none", run: 0, request: null };
-    const { lanes, pitch, first, shown, time } = this.groups[run];
+    const { lanes, pitch, first, shown } = this.groups[run];
     const place = Math.floor((y - lanes) / pitch);
     if (place >= 0 && place < shown) return { part: "lane", run, request: first + place };
-    return { part: y >= time ? "time" : "none", run, request: null };
+    return { part: y >= lanes ? "time" : "none", run, request: null };
   }
 
   /**

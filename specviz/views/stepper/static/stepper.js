@@ -5218,8 +5218,8 @@ var MapLayout = class {
     if (this.lead !== null && y >= this.lead - 2) return { part: "lead", run: 0, request: null };
     let run = this.groups.findIndex(({ name, bottom }) => y >= name && y < bottom);
     if (run < 0) return { part: "none", run: 0, request: null };
-    let { lanes, pitch, first, shown, time } = this.groups[run], place = Math.floor((y - lanes) / pitch);
-    return place >= 0 && place < shown ? { part: "lane", run, request: first + place } : { part: y >= time ? "time" : "none", run, request: null };
+    let { lanes, pitch, first, shown } = this.groups[run], place = Math.floor((y - lanes) / pitch);
+    return place >= 0 && place < shown ? { part: "lane", run, request: first + place } : { part: y >= lanes ? "time" : "none", run, request: null };
   }
   /**
    * The first lane to be seen, so that a request's lane is.
