@@ -115,7 +115,7 @@ export class PlacePainter {
       pen.text(`${request}`, GUTTER - 8, lanes + place * pitch + h / 2 + 0.5, look);
     }
     if (at < 0 || at >= shown) return;
-    const y = lanes + at * pitch + h / 2 + 0.5;
+    const y = Math.max(lanes + at * pitch + h / 2 + 0.5, 6);
     const own = { ...look, weight: 700, fill: pen.p.blue };
     pen.text(`request ${chosen}`, GUTTER - 8, y, { ...own, max: GUTTER - 10 });
   }

@@ -1,7 +1,6 @@
 // StripPainter: what lies under the lanes: the time of each round by phase, the K/V that it copied,
 // which of two runs is ahead, and the axis.
 
-import { milliseconds } from "../draw/words.js";
 import { GUTTER } from "./layout.js";
 import { leads } from "./lead.js";
 
@@ -162,7 +161,7 @@ export class StripPainter {
     for (const value of axis.ticks(layout.room)) {
       const at = axis.byTime ? value : value + 0.5;
       const x = GUTTER + axis.x(at, layout.room);
-      const words = axis.byTime ? milliseconds(value) : `${value}`;
+      const words = axis.byTime ? `${Number(value.toPrecision(4))} ms` : `${value}`;
       const half = pen.measure(words, SMALL) / 2;
       if (x < GUTTER || x > end) continue;
       pen.line(x, y, x, y + 3, { stroke: p.grey });

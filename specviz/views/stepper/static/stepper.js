@@ -5687,7 +5687,7 @@ var CLOSEST = 13, PlacePainter = class {
       request % every || near || pen.text(`${request}`, 58, lanes + place * pitch + h / 2 + 0.5, look);
     }
     if (at < 0 || at >= shown) return;
-    let y = lanes + at * pitch + h / 2 + 0.5, own = { ...look, weight: 700, fill: pen.p.blue };
+    let y = Math.max(lanes + at * pitch + h / 2 + 0.5, 6), own = { ...look, weight: 700, fill: pen.p.blue };
     pen.text(`request ${chosen}`, 58, y, { ...own, max: 56 });
   }
   /**
@@ -5822,7 +5822,7 @@ var NARROWEST2 = 2, SMALL = { size: 10 }, StripPainter = class {
     let { pen, axis, layout } = this, { p } = pen, y = layout.ruler, end = 66 + layout.room;
     pen.line(66, y + 0.5, end, y + 0.5, { stroke: p.grey });
     for (let value of axis.ticks(layout.room)) {
-      let at = axis.byTime ? value : value + 0.5, x = 66 + axis.x(at, layout.room), words = axis.byTime ? milliseconds(value) : `${value}`, half = pen.measure(words, SMALL) / 2;
+      let at = axis.byTime ? value : value + 0.5, x = 66 + axis.x(at, layout.room), words = axis.byTime ? `${Number(value.toPrecision(4))} ms` : `${value}`, half = pen.measure(words, SMALL) / 2;
       x < 66 || x > end || (pen.line(x, y, x, y + 3, { stroke: p.grey }), (x + half + 4 < left || x - half - 4 > right) && pen.text(words, Math.min(x, layout.width - half - 2), y + 11, {
         ...SMALL,
         fill: p.muted,
