@@ -35,11 +35,14 @@ export class LanePainter {
     const { pen, group, layout } = this;
     const last = group.first + group.shown;
     for (let request = group.first; request < last; request++) this._lane(request);
-    const height = group.shown * group.pitch + 4;
-    pen.clip(GUTTER - 10, group.lanes - 2, layout.room + 10 + RIGHT, height, () => {
+    const [top, height] = [group.lanes - 2, group.shown * group.pitch + 4];
+    pen.clip(GUTTER, top, layout.room, height, () => {
       this._waits();
       for (const [fill, boxes] of this.boxes)
         for (const [x, y, w, h] of boxes) pen.rect(x, y, w, h, { fill });
+    });
+    // A sign may stand beside the first or the last round.
+    pen.clip(GUTTER - 8, top, layout.room + 8 + RIGHT, height, () => {
       for (let request = group.first; request < last; request++) this._signs(request);
       this._first();
     });
@@ -151,8 +154,8 @@ export class LanePainter {
       for (const [from, to] of tally.waits[request]) {
         if (to < first || from > stop) continue;
         const y = Math.floor(this._y(request) + block.h / 2) + 0.5;
-        const left = Math.max(this._x(from), GUTTER - 8);
-        const right = Math.min(this._x(to), GUTTER + layout.room + 8);
+        const left = Math.max(this._x(from), GUTTER);
+        const right = Math.min(this._x(to), GUTTER + layout.room);
         pen.line(left, y, right, y, { stroke: pen.p.grey, dash: [1, 3] });
       }
   }
@@ -183,8 +186,8 @@ export class LanePainter {
    */
   _entry(block, y) {
     const { pen, tally } = this;
-    if (!tally.has(block, "refill")) return;
-    drawEntry(pen, this._x(block.round), y, this.block.h);
+    const x = this._x(block.round);
+    if (tally.has(block, "refill") && this._sees(x)) drawEntry(pen, x, y, this.block.h);
   }
 
   /**
@@ -194,7 +197,13 @@ export class LanePainter {
   _end(block, y) {
     const { tally } = this;
     const kind = ["eos", "budget", "stopped"].find((name) => tally.has(block, name)) ?? "";
-    drawEnd(this.pen, kind, this._x(block.round + 1), y, this.block.h);
+    const x = this._x(block.round + 1);
+    if (this._sees(x)) drawEnd(this.pen, kind, x, y, this.block.h);
+  }
+
+  /** @param {number} x */
+  _sees(x) {
+    return x > GUTTER - 1 && x < GUTTER + this.layout.room + 1;
   }
 
   /**
@@ -208,7 +217,11 @@ export class LanePainter {
     const { pen, block, group, tally } = this;
     const [x, end] = [this._x(round), this._x((tally.lanes[request].at(-1)?.round ?? 0) + 1)];
     const open = group.pitch >= 8;
-    pen.rect(x, y + block.h + 0.5, end - x, open ? 1.5 : 1, { fill: pen.p.ink });
+    const left = Math.max(x, GUTTER);
+    const right = Math.min(end, GUTTER + this.layout.room);
+    if (right <= left) return;
+    pen.rect(left, y + block.h + 0.5, right - left, open ? 1.5 : 1, { fill: pen.p.ink });
+    if (x < GUTTER - 1) return;
     const at = Math.max(x, GUTTER + 5);
     if (open) drawSign(pen, "≠", at, y + block.h / 2, pen.p.ink);
     else pen.rect(x, y, 2, block.h + 1, { fill: pen.p.ink });
@@ -221,6 +234,7 @@ export class LanePainter {
     const place = first.request - group.first;
     if (place < 0 || place >= group.shown) return;
     const middle = (this._x(first.round) + this._x(first.round + 1)) / 2;
+    if (!this._sees(middle)) return;
     drawSign(pen, "▲", middle, this._y(first.request) + block.h / 2, pen.p.red);
   }
 }

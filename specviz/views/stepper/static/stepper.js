@@ -5252,11 +5252,12 @@ var NARROWEST = 3, SEPARATE = 5, LanePainter2 = class {
   paint() {
     let { pen, group: group2, layout } = this, last = group2.first + group2.shown;
     for (let request = group2.first; request < last; request++) this._lane(request);
-    let height = group2.shown * group2.pitch + 4;
-    pen.clip(56, group2.lanes - 2, layout.room + 10 + 16, height, () => {
+    let [top, height] = [group2.lanes - 2, group2.shown * group2.pitch + 4];
+    pen.clip(66, top, layout.room, height, () => {
       this._waits();
       for (let [fill, boxes] of this.boxes)
         for (let [x, y, w, h] of boxes) pen.rect(x, y, w, h, { fill });
+    }), pen.clip(58, top, layout.room + 8 + 16, height, () => {
       for (let request = group2.first; request < last; request++) this._signs(request);
       this._first();
     });
@@ -5336,7 +5337,7 @@ var NARROWEST = 3, SEPARATE = 5, LanePainter2 = class {
     for (let request = group2.first; request < last; request++)
       for (let [from, to] of tally.waits[request]) {
         if (to < first || from > stop) continue;
-        let y = Math.floor(this._y(request) + block.h / 2) + 0.5, left = Math.max(this._x(from), 58), right = Math.min(this._x(to), 66 + layout.room + 8);
+        let y = Math.floor(this._y(request) + block.h / 2) + 0.5, left = Math.max(this._x(from), 66), right = Math.min(this._x(to), 66 + layout.room);
         pen.line(left, y, right, y, { stroke: pen.p.grey, dash: [1, 3] });
       }
   }
@@ -5357,16 +5358,20 @@ var NARROWEST = 3, SEPARATE = 5, LanePainter2 = class {
    * @param {number} y
    */
   _entry(block, y) {
-    let { pen, tally } = this;
-    tally.has(block, "refill") && drawEntry(pen, this._x(block.round), y, this.block.h);
+    let { pen, tally } = this, x = this._x(block.round);
+    tally.has(block, "refill") && this._sees(x) && drawEntry(pen, x, y, this.block.h);
   }
   /**
    * @param {Block} block
    * @param {number} y
    */
   _end(block, y) {
-    let { tally } = this, kind = ["eos", "budget", "stopped"].find((name) => tally.has(block, name)) ?? "";
-    drawEnd(this.pen, kind, this._x(block.round + 1), y, this.block.h);
+    let { tally } = this, kind = ["eos", "budget", "stopped"].find((name) => tally.has(block, name)) ?? "", x = this._x(block.round + 1);
+    this._sees(x) && drawEnd(this.pen, kind, x, y, this.block.h);
+  }
+  /** @param {number} x */
+  _sees(x) {
+    return x > 65 && x < 66 + this.layout.room + 1;
   }
   /**
    * Where a text parts from the other run's, and from there on.
@@ -5376,8 +5381,8 @@ var NARROWEST = 3, SEPARATE = 5, LanePainter2 = class {
   _parting(request, y) {
     let round = this.parts[request] ?? -1;
     if (round < 0) return;
-    let { pen, block, group: group2, tally } = this, [x, end] = [this._x(round), this._x((tally.lanes[request].at(-1)?.round ?? 0) + 1)], open = group2.pitch >= 8;
-    pen.rect(x, y + block.h + 0.5, end - x, open ? 1.5 : 1, { fill: pen.p.ink });
+    let { pen, block, group: group2, tally } = this, [x, end] = [this._x(round), this._x((tally.lanes[request].at(-1)?.round ?? 0) + 1)], open = group2.pitch >= 8, left = Math.max(x, 66), right = Math.min(end, 66 + this.layout.room);
+    if (right <= left || (pen.rect(left, y + block.h + 0.5, right - left, open ? 1.5 : 1, { fill: pen.p.ink }), x < 65)) return;
     let at = Math.max(x, 71);
     open ? drawSign(pen, "\u2260", at, y + block.h / 2, pen.p.ink) : pen.rect(x, y, 2, block.h + 1, { fill: pen.p.ink });
   }
@@ -5387,7 +5392,7 @@ var NARROWEST = 3, SEPARATE = 5, LanePainter2 = class {
     let place = first.request - group2.first;
     if (place < 0 || place >= group2.shown) return;
     let middle = (this._x(first.round) + this._x(first.round + 1)) / 2;
-    drawSign(pen, "\u25B2", middle, this._y(first.request) + block.h / 2, pen.p.red);
+    this._sees(middle) && drawSign(pen, "\u25B2", middle, this._y(first.request) + block.h / 2, pen.p.red);
   }
 };
 function drawEntry(pen, x, y, h) {
