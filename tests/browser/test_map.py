@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
+from test_charts import contrast
 
 import specviz as sv
 from browser.runs import parting, record
 from browser.stepper import Stepper
+from browser.test_page import PALETTE
 from specviz import metrics
 from specviz.record.schema import PHASES
 
@@ -248,6 +250,18 @@ def test_the_first_violation_is_marked(saved_page):
     plain = saved_page(trace, judge=False)
     assert "iolation" not in plain.panel("map").evaluate("(map) => map.innerHTML")
     assert plain.count("red", "map") == 0
+
+
+DRAWN = ("green", "bonus", "stale", "blue", "red", "grey", "ink")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_blocks_and_signs_stand_out(saved_page, eqspec, theme):
+    """WCAG asks for a contrast of 3 for graphics."""
+    stepper = saved_page(eqspec, color_scheme=theme)
+    colours = stepper.root.evaluate(PALETTE, [*DRAWN, "panel"])
+    ground = colours.pop("panel")[:3]
+    assert [name for name, value in colours.items() if contrast(value[:3], ground) < 3] == []
 
 
 @pytest.mark.parametrize(("width", "theme"), [(390, "dark"), (1280, "light")])

@@ -1,5 +1,5 @@
-// MapSection: the run map on the page, with what plays the run in its heading. The slider in it is
-// seen by no one, but takes the focus and the keys, and says where the run is.
+// MapSection: the run map on the page, with what plays the run in its heading. Its slider is
+// transparent: it takes the focus and the keys, and tells screen readers where the run is.
 
 import { element, iconButton, setAttribute, setText } from "../draw/elements.js";
 import { CanvasPen } from "../draw/pen.js";
