@@ -107,11 +107,16 @@ export interface StageEntry {
   guessed?: [slot: number, stop: number, source: number][][]; // in a run with a draft head
 }
 
+/** What a row gained in a round; signs: the sum of the bits of what happened. */
+export type MapEntry = [accepted: number, own: number, thrown: number, signs: number];
+
 export interface RoundEntry {
   slots: number;
   decision: string;
   capacity?: number;
   ms: number[];
+  bytes: number | null; // of K/V that was copied
+  map: MapEntry[]; // by row
   rows: RowEntry[];
   pool: PoolEntry[];
   stages: StageEntry[];
@@ -176,6 +181,8 @@ export interface FilmJson {
   rounds: RoundEntry[];
   lanes: LaneRun[][];
   holes: Range[][];
+  signs: string[];
+  waits: [request: number, first: number, stop: number][];
   violations: ViolationEntry[] | null;
   gaps?: Gaps; // in a record that lacks something
 }

@@ -84,6 +84,9 @@ export function tinyJson() {
         slots: 6,
         decision: "all",
         ms: [1, 1, 1, 1, 1],
+        bytes: 0,
+        // EOS is the second sign.
+        map: [[1, 1, 1, 2]],
         rows: [tinyRow()],
         pool: [],
         stages: [0, 0, 1, 1, 1].map((lane, phase) => tinyStage(lane, phase === 2 ? [verify] : [])),
@@ -98,6 +101,8 @@ export function tinyJson() {
       [0, 2, [3, 6, 3, 2, 2, 0, [3, 7, 8]], [6, 7, 4, 5, 5, 0, [8]]],
     ],
     holes: [[], [[2, 3]]],
+    signs: ["refill", "eos", "budget", "stopped", "moved", "violation"],
+    waits: [],
     violations: [],
   };
 }

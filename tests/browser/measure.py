@@ -11,6 +11,8 @@ It measures in headless Chromium without a GPU, on the exported page with all pa
 - open in Python: the call `step_through(run)`, which makes the film and packs it.
 - open in the browser: from the start of the navigation to the file until all panels are drawn.
 - open: both.
+- brush, frame to frame: while a range is dragged over the whole map of the run, to and fro with a
+  move in every frame, the time from one frame to the next; the browser draws 60 a second at most.
 Runs are generated here, by random models that only have to have the right shape, and kept nowhere.
 """
 
@@ -36,7 +38,7 @@ from specviz.views.stepper.browser import find_browser
 
 OUT = Path(__file__).parents[2] / "figures" / "data" / "paint.csv"
 WINDOW = {"width": 1400, "height": 1800}
-VOCABULARY, CLICKS, WARM_UP, OPENINGS = 97, 64, 15, 5
+VOCABULARY, CLICKS, MOVES, WARM_UP, OPENINGS = 97, 64, 240, 15, 5
 PAUSE_MS = 350  # longer than a motion lasts
 WATCH = """
 window.waits = [];
@@ -153,6 +155,37 @@ def click_to_paint(page: Page, trace: Trace, path: Path) -> dict[str, list[float
     return measured
 
 
+BRUSH = """async (canvas, moves) => {
+  const box = canvas.getBoundingClientRect(), frames = [];
+  const frame = () => new Promise((done) => requestAnimationFrame(done));
+  const look = { bubbles: true, pointerId: 1, buttons: 1, clientY: box.top + 60 };
+  let before = await frame();
+  for (let move = 0; move < moves; move++) {
+    const share = 0.5 - 0.42 * Math.cos((move / moves) * 6 * Math.PI);
+    canvas.dispatchEvent(
+      new PointerEvent('pointermove', { ...look, clientX: box.left + box.width * share }),
+    );
+    const now = await frame();
+    frames.push(now - before);
+    before = now;
+  }
+  return frames;
+}"""
+
+
+def brushing(page: Page, trace: Trace, path: Path) -> dict[str, list[float]]:
+    """Return the milliseconds from frame to frame while a range is dragged, after a warm-up."""
+    stepper, _ = open_file(page, trace, path)
+    canvas = stepper.canvas("map")
+    box = canvas.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 3, box["y"] + 60)
+    page.mouse.down()
+    frames = canvas.evaluate(BRUSH, WARM_UP + MOVES)
+    page.mouse.up()
+    assert stepper.panel("map").locator(".sv-totals strong").inner_text().startswith("rounds ")
+    return {"brush, frame to frame": frames[WARM_UP:]}
+
+
 def opening(page: Page, trace: Trace, path: Path) -> dict[str, list[float]]:
     """Milliseconds of OPENINGS openings."""
     measured: dict[str, list[float]] = {"open in Python": [], "open in the browser": [], "open": []}
@@ -193,6 +226,7 @@ CASES = (
     (click_to_paint, 8, 175, 80, {"click to paint": 16, "back, click to paint": 16}),
     (click_to_paint, 32, 1965, 80, {"click to paint": 33, "back, click to paint": 33}),
     (opening, 64, 48, 128, {"open": 1500}),
+    (brushing, 64, 48, 128, {"brush, frame to frame": 17}),
 )  # what is done, B, tokens of the longest prompt, new tokens, goals in ms
 
 

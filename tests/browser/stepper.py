@@ -80,6 +80,8 @@ class Stepper:
         return self.root.get_by_role("button", name=name, exact=True)
 
     def panel(self, name: str, run: int = 0) -> Locator:
+        if name == "map":  # one for all runs
+            return self.root.locator(".sv-panel.sv-map")
         return self.root.locator(".sv-run").nth(run).locator(f".sv-panel.sv-{name}")
 
     def canvas(self, name: str, run: int = 0) -> Locator:

@@ -19,6 +19,7 @@ const PALETTE = [
   "orangeSoft",
   "amber",
   "amberSoft",
+  "bonus",
   "red",
   "redSoft",
   "grey",

@@ -49,6 +49,13 @@ export function milliseconds(value) {
   return `${value.toFixed(value >= 99.95 || value === 0 ? 0 : value >= 0.095 ? 1 : 2)} ms`;
 }
 
+/** @param {number} share */
+export function percent(share) {
+  return share > 0 && share < 0.0005
+    ? "<0.1 %"
+    : `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
+}
+
 /** @param {number} size */
 export function bytesOf(size) {
   const [unit, name, digits] =

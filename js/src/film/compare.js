@@ -13,7 +13,8 @@ export class Comparison {
     this.lead = second.steps > first.steps ? 1 : 0;
     this.clocks = this.films[this.lead].steps;
     this.byTokens = false;
-    this._partings = first.json.requests.map((_, request) => this._parting(request));
+    // By request: the index of the first token that the runs do not share, -1 for none.
+    this.partings = first.json.requests.map((_, request) => this._parting(request));
   }
 
   /**
@@ -35,13 +36,13 @@ export class Comparison {
   }
 
   get unequal() {
-    return this._partings.filter((at) => at >= 0).length;
+    return this.partings.filter((at) => at >= 0).length;
   }
 
   // {request, index, step}: where the texts part for the first time, step being the first run's;
   // null where they never do.
   get first() {
-    const found = this._partings.flatMap((index, request) =>
+    const found = this.partings.flatMap((index, request) =>
       index < 0 ? [] : [{ request, index, step: this._emitted(request, index) }],
     );
     return found.length
@@ -51,7 +52,7 @@ export class Comparison {
 
   get words() {
     const { first } = this;
-    const count = this._partings.length;
+    const count = this.partings.length;
     if (!first) return `all ${count} texts are the same`;
     const tokens = this.films.map((film) => {
       const token = film.token(first.request, first.index);

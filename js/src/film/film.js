@@ -2,6 +2,7 @@
 // it. A step is a phase of a round: step = round * 5 + phase. Knows no colours, no pixels and no
 // page.
 
+import { Tally } from "./tally.js";
 import { branches, isFull, turnedDown } from "./tree.js";
 
 /** @import { Cell, FilmJson, LaneName, LaneRun, RowEntry } from "../types.d.ts" */
@@ -72,6 +73,14 @@ export class Film {
     this._points = new Map();
     /** @type {boolean | undefined} */
     this._drifts = undefined;
+    /** @type {Tally | undefined} */
+    this._tally = undefined;
+  }
+
+  /** What the run adds up to, counted when it is first asked for. */
+  get tally() {
+    this._tally ??= new Tally(this);
+    return this._tally;
   }
 
   /** @param {number} step */
@@ -271,11 +280,5 @@ export class Film {
     const found =
       direction > 0 ? points.find((each) => each > step) : points.findLast((each) => each < step);
     return found ?? null;
-  }
-
-  marks() {
-    return ["violation", "eos"].flatMap((kind) =>
-      this.points(kind).map((step) => ({ step, kind })),
-    );
   }
 }

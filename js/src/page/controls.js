@@ -6,7 +6,6 @@ import { jump, jumpTarget, jumpToDifference } from "./jumps.js";
 import { SPEEDS } from "./player.js";
 import { Rail } from "./rail.js";
 import { badge, runFacts, runName } from "./run.js";
-import { Track } from "./track.js";
 
 /** @import { Comparison, RowEntry } from "../types.d.ts" */
 /** @import { Shell } from "./shell.js" */
@@ -37,18 +36,21 @@ export class Controls {
   constructor(shell) {
     this.shell = shell;
     this.what = "rejection";
-    this.track = new Track(shell);
     this.rail = new Rail(shell);
-    this.parts = [
-      this._bar(),
-      this._transport(),
-      this.rail.root,
-      ...(shell.comparison ? [this._two()] : []),
-    ];
+    this.parts = [this._bar(), this.rail.root, ...(shell.comparison ? [this._two()] : [])];
+    this.transport = [this._transport(), this._speed()];
     this.root = element("div", { class: "sv-controls" }, ...this.parts);
   }
 
   // -- making
+
+  /**
+   * Under the name of the run; what plays the run is in its heading.
+   * @param {HTMLElement} map
+   */
+  addMap(map) {
+    this.root.insertBefore(map, this.rail.root);
+  }
 
   _bar() {
     const [first] = this.shell.runs;
@@ -137,14 +139,7 @@ export class Controls {
       iconButton("ahead", "next round", "Shift →", by(shell.phases)),
       iconButton("last", "last step", "End", () => shell.go(shell.clocks - 1)),
     ];
-    const buttons = element("div", { class: "sv-buttons" }, ...this.back, this.play, ...this.ahead);
-    return element(
-      "div",
-      { class: "sv-bar sv-transport" },
-      buttons,
-      this.track.root,
-      this._speed(),
-    );
+    return element("div", { class: "sv-buttons" }, ...this.back, this.play, ...this.ahead);
   }
 
   _speed() {
@@ -188,7 +183,6 @@ export class Controls {
     const [{ film, view }] = shell.runs;
     const { clock, clocks } = shell;
     if (!shell.comparison) setText(this.facts, runFacts(film, view.step).join(" · "));
-    this.track.update();
     this.back.forEach((button) => setUsable(button, clock > 0));
     this.ahead.forEach((button) => setUsable(button, clock < clocks - 1));
     setUsable(this.before, jumpTarget(shell, this.what, -1) !== null);
@@ -218,7 +212,6 @@ export class Controls {
     this.ways.forEach((button, n) =>
       button.setAttribute("aria-pressed", String(byTokens === (n === 1))),
     );
-    this.track.placeMarks();
   }
 
   updatePlay() {

@@ -71,6 +71,12 @@ const KEYS = [
     [",", ",", (shell) => shell.slide(-4)],
     [".", ".", (shell) => shell.slide(4)],
   ],
+  [
+    "select rounds: from here, and to here",
+    ["s", "s", (shell) => shell.map.mark()],
+    ["Shift s", "Shift+S", (shell) => shell.map.clear()],
+  ],
+  ["map by rounds, or by time", ["x", "x", (shell) => shell.map.setByTime(!shell.map.byTime)]],
   ["this list", ["?", "?", (shell) => shell.help.open()]],
   ["first difference of the two runs", ["d", "d", jumpToDifference], true],
   [
@@ -128,7 +134,9 @@ export class Help {
     const pointer =
       "With the pointer: a click on a row chooses it; " +
       "what lies under the pointer lights up in all panels; " +
-      "a mark under the slider leads to its step; the map of the whole cache slides the batch.";
+      "in the map of the run a click leads to a round of a request, a drag selects rounds, " +
+      "a drag along its axis goes through the steps, and the wheel zooms once the map has the " +
+      "focus, as do + − 0 and , . there; the map of the whole cache slides the batch.";
     const head = element("div", { class: "sv-head" }, element("h2", { id: name }, "Keys"), close);
     const list = element("dl", {}, ...keysFor(compared).map((entry) => this._line(entry)));
     /** @param {Event} event */

@@ -70,9 +70,8 @@ export class Section {
       pointermove: (event) => this._move(event),
       pointerleave: () => this._leave(),
       pointerdown: (event) => this._press(event),
-      pointerup: () => {
-        this.dragging = false;
-      },
+      pointerup: () => this._release(),
+      pointercancel: () => this._release(),
       click: (event) => this._click(event),
       wheel: (event) => this._wheel(event),
     };
@@ -242,6 +241,10 @@ export class Section {
     this.dragging = true;
     this.canvas.setPointerCapture(event.pointerId);
     this.desk.touch(this);
+  }
+
+  _release() {
+    this.dragging = false;
   }
 
   /** @param {any} event */

@@ -10,9 +10,11 @@ import { Ahead } from "./ahead.js";
 import { Controls } from "./controls.js";
 import { Frames } from "./frames.js";
 import { actionOf, Help } from "./keys.js";
+import { MapSection } from "./mapsection.js";
 import { animateMoves } from "./motion.js";
 import { Player } from "./player.js";
 import { placeIn, Run, samePlace } from "./run.js";
+import { save } from "./saved.js";
 import { Tip } from "./tip.js";
 
 /** @import { Film, Model, Palette, Place } from "../types.d.ts" */
@@ -50,6 +52,8 @@ export class Shell {
     this.frames = new Frames((sections) => this._paint(sections));
     this.player = new Player(this);
     this.controls = new Controls(this);
+    this.map = new MapSection(this, this.controls.transport);
+    this.controls.addMap(this.map.root);
     this.ahead = new Ahead(this);
     const shown = element("div", { class: "sv-runs" }, ...this.runs.map((run) => run.root));
     root.replaceChildren(this.controls.root, shown, this.tip.root, this.help.root);
@@ -66,6 +70,7 @@ export class Shell {
     this.frames.stop();
     for (const [event, listener] of this.listeners) this.model.off(event, listener);
     this.runs.forEach((run) => run.dispose());
+    this.map.dispose();
   }
 
   _listen() {
@@ -138,8 +143,9 @@ export class Shell {
   _show(clock, animate) {
     this.clock = clock;
     const moving = this.move(clock, animate);
+    this.map.map.follow();
     this.tip.show(null);
-    this._save();
+    save(this.model, { step: clock, row: this.row });
     this.touchAll();
     if (moving.some(Boolean)) animateMoves(this);
   }
@@ -184,17 +190,6 @@ export class Shell {
     if (!this.comparison) return;
     this.comparison.byTokens = byTokens;
     this._show(this.clock, false);
-  }
-
-  _save() {
-    if (this.model.get("step") === this.clock && this.model.get("row") === this.row) return;
-    this.model.set("step", this.clock);
-    this.model.set("row", this.row);
-    try {
-      this.model.save_changes();
-    } catch {
-      /* no kernel any more: the page goes on without it */
-    }
   }
 
   // -- what is chosen and pointed at
@@ -250,7 +245,7 @@ export class Shell {
   }
 
   showTables() {
-    const sections = this.runs.flatMap((run) => run.sections);
+    const { sections } = this;
     const shown = !sections.every((section) => section.asTable);
     sections.forEach((section) => section.showTable(shown));
   }
@@ -279,8 +274,13 @@ export class Shell {
 
   // -- drawing
 
+  /** @returns {Section[]} */
+  get sections() {
+    return [this.map, ...this.runs.flatMap((run) => run.sections)];
+  }
+
   touchAll() {
-    this.runs.flatMap((run) => run.sections).forEach((section) => this.frames.touch(section));
+    this.sections.forEach((section) => this.frames.touch(section));
   }
 
   /** @param {Section[]} sections */

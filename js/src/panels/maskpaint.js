@@ -4,7 +4,7 @@ import { counted, PAD } from "../draw/words.js";
 import { driftsAway } from "../film/positions.js";
 import { draftAt } from "../film/tree.js";
 import { MASK_TICKS } from "./masklayout.js";
-import { sumOf } from "./timesums.js";
+import { sumOf } from "../film/tally.js";
 
 /** @import { MaskPart, Pen, Query, Sight, TextLook, View } from "../types.d.ts" */
 /** @import { MaskLayout } from "./masklayout.js" */

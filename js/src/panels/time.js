@@ -1,26 +1,12 @@
 // TimePanel: what the phases of this round took, what they took so far, and the K/V that was
 // copied. The times are those of the recorded run; the panel adds them up and claims no more.
 
-import { Kept } from "../draw/text.js";
-import { bytesOf, milliseconds, PAD, wrapWords } from "../draw/words.js";
-import { TimeStrip } from "./timestrip.js";
-import { addUp, meansOf, percent, sumOf } from "./timesums.js";
+import { bytesOf, milliseconds, PAD, percent, wrapWords } from "../draw/words.js";
+import { sumOf } from "../film/tally.js";
 
-/** @import { Film, Palette, Pen, View } from "../types.d.ts" */
-/** @import { Sums } from "./timesums.js" */
+/** @import { Palette, Pen, View } from "../types.d.ts" */
 
-const TIME = {
-  line: 23,
-  bar: 13,
-  name: 104,
-  number: 60,
-  share: 50,
-  strip: 74,
-  wide: 520,
-  gap: 28,
-  part: 0.57,
-  most: 40,
-}; // px
+const TIME = { top: 18, line: 23, bar: 13, name: 104, number: 60, share: 50 }; // px
 
 export class TimePanel {
   static id = "time";
@@ -28,12 +14,6 @@ export class TimePanel {
   /** @param {View} view */
   constructor(view) {
     this.view = view;
-    /** @type {Kept<number[][]>} */
-    this._means = new Kept(5);
-    /** @type {Film | undefined} */
-    this._film = undefined;
-    /** @type {Sums | undefined} */
-    this._kept = undefined;
   }
 
   key() {
@@ -49,14 +29,12 @@ export class TimePanel {
     return this.view.film.scene(this.view.step).ms;
   }
 
-  // Counted once for a film.
-  get _sums() {
-    const { film } = this.view;
-    if (!this._kept || this._film !== film) {
-      this._film = film;
-      this._kept = addUp(film.json);
-    }
-    return this._kept;
+  // Of this round, and of all rounds up to it.
+  get _now() {
+    return this.view.film.tally.totals(this._round, this._round + 1);
+  }
+  get _soFar() {
+    return this.view.film.tally.totals(0, this._round + 1);
   }
 
   // Of a log without times, there is one sentence.
@@ -70,23 +48,20 @@ export class TimePanel {
   }
 
   _shares() {
-    const so = this._sums.ms[this._round];
-    const all = sumOf(so);
-    return so.map((value) => percent(value / Math.max(all, 1e-9)));
+    const { ms, all } = this._soFar;
+    return ms.map((value) => percent(value / Math.max(all, 1e-9)));
   }
 
   _moved() {
-    const { bytes, total, ms } = this._sums;
-    const now = bytes[this._round];
-    const so = total[this._round];
-    const all = sumOf(ms[this._round]);
+    const now = this._now.bytes;
+    const so = this._soFar;
     const rounds = this._round ? `Rounds 0 to ${this._round}` : "This round";
-    const words = this._untold ?? `${rounds}: ${milliseconds(all)}.`;
+    const words = this._untold ?? `${rounds}: ${milliseconds(so.all)}.`;
     const { gaps } = this.view.film.json;
     if (gaps?.bytes) return `${words} ${gaps.bytes}`;
-    if (!total[total.length - 1]) return `${words} No K/V is copied in this run.`;
+    if (!this.view.film.tally.copies) return `${words} No K/V is copied in this run.`;
     const here = now ? bytesOf(now) : "none";
-    const before = so ? bytesOf(so) : "none";
+    const before = so.bytes ? bytesOf(so.bytes) : "none";
     return `${words} K/V copied: ${here} in this round, ${before} so far.`;
   }
 
@@ -103,7 +78,7 @@ export class TimePanel {
     const { film } = this.view;
     if (this._untold) return { caption: this._moved(), head: [], rows: [] };
     const shares = this._shares();
-    const so = this._sums.ms[this._round];
+    const so = this._soFar.ms;
     const rows = film.json.phases.map((name, phase) => [
       name,
       milliseconds(this._ms[phase]),
@@ -115,26 +90,12 @@ export class TimePanel {
     return { caption: this._moved(), head, rows };
   }
 
-  /**
-   * left: where the phases stand; right: where the run does, beside or under them.
-   * @param {number} width
-   */
+  /** @param {number} width */
   _places(width) {
-    const wide = width >= TIME.wide;
-    const room = width - 2 * PAD;
-    const w = wide ? (room - TIME.gap) * TIME.part : room;
-    const lines = 5 * TIME.line;
-    const right = wide
-      ? { x: PAD + w + TIME.gap, y: 0, w: room - w - TIME.gap }
-      : { x: PAD, y: 18 + lines + 14, w };
-    const words = wrapWords(this._moved(), room, { size: 12 });
-    const foot = this._untold ? 4 : wide ? 18 + lines + 16 : right.y + 22 + TIME.strip + 30;
-    return {
-      left: { x: PAD, y: 18, w },
-      right: { ...right, h: wide ? lines - 22 : TIME.strip },
-      words,
-      foot,
-    };
+    const w = width - 2 * PAD;
+    const words = wrapWords(this._moved(), w, { size: 12 });
+    const foot = this._untold ? 4 : TIME.top + 5 * TIME.line + 12;
+    return { x: PAD, y: TIME.top, w, words, foot };
   }
 
   /** @param {number} width */
@@ -153,21 +114,14 @@ export class TimePanel {
    * @param {number} width
    */
   draw(pen, width) {
-    const { left, right, words, foot } = this._places(width);
+    const { words, foot, ...at } = this._places(width);
     const { p } = pen;
     words.forEach((line, n) => pen.text(line, PAD, foot + 6 + n * 17, { size: 12, fill: p.ink }));
     if (this._untold) return;
     const head = { size: 11, fill: p.muted, align: "right" };
-    pen.text("this round", left.x + left.w - TIME.share, 8, head);
-    pen.text("so far", left.x + left.w, 8, head);
-    this.view.film.json.phases.forEach((_, phase) => this._phase(pen, left, phase));
-    new TimeStrip(pen, {
-      columns: this._columns(right),
-      colours: this.colours(p),
-      pitch: this._pitch(right),
-      sums: this._sums,
-      now: this._round,
-    }).paint(right);
+    pen.text("this round", at.x + at.w - TIME.share, 8, head);
+    pen.text("so far", at.x + at.w, 8, head);
+    this.view.film.json.phases.forEach((_, phase) => this._phase(pen, at, phase));
   }
 
   /**
@@ -206,40 +160,15 @@ export class TimePanel {
   }
 
   /**
-   * The rounds of the run, or where several share a pixel their mean; a column that is taller than
-   * the strip ends in a gap.
-   * @param {{ w: number }} at
-   */
-  _columns({ w }) {
-    const { rounds } = this.view.film.json;
-    const count = Math.max(1, Math.min(rounds.length, Math.floor(w / 2)));
-    return this._means.get(count, () => meansOf(rounds, count));
-  }
-
-  /**
-   * px of a column
-   * @param {{ w: number }} at
-   */
-  _pitch(at) {
-    return Math.min(at.w / this._columns(at).length, TIME.most);
-  }
-
-  /**
-   * {phase} or {round} under a point, or null
+   * The phase under a point, -1 for none.
    * @param {number} x
    * @param {number} y
    * @param {number} width
    */
   _under(x, y, width) {
-    if (this._untold) return null;
-    const { left, right } = this._places(width);
-    const phase = Math.floor((y - left.y) / TIME.line);
-    const { all } = this._sums;
-    if (x >= left.x && x < left.x + left.w && phase >= 0 && phase < 5) return { phase };
-    const each = (this._pitch(right) * this._columns(right).length) / all.length;
-    const round = Math.floor((x - right.x) / each);
-    const inside = y >= right.y + 16 && y < right.y + 22 + right.h + 20;
-    return inside && round >= 0 && round < all.length ? { round } : null;
+    const phase = Math.floor((y - TIME.top) / TIME.line);
+    const inside = x >= PAD && x < width - PAD && phase >= 0 && phase < 5;
+    return inside && !this._untold ? phase : -1;
   }
 
   /**
@@ -248,25 +177,11 @@ export class TimePanel {
    * @param {number} width
    */
   hit(x, y, width) {
-    const found = this._under(x, y, width);
-    const { phases, rounds } = this.view.film.json;
-    const { all, bytes } = this._sums;
-    const nowhere = { row: null, slot: null, index: null };
-    if (!found) return null;
-    const { phase } = found;
-    if (phase !== undefined)
-      return {
-        ...nowhere,
-        hint: `${phases[phase]}: ${milliseconds(this._ms[phase])} in this round`,
-      };
-    const moved = bytes[found.round] ? `, ${bytesOf(bytes[found.round])} of K/V copied` : "";
-    const parts = rounds[found.round].ms
-      .map((value, phase) => `${phases[phase]} ${milliseconds(value)}`)
-      .join(", ");
-    return {
-      ...nowhere,
-      hint: `round ${found.round}: ${milliseconds(all[found.round])}${moved} — ${parts}`,
-    };
+    const phase = this._under(x, y, width);
+    if (phase < 0) return null;
+    const name = this.view.film.json.phases[phase];
+    const hint = `${name}: ${milliseconds(this._ms[phase])} in this round`;
+    return { row: null, slot: null, index: null, hint };
   }
 
   /**
@@ -275,13 +190,8 @@ export class TimePanel {
    * @param {number} width
    */
   click(x, y, width) {
-    const found = this._under(x, y, width);
+    const phase = this._under(x, y, width);
     const { film, step, go } = this.view;
-    if (found)
-      go(
-        found.phase === undefined
-          ? found.round * film.phases + film.phase(step)
-          : step - film.phase(step) + found.phase,
-      );
+    if (phase >= 0) go(step - film.phase(step) + phase);
   }
 }

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from specviz.checks.fates import UNREACHED, UNVERIFIED, draft_fates
-from specviz.record.schema import PHASES, Array, Table
+from specviz.checks.violations import Violation
+from specviz.record.schema import MODELS, PHASES, Array, Table
 from specviz.record.trace import Trace
 from specviz.views.stepper.columns import has_trees
 from specviz.views.stepper.holes import Holes
@@ -19,11 +20,12 @@ from specviz.views.stepper.treefates import tree_fates
 
 Json = dict[str, Any]
 _DIGITS = 4  # of a probability
+_ORIGINS = np.array(list("..pab"))  # by state: prompt, accepted draft, bonus
 # Exact doubles, so that dividing by them gives the nearest double.
 _TENS = np.array([float(f"1e{power}") for power in range(23)])
 
 
-def _split(keys: Array, entries: list[Any], count: int) -> list[list[Any]]:
+def split_by(keys: Array, entries: list[Any], count: int) -> list[list[Any]]:
     """Return a list of entries for each key from 0 to count - 1; keys (n,) are sorted."""
     edges = np.searchsorted(keys, np.arange(count + 1)).tolist()
     return [entries[first:stop] for first, stop in pairwise(edges)]
@@ -65,7 +67,7 @@ def row_entries(trace: Trace, *, judge: bool) -> list[list[Json]]:
             entry["parents"] = parents[:k]
             entry["path"] = path[: entry["accepted"]]
         found.append(entry)
-    return _split(rows["round"], found, trace.num_rounds)
+    return split_by(rows["round"], found, trace.num_rounds)
 
 
 def card_fates(trace: Trace, *, judge: bool) -> Array:
@@ -140,13 +142,32 @@ def probabilities(logprobs: Array) -> list[Any]:
     return list(rounded.tolist())
 
 
+def request_entry(trace: Trace, number: int) -> Json:
+    """Return the lengths, tokens and origins of a request."""
+    return {
+        "prompt": len(trace.prompt(number)),
+        "tokens": trace.prompt(number) + trace.output(number),
+        "origins": "".join(_ORIGINS[trace.origins(number)]),
+        "budget": int(trace.requests["budget"][number]),
+    }
+
+
+def violation_entry(each: Violation) -> Json:
+    """Return a violation with its phase and its model as numbers."""
+    names = ("round", "row", "request", "rule", "slot", "count", "expected", "found", "message")
+    entry: Json = {name: getattr(each, name) for name in names}
+    entry["phase"] = PHASES.index(each.phase)
+    entry["model"] = -1 if each.model is None else MODELS.index(each.model)
+    return entry
+
+
 def pool_entries(trace: Trace) -> list[list[Json]]:
     """Return the table `pool`, by round."""
     names = ("request", "row", "length", "waited", "chosen")
     groups = trace.index.pool_by_round
     columns = zip(*(trace.pool[name][groups.order].tolist() for name in names), strict=True)
     entries = [dict(zip(names, values, strict=True)) for values in columns]
-    return _split(groups.keys, entries, trace.num_rounds)
+    return split_by(groups.keys, entries, trace.num_rounds)
 
 
 def move_entries(trace: Trace) -> list[list[list[int]]]:
@@ -158,7 +179,7 @@ def move_entries(trace: Trace) -> list[list[list[int]]]:
         moves[name] = _in_batch(trace, at, moves["round"], moves[name])
     names = ("model", "step", "from_row", "from_slot", "to_row", "to_slot", "length")
     entries = np.stack([moves[name] for name in names], axis=1).tolist()
-    return _split(timeline.keys, entries, trace.num_rounds * len(PHASES))
+    return split_by(timeline.keys, entries, trace.num_rounds * len(PHASES))
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +218,7 @@ def feed_runs(trace: Trace) -> Feeds:
     numbers, lists = holes.number(timeline.order[firsts])
     nodes = [feeds["node"][firsts]] if trees else []
     runs = np.column_stack([*columns, numbers, *nodes]).astype(np.int64)
-    by_stage = _split(timeline.keys[firsts], runs.tolist(), trace.num_rounds * len(PHASES))
+    by_stage = split_by(timeline.keys[firsts], runs.tolist(), trace.num_rounds * len(PHASES))
     rows = np.empty_like(feeds["row"])
     rows[timeline.order] = feeds["row"]
     return Feeds(by_stage, rows, lists)

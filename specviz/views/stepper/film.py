@@ -19,29 +19,36 @@ import numpy as np
 from specviz.checks.attention import Attention
 from specviz.checks.check import check_invariants
 from specviz.checks.fates import FATES
-from specviz.checks.violations import Violation, Violations
+from specviz.checks.violations import Violations
 from specviz.metrics import check_recorded
 from specviz.record.heads import SOURCES, head_name
 from specviz.record.missing import sees
 from specviz.record.replay import Frame, Replay, Slots
-from specviz.record.schema import MODELS, PHASES
+from specviz.record.schema import PHASES
 from specviz.record.trace import Trace
 from specviz.util.text import visible
 from specviz.views.stepper.columns import has_selector, has_trees, milliseconds
-from specviz.views.stepper.entries import feed_runs, move_entries, pool_entries, row_entries
+from specviz.views.stepper.entries import (
+    feed_runs,
+    move_entries,
+    pool_entries,
+    request_entry,
+    row_entries,
+    violation_entry,
+)
 from specviz.views.stepper.gaps import gaps
 from specviz.views.stepper.heads import guessed_slots
 from specviz.views.stepper.lanes import KINDS, Lanes, cache_cells
 from specviz.views.stepper.options import unusual_options
+from specviz.views.stepper.runmap import SIGNS, copied_bytes, map_entries, waits
 from specviz.views.stepper.sentences import Narrator
 from specviz.views.stepper.tokens import TokenCells
 
-VERSION = 3
+VERSION = 4
 # Entries of the table `rows` and runs of all lanes: a few seconds, and some 60 MB of JSON.
 MAX_ROWS = 20_000
 MAX_RUNS = 1_000_000
 MAX_CELLS = 2**27  # slots of all rows in all rounds; each is read ten times a round
-_ORIGINS = np.array(list("..pab"))  # by state: prompt, accepted draft, bonus
 # The model whose queries the mask of a phase shows.
 _READERS = {"schedule": "target", "draft": "draft", "verify": "target"}
 
@@ -60,7 +67,7 @@ def film(trace: Trace, *, judge: bool = True) -> Json:
             tells right from wrong.
 
     Keys:
-        version, kinds, phases, fates: the names of numbers below.
+        version, kinds, phases, fates, signs: the names of numbers below.
         gaps: only in a record that lacks something: see `gaps`.
         head, sources: only in a run whose drafts come from a draft head: its name, and the names of
             numbers below.
@@ -75,12 +82,14 @@ def film(trace: Trace, *, judge: bool = True) -> Json:
             token is the one that it will be fed with, its index where the run ends before that. In
             a cache's lane, a pending slot describes what still lies there. A lane that is [number,
             count, run, ...] begins with the first `count` runs of that earlier lane.
+        waits: [request, first round, stop] of the rounds in which a request waits, for the run map.
         holes: what was hidden from queries, lists of [start, stop]; the first one is empty.
         violations: the fields of `Violation` but head, phase as its number, model as its number
             (-1: neither), and message; null if not judged.
         rounds: slots, decision, ms (of the five phases), rows, pool (exspec; request, row, length,
             waited, chosen), stages; capacity in a run with a selector (how many drafts the round
-            may verify).
+            may verify); bytes of K/V that were copied, null where a log does not say it; map: of
+            each row [accepted, own, thrown away, signs], as in `map_entries`.
 
     A row has the columns of the record's table `rows`, and:
         target, draft: for each column the leading choices [token, p], p in 0..1.
@@ -136,12 +145,14 @@ def film(trace: Trace, *, judge: bool = True) -> Json:
             "meta": meta,
             "options": unusual_options(meta["strategy_options"]),
             "texts": {token: visible(text) for token, text in texts.items()},
-            "requests": [_request(trace, number) for number in range(trace.num_requests)],
+            "requests": [request_entry(trace, number) for number in range(trace.num_requests)],
             "rounds": [camera.round(number) for number in range(trace.num_rounds)],
+            "signs": list(SIGNS),
+            "waits": waits(trace),
             # The camera has met all lanes once all rounds are recorded.
             "lanes": camera.lanes.found,
             "holes": camera.feeds.holes,
-            "violations": [_violation(each) for each in violations] if judge else None,
+            "violations": [violation_entry(each) for each in violations] if judge else None,
         }
         found = gaps(trace, violations.unchecked)
         if found is not None:
@@ -168,23 +179,6 @@ def _too_long(problem: str) -> ValueError:
     return ValueError(f"trace has {problem}; record fewer prompts or fewer new tokens")
 
 
-def _request(trace: Trace, number: int) -> Json:
-    return {
-        "prompt": len(trace.prompt(number)),
-        "tokens": trace.prompt(number) + trace.output(number),
-        "origins": "".join(_ORIGINS[trace.origins(number)]),
-        "budget": int(trace.requests["budget"][number]),
-    }
-
-
-def _violation(each: Violation) -> Json:
-    names = ("round", "row", "request", "rule", "slot", "count", "expected", "found", "message")
-    entry: Json = {name: getattr(each, name) for name in names}
-    entry["phase"] = PHASES.index(each.phase)
-    entry["model"] = -1 if each.model is None else MODELS.index(each.model)
-    return entry
-
-
 class _Camera:
     """Records round after round; walks forward through the record once."""
 
@@ -202,6 +196,8 @@ class _Camera:
         self._moves = move_entries(trace)
         self.feeds = feed_runs(trace)
         self._ms = milliseconds(trace)
+        self._bytes = copied_bytes(trace)
+        self._map = map_entries(trace, violations)
         self._has_trees = has_trees(trace)
         self._cached: dict[str, tuple[Slots, list[int]]] = {}
         self._violations: dict[tuple[int, str], list[int]] = {}
@@ -220,6 +216,8 @@ class _Camera:
             "slots": int(rounds["slots"][number]),
             "decision": self._trace.meta["decisions"][rounds["decision"][number]],
             "ms": self._ms[number],
+            "bytes": self._bytes[number],
+            "map": self._map[number],
             "rows": self._rows[number],
             "pool": self._pool[number],
             "stages": [self._stage(number, phase) for phase in PHASES],

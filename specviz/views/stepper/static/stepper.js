@@ -59,6 +59,105 @@ function tableElement({ caption, head, rows }) {
   );
 }
 
+// src/film/tally.js
+var Tally = class {
+  /** @param {Film} film */
+  constructor(film) {
+    let { rounds, requests, waits, gaps } = film.json;
+    this.film = film, this.rounds = rounds.length, this.lanes = this._blocks(), this.waits = requests.map(() => []);
+    for (let [request, first2, stop] of waits) this.waits[request].push([first2, stop]);
+    this._sums = this._addUp(), this.starts = runningSums(rounds.map(({ ms }) => sumOf(ms))), this.timed = !gaps?.time && this.starts[this.rounds] > 0, this.told = rounds.every(({ bytes }) => bytes !== null);
+    let all = rounds.map(({ ms }) => sumOf(ms)), common = [...all].sort((a, b) => a - b)[Math.floor(all.length * 0.9)];
+    this.slowest = Math.max(Math.min(Math.max(...all, 0), common * 1.25 || 1 / 0), 1e-9), this.heaviest = Math.max(...rounds.map(({ bytes }) => bytes ?? 0), 0), this.copies = this.heaviest > 0;
+    let [first] = film.violations;
+    this.first = first ? { round: first.round, request: first.request } : null;
+  }
+  /** @returns {Block[][]} */
+  _blocks() {
+    let { rounds, requests } = this.film.json, lanes = requests.map(() => []);
+    return rounds.forEach(
+      ({ rows, map }, round) => map.forEach(
+        ([accepted, own, thrown, signs], row) => lanes[rows[row].request].push({ round, row, accepted, own, thrown, signs })
+      )
+    ), lanes;
+  }
+  // A row that has ended and stays in the batch counts in no rate.
+  _addUp() {
+    let { rounds, phases } = this.film.json, working = rounds.map(({ rows }) => rows.filter(({ gained }) => gained > 0)), column = (name) => runningSums(working.map((rows) => sumOf(rows.map((row) => row[name]))));
+    return {
+      tokens: column("gained"),
+      accepted: column("accepted"),
+      verified: column("verified"),
+      rows: runningSums(working.map((rows) => rows.length)),
+      bytes: runningSums(rounds.map(({ bytes }) => bytes ?? 0)),
+      ms: phases.map((_, phase) => runningSums(rounds.map(({ ms }) => ms[phase])))
+    };
+  }
+  /**
+   * Whether something of SIGNS happened in a block.
+   * @param {Block} block
+   * @param {string} name
+   */
+  has({ signs }, name) {
+    return (signs >> this.film.json.signs.indexOf(name) & 1) === 1;
+  }
+  /**
+   * Of the rounds [first, stop).
+   * @param {number} first
+   * @param {number} stop
+   * @returns {Totals}
+   */
+  totals(first, stop) {
+    let over = (sums) => sums[stop] - sums[first], { tokens, accepted, verified, rows, bytes, ms } = this._sums;
+    return {
+      first,
+      stop,
+      tokens: over(tokens),
+      accepted: over(accepted),
+      verified: over(verified),
+      rows: over(rows),
+      bytes: this.told ? over(bytes) : null,
+      ms: ms.map(over),
+      all: over(this.starts)
+    };
+  }
+  /**
+   * New tokens of all requests before a round.
+   * @param {number} round
+   */
+  tokensBefore(round) {
+    return this._sums.tokens[round];
+  }
+  /**
+   * The block of a request in a round; null while it is not in the batch.
+   * @param {number} request
+   * @param {number} round
+   */
+  block(request, round) {
+    return this.lanes[request]?.find((each) => each.round === round) ?? null;
+  }
+  /**
+   * The round in which a request emits the token of an index; -1 where it never does.
+   * @param {number} request
+   * @param {number} index
+   */
+  roundOf(request, index) {
+    let { rounds } = this.film.json;
+    return this.lanes[request].find(({ round, row }) => {
+      let { length, gained } = rounds[round].rows[row];
+      return index >= length && index < length + gained;
+    })?.round ?? -1;
+  }
+};
+function sumOf(values) {
+  return values.reduce((sum, value) => sum + value, 0);
+}
+function runningSums(values) {
+  let sums = [0];
+  for (let value of values) sums.push(sums[sums.length - 1] + value);
+  return sums;
+}
+
 // src/film/tree.js
 function parentOf(entry, j) {
   return entry.parents ? entry.parents[j] : j - 1;
@@ -164,7 +263,11 @@ var Film = class {
     this.json = json, unfoldLanes(json.lanes), unfoldHoles(json), this.phases = json.phases.length, this.steps = json.rounds.length * this.phases, this._gains = this._sumGains(), this.checked = json.violations !== null, this.knowsChoices = this.checked && !json.gaps?.choices, this._violations = (json.violations ?? []).map((each) => ({
       ...each,
       step: each.round * this.phases + each.phase
-    })), this._points = /* @__PURE__ */ new Map(), this._drifts = void 0;
+    })), this._points = /* @__PURE__ */ new Map(), this._drifts = void 0, this._tally = void 0;
+  }
+  /** What the run adds up to, counted when it is first asked for. */
+  get tally() {
+    return this._tally ??= new Tally(this), this._tally;
   }
   /** @param {number} step */
   round(step) {
@@ -334,11 +437,6 @@ var Film = class {
     let points = this.points(what);
     return (direction > 0 ? points.find((each) => each > step) : points.findLast((each) => each < step)) ?? null;
   }
-  marks() {
-    return ["violation", "eos"].flatMap(
-      (kind) => this.points(kind).map((step) => ({ step, kind }))
-    );
-  }
 };
 
 // src/draw/text.js
@@ -403,6 +501,7 @@ var PALETTE = [
   "orangeSoft",
   "amber",
   "amberSoft",
+  "bonus",
   "red",
   "redSoft",
   "grey",
@@ -709,7 +808,7 @@ var Comparison = class {
    * @param {Film} second
    */
   constructor(first, second) {
-    this.films = [first, second], this.lead = second.steps > first.steps ? 1 : 0, this.clocks = this.films[this.lead].steps, this.byTokens = !1, this._partings = first.json.requests.map((_, request) => this._parting(request));
+    this.films = [first, second], this.lead = second.steps > first.steps ? 1 : 0, this.clocks = this.films[this.lead].steps, this.byTokens = !1, this.partings = first.json.requests.map((_, request) => this._parting(request));
   }
   /**
    * Index of the first token of a request that the runs do not share; -1: the texts are the same.
@@ -727,18 +826,18 @@ var Comparison = class {
     return this.films[0].token(request, index) !== this.films[1].token(request, index);
   }
   get unequal() {
-    return this._partings.filter((at) => at >= 0).length;
+    return this.partings.filter((at) => at >= 0).length;
   }
   // {request, index, step}: where the texts part for the first time, step being the first run's;
   // null where they never do.
   get first() {
-    let found = this._partings.flatMap(
+    let found = this.partings.flatMap(
       (index, request) => index < 0 ? [] : [{ request, index, step: this._emitted(request, index) }]
     );
     return found.length ? found.reduce((best, each) => each.step < best.step ? each : best) : null;
   }
   get words() {
-    let { first } = this, count = this._partings.length;
+    let { first } = this, count = this.partings.length;
     if (!first) return `all ${count} texts are the same`;
     let tokens = this.films.map((film) => {
       let token = film.token(first.request, first.index);
@@ -828,6 +927,9 @@ function rangeWords(ranges, most = 3) {
 function milliseconds(value) {
   return value > 0 && value < 5e-3 ? "<0.01 ms" : `${value.toFixed(value >= 99.95 || value === 0 ? 0 : value >= 0.095 ? 1 : 2)} ms`;
 }
+function percent(share) {
+  return share > 0 && share < 5e-4 ? "<0.1 %" : `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
+}
 function bytesOf(size) {
   let [unit, name, digits] = size >= 1e9 ? [1e9, "GB", 2] : size >= 1e5 ? [1e6, "MB", 1] : [1e3, "kB", 1];
   return `${(size / unit).toFixed(digits)} ${name}`;
@@ -836,12 +938,12 @@ function chance(p) {
   return p == null ? "\u2013" : p >= 0.01 ? p.toFixed(2) : p >= 1e-3 ? p.toFixed(3) : "<.001";
 }
 function wrapWords(string, max, look = {}) {
-  let font = fontOf(look), lines = [];
+  let font = fontOf(look), lines2 = [];
   for (let word of string.split(" ")) {
-    let longer = lines.length ? `${lines[lines.length - 1]} ${word}` : "";
-    longer && measureText(longer, font) <= max ? lines[lines.length - 1] = longer : lines.push(word);
+    let longer = lines2.length ? `${lines2[lines2.length - 1]} ${word}` : "";
+    longer && measureText(longer, font) <= max ? lines2[lines2.length - 1] = longer : lines2.push(word);
   }
-  return lines;
+  return lines2;
 }
 function drawChip(pen, text, x, y, max, { fill, stroke, sign = "", dash, size = 11.5, height = 20, width }) {
   let look = { size, mono: !0 }, lead = sign ? 14 : 0, inner = Math.min(pen.measure(text, look), max - 14 - lead), w = width ?? inner + 14 + lead;
@@ -1163,7 +1265,7 @@ var LISTED = 50, DRAWN = 8, APART = 2, InvariantPanel = class {
   }
   /** @param {number} width */
   height(width) {
-    return this._paragraphs(width).reduce((sum, { lines }) => sum + lines.length * 17 + 7, 4);
+    return this._paragraphs(width).reduce((sum, { lines: lines2 }) => sum + lines2.length * 17 + 7, 4);
   }
   /**
    * @param {Pen} pen
@@ -1171,9 +1273,9 @@ var LISTED = 50, DRAWN = 8, APART = 2, InvariantPanel = class {
    */
   draw(pen, width) {
     let { p } = pen, colours = { "\u25B2": p.red, "\u2713": p.green, "\u2192": p.muted }, y = 10;
-    for (let { sign, lines } of this._paragraphs(width)) {
+    for (let { sign, lines: lines2 } of this._paragraphs(width)) {
       let size = sign === "\u25B2" ? 10 : 12;
-      sign && pen.text(sign, PAD, y, { size, weight: 700, fill: colours[sign] }), lines.forEach((line, n) => pen.text(line, PAD + 18, y + n * 17, { size: 12, fill: p.ink })), y += lines.length * 17 + 7;
+      sign && pen.text(sign, PAD, y, { size, weight: 700, fill: colours[sign] }), lines2.forEach((line, n) => pen.text(line, PAD + 18, y + n * 17, { size: 12, fill: p.ink })), y += lines2.length * 17 + 7;
     }
   }
   hit() {
@@ -1184,8 +1286,8 @@ var LISTED = 50, DRAWN = 8, APART = 2, InvariantPanel = class {
 // src/panels/strip.js
 function stripIn(capacity, room) {
   if (capacity === void 0) return { cell: 0, across: 1, height: 0 };
-  let cell = Math.min(Math.max(room / Math.max(capacity, 1), 15), 30), across = Math.max(Math.floor(room / cell + 1e-6), 1), lines = Math.max(Math.ceil(capacity / across), 1);
-  return { cell, across, height: 8 + lines * 20 };
+  let cell = Math.min(Math.max(room / Math.max(capacity, 1), 15), 30), across = Math.max(Math.floor(room / cell + 1e-6), 1), lines2 = Math.max(Math.ceil(capacity / across), 1);
+  return { cell, across, height: 8 + lines2 * 20 };
 }
 
 // src/panels/layout.js
@@ -1643,37 +1745,6 @@ var MASK_CELL = 16, MASK_WIDEST = 22, MASK_READABLE = 6, MASK_SMALLEST = 3, MASK
   }
 };
 
-// src/panels/timesums.js
-function addUp({ rounds, meta }) {
-  let each = [meta.kv_bytes_per_slot.target, meta.kv_bytes_per_slot.draft], ms = [], total = [], bytes = rounds.map(
-    ({ stages }) => sumOf(stages.flatMap(({ moves }) => moves.map((move) => move[6] * each[move[0]])))
-  );
-  rounds.forEach((round, n) => {
-    ms.push(round.ms.map((value, phase) => value + (n ? ms[n - 1][phase] : 0))), total.push(bytes[n] + (n ? total[n - 1] : 0));
-  });
-  let all = rounds.map((round) => sumOf(round.ms)), middle = [...all].sort((a, b) => a - b)[Math.floor(all.length / 2)];
-  return { ms, bytes, total, all, top: Math.min(Math.max(...all), middle * 3 || 1 / 0) };
-}
-function meansOf(rounds, count) {
-  let columns = [];
-  for (let n = 0; n < count; n++) {
-    let some = rounds.slice(
-      Math.floor(n * rounds.length / count),
-      Math.floor((n + 1) * rounds.length / count)
-    );
-    columns.push(
-      some[0].ms.map((_, phase) => sumOf(some.map((round) => round.ms[phase])) / some.length)
-    );
-  }
-  return columns;
-}
-function percent(share) {
-  return share > 0 && share < 5e-4 ? "<0.1 %" : `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
-}
-function sumOf(values) {
-  return values.reduce((sum, value) => sum + value, 0);
-}
-
 // src/panels/maskpaint.js
 var MASK_STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1 / 0];
 function drawSight(pen, verdict, x, y, w, h, signed2) {
@@ -2000,15 +2071,15 @@ var SIGHTS = {
    * @param {MaskCells | null} cells
    */
   _legend(width, cells) {
-    let lines = [], x = width, names = (
+    let lines2 = [], x = width, names = (
       /** @type {Sight[]} */
       Object.keys(SIGHTS)
     );
     for (let verdict of names.filter((each) => cells?.sights.has(each))) {
       let w = 20 + measureText(this._sightWords(verdict), fontOf({ size: 11 })) + 14;
-      x + w - 14 > width - PAD && (lines.push([]), x = PAD), lines[lines.length - 1].push([verdict, x]), x += w;
+      x + w - 14 > width - PAD && (lines2.push([]), x = PAD), lines2[lines2.length - 1].push([verdict, x]), x += w;
     }
-    return lines;
+    return lines2;
   }
   /**
    * @param {Pen} pen
@@ -2774,65 +2845,12 @@ var LISTED2 = 400, Stage = class {
   }
 };
 
-// src/panels/timestrip.js
-var TimeStrip = class {
-  /**
-   * @param {Pen} pen
-   * @param {Strip} of
-   */
-  constructor(pen, of) {
-    this.pen = pen, this.of = of;
-  }
-  /** @param {{ x: number, y: number, w: number, h: number }} at */
-  paint(at) {
-    let { pen } = this, { p } = pen, { columns, pitch, now } = this.of, { top, all } = this.of.sums, cut = Math.max(...all) > top * 1.001, y0 = at.y + 22, bottom = y0 + at.h, gap = pitch >= 5 ? 1 : 0, words = cut ? `the run, cut at ${milliseconds(top)} a round` : `the run, ${milliseconds(top)} a round at most`;
-    pen.text(words, at.x, at.y + 8, { size: 11, fill: p.muted, max: at.w }), columns.forEach((column, n) => this._column(column, at.x + n * pitch, y0, at.h, gap)), pen.line(at.x, bottom + 0.5, at.x + pitch * columns.length, bottom + 0.5, { stroke: p.grey });
-    let each = pitch * columns.length / all.length, x = at.x + now * each, w = Math.max(each, 3);
-    pen.rect(x - 1.5, y0 - 2, w + 3 - gap, at.h + 4, { stroke: p.blue, width: 2, radius: 2 }), this._rounds(at.x, bottom + 11, each, at.w);
-  }
-  /**
-   * @param {number[]} column
-   * @param {number} x
-   * @param {number} y0
-   * @param {number} height
-   * @param {number} gap
-   */
-  _column(column, x, y0, height, gap) {
-    let { colours, pitch, sums } = this.of, scale = height / Math.max(sums.top, 1e-9), y = y0 + height;
-    column.forEach((value, phase) => {
-      let h = Math.min(value * scale, y - y0);
-      h > 0 && this.pen.rect(x, y - h, pitch - gap, h, { fill: colours[phase] }), y -= h;
-    }), sumOf(column) > sums.top * 1.001 && this.pen.rect(x, y0 + 4, pitch, 2, { fill: this.pen.p.panel });
-  }
-  /**
-   * @param {number} x
-   * @param {number} y
-   * @param {number} each
-   * @param {number} w
-   */
-  _rounds(x, y, each, w) {
-    let { pen } = this, { p } = pen, { now, sums } = this.of, last = sums.all.length - 1, middle = x + (now + 0.5) * each, words = `round ${now}`, half = pen.measure(words, { size: 11, weight: 700 }) / 2, end = x + (last + 1) * each, at = Math.min(Math.max(middle, x + half), x + w - half);
-    pen.text(words, at, y, { size: 11, weight: 700, fill: p.blue, align: "center" }), at - half > x + 16 && pen.text("0", x, y, { size: 11, fill: p.muted }), last && at + half < end - 26 && pen.text(`${last}`, end, y, { size: 11, fill: p.muted, align: "right" });
-  }
-};
-
 // src/panels/time.js
-var TIME = {
-  line: 23,
-  bar: 13,
-  name: 104,
-  number: 60,
-  share: 50,
-  strip: 74,
-  wide: 520,
-  gap: 28,
-  part: 0.57,
-  most: 40
-}, TimePanel = class {
+var TIME = { top: 18, line: 23, bar: 13, name: 104, number: 60, share: 50 }, TimePanel = class {
   static id = "time";
   /** @param {View} view */
   constructor(view) {
-    this.view = view, this._means = new Kept(5), this._film = void 0, this._kept = void 0;
+    this.view = view;
   }
   key() {
     return `${this.view.step}`;
@@ -2846,10 +2864,12 @@ var TIME = {
   get _ms() {
     return this.view.film.scene(this.view.step).ms;
   }
-  // Counted once for a film.
-  get _sums() {
-    let { film } = this.view;
-    return (!this._kept || this._film !== film) && (this._film = film, this._kept = addUp(film.json)), this._kept;
+  // Of this round, and of all rounds up to it.
+  get _now() {
+    return this.view.film.tally.totals(this._round, this._round + 1);
+  }
+  get _soFar() {
+    return this.view.film.tally.totals(0, this._round + 1);
   }
   // Of a log without times, there is one sentence.
   get _untold() {
@@ -2859,14 +2879,14 @@ var TIME = {
     return this._untold ? `Time \xB7 round ${this._round}` : `Time \xB7 round ${this._round}: ${milliseconds(sumOf(this._ms))}`;
   }
   _shares() {
-    let so = this._sums.ms[this._round], all = sumOf(so);
-    return so.map((value) => percent(value / Math.max(all, 1e-9)));
+    let { ms, all } = this._soFar;
+    return ms.map((value) => percent(value / Math.max(all, 1e-9)));
   }
   _moved() {
-    let { bytes, total, ms } = this._sums, now = bytes[this._round], so = total[this._round], all = sumOf(ms[this._round]), rounds = this._round ? `Rounds 0 to ${this._round}` : "This round", words = this._untold ?? `${rounds}: ${milliseconds(all)}.`, { gaps } = this.view.film.json;
+    let now = this._now.bytes, so = this._soFar, rounds = this._round ? `Rounds 0 to ${this._round}` : "This round", words = this._untold ?? `${rounds}: ${milliseconds(so.all)}.`, { gaps } = this.view.film.json;
     if (gaps?.bytes) return `${words} ${gaps.bytes}`;
-    if (!total[total.length - 1]) return `${words} No K/V is copied in this run.`;
-    let here = now ? bytesOf(now) : "none", before = so ? bytesOf(so) : "none";
+    if (!this.view.film.tally.copies) return `${words} No K/V is copied in this run.`;
+    let here = now ? bytesOf(now) : "none", before = so.bytes ? bytesOf(so.bytes) : "none";
     return `${words} K/V copied: ${here} in this round, ${before} so far.`;
   }
   describe() {
@@ -2880,7 +2900,7 @@ var TIME = {
   table() {
     let { film } = this.view;
     if (this._untold) return { caption: this._moved(), head: [], rows: [] };
-    let shares = this._shares(), so = this._sums.ms[this._round], rows = film.json.phases.map((name, phase) => [
+    let shares = this._shares(), so = this._soFar.ms, rows = film.json.phases.map((name, phase) => [
       name,
       milliseconds(this._ms[phase]),
       milliseconds(so[phase]),
@@ -2890,18 +2910,10 @@ var TIME = {
     let head = ["phase", "this round", `rounds 0 to ${this._round}`, "share of these"];
     return { caption: this._moved(), head, rows };
   }
-  /**
-   * left: where the phases stand; right: where the run does, beside or under them.
-   * @param {number} width
-   */
+  /** @param {number} width */
   _places(width) {
-    let wide = width >= TIME.wide, room = width - 2 * PAD, w = wide ? (room - TIME.gap) * TIME.part : room, lines = 5 * TIME.line, right = wide ? { x: PAD + w + TIME.gap, y: 0, w: room - w - TIME.gap } : { x: PAD, y: 18 + lines + 14, w }, words = wrapWords(this._moved(), room, { size: 12 }), foot = this._untold ? 4 : wide ? 18 + lines + 16 : right.y + 22 + TIME.strip + 30;
-    return {
-      left: { x: PAD, y: 18, w },
-      right: { ...right, h: wide ? lines - 22 : TIME.strip },
-      words,
-      foot
-    };
+    let w = width - 2 * PAD, words = wrapWords(this._moved(), w, { size: 12 }), foot = this._untold ? 4 : TIME.top + 5 * TIME.line + 12;
+    return { x: PAD, y: TIME.top, w, words, foot };
   }
   /** @param {number} width */
   height(width) {
@@ -2917,16 +2929,10 @@ var TIME = {
    * @param {number} width
    */
   draw(pen, width) {
-    let { left, right, words, foot } = this._places(width), { p } = pen;
+    let { words, foot, ...at } = this._places(width), { p } = pen;
     if (words.forEach((line, n) => pen.text(line, PAD, foot + 6 + n * 17, { size: 12, fill: p.ink })), this._untold) return;
     let head = { size: 11, fill: p.muted, align: "right" };
-    pen.text("this round", left.x + left.w - TIME.share, 8, head), pen.text("so far", left.x + left.w, 8, head), this.view.film.json.phases.forEach((_, phase) => this._phase(pen, left, phase)), new TimeStrip(pen, {
-      columns: this._columns(right),
-      colours: this.colours(p),
-      pitch: this._pitch(right),
-      sums: this._sums,
-      now: this._round
-    }).paint(right);
+    pen.text("this round", at.x + at.w - TIME.share, 8, head), pen.text("so far", at.x + at.w, 8, head), this.view.film.json.phases.forEach((_, phase) => this._phase(pen, at, phase));
   }
   /**
    * @param {Pen} pen
@@ -2951,33 +2957,14 @@ var TIME = {
     }), pen.text(this._shares()[phase], x + w, middle, { size: 11, fill: p.muted, align: "right" });
   }
   /**
-   * The rounds of the run, or where several share a pixel their mean; a column that is taller than
-   * the strip ends in a gap.
-   * @param {{ w: number }} at
-   */
-  _columns({ w }) {
-    let { rounds } = this.view.film.json, count = Math.max(1, Math.min(rounds.length, Math.floor(w / 2)));
-    return this._means.get(count, () => meansOf(rounds, count));
-  }
-  /**
-   * px of a column
-   * @param {{ w: number }} at
-   */
-  _pitch(at) {
-    return Math.min(at.w / this._columns(at).length, TIME.most);
-  }
-  /**
-   * {phase} or {round} under a point, or null
+   * The phase under a point, -1 for none.
    * @param {number} x
    * @param {number} y
    * @param {number} width
    */
   _under(x, y, width) {
-    if (this._untold) return null;
-    let { left, right } = this._places(width), phase = Math.floor((y - left.y) / TIME.line), { all } = this._sums;
-    if (x >= left.x && x < left.x + left.w && phase >= 0 && phase < 5) return { phase };
-    let each = this._pitch(right) * this._columns(right).length / all.length, round = Math.floor((x - right.x) / each);
-    return y >= right.y + 16 && y < right.y + 22 + right.h + 20 && round >= 0 && round < all.length ? { round } : null;
+    let phase = Math.floor((y - TIME.top) / TIME.line);
+    return x >= PAD && x < width - PAD && phase >= 0 && phase < 5 && !this._untold ? phase : -1;
   }
   /**
    * @param {number} x
@@ -2985,19 +2972,8 @@ var TIME = {
    * @param {number} width
    */
   hit(x, y, width) {
-    let found = this._under(x, y, width), { phases, rounds } = this.view.film.json, { all, bytes } = this._sums, nowhere = { row: null, slot: null, index: null };
-    if (!found) return null;
-    let { phase } = found;
-    if (phase !== void 0)
-      return {
-        ...nowhere,
-        hint: `${phases[phase]}: ${milliseconds(this._ms[phase])} in this round`
-      };
-    let moved = bytes[found.round] ? `, ${bytesOf(bytes[found.round])} of K/V copied` : "", parts = rounds[found.round].ms.map((value, phase2) => `${phases[phase2]} ${milliseconds(value)}`).join(", ");
-    return {
-      ...nowhere,
-      hint: `round ${found.round}: ${milliseconds(all[found.round])}${moved} \u2014 ${parts}`
-    };
+    let phase = this._under(x, y, width);
+    return phase < 0 ? null : { row: null, slot: null, index: null, hint: `${this.view.film.json.phases[phase]}: ${milliseconds(this._ms[phase])} in this round` };
   }
   /**
    * @param {number} x
@@ -3005,10 +2981,8 @@ var TIME = {
    * @param {number} width
    */
   click(x, y, width) {
-    let found = this._under(x, y, width), { film, step, go } = this.view;
-    found && go(
-      found.phase === void 0 ? found.round * film.phases + film.phase(step) : step - film.phase(step) + found.phase
-    );
+    let phase = this._under(x, y, width), { film, step, go } = this.view;
+    phase >= 0 && go(step - film.phase(step) + phase);
   }
 };
 
@@ -3220,7 +3194,7 @@ var PLAIN_FROM = 13, BARE_FROM = 25, WIDEST2 = 150, GAP = 20, TOP = 6, FOOT = 26
    * @returns {number}
    */
   _lay(number, depth) {
-    let lines = (this.children.get(number) ?? []).map((child) => this._lay(child, depth + 1)), line = lines.length ? (lines[0] + lines[lines.length - 1]) / 2 : this.lines++;
+    let lines2 = (this.children.get(number) ?? []).map((child) => this._lay(child, depth + 1)), line = lines2.length ? (lines2[0] + lines2[lines2.length - 1]) / 2 : this.lines++;
     return this._nodes.set(number, { depth, line }), this.deepest = Math.max(this.deepest, depth), line;
   }
   /** @param {number} number */
@@ -3766,9 +3740,9 @@ var CONTEXT = 34, VerifyPanel = class {
       cards.length === 1 ? room : CARD.most
     ), places = [], y = CONTEXT;
     for (let n = 0; n < rows; n++) {
-      let some = cards.slice(n * across, (n + 1) * across), lines = Math.max(...some.map((card) => this._words(card, w).length)), h = CARD.head + chip + 18 + bars * CARD.bar + 8 + lines * CARD.line + CARD.foot;
+      let some = cards.slice(n * across, (n + 1) * across), lines2 = Math.max(...some.map((card) => this._words(card, w).length)), h = CARD.head + chip + 18 + bars * CARD.bar + 8 + lines2 * CARD.line + CARD.foot;
       some.forEach(
-        (_, k) => places.push({ x: PAD + k * (w + CARD.gap), y, w, h, bars, lines, chip })
+        (_, k) => places.push({ x: PAD + k * (w + CARD.gap), y, w, h, bars, lines: lines2, chip })
       ), y += h + CARD.gap;
     }
     return { places, height: y + 2 };
@@ -3933,9 +3907,8 @@ var Section = class {
       pointermove: (event) => this._move(event),
       pointerleave: () => this._leave(),
       pointerdown: (event) => this._press(event),
-      pointerup: () => {
-        this.dragging = !1;
-      },
+      pointerup: () => this._release(),
+      pointercancel: () => this._release(),
       click: (event) => this._click(event),
       wheel: (event) => this._wheel(event)
     } });
@@ -4050,6 +4023,9 @@ var Section = class {
   /** @param {any} event */
   _press(event) {
     this.dragged = !!this.panel.drag?.(event.offsetX, event.offsetY, this.width), this.dragged && (this.dragging = !0, this.canvas.setPointerCapture(event.pointerId), this.desk.touch(this));
+  }
+  _release() {
+    this.dragging = !1;
   }
   /** @param {any} event */
   _click(event) {
@@ -4587,12 +4563,12 @@ var BETWEEN_CARDS = 12, HEADING = 30, SIDE_BY_SIDE = 860, FigureRun = class {
     }) };
   }
   _words() {
-    let { phase, words, own } = sentences(this.view), look = { size: 14 }, small = { size: 12.5 }, lines = wrapWords(`${phase} ${words}`, this.width, look), more = own ? wrapWords(own, this.width, small) : [], draw = (pen) => {
-      lines.forEach((line, n) => pen.text(line, 0, 10 + 21 * n, look)), more.forEach(
-        (line, n) => pen.text(line, 0, 10 + 21 * lines.length + 18 * n, { ...small, fill: pen.p.muted })
+    let { phase, words, own } = sentences(this.view), look = { size: 14 }, small = { size: 12.5 }, lines2 = wrapWords(`${phase} ${words}`, this.width, look), more = own ? wrapWords(own, this.width, small) : [], draw = (pen) => {
+      lines2.forEach((line, n) => pen.text(line, 0, 10 + 21 * n, look)), more.forEach(
+        (line, n) => pen.text(line, 0, 10 + 21 * lines2.length + 18 * n, { ...small, fill: pen.p.muted })
       );
     };
-    return { height: 21 * lines.length + 18 * more.length, draw };
+    return { height: 21 * lines2.length + 18 * more.length, draw };
   }
   /**
    * @param {Panel} panel
@@ -4876,64 +4852,6 @@ var Rail = class {
   }
 };
 
-// src/page/track.js
-var MARKS2 = 40, Track = class {
-  /** @type {{ mark: HTMLElement, run: Run, step: number }[]} */
-  marks = [];
-  /** @param {Shell} shell */
-  constructor(shell) {
-    this.shell = shell;
-    let input = () => shell.go(Number(this.slider.value)), range = { type: "range", min: "0", max: String(shell.clocks - 1), step: "1", value: "0" };
-    this.slider = element("input", { ...range, "aria-label": "step", on: { input } });
-    let lanes = shell.runs.map(
-      (run) => element("div", { class: "sv-marks", "aria-hidden": "true" }, ...this._marks(run))
-    );
-    this.root = element("div", { class: "sv-track" }, this.slider, ...lanes);
-  }
-  /**
-   * Steps of a kind that would stand on each other share a mark.
-   * @param {Run} run
-   */
-  _marks(run) {
-    let width = Math.ceil(run.film.steps / MARKS2), groups = /* @__PURE__ */ new Map();
-    for (let { step, kind } of run.film.marks()) {
-      let key = `${kind} ${Math.floor(step / width)}`;
-      groups.set(key, [...groups.get(key) ?? [], step]);
-    }
-    return [...groups].map(([key, steps]) => this._mark(run, key.split(" ")[0], steps));
-  }
-  /**
-   * The clock of a step may change with the way in which two runs are in step, so marks are placed
-   * by `placeMarks`.
-   * @param {Run} run
-   * @param {string} kind
-   * @param {number[]} steps
-   */
-  _mark(run, kind, steps) {
-    let { film } = run, [step] = steps, last = steps[steps.length - 1], [sign, word] = kind === "eos" ? ["\u25A0", "EOS"] : ["\u25B2", "violation"], where = (at) => `round ${film.round(at)}, ${film.phaseName(at)}`, more = steps.length > 1 ? `, to ${where(last)}, in ${counted(steps.length, "step")}` : "", title = `${word}: ${where(step)}${more}`, mark = element(
-      "span",
-      { class: `sv-mark sv-${kind}`, title, on: { click: () => this.shell.goTo(run, step) } },
-      sign
-    );
-    return this.marks.push({ mark, run, step }), mark;
-  }
-  /** @param {number} clock */
-  _place(clock) {
-    return `${100 * clock / Math.max(this.shell.clocks - 1, 1)}%`;
-  }
-  /** Where the run is now, and in words for those who hear it. */
-  update() {
-    let { clock, clocks, phases, runs } = this.shell, [{ film, view }] = runs;
-    this.slider.value = String(clock), this.slider.style.setProperty("--sv-done", this._place(clock));
-    let round = Math.floor(clock / phases), last = clocks / phases - 1, place = `round ${round} of 0 to ${last}, ${film.phaseName(view.step)}`;
-    setAttribute(this.slider, "aria-valuetext", place);
-  }
-  placeMarks() {
-    for (let { mark, run, step } of this.marks)
-      mark.style.left = this._place(this.shell.clockOf(run, step));
-  }
-};
-
 // src/page/controls.js
 var JUMPS = {
   rejection: "rejection",
@@ -4969,14 +4887,16 @@ var JUMPS = {
   _byTokens;
   /** @param {Shell} shell */
   constructor(shell) {
-    this.shell = shell, this.what = "rejection", this.track = new Track(shell), this.rail = new Rail(shell), this.parts = [
-      this._bar(),
-      this._transport(),
-      this.rail.root,
-      ...shell.comparison ? [this._two()] : []
-    ], this.root = element("div", { class: "sv-controls" }, ...this.parts);
+    this.shell = shell, this.what = "rejection", this.rail = new Rail(shell), this.parts = [this._bar(), this.rail.root, ...shell.comparison ? [this._two()] : []], this.transport = [this._transport(), this._speed()], this.root = element("div", { class: "sv-controls" }, ...this.parts);
   }
   // -- making
+  /**
+   * Under the name of the run; what plays the run is in its heading.
+   * @param {HTMLElement} map
+   */
+  addMap(map) {
+    this.root.insertBefore(map, this.rail.root);
+  }
   _bar() {
     let [first] = this.shell.runs, alone = this.shell.comparison === null;
     this.facts = element("span", { class: "sv-facts" });
@@ -5030,7 +4950,7 @@ var JUMPS = {
   }
   _transport() {
     let { shell } = this, by = (steps) => () => shell.go(shell.clock + steps);
-    this.play = iconButton("play", "play", null, () => shell.player.toggle()), this.play.classList.add("sv-play"), this.back = [
+    return this.play = iconButton("play", "play", null, () => shell.player.toggle()), this.play.classList.add("sv-play"), this.back = [
       iconButton("first", "first step", "Home", () => shell.go(0)),
       iconButton("back", "previous round", "Shift \u2190", by(-shell.phases)),
       iconButton("previous", "previous phase", "\u2190", by(-1))
@@ -5038,15 +4958,7 @@ var JUMPS = {
       iconButton("next", "next phase", "\u2192", by(1)),
       iconButton("ahead", "next round", "Shift \u2192", by(shell.phases)),
       iconButton("last", "last step", "End", () => shell.go(shell.clocks - 1))
-    ];
-    let buttons = element("div", { class: "sv-buttons" }, ...this.back, this.play, ...this.ahead);
-    return element(
-      "div",
-      { class: "sv-bar sv-transport" },
-      buttons,
-      this.track.root,
-      this._speed()
-    );
+    ], element("div", { class: "sv-buttons" }, ...this.back, this.play, ...this.ahead);
   }
   _speed() {
     let change = () => this.shell.player.setSpeed(this.speed.selectedIndex), label = "speed, phases a second", options = SPEEDS.map((each) => element("option", {}, `${each} / s`));
@@ -5072,7 +4984,7 @@ var JUMPS = {
   // -- showing
   update() {
     let { shell } = this, [{ film, view }] = shell.runs, { clock, clocks } = shell;
-    shell.comparison || setText(this.facts, runFacts(film, view.step).join(" \xB7 ")), this.track.update(), this.back.forEach((button) => setUsable(button, clock > 0)), this.ahead.forEach((button) => setUsable(button, clock < clocks - 1)), setUsable(this.before, jumpTarget(shell, this.what, -1) !== null), setUsable(this.after, jumpTarget(shell, this.what, 1) !== null), this.rail.update(clock % shell.phases, film.scene(view.step).ms), this._updateRows(film.rows(view.step), view.row), this._updateWay(shell.comparison?.byTokens ?? !1);
+    shell.comparison || setText(this.facts, runFacts(film, view.step).join(" \xB7 ")), this.back.forEach((button) => setUsable(button, clock > 0)), this.ahead.forEach((button) => setUsable(button, clock < clocks - 1)), setUsable(this.before, jumpTarget(shell, this.what, -1) !== null), setUsable(this.after, jumpTarget(shell, this.what, 1) !== null), this.rail.update(clock % shell.phases, film.scene(view.step).ms), this._updateRows(film.rows(view.step), view.row), this._updateWay(shell.comparison?.byTokens ?? !1);
   }
   /**
    * @param {RowEntry[]} rows
@@ -5086,7 +4998,7 @@ var JUMPS = {
   _updateWay(byTokens) {
     byTokens !== this._byTokens && (this._byTokens = byTokens, this.ways.forEach(
       (button, n) => button.setAttribute("aria-pressed", String(byTokens === (n === 1)))
-    ), this.track.placeMarks());
+    ));
   }
   updatePlay() {
     let { playing, speed } = this.shell.player, words = playing ? "pause" : "play";
@@ -5190,6 +5102,12 @@ var KEYS = [
     [",", ",", (shell) => shell.slide(-4)],
     [".", ".", (shell) => shell.slide(4)]
   ],
+  [
+    "select rounds: from here, and to here",
+    ["s", "s", (shell) => shell.map.mark()],
+    ["Shift s", "Shift+S", (shell) => shell.map.clear()]
+  ],
+  ["map by rounds, or by time", ["x", "x", (shell) => shell.map.setByTime(!shell.map.byTime)]],
   ["this list", ["?", "?", (shell) => shell.help.open()]],
   ["first difference of the two runs", ["d", "d", jumpToDifference], !0],
   [
@@ -5223,7 +5141,7 @@ var Help = class {
       "button",
       { type: "button", class: "sv-small", on: { click: () => this.root.close() } },
       "close"
-    ), pointer = "With the pointer: a click on a row chooses it; what lies under the pointer lights up in all panels; a mark under the slider leads to its step; the map of the whole cache slides the batch.", head = element("div", { class: "sv-head" }, element("h2", { id: name }, "Keys"), close), list = element("dl", {}, ...keysFor(compared).map((entry) => this._line(entry))), attributes2 = { class: "sv-help", "aria-labelledby": name, on: { click: (event) => event.target === this.root && this.root.close() } };
+    ), pointer = "With the pointer: a click on a row chooses it; what lies under the pointer lights up in all panels; in the map of the run a click leads to a round of a request, a drag selects rounds, a drag along its axis goes through the steps, and the wheel zooms once the map has the focus, as do + \u2212 0 and , . there; the map of the whole cache slides the batch.", head = element("div", { class: "sv-head" }, element("h2", { id: name }, "Keys"), close), list = element("dl", {}, ...keysFor(compared).map((entry) => this._line(entry))), attributes2 = { class: "sv-help", "aria-labelledby": name, on: { click: (event) => event.target === this.root && this.root.close() } };
     this.root = element("dialog", attributes2, head, list, element("p", {}, pointer));
   }
   /** @param {(typeof KEYS)[number]} entry */
@@ -5244,6 +5162,1220 @@ var Help = class {
   }
 };
 
+// src/map/layout.js
+var MapLayout = class {
+  /**
+   * @param {number} width
+   * @param {{ count: number, first: number, timed: boolean, copies: boolean }[]} runs
+   */
+  constructor(width, runs) {
+    this.width = width, this.room = Math.max(width - 66 - 16, 40), this.two = runs.length > 1;
+    let [lanes, lowest] = this.two ? [128, 2] : [192, 3];
+    this.pitch = pitchOf(Math.max(...runs.map(({ count }) => count), 1), lanes, lowest);
+    let y = 4;
+    this.groups = runs.map((run) => {
+      let group2 = this._group(run, y);
+      return y = group2.bottom, group2;
+    }), this.lead = this.two ? y + 2 : null, this.ruler = y + (this.two ? 32 : 0), this.height = this.ruler + 19;
+  }
+  /**
+   * @param {{ count: number, first: number, timed: boolean, copies: boolean }} run
+   * @param {number} y
+   * @returns {Group}
+   */
+  _group({ count, first, timed, copies }, y) {
+    let most = Math.floor((this.two ? 128 : 192) / this.pitch), shown = Math.min(count, most), lanes = y + (this.two ? 18 : 0), time = lanes + shown * this.pitch + 4, bytes = time + (timed ? 22 : 0);
+    return {
+      name: y,
+      lanes,
+      pitch: this.pitch,
+      count,
+      shown,
+      first: Math.min(Math.max(first, 0), count - shown),
+      time,
+      bytes,
+      bottom: bytes + (copies ? 8 : 0) + (this.two ? 4 : 0)
+    };
+  }
+  get heights() {
+    return { time: 20, bytes: 6, lead: 26, ruler: 19 };
+  }
+  /**
+   * The top of a request's lane; null where it is not seen.
+   * @param {number} run
+   * @param {number} request
+   */
+  laneY(run, request) {
+    let { lanes, pitch, first, shown } = this.groups[run], place = request - first;
+    return place >= 0 && place < shown ? lanes + place * pitch : null;
+  }
+  /**
+   * @param {number} y
+   * @returns {Spot}
+   */
+  under(y) {
+    if (y >= this.ruler) return { part: "ruler", run: 0, request: null };
+    if (this.lead !== null && y >= this.lead - 2) return { part: "lead", run: 0, request: null };
+    let run = this.groups.findIndex(({ name, bottom }) => y >= name && y < bottom);
+    if (run < 0) return { part: "none", run: 0, request: null };
+    let { lanes, pitch, first, shown } = this.groups[run], place = Math.floor((y - lanes) / pitch);
+    return place >= 0 && place < shown ? { part: "lane", run, request: first + place } : { part: y >= lanes ? "time" : "none", run, request: null };
+  }
+  /**
+   * The first lane to be seen, so that a request's lane is.
+   * @param {number} run
+   * @param {number} request
+   */
+  firstFor(run, request) {
+    let { first, shown } = this.groups[run];
+    return request < first ? request : request >= first + shown ? request - shown + 1 : first;
+  }
+};
+function pitchOf(count, room, lowest) {
+  return Math.min(Math.max(Math.floor(room / count), lowest), 11);
+}
+function blockIn(pitch) {
+  let gap = pitch >= 8 ? 3 : pitch >= 3 ? 1 : 0, h = pitch - gap;
+  return { h, low: Math.max(Math.round(h * 0.38), 1) };
+}
+
+// src/map/lanepaint.js
+var NARROWEST = 3, SEPARATE = 5, LanePainter2 = class {
+  /**
+   * parts: the round in which each request's text parts from the other run's, -1 for none
+   * @param {Pen} pen
+   * @param {{ axis: Axis, layout: MapLayout, tally: Tally, run: number, parts: number[] }} of
+   */
+  constructor(pen, { axis, layout, tally, run, parts }) {
+    this.pen = pen, this.axis = axis, this.layout = layout, this.tally = tally, this.run = run, this.parts = parts, this.group = layout.groups[run], this.block = blockIn(this.group.pitch), this.boxes = /* @__PURE__ */ new Map();
+  }
+  paint() {
+    let { pen, group: group2, layout } = this, last = group2.first + group2.shown;
+    for (let request = group2.first; request < last; request++) this._lane(request);
+    let [top, height] = [group2.lanes - 2, group2.shown * group2.pitch + 4];
+    pen.clip(66, top, layout.room, height, () => {
+      this._waits();
+      for (let [fill, boxes] of this.boxes)
+        for (let [x, y, w, h] of boxes) pen.rect(x, y, w, h, { fill });
+    }), pen.clip(58, top, layout.room + 8 + 16, height, () => {
+      for (let request = group2.first; request < last; request++) this._signs(request);
+      this._first();
+    });
+  }
+  /** @param {number} round */
+  _x(round) {
+    return 66 + this.axis.x(this.axis.start(this.tally, round), this.layout.room);
+  }
+  /** @param {number} request */
+  _y(request) {
+    return this.group.lanes + (request - this.group.first) * this.group.pitch;
+  }
+  /**
+   * The rounds that are seen, with one more on each side.
+   * @returns {Range}
+   */
+  get _seen() {
+    let { axis, tally } = this, [first, stop] = axis.roundsIn(tally, [axis.from, axis.to]);
+    return [first - 1, stop + 1];
+  }
+  /**
+   * @param {string} fill
+   * @param {number} x
+   * @param {number} y
+   * @param {number} w
+   * @param {number} h
+   */
+  _box(fill, x, y, w, h) {
+    if (w <= 0) return;
+    let boxes = this.boxes.get(fill);
+    boxes ? boxes.push([x, y, w, h]) : this.boxes.set(fill, [[x, y, w, h]]);
+  }
+  /**
+   * Neighbouring rounds that would be too narrow share a block.
+   * @param {number} request
+   */
+  _lane(request) {
+    let [first, stop] = this._seen, some = [];
+    for (let block of this.tally.lanes[request]) {
+      if (block.round < first || block.round >= stop) continue;
+      let begun = some[0], follows = begun && some[some.length - 1].round === block.round - 1;
+      begun && (!follows || this._x(block.round) - this._x(begun.round) >= NARROWEST) && (this._blocks(some, request), some = []), some.push(block);
+    }
+    some.length && this._blocks(some, request);
+  }
+  /**
+   * @param {Block[]} some
+   * @param {number} request
+   */
+  _blocks(some, request) {
+    let { p } = this.pen, { h, low } = this.block, x = this._x(some[0].round), next = this._x(some[some.length - 1].round + 1), room = next - x - (next - x >= SEPARATE ? 1 : 0), y = this._y(request), [accepted, own, thrown] = ["accepted", "own", "thrown"].map(
+      (name) => some.reduce((sum, block) => sum + block[
+        /** @type {"own"} */
+        name
+      ], 0)
+    ), all = accepted + own + thrown;
+    if (!all) {
+      this._box(p.faint, x, y + h / 2 - 0.5, room, 1);
+      return;
+    }
+    let [a, b] = [room * accepted / all, room * own / all];
+    this._box(p.green, x, y, a, h), this._box(p.bonus, x + a, y, b, h), this._box(p.stale, x + a + b, y + h - low, room - a - b, low), this._under(some, x, y + h, next - x);
+  }
+  /**
+   * Under a block, where lanes are high enough: K/V was copied. Over it: something is violated.
+   * @param {Block[]} some
+   * @param {number} x
+   * @param {number} y
+   * @param {number} w
+   */
+  _under(some, x, y, w) {
+    let { tally, group: group2, block } = this, { p } = this.pen, any = (name) => some.some((each) => tally.has(each, name)), open = group2.pitch >= 8;
+    open && any("moved") && this._box(p.blue, x, y + 0.5, w, 1.5), any("violation") && this._box(p.red, x, y - block.h, w, open ? 1.5 : 1);
+  }
+  _waits() {
+    let { pen, tally, group: group2, block, layout } = this, [first, stop] = this._seen, last = group2.first + group2.shown;
+    for (let request = group2.first; request < last; request++)
+      for (let [from, to] of tally.waits[request]) {
+        if (to < first || from > stop) continue;
+        let y = Math.floor(this._y(request) + block.h / 2) + 0.5, left = Math.max(this._x(from), 66), right = Math.min(this._x(to), 66 + layout.room);
+        pen.line(left, y, right, y, { stroke: pen.p.grey, dash: [1, 3] });
+      }
+  }
+  /** @param {number} request */
+  _signs(request) {
+    let { tally } = this, [first, stop] = this._seen, y = this._y(request), blocks = tally.lanes[request];
+    for (let block of [blocks[0], blocks[blocks.length - 1]])
+      !block || block.round < first || block.round >= stop || this._entry(block, y);
+    let ended = blocks.findLast((block) => this._ended(block));
+    ended && ended.round >= first && ended.round < stop && this._end(ended, y), this._parting(request, y);
+  }
+  /** @param {Block} block */
+  _ended(block) {
+    return ["eos", "budget", "stopped"].some((name) => this.tally.has(block, name));
+  }
+  /**
+   * @param {Block} block
+   * @param {number} y
+   */
+  _entry(block, y) {
+    let { pen, tally } = this, x = this._x(block.round);
+    tally.has(block, "refill") && this._sees(x) && drawEntry(pen, x, y, this.block.h);
+  }
+  /**
+   * @param {Block} block
+   * @param {number} y
+   */
+  _end(block, y) {
+    let { tally } = this, kind = ["eos", "budget", "stopped"].find((name) => tally.has(block, name)) ?? "", x = this._x(block.round + 1);
+    this._sees(x) && drawEnd(this.pen, kind, x, y, this.block.h);
+  }
+  /** @param {number} x */
+  _sees(x) {
+    return x > 65 && x < 66 + this.layout.room + 1;
+  }
+  /**
+   * Where a text parts from the other run's, and from there on.
+   * @param {number} request
+   * @param {number} y
+   */
+  _parting(request, y) {
+    let round = this.parts[request] ?? -1;
+    if (round < 0) return;
+    let { pen, block, group: group2, tally } = this, [x, end] = [this._x(round), this._x((tally.lanes[request].at(-1)?.round ?? 0) + 1)], open = group2.pitch >= 8, left = Math.max(x, 66), right = Math.min(end, 66 + this.layout.room);
+    if (right <= left || (pen.rect(left, y + block.h + 0.5, right - left, open ? 1.5 : 1, { fill: pen.p.ink }), x < 65)) return;
+    let at = Math.max(x, 71);
+    open ? drawSign(pen, "\u2260", at, y + block.h / 2, pen.p.ink) : pen.rect(x, y, 2, block.h + 1, { fill: pen.p.ink });
+  }
+  _first() {
+    let { first } = this.tally, { pen, group: group2, block } = this;
+    if (!first) return;
+    let place = first.request - group2.first;
+    if (place < 0 || place >= group2.shown) return;
+    let middle = (this._x(first.round) + this._x(first.round + 1)) / 2;
+    this._sees(middle) && drawSign(pen, "\u25B2", middle, this._y(first.request) + block.h / 2, pen.p.red);
+  }
+};
+function drawEntry(pen, x, y, h) {
+  let middle = Math.floor(y + h / 2) + 0.5, look = { stroke: pen.p.blue, width: h >= 5 ? 1.25 : 0.5, arrow: h >= 5 };
+  pen.line(x - (h >= 5 ? 7 : 4), middle, x - 1, middle, look);
+}
+function drawEnd(pen, kind, x, y, h) {
+  let { p } = pen, size = Math.min(h, 6), top = y + (h - size) / 2;
+  if (kind === "eos") pen.rect(x + 1, top, size, size, { fill: p.ink });
+  else if (kind === "budget") pen.rect(x + 1, y, 1.5, h, { fill: p.ink });
+  else
+    for (let [from, to] of [
+      [top, top + size],
+      [top + size, top]
+    ])
+      pen.line(x + 2, from, x + 2 + size, to, { stroke: p.ink, width: 1.25 });
+}
+function drawSign(pen, sign, x, y, fill) {
+  pen.rect(x - 5.5, y - 5.5, 11, 11, { fill: pen.p.panel, radius: 3 }), pen.text(sign, x, y + 0.5, { size: 11, weight: 700, fill, align: "center" });
+}
+
+// src/map/maplegend.js
+var LINE2 = 17, SAMPLE = 16, MapLegend = class {
+  /** @param {RunMap} map */
+  constructor(map) {
+    let { tallies, parts } = map, any = (name) => tallies.some(
+      (tally) => tally.lanes.some((blocks) => blocks.some((block) => tally.has(block, name)))
+    ), waits = tallies.some((tally) => tally.waits.some((all2) => all2.length)), all = [
+      [!0, "accepted", "accepted"],
+      [!0, "own", "bonus"],
+      [!0, "thrown", "thrown away"],
+      [waits, "waits", "waits"],
+      [any("refill"), "refill", "enters"],
+      [any("eos"), "eos", "EOS"],
+      [any("budget"), "budget", "budget spent"],
+      [any("stopped"), "stopped", "stopped"],
+      [any("moved") || tallies.some(({ copies }) => copies), "moved", "K/V copied"],
+      [any("violation"), "violation", "violation, \u25B2 the first"],
+      [parts.some((each) => each.some((round) => round >= 0)), "parts", "text differs from here"]
+    ];
+    this.entries = all.filter(([show]) => show).map(([, kind, words]) => ({ kind, words }));
+  }
+  key() {
+    return "";
+  }
+  describe() {
+    return `Legend of the map: ${this.entries.map(({ words }) => words).join("; ")}.`;
+  }
+  /** @param {number} width */
+  _places(width) {
+    let x = 12, y = 8;
+    return this.entries.map(({ kind, words }) => {
+      let w = SAMPLE + 4 + measureText(words, fontOf({ size: 11 })) + 14;
+      x > 12 && x + w > width && ([x, y] = [12, y + LINE2]);
+      let place = { kind, words, x, y };
+      return x += w, place;
+    });
+  }
+  /** @param {number} width */
+  height(width) {
+    return (this._places(width).at(-1)?.y ?? 0) + 9;
+  }
+  /**
+   * @param {Pen} pen
+   * @param {number} width
+   */
+  draw(pen, width) {
+    for (let { kind, words, x, y } of this._places(width))
+      this._sample(pen, kind, x, y), pen.text(words, x + SAMPLE + 4, y, { size: 11, fill: pen.p.muted });
+  }
+  /**
+   * @param {Pen} pen
+   * @param {string} kind
+   * @param {number} x
+   * @param {number} y
+   */
+  _sample(pen, kind, x, y) {
+    let { p } = pen, samples = {
+      accepted: () => pen.rect(x, y - 4, SAMPLE, 8, { fill: p.green }),
+      own: () => pen.rect(x, y - 4, SAMPLE, 8, { fill: p.bonus }),
+      thrown: () => pen.rect(x, y + 1, SAMPLE, 3, { fill: p.stale }),
+      waits: () => pen.line(x, y + 0.5, x + SAMPLE, y + 0.5, { stroke: p.grey, dash: [1, 3] }),
+      refill: () => drawEntry(pen, x + 11, y - 4, 8),
+      moved: () => pen.rect(x, y + 2, SAMPLE, 1.5, { fill: p.blue }),
+      violation: () => {
+        pen.rect(x, y - 4, SAMPLE, 8, { fill: p.green }), pen.rect(x, y - 4, SAMPLE, 2, { fill: p.red });
+      },
+      parts: () => drawSign(pen, "\u2260", x + 8, y, p.ink)
+    };
+    samples[kind] ? samples[kind]() : drawEnd(pen, kind, x + 4, y - 4, 8);
+  }
+};
+
+// src/map/axis.js
+var FEWEST = 4, STEPS = [1, 2, 5, 10], TICK = 64, Axis = class {
+  /** @param {Tally[]} tallies */
+  constructor(tallies) {
+    this.tallies = tallies, this.canTime = tallies.every(({ timed }) => timed), this.byTime = !1, this.from = 0, this.to = this.end;
+  }
+  // Where the longest run ends.
+  get end() {
+    return Math.max(...this.tallies.map((tally) => this.start(tally, tally.rounds)), 1e-6);
+  }
+  get zoomed() {
+    return this.to - this.from < this.end * (1 - 1e-9);
+  }
+  /**
+   * Where a round of a run begins, and `rounds` where the run ends.
+   * @param {Tally} tally
+   * @param {number} round
+   */
+  start(tally, round) {
+    return this.byTime ? tally.starts[round] : round;
+  }
+  /**
+   * The round of a run at a place; -1 before the run, its number of rounds behind it.
+   * @param {Tally} tally
+   * @param {number} value
+   */
+  roundAt(tally, value) {
+    return value < 0 ? -1 : this.byTime ? lastStart(tally.starts, value) : Math.min(Math.floor(value), tally.rounds);
+  }
+  /**
+   * The step of a run at a place: its round, and the phase in it.
+   * @param {Tally} tally
+   * @param {number} value
+   */
+  stepAt(tally, value) {
+    let { phases } = tally.film, round = Math.min(Math.max(this.roundAt(tally, value), 0), tally.rounds - 1), { ms, all } = tally.totals(round, round + 1), start2 = this.start(tally, round), share = (value - start2) / Math.max(this.start(tally, round + 1) - start2, 1e-9), phase = ms.map(
+      (_, phase2) => this.byTime ? sumOf(ms.slice(0, phase2 + 1)) / Math.max(all, 1e-9) : (phase2 + 1) / phases
+    ).findIndex((end) => share < end);
+    return round * phases + (phase >= 0 ? phase : phases - 1);
+  }
+  /**
+   * The rounds [first, stop) of a run that lie at least partly in a range of the axis.
+   * @param {Tally} tally
+   * @param {Range} range
+   * @returns {Range}
+   */
+  roundsIn(tally, [low, high]) {
+    let first = Math.max(this.roundAt(tally, low), 0), last = this.roundAt(tally, high), inside = last < tally.rounds && this.start(tally, last) < high - 1e-9, stop = Math.min(last + (inside ? 1 : 0), tally.rounds);
+    return [Math.min(first, stop), stop];
+  }
+  /**
+   * @param {number} value
+   * @param {number} room
+   */
+  x(value, room) {
+    return (value - this.from) / (this.to - this.from) * room;
+  }
+  /**
+   * @param {number} x
+   * @param {number} room
+   */
+  value(x, room) {
+    return this.from + x / room * (this.to - this.from);
+  }
+  // -- what is seen
+  /** @param {boolean} byTime */
+  setByTime(byTime) {
+    let [lead] = [...this.tallies].sort((a, b) => b.rounds - a.rounds), seen = this.zoomed ? this.roundsIn(lead, [this.from, this.to]) : null;
+    this.byTime = byTime && this.canTime, this.reset(), seen && this._see(this.start(lead, seen[0]), this.start(lead, seen[1]));
+  }
+  reset() {
+    this.from = 0, this.to = this.end;
+  }
+  /**
+   * factor: above 1 for less of the run; about: what stays where it is.
+   * @param {number} factor
+   * @param {number} about
+   */
+  zoomBy(factor, about) {
+    let span = this.to - this.from, least = Math.min(FEWEST * this.end / Math.max(...this.tallies.map((t) => t.rounds), 1)), wanted = Math.min(Math.max(span / factor, least), this.end), share = Math.min(Math.max((about - this.from) / span, 0), 1), before = this.from;
+    return this._see(about - share * wanted, about + (1 - share) * wanted), before !== this.from || Math.abs(span - wanted) > 1e-9 * span;
+  }
+  /** @param {number} share of what is seen */
+  panBy(share) {
+    let by = share * (this.to - this.from);
+    this._see(this.from + by, this.to + by);
+  }
+  /**
+   * So that a range is seen, if it fits.
+   * @param {Range} range
+   */
+  reveal([low, high]) {
+    let span = this.to - this.from;
+    low < this.from ? this._see(low - span * 0.1, low + span * 0.9) : high > this.to && this._see(high - span * 0.9, high + span * 0.1);
+  }
+  /**
+   * @param {number} from
+   * @param {number} to
+   */
+  _see(from, to) {
+    let span = Math.min(to - from, this.end);
+    this.from = Math.min(Math.max(from, 0), this.end - span), this.to = this.from + span;
+  }
+  /**
+   * The numbers along the axis that are seen.
+   * @param {number} room
+   */
+  ticks(room) {
+    let rough = (this.to - this.from) / Math.max(room, 1) * TICK, power = 10 ** Math.floor(Math.log10(rough)), wanted = power * (STEPS.find((step2) => step2 * power >= rough) ?? 10), step = this.byTime ? wanted : Math.max(Math.round(wanted), 1), first = Math.ceil(this.from / step - 1e-9), count = Math.floor(this.to / step + 1e-9) - first + 1;
+    return Array.from({ length: Math.max(count, 0) }, (_, n) => (first + n) * step);
+  }
+};
+function lastStart(starts, value) {
+  let low = 0, high = starts.length - 1;
+  for (; low < high; ) {
+    let middle = low + high + 1 >> 1;
+    starts[middle] <= value ? low = middle : high = middle - 1;
+  }
+  return low;
+}
+
+// src/map/lead.js
+function leads(axis, tallies) {
+  let edges = /* @__PURE__ */ new Set([0, axis.end]);
+  for (let tally of tallies)
+    for (let round = 0; round <= tally.rounds; round++) edges.add(axis.start(tally, round));
+  let sorted = [...edges].sort((a, b) => a - b);
+  return sorted.slice(1).map((to, n) => ({ from: sorted[n], to, ahead: aheadAt(axis, tallies, sorted[n]) }));
+}
+function aheadAt(axis, tallies, value) {
+  let [first, second] = tallies.map(
+    (tally) => tally.tokensBefore(Math.max(axis.roundAt(tally, value), 0))
+  );
+  return first - second;
+}
+
+// src/map/placepaint.js
+var CLOSEST = 13, PlacePainter = class {
+  /**
+   * @param {Pen} pen
+   * @param {RunMap} map
+   * @param {MapLayout} layout
+   */
+  constructor(pen, map, layout) {
+    this.pen = pen, this.map = map, this.layout = layout, this.end = 66 + layout.room;
+  }
+  /**
+   * px of a range of rounds of a run, cut to what is seen; null where none is.
+   * @param {number} run
+   * @param {Range} rounds
+   * @returns {Range | null}
+   */
+  _across(run, [first, stop]) {
+    let { axis, tallies } = this.map, [left, right] = [first, stop].map(
+      (round) => 66 + axis.x(axis.start(tallies[run], round), this.layout.room)
+    );
+    return right < 66 - 0.5 || left > this.end + 0.5 ? null : [Math.max(left, 66), Math.min(right, this.end)];
+  }
+  under() {
+    let { pen, layout, map } = this;
+    layout.groups.forEach((group2, run) => {
+      let { view } = map.shell.runs[run], request = map.shell.runs[run].requestOf(view.row), y = request === null ? null : layout.laneY(run, request), { h } = blockIn(group2.pitch);
+      map.range && this._range(run, map.axis.roundsIn(map.tallies[run], map.range)), y !== null && pen.rect(66, y - 1, layout.room, h + 2, { fill: pen.p.blueSoft, radius: 2 });
+    });
+  }
+  /**
+   * @param {number} run
+   * @param {Range} rounds
+   */
+  _range(run, rounds) {
+    let place = rounds[1] > rounds[0] ? this._across(run, rounds) : null;
+    if (!place) return;
+    let { pen, layout } = this, { lanes, bottom } = layout.groups[run], [left, right] = place, [top, height] = [lanes - 3, bottom - lanes + 3];
+    pen.rect(left, top, right - left, height, { fill: pen.p.blueSoft });
+    for (let x of place)
+      pen.rect(Math.min(x, right - 1.5), top, 1.5, height, { fill: pen.p.blue });
+  }
+  over() {
+    let { pen, layout, map } = this;
+    layout.groups.forEach((group2, run) => {
+      let { film, view } = map.shell.runs[run], round = film.round(view.step), place = this._across(run, [round, round + 1]);
+      if (layout.two && this._name(run), this._numbers(run), this._bar(run), !place) return;
+      let [left, right] = place, w = Math.max(right - left, 3), x = Math.min(left, this.end - w), height = group2.bottom - group2.lanes + (layout.two ? -2 : 2);
+      pen.rect(x - 1.5, group2.lanes - 3, w + 2, height, {
+        stroke: pen.p.blue,
+        width: 1.75,
+        radius: 2
+      });
+    }), this._playhead();
+  }
+  /** @param {number} run */
+  _name(run) {
+    let { pen, layout, map } = this, { name } = layout.groups[run], words = `${run ? "second" : "first"}: ${map.names[run]}`;
+    pen.text(words, 12, name + 9, { size: 11, weight: 650, max: layout.width - 24 });
+  }
+  /**
+   * The requests' numbers, as many as fit, and that of the chosen one.
+   * @param {number} run
+   */
+  _numbers(run) {
+    let { pen, layout, map } = this, { lanes, first, shown, pitch } = layout.groups[run], { h } = blockIn(pitch), chosen = map.shell.runs[run].requestOf(map.shell.runs[run].view.row), every = [1, 2, 4, 8, 16, 32].find((n) => n * pitch >= (n > 1 ? CLOSEST : 10)) ?? 64, look = { size: 10, fill: pen.p.muted, align: "right" }, at = chosen === null ? -1 : chosen - first;
+    for (let place = 0; place < shown; place++) {
+      let request = first + place, near = Math.abs(place - at) * pitch < 11 && at >= 0 && at < shown;
+      request % every || near || pen.text(`${request}`, 58, lanes + place * pitch + h / 2 + 0.5, look);
+    }
+    if (at < 0 || at >= shown) return;
+    let y = Math.max(lanes + at * pitch + h / 2 + 0.5, 6), own = { ...look, weight: 700, fill: pen.p.blue };
+    pen.text(`request ${chosen}`, 58, y, { ...own, max: 56 });
+  }
+  /**
+   * Which of the lanes are seen, where not all are.
+   * @param {number} run
+   */
+  _bar(run) {
+    let { pen, layout } = this, { lanes, first, shown, count, pitch } = layout.groups[run];
+    if (shown >= count) return;
+    let height = shown * pitch, x = layout.width - 5;
+    pen.rect(x, lanes, 3, height, { fill: pen.p.greySoft });
+    let top = lanes + height * first / count;
+    pen.rect(x, top, 3, Math.max(height * shown / count, 6), { fill: pen.p.grey });
+  }
+  /** px of the round's number on the axis; where it is not seen, none. */
+  playhead() {
+    let { words, x } = this._head(), half = this.map.measure(words) / 2;
+    return (
+      /** @type {Range} */
+      [x - half, x + half]
+    );
+  }
+  _head() {
+    let { map, layout } = this, { film, view } = map.shell.runs[map.lead], round = film.round(view.step), place = this._across(map.lead, [round, round + 1]), words = map.axis.byTime ? `round ${round}` : `${round}`;
+    if (!place) return { words, x: -99, shown: !1 };
+    let half = map.measure(words) / 2, middle = (place[0] + place[1]) / 2;
+    return { words, x: Math.min(middle, layout.width - half - 2), shown: !0 };
+  }
+  _playhead() {
+    let { pen, layout } = this, { words, x, shown } = this._head(), look = { size: 11, weight: 700, fill: pen.p.blue, align: "center" };
+    shown && pen.text(words, x, layout.ruler + 11, look);
+  }
+};
+
+// src/map/strippaint.js
+var NARROWEST2 = 2, SMALL = { size: 10 }, StripPainter = class {
+  /**
+   * @param {Pen} pen
+   * @param {{ axis: Axis, layout: MapLayout }} of
+   */
+  constructor(pen, { axis, layout }) {
+    this.pen = pen, this.axis = axis, this.layout = layout;
+    let { p } = pen;
+    this.colours = [p.grey, p.draft, p.target, p.green, p.orange];
+  }
+  /**
+   * The time and the bytes of a run's rounds.
+   * @param {Tally} tally
+   * @param {number} run
+   */
+  paint(tally, run) {
+    let { pen, layout } = this, { time, bytes } = layout.groups[run], { heights } = layout, columns = this._columns(tally), look = { ...SMALL, fill: pen.p.muted, align: "right" };
+    pen.clip(65, time - 2, layout.room + 2, bytes + heights.bytes - time + 4, () => {
+      tally.timed && this._times(tally, columns, time, heights.time), tally.copies && this._bytes(tally, columns, bytes, heights.bytes);
+    }), tally.timed && pen.text("time", 58, time + heights.time / 2, look), tally.copies && pen.text("K/V", 58, bytes + heights.bytes / 2, look);
+  }
+  /**
+   * [first, stop) of the rounds of each column that is seen.
+   * @param {Tally} tally
+   */
+  _columns(tally) {
+    let { axis } = this, [first, stop] = axis.roundsIn(tally, [axis.from, axis.to]), columns = [];
+    for (let round = first; round < stop; round++) {
+      let last = columns[columns.length - 1];
+      last && this._x(tally, last[1]) - this._x(tally, last[0]) < NARROWEST2 ? last[1]++ : columns.push([round, round + 1]);
+    }
+    return columns;
+  }
+  /**
+   * @param {Tally} tally
+   * @param {number} round
+   */
+  _x(tally, round) {
+    return 66 + this.axis.x(this.axis.start(tally, round), this.layout.room);
+  }
+  /**
+   * By time, a round is as wide as it took, and so is each phase; by rounds it is as high.
+   * @param {Tally} tally
+   * @param {[number, number][]} columns
+   * @param {number} top
+   * @param {number} height
+   */
+  _times(tally, columns, top, height) {
+    let { pen, colours, axis } = this;
+    for (let [first, stop] of columns) {
+      let x = this._x(tally, first), w = this._x(tally, stop) - x, { ms, all } = tally.totals(first, stop), gap = w >= 5 ? 1 : 0, done = 0;
+      ms.forEach((value, phase) => {
+        let part = value / Math.max(all, 1e-9), most = tally.slowest * (stop - first), h = Math.min(value / most * height, height - done);
+        axis.byTime ? pen.rect(x + done * (w - gap), top + 6, part * (w - gap), height - 6, {
+          fill: colours[phase]
+        }) : h > 0 && pen.rect(x, top + height - done - h, w - gap, h, { fill: colours[phase] }), done += axis.byTime ? part : h;
+      }), !axis.byTime && all > tally.slowest * (stop - first) * 1.001 && pen.rect(x, top + 3, w, 2, { fill: pen.p.panel });
+    }
+  }
+  /**
+   * @param {Tally} tally
+   * @param {[number, number][]} columns
+   * @param {number} top
+   * @param {number} height
+   */
+  _bytes(tally, columns, top, height) {
+    let { pen } = this;
+    for (let [first, stop] of columns) {
+      let bytes = tally.totals(first, stop).bytes ?? 0;
+      if (!bytes) continue;
+      let x = this._x(tally, first), w = this._x(tally, stop) - x, h = Math.max(bytes / (stop - first) / tally.heaviest * height, 1.5);
+      pen.rect(x, top + height - h, w - (w >= 5 ? 1 : 0), h, { fill: pen.p.blue });
+    }
+  }
+  /**
+   * How many tokens one run is ahead of the other: above the line the first one is.
+   * @param {Tally[]} tallies
+   */
+  lead(tallies) {
+    let { pen, axis, layout } = this, { p } = pen, height = layout.heights.lead, top = layout.lead ?? 0, middle = top + height / 2, steps = leads(axis, tallies), most = Math.max(...steps.map(({ ahead }) => Math.abs(ahead)), 1), right = 66 + layout.room;
+    pen.clip(66, top, layout.room + 1, height, () => {
+      steps.forEach(({ from, to, ahead }) => {
+        let x = Math.max(66 + axis.x(from, layout.room), 66), w = Math.min(66 + axis.x(to, layout.room), right) - x, h = Math.abs(ahead) / most * (height / 2 - 1);
+        w > 0 && h > 0 && pen.rect(x, ahead > 0 ? middle - h : middle, w, h, {
+          fill: ahead > 0 ? p.target : p.draft
+        });
+      }), pen.line(66, middle, right, middle, { stroke: p.grey });
+    });
+    let look = { ...SMALL, fill: p.muted, align: "right", max: 56 };
+    pen.text("1st ahead", 58, top + height / 4, look), pen.text("2nd ahead", 58, top + 3 * height / 4, look);
+  }
+  /**
+   * The numbers of the axis; those that `taken` covers, in px, are left out.
+   * @param {[number, number]} taken
+   */
+  ruler([left, right]) {
+    let { pen, axis, layout } = this, { p } = pen, y = layout.ruler, end = 66 + layout.room;
+    pen.line(66, y + 0.5, end, y + 0.5, { stroke: p.grey });
+    for (let value of axis.ticks(layout.room)) {
+      let at = axis.byTime ? value : value + 0.5, x = 66 + axis.x(at, layout.room), words = axis.byTime ? `${Number(value.toPrecision(4))} ms` : `${value}`, half = pen.measure(words, SMALL) / 2;
+      x < 66 || x > end || (pen.line(x, y, x, y + 3, { stroke: p.grey }), (x + half + 4 < left || x - half - 4 > right) && pen.text(words, Math.min(x, layout.width - half - 2), y + 11, {
+        ...SMALL,
+        fill: p.muted,
+        align: "center"
+      }));
+    }
+    let unit = { ...SMALL, fill: p.muted, align: "right" };
+    axis.byTime || pen.text("round", 58, y + 11, unit);
+  }
+};
+
+// src/map/words.js
+var HAPPENED = {
+  refill: "enters the batch",
+  eos: "ends with EOS",
+  budget: "ends with its budget",
+  stopped: "ends before EOS or its budget",
+  moved: "K/V copied",
+  violation: "\u25B2 violation"
+};
+function roundsWords(first, stop) {
+  return stop - first < 1 ? "no round" : stop - first === 1 ? `round ${first}` : `rounds ${first}\u2013${stop - 1}`;
+}
+function gainWords(tally, block) {
+  let { accepted, own, thrown } = block, gains = [
+    accepted ? `${counted(accepted, "draft")} accepted` : "",
+    own ? "bonus" : "",
+    thrown ? `${thrown} thrown away` : ""
+  ].filter(Boolean), events = Object.entries(HAPPENED).filter(([name]) => tally.has(block, name)).map(([, words]) => words);
+  return [gains.join(", ") || "idle", ...events].join("; ");
+}
+function laneHint(tally, request, round) {
+  let block = tally.block(request, round);
+  if (block) return `request ${request}, round ${round}: ${gainWords(tally, block)}`;
+  let wait = tally.waits[request].find(([from, to]) => round >= from && round < to);
+  return wait ? `request ${request} waits: ${roundsWords(...wait)}` : null;
+}
+function roundHint(tally, round) {
+  let { phases } = tally.film.json, { ms, all, bytes } = tally.totals(round, round + 1), copied = bytes ? `, ${bytesOf(bytes)} of K/V copied` : "";
+  if (!tally.timed) return `round ${round}${copied}`;
+  let parts = ms.map((value, phase) => `${phases[phase]} ${milliseconds(value)}`).join(", ");
+  return `round ${round}: ${milliseconds(all)}${copied} \u2014 ${parts}`;
+}
+function totalsWords(tally, { first, stop, tokens, accepted, verified, rows, ...more }) {
+  let { phases } = tally.film.json, { ms, all, bytes } = more, whole = stop - first === tally.rounds, parts = [counted(tokens, "token")];
+  if (verified && parts.push(`${percent(accepted / verified)} of drafts accepted`), rows && parts.push(`mean acceptance length ${(1 + accepted / rows).toFixed(2)}`), tally.timed && stop > first) {
+    let each = ms.map((value, phase) => `${phases[phase]} ${milliseconds(value).slice(0, -3)}`);
+    parts.push(`${milliseconds(all)}: ${each.join(", ")}`);
+  }
+  return bytes !== null && parts.push(bytes ? `${bytesOf(bytes)} of K/V copied` : "no K/V copied"), { head: whole ? `all ${counted(stop, "round")}` : roundsWords(first, stop), words: parts.join(" \xB7 ") };
+}
+function winnerWords(tallies, names) {
+  let ends = tallies.map((tally) => tally.starts[tally.rounds]), rounds = tallies.map((tally) => tally.rounds), parts = [];
+  if (tallies.every(({ timed }) => timed)) {
+    let [fast, slow] = ends[0] <= ends[1] ? [0, 1] : [1, 0], less = percent(1 - ends[fast] / ends[slow]);
+    parts.push(
+      `The ${ordinal(fast)} run (${names[fast]}) ends first: ${milliseconds(ends[fast])} against ${milliseconds(ends[slow])}, ${less} less`
+    );
+  }
+  if (rounds[0] === rounds[1]) parts.push(`both take ${counted(rounds[0], "round")}`);
+  else {
+    let few = rounds[0] < rounds[1] ? 0 : 1;
+    parts.push(
+      `the ${ordinal(few)} takes ${counted(rounds[few], "round")}, the other ${rounds[1 - few]}`
+    );
+  }
+  let words = `${parts.join("; ")}.`;
+  return words.charAt(0).toUpperCase() + words.slice(1);
+}
+function ordinal(run) {
+  return run ? "second" : "first";
+}
+function endWords(tally, blocks) {
+  let found = ["eos", "budget", "stopped"].find(
+    (name) => blocks.some((block) => tally.has(block, name))
+  );
+  return { eos: "EOS", budget: "budget", stopped: "stopped" }[found ?? ""] ?? "\u2013";
+}
+function lines(tally) {
+  return tally.lanes.map((blocks, request) => {
+    let sum = (name) => blocks.reduce((so, block) => so + block[name], 0), times = (name) => blocks.filter((block) => tally.has(block, name)).length, waits = tally.waits[request].reduce((so, [from, to]) => so + to - from, 0), last = blocks[blocks.length - 1], broken = tally.film.checked ? [times("violation")] : [];
+    return [
+      request,
+      last ? roundsWords(blocks[0].round, last.round + 1) : "\u2013",
+      waits,
+      sum("accepted") + sum("own"),
+      sum("accepted"),
+      sum("own"),
+      sum("thrown"),
+      times("moved"),
+      ...broken,
+      endWords(tally, blocks)
+    ];
+  });
+}
+function mapTable(tallies, caption) {
+  let judged = tallies.every((tally) => tally.film.checked), head = [
+    ...tallies.length > 1 ? ["run"] : [],
+    "request",
+    "rounds",
+    "waits",
+    "tokens",
+    "accepted",
+    "bonus",
+    "thrown away",
+    "K/V copied",
+    ...judged ? ["violations"] : [],
+    "end"
+  ], rows = tallies.flatMap(
+    (tally, run) => lines(tally).map((line) => tallies.length > 1 ? [ordinal(run), ...line] : line)
+  );
+  return { caption, head, rows };
+}
+function describeMap(tallies, names) {
+  let sentences2 = tallies.map((tally, run) => {
+    let { words } = totalsWords(tally, tally.totals(0, tally.rounds)), who = tallies.length > 1 ? `The ${ordinal(run)} run, ${names[run]}: ` : "", size = `${counted(tally.lanes.length, "request")}, ${counted(tally.rounds, "round")}`, { first } = tally, broken = first ? ` First violation: round ${first.round}, request ${first.request}.` : "";
+    return `${who}${size}, ${words}.${broken}`;
+  }), winner = tallies.length > 1 ? [winnerWords(tallies, names)] : [];
+  return ["Map of the run, a lane a request.", ...sentences2, ...winner].join(" ");
+}
+
+// src/map/runmap.js
+var RunMap = class {
+  static id = "map";
+  /**
+   * @param {Shell} shell
+   * @param {string[]} names of the runs
+   */
+  constructor(shell, names) {
+    this.shell = shell, this.tallies = shell.runs.map(({ film }) => film.tally), this.names = names, this.axis = new Axis(this.tallies), this.axis.setByTime(names.length > 1), this.firsts = this.tallies.map(() => 0), this.range = null, this.anchor = null;
+    let partings = shell.comparison?.partings ?? [];
+    this.parts = this.tallies.map(
+      (tally) => partings.map((index, request) => index < 0 ? -1 : tally.roundOf(request, index))
+    ), this._described = describeMap(this.tallies, this.names);
+  }
+  // -- what it shows
+  empty() {
+    return !this.shell.clocks;
+  }
+  title() {
+    let [tally] = this.tallies, requests = counted(tally.lanes.length, "request");
+    if (this.tallies.length > 1) return `Map of both runs: ${requests}`;
+    let time = tally.timed ? `, ${milliseconds(tally.starts[tally.rounds])}` : "";
+    return `Map of the run: ${requests}, ${counted(tally.rounds, "round")}${time}`;
+  }
+  describe() {
+    return this._described;
+  }
+  table() {
+    return mapTable(
+      this.tallies,
+      this.tallies.length > 1 ? winnerWords(this.tallies, this.names) : ""
+    );
+  }
+  /** A line {name, head, words} for each run, of the range or of everything. */
+  totals() {
+    let lines2 = this.tallies.map((tally, run) => {
+      let [first, stop] = this.range ? this.axis.roundsIn(tally, this.range) : [0, tally.rounds];
+      return { name: this.tallies.length > 1 ? `${this.names[run]}: ` : "", ...totalsWords(tally, tally.totals(first, stop)) };
+    }), last = this.tallies.length > 1 ? winnerWords(this.tallies, this.names) : "";
+    return { lines: lines2, last };
+  }
+  /** What the lanes look like depends on this. */
+  lanesKey() {
+    let { byTime, from, to } = this.axis;
+    return [byTime, from, to, ...this.firsts].join();
+  }
+  key() {
+    let places = this.shell.runs.map(({ view }) => `${view.step}/${view.row}`);
+    return [this.lanesKey(), ...places, ...this.range ?? []].join();
+  }
+  /** @param {number} width */
+  layout(width) {
+    let runs = this.tallies.map((tally, run) => ({
+      count: tally.lanes.length,
+      first: this.firsts[run],
+      timed: tally.timed,
+      copies: tally.copies
+    }));
+    return new MapLayout(width, runs);
+  }
+  /** @param {number} width */
+  height(width) {
+    return this.layout(width).height;
+  }
+  /**
+   * @param {Pen} pen
+   * @param {number} width
+   */
+  draw(pen, width) {
+    this.drawPlace(pen, width, () => this.drawLanes(pen, width));
+  }
+  /**
+   * What stays as long as `lanesKey` does.
+   * @param {Pen} pen
+   * @param {number} width
+   */
+  drawLanes(pen, width) {
+    let { axis, tallies, parts } = this, layout = this.layout(width), strips = new StripPainter(pen, { axis, layout });
+    tallies.forEach((tally, run) => {
+      new LanePainter2(pen, { axis, layout, tally, run, parts: parts[run] }).paint(), strips.paint(tally, run);
+    }), layout.two && strips.lead(tallies);
+  }
+  /**
+   * Where the reader is, under and over the lanes.
+   * @param {Pen} pen
+   * @param {number} width
+   * @param {() => void} lanes
+   */
+  drawPlace(pen, width, lanes) {
+    let { axis } = this, layout = this.layout(width), painter = new PlacePainter(pen, this, layout);
+    painter.under(), lanes(), new StripPainter(pen, { axis, layout }).ruler(painter.playhead()), painter.over();
+  }
+  // -- what lies under a point
+  /**
+   * @param {number} x
+   * @param {number} width
+   */
+  value(x, width) {
+    return this.axis.value(x - 66, this.layout(width).room);
+  }
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} width
+   * @returns {Spot & { round: number, value: number }}
+   */
+  spot(x, y, width) {
+    let found = this.layout(width).under(y), value = this.value(x, width), run = found.part === "ruler" || found.part === "lead" ? this.lead : found.run;
+    return { ...found, run, value, round: this.axis.roundAt(this.tallies[run], value) };
+  }
+  /** The run that takes more rounds, whose clock counts. */
+  get lead() {
+    return this.shell.comparison?.lead ?? 0;
+  }
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} width
+   */
+  hint(x, y, width) {
+    let { part, run, request, round, value } = this.spot(x, y, width), tally = this.tallies[run];
+    return x < 66 ? request === null ? null : `request ${request}` : part === "lead" ? this._leadHint(value) : part === "none" || round < 0 || round >= tally.rounds ? null : part === "lane" && request !== null ? laneHint(tally, request, round) : roundHint(tally, round);
+  }
+  /** @param {number} value */
+  _leadHint(value) {
+    let ahead = aheadAt(this.axis, this.tallies, value);
+    return ahead ? `the ${ahead > 0 ? "first" : "second"} run is ${counted(Math.abs(ahead), "token")} ahead` : "both runs have as many tokens";
+  }
+  hit() {
+    return null;
+  }
+  // -- what the reader does
+  /** So that the step and the row that are shown are seen. */
+  follow() {
+    if (!this.shell.clocks) return;
+    let tally = this.tallies[this.lead], round = this._roundOf(this.lead), { axis } = this;
+    axis.reveal([axis.start(tally, round), axis.start(tally, round + 1)]), this.anchor !== null && this._selectFrom(this.anchor);
+    let layout = this.layout(800);
+    this.shell.runs.forEach((run, n) => {
+      let request = run.requestOf(run.view.row);
+      request !== null && (this.firsts[n] = layout.firstFor(n, request));
+    });
+  }
+  /** @param {number} run */
+  _roundOf(run) {
+    let { film, view } = this.shell.runs[run];
+    return film.round(view.step);
+  }
+  /** @param {number} anchor */
+  _selectFrom(anchor) {
+    let tally = this.tallies[this.lead], now = this._roundOf(this.lead), { axis } = this, [first, last] = [Math.min(anchor, now), Math.max(anchor, now)];
+    this.range = [axis.start(tally, first), axis.start(tally, last + 1)];
+  }
+  /** Begins to select rounds at the one that is shown; the next time, ends there. */
+  mark() {
+    if (this.anchor !== null) {
+      this.anchor = null;
+      return;
+    }
+    this.anchor = this._roundOf(this.lead), this._selectFrom(this.anchor);
+  }
+  /** @param {Range} range of the axis */
+  select(range) {
+    this.anchor = null, this.range = range;
+  }
+  clear() {
+    this.anchor = null, this.range = null;
+  }
+  /** @param {boolean} byTime */
+  setByTime(byTime) {
+    let tally = this.tallies[this.lead], { axis } = this, rounds = this.range && axis.roundsIn(tally, this.range);
+    axis.setByTime(byTime), rounds && (this.range = [axis.start(tally, rounds[0]), axis.start(tally, rounds[1])]), this.follow();
+  }
+  /**
+   * What keeps its place when keys zoom: the selected rounds, or the one that is shown.
+   */
+  get middle() {
+    if (this.range) return (this.range[0] + this.range[1]) / 2;
+    let round = this._roundOf(this.lead), tally = this.tallies[this.lead];
+    return (this.axis.start(tally, round) + this.axis.start(tally, round + 1)) / 2;
+  }
+  /**
+   * Lanes that do not all fit slide up and down. Returns whether they do.
+   * @param {number} run
+   * @param {number} lanes
+   */
+  scroll(run, lanes) {
+    let { count, shown } = this.layout(800).groups[run], before = this.firsts[run];
+    return this.firsts[run] = Math.min(Math.max(before + lanes, 0), count - shown), this.firsts[run] !== before;
+  }
+  /**
+   * px of the playhead's words
+   * @param {string} words
+   */
+  measure(words) {
+    return measureText(words, fontOf({ size: 11, weight: 700 }));
+  }
+};
+
+// src/page/mappointer.js
+var STILL = 4, SPEED = 3e-3, LANES = 3, MapPointer = class {
+  /** @param {MapSection} section */
+  constructor(section) {
+    this.section = section, this.map = section.map, this.shell = section.shell, this.pressed = !1, this.scrubs = !1, this.selects = !1, this.x = 0, this.value = 0;
+  }
+  /** @param {PointerEvent} event */
+  press(event) {
+    if (event.button !== 0) return;
+    let { offsetX: x, offsetY: y } = event, { part, value } = this.map.spot(x, y, this.section.width);
+    Object.assign(this, { pressed: !0, scrubs: part === "ruler", selects: !1, x, value }), this.section.canvas.setPointerCapture(event.pointerId), this.scrubs && this._scrub(x);
+  }
+  /** @param {PointerEvent} event */
+  move(event) {
+    let { offsetX: x, offsetY: y } = event, { desk, width } = this.section;
+    if (!this.pressed) return desk.tip(this.map.hint(x, y, width), event);
+    if (this.scrubs) return this._scrub(x);
+    if (!this.selects && Math.abs(x - this.x) < STILL) return;
+    this.selects = !0, desk.tip(null);
+    let value = this.map.value(Math.max(x, 66), width);
+    this.map.select([Math.min(value, this.value), Math.max(value, this.value)]), desk.touch(this.section);
+  }
+  /** Whether a range has been selected. */
+  release() {
+    return this.pressed = !1, this.selects;
+  }
+  /** @param {PointerEvent} event */
+  click({ offsetX: x, offsetY: y }) {
+    let { shell, map, section } = this;
+    if (this.selects || this.scrubs) return;
+    let { part, run, request, round } = map.spot(x, y, section.width);
+    if (map.range && section.clear(), part === "none") return;
+    let { film, view } = shell.runs[run], at = Math.min(Math.max(round, 0), map.tallies[run].rounds - 1);
+    x >= 66 && shell.goTo(shell.runs[run], at * film.phases + film.phase(view.step)), request !== null && shell.pick(request);
+  }
+  /**
+   * To the step at a place of the axis.
+   * @param {number} x
+   */
+  _scrub(x) {
+    let { map, shell, section } = this, value = map.value(x, section.width);
+    shell.goTo(shell.runs[map.lead], map.axis.stepAt(map.tallies[map.lead], value));
+  }
+  /**
+   * Over the names it slides lanes that do not all fit; sideways it slides what is seen. It zooms
+   * if `zooms` is true; else it is the page's.
+   * @param {WheelEvent} event
+   * @param {boolean} zooms
+   */
+  wheel(event, zooms) {
+    let { map, section } = this, { deltaX, deltaY, offsetX, offsetY } = event;
+    if (event.shiftKey || Math.abs(deltaX) > Math.abs(deltaY)) {
+      if (!map.axis.zoomed) return;
+      map.axis.panBy((deltaX || deltaY) / section.width);
+    } else if (offsetX < 66) {
+      let { run } = map.spot(offsetX, offsetY, section.width);
+      if (!map.scroll(run, Math.sign(deltaY) * LANES)) return;
+    } else {
+      let about = map.value(offsetX, section.width);
+      if (!zooms || !map.axis.zoomBy(Math.exp(-deltaY * SPEED), about)) return;
+    }
+    event.preventDefault(), section.desk.touch(section);
+  }
+};
+
+// src/page/mapsection.js
+var ZOOM = 1.6, MapSection = class extends Section {
+  /**
+   * @param {Shell} shell
+   * @param {HTMLElement[]} transport
+   */
+  constructor(shell, transport) {
+    let map = new RunMap(
+      shell,
+      shell.runs.map(({ film }) => runName(film))
+    );
+    super(deskOf(shell), map, [new MapLegend(map)]), this.shell = shell, this.map = map, this.pointer = new MapPointer(this), this.lanes = null, this.slider = this._makeSlider(), this.ways = [!1, !0].map((byTime) => this._way(byTime)), this.totals = element("div", { class: "sv-totals" }), this.said = element("p", { class: "sv-said", "aria-live": "polite" });
+    let [head] = this.root.children;
+    head.prepend(...transport), head.insertBefore(this._tools(), this.toggle), this.body.append(this.slider, this.totals, this.said);
+  }
+  _makeSlider() {
+    let { shell } = this, range = { type: "range", min: "0", max: String(Math.max(shell.clocks - 1, 0)), step: "1", value: "0" };
+    return element("input", { ...range, class: "sv-slider", "aria-label": "step", on: {
+      input: () => shell.go(Number(this.slider.value)),
+      keydown: (event) => this._key(event)
+    } });
+  }
+  /** @param {boolean} byTime */
+  _way(byTime) {
+    return element("button", { type: "button", class: "sv-small", title: "x", on: { click: () => this.setByTime(byTime) } }, byTime ? "time" : "rounds");
+  }
+  _tools() {
+    let zoom = (factor) => () => this.zoom(factor), ways = element("div", { class: "sv-group", role: "group", "aria-label": "across" });
+    return ways.append(...this.ways), ways.hidden = !this.map.axis.canTime, element(
+      "div",
+      { class: "sv-group sv-maptools" },
+      ways,
+      iconButton("minus", "more of the run", "\u2212", zoom(1 / ZOOM)),
+      iconButton("fit", "the whole run", "0", zoom(0)),
+      iconButton("plus", "less of the run", "+", zoom(ZOOM))
+    );
+  }
+  get byTime() {
+    return this.map.axis.byTime;
+  }
+  // -- what the reader asks for
+  /** @param {boolean} byTime */
+  setByTime(byTime) {
+    this.map.setByTime(byTime), this.desk.touch(this);
+  }
+  /** @param {number} factor 0 for the whole run */
+  zoom(factor) {
+    let { axis, middle } = this.map;
+    factor ? axis.zoomBy(factor, middle) : axis.reset(), this.desk.touch(this);
+  }
+  mark() {
+    this.map.mark(), this.changed();
+  }
+  clear() {
+    this.map.clear(), this.changed();
+  }
+  changed() {
+    this.desk.touch(this);
+    let { lines: lines2 } = this.map.totals();
+    setText(this.said, lines2.map(({ name, head, words }) => `${name}${head}: ${words}`).join(". "));
+  }
+  /**
+   * With the focus on the map, the keys of the slots zoom and slide the map.
+   * @param {KeyboardEvent} event
+   */
+  _key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    let act = {
+      "+": () => this.zoom(ZOOM),
+      "=": () => this.zoom(ZOOM),
+      "-": () => this.zoom(1 / ZOOM),
+      0: () => this.zoom(0),
+      ",": () => this._pan(-0.2),
+      ".": () => this._pan(0.2),
+      Escape: () => this.clear()
+    }[event.key];
+    !act || event.key === "Escape" && !this.map.range || (event.preventDefault(), event.stopPropagation(), act());
+  }
+  /** @param {number} share */
+  _pan(share) {
+    this.map.axis.panBy(share), this.desk.touch(this);
+  }
+  // -- the pointer
+  /** @param {PointerEvent} event */
+  _press(event) {
+    this.pointer.press(event);
+  }
+  /** @param {PointerEvent} event */
+  _move(event) {
+    this.pointer.move(event);
+  }
+  _release() {
+    this.pointer.release() && this.changed();
+  }
+  /** @param {PointerEvent} event */
+  _click(event) {
+    this.slider.focus({ preventScroll: !0 }), this.pointer.click(event);
+  }
+  /** @param {WheelEvent} event */
+  _wheel(event) {
+    this.pointer.wheel(event, event.ctrlKey || document.activeElement === this.slider);
+  }
+  // -- drawing
+  /**
+   * The lanes are kept as a picture for as long as they look the same.
+   * @param {any} canvas
+   * @param {{ key: string, palette: Palette, panel: Drawable, ratio: number }} look
+   */
+  _redraw(canvas, look) {
+    if (canvas !== this.canvas) return super._redraw(canvas, look);
+    let height = this.map.height(this.width), lanes = this._lanes(look, height), context = this._clear(canvas, { height, ratio: look.ratio }), pen = this._pen(canvas, context, look);
+    return pen.forget(), this.map.drawPlace(pen, this.width, () => {
+      context.save(), context.resetTransform(), context.drawImage(lanes, 0, 0), context.restore(), pen.forget();
+    }), height;
+  }
+  /**
+   * @param {{ palette: Palette, ratio: number }} look
+   * @param {number} height
+   */
+  _lanes({ palette, ratio: ratio2 }, height) {
+    let key = [this.map.lanesKey(), this.width, ratio2].join();
+    if (this.lanes?.key === key && this.lanes.palette === palette) return this.lanes.canvas;
+    let canvas = this.lanes?.canvas ?? element("canvas");
+    canvas.width = Math.round(this.width * ratio2), canvas.height = Math.round(height * ratio2);
+    let context = contextOf(canvas);
+    return context.scale(ratio2, ratio2), this.map.drawLanes(new CanvasPen(palette, context), this.width), this.lanes = { key, palette, canvas }, canvas;
+  }
+  tell() {
+    super.tell();
+    let { clock, clocks, phases, runs } = this.shell, [{ film, view }] = runs;
+    if (this.slider.value = String(clock), clocks) {
+      let place = `round ${Math.floor(clock / phases)} of 0 to ${clocks / phases - 1}`;
+      setAttribute(this.slider, "aria-valuetext", `${place}, ${film.phaseName(view.step)}`);
+    }
+    this.ways.forEach(
+      (button, n) => setAttribute(button, "aria-pressed", String(this.map.axis.byTime === (n === 1)))
+    ), this._tellTotals();
+  }
+  _tellTotals() {
+    let { lines: lines2, last } = this.map.totals(), key = JSON.stringify([lines2, last]);
+    if (key === this.totals.dataset.key) return;
+    this.totals.dataset.key = key;
+    let shown = lines2.map(
+      ({ name, head, words }) => element("p", {}, element("strong", {}, `${name}${head}`), ` ${words}`)
+    );
+    this.totals.replaceChildren(...shown, ...last ? [element("p", {}, last)] : []);
+  }
+};
+function deskOf(shell) {
+  return {
+    palette: () => shell.palette,
+    touch: (section) => shell.frames.touch(section),
+    tip: (hint, event) => shell.tip.show(hint, event),
+    point() {
+    },
+    pick: (row) => shell.pick(row),
+    go: (step) => shell.go(step),
+    happening: () => !1,
+    focus() {
+    }
+  };
+}
+
 // src/page/motion.js
 function animateMoves(shell) {
   let began = performance.now(), { clock } = shell, tick = (now) => {
@@ -5254,6 +6386,17 @@ function animateMoves(shell) {
     part < 1 && requestAnimationFrame(tick);
   };
   requestAnimationFrame(tick);
+}
+
+// src/page/saved.js
+function save(model, { step, row }) {
+  if (!(model.get("step") === step && model.get("row") === row)) {
+    model.set("step", step), model.set("row", row);
+    try {
+      model.save_changes();
+    } catch {
+    }
+  }
 }
 
 // src/page/tip.js
@@ -5290,14 +6433,14 @@ var Shell = class {
    * @param {Film[]} films
    */
   constructor(model, root, films) {
-    this.model = model, this.root = root, this.clock = 0, this.way = 1, this.row = 0, this.request = null, this.missing = null, this.ends = new AbortController(), this.comparison = films.length > 1 ? new Comparison(films[0], films[1]) : null, this.phases = films[0].phases, this.clocks = this.comparison ? this.comparison.clocks : films[0].steps, this._readTheme(), this.tip = new Tip(root), this.help = new Help(this.comparison !== null), this.runs = films.map((film, number) => new Run(this, film, number)), this.frames = new Frames((sections) => this._paint(sections)), this.player = new Player(this), this.controls = new Controls(this), this.ahead = new Ahead(this);
+    this.model = model, this.root = root, this.clock = 0, this.way = 1, this.row = 0, this.request = null, this.missing = null, this.ends = new AbortController(), this.comparison = films.length > 1 ? new Comparison(films[0], films[1]) : null, this.phases = films[0].phases, this.clocks = this.comparison ? this.comparison.clocks : films[0].steps, this._readTheme(), this.tip = new Tip(root), this.help = new Help(this.comparison !== null), this.runs = films.map((film, number) => new Run(this, film, number)), this.frames = new Frames((sections) => this._paint(sections)), this.player = new Player(this), this.controls = new Controls(this), this.map = new MapSection(this, this.controls.transport), this.controls.addMap(this.map.root), this.ahead = new Ahead(this);
     let shown = element("div", { class: "sv-runs" }, ...this.runs.map((run) => run.root));
     root.replaceChildren(this.controls.root, shown, this.tip.root, this.help.root), root.classList.toggle("sv-compared", this.comparison !== null), this.row = Math.max(model.get("row") ?? 0, 0), this._listen(), this.controls.updatePlay(), this._show(this._clamp(model.get("step") ?? 0), !1);
   }
   dispose() {
     this.ends.abort(), this.player.play(!1), this.frames.stop();
     for (let [event, listener] of this.listeners) this.model.off(event, listener);
-    this.runs.forEach((run) => run.dispose());
+    this.runs.forEach((run) => run.dispose()), this.map.dispose();
   }
   _listen() {
     let { signal } = this.ends;
@@ -5352,7 +6495,7 @@ var Shell = class {
   _show(clock, animate) {
     this.clock = clock;
     let moving = this.move(clock, animate);
-    this.tip.show(null), this._save(), this.touchAll(), moving.some(Boolean) && animateMoves(this);
+    this.map.map.follow(), this.tip.show(null), save(this.model, { step: clock, row: this.row }), this.touchAll(), moving.some(Boolean) && animateMoves(this);
   }
   /**
    * Where the runs are then; whether each one's K/V is to be seen moving.
@@ -5383,15 +6526,6 @@ var Shell = class {
   /** @param {boolean} byTokens */
   setByTokens(byTokens) {
     this.comparison && (this.comparison.byTokens = byTokens, this._show(this.clock, !1));
-  }
-  _save() {
-    if (!(this.model.get("step") === this.clock && this.model.get("row") === this.row)) {
-      this.model.set("step", this.clock), this.model.set("row", this.row);
-      try {
-        this.model.save_changes();
-      } catch {
-      }
-    }
   }
   // -- what is chosen and pointed at
   /** @param {number | null} request chosen in both runs */
@@ -5434,7 +6568,7 @@ var Shell = class {
     for (let { sections } of this.runs) this.frames.touch(sections[0]);
   }
   showTables() {
-    let sections = this.runs.flatMap((run) => run.sections), shown = !sections.every((section) => section.asTable);
+    let { sections } = this, shown = !sections.every((section) => section.asTable);
     sections.forEach((section) => section.showTable(shown));
   }
   /** @param {string | null} [forced] */
@@ -5453,8 +6587,12 @@ var Shell = class {
     this._readTheme(theme), this.touchAll(), this.frames.paint();
   }
   // -- drawing
+  /** @returns {Section[]} */
+  get sections() {
+    return [this.map, ...this.runs.flatMap((run) => run.sections)];
+  }
   touchAll() {
-    this.runs.flatMap((run) => run.sections).forEach((section) => this.frames.touch(section));
+    this.sections.forEach((section) => this.frames.touch(section));
   }
   /** @param {Section[]} sections */
   _paint(sections) {
