@@ -44,7 +44,7 @@ CLASSES = {
 }  # class, config, how far the draft's weights are from the target's
 EOS = [5, 9, 17, 40]
 
-# A shell starts what runs in its background with Ctrl-C ignored, and its children ignore it as well.
+# Shells start background jobs with Ctrl-C ignored, and all that these start ignores it as well.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
