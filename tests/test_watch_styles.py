@@ -197,3 +197,79 @@ def test_a_report_without_a_record_still_has_its_verdict(pair: sv.Pair) -> None:
     assert str(bare).endswith("so no picture can be drawn")
     with pytest.raises(ValueError, match=r"this run fits no record: rows must .*; go by what"):
         bare.step_through()
+
+
+class Gathered:
+    """Each request has a cache of its own; a forward joins them, and cuts them apart again."""
+
+    def __init__(self, pair: sv.Pair, prompt: list[int]) -> None:
+        self.prompt = prompt
+        self.cache = DynamicCache()
+        self.text = prompt + best(pair.target, prompt, past_key_values=self.cache)
+
+    @property
+    def is_done(self) -> bool:
+        return len(self.text) >= 2 * len(self.prompt) + 3  # at other times in all rows
+
+
+def joined(rows: list[Gathered]) -> tuple[DynamicCache, list[int]]:
+    lengths = [row.cache.get_seq_length() for row in rows]
+    both = DynamicCache()
+    for number, _ in enumerate(rows[0].cache.layers):
+        states = []
+        for name in ("keys", "values"):
+            own = [getattr(row.cache.layers[number], name) for row in rows]
+            fill = [max(lengths) - length for length in lengths]
+            wide = [
+                torch.nn.functional.pad(each, (0, 0, empty, 0))
+                for each, empty in zip(own, fill, strict=True)
+            ]
+            states.append(torch.cat(wide))
+        both.update(*states, number)
+    return both, lengths
+
+
+def verified(pair: sv.Pair, rows: list[Gathered], drafts: list[list[int]]) -> list[list[int]]:
+    """The target's choices; the caches of the rows hold K/V of all tokens that were fed."""
+    both, lengths = joined(rows)
+    width = max(lengths)
+    ids = torch.tensor([[row.text[-1], *draft] for row, draft in zip(rows, drafts, strict=True)])
+    mask = torch.tensor([[0] * (width - n) + [1] * (n + K + 1) for n in lengths])
+    places = torch.tensor([list(range(n, n + K + 1)) for n in lengths])
+    with torch.inference_mode():
+        logits = pair.target(
+            ids, attention_mask=mask, position_ids=places, past_key_values=both
+        ).logits
+    for i, (row, length) in enumerate(zip(rows, lengths, strict=True)):
+        row.cache = DynamicCache()
+        for number, layer in enumerate(both.layers):
+            first = width - length
+            row.cache.update(
+                layer.keys[i : i + 1, :, first:], layer.values[i : i + 1, :, first:], number
+            )
+    return logits.argmax(-1).tolist()
+
+
+def test_the_record_of_rows_that_close_up_holds_all_rules(pair: sv.Pair) -> None:
+    """Requests take the rows of those that end, and others move up: K/V moves between all rows."""
+
+    def decode(prompts: list[list[int]]) -> list[list[int]]:
+        waiting = list(prompts)
+        rows: list[Gathered] = []
+        texts = {}
+        while waiting or rows:
+            while waiting and len(rows) < 3:
+                rows.append(Gathered(pair, waiting.pop(0)))
+            drafts = [drafted(pair, row.text) for row in rows]
+            for row, draft, choices in zip(rows, drafts, verified(pair, rows, drafts), strict=True):
+                gained = next((i for i in range(K) if draft[i] != choices[i]), K)
+                row.text += [*draft[:gained], choices[gained]]
+                row.cache.crop(len(row.text) - 1 - row.cache.get_seq_length())
+                texts[tuple(row.prompt)] = row.text[len(row.prompt) :]
+            rows = [row for row in rows if not row.is_done]
+        return [texts[tuple(prompt)] for prompt in prompts]
+
+    prompts = [*PROMPTS, [50, 51, 52, 53], [60, 3], [70, 71, 72, 73, 74, 75, 76, 77]]
+    report = audited(pair, decode, prompts)
+    assert report.is_right, report
+    assert sv.check_invariants(report.trace) == []

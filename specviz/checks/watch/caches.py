@@ -13,6 +13,7 @@ from specviz.checks.watch.origins import Seen
 from specviz.checks.watch.places import NAMES, Ledger, Move, Place, blocks_of, moves_of
 from specviz.checks.watch.requests import Part
 
+Found = tuple[list[Move], set[Place]]  # moves, and the slots whose tokens are read again
 Moved = dict[str, Any]  # arguments of `TraceWriter.move`, but for the phase
 
 
@@ -61,7 +62,7 @@ class Caches:
         model = seen.forward.model
         parked = self._park(seen, [part for group in groups for part in group], rows)
         found = [self._found(group, rows) for group in groups]
-        moved = [self._noted(model, *each) for each in found]
+        moved = [self._noted(model, *each) for each in in_order(found)]
         moved[-1] = [*parked, *moved[-1]]
         return moved
 
@@ -91,9 +92,7 @@ class Caches:
             self._slots[model, part.request] = {*visible, *own_slots}
         return self._noted(model, kept, set())
 
-    def _found(
-        self, parts: Sequence[Part], rows: Mapping[int, int]
-    ) -> tuple[list[Move], set[Place]]:
+    def _found(self, parts: Sequence[Part], rows: Mapping[int, int]) -> Found:
         """Return what was moved into rows, and the slots whose tokens they read again."""
         found: list[Move] = []
         again: set[Place] = set()
@@ -122,3 +121,18 @@ class Caches:
             ledger.put(place, mark)
         columns = {name: [block[i] for block in blocks] for i, name in enumerate(NAMES)}
         return [{"model": model, **columns}]
+
+
+def in_order(groups: Sequence[Found]) -> list[Found]:
+    """Return groups of moves one by one, or as one if a group overwrites what a later one reads.
+
+    They were found at once, so each reads what was there before any of them.
+    """
+    overwritten: set[Place] = set()
+    for moves, _ in groups:
+        if any(source in overwritten for source, _, _ in moves):
+            every = [move for each, _ in groups for move in each]
+            again = {place for _, each in groups for place in each}
+            return [*((list[Move](), set[Place]()) for _ in groups[1:]), (every, again)]
+        overwritten |= {place for _, place, _ in moves}
+    return list(groups)

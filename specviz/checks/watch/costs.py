@@ -3,7 +3,7 @@
 Contract: counts, from what was followed. Not known here: models, and times.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from specviz.checks.watch.drafts import DraftFault
@@ -27,17 +27,27 @@ class Cost:
     sentence: str
 
 
-def find_costs(requests: Sequence[Request], faults: dict[int, DraftFault]) -> list[Cost]:
-    """Return what was done for nothing, the draft's faults first."""
+def find_costs(
+    requests: Sequence[Request], faults: Mapping[int, DraftFault], rounds: Mapping[int, int]
+) -> list[Cost]:
+    """Return what was done for nothing, the draft's faults first.
+
+    Args:
+        requests: what became of each prompt.
+        faults: the draft's first fault in each request.
+        rounds: {number of a forward of the target: its round}.
+    """
     costs = []
     if faults:
         first = min(faults.values(), key=lambda fault: fault.forward)
+        number = min(rounds[after] for after in rounds if after > first.forward)
         costs.append(
             Cost(
                 "draft cache",
                 len(faults),
                 f"the draft model reads a wrong context in {len(faults)} of {len(requests)} "
-                f"requests, first in forward {first.forward}, row {first.row}: {first.cause}",
+                f"requests, first in round {number}, forward {first.forward}, row {first.row}: "
+                f"{first.cause}",
             )
         )
     again = sum(_read_again(request) for request in requests)

@@ -169,7 +169,10 @@ class DraftFollower:
             shifts.add(int(self._seen[number].positions[source, column]) - index)
         missing = sorted(set(range(part.index)) - set(indices))
         if missing:
-            return f"K/V of token {missing[0]} is missing where token {part.index} is read"
+            held = [self.labels.get(entry) for entry in seen.held[row].tolist()]
+            is_hidden = (part.request, missing[0]) in held
+            how = "hidden" if is_hidden else "missing"
+            return f"K/V of token {missing[0]} is {how} where token {part.index} is read"
         twice = [index for index, count in Counter(indices).items() if count > 1]
         if twice:
             return f"token {part.index} sees K/V of token {twice[0]} twice"

@@ -92,10 +92,18 @@ class WatchReport:
         texts = "1 text is" if count == 1 else f"{count} texts are"
         return f"right: {texts} what the target itself writes"
 
+    @property
+    def tokens_per_round(self) -> float:
+        """How many tokens a row gained in a round, on average over all rounds of all requests."""
+        tokens = sum(len(request.output) for request in self.requests)
+        rounds = sum(len(request.rounds) for request in self.requests)
+        return tokens / rounds if rounds else 0.0
+
     def __str__(self) -> str:
         lines = [self.verdict]
         if self.faults and self.faults[0].advice:
             lines.append(self.faults[0].advice)
+        lines.append(f"{self.tokens_per_round:.2f} tokens a round and row")
         lines += [f"{cost.name}: {cost.sentence}" for cost in self.costs]
         lines += [f"not seen: {note}" for note in self.notes]
         if self.record is None:

@@ -120,7 +120,7 @@ class Watched:
             requests=follower.requests,
             faults=faults,
             ties=ties,
-            costs=find_costs(follower.requests, drafts.faults),
+            costs=find_costs(follower.requests, drafts.faults, judge.causes.rounds),
             tolerance=judge.tolerance,
             rounds=judge.causes.rounds,
             record=trace,
