@@ -141,8 +141,8 @@ class Judge:
             rule, what = self._of_emission(verified, step, token)
             best = int(scores.argmax())
             cause = (
-                f"{what} is {token}, and the target's choice is {best}, which lies {gap:.3g} nats "
-                "above it; the logits of that forward are right"
+                f"{what}, {token}, was emitted where the target's choice is {best}, which lies "
+                f"{gap:.3g} nats above it; the logits of that forward are right"
             )
             return self._fault(number, verified, index, rule, (), cause, gap)
         return None
