@@ -6,7 +6,7 @@ import pytest
 import torch
 from conftest import check_refusal, generate, generate_one_by_one, make_prompts
 from conftest import make_pair as make_tiny_pair
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from test_memory import make_pair
 from test_memory import make_prompts as make_long_prompts
@@ -80,6 +80,17 @@ def test_a_plan_never_exceeds_its_budget(
 
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(run=RUNS, longest=st.integers(20, 120), spare=st.floats(0, 2))
+@example(  # prompts that enter later see all columns of the other rows
+    run={
+        "batch_size": 2,
+        "num_draft_tokens": 6,
+        "max_new_tokens": 5,
+        "strategy": "masking",
+        "drafter": "lookup",
+    },
+    longest=35,
+    spare=0.4375,
+)
 def test_no_run_takes_more_than_its_budget(run: dict[str, Any], longest: int, spare: float) -> None:
     """All tensors of a run, while it runs, on a pair whose weights count little."""
     prompts = make_long_prompts(longest, 6)

@@ -92,8 +92,11 @@ def test_outputs_in_another_order_are_refused(pair: sv.Pair) -> None:
     def decode(prompts: list[list[int]]) -> list[list[int]]:
         return [with_saved_choice(pair, each) for each in prompts][::-1]
 
-    with pytest.raises(ValueError, match=r"outputs\[\d\] is not what was fed .* order of the"):
+    said = r"outputs\[\d\] is not what was fed in \d+ of \d+ rounds"
+    with pytest.raises(ValueError, match=said + ", and the forwards are right; .* order of the"):
         audited(pair, decode)
+    with pytest.raises(ValueError, match=said + "; pass .* order of the"):  # they are not judged
+        audited(pair, decode, greedy=False)
 
 
 def test_a_text_that_ends_too_early_is_wrong(pair: sv.Pair) -> None:
@@ -164,8 +167,8 @@ def test_a_cache_of_another_request_is_named(pair: sv.Pair) -> None:
     assert "which holds K/V of token 0 of request 0" in report.verdict
 
 
-@pytest.mark.parametrize("hears", [True, False])
-def test_rows_that_try_drafts_of_one_request(pair: sv.Pair, hears: bool) -> None:
+@pytest.mark.parametrize("keeps_best", [True, False])
+def test_rows_that_try_drafts_of_one_request(pair: sv.Pair, keeps_best: bool) -> None:
     """Two chains of drafts are verified as two rows; the better one is kept, or the other."""
 
     def decode(prompts: list[list[int]]) -> list[list[int]]:
@@ -180,7 +183,7 @@ def test_rows_that_try_drafts_of_one_request(pair: sv.Pair, hears: bool) -> None
                 next((i for i in range(K) if chain[i] != choice[i]), K)
                 for chain, choice in zip(chains, choices, strict=True)
             ]
-            best_row = gains.index(max(gains) if hears else min(gains))
+            best_row = gains.index(max(gains) if keeps_best else min(gains))
             count = gains[best_row]
             tokens += [*chains[best_row][:count], choices[best_row][count]]
         return [tokens[len(prompt) :][:MAX_NEW_TOKENS]]

@@ -71,6 +71,7 @@ def start_lab(folder: Path) -> Iterator[Lab]:
             os.environ
             | own
             | {"IPYTHONDIR": str(folder / "ipython"), "JUPYTER_PREFER_ENV_PATH": "1"}
+            | {"OMP_NUM_THREADS": "1"}  # beside other tests, threads wait for each other
         )
         process = subprocess.Popen(
             _command(lab), env=environment, stdout=out, stderr=out, start_new_session=True

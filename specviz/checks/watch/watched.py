@@ -139,15 +139,18 @@ class Watched:
     ) -> WatchReport:
         """Judge what was seen without the outputs, as they are not what was fed.
 
-        Raises ValueError if nothing else is wrong, so that the outputs are.
+        Raises ValueError if nothing else is wrong, so that the outputs are; or if that cannot be
+        known, because what was drawn cannot be concluded.
         """
-        if greedy:  # else the texts cannot be concluded
+        known = ""
+        if greedy:
             report = self.audit(prompts, max_new_tokens=budget, eos_token_ids=eos)
             if not report.is_right:
                 note = f"{mismatch}; the texts are concluded from the forwards instead"
                 return replace(report, notes=[*report.notes, note])
+            known = ", and the forwards are right"
         raise ValueError(
-            f"{mismatch}, and the forwards are right; pass all new tokens that this run returned, "
+            f"{mismatch}{known}; pass all new tokens that this run returned, "
             "in the order of the prompts"
         )
 
