@@ -132,8 +132,7 @@ def check_followed(forwards: Sequence[Forward], requests: Sequence[Request] = ()
         if not request.rounds:
             raise ValueError(
                 f"prompts[{number}] was not read by the target; pass the prompts of this run, as "
-                "the decoder feeds them, with all special tokens (a prefix that is read once for "
-                "several prompts is not followed)"
+                "the decoder feeds them, with all special tokens"
             )
 
 

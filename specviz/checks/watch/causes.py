@@ -119,7 +119,7 @@ class Causes:
         visible = sorted((slot for slot in due if seen[slot]), key=lambda slot: due[slot])
         for slot in visible:
             entry = int(held[slot])
-            is_own = self.bench.labels.get(entry) == (part.request, due[slot])
+            is_own = self.bench.labels.of(entry, part.request) == (part.request, due[slot])
             if not is_own or not self.bench.is_true(entry, request, due[slot]):
                 return "kv", (
                     f"slot {slot} should hold K/V of token {due[slot]} of the row, and holds "
@@ -177,9 +177,10 @@ class Causes:
             return "zeros, and no token's K/V"
         if entry == UNKNOWN:
             return "K/V that no forward computed, or layers that disagree"
-        if entry not in self.bench.labels:
+        label = self.bench.labels.get(entry)
+        if label is None:
             return "padding"
-        owner, index = self.bench.labels[entry]
+        owner, index = label
         if owner != part.request:
             return f"K/V of token {index} of request {owner}"
         number, row, column = self.bench.where[entry]

@@ -8,12 +8,14 @@ shift that all positions of a row share is harmless. Not known here: models.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from specviz.checks.watch.capture import Forward
+from specviz.checks.watch.labels import Labels, begins_behind_prefix, context_of, owner_of
 from specviz.checks.watch.origins import Origins, Seen
-from specviz.checks.watch.requests import Part, Request, common, context_of
+from specviz.checks.watch.requests import Part, Request, common
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class DraftFollower:
     def __init__(self, requests: Sequence[Request]) -> None:
         self.origins = Origins()
         self.parts: list[Part] = []
-        self.labels: dict[int, tuple[int, int]] = {}
+        self.labels = Labels(requests)
         self.faults: dict[int, DraftFault] = {}  # by request
         self._requests = requests
         self._last: dict[int, int] = {}  # index of the last token that was read, by request
@@ -75,10 +77,9 @@ class DraftFollower:
 
     def _place(self, part: Part) -> None:
         """Find the request and the index of a part."""
-        context = context_of(part, self.labels)
         tokens = part.tokens
-        owners = Counter(request for request, _ in context)
-        if not owners:
+        owner = owner_of(part, self.labels)
+        if owner < 0:
             best = 0
             for number in range(len(self._requests)):
                 ahead = self.ahead(number, part.number)
@@ -90,9 +91,14 @@ class DraftFollower:
             if part.request < 0:
                 self._find_by_row(part)
             return
-        part.request = owners.most_common(1)[0][0]
+        unread = [i for i in range(len(self._requests)) if i not in self._last]
+        ahead_of = partial(self.ahead, forward=part.number)
+        if begins_behind_prefix(part, self.labels, unread, ahead_of):
+            return
+        part.request = owner
         if self._is_done(part) and self._find_by_row(part):
             return
+        context = context_of(part, self.labels)
         ahead = self.ahead(part.request, part.number)
         own = sorted(index for owner, index in context if self._is_own(part, owner, index, ahead))
         due = self._last.get(part.request, -1) + 1
@@ -133,7 +139,7 @@ class DraftFollower:
                 return
         for i, column in enumerate(part.columns):
             entry = int(part.seen.entries[part.row, column])
-            self.labels[entry] = (part.request, part.index + i)
+            self.labels.put(entry, part.request, part.index + i)
         self._last[part.request] = part.index + len(part.columns) - 1
         if part.request not in self.faults and not self._is_done(part):
             cause = self._wrong(part)
@@ -156,9 +162,10 @@ class DraftFollower:
         for entry in visible:
             if entry in own:
                 continue
-            if entry not in self.labels:
+            label = self.labels.of(entry, part.request)
+            if label is None:
                 return f"token {part.index} sees a slot that holds no token's K/V"
-            request, index = self.labels[entry]
+            request, index = label
             number, source, column = self.origins.where[entry]
             token = int(self._seen[number].tokens[source, column])
             if not self._is_own(part, request, index, ahead):
@@ -169,7 +176,7 @@ class DraftFollower:
             shifts.add(int(self._seen[number].positions[source, column]) - index)
         missing = sorted(set(range(part.index)) - set(indices))
         if missing:
-            held = [self.labels.get(entry) for entry in seen.held[row].tolist()]
+            held = [self.labels.of(entry, part.request) for entry in seen.held[row].tolist()]
             is_hidden = (part.request, missing[0]) in held
             how = "hidden" if is_hidden else "missing"
             return f"K/V of token {missing[0]} is {how} where token {part.index} is read"

@@ -11,8 +11,9 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from specviz.checks.watch.capture import Forward
+from specviz.checks.watch.labels import Labels, begins_behind_prefix, context_of, owner_of
 from specviz.checks.watch.origins import Origins, Seen
-from specviz.checks.watch.requests import Part, Request, Verified, common, conclude, context_of
+from specviz.checks.watch.requests import Part, Request, Verified, common, conclude
 
 
 class TargetFollower:
@@ -32,9 +33,9 @@ class TargetFollower:
         budget: int | None = None,
     ) -> None:
         self.origins = Origins()
-        self.requests = []
+        self.requests: list[Request] = []
         self.parts: list[Part] = []
-        self.labels: dict[int, tuple[int, int]] = {}  # token read: (request, index)
+        self.labels = Labels(self.requests)
         self._served: Counter[int] = Counter()  # rows of a forward by request, as they see it
         self.forks = 0  # rows of forwards that read a request which another row reads as well
         self._eos = frozenset(eos)
@@ -47,7 +48,7 @@ class TargetFollower:
         """Read the next forward of the target."""
         seen = self.origins.read(forward)
         rows = range(len(seen.tokens))
-        self._served = Counter(self._owner(self._empty(seen, row)) for row in rows)
+        self._served = Counter(owner_of(self._empty(seen, row), self.labels) for row in rows)
         for row in rows:
             part = self._part(seen, row)
             self.parts.append(part)
@@ -69,20 +70,19 @@ class TargetFollower:
         """Return a row whose request is not known yet."""
         return Part(seen, row, -1, np.flatnonzero(~seen.padding[row]).tolist(), 0)
 
-    def _owner(self, part: Part) -> int:
-        """Return the request of most of what a row sees; -1 if it sees nothing."""
-        owners = Counter(request for request, _ in context_of(part, self.labels))
-        return owners.most_common(1)[0][0] if owners else -1
-
     def _part(self, seen: Seen, row: int) -> Part:
         part = self._empty(seen, row)
         if self._reads_whole_prompt(part) or not part.columns:
             return part
+        unread = [number for number, each in enumerate(self.requests) if not each.parts]
+        if begins_behind_prefix(part, self.labels, unread, lambda i: self.requests[i].tokens):
+            return part
         context = context_of(part, self.labels)
-        part.request = self._owner(part)
+        part.request = owner_of(part, self.labels)
         if self._served[part.request] > 1:
             part.request = self._waiting(part, {request for request, _ in context})
         if part.request >= 0:
+            context = context_of(part, self.labels)
             own = [index for request, index in context if request == part.request]
             part.index = self._index(self.requests[part.request], part.tokens, own, len(context))
             if self._fits(part):
@@ -98,7 +98,7 @@ class TargetFollower:
         It sees K/V of other requests, or not a single token.
         """
         shown = part.columns
-        owner = self._owner(part)
+        owner = owner_of(part, self.labels)
         if shown and owner < 0:
             return False
         columns = shown or list(range(part.seen.tokens.shape[1]))
@@ -231,7 +231,7 @@ class TargetFollower:
             part.fill(read)
         for i, column in enumerate(part.columns):
             entry = int(part.seen.entries[part.row, column])
-            self.labels[entry] = (part.request, part.index + i)
+            self.labels.put(entry, part.request, part.index + i)
         was_read = part.index + len(part.columns)
         if was_read < len(request.prompt) or not has_logits:
             request.parts.append(part)

@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from specviz.checks.watch.capture import Forward
 from specviz.checks.watch.fresh import FreshRow
+from specviz.checks.watch.labels import Labels
 from specviz.checks.watch.origins import NOTHING
 from specviz.checks.watch.requests import Part, Request
 from specviz.engine.kv.slabs import plain_cache, states_of
@@ -48,7 +49,7 @@ class Bench:
     model: PreTrainedModel
     forwards: dict[int, Forward]
     where: list[tuple[int, int, int]]
-    labels: dict[int, tuple[int, int]]
+    labels: Labels
 
     @torch.inference_mode()
     def repeat(
@@ -94,9 +95,16 @@ class Bench:
         held = part.seen.held[part.row]
         due: dict[int, int] = {}
         wanted = set(range(part.index))
-        order = sorted(past, key=lambda slot: (not seen[slot], -held[slot]))
-        for slot in order:
-            owner, index = self.labels.get(int(held[slot]), (-1, -1))
+
+        def rank(slot: int) -> tuple[bool, bool, int]:
+            """First what is seen, then what the row read itself, then what was read last."""
+            label = self.labels.get(int(held[slot]))
+            is_borrowed = label is None or label[0] != part.request
+            return not seen[slot], is_borrowed, -int(held[slot])
+
+        for slot in sorted(past, key=rank):
+            label = self.labels.of(int(held[slot]), part.request)
+            owner, index = label or (-1, -1)
             is_own = owner == part.request and index in wanted
             if is_own and self.is_true(int(held[slot]), request, index):
                 due[slot] = index

@@ -155,16 +155,6 @@ class Request:
         return bool(self.rounds) and ends and self.next_pending >= len(self.tokens) - 1
 
 
-def context_of(part: Part, labels: dict[int, tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return (request, index) of what the first token of a part sees of earlier forwards."""
-    if not part.columns:
-        return []
-    seen, row = part.seen, part.row
-    mine = set(seen.entries.ravel().tolist())
-    visible = seen.held[row, seen.seen[row, part.columns[0]]]
-    return [labels[entry] for entry in visible.tolist() if entry in labels and entry not in mine]
-
-
 def choices(verified: Verified) -> list[int]:
     """Return the target's choice after the pending token and after each draft; [] if unknown."""
     ids = verified.part.seen.forward.top_ids

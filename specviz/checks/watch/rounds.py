@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from specviz.checks.watch.caches import Caches
+from specviz.checks.watch.labels import Labels
 from specviz.checks.watch.origins import Seen
 from specviz.checks.watch.places import Place
 from specviz.checks.watch.requests import Part, Request, Verified, choices
@@ -30,7 +31,7 @@ class Builder:
         requests: what the target read.
         verified: {(forward, row): what was verified there}.
         batch: rows of the largest batch.
-        labels: (request, index) of each token that the target read.
+        labels: which token each one is that the target read.
         widest: the most drafts of a round.
         admitting: forwards of the target in whose rounds prompts were read before them.
         moving: rows of forwards whose request is read elsewhere next.
@@ -42,7 +43,7 @@ class Builder:
     requests: Sequence[Request]
     verified: Mapping[Place, Verified]
     batch: int
-    labels: Mapping[int, tuple[int, int]]
+    labels: Labels
     widest: int
     admitting: Collection[int]
     moving: Collection[Place]
@@ -121,7 +122,7 @@ class Builder:
         if part.index == 0:
             return int(part.seen.slots[row, first]), pending
         for slot in np.flatnonzero(part.seen.seen[row, first]).tolist():
-            label = self.labels.get(int(part.seen.held[row, slot]))
+            label = self.labels.of(int(part.seen.held[row, slot]), part.request)
             if label == (part.request, 0):
                 return slot, pending
         return pending - verified.pending, pending

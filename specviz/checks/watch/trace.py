@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from specviz.checks.watch.labels import Labels
 from specviz.checks.watch.places import Place
 from specviz.checks.watch.requests import Part, Request, Verified, parts_that_move
 from specviz.checks.watch.rounds import Builder
@@ -22,7 +23,7 @@ from specviz.record.trace import Trace
 def to_trace(
     requests: Sequence[Request],
     parts: Mapping[str, Sequence[Part]],
-    labels: Mapping[int, tuple[int, int]],
+    labels: Labels,
     settings: Mapping[str, Any],
 ) -> Trace:
     """Return a record of what was followed.
@@ -30,9 +31,15 @@ def to_trace(
     Args:
         requests: what became of each prompt.
         parts: the rows of all forwards, by model.
-        labels: (request, index) of each token that the target read.
+        labels: which token each one is that the target read.
         settings: arguments of `TraceWriter`, but for the prompts.
     """
+    for number, request in enumerate(requests):
+        if all(part.index > 0 for part in request.parts):
+            raise ValueError(
+                f"request {number} goes on behind K/V that another request read, and a record has "
+                "K/V of one request in a row"
+            )
     decided = _decided(requests)
     by_place = {
         (verified.part.number, verified.part.row): verified
