@@ -34,12 +34,7 @@ def to_trace(
         labels: which token each one is that the target read.
         settings: arguments of `TraceWriter`, but for the prompts.
     """
-    for number, request in enumerate(requests):
-        if all(part.index > 0 for part in request.parts):
-            raise ValueError(
-                f"request {number} goes on behind K/V that another request read, and a record has "
-                "K/V of one request in a row"
-            )
+    _check_beginnings(requests)
     decided = _decided(requests)
     by_place = {
         (verified.part.number, verified.part.row): verified
@@ -71,6 +66,16 @@ def to_trace(
         if number in decided:
             builder.end_round(sorted(decided[number], key=lambda each: each.part.row))
     return writer.trace()
+
+
+def _check_beginnings(requests: Sequence[Request]) -> None:
+    """Raise ValueError if a request's first tokens were read for another one."""
+    for number, request in enumerate(requests):
+        if all(part.index > 0 for part in request.parts):
+            raise ValueError(
+                f"request {number} goes on behind K/V that another request read, and a record has "
+                "K/V of one request in a row"
+            )
 
 
 def _decided(requests: Sequence[Request]) -> dict[int, list[Verified]]:
