@@ -7,7 +7,7 @@ forward with one thing put right after the other: what mends it is the cause. No
 Rules are those of `violations.RULES`.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import torch
@@ -78,6 +78,8 @@ class Judge:
     Attributes:
         causes: says what is wrong with a forward.
         tolerance: how far log-probabilities may differ by rounding.
+        drafted: says which token the draft model proposed for (request, index) before a forward;
+            None if that is not known.
         is_greedy: whether the decoder takes the best tokens.
         eos: ids that end a text.
         budget: how many new tokens a request may get; None if that is not known.
@@ -85,6 +87,7 @@ class Judge:
 
     causes: Causes
     tolerance: float
+    drafted: Callable[[int, int, int], int | None]
     is_greedy: bool = True
     eos: frozenset[int] = frozenset()
     budget: int | None = None
@@ -131,9 +134,8 @@ class Judge:
             scores = fresh.logprobs[index - 1]
             gap = float(scores.max() - scores[token])
             if step == verified.matched + 1 and _goes_on(verified, request):
-                due, fed = request.tokens[index - 1], verified.drafts[step - 1]
-                cause = f"token {index - 1} of the row is {due}, and {fed} was fed in its place"
-                return self._fault(number, verified, index, "lengths", (), cause, gap)
+                rule, cause = self._of_going_on(number, request, verified)
+                return self._fault(number, verified, index, rule, (), cause, gap)
             if gap <= self.tolerance:
                 if gap > 0:
                     ties.append(Tie(number, index, gap))
@@ -146,6 +148,23 @@ class Judge:
             )
             return self._fault(number, verified, index, rule, (), cause, gap)
         return None
+
+    def _of_going_on(self, number: int, request: Request, verified: Verified) -> Found:
+        """Say why a round kept tokens behind a draft that the row does not have.
+
+        Either the draft was fed and failed, and what follows it was kept all the same; or the
+        decoder drafted another token, which it has accepted, and fed this one in its place.
+        """
+        fed = verified.drafts[verified.matched]
+        index = verified.pending + 1 + verified.matched
+        due = request.tokens[index]
+        drafted = self.drafted(number, index, verified.part.number)
+        if drafted is not None and drafted != fed:
+            return "lengths", f"token {index} of the row is {due}, and {fed} was fed in its place"
+        return "acceptance", (
+            f"draft {fed} failed, since token {index} of the row is {due}, and what the target "
+            f"wrote behind it was kept as token {index + 1}"
+        )
 
     def _of_emission(self, verified: Verified, step: int, token: int) -> Found:
         """Return the rule that a wrong token breaks, and what the token is."""
@@ -240,15 +259,16 @@ class Judge:
 def _goes_on(verified: Verified, request: Request) -> bool:
     """Return whether a round gained tokens behind a draft that was not what the target read there.
 
-    They are the drafts behind it, and the target's choice behind those.
+    They are the target's choices, the last one, and before it either drafts or choices as well.
     """
     first, last = verified.matched + 1, verified.gained - 1
     emitted = request.tokens[verified.pending + 1 :][: verified.gained]
-    is_known = first <= last <= len(verified.drafts) and last < len(choices(verified))
+    chosen = choices(verified)
+    is_known = first <= last <= len(verified.drafts) and last < len(chosen)
     return (
         is_known
-        and emitted[first:last] == verified.drafts[first:last]
-        and emitted[last] == choices(verified)[last]
+        and emitted[first:last] in (verified.drafts[first:last], chosen[first:last])
+        and emitted[last] == chosen[last]
     )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from specviz.checks.watch.capture import Forward
 from specviz.checks.watch.labels import Labels, begins_behind_prefix, context_of, owner_of
 from specviz.checks.watch.origins import Origins, Seen
-from specviz.checks.watch.requests import Part, Request, common
+from specviz.checks.watch.requests import Part, Request, best_after, common
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,21 @@ class DraftFollower:
         request = self._requests[number]
         part = request.read_next(forward)
         return request.tokens if part is None else [*request.tokens[: part.index], *part.tokens]
+
+    def proposal(self, number: int, index: int, forward: int) -> int | None:
+        """Return the token that was drafted for an index of a request, last before a forward.
+
+        None where it is not known: the model neither read it nor chose it.
+        """
+        for part in reversed(self.parts):
+            if part.number > forward or part.request != number or not part.columns:
+                continue
+            if part.index <= index < part.index + len(part.columns):
+                return part.tokens[index - part.index]  # a draft that was read is the draft
+            chosen = best_after(part, index - 1)
+            if chosen is not None:
+                return chosen
+        return None
 
     def _place(self, part: Part) -> None:
         """Find the request and the index of a part."""

@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from specviz.checks.watch.capture import Forward
+from specviz.checks.watch.hidden import hides_itself, reads_whole_prompt
 from specviz.checks.watch.labels import Labels, begins_behind_prefix, context_of, owner_of
 from specviz.checks.watch.origins import Origins, Seen
 from specviz.checks.watch.requests import Part, Request, Verified, common, conclude
@@ -72,7 +73,9 @@ class TargetFollower:
 
     def _part(self, seen: Seen, row: int) -> Part:
         part = self._empty(seen, row)
-        if self._reads_whole_prompt(part) or not part.columns:
+        if hides_itself(part, self.requests):
+            return part
+        if reads_whole_prompt(part, self.labels) or not part.columns:
             return part
         unread = [number for number, each in enumerate(self.requests) if not each.parts]
         if begins_behind_prefix(part, self.labels, unread, lambda i: self.requests[i].tokens):
@@ -91,28 +94,6 @@ class TargetFollower:
             return part
         self._find_pending(part)
         return part
-
-    def _reads_whole_prompt(self, part: Part) -> bool:
-        """Return whether a part reads an unread prompt as a whole, though its mask is wrong.
-
-        It sees K/V of other requests, or not a single token.
-        """
-        shown = part.columns
-        owner = owner_of(part, self.labels)
-        if shown and owner < 0:
-            return False
-        columns = shown or list(range(part.seen.tokens.shape[1]))
-        tokens = part.seen.tokens[part.row, columns].tolist()
-        if owner >= 0:
-            going = self.requests[owner]
-            if tokens[:1] == going.tokens[going.next_pending :][:1]:
-                return False
-        best = 1  # a single token proves nothing
-        for number, request in enumerate(self.requests):
-            size = len(request.prompt)
-            if not request.parts and size > best and tokens[:size] == request.prompt:
-                best, part.request, part.columns = size, number, columns
-        return best > 1
 
     def _waiting(self, part: Part, seen: Collection[int]) -> int:
         """Return which request's pending token a part begins with, if rows see the same K/V.
@@ -206,7 +187,8 @@ class TargetFollower:
         due = min(request.next_pending, len(request.tokens) - 1)
         is_exact = len(own) == context and sorted(own) == list(range(context))
         # Rejected drafts that are still seen look like a longer context if the text repeats itself.
-        is_behind = context > due and request.tokens[due] == tokens[0]
+        shared = common(tokens, request.tokens[due:])
+        is_behind = context > due and 0 < shared >= common(tokens, request.tokens[context:])
         if is_exact and not is_behind and request.tokens[context : context + 1] == tokens[:1]:
             return context
         for index in range(due, -1, -1):

@@ -155,15 +155,21 @@ class Request:
         return bool(self.rounds) and ends and self.next_pending >= len(self.tokens) - 1
 
 
+def best_after(part: Part, index: int) -> int | None:
+    """Return the model's best token after the one with this index; None if it is not known."""
+    ids = part.seen.forward.top_ids
+    if ids is None or not part.index <= index < part.index + len(part.columns):
+        return None
+    place = part.column(index) - (part.seen.tokens.shape[1] - ids.shape[1])
+    return int(ids[part.row, place, 0]) if place >= 0 else None
+
+
 def choices(verified: Verified) -> list[int]:
     """Return the target's choice after the pending token and after each draft; [] if unknown."""
-    ids = verified.part.seen.forward.top_ids
-    if ids is None:
-        return []
     part = verified.part
-    left_out = part.seen.tokens.shape[1] - ids.shape[1]
-    columns = part.columns[verified.pending - part.index :]
-    return [int(ids[part.row, column - left_out, 0]) for column in columns if column >= left_out]
+    end = part.index + len(part.columns)
+    found = [best_after(part, index) for index in range(verified.pending, end)]
+    return [token for token in found if token is not None]
 
 
 def conclude(

@@ -114,7 +114,7 @@ class Watched:
         drafts = DraftFollower(follower.requests)
         for forward in self._of("draft"):
             drafts.read(forward)
-        judge, faults, ties = self._judged(follower, greedy, eos, budget)
+        judge, faults, ties = self._judged(follower, drafts, greedy, eos, budget)
         trace, why_none = self._trace(follower, drafts, eos)
         return WatchReport(
             requests=follower.requests,
@@ -179,6 +179,7 @@ class Watched:
     def _judged(
         self,
         follower: TargetFollower,
+        drafts: DraftFollower,
         greedy: bool,
         eos: Sequence[int],
         budget: int | None,
@@ -193,7 +194,8 @@ class Watched:
         longest = sorted(range(len(requests)), key=lambda i: -len(requests[i].tokens))[:SAMPLE]
         sample = [(requests[i].tokens, fresh[i]) for i in longest]
         causes = Causes(bench, follower.parts, rounds)
-        judge = Judge(causes, tolerance_of(self.target, sample), greedy, frozenset(eos), budget)
+        tolerance = tolerance_of(self.target, sample)
+        judge = Judge(causes, tolerance, drafts.proposal, greedy, frozenset(eos), budget)
         faults: list[Fault] = []
         ties: list[Tie] = []
         for number, request in enumerate(requests):
