@@ -85,7 +85,7 @@ BUGS = (
     ),
     Bug(
         name="residual-not-normalised",
-        file="specviz/engine/sampling.py",
+        file="specviz/engine/rejection.py",
         old="threshold = uniforms[:, None] * cumulative[:, -1:]",
         new="threshold = uniforms[:, None]",
         harm="samples after a rejection are not distributed as the target's",

@@ -231,6 +231,7 @@ def judge(
         indices,
         draft.lengths,
         draft.judged_by,
+        drawn=draft.drawn,
     )
 
 

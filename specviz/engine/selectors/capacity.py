@@ -8,8 +8,8 @@ Two things follow from the line. The best C is found by going down the sorted ch
 rises no more. So whether a draft is judged depends on no draft behind it, which
 coupling="rejection" needs: a search over all C would look at those, and change the text. And V is
 two numbers that the host knows, so that C is computed where the scores are and nothing waits for a
-GPU. There the host does not know C, so the forward stays a rectangle. Where that costs the same for any
-C, the line is flat and everything is verified.
+GPU. There the host does not know C, so the forward stays a rectangle. Where that costs the same for
+any C, the line is flat and everything is verified.
 
 Source: the rule is that of DSpark (arXiv 2607.05147), with times that are measured.
 """
