@@ -269,6 +269,14 @@ BUGS = (
         tests="tests/test_tree_sampling.py -k without_bias",
     ),
     Bug(
+        name="a-repeat-is-judged-as-another-token",
+        file="specviz/engine/sampling.py",
+        old='drawn=drawn if judged_by == "each" else None',
+        new="drawn=None",
+        harm="of children drawn independently, one that nobody drew is accepted: biased text",
+        tests="tests/test_tree_sampling.py -k stands_in",
+    ),
+    Bug(
         name="score-reads-the-draft",
         file="specviz/engine/selectors/tetris.py",
         old="return pad(chances[:, :-1], (1, 0)) + log_q.amax(-1)",

@@ -352,6 +352,25 @@ def test_repeats_leave_siblings_different_with_as_many_tokens_as_children() -> N
     assert torch.equal(found[is_first], drawn[is_first])
 
 
+def test_what_stands_in_for_a_repeat_is_never_accepted() -> None:
+    """In a run whose drafts are accepted often, and in which many tokens are drawn twice."""
+    drafter = sv.drafter("static_tree", paths=[[0], [1], [0, 0], [0, 1]], siblings="independent")
+    stand_ins, accepted = 0, 0
+    for event in sv.decode(
+        make_tiny(), [PROMPT] * 300, drafter=drafter, num_draft_tokens=4, batch_size=300,
+        max_new_tokens=8, sampling=sv.SamplingParams(**WARM), seed=2,
+    ):  # fmt: skip
+        if event.phase == "draft":
+            stands_in = event.draft.drawn != event.draft.tokens  # (b, K)
+            stand_ins += int(stands_in.sum())
+        if event.phase == "accept":
+            path = event.outcome.path
+            accepted += int((path >= 0).sum())
+            assert not (stands_in.gather(1, path.clamp(min=0)) & (path >= 0)).any()
+    assert stand_ins > 100
+    assert accepted > 100
+
+
 def test_siblings_drawn_independently_leave_a_record_without_violations() -> None:
     drafter = sv.drafter("static_tree", siblings="independent")
     run: dict[str, Any] = {"max_new_tokens": 12, "record": True}
