@@ -85,7 +85,7 @@ BUGS = (
     ),
     Bug(
         name="residual-not-normalised",
-        file="specviz/engine/sampling.py",
+        file="specviz/engine/rejection.py",
         old="threshold = uniforms[:, None] * cumulative[:, -1:]",
         new="threshold = uniforms[:, None]",
         harm="samples after a rejection are not distributed as the target's",
@@ -267,6 +267,14 @@ BUGS = (
         new="q_here = _without(q_here, torch.zeros_like(tried))",
         harm="samples with trees are not distributed as the target's",
         tests="tests/test_tree_sampling.py -k without_bias",
+    ),
+    Bug(
+        name="a-repeat-is-judged-as-another-token",
+        file="specviz/engine/sampling.py",
+        old='drawn=drawn if judged_by == "each" else None',
+        new="drawn=None",
+        harm="of children drawn independently, one that nobody drew is accepted: biased text",
+        tests="tests/test_tree_sampling.py -k stands_in",
     ),
     Bug(
         name="score-reads-the-draft",

@@ -305,6 +305,7 @@ RULES = (
             "engine/accept.py",
             "engine/chooser.py",
             "engine/gumbel.py",
+            "engine/rejection.py",
             "engine/sampling.py",
             "engine/trees/*.py",
             "engine/typical.py",

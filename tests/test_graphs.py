@@ -253,12 +253,22 @@ def test_cuda_graphs_write_the_same_text(name, strategy):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("packs", ["worth", "always"])
 @pytest.mark.parametrize("selector", ["tetris", "threshold"])
-def test_cuda_graphs_select_drafts(selector):
+def test_cuda_graphs_select_drafts(selector, packs):
     run = prepared("llama", "cuda", strategy="inplace", selector=selector, graphs=True)
     run.try_models()
+    run.state.caches["target"].packs = packs
     assert outputs(run) == right("llama", "cuda")
     assert run.state.graphs.active
+
+
+@pytest.mark.gpu
+def test_the_best_capacity_on_cuda_writes_the_same_text():
+    best = sv.selector("tetris", extra=2, capacity="best")
+    run = prepared("llama", "cuda", strategy="inplace", selector=best)
+    run.try_models()
+    assert outputs(run) == right("llama", "cuda")
 
 
 @pytest.mark.gpu

@@ -14,6 +14,7 @@ from tree_drafters import GUMBEL
 import specviz as sv
 from specviz.engine.heads import KINDS, build_head
 from specviz.engine.heads.layer import shifted
+from specviz.engine.heads.residual import Gate
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "eagle1"])
@@ -56,6 +57,19 @@ def test_chains_with_a_hidden_first_entry_are_those_without_one():
         # A text of one token has entry 0 alone, which then attends to itself.
         alone = head(tokens[:, :1], torch.zeros_like(entries[:, :1]), torch.zeros(1, 1).long())
         torch.testing.assert_close(alone.logits[0, 0], outputs[0].logits[0, 0])
+
+
+@pytest.mark.parametrize("kind", ["cosine", "silu"])
+def test_a_token_weighs_the_same_however_long_its_row_of_the_lm_head_is(kind):
+    """Rows of frequent tokens are longer where embedding and LM head are one."""
+    torch.manual_seed(0)
+    settings = build_head("clover", make_pair("llama").target, gate=kind).settings
+    gate = Gate(settings).double()
+    torch.nn.init.normal_(gate.value.weight)
+    states, rows = torch.randn(2, 5, settings.hidden_size, dtype=torch.float64)
+    found = gate(states, rows)
+    torch.testing.assert_close(gate(states, 10 * rows), found, rtol=1e-4, atol=1e-4)
+    assert (gate(states, rows.roll(1, 0)) - found).abs().max() > 0.1, "the token does count"
 
 
 def test_features_are_the_outputs_of_the_layers_that_are_named():

@@ -267,7 +267,7 @@ class Cramped(Everything):
 
     name: ClassVar[str] = "cramped"
 
-    def capacity(self, state: Any, num_draft_tokens: int) -> int:
+    def round_capacity(self, state: Any, num_draft_tokens: int) -> int:
         return self.most
 
     def choose(self, state: Any, draft: Draft, capacity: int) -> Draft:

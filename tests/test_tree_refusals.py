@@ -57,6 +57,12 @@ BAD_DRAFTS = {
     "drafter='given' returned Draft.judged_by='first', but says biased = False": with_(
         judged_by="first"
     ),
+    "drafter='given' returned Draft.judged_by='each' and Draft.drawn is None; pass": with_(
+        judged_by="each"
+    ),
+    "drafter='given' returned Draft.judged_by='target' and Draft.drawn is not None; pass": with_(
+        drawn=in_each_row(1, 1, 2)
+    ),
     "Draft.columns must be int64 of shape (2, 3), as Draft.tokens, got float32": with_(
         columns=torch.zeros(2, 3)
     ),
@@ -152,6 +158,10 @@ PATHS = {
         "paths": [[0], [0]]
     },
     "paths must have (0,) before (1,), because children": {"paths": [[1]], "siblings": "drawn"},
+    "judged_by='each' needs siblings that are drawn independently": {
+        "siblings": "drawn",
+        "judged_by": "each",
+    },
     "siblings='any' is unknown": {"siblings": "any"},
     "judged_by='any' is unknown": {"judged_by": "any"},
 }

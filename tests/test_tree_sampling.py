@@ -17,7 +17,7 @@ from torch import Tensor
 
 import specviz as sv
 from specviz.engine.rng import CHILDREN, Noise
-from specviz.engine.trees.rejection import judge_children
+from specviz.engine.trees.rejection import judge_children, without_repeats
 from specviz.engine.trees.shape import find_tree
 from specviz.engine.trees.walk import follow
 
@@ -60,6 +60,26 @@ def independent_trees(q: Conditional) -> tuple[Tensor, Tensor]:
         parts = [(root, ()), (left, root[:1]), (right, root[1:])]
         chances.append(math.prod(q[text][token] for drawn, text in parts for token in drawn))
     return torch.tensor(drafts), torch.tensor(chances, dtype=torch.float64)
+
+
+def filled_trees(q: Conditional) -> tuple[Tensor, Tensor, Tensor]:
+    """The trees of siblings drawn independently as a run makes them, and what was drawn.
+
+    Another token has the place of one that is drawn twice.
+    """
+    pairs = torch.tensor(list(itertools.product(range(V), repeat=2)))
+    found: dict[str, list[Any]] = {"drafts": [], "drawn": [], "chances": []}
+    of_root = torch.tensor(q[()]).log()
+    for root, left, right in itertools.product(pairs, repeat=3):
+        first, second = without_repeats(root, of_root).tolist()
+        below = [(left, q[first,]), (right, q[second,])]
+        placed = [without_repeats(each, torch.tensor(given).log()) for each, given in below]
+        found["drafts"].append([first, second, *torch.cat(placed).tolist()])
+        found["drawn"].append(torch.cat([root, left, right]).tolist())
+        parts = [(root, q[()]), *below]
+        found["chances"].append(math.prod(float(given[each].prod()) for each, given in parts))
+    chances = torch.tensor(found["chances"], dtype=torch.float64)
+    return torch.tensor(found["drafts"]), chances, torch.tensor(found["drawn"])
 
 
 def likeliest_trees(q: Conditional) -> tuple[Tensor, Tensor]:
@@ -159,7 +179,7 @@ ENDS: list[dict[int, float]] = [
 def judged(trees: Any, seed: int, renormalise: bool, judged_drafts: int = 6) -> float:
     """How far from the target's text a round is that judges children one after the other."""
     p, q = conditional(seed, 2), conditional(seed + 1000, 1)
-    drafts, chances = trees(q)
+    drafts, chances, *drawn = trees(q)
     b = len(drafts)
     tree = find_tree(torch.tensor(PARENTS).expand(b, -1), 2)
     drawn_from = behind(drafts, q)
@@ -171,8 +191,9 @@ def judged(trees: Any, seed: int, renormalise: bool, judged_drafts: int = 6) -> 
         for j, value in decided.items():
             uniforms[:, j] = value
         return judge_children(
-            drafts, tree, said, drawn_from, uniforms, lengths, renormalise=renormalise
-        )
+            drafts, tree, said, drawn_from, uniforms, lengths, renormalise=renormalise,
+            drawn=drawn[0] if drawn else None,
+        )  # fmt: skip
 
     takes = []
     for j, before in enumerate(REACHED[:judged_drafts]):
@@ -208,6 +229,20 @@ def test_children_drawn_independently_are_judged_by_the_whole_q() -> None:
     assert judged(independent_trees, 0, True) > 0.01  # q has lost nothing
 
 
+@pytest.mark.parametrize("count", [6, 3])
+def test_a_token_that_is_drawn_twice_counts_twice_and_stands_once(count: int) -> None:
+    """Exact with another token in its place, which is not accepted; biased if that is forgotten."""
+    q = conditional(1000, 1)
+    drafts, _, drawn = filled_trees(q)
+    places = drafts.reshape(-1, 3, 2)
+    assert (places[..., 0] != places[..., 1]).all()
+    assert (drafts[drawn != drafts] >= 0).sum() == 3 * V * V**4  # one in V of each pair
+    assert judged(filled_trees, 0, False, count) < 1e-12
+    if count == 6:
+        assert judged(lambda given: filled_trees(given)[:2], 0, False) > 0.01
+        assert judged(filled_trees, 0, True) > 0.01
+
+
 @pytest.mark.parametrize(
     ("trees", "renormalise"),
     [(drawn_trees, False), (likeliest_trees, True), (reranked_trees, True)],
@@ -239,6 +274,10 @@ def test_following_draws_of_the_target_is_lossless_whatever_the_tree(trees: Any)
 
 TREES = {
     "drawn": ("static_tree", {"paths": [[0], [1], [0, 0], [0, 1], [2]], "siblings": "drawn"}),
+    "independent": (
+        "static_tree",
+        {"paths": [[0], [1], [0, 0], [0, 1], [1, 0]], "siblings": "independent"},
+    ),
     "likeliest": ("static_tree", {"paths": [[0], [1], [0, 0], [0, 1], [2]]}),
     "grown": ("tree", {"depth": 2, "width": 2, "children": 2}),
 }
@@ -255,7 +294,7 @@ def sampled(drafter: tuple[str, dict[str, Any]]) -> sv.Result:
 
 @pytest.mark.parametrize("name", TREES)
 def test_what_is_emitted_with_trees_is_what_the_target_would_say(name: str) -> None:
-    """Odds of false failure: 1e-6 for each of the three."""
+    """Odds of false failure: 1e-6 for each of the four."""
     result = sampled(TREES[name])
     statistic, limit = chi_square(result.tokens, sv.SamplingParams(**WARM))
     assert statistic < limit
@@ -279,6 +318,18 @@ def test_children_are_drawn_without_replacement() -> None:
         assert abs(share - wanted) < 6 * (wanted * (1 - wanted) / tries) ** 0.5
 
 
+def test_children_are_drawn_independently() -> None:
+    """Ordered pairs of 20,000 draws, each within six standard errors: odds below 4e-8 in all."""
+    tries, q = 20_000, np.array([0.5, 0.25, 0.15, 0.1])
+    chooser: Any = sv.SamplingParams(1.0).chooser(5)
+    logits = torch.tensor(np.log(q)).float().expand(tries, 1, V)
+    drawn = chooser.draw_independently(logits, range(tries), [4] * tries, 2)[:, 0]
+    for pair in itertools.product(range(V), repeat=2):
+        share = (drawn == torch.tensor(pair)).all(1).double().mean().item()
+        wanted = q[list(pair)].prod()
+        assert abs(share - wanted) < 6 * (wanted * (1 - wanted) / tries) ** 0.5
+
+
 def test_noise_of_children_is_that_of_no_other_purpose() -> None:
     noise = Noise(3)
     numbers = [
@@ -290,6 +341,49 @@ def test_noise_of_children_is_that_of_no_other_purpose() -> None:
     together = np.concatenate(numbers)
     assert len(np.unique(together)) == len(together)
     assert np.array_equal(noise.uniforms(5, 10, 2, child=0), noise.uniforms(5, 10, 2))
+
+
+def test_repeats_leave_siblings_different_with_as_many_tokens_as_children() -> None:
+    drawn = torch.tensor(list(itertools.product(range(V), repeat=V)))
+    scores = torch.tensor([0.5, 0.5, 0.0, 0.0]).log().expand(len(drawn), V)
+    found = without_repeats(drawn, scores)
+    assert (found.sort(1).values == torch.arange(V)).all()
+    is_first = torch.tensor([[row[j] not in row[:j] for j in range(V)] for row in drawn.tolist()])
+    assert torch.equal(found[is_first], drawn[is_first])
+
+
+def test_what_stands_in_for_a_repeat_is_never_accepted() -> None:
+    """In a run whose drafts are accepted often, and in which many tokens are drawn twice."""
+    drafter = sv.drafter("static_tree", paths=[[0], [1], [0, 0], [0, 1]], siblings="independent")
+    stand_ins, accepted = 0, 0
+    for event in sv.decode(
+        make_tiny(), [PROMPT] * 300, drafter=drafter, num_draft_tokens=4, batch_size=300,
+        max_new_tokens=8, sampling=sv.SamplingParams(**WARM), seed=2,
+    ):  # fmt: skip
+        if event.phase == "draft":
+            stands_in = event.draft.drawn != event.draft.tokens  # (b, K)
+            stand_ins += int(stands_in.sum())
+        if event.phase == "accept":
+            path = event.outcome.path
+            accepted += int((path >= 0).sum())
+            assert not (stands_in.gather(1, path.clamp(min=0)) & (path >= 0)).any()
+    assert stand_ins > 100
+    assert accepted > 100
+
+
+def test_siblings_drawn_independently_leave_a_record_without_violations() -> None:
+    drafter = sv.drafter("static_tree", siblings="independent")
+    run: dict[str, Any] = {"max_new_tokens": 12, "record": True}
+    sampled_run = generate(
+        make_pair("llama"), make_prompts()[:4], drafter=drafter,
+        sampling=sv.SamplingParams(0.5), **run,
+    )  # fmt: skip
+    assert sampled_run.meta["valid"]
+    assert sampled_run.trace is not None
+    assert sv.check_invariants(sampled_run.trace) == []
+    greedy = generate(make_pair("llama"), make_prompts()[:4], drafter=drafter, **run)
+    plain = generate(make_pair("llama"), make_prompts()[:4], **run)
+    assert greedy.tokens == plain.tokens
 
 
 @pytest.mark.parametrize("name", ["tree", "static_tree"])

@@ -121,18 +121,18 @@ def _are_paths(paths: Any, count: int) -> TypeGuard[list[list[int]]]:
 
 
 def _are_judged_soundly(rows: Rows) -> None:
-    """Drawn children are judged by what is left of q, likely ones by the target's own draw."""
+    """Drawn children are judged by q as they were drawn, likely ones by the target's own draw."""
     meta = rows.trace.meta
     options = meta.get("drafter_options")
     sampling = meta["sampling"] or {}
     if sampling.get("coupling") != "rejection" or not isinstance(options, dict):
         return
-    judged_by, is_drawn = options.get("judged_by"), options.get("siblings") == "drawn"
-    if judged_by != "first" and (judged_by != "rest" or is_drawn):
+    judged_by, siblings = options.get("judged_by"), options.get("siblings")
+    right = {"rest": "drawn", "each": "independent"}
+    if judged_by != "first" and right.get(judged_by, siblings) == siblings:
         return
     # It holds for every round; the first one says it.
     for entry in rows.where((rows.table["round"] == 0) & rows.branches.is_tree):
         expected = "children should be judged so that the text is distributed as the target's"
-        how = "drawn" if is_drawn else "likeliest"
-        found = f"{how} children are judged_by={judged_by!r}, which favours some tokens"
+        found = f"{siblings} children are judged_by={judged_by!r}, which favours some tokens"
         rows.report("acceptance", "accept", entry, expected, found)

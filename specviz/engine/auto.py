@@ -6,73 +6,22 @@ varies from draw to draw and so gets tried; what is well known does not. Not kno
 tables.
 """
 
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from statistics import median_low
 
 import numpy as np
-from scipy.optimize import nnls
 
 from specviz.engine.draft_length import DraftLength, Spent
+from specviz.engine.round_times import PRIOR_WEIGHT, Times
 from specviz.engine.state import State
 from specviz.util.validate import require_int
 
 MOST = 8  # the largest K, where the drafter has no smaller limit
-# Observations that a guess counts for, of acceptance and of the time of a size.
-PRIOR_WEIGHT = 5
-# Relative error of a single time, as on a machine that does little else.
-NOISE = 0.1
-# Times of a size that count; older ones are forgotten, since texts grow and other loads change.
-KEPT_TIMES = 16
 # Rounds that a draw is used for, because reading what a pause missed pays only over several.
 HOLD = 4
 # Drafts after which an old one counts 1/e, so that another kind of text is noticed.
 FADE = 400
-
-
-class Times:
-    """Times by number of tokens, with an error that falls with the number of measurements."""
-
-    def __init__(self) -> None:
-        self._kept: dict[int, deque[float]] = defaultdict(lambda: deque(maxlen=KEPT_TIMES))
-
-    def add(self, tokens: int, ms: float) -> None:
-        self._kept[tokens].append(max(ms, 1e-3))  # a coarse clock may say 0
-
-    def count(self, tokens: int) -> int:
-        """Return how many times of that size count."""
-        return len(self._kept.get(tokens, ()))
-
-    def usual(self, tokens: int) -> float:
-        """Return the median time of a size that was measured."""
-        return median_low(self._kept[tokens])
-
-    def draw(self, rng: np.random.Generator) -> Callable[[int], float]:
-        """Return a function from tokens to ms, drawn from what is believed about each size.
-
-        The best guess is a straight line through all medians: a fixed cost, and one of each token.
-        The medians of a size outweigh the line as they become many.
-        """
-        if not self._kept:
-            return lambda tokens: 0.0
-        medians = {tokens: self.usual(tokens) for tokens in self._kept}
-        counts = np.array([len(kept) for kept in self._kept.values()])
-        # Divided by the time itself, so that relative errors are fitted. Neither cost is negative.
-        rows = [[1 / ms, tokens / ms] for tokens, ms in medians.items()]
-        weights = np.sqrt(counts)
-        (fixed, each), _ = nnls(np.array(rows) * weights[:, None], weights)
-        drawn: dict[int, float] = {}
-
-        def ms(tokens: int) -> float:
-            if tokens not in drawn:
-                count = self.count(tokens)
-                line = fixed + each * tokens
-                total = PRIOR_WEIGHT * line + count * medians.get(tokens, 0.0)
-                error = NOISE / (count + PRIOR_WEIGHT) ** 0.5
-                drawn[tokens] = total / (count + PRIOR_WEIGHT) * np.exp(error * rng.normal())
-            return drawn[tokens]
-
-        return ms
 
 
 # Share of rows that reach each position; ms of a draft model's forward; ms of the other phases.

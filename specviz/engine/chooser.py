@@ -79,12 +79,15 @@ class Chooser(Protocol):
         indices: Sequence[int],
         lengths: Tensor | None = None,
         judged_by: str = "target",
+        *,
+        drawn: Tensor | None = None,
     ) -> Walk:
         """Return what is accepted of trees. Arguments are as for `accept`.
 
         Args:
             draft_logits: (b, K, V), of each draft those that it was chosen from.
             judged_by: one of `drafters.base.JUDGES`, which matters under coupling="rejection" only.
+            drawn: (b, K), see `drafters.base.Draft`; it matters for judged_by="each" only.
         """
         ...
 
@@ -127,6 +130,8 @@ class Greedy:
         indices: Sequence[int],
         lengths: Tensor | None = None,
         judged_by: str = "target",
+        *,
+        drawn: Tensor | None = None,
     ) -> Walk:
         return follow(drafts, tree, logits.float().argmax(-1), lengths)
 

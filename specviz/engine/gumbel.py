@@ -84,6 +84,8 @@ class Gumbel:
         indices: Sequence[int],
         lengths: Tensor | None = None,
         judged_by: str = "target",
+        *,
+        drawn: Tensor | None = None,
     ) -> Walk:
         """See `Chooser`."""
         return follow(drafts, tree, self._choices(tree, logits, requests, indices), lengths)

@@ -77,7 +77,8 @@ def plan(state: State, selector: Selector, num_draft_tokens: int, most: int) -> 
         )
     state.num_draft_tokens = selector.drafted(K) if K else 0
     state.extra_draft_tokens = state.num_draft_tokens - K
-    state.draft_capacity = selector.capacity(state, K) if K else 0
+    state.draft_capacity = selector.round_capacity(state, K) if K else 0
+    state.capacity_is_open = selector.decides_capacity
     if K:
         check_plan(selector, state.num_draft_tokens, state.draft_capacity, state.max_draft_tokens)
 
@@ -230,6 +231,7 @@ def judge(
         indices,
         draft.lengths,
         draft.judged_by,
+        drawn=draft.drawn,
     )
 
 

@@ -1,10 +1,11 @@
-"""Report the cost and the gain of each round to the run's `DraftLength`."""
+"""Report the cost and the gain of each round to the run's `DraftLength` and to its state."""
 
 from collections import deque
 from dataclasses import replace
 
 from specviz.engine.draft_length import DraftLength, Spent
 from specviz.engine.events import Event
+from specviz.engine.round_times import RoundTimes
 from specviz.engine.timing import Stopwatch
 
 
@@ -51,11 +52,20 @@ class Meter:
         )
         self._cold_calls = cold_calls
         self._pending.append((bool(state.admitted), spent))
-        self._report()
+        self._report(state.times)
 
-    def _report(self) -> None:
+    def _report(self, times: RoundTimes) -> None:
         for schedule_ms, draft_ms, *other_ms in self._stopwatch.latest():
             entered, spent = self._pending.popleft()
             # A schedule phase with a prefill says nothing of later rounds.
             rest_ms = sum(other_ms) + (0.0 if entered else schedule_ms)
-            self._draft_length.learn(replace(spent, draft_ms=draft_ms, rest_ms=rest_ms))
+            spent = replace(spent, draft_ms=draft_ms, rest_ms=rest_ms)
+            self._draft_length.learn(spent)
+            times.add(
+                spent.rows,
+                sum(spent.verified or ()),
+                spent.num_draft_tokens + spent.extra,
+                draft_ms,
+                rest_ms,
+                cold=spent.cold or spent.caught_up > 0,
+            )

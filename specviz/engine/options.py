@@ -172,6 +172,12 @@ class Options:
                 'which under coupling="rejection" changes the distribution of the text; '
                 'pass score="largest" or coupling="gumbel", or valid=False to see the bias'
             )
+        if selector.decides_capacity and self.num_draft_tokens == Auto.name:
+            raise ValueError(
+                f"num_draft_tokens={Auto.name!r} measures rounds that verify K drafts a row, and "
+                f"selector={selector.name!r} decides otherwise; pass for instance 5, or leave "
+                "capacity='best' out"
+            )
         if getattr(strategy, "draft_bonus", False) and type(selector) is not Everything:
             raise ValueError(
                 f"selector={selector.name!r} leaves drafts unverified, and strategy="

@@ -16,7 +16,7 @@ from specviz.engine.batch import Request
 from specviz.engine.draft_length import DraftLength
 from specviz.engine.drafters import Drafter, Task
 from specviz.engine.events import Event
-from specviz.engine.graphs import CudaGraphs, PhaseGraphs
+from specviz.engine.graphs import CudaGraphs, PhaseGraphs, part_not_captured
 from specviz.engine.head_probe import check_head
 from specviz.engine.heads import DraftHead
 from specviz.engine.heads.cached import CachedHead
@@ -266,11 +266,7 @@ def why_not_captured(run: Run) -> str | None:
     if run.state.levers.slab_block is not None:
         return "slabs that grow do not stay in place"
     parts = (("strategy", run.strategy), ("drafter", run.drafter), ("selector", run.selector))
-    for kind, made in parts:
-        # Each class must declare it for itself: a subclass may well read values on the host.
-        if not vars(type(made)).get("capturable", False):
-            return f"{kind}={made.name!r} needs the host within a phase"
-    return None
+    return part_not_captured(parts)
 
 
 def decode(pair: Pair, prompts: Sequence[Prompt], **options: Any) -> Iterator[Event]:

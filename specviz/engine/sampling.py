@@ -17,9 +17,9 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from specviz.engine.accept import count_leading, judged
 from specviz.engine.chooser import Chooser, best_tokens
 from specviz.engine.gumbel import Gumbel
+from specviz.engine.rejection import accept_drafts, draw, residual
 from specviz.engine.rng import ACCEPT, CHILDREN, DRAFT, RESIDUAL, Noise
 from specviz.engine.trees.rejection import judge_children, sibling_ranks
 from specviz.engine.trees.shape import Tree
@@ -186,6 +186,22 @@ class Rejection:
         noise = torch.from_numpy(np.stack(noises)).to(logits.device)  # (b, V)
         return (self.log_q(logits) + noise[:, None]).topk(count, -1).indices
 
+    def draw_independently(
+        self, logits: Tensor, requests: Sequence[int], indices: Sequence[int], count: int
+    ) -> Tensor:
+        """Draw `count` tokens (b, m, count) after each of m nodes from q, each from all of it.
+
+        logits: (b, m, V) float32. Nodes of a row share the numbers, as in `draw_children`.
+        """
+        b, m, size = logits.shape
+        q = self._params.distribution(logits)[:, :, None].expand(b, m, count, size)
+        rows = [
+            [self._noise.uniforms(request, index, 1, child)[0, DRAFT] for child in range(count)]
+            for request, index in zip(requests, indices, strict=True)
+        ]
+        uniforms = torch.tensor(rows, device=logits.device)[:, None].expand(b, m, count)
+        return draw(q.reshape(-1, size), uniforms.reshape(-1)).reshape(b, m, count)
+
     def accept_tree(
         self,
         drafts: Tensor,
@@ -196,6 +212,8 @@ class Rejection:
         indices: Sequence[int],
         lengths: Tensor | None = None,
         judged_by: str = "target",
+        *,
+        drawn: Tensor | None = None,
     ) -> Walk:
         """See `Chooser`; `judged_by` says how."""
         p = self._params.distribution(logits)  # (b, K+1, V)
@@ -215,6 +233,7 @@ class Rejection:
             self._child_uniforms(requests, indices, tree),
             lengths,
             renormalise=judged_by == "rest",
+            drawn=drawn if judged_by == "each" else None,
         )
         depth = tree.depths.gather(1, last[:, None])  # (b, 1)
         return walk_to(drafts, tree, last, draw(weights, u.gather(1, depth)[:, 0]))
@@ -248,51 +267,3 @@ class Rejection:
             for request, index in zip(requests, indices, strict=True)
         ]
         return torch.from_numpy(np.stack(rows)).to(device, non_blocking=True)
-
-
-def accept_drafts(
-    drafts: Tensor, p: Tensor, q: Tensor, uniforms: Tensor, lengths: Tensor | None = None
-) -> Tensor:
-    """Return how many drafts (b,) are accepted: those before the first with u q(d) >= p(d).
-
-    Args:
-        drafts: (b, K) int64.
-        p: (b, K+1, V) or (b, K, V).
-        q: (b, K, V).
-        uniforms: (b, K) in (0, 1).
-        lengths: (b,), how many drafts of each row are judged; None for all.
-    """
-    at = drafts[:, :, None]
-    q_draft = q.gather(2, at)[:, :, 0]  # (b, K)
-    p_draft = p[:, : drafts.shape[1]].gather(2, at)[:, :, 0]  # (b, K)
-    # u < p / q without the division, so that q = 0 needs no care. Strict, so that a draft that the
-    # target rules out (p = 0) is never accepted.
-    return count_leading(judged(uniforms * q_draft < p_draft, lengths))
-
-
-def residual(p: Tensor, q: Tensor) -> Tensor:
-    """Return max(p - q, 0) for p and q (b, V), not normalised."""
-    rest = (p - q).clamp(min=0)
-    # Where nothing is left, p and q are equal but for rounding, and p is as good.
-    return torch.where(rest.sum(-1, keepdim=True) > 0, rest, p)
-
-
-def draw(weights: Tensor, uniforms: Tensor) -> Tensor:
-    """Draw tokens (b,) by inverse CDF: the first whose cumulative weight exceeds u times the total.
-
-    A token of weight 0 is never drawn, whatever the rounding.
-
-    Args:
-        weights: (b, V) float64, not necessarily normalised.
-        uniforms: (b,) in (0, 1).
-    """
-    cumulative = weights.cumsum(-1)
-    # Times the sum as it was rounded, so that the threshold stays below the last entry.
-    threshold = uniforms[:, None] * cumulative[:, -1:]  # (b, 1)
-    # right=True: a token of weight 0 shares its cumulative weight with the one before, and is
-    # passed over.
-    found = torch.searchsorted(cumulative, threshold, right=True)
-    found = found.clamp(max=weights.shape[-1] - 1)
-    # A parallel cumsum need not rise everywhere, so the search may end on weight 0 after all.
-    likeliest = weights.argmax(-1, keepdim=True)
-    return torch.where(weights.gather(1, found) > 0, found, likeliest)[:, 0]

@@ -51,7 +51,6 @@ class Tally:
             self._rounds,
             batch=len(state.batch),
             slots=state.window,
-            capacity=state.draft_capacity,
             decision=state.decision,
         )
         for i, row in enumerate(state.batch.rows):
@@ -82,10 +81,15 @@ class Tally:
             )
 
     def _observe_accept(self, event: Event) -> None:
-        for row in event.state.batch.rows:
+        state = event.state
+        capacity = state.draft_capacity
+        if state.capacity_is_open:
+            capacity = sum(row.verified for row in state.batch.rows)
+        _append(self._rounds, capacity=capacity)
+        for row in state.batch.rows:
             _append(
                 self._rows,
-                drafted=event.state.num_draft_tokens if row.gained else 0,
+                drafted=state.num_draft_tokens if row.gained else 0,
                 verified=row.verified,
                 accepted=row.accepted,
                 gained=row.gained,

@@ -81,6 +81,8 @@ class Typical(Gumbel):
         indices: Sequence[int],
         lengths: Tensor | None = None,
         judged_by: str = "target",
+        *,
+        drawn: Tensor | None = None,
     ) -> Walk:
         """Take the likeliest of the longest branches that are accepted whole; see `Chooser`."""
         choice = self._choices(tree, logits, requests, indices)

@@ -53,20 +53,33 @@ class Tetris(Everything):
     The chance of a proposal is the product of q of its row's proposals up to it (TETRIS,
     arXiv 2502.15197).
 
+    Attributes:
+        extra: proposals of a row beyond K.
+        times: ms of a round, drafting included, and of each token that it verifies. With them, as
+            many proposals are verified as write the most tokens a second, as the engine's selector
+            does with capacity="best" and the times that it measures. None: K * b.
+
     Raises:
-        ValueError: `extra` is not an int >= 0.
+        ValueError: `extra` is not an int >= 0, or `times` are not two numbers >= 0.
     """
 
     extra: int = 2
+    times: tuple[float, float] | None = None
 
     needs_log_q: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         require_int("extra", self.extra, 0)
+        if self.times is not None and not _are_times(self.times):
+            raise ValueError(
+                f"times must be two numbers of ms, the first above 0, got {short(self.times)}; "
+                "pass for instance (20.0, 0.3), or None"
+            )
 
     @property
     def name(self) -> str:
-        return f"tetris:extra={self.extra}"
+        best = "" if self.times is None else f",times={self.times[0]:g}/{self.times[1]:g}"
+        return f"tetris:extra={self.extra}{best}"
 
     def drafted(self, num_draft_tokens: int) -> int:
         return num_draft_tokens + self.extra
@@ -75,6 +88,8 @@ class Tetris(Everything):
         assert log_q is not None
         chances = np.cumsum(log_q, 2)  # never rise along a row
         capacity = num_draft_tokens * working.sum(1)
+        if self.times is not None:
+            capacity = best_capacity(chances, working, *self.times)
         return largest(chances, working, capacity)
 
 
@@ -121,14 +136,43 @@ def selector_of(meta: Mapping[str, Any]) -> Everything:
     if name == "everything":
         return Everything()
     by_chance = options.get("score") == "chosen" and options.get("max_wait") is None
+    # Which C was the best went by times, which another run would not measure again.
+    by_chance &= options.get("capacity", "fixed") == "fixed"
     if name == "tetris" and by_chance:
         return Tetris(options["extra"])
     if name == "threshold" and by_chance:
         return Threshold(options["at_least"])
     raise ValueError(
         f"selector must be simulated, got {short(name)} with {short(options)}; record a run "
-        'with "everything", or with "tetris" or "threshold", score="chosen" and no max_wait'
+        'with "everything", or with "tetris" or "threshold", score="chosen", no max_wait and '
+        'capacity="fixed", or pass Tetris(extra, times=...)'
     )
+
+
+def best_capacity(scores: Array, working: Array, round_ms: float, token_ms: float) -> Array:
+    """Return how many proposals write the most tokens a second, int64 (L,).
+
+    A round writes a token in each row and the sum of the chances, and takes `round_ms` and
+    `token_ms` for each token that it verifies. Chances fall, so the rate rises up to the best one.
+
+    Args:
+        scores: (L, b, D), logarithms of chances.
+        working: (L, b), the rows that count.
+    """
+    usable = np.where(working[:, :, None], scores, -np.inf)
+    falling = -np.sort(-usable.reshape(len(scores), -1), axis=1)
+    rows = working.sum(1)[:, None]
+    tokens = rows + np.pad(np.exp(falling).cumsum(1), ((0, 0), (1, 0)))
+    rate = tokens / (round_ms + token_ms * (rows + np.arange(tokens.shape[1])))
+    rises = rate[:, 1:] > rate[:, :-1]
+    counts: Array = np.logical_and.accumulate(rises, axis=1).sum(1)
+    return counts
+
+
+def _are_times(value: object) -> bool:
+    if not isinstance(value, tuple) or len(value) != 2:
+        return False
+    return all(is_real(number) and 0 <= number < np.inf for number in value) and value[0] > 0
 
 
 def largest(scores: Array, working: Array, capacity: Array) -> Array:

@@ -23,7 +23,7 @@ from specviz.engine.trees.shape import check_parents
 from specviz.util.validate import require_choice, require_kind
 
 # How trees are judged under coupling="rejection"; see `Draft.judged_by`.
-JUDGES = ("target", "rest", "first")
+JUDGES = ("target", "rest", "each", "first")
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,12 @@ class Draft:
             from the target's distribution after each node, and followed where it is a draft. That
             is exact however the drafts were found. "rest": each child by the q that is left
             without its earlier siblings, which is exact for children drawn from `logits` without
-            replacement, in this order. "first": each child by the whole q, which is biased.
+            replacement, in this order. "each": each child by the whole q, which is exact for
+            children drawn from it independently, with `drawn`. "first": the same without `drawn`,
+            which is biased.
+        drawn: (b, K) int64, for judged_by="each": what was drawn in the place of each draft. Where
+            an earlier sibling is that token already, `tokens` has another one, which is not
+            accepted.
         chosen: (b, K) float32, the logits of the proposed tokens, where `logits` are not kept.
     """
 
@@ -59,6 +64,7 @@ class Draft:
     height: int | None = None
     columns: Tensor | None = None
     judged_by: str = "target"
+    drawn: Tensor | None = None
     chosen: Tensor | None = None
 
     def without_logits(self) -> "Draft":
@@ -212,6 +218,12 @@ def check_trees(drafter: Drafter, draft: Draft) -> None:
         raise ValueError(
             f"drafter={drafter.name!r} returned Draft.judged_by='first', but says biased = False; "
             "pass 'rest' or 'target', or override `biased`"
+        )
+    if (draft.judged_by == "each") != (draft.drawn is not None):
+        raise ValueError(
+            f"drafter={drafter.name!r} returned Draft.judged_by={draft.judged_by!r} and Draft.drawn"
+            f" is {'not ' if draft.drawn is not None else ''}None; pass judged_by='each' together "
+            "with the tokens that were drawn, and only then"
         )
     if draft.columns is None:
         return

@@ -1,7 +1,8 @@
 """Trees whose shape is fixed: paths of ranks, such as those that Medusa fits to a data set.
 
 Source: Medusa (Cai et al., arXiv 2401.10774), section 2.3.3 and `medusa_choices` in its code.
-Drawing children without replacement: Yang et al. (arXiv 2404.11532).
+Drawing children without replacement: Yang et al. (arXiv 2404.11532). Drawing them independently:
+SpecInfer (Miao et al., arXiv 2305.09781).
 """
 
 from collections.abc import Sequence
@@ -20,10 +21,13 @@ from specviz.engine.kv.transfer import to_device
 from specviz.engine.models.pair import Pair
 from specviz.engine.sampling import Rejection
 from specviz.engine.state import State
+from specviz.engine.trees.rejection import without_repeats
 from specviz.engine.trees.shape import Tree, find_tree
 from specviz.util.validate import is_count, require_bool, require_choice, short
 
-SIBLINGS = ("likeliest", "drawn")
+SIBLINGS = ("likeliest", "drawn", "independent")
+# How each kind of siblings is judged without bias, by q where they are drawn.
+JUDGED_BY = {"likeliest": "target", "drawn": "rest", "independent": "each"}
 # Eight drafts: three branches, of which the likeliest goes on for longest.
 DEFAULT_PATHS = ((0,), (0, 0), (1,), (0, 0, 0), (0, 1), (1, 0), (0, 0, 0, 0), (2,))
 
@@ -36,11 +40,13 @@ class StaticTree(BasedDrafter):
         paths: of each draft, the ranks on its branch: (0, 1) is the second likeliest token after
             the likeliest one. A path stands behind the one that it continues.
         siblings: under coupling="rejection", whether the children of a node are the likeliest
-            tokens or are drawn from q without replacement.
-        judged_by: under coupling="rejection", see `Draft.judged_by`. None: "rest" for drawn
-            siblings and "target" for the likeliest.
-        valid: False allows a `judged_by` that biases the text: "first", and "rest" for siblings
-            that are not drawn.
+            tokens, are drawn from q without replacement, or are drawn from q independently of
+            each other. A token that is drawn twice stands in the tree once, and the likeliest
+            other token takes its second place, which is not accepted.
+        judged_by: under coupling="rejection", see `Draft.judged_by`. None: "target" for the
+            likeliest siblings, "rest" for "drawn", "each" for "independent" ones.
+        valid: False allows a `judged_by` that biases the text: "first", and one that belongs to
+            other siblings.
 
     Raises:
         ValueError: an option cannot be used.
@@ -62,7 +68,12 @@ class StaticTree(BasedDrafter):
         if self.judged_by is not None:
             require_choice("judged_by", self.judged_by, JUDGES)
         require_bool("valid", self.valid)
-        if self.siblings == "drawn":
+        if self.judged_by == "each" and self.siblings != "independent":
+            raise ValueError(
+                "judged_by='each' needs siblings that are drawn independently, got "
+                f"siblings={self.siblings!r}; pass siblings='independent', or judged_by=None"
+            )
+        if self.siblings != "likeliest":
             _check_order(self.paths)
 
     @property
@@ -70,11 +81,11 @@ class StaticTree(BasedDrafter):
         """How the tree is judged, one of JUDGES."""
         if self.judged_by is not None:
             return self.judged_by
-        return "rest" if self.siblings == "drawn" else "target"
+        return JUDGED_BY[self.siblings]
 
     @property
     def biased(self) -> bool:
-        return self.judge == "first" or (self.judge == "rest" and self.siblings != "drawn")
+        return self.judge not in ("target", JUDGED_BY[self.siblings])
 
     @property
     def judged_by_q(self) -> bool:
@@ -110,11 +121,16 @@ class StaticTree(BasedDrafter):
         b = len(state.batch)
         tree = find_tree(shape.parents.expand(b, -1), len(shape.levels))
         tokens = torch.zeros_like(tree.parents)  # (b, K)
+        drawn = torch.zeros_like(tokens) if self.judge == "each" else None
         logits = []
         reader = make_reader(state)
         for depth, level in enumerate(shape.levels):
             read = self._read(state, reader, level, depth, tokens, tree)  # (b, m, V)
             children = self._children(state, read, depth, level.fan)  # (b, m, fan)
+            if drawn is not None:
+                drawn[:, level.drafts] = children[:, level.places, level.ranks]
+            if self.siblings == "independent":
+                children = without_repeats(children, state.chooser.log_q(read))
             tokens[:, level.drafts] = children[:, level.places, level.ranks]
             logits.append(read[:, level.places])
         return Draft(
@@ -125,6 +141,7 @@ class StaticTree(BasedDrafter):
             # What a head wrote for drafts is read again once they are accepted.
             columns=shape.columns.expand(b, -1) * state.batch.keeps_drafts,
             judged_by=self.judge,
+            drawn=drawn,
         )
 
     @staticmethod
@@ -149,6 +166,8 @@ class StaticTree(BasedDrafter):
         chooser = state.chooser
         if self.siblings == "drawn" and isinstance(chooser, Rejection):
             return chooser.draw_children(logits, requests, indices, count)
+        if self.siblings == "independent" and isinstance(chooser, Rejection):
+            return chooser.draw_independently(logits, requests, indices, count)
         return chooser.branch(logits, requests, indices, count)[0]
 
 

@@ -53,16 +53,24 @@ class Selector:
         """
         return False
 
+    @property
+    def decides_capacity(self) -> bool:
+        """Whether `choose` decides how many drafts of the batch are verified, up to C.
+
+        The record's capacity then is that number. CUDA graphs cannot replay such a selector.
+        """
+        return False
+
     def drafted(self, num_draft_tokens: int) -> int:
         """Return how many tokens a row drafts where K >= 0 of them are verified on average."""
         return num_draft_tokens
 
-    def capacity(self, state: State, num_draft_tokens: int) -> int:
+    def round_capacity(self, state: State, num_draft_tokens: int) -> int:
         """Return C, how many drafts of the batch the round may verify: K for each row that goes on.
 
         The batch of the round is chosen already.
         """
-        return num_draft_tokens * sum(not row.finished for row in state.batch.rows)
+        return num_draft_tokens * count_working(state)
 
     def choose(self, state: State, draft: Draft, capacity: int) -> Draft:
         """Return the draft with `lengths`, and with `scores` where there are any.
@@ -78,6 +86,11 @@ class Selector:
     def options(self) -> dict[str, Any]:
         """The options by name, as the record keeps them; a dict or a tensor is no option."""
         return plain_options(self)
+
+
+def count_working(state: State) -> int:
+    """Return how many rows of the batch go on."""
+    return sum(not row.finished for row in state.batch.rows)
 
 
 def foresees(selector: Selector, drafter: Drafter) -> bool:
@@ -118,7 +131,7 @@ def check_selection(state: State, draft: Draft, capacity: int) -> int:
     if working > capacity:
         raise ValueError(
             f"the sum of Draft.lengths must be at most the round's capacity {capacity}, "
-            f"got {working}; let the selector verify fewer drafts, or override its `capacity`"
+            f"got {working}; let the selector verify fewer drafts, or override its `round_capacity`"
         )
     return sum(lengths)
 

@@ -12,12 +12,14 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from specviz.engine.drafters.base import Draft
-from specviz.engine.selectors.base import Selector
+from specviz.engine.selectors.base import Selector, count_working
+from specviz.engine.selectors.capacity import best_capacity, sortable
 from specviz.engine.state import State
 from specviz.engine.trees.shape import Tree, find_tree
 from specviz.util.validate import require_choice, require_int
 
 SCORES = ("chosen", "largest", "entropy")
+CAPACITIES = ("fixed", "best")
 MOST = 2**16 - 1  # of extra tokens and of rounds to wait
 
 
@@ -29,6 +31,9 @@ class Tetris(Selector):
     drafts branch, "before" means on the draft's own branch, and what is verified of all rows is the
     best K * b drafts of their trees (EAGLE-2, arXiv 2406.16858, over a batch).
 
+    capacity="best" verifies as many as write the most tokens a second, by the scores and by what
+    rounds took so far; see `capacity.py`. It needs scores that are chances, so not "entropy".
+
     Attributes:
         extra: tokens that a row drafts beyond K.
         score: "chosen": the product of q of the row's drafts, the one that is judged among them, as
@@ -38,6 +43,7 @@ class Tetris(Selector):
             only what was known before the draft was drawn.
         max_wait: rounds after which a row's first draft is verified whatever its score; None: a
             row may wait for good.
+        capacity: "fixed": C is K * b. "best": C is chosen in each round, up to all drafts.
 
     Raises:
         ValueError: an option cannot be used.
@@ -46,6 +52,7 @@ class Tetris(Selector):
     extra: int = 2
     score: str = "chosen"
     max_wait: int | None = None
+    capacity: str = "fixed"
 
     name: ClassVar[str] = "tetris"
     description: ClassVar[str] = (
@@ -61,14 +68,29 @@ class Tetris(Selector):
             remedy = "pass for instance 4, or None for no limit"
             waits = require_int("max_wait", self.max_wait, remedy=remedy, maximum=MOST)
             object.__setattr__(self, "max_wait", waits)
+        require_choice("capacity", self.capacity, CAPACITIES)
+        if self.decides_capacity and self.score == "entropy":
+            raise ValueError(
+                "capacity='best' needs scores that are chances of acceptance, and "
+                "score='entropy' gives none; pass score='largest' or 'chosen'"
+            )
         super().__post_init__()
 
     @property
     def foresees(self) -> bool:
         return self.score == "chosen"
 
+    @property
+    def decides_capacity(self) -> bool:
+        return self.capacity == "best"
+
     def drafted(self, num_draft_tokens: int) -> int:
         return num_draft_tokens + self.extra
+
+    def round_capacity(self, state: State, num_draft_tokens: int) -> int:
+        if self.decides_capacity:
+            return super().round_capacity(state, self.drafted(num_draft_tokens))
+        return super().round_capacity(state, num_draft_tokens)
 
     def choose(self, state: State, draft: Draft, capacity: int) -> Draft:
         scores = score_round(state, draft, self.score)
@@ -79,11 +101,13 @@ class Tetris(Selector):
             due = state.batch.waited[: len(state.batch)] >= self.max_wait  # (b,)
             ranked = scores.clone()
             ranked[:, 0] = torch.where(due, torch.inf, scores[:, 0])
+        if self.decides_capacity:
+            lengths = largest(ranked, usable, best_capacity(state, scores, ranked, usable))
+            return replace(draft, lengths=lengths, scores=scores)
         total = None
         if draft.lengths is None:
             # Known without asking the device, so that a captured forward may be packed.
-            working = sum(not row.finished for row in state.batch.rows)
-            total = min(capacity, working * draft.tokens.shape[1])
+            total = min(capacity, count_working(state) * draft.tokens.shape[1])
         lengths = largest(ranked, usable, capacity)
         return replace(draft, lengths=lengths, scores=scores, total=total)
 
@@ -165,7 +189,7 @@ def _sum_along(values: Tensor, on_branch: Tensor) -> Tensor:
     return torch.where(on_branch, values[:, None], 0.0).sum(2)
 
 
-def largest(scores: Tensor, usable: Tensor, capacity: int) -> Tensor:
+def largest(scores: Tensor, usable: Tensor, capacity: int | Tensor) -> Tensor:
     """Return how many scores of each row are among the `capacity` largest of the batch, (b,) int64.
 
     Where scores are equal, the earlier position comes first, and then the earlier row. So scores
@@ -174,14 +198,13 @@ def largest(scores: Tensor, usable: Tensor, capacity: int) -> Tensor:
     Args:
         scores: (b, K).
         usable: bool (b, K), true for the first ones of each row.
+        capacity: an int, or a tensor () where the host does not know it.
     """
     b, k = scores.shape
     # Position by position, all rows of one before the next: a stable sort keeps that order.
-    lowest = torch.finfo(scores.dtype).min
-    usable_scores = scores.nan_to_num(lowest, torch.inf, lowest).masked_fill(~usable, -torch.inf)
-    by_position = usable_scores.T.reshape(-1)  # (K * b,)
-    order = by_position.argsort(descending=True, stable=True)[:capacity]
+    by_position = sortable(scores, usable).T.reshape(-1)  # (K * b,)
+    order = by_position.argsort(descending=True, stable=True)
     chosen = torch.zeros_like(by_position, dtype=torch.bool)
-    chosen[order] = True
+    chosen[order] = torch.arange(len(order), device=order.device) < capacity
     # What is not usable was chosen only where fewer than `capacity` are.
     return (chosen.reshape(k, b).T & usable).sum(1)

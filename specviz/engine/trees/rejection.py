@@ -25,6 +25,7 @@ def judge_children(
     lengths: Tensor | None = None,
     *,
     renormalise: bool = True,
+    drawn: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return the last accepted column (b,), and the weights (b, V) of the token that follows it.
 
@@ -36,6 +37,9 @@ def judge_children(
         lengths: (b,), how many of each row's first drafts are judged; None for all.
         renormalise: whether a rejected child is taken out of q, as it must be for children that
             were drawn without replacement, and must not for those drawn independently.
+        drawn: (b, N), what was drawn in the place of each draft, see `without_repeats`; None for
+            the drafts themselves. Where it is another token, the draft is not accepted, but what
+            was drawn counts: it is rejected once more, and p loses q once more.
     """
     b, n = drafts.shape
     rows = torch.arange(b, device=drafts.device)
@@ -43,8 +47,9 @@ def judge_children(
     weights = p[:, 0]
     total = torch.ones_like(weights[:, 0])
     tried = torch.zeros_like(weights, dtype=torch.bool)
+    drawn = drafts if drawn is None else drawn
     for j in range(n):
-        token = drafts[:, j]
+        token = drawn[:, j]
         is_judged = tree.parents[:, j] + 1 == last  # (b,)
         if lengths is not None:
             is_judged &= j < lengths
@@ -53,7 +58,7 @@ def judge_children(
             q_here = _without(q_here, tried)
         q_token = q_here[rows, token]
         # The multiplied form of u < (p / total) / q, as for chains.
-        is_accepted = is_judged & (q_token > 0)
+        is_accepted = is_judged & (q_token > 0) & (token == drafts[:, j])
         is_accepted &= uniforms[:, j] * q_token * total < weights[rows, token]
         is_rejected = is_judged & ~is_accepted
 
@@ -68,6 +73,24 @@ def judge_children(
         tried &= ~is_accepted[:, None]
         last = torch.where(is_accepted, j + 1, last)
     return last, weights
+
+
+def without_repeats(drawn: Tensor, scores: Tensor) -> Tensor:
+    """Return what was drawn (..., C) with other tokens where one was drawn before.
+
+    The likeliest tokens that were not drawn take the places, so that all C differ.
+
+    Args:
+        scores: (..., V), log-probabilities.
+    """
+    count = drawn.shape[-1]
+    lowest = torch.finfo(scores.dtype).min
+    others = scores.clamp(min=lowest).scatter(-1, drawn, -torch.inf).topk(count, -1).indices
+    same = drawn[..., :, None] == drawn[..., None, :]  # (..., C, C)
+    is_repeated = same.tril(-1).any(-1)
+    # One after the other, so that V >= C tokens are enough.
+    place = (is_repeated.cumsum(-1) - 1).clamp(min=0)
+    return torch.where(is_repeated, others.gather(-1, place), drawn)
 
 
 def _without(q: Tensor, tried: Tensor) -> Tensor:

@@ -63,10 +63,11 @@ class Contender:
 
 
 _CLOVER = Contender("clover", "clover")
+_NO_GATE = replace(_CLOVER, name="clover-block", changes={"gate": "none"})
 _EACH: dict[str, tuple[Contender, ...]] = {
     "blocks": (
         _CLOVER,
-        replace(_CLOVER, name="clover-block", changes={"gate": "none"}),
+        _NO_GATE,
         replace(_CLOVER, name="clover-gate", changes={"block": False}),
         replace(_CLOVER, name="clover-neither", changes={"block": False, "gate": "none"}),
     ),
@@ -77,7 +78,11 @@ _EACH: dict[str, tuple[Contender, ...]] = {
         Contender("eagle1", "eagle1"),
     ),
     "tokens": tuple(Contender(kind, kind, share=share) for kind in CURVES for share in SHARES),
-    "gates": (_CLOVER, replace(_CLOVER, name="clover-silu", changes={"gate": "silu"})),
+    "gates": (
+        _CLOVER,
+        replace(_CLOVER, name="clover-silu", changes={"gate": "silu"}),
+        _NO_GATE,
+    ),
 }
 
 

@@ -21,6 +21,7 @@ PAIRS = (
     ("clover", "clover-block"),
     ("clover", "clover-gate"),
     ("clover", "clover-silu"),
+    ("clover-silu", "clover-block"),
     ("eagle3", "eagle3-alone"),
     ("eagle3", "eagle1"),
 )
