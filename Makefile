@@ -21,7 +21,7 @@ CORE_NOTEBOOKS := $(wildcard notebooks/0[0-3]_*.ipynb)
 NOTEBOOKS = $(sort $(shell find notebooks -name '*.ipynb' -not -path '*/.*'))
 
 .DEFAULT_GOAL := help
-.PHONY: help lab demo test lowest unit browser nightly fuzz soak lint types check-notebooks planted notebooks figures bench survey agreement paint js licences wheel clean
+.PHONY: help lab demo test lowest unit browser nightly fuzz soak lint types check-notebooks planted notebooks figures course bench survey agreement paint js licences wheel clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -77,6 +77,9 @@ notebooks: $(READY) ## run all notebooks again, in order, and save their outputs
 figures: $(READY) ## draw the figures again
 	$(BIN)/specviz study figures --out figures
 	PYTHONPATH=tests $(BIN)/python -m browser.screenshots
+
+course: $(READY) ## draw the map of the course from notebooks/course.csv
+	PYTHONPATH=tests $(BIN)/python -m course_map
 
 bench: $(READY) ## measure all strategies and baselines on this machine; goes on where it was interrupted
 	$(BIN)/specviz bench --max-new-tokens 64 128 --limit 64 --turns 60 --out figures/data --report runs/bench.html

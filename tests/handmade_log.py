@@ -1,4 +1,4 @@
-"""The log of notebook 03, made by hand: dicts that become the tables of a Trace.
+"""A log made by hand: dicts that become the tables of a Trace.
 
 `HandLog` takes the calls of a `TraceWriter`, as far as `MaskingDecoder` makes them, and does not
 use its code, so that both can be compared.

@@ -1,4 +1,4 @@
-"""The decoder of notebook 03: plain transformers, rejected drafts hidden by a 2-D mask.
+"""A decoder in plain transformers: rejected drafts are hidden by a 2-D mask.
 
 It keeps one DynamicCache for the batch, pads prompts on the left, counts positions from the mask
 and drafts without a cache. Its calls of the writer are all that was added to it.

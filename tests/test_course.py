@@ -97,6 +97,51 @@ def asserts_that_no_choice_was_close(notebook: NotebookNode) -> list[str]:
     return missing([r"assert .*smallest_gap.* > 1e-3"], code) if records else []
 
 
+def has_the_core_first(notebook: NotebookNode) -> list[str]:
+    """What may be skipped stands behind one heading, in subsections, before the exercises."""
+    text = "\n".join(prose(notebook))
+    headings = re.findall(r"(?m)^## (.+)$", text)
+    problems = []
+    if headings[-3:] != ["Optional", "Exercises", "Summary"]:
+        problems.append(f"ends with {headings[-3:]}")
+    if sum("optional" in heading.lower() for heading in headings) != 1:
+        problems.append("not one heading for what is optional")
+    optional = text.partition("\n## Optional\n")[2].partition("\n## Exercises\n")[0]
+    return problems + missing([r"(?m)^### \S"], optional)
+
+
+def adds_up_its_minutes(notebook: NotebookNode) -> list[str]:
+    """The opening has the minutes of the core, the optional part and the exercises."""
+    parts = re.search(
+        r"(\d+) minutes: (\d+) for the core, (\d+) for the optional part, (\d+) for the exercises",
+        prose(notebook)[0],
+    )
+    if parts is None:
+        return ["no minutes of its parts"]
+    total, core, optional, exercises = map(int, parts.groups())
+    stated = re.findall(r"(?m)^(?:\*\*|### )\d+\. .*\((\d+) minutes\)", "\n".join(prose(notebook)))
+    problems = []
+    if total != core + optional + exercises:
+        problems.append(f"{core} + {optional} + {exercises} is not {total}")
+    if exercises != sum(map(int, stated)):
+        problems.append(f"the exercises take {sum(map(int, stated))} minutes")
+    return problems
+
+
+def rates_its_exercises(notebook: NotebookNode) -> list[str]:
+    """Each exercise has one to three dots before its minutes."""
+    titles = re.findall(r"(?m)^(?:\*\*|### )\d+\. .+$", "\n".join(prose(notebook)))
+    rated = r" (?:●○○|●●○|●●●) \(\d+ minutes\)"
+    return [title for title in titles if not re.search(rated, title)]
+
+
+def links_the_notation(notebook: NotebookNode) -> list[str]:
+    return missing([r"\]\(\.\./docs/notation\.md"], prose(notebook)[0])
+
+
+# The form of the second edition, of notebooks 00 to 07 so far.
+FORMED = NOTEBOOKS[:8]
+FORMS = (has_the_core_first, adds_up_its_minutes, rates_its_exercises, links_the_notation)
 CHECKS = (
     opens_with_a_promise,
     ends_with_a_summary,
@@ -161,6 +206,37 @@ BROKEN = (
 )
 
 
+FORMED_OPENING = (
+    OPENING.replace(
+        "20 minutes", "20 minutes: 5 for the core, 3 for the optional part, 12 for the exercises"
+    )
+    + " [notation](../docs/notation.md)"
+)
+FORMED_EXERCISES = "\n\n".join(EXERCISES).replace(" (4 minutes)", " ●●○ (4 minutes)")
+FORMED_TEXTS = [
+    FORMED_OPENING,
+    "1 + 1",
+    "## A part\n\n## Optional\n\n### More\n\nOf it.",
+    "2 + 2",
+    f"## Exercises\n\n{FORMED_EXERCISES}",
+    "check.it(...)",
+    ENDING,
+]
+UNFORMED = (
+    (has_the_core_first, "## Optional", "## Optional: more"),
+    (has_the_core_first, "## A part", "## Optional"),
+    (has_the_core_first, "### More\n", ""),
+    (has_the_core_first, "## Exercises", "## Your turn"),
+    (has_the_core_first, "## Exercises\n", "## Exercises\n\n## A core part\n"),
+    (adds_up_its_minutes, "5 for the core", "6 for the core"),
+    (adds_up_its_minutes, "(4 minutes)", "(5 minutes)"),
+    (adds_up_its_minutes, "5 for the core, ", ""),
+    (rates_its_exercises, "2. Write** ●●○", "2. Write**"),
+    (rates_its_exercises, "2. Write** ●●○", "2. Write** ○●●"),
+    (links_the_notation, "notation.md", "glossary.md"),
+)
+
+
 def make_notebook(sources: list[str]) -> NotebookNode:
     """Markdown and code in turns; an empty source is no cell."""
     kinds = [(new_markdown_cell, new_code_cell)[i % 2] for i in range(len(sources))]
@@ -216,6 +292,22 @@ def test_a_wrong_table_of_the_course_is_found(word, names):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
 def test_notebook(path, check):
     assert check(stored(path)) == []
+
+
+@pytest.mark.parametrize("check", FORMS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("path", FORMED, ids=lambda path: path.name)
+def test_form_of_a_notebook(path, check):
+    assert check(stored(path)) == []
+
+
+@pytest.mark.parametrize(
+    ("check", "old", "new"), UNFORMED, ids=lambda value: getattr(value, "__name__", "")
+)
+def test_a_notebook_without_form_is_refused(check, old, new):
+    assert check(make_notebook(FORMED_TEXTS)) == []
+    broken = [source.replace(old, new) for source in FORMED_TEXTS]
+    assert broken != FORMED_TEXTS
+    assert check(make_notebook(broken))
 
 
 def test_a_good_notebook_passes_all_checks():

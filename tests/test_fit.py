@@ -37,6 +37,16 @@ def draw(
     )
 
 
+def test_a_cost_of_the_other_rows_is_linear_and_has_a_negative_offset() -> None:
+    """B - 1 rows move: nothing at B = 1. Without an offset this would count as superlinear."""
+    sizes = np.repeat(SIZES, MIN_ROUNDS).astype(float)
+    found = fit_growth(sizes, sizes - 1, resamples=20)
+    assert found.offset == pytest.approx(-1)
+    assert found.at(1) == pytest.approx(0, abs=1e-9)
+    assert (found.exponent, found.verdict) == (1, "linear")
+    assert fit_growth(sizes, sizes - 1, offset=False, resamples=20).verdict == "superlinear"
+
+
 @pytest.mark.parametrize(
     ("parameters", "verdict"),
     [

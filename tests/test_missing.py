@@ -39,7 +39,7 @@ class Partial:
 
 @cache
 def lacking(*dropped: str, slip: int = 1, **settings: Any) -> Trace:
-    """Four rounds of the decoder of notebook 03, with a fault, whose log lacks some arguments."""
+    """Four rounds of `MaskingDecoder`, with a fault, whose log lacks some arguments."""
     log = writer(**settings)
     MaskingDecoder(make_pair("llama"), PROMPTS, Partial(log, dropped), K, slip).decode(4)
     return log.trace()

@@ -1,4 +1,4 @@
-"""`TraceWriter`: the decoder of notebook 03, logged by it, against the log made by hand."""
+"""`TraceWriter`: `MaskingDecoder`, logged by it, against the log made by hand."""
 
 from functools import cache
 
