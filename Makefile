@@ -76,6 +76,7 @@ notebooks: $(READY) ## run all notebooks again, in order, and save their outputs
 
 figures: $(READY) ## draw the figures again
 	$(BIN)/specviz study figures --out figures
+	$(BIN)/specviz study schematics --out figures/schematics
 	PYTHONPATH=tests $(BIN)/python -m browser.screenshots
 
 bench: $(READY) ## measure all strategies and baselines on this machine; goes on where it was interrupted
