@@ -13,7 +13,8 @@ _STYLE = """
 @page { size: A4; margin: 10mm }
 body { font: 8.5pt/1.3 'DejaVu Sans', sans-serif; margin: 0 }
 h1 { font-size: 15pt; margin: 0 0 3mm } h2 { font-size: 11pt; margin: 4mm 0 1mm }
-svg { display: block; width: 160mm; height: auto; margin: 0 auto } table { border-collapse: collapse; width: 100% }
+svg { display: block; width: 160mm; height: auto; margin: 0 auto }
+table { border-collapse: collapse; width: 100% }
 td { border-top: .3pt solid #999; padding: .6mm 2mm .6mm 0; vertical-align: top }
 td:last-child { font-family: 'DejaVu Sans Mono', monospace; font-size: 7.5pt }
 """

@@ -157,7 +157,7 @@ def drawing() -> Drawing:
     picture.note(
         right,
         152,
-        f"d = {EXAMPLE.new_length} - {EXAMPLE.length} - {first.gain} = {EXAMPLE.d(first)}: to the left",
+        f"d = {EXAMPLE.new_length} - {EXAMPLE.length} - {first.gain} = {EXAMPLE.d(first)}",
     )
     picture.note(right, 296, f"gain = {second.gain}")
     picture.note(
@@ -201,5 +201,5 @@ def _alt(first: Row, second: Row) -> str:
         f"{EXAMPLE.length}, with K = {EXAMPLE.K} drafts behind them. Row 0 has start = p = "
         f"{EXAMPLE.start(first)}, accepts a = {first.a} drafts, gains {first.gain} tokens. Row 1 "
         f"accepts none and gains {second.gain}. After the round both end in column L' = "
-        f"{EXAMPLE.new_length}: row 0 moved by d = {EXAMPLE.d(first)}, row 1 by {EXAMPLE.d(second)}."
+        f"{EXAMPLE.new_length}: row 0 moved by {EXAMPLE.d(first)}, row 1 by {EXAMPLE.d(second)}."
     )
