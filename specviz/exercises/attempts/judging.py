@@ -162,16 +162,23 @@ def _at_most(calls: int) -> Iterator[None]:
 
 
 def _smallest(decode: Decoder, work: Work) -> Counterexample | None:
-    """Return the first of the small pieces of work that goes wrong, cut behind its fault."""
+    """Return the first of the small pieces of work that goes wrong, cut behind its fault.
+
+    One that `sv.watch` cannot judge is the last choice.
+    """
+    unjudged = None
     for each in small(work.batch_size):
         outcome = run(decode, each)
         if outcome.is_right:
             continue
         if outcome.error or len(outcome.outputs) != len(each.prompts):
             return Counterexample(outcome, None)
-        found = [_audited(decode, each.cut(budget)) for budget in _budgets(outcome)]
-        return next((one for one in found if one.report and not one.report.is_right), found[-1])
-    return None
+        for budget in _budgets(outcome):
+            found = _audited(decode, each.cut(budget))
+            if found.report is not None and not found.report.is_right:
+                return found
+            unjudged = unjudged or found
+    return unjudged
 
 
 def _budgets(outcome: Outcome) -> list[int]:

@@ -73,7 +73,7 @@ def small(batch_size: int) -> list[Work]:
     rows = min(batch_size, 2)
     sets = [(short[:1], 1), (ending, 1), (shots[:1], 1)]
     if rows > 1:
-        sets[1:1] = [(short[:2], rows), (short, rows)]
+        sets[1:1] = [(short[:2], rows), (short, rows), (_bundled((1, 4, 9)), rows)]
         sets.append(((*ending, *short), rows))
         sets.append(((*short[:1], *shots), rows))
     return [Work(tuple(prompts), K, 12, size) for prompts, size in sets for K in (1, 2, 4)]
