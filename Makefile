@@ -76,6 +76,7 @@ notebooks: $(READY) ## run all notebooks again, in order, and save their outputs
 
 figures: $(READY) ## draw the figures again
 	$(BIN)/specviz study figures --out figures
+	$(BIN)/specviz study schematics --out figures/schematics
 	PYTHONPATH=tests $(BIN)/python -m browser.screenshots
 
 course: $(READY) ## draw the map of the course from notebooks/course.csv

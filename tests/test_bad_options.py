@@ -117,6 +117,7 @@ FITS: dict[str, set[str]] = {
     "audit --model": ANY,
     "audit --num-draft-tokens": {"0", HUGE},
     "study figures --out": FILES,
+    "study schematics --out": FILES,
     "metrics --timeout": {"1.5"},
     "metrics --batch-sizes": set(),
     "metrics --prompt-tokens": set(),

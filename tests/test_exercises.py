@@ -99,8 +99,11 @@ def crash(*arguments: object, **named: object) -> None:
     raise ZeroDivisionError("a slip in the reader's code")
 
 
+SLOW = {"capstone"}  # its checks run whole decoders
 EVERY_CHECK = [
-    pytest.param(name, key, id=f"{name}.{key}") for name in NAMES for key in checks_of(name)
+    pytest.param(name, key, id=f"{name}.{key}", marks=[pytest.mark.slow] if name in SLOW else [])
+    for name in NAMES
+    for key in checks_of(name)
 ]
 
 

@@ -47,6 +47,7 @@ STUDIES = {
     "ceilings": ("specviz.cli.ceilings", "the best this device can do"),
     "simulate": ("specviz.cli.simulate", "schedulers on many requests, without a model"),
     "figures": ("specviz.cli.figures", "draw the pictures of figures/ from real runs"),
+    "schematics": ("specviz.cli.schematics", "draw the ideas of the course, and print notation"),
 }
 
 

@@ -34,7 +34,6 @@ _FLAGS = (
     "--disable-sync",
     "--disable-background-networking",
     "--disable-component-update",
-    "--dump-dom",  # prints the page as it is after its load event
 )
 _REMEDY = "install Chromium, or set BROWSER_PATH to a Chromium, Chrome or Edge"
 
@@ -87,19 +86,38 @@ def rendered(page: str, element: str, *, scale: float = 1, timeout_s: float = 60
         OSError: there is no browser, or it does not start, takes too long, or makes no such
             element; the message says what to do.
     """
+    # The page as it is after its load event.
+    browser, dom = _loaded(
+        page, ["--dump-dom", f"--force-device-scale-factor={scale:g}"], timeout_s
+    )
+    found = re.search(f'<pre id="{re.escape(element)}"[^>]*>(.*?)</pre>', dom, re.DOTALL)
+    if found is None:
+        raise OSError(f"{browser} drew nothing; {_REMEDY}, of a newer version")
+    return html.unescape(found[1])
+
+
+def printed(page: str, *, timeout_s: float = 60) -> bytes:
+    """Return `page` (HTML) as a PDF. Raises OSError as `rendered` does."""
+    with tempfile.TemporaryDirectory(prefix="specviz-", ignore_cleanup_errors=True) as folder:
+        file = Path(folder) / "page.pdf"
+        browser, _ = _loaded(page, ["--no-pdf-header-footer", f"--print-to-pdf={file}"], timeout_s)
+        if not file.exists():
+            raise OSError(f"{browser} printed nothing; {_REMEDY}, of a newer version")
+        return file.read_bytes()
+
+
+def _loaded(page: str, settings: list[str], timeout_s: float) -> tuple[str, str]:
+    """Load a page; return the browser's path and what it writes."""
     browser = find_browser()
     if browser is None:
         raise OSError(f"a picture needs a browser, and none was found; {_REMEDY}")
     with tempfile.TemporaryDirectory(prefix="specviz-", ignore_cleanup_errors=True) as folder:
         file = Path(folder) / "page.html"
         file.write_text(page, encoding="utf-8")
-        settings = [f"--user-data-dir={folder}/profile", f"--force-device-scale-factor={scale:g}"]
         # A profile of its own: one that another browser has open would not start.
-        dom = _run([browser, *_FLAGS, *_sandbox_flags(), *settings, file.as_uri()], timeout_s)
-    found = re.search(f'<pre id="{re.escape(element)}"[^>]*>(.*?)</pre>', dom, re.DOTALL)
-    if found is None:
-        raise OSError(f"{browser} drew nothing; {_REMEDY}, of a newer version")
-    return html.unescape(found[1])
+        profile = f"--user-data-dir={folder}/profile"
+        command = [browser, *_FLAGS, *_sandbox_flags(), profile, *settings, file.as_uri()]
+        return browser, _run(command, timeout_s)
 
 
 def _sandbox_flags() -> list[str]:

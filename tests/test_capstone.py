@@ -1,0 +1,129 @@
+"""The capstone's checks name what is wrong in a decoder, on a small case, and measure right ones.
+
+Wrong decoders are the solution with a place changed (`tests/mistakes/capstone.py`).
+"""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+import specviz as sv
+from specviz import metrics
+from specviz.exercises import capstone
+from specviz.exercises.attempts import work
+from specviz.exercises.attempts.board import COLUMNS, Board
+from specviz.exercises.attempts.judging import Counterexample, judge, run
+from specviz.exercises.attempts.rows import Rows, rows_of
+from specviz.exercises.attempts.speed import MOST_TURNS, Speed, _is_decided
+from specviz.exercises.base import WrongAnswerError
+from specviz.exercises.decoders import slots
+
+MISTAKES = runpy.run_path(str(Path(__file__).parent / "mistakes" / "capstone.py"))
+EVERY = [
+    pytest.param(check, word, id=f"{check}-{word}")
+    for check, table in (("alone", "ALONE"), ("batched", "BATCHED"))
+    for word in MISTAKES[table]
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("check", "word"), EVERY)
+def test_a_typical_mistake_is_named(check, word, capsys):
+    make, table = {"alone": ("first", "ALONE"), "batched": ("second", "BATCHED")}[check]
+    decode = MISTAKES[make](*MISTAKES[table][word])
+    assert getattr(capstone, check)(decode) is False
+    said = capsys.readouterr().out
+    assert said.startswith("no: ")
+    assert word in said
+    if word.endswith(":"):  # a rule: the row, the round, and a case to repeat
+        assert "since round" in said
+        assert "decode(pair.target, pair.draft, [[" in said
+
+
+def test_the_smallest_case_repeats_the_fault(capsys):
+    assert capstone.colleague(*MISTAKES["WRONG"]["colleague"][0]) is False
+    found = capstone.counterexample()
+    assert isinstance(found, Counterexample)
+    assert len(found.prompts) == 2
+    assert max(map(len, found.prompts)) < 8
+    again = run(slots.decode, found.outcome.work)
+    assert again.outputs == found.outcome.outputs
+    assert not again.is_right
+    assert found.report is not None
+    first = found.report.faults[0]
+    assert (first.rule, first.request, first.round) == ("kv", 1, 0)
+    assert f"row {first.row}" in str(found)
+
+
+def test_a_decoder_that_does_not_refill_or_batch_is_right_and_not_done():
+    decode = MISTAKES["first"]("    a = 0\n", "    a = 0\n")  # one row at a time
+    asked = work.Work(work.batch().prompts[:3], batch_size=2)
+    rows = rows_of(judge(decode, asked, []), 2)
+    assert rows == Rows(most=1, first_empty=0, empty=rows.empty, late=2)
+    assert rows.empty > 4
+
+
+def test_work_is_ragged_ends_and_has_no_near_ties():
+    asked = work.batch()
+    lengths = [len(prompt) for prompt in asked.prompts]
+    assert len(set(lengths)) > 6
+    assert sum(text[-1] == work.EOS for text in asked.due()) >= 2
+    assert sum(work.EOS in prompt for prompt in asked.prompts[:8]) == 1
+    assert sum(work.EOS in prompt for prompt in asked.prompts[8:]) == 1
+    prompts = {prompt for each in (asked, *work.small(8)) for prompt in each.prompts}
+    result = sv.generate(
+        work.pair(),
+        [list(prompt) for prompt in sorted(prompts)],
+        strategy="autoregressive",
+        batch_size=8,
+        max_new_tokens=16,
+        record=True,
+        progress=False,
+    )
+    assert metrics.smallest_gap(result.trace) > 1e-3
+
+
+def test_a_decoder_that_never_ends_is_ended():
+    def decode(target, draft, prompts, **options):
+        while True:
+            target(work.pair().target.dummy_inputs["input_ids"])
+
+    outcome = run(decode, work.Work(((1, 457),), K=1, max_new_tokens=1))
+    assert "may never end" in outcome.error
+
+
+def test_outputs_that_are_no_texts_are_refused():
+    for outputs in (7, [7], [[1], [2]]):
+        with pytest.raises(WrongAnswerError):
+            judge(lambda *_, **__: outputs, work.Work(((1, 457),)), [])  # noqa: B023
+
+
+def test_the_board_grows(tmp_path):
+    board = Board(tmp_path / "runs" / "capstone.csv")
+    assert len(board.table()) == 0
+    board.add(2, 8, Speed(100.0, (0.9, 0.8, 1.0)), "cpu")
+    board.add(3, 8, Speed(150.0, (1.2, 1.3)), "cpu")
+    table = board.table()
+    assert table["milestone"].tolist() == [2, 3]
+    assert table["ratio"].tolist() == [0.9, 1.25]
+    assert table[["low", "high"]].to_numpy().tolist() == [[0.8, 1.0], [1.2, 1.3]]
+    assert list(table.columns) == list(COLUMNS)
+
+
+@pytest.mark.parametrize("content", ["", "a,b\n1,2\n", "\x00\xff"])
+def test_another_file_is_no_board(content, tmp_path):
+    path = tmp_path / "capstone.csv"
+    path.write_text(content, encoding="latin-1")
+    with pytest.raises(ValueError, match="no leaderboard"):
+        Board(path).table()
+    assert path.read_text(encoding="latin-1") == content
+
+
+def test_turns_end_when_they_agree():
+    assert not _is_decided([1.5])
+    assert _is_decided([1.2, 1.3])
+    assert _is_decided([0.5, 0.6])
+    assert not _is_decided([1.2, 1.01])
+    assert not _is_decided([0.8, 1.3])
+    assert _is_decided([1.0] * MOST_TURNS)
