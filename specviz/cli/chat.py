@@ -22,13 +22,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_models(parser)
     add_lengths(parser, max_new_tokens=32)
     text = "conversations side by side (%(default)s)"
-    parser.add_argument("--conversations", type=integer, default=6, metavar="N", help=text)
+    parser.add_argument("--conversations", type=integer, default=4, metavar="N", help=text)
     text = "turns of each; each says one of the bundled prompts (%(default)s)"
-    parser.add_argument("--turns", type=integer, default=4, metavar="N", help=text)
+    parser.add_argument("--turns", type=integer, default=3, metavar="N", help=text)
     text = "conversations that are decoded at a time (%(default)s)"
     parser.add_argument("--batch-size", type=integer, default=2, metavar="B", help=text)
     text = "budgets, in per cent of what a turn and all kept K/V take (%(default)s)"
-    shares = [100, 80, 60, 50, 40, 30]
+    shares = [100, 80, 60, 40]
     parser.add_argument("--percents", type=integer, nargs="+", default=shares, help=text)
     add_repetitions(parser)
     add_out(parser)

@@ -40,9 +40,9 @@ class _Cell:
 def compare_chats(
     pair: Pair,
     messages: Sequence[Prompt],
-    percents: Sequence[int] = (100, 80, 60, 50, 40, 30),
+    percents: Sequence[int] = (100, 80, 60, 40),
     *,
-    conversations: int = 6,
+    conversations: int = 4,
     batch_size: int = 2,
     num_draft_tokens: int = 5,
     max_new_tokens: int = 32,
@@ -81,23 +81,15 @@ def compare_chats(
         "max_new_tokens": require_int("max_new_tokens", max_new_tokens),
     }
     said = _turns_of(pair, messages, conversations)
-    free = _Cell("all")
-    cells = [free, *(_Cell(keep) for keep in KEEP if keep != "all")]
+    cells = [_Cell(keep) for keep in KEEP]
     first = _talk(pair, cells, said, run)
     need, least, weights = _needs(pair, first[0], said, run)
-    missing = []
-    for percent in percents:
-        cell = _Cell("all", percent, weights + need * percent // 100)
-        if weights + need * percent // 100 >= least:
-            cells.append(cell)
-        else:
-            missing.append(cell)
-    rounds: list[list[Chat]] = []
-    # The first repetition warms up.
-    for repetition in tqdm(range(repetitions + 1), unit="repetition", disable=not progress):
-        talks = _talk(pair, cells, said, run)
-        if repetition > 0:
-            rounds.append(talks)
+    budgets = [(percent, weights + need * percent // 100) for percent in percents]
+    cells += [_Cell("all", percent, size) for percent, size in budgets if size >= least]
+    missing = [_Cell("all", percent, size) for percent, size in budgets if size < least]
+    # What has run so far has warmed up all that the repetitions use.
+    steps = tqdm(range(repetitions), unit="repetition", disable=not progress)
+    rounds = [_talk(pair, cells, said, run) for _ in steps]
     entries = [
         _entry(cell, talks, first[0])
         for cell, talks in zip(cells, zip(*rounds, strict=True), strict=True)

@@ -86,7 +86,7 @@ def memory_bars(
     """
     _check(tables, budget_bytes, weights, heading)
     painted = themed(theme)
-    left = 22 + _LETTER * min(max(map(len, tables)), _NAME_COLUMNS)
+    left = 30 + _LETTER * min(max(map(len, tables)), _NAME_COLUMNS)
     tops = [_TOP + _ROW * number for number in range(len(tables))]
     sizes = np.array([_segments(table, weights=weights) for table in tables.values()])
     totals = sizes.sum(axis=1)
@@ -185,7 +185,8 @@ def _bars(
 def _budget_line(
     theme: Theme, edge: float, budget_bytes: float, tops: Sequence[float]
 ) -> list[go.Scatter]:
-    line = lines("budget", "", [(edge, _TOP - 10, edge, tops[-1] + _BAR + 6)], solid(ORANGE))
+    # Across each bar alone, so that it does not cross the words below.
+    line = lines("budget", "", [(edge, y - 8, edge, y + _BAR + 4) for y in tops], solid(ORANGE))
     line.update(showlegend=False, line={"color": solid(ORANGE), "width": 2, "dash": "dash"})
     words = theme.inked(f"<b>budget {as_size(budget_bytes)}</b>")
     return [line, texts("budget words", edge, _TOP - 20, [words], 11.5)]
