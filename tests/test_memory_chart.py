@@ -35,7 +35,7 @@ def test_segments_are_as_wide_as_their_bytes() -> None:
     assert texts_of(kinds["totals"]) == ["20.2 GB"]
     assert kinds["weights"].text[0] == "weights 8 GB"
     assert texts_of(kinds["small parts"]) == [
-        "logits 200 MB · other 10 MB · largest phase: prefill"
+        "draft K/V 3 GB · logits 200 MB · other 10 MB · largest phase: prefill"
     ]
 
 
