@@ -61,6 +61,7 @@ from specviz.studies import (
 )
 from specviz.studies import calibration as calibration_study
 from specviz.studies import ceilings as ceiling_study
+from specviz.studies import chat as chat_study
 from specviz.studies import memory as memory_study
 from specviz.studies import survey as survey_study
 from specviz.util.files import save_measured
@@ -355,6 +356,15 @@ def _views() -> dict[str, Good]:
             charts.gantt,
             {"table": decoded("eqspec").timeline},
             {"heading": "text", "start_ms": "none 0 1.5 small", "stop_ms": "none 1.5 small"},
+        ),
+        "charts.memory_bars": Good(
+            charts.memory_bars,
+            {
+                "tables": {
+                    "a": pd.DataFrame([("K/V", "always", 8)], columns=["part", "when", "bytes"])
+                }
+            },
+            {"heading": "text", "budget_bytes": "none 1.5 small", "weights": "True"},
         ),
         "charts.token_tree": Good(
             charts.token_tree,
@@ -878,6 +888,13 @@ def _studies() -> dict[str, Good]:
             memory_study.compare_budgets,
             run | {"progress": False},
             fits | {"num_draft_tokens": "small", "percents": "", "repetitions": "small"},
+        ),
+        "chat.compare_chats": Good(
+            chat_study.compare_chats,
+            {"pair": pair, "messages": [[1, 2], [3]], "conversations": 1, "progress": False},
+            fits
+            | {"messages": "nested", "percents": "", "conversations": "small"}
+            | {"num_draft_tokens": "small", "repetitions": "small"},
         ),
         "overlap.measure_overlap": Good(
             overlap.measure_overlap,

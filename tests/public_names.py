@@ -37,6 +37,7 @@ MODULES = (
     "specviz.studies.agreement",
     "specviz.studies.calibration",
     "specviz.studies.ceilings",
+    "specviz.studies.chat",
     "specviz.studies.cost",
     "specviz.studies.couplings",
     "specviz.studies.figures",

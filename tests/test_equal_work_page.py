@@ -132,6 +132,28 @@ def test_heads_are_quoted_as_measured() -> None:
         assert f"after {trained['cpu_s'][head]:.0f} s" in eagle
 
 
+def test_memory_is_quoted_as_measured() -> None:
+    """At the abstract's share and at a larger one, for both methods."""
+    row = claims()["SpecMemo"]
+    found = data("memory").set_index(["method", "percent"])
+    for percent in (35, 60):
+        entry = found.loc["speculative", percent]
+        kept = f"{entry['retained_percent']:.0f} %"
+        assert re.search(
+            rf"{kept} (of the throughput )?with {entry['saved_percent']:.0f} % less", row
+        )
+    kept = [f"{found.loc['autoregressive', share]['retained_percent']:.0f} %" for share in (35, 60)]
+    assert " and ".join(kept) in row
+    for percent in found.index.get_level_values("percent").dropna().unique():
+        ours, other = found.loc["speculative", percent], found.loc["autoregressive", percent]
+        line = (
+            f"| {percent:.0f} % | {ours['batch_size']} | {ours['draft_kv']} | "
+            f"{ours['saved_percent']:.0f} % | {ours['retained_percent']:.0f} % | "
+            f"{other['batch_size']} | {other['retained_percent']:.0f} % |"
+        )
+        assert line in RESULTS
+
+
 def test_what_was_not_measured_says_so() -> None:
     """Once figures/data has a study's table, its figures belong into the row."""
     rows = claims()

@@ -41,6 +41,7 @@ STUDIES = {
     "heads": ("specviz.cli.heads", "draft heads at equal training time, and what they are made of"),
     "overlap": ("specviz.cli.overlap", "one half of the rows drafts while the other verifies"),
     "memory": ("specviz.cli.memory", "tokens a second under memory budgets, and without drafts"),
+    "chat": ("specviz.cli.chat", "what turns of conversations read again, by memory budget"),
     "losses": ("specviz.cli.losses", "what each habit of the published code costs"),
     "overhead": ("specviz.cli.overhead", "time of each phase inside and outside the models"),
     "moves": ("specviz.cli.moves", "what a realignment costs by each way to move K/V"),

@@ -40,7 +40,8 @@ def chat(
             to the reply alone, or "none".
         memory_budget: as in `generate`. It holds for a turn and for all that is kept, so what a
             turn leaves is there for the K/V of conversations. Where they do not fit, those that
-            spoke longest ago lose theirs, and are read again when they go on. None: without limit.
+            spoke longest ago lose theirs, and are read again when they go on; one that is about to
+            speak keeps its K/V until then. None: without limit.
         options: those of `decode`.
 
     Raises:

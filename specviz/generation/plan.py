@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 import torch
+from transformers import PreTrainedModel
 
 from specviz.costs.acceptance import check_rates
 from specviz.costs.ceilings import CPU_TABLE, Ceilings
@@ -26,6 +27,7 @@ from specviz.engine.options import Options
 from specviz.engine.requests import Prompt, make_requests
 from specviz.engine.run import check_pair
 from specviz.engine.selectors import Everything
+from specviz.generation.devices import by_device
 from specviz.generation.memory_check import shape_of
 from specviz.generation.plan_search import Candidate, Search, fitting, least_bytes, weight_bytes
 from specviz.generation.planned import Plan, as_size
@@ -108,6 +110,7 @@ def plan_run(
         options=_options(best, options, search),
         parts=pd.DataFrame(parts, columns=["part", "when", "bytes"]),
         table=table.drop(columns="candidate"),
+        devices=by_device(_models(pair, options), parts),
     )
 
 
@@ -148,7 +151,7 @@ def make_search(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Sear
     drafter = options.make_drafter(strategy)
     most = _check_plannable(options, drafter, strategy.drafts)
     requests = make_requests(pair, prompts, options.max_new_tokens, most)
-    models = [pair.target, *drafter.models(pair).values()]
+    models = _models(pair, options)
     shapes = [shape_of(model) for model in models]
     lengths = [len(request.prompt) for request in requests]
     levers = options.levers or NONE
@@ -174,6 +177,12 @@ def make_search(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Sear
         keeps_draft=drafter.keeps_cache,
         levers=levers,
     )
+
+
+def _models(pair: Pair, options: Options) -> list[PreTrainedModel]:
+    """Return the target and, where a model drafts, the draft."""
+    drafter = options.make_drafter(options.make_strategy())
+    return [pair.target, *drafter.models(pair).values()]
 
 
 def _check_plannable(options: Options, drafter: Drafter, drafts: bool) -> int:

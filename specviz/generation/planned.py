@@ -21,6 +21,9 @@ class Plan:
         options: of `generate`: batch_size, num_draft_tokens, drafter and levers.
         parts: the memory, part by part: part, when it is held, bytes.
         table: all that fits, the fastest first.
+        devices: what each device holds at most: device, the target's layers there, weight_bytes,
+            kv_bytes, work_bytes and peak_bytes. Where models are spread by a device_map, logits and
+            workspace count on each device, so the peaks add up to more than `peak_bytes`.
     """
 
     budget_bytes: int
@@ -31,6 +34,7 @@ class Plan:
     options: dict[str, Any]
     parts: pd.DataFrame = field(repr=False)
     table: pd.DataFrame = field(repr=False)
+    devices: pd.DataFrame = field(repr=False)
 
     def __repr__(self) -> str:
         best = self.table.iloc[0]
@@ -44,7 +48,19 @@ class Plan:
         shown = self.table.head(SHOWN).astype(object).where(self.table.head(SHOWN).notna(), "-")
         shown["peak"] = [as_size(size) for size in shown.pop("peak_bytes")]
         shown["tokens_per_s"] = [f"{speed:.0f}" for speed in shown.pop("tokens_per_s")]
-        return "\n".join([*lines, shown.to_string(index=False)])
+        lines.append(shown.to_string(index=False))
+        if len(self.devices) > 1:
+            lines += [_device_words(entry) for entry in self.devices.to_dict("records")]
+        return "\n".join(lines)
+
+
+def _device_words(entry: dict[str, Any]) -> str:
+    """Return a line about a device."""
+    layers = f"layers {entry['layers']} of the target" if entry["layers"] else "no layer of it"
+    return (
+        f"{entry['device']}: {layers}, {as_size(entry['weight_bytes'])} of weights, "
+        f"{as_size(entry['kv_bytes'])} of K/V, {as_size(entry['peak_bytes'])} at most"
+    )
 
 
 def as_size(count: float) -> str:

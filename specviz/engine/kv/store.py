@@ -1,7 +1,8 @@
 """K/V that outlives a run: of texts that may go on later, under a limit of bytes.
 
 Contract: an entry holds the K/V of the first tokens of one text. What was used longest ago is
-dropped first. Not known here: runs, rows and layouts.
+dropped first, but nothing that the current run has yet to read. Not known here: runs, rows and
+layouts.
 """
 
 from collections import OrderedDict
@@ -58,6 +59,7 @@ class KVStore:
         self.read_tokens = 0
         self.dropped = 0
         self._entries: OrderedDict[str, Kept] = OrderedDict()
+        self._waiting: set[str] = set()  # names of texts that have not entered the current run
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -79,16 +81,24 @@ class KVStore:
         for name in names:
             if name in self._entries:
                 self._entries.move_to_end(name)
+        self._waiting = set()
         self.make_room(0)
+        self._waiting = set(names)
 
     def make_room(self, nbytes: int) -> bool:
-        """Drop entries until `nbytes` more fit. Return whether they do."""
+        """Drop entries until `nbytes` more fit. Return whether they do; if not, none is dropped."""
         if self.limit_bytes is None:
             return True
-        while self._entries and self.nbytes + nbytes > self.limit_bytes:
-            self._entries.popitem(last=False)
+        # An entry that is about to be read saves a text from being read again now. What has just
+        # been written would be read later at the earliest, and an entry that is read makes room.
+        free = [name for name in self._entries if name not in self._waiting]
+        waiting = self.nbytes - sum(self._entries[name].nbytes for name in free)
+        if waiting + nbytes > self.limit_bytes:
+            return False
+        while self.nbytes + nbytes > self.limit_bytes:
+            del self._entries[free.pop(0)]
             self.dropped += 1
-        return nbytes <= self.limit_bytes
+        return True
 
     def put(self, request: int, kept: Kept) -> None:
         """Keep an entry, for which there must be room."""
@@ -96,6 +106,7 @@ class KVStore:
 
     def take(self, request: int) -> Kept | None:
         """Return the entry of a request's text and forget it; None if there is none."""
+        self._waiting.discard(self.names[request])
         return self._entries.pop(self.names[request], None)
 
     def forget(self, name: str) -> None:
