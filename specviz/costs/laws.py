@@ -128,11 +128,9 @@ def interval(samples: Array, confidence: float = 0.95) -> tuple[float, float]:
 
 def _checked(x: object, y: object, law: str) -> tuple[Array, Array]:
     """Return x and y as arrays. Raise ValueError."""
-    usable = all(is_list(each) or isinstance(each, np.ndarray) for each in (x, y))
-    along = np.asarray(x if usable else (), float)
-    up = np.asarray(y if usable else (), float)
-    fits = along.ndim == 1 and along.shape == up.shape and np.isfinite(up).all()
-    if not fits or not (np.isfinite(along) & (along > 0)).all():
+    along = _numbers(x)
+    up = _numbers(y)
+    if not len(along) or along.shape != up.shape or not (along > 0).all():
         raise ValueError(
             f"x and y must be equally many finite numbers, x above 0, got {short(x)} and "
             f"{short(y)}; pass one y for each x"
@@ -144,3 +142,15 @@ def _checked(x: object, y: object, law: str) -> tuple[Array, Array]:
             f"{len(np.unique(along))}; pass more points"
         )
     return along, up
+
+
+def _numbers(values: object) -> Array:
+    """Return finite numbers (n,); none where `values` holds anything else."""
+    if is_list(values) or isinstance(values, np.ndarray):
+        try:
+            found = np.asarray(values, float)
+        except (TypeError, ValueError, OverflowError):
+            return np.empty(0)
+        if found.ndim == 1 and np.isfinite(found).all():
+            return found
+    return np.empty(0)

@@ -16,17 +16,17 @@ import pandas as pd
 from specviz.costs.breakeven import round_seconds
 from specviz.costs.ceilings import CPU_TABLE, Ceilings
 from specviz.costs.roofline import Roofline
-from specviz.costs.shapes import ModelShape
+from specviz.costs.shapes import ModelShape, named_pair
 from specviz.zoo.ladder.rungs import Size
 
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-SLOTS = 256  # tokens of a row that are attended to
-DEVICES = ("cpu", "assumed")
+# By device: tokens of a row that are attended to.
+SLOTS = {"cpu": 256, "assumed": 1024}
 # No device of this name was measured: 4 TB/s, 600 TFLOP/s, and a microsecond for each kernel of a
 # replayed graph.
 ASSUMED = Ceilings(
     bandwidth=((1e6, 4e12),),
-    matmul={"float32": ((1, 6e14),)},
+    matmul={"bfloat16": ((1, 6e14),)},
     launch_s=5e-6,
     replay_s=1e-6,
     device="assumed",
@@ -56,13 +56,17 @@ def draft_shape(size: Size) -> ModelShape:
 
 @cache
 def costs_of(device: str, size: Size) -> Roofline:
-    """Return the costs of the embedded target with a draft of this size, float32.
+    """Return the costs of rounds.
 
-    device: "cpu", the two CPU cores whose ceilings come with specviz, or "assumed".
+    Args:
+        device: "cpu" is the embedded target with a draft of this size in float32, on the two CPU
+            cores whose ceilings come with specviz. "assumed" is Qwen3-8B with Qwen3-0.6B in
+            bfloat16 on ASSUMED, whatever the size.
+        size: of the draft.
     """
-    ceilings = Ceilings.load(CPU_TABLE) if device == "cpu" else ASSUMED
-    captured = ceilings.replay_s is not None
-    return Roofline(embedded_shape(), draft_shape(size), ceilings, captured=captured)
+    if device == "cpu":
+        return Roofline(embedded_shape(), draft_shape(size), Ceilings.load(CPU_TABLE))
+    return Roofline(*named_pair("qwen3-8b/0.6b"), ASSUMED, "bfloat16", captured=True)
 
 
 def batch_table(lengths: pd.DataFrame) -> pd.DataFrame:
@@ -70,27 +74,28 @@ def batch_table(lengths: pd.DataFrame) -> pd.DataFrame:
 
     lengths: as `length_table` returns it.
 
-    Columns: device; size and mark of the draft; batch_size; num_draft_tokens, the best K, 0 where
-    no K is faster than autoregressive decoding; length at this K; tokens_per_s of all rows;
-    speedup over autoregressive decoding at the same B.
+    Columns: device, as in `costs_of`; size and mark of the draft; batch_size; num_draft_tokens,
+    the best K, 0 where no K is faster than autoregressive decoding; length at this K; tokens_per_s
+    of all rows; speedup over autoregressive decoding at the same B.
     """
     return pd.DataFrame(_best(lengths))
 
 
 def _best(lengths: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    for (layers, width, mark), of_draft in lengths.groupby(["layers", "width", "mark"], sort=False):
+    drafts = ["size", "layers", "width", "mark"]
+    for (name, layers, width, mark), of_draft in lengths.groupby(drafts, sort=False):
         size = Size(layers, width)
         by_k = {0: 1.0} | dict(zip(of_draft["num_draft_tokens"], of_draft["length"], strict=True))
-        for device in DEVICES:
+        for device, slots in SLOTS.items():
             costs = costs_of(device, size).phase_seconds
             for b in BATCH_SIZES:
                 speeds = {}
                 for k, length in by_k.items():
-                    speeds[k] = b * length / round_seconds(costs, b, k, SLOTS)
+                    speeds[k] = b * length / round_seconds(costs, b, k, slots)
                 best = max(speeds, key=lambda k: speeds[k])
                 yield {
                     "device": device,
-                    "size": size.name,
+                    "size": name,
                     "mark": mark,
                     "batch_size": b,
                     "num_draft_tokens": best,

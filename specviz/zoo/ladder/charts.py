@@ -6,32 +6,31 @@ from pathlib import Path
 import pandas as pd
 import plotly.graph_objects as go
 
-from specviz.util.files import write
-from specviz.util.validate import quoted_path
+from specviz.util.files import is_file, write
+from specviz.util.validate import quoted_path, short
 from specviz.views.charts.plot import line_chart
 from specviz.views.display import to_png
 from specviz.views.theme import ThemeName
 
 SCALE = 2
 HEADS = ("eagle3", "clover", "medusa")
+_REMEDY = "pass heads-training.csv of specviz study heads"
 _HEAD_COLUMNS = ("head", "share", "tokens", "length")
 
 
 def read_heads(path: Path) -> pd.DataFrame:
     """Return the trainings of `specviz study heads`. Raise ValueError if `path` holds none."""
+    if not is_file(path):
+        raise ValueError(f"heads={quoted_path(path)} is not a file; {_REMEDY}")
     try:
         table = pd.read_csv(path)
     except (OSError, ValueError) as error:
         raise ValueError(
-            f"{quoted_path(path)} cannot be read as a table: {error}; pass heads-training.csv of "
-            "specviz study heads"
+            f"heads={quoted_path(path)} cannot be read as a table: {short(str(error))}; {_REMEDY}"
         ) from error
     missing = [name for name in _HEAD_COLUMNS if name not in table]
     if missing:
-        raise ValueError(
-            f"{quoted_path(path)} must have the column {missing[0]}; pass heads-training.csv of "
-            "specviz study heads"
-        )
+        raise ValueError(f"heads={quoted_path(path)} must have the column {missing[0]}; {_REMEDY}")
     return table
 
 

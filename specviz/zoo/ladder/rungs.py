@@ -21,6 +21,7 @@ MARKS = (16_384, 32_768, 65_536, 131_072, 262_144, 524_288)
 # K of the rounds. A small K bounds the length, and what grows towards a bound looks saturated.
 SMALL_K = 4
 LARGE_K = 16
+MOST_TOKENS = 10**9
 HEAD_SIZE = 64  # as the shipped draft
 LARGEST = 2048  # layers, and the hidden size
 
@@ -44,7 +45,7 @@ class Size:
 
     def form(self) -> dict[str, int]:
         """Return the arguments of `build_model`, in the proportions of the shipped draft."""
-        heads = self.width // HEAD_SIZE
+        heads = max(self.width // HEAD_SIZE, 1)
         return {
             "layers": self.layers,
             "hidden_size": self.width,
@@ -115,7 +116,7 @@ def checked_marks(marks: object) -> list[int]:
         raise ValueError(f"marks must be a list of ints, got {short(marks)}; pass {list(MARKS)}")
     assert isinstance(marks, Sequence)
     for i, mark in enumerate(marks):
-        require_int(f"marks[{i}]", mark)
+        require_int(f"marks[{i}]", mark, maximum=MOST_TOKENS)
         if mark % STEP_TOKENS:
             below = max(mark // STEP_TOKENS, 1) * STEP_TOKENS
             raise ValueError(

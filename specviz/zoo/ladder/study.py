@@ -8,7 +8,7 @@ files alone. Rungs are trained by mark, so that an unfinished ladder has all siz
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import pandas as pd
 import torch
 import transformers
 from tqdm.auto import tqdm
+from transformers import PreTrainedModel
 
 from specviz.engine.heads.fingerprint import fingerprint
 from specviz.engine.models.pair import Pair, load_pair
@@ -28,7 +29,7 @@ from specviz.util.files import make_folder, write
 from specviz.util.validate import quoted_path, require_bool, require_int
 from specviz.zoo.heads.training import frozen
 from specviz.zoo.ladder.data import draft_windows, keep_reading
-from specviz.zoo.ladder.measure import count_accepted, count_all_rounds
+from specviz.zoo.ladder.measure import count_accepted
 from specviz.zoo.ladder.rungs import (
     COOLDOWN,
     LARGE_K,
@@ -39,7 +40,7 @@ from specviz.zoo.ladder.rungs import (
     checked_marks,
     sizes_of,
 )
-from specviz.zoo.ladder.tables import tables_of
+from specviz.zoo.ladder.tables import lengths_of, tables_of
 from specviz.zoo.ladder.training import train_rung
 from specviz.zoo.pipeline import training_folder
 
@@ -86,7 +87,7 @@ def study_laws(
     forms = sizes_of(sizes)
     marks = checked_marks(marks)
     require_int("continuations", continuations)
-    require_int("samples", samples, 10, maximum=10_000)
+    require_int("samples", samples, 2, maximum=10_000)
     require_int("seed", seed, 0)
     require_bool("progress", progress)
     prompts = load_prompts(limit=limit)
@@ -104,9 +105,9 @@ def study_laws(
     given: dict[str, object] = {"prompts": len(prompts), "max_new_tokens": NEW_TOKENS}
     given |= {"num_draft_tokens": [SMALL_K, LARGE_K], "window_tokens": found[0]["window_tokens"]}
     given |= {"cooldown": COOLDOWN, "samples": samples, "seed": seed}
-    given["shipped"] = shipped
+    given["shipped"] = {"tokens": SHIPPED_TOKENS} | lengths_of(shipped)
     given["command"] = _command(sizes, marks, continuations)
-    return tables_of(found, samples, seed), _conditions(given)
+    return tables_of(found, shipped, samples, seed), _conditions(given)
 
 
 def _conditions(given: Mapping[str, object]) -> dict[str, object]:
@@ -149,17 +150,7 @@ class Ladder:
         Raises:
             ValueError: the file is of another study.
         """
-        path = self.counts / f"{rung.name}.json"
-        if path.exists():
-            kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            if {name: kept.get(name) for name in self.owner} != self.owner:
-                raise ValueError(
-                    f"{quoted_path(path)} is of another study; remove it, or pass another folder"
-                )
-            return kept
-        found = self.owner | self._trained(rung, below)
-        write(path, json.dumps(found).encode())
-        return found
+        return self._kept(rung.name, lambda: self._trained(rung, below))
 
     def _trained(self, rung: Rung, below: Rung | None) -> dict[str, Any]:
         reading = keep_reading(
@@ -168,39 +159,43 @@ class Ladder:
         draft, history = train_rung(
             rung, below, self.pair.target, reading, self.work, progress=self.progress
         )
-        accepted = []
-        for prompt, output in self.texts:
-            accepted.append(count_accepted(draft, prompt, output).tolist())
-        inside = sum(value.numel() for value in draft.model.layers.parameters())
-        return {
-            "size": rung.size.name,
-            "layers": rung.size.layers,
-            "width": rung.size.width,
-            "mark": rung.mark,
-            "parameters": draft.num_parameters(),
-            "layer_parameters": inside,
-            "history": history,
-            "accepted": accepted,
-            "window_tokens": int(self.windows.size),
-        }
+        counted = self._counted(draft, rung.size.name, rung.mark)
+        return counted | {"history": history, "window_tokens": int(self.windows.size)}
 
     def shipped(self) -> dict[str, Any]:
-        """Return what the shipped draft reaches, which was trained longer and on another mix."""
-        path = self.counts / "shipped.json"
+        """Return what was counted of the shipped draft, which was trained longer, on another mix.
+
+        Raises:
+            ValueError: the file is of another study.
+        """
+        draft = self.pair.draft
+        return self._kept("shipped", lambda: self._counted(draft, "shipped", SHIPPED_TOKENS))
+
+    def _kept(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Return what lies in the file of that name, or make and keep it."""
+        path = self.counts / f"{name}.json"
         if path.exists():
             kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            if {name: kept.get(name) for name in self.owner} != self.owner:
+                raise ValueError(
+                    f"{quoted_path(path)} is of another study; remove it, or pass another folder"
+                )
             return kept
-        config = self.pair.draft.config
-        found: dict[str, Any] = {
-            "size": f"{config.num_hidden_layers}x{config.hidden_size}",
-            "tokens": SHIPPED_TOKENS,
-        }
-        accepted = [count_accepted(self.pair.draft, *text).tolist() for text in self.texts]
-        tokens = sum(map(len, accepted))
-        for k in (SMALL_K, LARGE_K):
-            found[f"length_k{k}"] = round(float(tokens / count_all_rounds(accepted, k).sum()), 4)
+        found = self.owner | make()
         write(path, json.dumps(found).encode())
         return found
+
+    def _counted(self, draft: PreTrainedModel, size: str, mark: int) -> dict[str, Any]:
+        inside = sum(value.numel() for value in draft.base_model.layers.parameters())
+        return {
+            "size": size,
+            "layers": draft.config.num_hidden_layers,
+            "width": draft.config.hidden_size,
+            "mark": mark,
+            "parameters": draft.num_parameters(),
+            "layer_parameters": inside,
+            "accepted": [count_accepted(draft, *text).tolist() for text in self.texts],
+        }
 
     @cached_property
     def owner(self) -> dict[str, Any]:

@@ -16,14 +16,16 @@ _NAMES = ("size", "layers", "width", "parameters", "layer_parameters", "mark")
 Found = Sequence[Mapping[str, Any]]  # what `Ladder.rung` returns, for each draft
 
 
-def tables_of(found: Found, samples: int, seed: int) -> dict[str, pd.DataFrame]:
-    """Return the tables of the study.
+def tables_of(
+    found: Found, shipped: Mapping[str, Any], samples: int, seed: int
+) -> dict[str, pd.DataFrame]:
+    """Return the tables of the study; the shipped draft is in "lengths" and "batch" alone.
 
     They are "drafts" (see `draft_table`), "lengths" (`length_table`), "prompts" (`prompt_table`),
     "fits" (`fit_table`) and "batch" (`batch_table`).
     """
     prompts = prompt_table(found)
-    lengths = length_table(found)
+    lengths = length_table([*found, shipped])
     drafts = draft_table(found, prompts, samples, seed)
     return {
         "drafts": drafts,
@@ -61,6 +63,14 @@ def _drafts(
             name = f"length_k{k}"
             entry |= {name: float(drawn[0]), f"{name}_low": low, f"{name}_high": high}
         yield entry
+
+
+def lengths_of(counted: Mapping[str, Any]) -> dict[str, float]:
+    """Return the lengths length_k4 and length_k16 of a draft, by what was counted of it."""
+    accepted = counted["accepted"]
+    tokens = sum(map(len, accepted))
+    rounds = {k: count_all_rounds(accepted, k).sum() for k in (SMALL_K, LARGE_K)}
+    return {f"length_k{k}": round(float(tokens / rounds[k]), 4) for k in rounds}
 
 
 def prompt_table(found: Found) -> pd.DataFrame:
