@@ -33,6 +33,7 @@ from specviz.costs import (
     fit,
     floor,
     growth,
+    laws,
     memory,
     roofline,
     shapes,
@@ -69,6 +70,7 @@ from specviz.views import audit_page, charts
 from specviz.views.charts import drawing, plot, sliders
 from specviz.views.stepper import widget
 from specviz.zoo import heads, measure, pipeline
+from specviz.zoo.ladder import study as ladder_study
 
 KEPT = Path(mkdtemp())  # for files that good calls read
 WEIGHTS = Path(sv.__file__).parent / "zoo" / "weights"
@@ -741,6 +743,10 @@ def _costs() -> dict[str, Good]:
         "growth.fit_growth": Good(
             growth.fit_growth, {"batch_sizes": sizes, "times": sizes, "resamples": 10}, fits
         ),
+        "laws.fit_log": Good(laws.fit_log, {"x": [1.0, 2.0, 3.0], "y": [1.0, 2.0, 2.5]}),
+        "laws.fit_saturating": Good(
+            laws.fit_saturating, {"x": [1.0, 2.0, 3.0], "y": [1.0, 2.0, 2.5]}
+        ),
         "memory.memory": Good(memory.memory, held | {"batch_size": 2}, held_fits),
         "memory.largest_batch": Good(
             memory.largest_batch, held | {"budget_bytes": 1e12}, held_fits
@@ -956,6 +962,18 @@ def _studies() -> dict[str, Good]:
             {
                 "out": "file",
                 "budget": "1.5 small",
+                "continuations": "int",
+                "limit": "none int",
+                "samples": "small",
+                "seed": "count",
+                "progress": "True",
+            },
+        ),
+        "study.study_laws": Good(
+            ladder_study.study_laws,
+            {"out": "x", "progress": False},
+            {
+                "out": "file",
                 "continuations": "int",
                 "limit": "none int",
                 "samples": "small",

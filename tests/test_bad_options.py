@@ -101,6 +101,7 @@ FITS: dict[str, set[str]] = {
     "study trees --temperature": {"1.5"},
     "study heads --budget": {"1.5"},
     "study heads --out": FILES,
+    "study laws --out": FILES,
     "study selection --num-draft-tokens": set(),
     "train --out": FILES,
     "study simulate --requests": set(),

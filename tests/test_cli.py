@@ -19,7 +19,7 @@ from specviz.util.files import WriteError
 from specviz.zoo.corpus import SourceFile
 from specviz.zoo.data import VOCABULARY
 from specviz.zoo.measure import WINDOW, bits_per_byte
-from specviz.zoo.train import build_model
+from specviz.zoo.models import build_model
 
 GENERATE = sv.generate
 COMMANDS = ("demo", "generate", "replay", "bench", "cost", "train", "evaluate", "study")

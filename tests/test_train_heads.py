@@ -38,7 +38,7 @@ from specviz.zoo.heads.loss import HeadBatch, head_loss
 from specviz.zoo.heads.measure import count_rounds, measure_head, texts_from
 from specviz.zoo.heads.mix import SHARES, mix_windows
 from specviz.zoo.heads.training import HeadPlan, TrainedHead, kept_layers, train_head
-from specviz.zoo.train import build_model
+from specviz.zoo.models import build_model
 
 WEIGHTS = Path(sv.__file__).parent / "zoo" / "weights"
 PLAN = HeadPlan(steps=6, rows=2, checkpoint_every=2)

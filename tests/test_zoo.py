@@ -34,10 +34,10 @@ from specviz.zoo.data import (
     train_tokenizer,
 )
 from specviz.zoo.distil import continuations, cut_prompts, split_documents
+from specviz.zoo.models import build_model
 from specviz.zoo.train import (
     Job,
     Stage,
-    build_model,
     learning_rate_factor,
     next_token_loss,
     optimisers_for,

@@ -39,6 +39,7 @@ STUDIES = {
     "trees": ("specviz.cli.trees", "trees of drafts against chains, at equal verified drafts"),
     "calibration": ("specviz.cli.calibration", "how often drafts are right, by rank and q"),
     "heads": ("specviz.cli.heads", "draft heads at equal training time, and what they are made of"),
+    "laws": ("specviz.cli.laws", "acceptance length by the training and the size of the draft"),
     "overlap": ("specviz.cli.overlap", "one half of the rows drafts while the other verifies"),
     "memory": ("specviz.cli.memory", "tokens a second under memory budgets, and without drafts"),
     "chat": ("specviz.cli.chat", "what turns of conversations read again, by memory budget"),

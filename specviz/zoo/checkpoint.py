@@ -65,6 +65,18 @@ def load_checkpoint(
     return int(header["step"]), json.loads(header["history"])
 
 
+def branch_checkpoint(source: Path, path: Path, steps: int) -> None:
+    """Copy a checkpoint to `path`, for a training of another number of steps that begins there.
+
+    Raises WriteError if the disk is full.
+    """
+    with safe_open(source, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        header = file.metadata()
+    with replacing(path, alone=True) as partial:
+        save_file(tensors, partial, metadata={**header, "steps": str(steps)})
+
+
 def check_steps(path: Path, steps: int) -> None:
     """Raise ValueError if `path` is the checkpoint of a training with another number of steps.
 

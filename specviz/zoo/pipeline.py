@@ -22,11 +22,10 @@ from specviz.zoo.corpus import SourceFile, read_corpus
 from specviz.zoo.data import Windows, encode_blocks, train_tokenizer
 from specviz.zoo.distil import continuations, split_documents
 from specviz.zoo.measure import measure_pair
+from specviz.zoo.models import build_draft, build_target
 from specviz.zoo.train import (
     Job,
     Stage,
-    build_draft,
-    build_target,
     distillation_loss,
     export,
     next_token_loss,

@@ -1,4 +1,4 @@
-"""Train one model of the embedded pair: the models, their losses, and the training loop.
+"""Train one model of the embedded pair: losses, and the training loop.
 
 An interrupted training resumes at its last checkpoint with the batch that it would have read next.
 Matrices are trained with Muon, the rest with AdamW, in float32, with warm-up and linear decay.
@@ -15,15 +15,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from tqdm import tqdm
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from specviz.util.files import make_folder, write_folder
 from specviz.zoo.checkpoint import check_steps, load_checkpoint, save_checkpoint
-from specviz.zoo.data import VOCABULARY, Windows
+from specviz.zoo.data import Windows
 
 Batch = TypeVar("Batch")
 
-POSITIONS = 1024
 WARMUP_STEPS = 100
 RATES = (0.02, 3e-3)  # learning rates of matrices and of all else
 
@@ -45,44 +44,6 @@ class Stage:
 
 # Short windows first, then the length that generation needs.
 STAGES = (Stage(0.75, 12, 256), Stage(0.25, 6, 512))
-
-
-def build_model(
-    layers: int, hidden_size: int, heads: int, kv_heads: int, mlp: int, seed: int = 0
-) -> LlamaForCausalLM:
-    """Return a Llama model with tied embeddings, random weights and the embedded vocabulary."""
-    torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=hidden_size,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=kv_heads,
-        intermediate_size=mlp,
-        max_position_embeddings=POSITIONS,
-        tie_word_embeddings=True,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
-    )
-    return LlamaForCausalLM(config)
-
-
-def build_target() -> LlamaForCausalLM:
-    """Return an untrained target.
-
-    It is deep and narrow, so that a step costs several draft steps even where kernel launches make
-    up the cost.
-    """
-    return build_model(layers=14, hidden_size=192, heads=4, kv_heads=2, mlp=512)
-
-
-def build_draft() -> LlamaForCausalLM:
-    """Return an untrained draft.
-
-    Two layers are the fewest that can copy what followed an earlier occurrence of a token.
-    """
-    return build_model(layers=2, hidden_size=256, heads=4, kv_heads=2, mlp=704, seed=1)
 
 
 def optimisers_for(
@@ -159,6 +120,8 @@ class Job:
         checkpoint_every: steps between checkpoints.
         rates: learning rates of matrices and of all else.
         warmup: steps in which the rates rise.
+        optimisers: from the model and `rates` to what is trained with.
+        schedule: from a step, `steps` and `warmup` to the factor of the rates.
     """
 
     name: str
@@ -170,6 +133,10 @@ class Job:
     checkpoint_every: int = 100
     rates: tuple[float, float] = RATES
     warmup: int = WARMUP_STEPS
+    optimisers: Callable[[nn.Module, tuple[float, float]], list[torch.optim.Optimizer]] = (
+        optimisers_for
+    )
+    schedule: Callable[[int, int, int], float] = learning_rate_factor
 
 
 def train(
@@ -209,7 +176,7 @@ def train_on(
     Returns the history: step, tokens, loss, seconds, cpu_seconds (of the process) and what was
     measured, at each checkpoint.
     """
-    optimisers = optimisers_for(model, job.rates)
+    optimisers = job.optimisers(model, job.rates)
     checkpoint = job.folder / f"{job.name}.safetensors"
     check_steps(checkpoint, job.steps)
     start, history = _resume(checkpoint, model, optimisers)
@@ -227,7 +194,7 @@ def train_on(
     begun = (time.monotonic(), time.process_time())
     for step, batch, num_tokens in batches(start):
         value = loss(batch)
-        factor = learning_rate_factor(step, job.steps, job.warmup)
+        factor = job.schedule(step, job.steps, job.warmup)
         update(model, optimisers, value, factor, job.rates)
         losses.append(value.detach())
         tokens_seen += num_tokens

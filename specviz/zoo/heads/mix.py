@@ -12,7 +12,10 @@ SHARES = {"greedy": 0.5, "sampled": 0.25, "corpus": 0.25}
 
 
 def mix_windows(
-    sources: Mapping[str, Sequence[np.ndarray]], length: int, seed: int = 0
+    sources: Mapping[str, Sequence[np.ndarray]],
+    length: int,
+    seed: int = 0,
+    shares: Mapping[str, float] = SHARES,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return windows (n, length) in a seeded order, and for each the number of its source (n,).
 
@@ -20,23 +23,25 @@ def mix_windows(
     allow: the source that is short for its share decides.
 
     Args:
-        sources: for each name in SHARES the encoded documents or files.
+        sources: for each name in `shares` the encoded documents or files.
         length: tokens in a window.
+        seed: of the order.
+        shares: of the windows, by source; their sum is 1.
 
     Raises:
         ValueError: a source is too short for one window.
     """
-    cut = {name: _cut(sources[name], length, [seed, i]) for i, name in enumerate(SHARES)}
-    allowed = {name: len(cut[name]) / share for name, share in SHARES.items()}
+    cut = {name: _cut(sources[name], length, [seed, i]) for i, name in enumerate(shares)}
+    allowed = {name: len(cut[name]) / share for name, share in shares.items()}
     scarce = min(allowed, key=lambda name: allowed[name])
-    counts = {name: int(share * allowed[scarce]) for name, share in SHARES.items()}
+    counts = {name: int(share * allowed[scarce]) for name, share in shares.items()}
     if min(counts.values()) < 1:
         raise ValueError(
             f"sources[{scarce!r}] has {len(cut[scarce])} windows of {length} tokens, too few for "
-            f"{SHARES[scarce]:.0%} of the mix; give more documents"
+            f"{shares[scarce]:.0%} of the mix; give more documents"
         )
     windows = np.concatenate([cut[name][:count] for name, count in counts.items()])
-    numbers = np.repeat(np.arange(len(SHARES)), list(counts.values()))
+    numbers = np.repeat(np.arange(len(shares)), list(counts.values()))
     order = np.random.default_rng(seed).permutation(len(windows))
     return windows[order], numbers[order]
 

@@ -124,14 +124,7 @@ def training_windows(pair: Pair, count: int, work: Path, *, progress: bool = Tru
 
     count: greedy documents of the target; sampled ones are half as many.
     """
-    assert pair.tokenizer is not None
-    library = []
-    for file in read_corpus():
-        if not file.held_out and not file.is_test:
-            library.append(encode_blocks(pair.tokenizer, file))
-    blocks: list[np.ndarray] = []
-    for tokens in library:
-        blocks += split_documents(tokens, pair.tokenizer.bos_token_id)
+    library, blocks = library_of(pair)
     half = max(count // 2, 1)
     sources = {
         "greedy": written_by(pair, blocks, count, work, progress=progress),
@@ -140,6 +133,19 @@ def training_windows(pair: Pair, count: int, work: Path, *, progress: bool = Tru
     }
     windows, _ = mix_windows(sources, LENGTH)
     return windows
+
+
+def library_of(pair: Pair) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Return the library files that are not held out, encoded, and their blocks."""
+    assert pair.tokenizer is not None
+    library = []
+    for file in read_corpus():
+        if not file.held_out and not file.is_test:
+            library.append(encode_blocks(pair.tokenizer, file))
+    blocks: list[np.ndarray] = []
+    for tokens in library:
+        blocks += split_documents(tokens, pair.tokenizer.bos_token_id)
+    return library, blocks
 
 
 def _command(steps: dict[str, int], continuations: int) -> str:
