@@ -26,7 +26,8 @@ from specviz.record.trace import flatten_requests
 from specviz.views.stepper import browser
 from specviz.views.stepper import widget as stepper
 from specviz.views.stepper.film import film
-from specviz.views.stepper.widget import StepThrough, save_replay
+from specviz.views.stepper.replays import save_replay
+from specviz.views.stepper.widget import StepThrough
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4//8/AAX+Av4N70a4AAAAAElFTkSuQmCC"
@@ -69,7 +70,7 @@ def unpacked(film: bytes) -> dict:
 
 @pytest.fixture(scope="module")
 def widget() -> StepThrough:
-    return sv.step_through(TRACE)
+    return sv.step_through(TRACE, round=0)
 
 
 @pytest.fixture(scope="module")
@@ -283,7 +284,9 @@ def test_a_page_holds_what_the_widget_holds(page):
     trace, parsed, _ = page
     blocks = blocks_of(parsed)
     assert unpacked(blocks["film"]) == film(trace)
-    assert json.loads(blocks["settings"]) == {"step": 7, "row": 1, "theme": "auto"}
+    settings = json.loads(blocks["settings"])
+    assert settings.pop("_opening")["words"].startswith("Opens at the first violation")
+    assert settings == {"step": 7, "row": 1, "theme": "auto"}
     assert ("other" in blocks) == (" | " in parsed.of("title")[0][1])
 
 

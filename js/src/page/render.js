@@ -34,10 +34,21 @@ function sendPicture(model, films, root) {
 }
 
 /**
+ * Why the view opens where it does, unless it has been moved since.
+ * @param {Model} model
+ * @param {Shell} shell
+ */
+function sayOpening(model, shell) {
+  const opening = model.get("_opening");
+  if (opening?.step === shell.clock && opening.row === shell.row) shell.notice.say(opening.words);
+}
+
+/**
  * Show the model's runs in `el`. Returns what removes them again.
  * @param {{ model: Model; el: Element }} place
+ * @param {((shell: Shell, films: Film[]) => void) | null} [opened] called once they are shown
  */
-export function render({ model, el }) {
+export function render({ model, el }, opened = null) {
   const attributes = {
     class: "specviz",
     tabindex: "0",
@@ -55,6 +66,8 @@ export function render({ model, el }) {
     .then((films) => {
       if (gone) return;
       shell = new Shell(model, root, films);
+      sayOpening(model, shell);
+      opened?.(shell, films);
       sendPicture(model, films, root);
     })
     .catch((error) => {

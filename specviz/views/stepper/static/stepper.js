@@ -263,7 +263,7 @@ var Film = class {
     this.json = json, unfoldLanes(json.lanes), unfoldHoles(json), this.phases = json.phases.length, this.steps = json.rounds.length * this.phases, this._gains = this._sumGains(), this.checked = json.violations !== null, this.knowsChoices = this.checked && !json.gaps?.choices, this._violations = (json.violations ?? []).map((each) => ({
       ...each,
       step: each.round * this.phases + each.phase
-    })), this._points = /* @__PURE__ */ new Map(), this._drifts = void 0, this._tally = void 0;
+    })), this._drifts = void 0, this._tally = void 0;
   }
   /** What the run adds up to, counted when it is first asked for. */
   get tally() {
@@ -407,36 +407,6 @@ var Film = class {
       sums.push(sums[sums.length - 1] + round.rows.reduce((sum, row) => sum + row.gained, 0));
     return sums;
   }
-  /**
-   * The steps at which something happens: "rejection", "full", "violation" or "eos".
-   * @param {string} what
-   */
-  points(what) {
-    let found = this._points.get(what) ?? this._find(what);
-    return this._points.set(what, found), found;
-  }
-  /** @param {string} what */
-  _find(what) {
-    if (what === "violation")
-      return [...new Set(this._violations.map((each) => each.step))].sort((a, b) => a - b);
-    let eos = new Set(this.json.meta.eos_token_ids), events = {
-      rejection: (row) => row.gained > 0 && row.verified > 0 && !isFull(row),
-      full: isFull,
-      eos: (row) => row.emitted.some((token) => eos.has(token))
-    };
-    return this.json.rounds.flatMap(
-      (round, number) => round.rows.some(events[what]) ? [this.step(number, "accept")] : []
-    );
-  }
-  /**
-   * @param {number} step
-   * @param {string} what
-   * @param {number} [direction]
-   */
-  next(step, what, direction = 1) {
-    let points = this.points(what);
-    return (direction > 0 ? points.find((each) => each > step) : points.findLast((each) => each < step)) ?? null;
-  }
 };
 
 // src/draw/text.js
@@ -451,8 +421,8 @@ var SANS = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-
    * @returns {V}
    */
   get(key, make) {
-    let known = this.found.get(key);
-    if (known !== void 0) return known;
+    let known2 = this.found.get(key);
+    if (known2 !== void 0) return known2;
     this.found.size >= this.most && this.found.clear();
     let made = make();
     return this.found.set(key, made), made;
@@ -1283,6 +1253,49 @@ var LISTED = 50, DRAWN = 8, APART = 2, InvariantPanel = class {
   }
 };
 
+// src/film/events.js
+var OF_ONE_ROW = /* @__PURE__ */ new Set(["rejection", "full"]), known = /* @__PURE__ */ new WeakMap();
+function eventsOf(film, what) {
+  let kinds = known.get(film) ?? /* @__PURE__ */ new Map();
+  known.set(film, kinds);
+  let found = kinds.get(what) ?? find(film, what);
+  return kinds.set(what, found), found;
+}
+function find(film, what) {
+  return (what === "violation" ? violations(film) : acceptances(film, what)).sort((one, other) => one.step - other.step || one.row - other.row);
+}
+function violations(film) {
+  let found = /* @__PURE__ */ new Map();
+  for (let { step, request, row, slot, rule } of film.violations) {
+    let here = film.rowOf(step, request), at = here < 0 ? row : here, key = `${step} ${at}`;
+    found.has(key) || found.set(key, { step, row: at, request, slot, words: rule });
+  }
+  return [...found.values()];
+}
+function acceptances(film, what) {
+  let ends = new Set(film.json.meta.eos_token_ids), places = {
+    rejection: (row) => row.gained > 0 && row.verified > 0 && !isFull(row) ? row.accepted : -1,
+    full: (row) => isFull(row) ? Math.max(row.gained - 1, 0) : -1,
+    eos: (row) => row.emitted.findIndex((token) => ends.has(token))
+  };
+  return film.json.rounds.flatMap((round, number) => {
+    let step = film.step(number, "accept");
+    return round.rows.flatMap((entry, row) => {
+      let place = places[what](entry);
+      if (place < 0) return [];
+      let slot = slotOf(film, step, row, entry.length + Math.min(place, entry.gained - 1));
+      return [{ step, row, request: entry.request, slot, words: "" }];
+    });
+  });
+}
+function slotOf(film, step, row, index) {
+  let { request } = film.rows(step)[row];
+  for (let [start2, stop, , first, , owner] of film.lane(step, "tokens", row))
+    if (owner === request && index >= first && index < first + stop - start2)
+      return start2 + index - first;
+  return null;
+}
+
 // src/panels/strip.js
 function stripIn(capacity, room) {
   if (capacity === void 0) return { cell: 0, across: 1, height: 0 };
@@ -1436,10 +1449,10 @@ function leftOut(entry) {
 function spending(film, step) {
   let { capacity, rows } = film.scene(step);
   if (capacity === void 0) return null;
-  let known = film.phase(step) > 0, drafts = rows.flatMap(
-    ({ verified }, row) => Array.from({ length: known ? verified : 0 }, (_, draft) => ({ row, draft }))
+  let known2 = film.phase(step) > 0, drafts = rows.flatMap(
+    ({ verified }, row) => Array.from({ length: known2 ? verified : 0 }, (_, draft) => ({ row, draft }))
   );
-  return { capacity, known, drafts };
+  return { capacity, known: known2, drafts };
 }
 function leftOutWords(film, step, row, j) {
   let score = film.rows(step)[row].scores?.[j], scored = score == null ? "" : ` (score\xA0${signed(score)})`;
@@ -1557,7 +1570,7 @@ var ACCEPT = 3, Legend = class {
       )
     ), keeping = films.filter(
       ({ json }) => json.gaps?.draft || json.meta.kv_bytes_per_slot.draft > 0
-    ), drafters = new Set(keeping.map(drafterName)), broken = any((each) => each.violations.length > 0), wrong = any(({ violations }) => violations.some((each) => each.rule === "bonus")), ownToken = films.every((each) => each.knowsChoices) ? "\u25CF the target's own token" : "\u25CF the last token of the round", own = (...kinds) => kinds.filter(([kind]) => held.has(kind)), when = (show, kind, words) => show ? [[kind, words]] : [];
+    ), drafters = new Set(keeping.map(drafterName)), broken = any((each) => each.violations.length > 0), wrong = any(({ violations: violations2 }) => violations2.some((each) => each.rule === "bonus")), ownToken = films.every((each) => each.knowsChoices) ? "\u25CF the target's own token" : "\u25CF the last token of the round", own = (...kinds) => kinds.filter(([kind]) => held.has(kind)), when = (show, kind, words) => show ? [[kind, words]] : [];
     return [
       ["p", "prompt"],
       ["a", "committed"],
@@ -1567,7 +1580,7 @@ var ACCEPT = 3, Legend = class {
       ["bonus_now", ownToken],
       ...when(wrong, "wrong_now", "\u25B2 not the target's own"),
       ...when(
-        any((each) => each.points("rejection").length > 0),
+        any((each) => eventsOf(each, "rejection").length > 0),
         "rejected_now",
         "\u2717 rejected"
       ),
@@ -1821,7 +1834,7 @@ var MaskPainter = class {
       fill: p.muted,
       max: 64
     });
-    let known = query.position < 0 ? "\u2013" : `${query.position}`, words = drift ? `${known} \u2260 ${query.index}` : known;
+    let known2 = query.position < 0 ? "\u2013" : `${query.position}`, words = drift ? `${known2} \u2260 ${query.index}` : known2;
     pen.text(words, at.left - 8, y, {
       size: 11,
       fill: drift ? p.red : p.muted,
@@ -2308,13 +2321,13 @@ var LanePainter = class {
    * @param {number} number
    * @param {(cell: Cell, x: number) => void} visit
    */
-  _each(which, number, visit) {
+  _each(which, number, visit2) {
     let { at } = this, first = at.firsts[number] - 1, stop = at.firsts[number] + at.count + 1;
     for (let run of this.film.lane(at.step, which, number)) {
       if (run[1] <= first || run[0] >= stop) continue;
       let last = Math.min(run[1], stop);
       for (let slot = Math.max(run[0], first); slot < last; slot++)
-        visit(this.film.cellOf(run, slot), at.x(number, slot));
+        visit2(this.film.cellOf(run, slot), at.x(number, slot));
     }
   }
   /**
@@ -2324,11 +2337,11 @@ var LanePainter = class {
    * @param {number} slide
    * @param {(kind: string, x: number, w: number, run: LaneRun) => void} visit
    */
-  _runs(which, number, slide, visit) {
+  _runs(which, number, slide, visit2) {
     let { at } = this, { kinds } = this.film.json;
     for (let run of this.film.lane(at.step, which, number)) {
       let x = at.x(number, run[0]) + slide, w = (run[1] - run[0]) * at.cell;
-      x + w >= GUTTER && x <= at.right && visit(kinds[run[2]], x, w, run);
+      x + w >= GUTTER && x <= at.right && visit2(kinds[run[2]], x, w, run);
     }
   }
   /**
@@ -3990,10 +4003,10 @@ var Section = class {
   // Draw out of sight what the panels will look like; the desk sees to it that they know.
   prepare() {
     this.root.hidden || this.asTable || !this.width || this.panel.empty() || [this.panel, ...this.under].forEach((panel, n) => {
-      let canvas = [this.canvas, ...this.legends][n], look = this._look(panel), known = this.ready.get(canvas);
-      if (alike(this.drawn.get(canvas), look) || alike(known, look)) return;
-      let aside = known?.aside ?? new OffscreenCanvas(1, 1), height = this._redraw(aside, look);
-      known?.picture.close(), this.ready.set(canvas, { ...look, aside, height, picture: aside.transferToImageBitmap() });
+      let canvas = [this.canvas, ...this.legends][n], look = this._look(panel), known2 = this.ready.get(canvas);
+      if (alike(this.drawn.get(canvas), look) || alike(known2, look)) return;
+      let aside = known2?.aside ?? new OffscreenCanvas(1, 1), height = this._redraw(aside, look);
+      known2?.picture.close(), this.ready.set(canvas, { ...look, aside, height, picture: aside.transferToImageBitmap() });
     });
   }
   /**
@@ -4721,25 +4734,6 @@ function drawFigure(films, settings, place) {
   return root.remove(), settings.format === "svg" ? base64(figure.svg()) : figure.png(settings.scale);
 }
 
-// src/draw/theme.js
-function darkPage() {
-  let { body, documentElement } = document, kind = body.dataset.vscodeThemeKind;
-  return body.dataset.jpThemeLight !== void 0 ? body.dataset.jpThemeLight === "false" : kind ? kind.includes("dark") || kind === "vscode-high-contrast" : body.classList.contains("vscode-dark") ? !0 : documentElement.hasAttribute("theme") ? documentElement.getAttribute("theme") === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-}
-function themeNamed(wanted) {
-  return wanted === "light" || wanted === "dark" ? wanted : darkPage() ? "dark" : "light";
-}
-function watchTheme(changed, signal) {
-  let observer = new MutationObserver(changed), watched = {
-    attributes: !0,
-    attributeFilter: ["class", "theme", "data-jp-theme-light", "data-vscode-theme-kind"]
-  };
-  for (let node of [document.body, document.documentElement]) observer.observe(node, watched);
-  signal.addEventListener("abort", () => observer.disconnect());
-  for (let query of ["(prefers-color-scheme: dark)", "(forced-colors: active)"])
-    matchMedia(query).addEventListener("change", changed, { signal });
-}
-
 // src/page/ahead.js
 var Ahead = class {
   /** @param {Shell} shell */
@@ -4769,21 +4763,55 @@ var Ahead = class {
 };
 
 // src/page/jumps.js
+var JUMPS = {
+  rejection: "rejection",
+  full: "full acceptance",
+  violation: "violation",
+  eos: "EOS"
+};
 function jump(shell, what, direction) {
-  let clock = jumpTarget(shell, what, direction);
-  clock !== null && shell.go(clock);
+  let target = jumpTarget(shell, what, direction);
+  target && visit(shell, target.run, target.event), shell.notice.say(target ? arrival(shell, what, target) : lack(shell, what, direction));
 }
 function jumpToDifference(shell) {
-  let first = shell.comparison?.first;
-  first && (shell.goTo(shell.runs[0], first.step), shell.pick(first.request));
+  let { comparison } = shell, first = comparison?.first;
+  if (!first) return shell.notice.say(comparison ? capital2(comparison.words) : "There is one run.");
+  visit(shell, shell.runs[0], { ...first, row: -1, slot: null, words: "" }), shell.notice.say(capital2(comparison.words));
+}
+function visit(shell, run, { step, request, slot }) {
+  let [first] = shell.runs, clock = shell.clockOf(run, step), row = first.film.rowOf(shell.stepOf(first, clock), request);
+  shell.go(clock, row < 0 ? shell.row : row);
+  let here = run.film.rowOf(run.view.step, request);
+  slot !== null && here >= 0 && shell.point(run, { row: here, slot, index: null });
 }
 function jumpTarget(shell, what, direction) {
-  let clocks = shell.runs.map((run) => targetIn(shell, run, what, direction)).filter((clock) => clock !== void 0);
-  return clocks.length ? direction > 0 ? Math.min(...clocks) : Math.max(...clocks) : null;
+  let here = { clock: shell.clock, row: shell.runs[0].view.row };
+  return shell.runs.flatMap((run) => targetsIn(shell, run, what)).filter((each) => direction * order(each, here) > 0).sort((one, other) => direction * order(one, other))[0] ?? null;
 }
-function targetIn(shell, run, what, direction) {
-  let clocks = run.film.points(what).map((step) => shell.clockOf(run, step));
-  return direction > 0 ? clocks.find((clock) => clock > shell.clock) : clocks.findLast((clock) => clock < shell.clock);
+function targetsIn(shell, run, what) {
+  let events = eventsOf(run.film, what);
+  return (OF_ONE_ROW.has(what) ? events.filter(({ request }) => request === shell.request) : events).map((event) => ({
+    run,
+    event,
+    clock: shell.clockOf(run, event.step),
+    row: event.row
+  }));
+}
+function order(one, other) {
+  return one.clock - other.clock || one.row - other.row;
+}
+function arrival(shell, what, { run, event }) {
+  let { step, row, request, slot, words } = event, which = shell.comparison ? `, ${run.number ? "second" : "first"} run` : "", place = slot === null ? "" : `, slot ${slot}`, rule = words ? ` (${words})` : "", where = `round ${run.film.round(step)}, row ${row} (request ${request})${place}`;
+  return `${capital2(JUMPS[what])}${rule}${which}: ${where}.`;
+}
+function lack(shell, what, direction) {
+  let word = direction > 0 ? "later" : "earlier", { film, view } = shell.runs[0];
+  if (what === "violation" && !film.checked) return "No violations are known: nothing is judged.";
+  let whose = OF_ONE_ROW.has(what) ? `of row ${view.row} (request ${shell.request})` : shell.comparison ? "in these runs" : "in this run";
+  return `No ${word} ${JUMPS[what]} ${whose}.`;
+}
+function capital2(words) {
+  return `${words.charAt(0).toUpperCase()}${words.slice(1)}`;
 }
 
 // src/page/player.js
@@ -4853,12 +4881,7 @@ var Rail = class {
 };
 
 // src/page/controls.js
-var JUMPS = {
-  rejection: "rejection",
-  full: "full acceptance",
-  violation: "violation",
-  eos: "EOS"
-}, Controls = class {
+var Controls = class {
   /** @type {HTMLElement} */
   root;
   /** @type {HTMLElement} */
@@ -5161,6 +5184,41 @@ var Help = class {
     }), this.root.showModal();
   }
 };
+
+// src/draw/theme.js
+function darkPage() {
+  let { body, documentElement } = document, kind = body.dataset.vscodeThemeKind;
+  return body.dataset.jpThemeLight !== void 0 ? body.dataset.jpThemeLight === "false" : kind ? kind.includes("dark") || kind === "vscode-high-contrast" : body.classList.contains("vscode-dark") ? !0 : documentElement.hasAttribute("theme") ? documentElement.getAttribute("theme") === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+}
+function themeNamed(wanted) {
+  return wanted === "light" || wanted === "dark" ? wanted : darkPage() ? "dark" : "light";
+}
+function watchTheme(changed, signal) {
+  let observer = new MutationObserver(changed), watched = {
+    attributes: !0,
+    attributeFilter: ["class", "theme", "data-jp-theme-light", "data-vscode-theme-kind"]
+  };
+  for (let node of [document.body, document.documentElement]) observer.observe(node, watched);
+  signal.addEventListener("abort", () => observer.disconnect());
+  for (let query of ["(prefers-color-scheme: dark)", "(forced-colors: active)"])
+    matchMedia(query).addEventListener("change", changed, { signal });
+}
+
+// src/page/looks.js
+function readTheme(shell, forced = null) {
+  shell.root.dataset.theme = themeNamed(forced ?? shell.model.get("theme")), shell.palette = readPalette(shell.root);
+  for (let { view } of shell.runs) view.palette = shell.palette;
+}
+function themeChanged(shell) {
+  readTheme(shell), shell.touchAll();
+}
+function watchLooks(shell) {
+  let { signal } = shell.ends;
+  watchTheme(() => themeChanged(shell), signal), window.addEventListener("resize", () => shell.touchAll(), { signal }), window.addEventListener("beforeprint", () => print(shell, "light"), { signal }), window.addEventListener("afterprint", () => print(shell, null), { signal });
+}
+function print(shell, theme) {
+  readTheme(shell, theme), shell.touchAll(), shell.frames.paint();
+}
 
 // src/map/layout.js
 var MapLayout = class {
@@ -6388,6 +6446,20 @@ function animateMoves(shell) {
   requestAnimationFrame(tick);
 }
 
+// src/page/notice.js
+var Notice = class {
+  constructor() {
+    this.root = element("p", { class: "sv-notice", role: "status" });
+  }
+  /** @param {string} words */
+  say(words) {
+    words !== this.root.textContent && this.root.replaceChildren(...words ? [element("span", {}, words)] : []);
+  }
+  clear() {
+    this.say("");
+  }
+};
+
 // src/page/saved.js
 function save(model, { step, row }) {
   if (!(model.get("step") === step && model.get("row") === row)) {
@@ -6433,9 +6505,15 @@ var Shell = class {
    * @param {Film[]} films
    */
   constructor(model, root, films) {
-    this.model = model, this.root = root, this.clock = 0, this.way = 1, this.row = 0, this.request = null, this.missing = null, this.ends = new AbortController(), this.comparison = films.length > 1 ? new Comparison(films[0], films[1]) : null, this.phases = films[0].phases, this.clocks = this.comparison ? this.comparison.clocks : films[0].steps, this._readTheme(), this.tip = new Tip(root), this.help = new Help(this.comparison !== null), this.runs = films.map((film, number) => new Run(this, film, number)), this.frames = new Frames((sections) => this._paint(sections)), this.player = new Player(this), this.controls = new Controls(this), this.map = new MapSection(this, this.controls.transport), this.controls.addMap(this.map.root), this.ahead = new Ahead(this);
+    this.model = model, this.root = root, this.clock = 0, this.way = 1, this.row = 0, this.request = null, this.missing = null, this.ends = new AbortController(), this.comparison = films.length > 1 ? new Comparison(films[0], films[1]) : null, this.phases = films[0].phases, this.clocks = this.comparison ? this.comparison.clocks : films[0].steps, readTheme(this), this.tip = new Tip(root), this.notice = new Notice(), this.help = new Help(this.comparison !== null), this.runs = films.map((film, number) => new Run(this, film, number)), this.frames = new Frames((sections) => this._paint(sections)), this.player = new Player(this), this.controls = new Controls(this), this.map = new MapSection(this, this.controls.transport), this.controls.addMap(this.map.root), this.ahead = new Ahead(this);
     let shown = element("div", { class: "sv-runs" }, ...this.runs.map((run) => run.root));
-    root.replaceChildren(this.controls.root, shown, this.tip.root, this.help.root), root.classList.toggle("sv-compared", this.comparison !== null), this.row = Math.max(model.get("row") ?? 0, 0), this._listen(), this.controls.updatePlay(), this._show(this._clamp(model.get("step") ?? 0), !1);
+    root.replaceChildren(
+      this.controls.root,
+      shown,
+      this.tip.root,
+      this.help.root,
+      this.notice.root
+    ), root.classList.toggle("sv-compared", this.comparison !== null), this.row = Math.max(model.get("row") ?? 0, 0), this._listen(), this.controls.updatePlay(), this._show(this._clamp(model.get("step") ?? 0), !1);
   }
   dispose() {
     this.ends.abort(), this.player.play(!1), this.frames.stop();
@@ -6447,10 +6525,10 @@ var Shell = class {
     this.listeners = [
       ["change:step", () => this._show(this._clamp(this.model.get("step")), !1)],
       ["change:row", () => this._pickRow(Math.max(this.model.get("row"), 0))],
-      ["change:theme", () => this._themeChanged()]
+      ["change:theme", () => themeChanged(this)]
     ];
     for (let [event, listener] of this.listeners) this.model.on(event, listener);
-    this.root.addEventListener("keydown", (event) => this._key(event), { signal }), watchTheme(() => this._themeChanged(), signal), window.addEventListener("resize", () => this.touchAll(), { signal }), window.addEventListener("beforeprint", () => this._print("light"), { signal }), window.addEventListener("afterprint", () => this._print(null), { signal });
+    this.root.addEventListener("keydown", (event) => this._key(event), { signal }), watchLooks(this);
   }
   /** @param {KeyboardEvent} event */
   _key(event) {
@@ -6476,10 +6554,13 @@ var Shell = class {
   clockOf(run, step) {
     return this.comparison?.clockOf(run.number, step) ?? step;
   }
-  /** @param {number} clock */
-  go(clock) {
+  /**
+   * @param {number} clock
+   * @param {number} [row] of the first run
+   */
+  go(clock, row = this.row) {
     let next = this._clamp(clock);
-    next !== this.clock && (this.way = Math.sign(next - this.clock), this._show(next, next === this.clock + 1), this.frames.paintAtOnce());
+    next === this.clock && row === this.row || (this.way = Math.sign(next - this.clock) || this.way, this.row = row, this._show(next, next === this.clock + 1), this.frames.paintAtOnce());
   }
   /**
    * @param {Run} run
@@ -6495,7 +6576,7 @@ var Shell = class {
   _show(clock, animate) {
     this.clock = clock;
     let moving = this.move(clock, animate);
-    this.map.map.follow(), this.tip.show(null), save(this.model, { step: clock, row: this.row }), this.touchAll(), moving.some(Boolean) && animateMoves(this);
+    this.map.map.follow(), this.tip.show(null), this.notice.clear(), save(this.model, { step: clock, row: this.row }), this.touchAll(), moving.some(Boolean) && animateMoves(this);
   }
   /**
    * Where the runs are then; whether each one's K/V is to be seen moving.
@@ -6571,21 +6652,6 @@ var Shell = class {
     let { sections } = this, shown = !sections.every((section) => section.asTable);
     sections.forEach((section) => section.showTable(shown));
   }
-  /** @param {string | null} [forced] */
-  _readTheme(forced = null) {
-    this.root.dataset.theme = themeNamed(forced ?? this.model.get("theme")), this.palette = readPalette(this.root);
-    for (let { view } of this.runs) view.palette = this.palette;
-  }
-  _themeChanged() {
-    this._readTheme(), this.touchAll();
-  }
-  /**
-   * On paper everything is light.
-   * @param {string | null} theme
-   */
-  _print(theme) {
-    this._readTheme(theme), this.touchAll(), this.frames.paint();
-  }
   // -- drawing
   /** @returns {Section[]} */
   get sections() {
@@ -6619,7 +6685,11 @@ function sendPicture(model, films, root) {
   };
   setTimeout(() => (window.requestIdleCallback ?? setTimeout)(send), PICTURE_AFTER_MS);
 }
-function render({ model, el }) {
+function sayOpening(model, shell) {
+  let opening = model.get("_opening");
+  opening?.step === shell.clock && opening.row === shell.row && shell.notice.say(opening.words);
+}
+function render({ model, el }, opened = null) {
   let root = element("div", {
     class: "specviz",
     tabindex: "0",
@@ -6631,12 +6701,57 @@ function render({ model, el }) {
   el.append(root);
   let shell = null, gone = !1, bytes = ["film", "other"].map((name) => model.get(name)).filter((each) => each?.byteLength);
   return Promise.all(bytes.map(decodeFilm)).then((films) => {
-    gone || (shell = new Shell(model, root, films), sendPicture(model, films, root));
+    gone || (shell = new Shell(model, root, films), sayOpening(model, shell), opened?.(shell, films), sendPicture(model, films, root));
   }).catch((error) => {
     root.textContent = `This run cannot be shown: ${error.message}`, console.error(error);
   }), () => {
     gone = !0, shell?.dispose(), root.remove();
   };
+}
+
+// src/page/link.js
+function extentOf(films) {
+  let rounds = Math.max(...films.map(({ json }) => json.rounds.length));
+  return { phases: films[0].json.phases, rounds };
+}
+function linkTo({ phases }, { step, row }) {
+  return `#round=${Math.floor(step / phases.length)}&phase=${phases[step % phases.length]}&row=${row}`;
+}
+function placeOfLink({ phases, rounds }, hash) {
+  let named = new URLSearchParams(hash.replace(/^#/, ""));
+  if (!["round", "phase", "row"].some((name) => named.has(name))) return null;
+  let round = wholeNumber(named.get("round")), row = wholeNumber(named.get("row")), phase = phases.indexOf(named.get("phase") ?? phases[0]), wrong = [
+    ...round === null || round >= rounds ? [`a round that is none of 0 to ${rounds - 1}`] : [],
+    ...phase < 0 ? [`a phase that is none of ${phases.join(", ")}`] : [],
+    ...row === null ? ["a row that is no number"] : []
+  ];
+  return {
+    step: Math.min(round ?? 0, Math.max(rounds - 1, 0)) * phases.length + Math.max(phase, 0),
+    row: row ?? 0,
+    wrong: wrong.length ? `The link names ${wrong.join(" and ")}.` : ""
+  };
+}
+function wholeNumber(text) {
+  return text === null ? 0 : /^\d{1,9}$/.test(text) ? Number(text) : null;
+}
+
+// src/page/address.js
+var REST_MS = 250;
+function followAddress(shell, extent) {
+  let timer = 0, { signal } = shell.ends, go = () => {
+    let place = placeOfLink(extent, location.hash);
+    place && (shell.go(place.step, place.row), shell.notice.say(place.wrong));
+  }, write = () => {
+    let link = linkTo(extent, { step: shell.clock, row: shell.runs[0].view.row });
+    if (link !== location.hash)
+      try {
+        history.replaceState(null, "", link);
+      } catch {
+      }
+  }, watch = new MutationObserver(() => {
+    clearTimeout(timer), timer = window.setTimeout(write, REST_MS);
+  });
+  go(), watch.observe(shell.root, { attributeFilter: ["data-step", "data-row"] }), window.addEventListener("hashchange", go, { signal }), signal.addEventListener("abort", () => watch.disconnect());
 }
 
 // src/page/stored.js
@@ -6666,7 +6781,7 @@ function showStored(place) {
     },
     off() {
     }
-  }, el: place }), window === window.top && place.querySelector(".specviz").focus({ preventScroll: !0 });
+  }, el: place }, (shell, films) => followAddress(shell, extentOf(films))), window === window.top && place.querySelector(".specviz").focus({ preventScroll: !0 });
 }
 function drawStored(place) {
   let result;
