@@ -187,14 +187,18 @@ def test_a_notebook_for_keeping_gets_a_picture(widget, monkeypatch, drawing):
     assert data["text/plain"] == repr(widget)
 
 
+alts: list[str] = []
+
+
 class Place:
     """What `display(..., display_id=True)` returns."""
 
     def __init__(self, outputs: list[dict[str, str]]) -> None:
         self.outputs, self.at = outputs, len(outputs) - 1
 
-    def update(self, bundle: dict[str, str], **_: object) -> None:
+    def update(self, bundle: dict[str, str], metadata: dict, **_: object) -> None:
         self.outputs[self.at] = bundle
+        alts.append(metadata["image/png"]["alt"])
 
 
 def test_a_live_page_draws_the_picture_for_later(monkeypatch):
@@ -215,7 +219,11 @@ def test_a_live_page_draws_the_picture_for_later(monkeypatch):
     shown._picture = base64.b64encode(PIXEL).decode()
     assert set(outputs[1]) == {"image/png", "text/plain"}
     assert png_size(base64.b64decode(outputs[1]["image/png"])) == (1, 1)
-    assert (shown._picture_wanted, shown._picture) == (None, "")
+    assert shown._picture == ""
+    shown.step = 8
+    shown._picture = base64.b64encode(PIXEL).decode()
+    assert set(outputs[1]) == {"image/png", "text/plain"}, "also of a step that comes later"
+    assert alts[-1].startswith(f"Step-through of {shown._names[0]}; round 1, accept")
 
 
 def test_the_kept_picture_says_in_words_what_it_shows(widget):

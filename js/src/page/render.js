@@ -3,35 +3,10 @@
 
 import { element } from "../draw/elements.js";
 import { decodeFilm } from "../film/film.js";
-import { drawFigure } from "./figure.js";
 import { Shell } from "./shell.js";
+import { keepPicture } from "./still.js";
 
 /** @import { Film, Model } from "../types.d.ts" */
-
-const PICTURE_AFTER_MS = 500; // from when the widget is there
-
-/**
- * For a notebook that will be kept without its kernel: draw a static picture of what is shown
- * first, if Python asks for one. The page does so when it is idle.
- * @param {Model} model
- * @param {Film[]} films
- * @param {HTMLElement} root
- */
-function sendPicture(model, films, root) {
-  const wanted = model.get("_picture_wanted");
-  if (!wanted) return;
-  const send = () => {
-    if (!root.isConnected || !model.get("_picture_wanted")) return;
-    const settings = { ...wanted, step: model.get("step"), row: model.get("row") };
-    model.set("_picture", drawFigure(films, settings, root));
-    try {
-      model.save_changes();
-    } catch {
-      // The kernel is gone, so the picture cannot be kept.
-    }
-  };
-  setTimeout(() => (window.requestIdleCallback ?? setTimeout)(send), PICTURE_AFTER_MS);
-}
 
 /**
  * Why the view opens where it does, unless it has been moved since.
@@ -60,6 +35,7 @@ export function render({ model, el }, opened = null) {
   el.append(root);
   /** @type {Shell | null} */
   let shell = null;
+  let forget = () => {};
   let gone = false;
   const bytes = ["film", "other"].map((name) => model.get(name)).filter((each) => each?.byteLength);
   Promise.all(bytes.map(decodeFilm))
@@ -68,7 +44,7 @@ export function render({ model, el }, opened = null) {
       shell = new Shell(model, root, films);
       sayOpening(model, shell);
       opened?.(shell, films);
-      sendPicture(model, films, root);
+      forget = keepPicture(model, films, root);
     })
     .catch((error) => {
       root.textContent = `This run cannot be shown: ${error.message}`;
@@ -76,6 +52,7 @@ export function render({ model, el }, opened = null) {
     });
   return () => {
     gone = true;
+    forget();
     shell?.dispose();
     root.remove();
   };

@@ -33,6 +33,7 @@ from specviz.views.stepper.arguments import (
 )
 from specviz.views.stepper.assets import script, style
 from specviz.views.stepper.browser import browser_starts
+from specviz.views.stepper.embedded import Embedded
 from specviz.views.stepper.opening import first_fault, opening
 from specviz.views.stepper.packing import packed_film
 from specviz.views.stepper.png import with_palette
@@ -110,10 +111,7 @@ class StepThrough(anywidget.AnyWidget):
         Raises:
             OSError: the file cannot be written.
         """
-        names = ("step", "row", "theme", "_opening")
-        settings = {name: getattr(self, name) for name in names}
-        title = f"specviz: {' | '.join(self._names)}"
-        export.write(path, export.page(title, self._films, settings).encode())
+        export.write(path, self._page().encode())
 
     def export_png(
         self,
@@ -157,6 +155,11 @@ class StepThrough(anywidget.AnyWidget):
         """Write the same figure as vectors; arguments and errors as in `export_png`."""
         check_writable(require_path("path", path))
         export.write(path, self._figure("svg", step, row, theme, width, 1))
+
+    def _page(self) -> str:
+        names = ("step", "row", "theme", "_opening")
+        settings = {name: getattr(self, name) for name in names}
+        return export.page(f"specviz: {' | '.join(self._names)}", self._films, settings)
 
     @property
     def _films(self) -> list[bytes]:
@@ -205,21 +208,40 @@ class StepThrough(anywidget.AnyWidget):
         """Display the widget in a live session, and under it a place for its static picture.
 
         The picture is for readers who open the saved notebook without this kernel. The page draws
-        it when it is idle, and hides it as long as the widget is there. It is not part of the same
-        output, because JupyterLab shows an error in place of a widget whose kernel is gone,
-        whatever else the output holds.
+        it when it is idle, again after each step at which the reader rests, and hides it as long as
+        the widget is there. It is not part of the same output, because JupyterLab shows an error in
+        place of a widget whose kernel is gone, whatever else the output holds.
         """
         if picture_wanted():
             raise NotImplementedError  # IPython then takes what _repr_mimebundle_ returns
         data, metadata = self._repr_mimebundle_()
+        display(data, metadata=metadata, raw=True)
+        self.leave_picture_in(display({"text/html": ""}, raw=True, display_id=True))
+
+    def leave_picture_in(self, place: DisplayHandle) -> None:
+        """Keep a picture of the step that is shown in an output of the notebook."""
         self._picture_wanted = {
             "format": "png",
             "theme": "light",
             "width": _STATIC_WIDTH,
             "scale": 1,
         }
-        display(data, metadata=metadata, raw=True)
-        self._places.append(display({"text/html": ""}, raw=True, display_id=True))
+        self._places.append(place)
+
+    def embed(self, height: int = 900, limit_mb: float = 1) -> Embedded:
+        """Return the page of `export_html` as an output that stays alive without a kernel.
+
+        Make it the last line of a cell. The notebook keeps the whole page, in a frame that may run
+        its own script and nothing else; a code host shows no frames.
+
+        Args:
+            height: of the frame in CSS px, 200 to 4000.
+            limit_mb: the most megabytes that it may add to the notebook.
+
+        Raises:
+            ValueError: an argument cannot be used, or the page is larger than `limit_mb`.
+        """
+        return Embedded(self._page(), repr(self), height, limit_mb)
 
     @traitlets.observe("_picture")
     def _keep_picture(self, change: traitlets.Bunch) -> None:
@@ -228,8 +250,6 @@ class StepThrough(anywidget.AnyWidget):
         data = _as_output(base64.b64decode(change["new"])) | {"text/plain": repr(self)}
         for place in self._places:
             place.update(data, metadata=self._static_metadata(), raw=True)
-        self._places.clear()
-        self.set_trait("_picture_wanted", None)
         self._picture = ""
 
 
