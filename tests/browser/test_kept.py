@@ -16,8 +16,10 @@ from browser.stepper import Stepper
 
 pytestmark = pytest.mark.browser
 CELLS = (
-    "import specviz as sv\nfrom specviz.views import charts\nfrom specviz.views.charts.sliders import "
-    "explore\nfrom specviz.views.charts.plot import line_chart\nrun = sv.Trace.load('kept.safetensors')",
+    "import specviz as sv\nfrom specviz.views import charts\n"
+    "from specviz.views.charts.sliders import explore\n"
+    "from specviz.views.charts.plot import line_chart\n"
+    "run = sv.Trace.load('kept.safetensors')",
     "charts.show(charts.acceptance_map(run), 'a map')",
     "sv.step_through(run, round=0)",
     "def draw(n):\n    return line_chart({'a': ([1, 2], [n, 2])}, title=f'n = {n}', x='x', y='y')\n"
