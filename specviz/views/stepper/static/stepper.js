@@ -732,7 +732,7 @@ function rangeWords(ranges, most = 3) {
   return ranges.slice(0, most).map(([start2, stop]) => stop - start2 > 1 ? `${start2}\u2013${stop - 1}` : `${start2}`).join(", ") + (ranges.length > most ? ", \u2026" : "");
 }
 function milliseconds(value) {
-  return value > 0 && value < 5e-3 ? "<0.01 ms" : `${value.toFixed(value >= 99.95 || value === 0 ? 0 : value >= 0.095 ? 1 : 2)} ms`;
+  return value >= 9999.5 ? `${(value / 1e3).toFixed(value >= 99950 ? 0 : 1)} s` : value > 0 && value < 5e-3 ? "<0.01 ms" : `${value.toFixed(value >= 99.95 || value === 0 ? 0 : value >= 0.095 ? 1 : 2)} ms`;
 }
 function percent(share) {
   return share > 0 && share < 5e-4 ? "<0.1 %" : `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
@@ -4323,8 +4323,15 @@ var Section = class {
   /** @param {any} event */
   _click(event) {
     if (this.dragged) return;
-    if (this.panel.click) return this.panel.click(event.offsetX, event.offsetY, this.width);
-    let found = this.panel.hit(event.offsetX, event.offsetY, this.width);
+    let [x, y] = [event.offsetX, event.offsetY];
+    this.panel.click ? this.panel.click(x, y, this.width) : this._pick(x, y), event.pointerType === "touch" && this._move(event);
+  }
+  /**
+   * @param {number} x
+   * @param {number} y
+   */
+  _pick(x, y) {
+    let found = this.panel.hit(x, y, this.width);
     found && found.row !== null && found.row !== void 0 && this.desk.pick(found.row);
   }
   /**
@@ -6044,7 +6051,7 @@ var ZOOM = 1.6, MapSection = class extends Section {
   }
   /** @param {PointerEvent} event */
   _click(event) {
-    this.slider.focus({ preventScroll: !0 }), this.pointer.click(event);
+    this.slider.focus({ preventScroll: !0 }), this.pointer.click(event), event.pointerType === "touch" && this.pointer.move(event);
   }
   /** @param {WheelEvent} event */
   _wheel(event) {
@@ -6149,6 +6156,11 @@ function save(model, { step, row }) {
 }
 
 // src/page/tip.js
+var ASIDE = 14, BELOW = 24;
+function tipPlace(at, size, width, bottom) {
+  let left = Math.max(Math.min(at.x + ASIDE, width - size.width - 8), 4), below = at.y + BELOW, above = at.y - BELOW - size.height;
+  return { left, top: below + size.height <= bottom ? below : above };
+}
 var Tip = class {
   /** @param {HTMLElement} place */
   constructor(place) {
@@ -6161,8 +6173,8 @@ var Tip = class {
   show(hint, event) {
     if (this.root.hidden = !hint, !hint || !event) return;
     setText(this.root, hint);
-    let box = this.place.getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top, left = Math.max(Math.min(x + 14, box.width - this.root.offsetWidth - 8), 4);
-    Object.assign(this.root.style, { left: `${left}px`, top: `${y + 20}px` });
+    let box = this.place.getBoundingClientRect(), size = { width: this.root.offsetWidth, height: this.root.offsetHeight }, at = { x: event.clientX - box.left, y: event.clientY - box.top }, { left, top } = tipPlace(at, size, box.width, window.innerHeight - box.top);
+    Object.assign(this.root.style, { left: `${left}px`, top: `${top}px` });
   }
 };
 
