@@ -3,7 +3,10 @@
 Its look is tested in tests/browser.
 """
 
+import asyncio
 import dataclasses
+import os
+import signal
 
 import pytest
 from conftest import make_pair, make_prompts
@@ -116,6 +119,27 @@ def test_an_interrupt_is_said(form, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         form.run()
     assert form.status.value == "interrupted"
+    assert not form.button.disabled
+
+
+def test_a_kernels_interrupt_ends_a_run_beside_cells(form, monkeypatch):
+    """While no cell runs, ipykernel ignores interrupts."""
+    form.fields["max_new_tokens"].value = 60
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    rounds = iter(range(1000))
+
+    async def pause(_seconds: float) -> None:
+        if next(rounds) == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr("specviz.views.lab.asyncio.sleep", pause)
+    try:
+        asyncio.run(form._run_beside())
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert form.status.value == "interrupted"
+    assert next(rounds) == 4
     assert not form.button.disabled
 
 

@@ -7,7 +7,7 @@ cancelled.
 
 import asyncio
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import ipywidgets as widgets
@@ -28,6 +28,7 @@ from specviz.util.validate import is_list, require_kind, short
 from specviz.views.display import picture_wanted
 from specviz.views.labform import GRID, NOTHING, Progress, fields
 from specviz.views.labtable import table
+from specviz.views.live import Interrupts
 from specviz.views.stepper.widget import StepThrough, step_through
 
 _SYNTHETIC = SyntheticDrafter.name
@@ -130,17 +131,24 @@ class Lab(widgets.VBox):
             loop.add_callback(self._run_beside)
 
     async def _run_beside(self) -> None:
+        interrupts = Interrupts()
+        steps = self._steps()
         try:
-            for _ in self._steps():
+            for _ in steps:
+                interrupts.listen()
                 await asyncio.sleep(0.001)
+                if interrupts.came:
+                    steps.throw(KeyboardInterrupt)
         except KeyboardInterrupt:  # the line under the form says it
             pass
+        finally:
+            interrupts.stop()
 
     def _cancel(self) -> None:
         self._cancelled = True
         self.cancel.disabled = True
 
-    def _steps(self) -> Iterator[None]:
+    def _steps(self) -> Generator[None, None, None]:
         """Run what the form says, round by round, and show it."""
         chosen = self._chosen()
         prompts = self._asked()
@@ -170,7 +178,9 @@ class Lab(widgets.VBox):
         budget = len(prompts) * self.fields["max_new_tokens"].value
         return budget - sum(map(len, result.tokens))
 
-    def _generate(self, name: str, chosen: Strategy, prompts: Sequence[Prompt]) -> Iterator[None]:
+    def _generate(
+        self, name: str, chosen: Strategy, prompts: Sequence[Prompt]
+    ) -> Generator[None, None, Result]:
         """Run one strategy; the generator's value is the result."""
         values = {field: widget.value for field, widget in self.fields.items()}
         if self._pair is None:  # loaded once, by the first run

@@ -1,10 +1,12 @@
 """Work for later in a live notebook: pictures for the day when its kernel is gone.
 
 Contract: `later` waits until the page has come to rest, draws in a thread of its own, and hands the
-picture over between two cells. Without a kernel's loop it does nothing. Not known here: what is
-drawn.
+picture over between two cells. Without a kernel's loop it does nothing. `Interrupts` is for work
+that runs beside cells. Not known here: what is drawn or run.
 """
 
+import signal
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -31,6 +33,30 @@ def later(draw: Callable[[], bytes | None], keep: Callable[[bytes | None], Any])
 
     loop.add_callback(loop.call_later, REST_S, begin)
     return True
+
+
+class Interrupts:
+    """Notes that the kernel is interrupted while no cell runs, which ipykernel ignores.
+
+    Attributes:
+        came: whether it was.
+    """
+
+    def __init__(self) -> None:
+        self.came = False
+
+    def listen(self) -> None:
+        """To be called again after each pause, because every cell restores what was before it."""
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        if in_main_thread and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            signal.signal(signal.SIGINT, self._note)
+
+    def stop(self) -> None:
+        if signal.getsignal(signal.SIGINT) == self._note:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def _note(self, _number: int, _frame: object) -> None:
+        self.came = True
 
 
 @cache
