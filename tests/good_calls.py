@@ -68,7 +68,7 @@ from specviz.studies import survey as survey_study
 from specviz.util.files import save_measured
 from specviz.views import audit_page, charts
 from specviz.views.charts import drawing, plot, sliders
-from specviz.views.stepper import widget
+from specviz.views.stepper import replays
 from specviz.zoo import heads, measure, pipeline
 from specviz.zoo.ladder import study as ladder_study
 
@@ -344,8 +344,8 @@ def _views() -> dict[str, Good]:
             {"audit": sv.audit([[1]], [[1]]), "path": "x"},
             {"path": "file"},
         ),
-        "widget.save_replay": Good(
-            widget.save_replay,
+        "replays.save_replay": Good(
+            replays.save_replay,
             {"path": saved, "out": "x.html"},
             {"other": "none", "step": "0 small"},
             also_called=("a\\nb",),

@@ -34,6 +34,7 @@ MODULES = (
     "specviz.views.charts.drawing",
     "specviz.views.charts.plot",
     "specviz.views.charts.sliders",
+    "specviz.views.stepper.replays",
     "specviz.views.stepper.widget",
     "specviz.studies.agreement",
     "specviz.studies.calibration",

@@ -40,7 +40,7 @@ def test_pictures_are_made_where_notebooks_are_kept(monkeypatch, live):
     shown, asked = [], []
     monkeypatch.setattr(display, "get_ipython", object)
     monkeypatch.setattr(
-        display, "display", lambda bundle, metadata, raw: shown.append((bundle, metadata, raw))
+        display, "display", lambda bundle, metadata, raw, **_: shown.append((bundle, metadata, raw))
     )
     monkeypatch.setattr(display, "to_png", lambda figure: asked.append(figure) or b"png")
     monkeypatch.setenv("JPY_SESSION_NAME", "x.ipynb") if live else monkeypatch.delenv(

@@ -26,7 +26,8 @@ from specviz.record.trace import flatten_requests
 from specviz.views.stepper import browser
 from specviz.views.stepper import widget as stepper
 from specviz.views.stepper.film import film
-from specviz.views.stepper.widget import StepThrough, save_replay
+from specviz.views.stepper.replays import save_replay
+from specviz.views.stepper.widget import StepThrough
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4//8/AAX+Av4N70a4AAAAAElFTkSuQmCC"
@@ -69,7 +70,7 @@ def unpacked(film: bytes) -> dict:
 
 @pytest.fixture(scope="module")
 def widget() -> StepThrough:
-    return sv.step_through(TRACE)
+    return sv.step_through(TRACE, round=0)
 
 
 @pytest.fixture(scope="module")
@@ -186,14 +187,18 @@ def test_a_notebook_for_keeping_gets_a_picture(widget, monkeypatch, drawing):
     assert data["text/plain"] == repr(widget)
 
 
+alts: list[str] = []
+
+
 class Place:
     """What `display(..., display_id=True)` returns."""
 
     def __init__(self, outputs: list[dict[str, str]]) -> None:
         self.outputs, self.at = outputs, len(outputs) - 1
 
-    def update(self, bundle: dict[str, str], **_: object) -> None:
+    def update(self, bundle: dict[str, str], metadata: dict, **_: object) -> None:
         self.outputs[self.at] = bundle
+        alts.append(metadata["image/png"]["alt"])
 
 
 def test_a_live_page_draws_the_picture_for_later(monkeypatch):
@@ -214,7 +219,11 @@ def test_a_live_page_draws_the_picture_for_later(monkeypatch):
     shown._picture = base64.b64encode(PIXEL).decode()
     assert set(outputs[1]) == {"image/png", "text/plain"}
     assert png_size(base64.b64decode(outputs[1]["image/png"])) == (1, 1)
-    assert (shown._picture_wanted, shown._picture) == (None, "")
+    assert shown._picture == ""
+    shown.step = 8
+    shown._picture = base64.b64encode(PIXEL).decode()
+    assert set(outputs[1]) == {"image/png", "text/plain"}, "also of a step that comes later"
+    assert alts[-1].startswith(f"Step-through of {shown._names[0]}; round 1, accept")
 
 
 def test_the_kept_picture_says_in_words_what_it_shows(widget):
@@ -283,7 +292,9 @@ def test_a_page_holds_what_the_widget_holds(page):
     trace, parsed, _ = page
     blocks = blocks_of(parsed)
     assert unpacked(blocks["film"]) == film(trace)
-    assert json.loads(blocks["settings"]) == {"step": 7, "row": 1, "theme": "auto"}
+    settings = json.loads(blocks["settings"])
+    assert settings.pop("_opening")["words"].startswith("Opens at the first violation")
+    assert settings == {"step": 7, "row": 1, "theme": "auto"}
     assert ("other" in blocks) == (" | " in parsed.of("title")[0][1])
 
 

@@ -254,6 +254,15 @@ export interface Item {
   step: number;
 }
 
+/** Something that happens in a run, to which a jump leads; words: which rule is violated, else "". */
+export interface RunEvent {
+  step: number;
+  row: number;
+  request: number;
+  slot: number | null;
+  words: string;
+}
+
 /** draft: the number of the draft that is meant, where a slot or an index does not say it. */
 export interface Place {
   row: number | null;

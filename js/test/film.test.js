@@ -39,13 +39,6 @@ test("tokens are committed when a round is accepted", () => {
   );
 });
 
-test("a round with a rejection and an EOS is found by both", () => {
-  const film = tinyFilm();
-  assert.deepEqual(film.points("rejection"), [3]);
-  assert.deepEqual(film.points("eos"), [3]);
-  assert.deepEqual(film.points("full"), []);
-});
-
 test("a film is read from gzipped JSON", async () => {
   const stream = new Blob([JSON.stringify(tinyJson())]).stream();
   const packed = stream.pipeThrough(new CompressionStream("gzip"));

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
+import { eventsOf } from "../src/film/events.js";
 import { draftCards } from "../src/film/cards.js";
 import { spending } from "../src/film/selection.js";
 import { capacityWords } from "../src/panels/capacity.js";
@@ -96,8 +97,11 @@ test("a row of which nothing is verified has the target's own token first", () =
 test("the target's own token behind verified drafts replaces no draft", () => {
   const film = partial();
   assert.equal(film.rejectedDraft(film.rows(3)[0]), null);
-  assert.deepEqual(film.points("rejection"), []);
-  assert.deepEqual(film.points("full"), [3]);
+  assert.deepEqual(eventsOf(film, "rejection"), []);
+  assert.deepEqual(
+    eventsOf(film, "full").map((each) => each.step),
+    [3],
+  );
 });
 
 test("the capacity is spent row by row, once drafts exist", () => {

@@ -13,8 +13,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--out", type=file_path, help=text)
     text = "a second run of the same prompts, shown next to the first"
     parser.add_argument("--other", type=file_path, help=text)
-    text = "the step that the page opens at or the figure shows: round * 5 + phase (%(default)s)"
-    parser.add_argument("--step", type=integer, default=0, help=text)
+    text = (
+        "the step that the page opens at or the figure shows: round * 5 + phase; default: the "
+        "first difference, violation or uneven acceptance"
+    )
+    parser.add_argument("--step", type=integer, help=text)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -23,7 +26,7 @@ def run(options: argparse.Namespace) -> None:
     if options.out is not None:
         check_writable(out)
 
-    from specviz.views.stepper.widget import save_replay
+    from specviz.views.stepper.replays import save_replay
 
     save_replay(options.run_file, out, options.other, options.step)
     hint = "; open it in a browser and press ? for the keys" if out.suffix == ".html" else ""

@@ -26,8 +26,9 @@ THEMES = ("light", "dark")
 WIDTH = 1200
 SCALE = 1.5
 _STYLE = (
+    ":root { color-scheme: light dark } "  # of the page, not of the text alone
     "body { font: 16px/1.6 system-ui, sans-serif; max-width: 44em; margin: 3em auto; "
-    "padding: 0 1em; color-scheme: light dark }"
+    "padding: 0 1em }"
 )
 
 

@@ -1,17 +1,18 @@
 """`show`: a chart in a notebook, interactive where the page can run it, else as a static picture.
 
 Contract: one output holds both parts, so that a code host draws the picture and JupyterLab the
-chart. The picture is made when a notebook is executed to be stored (nbconvert, nbval). A live
-JupyterLab session gets none: it would cost time, and the page would show it, without its theme,
-until the pointer moves over it. The picture needs kaleido and a browser; where one is missing, it
-is left out silently. Outside a notebook or an IPython shell `show` does nothing.
+chart. The picture is made when a notebook is executed to be stored (nbconvert, nbval). In a live
+JupyterLab session it comes later, because the page would show it, without its theme, in place of
+the chart. It replaces the one that JupyterLab takes of a chart by itself, which knows neither the
+page's colours nor the chart's size. The picture needs kaleido and a browser; where one is
+missing, it is left out silently. Outside a notebook or an IPython shell `show` does nothing.
 """
 
 import base64
 import json
 import logging
 import os
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import plotly.graph_objects as go
@@ -19,6 +20,7 @@ from IPython import get_ipython
 from IPython.display import display
 from plotly.optional_imports import get_module
 
+from specviz.views.live import later
 from specviz.views.stepper.png import with_palette
 from specviz.views.theme import CLEAR, THEMES, repainted
 
@@ -27,14 +29,28 @@ _LIVE = "JPY_SESSION_NAME"  # set by Jupyter's server for the kernels of open no
 _NO_FORMULAS = {"mathjax": False}  # kaleido would fetch MathJax from the network
 
 
-def show(figure: go.Figure, alt: str = "chart") -> None:
-    """Display a figure as the cell's output. alt: what it shows, for readers who cannot see it."""
-    if get_ipython() is not None:
-        display(
-            mime_bundle(figure, alt, picture=picture_wanted()),
-            metadata={"image/png": {"alt": alt}},
-            raw=True,
-        )
+def show(figure: go.Figure, alt: str = "chart", *, keep: bool = True) -> None:
+    """Display a figure as the cell's output.
+
+    alt: what it shows, for readers who cannot see it; keep: whether a live notebook gets a picture.
+    """
+    if get_ipython() is None:
+        return
+    metadata = {"image/png": {"alt": alt}}
+    bundle = mime_bundle(figure, alt, picture=picture_wanted())
+    if picture_wanted() or not keep:
+        display(bundle, metadata=metadata, raw=True)
+        return
+    place = display(bundle, metadata=metadata, raw=True, display_id=True)
+    later(
+        partial(to_png, figure),
+        lambda png: place.update(bundle | as_output(png), metadata=metadata, raw=True),
+    )
+
+
+def as_output(png: bytes | None) -> dict[str, str]:
+    """Return a picture as a part of an output; no part for None."""
+    return {} if png is None else {"image/png": base64.b64encode(png).decode()}
 
 
 def picture_wanted() -> bool:
@@ -50,10 +66,7 @@ def mime_bundle(figure: go.Figure, alt: str = "chart", *, picture: bool = True) 
     """
     chart = json.loads(figure.to_json())
     bundle = {"application/vnd.plotly.v1+json": {**chart, "config": _CONFIG}, "text/plain": alt}
-    png = to_png(figure) if picture else None
-    if png is not None:
-        bundle["image/png"] = base64.b64encode(png).decode()
-    return bundle
+    return bundle | as_output(to_png(figure) if picture else None)
 
 
 def to_png(figure: go.Figure, scale: float = 1) -> bytes | None:

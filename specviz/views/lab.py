@@ -1,43 +1,44 @@
 """`lab`: a form that runs one strategy, or two, and shows the runs in the step-through.
 
-Contract: for notebooks; runs models through `generate` alone. Any error is shown as a line under
-the form.
+Contract: for notebooks; runs models through `generate_stepwise` alone. Any error is shown as a line
+under the form. In a live notebook a run gives way to the page after each round, so that it can be
+cancelled.
 """
 
-import html
-from collections.abc import Sequence
+import asyncio
+import dataclasses
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import ipywidgets as widgets
-import pandas as pd
+from IPython import get_ipython
+from IPython.display import DisplayHandle, display
 
-from specviz import metrics
 from specviz.engine.drafters import DRAFTERS, Drafter, SyntheticDrafter, drafter
 from specviz.engine.faults import FAULTS
 from specviz.engine.models.pair import Pair, load_pair
+from specviz.engine.options import Options
 from specviz.engine.requests import Prompt
 from specviz.engine.sampling import SamplingParams
-from specviz.engine.strategies import Strategy, changed_options, everything, strategy
-from specviz.generation.generate import generate
+from specviz.engine.strategies import Strategy, changed_options, everything
+from specviz.generation.generate import generate_stepwise
 from specviz.generation.result import Result
 from specviz.prompts import load_prompts
 from specviz.util.validate import is_list, require_kind, short
+from specviz.views.display import picture_wanted
+from specviz.views.labform import GRID, NOTHING, Progress, fields
+from specviz.views.labtable import table
+from specviz.views.live import Interrupts
 from specviz.views.stepper.widget import StepThrough, step_through
 
-_NO_COMPARISON = "nothing"
 _SYNTHETIC = SyntheticDrafter.name
-_SUMMARY = (
-    "strategy",
-    "new_tokens",
-    "rounds",
-    "mean_acceptance_length",
-    "draft_acceptance_rate",
-    "full_acceptance_share",
-    "discarded_tokens",
-    "tokens_per_s",
-)
-_LAYOUT: dict[str, Any] = {"style": {"description_width": "140px"}, "layout": {"width": "auto"}}
-_GRID = {"grid_template_columns": "repeat(auto-fill, minmax(340px, 1fr))"}
+_FAULTY_FROM = 3  # the first round that breaks
+_DEFAULTS = {field.name: field.default for field in dataclasses.fields(Options)}
+_DRAFTING = ("num_draft_tokens", "drafter")  # fields that need a strategy which drafts
+
+
+class Cancelled(Exception):  # noqa: N818 - nothing went wrong
+    """The reader has pressed Cancel."""
 
 
 def lab(pair: Pair | None = None, prompts: Sequence[Prompt] | None = None) -> "Lab":
@@ -58,10 +59,14 @@ class Lab(widgets.VBox):
     """The form, and under it the last run. Made by `lab`.
 
     Attributes:
-        fields: the form's parts by name: strategy, compare, num_draft_tokens, batch_size, prompts,
-            max_new_tokens, drafter, acceptance, temperature. `acceptance` belongs to the synthetic
-            drafter: the chance that a draft is right if all before it are.
+        fields: the form's parts by name: strategy, fault, compare, drafter, acceptance,
+            num_draft_tokens, batch_size, max_new_tokens, temperature, seed, prompts, own_prompt.
+            `acceptance` belongs to the synthetic drafter: the chance that a draft is right if all
+            before it are. `fault` breaks an invariant of the strategy, not of the one that it is
+            compared with.
         button: starts a run.
+        cancel: ends it after the round that is computed now.
+        progress: the bar beside them.
         status: one line: what is being done, or what went wrong.
         results: of the last run, one or two.
         stepper: the step-through of `results`; None before the first run.
@@ -77,87 +82,178 @@ class Lab(widgets.VBox):
             )
         self._pair = pair
         self._prompts = prompts
-        self._strategies = {_name(each): each for each in _choices()}
-        self.fields = _fields(list(self._strategies), len(prompts))
-        self.button = widgets.Button(
-            description="Run", button_style="primary", icon="play", layout={"width": "120px"}
-        )
-        self.button.on_click(lambda _button: self.run())
-        self.fields["drafter"].observe(self._enable_acceptance, "value")
-        self._enable_acceptance()
-        self.status = widgets.HTML()
+        self._strategies = {_name(each): each for each in everything()}
+        names = [*self._strategies]
+        self.fields = fields(names, list(DRAFTERS), FAULTS, len(prompts), _DEFAULTS)
+        self._buttons = Progress()
+        self.button = self._buttons.run
+        self.cancel = self._buttons.cancel
+        self.progress = self._buttons.bar
+        self.status = self._buttons.status
+        self.button.on_click(lambda _button: self._start())
+        self.cancel.on_click(lambda _button: self._cancel())
+        for name in ("strategy", "compare", "drafter", "own_prompt"):
+            self.fields[name].observe(self._enable, "value")
+        self._enable()
         self._summary = widgets.HTML()
+        self._place: DisplayHandle | None = None
+        self._cancelled = False
         self.results: list[Result] = []
         self.stepper: StepThrough | None = None
-        form = widgets.GridBox(list(self.fields.values()), layout=_GRID)
-        self._parts = (form, widgets.HBox([self.button, self.status]), self._summary)
+        form = widgets.GridBox(list(self.fields.values()), layout=GRID)
+        self._parts = (form, self._buttons.root, self._summary)
         super().__init__(self._parts)
 
     def __repr__(self) -> str:
         return f"Lab({len(self._prompts)} prompts)"
+
+    def _ipython_display_(self) -> None:
+        """Display the form in a live session, and under it a place for a picture of the run."""
+        if picture_wanted():
+            raise NotImplementedError  # IPython then takes what _repr_mimebundle_ returns
+        display(self._repr_mimebundle_(), raw=True)
+        self._place = display({"text/html": ""}, raw=True, display_id=True)
 
     def run(self) -> None:
         """Run what the form says and show it. An error is shown as one line of text.
 
         The button is disabled meanwhile.
         """
-        self.button.disabled = True
+        for _ in self._steps():
+            pass
+
+    def _start(self) -> None:
+        """Run, in a live notebook round by round beside what else the kernel is asked."""
+        loop = getattr(getattr(get_ipython(), "kernel", None), "io_loop", None)
+        if loop is None:
+            self.run()
+        else:
+            loop.add_callback(self._run_beside)
+
+    async def _run_beside(self) -> None:
+        interrupts = Interrupts()
+        steps = self._steps()
+        try:
+            for _ in steps:
+                interrupts.listen()
+                await asyncio.sleep(0.001)
+                if interrupts.came:
+                    steps.throw(KeyboardInterrupt)
+        except KeyboardInterrupt:  # the line under the form says it
+            pass
+        finally:
+            interrupts.stop()
+
+    def _cancel(self) -> None:
+        self._cancelled = True
+        self.cancel.disabled = True
+
+    def _steps(self) -> Generator[None, None, None]:
+        """Run what the form says, round by round, and show it."""
+        chosen = self._chosen()
+        prompts = self._asked()
+        self._cancelled = False
+        self._buttons.begin(len(chosen) * len(prompts) * self.fields["max_new_tokens"].value)
         try:
             self._set_status("running …")
-            self._show({name: self._generate(name) for name in self._chosen()})
+            yield
+            results: dict[str, Result] = {}
+            for name, each in chosen.items():
+                results[name] = yield from self._generate(name, each, prompts)
+                self.progress.max -= self._unwritten(results[name], prompts)
+            self._show(results)
             self._set_status("")
+        except Cancelled:
+            self._set_status("cancelled")
         except Exception as error:
             self._set_status(" ".join(str(error).split()) or type(error).__name__)
+        except BaseException:  # an interrupt, or the form is closed
+            self._set_status("interrupted")
+            raise
         finally:
-            self.button.disabled = False
+            self._buttons.end()
 
-    def _enable_acceptance(self, _change: Any = None) -> None:
-        self.fields["acceptance"].disabled = self.fields["drafter"].value != _SYNTHETIC
+    def _unwritten(self, result: Result, prompts: Sequence[Prompt]) -> int:
+        """Return how many tokens of the budget a run did not need."""
+        budget = len(prompts) * self.fields["max_new_tokens"].value
+        return budget - sum(map(len, result.tokens))
 
-    def _chosen(self) -> list[str]:
-        """The one strategy or the two different ones that the form selects."""
-        names = [self.fields["strategy"].value]
-        other = self.fields["compare"].value
-        if other not in (_NO_COMPARISON, names[0]):
-            names.append(other)
-        return names
-
-    def _generate(self, name: str) -> Result:
+    def _generate(
+        self, name: str, chosen: Strategy, prompts: Sequence[Prompt]
+    ) -> Generator[None, None, Result]:
+        """Run one strategy; the generator's value is the result."""
         values = {field: widget.value for field, widget in self.fields.items()}
         if self._pair is None:  # loaded once, by the first run
             self._pair = load_pair()
-        return generate(
+        before = self.progress.value
+        steps = generate_stepwise(
             self._pair,
-            self._prompts[: values["prompts"]],
-            strategy=self._strategies[name],
+            prompts,
+            strategy=chosen,
             drafter=_drafter(values),
             num_draft_tokens=values["num_draft_tokens"],
             batch_size=values["batch_size"],
             max_new_tokens=values["max_new_tokens"],
             sampling=_sampling(values),
+            seed=values["seed"],
             record=True,
-            progress=False,
         )
+        while True:
+            try:
+                written = next(steps)
+            except StopIteration as ended:
+                return ended.value
+            self.progress.value = before + written
+            self._set_status(f"running {name}: {written} tokens")
+            yield
+            if self._cancelled:
+                raise Cancelled
+
+    def _asked(self) -> list[Prompt]:
+        own = self.fields["own_prompt"].value
+        return [own] if own.strip() else [*self._prompts[: self.fields["prompts"].value]]
+
+    def _chosen(self) -> dict[str, Strategy]:
+        """The one strategy or the two different ones that the form selects, by name."""
+        strategy = self._strategies[self.fields["strategy"].value]
+        fault = self.fields["fault"].value
+        if fault != NOTHING:
+            strategy = dataclasses.replace(strategy, break_invariant=fault, from_round=_FAULTY_FROM)
+        chosen = {_name(strategy): strategy}
+        other = self.fields["compare"].value
+        if other != NOTHING:
+            chosen.setdefault(other, self._strategies[other])
+        return chosen
+
+    def _enable(self, _change: Any = None) -> None:
+        """Disable what changes nothing in the run that the form describes."""
+        names = [self.fields[name].value for name in ("strategy", "compare")]
+        strategies = [self._strategies[name] for name in names if name != NOTHING]
+        drafts = any(each.drafts for each in strategies)
+        for name in _DRAFTING:
+            self.fields[name].disabled = not drafts
+        synthetic = self.fields["drafter"].value == _SYNTHETIC
+        self.fields["acceptance"].disabled = not (drafts and synthetic)
+        self.fields["fault"].disabled = not strategies[0].valid
+        if not strategies[0].valid:
+            self.fields["fault"].value = NOTHING
+        self.fields["prompts"].disabled = bool(self.fields["own_prompt"].value.strip())
 
     def _show(self, results: dict[str, Result]) -> None:
         # All that may fail comes first: after an error the last run is still shown.
         traces = [result.trace for result in results.values()]
         stepper = step_through(*traces)  # type: ignore[arg-type]  # recorded, so not None
-        self._summary.value = _table(results)
+        self._summary.value = table(results)
         self.children = (*self._parts, stepper)
         if self.stepper is not None:
             self.stepper.close()
         self.results = list(results.values())
         self.stepper = stepper
+        if self._place is not None:
+            stepper.leave_picture_in(self._place)
 
     def _set_status(self, text: str) -> None:
-        self.status.value = html.escape(text)
-
-
-def _choices() -> list[Strategy]:
-    """Every strategy with its variants, and EQSPEC with each fault from the fourth round on."""
-    faulty = [strategy("eqspec", break_invariant=fault, from_round=3) for fault in FAULTS]
-    return [*everything(), *faulty]
+        self.status.value = text
 
 
 def _name(chosen: Strategy) -> str:
@@ -185,43 +281,3 @@ def _sampling(values: dict[str, Any]) -> SamplingParams | None:
         return None
     coupling = "gumbel" if values["drafter"] == _SYNTHETIC else "rejection"
     return SamplingParams(values["temperature"], coupling=coupling)
-
-
-def _fields(names: list[str], prompts: int) -> dict[str, Any]:
-    """The form's parts, by name. names: of the strategies; prompts: how many there are."""
-    ints, floats = widgets.IntSlider, widgets.FloatSlider
-    return {
-        "strategy": _dropdown(names, "strategy", value="eqspec"),
-        "compare": _dropdown([_NO_COMPARISON, *names], "compare with"),
-        "num_draft_tokens": _slider(ints, 5, 1, 10, "drafts a row (K)"),
-        "batch_size": _slider(ints, 8, 1, 32, "rows (B)"),
-        "prompts": _slider(ints, 8, 1, prompts, "prompts"),
-        "max_new_tokens": _slider(ints, 48, 1, 128, "new tokens a prompt"),
-        "drafter": _dropdown(list(DRAFTERS), "drafter"),
-        "acceptance": _slider(floats, 0.8, 0, 1, "acceptance", step=0.05),
-        "temperature": _slider(floats, 0, 0, 1.5, "temperature", step=0.1),
-    }
-
-
-def _dropdown(options: list[str], text: str, value: str | None = None) -> widgets.Dropdown:
-    """value: the option that is selected first; None for the first option."""
-    return widgets.Dropdown(options=options, value=value or options[0], description=text, **_LAYOUT)
-
-
-def _slider(kind: type, value: float, low: float, high: float, text: str, **more: Any) -> Any:
-    """kind: of slider; more: its other settings."""
-    limits = {"min": low, "max": high, "value": min(value, high)}
-    return kind(description=text, continuous_update=False, **limits, **_LAYOUT, **more)
-
-
-def _table(results: dict[str, Result]) -> str:
-    """Return summaries and acceptance by draft position as HTML, a line for each run."""
-    lines = []
-    for name, result in results.items():
-        acceptance = metrics.acceptance(result)
-        shares = zip(acceptance["position"], acceptance["acceptance"], strict=True)
-        by_position = {f"accepted at {position}": share for position, share in shares}
-        lines.append(result.summary[list(_SUMMARY)].assign(strategy=name, **by_position))
-    table = pd.concat(lines)
-    table.columns = [column.replace("_", " ") for column in table.columns]
-    return table.to_html(index=False, float_format="{:.2f}".format, na_rep="", border=0)

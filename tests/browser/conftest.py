@@ -69,7 +69,8 @@ def offline_page(browser: Browser) -> OpenPage:
 def saved_page(offline_page: OpenPage, tmp_path: Path) -> Iterator[Callable[..., Stepper]]:
     """Export one or two runs and open the file.
 
-    Call it as `saved_page(trace, other=None, judge=True, **options of the profile)`.
+    Call it as `saved_page(trace, other=None, judge=True, **options of the profile)`. The page opens
+    at the first step.
     """
     with ExitStack() as pages:
 
@@ -77,7 +78,7 @@ def saved_page(offline_page: OpenPage, tmp_path: Path) -> Iterator[Callable[...,
             trace: Trace, other: Trace | None = None, *, judge: bool = True, **options: object
         ) -> Stepper:
             path = tmp_path / "run.html"
-            sv.step_through(trace, other=other, judge=judge).export_html(path)
+            sv.step_through(trace, other=other, judge=judge, round=0).export_html(path)
             page = pages.enter_context(offline_page(**options))
             page.goto(path.as_uri())
             return Stepper(page.locator(".specviz")).wait()

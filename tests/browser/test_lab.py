@@ -10,10 +10,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import nbformat
+import numpy as np
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import expect
 
+import specviz as sv
 from browser.jupyter import Notebook
 from browser.runs import parting, record, stages_of, steps_of
 from browser.stepper import Stepper
@@ -25,9 +27,9 @@ QUICKSTART = Path(__file__).parents[2] / "notebooks" / "00_quickstart.ipynb"
 CELLS = (
     "import specviz as sv\n"
     "fine, broken = (sv.Trace.load(f'{name}.safetensors') for name in ('fine', 'broken'))",
-    "steps = sv.step_through(fine)\nsteps",
-    "sv.step_through(broken)",
-    "sv.step_through(fine, other=broken)",
+    "steps = sv.step_through(fine, round=0)\nsteps",
+    "sv.step_through(broken, round=0)",
+    "sv.step_through(fine, other=broken, round=0)",
     "print(steps.step, steps.row)",
     "steps.step, steps.row = 12, 2",
 )
@@ -133,28 +135,52 @@ def test_phases_of_the_rail(notebook, runs):
         assert stepper.sentence().lower().startswith(phase)
 
 
+def goals_of(trace: Trace, what: str) -> list[tuple[int, int]]:
+    """Return step and row of what a jump leads to from row 0; in step 0 only rows behind it."""
+    found = set()
+    if what == "violation":
+        for each in sv.check_invariants(trace):
+            found.add((each.round * len(PHASES) + PHASES.index(each.phase), each.row))
+    else:
+        rows = trace.rows
+        for number in sorted({step // len(PHASES) for step in steps_of(trace, what)}):
+            here = np.flatnonzero(rows["round"] == number)
+            for row, entry in enumerate(here):
+                if happens(trace, int(entry), what):
+                    found.add((number * len(PHASES) + PHASES.index("accept"), row))
+    return sorted(found - {(0, 0)})
+
+
+def happens(trace: Trace, entry: int, what: str) -> bool:
+    rows = trace.rows
+    if what == "eos":
+        return bool(set(trace.meta["eos_token_ids"]) & set(rows["emitted"][entry].tolist()))
+    full = bool(rows["accepted"][entry] == rows["drafted"][entry])
+    # The row that was chosen is row 0, whose request is 0: no row is refilled here.
+    return bool(rows["request"][entry] == 0) and full == (what == "full")
+
+
 @pytest.mark.parametrize(
     ("key", "what"), [("r", "rejection"), ("f", "full"), ("e", "eos"), ("v", "violation")]
 )
 def test_jumps(notebook, runs, key, what):
     cell, trace = (BROKEN, runs["broken"]) if what == "violation" else (FINE, runs["fine"])
-    stepper, goals = widget(notebook, cell), [step for step in steps_of(trace, what) if step > 0]
-    before_the_end = [goal for goal in goals if goal < last_step(trace)][-1]
+    stepper, goals = widget(notebook, cell), goals_of(trace, what)
+    end = last_step(trace)
+    last = [goal for goal in goals if goal < (end, 0)][-1]
     for goal in goals[:3]:
         stepper.press(key)
-        stepper.is_at(goal)
-    stepper.press("End")
-    stepper.is_at(last_step(trace))
+        stepper.is_at(*goal)
+    stepper.go(end, row=0)
     stepper.press(f"Shift+{key.upper()}")
-    stepper.is_at(before_the_end)
-    stepper.press("Home")
-    stepper.is_at(0)
+    stepper.is_at(*last)
+    stepper.go(0, row=0)
     stepper.root.get_by_role("combobox", name="jump to").select_option(what)
     stepper.button("next of these").click()
-    stepper.is_at(goals[0])
-    stepper.press("End")
+    stepper.is_at(*goals[0])
+    stepper.go(end, row=0)
     stepper.button("previous of these").click()
-    stepper.is_at(before_the_end)
+    stepper.is_at(*last)
 
 
 def test_a_jump_without_a_target_stays(notebook):

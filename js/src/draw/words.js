@@ -41,10 +41,11 @@ export function rangeWords(ranges, most = 3) {
 }
 
 /**
- * Milliseconds and bytes, with no more digits than they deserve.
+ * Milliseconds, from 10,000 on as seconds, with no more digits than they deserve.
  * @param {number} value
  */
 export function milliseconds(value) {
+  if (value >= 9999.5) return `${(value / 1000).toFixed(value >= 99950 ? 0 : 1)} s`;
   if (value > 0 && value < 0.005) return "<0.01 ms";
   return `${value.toFixed(value >= 99.95 || value === 0 ? 0 : value >= 0.095 ? 1 : 2)} ms`;
 }

@@ -3,7 +3,7 @@
 // page.
 
 import { Tally } from "./tally.js";
-import { branches, isFull, turnedDown } from "./tree.js";
+import { branches, turnedDown } from "./tree.js";
 
 /** @import { Cell, FilmJson, LaneName, LaneRun, RowEntry } from "../types.d.ts" */
 
@@ -69,8 +69,6 @@ export class Film {
       ...each,
       step: each.round * this.phases + each.phase,
     }));
-    /** @type {Map<string, number[]>} */
-    this._points = new Map();
     /** @type {boolean | undefined} */
     this._drifts = undefined;
     /** @type {Tally | undefined} */
@@ -242,43 +240,5 @@ export class Film {
     for (const round of this.json.rounds)
       sums.push(sums[sums.length - 1] + round.rows.reduce((sum, row) => sum + row.gained, 0));
     return sums;
-  }
-
-  /**
-   * The steps at which something happens: "rejection", "full", "violation" or "eos".
-   * @param {string} what
-   */
-  points(what) {
-    const found = this._points.get(what) ?? this._find(what);
-    this._points.set(what, found);
-    return found;
-  }
-
-  /** @param {string} what */
-  _find(what) {
-    if (what === "violation")
-      return [...new Set(this._violations.map((each) => each.step))].sort((a, b) => a - b);
-    const eos = new Set(this.json.meta.eos_token_ids);
-    /** @type {Record<string, (row: RowEntry) => boolean>} */
-    const events = {
-      rejection: (row) => row.gained > 0 && row.verified > 0 && !isFull(row),
-      full: isFull,
-      eos: (row) => row.emitted.some((token) => eos.has(token)),
-    };
-    return this.json.rounds.flatMap((round, number) =>
-      round.rows.some(events[what]) ? [this.step(number, "accept")] : [],
-    );
-  }
-
-  /**
-   * @param {number} step
-   * @param {string} what
-   * @param {number} [direction]
-   */
-  next(step, what, direction = 1) {
-    const points = this.points(what);
-    const found =
-      direction > 0 ? points.find((each) => each > step) : points.findLast((each) => each < step);
-    return found ?? null;
   }
 }

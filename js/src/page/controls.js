@@ -2,20 +2,13 @@
 // the shell then says. Knows no canvas.
 
 import { element, icon, iconButton, setAttribute, setText, setUsable } from "../draw/elements.js";
-import { jump, jumpTarget, jumpToDifference } from "./jumps.js";
+import { jump, jumpTarget, JUMPS, jumpToDifference } from "./jumps.js";
 import { SPEEDS } from "./player.js";
 import { Rail } from "./rail.js";
 import { badge, runFacts, runName } from "./run.js";
 
 /** @import { Comparison, RowEntry } from "../types.d.ts" */
 /** @import { Shell } from "./shell.js" */
-
-const JUMPS = {
-  rejection: "rejection",
-  full: "full acceptance",
-  violation: "violation",
-  eos: "EOS",
-};
 
 export class Controls {
   /** @type {HTMLElement} */ root;

@@ -157,6 +157,7 @@ export class MapSection extends Section {
   _click(event) {
     this.slider.focus({ preventScroll: true });
     this.pointer.click(event);
+    if (event.pointerType === "touch") this.pointer.move(event);
   }
   /** @param {WheelEvent} event */
   _wheel(event) {

@@ -3,41 +3,27 @@
 
 import { element } from "../draw/elements.js";
 import { decodeFilm } from "../film/film.js";
-import { drawFigure } from "./figure.js";
 import { Shell } from "./shell.js";
+import { keepPicture } from "./still.js";
 
 /** @import { Film, Model } from "../types.d.ts" */
 
-const PICTURE_AFTER_MS = 500; // from when the widget is there
-
 /**
- * For a notebook that will be kept without its kernel: draw a static picture of what is shown
- * first, if Python asks for one. The page does so when it is idle.
+ * Why the view opens where it does, unless it has been moved since.
  * @param {Model} model
- * @param {Film[]} films
- * @param {HTMLElement} root
+ * @param {Shell} shell
  */
-function sendPicture(model, films, root) {
-  const wanted = model.get("_picture_wanted");
-  if (!wanted) return;
-  const send = () => {
-    if (!root.isConnected || !model.get("_picture_wanted")) return;
-    const settings = { ...wanted, step: model.get("step"), row: model.get("row") };
-    model.set("_picture", drawFigure(films, settings, root));
-    try {
-      model.save_changes();
-    } catch {
-      // The kernel is gone, so the picture cannot be kept.
-    }
-  };
-  setTimeout(() => (window.requestIdleCallback ?? setTimeout)(send), PICTURE_AFTER_MS);
+function sayOpening(model, shell) {
+  const opening = model.get("_opening");
+  if (opening?.step === shell.clock && opening.row === shell.row) shell.notice.say(opening.words);
 }
 
 /**
  * Show the model's runs in `el`. Returns what removes them again.
  * @param {{ model: Model; el: Element }} place
+ * @param {((shell: Shell, films: Film[]) => void) | null} [opened] called once they are shown
  */
-export function render({ model, el }) {
+export function render({ model, el }, opened = null) {
   const attributes = {
     class: "specviz",
     tabindex: "0",
@@ -49,13 +35,16 @@ export function render({ model, el }) {
   el.append(root);
   /** @type {Shell | null} */
   let shell = null;
+  let forget = () => {};
   let gone = false;
   const bytes = ["film", "other"].map((name) => model.get(name)).filter((each) => each?.byteLength);
   Promise.all(bytes.map(decodeFilm))
     .then((films) => {
       if (gone) return;
       shell = new Shell(model, root, films);
-      sendPicture(model, films, root);
+      sayOpening(model, shell);
+      opened?.(shell, films);
+      forget = keepPicture(model, films, root);
     })
     .catch((error) => {
       root.textContent = `This run cannot be shown: ${error.message}`;
@@ -63,6 +52,7 @@ export function render({ model, el }) {
     });
   return () => {
     gone = true;
+    forget();
     shell?.dispose();
     root.remove();
   };

@@ -250,8 +250,19 @@ export class Section {
   /** @param {any} event */
   _click(event) {
     if (this.dragged) return;
-    if (this.panel.click) return this.panel.click(event.offsetX, event.offsetY, this.width);
-    const found = this.panel.hit(event.offsetX, event.offsetY, this.width);
+    const [x, y] = [event.offsetX, event.offsetY];
+    if (this.panel.click) this.panel.click(x, y, this.width);
+    else this._pick(x, y);
+    // A finger cannot point without a tap.
+    if (event.pointerType === "touch") this._move(event);
+  }
+
+  /**
+   * @param {number} x
+   * @param {number} y
+   */
+  _pick(x, y) {
+    const found = this.panel.hit(x, y, this.width);
     if (found && found.row !== null && found.row !== undefined) this.desk.pick(found.row);
   }
 

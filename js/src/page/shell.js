@@ -3,15 +3,15 @@
 // count only in here, `dispose` leaves nothing.
 
 import { element } from "../draw/elements.js";
-import { readPalette } from "../draw/pen.js";
-import { themeNamed, watchTheme } from "../draw/theme.js";
 import { Comparison } from "../film/compare.js";
 import { Ahead } from "./ahead.js";
 import { Controls } from "./controls.js";
 import { Frames } from "./frames.js";
 import { actionOf, Help } from "./keys.js";
+import { readTheme, themeChanged, watchLooks } from "./looks.js";
 import { MapSection } from "./mapsection.js";
 import { animateMoves } from "./motion.js";
+import { Notice } from "./notice.js";
 import { Player } from "./player.js";
 import { placeIn, Run, samePlace } from "./run.js";
 import { save } from "./saved.js";
@@ -45,8 +45,9 @@ export class Shell {
     this.comparison = films.length > 1 ? new Comparison(films[0], films[1]) : null;
     this.phases = films[0].phases;
     this.clocks = this.comparison ? this.comparison.clocks : films[0].steps;
-    this._readTheme();
+    readTheme(this);
     this.tip = new Tip(root);
+    this.notice = new Notice();
     this.help = new Help(this.comparison !== null);
     this.runs = films.map((film, number) => new Run(this, film, number));
     this.frames = new Frames((sections) => this._paint(sections));
@@ -56,7 +57,13 @@ export class Shell {
     this.controls.addMap(this.map.root);
     this.ahead = new Ahead(this);
     const shown = element("div", { class: "sv-runs" }, ...this.runs.map((run) => run.root));
-    root.replaceChildren(this.controls.root, shown, this.tip.root, this.help.root);
+    root.replaceChildren(
+      this.controls.root,
+      shown,
+      this.tip.root,
+      this.help.root,
+      this.notice.root,
+    );
     root.classList.toggle("sv-compared", this.comparison !== null);
     this.row = Math.max(model.get("row") ?? 0, 0);
     this._listen();
@@ -78,15 +85,11 @@ export class Shell {
     this.listeners = [
       ["change:step", () => this._show(this._clamp(this.model.get("step")), false)],
       ["change:row", () => this._pickRow(Math.max(this.model.get("row"), 0))],
-      ["change:theme", () => this._themeChanged()],
+      ["change:theme", () => themeChanged(this)],
     ];
     for (const [event, listener] of this.listeners) this.model.on(event, listener);
     this.root.addEventListener("keydown", (event) => this._key(event), { signal });
-    watchTheme(() => this._themeChanged(), signal);
-    // Another screen may have other pixels.
-    window.addEventListener("resize", () => this.touchAll(), { signal });
-    window.addEventListener("beforeprint", () => this._print("light"), { signal });
-    window.addEventListener("afterprint", () => this._print(null), { signal });
+    watchLooks(this);
   }
 
   /** @param {KeyboardEvent} event */
@@ -119,11 +122,15 @@ export class Shell {
     return this.comparison?.clockOf(run.number, step) ?? step;
   }
 
-  /** @param {number} clock */
-  go(clock) {
+  /**
+   * @param {number} clock
+   * @param {number} [row] of the first run
+   */
+  go(clock, row = this.row) {
     const next = this._clamp(clock);
-    if (next === this.clock) return;
-    this.way = Math.sign(next - this.clock);
+    if (next === this.clock && row === this.row) return;
+    this.way = Math.sign(next - this.clock) || this.way;
+    this.row = row;
     this._show(next, next === this.clock + 1);
     this.frames.paintAtOnce();
   }
@@ -145,6 +152,7 @@ export class Shell {
     const moving = this.move(clock, animate);
     this.map.map.follow();
     this.tip.show(null);
+    this.notice.clear();
     save(this.model, { step: clock, row: this.row });
     this.touchAll();
     if (moving.some(Boolean)) animateMoves(this);
@@ -248,28 +256,6 @@ export class Shell {
     const { sections } = this;
     const shown = !sections.every((section) => section.asTable);
     sections.forEach((section) => section.showTable(shown));
-  }
-
-  /** @param {string | null} [forced] */
-  _readTheme(forced = null) {
-    this.root.dataset.theme = themeNamed(forced ?? this.model.get("theme"));
-    this.palette = readPalette(this.root);
-    for (const { view } of this.runs) view.palette = this.palette;
-  }
-
-  _themeChanged() {
-    this._readTheme();
-    this.touchAll();
-  }
-
-  /**
-   * On paper everything is light.
-   * @param {string | null} theme
-   */
-  _print(theme) {
-    this._readTheme(theme);
-    this.touchAll();
-    this.frames.paint();
   }
 
   // -- drawing

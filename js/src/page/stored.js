@@ -3,7 +3,9 @@
 
 import { element } from "../draw/elements.js";
 import { Film } from "../film/film.js";
+import { followAddress } from "./address.js";
 import { drawFigure } from "./figure.js";
+import { extentOf } from "./link.js";
 import { render } from "./render.js";
 
 /**
@@ -42,7 +44,7 @@ function showStored(place) {
     on() {},
     off() {},
   };
-  render({ model, el: place });
+  render({ model, el: place }, (shell, films) => followAddress(shell, extentOf(films)));
   // Nothing else is on the page, so the keys work at once. A page inside another one leaves the
   // focus there.
   if (window === window.top)

@@ -2,6 +2,24 @@
 
 import { element, setText } from "../draw/elements.js";
 
+const ASIDE = 14; // px from the pointer
+const BELOW = 24; // so that it leaves free what it explains
+
+/**
+ * Where a tip stands: below the pointer, or above it where the window ends; in the end it may lie
+ * beside the pointer, but never under it.
+ * @param {{ x: number, y: number }} at the pointer
+ * @param {{ width: number, height: number }} size of the tip
+ * @param {number} width of the place
+ * @param {number} bottom of the window
+ */
+export function tipPlace(at, size, width, bottom) {
+  const left = Math.max(Math.min(at.x + ASIDE, width - size.width - 8), 4);
+  const below = at.y + BELOW;
+  const above = at.y - BELOW - size.height;
+  return { left, top: below + size.height <= bottom ? below : above };
+}
+
 export class Tip {
   /** @param {HTMLElement} place */
   constructor(place) {
@@ -19,9 +37,9 @@ export class Tip {
     if (!hint || !event) return;
     setText(this.root, hint);
     const box = this.place.getBoundingClientRect();
-    const x = event.clientX - box.left;
-    const y = event.clientY - box.top;
-    const left = Math.max(Math.min(x + 14, box.width - this.root.offsetWidth - 8), 4);
-    Object.assign(this.root.style, { left: `${left}px`, top: `${y + 20}px` });
+    const size = { width: this.root.offsetWidth, height: this.root.offsetHeight };
+    const at = { x: event.clientX - box.left, y: event.clientY - box.top };
+    const { left, top } = tipPlace(at, size, box.width, window.innerHeight - box.top);
+    Object.assign(this.root.style, { left: `${left}px`, top: `${top}px` });
   }
 }

@@ -2,6 +2,7 @@
 // can be pointed at.
 
 import { fontOf, measureText } from "../draw/text.js";
+import { eventsOf } from "../film/events.js";
 import { drafterName, hasSource } from "../film/head.js";
 import { drawGuess } from "./guesses.js";
 import { cellLooks } from "./lanelooks.js";
@@ -58,7 +59,7 @@ export class Legend {
       ["bonus_now", ownToken],
       ...when(wrong, "wrong_now", "▲ not the target's own"),
       ...when(
-        any((each) => each.points("rejection").length > 0),
+        any((each) => eventsOf(each, "rejection").length > 0),
         "rejected_now",
         "✗ rejected",
       ),

@@ -1,20 +1,26 @@
 """A browser without a window, to turn a page into a picture.
 
-Contract: `rendered` loads a page from a temporary file, in a profile of its own that is deleted
-afterwards, and returns the text of one element. It waits for the page's load event, so the page
-must be done by then. Not known here: what the page is.
+Contract: `rendered` loads a page from a temporary file and returns the text of one element. It
+waits for the page's load event, so the page must be done by then. The browser has a profile of its
+own. It stays open until the process ends, because starting one takes seconds on a busy machine.
+Where it cannot be kept (Windows, other browsers), one is started for each picture. Not known here:
+what the page is.
 """
 
+import atexit
 import html
 import os
 import re
 import shutil
 import subprocess
 import tempfile
+import threading
 from functools import cache
 from pathlib import Path
 
 from plotly.optional_imports import get_module
+
+from specviz.views.stepper.pipe import BrowserGoneError, Chromium
 
 _NAMES = (
     "chromium",
@@ -35,6 +41,7 @@ _FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
 )
+_DUMP = "--dump-dom"  # prints the page as it is after its load event
 _REMEDY = "install Chromium, or set BROWSER_PATH to a Chromium, Chrome or Edge"
 
 
@@ -86,10 +93,20 @@ def rendered(page: str, element: str, *, scale: float = 1, timeout_s: float = 60
         OSError: there is no browser, or it does not start, takes too long, or makes no such
             element; the message says what to do.
     """
-    # The page as it is after its load event.
-    browser, dom = _loaded(
-        page, ["--dump-dom", f"--force-device-scale-factor={scale:g}"], timeout_s
-    )
+    browser = _found_browser()
+    with tempfile.TemporaryDirectory(prefix="specviz-", ignore_cleanup_errors=True) as folder:
+        file = Path(folder) / "page.html"
+        file.write_text(page, encoding="utf-8")
+        command = (browser, *_FLAGS, *_sandbox_flags())
+        try:
+            text = _KEPT.text_of(command, file.as_uri(), element, scale, timeout_s)
+        except TimeoutError as error:
+            raise _too_slow(browser, timeout_s) from error
+        if text is not None:
+            return text
+        settings = [f"--user-data-dir={folder}/profile", f"--force-device-scale-factor={scale:g}"]
+        # A profile of its own: one that another browser has open would not start.
+        dom = _run([*command, _DUMP, *settings, file.as_uri()], timeout_s)
     found = re.search(f'<pre id="{re.escape(element)}"[^>]*>(.*?)</pre>', dom, re.DOTALL)
     if found is None:
         raise OSError(f"{browser} drew nothing; {_REMEDY}, of a newer version")
@@ -98,26 +115,23 @@ def rendered(page: str, element: str, *, scale: float = 1, timeout_s: float = 60
 
 def printed(page: str, *, timeout_s: float = 60) -> bytes:
     """Return `page` (HTML) as a PDF. Raises OSError as `rendered` does."""
+    browser = _found_browser()
     with tempfile.TemporaryDirectory(prefix="specviz-", ignore_cleanup_errors=True) as folder:
-        file = Path(folder) / "page.pdf"
-        browser, _ = _loaded(page, ["--no-pdf-header-footer", f"--print-to-pdf={file}"], timeout_s)
+        source, file = Path(folder) / "page.html", Path(folder) / "page.pdf"
+        source.write_text(page, encoding="utf-8")
+        settings = ["--no-pdf-header-footer", f"--print-to-pdf={file}"]
+        settings.append(f"--user-data-dir={folder}/profile")
+        _run([browser, *_FLAGS, *_sandbox_flags(), *settings, source.as_uri()], timeout_s)
         if not file.exists():
             raise OSError(f"{browser} printed nothing; {_REMEDY}, of a newer version")
         return file.read_bytes()
 
 
-def _loaded(page: str, settings: list[str], timeout_s: float) -> tuple[str, str]:
-    """Load a page; return the browser's path and what it writes."""
+def _found_browser() -> str:
     browser = find_browser()
     if browser is None:
         raise OSError(f"a picture needs a browser, and none was found; {_REMEDY}")
-    with tempfile.TemporaryDirectory(prefix="specviz-", ignore_cleanup_errors=True) as folder:
-        file = Path(folder) / "page.html"
-        file.write_text(page, encoding="utf-8")
-        # A profile of its own: one that another browser has open would not start.
-        profile = f"--user-data-dir={folder}/profile"
-        command = [browser, *_FLAGS, *_sandbox_flags(), profile, *settings, file.as_uri()]
-        return browser, _run(command, timeout_s)
+    return browser
 
 
 def _sandbox_flags() -> list[str]:
@@ -137,12 +151,66 @@ def _run(command: list[str], timeout_s: float) -> str:
             check=True,
         )
     except subprocess.TimeoutExpired as error:
-        raise OSError(f"{command[0]} did not answer within {timeout_s:g} s; {_REMEDY}") from error
+        raise _too_slow(command[0], timeout_s) from error
     except (OSError, subprocess.CalledProcessError) as error:
         message = getattr(error, "stderr", "") or str(error)
         last_line = " ".join(message.strip().splitlines()[-1:])[:200]
         raise OSError(f"{command[0]} cannot be run ({last_line}); {_REMEDY}") from error
     return done.stdout
+
+
+def _too_slow(browser: str, timeout_s: float) -> OSError:
+    return OSError(f"{browser} did not answer within {timeout_s:g} s; {_REMEDY}")
+
+
+class _Kept:
+    """The browser that stays open, if there is one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._command: tuple[str, ...] = ()
+        self._chromium: Chromium | None = None
+        self._refused: set[tuple[str, ...]] = set()
+
+    def text_of(
+        self, command: tuple[str, ...], address: str, element: str, scale: float, timeout_s: float
+    ) -> str | None:
+        """Return the text of an element of a page; None if no browser can be kept or it has none.
+
+        Raises TimeoutError if the browser does not answer in time.
+        """
+        with self._lock:
+            for _ in range(2):  # again if the browser was ended since the last picture
+                if command in self._refused:
+                    return None
+                kept = self._chromium is not None
+                try:
+                    return self._started(command).text_of(address, element, scale, timeout_s)
+                except BrowserGoneError:
+                    self.close()
+                    if not kept:
+                        self._refused.add(command)
+                except BaseException:  # a page that hangs, or an interrupt
+                    self.close(at_once=True)
+                    raise
+            return None
+
+    def _started(self, command: tuple[str, ...]) -> Chromium:
+        if self._chromium is not None and (command != self._command or not self._chromium.usable):
+            self.close()
+        if self._chromium is None:
+            self._chromium = Chromium(command)
+            self._command = command
+        return self._chromium
+
+    def close(self, *, at_once: bool = False) -> None:
+        if self._chromium is not None:
+            self._chromium.close(at_once=at_once)
+        self._chromium = None
+
+
+_KEPT = _Kept()
+atexit.register(_KEPT.close)
 
 
 @cache

@@ -9,13 +9,13 @@ import base64
 import gzip
 import json
 import os
+from dataclasses import asdict
 from typing import Any
 
 import anywidget
 import traitlets
 from IPython.display import DisplayHandle, display
 
-from specviz.record.log.reader import read_record
 from specviz.record.schema import PHASES
 from specviz.record.trace import Trace
 from specviz.util.files import check_writable
@@ -33,6 +33,8 @@ from specviz.views.stepper.arguments import (
 )
 from specviz.views.stepper.assets import script, style
 from specviz.views.stepper.browser import browser_starts
+from specviz.views.stepper.embedded import Embedded
+from specviz.views.stepper.opening import first_fault, opening
 from specviz.views.stepper.packing import packed_film
 from specviz.views.stepper.png import with_palette
 
@@ -64,6 +66,8 @@ class StepThrough(anywidget.AnyWidget):
     step = traitlets.Int(0).tag(sync=True)
     row = traitlets.Int(0, min=0).tag(sync=True)
     theme = traitlets.Enum(("auto", *FIGURE_THEMES), "auto").tag(sync=True)
+    # Where the view opens without being told: step, row, and why.
+    _opening = traitlets.Dict().tag(sync=True)
     # Settings of a picture that the page should draw, None where none is wanted.
     _picture_wanted = traitlets.Dict(default_value=None, allow_none=True).tag(sync=True)
     # That picture: PNG in base64.
@@ -75,14 +79,17 @@ class StepThrough(anywidget.AnyWidget):
         self._names = [_name(trace)]
         self._rounds = trace.num_rounds
         self._places: list[DisplayHandle] = []
-        films = {"film": packed_film(trace, judge)}
+        film, violations = packed_film(trace, judge)
+        films = {"film": film}
+        faults = [first_fault(violations, 0)]
         if other is not None:
             check_trace(other, "other")
             check_same_prompts(trace, other)
             self._names.append(_name(other))
             self._rounds = max(self._rounds, other.num_rounds)
-            films["other"] = packed_film(other, judge)
-        super().__init__(**films)
+            films["other"], violations = packed_film(other, judge)
+            faults.append(first_fault(violations, 1))
+        super().__init__(**films, _opening=asdict(opening(trace, other, faults)))
 
     def __repr__(self) -> str:
         return f"StepThrough({' | '.join(self._names)})"
@@ -90,6 +97,11 @@ class StepThrough(anywidget.AnyWidget):
     @traitlets.validate("step")
     def _known_step(self, proposal: traitlets.Bunch) -> int:
         return checked_step(proposal["value"], self._rounds)
+
+    def go_to_opening(self) -> None:
+        """Go where the view opens without being told: see `step_through`."""
+        self.step = self._opening["step"]
+        self.row = self._opening["row"]
 
     def export_html(self, path: str | os.PathLike[str]) -> None:
         """Write the step-through as one self-contained page.
@@ -99,9 +111,7 @@ class StepThrough(anywidget.AnyWidget):
         Raises:
             OSError: the file cannot be written.
         """
-        settings = {"step": self.step, "row": self.row, "theme": self.theme}
-        title = f"specviz: {' | '.join(self._names)}"
-        export.write(path, export.page(title, self._films, settings).encode())
+        export.write(path, self._page().encode())
 
     def export_png(
         self,
@@ -145,6 +155,11 @@ class StepThrough(anywidget.AnyWidget):
         """Write the same figure as vectors; arguments and errors as in `export_png`."""
         check_writable(require_path("path", path))
         export.write(path, self._figure("svg", step, row, theme, width, 1))
+
+    def _page(self) -> str:
+        names = ("step", "row", "theme", "_opening")
+        settings = {name: getattr(self, name) for name in names}
+        return export.page(f"specviz: {' | '.join(self._names)}", self._films, settings)
 
     @property
     def _films(self) -> list[bytes]:
@@ -193,21 +208,40 @@ class StepThrough(anywidget.AnyWidget):
         """Display the widget in a live session, and under it a place for its static picture.
 
         The picture is for readers who open the saved notebook without this kernel. The page draws
-        it when it is idle, and hides it as long as the widget is there. It is not part of the same
-        output, because JupyterLab shows an error in place of a widget whose kernel is gone,
-        whatever else the output holds.
+        it when it is idle, again after each step at which the reader rests, and hides it as long as
+        the widget is there. It is not part of the same output, because JupyterLab shows an error in
+        place of a widget whose kernel is gone, whatever else the output holds.
         """
         if picture_wanted():
             raise NotImplementedError  # IPython then takes what _repr_mimebundle_ returns
         data, metadata = self._repr_mimebundle_()
+        display(data, metadata=metadata, raw=True)
+        self.leave_picture_in(display({"text/html": ""}, raw=True, display_id=True))
+
+    def leave_picture_in(self, place: DisplayHandle) -> None:
+        """Keep a picture of the step that is shown in an output of the notebook."""
         self._picture_wanted = {
             "format": "png",
             "theme": "light",
             "width": _STATIC_WIDTH,
             "scale": 1,
         }
-        display(data, metadata=metadata, raw=True)
-        self._places.append(display({"text/html": ""}, raw=True, display_id=True))
+        self._places.append(place)
+
+    def embed(self, height: int = 900, limit_mb: float = 1) -> Embedded:
+        """Return the page of `export_html` as an output that stays alive without a kernel.
+
+        Make it the last line of a cell. The notebook keeps the whole page, in a frame that may run
+        its own script and nothing else; a code host shows no frames.
+
+        Args:
+            height: of the frame in CSS px, 200 to 4000.
+            limit_mb: the most megabytes that it may add to the notebook.
+
+        Raises:
+            ValueError: an argument cannot be used, or the page is larger than `limit_mb`.
+        """
+        return Embedded(self._page(), repr(self), height, limit_mb)
 
     @traitlets.observe("_picture")
     def _keep_picture(self, change: traitlets.Bunch) -> None:
@@ -216,8 +250,6 @@ class StepThrough(anywidget.AnyWidget):
         data = _as_output(base64.b64decode(change["new"])) | {"text/plain": repr(self)}
         for place in self._places:
             place.update(data, metadata=self._static_metadata(), raw=True)
-        self._places.clear()
-        self.set_trait("_picture_wanted", None)
         self._picture = ""
 
 
@@ -225,9 +257,9 @@ def step_through(
     trace: Trace,
     other: Trace | None = None,
     *,
-    round: int = 0,
-    phase: str = PHASES[0],
-    row: int = 0,
+    round: int | None = None,
+    phase: str | None = None,
+    row: int | None = None,
     judge: bool = True,
 ) -> StepThrough:
     """Step through a recorded run: tokens, positions, masks and K/V of every row after every phase.
@@ -238,8 +270,11 @@ def step_through(
     Args:
         trace: `result.trace` of a run with `record=True`, or `Trace.load(path)`.
         other: a run of the same prompts, shown beside the first one.
-        round, phase: where the view opens: right after this phase of this round of `trace`.
-        row: the row of the batch that is selected.
+        round, phase: where the view opens: right after this phase of this round of `trace`; by
+            default the phase "schedule", round 0.
+        row: the row of the batch that is selected; by default row 0. Without round, phase and row
+            the view opens where two runs first differ, else at the first violation, else at the
+            first round in which rows gain different numbers of tokens, and says so.
         judge: whether to check the invariants and report violations; pass False to look for
             them yourself.
 
@@ -248,46 +283,12 @@ def step_through(
             no such round, phase or row.
     """
     view = StepThrough(trace, other, judge=judge)
-    view.step = step_of(trace, round, phase)
-    view.row = require_int("row", row, minimum=0)
+    if round is None and phase is None and row is None:
+        view.go_to_opening()
+        return view
+    view.step = step_of(trace, 0 if round is None else round, PHASES[0] if phase is None else phase)
+    view.row = require_int("row", 0 if row is None else row, minimum=0)
     return view
-
-
-def save_replay(
-    path: str | os.PathLike[str],
-    out: str | os.PathLike[str],
-    other: str | os.PathLike[str] | None = None,
-    step: int = 0,
-) -> None:
-    """Turn a record or a log, or two, into a page (.html), or a figure of a step (.png, .svg).
-
-    Args:
-        path, other: of the records; a log ends in .jsonl.
-        out: of the file; its suffix decides what is written.
-        step: round * 5 + phase: where the page opens, or what the figure shows.
-
-    Raises:
-        ValueError: an argument cannot be used. TraceError, a ValueError, for a file without a
-            record.
-        OSError: a figure without a browser, or a file that cannot be written.
-    """
-    exports = {
-        ".html": StepThrough.export_html,
-        ".png": StepThrough.export_png,
-        ".svg": StepThrough.export_svg,
-    }
-    require_path("path", path)
-    kind = require_path("out", out).suffix.lower()
-    if other is not None:
-        require_path("other", other)
-    require_int("step", step, minimum=0)
-    if kind not in exports:
-        raise ValueError(
-            f"out must end in one of {', '.join(exports)}, got {os.fspath(out)!r}; rename the file"
-        )
-    view = step_through(read_record(path), None if other is None else read_record(other))
-    view.step = checked_step(step, view._rounds)
-    exports[kind](view, out)
 
 
 def _name(trace: Trace) -> str:

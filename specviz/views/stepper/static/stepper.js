@@ -263,7 +263,7 @@ var Film = class {
     this.json = json, unfoldLanes(json.lanes), unfoldHoles(json), this.phases = json.phases.length, this.steps = json.rounds.length * this.phases, this._gains = this._sumGains(), this.checked = json.violations !== null, this.knowsChoices = this.checked && !json.gaps?.choices, this._violations = (json.violations ?? []).map((each) => ({
       ...each,
       step: each.round * this.phases + each.phase
-    })), this._points = /* @__PURE__ */ new Map(), this._drifts = void 0, this._tally = void 0;
+    })), this._drifts = void 0, this._tally = void 0;
   }
   /** What the run adds up to, counted when it is first asked for. */
   get tally() {
@@ -407,399 +407,7 @@ var Film = class {
       sums.push(sums[sums.length - 1] + round.rows.reduce((sum, row) => sum + row.gained, 0));
     return sums;
   }
-  /**
-   * The steps at which something happens: "rejection", "full", "violation" or "eos".
-   * @param {string} what
-   */
-  points(what) {
-    let found = this._points.get(what) ?? this._find(what);
-    return this._points.set(what, found), found;
-  }
-  /** @param {string} what */
-  _find(what) {
-    if (what === "violation")
-      return [...new Set(this._violations.map((each) => each.step))].sort((a, b) => a - b);
-    let eos = new Set(this.json.meta.eos_token_ids), events = {
-      rejection: (row) => row.gained > 0 && row.verified > 0 && !isFull(row),
-      full: isFull,
-      eos: (row) => row.emitted.some((token) => eos.has(token))
-    };
-    return this.json.rounds.flatMap(
-      (round, number) => round.rows.some(events[what]) ? [this.step(number, "accept")] : []
-    );
-  }
-  /**
-   * @param {number} step
-   * @param {string} what
-   * @param {number} [direction]
-   */
-  next(step, what, direction = 1) {
-    let points = this.points(what);
-    return (direction > 0 ? points.find((each) => each > step) : points.findLast((each) => each < step)) ?? null;
-  }
 };
-
-// src/draw/text.js
-var SANS = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif", MONO = "'DejaVu Sans Mono', Menlo, Consolas, 'Liberation Mono', monospace", Kept = class {
-  /** @param {number} [most] */
-  constructor(most = 200) {
-    this.most = most, this.found = /* @__PURE__ */ new Map();
-  }
-  /**
-   * @param {string | number} key
-   * @param {() => V} make
-   * @returns {V}
-   */
-  get(key, make) {
-    let known = this.found.get(key);
-    if (known !== void 0) return known;
-    this.found.size >= this.most && this.found.clear();
-    let made = make();
-    return this.found.set(key, made), made;
-  }
-}, measuring = null, widths = new Kept(), cuts = new Kept(2e4), fonts = new Kept();
-function contextOf(canvas, options) {
-  return (
-    /** @type {CanvasRenderingContext2D} */
-    canvas.getContext("2d", options)
-  );
-}
-function measureText(string, font) {
-  return widths.get(font, () => new Kept(2e4)).get(string, () => (measuring ??= contextOf(document.createElement("canvas")), measuring.font = font, measuring.measureText(string).width));
-}
-function familyOf({ mono = !1 }) {
-  return mono ? MONO : SANS;
-}
-function fontOf({ size = 11, weight = 400, mono = !1 }) {
-  let key = weight + size / 100 + (mono ? 0.5 : 0);
-  return fonts.get(key, () => `${weight} ${size}px ${familyOf({ mono })}`);
-}
-function cutText(string, max, font) {
-  return measureText(string, font) <= max ? string : cuts.get(`${max} ${font}${string}`, () => cutLetters(string, max, font));
-}
-function cutLetters(string, max, font) {
-  let letters = [...string], low = 0, high = letters.length;
-  for (; low < high; ) {
-    let middle = Math.ceil((low + high) / 2);
-    measureText(`${letters.slice(0, middle).join("")}\u2026`, font) <= max ? low = middle : high = middle - 1;
-  }
-  return low ? `${letters.slice(0, low).join("")}\u2026` : "";
-}
-
-// src/draw/pen.js
-var PALETTE = [
-  "ink",
-  "muted",
-  "faint",
-  "panel",
-  "page",
-  "blue",
-  "blueSoft",
-  "green",
-  "greenSoft",
-  "orange",
-  "orangeSoft",
-  "amber",
-  "amberSoft",
-  "bonus",
-  "red",
-  "redSoft",
-  "grey",
-  "greySoft",
-  "target",
-  "draft",
-  "stale",
-  "held",
-  "prompt",
-  "row0",
-  "row1",
-  "row2",
-  "row3",
-  "row4",
-  "row5"
-];
-function readPalette(element2) {
-  let style = getComputedStyle(element2), dashed = (name) => name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
-  return Object.fromEntries(
-    PALETTE.map((name) => [name, style.getPropertyValue(`--sv-${dashed(name)}`).trim() || "#888"])
-  );
-}
-var Pen = class {
-  /** @param {Palette} palette */
-  constructor(palette) {
-    this.p = palette;
-  }
-  /**
-   * @param {string} string
-   * @param {TextLook} [look]
-   */
-  measure(string, look = {}) {
-    return measureText(string, fontOf(look));
-  }
-  /**
-   * @param {string} string
-   * @param {number} max
-   * @param {TextLook} [look]
-   */
-  cut(string, max, look = {}) {
-    return cutText(string, max, fontOf(look));
-  }
-  /**
-   * @param {number[][]} _points
-   * @param {BoxLook} _look
-   */
-  _path(_points, _look) {
-  }
-  /**
-   * @param {number} x1
-   * @param {number} y1
-   * @param {number} x2
-   * @param {number} y2
-   * @param {LineLook} at
-   */
-  line(x1, y1, x2, y2, { stroke, width = 1, dash, arrow = !1 }) {
-    if (this._path(
-      [
-        [x1, y1],
-        [x2, y2]
-      ],
-      { stroke, width, dash }
-    ), !arrow) return;
-    let angle = Math.atan2(y2 - y1, x2 - x1), size = 4 + width, wing = (turn) => [x2 - size * Math.cos(angle + turn), y2 - size * Math.sin(angle + turn)];
-    this._path([wing(0.5), [x2, y2], wing(-0.5)], { fill: stroke });
-  }
-}, CanvasPen = class extends Pen {
-  /**
-   * @param {Palette} palette
-   * @param {CanvasRenderingContext2D} context
-   */
-  constructor(palette, context) {
-    super(palette), this.context = context, this._hatches = /* @__PURE__ */ new Map(), this._state = {}, this.forget();
-  }
-  // Setting a property of the context is most of what drawing costs, so none is set twice to the
-  // same value. To be called when the context may have lost its properties.
-  forget() {
-    this._state = {}, Object.assign(this.context, { textBaseline: "middle", direction: "ltr" });
-  }
-  /**
-   * @param {string} name
-   * @param {unknown} value
-   */
-  _set(name, value) {
-    this._state[name] !== value && (this._state[name] = value, this.context[name] = value);
-  }
-  /**
-   * @param {number} x
-   * @param {number} y
-   * @param {number} w
-   * @param {number} h
-   * @param {BoxLook} at
-   */
-  rect(x, y, w, h, { fill, stroke, width = 1, radius = 0, dash, hatch }) {
-    let c = this.context;
-    if (!radius && !stroke && !hatch) {
-      this._set("fillStyle", fill), c.fillRect(x, y, w, h);
-      return;
-    }
-    c.beginPath();
-    let inset = stroke ? width / 2 : 0;
-    radius ? c.roundRect(
-      x + inset,
-      y + inset,
-      Math.max(w - 2 * inset, 0),
-      Math.max(h - 2 * inset, 0),
-      radius
-    ) : c.rect(x + inset, y + inset, w - 2 * inset, h - 2 * inset);
-    for (let style of [fill, hatch && this._hatch(hatch)])
-      style && (this._set("fillStyle", style), c.fill());
-    stroke && this._stroke(stroke, width, dash);
-  }
-  /**
-   * @param {string} stroke
-   * @param {number} width
-   * @param {number[] | undefined} dash
-   */
-  _stroke(stroke, width, dash) {
-    let c = this.context, pattern = dash ?? [], key = pattern.join();
-    this._state.dash !== key && c.setLineDash(pattern), this._state.dash = key, this._set("strokeStyle", stroke), this._set("lineWidth", width), c.stroke();
-  }
-  /** @param {string} colour */
-  _hatch(colour) {
-    if (!this._hatches.has(colour)) {
-      let tile = document.createElement("canvas"), scale = Math.max(window.devicePixelRatio || 1, 1);
-      tile.width = tile.height = 6 * scale;
-      let c = contextOf(tile);
-      c.scale(scale, scale), c.strokeStyle = colour, c.lineWidth = 1.5;
-      for (let x of [-6, 0, 6])
-        c.beginPath(), c.moveTo(x, 6), c.lineTo(x + 6, 0), c.stroke();
-      let pattern = (
-        /** @type {CanvasPattern} */
-        this.context.createPattern(tile, "repeat")
-      );
-      pattern.setTransform(new DOMMatrix().scale(1 / scale)), this._hatches.set(colour, pattern);
-    }
-    return this._hatches.get(colour);
-  }
-  /**
-   * @param {string} string
-   * @param {number} x
-   * @param {number} y
-   * @param {TextLook} look
-   */
-  text(string, x, y, look) {
-    let font = fontOf(look), shown = look.max === void 0 ? string : cutText(string, look.max, font);
-    shown !== "" && (this._set("font", font), this._set("fillStyle", look.fill ?? this.p.ink), this._set("textAlign", look.align ?? "left"), this.context.fillText(shown, x, y));
-  }
-  /**
-   * @param {number} x
-   * @param {number} y
-   * @param {number} w
-   * @param {number} h
-   * @param {() => void} draw
-   */
-  clip(x, y, w, h, draw) {
-    let c = this.context;
-    c.save(), c.beginPath(), c.rect(x, y, w, h), c.clip(), draw(), this._restore();
-  }
-  /**
-   * Draw what follows moved by (x, y).
-   * @param {number} x
-   * @param {number} y
-   * @param {() => void} draw
-   */
-  shifted(x, y, draw) {
-    this.context.save(), this.context.translate(x, y), draw(), this._restore();
-  }
-  _restore() {
-    this.context.restore(), this.forget();
-  }
-  /**
-   * @param {number[][]} points
-   * @param {BoxLook} at
-   */
-  _path(points, { stroke, fill, width = 1, dash }) {
-    let c = this.context;
-    c.beginPath(), points.forEach(([x, y], n) => n ? c.lineTo(x, y) : c.moveTo(x, y)), fill && (c.closePath(), this._set("fillStyle", fill), c.fill()), stroke && this._stroke(stroke, width, dash);
-  }
-};
-
-// src/draw/svg.js
-var ANCHORS = { center: "middle", right: "end" }, SvgPen = class extends Pen {
-  /**
-   * @param {Palette} palette
-   * @param {string} [prefix]
-   */
-  constructor(palette, prefix = "sv") {
-    super(palette), this.parts = [], this.definitions = [], this._names = /* @__PURE__ */ new Map(), this._prefix = prefix;
-  }
-  /**
-   * @param {number} x
-   * @param {number} y
-   * @param {number} w
-   * @param {number} h
-   * @param {BoxLook} at
-   */
-  rect(x, y, w, h, { fill, stroke, width = 1, radius = 0, dash, hatch }) {
-    let inset = stroke ? width / 2 : 0, box = attributes({
-      x: round2(x + inset),
-      y: round2(y + inset),
-      width: round2(Math.max(w - 2 * inset, 0)),
-      height: round2(Math.max(h - 2 * inset, 0)),
-      rx: radius ? round2(Math.min(radius, h / 2)) : void 0
-    }), paint = attributes({ fill: fill || "none", ...outline(stroke, width, dash) });
-    this.parts.push(`<rect${box}${paint}/>`), hatch && this.parts.push(`<rect${box} fill="url(#${this._hatch(hatch)})"/>`);
-  }
-  /** @param {string} colour */
-  _hatch(colour) {
-    if (!this._names.has(colour)) {
-      let name = `${this._prefix}-hatch-${this._names.size}`;
-      this._names.set(colour, name);
-      let path = `<path d="M-6 6L0 0M0 6L6 0M6 6L12 0" stroke="${xml(colour)}"`;
-      this.definitions.push(
-        `<pattern id="${name}" width="6" height="6" patternUnits="userSpaceOnUse">${path} stroke-width="1.5" fill="none"/></pattern>`
-      );
-    }
-    return this._names.get(colour);
-  }
-  /**
-   * @param {string} string
-   * @param {number} x
-   * @param {number} y
-   * @param {TextLook} look
-   */
-  text(string, x, y, look) {
-    let shown = look.max === void 0 ? string : cutText(string, look.max, fontOf(look));
-    if (shown === "") return;
-    let how = attributes({
-      x: round2(x),
-      y: round2(y),
-      "dominant-baseline": "central",
-      "font-family": familyOf(look),
-      "font-size": look.size ?? 11,
-      "font-weight": look.weight || void 0,
-      "text-anchor": ANCHORS[look.align ?? "left"],
-      fill: look.fill ?? this.p.ink,
-      "xml:space": "preserve"
-    });
-    this.parts.push(`<text${how}>${xml(shown)}</text>`);
-  }
-  /**
-   * @param {number} x
-   * @param {number} y
-   * @param {number} w
-   * @param {number} h
-   * @param {() => void} draw
-   */
-  clip(x, y, w, h, draw) {
-    let name = `${this._prefix}-clip-${this.definitions.length}`, box = attributes({ x: round2(x), y: round2(y), width: round2(w), height: round2(h) });
-    this.definitions.push(`<clipPath id="${name}"><rect${box}/></clipPath>`), this.parts.push(`<g clip-path="url(#${name})">`), draw(), this.parts.push("</g>");
-  }
-  /**
-   * @param {number[][]} points
-   * @param {BoxLook} at
-   */
-  _path(points, { stroke, fill, width = 1, dash }) {
-    let d = points.map(([x, y], n) => `${n ? "L" : "M"}${round2(x)} ${round2(y)}`).join(""), shape = { d: fill ? `${d}Z` : d, fill: fill || "none" };
-    this.parts.push(`<path${attributes({ ...shape, ...outline(stroke, width, dash) })}/>`);
-  }
-  /**
-   * Draw what follows moved by (x, y).
-   * @param {number} x
-   * @param {number} y
-   * @param {() => void} draw
-   */
-  shifted(x, y, draw) {
-    this.parts.push(`<g transform="translate(${round2(x)} ${round2(y)})">`), draw(), this.parts.push("</g>");
-  }
-  /**
-   * @param {number} width
-   * @param {number} height
-   * @param {string} title
-   */
-  svg(width, height, title) {
-    let xmlns = "http://www.w3.org/2000/svg", viewBox = `0 0 ${width} ${height}`;
-    return [
-      `<svg${attributes({ xmlns, width, height, viewBox, role: "img" })}>`,
-      `<title>${xml(title)}</title><defs>`,
-      ...this.definitions,
-      "</defs>",
-      ...this.parts,
-      "</svg>"
-    ].join("");
-  }
-};
-function attributes(values) {
-  return Object.entries(values).filter(([, value]) => value !== void 0).map(([name, value]) => ` ${name}="${xml(value)}"`).join("");
-}
-function outline(stroke, width, dash) {
-  return stroke ? { stroke, "stroke-width": width, "stroke-dasharray": dash?.join(" ") } : {};
-}
-function round2(value) {
-  return Math.round(value * 100) / 100;
-}
-function xml(string) {
-  return String(string).replace(/[^\t\n\r\u{20}-\u{D7FF}\u{E000}-\u{FFFD}\u{10000}-\u{10FFFF}]/gu, "\uFFFD").replace(/[&<>"']/g, (sign) => `&#${sign.charCodeAt(0)};`);
-}
 
 // src/film/compare.js
 var Comparison = class {
@@ -912,6 +520,205 @@ function bisect(count, holds) {
   return low;
 }
 
+// src/page/ahead.js
+var Ahead = class {
+  /** @param {Shell} shell */
+  constructor(shell) {
+    this.shell = shell, this.rest = [], this.idle = window.requestIdleCallback ?? ((work) => setTimeout(work, 50));
+  }
+  // To be called whenever something else is shown; what was begun for that before is given up.
+  plan() {
+    let { runs, ends, clock, clocks, way } = this.shell, to = clock + way, rest = runs.flatMap((run) => run.sections), work = () => {
+      this.rest !== rest || !rest.length || ends.signal.aborted || (this._asIfAt(to, () => rest.shift()?.prepare()), this.idle.call(window, work));
+    };
+    this.rest = rest, to >= 0 && to < clocks && runs.every((run) => run.view.progress === 1) && window.OffscreenCanvas && this.idle.call(window, work);
+  }
+  /**
+   * Calls `draw` with the runs' views as they will be once the reader goes there.
+   * @param {number} clock
+   * @param {() => void} draw
+   */
+  _asIfAt(clock, draw) {
+    let { shell } = this, { request, missing } = shell, views = shell.runs.map((run) => ({ ...run.view }));
+    try {
+      shell.move(clock, clock === shell.clock + 1), draw();
+    } finally {
+      shell.runs.forEach((run, n) => Object.assign(run.view, views[n])), Object.assign(shell, { request, missing });
+    }
+  }
+};
+
+// src/film/events.js
+var OF_ONE_ROW = /* @__PURE__ */ new Set(["rejection", "full"]), known = /* @__PURE__ */ new WeakMap();
+function eventsOf(film, what) {
+  let kinds = known.get(film) ?? /* @__PURE__ */ new Map();
+  known.set(film, kinds);
+  let found = kinds.get(what) ?? find(film, what);
+  return kinds.set(what, found), found;
+}
+function find(film, what) {
+  return (what === "violation" ? violations(film) : acceptances(film, what)).sort((one, other) => one.step - other.step || one.row - other.row);
+}
+function violations(film) {
+  let found = /* @__PURE__ */ new Map();
+  for (let { step, request, row, slot, rule } of film.violations) {
+    let here = film.rowOf(step, request), at = here < 0 ? row : here, key = `${step} ${at}`;
+    found.has(key) || found.set(key, { step, row: at, request, slot, words: rule });
+  }
+  return [...found.values()];
+}
+function acceptances(film, what) {
+  let ends = new Set(film.json.meta.eos_token_ids), places = {
+    rejection: (row) => row.gained > 0 && row.verified > 0 && !isFull(row) ? row.accepted : -1,
+    full: (row) => isFull(row) ? Math.max(row.gained - 1, 0) : -1,
+    eos: (row) => row.emitted.findIndex((token) => ends.has(token))
+  };
+  return film.json.rounds.flatMap((round, number) => {
+    let step = film.step(number, "accept");
+    return round.rows.flatMap((entry, row) => {
+      let place = places[what](entry);
+      if (place < 0) return [];
+      let slot = slotOf(film, step, row, entry.length + Math.min(place, entry.gained - 1));
+      return [{ step, row, request: entry.request, slot, words: "" }];
+    });
+  });
+}
+function slotOf(film, step, row, index) {
+  let { request } = film.rows(step)[row];
+  for (let [start2, stop, , first, , owner] of film.lane(step, "tokens", row))
+    if (owner === request && index >= first && index < first + stop - start2)
+      return start2 + index - first;
+  return null;
+}
+
+// src/page/jumps.js
+var JUMPS = {
+  rejection: "rejection",
+  full: "full acceptance",
+  violation: "violation",
+  eos: "EOS"
+};
+function jump(shell, what, direction) {
+  let target = jumpTarget(shell, what, direction);
+  target && visit(shell, target.run, target.event), shell.notice.say(target ? arrival(shell, what, target) : lack(shell, what, direction));
+}
+function jumpToDifference(shell) {
+  let { comparison } = shell, first = comparison?.first;
+  if (!first) return shell.notice.say(comparison ? capital(comparison.words) : "There is one run.");
+  visit(shell, shell.runs[0], { ...first, row: -1, slot: null, words: "" }), shell.notice.say(capital(comparison.words));
+}
+function visit(shell, run, { step, request, slot }) {
+  let [first] = shell.runs, clock = shell.clockOf(run, step), row = first.film.rowOf(shell.stepOf(first, clock), request);
+  shell.go(clock, row < 0 ? shell.row : row);
+  let here = run.film.rowOf(run.view.step, request);
+  slot !== null && here >= 0 && shell.point(run, { row: here, slot, index: null });
+}
+function jumpTarget(shell, what, direction) {
+  let here = { clock: shell.clock, row: shell.runs[0].view.row };
+  return shell.runs.flatMap((run) => targetsIn(shell, run, what)).filter((each) => direction * order(each, here) > 0).sort((one, other) => direction * order(one, other))[0] ?? null;
+}
+function targetsIn(shell, run, what) {
+  let events = eventsOf(run.film, what);
+  return (OF_ONE_ROW.has(what) ? events.filter(({ request }) => request === shell.request) : events).map((event) => ({
+    run,
+    event,
+    clock: shell.clockOf(run, event.step),
+    row: event.row
+  }));
+}
+function order(one, other) {
+  return one.clock - other.clock || one.row - other.row;
+}
+function arrival(shell, what, { run, event }) {
+  let { step, row, request, slot, words } = event, which = shell.comparison ? `, ${run.number ? "second" : "first"} run` : "", place = slot === null ? "" : `, slot ${slot}`, rule = words ? ` (${words})` : "", where = `round ${run.film.round(step)}, row ${row} (request ${request})${place}`;
+  return `${capital(JUMPS[what])}${rule}${which}: ${where}.`;
+}
+function lack(shell, what, direction) {
+  let word = direction > 0 ? "later" : "earlier", { film, view } = shell.runs[0];
+  if (what === "violation" && !film.checked) return "No violations are known: nothing is judged.";
+  let whose = OF_ONE_ROW.has(what) ? `of row ${view.row} (request ${shell.request})` : shell.comparison ? "in these runs" : "in this run";
+  return `No ${word} ${JUMPS[what]} ${whose}.`;
+}
+function capital(words) {
+  return `${words.charAt(0).toUpperCase()}${words.slice(1)}`;
+}
+
+// src/page/player.js
+var SPEEDS = [0.5, 1, 2, 4, 8], Player = class {
+  /** @type {number | undefined} */
+  timer;
+  playing = !1;
+  speed = 1;
+  // a number in SPEEDS
+  /** @param {Shell} shell */
+  constructor(shell) {
+    this.shell = shell;
+  }
+  /** @param {boolean} on */
+  play(on) {
+    let { shell } = this;
+    clearInterval(this.timer), this.playing = on && shell.clocks > 1, this.playing && shell.clock === shell.clocks - 1 && shell.go(0), this.playing && (this.timer = setInterval(() => this._tick(), 1e3 / SPEEDS[this.speed])), shell.controls.updatePlay();
+  }
+  toggle() {
+    this.play(!this.playing);
+  }
+  /** @param {number} number */
+  setSpeed(number) {
+    this.speed = Math.min(Math.max(number, 0), SPEEDS.length - 1), this.play(this.playing);
+  }
+  _tick() {
+    let { shell } = this;
+    shell.clock < shell.clocks - 1 && shell.go(shell.clock + 1), shell.clock === shell.clocks - 1 && this.play(!1);
+  }
+};
+
+// src/draw/text.js
+var SANS = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif", MONO = "'DejaVu Sans Mono', Menlo, Consolas, 'Liberation Mono', monospace", Kept = class {
+  /** @param {number} [most] */
+  constructor(most = 200) {
+    this.most = most, this.found = /* @__PURE__ */ new Map();
+  }
+  /**
+   * @param {string | number} key
+   * @param {() => V} make
+   * @returns {V}
+   */
+  get(key, make) {
+    let known2 = this.found.get(key);
+    if (known2 !== void 0) return known2;
+    this.found.size >= this.most && this.found.clear();
+    let made = make();
+    return this.found.set(key, made), made;
+  }
+}, measuring = null, widths = new Kept(), cuts = new Kept(2e4), fonts = new Kept();
+function contextOf(canvas, options) {
+  return (
+    /** @type {CanvasRenderingContext2D} */
+    canvas.getContext("2d", options)
+  );
+}
+function measureText(string, font) {
+  return widths.get(font, () => new Kept(2e4)).get(string, () => (measuring ??= contextOf(document.createElement("canvas")), measuring.font = font, measuring.measureText(string).width));
+}
+function familyOf({ mono = !1 }) {
+  return mono ? MONO : SANS;
+}
+function fontOf({ size = 11, weight = 400, mono = !1 }) {
+  let key = weight + size / 100 + (mono ? 0.5 : 0);
+  return fonts.get(key, () => `${weight} ${size}px ${familyOf({ mono })}`);
+}
+function cutText(string, max, font) {
+  return measureText(string, font) <= max ? string : cuts.get(`${max} ${font}${string}`, () => cutLetters(string, max, font));
+}
+function cutLetters(string, max, font) {
+  let letters = [...string], low = 0, high = letters.length;
+  for (; low < high; ) {
+    let middle = Math.ceil((low + high) / 2);
+    measureText(`${letters.slice(0, middle).join("")}\u2026`, font) <= max ? low = middle : high = middle - 1;
+  }
+  return low ? `${letters.slice(0, low).join("")}\u2026` : "";
+}
+
 // src/draw/words.js
 var PAD = 12, LONGEST = 150;
 function counted(number, noun, nouns = `${noun}s`) {
@@ -925,7 +732,7 @@ function rangeWords(ranges, most = 3) {
   return ranges.slice(0, most).map(([start2, stop]) => stop - start2 > 1 ? `${start2}\u2013${stop - 1}` : `${start2}`).join(", ") + (ranges.length > most ? ", \u2026" : "");
 }
 function milliseconds(value) {
-  return value > 0 && value < 5e-3 ? "<0.01 ms" : `${value.toFixed(value >= 99.95 || value === 0 ? 0 : value >= 0.095 ? 1 : 2)} ms`;
+  return value >= 9999.5 ? `${(value / 1e3).toFixed(value >= 99950 ? 0 : 1)} s` : value > 0 && value < 5e-3 ? "<0.01 ms" : `${value.toFixed(value >= 99.95 || value === 0 ? 0 : value >= 0.095 ? 1 : 2)} ms`;
 }
 function percent(share) {
   return share > 0 && share < 5e-4 ? "<0.1 %" : `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
@@ -948,6 +755,81 @@ function wrapWords(string, max, look = {}) {
 function drawChip(pen, text, x, y, max, { fill, stroke, sign = "", dash, size = 11.5, height = 20, width }) {
   let look = { size, mono: !0 }, lead = sign ? 14 : 0, inner = Math.min(pen.measure(text, look), max - 14 - lead), w = width ?? inner + 14 + lead;
   return pen.rect(x, y - height / 2, w, height, { fill, stroke, radius: 5, dash }), sign && pen.text(sign, x + 7, y, { size: 10, weight: 700, fill: pen.p.ink }), pen.text(text, x + 7 + lead, y + 0.5, { ...look, fill: pen.p.ink, max: w - 13 - lead }), w;
+}
+
+// src/page/rail.js
+var Rail = class {
+  /** @param {Shell} shell */
+  constructor(shell) {
+    this.shell = shell;
+    let names = shell.runs[0].film.json.phases, go = (phase) => () => shell.go(shell.clock - shell.clock % shell.phases + phase);
+    this.times = names.map(() => element("span", { class: "sv-ms" })), this.phases = names.map((name, phase) => {
+      let number = element(
+        "span",
+        { class: "sv-number", "aria-hidden": "true" },
+        String(phase + 1)
+      ), word = element("span", { class: "sv-phase" }, name);
+      return element(
+        "button",
+        { type: "button", on: { click: go(phase) } },
+        number,
+        word,
+        this.times[phase]
+      );
+    }), this.root = element(
+      "div",
+      { class: "sv-rail", role: "group", "aria-label": "phases of the round" },
+      ...this.phases
+    );
+  }
+  /**
+   * @param {number} now
+   * @param {number[]} ms
+   */
+  update(now, ms) {
+    let { comparison, runs } = this.shell, untimed = comparison || runs[0].film.json.gaps?.time;
+    this.phases.forEach((button, phase) => {
+      phase === now ? setAttribute(button, "aria-current", "step") : button.removeAttribute("aria-current"), button.classList.toggle("sv-past", phase < now), setText(this.times[phase], untimed ? "" : milliseconds(ms[phase]));
+    });
+  }
+};
+
+// src/film/head.js
+function drafterName(film) {
+  return film.json.head ?? "draft";
+}
+function keepsNothing({ json }) {
+  return json.head !== void 0 && json.meta.kv_bytes_per_slot.draft === 0;
+}
+function sourceAt(film, step, row, slot) {
+  if (film.json.head === void 0) return null;
+  let held = film.cell(step, "draft", row, slot);
+  if (!held || held.kind !== "held" && held.kind !== "drafted") return null;
+  let guess = guessesOf(film, step, row).find(([start2, stop]) => slot >= start2 && slot < stop);
+  return guess ? guess[2] : held.index > 0 ? "target" : "none";
+}
+function guessesOf(film, step, row) {
+  return (film.stage(step).guessed?.[row] ?? []).map(([slot, stop, source]) => [slot, stop, film.json.sources?.[source] ?? "none"]);
+}
+function hasSource({ json }, source) {
+  let number = json.sources?.indexOf(source) ?? -1;
+  return number >= 0 && json.rounds.some(
+    ({ stages }) => stages.some(({ guessed }) => guessed?.some((row) => row.some((run) => run[2] === number)))
+  );
+}
+function sourceWords(film, step, row, slot) {
+  let source = sourceAt(film, step, row, slot);
+  if (!source) return "";
+  let { index } = (
+    /** @type {Cell} */
+    film.cell(step, "draft", row, slot)
+  );
+  return {
+    none: `token ${index}, read without a feature, since no token is before it`,
+    target: `token ${index}, read with the target's feature of token ${index - 1}`,
+    own: `token ${index}, read with the head's own feature of token ${index - 1}`,
+    mask: `mask entry for token ${index}`
+  }[source];
 }
 
 // src/film/positions.js
@@ -1077,44 +959,6 @@ function joinedRanges(ranges) {
     last && start2 <= last[1] ? last[1] = Math.max(last[1], stop) : joined.push([start2, stop]);
   }
   return joined;
-}
-
-// src/film/head.js
-function drafterName(film) {
-  return film.json.head ?? "draft";
-}
-function keepsNothing({ json }) {
-  return json.head !== void 0 && json.meta.kv_bytes_per_slot.draft === 0;
-}
-function sourceAt(film, step, row, slot) {
-  if (film.json.head === void 0) return null;
-  let held = film.cell(step, "draft", row, slot);
-  if (!held || held.kind !== "held" && held.kind !== "drafted") return null;
-  let guess = guessesOf(film, step, row).find(([start2, stop]) => slot >= start2 && slot < stop);
-  return guess ? guess[2] : held.index > 0 ? "target" : "none";
-}
-function guessesOf(film, step, row) {
-  return (film.stage(step).guessed?.[row] ?? []).map(([slot, stop, source]) => [slot, stop, film.json.sources?.[source] ?? "none"]);
-}
-function hasSource({ json }, source) {
-  let number = json.sources?.indexOf(source) ?? -1;
-  return number >= 0 && json.rounds.some(
-    ({ stages }) => stages.some(({ guessed }) => guessed?.some((row) => row.some((run) => run[2] === number)))
-  );
-}
-function sourceWords(film, step, row, slot) {
-  let source = sourceAt(film, step, row, slot);
-  if (!source) return "";
-  let { index } = (
-    /** @type {Cell} */
-    film.cell(step, "draft", row, slot)
-  );
-  return {
-    none: `token ${index}, read without a feature, since no token is before it`,
-    target: `token ${index}, read with the target's feature of token ${index - 1}`,
-    own: `token ${index}, read with the head's own feature of token ${index - 1}`,
-    mask: `mask entry for token ${index}`
-  }[source];
 }
 
 // src/panels/invariants.js
@@ -1436,10 +1280,10 @@ function leftOut(entry) {
 function spending(film, step) {
   let { capacity, rows } = film.scene(step);
   if (capacity === void 0) return null;
-  let known = film.phase(step) > 0, drafts = rows.flatMap(
-    ({ verified }, row) => Array.from({ length: known ? verified : 0 }, (_, draft) => ({ row, draft }))
+  let known2 = film.phase(step) > 0, drafts = rows.flatMap(
+    ({ verified }, row) => Array.from({ length: known2 ? verified : 0 }, (_, draft) => ({ row, draft }))
   );
-  return { capacity, known, drafts };
+  return { capacity, known: known2, drafts };
 }
 function leftOutWords(film, step, row, j) {
   let score = film.rows(step)[row].scores?.[j], scored = score == null ? "" : ` (score\xA0${signed(score)})`;
@@ -1557,7 +1401,7 @@ var ACCEPT = 3, Legend = class {
       )
     ), keeping = films.filter(
       ({ json }) => json.gaps?.draft || json.meta.kv_bytes_per_slot.draft > 0
-    ), drafters = new Set(keeping.map(drafterName)), broken = any((each) => each.violations.length > 0), wrong = any(({ violations }) => violations.some((each) => each.rule === "bonus")), ownToken = films.every((each) => each.knowsChoices) ? "\u25CF the target's own token" : "\u25CF the last token of the round", own = (...kinds) => kinds.filter(([kind]) => held.has(kind)), when = (show, kind, words) => show ? [[kind, words]] : [];
+    ), drafters = new Set(keeping.map(drafterName)), broken = any((each) => each.violations.length > 0), wrong = any(({ violations: violations2 }) => violations2.some((each) => each.rule === "bonus")), ownToken = films.every((each) => each.knowsChoices) ? "\u25CF the target's own token" : "\u25CF the last token of the round", own = (...kinds) => kinds.filter(([kind]) => held.has(kind)), when = (show, kind, words) => show ? [[kind, words]] : [];
     return [
       ["p", "prompt"],
       ["a", "committed"],
@@ -1567,7 +1411,7 @@ var ACCEPT = 3, Legend = class {
       ["bonus_now", ownToken],
       ...when(wrong, "wrong_now", "\u25B2 not the target's own"),
       ...when(
-        any((each) => each.points("rejection").length > 0),
+        any((each) => eventsOf(each, "rejection").length > 0),
         "rejected_now",
         "\u2717 rejected"
       ),
@@ -1821,7 +1665,7 @@ var MaskPainter = class {
       fill: p.muted,
       max: 64
     });
-    let known = query.position < 0 ? "\u2013" : `${query.position}`, words = drift ? `${known} \u2260 ${query.index}` : known;
+    let known2 = query.position < 0 ? "\u2013" : `${query.position}`, words = drift ? `${known2} \u2260 ${query.index}` : known2;
     pen.text(words, at.left - 8, y, {
       size: 11,
       fill: drift ? p.red : p.muted,
@@ -2115,6 +1959,258 @@ var SIGHTS = {
   }
 };
 
+// src/panels/poolwords.js
+function largestGroup(pool) {
+  let counts = /* @__PURE__ */ new Map();
+  for (let { length } of pool) counts.set(length, (counts.get(length) ?? 0) + 1);
+  return [...counts].map(([length, count]) => ({ length, count })).reduce((best, each) => each.count > best.count ? each : best);
+}
+function decisionWords(film, step) {
+  let { batch_size: size, strategy_options: options } = film.json.meta, { decision, pool } = film.scene(step), chosen = pool.filter((each) => each.chosen), rows = counted(chosen.length, "sequence");
+  if (decision === "grouped") return `grouped: ${rows} of length ${chosen[0]?.length}`;
+  if (decision === "overdue") {
+    let same = new Set(chosen.map((each) => each.length)).size === 1;
+    return `overdue: ${`a sequence waited as often as max_wait = ${options.max_wait} allows`}, so those that waited longest run${same ? "" : ", realigned"}`;
+  }
+  let none = `no ${Math.min(size, pool.length)} sequences share a length`;
+  if (decision === "partial") {
+    let run = chosen.length === 1 ? "runs" : "run";
+    return `fallback partial: ${none}, so ${rows} of length ${chosen[0]?.length} ${run} alone`;
+  }
+  if (decision === "realigned") {
+    let { count, length } = largestGroup(pool), closest = count > 1 ? ` (at most ${count} do, ${length} each)` : "";
+    return `fallback realign: ${none}${closest}, so those that entered first are realigned`;
+  }
+  return decision;
+}
+function waitWords(pool) {
+  let waiting = pool.filter((each) => !each.chosen);
+  if (!waiting.length) return "none waits";
+  let { request, waited } = waiting.reduce(
+    (longest, each) => each.waited > longest.waited ? each : longest
+  ), words = counted(waiting.length, "sequence waits", "sequences wait");
+  if (!waited) return `${words} for the first time`;
+  let which = `request ${request}${waiting.length > 1 ? " longest" : ""}`;
+  return `${words}, ${which}: passed over ${counted(waited, "time")} before`;
+}
+function commonLength(pool) {
+  let chosen = pool.filter((each) => each.chosen), lengths = new Set(chosen.map((each) => each.length)), { length, count } = largestGroup(pool);
+  return lengths.size === 1 ? { length: [...lengths][0], grouped: !0 } : count > 1 ? { length, grouped: !1 } : null;
+}
+
+// src/panels/poolpaint.js
+var POOL = {
+  top: 26,
+  bars: 92,
+  signs: 17,
+  key: 20,
+  gap: 4,
+  least: 3,
+  most: 56,
+  axis: 58,
+  lines: 2
+}, PoolPainter = class {
+  /**
+   * @param {Pen} pen
+   * @param {View} view
+   * @param {Bars} at
+   * @param {number} width
+   */
+  constructor(pen, view, at, width) {
+    this.pen = pen, this.view = view, this.at = at, this.width = width, this.pool = view.film.scene(view.step).pool, this.common = commonLength(this.pool);
+  }
+  paint() {
+    this._axis(), this._guide(), this._explain(), this.pool.forEach((each, n) => this._bar(each, POOL.axis + n * this.at.pitch));
+  }
+  _axis() {
+    let { pen, at, width } = this, { p } = pen, look = { size: 11, fill: p.muted, align: "right" }, right = POOL.axis - 8;
+    pen.line(POOL.axis - 4, at.bottom + 0.5, width - PAD, at.bottom + 0.5, { stroke: p.grey }), pen.text(`${at.base}`, right, at.bottom - 1, look), pen.text("length", right, at.top - 11, look), pen.text("waited", right, at.bottom + 4 + POOL.signs / 2, look), at.wide && pen.text("request", right, at.bottom + 4 + POOL.signs * 1.5, look);
+  }
+  /**
+   * @param {PoolEntry} entry
+   * @param {number} x
+   */
+  _bar({ request, length, waited, chosen }, x) {
+    let { pen, at } = this, { p } = pen, w = Math.max(at.pitch - POOL.gap, POOL.least), y = at.y(length), middle = x + w / 2, row = this.view.film.rowOf(this.view.step, request), inside = at.bottom - y > 20 ? at.bottom - 10 : y - 8;
+    pen.rect(
+      x,
+      y,
+      w,
+      at.bottom - y,
+      chosen ? { fill: p.blueSoft, stroke: p.blue, width: 1.5 } : { fill: p.greySoft, stroke: p.grey }
+    ), row >= 0 && row === this.view.row && pen.rect(x - 2, y - 2, w + 4, at.bottom - y + 4, { stroke: p.ink, width: 1.5, radius: 2 }), at.wide && pen.text(`${length}`, middle, inside, {
+      size: 11,
+      weight: chosen ? 700 : 400,
+      align: "center",
+      max: w + 3
+    }), this._sign(waited, chosen, x, w), at.wide && pen.text(`${request}`, middle, at.bottom + 4 + POOL.signs * 1.5, {
+      size: 11,
+      fill: p.muted,
+      align: "center"
+    });
+  }
+  /**
+   * Chosen, or for how many rounds it has waited: a number, or where there is no room for one a
+   * bar.
+   * @param {number} waited
+   * @param {boolean} chosen
+   * @param {number} x
+   * @param {number} w
+   */
+  _sign(waited, chosen, x, w) {
+    let { pen, at } = this, { p } = pen, middle = x + w / 2, y = at.bottom + 4 + POOL.signs / 2;
+    if (chosen)
+      return pen.text("\u2713", middle, y, {
+        size: at.pitch >= 9 ? 12 : 9,
+        weight: 700,
+        fill: p.blue,
+        align: "center"
+      });
+    if (at.numbers)
+      return pen.text(waited ? `${waited}` : "\xB7", middle, y, {
+        size: 11,
+        fill: waited ? p.ink : p.muted,
+        align: "center"
+      });
+    waited && pen.rect(x, at.bottom + 4, w, Math.max(waited / at.waited * (POOL.signs - 3), 1.5), {
+      fill: p.grey
+    });
+  }
+  // A line at the length that rows share.
+  _guide() {
+    let { pen, at, width, common } = this, { p } = pen;
+    if (!common) return;
+    let { length: shown, grouped } = common, y = at.y(shown);
+    pen.line(POOL.axis - 4, y, width - PAD, y, { stroke: grouped ? p.blue : p.grey, dash: [4, 3] });
+    let look = { size: 11, weight: 700, fill: grouped ? p.blue : p.muted, align: "right" };
+    y < at.bottom - 14 && pen.text(`${shown}`, POOL.axis - 8, y, look);
+  }
+  // What the frame and the line are, and where the bars begin if not at 0.
+  _explain() {
+    let { pen, at, width, common } = this, { p } = pen, look = { size: 11, fill: p.muted }, y = at.bottom + (at.wide ? 2 : 1) * POOL.signs + 4 + POOL.key / 2, words = `row ${this.view.row}`, x = PAD + 20 + pen.measure(words, look) + 16;
+    pen.rect(PAD, y - 6, 14, 12, { stroke: p.ink, width: 1.5, radius: 2 }), pen.text(words, PAD + 20, y, look), common && pen.line(x, y, x + 20, y, { stroke: common.grouped ? p.blue : p.grey, dash: [4, 3] }), common && (x += 26);
+    let line = common ? [common.grouped ? "length of the chosen" : "most common length"] : [], foot = at.base ? [`bars begin at ${at.base}`] : [];
+    pen.text([...line, ...foot].join(" \xB7 "), x, y, { ...look, max: width - PAD - x });
+  }
+};
+
+// src/panels/pool.js
+var PoolPanel = class {
+  static id = "pool";
+  /** @param {View} view */
+  constructor(view) {
+    this.view = view, this._scale = this._scaleOf(
+      view.film.json.rounds.flatMap((round) => round.pool.map((each) => each.length))
+    );
+  }
+  /**
+   * Lengths at the foot and at the top of the bars: from 0, unless all bars of the run would look
+   * alike.
+   * @param {number[]} lengths
+   */
+  _scaleOf(lengths) {
+    let longest = lengths.reduce((most, each) => Math.max(most, each), 1), shortest = lengths.reduce((least, each) => Math.min(least, each), longest);
+    return { base: shortest > longest * 0.6 ? Math.floor(shortest * 0.9) : 0, longest };
+  }
+  get _pool() {
+    return this.view.film.scene(this.view.step).pool;
+  }
+  get _chosen() {
+    return this._pool.filter((each) => each.chosen);
+  }
+  empty() {
+    return !this._pool.length;
+  }
+  key() {
+    return `${this.view.film.round(this.view.step)} ${this.view.row}`;
+  }
+  title() {
+    let { window: window2 } = this.view.film.json.meta.strategy_options, size = this._pool.length, room = window2 ? ` in a window of ${window2}` : "";
+    return `Pool \xB7 ${counted(size, "row")}${room}, ${this._chosen.length} chosen`;
+  }
+  _sentences() {
+    let { film, step } = this.view;
+    return `${capital2(decisionWords(film, step))}. ${capital2(waitWords(this._pool))}.`;
+  }
+  describe() {
+    return `${this.title()}. ${this._sentences()}`;
+  }
+  table() {
+    let rows = this._pool.slice(0, 400).map(({ request, length, waited, chosen }) => {
+      let row = this.view.film.rowOf(this.view.step, request);
+      return [request, length, chosen ? "chosen" : "waits", waited, row < 0 ? "\u2013" : row];
+    }), head = ["request", "length", "this round", "times left out before", "row of the batch"];
+    return { caption: this._sentences(), head, rows };
+  }
+  /** @param {number} width */
+  height(width) {
+    let at = this._bars(width);
+    return at.bottom + (at.wide ? 2 : 1) * POOL.signs + POOL.key + 8;
+  }
+  /**
+   * Room for two lines of words at least, so that most rounds have one height.
+   * @param {number} width
+   */
+  _top(width) {
+    return Math.max(this._lines(width).length, POOL.lines) * 17 + POOL.top;
+  }
+  /** @param {number} width */
+  _lines(width) {
+    return wrapWords(this._sentences(), width - 2 * PAD, { size: 12 });
+  }
+  /**
+   * @param {number} width
+   * @returns {Bars}
+   */
+  _bars(width) {
+    let top = this._top(width), { base, longest } = this._scale, pitch = Math.min((width - PAD - POOL.axis) / this._pool.length, POOL.most + POOL.gap), waited = Math.max(...this._pool.map((each) => each.waited)), numbers = pitch >= (waited > 9 ? 18 : 10), most = base ? longest : 2 ** Math.ceil(Math.log2(Math.max(...this._pool.map((each) => each.length)))), y = (length) => top + POOL.bars * (1 - (length - base) / Math.max(most - base, 1));
+    return { top, bottom: top + POOL.bars, base, pitch, waited, numbers, wide: pitch >= 20, y };
+  }
+  /**
+   * @param {Pen} pen
+   * @param {number} width
+   */
+  draw(pen, width) {
+    let at = this._bars(width);
+    this._lines(width).forEach(
+      (line, n) => pen.text(line, PAD, 8 + n * 17, { size: 12, fill: pen.p.ink })
+    ), new PoolPainter(pen, this.view, at, width).paint();
+  }
+  /**
+   * @param {number} x
+   * @param {number} width
+   */
+  _at(x, width) {
+    let n = Math.floor((x - POOL.axis) / this._bars(width).pitch);
+    return this._pool[n] ?? null;
+  }
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} width
+   */
+  hit(x, y, width) {
+    let found = this._at(x, width), at = this._bars(width);
+    if (!found || y < at.top - 4 || y > at.bottom + 2 * POOL.signs + 4) return null;
+    let { request, length, waited, chosen } = found, row = this.view.film.rowOf(this.view.step, request), wait = waited ? `, waited ${counted(waited, "round")} before this one` : "", now = chosen ? `chosen, row ${row}` : "waits";
+    return {
+      row: row < 0 ? null : row,
+      slot: null,
+      index: null,
+      hint: `request ${request}: ${counted(length, "token")}, ${now}${wait}`
+    };
+  }
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} width
+   */
+  click(x, y, width) {
+    let row = this.hit(x, y, width)?.row;
+    row != null && this.view.pick(row);
+  }
+};
+
 // src/panels/capacity.js
 var TALL = 16, SIGNS_FROM2 = 26, HUES = 6;
 function hue(p, row) {
@@ -2308,13 +2404,13 @@ var LanePainter = class {
    * @param {number} number
    * @param {(cell: Cell, x: number) => void} visit
    */
-  _each(which, number, visit) {
+  _each(which, number, visit2) {
     let { at } = this, first = at.firsts[number] - 1, stop = at.firsts[number] + at.count + 1;
     for (let run of this.film.lane(at.step, which, number)) {
       if (run[1] <= first || run[0] >= stop) continue;
       let last = Math.min(run[1], stop);
       for (let slot = Math.max(run[0], first); slot < last; slot++)
-        visit(this.film.cellOf(run, slot), at.x(number, slot));
+        visit2(this.film.cellOf(run, slot), at.x(number, slot));
     }
   }
   /**
@@ -2324,11 +2420,11 @@ var LanePainter = class {
    * @param {number} slide
    * @param {(kind: string, x: number, w: number, run: LaneRun) => void} visit
    */
-  _runs(which, number, slide, visit) {
+  _runs(which, number, slide, visit2) {
     let { at } = this, { kinds } = this.film.json;
     for (let run of this.film.lane(at.step, which, number)) {
       let x = at.x(number, run[0]) + slide, w = (run[1] - run[0]) * at.cell;
-      x + w >= GUTTER && x <= at.right && visit(kinds[run[2]], x, w, run);
+      x + w >= GUTTER && x <= at.right && visit2(kinds[run[2]], x, w, run);
     }
   }
   /**
@@ -3869,6 +3965,203 @@ var CONTEXT = 34, VerifyPanel = class {
   }
 };
 
+// src/draw/pen.js
+var PALETTE = [
+  "ink",
+  "muted",
+  "faint",
+  "panel",
+  "page",
+  "blue",
+  "blueSoft",
+  "green",
+  "greenSoft",
+  "orange",
+  "orangeSoft",
+  "amber",
+  "amberSoft",
+  "bonus",
+  "red",
+  "redSoft",
+  "grey",
+  "greySoft",
+  "target",
+  "draft",
+  "stale",
+  "held",
+  "prompt",
+  "row0",
+  "row1",
+  "row2",
+  "row3",
+  "row4",
+  "row5"
+];
+function readPalette(element2) {
+  let style = getComputedStyle(element2), dashed = (name) => name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
+  return Object.fromEntries(
+    PALETTE.map((name) => [name, style.getPropertyValue(`--sv-${dashed(name)}`).trim() || "#888"])
+  );
+}
+var Pen = class {
+  /** @param {Palette} palette */
+  constructor(palette) {
+    this.p = palette;
+  }
+  /**
+   * @param {string} string
+   * @param {TextLook} [look]
+   */
+  measure(string, look = {}) {
+    return measureText(string, fontOf(look));
+  }
+  /**
+   * @param {string} string
+   * @param {number} max
+   * @param {TextLook} [look]
+   */
+  cut(string, max, look = {}) {
+    return cutText(string, max, fontOf(look));
+  }
+  /**
+   * @param {number[][]} _points
+   * @param {BoxLook} _look
+   */
+  _path(_points, _look) {
+  }
+  /**
+   * @param {number} x1
+   * @param {number} y1
+   * @param {number} x2
+   * @param {number} y2
+   * @param {LineLook} at
+   */
+  line(x1, y1, x2, y2, { stroke, width = 1, dash, arrow = !1 }) {
+    if (this._path(
+      [
+        [x1, y1],
+        [x2, y2]
+      ],
+      { stroke, width, dash }
+    ), !arrow) return;
+    let angle = Math.atan2(y2 - y1, x2 - x1), size = 4 + width, wing = (turn) => [x2 - size * Math.cos(angle + turn), y2 - size * Math.sin(angle + turn)];
+    this._path([wing(0.5), [x2, y2], wing(-0.5)], { fill: stroke });
+  }
+}, CanvasPen = class extends Pen {
+  /**
+   * @param {Palette} palette
+   * @param {CanvasRenderingContext2D} context
+   */
+  constructor(palette, context) {
+    super(palette), this.context = context, this._hatches = /* @__PURE__ */ new Map(), this._state = {}, this.forget();
+  }
+  // Setting a property of the context is most of what drawing costs, so none is set twice to the
+  // same value. To be called when the context may have lost its properties.
+  forget() {
+    this._state = {}, Object.assign(this.context, { textBaseline: "middle", direction: "ltr" });
+  }
+  /**
+   * @param {string} name
+   * @param {unknown} value
+   */
+  _set(name, value) {
+    this._state[name] !== value && (this._state[name] = value, this.context[name] = value);
+  }
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} w
+   * @param {number} h
+   * @param {BoxLook} at
+   */
+  rect(x, y, w, h, { fill, stroke, width = 1, radius = 0, dash, hatch }) {
+    let c = this.context;
+    if (!radius && !stroke && !hatch) {
+      this._set("fillStyle", fill), c.fillRect(x, y, w, h);
+      return;
+    }
+    c.beginPath();
+    let inset = stroke ? width / 2 : 0;
+    radius ? c.roundRect(
+      x + inset,
+      y + inset,
+      Math.max(w - 2 * inset, 0),
+      Math.max(h - 2 * inset, 0),
+      radius
+    ) : c.rect(x + inset, y + inset, w - 2 * inset, h - 2 * inset);
+    for (let style of [fill, hatch && this._hatch(hatch)])
+      style && (this._set("fillStyle", style), c.fill());
+    stroke && this._stroke(stroke, width, dash);
+  }
+  /**
+   * @param {string} stroke
+   * @param {number} width
+   * @param {number[] | undefined} dash
+   */
+  _stroke(stroke, width, dash) {
+    let c = this.context, pattern = dash ?? [], key = pattern.join();
+    this._state.dash !== key && c.setLineDash(pattern), this._state.dash = key, this._set("strokeStyle", stroke), this._set("lineWidth", width), c.stroke();
+  }
+  /** @param {string} colour */
+  _hatch(colour) {
+    if (!this._hatches.has(colour)) {
+      let tile = document.createElement("canvas"), scale = Math.max(window.devicePixelRatio || 1, 1);
+      tile.width = tile.height = 6 * scale;
+      let c = contextOf(tile);
+      c.scale(scale, scale), c.strokeStyle = colour, c.lineWidth = 1.5;
+      for (let x of [-6, 0, 6])
+        c.beginPath(), c.moveTo(x, 6), c.lineTo(x + 6, 0), c.stroke();
+      let pattern = (
+        /** @type {CanvasPattern} */
+        this.context.createPattern(tile, "repeat")
+      );
+      pattern.setTransform(new DOMMatrix().scale(1 / scale)), this._hatches.set(colour, pattern);
+    }
+    return this._hatches.get(colour);
+  }
+  /**
+   * @param {string} string
+   * @param {number} x
+   * @param {number} y
+   * @param {TextLook} look
+   */
+  text(string, x, y, look) {
+    let font = fontOf(look), shown = look.max === void 0 ? string : cutText(string, look.max, font);
+    shown !== "" && (this._set("font", font), this._set("fillStyle", look.fill ?? this.p.ink), this._set("textAlign", look.align ?? "left"), this.context.fillText(shown, x, y));
+  }
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} w
+   * @param {number} h
+   * @param {() => void} draw
+   */
+  clip(x, y, w, h, draw) {
+    let c = this.context;
+    c.save(), c.beginPath(), c.rect(x, y, w, h), c.clip(), draw(), this._restore();
+  }
+  /**
+   * Draw what follows moved by (x, y).
+   * @param {number} x
+   * @param {number} y
+   * @param {() => void} draw
+   */
+  shifted(x, y, draw) {
+    this.context.save(), this.context.translate(x, y), draw(), this._restore();
+  }
+  _restore() {
+    this.context.restore(), this.forget();
+  }
+  /**
+   * @param {number[][]} points
+   * @param {BoxLook} at
+   */
+  _path(points, { stroke, fill, width = 1, dash }) {
+    let c = this.context;
+    c.beginPath(), points.forEach(([x, y], n) => n ? c.lineTo(x, y) : c.moveTo(x, y)), fill && (c.closePath(), this._set("fillStyle", fill), c.fill()), stroke && this._stroke(stroke, width, dash);
+  }
+};
+
 // src/page/section.js
 var Section = class {
   /**
@@ -3990,10 +4283,10 @@ var Section = class {
   // Draw out of sight what the panels will look like; the desk sees to it that they know.
   prepare() {
     this.root.hidden || this.asTable || !this.width || this.panel.empty() || [this.panel, ...this.under].forEach((panel, n) => {
-      let canvas = [this.canvas, ...this.legends][n], look = this._look(panel), known = this.ready.get(canvas);
-      if (alike(this.drawn.get(canvas), look) || alike(known, look)) return;
-      let aside = known?.aside ?? new OffscreenCanvas(1, 1), height = this._redraw(aside, look);
-      known?.picture.close(), this.ready.set(canvas, { ...look, aside, height, picture: aside.transferToImageBitmap() });
+      let canvas = [this.canvas, ...this.legends][n], look = this._look(panel), known2 = this.ready.get(canvas);
+      if (alike(this.drawn.get(canvas), look) || alike(known2, look)) return;
+      let aside = known2?.aside ?? new OffscreenCanvas(1, 1), height = this._redraw(aside, look);
+      known2?.picture.close(), this.ready.set(canvas, { ...look, aside, height, picture: aside.transferToImageBitmap() });
     });
   }
   /**
@@ -4030,8 +4323,15 @@ var Section = class {
   /** @param {any} event */
   _click(event) {
     if (this.dragged) return;
-    if (this.panel.click) return this.panel.click(event.offsetX, event.offsetY, this.width);
-    let found = this.panel.hit(event.offsetX, event.offsetY, this.width);
+    let [x, y] = [event.offsetX, event.offsetY];
+    this.panel.click ? this.panel.click(x, y, this.width) : this._pick(x, y), event.pointerType === "touch" && this._move(event);
+  }
+  /**
+   * @param {number} x
+   * @param {number} y
+   */
+  _pick(x, y) {
+    let found = this.panel.hit(x, y, this.width);
     found && found.row !== null && found.row !== void 0 && this.desk.pick(found.row);
   }
   /**
@@ -4238,7 +4538,7 @@ function placeIn(other, run, place) {
 function sentences({ film, step, row }) {
   let stage = film.stage(step), own = stage.words_of?.[row];
   return {
-    phase: `${capital(film.phaseName(step))}.`,
+    phase: `${capital2(film.phaseName(step))}.`,
     words: stage.words,
     own: own ? `Row ${row}: ${own}.` : ""
   };
@@ -4260,605 +4560,12 @@ function badge(film) {
   let look = film.violations.length > 0 ? " sv-broken" : film.checked ? " sv-valid" : "";
   return element("span", { class: `sv-badge${look}` }, verdictOf(film));
 }
-function capital(word) {
+function capital2(word) {
   return word.charAt(0).toUpperCase() + word.slice(1);
 }
 
-// src/panels/poolwords.js
-function largestGroup(pool) {
-  let counts = /* @__PURE__ */ new Map();
-  for (let { length } of pool) counts.set(length, (counts.get(length) ?? 0) + 1);
-  return [...counts].map(([length, count]) => ({ length, count })).reduce((best, each) => each.count > best.count ? each : best);
-}
-function decisionWords(film, step) {
-  let { batch_size: size, strategy_options: options } = film.json.meta, { decision, pool } = film.scene(step), chosen = pool.filter((each) => each.chosen), rows = counted(chosen.length, "sequence");
-  if (decision === "grouped") return `grouped: ${rows} of length ${chosen[0]?.length}`;
-  if (decision === "overdue") {
-    let same = new Set(chosen.map((each) => each.length)).size === 1;
-    return `overdue: ${`a sequence waited as often as max_wait = ${options.max_wait} allows`}, so those that waited longest run${same ? "" : ", realigned"}`;
-  }
-  let none = `no ${Math.min(size, pool.length)} sequences share a length`;
-  if (decision === "partial") {
-    let run = chosen.length === 1 ? "runs" : "run";
-    return `fallback partial: ${none}, so ${rows} of length ${chosen[0]?.length} ${run} alone`;
-  }
-  if (decision === "realigned") {
-    let { count, length } = largestGroup(pool), closest = count > 1 ? ` (at most ${count} do, ${length} each)` : "";
-    return `fallback realign: ${none}${closest}, so those that entered first are realigned`;
-  }
-  return decision;
-}
-function waitWords(pool) {
-  let waiting = pool.filter((each) => !each.chosen);
-  if (!waiting.length) return "none waits";
-  let { request, waited } = waiting.reduce(
-    (longest, each) => each.waited > longest.waited ? each : longest
-  ), words = counted(waiting.length, "sequence waits", "sequences wait");
-  if (!waited) return `${words} for the first time`;
-  let which = `request ${request}${waiting.length > 1 ? " longest" : ""}`;
-  return `${words}, ${which}: passed over ${counted(waited, "time")} before`;
-}
-function commonLength(pool) {
-  let chosen = pool.filter((each) => each.chosen), lengths = new Set(chosen.map((each) => each.length)), { length, count } = largestGroup(pool);
-  return lengths.size === 1 ? { length: [...lengths][0], grouped: !0 } : count > 1 ? { length, grouped: !1 } : null;
-}
-
-// src/panels/poolpaint.js
-var POOL = {
-  top: 26,
-  bars: 92,
-  signs: 17,
-  key: 20,
-  gap: 4,
-  least: 3,
-  most: 56,
-  axis: 58,
-  lines: 2
-}, PoolPainter = class {
-  /**
-   * @param {Pen} pen
-   * @param {View} view
-   * @param {Bars} at
-   * @param {number} width
-   */
-  constructor(pen, view, at, width) {
-    this.pen = pen, this.view = view, this.at = at, this.width = width, this.pool = view.film.scene(view.step).pool, this.common = commonLength(this.pool);
-  }
-  paint() {
-    this._axis(), this._guide(), this._explain(), this.pool.forEach((each, n) => this._bar(each, POOL.axis + n * this.at.pitch));
-  }
-  _axis() {
-    let { pen, at, width } = this, { p } = pen, look = { size: 11, fill: p.muted, align: "right" }, right = POOL.axis - 8;
-    pen.line(POOL.axis - 4, at.bottom + 0.5, width - PAD, at.bottom + 0.5, { stroke: p.grey }), pen.text(`${at.base}`, right, at.bottom - 1, look), pen.text("length", right, at.top - 11, look), pen.text("waited", right, at.bottom + 4 + POOL.signs / 2, look), at.wide && pen.text("request", right, at.bottom + 4 + POOL.signs * 1.5, look);
-  }
-  /**
-   * @param {PoolEntry} entry
-   * @param {number} x
-   */
-  _bar({ request, length, waited, chosen }, x) {
-    let { pen, at } = this, { p } = pen, w = Math.max(at.pitch - POOL.gap, POOL.least), y = at.y(length), middle = x + w / 2, row = this.view.film.rowOf(this.view.step, request), inside = at.bottom - y > 20 ? at.bottom - 10 : y - 8;
-    pen.rect(
-      x,
-      y,
-      w,
-      at.bottom - y,
-      chosen ? { fill: p.blueSoft, stroke: p.blue, width: 1.5 } : { fill: p.greySoft, stroke: p.grey }
-    ), row >= 0 && row === this.view.row && pen.rect(x - 2, y - 2, w + 4, at.bottom - y + 4, { stroke: p.ink, width: 1.5, radius: 2 }), at.wide && pen.text(`${length}`, middle, inside, {
-      size: 11,
-      weight: chosen ? 700 : 400,
-      align: "center",
-      max: w + 3
-    }), this._sign(waited, chosen, x, w), at.wide && pen.text(`${request}`, middle, at.bottom + 4 + POOL.signs * 1.5, {
-      size: 11,
-      fill: p.muted,
-      align: "center"
-    });
-  }
-  /**
-   * Chosen, or for how many rounds it has waited: a number, or where there is no room for one a
-   * bar.
-   * @param {number} waited
-   * @param {boolean} chosen
-   * @param {number} x
-   * @param {number} w
-   */
-  _sign(waited, chosen, x, w) {
-    let { pen, at } = this, { p } = pen, middle = x + w / 2, y = at.bottom + 4 + POOL.signs / 2;
-    if (chosen)
-      return pen.text("\u2713", middle, y, {
-        size: at.pitch >= 9 ? 12 : 9,
-        weight: 700,
-        fill: p.blue,
-        align: "center"
-      });
-    if (at.numbers)
-      return pen.text(waited ? `${waited}` : "\xB7", middle, y, {
-        size: 11,
-        fill: waited ? p.ink : p.muted,
-        align: "center"
-      });
-    waited && pen.rect(x, at.bottom + 4, w, Math.max(waited / at.waited * (POOL.signs - 3), 1.5), {
-      fill: p.grey
-    });
-  }
-  // A line at the length that rows share.
-  _guide() {
-    let { pen, at, width, common } = this, { p } = pen;
-    if (!common) return;
-    let { length: shown, grouped } = common, y = at.y(shown);
-    pen.line(POOL.axis - 4, y, width - PAD, y, { stroke: grouped ? p.blue : p.grey, dash: [4, 3] });
-    let look = { size: 11, weight: 700, fill: grouped ? p.blue : p.muted, align: "right" };
-    y < at.bottom - 14 && pen.text(`${shown}`, POOL.axis - 8, y, look);
-  }
-  // What the frame and the line are, and where the bars begin if not at 0.
-  _explain() {
-    let { pen, at, width, common } = this, { p } = pen, look = { size: 11, fill: p.muted }, y = at.bottom + (at.wide ? 2 : 1) * POOL.signs + 4 + POOL.key / 2, words = `row ${this.view.row}`, x = PAD + 20 + pen.measure(words, look) + 16;
-    pen.rect(PAD, y - 6, 14, 12, { stroke: p.ink, width: 1.5, radius: 2 }), pen.text(words, PAD + 20, y, look), common && pen.line(x, y, x + 20, y, { stroke: common.grouped ? p.blue : p.grey, dash: [4, 3] }), common && (x += 26);
-    let line = common ? [common.grouped ? "length of the chosen" : "most common length"] : [], foot = at.base ? [`bars begin at ${at.base}`] : [];
-    pen.text([...line, ...foot].join(" \xB7 "), x, y, { ...look, max: width - PAD - x });
-  }
-};
-
-// src/panels/pool.js
-var PoolPanel = class {
-  static id = "pool";
-  /** @param {View} view */
-  constructor(view) {
-    this.view = view, this._scale = this._scaleOf(
-      view.film.json.rounds.flatMap((round) => round.pool.map((each) => each.length))
-    );
-  }
-  /**
-   * Lengths at the foot and at the top of the bars: from 0, unless all bars of the run would look
-   * alike.
-   * @param {number[]} lengths
-   */
-  _scaleOf(lengths) {
-    let longest = lengths.reduce((most, each) => Math.max(most, each), 1), shortest = lengths.reduce((least, each) => Math.min(least, each), longest);
-    return { base: shortest > longest * 0.6 ? Math.floor(shortest * 0.9) : 0, longest };
-  }
-  get _pool() {
-    return this.view.film.scene(this.view.step).pool;
-  }
-  get _chosen() {
-    return this._pool.filter((each) => each.chosen);
-  }
-  empty() {
-    return !this._pool.length;
-  }
-  key() {
-    return `${this.view.film.round(this.view.step)} ${this.view.row}`;
-  }
-  title() {
-    let { window: window2 } = this.view.film.json.meta.strategy_options, size = this._pool.length, room = window2 ? ` in a window of ${window2}` : "";
-    return `Pool \xB7 ${counted(size, "row")}${room}, ${this._chosen.length} chosen`;
-  }
-  _sentences() {
-    let { film, step } = this.view;
-    return `${capital(decisionWords(film, step))}. ${capital(waitWords(this._pool))}.`;
-  }
-  describe() {
-    return `${this.title()}. ${this._sentences()}`;
-  }
-  table() {
-    let rows = this._pool.slice(0, 400).map(({ request, length, waited, chosen }) => {
-      let row = this.view.film.rowOf(this.view.step, request);
-      return [request, length, chosen ? "chosen" : "waits", waited, row < 0 ? "\u2013" : row];
-    }), head = ["request", "length", "this round", "times left out before", "row of the batch"];
-    return { caption: this._sentences(), head, rows };
-  }
-  /** @param {number} width */
-  height(width) {
-    let at = this._bars(width);
-    return at.bottom + (at.wide ? 2 : 1) * POOL.signs + POOL.key + 8;
-  }
-  /**
-   * Room for two lines of words at least, so that most rounds have one height.
-   * @param {number} width
-   */
-  _top(width) {
-    return Math.max(this._lines(width).length, POOL.lines) * 17 + POOL.top;
-  }
-  /** @param {number} width */
-  _lines(width) {
-    return wrapWords(this._sentences(), width - 2 * PAD, { size: 12 });
-  }
-  /**
-   * @param {number} width
-   * @returns {Bars}
-   */
-  _bars(width) {
-    let top = this._top(width), { base, longest } = this._scale, pitch = Math.min((width - PAD - POOL.axis) / this._pool.length, POOL.most + POOL.gap), waited = Math.max(...this._pool.map((each) => each.waited)), numbers = pitch >= (waited > 9 ? 18 : 10), most = base ? longest : 2 ** Math.ceil(Math.log2(Math.max(...this._pool.map((each) => each.length)))), y = (length) => top + POOL.bars * (1 - (length - base) / Math.max(most - base, 1));
-    return { top, bottom: top + POOL.bars, base, pitch, waited, numbers, wide: pitch >= 20, y };
-  }
-  /**
-   * @param {Pen} pen
-   * @param {number} width
-   */
-  draw(pen, width) {
-    let at = this._bars(width);
-    this._lines(width).forEach(
-      (line, n) => pen.text(line, PAD, 8 + n * 17, { size: 12, fill: pen.p.ink })
-    ), new PoolPainter(pen, this.view, at, width).paint();
-  }
-  /**
-   * @param {number} x
-   * @param {number} width
-   */
-  _at(x, width) {
-    let n = Math.floor((x - POOL.axis) / this._bars(width).pitch);
-    return this._pool[n] ?? null;
-  }
-  /**
-   * @param {number} x
-   * @param {number} y
-   * @param {number} width
-   */
-  hit(x, y, width) {
-    let found = this._at(x, width), at = this._bars(width);
-    if (!found || y < at.top - 4 || y > at.bottom + 2 * POOL.signs + 4) return null;
-    let { request, length, waited, chosen } = found, row = this.view.film.rowOf(this.view.step, request), wait = waited ? `, waited ${counted(waited, "round")} before this one` : "", now = chosen ? `chosen, row ${row}` : "waits";
-    return {
-      row: row < 0 ? null : row,
-      slot: null,
-      index: null,
-      hint: `request ${request}: ${counted(length, "token")}, ${now}${wait}`
-    };
-  }
-  /**
-   * @param {number} x
-   * @param {number} y
-   * @param {number} width
-   */
-  click(x, y, width) {
-    let row = this.hit(x, y, width)?.row;
-    row != null && this.view.pick(row);
-  }
-};
-
-// src/page/figurerun.js
-var BETWEEN_CARDS = 12, HEADING = 30, SIDE_BY_SIDE = 860, FigureRun = class {
-  /**
-   * @param {View} view
-   * @param {number} width
-   */
-  constructor(view, width) {
-    let own = this._telling(view);
-    for (this.view = view, this.width = width, this.blocks = [
-      this._head(),
-      this._rail(),
-      this._words(),
-      this._card(new Stage(view), width, [new Legend(view)])
-    ]; own.length > 1 && width >= SIDE_BY_SIDE; )
-      this.blocks.push(this._beside(own.splice(0, 2)));
-    this.blocks.push(...own.map((panel) => this._card(panel, width)));
-    let broken = new InvariantPanel(view);
-    broken.items().length && this.blocks.push(this._card(broken, width));
-  }
-  /**
-   * The panels that have something to say at this step: before anything is drafted, there is no
-   * verification to show.
-   * @param {View} view
-   */
-  _telling(view) {
-    let { film, step, row } = view, panels = [new PoolPanel(view)];
-    return maskCells(film, step, row) && panels.unshift(new MaskPanel(view)), film.phase(step) > 0 && panels.unshift(new VerifyPanel(view), new TreePanel(view)), panels.filter((panel) => !panel.empty());
-  }
-  _head() {
-    let { film, step } = this.view, name = runName(film), facts = `${runFacts(film, step).join(" \xB7 ")} \xB7 `, look = { size: 16, weight: 700 }, small = { size: 12.5 }, [beside, wide] = [measureText(name, fontOf(look)) + 12, fontOf(small)], needed = beside + measureText(facts, wide) + measureText(verdictOf(film), wide), [x, y] = needed <= this.width ? [beside, 13] : [0, 33], draw = (pen) => {
-      pen.text(name, 0, 12, { ...look, max: this.width });
-      let after = x + pen.measure(facts, small), fill = film.violations.length > 0 ? pen.p.red : pen.p.muted;
-      pen.text(facts, x, y, { ...small, fill: pen.p.muted, max: this.width - x }), pen.text(verdictOf(film), after, y, { ...small, fill, max: this.width - after });
-    };
-    return { height: y + 9, draw };
-  }
-  // Where in the round the step is; a page has buttons there.
-  _rail() {
-    let { film, step } = this.view, now = film.phase(step), w = this.width / film.phases;
-    return { height: 20, draw: (pen) => film.json.phases.forEach((name, phase) => {
-      let { p } = pen, look = phase === now ? { weight: 700 } : { fill: p.muted };
-      pen.rect(phase * w, 0, w - 4, 3, {
-        fill: phase === now ? p.blue : phase < now ? p.draft : p.faint
-      }), pen.text(`${phase + 1} ${name}`, phase * w, 13, { size: 12, ...look });
-    }) };
-  }
-  _words() {
-    let { phase, words, own } = sentences(this.view), look = { size: 14 }, small = { size: 12.5 }, lines2 = wrapWords(`${phase} ${words}`, this.width, look), more = own ? wrapWords(own, this.width, small) : [], draw = (pen) => {
-      lines2.forEach((line, n) => pen.text(line, 0, 10 + 21 * n, look)), more.forEach(
-        (line, n) => pen.text(line, 0, 10 + 21 * lines2.length + 18 * n, { ...small, fill: pen.p.muted })
-      );
-    };
-    return { height: 21 * lines2.length + 18 * more.length, draw };
-  }
-  /**
-   * @param {Panel} panel
-   * @param {number} width
-   * @param {Drawable[]} [under]
-   */
-  _card(panel, width, under = []) {
-    let parts = [panel, ...under], heights = parts.map((each) => Math.ceil(each.height(width))), look = { size: 12.5, weight: 650 }, title = wrapWords(panel.title(), width - 2 * PAD, look), head = HEADING + 17 * (title.length - 1), height = head + heights.reduce((sum, each) => sum + each + 8, 0);
-    return { width, height, draw: (pen, tall = height) => {
-      pen.rect(0, 0, width, tall, { fill: pen.p.panel, stroke: pen.p.faint, radius: 10 }), title.forEach(
-        (line, n) => pen.text(line, PAD, 17 + 17 * n, { ...look, fill: pen.p.muted, max: width - 2 * PAD })
-      );
-      let y = head;
-      parts.forEach((each, n) => {
-        pen.shifted(0, y, () => each.draw(pen, width, heights[n])), y += heights[n] + 8;
-      });
-    } };
-  }
-  /**
-   * Two panels in one line, divided where they are lowest.
-   * @param {Panel[]} panels
-   */
-  _beside(panels) {
-    let room = this.width - BETWEEN_CARDS, cards = [0.5, 0.58, 0.66].map((share) => [
-      this._card(panels[0], room * share),
-      this._card(panels[1], room * (1 - share))
-    ]).reduce((best, each) => tallest(each) < tallest(best) ? each : best), height = tallest(cards);
-    return { height, draw: (pen, tall = height) => {
-      cards[0].draw(pen, tall), pen.shifted(cards[0].width + BETWEEN_CARDS, 0, () => cards[1].draw(pen, tall));
-    } };
-  }
-};
-function tallest(blocks) {
-  return Math.max(...blocks.map((block) => block?.height ?? 0));
-}
-
-// src/page/figure.js
-var MARGIN = 16, TWO_RUNS = 960, Figure = class {
-  /**
-   * @param {Film[]} films
-   * @param {FigureSettings} at
-   * @param {Palette} palette
-   */
-  constructor(films, { step, row, width }, palette) {
-    let comparison = films.length > 1 ? new Comparison(films[0], films[1]) : null;
-    this.runs = films.map((film, number) => {
-      let at = comparison ? comparison.stepOf(number, Math.min(step, comparison.clocks - 1)) : Math.min(step, film.steps - 1);
-      return new FigureRun(
-        this._view(films, number, at, row, palette, comparison),
-        this._room(films.length, width)
-      );
-    }), this.width = width, this.palette = palette, this.lines = this._lines(), this.height = 2 * MARGIN - BETWEEN_CARDS + this.lines.reduce((sum, line) => sum + tallest(line) + BETWEEN_CARDS, 0);
-  }
-  /**
-   * px for a run
-   * @param {number} runs
-   * @param {number} width
-   */
-  _room(runs, width) {
-    let room = width - 2 * MARGIN;
-    return runs > 1 && width >= TWO_RUNS ? (room - BETWEEN_CARDS) / 2 : room;
-  }
-  // Blocks that stand side by side, from the top.
-  _lines() {
-    let [first, second] = this.runs.map((run) => run.blocks);
-    return !second || this.width < TWO_RUNS ? this.runs.flatMap((run) => run.blocks.map((block) => [block])) : Array.from({ length: Math.max(first.length, second.length) }, (_, n) => [
-      first[n],
-      second[n]
-    ]);
-  }
-  /**
-   * @param {Film[]} films
-   * @param {number} number
-   * @param {number} step
-   * @param {number} row
-   * @param {Palette} palette
-   * @param {Comparison | null} comparison
-   * @returns {View}
-   */
-  _view(films, number, step, row, palette, comparison) {
-    let film = films[number], request = films[0].rows(comparison ? comparison.stepOf(0, step) : step)[row]?.request, own = number ? film.rowOf(step, request) : row, rows = film.rows(step).length;
-    return {
-      film,
-      step,
-      row: Math.max(Math.min(own < 0 ? row : own, rows - 1), 0),
-      hover: null,
-      palette,
-      progress: 1,
-      zoom: null,
-      pan: 0,
-      other: comparison ? films[1 - number] : null,
-      differs: (request2, index) => comparison?.differs(request2, index) ?? !1,
-      pick() {
-      },
-      point() {
-      },
-      go() {
-      }
-    };
-  }
-  /** @param {Pen} pen */
-  draw(pen) {
-    pen.rect(0, 0, this.width, this.height, { fill: this.palette.page });
-    let y = MARGIN;
-    for (let line of this.lines) {
-      let tall = tallest(line);
-      line.forEach((block, n) => {
-        block && pen.shifted(
-          MARGIN + n * (this.runs[0].width + BETWEEN_CARDS),
-          y,
-          () => block.draw(pen, tall)
-        );
-      }), y += tall + BETWEEN_CARDS;
-    }
-  }
-  svg() {
-    let pen = new SvgPen(this.palette), { film, step } = this.runs[0].view;
-    return this.draw(pen), pen.svg(
-      this.width,
-      this.height,
-      `${runName(film)}, ${runFacts(film, step).join(", ")}: ${film.stage(step).words}`
-    );
-  }
-  /**
-   * PNG in base64
-   * @param {number} scale
-   */
-  png(scale) {
-    let canvas = element("canvas", {
-      width: Math.round(this.width * scale),
-      height: Math.round(this.height * scale)
-    }), context = contextOf(canvas, { alpha: !1 });
-    context.fillStyle = this.palette.page, context.fillRect(0, 0, canvas.width, canvas.height), context.scale(scale, scale), this.draw(new CanvasPen(this.palette, context));
-    let [head, data] = canvas.toDataURL("image/png").split(",");
-    if (head.startsWith("data:image/png") && data) return data;
-    throw new Error(
-      `${canvas.width} \xD7 ${canvas.height} pixels are too many; choose a smaller width or scale`
-    );
-  }
-};
-function base64(text) {
-  return btoa(
-    Array.from(new TextEncoder().encode(text), (byte) => String.fromCharCode(byte)).join("")
-  );
-}
-function drawFigure(films, settings, place) {
-  let root = element("div", { class: "specviz", "data-theme": settings.theme, hidden: !0 });
-  place.append(root);
-  let figure = new Figure(films, settings, readPalette(root));
-  return root.remove(), settings.format === "svg" ? base64(figure.svg()) : figure.png(settings.scale);
-}
-
-// src/draw/theme.js
-function darkPage() {
-  let { body, documentElement } = document, kind = body.dataset.vscodeThemeKind;
-  return body.dataset.jpThemeLight !== void 0 ? body.dataset.jpThemeLight === "false" : kind ? kind.includes("dark") || kind === "vscode-high-contrast" : body.classList.contains("vscode-dark") ? !0 : documentElement.hasAttribute("theme") ? documentElement.getAttribute("theme") === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-}
-function themeNamed(wanted) {
-  return wanted === "light" || wanted === "dark" ? wanted : darkPage() ? "dark" : "light";
-}
-function watchTheme(changed, signal) {
-  let observer = new MutationObserver(changed), watched = {
-    attributes: !0,
-    attributeFilter: ["class", "theme", "data-jp-theme-light", "data-vscode-theme-kind"]
-  };
-  for (let node of [document.body, document.documentElement]) observer.observe(node, watched);
-  signal.addEventListener("abort", () => observer.disconnect());
-  for (let query of ["(prefers-color-scheme: dark)", "(forced-colors: active)"])
-    matchMedia(query).addEventListener("change", changed, { signal });
-}
-
-// src/page/ahead.js
-var Ahead = class {
-  /** @param {Shell} shell */
-  constructor(shell) {
-    this.shell = shell, this.rest = [], this.idle = window.requestIdleCallback ?? ((work) => setTimeout(work, 50));
-  }
-  // To be called whenever something else is shown; what was begun for that before is given up.
-  plan() {
-    let { runs, ends, clock, clocks, way } = this.shell, to = clock + way, rest = runs.flatMap((run) => run.sections), work = () => {
-      this.rest !== rest || !rest.length || ends.signal.aborted || (this._asIfAt(to, () => rest.shift()?.prepare()), this.idle.call(window, work));
-    };
-    this.rest = rest, to >= 0 && to < clocks && runs.every((run) => run.view.progress === 1) && window.OffscreenCanvas && this.idle.call(window, work);
-  }
-  /**
-   * Calls `draw` with the runs' views as they will be once the reader goes there.
-   * @param {number} clock
-   * @param {() => void} draw
-   */
-  _asIfAt(clock, draw) {
-    let { shell } = this, { request, missing } = shell, views = shell.runs.map((run) => ({ ...run.view }));
-    try {
-      shell.move(clock, clock === shell.clock + 1), draw();
-    } finally {
-      shell.runs.forEach((run, n) => Object.assign(run.view, views[n])), Object.assign(shell, { request, missing });
-    }
-  }
-};
-
-// src/page/jumps.js
-function jump(shell, what, direction) {
-  let clock = jumpTarget(shell, what, direction);
-  clock !== null && shell.go(clock);
-}
-function jumpToDifference(shell) {
-  let first = shell.comparison?.first;
-  first && (shell.goTo(shell.runs[0], first.step), shell.pick(first.request));
-}
-function jumpTarget(shell, what, direction) {
-  let clocks = shell.runs.map((run) => targetIn(shell, run, what, direction)).filter((clock) => clock !== void 0);
-  return clocks.length ? direction > 0 ? Math.min(...clocks) : Math.max(...clocks) : null;
-}
-function targetIn(shell, run, what, direction) {
-  let clocks = run.film.points(what).map((step) => shell.clockOf(run, step));
-  return direction > 0 ? clocks.find((clock) => clock > shell.clock) : clocks.findLast((clock) => clock < shell.clock);
-}
-
-// src/page/player.js
-var SPEEDS = [0.5, 1, 2, 4, 8], Player = class {
-  /** @type {number | undefined} */
-  timer;
-  playing = !1;
-  speed = 1;
-  // a number in SPEEDS
-  /** @param {Shell} shell */
-  constructor(shell) {
-    this.shell = shell;
-  }
-  /** @param {boolean} on */
-  play(on) {
-    let { shell } = this;
-    clearInterval(this.timer), this.playing = on && shell.clocks > 1, this.playing && shell.clock === shell.clocks - 1 && shell.go(0), this.playing && (this.timer = setInterval(() => this._tick(), 1e3 / SPEEDS[this.speed])), shell.controls.updatePlay();
-  }
-  toggle() {
-    this.play(!this.playing);
-  }
-  /** @param {number} number */
-  setSpeed(number) {
-    this.speed = Math.min(Math.max(number, 0), SPEEDS.length - 1), this.play(this.playing);
-  }
-  _tick() {
-    let { shell } = this;
-    shell.clock < shell.clocks - 1 && shell.go(shell.clock + 1), shell.clock === shell.clocks - 1 && this.play(!1);
-  }
-};
-
-// src/page/rail.js
-var Rail = class {
-  /** @param {Shell} shell */
-  constructor(shell) {
-    this.shell = shell;
-    let names = shell.runs[0].film.json.phases, go = (phase) => () => shell.go(shell.clock - shell.clock % shell.phases + phase);
-    this.times = names.map(() => element("span", { class: "sv-ms" })), this.phases = names.map((name, phase) => {
-      let number = element(
-        "span",
-        { class: "sv-number", "aria-hidden": "true" },
-        String(phase + 1)
-      ), word = element("span", { class: "sv-phase" }, name);
-      return element(
-        "button",
-        { type: "button", on: { click: go(phase) } },
-        number,
-        word,
-        this.times[phase]
-      );
-    }), this.root = element(
-      "div",
-      { class: "sv-rail", role: "group", "aria-label": "phases of the round" },
-      ...this.phases
-    );
-  }
-  /**
-   * @param {number} now
-   * @param {number[]} ms
-   */
-  update(now, ms) {
-    let { comparison, runs } = this.shell, untimed = comparison || runs[0].film.json.gaps?.time;
-    this.phases.forEach((button, phase) => {
-      phase === now ? setAttribute(button, "aria-current", "step") : button.removeAttribute("aria-current"), button.classList.toggle("sv-past", phase < now), setText(this.times[phase], untimed ? "" : milliseconds(ms[phase]));
-    });
-  }
-};
-
 // src/page/controls.js
-var JUMPS = {
-  rejection: "rejection",
-  full: "full acceptance",
-  violation: "violation",
-  eos: "EOS"
-}, Controls = class {
+var Controls = class {
   /** @type {HTMLElement} */
   root;
   /** @type {HTMLElement} */
@@ -5161,6 +4868,41 @@ var Help = class {
     }), this.root.showModal();
   }
 };
+
+// src/draw/theme.js
+function darkPage() {
+  let { body, documentElement } = document, kind = body.dataset.vscodeThemeKind;
+  return body.dataset.jpThemeLight !== void 0 ? body.dataset.jpThemeLight === "false" : kind ? kind.includes("dark") || kind === "vscode-high-contrast" : body.classList.contains("vscode-dark") ? !0 : documentElement.hasAttribute("theme") ? documentElement.getAttribute("theme") === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+}
+function themeNamed(wanted) {
+  return wanted === "light" || wanted === "dark" ? wanted : darkPage() ? "dark" : "light";
+}
+function watchTheme(changed, signal) {
+  let observer = new MutationObserver(changed), watched = {
+    attributes: !0,
+    attributeFilter: ["class", "theme", "data-jp-theme-light", "data-vscode-theme-kind"]
+  };
+  for (let node of [document.body, document.documentElement]) observer.observe(node, watched);
+  signal.addEventListener("abort", () => observer.disconnect());
+  for (let query of ["(prefers-color-scheme: dark)", "(forced-colors: active)"])
+    matchMedia(query).addEventListener("change", changed, { signal });
+}
+
+// src/page/looks.js
+function readTheme(shell, forced = null) {
+  shell.root.dataset.theme = themeNamed(forced ?? shell.model.get("theme")), shell.palette = readPalette(shell.root);
+  for (let { view } of shell.runs) view.palette = shell.palette;
+}
+function themeChanged(shell) {
+  readTheme(shell), shell.touchAll();
+}
+function watchLooks(shell) {
+  let { signal } = shell.ends;
+  watchTheme(() => themeChanged(shell), signal), window.addEventListener("resize", () => shell.touchAll(), { signal }), window.addEventListener("beforeprint", () => print(shell, "light"), { signal }), window.addEventListener("afterprint", () => print(shell, null), { signal });
+}
+function print(shell, theme) {
+  readTheme(shell, theme), shell.touchAll(), shell.frames.paint();
+}
 
 // src/map/layout.js
 var MapLayout = class {
@@ -6309,7 +6051,7 @@ var ZOOM = 1.6, MapSection = class extends Section {
   }
   /** @param {PointerEvent} event */
   _click(event) {
-    this.slider.focus({ preventScroll: !0 }), this.pointer.click(event);
+    this.slider.focus({ preventScroll: !0 }), this.pointer.click(event), event.pointerType === "touch" && this.pointer.move(event);
   }
   /** @param {WheelEvent} event */
   _wheel(event) {
@@ -6388,6 +6130,20 @@ function animateMoves(shell) {
   requestAnimationFrame(tick);
 }
 
+// src/page/notice.js
+var Notice = class {
+  constructor() {
+    this.root = element("p", { class: "sv-notice", role: "status" });
+  }
+  /** @param {string} words */
+  say(words) {
+    words !== this.root.textContent && this.root.replaceChildren(...words ? [element("span", {}, words)] : []);
+  }
+  clear() {
+    this.say("");
+  }
+};
+
 // src/page/saved.js
 function save(model, { step, row }) {
   if (!(model.get("step") === step && model.get("row") === row)) {
@@ -6400,6 +6156,11 @@ function save(model, { step, row }) {
 }
 
 // src/page/tip.js
+var ASIDE = 14, BELOW = 24;
+function tipPlace(at, size, width, bottom) {
+  let left = Math.max(Math.min(at.x + ASIDE, width - size.width - 8), 4), below = at.y + BELOW, above = at.y - BELOW - size.height;
+  return { left, top: below + size.height <= bottom ? below : above };
+}
 var Tip = class {
   /** @param {HTMLElement} place */
   constructor(place) {
@@ -6412,8 +6173,8 @@ var Tip = class {
   show(hint, event) {
     if (this.root.hidden = !hint, !hint || !event) return;
     setText(this.root, hint);
-    let box = this.place.getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top, left = Math.max(Math.min(x + 14, box.width - this.root.offsetWidth - 8), 4);
-    Object.assign(this.root.style, { left: `${left}px`, top: `${y + 20}px` });
+    let box = this.place.getBoundingClientRect(), size = { width: this.root.offsetWidth, height: this.root.offsetHeight }, at = { x: event.clientX - box.left, y: event.clientY - box.top }, { left, top } = tipPlace(at, size, box.width, window.innerHeight - box.top);
+    Object.assign(this.root.style, { left: `${left}px`, top: `${top}px` });
   }
 };
 
@@ -6433,9 +6194,15 @@ var Shell = class {
    * @param {Film[]} films
    */
   constructor(model, root, films) {
-    this.model = model, this.root = root, this.clock = 0, this.way = 1, this.row = 0, this.request = null, this.missing = null, this.ends = new AbortController(), this.comparison = films.length > 1 ? new Comparison(films[0], films[1]) : null, this.phases = films[0].phases, this.clocks = this.comparison ? this.comparison.clocks : films[0].steps, this._readTheme(), this.tip = new Tip(root), this.help = new Help(this.comparison !== null), this.runs = films.map((film, number) => new Run(this, film, number)), this.frames = new Frames((sections) => this._paint(sections)), this.player = new Player(this), this.controls = new Controls(this), this.map = new MapSection(this, this.controls.transport), this.controls.addMap(this.map.root), this.ahead = new Ahead(this);
+    this.model = model, this.root = root, this.clock = 0, this.way = 1, this.row = 0, this.request = null, this.missing = null, this.ends = new AbortController(), this.comparison = films.length > 1 ? new Comparison(films[0], films[1]) : null, this.phases = films[0].phases, this.clocks = this.comparison ? this.comparison.clocks : films[0].steps, readTheme(this), this.tip = new Tip(root), this.notice = new Notice(), this.help = new Help(this.comparison !== null), this.runs = films.map((film, number) => new Run(this, film, number)), this.frames = new Frames((sections) => this._paint(sections)), this.player = new Player(this), this.controls = new Controls(this), this.map = new MapSection(this, this.controls.transport), this.controls.addMap(this.map.root), this.ahead = new Ahead(this);
     let shown = element("div", { class: "sv-runs" }, ...this.runs.map((run) => run.root));
-    root.replaceChildren(this.controls.root, shown, this.tip.root, this.help.root), root.classList.toggle("sv-compared", this.comparison !== null), this.row = Math.max(model.get("row") ?? 0, 0), this._listen(), this.controls.updatePlay(), this._show(this._clamp(model.get("step") ?? 0), !1);
+    root.replaceChildren(
+      this.controls.root,
+      shown,
+      this.tip.root,
+      this.help.root,
+      this.notice.root
+    ), root.classList.toggle("sv-compared", this.comparison !== null), this.row = Math.max(model.get("row") ?? 0, 0), this._listen(), this.controls.updatePlay(), this._show(this._clamp(model.get("step") ?? 0), !1);
   }
   dispose() {
     this.ends.abort(), this.player.play(!1), this.frames.stop();
@@ -6447,10 +6214,10 @@ var Shell = class {
     this.listeners = [
       ["change:step", () => this._show(this._clamp(this.model.get("step")), !1)],
       ["change:row", () => this._pickRow(Math.max(this.model.get("row"), 0))],
-      ["change:theme", () => this._themeChanged()]
+      ["change:theme", () => themeChanged(this)]
     ];
     for (let [event, listener] of this.listeners) this.model.on(event, listener);
-    this.root.addEventListener("keydown", (event) => this._key(event), { signal }), watchTheme(() => this._themeChanged(), signal), window.addEventListener("resize", () => this.touchAll(), { signal }), window.addEventListener("beforeprint", () => this._print("light"), { signal }), window.addEventListener("afterprint", () => this._print(null), { signal });
+    this.root.addEventListener("keydown", (event) => this._key(event), { signal }), watchLooks(this);
   }
   /** @param {KeyboardEvent} event */
   _key(event) {
@@ -6476,10 +6243,13 @@ var Shell = class {
   clockOf(run, step) {
     return this.comparison?.clockOf(run.number, step) ?? step;
   }
-  /** @param {number} clock */
-  go(clock) {
+  /**
+   * @param {number} clock
+   * @param {number} [row] of the first run
+   */
+  go(clock, row = this.row) {
     let next = this._clamp(clock);
-    next !== this.clock && (this.way = Math.sign(next - this.clock), this._show(next, next === this.clock + 1), this.frames.paintAtOnce());
+    next === this.clock && row === this.row || (this.way = Math.sign(next - this.clock) || this.way, this.row = row, this._show(next, next === this.clock + 1), this.frames.paintAtOnce());
   }
   /**
    * @param {Run} run
@@ -6495,7 +6265,7 @@ var Shell = class {
   _show(clock, animate) {
     this.clock = clock;
     let moving = this.move(clock, animate);
-    this.map.map.follow(), this.tip.show(null), save(this.model, { step: clock, row: this.row }), this.touchAll(), moving.some(Boolean) && animateMoves(this);
+    this.map.map.follow(), this.tip.show(null), this.notice.clear(), save(this.model, { step: clock, row: this.row }), this.touchAll(), moving.some(Boolean) && animateMoves(this);
   }
   /**
    * Where the runs are then; whether each one's K/V is to be seen moving.
@@ -6571,21 +6341,6 @@ var Shell = class {
     let { sections } = this, shown = !sections.every((section) => section.asTable);
     sections.forEach((section) => section.showTable(shown));
   }
-  /** @param {string | null} [forced] */
-  _readTheme(forced = null) {
-    this.root.dataset.theme = themeNamed(forced ?? this.model.get("theme")), this.palette = readPalette(this.root);
-    for (let { view } of this.runs) view.palette = this.palette;
-  }
-  _themeChanged() {
-    this._readTheme(), this.touchAll();
-  }
-  /**
-   * On paper everything is light.
-   * @param {string | null} theme
-   */
-  _print(theme) {
-    this._readTheme(theme), this.touchAll(), this.frames.paint();
-  }
   // -- drawing
   /** @returns {Section[]} */
   get sections() {
@@ -6603,23 +6358,358 @@ var Shell = class {
   }
 };
 
-// src/page/render.js
-var PICTURE_AFTER_MS = 500;
-function sendPicture(model, films, root) {
-  let wanted = model.get("_picture_wanted");
-  if (!wanted) return;
-  let send = () => {
-    if (!root.isConnected || !model.get("_picture_wanted")) return;
-    let settings = { ...wanted, step: model.get("step"), row: model.get("row") };
-    model.set("_picture", drawFigure(films, settings, root));
-    try {
-      model.save_changes();
-    } catch {
+// src/draw/svg.js
+var ANCHORS = { center: "middle", right: "end" }, SvgPen = class extends Pen {
+  /**
+   * @param {Palette} palette
+   * @param {string} [prefix]
+   */
+  constructor(palette, prefix = "sv") {
+    super(palette), this.parts = [], this.definitions = [], this._names = /* @__PURE__ */ new Map(), this._prefix = prefix;
+  }
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} w
+   * @param {number} h
+   * @param {BoxLook} at
+   */
+  rect(x, y, w, h, { fill, stroke, width = 1, radius = 0, dash, hatch }) {
+    let inset = stroke ? width / 2 : 0, box = attributes({
+      x: round2(x + inset),
+      y: round2(y + inset),
+      width: round2(Math.max(w - 2 * inset, 0)),
+      height: round2(Math.max(h - 2 * inset, 0)),
+      rx: radius ? round2(Math.min(radius, h / 2)) : void 0
+    }), paint = attributes({ fill: fill || "none", ...outline(stroke, width, dash) });
+    this.parts.push(`<rect${box}${paint}/>`), hatch && this.parts.push(`<rect${box} fill="url(#${this._hatch(hatch)})"/>`);
+  }
+  /** @param {string} colour */
+  _hatch(colour) {
+    if (!this._names.has(colour)) {
+      let name = `${this._prefix}-hatch-${this._names.size}`;
+      this._names.set(colour, name);
+      let path = `<path d="M-6 6L0 0M0 6L6 0M6 6L12 0" stroke="${xml(colour)}"`;
+      this.definitions.push(
+        `<pattern id="${name}" width="6" height="6" patternUnits="userSpaceOnUse">${path} stroke-width="1.5" fill="none"/></pattern>`
+      );
     }
-  };
-  setTimeout(() => (window.requestIdleCallback ?? setTimeout)(send), PICTURE_AFTER_MS);
+    return this._names.get(colour);
+  }
+  /**
+   * @param {string} string
+   * @param {number} x
+   * @param {number} y
+   * @param {TextLook} look
+   */
+  text(string, x, y, look) {
+    let shown = look.max === void 0 ? string : cutText(string, look.max, fontOf(look));
+    if (shown === "") return;
+    let how = attributes({
+      x: round2(x),
+      y: round2(y),
+      "dominant-baseline": "central",
+      "font-family": familyOf(look),
+      "font-size": look.size ?? 11,
+      "font-weight": look.weight || void 0,
+      "text-anchor": ANCHORS[look.align ?? "left"],
+      fill: look.fill ?? this.p.ink,
+      "xml:space": "preserve"
+    });
+    this.parts.push(`<text${how}>${xml(shown)}</text>`);
+  }
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} w
+   * @param {number} h
+   * @param {() => void} draw
+   */
+  clip(x, y, w, h, draw) {
+    let name = `${this._prefix}-clip-${this.definitions.length}`, box = attributes({ x: round2(x), y: round2(y), width: round2(w), height: round2(h) });
+    this.definitions.push(`<clipPath id="${name}"><rect${box}/></clipPath>`), this.parts.push(`<g clip-path="url(#${name})">`), draw(), this.parts.push("</g>");
+  }
+  /**
+   * @param {number[][]} points
+   * @param {BoxLook} at
+   */
+  _path(points, { stroke, fill, width = 1, dash }) {
+    let d = points.map(([x, y], n) => `${n ? "L" : "M"}${round2(x)} ${round2(y)}`).join(""), shape = { d: fill ? `${d}Z` : d, fill: fill || "none" };
+    this.parts.push(`<path${attributes({ ...shape, ...outline(stroke, width, dash) })}/>`);
+  }
+  /**
+   * Draw what follows moved by (x, y).
+   * @param {number} x
+   * @param {number} y
+   * @param {() => void} draw
+   */
+  shifted(x, y, draw) {
+    this.parts.push(`<g transform="translate(${round2(x)} ${round2(y)})">`), draw(), this.parts.push("</g>");
+  }
+  /**
+   * @param {number} width
+   * @param {number} height
+   * @param {string} title
+   */
+  svg(width, height, title) {
+    let xmlns = "http://www.w3.org/2000/svg", viewBox = `0 0 ${width} ${height}`;
+    return [
+      `<svg${attributes({ xmlns, width, height, viewBox, role: "img" })}>`,
+      `<title>${xml(title)}</title><defs>`,
+      ...this.definitions,
+      "</defs>",
+      ...this.parts,
+      "</svg>"
+    ].join("");
+  }
+};
+function attributes(values) {
+  return Object.entries(values).filter(([, value]) => value !== void 0).map(([name, value]) => ` ${name}="${xml(value)}"`).join("");
 }
-function render({ model, el }) {
+function outline(stroke, width, dash) {
+  return stroke ? { stroke, "stroke-width": width, "stroke-dasharray": dash?.join(" ") } : {};
+}
+function round2(value) {
+  return Math.round(value * 100) / 100;
+}
+function xml(string) {
+  return String(string).replace(/[^\t\n\r\u{20}-\u{D7FF}\u{E000}-\u{FFFD}\u{10000}-\u{10FFFF}]/gu, "\uFFFD").replace(/[&<>"']/g, (sign) => `&#${sign.charCodeAt(0)};`);
+}
+
+// src/page/figurerun.js
+var BETWEEN_CARDS = 12, HEADING = 30, SIDE_BY_SIDE = 860, FigureRun = class {
+  /**
+   * @param {View} view
+   * @param {number} width
+   */
+  constructor(view, width) {
+    let own = this._telling(view);
+    for (this.view = view, this.width = width, this.blocks = [
+      this._head(),
+      this._rail(),
+      this._words(),
+      this._card(new Stage(view), width, [new Legend(view)])
+    ]; own.length > 1 && width >= SIDE_BY_SIDE; )
+      this.blocks.push(this._beside(own.splice(0, 2)));
+    this.blocks.push(...own.map((panel) => this._card(panel, width)));
+    let broken = new InvariantPanel(view);
+    broken.items().length && this.blocks.push(this._card(broken, width));
+  }
+  /**
+   * The panels that have something to say at this step: before anything is drafted, there is no
+   * verification to show.
+   * @param {View} view
+   */
+  _telling(view) {
+    let { film, step, row } = view, panels = [new PoolPanel(view)];
+    return maskCells(film, step, row) && panels.unshift(new MaskPanel(view)), film.phase(step) > 0 && panels.unshift(new VerifyPanel(view), new TreePanel(view)), panels.filter((panel) => !panel.empty());
+  }
+  _head() {
+    let { film, step } = this.view, name = runName(film), facts = `${runFacts(film, step).join(" \xB7 ")} \xB7 `, look = { size: 16, weight: 700 }, small = { size: 12.5 }, [beside, wide] = [measureText(name, fontOf(look)) + 12, fontOf(small)], needed = beside + measureText(facts, wide) + measureText(verdictOf(film), wide), [x, y] = needed <= this.width ? [beside, 13] : [0, 33], draw = (pen) => {
+      pen.text(name, 0, 12, { ...look, max: this.width });
+      let after = x + pen.measure(facts, small), fill = film.violations.length > 0 ? pen.p.red : pen.p.muted;
+      pen.text(facts, x, y, { ...small, fill: pen.p.muted, max: this.width - x }), pen.text(verdictOf(film), after, y, { ...small, fill, max: this.width - after });
+    };
+    return { height: y + 9, draw };
+  }
+  // Where in the round the step is; a page has buttons there.
+  _rail() {
+    let { film, step } = this.view, now = film.phase(step), w = this.width / film.phases;
+    return { height: 20, draw: (pen) => film.json.phases.forEach((name, phase) => {
+      let { p } = pen, look = phase === now ? { weight: 700 } : { fill: p.muted };
+      pen.rect(phase * w, 0, w - 4, 3, {
+        fill: phase === now ? p.blue : phase < now ? p.draft : p.faint
+      }), pen.text(`${phase + 1} ${name}`, phase * w, 13, { size: 12, ...look });
+    }) };
+  }
+  _words() {
+    let { phase, words, own } = sentences(this.view), look = { size: 14 }, small = { size: 12.5 }, lines2 = wrapWords(`${phase} ${words}`, this.width, look), more = own ? wrapWords(own, this.width, small) : [], draw = (pen) => {
+      lines2.forEach((line, n) => pen.text(line, 0, 10 + 21 * n, look)), more.forEach(
+        (line, n) => pen.text(line, 0, 10 + 21 * lines2.length + 18 * n, { ...small, fill: pen.p.muted })
+      );
+    };
+    return { height: 21 * lines2.length + 18 * more.length, draw };
+  }
+  /**
+   * @param {Panel} panel
+   * @param {number} width
+   * @param {Drawable[]} [under]
+   */
+  _card(panel, width, under = []) {
+    let parts = [panel, ...under], heights = parts.map((each) => Math.ceil(each.height(width))), look = { size: 12.5, weight: 650 }, title = wrapWords(panel.title(), width - 2 * PAD, look), head = HEADING + 17 * (title.length - 1), height = head + heights.reduce((sum, each) => sum + each + 8, 0);
+    return { width, height, draw: (pen, tall = height) => {
+      pen.rect(0, 0, width, tall, { fill: pen.p.panel, stroke: pen.p.faint, radius: 10 }), title.forEach(
+        (line, n) => pen.text(line, PAD, 17 + 17 * n, { ...look, fill: pen.p.muted, max: width - 2 * PAD })
+      );
+      let y = head;
+      parts.forEach((each, n) => {
+        pen.shifted(0, y, () => each.draw(pen, width, heights[n])), y += heights[n] + 8;
+      });
+    } };
+  }
+  /**
+   * Two panels in one line, divided where they are lowest.
+   * @param {Panel[]} panels
+   */
+  _beside(panels) {
+    let room = this.width - BETWEEN_CARDS, cards = [0.5, 0.58, 0.66].map((share) => [
+      this._card(panels[0], room * share),
+      this._card(panels[1], room * (1 - share))
+    ]).reduce((best, each) => tallest(each) < tallest(best) ? each : best), height = tallest(cards);
+    return { height, draw: (pen, tall = height) => {
+      cards[0].draw(pen, tall), pen.shifted(cards[0].width + BETWEEN_CARDS, 0, () => cards[1].draw(pen, tall));
+    } };
+  }
+};
+function tallest(blocks) {
+  return Math.max(...blocks.map((block) => block?.height ?? 0));
+}
+
+// src/page/figure.js
+var MARGIN = 16, TWO_RUNS = 960, Figure = class {
+  /**
+   * @param {Film[]} films
+   * @param {FigureSettings} at
+   * @param {Palette} palette
+   */
+  constructor(films, { step, row, width }, palette) {
+    let comparison = films.length > 1 ? new Comparison(films[0], films[1]) : null;
+    this.runs = films.map((film, number) => {
+      let at = comparison ? comparison.stepOf(number, Math.min(step, comparison.clocks - 1)) : Math.min(step, film.steps - 1);
+      return new FigureRun(
+        this._view(films, number, at, row, palette, comparison),
+        this._room(films.length, width)
+      );
+    }), this.width = width, this.palette = palette, this.lines = this._lines(), this.height = 2 * MARGIN - BETWEEN_CARDS + this.lines.reduce((sum, line) => sum + tallest(line) + BETWEEN_CARDS, 0);
+  }
+  /**
+   * px for a run
+   * @param {number} runs
+   * @param {number} width
+   */
+  _room(runs, width) {
+    let room = width - 2 * MARGIN;
+    return runs > 1 && width >= TWO_RUNS ? (room - BETWEEN_CARDS) / 2 : room;
+  }
+  // Blocks that stand side by side, from the top.
+  _lines() {
+    let [first, second] = this.runs.map((run) => run.blocks);
+    return !second || this.width < TWO_RUNS ? this.runs.flatMap((run) => run.blocks.map((block) => [block])) : Array.from({ length: Math.max(first.length, second.length) }, (_, n) => [
+      first[n],
+      second[n]
+    ]);
+  }
+  /**
+   * @param {Film[]} films
+   * @param {number} number
+   * @param {number} step
+   * @param {number} row
+   * @param {Palette} palette
+   * @param {Comparison | null} comparison
+   * @returns {View}
+   */
+  _view(films, number, step, row, palette, comparison) {
+    let film = films[number], request = films[0].rows(comparison ? comparison.stepOf(0, step) : step)[row]?.request, own = number ? film.rowOf(step, request) : row, rows = film.rows(step).length;
+    return {
+      film,
+      step,
+      row: Math.max(Math.min(own < 0 ? row : own, rows - 1), 0),
+      hover: null,
+      palette,
+      progress: 1,
+      zoom: null,
+      pan: 0,
+      other: comparison ? films[1 - number] : null,
+      differs: (request2, index) => comparison?.differs(request2, index) ?? !1,
+      pick() {
+      },
+      point() {
+      },
+      go() {
+      }
+    };
+  }
+  /** @param {Pen} pen */
+  draw(pen) {
+    pen.rect(0, 0, this.width, this.height, { fill: this.palette.page });
+    let y = MARGIN;
+    for (let line of this.lines) {
+      let tall = tallest(line);
+      line.forEach((block, n) => {
+        block && pen.shifted(
+          MARGIN + n * (this.runs[0].width + BETWEEN_CARDS),
+          y,
+          () => block.draw(pen, tall)
+        );
+      }), y += tall + BETWEEN_CARDS;
+    }
+  }
+  svg() {
+    let pen = new SvgPen(this.palette), { film, step } = this.runs[0].view;
+    return this.draw(pen), pen.svg(
+      this.width,
+      this.height,
+      `${runName(film)}, ${runFacts(film, step).join(", ")}: ${film.stage(step).words}`
+    );
+  }
+  /**
+   * PNG in base64
+   * @param {number} scale
+   */
+  png(scale) {
+    let canvas = element("canvas", {
+      width: Math.round(this.width * scale),
+      height: Math.round(this.height * scale)
+    }), context = contextOf(canvas, { alpha: !1 });
+    context.fillStyle = this.palette.page, context.fillRect(0, 0, canvas.width, canvas.height), context.scale(scale, scale), this.draw(new CanvasPen(this.palette, context));
+    let [head, data] = canvas.toDataURL("image/png").split(",");
+    if (head.startsWith("data:image/png") && data) return data;
+    throw new Error(
+      `${canvas.width} \xD7 ${canvas.height} pixels are too many; choose a smaller width or scale`
+    );
+  }
+};
+function base64(text) {
+  return btoa(
+    Array.from(new TextEncoder().encode(text), (byte) => String.fromCharCode(byte)).join("")
+  );
+}
+function drawFigure(films, settings, place) {
+  let root = element("div", { class: "specviz", "data-theme": settings.theme, hidden: !0 });
+  place.append(root);
+  let figure = new Figure(films, settings, readPalette(root));
+  return root.remove(), settings.format === "svg" ? base64(figure.svg()) : figure.png(settings.scale);
+}
+
+// src/page/still.js
+var FIRST_MS = 500, REST_MS = 1500;
+function keepPicture(model, films, root) {
+  let timer = 0, sent = "", send = () => {
+    let wanted = model.get("_picture_wanted"), [step, row] = [model.get("step"), model.get("row")], place = `${step} ${row}`;
+    if (!(!root.isConnected || !wanted || place === sent)) {
+      sent = place, model.set("_picture", drawFigure(films, { ...wanted, step, row }, root));
+      try {
+        model.save_changes();
+      } catch {
+      }
+    }
+  }, plan = (ms) => {
+    clearTimeout(timer), timer = window.setTimeout(() => (window.requestIdleCallback ?? setTimeout)(send), ms);
+  }, moved = () => plan(REST_MS), events = ["change:step", "change:row"];
+  plan(FIRST_MS);
+  for (let event of events) model.on(event, moved);
+  return () => {
+    clearTimeout(timer);
+    for (let event of events) model.off(event, moved);
+  };
+}
+
+// src/page/render.js
+function sayOpening(model, shell) {
+  let opening = model.get("_opening");
+  opening?.step === shell.clock && opening.row === shell.row && shell.notice.say(opening.words);
+}
+function render({ model, el }, opened = null) {
   let root = element("div", {
     class: "specviz",
     tabindex: "0",
@@ -6629,14 +6719,60 @@ function render({ model, el }) {
     // JupyterLab's shortcuts
   }, "opening the run \u2026");
   el.append(root);
-  let shell = null, gone = !1, bytes = ["film", "other"].map((name) => model.get(name)).filter((each) => each?.byteLength);
+  let shell = null, forget = () => {
+  }, gone = !1, bytes = ["film", "other"].map((name) => model.get(name)).filter((each) => each?.byteLength);
   return Promise.all(bytes.map(decodeFilm)).then((films) => {
-    gone || (shell = new Shell(model, root, films), sendPicture(model, films, root));
+    gone || (shell = new Shell(model, root, films), sayOpening(model, shell), opened?.(shell, films), forget = keepPicture(model, films, root));
   }).catch((error) => {
     root.textContent = `This run cannot be shown: ${error.message}`, console.error(error);
   }), () => {
-    gone = !0, shell?.dispose(), root.remove();
+    gone = !0, forget(), shell?.dispose(), root.remove();
   };
+}
+
+// src/page/link.js
+function extentOf(films) {
+  let rounds = Math.max(...films.map(({ json }) => json.rounds.length));
+  return { phases: films[0].json.phases, rounds };
+}
+function linkTo({ phases }, { step, row }) {
+  return `#round=${Math.floor(step / phases.length)}&phase=${phases[step % phases.length]}&row=${row}`;
+}
+function placeOfLink({ phases, rounds }, hash) {
+  let named = new URLSearchParams(hash.replace(/^#/, ""));
+  if (!["round", "phase", "row"].some((name) => named.has(name))) return null;
+  let round = wholeNumber(named.get("round")), row = wholeNumber(named.get("row")), phase = phases.indexOf(named.get("phase") ?? phases[0]), wrong = [
+    ...round === null || round >= rounds ? [`a round that is none of 0 to ${rounds - 1}`] : [],
+    ...phase < 0 ? [`a phase that is none of ${phases.join(", ")}`] : [],
+    ...row === null ? ["a row that is no number"] : []
+  ];
+  return {
+    step: Math.min(round ?? 0, Math.max(rounds - 1, 0)) * phases.length + Math.max(phase, 0),
+    row: row ?? 0,
+    wrong: wrong.length ? `The link names ${wrong.join(" and ")}.` : ""
+  };
+}
+function wholeNumber(text) {
+  return text === null ? 0 : /^\d{1,9}$/.test(text) ? Number(text) : null;
+}
+
+// src/page/address.js
+var REST_MS2 = 250;
+function followAddress(shell, extent) {
+  let timer = 0, { signal } = shell.ends, go = () => {
+    let place = placeOfLink(extent, location.hash);
+    place && (shell.go(place.step, place.row), shell.notice.say(place.wrong));
+  }, write = () => {
+    let link = linkTo(extent, { step: shell.clock, row: shell.runs[0].view.row });
+    if (link !== location.hash)
+      try {
+        history.replaceState(null, "", link);
+      } catch {
+      }
+  }, watch = new MutationObserver(() => {
+    clearTimeout(timer), timer = window.setTimeout(write, REST_MS2);
+  });
+  go(), watch.observe(shell.root, { attributeFilter: ["data-step", "data-row"] }), window.addEventListener("hashchange", go, { signal }), signal.addEventListener("abort", () => watch.disconnect());
 }
 
 // src/page/stored.js
@@ -6666,7 +6802,7 @@ function showStored(place) {
     },
     off() {
     }
-  }, el: place }), window === window.top && place.querySelector(".specviz").focus({ preventScroll: !0 });
+  }, el: place }, (shell, films) => followAddress(shell, extentOf(films))), window === window.top && place.querySelector(".specviz").focus({ preventScroll: !0 });
 }
 function drawStored(place) {
   let result;

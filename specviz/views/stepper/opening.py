@@ -1,0 +1,126 @@
+"""Where the step-through opens if nobody says it: at what a reader would look for first.
+
+Contract: records and their first violation in, a place and the reason for it out. That is the first
+difference of two runs, else the first violation, else the first round in which rows gain different
+numbers of tokens. Not known here: films and pages.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from specviz.record.schema import PHASES
+from specviz.record.trace import Trace
+
+_ACCEPT = PHASES.index("accept")
+
+
+@dataclass(frozen=True)
+class Opening:
+    """step: round * 5 + phase; row: of the batch of the first run; words: why, "" for no reason."""
+
+    step: int = 0
+    row: int = 0
+    words: str = ""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A violation of an invariant. step: round * 5 + phase; run: 0 or 1."""
+
+    step: int
+    run: int
+    request: int
+    rule: str
+
+
+def first_fault(violations: list[dict[str, Any]] | None, run: int) -> Fault | None:
+    """Return the first of a film's violations; None if there is none, or nothing was judged."""
+    if not violations:
+        return None
+    first = min(violations, key=lambda each: (each["round"], each["phase"], each["row"]))
+    step = first["round"] * len(PHASES) + first["phase"]
+    return Fault(step, run, first["request"], first["rule"])
+
+
+def opening(trace: Trace, other: Trace | None, faults: list[Fault | None]) -> Opening:
+    """Return where to open a run, or two runs of the same prompts.
+
+    faults: the first one of each run.
+    """
+    if other is not None:
+        differing = _first_difference(trace, other)
+        if differing is not None:
+            return differing
+    known = [fault for fault in faults if fault is not None]
+    if known:
+        return _at_fault(trace, min(known, key=lambda each: each.step), two=other is not None)
+    return _first_uneven(trace)
+
+
+def _first_difference(trace: Trace, other: Trace) -> Opening | None:
+    found = []
+    for request in range(trace.num_requests):
+        index = _parting(trace.output(request), other.output(request))
+        if index is not None:
+            entry = _entry_that_emits(trace, request, len(trace.prompt(request)) + index)
+            found.append((int(trace.rows["round"][entry]), request, index))
+    if not found:
+        return None
+    number, request, index = min(found)
+    words = (
+        f"Opens at the first difference of the two texts: request {request}, new token {index}, "
+        f"in round {number} of the first run."
+    )
+    return Opening(number * len(PHASES) + _ACCEPT, _row_of(trace, number, request), words)
+
+
+def _parting(first: list[int], second: list[int]) -> int | None:
+    """Return the index of the first token that two texts do not share, None if they are equal."""
+    pairs = enumerate(zip(first, second, strict=False))
+    shorter = min(len(first), len(second))
+    at = next((index for index, (one, two) in pairs if one != two), shorter)
+    return at if at < max(len(first), len(second)) else None
+
+
+def _entry_that_emits(trace: Trace, request: int, index: int) -> int:
+    """Return the entry of `rows` that emits a token, or the request's last one."""
+    rows = trace.rows
+    entries = np.flatnonzero((rows["request"] == request) & (rows["gained"] > 0))
+    emits = rows["length"][entries] + rows["gained"][entries] > index
+    return int(entries[emits.argmax() if emits.any() else -1]) if entries.size else 0
+
+
+def _at_fault(trace: Trace, fault: Fault, *, two: bool) -> Opening:
+    number, phase = divmod(fault.step, len(PHASES))
+    run = f" of the {('first', 'second')[fault.run]} run" if two else ""
+    words = (
+        f"Opens at the first violation{run}: {fault.rule}, round {number}, {PHASES[phase]}, "
+        f"request {fault.request}."
+    )
+    return Opening(fault.step, _row_of(trace, number, fault.request), words)
+
+
+def _first_uneven(trace: Trace) -> Opening:
+    gained = trace.rows["gained"]
+    bounds = trace.index.row_bounds
+    for number in range(trace.num_rounds):
+        here = gained[bounds[number] : bounds[number + 1]]
+        if here.size and here.min() != here.max():
+            row = int(here.argmax())
+            words = (
+                f"Opens at the first round in which rows gain different numbers of tokens: round "
+                f"{number}, {here.min()} to {here.max()}. Row {row} gains most."
+            )
+            return Opening(number * len(PHASES) + _ACCEPT, row, words)
+    return Opening()
+
+
+def _row_of(trace: Trace, number: int, request: int) -> int:
+    """Return the row of a request in the batch of a round, 0 where it is not there."""
+    if number >= trace.num_rounds:
+        return 0
+    bounds = trace.index.row_bounds
+    here = trace.rows["request"][bounds[number] : bounds[number + 1]]
+    return int((here == request).argmax()) if here.size else 0

@@ -1,0 +1,106 @@
+"""What a notebook that was saved by hand shows once its kernel is gone."""
+
+import base64
+import io
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook
+from PIL import Image
+from playwright.sync_api import expect
+
+from browser.jupyter import Notebook
+from browser.runs import record
+from browser.stepper import Stepper
+
+pytestmark = pytest.mark.browser
+CELLS = (
+    "import specviz as sv\nfrom specviz.views import charts\n"
+    "from specviz.views.charts.sliders import explore\n"
+    "from specviz.views.charts.plot import line_chart\n"
+    "run = sv.Trace.load('kept.safetensors')",
+    "charts.show(charts.acceptance_map(run), 'a map')",
+    "sv.step_through(run, round=0)",
+    "def draw(n):\n    return line_chart({'a': ([1, 2], [n, 2])}, title=f'n = {n}', x='x', y='y')\n"
+    "explore(draw, 'a line', n=[1, 2])",
+    "sv.step_through(run, round=0).embed()",
+)
+CHART, STEPS, SLIDERS, PAGE = 1, 2, 3, 4  # cells with an output
+
+
+@pytest.fixture(scope="module")
+def saved(offline_page, lab) -> Path:
+    """A notebook that was run, stepped through, saved, and whose kernel was shut down."""
+    record("eqspec").save(lab.root / "kept.safetensors")
+    path = lab.root / "kept.ipynb"
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    cells = [new_code_cell(source) for source in CELLS]
+    nbformat.write(new_notebook(cells=cells, metadata=kernel), path)
+    with offline_page() as page:
+        notebook = Notebook(page, lab).open(path.name)
+        assert notebook.run_all(), notebook.error_outputs()
+        stepper = Stepper(notebook.output(STEPS).locator(".specviz")).wait()
+        picture = notebook.output(STEPS).locator("img")
+        expect(picture).to_have_count(1)
+        first = picture.get_attribute("src")
+        stepper.go(8, row=2)
+        expect(picture).not_to_have_attribute("src", first)
+        expect(picture).to_be_hidden()
+        sliders = notebook.output(SLIDERS).locator("img.jp-needs-light-background")
+        expect(sliders).to_have_count(1)
+        expect(sliders).to_be_hidden()
+        page.wait_for_timeout(3000)  # until the chart's own picture is there
+        notebook.save()
+        page.wait_for_function("!window.jupyterapp.shell.currentWidget.context.model.dirty")
+        notebook.shut_down()
+    return path
+
+
+def parts(path: Path, cell: int) -> list[dict]:
+    return [output.data for output in nbformat.read(path, as_version=4).cells[cell].outputs]
+
+
+def pixels(data: dict) -> Image.Image:
+    return Image.open(io.BytesIO(base64.b64decode(data["image/png"])))
+
+
+def test_a_charts_picture_has_its_own_size_and_colours(saved):
+    """JupyterLab's own picture is as wide as the page, and all its text is grey."""
+    (data,) = parts(saved, CHART)
+    layout = data["application/vnd.plotly.v1+json"]["layout"]
+    picture = pixels(data)
+    assert picture.size == (layout["width"], layout["height"])
+    colours = picture.convert("RGB").getcolors(picture.width * picture.height)
+    shown = {colour for count, colour in colours if count > 20}
+    assert (255, 255, 255) in shown, "the paper of a light theme"
+    assert (29, 36, 48) in shown, "its ink"
+
+
+def test_the_step_that_was_left_is_kept(saved):
+    outputs = nbformat.read(saved, as_version=4).cells[STEPS].outputs
+    assert "round 1, accept" in outputs[1].metadata["image/png"]["alt"]
+
+
+def test_sliders_leave_a_picture(saved):
+    _, kept = parts(saved, SLIDERS)
+    assert pixels(kept).size == (760, 400)
+
+
+def test_without_the_kernel_the_page_lives_and_pictures_are_shown(offline_page, lab, saved):
+    with offline_page() as page:
+        notebook = Notebook(page, lab)
+        page.goto(f"{lab.url}/lab?token={lab.token}&reset")
+        notebook.show(saved.name)
+        expect(notebook.output(STEPS).locator("img")).to_be_visible()
+        expect(notebook.output(SLIDERS).locator("img")).to_be_visible()
+        frame = notebook.output(PAGE).frame_locator("iframe")
+        root = frame.locator(".specviz[data-ready]")
+        root.wait_for()
+        root.focus()
+        page.keyboard.press("ArrowRight")
+        expect(frame.locator(".specviz")).to_have_attribute("data-step", "1")
+        shown = notebook.output(CHART).locator("img.plot-img")
+        wide, natural = shown.evaluate("(image) => [image.clientWidth, image.naturalWidth]")
+        assert wide == natural, "it is not stretched"
+        notebook.shut_down()

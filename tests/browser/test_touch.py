@@ -1,0 +1,60 @@
+"""A phone: what can be pressed is as large as a finger, and a tap explains."""
+
+import pytest
+from playwright.sync_api import expect
+
+import specviz as sv
+from browser.runs import record
+from specviz.studies.figures import _index
+
+pytestmark = pytest.mark.browser
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+SMALL = """(all) => all.filter((each) => {
+  const { width, height } = each.getBoundingClientRect();
+  return width && (height < 44 || (width < 44 && !each.closest('.sv-rail')));
+}).map((each) => each.outerHTML.slice(0, 90))"""
+CUT = """(all) => all.filter((each) => each.scrollWidth > each.clientWidth + 1)
+  .map((each) => each.textContent)"""
+
+
+@pytest.fixture(scope="module")
+def eqspec() -> sv.Trace:
+    return record("eqspec")
+
+
+def test_what_can_be_pressed_is_as_large_as_a_finger(saved_page, eqspec):
+    stepper = saved_page(eqspec, **PHONE)
+    pressed = stepper.root.locator("button:visible, select:visible")
+    assert pressed.count() > 15
+    assert pressed.evaluate_all(SMALL) == []
+    assert stepper.root.locator("button:visible").evaluate_all(CUT) == [], "labels lie in buttons"
+    assert stepper.page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_a_tap_explains(saved_page, eqspec):
+    stepper = saved_page(eqspec, **PHONE)
+    stepper.go(8)
+    canvas = stepper.canvas("stage")
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    stepper.page.touchscreen.tap(box["x"] + 200, box["y"] + box["height"] / 3)
+    tip = stepper.root.locator(".sv-tip")
+    expect(tip).to_be_visible()
+    expect(tip).to_contain_text("row")
+
+
+BACKGROUND = """() => {
+  const scheme = getComputedStyle(document.documentElement).colorScheme;
+  const ink = getComputedStyle(document.body).color;
+  return [scheme, ink];
+}"""
+
+
+def test_the_list_of_replays_is_dark_where_the_system_is(offline_page, tmp_path):
+    """The scheme must be the page's own: of the text alone, it would be white on white."""
+    path = tmp_path / "index.html"
+    path.write_text(_index())
+    for scheme, ink in (("dark", "rgb(255, 255, 255)"), ("light", "rgb(0, 0, 0)")):
+        with offline_page(color_scheme=scheme) as page:
+            page.goto(path.as_uri())
+            assert page.evaluate(BACKGROUND) == ["light dark", ink]
