@@ -134,9 +134,10 @@ def test_counts_of_another_study_are_refused(toy: Callable[..., Any], tmp_path: 
     toy(tmp_path, sizes=["1x64"], marks=[64])
     with pytest.raises(ValueError, match=r"1x64-64\.json.* is of another study; remove it, or"):
         toy(tmp_path, sizes=["1x64"], marks=[64], limit=1)
-    # A mark that was not asked for before is added.
-    tables, _ = toy(tmp_path, sizes=["1x64"])
-    assert len(tables["drafts"]) == 2
+    # A mark that was not asked for before is added, and what is there stays in the tables.
+    for marks in (MARKS, MARKS[:1]):
+        tables, _ = toy(tmp_path, sizes=["1x64"], marks=marks)
+        assert tables["drafts"]["mark"].tolist() == MARKS
 
 
 # counting

@@ -68,11 +68,14 @@ def fit_saturating(x: Sequence[float] | Array, y: Sequence[float] | Array) -> Sa
     """
     along, up = _checked(x, y, "saturating")
     middle = float(np.exp(np.log(along).mean()))  # keeps powers near 1
+    ratios = along / middle
 
     def linear(log_c: float) -> tuple[float, float, float]:
-        found = stats.linregress((along / middle) ** -np.exp(log_c), up)
-        missed = up - found.intercept - found.slope * (along / middle) ** -np.exp(log_c)
-        return float(found.intercept), float(-found.slope), float(missed @ missed)
+        powers = ratios ** -np.exp(log_c)
+        spread = powers - powers.mean()
+        slope = spread @ up / (spread @ spread)
+        missed = up - up.mean() - slope * spread
+        return float(up.mean() - slope * powers.mean()), float(-slope), float(missed @ missed)
 
     def missed(log_c: float) -> float:
         return linear(log_c)[2]

@@ -57,56 +57,60 @@ def write_charts(
 
 
 def token_chart(drafts: pd.DataFrame, theme: ThemeName = "light") -> go.Figure:
-    """Return the length at K = 16 by training tokens, a line for each size."""
+    """Return length - 1, at K = 16, by training tokens: a line for each size."""
     series = {}
     for size, points in drafts.groupby("size", sort=False):
-        series[str(size)] = (points["tokens"] / 1e3, points["length_k16"])
+        series[str(size)] = (_thousands(points["tokens"]), list(points["length_k16"] - 1))
     return line_chart(
-        {name: (list(x), list(y)) for name, (x, y) in series.items()},
-        title="Acceptance length by training tokens",
+        series,
+        title="Accepted drafts by training tokens",
         words="layers x width of the draft; K = 16; a straight line is a log-linear law",
         x="training tokens, thousands",
-        y="new tokens a round",
+        y="accepted drafts a round",
         log="x",
         theme=theme,
     )
 
 
 def size_chart(drafts: pd.DataFrame, theme: ThemeName = "light") -> go.Figure:
-    """Return the length at K = 16 by parameters, a line for each number of tokens."""
+    """Return length - 1, at K = 16, by parameters: a line for each number of tokens."""
     series = {}
     for tokens, points in drafts.groupby("tokens", sort=False):
         points = points.sort_values("parameters")
         name = f"{tokens / 1e3:.0f}k tokens"
-        series[name] = (points["parameters"] / 1e6, points["length_k16"])
+        millions = (points["parameters"] / 1e6).round(2)
+        series[name] = (list(millions), list(points["length_k16"] - 1))
     return line_chart(
-        {name: (list(x), list(y)) for name, (x, y) in series.items()},
-        title="Acceptance length by the size of the draft",
+        series,
+        title="Accepted drafts by the size of the draft",
         words="K = 16; a straight line is a log-linear law",
         x="parameters, millions",
-        y="new tokens a round",
+        y="accepted drafts a round",
         log="x",
         theme=theme,
     )
 
 
 def head_chart(drafts: pd.DataFrame, heads: pd.DataFrame, theme: ThemeName = "light") -> go.Figure:
-    """Return the length at K = 4 by training tokens, of drafts and of heads."""
+    """Return length - 1, at K = 4, by training tokens, of drafts and of heads."""
     series = {}
     for size, points in drafts.groupby("size", sort=False):
-        series[f"draft {size}"] = (list(points["tokens"] / 1e3), list(points["length_k4"]))
+        series[f"draft {size}"] = (
+            _thousands(points["tokens"]),
+            list(points["length_k4"] - 1),
+        )
     of_heads = []
     for head in HEADS:
         points = heads[heads["head"] == head].sort_values("tokens")
         if len(points):
             of_heads.append(head)
-            series[head] = (list(points["tokens"] / 1e3), list(points["length"]))
+            series[head] = (_thousands(points["tokens"]), list(points["length"] - 1))
     return line_chart(
         series,
         title="Drafts and heads on the same axes",
         words="K = 4; heads are dashed, and were trained on other texts of the same target",
         x="training tokens, thousands",
-        y="new tokens a round",
+        y="accepted drafts a round",
         log="x",
         dashed=of_heads,
         theme=theme,
@@ -133,3 +137,9 @@ def batch_chart(batch: pd.DataFrame, theme: ThemeName = "light") -> go.Figure:
         log="x",
         theme=theme,
     )
+
+
+def _thousands(tokens: pd.Series) -> list[float]:
+    """Return numbers of tokens in thousands, as ticks show them."""
+    rounded: list[float] = (tokens / 1e3).round().tolist()
+    return rounded

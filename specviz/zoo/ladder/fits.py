@@ -25,7 +25,6 @@ AXES = {
     "parameters": ("parameters", "mark"),
     "layer_parameters": ("layer_parameters", "mark"),
 }
-FITS = {"log": fit_log, "saturating": fit_saturating}
 
 
 def fit_table(drafts: pd.DataFrame, prompts: pd.DataFrame, samples: int, seed: int) -> pd.DataFrame:
@@ -85,8 +84,7 @@ def fit_points(x: Array, lengths: Array) -> dict[str, float]:
     measured = lengths[0]
     found: dict[str, float] = {"points": len(x)}
     line = fit_log(x, measured)
-    slopes = np.array([fit_log(x, each).per_doubling for each in lengths[1:]])
-    low, high = interval(slopes)
+    low, high = interval(np.polyfit(np.log2(x), lengths[1:].T, 1)[0])
     found |= {"a": line.a, "per_doubling": line.per_doubling}
     found |= {"per_doubling_low": low, "per_doubling_high": high}
     found["log_r2"] = _judged(line, x, measured, "log")
@@ -97,7 +95,7 @@ def fit_points(x: Array, lengths: Array) -> dict[str, float]:
         found |= {"saturating_a": curve.a, "saturating_c": curve.c}
         found["saturating_r2"] = _judged(curve, x, measured, "saturating")
     found |= {"held_x": float(x[-1]), "held_length": float(measured[-1])}
-    for name in FITS:
+    for name in MIN_POINTS:
         found |= _held_out(name, x, lengths)
     return found
 
@@ -112,6 +110,11 @@ def _held_out(name: str, x: Array, lengths: Array) -> dict[str, float]:
     columns = [f"{name}_error", f"{name}_error_low", f"{name}_error_high"]
     if len(np.unique(x[:-1])) < MIN_POINTS[name]:
         return dict.fromkeys(columns, float("nan"))
-    fit = FITS[name]
-    errors = [float(fit(x[:-1], each[:-1]).at(x[-1]) - each[-1]) for each in lengths]
-    return dict(zip(columns, (errors[0], *interval(np.array(errors[1:]))), strict=True))
+    if name == "log":
+        slope, offset = np.polyfit(np.log(x[:-1]), lengths[:, :-1].T, 1)
+        predicted = offset + slope * np.log(x[-1])
+    else:
+        laws = [fit_saturating(x[:-1], each[:-1]) for each in lengths]
+        predicted = np.array([float(law.at(x[-1])) for law in laws])
+    errors = predicted - lengths[:, -1]
+    return dict(zip(columns, (float(errors[0]), *interval(errors[1:])), strict=True))

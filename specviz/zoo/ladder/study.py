@@ -63,7 +63,8 @@ def study_laws(
     """Train the drafts of the ladder in `out`, or go on training them, and fit laws to them.
 
     Texts of the target, its features and checkpoints lie in `out/checkpoints`. What was counted of
-    a draft lies in `out/rungs`.
+    a draft lies in `out/rungs`. The tables have all drafts of that folder, so a ladder may grow by
+    sizes and marks.
 
     Args:
         out: the folder.
@@ -96,12 +97,12 @@ def study_laws(
     ladder = Ladder(pair, prompts, out, continuations, progress=progress)
     rungs = [Rung(size, mark) for mark in marks for size in forms]
     below: dict[str, Rung] = {}
-    found = []
     with frozen(pair.target):
         for rung in tqdm(rungs, unit="draft", disable=not progress):
-            found.append(ladder.rung(rung, below.get(rung.size.name)))
+            ladder.rung(rung, below.get(rung.size.name))
             below[rung.size.name] = rung
         shipped = ladder.shipped()
+    found = ladder.all_rungs()
     given: dict[str, object] = {"prompts": len(prompts), "max_new_tokens": NEW_TOKENS}
     given |= {"num_draft_tokens": [SMALL_K, LARGE_K], "window_tokens": found[0]["window_tokens"]}
     given |= {"cooldown": COOLDOWN, "samples": samples, "seed": seed}
@@ -161,6 +162,17 @@ class Ladder:
         )
         counted = self._counted(draft, rung.size.name, rung.mark)
         return counted | {"history": history, "window_tokens": int(self.windows.size)}
+
+    def all_rungs(self) -> list[dict[str, Any]]:
+        """Return what was counted of all rungs in the folder, by mark and parameters.
+
+        Raises:
+            ValueError: a file is of another study.
+        """
+        found = []
+        for path in sorted(self.counts.glob("*-*.json")):
+            found.append(self._kept(path.stem, dict))
+        return sorted(found, key=lambda each: (each["mark"], each["parameters"]))
 
     def shipped(self) -> dict[str, Any]:
         """Return what was counted of the shipped draft, which was trained longer, on another mix.
