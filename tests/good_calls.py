@@ -897,7 +897,7 @@ def _studies() -> dict[str, Good]:
         ),
         "chat.compare_chats": Good(
             chat_study.compare_chats,
-            {"pair": pair, "messages": [[1, 2], [3]], "conversations": 1, "progress": False},
+            {"pair": pair, "messages": [[1, 2], [3]] * 8, "conversations": 1, "progress": False},
             fits
             | {"messages": "nested", "percents": "", "conversations": "small"}
             | {"num_draft_tokens": "small", "repetitions": "small"},

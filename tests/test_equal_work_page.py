@@ -154,6 +154,17 @@ def test_memory_is_quoted_as_measured() -> None:
         assert line in RESULTS
 
 
+def test_conversations_are_quoted_as_measured() -> None:
+    for entry in data("chat").to_dict("records"):
+        budget = "none" if pd.isna(entry["percent"]) else f"{entry['percent']:.0f} %"
+        line = (
+            f"| {entry['keep']} | {budget} | {entry['kept_mb']:.1f} | {entry['read_tokens']:.0f} | "
+            f"{entry['restored_tokens']:.0f} | {entry['dropped']:.0f} | {entry['turn_s']:.1f} "
+            f"({entry['low']:.1f} to {entry['high']:.1f}) |"
+        )
+        assert line in RESULTS
+
+
 def test_what_was_not_measured_says_so() -> None:
     """Once figures/data has a study's table, its figures belong into the row."""
     rows = claims()

@@ -23,9 +23,10 @@ from specviz.generation.plan import make_search
 from specviz.generation.plan_search import Candidate, least_bytes, weight_bytes
 from specviz.studies.memory import MAX_PERCENT, MAX_REPETITIONS
 from specviz.util.files import conditions
-from specviz.util.validate import require_bool, require_int, require_ints
+from specviz.util.validate import is_list, require_bool, require_int, require_ints, short
 
 MAX_TURNS = 100
+MAX_CONVERSATIONS = 1000
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def compare_chats(
     """
     check_pair(pair)
     require_ints("percents", percents, maximum=MAX_PERCENT)
-    require_int("conversations", conversations)
+    require_int("conversations", conversations, maximum=MAX_CONVERSATIONS)
     require_int("repetitions", repetitions, maximum=MAX_REPETITIONS)
     require_bool("progress", progress)
     run = {
@@ -104,11 +105,17 @@ def _turns_of(
     pair: Pair, messages: Sequence[Prompt], conversations: int
 ) -> list[dict[str, list[int]]]:
     """Return what each conversation hears, turn by turn."""
+    if not is_list(messages):
+        raise ValueError(
+            f"messages must be a list of texts or token ids, got {short(messages)}; "
+            "pass for instance ['def add(a, b):', 'class Stack:']"
+        )
     turns = min(len(messages) // conversations, MAX_TURNS)
     if turns < 2:
         raise ValueError(
             f"messages must be enough for two turns of {conversations} conversations, got "
-            f"{len(messages)}; pass {2 * conversations} or more, or fewer conversations"
+            f"{len(messages)} in {short(messages)}; pass {2 * conversations} or more, or fewer "
+            "conversations"
         )
     said = []
     for turn in range(turns):
