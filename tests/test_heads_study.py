@@ -156,17 +156,19 @@ def test_steps_are_measured_in_turn(
         assert taken >= 0
         kinds = [(each.kind, each.changes) for each in found]
         settings = trial.head.settings
-        changes = {"gate": "silu"} if settings.gate == "silu" else {}
+        changes = {"gate": settings.gate} if settings.gate in ("silu", "none") else {}
+        if settings.kind != "clover":
+            changes = {}
         place = kinds.index((settings.kind, changes))
         if settings.kind == "eagle3":
             place += trial.plan.unroll == 1
         order.append(place)
-        return 100.0 if len(order) in (20, 30) else float(place + 1)
+        return 100.0 if len(order) in (24, 36) else float(place + 1)
 
     monkeypatch.setattr(step_cost.Trial, "step", step)
     seconds = step_cost.measure_steps(found, target, features, progress=False)
-    assert seconds == [1, 2, 3, 4, 5]
-    assert order == list(range(5)) * (step_cost.WARM + step_cost.TURNS)
+    assert seconds == [1, 2, 3, 4, 5, 6]
+    assert order == list(range(6)) * (step_cost.WARM + step_cost.TURNS)
     assert all(each.requires_grad and each.grad is None for each in target.parameters())
 
 
@@ -178,6 +180,11 @@ def test_contenders_differ_in_what_is_compared_alone(target: LlamaForCausalLM) -
         (True, "cosine"), (True, "none"), (False, "cosine"), (False, "none"),
     }  # fmt: skip
     assert len({replace(each, block=False, gate="none") for each in blocks}) == 1
+    gates = [
+        build_head(each.kind, target, **each.changes).settings.gate
+        for each in contenders_of(["gates"])
+    ]
+    assert gates == ["cosine", "silu", "none"]
     unrolled = {}
     for each in contenders_of(["unrolling"]):
         head = build_head(each.kind, target)

@@ -381,6 +381,15 @@ def test_siblings_drawn_independently_leave_a_record_without_violations() -> Non
     assert sampled_run.meta["valid"]
     assert sampled_run.trace is not None
     assert sv.check_invariants(sampled_run.trace) == []
+    wrong = sv.drafter("static_tree", siblings="independent", judged_by="rest", valid=False)
+    biased = generate(
+        make_pair("llama"), make_prompts()[:4], drafter=wrong, sampling=sv.SamplingParams(0.5),
+        max_new_tokens=4, record=True,
+    )  # fmt: skip
+    assert not biased.meta["valid"]
+    found = sv.check_invariants(biased.trace)
+    assert {each.rule for each in found} == {"acceptance"}
+    assert "independent children are judged_by='rest'" in str(found[0])
     greedy = generate(make_pair("llama"), make_prompts()[:4], drafter=drafter, **run)
     plain = generate(make_pair("llama"), make_prompts()[:4], **run)
     assert greedy.tokens == plain.tokens

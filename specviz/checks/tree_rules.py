@@ -129,7 +129,7 @@ def _are_judged_soundly(rows: Rows) -> None:
         return
     judged_by, siblings = options.get("judged_by"), options.get("siblings")
     right = {"rest": "drawn", "each": "independent"}
-    if judged_by != "first" and right.get(judged_by, siblings) == siblings:
+    if judged_by != "first" and right.get(str(judged_by), siblings) == siblings:
         return
     # It holds for every round; the first one says it.
     for entry in rows.where((rows.table["round"] == 0) & rows.branches.is_tree):
