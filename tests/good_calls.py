@@ -243,6 +243,7 @@ def _records() -> dict[str, Good]:
             decoded("inplace").to_chrome_trace, {"path": "x"}, {"path": "file"}
         ),
         "Trace.save": Good(TRACE.save, {"path": "x"}, {"path": "file"}),
+        "Trace.to_chrome_trace": Good(TRACE.to_chrome_trace, {"path": "x"}, {"path": "file"}),
         "Trace.load": Good(sv.Trace.load, {"path": "x"}),
         "replay.Replay": Good(Replay, {"trace": TRACE}),
         "replay.Replay.frame": Good(
