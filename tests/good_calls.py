@@ -345,7 +345,7 @@ def _views() -> dict[str, Good]:
         "replays.save_replay": Good(
             replays.save_replay,
             {"path": saved, "out": "x.html"},
-            {"other": "none", "step": "0 small"},
+            {"other": "none", "step": "0 small none"},
             also_called=("a\\nb",),
         ),
         "charts.acceptance_map": Good(charts.acceptance_map, run),
