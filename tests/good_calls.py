@@ -246,6 +246,7 @@ def _records() -> dict[str, Good]:
             decoded("inplace").to_chrome_trace, {"path": "x"}, {"path": "file"}
         ),
         "Trace.save": Good(TRACE.save, {"path": "x"}, {"path": "file"}),
+        "Trace.to_chrome_trace": Good(TRACE.to_chrome_trace, {"path": "x"}, {"path": "file"}),
         "Trace.load": Good(sv.Trace.load, {"path": "x"}),
         "replay.Replay": Good(Replay, {"trace": TRACE}),
         "replay.Replay.frame": Good(
@@ -347,7 +348,7 @@ def _views() -> dict[str, Good]:
         "replays.save_replay": Good(
             replays.save_replay,
             {"path": saved, "out": "x.html"},
-            {"other": "none", "step": "0 small"},
+            {"other": "none", "step": "0 small none"},
             also_called=("a\\nb",),
         ),
         "charts.acceptance_map": Good(charts.acceptance_map, run),

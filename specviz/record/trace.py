@@ -21,6 +21,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_safetensors
 
 from specviz.record.chains import chain_columns, same_values
+from specviz.record.columns import by_table, stored_column
+from specviz.record.events import trace_events
 from specviz.record.index import RecordIndex
 from specviz.record.schema import COLUMNS, Array, Table, TraceError, named
 from specviz.record.validation import validated
@@ -42,7 +44,6 @@ def _keep(meta: dict[str, Any], columns: Table) -> tuple[dict[str, Any], Table]:
 UPGRADES: dict[int, Upgrade] = {1: _keep}
 # The only key in the file's metadata. A second one would make the order of its bytes random.
 _HEADER = "specviz"
-_FILE_DTYPES = ("U8", "I32", "I64", "F32")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -165,6 +166,16 @@ class Trace:
         """
         write(path, self._to_bytes())
 
+    def to_chrome_trace(self, path: str | os.PathLike[str]) -> None:
+        """Write phases, rows and copies of K/V as events, which Perfetto and chrome://tracing draw.
+
+        Raises:
+            ValueError: the record has no times, or `path` cannot be a path.
+            WriteError: the file cannot be written.
+        """
+        events = trace_events(self.meta, self.tables)
+        write(require_path("path", path), json.dumps(events, indent=1).encode())
+
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Trace":
         """Read a record.
@@ -222,7 +233,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Table
     try:
         with safe_open(path, framework="numpy") as file:
             version, meta = _header(file.metadata())
-            columns = {name: _column(file, name) for name in file.keys()}  # noqa: SIM118 - file is not a dict
+            columns = {name: stored_column(file, name) for name in file.keys()}  # noqa: SIM118 - file is not a dict
     except OSError as error:
         raise TraceError(f"cannot be read ({error.strerror or error}); check the path") from error
     except SafetensorError as error:
@@ -231,7 +242,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Table
         ) from error
     for step in range(version, FORMAT_VERSION):
         meta, columns = UPGRADES[step](meta, columns)
-    return meta, _tables(columns)
+    return meta, by_table(columns)
 
 
 def _check_file(path: str | os.PathLike[str]) -> None:
@@ -266,28 +277,3 @@ def _header(metadata: dict[str, str] | None) -> tuple[int, dict[str, Any]]:
             f"has format version {found}, but this release reads version {FORMAT_VERSION}; {remedy}"
         )
     return version, dict(meta) if isinstance(meta, dict) else {}
-
-
-def _column(file: Any, name: str) -> Array:
-    dtype = file.get_slice(name).get_dtype()
-    if dtype not in _FILE_DTYPES:
-        raise TraceError(
-            f"{named(name)} is stored as {named(dtype)}, which no column of a trace may be; "
-            "record the run again"
-        )
-    try:
-        return np.asarray(file.get_tensor(name))
-    except (ValueError, OverflowError) as error:  # sizes that no array can have
-        raise TraceError(
-            f"{named(name)} has a shape that no column can have; record the run again"
-        ) from error
-
-
-def _tables(columns: dict[str, Array]) -> dict[str, Table]:
-    tables: dict[str, Table] = {name: {} for name in COLUMNS}
-    for name, values in columns.items():
-        table, _, column = name.partition(".")
-        if table not in tables:
-            raise TraceError(f"columns are unknown: {named(name)}; record the run again")
-        tables[table][column] = values
-    return tables

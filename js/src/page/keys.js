@@ -41,12 +41,12 @@ const KEYS = [
   ],
   ["all panels as tables, or as pictures", ["t", "t", (shell) => shell.showTables()]],
   [
-    "next, previous rejection",
+    "next, previous rejection of the row",
     ["r", "r", (shell) => jump(shell, "rejection", 1)],
     ["Shift r", "Shift+R", (shell) => jump(shell, "rejection", -1)],
   ],
   [
-    "… full acceptance",
+    "… full acceptance of the row",
     ["f", "f", (shell) => jump(shell, "full", 1)],
     ["Shift f", "Shift+F", (shell) => jump(shell, "full", -1)],
   ],
