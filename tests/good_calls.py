@@ -472,6 +472,17 @@ def _benchmarks() -> dict[str, Good]:
             bench.method, {"entry": "inplace"}, also_called=("strategy", "strategies")
         ),
         "bench.standard": Good(bench.standard, {}, also_called=("drafter",)),
+        "bench.pays": Good(
+            bench.pays,
+            {"pair": pair, "prompts": [[1]] * 4, "batch_sizes": [1]},
+            {
+                "prompts": "nested",
+                "num_draft_tokens": "small",
+                "max_new_tokens": "small",
+                "repetitions": "small",
+            },
+            also_called=("strategies", "drafters", "batch_size"),
+        ),
         "bench.run_bench": Good(
             bench.run_bench,
             {"pairs": pair, "prompts": [[1]], "grids": grid},

@@ -157,6 +157,22 @@ def test_realigned_rows_are_those_that_gain_otherwise_than_the_longest() -> None
     assert realigned_rows(np.array([1, 3]), rates).tolist() == pytest.approx([0, expected])
 
 
+@pytest.mark.parametrize(("lengths", "ratio"), [((90, 60, 30), 1.0), ((60, 60, 60), 1.0564)])
+def test_a_row_stays_where_it_gains_what_the_longest_length_gains(
+    lengths: tuple[int, ...], ratio: float
+) -> None:
+    """Exact over all gains: `realigned_rows` is right where the longest row stays the longest."""
+    rates = [0.8, 0.5, 0.1]
+    chances = -np.diff([1, *rates, 0])
+    expected = 0.0
+    for gains in itertools.product(range(1, 5), repeat=3):
+        after = [n + gain for n, gain in zip(lengths, gains, strict=True)]
+        step = max(after) - max(lengths)
+        moving = sum(gain != step for gain in gains)
+        expected += float(np.prod([chances[gain - 1] for gain in gains])) * moving
+    assert expected / realigned_rows(3, rates) == pytest.approx(ratio, abs=1e-3)
+
+
 def test_a_run_by_hand_against_its_floor() -> None:
     """Rounds of tiny_run: rows of 4 and 2, of 5 and 5, of 7 and 3 tokens; 4 and 6 slots move."""
     times = {f"{phase}_ms": np.full(3, 2.0, np.float32) for phase in PHASES}

@@ -1,8 +1,6 @@
 """Solutions of 08_cost."""
 
 # %%
-import math
-
 from specviz.exercises import cost as check
 
 # %% [markdown]
@@ -30,27 +28,14 @@ assert check.best_k(best_k)
 
 
 # %% [markdown]
-# **3.** Keys *and* values are kept, of the K/V heads only, and a row fits as a whole or not at all.
+# **3.** A round has K drafts, a price counts steps, and the bonus is a token, too.
 
 
 # %%
-def rows_that_fit(memory, weights, layers, heads, kv_heads, head_dim, itemsize, T):
-    """Return the largest B; memory and weights in bytes."""
-    per_slot = 2 * layers * kv_heads * head_dim * itemsize
-    return (memory - weights) // (per_slot * T)
+def is_faster(draft_s, verify_s, step_s, rates):
+    """Return True if K = len(rates) drafts a round beat autoregressive steps of step_s."""
+    price = (len(rates) * draft_s + verify_s) / step_s
+    return 1 + sum(rates) > price
 
 
-assert check.rows_that_fit(rows_that_fit)
-
-
-# %% [markdown]
-# **4.** On average, rate x latency_s requests are in the system (Little's law).
-
-
-# %%
-def devices(rate, latency_s, B):
-    """Return the least number of devices with a row for each request, on average."""
-    return max(1, math.ceil(rate * latency_s / B))
-
-
-assert check.devices(devices)
+assert check.is_faster(is_faster)

@@ -23,11 +23,12 @@ from specviz.bench.running import run_bench
 from specviz.bench.sources import LoadedPair, PairSource, ShapePair, StoredPair, build_shape_pair
 from specviz.bench.stored import read_table
 from specviz.bench.table import failures, make_table, sections
+from specviz.bench.verdict import pays
 
 __all__ = [
     "BASELINES", "STANDARD", "SYNTHETIC", "Baseline", "Cell", "Grid", "HfAssisted", "HfGenerate",
     "Job", "LineResult", "LoadedPair", "Method", "MethodComparison", "OnRay", "OpenVino",
     "OpenVinoSpeculative", "PairSource", "Setting", "ShapePair", "StoredPair", "build_shape_pair",
-    "comparisons", "failures", "make_table", "method", "read_table", "readable", "run_bench",
-    "sections", "standard",
+    "comparisons", "failures", "make_table", "method", "pays", "read_table", "readable",
+    "run_bench", "sections", "standard",
 ]  # fmt: skip

@@ -46,7 +46,11 @@ def check_numbers(name: str, values: Any) -> None:
 def realigned_rows(rows: Numbers, rates: Array | list[float]) -> Numbers:
     """Return how many rows EQSPEC moves in a round, on average.
 
-    A row moves if it gains another number of tokens than the longest row.
+    With L and L' the length of the longest row before and after the round, a row stays where it
+    is if it gains L' - L tokens. This counts with the same row being the longest before and after,
+    as it is where lengths lie further apart than K + 1; L' - L is then what that row gains.
+    Otherwise more rows move: with rates 0.7, 0.5, 0.4, 0.25, 0.15, B = 8 and equal lengths, 13 %
+    more in the first round.
 
     Args:
         rows: B.

@@ -1,6 +1,5 @@
-"""Checks of 08_cost: a roofline's ridge point, the best K, rows that fit, how many devices."""
+"""Checks of 08_cost: a roofline's ridge point, the best K, whether a round is faster."""
 
-import math
 import random
 from collections.abc import Callable
 from typing import Any
@@ -51,49 +50,18 @@ def best_k(answer: Callable[..., Any]) -> str:
 
 
 @exercise
-def rows_that_fit(answer: Callable[..., Any]) -> str:
-    """A function that returns the largest B.
-
-    Its arguments are memory, weights, layers, heads, kv_heads, head_dim, itemsize and T.
-    """
+def is_faster(answer: Callable[..., Any]) -> str:
+    """A function of draft_s, verify_s, step_s and rates (K,): does a round beat steps?"""
     rng = random.Random(0)
+    yes = 0
     for _ in range(200):
-        layers = rng.randint(1, 40)
-        kv_heads = rng.choice((1, 2, 8))
-        group = rng.choice((1, 4))
-        head_dim = rng.choice((64, 128))
-        itemsize = rng.choice((2, 4))
-        slots = rng.randint(100, 4000)
-        rows = rng.randint(0, 60)
-        weights = rng.randint(10**9, 10**10)
-        row_bytes = 2 * layers * kv_heads * head_dim * itemsize * slots
-        memory = weights + rows * row_bytes + int(rng.random() * row_bytes * 0.999)
-        found = ask(
-            answer, memory, weights, layers, kv_heads * group, kv_heads, head_dim, itemsize, slots
-        )
-        case = (
-            f"{memory} bytes, weights of {weights}, {layers} layers, {kv_heads * group} heads, "
-            f"{kv_heads} K/V heads of {head_dim}"
-        )
-        expect(int(found), rows, f"{case}, {itemsize} bytes an element, T = {slots}")
-    return "right for 200 models: keys and values of the K/V heads count, and only whole rows fit"
-
-
-@exercise
-def devices(answer: Callable[..., Any]) -> str:
-    """A function of rate, latency_s and B that returns the least number of devices on average."""
-    for rate, latency_s, rows in (
-        (40, 2, 8),
-        (40, 2, 64),
-        (1, 0.5, 8),
-        (100, 1.5, 32),
-        (33, 1, 32),
-        (64, 1, 32),
-        (7, 3, 1),
-    ):
-        expect(
-            int(ask(answer, rate, latency_s, rows)),
-            max(1, math.ceil(rate * latency_s / rows)),
-            f"{rate}/s, {latency_s} s, B = {rows}",
-        )
-    return "right on average; a P99 needs some more, because arrivals come in bursts"
+        rates = sorted((round(rng.random(), 3) for _ in range(rng.randint(1, 6))), reverse=True)
+        step_s = round(rng.uniform(4, 6), 3)
+        verify_s = round(step_s * rng.uniform(1, 2), 3)
+        draft_s = round(rng.uniform(0.1, 1.5), 3)
+        wanted = (1 + sum(rates)) * step_s > len(rates) * draft_s + verify_s
+        found = ask(answer, draft_s, verify_s, step_s, list(rates))
+        case = f"draft_s = {draft_s}, verify_s = {verify_s}, step_s = {step_s}, rates = {rates}"
+        expect(bool(found), wanted, case)
+        yes += wanted
+    return f"right for 200 rounds, of which {yes} are faster than steps"

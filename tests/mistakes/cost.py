@@ -1,7 +1,5 @@
 """Plausible wrong answers to the exercises of 08_cost."""
 
-import math
-
 
 def no_bonus(draft_s, verify_s, rates):
     """Forgets the token that every round emits."""
@@ -22,25 +20,25 @@ def one_draft(draft_s, verify_s, rates):
     return speeds.index(max(speeds))
 
 
-def all_heads(memory, weights, layers, heads, kv_heads, head_dim, itemsize, T):
-    return (memory - weights) // (2 * layers * heads * head_dim * itemsize * T)
+def one_draft_a_round(draft_s, verify_s, step_s, rates):
+    return 1 + sum(rates) > (draft_s + verify_s) / step_s
 
 
-def keys_alone(memory, weights, layers, heads, kv_heads, head_dim, itemsize, T):
-    return (memory - weights) // (layers * kv_heads * head_dim * itemsize * T)
+def in_verifications(draft_s, verify_s, step_s, rates):
+    return 1 + sum(rates) > (len(rates) * draft_s + verify_s) / verify_s
 
 
-def rounded(memory, weights, layers, heads, kv_heads, head_dim, itemsize, T):
-    return round((memory - weights) / (2 * layers * kv_heads * head_dim * itemsize * T))
+def without_the_bonus(draft_s, verify_s, step_s, rates):
+    return sum(rates) > (len(rates) * draft_s + verify_s) / step_s
+
+
+def as_given(draft_s, verify_s, step_s, rates):
+    """The function of the exercise, with all three mistakes."""
+    return sum(rates) > (draft_s + verify_s) / verify_s
 
 
 WRONG = {
     "turns": [(200, 50), (100, 20), (200, 200)],
     "best_k": [(no_bonus,), (always_speculates,), (one_draft,)],
-    "rows_that_fit": [(all_heads,), (keys_alone,), (rounded,)],
-    "devices": [
-        (lambda rate, latency_s, B: math.ceil(rate / B),),
-        (lambda rate, latency_s, B: int(rate * latency_s / B),),
-        (lambda rate, latency_s, B: math.ceil(rate * latency_s),),
-    ],
+    "is_faster": [(one_draft_a_round,), (in_verifications,), (without_the_bonus,), (as_given,)],
 }
