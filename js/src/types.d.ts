@@ -279,6 +279,9 @@ export interface View {
   progress: number;
   zoom: number | null;
   pan: number;
+  tall: number | null; // px of an open row; null: as usual
+  room: number | null; // px of height that the lens has; null: as much as its panel takes
+  turn: number; // 0: rows stand by slots, 1: by positions, between: on the way
   other: Film | null;
   differs(request: number, index: number): boolean;
   pick(row: number): void;
@@ -297,6 +300,7 @@ export interface Drawable {
 export interface Panel extends Drawable {
   empty(): boolean;
   title(): string;
+  heading?(): string; // the title, for a place that is narrow
   table(): TableData;
   hit(x: number, y: number, width: number): Hit | null;
   click?(x: number, y: number, width: number): void;

@@ -1,8 +1,17 @@
 // LanePainter: the cells and bars of one row's lanes, in the window of a StageLayout.
 
+import { drawFolds, drawHung, drawStrip } from "./fold.js";
 import { drawGuesses } from "./guesses.js";
-import { barLooks, cellLooks, COMMITTED, liesUnder, PALE, signFills, SIGNS } from "./lanelooks.js";
-import { GUTTER } from "./layout.js";
+import {
+  barLooks,
+  cellLooks,
+  COMMITTED,
+  HUNG,
+  liesUnder,
+  PALE,
+  signFills,
+  SIGNS,
+} from "./lanelooks.js";
 
 /** @import { Band, Cell, FeedRun, LaneName, LaneRun, Pen, RowLanes } from "../types.d.ts" */
 /** @import { StageLayout } from "./layout.js" */
@@ -27,25 +36,24 @@ export class LanePainter {
   }
 
   /**
-   * Calls visit(cell, x) for the window's slots of a lane.
+   * Calls visit(cell, x) for the slots of a lane that stand at full width.
    * @param {LaneName} which
    * @param {number} number
    * @param {(cell: Cell, x: number) => void} visit
    */
   _each(which, number, visit) {
     const { at } = this;
-    const first = at.firsts[number] - 1;
-    const stop = at.firsts[number] + at.count + 1;
     for (const run of this.film.lane(at.step, which, number)) {
-      if (run[1] <= first || run[0] >= stop) continue;
-      const last = Math.min(run[1], stop);
-      for (let slot = Math.max(run[0], first); slot < last; slot++)
-        visit(this.film.cellOf(run, slot), at.x(number, slot));
+      if (!at.places.shows(run)) continue;
+      const position = at.places.firstPosition(run);
+      const [first, stop] = at.places.full(number, run[0], run[1], position);
+      for (let slot = first; slot < stop; slot++)
+        visit(this.film.cellOf(run, slot), at.x(number, slot, position + slot - run[0]));
     }
   }
 
   /**
-   * Calls visit(kind, x, width, run) for the runs of a lane that the window shows.
+   * Calls visit(kind, x, width, run) for the runs of a lane.
    * @param {LaneName} which
    * @param {number} number
    * @param {number} slide
@@ -55,9 +63,11 @@ export class LanePainter {
     const { at } = this;
     const { kinds } = this.film.json;
     for (const run of this.film.lane(at.step, which, number)) {
-      const x = at.x(number, run[0]) + slide;
-      const w = (run[1] - run[0]) * at.cell;
-      if (x + w >= GUTTER && x <= at.right) visit(kinds[run[2]], x, w, run);
+      if (!at.places.shows(run)) continue;
+      const position = at.places.firstPosition(run);
+      const x = at.x(number, run[0], position);
+      const w = at.x(number, run[1], position + run[1] - run[0]) - x;
+      if (w > 0) visit(kinds[run[2]], x + slide, w, run);
     }
   }
 
@@ -67,19 +77,27 @@ export class LanePainter {
    * @param {number[]} slides
    */
   paint(slides) {
-    const { at } = this;
+    const { at, pen } = this;
     /** @type {[RowLanes, Cell, number][]} */
     const cells = [];
     at.lanes.forEach((lane, number) => {
       const slide = slides[number];
       if (!at.signs || lane.tokens.h < 10) this._strip(number, lane, slide);
-      else
+      else {
+        drawFolds(pen, at, number, slide);
         this._each("tokens", number, (cell, x) =>
           cells.push([lane, this._judged(cell, number), x + slide]),
         );
+      }
     });
-    for (const cell of cells) this._box(...cell);
-    for (const cell of cells) this._token(...cell);
+    // What was thrown away hangs below the row's text.
+    /** @param {[RowLanes, Cell, number]} at */
+    const hangs = ([lane, { kind }]) => lane.notes !== null && HUNG.has(kind);
+    const hung = cells.filter(hangs);
+    const standing = hung.length ? cells.filter((cell) => !hangs(cell)) : cells;
+    for (const cell of standing) this._box(...cell);
+    for (const cell of standing) this._token(...cell);
+    for (const [lane, cell, x] of hung) drawHung(pen, at, lane, cell, x);
     for (const cell of cells) this._below(...cell);
     for (const [number, slide] of slides.entries()) {
       this._bar("target", number, slide, this.pen.p.target);
@@ -118,11 +136,8 @@ export class LanePainter {
   _strip(number, lane, slide) {
     this._runs("tokens", number, slide, (kind, x, w) => {
       if (kind === "empty" || kind === "padding") return;
-      const look = this.looks[kind === "bonus_now" && this.wrong.has(number) ? "wrong_now" : kind];
-      this.pen.rect(x, lane.tokens.y, w, lane.tokens.h, {
-        fill: look.strip,
-        hatch: this.at.cell > 3 ? look.hatch : undefined,
-      });
+      const shown = kind === "bonus_now" && this.wrong.has(number) ? "wrong_now" : kind;
+      drawStrip(this.pen, this.looks[shown], shown, { ...lane.tokens, x, w }, this.at.cell);
     });
   }
 
@@ -265,9 +280,9 @@ export class LanePainter {
       const look = looks[under ? "stale" : kind] ?? none;
       if (look)
         this.pen.rect(
-          kind === "held" ? x : x + 0.5,
+          kind === "held" || w < 2 ? x : x + 0.5,
           lane.y,
-          kind === "held" ? w : w - 1,
+          kind === "held" || w < 2 ? w : w - 1,
           lane.h,
           look,
         );
@@ -287,7 +302,9 @@ export class LanePainter {
     if (lane.h < 3) return;
     for (const [, , , slot, count] of this.fed.get(`${which === "target" ? 0 : 1} ${number}`) ??
       []) {
-      this.pen.rect(this.at.x(number, slot) + slide, lane.y - 1, count * this.at.cell, lane.h + 2, {
+      const x = this.at.x(number, slot);
+      const w = this.at.x(number, slot + count) - x;
+      this.pen.rect(x + slide, lane.y - 1, Math.max(w, 2), lane.h + 2, {
         stroke: this.pen.p.ink,
         radius: 2,
       });

@@ -12,7 +12,8 @@ var ICONS = {
   last: "M12 3v10M3 3l7 5-7 5z",
   minus: "M3.5 8h9",
   plus: "M3.5 8h9M8 3.5v9",
-  fit: "M2.5 6V2.5H6M10 2.5h3.5V6M13.5 10v3.5H10M6 13.5H2.5V10"
+  full: "M2.5 6V2.5H6M10 2.5h3.5V6M13.5 10v3.5H10M6 13.5H2.5V10",
+  fit: "M1.5 3v10M14.5 3v10M4 8h8M6 5.5L3.5 8 6 10.5M10 5.5L12.5 8 10 10.5"
 }, LONG = 30, FILLED = /* @__PURE__ */ new Set(["first", "play", "last"]);
 function element(tag, attributes2 = {}, ...children) {
   let made = document.createElement(tag);
@@ -74,12 +75,12 @@ var Tally = class {
   }
   /** @returns {Block[][]} */
   _blocks() {
-    let { rounds, requests } = this.film.json, lanes = requests.map(() => []);
+    let { rounds, requests } = this.film.json, lanes2 = requests.map(() => []);
     return rounds.forEach(
       ({ rows, map }, round) => map.forEach(
-        ([accepted, own, thrown, signs], row) => lanes[rows[row].request].push({ round, row, accepted, own, thrown, signs })
+        ([accepted, own, thrown, signs], row) => lanes2[rows[row].request].push({ round, row, accepted, own, thrown, signs })
       )
-    ), lanes;
+    ), lanes2;
   }
   // A row that has ended and stays in the batch counts in no rate.
   _addUp() {
@@ -248,9 +249,9 @@ async function decodeFilm(bytes) {
   let stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   return new Film(JSON.parse(await new Response(stream).text()));
 }
-function unfoldLanes(lanes) {
-  lanes.forEach((lane, n) => {
-    typeof lane[0] == "number" && (lanes[n] = [...lanes[lane[0]].slice(0, lane[1]), ...lane.slice(2)]);
+function unfoldLanes(lanes2) {
+  lanes2.forEach((lane, n) => {
+    typeof lane[0] == "number" && (lanes2[n] = [...lanes2[lane[0]].slice(0, lane[1]), ...lane.slice(2)]);
   });
 }
 function unfoldHoles({ rounds, holes }) {
@@ -260,7 +261,9 @@ function unfoldHoles({ rounds, holes }) {
 var Film = class {
   /** @param {FilmJson} json */
   constructor(json) {
-    this.json = json, unfoldLanes(json.lanes), unfoldHoles(json), this.phases = json.phases.length, this.steps = json.rounds.length * this.phases, this._gains = this._sumGains(), this.checked = json.violations !== null, this.knowsChoices = this.checked && !json.gaps?.choices, this._violations = (json.violations ?? []).map((each) => ({
+    this.json = json, unfoldLanes(json.lanes), unfoldHoles(json), this.phases = json.phases.length, this.steps = json.rounds.length * this.phases, this._gains = this._sumGains(), this.mostRows = Math.max(...json.rounds.map(({ rows }) => rows.length), 1);
+    let capacities = json.rounds.flatMap(({ capacity }) => capacity ?? []);
+    this.capacity = capacities.length ? Math.max(...capacities) : void 0, this.checked = json.violations !== null, this.knowsChoices = this.checked && !json.gaps?.choices, this._violations = (json.violations ?? []).map((each) => ({
       ...each,
       step: each.round * this.phases + each.phase
     })), this._points = /* @__PURE__ */ new Map(), this._drifts = void 0, this._tally = void 0;
@@ -1283,6 +1286,110 @@ var LISTED = 50, DRAWN = 8, APART = 2, InvariantPanel = class {
   }
 };
 
+// src/panels/coordinates.js
+var Coordinates = class {
+  /** @param {StageLayout} at */
+  constructor(at) {
+    this.at = at, this.turn = at.view.turn ?? 0, this.heads = this.turn ? at.rows.map((_, row) => this._head(row)) : [];
+  }
+  /**
+   * px of a place on a line whose full cells begin at `first`.
+   * @param {number} place
+   * @param {number} first
+   */
+  _px(place, first) {
+    let { fold, cell, count } = this.at, before = Math.min(place, first), full = Math.min(Math.max(place - first, 0), count), behind = Math.max(place - first - count, 0);
+    return GUTTER + fold * (before + behind) + cell * full;
+  }
+  /**
+   * As many of the row's places stand at full width before its pending token as by slots.
+   * @param {number} row
+   */
+  _head(row) {
+    let { at } = this, begin = at.begin(at.rows[row]);
+    return Math.max(this.positionOf(row, begin) - (begin - at.firsts[row]), 0);
+  }
+  /**
+   * The position of what lies in a slot; where nothing does, that of what would follow on.
+   * @param {number} row
+   * @param {number} slot
+   */
+  positionOf(row, slot) {
+    let { film, step, rows } = this.at, begin = this.at.begin(rows[row]), found = rows[row].length - 1 + slot - begin;
+    for (let [first, stop, , index, position] of film.lane(step, "tokens", row)) {
+      if (index < 0 || slot < first) continue;
+      let at = position < 0 ? index : position;
+      if (slot < stop) return at + slot - first;
+      found = at + slot - first;
+    }
+    return found;
+  }
+  /**
+   * @param {number} row
+   * @param {number} slot
+   * @param {number} [position]
+   */
+  x(row, slot, position) {
+    let bySlot = this._px(slot, this.at.firsts[row]);
+    if (!this.turn) return bySlot;
+    let place = position !== void 0 && position >= 0 ? position : this.positionOf(row, slot);
+    return bySlot + (this._px(place, this.heads[row]) - bySlot) * this.turn;
+  }
+  /**
+   * Whether a run is seen: by positions, what is no token of the row has no place.
+   * @param {LaneRun} run
+   */
+  shows([, , kind, index]) {
+    return this.turn < 0.5 ? !0 : index >= 0 && this.at.film.json.kinds[kind] !== "stale";
+  }
+  /**
+   * The position of a run's first token, or its index where no position is known.
+   * @param {LaneRun} run
+   */
+  firstPosition([, , , index, position]) {
+    return position < 0 ? index : position;
+  }
+  /**
+   * The slots from `first` to before `stop` of a run of slots that stand at full width in either
+   * coordinate.
+   * @param {number} row
+   * @param {number} first
+   * @param {number} stop
+   * @param {number} position of the first one, or -1
+   * @returns {[number, number]}
+   */
+  full(row, first, stop, position) {
+    let { at } = this, from = at.firsts[row], [low, high] = [from, from + at.count];
+    if (this.turn && position >= 0) {
+      let shift = first - position, ends = [this.heads[row] + shift, this.heads[row] + at.count + shift];
+      this.turn === 1 ? [low, high] = ends : [low, high] = [Math.min(low, ends[0]), Math.max(high, ends[1])];
+    }
+    return [Math.max(first, low), Math.min(stop, high)];
+  }
+  /**
+   * @param {number} row
+   * @param {number} x
+   */
+  slotAt(row, x) {
+    let { at } = this;
+    if (this.turn) return this._slotUnder(row, x);
+    let { fold, cell, count } = at, first = at.firsts[row], edge = GUTTER + fold * first;
+    return x < edge ? Math.floor((x - GUTTER) / fold) : x < edge + cell * count ? first + Math.floor((x - edge) / cell) : first + count + (fold ? Math.floor((x - edge - cell * count) / fold) : 0);
+  }
+  /**
+   * @param {number} row
+   * @param {number} x
+   */
+  _slotUnder(row, x) {
+    let { film, step } = this.at, found = -1;
+    for (let [first, stop, kind, index] of film.lane(step, "tokens", row))
+      if (!(index < 0 || film.json.kinds[kind] === "stale"))
+        for (let slot = first; slot < stop; slot++)
+          x >= this.x(row, slot) && x < this.x(row, slot + 1) && (found = slot);
+    return found;
+  }
+};
+
 // src/panels/strip.js
 function stripIn(capacity, room) {
   if (capacity === void 0) return { cell: 0, across: 1, height: 0 };
@@ -1291,16 +1398,18 @@ function stripIn(capacity, room) {
 }
 
 // src/panels/layout.js
-var ZOOMS = [1, 2, 4, 8, 13, 20, 28, 36, 46, 64, 90, 120], TEXT_FROM = 26, SIGNS_FROM = 10, LARGE_FROM = 60, ALL_FROM = 28, WIDEST = 110, USUAL = 34, STACKED_BELOW = 44, DRAFT_BAR = 4, ARROWS = 13, DEEPER = 9, GUTTER = 118, RIGHT = 14, AXIS = 20, READING = 40, MAP_GAP = 10, StageLayout = class {
+var ZOOMS = [1, 2, 4, 8, 13, 20, 28, 36, 46, 64, 90, 120], TEXT_FROM = 26, SIGNS_FROM = 10, LARGE_FROM = 60, ALL_FROM = 46, WIDEST = 110, USUAL = 54, FOLDED = 44, FOLDED_SHARE = 0.2, STACKED_BELOW = 44, DRAFT_BAR = 4, ARROWS = 13, DEEPER = 9, OPEN = 56, LOWEST = 48, GUTTER = 100, RIGHT = 12, AXIS = 18, READING = 28, StageLayout = class {
   /**
    * @param {View} view
    * @param {number} width
    */
   constructor(view, width) {
     let { film, step } = view;
-    this.view = view, this.film = film, this.step = step, this.width = width, this.stage = film.stage(step), this.rows = film.rows(step), this.firsts = [], this.shared = !0, this.lanes = [], this.arrows = hasTrees(film) ? ARROWS : 0;
+    this.view = view, this.film = film, this.step = step, this.width = width, this.stage = film.stage(step), this.rows = film.rows(step), this.lanes = [], this.arrows = hasTrees(film) ? ARROWS : 0;
     let heads = [film, view.other].some((each) => each?.json.head);
-    this.draftBar = heads ? 6 : DRAFT_BAR, this.bottom = 0, this.last = this._last(), this.cell = this._cell(), this.count = Math.max(Math.floor((width - GUTTER - RIGHT) / this.cell), 1), this._window(), this.mapped = this.count < this.last || Math.min(...this.firsts, 0) < 0 || !this.shared, this.mapTop = 4, this.mapHeight = this.mapped ? Math.min(Math.max(this.rows.length * 3, 18), 64) : 0, this.top = this.mapTop + (this.mapped ? this.mapHeight + MAP_GAP : 0) + AXIS, this._rowTops(), this.strip = stripIn(film.scene(step).capacity, width - GUTTER - RIGHT), this.readingTop = this.bottom + this.strip.height + 4, this.height = this.bottom + this.strip.height + READING;
+    this.draftBar = heads ? 6 : DRAFT_BAR, this.bottom = 0, this.last = this._last(), this.span = Math.max(...this.rows.map((row) => Math.max(row.drafted, row.gained)), 0), this.cell = this._cell(), this.count = this._count();
+    let room = width - GUTTER - RIGHT, folded = this.last - this.count;
+    this.fold = folded > 0 ? Math.max((room - this.count * this.cell) / folded, 0) : 0, this.firsts = this._firsts(), this.shared = !view.turn && this.firsts.every((first) => first === this.firsts[0]), this.places = new Coordinates(this), this.top = AXIS, this._rowTops(), this.strip = stripIn(film.capacity, room), this.readingTop = this.bottom + this.strip.height + 2, this.height = this.bottom + this.strip.height + READING;
   }
   get texts() {
     return this.cell >= TEXT_FROM;
@@ -1314,14 +1423,21 @@ var ZOOMS = [1, 2, 4, 8, 13, 20, 28, 36, 46, 64, 90, 120], TEXT_FROM = 26, SIGNS
   get large() {
     return this.cell >= LARGE_FROM;
   }
-  // As wide as it fits; else so wide that the drafts of all rows stand in one window, unless that
-  // leaves no room even for signs.
+  // Wide enough for a token's text: where all slots have that room, else where the last ones of
+  // each row have it, beside the folded ones.
   _cell() {
     if (this.view.zoom != null) return ZOOMS[this.view.zoom];
     let room = this.width - GUTTER - RIGHT, fits = room / this.last;
     if (fits >= ALL_FROM) return Math.min(fits, WIDEST);
-    let together = room / (this.last - Math.min(...this.rows.map((row) => this.begin(row))) + 1);
-    return together >= SIGNS_FROM ? Math.min(together, USUAL) : USUAL;
+    let needed = (room - FOLDED) / (this.span + 3);
+    return Math.max(Math.min(needed, USUAL), SIGNS_FROM, fits);
+  }
+  // How many slots stand at full width.
+  _count() {
+    let room = this.width - GUTTER - RIGHT;
+    if (this.last * this.cell <= room + 0.5) return this.last;
+    let least = Math.min(this.span + 3, Math.floor((room - FOLDED) / this.cell)), most = Math.floor(room * (1 - FOLDED_SHARE) / this.cell);
+    return Math.max(Math.min(Math.max(least, most), this.last - 1), 1);
   }
   // Slot behind the last one that any row holds or awaits in this round.
   _last() {
@@ -1338,24 +1454,27 @@ var ZOOMS = [1, 2, 4, 8, 13, 20, 28, 36, 46, 64, 90, 120], TEXT_FROM = 26, SIGNS
     let moved = this.film.phase(this.step) === this.film.phases - 1 ? row.start_after - row.start : 0;
     return row.pending + moved;
   }
-  _window() {
-    let begins = this.rows.map((row) => this.begin(row)), span = Math.max(...this.rows.map((row) => Math.max(row.drafted, row.gained)), 0), first = this.last <= this.count ? 0 : this.last - this.count;
-    this.shared = begins.every((begin) => begin >= first);
-    let own = (begin) => begin + span + 1 - this.count + 1, slid = -Math.round(this.view.pan ?? 0);
-    this.firsts = begins.map((begin) => (this.shared ? first : own(begin)) + slid);
+  _firsts() {
+    let slid = Math.round(this.view.pan ?? 0), most = this.last - this.count;
+    return this.rows.map((row) => {
+      let end = Math.max(this.begin(row) + this.span + 2, row.pending_after + 1);
+      return Math.min(Math.max(end - this.count - slid, 0), Math.max(most, 0));
+    });
   }
+  // Room for as many rows as the run ever has, so that the panel keeps its height.
   _rowTops() {
-    let n = this.rows.length, open = this._heights(), compact = n <= 8 ? open : n <= 24 ? 25 : 13, y = this.top;
-    for (let row = 0; row < n; row++) {
-      let wide = n <= 8 || row === this.view.row, height = wide ? open : compact;
+    let most = this.film.mostRows, open = this.openHeight, compact = most <= 8 ? open : most <= 24 ? 25 : 13, y = this.top;
+    for (let row = 0; row < this.rows.length; row++) {
+      let wide = most <= 8 || row === this.view.row, height = wide ? open : compact;
       this.lanes.push(this._lane(y, height, wide)), y += height;
     }
-    this.bottom = y;
+    this.bottom = this.top + (most - 1) * compact + open;
   }
-  _heights() {
-    if (!this.signs) return 34;
-    let more = this.arrows + this.draftBar - DRAFT_BAR;
-    return (this.texts ? 68 + (this.stacked ? DEEPER : 0) : 50) + more;
+  /** px of an open row; more where the place has room for it */
+  get openHeight() {
+    if (!this.signs) return 36;
+    let more = this.arrows + this.draftBar - DRAFT_BAR + (this.stacked ? DEEPER : 0);
+    return this.texts ? Math.max(this.view.tall ?? OPEN, LOWEST) + more : 48 + more;
   }
   /**
    * tops and heights of a row's lanes; positions: null where they are folded away
@@ -1369,7 +1488,10 @@ var ZOOMS = [1, 2, 4, 8, 13, 20, 28, 36, 46, 64, 90, 120], TEXT_FROM = 26, SIGNS
       let tokens2 = { y: y + 1, h: height > 14 ? 14 : 7 }, bar = height > 14 ? 3 : 2, target2 = { y: tokens2.y + tokens2.h + 1, h: bar }, hidden = height <= 14 || keepsNothing(this.film), draft2 = { y: target2.y + bar + (height > 14 ? 1 : 0), h: hidden ? 0 : bar };
       return { y, height, open, tokens: tokens2, target: target2, draft: draft2, ...{ positions: null, arrows: null, notes: null } };
     }
-    let tokens = { y: y + 4, h: this.texts ? 23 : this.signs ? 18 : 10 }, positions = this.texts ? { y: tokens.y + tokens.h + 1, h: 11 + (this.stacked ? DEEPER : 0) } : null, target = { y: (positions ?? tokens).y + (positions ?? tokens).h + 2, h: 6 }, draft = { y: target.y + 7, h: keepsNothing(this.film) ? 0 : this.draftBar }, below = draft.y + this.draftBar + 2, arrows = this.signs && this.arrows ? { y: below, h: this.arrows } : null;
+    let spare = height - this.arrows - LOWEST, tokens = {
+      y: y + 1,
+      h: this.texts ? 15 + Math.min(Math.max(spare, 0) * 0.6, 9) : this.signs ? 16 : 10
+    }, hung = 11 + Math.min(Math.max(spare, 0) * 0.2, 3), notes = this.signs ? { y: tokens.y + tokens.h + 1, h: hung } : null, above = notes ?? tokens, deep = this.stacked ? DEEPER : 0, positions = this.texts ? { y: above.y + above.h, h: 9 + deep } : null, over = positions ?? above, target = { y: over.y + over.h, h: spare > 4 ? 5 : 4 }, draft = { y: target.y + target.h + 1, h: keepsNothing(this.film) ? 0 : this.draftBar }, below = draft.y + this.draftBar + 2, arrows = this.signs && this.arrows ? { y: below, h: this.arrows } : null;
     return {
       y,
       height,
@@ -1379,40 +1501,31 @@ var ZOOMS = [1, 2, 4, 8, 13, 20, 28, 36, 46, 64, 90, 120], TEXT_FROM = 26, SIGNS
       target,
       draft,
       arrows,
-      notes: this.signs ? { y: below + this.arrows, h: 12 } : null
+      notes
     };
   }
   /**
+   * The left edge of a slot. position: that of the token in it, where it is known.
    * @param {number} row
    * @param {number} slot
+   * @param {number} [position]
    */
-  x(row, slot) {
-    return GUTTER + (slot - this.firsts[row]) * this.cell;
+  x(row, slot, position) {
+    return this.places.x(row, slot, position);
   }
   /**
    * @param {number} row
    * @param {number} x
    */
   slotAt(row, x) {
-    return Math.floor((x - GUTTER) / this.cell) + this.firsts[row];
+    return this.places.slotAt(row, x);
   }
   /** @param {number} y */
   rowAt(y) {
     return this.lanes.findIndex((lane) => y >= lane.y && y < lane.y + lane.height);
   }
   get right() {
-    return GUTTER + this.count * this.cell;
-  }
-  /**
-   * px of a slot's left edge in the small map of the whole cache
-   * @param {number} slot
-   */
-  mapX(slot) {
-    return GUTTER + slot * (this.width - GUTTER - RIGHT) / this.last;
-  }
-  /** @param {number} x */
-  mapSlot(x) {
-    return (x - GUTTER) * this.last / (this.width - GUTTER - RIGHT);
+    return this.width - RIGHT;
   }
 };
 
@@ -1421,7 +1534,7 @@ var DASHES = { own: [5, 3], mask: [1.5, 3] };
 function drawGuesses(pen, at, number, slide) {
   let { y, h } = at.lanes[number].draft;
   for (let [slot, stop, source] of guessesOf(at.film, at.step, number)) {
-    let x = at.x(number, slot) + slide, w = (stop - slot) * at.cell;
+    let x = at.x(number, slot) + slide, w = at.x(number, stop) + slide - x;
     x + w < GUTTER || x > at.right || (pen.rect(x, y - 0.5, w, h + 1, { fill: pen.p.panel }), drawGuess(pen, source, x, y + h / 2, w, h));
   }
 }
@@ -1493,7 +1606,7 @@ var SIGNS = {
 function liesUnder(index, request, own) {
   return index >= 0 && request === own;
 }
-var PALE = /* @__PURE__ */ new Set(["stale", "unreached_now", "unverified"]), COMMITTED = /* @__PURE__ */ new Set(["held", "pending", "accepted_now", "bonus_now", "wrong_now"]);
+var HUNG = /* @__PURE__ */ new Set(["rejected_now", "unreached_now", "discarded_now"]), PALE = /* @__PURE__ */ new Set(["stale", "unreached_now", "unverified"]), COMMITTED = /* @__PURE__ */ new Set(["held", "pending", "accepted_now", "bonus_now", "wrong_now"]);
 function cellLooks(p) {
   return {
     p: { fill: p.prompt },
@@ -1537,11 +1650,41 @@ function barLooks(p, colour, h) {
   };
 }
 
+// src/panels/seen.js
+var ALWAYS = ["target", "draft", "gap", "differs"], ACCEPT = 3, lanes = /* @__PURE__ */ new WeakMap();
+function heldIn(film, number) {
+  let known = lanes.get(film) ?? /* @__PURE__ */ new Map();
+  return lanes.set(film, known), known.has(number) || known.set(number, kindsOf(film, film.json.lanes[number] ?? [])), known.get(number) ?? [];
+}
+function kindsOf(film, runs) {
+  let found = /* @__PURE__ */ new Set();
+  for (let [first, stop, kind, index, position, request] of runs) {
+    let name = film.json.kinds[kind];
+    name !== "held" ? found.add(name) : index < film.json.requests[request].prompt && found.add("p");
+    let { prompt } = film.json.requests[request] ?? { prompt: 1 / 0 };
+    name === "held" && index + stop - first > prompt && found.add("a"), film.checked && position >= 0 && position !== index && name !== "stale" && found.add("drift"), name === "pending" && index >= 0 && found.add("under");
+  }
+  return [...found];
+}
+function seenAt(film, step) {
+  let stage = film.stage(step), found = new Set(ALWAYS);
+  for (let number of stage.tokens) for (let kind of heldIn(film, number)) found.add(kind);
+  let bars = [...stage.target, ...stage.draft].flatMap((number) => heldIn(film, number));
+  return (bars.includes("stale") || bars.includes("under")) && found.add("staleKV"), stage.feeds.length && found.add("written"), stage.violations.length && found.add("violation"), rowsSeen(film, step, found), found;
+}
+function rowsSeen(film, step, found) {
+  let { moves } = film.stage(step), phase = film.phase(step);
+  moves.length && phase !== ACCEPT && found.add("moved"), film.wrongEnds(step).size && found.add("wrong_now"), film.rows(step).forEach((row, number) => {
+    phase === ACCEPT && film.rejectedDraft(row) !== null && found.add("rejected_now"), phase === ACCEPT && moves.length && [...compacted(film, step, number)].length && found.add("compacted");
+    for (let [, , source] of guessesOf(film, step, number)) found.add(source);
+  });
+}
+
 // src/panels/legend.js
-var ACCEPT = 3, Legend = class {
+var ACCEPT2 = 3, Legend = class {
   /** @param {View} view */
   constructor(view) {
-    this.view = view, this.entries = this._entries();
+    this.view = view, this.entries = this._entries(), this._heights = new Kept(20), this.states = null;
   }
   // [what is drawn, words]; of both runs where there are two, so that their panels stand at one
   // height
@@ -1592,13 +1735,13 @@ var ACCEPT = 3, Legend = class {
       ...when(held.has("stale"), "staleKV", "stale K/V"),
       ["written", "written now"],
       ...when(
-        moves((phase) => phase !== ACCEPT),
+        moves((phase) => phase !== ACCEPT2),
         "moved",
         "moved by realignment"
       ),
       ...when(
         // Only those of the target's K/V have arrows.
-        moves((phase, all) => phase === ACCEPT && all.some((move) => move[0] === 0)),
+        moves((phase, all) => phase === ACCEPT2 && all.some((move) => move[0] === 0)),
         "compacted",
         "accepted draft moved within its row"
       ),
@@ -1621,33 +1764,62 @@ var ACCEPT = 3, Legend = class {
     return (gaps?.batch ?? []).map((words) => ["gap", words]);
   }
   key() {
-    return "";
+    return [...this._seen()].sort().join();
   }
   describe() {
-    return `Legend: ${this.entries.map(([, words]) => words).join("; ")}.`;
+    return `Legend: ${this._shown().map(([, words]) => words).join("; ")}.`;
+  }
+  /** The entries of what is on screen. */
+  _shown() {
+    let seen = this._seen();
+    return this.entries.filter(([look]) => seen.has(look));
+  }
+  _seen() {
+    return seenAt(this.view.film, this.view.step);
+  }
+  /** What is on screen at the steps of the runs, each set once. */
+  _states() {
+    let states = /* @__PURE__ */ new Map(), { film, other } = this.view;
+    for (let each of other ? [film, other] : [film])
+      for (let step = 0; step < each.steps; step++) {
+        let seen = seenAt(each, step);
+        states.set([...seen].sort().join(), seen);
+      }
+    return [...states.values()];
   }
   /**
    * [look, words, x, y] of each entry, line after line
    * @param {number} width
+   * @param {[string, string][]} entries
    */
-  _places(width) {
+  _places(width, entries) {
     let places = [], x = 12, y = 12;
-    for (let [look, words] of this.entries) {
+    for (let [look, words] of entries) {
       let w = 26 + measureText(words, fontOf({ size: 11 })) + 16;
       x > 12 && x + w > width && ([x, y] = [12, y + 20]), places.push([look, words, x, y]), x += w;
     }
     return places;
   }
-  /** @param {number} width */
+  /**
+   * That of the step with most entries, so that nothing moves.
+   * @param {number} width
+   */
   height(width) {
-    return (this._places(width).at(-1)?.[3] ?? 0) + 12;
+    return this._heights.get(width, () => {
+      this.states ??= this._states();
+      let ends = this.states.map((seen) => {
+        let entries = this.entries.filter(([look]) => seen.has(look));
+        return this._places(width, entries).at(-1)?.[3] ?? 0;
+      });
+      return Math.max(...ends, 0) + 12;
+    });
   }
   /**
    * @param {Pen} pen
    * @param {number} width
    */
   draw(pen, width) {
-    for (let [look, words, x, y] of this._places(width))
+    for (let [look, words, x, y] of this._places(width, this._shown()))
       this._sample(pen, look, x, y), pen.text(words, x + 26, y, { size: 11, fill: pen.p.muted });
   }
   /**
@@ -2006,6 +2178,12 @@ var SIGHTS = {
     let queries = counted(cells.queries.length, "query", "queries");
     return `${name} of the ${forwardWords(this.view.film, cells)}, ${queries} \xD7 ${counted(cells.slots, "slot")}`;
   }
+  heading() {
+    let cells = this.cells();
+    if (!cells) return this.title();
+    let size = `${counted(cells.queries.length, "query", "queries")} \xD7 ${counted(cells.slots, "slot")}`;
+    return `Row ${this.view.row} \xB7 ${forwardWords(this.view.film, cells)}, ${size}`;
+  }
   // Why a log does not say what this phase's queries saw; nothing where it does.
   _unknown() {
     let { film, step } = this.view;
@@ -2115,6 +2293,269 @@ var SIGHTS = {
   }
 };
 
+// src/panels/lines.js
+var TALLEST = 21, LOWEST2 = 13, USUAL_ROOM = 340, HEAD = 20;
+function lineHeight(count, room = USUAL_ROOM) {
+  return Math.min(Math.max(Math.floor(room / Math.max(count, 1)), LOWEST2), TALLEST);
+}
+var Lines = class {
+  /**
+   * @param {number} width
+   * @param {number} count
+   */
+  constructor(width, count) {
+    this.width = width, this.count = count, this.line = lineHeight(count), this.height = HEAD + this.line * count + 4;
+  }
+  /** @param {number} share of the width between the margins */
+  x(share) {
+    return PAD + share * (this.width - 2 * PAD);
+  }
+  /** @param {number} row */
+  middle(row) {
+    return HEAD + this.line * (row + 0.5);
+  }
+  /** @param {number} y */
+  rowAt(y) {
+    let row = Math.floor((y - HEAD) / this.line);
+    return row >= 0 && row < this.count ? row : -1;
+  }
+  /**
+   * The heads of the columns, and the band of the chosen row.
+   * @param {Pen} pen
+   * @param {Column[]} columns
+   * @param {number} chosen
+   */
+  frame(pen, columns, chosen2) {
+    for (let { head, x, right } of columns)
+      pen.text(head, this.x(x), HEAD / 2, {
+        size: 11,
+        fill: pen.p.muted,
+        align: right ? "right" : "left"
+      });
+    chosen2 >= 0 && chosen2 < this.count && this.count > 1 && pen.rect(4, HEAD + this.line * chosen2, this.width - 8, this.line, {
+      fill: pen.p.blueSoft,
+      radius: 4
+    });
+  }
+  /**
+   * @param {Pen} pen
+   * @param {number} row
+   * @param {Column} column
+   * @param {string} words
+   * @param {TextLook} [look]
+   */
+  cell(pen, row, { x, right }, words, look = {}) {
+    let size = this.line < 16 ? 10 : 11.5, align = right ? "right" : "left";
+    pen.text(words, this.x(x), this.middle(row), { size, align, ...look });
+  }
+};
+
+// src/panels/entered.js
+var NAME = { head: "row", x: 0 }, LENGTH = { head: "prompt, new tokens", x: 0.25 }, SINCE = { head: "in the batch", x: 1, right: !0 }, BAR = 0.42, FOOT = 17, EnteredPanel = class {
+  static id = "rows";
+  /** @param {View} view */
+  constructor(view) {
+    this.view = view;
+    let { rounds, requests } = view.film.json;
+    this.since = /* @__PURE__ */ new Map(), rounds.forEach(
+      ({ rows }, round) => rows.forEach(({ request }) => {
+        this.since.has(request) || this.since.set(request, round);
+      })
+    ), this.longest = Math.max(...requests.map(({ prompt, budget }) => prompt + budget), 1), this.most = Math.max(...rounds.map(({ rows }) => rows.length), 1);
+  }
+  empty() {
+    return !this._rows.length;
+  }
+  get _rows() {
+    return this.view.film.rows(this.view.step);
+  }
+  key() {
+    let { film, step, row } = this.view;
+    return `${film.round(step)} ${row}`;
+  }
+  /** @param {RowEntry} row */
+  _enters({ request }) {
+    return this.since.get(request) === this.view.film.round(this.view.step);
+  }
+  title() {
+    let entered = this._rows.filter((row) => this._enters(row)).length, words = entered ? `${counted(entered, "request")} entered` : "no request entered";
+    return `Rows of round ${this.view.film.round(this.view.step)} \xB7 ${words}`;
+  }
+  /** @param {RowEntry} row */
+  _sinceWords(row) {
+    return this._enters(row) ? "enters now" : `since round ${this.since.get(row.request)}`;
+  }
+  _waiting() {
+    let round = this.view.film.round(this.view.step), waits = (this.view.film.json.waits ?? []).filter(
+      ([, first, stop]) => first <= round && round < stop
+    );
+    if (!waits.length) return "No request waits.";
+    let numbers = waits.map(([request]) => request).sort((a, b) => a - b), ranges = rangeWords(joinedRanges(numbers.map((number) => [number, number + 1])), 6);
+    return `${counted(numbers.length, "request")} wait for a row: ${ranges}.`;
+  }
+  describe() {
+    return `${this.title()}. ${this._waiting()}`;
+  }
+  table() {
+    let rows = this._rows.map((row, number) => {
+      let { prompt, budget } = this.view.film.json.requests[row.request];
+      return [number, row.request, prompt, row.length - prompt, budget, this._sinceWords(row)];
+    }), head = ["row", "request", "prompt", "new tokens", "budget", "in the batch"];
+    return { caption: this._waiting(), head, rows };
+  }
+  /** @param {number} width */
+  _foot(width) {
+    return wrapWords(this._waiting(), width - 2 * PAD, { size: 12 });
+  }
+  /** @param {number} width */
+  height(width) {
+    return new Lines(width, this.most).height + FOOT * 2 + 4;
+  }
+  /**
+   * @param {Pen} pen
+   * @param {number} width
+   */
+  draw(pen, width) {
+    let { p } = pen, at = new Lines(width, this._rows.length);
+    at.frame(pen, [NAME, LENGTH, SINCE], this.view.row), this._rows.forEach((row, number) => {
+      let look = this._enters(row) ? { weight: 700, fill: p.blue } : { fill: p.muted };
+      at.cell(pen, number, NAME, `${number} \xB7 request ${row.request}`, { max: width * 0.23 }), this._bar(pen, at, row, number), at.cell(pen, number, SINCE, this._sinceWords(row), look);
+    }), this._foot(width).slice(0, 2).forEach(
+      (line, n) => pen.text(line, PAD, at.height + 10 + n * FOOT, { size: 12, fill: p.ink })
+    );
+  }
+  /**
+   * @param {Pen} pen
+   * @param {Lines} at
+   * @param {RowEntry} row
+   * @param {number} number
+   */
+  _bar(pen, at, row, number) {
+    let { p } = pen, { prompt, budget } = this.view.film.json.requests[row.request], x = at.x(LENGTH.x), px = BAR * (at.width - 2 * PAD) / this.longest, h = Math.max(Math.min(at.line - 5, 11), 6), y = at.middle(number) - h / 2;
+    pen.rect(x, y, (prompt + budget) * px, h, { stroke: p.faint, radius: 2 }), pen.rect(x, y, prompt * px, h, { fill: p.grey, radius: 2 }), pen.rect(x + prompt * px, y, Math.max((row.length - prompt) * px, 0), h, { fill: p.target });
+  }
+  /**
+   * @param {number} _x
+   * @param {number} y
+   * @param {number} width
+   */
+  hit(_x, y, width) {
+    let row = new Lines(width, this._rows.length).rowAt(y), entry = this._rows[row];
+    if (!entry) return null;
+    let { prompt, budget } = this.view.film.json.requests[entry.request], made = `${counted(entry.length - prompt, "new token")} of ${budget}`, hint = `row ${row}: request ${entry.request}, prompt of ${counted(prompt, "token")}, ${made}`;
+    return { row, slot: null, index: null, hint };
+  }
+};
+
+// src/panels/moves.js
+var NAME2 = { head: "row", x: 0 }, LENGTH2 = { head: "tokens", x: 0.15 }, END = { head: "K/V ends at slot", x: 0.62, right: !0 }, MOVED = { head: "moved", x: 1, right: !0 }, FOOT2 = 17, MovesPanel = class {
+  static id = "moves";
+  /** @param {View} view */
+  constructor(view) {
+    this.view = view, this.most = Math.max(...view.film.json.rounds.map(({ rows }) => rows.length), 1);
+  }
+  empty() {
+    return !this._rows.length;
+  }
+  get _rows() {
+    return this.view.film.rows(this.view.step);
+  }
+  // Until the drafts are judged, the panel shows where the rows are.
+  get _done() {
+    return this.view.film.phase(this.view.step) === this.view.film.phases - 1;
+  }
+  key() {
+    let { film, step, row } = this.view;
+    return `${film.round(step)} ${film.phase(step)} ${row}`;
+  }
+  title() {
+    let round = this.view.film.round(this.view.step);
+    if (!this._done) return `Where the rows end \xB7 round ${round}, before it is synchronised`;
+    let moved = this._rows.filter((_, row) => this._move(row)).length;
+    return `Where the rows end \xB7 round ${round}, ${counted(moved, "row")} moved`;
+  }
+  /**
+   * How far to the right the target's K/V of a row moved, from which row, and how many slots.
+   * @param {number} row
+   */
+  _move(row) {
+    if (!this._done) return null;
+    let found = null, slots = 0;
+    for (let [model, , from, fromSlot, to, toSlot, length] of this.view.film.stage(this.view.step).moves) {
+      if (model !== 0 || to !== row) continue;
+      found = { by: from === to ? toSlot - fromSlot : 0, from, slots: slots + length }, slots += length;
+    }
+    return found;
+  }
+  /** @param {number} row */
+  _moveWords(row) {
+    let move = this._move(row);
+    if (!move) return this._done ? "stays" : "";
+    let slots = counted(move.slots, "slot");
+    return move.from !== row ? `from row ${move.from}, ${slots}` : `${Math.abs(move.by)} ${move.by > 0 ? "right" : "left"}, ${slots}`;
+  }
+  /**
+   * The last slot whose K/V counts: that of the last token does not exist yet.
+   * @param {RowEntry} row
+   * @param {number} number
+   */
+  _end(row, number) {
+    let { film, step } = this.view;
+    return this._done ? row.finished ? null : row.pending_after - 1 : (film.stage(step).pending[number] ?? row.pending) - 1;
+  }
+  /** @param {RowEntry} row */
+  _lengthWords(row) {
+    return this.view.film.judged(this.view.step) ? `${row.length} \u2192 ${row.length + row.gained}${row.finished ? ", ended" : ""}` : `${row.length}`;
+  }
+  _sum() {
+    let { film, step } = this.view, { bytes } = film.scene(step);
+    return this._done ? film.json.gaps?.bytes ? film.json.gaps.bytes : bytes ? `${bytesOf(bytes)} of K/V were copied in this round.` : "No K/V was copied in this round." : "Nothing has moved yet in this round.";
+  }
+  describe() {
+    return `${this.title()}. ${this._sum()}`;
+  }
+  table() {
+    let rows = this._rows.map((row, number) => [
+      number,
+      row.request,
+      this._lengthWords(row),
+      this._end(row, number) ?? "ended",
+      this._moveWords(number)
+    ]), head = ["row", "request", "tokens", "K/V ends at slot", "moved"];
+    return { caption: this._sum(), head, rows };
+  }
+  /** @param {number} width */
+  height(width) {
+    return new Lines(width, this.most).height + FOOT2 + 4;
+  }
+  /**
+   * @param {Pen} pen
+   * @param {number} width
+   */
+  draw(pen, width) {
+    let { p } = pen, at = new Lines(width, this._rows.length);
+    at.frame(pen, [NAME2, LENGTH2, END, MOVED], this.view.row), this._rows.forEach((row, number) => {
+      let moved = this._move(number);
+      at.cell(pen, number, NAME2, `${number}`, { weight: 650 }), at.cell(pen, number, LENGTH2, this._lengthWords(row), { max: width * 0.3 }), at.cell(pen, number, END, `${this._end(row, number) ?? "\u2013"}`, { weight: 650 });
+      let look = moved ? { fill: p.blue, weight: 650 } : { fill: p.muted };
+      at.cell(pen, number, MOVED, this._moveWords(number), { ...look, max: width * 0.36 });
+    });
+    let [line] = wrapWords(this._sum(), width - 2 * PAD, { size: 12 });
+    pen.text(line, PAD, at.height + 9, { size: 12, fill: p.ink });
+  }
+  /**
+   * @param {number} _x
+   * @param {number} y
+   * @param {number} width
+   */
+  hit(_x, y, width) {
+    let row = new Lines(width, this._rows.length).rowAt(y);
+    if (!this._rows[row]) return null;
+    let hint = `row ${row}: ${this.view.film.stage(this.view.step).words_of?.[row] ?? ""}`;
+    return { row, slot: null, index: null, hint };
+  }
+};
+
 // src/panels/capacity.js
 var TALL = 16, SIGNS_FROM2 = 26, HUES = 6;
 function hue(p, row) {
@@ -2126,7 +2567,7 @@ function drawCapacity(pen, at) {
   let top = at.bottom + 8;
   pen.text("capacity", 12, top + TALL / 2, { size: 10.5, fill: pen.p.muted }), pen.text(
     spent.known ? `${spent.drafts.length} of ${spent.capacity}` : `${spent.capacity}`,
-    104,
+    GUTTER - 8,
     top + TALL / 2,
     {
       size: 10.5,
@@ -2187,66 +2628,28 @@ var TICKS = [1, 5, 10, 25, 50, 100, 250, 500, 1e3], FramePainter = class {
     this.pen = pen, this.at = at;
   }
   paint() {
-    this._backdrop(), this.at.mapped && this._map(), this._axis();
+    this._backdrop(), this._axis();
   }
   _backdrop() {
     let { pen, at } = this, lane = at.lanes[at.view.row];
     lane && at.rows.length > 1 && pen.rect(4, lane.y, at.width - 8, lane.height, { fill: pen.p.blueSoft, radius: 6 });
   }
-  _map() {
-    let { pen, at } = this, h = at.mapHeight / at.rows.length;
-    pen.text("whole cache", GUTTER - 12, at.mapTop + at.mapHeight / 2, {
-      size: 10,
-      fill: pen.p.muted,
-      align: "right"
-    }), pen.rect(GUTTER, at.mapTop, at.mapX(at.last) - GUTTER, at.mapHeight, {
-      fill: pen.p.greySoft
-    }), at.rows.forEach((_row, number) => this._mapRow(number, at.mapTop + number * h, h)), at.shared ? this._mapWindow(0, at.mapTop - 2, at.mapHeight + 4) : at.rows.forEach((_, n) => this._mapWindow(n, at.mapTop + n * h - 1, h + 1));
-  }
-  /**
-   * @param {number} number
-   * @param {number} y
-   * @param {number} h
-   */
-  _mapRow(number, y, h) {
-    let { pen, at } = this, { p } = pen, colours = {
-      held: p.target,
-      drafted: p.blue,
-      pending: p.blue,
-      accepted_now: p.green,
-      bonus_now: p.amber,
-      rejected_now: p.orange,
-      stale: p.stale,
-      discarded_now: p.amber,
-      unreached_now: p.stale
-    }, gap = h > 2 ? 1 : 0;
-    for (let [first, stop, kind] of at.film.lane(at.step, "tokens", number)) {
-      let fill = colours[at.film.json.kinds[kind]];
-      if (!fill) continue;
-      let x = at.mapX(first);
-      pen.rect(x, y, Math.max(at.mapX(stop) - x, 1), Math.max(h - gap, 1), { fill });
-    }
-  }
-  /**
-   * The slots of a row that the panel shows, as a frame on the map.
-   * @param {number} number
-   * @param {number} y
-   * @param {number} h
-   */
-  _mapWindow(number, y, h) {
-    let { pen, at } = this, x = at.mapX(Math.max(at.firsts[number], 0)), w = at.mapX(Math.min(at.firsts[number] + at.count, at.last)) - x;
-    w > 0 && pen.rect(x - 1, y, w + 2, h, { stroke: pen.p.blue, width: 1.5, radius: 2 });
-  }
   _axis() {
     let { pen, at } = this, y = at.top - 8, look = { size: 10, fill: pen.p.muted };
     if (!at.shared) {
-      pen.text("each row in its own window, so that all drafts begin in one column", GUTTER, y, { ...look, max: at.right - GUTTER });
+      let turned = at.view.turn > 0.5;
+      pen.text(turned ? "position" : "slot", GUTTER - 8, y, { ...look, align: "right" }), pen.text(turned ? "0" : "each row has its own end; bars are to scale", GUTTER + 2, y, {
+        ...look,
+        max: at.x(0, at.begin(at.rows[0])) - GUTTER
+      });
       return;
     }
-    let every = TICKS.find((each) => each * at.cell >= 44) ?? 2e3, first = Math.ceil(Math.max(at.firsts[0], 0) / every) * every, stop = Math.min(at.firsts[0] + at.count, at.last);
+    let every = TICKS.find((each) => each * at.cell >= 44) ?? 2e3, first = Math.ceil(Math.max(at.firsts[0], 0) / every) * every, stop = Math.min((at.firsts[0] ?? 0) + at.count, at.last);
+    at.fold && at.firsts[0] && pen.text("0", GUTTER + 2, y, look);
+    let drafts = at.begin(at.rows[0]) + 1;
     for (let slot = first; slot < stop; slot += every)
-      pen.text(String(slot), at.x(0, slot) + at.cell / 2, y, { ...look, align: "center" });
-    pen.text("slot", GUTTER - 12, y, { ...look, align: "right" });
+      (slot < drafts || (slot - drafts) * at.cell > 56) && pen.text(String(slot), at.x(0, slot) + at.cell / 2, y, { ...look, align: "center" });
+    pen.text("slot", GUTTER - 8, y, { ...look, align: "right" });
   }
   /**
    * @param {RowEntry} row
@@ -2257,19 +2660,18 @@ var TICKS = [1, 5, 10, 25, 50, 100, 250, 500, 1e3], FramePainter = class {
     if (pen.text(small ? String(number) : `row ${number}`, 12, middle, { size, weight: 650 }), judged) this._gain(row, middle, small);
     else {
       let look = { size: small ? 9 : 10.5, fill: pen.p.muted, align: "right" };
-      pen.text(`n ${row.length}`, 104, middle, look);
+      pen.text(`n ${row.length}`, GUTTER - 8, middle, look);
     }
-    lane.open && at.signs && this._details(row, number, middle);
+    lane.open && at.signs && this._details(row, number);
   }
   /**
    * Under the name of a row that is open: its length, its request, and what its lanes are.
    * @param {RowEntry} row
    * @param {number} number
-   * @param {number} middle
    */
-  _details(row, number, middle) {
-    let { pen, at } = this, judged = at.film.judged(at.step), named = number === at.view.row && at.texts, fill = pen.p.muted, request = `request ${row.request}`, length = `n ${row.length}\u2192${row.length + row.gained}${row.finished ? " \xB7 end" : ""}`, room = GUTTER - 20, look = { size: 10.5, fill, max: named ? 62 : room };
-    pen.text(judged ? length : request, 12, middle + 19, look), at.texts && judged && pen.text(request, 12, middle + 33, { size: 10, fill, max: named ? 58 : room }), named && this._laneNames(at.lanes[number]);
+  _details(row, number) {
+    let { pen, at } = this, judged = at.film.judged(at.step), named = number === at.view.row && at.texts, end = row.finished ? " \xB7 end" : "", words = judged ? `n ${row.length}\u2192${row.length + row.gained}${end}` : `request ${row.request}`, { tokens, notes } = at.lanes[number], y = notes ? notes.y + notes.h / 2 : tokens.y + tokens.h + 6;
+    pen.text(words, 12, y, { size: 10.5, fill: pen.p.muted, max: GUTTER - 18 }), named && this._laneNames(at.lanes[number]);
   }
   /** @param {RowLanes} lane */
   _laneNames(lane) {
@@ -2284,10 +2686,76 @@ var TICKS = [1, 5, 10, 25, 50, 100, 250, 500, 1e3], FramePainter = class {
    * @param {boolean} small
    */
   _gain(row, y, small) {
-    let { p } = this.pen, [x, h, size] = small ? [70, 11, 9] : [66, 16, 11], full = isFull(row), fill = row.gained === 0 ? p.greySoft : row.accepted ? p.greenSoft : p.orangeSoft, stroke = row.gained === 0 ? p.grey : full ? p.green : void 0, words = row.gained ? `+${row.gained}` : "idle";
+    let { p } = this.pen, [x, h, size] = small ? [GUTTER - 46, 11, 9] : [GUTTER - 46, 16, 11], full = isFull(row), fill = row.gained === 0 ? p.greySoft : row.accepted ? p.greenSoft : p.orangeSoft, stroke = row.gained === 0 ? p.grey : full ? p.green : void 0, words = row.gained ? `+${row.gained}` : "idle";
     this.pen.rect(x, y - h / 2, 38, h, { fill, stroke, radius: h / 2 }), this.pen.text(words, x + 19, y, { size, weight: 650, align: "center" });
   }
 };
+
+// src/panels/fold.js
+var FLAT = /* @__PURE__ */ new Set(["held", "stale", "drafted"]);
+function drawFolds(pen, at, number, slide) {
+  if (!at.fold) return;
+  let { tokens } = at.lanes[number], looks = cellLooks(pen.p), inset = Math.min(3, tokens.h / 6), band = { y: tokens.y + inset, h: tokens.h - 2 * inset }, count = 0, ends = [1 / 0, -1 / 0];
+  for (let run of at.film.lane(at.step, "tokens", number)) {
+    let kind = at.film.json.kinds[run[2]];
+    if (kind === "padding" && at.places.shows(run) && drawPadding(pen, at, number, run), !(run[3] < 0 || !at.places.shows(run)))
+      for (let [slot, stop, origin] of foldedParts(at, number, run)) {
+        let first = at.places.firstPosition(run) + slot - run[0], x = at.x(number, slot, first) + slide, w = at.x(number, stop, first + stop - slot) + slide - x;
+        pen.rect(x, band.y, w, band.h, foldLook(looks, kind === "held" ? origin : kind, w)), kind === "held" && (count += stop - slot, ends = [Math.min(ends[0], x), Math.max(ends[1], x + w)]);
+      }
+  }
+  count && drawLength(pen, at, number, count, ends);
+}
+function drawPadding(pen, at, number, [first, stop]) {
+  let { tokens } = at.lanes[number], end = at.x(number, Math.min(stop, at.firsts[number])), y = tokens.y + tokens.h / 2;
+  at.view.turn || pen.line(at.x(number, first) + 2, y, end - 4, y, { stroke: pen.p.grey, dash: [1.5, 4] });
+}
+function foldedParts(at, number, run) {
+  let [first, stop, , index, , request] = run, [low, high] = at.places.full(number, first, stop, at.places.firstPosition(run)), prompt = Math.min(
+    Math.max(first + at.film.json.requests[request].prompt - index, first),
+    stop
+  );
+  return (low >= high ? [[first, stop]] : [
+    [first, low],
+    [high, stop]
+  ]).flatMap(([from, to]) => {
+    let cut = Math.min(Math.max(prompt, from), to);
+    return [
+      [from, cut, "p"],
+      [cut, to, "a"]
+    ].filter(([one, other]) => other > one);
+  });
+}
+function foldLook(looks, kind, w) {
+  let look = looks[kind];
+  return kind === "p" || kind === "a" ? { fill: look.fill } : { fill: look.strip ?? look.fill, hatch: w > 4 ? look.hatch : void 0 };
+}
+function drawLength(pen, at, number, count, [left, right]) {
+  let lane = at.lanes[number], look = { size: lane.open ? 10 : 9, align: "center" }, room = right - left - 4, words = [`${count} tokens`, `${count}`].find((each) => pen.measure(each, look) <= room), middle = lane.tokens.y + lane.tokens.h / 2;
+  words && pen.text(words, (left + right) / 2, middle, { ...look, fill: pen.p.ink });
+}
+function drawHung(pen, at, lane, { kind, token }, x) {
+  let { notes } = lane;
+  if (!notes) return;
+  let look = cellLooks(pen.p)[kind];
+  pen.rect(x + 1, notes.y, at.cell - 2, notes.h, { ...look, radius: 3 });
+  let middle = notes.y + notes.h / 2 + 0.5, sign = { size: 9, fill: signFills(pen.p)[kind] ?? pen.p.muted, weight: 700 };
+  if (!at.texts)
+    return pen.text(SIGNS[kind], x + at.cell / 2, middle, { ...sign, align: "center" });
+  pen.text(SIGNS[kind], x + 4, middle, sign);
+  let text = { size: Math.min(notes.h - 2, 10.5), mono: !0, fill: pen.p.ink };
+  pen.text(at.film.text(token), x + 14, middle, { ...text, max: at.cell - 17 });
+}
+function drawStrip(pen, look, kind, { x, y, w, h }, cell) {
+  let { p } = pen, fill = look.strip ?? look.fill;
+  if (FLAT.has(kind))
+    return pen.rect(x, y, w, h, { fill, hatch: cell > 3 ? look.hatch : void 0 });
+  let low = Math.max(Math.round(h * 0.38), 1);
+  if (HUNG.has(kind)) return pen.rect(x, y + h - low, w, low, { fill: p.orange });
+  if (!(kind === "bonus_now" || kind === "wrong_now") || w < 4 || h < 5)
+    return pen.rect(x, y, w, h, { fill: kind === "bonus_now" ? p.bonus : fill });
+  pen.rect(x + 1, y, w - 1, h, { fill: kind === "bonus_now" ? p.bonus : fill }), pen.rect(x + w / 2 - 1, y + h / 2 - 1.5, 3, 3, { fill: p.page });
+}
 
 // src/panels/lanes.js
 var LanePainter = class {
@@ -2303,22 +2771,22 @@ var LanePainter = class {
     }
   }
   /**
-   * Calls visit(cell, x) for the window's slots of a lane.
+   * Calls visit(cell, x) for the slots of a lane that stand at full width.
    * @param {LaneName} which
    * @param {number} number
    * @param {(cell: Cell, x: number) => void} visit
    */
   _each(which, number, visit) {
-    let { at } = this, first = at.firsts[number] - 1, stop = at.firsts[number] + at.count + 1;
+    let { at } = this;
     for (let run of this.film.lane(at.step, which, number)) {
-      if (run[1] <= first || run[0] >= stop) continue;
-      let last = Math.min(run[1], stop);
-      for (let slot = Math.max(run[0], first); slot < last; slot++)
-        visit(this.film.cellOf(run, slot), at.x(number, slot));
+      if (!at.places.shows(run)) continue;
+      let position = at.places.firstPosition(run), [first, stop] = at.places.full(number, run[0], run[1], position);
+      for (let slot = first; slot < stop; slot++)
+        visit(this.film.cellOf(run, slot), at.x(number, slot, position + slot - run[0]));
     }
   }
   /**
-   * Calls visit(kind, x, width, run) for the runs of a lane that the window shows.
+   * Calls visit(kind, x, width, run) for the runs of a lane.
    * @param {LaneName} which
    * @param {number} number
    * @param {number} slide
@@ -2327,8 +2795,9 @@ var LanePainter = class {
   _runs(which, number, slide, visit) {
     let { at } = this, { kinds } = this.film.json;
     for (let run of this.film.lane(at.step, which, number)) {
-      let x = at.x(number, run[0]) + slide, w = (run[1] - run[0]) * at.cell;
-      x + w >= GUTTER && x <= at.right && visit(kinds[run[2]], x, w, run);
+      if (!at.places.shows(run)) continue;
+      let position = at.places.firstPosition(run), x = at.x(number, run[0], position), w = at.x(number, run[1], position + run[1] - run[0]) - x;
+      w > 0 && visit(kinds[run[2]], x + slide, w, run);
     }
   }
   /**
@@ -2337,17 +2806,19 @@ var LanePainter = class {
    * @param {number[]} slides
    */
   paint(slides) {
-    let { at } = this, cells = [];
+    let { at, pen } = this, cells = [];
     at.lanes.forEach((lane, number) => {
       let slide = slides[number];
-      !at.signs || lane.tokens.h < 10 ? this._strip(number, lane, slide) : this._each(
+      !at.signs || lane.tokens.h < 10 ? this._strip(number, lane, slide) : (drawFolds(pen, at, number, slide), this._each(
         "tokens",
         number,
         (cell, x) => cells.push([lane, this._judged(cell, number), x + slide])
-      );
+      ));
     });
-    for (let cell of cells) this._box(...cell);
-    for (let cell of cells) this._token(...cell);
+    let hangs = ([lane, { kind }]) => lane.notes !== null && HUNG.has(kind), hung = cells.filter(hangs), standing = hung.length ? cells.filter((cell) => !hangs(cell)) : cells;
+    for (let cell of standing) this._box(...cell);
+    for (let cell of standing) this._token(...cell);
+    for (let [lane, cell, x] of hung) drawHung(pen, at, lane, cell, x);
     for (let cell of cells) this._below(...cell);
     for (let [number, slide] of slides.entries())
       this._bar("target", number, slide, this.pen.p.target), this._bar("draft", number, slide, this.pen.p.draft);
@@ -2376,11 +2847,8 @@ var LanePainter = class {
   _strip(number, lane, slide) {
     this._runs("tokens", number, slide, (kind, x, w) => {
       if (kind === "empty" || kind === "padding") return;
-      let look = this.looks[kind === "bonus_now" && this.wrong.has(number) ? "wrong_now" : kind];
-      this.pen.rect(x, lane.tokens.y, w, lane.tokens.h, {
-        fill: look.strip,
-        hatch: this.at.cell > 3 ? look.hatch : void 0
-      });
+      let shown = kind === "bonus_now" && this.wrong.has(number) ? "wrong_now" : kind;
+      drawStrip(this.pen, this.looks[shown], shown, { ...lane.tokens, x, w }, this.at.cell);
     });
   }
   /**
@@ -2492,9 +2960,9 @@ var LanePainter = class {
     this._runs(which, number, slide, (kind, x, w, [, , , index, , request]) => {
       let under = kind === "pending" && liesUnder(index, request, own), none = lane.h > 3 ? { stroke: p.faint } : null, look = looks[under ? "stale" : kind] ?? none;
       look && this.pen.rect(
-        kind === "held" ? x : x + 0.5,
+        kind === "held" || w < 2 ? x : x + 0.5,
         lane.y,
-        kind === "held" ? w : w - 1,
+        kind === "held" || w < 2 ? w : w - 1,
         lane.h,
         look
       );
@@ -2509,11 +2977,13 @@ var LanePainter = class {
    */
   _written(which, number, slide, lane) {
     if (!(lane.h < 3))
-      for (let [, , , slot, count] of this.fed.get(`${which === "target" ? 0 : 1} ${number}`) ?? [])
-        this.pen.rect(this.at.x(number, slot) + slide, lane.y - 1, count * this.at.cell, lane.h + 2, {
+      for (let [, , , slot, count] of this.fed.get(`${which === "target" ? 0 : 1} ${number}`) ?? []) {
+        let x = this.at.x(number, slot), w = this.at.x(number, slot + count) - x;
+        this.pen.rect(x + slide, lane.y - 1, Math.max(w, 2), lane.h + 2, {
           stroke: this.pen.p.ink,
           radius: 2
         });
+      }
   }
 };
 
@@ -2546,7 +3016,9 @@ var MarkPainter = class {
    */
   slides(away) {
     let { at } = this;
-    return at.rows.map((_, number) => -(this.shifts.get(number)?.by ?? 0) * at.cell * away);
+    return at.rows.map(
+      (_, number) => -(this.shifts.get(number)?.by ?? 0) * at.cell * away * (1 - at.view.turn)
+    );
   }
   /**
    * Under a row's lanes: how its K/V moved.
@@ -2569,18 +3041,15 @@ var MarkPainter = class {
     pen.text(words, Math.min(tail, end) - 8, y, { ...look, align: "right" });
   }
   /**
-   * Under a row's last token: the draft that was rejected there, and where that token goes on if
-   * not in its slot.
+   * Under a row's last token: the draft in whose slot it stands, which was rejected for it.
    * @param {RowEntry} row
    * @param {number} number
    */
   rejection(row, number) {
     let { pen, at } = this, { notes } = at.lanes[number], { film } = at, slot = row.end ?? row.pending + row.gained, x = at.x(number, slot), rejects = film.judged(at.step) && row.gained > row.accepted;
-    if (!notes || !at.texts || !rejects || x < GUTTER || x >= at.right) return;
-    let rests = row.start === row.start_after, stays = rests && row.pending_after === slot;
-    if (film.phase(at.step) > 3 && !stays) return;
-    let look = { size: 10 }, draft = film.rejectedDraft(row), words = draft === null ? "" : `\u2717 ${pen.cut(film.text(draft), 90, look)} rejected`, sign = film.wrongEnds(at.step).has(number) ? "\u25B2" : "\u25CF", onward = rests && !stays && !row.finished ? `${sign} goes to slot ${row.pending_after}` : "", string = [words, onward].filter(Boolean).join(" \xB7 "), left = Math.min(x + 2, at.width - RIGHT - pen.measure(string, look));
-    pen.text(string, left, notes.y + notes.h / 2, { ...look, fill: pen.p.orange });
+    if (!notes || !at.texts || !rejects || x < GUTTER || x >= at.right || film.phase(at.step) > 3 && (this.shifts.has(number) || row.pending_after !== slot)) return;
+    let token = film.rejectedDraft(row);
+    token === null || !standsAt(at, number, slot) || drawHung(pen, at, at.lanes[number], hungCell(token), x);
   }
   /** Over all rows. */
   paint() {
@@ -2593,7 +3062,7 @@ var MarkPainter = class {
       let { y: y2, draft } = at.lanes[number];
       x >= GUTTER && x <= at.right && pen.line(x, y2, x, draft.y + draft.h, look);
     });
-    let y = at.top - (at.shared ? 19 : 8);
+    let y = at.top - 9;
     at.rows.length && xs[0] < at.right - 60 && pen.text("drafts \u2192", xs[0] + 3, y, { size: 10, fill: pen.p.blue });
   }
   /** @param {ViolationEntry} each */
@@ -2602,10 +3071,10 @@ var MarkPainter = class {
     if (!lane) return;
     let { tokens, positions, target, draft } = lane, { red } = pen.p, look = { size: lane.open ? 11 : 8, fill: red, align: "center" };
     if (pen.text("\u25B2", GUTTER - 8, tokens.y + tokens.h / 2, look), slot == null) return;
-    let x = at.x(row, slot);
+    let x = at.x(row, slot), w = Math.max(at.x(row, slot + 1) - x, 3);
     if (x < GUTTER - at.cell || x > at.right) return;
     let ofRule = { positions: positions ?? tokens, kv: target }[rule] ?? tokens, { y, h } = model === 1 ? draft : ofRule, box = { stroke: red, width: 2, radius: 3 };
-    pen.rect(Math.max(x, GUTTER), y - 1, Math.max(at.cell, 3), h + 2, box);
+    pen.rect(Math.max(x, GUTTER), y - 1, w, h + 2, box);
   }
   _pointed() {
     let { pen, at } = this, spot = at.view.hover;
@@ -2614,12 +3083,19 @@ var MarkPainter = class {
     if (!lane) return;
     let x = at.x(spot.row, spot.slot);
     if (x < GUTTER || x + 1 > at.right) return;
-    let { blue } = pen.p;
-    at.shared && pen.rect(x + at.cell / 2 - 0.5, at.top - 2, 1, at.bottom - at.top, { fill: blue });
+    let { blue } = pen.p, w = at.x(spot.row, spot.slot + 1) - x;
+    at.shared && pen.rect(x + w / 2 - 0.5, at.top - 2, 1, at.bottom - at.top, { fill: blue });
     let height = lane.draft.y + lane.draft.h - lane.y + 1, box = { stroke: blue, width: 2, radius: 4 };
-    pen.rect(x, lane.y + 1, Math.max(at.cell, 2), height, box);
+    pen.rect(x, lane.y + 1, Math.max(w, 3), height, box);
   }
 };
+function standsAt(at, number, slot) {
+  let kind = at.film.cell(at.step, "tokens", number, slot)?.kind;
+  return kind === "bonus_now" || kind === "wrong_now";
+}
+function hungCell(token) {
+  return { kind: "rejected_now", index: -1, position: -1, request: -1, token, origin: "" };
+}
 
 // src/panels/branch.js
 function drawBranch(pen, at) {
@@ -2649,7 +3125,7 @@ function drawCompaction(pen, at, row) {
 // src/panels/reading.js
 var UNREAD = /* @__PURE__ */ new Set(["stale", "rejected_now", "discarded_now", "unreached_now", "unverified"]);
 function drawReading(pen, at, number) {
-  let { p } = pen, y = at.readingTop + 18, looks = cellLooks(p), { words, more } = lastWords(pen, at, number);
+  let { p } = pen, y = at.readingTop + 13, looks = cellLooks(p), { words, more } = lastWords(pen, at, number);
   pen.text(`row ${number} reads`, 12, y, { size: 10.5, fill: p.muted });
   let x = more ? at.width - RIGHT - words.reduce((sum, { w }) => sum + w, 0) : GUTTER;
   more && pen.text("\u2026", x - 4, y, { size: 12, fill: p.muted, align: "right" });
@@ -2725,12 +3201,27 @@ var LISTED2 = 400, Stage = class {
     this.view = view, this._layouts = new Kept(5);
   }
   key() {
-    let { step, row, zoom, pan, progress, hover } = this.view;
-    return [step, row, zoom, pan, progress, hover?.row, hover?.slot, hover?.draft].join();
+    let { step, row, zoom, pan, tall, turn, progress, hover } = this.view;
+    return [
+      step,
+      row,
+      zoom,
+      pan,
+      tall,
+      turn,
+      progress,
+      hover?.row,
+      hover?.slot,
+      hover?.draft
+    ].join();
   }
   title() {
     let { film, step } = this.view, rows = counted(film.rows(step).length, "row"), slots = counted(film.stage(step).width, "slot"), models = keepsNothing(film) ? "the target" : `target and ${drafterName(film)}`;
     return `Batch, ${rows} \xD7 ${slots} \xB7 tokens, position ids, K/V of ${models}`;
+  }
+  heading() {
+    let { film, step } = this.view;
+    return `Batch \xB7 ${counted(film.rows(step).length, "row")} \xD7 ${counted(film.stage(step).width, "slot")}`;
   }
   empty() {
     return this.view.film.rows(this.view.step).length === 0;
@@ -2741,9 +3232,9 @@ var LISTED2 = 400, Stage = class {
   }
   /** @param {number} width */
   _layout(width) {
-    let { step, row, zoom, pan } = this.view;
+    let { step, row, zoom, pan, tall, turn } = this.view;
     return this._width = width, this._layouts.get(
-      [step, row, zoom, pan, width].join(),
+      [step, row, zoom, pan, tall, turn, width].join(),
       () => new StageLayout(this.view, width)
     );
   }
@@ -2756,7 +3247,7 @@ var LISTED2 = 400, Stage = class {
     frame.paint(), pen.clip(
       GUTTER - 1,
       at.top,
-      at.right - GUTTER + 2,
+      at.right - GUTTER + RIGHT / 2,
       at.bottom - at.top,
       () => new LanePainter(pen, at).paint(slides)
     ), at.rows.forEach((row, number) => {
@@ -2764,6 +3255,15 @@ var LISTED2 = 400, Stage = class {
     }), drawCuts(pen, at), drawBranch(pen, at), marks.paint(), drawCapacity(pen, at), drawReading(pen, at, this.view.row);
   }
   // -- asked by the shell
+  /** How many rows of the run are open, and px of all that is not rows. */
+  get openRows() {
+    return this.view.film.mostRows > 8 ? 1 : this.view.film.mostRows;
+  }
+  /** @param {number} width */
+  around(width) {
+    let at = this._layout(width), { film } = this.view, compact = film.mostRows > 24 ? 13 : 25, folded = film.mostRows > 8 ? (film.mostRows - 1) * compact : 0;
+    return AXIS + READING + at.strip.height + at.arrows * this.openRows + folded;
+  }
   /**
    * @param {number} x
    * @param {number} y
@@ -2791,17 +3291,6 @@ var LISTED2 = 400, Stage = class {
     let at = this._layout(width), row = at.rowAt(y), share = row < 0 ? capacityHit(at, x, y) : null;
     (row >= 0 || share?.row != null) && this.view.pick(share?.row ?? row);
   }
-  /**
-   * @param {number} x
-   * @param {number} y
-   * @param {number} width
-   */
-  drag(x, y, width) {
-    let at = this._layout(width);
-    if (!at.mapped || y > at.mapTop + at.mapHeight + 4 || x < GUTTER) return !1;
-    let now = at.firsts[this.view.row] ?? 0;
-    return this.panBy(at.mapSlot(x) - at.count / 2 - now), !0;
-  }
   /** @param {number} direction */
   zoomBy(direction) {
     let automatic = this._width ? this._layout(this._width).cell : USUAL, now = this.view.zoom ?? ZOOMS.findLastIndex((each) => each <= automatic);
@@ -2809,8 +3298,8 @@ var LISTED2 = 400, Stage = class {
   }
   /** @param {number} slots */
   panBy(slots) {
-    let at = this._width && this._layout(this._width), most = at ? Math.max(...at.firsts) + (this.view.pan ?? 0) : 0;
-    this.view.pan = Math.min(Math.max((this.view.pan ?? 0) - slots, -8), Math.max(most, 0));
+    let at = this._width ? this._layout(this._width) : null, most = at ? at.last - at.count : 0;
+    this.view.pan = Math.min(Math.max((this.view.pan ?? 0) - slots, 0), most);
   }
   reset() {
     Object.assign(this.view, { zoom: null, pan: 0 });
@@ -3161,7 +3650,7 @@ function ratio(film, entry, j) {
 }
 
 // src/panels/treelayout.js
-var PLAIN_FROM = 13, BARE_FROM = 25, WIDEST2 = 150, GAP = 20, TOP = 6, FOOT = 26, ROOT = -1, OWN = -2, TreeLayout = class {
+var PLAIN_FROM = 13, BARE_FROM = 25, WIDEST2 = 150, GAP = 20, TOP = 6, FOOT3 = 26, ROOT = -1, OWN = -2, TreeLayout = class {
   /**
    * @param {RowEntry} entry
    * @param {{ last: number, gained: boolean }} own the draft that the target's own token follows
@@ -3172,7 +3661,7 @@ var PLAIN_FROM = 13, BARE_FROM = 25, WIDEST2 = 150, GAP = 20, TOP = 6, FOOT = 26
     let parents = entry.parents ?? entry.drafts.map((_, j) => j - 1);
     parents.forEach((parent, j) => this._add(parent, j)), own.gained && this._add(own.last, OWN), this._nodes = /* @__PURE__ */ new Map(), this.lines = 0, this.deepest = 0, this._lay(ROOT, 0), this.detail = this.lines < PLAIN_FROM ? 2 : this.lines < BARE_FROM ? 1 : 0, this.pitch = [24, 40, 56][this.detail];
     let columns = this.deepest + 1, room = width - 2 * PAD;
-    this.column = Math.min(room / columns, WIDEST2 + GAP), this.w = this.column - GAP, this.stacked = this.detail === 2 && this.w < 92, this.stacked && (this.pitch += 12), this.height = TOP + this.lines * this.pitch + FOOT, this.words = this.height - FOOT / 2, this.places = [...this._nodes].map(([number, { depth, line }]) => ({
+    this.column = Math.min(room / columns, WIDEST2 + GAP), this.w = this.column - GAP, this.stacked = this.detail === 2 && this.w < 92, this.stacked && (this.pitch += 12), this.height = TOP + this.lines * this.pitch + FOOT3, this.words = this.height - FOOT3 / 2, this.places = [...this._nodes].map(([number, { depth, line }]) => ({
       number,
       parent: number === OWN ? own.last : number === ROOT ? ROOT : parents[number],
       x: PAD + depth * this.column,
@@ -3703,8 +4192,8 @@ var CONTEXT = 34, VerifyPanel = class {
   }
   // What is judged stays as it is to the end of the round.
   key() {
-    let { film, step, row, hover } = this.view, pointed = hover?.row === row ? `${hover.index} ${hover.draft ?? hover.slot}` : "";
-    return [film.round(step), Math.min(film.phase(step), 3), row, pointed].join(" ");
+    let { film, step, row, hover } = this.view, pointed = hover?.row === row ? `${hover.index} ${hover.draft ?? hover.slot}` : "", { room } = this.view;
+    return [film.round(step), Math.min(film.phase(step), 3), row, room, pointed].join(" ");
   }
   /** @param {number} [step] */
   cards(step = this.view.step) {
@@ -3721,21 +4210,31 @@ var CONTEXT = 34, VerifyPanel = class {
     let drafter = drafterName(this.view.film), unsaid = this.view.film.json.gaps?.cards;
     return unsaid ? `${name} \xB7 verification; ${unsaid}` : `${name} \xB7 verification: what the ${drafter} said, what the target says`;
   }
+  heading() {
+    let plain = !this._entry.gained || !this._entry.drafted || this.view.film.json.gaps?.cards, phase = this.view.film.phase(this.view.step);
+    if (plain) return this.title();
+    let name = drafterName(this.view.film);
+    return `Row ${this.view.row} \xB7 ${phase < 2 ? `what the ${name} said` : `${name} and target`}`;
+  }
   /**
    * Where the cards lie: {x, y, w, h} in px, {bars, lines} of a card, chip: px of what the draft
    * said. The phases of a round share it.
    * @param {number} width
    */
   _grid(width) {
-    let { film, step, row } = this.view, last = step - film.phase(step) + 4;
-    return this._grids.get(`${last} ${row} ${width}`, () => this._places(this.cards(last), width));
+    let { film, step, row } = this.view, last = step - film.phase(step) + 4, { room } = this.view;
+    return this._grids.get(`${last} ${row} ${width} ${room}`, () => {
+      let cards = this.cards(last), forms = [4, 3, 2, 1].map((most) => () => this._places(cards, width, most));
+      return forms.map((form) => form()).find(({ height }) => height <= (room ?? 1 / 0)) ?? forms[3]();
+    });
   }
   /**
    * @param {CardData[]} cards
    * @param {number} width
+   * @param {number} most choices on a card
    */
-  _places(cards, width) {
-    let room = width - 2 * PAD, most = Math.max(Math.floor((room + CARD.gap) / (CARD.least + CARD.gap)), 1), rows = Math.ceil(cards.length / most), across = Math.ceil(cards.length / Math.max(rows, 1)), bars = [4, 4, 3][rows] ?? 2, chip = cards.length > 1 ? CARD.chip : 20, w = Math.min(
+  _places(cards, width, most) {
+    let room = width - 2 * PAD, beside = Math.max(Math.floor((room + CARD.gap) / (CARD.least + CARD.gap)), 1), rows = Math.ceil(cards.length / beside), across = Math.ceil(cards.length / Math.max(rows, 1)), bars = Math.min([4, 4, 3][rows] ?? 2, most), chip = cards.length > 1 ? CARD.chip : 20, w = Math.min(
       (room - (across - 1) * CARD.gap) / Math.max(across, 1),
       cards.length === 1 ? room : CARD.most
     ), places = [], y = CONTEXT;
@@ -3869,6 +4368,80 @@ var CONTEXT = 34, VerifyPanel = class {
   }
 };
 
+// src/page/fit.js
+var ROW = { least: 48, most: 68 }, LOW_BELOW = 52;
+function frameHeight(root) {
+  for (let at = root.parentElement; at; at = at.parentElement) {
+    let { overflowY } = getComputedStyle(at);
+    if ((overflowY === "auto" || overflowY === "scroll") && at.clientHeight < at.scrollHeight && at !== document.body)
+      return Math.min(at.clientHeight, window.innerHeight);
+  }
+  return window.innerHeight;
+}
+function fit({ frame, rest, map, lowMap, rows, low }) {
+  let row = (asLow) => (frame - rest - (asLow ? lowMap : map)) / Math.max(rows, 1), chosen2 = low ?? row(!1) < LOW_BELOW;
+  return { low: chosen2, row: Math.round(Math.min(Math.max(row(chosen2), ROW.least), ROW.most)) };
+}
+function mostLines(sentences2, linesOf) {
+  let longest = [...new Set(sentences2)].sort((a, b) => b.length - a.length).slice(0, 6);
+  return Math.max(1, ...longest.map(linesOf));
+}
+
+// src/page/lens.js
+function chosen(entries, phase, pinned) {
+  let open = entries.filter(({ empty }) => !empty);
+  return (open.find(({ name }) => name === pinned) ?? open.find(({ phases }) => phases.includes(phase)) ?? open[0])?.name ?? null;
+}
+var Lens = class {
+  /**
+   * @param {Entry[]} entries
+   * @param {(name: string | null) => void} pin
+   */
+  constructor(entries, pin) {
+    this.entries = entries, this.shown = null, this.pinned = null, this.empty = entries.map(() => !1), this.tabs = entries.map(({ name, word }) => element("button", { ...{
+      type: "button",
+      class: "sv-tab",
+      "aria-pressed": "false",
+      on: { click: () => pin(this.pinned === name ? null : name) }
+    }, "data-lens": name }, word)), this.said = element("span", { class: "sv-pinned", "aria-hidden": "true" }), this.bar = element(
+      "div",
+      { class: "sv-tabs", role: "group", "aria-label": "lens" },
+      ...this.tabs,
+      this.said
+    ), this.inside = element(
+      "div",
+      { class: "sv-inside", tabindex: "0", role: "group", "aria-label": "what the lens shows" },
+      ...entries.map(({ section }) => section.root)
+    ), this.root = element("div", { class: "sv-lens" }, this.bar, this.inside);
+  }
+  /**
+   * To be called before the sections are painted: those that are not seen are not drawn.
+   * @param {number} phase
+   * @param {string | null} pinned
+   */
+  update(phase, pinned) {
+    let known = this.entries.map(({ name, phases, section }) => ({
+      name,
+      phases,
+      empty: section.panel.empty()
+    }));
+    this.pinned = pinned;
+    let before = this.entries.find(({ name }) => name === this.shown)?.section;
+    this.shown = chosen(known, phase, pinned), this.entries.forEach(({ name, section }, n) => {
+      section.aside = name !== this.shown, section.width ||= before?.width ?? 0, this.empty[n] = known[n].empty;
+    });
+  }
+  /** What the update found, for those who look at the page. */
+  tell() {
+    this.entries.forEach(({ name, section }, n) => {
+      let shown = name === this.shown;
+      shown ? setAttribute(this.tabs[n], "aria-current", "true") : this.tabs[n].removeAttribute("aria-current"), this.tabs[n].hidden !== this.empty[n] && (this.tabs[n].hidden = this.empty[n]), setAttribute(this.tabs[n], "aria-pressed", String(name === this.pinned));
+      let hidden = !shown || this.empty[n];
+      section.root.hidden !== hidden && (section.root.hidden = hidden);
+    }), setText(this.said, this.pinned ? "pinned" : "follows the phase");
+  }
+};
+
 // src/page/section.js
 var Section = class {
   /**
@@ -3878,7 +4451,7 @@ var Section = class {
    * @param {Drawable[]} [under]
    */
   constructor(desk, panel, under = []) {
-    this.desk = desk, this.panel = panel, this.under = under, this.width = 0, this.asTable = !1, this.dragging = !1, this.dragged = !1, this.pens = /* @__PURE__ */ new Map(), this.drawn = /* @__PURE__ */ new Map(), this.ready = /* @__PURE__ */ new Map(), this.heading = element("h3");
+    this.desk = desk, this.panel = panel, this.under = under, this.width = 0, this.asTable = !1, this.aside = !1, this.dragging = !1, this.dragged = !1, this.pens = /* @__PURE__ */ new Map(), this.drawn = /* @__PURE__ */ new Map(), this.ready = /* @__PURE__ */ new Map(), this.heading = element("h3");
     let click = () => this.showTable(!this.asTable);
     this.toggle = element(
       "button",
@@ -3889,18 +4462,20 @@ var Section = class {
       tabindex: "0",
       role: "group",
       hidden: !0
-    }), this.body = element("div", { class: "sv-body" }, this.canvas, this.tableBox, ...this.legends);
-    let head = element("div", { class: "sv-head" }, this.heading, this.toggle);
-    this.root = element(
+    }), this.body = element("div", { class: "sv-body" }, this.canvas, this.tableBox, ...this.legends), this.head = element("div", { class: "sv-head" }, this.heading, this.toggle), this.root = element(
       "div",
       { class: `sv-panel sv-${/** @type {any} */
       panel.constructor.id}` },
-      head,
+      this.head,
       this.body
     ), this.observer = new ResizeObserver(() => this._resized()), this.observer.observe(this.body);
   }
   dispose() {
     this.observer.disconnect();
+  }
+  /** @param {HTMLElement[]} tools beside the heading */
+  addTools(tools) {
+    for (let tool of tools) this.head.insertBefore(tool, this.toggle);
   }
   _makeCanvas() {
     return element("canvas", { role: "img", on: {
@@ -3915,7 +4490,7 @@ var Section = class {
   }
   _resized() {
     let width = Math.floor(this.body.clientWidth);
-    width !== this.width && (this.width = width, this.desk.touch(this));
+    width === this.width || !width || (this.width = width, this.desk.touch(this));
   }
   /** @param {boolean} shown */
   showTable(shown) {
@@ -3923,7 +4498,7 @@ var Section = class {
   }
   // False: it could not be drawn, because it has no place on the page yet.
   paint() {
-    let hidden = this.panel.empty();
+    let hidden = this.aside || this.panel.empty();
     return this.root.hidden !== hidden && (this.root.hidden = hidden), hidden ? !0 : (this.width ||= Math.floor(this.body.clientWidth), this.width ? (this.asTable || this._draw(this.canvas, this.panel), this.under.forEach((panel, n) => this._draw(this.legends[n], panel)), !0) : !1);
   }
   // All that is not drawn, once all panels are: a canvas asks for its style, which every change of
@@ -3931,7 +4506,7 @@ var Section = class {
   tell() {
     if (this.root.hidden || !this.width) return;
     let title = this.panel.title();
-    setText(this.heading, title), setAttribute(this.toggle, "aria-label", `show as table: ${title}`), this.asTable && this._fillTable();
+    setText(this.heading, this.panel.heading?.() ?? title), setAttribute(this.toggle, "aria-label", `show as table: ${title}`), this.asTable && this._fillTable();
     for (let [canvas, { panel }] of this.drawn)
       setAttribute(canvas, "aria-label", panel.describe());
   }
@@ -3989,7 +4564,7 @@ var Section = class {
   }
   // Draw out of sight what the panels will look like; the desk sees to it that they know.
   prepare() {
-    this.root.hidden || this.asTable || !this.width || this.panel.empty() || [this.panel, ...this.under].forEach((panel, n) => {
+    this.aside || this.asTable || !this.width || this.panel.empty() || [this.panel, ...this.under].forEach((panel, n) => {
       let canvas = [this.canvas, ...this.legends][n], look = this._look(panel), known = this.ready.get(canvas);
       if (alike(this.drawn.get(canvas), look) || alike(known, look)) return;
       let aside = known?.aside ?? new OffscreenCanvas(1, 1), height = this._redraw(aside, look);
@@ -4111,13 +4686,13 @@ var SteeredSection = class extends Section {
 };
 
 // src/page/run.js
-var Run = class {
+var WORDS2 = 14.5, OWN_WORDS = 13, Run = class {
   /** @type {Stage} */
   stage;
   /** @type {Legend} */
   legend;
-  /** @type {Section[][]} */
-  columns;
+  /** @type {Lens} */
+  lens;
   /** @type {Section[]} */
   sections;
   /** @type {HTMLElement} */
@@ -4145,6 +4720,9 @@ var Run = class {
       progress: 1,
       zoom: null,
       pan: 0,
+      tall: null,
+      room: null,
+      turn: 0,
       other: comparison ? comparison.films[1 - number] : null,
       differs: (request, index) => comparison?.differs(request, index) ?? !1,
       pick: (row) => shell.pick(this.requestOf(row)),
@@ -4164,28 +4742,51 @@ var Run = class {
       focus: () => shell.root.focus({ preventScroll: !0 })
     };
     this.stage = new Stage(view), this.legend = new Legend(view);
-    let of = (Panel) => new Section(desk, new Panel(view)), invariants = new ListSection(desk, new InvariantPanel(view)), pooled = film.json.rounds.some((round) => round.pool.length > 0), [mask, time] = [of(MaskPanel), of(TimePanel)], trees = hasTrees(film) ? [new SteeredSection(desk, new TreePanel(view))] : [];
-    this.columns = pooled ? [
-      [of(VerifyPanel), ...trees, time, invariants],
-      [mask, of(PoolPanel)]
-    ] : [
-      [of(VerifyPanel), ...trees, invariants],
-      [mask, time]
-    ], this.sections = [new Section(desk, this.stage, [this.legend]), ...this.columns.flat()];
+    let of = (Panel) => new Section(desk, new Panel(view)), tree = hasTrees(film) ? [new SteeredSection(desk, new TreePanel(view))] : [], [cards, mask] = [of(VerifyPanel), of(MaskPanel)], entries = [
+      { name: "pool", word: "pool", section: of(PoolPanel), phases: [0] },
+      { name: "rows", word: "rows", section: of(EnteredPanel), phases: [0] },
+      { name: "verify", word: "cards", section: cards, phases: [1, 3] },
+      ...tree.map((section) => ({ name: "tree", word: "tree", section, phases: [] })),
+      { name: "mask", word: "mask", section: mask, phases: [2] },
+      { name: "moves", word: "moves", section: of(MovesPanel), phases: [4] },
+      { name: "time", word: "time", section: of(TimePanel), phases: [] },
+      {
+        name: "invariants",
+        word: film.violations.length ? "checks \u25B2" : "checks",
+        section: new ListSection(desk, new InvariantPanel(view)),
+        phases: []
+      }
+    ];
+    this.lens = new Lens(entries, (name) => shell.pin(name));
+    let inLens = entries.map(({ section }) => section);
+    this.sections = [new Section(desk, this.stage, [this.legend]), ...inLens];
   }
   _makeRoot() {
     this.title = element("p", { class: "sv-title" }), this.words = element("p", { class: "sv-words", "aria-live": "polite", "aria-atomic": "true" });
-    let columns = this.columns.map(
-      (column) => element("div", { class: "sv-column" }, ...column.map((section) => section.root))
-    ), label = this.shell.comparison ? `${this.number ? "second" : "first"} run: ${runName(this.film)}` : null;
+    let label = this.shell.comparison ? `${this.number ? "second" : "first"} run: ${runName(this.film)}` : null;
     this.root = element(
       "div",
       { class: "sv-run", role: label && "group", "aria-label": label },
       ...label ? [this.title] : [],
       this.words,
-      this.sections[0].root,
-      element("div", { class: "sv-columns" }, ...columns)
+      element("div", { class: "sv-screen" }, this.sections[0].root, this.lens.root)
     );
+  }
+  /** The lens of the step that is shown. */
+  turnLens() {
+    this.lens.update(this.film.phase(this.view.step), this.shell.pinned);
+  }
+  /**
+   * Room for the longest sentence of the run, so that nothing moves from one step to the next.
+   * @param {number} width
+   */
+  reserve(width) {
+    let { rounds, phases } = this.film.json, room = Math.min(width, 1150) - 8, said = rounds.flatMap(
+      ({ stages }) => stages.map(({ words }, phase) => `${capital(phases[phase])}. ${words}`)
+    ), own = rounds.flatMap(
+      ({ stages }) => stages.flatMap(({ words_of }) => (words_of ?? []).map((words) => `Row 99: ${words}.`))
+    ), lines2 = (size) => (words) => wrapWords(words, room, { size, weight: 500 }).length, [most, mostOwn] = [mostLines(said, lines2(WORDS2)), mostLines(own, lines2(OWN_WORDS))], height = most * WORDS2 * 1.42 + (own.length ? mostOwn * OWN_WORDS * 1.42 : 0);
+    this.words.style.height = `${Math.ceil(height) + 2}px`;
   }
   dispose() {
     this.sections.forEach((section) => section.dispose());
@@ -4203,7 +4804,7 @@ var Run = class {
    */
   show(step, row, animate) {
     let moves = animate && step !== this.view.step && this.film.stage(step).moves.length > 0;
-    return Object.assign(this.view, { step, row, hover: null, progress: moves ? 0 : 1 }), moves;
+    return Object.assign(this.view, { step, row, hover: null, progress: moves ? 0 : 1 }), this.turnLens(), moves;
   }
   /**
    * The sentence of the phase, and that of the row where there is one. missing: the request that
@@ -4212,7 +4813,9 @@ var Run = class {
    * @param {boolean} over
    */
   tell(missing, over) {
-    let { film, view } = this, key = [view.step, view.row, missing, over].join();
+    let { film, view } = this;
+    this.lens.tell();
+    let key = [view.step, view.row, missing, over].join();
     if (key === this._shown) return;
     this._shown = key;
     let away = `Request ${missing} is not in this run's batch now; shown is row ${view.row}.`, { phase, words, own } = sentences(view), extra = element("span", { class: "sv-own" }, missing === null ? own : away);
@@ -4248,7 +4851,7 @@ function runName(film) {
   return !film.checked || !shown.length ? meta.strategy : `${meta.strategy} (${shown.join(", ")})`;
 }
 function runFacts(film, step) {
-  let { num_draft_tokens: k, decisions, selector = "everything" } = film.json.meta, rows = film.rows(step).length, scene = film.scene(step), round = `round ${film.round(step)} / ${film.json.rounds.length - 1}`, chosen = selector === "everything" ? [] : [`selector ${selector}`], head = film.json.head ? [film.json.head] : [], facts = [counted(rows, "row"), ...head, `K = ${k}`, ...chosen, round, film.phaseName(step)];
+  let { num_draft_tokens: k, decisions, selector = "everything" } = film.json.meta, rows = film.rows(step).length, scene = film.scene(step), round = `round ${film.round(step)} / ${film.json.rounds.length - 1}`, chosen2 = selector === "everything" ? [] : [`selector ${selector}`], head = film.json.head ? [film.json.head] : [], facts = [counted(rows, "row"), ...head, `K = ${k}`, ...chosen2, round, film.phaseName(step)];
   return decisions.length > 1 ? [...facts, scene.decision] : facts;
 }
 function verdictOf(film) {
@@ -4271,16 +4874,16 @@ function largestGroup(pool) {
   return [...counts].map(([length, count]) => ({ length, count })).reduce((best, each) => each.count > best.count ? each : best);
 }
 function decisionWords(film, step) {
-  let { batch_size: size, strategy_options: options } = film.json.meta, { decision, pool } = film.scene(step), chosen = pool.filter((each) => each.chosen), rows = counted(chosen.length, "sequence");
-  if (decision === "grouped") return `grouped: ${rows} of length ${chosen[0]?.length}`;
+  let { batch_size: size, strategy_options: options } = film.json.meta, { decision, pool } = film.scene(step), chosen2 = pool.filter((each) => each.chosen), rows = counted(chosen2.length, "sequence");
+  if (decision === "grouped") return `grouped: ${rows} of length ${chosen2[0]?.length}`;
   if (decision === "overdue") {
-    let same = new Set(chosen.map((each) => each.length)).size === 1;
+    let same = new Set(chosen2.map((each) => each.length)).size === 1;
     return `overdue: ${`a sequence waited as often as max_wait = ${options.max_wait} allows`}, so those that waited longest run${same ? "" : ", realigned"}`;
   }
   let none = `no ${Math.min(size, pool.length)} sequences share a length`;
   if (decision === "partial") {
-    let run = chosen.length === 1 ? "runs" : "run";
-    return `fallback partial: ${none}, so ${rows} of length ${chosen[0]?.length} ${run} alone`;
+    let run = chosen2.length === 1 ? "runs" : "run";
+    return `fallback partial: ${none}, so ${rows} of length ${chosen2[0]?.length} ${run} alone`;
   }
   if (decision === "realigned") {
     let { count, length } = largestGroup(pool), closest = count > 1 ? ` (at most ${count} do, ${length} each)` : "";
@@ -4299,7 +4902,7 @@ function waitWords(pool) {
   return `${words}, ${which}: passed over ${counted(waited, "time")} before`;
 }
 function commonLength(pool) {
-  let chosen = pool.filter((each) => each.chosen), lengths = new Set(chosen.map((each) => each.length)), { length, count } = largestGroup(pool);
+  let chosen2 = pool.filter((each) => each.chosen), lengths = new Set(chosen2.map((each) => each.length)), { length, count } = largestGroup(pool);
   return lengths.size === 1 ? { length: [...lengths][0], grouped: !0 } : count > 1 ? { length, grouped: !1 } : null;
 }
 
@@ -4335,20 +4938,20 @@ var POOL = {
    * @param {PoolEntry} entry
    * @param {number} x
    */
-  _bar({ request, length, waited, chosen }, x) {
+  _bar({ request, length, waited, chosen: chosen2 }, x) {
     let { pen, at } = this, { p } = pen, w = Math.max(at.pitch - POOL.gap, POOL.least), y = at.y(length), middle = x + w / 2, row = this.view.film.rowOf(this.view.step, request), inside = at.bottom - y > 20 ? at.bottom - 10 : y - 8;
     pen.rect(
       x,
       y,
       w,
       at.bottom - y,
-      chosen ? { fill: p.blueSoft, stroke: p.blue, width: 1.5 } : { fill: p.greySoft, stroke: p.grey }
+      chosen2 ? { fill: p.blueSoft, stroke: p.blue, width: 1.5 } : { fill: p.greySoft, stroke: p.grey }
     ), row >= 0 && row === this.view.row && pen.rect(x - 2, y - 2, w + 4, at.bottom - y + 4, { stroke: p.ink, width: 1.5, radius: 2 }), at.wide && pen.text(`${length}`, middle, inside, {
       size: 11,
-      weight: chosen ? 700 : 400,
+      weight: chosen2 ? 700 : 400,
       align: "center",
       max: w + 3
-    }), this._sign(waited, chosen, x, w), at.wide && pen.text(`${request}`, middle, at.bottom + 4 + POOL.signs * 1.5, {
+    }), this._sign(waited, chosen2, x, w), at.wide && pen.text(`${request}`, middle, at.bottom + 4 + POOL.signs * 1.5, {
       size: 11,
       fill: p.muted,
       align: "center"
@@ -4362,9 +4965,9 @@ var POOL = {
    * @param {number} x
    * @param {number} w
    */
-  _sign(waited, chosen, x, w) {
+  _sign(waited, chosen2, x, w) {
     let { pen, at } = this, { p } = pen, middle = x + w / 2, y = at.bottom + 4 + POOL.signs / 2;
-    if (chosen)
+    if (chosen2)
       return pen.text("\u2713", middle, y, {
         size: at.pitch >= 9 ? 12 : 9,
         weight: 700,
@@ -4441,9 +5044,9 @@ var PoolPanel = class {
     return `${this.title()}. ${this._sentences()}`;
   }
   table() {
-    let rows = this._pool.slice(0, 400).map(({ request, length, waited, chosen }) => {
+    let rows = this._pool.slice(0, 400).map(({ request, length, waited, chosen: chosen2 }) => {
       let row = this.view.film.rowOf(this.view.step, request);
-      return [request, length, chosen ? "chosen" : "waits", waited, row < 0 ? "\u2013" : row];
+      return [request, length, chosen2 ? "chosen" : "waits", waited, row < 0 ? "\u2013" : row];
     }), head = ["request", "length", "this round", "times left out before", "row of the batch"];
     return { caption: this._sentences(), head, rows };
   }
@@ -4497,7 +5100,7 @@ var PoolPanel = class {
   hit(x, y, width) {
     let found = this._at(x, width), at = this._bars(width);
     if (!found || y < at.top - 4 || y > at.bottom + 2 * POOL.signs + 4) return null;
-    let { request, length, waited, chosen } = found, row = this.view.film.rowOf(this.view.step, request), wait = waited ? `, waited ${counted(waited, "round")} before this one` : "", now = chosen ? `chosen, row ${row}` : "waits";
+    let { request, length, waited, chosen: chosen2 } = found, row = this.view.film.rowOf(this.view.step, request), wait = waited ? `, waited ${counted(waited, "round")} before this one` : "", now = chosen2 ? `chosen, row ${row}` : "waits";
     return {
       row: row < 0 ? null : row,
       slot: null,
@@ -4659,6 +5262,9 @@ var MARGIN = 16, TWO_RUNS = 960, Figure = class {
       progress: 1,
       zoom: null,
       pan: 0,
+      tall: null,
+      room: null,
+      turn: 0,
       other: comparison ? films[1 - number] : null,
       differs: (request2, index) => comparison?.differs(request2, index) ?? !1,
       pick() {
@@ -4763,7 +5369,9 @@ var Ahead = class {
     try {
       shell.move(clock, clock === shell.clock + 1), draw();
     } finally {
-      shell.runs.forEach((run, n) => Object.assign(run.view, views[n])), Object.assign(shell, { request, missing });
+      shell.runs.forEach((run, n) => {
+        Object.assign(run.view, views[n]), run.turnLens();
+      }), Object.assign(shell, { request, missing });
     }
   }
 };
@@ -4881,22 +5489,21 @@ var JUMPS = {
   speed;
   /** @type {HTMLElement[]} */
   ways = [];
+  /** @type {HTMLElement[]} */
+  coordinates = [];
+  /** @type {HTMLElement} */
+  whole;
   /** @type {string | undefined} */
   _rowsKey;
   /** @type {boolean | undefined} */
   _byTokens;
   /** @param {Shell} shell */
   constructor(shell) {
-    this.shell = shell, this.what = "rejection", this.rail = new Rail(shell), this.parts = [this._bar(), this.rail.root, ...shell.comparison ? [this._two()] : []], this.transport = [this._transport(), this._speed()], this.root = element("div", { class: "sv-controls" }, ...this.parts);
+    this.shell = shell, this.what = "rejection", this.rail = new Rail(shell);
+    let steps = element("div", { class: "sv-steps" }, this._transport(), this.rail.root);
+    this.root = element("div", { class: "sv-top" }, this._bar(), steps), this.two = shell.comparison ? [this._two()] : [];
   }
   // -- making
-  /**
-   * Under the name of the run; what plays the run is in its heading.
-   * @param {HTMLElement} map
-   */
-  addMap(map) {
-    this.root.insertBefore(map, this.rail.root);
-  }
   _bar() {
     let [first] = this.shell.runs, alone = this.shell.comparison === null;
     this.facts = element("span", { class: "sv-facts" });
@@ -4911,7 +5518,7 @@ var JUMPS = {
       "div",
       { class: "sv-bar" },
       name,
-      element("div", { class: "sv-tools" }, this._jumps(), this._rows(), this._zoom())
+      element("div", { class: "sv-tools" }, this._jumps(), this._rows(), this._views())
     );
   }
   _jumps() {
@@ -4934,23 +5541,31 @@ var JUMPS = {
       on: { change }
     }), this.row;
   }
-  _zoom() {
-    let { shell } = this, zoom = (direction) => () => shell.zoom(direction), help = element(
-      "button",
-      {
+  /** In the heading of the batch: its coordinate, and how wide its slots are. */
+  zooms() {
+    let { shell } = this, zoom = (direction) => () => shell.zoom(direction), minus = iconButton("minus", "narrower slots", "\u2212", zoom(-1)), fit2 = iconButton("fit", "slots as wide as they fit", "0", zoom(0)), plus = iconButton("plus", "wider slots", "+", zoom(1));
+    return this.coordinates = ["slots", "positions"].map((words, n) => element("button", { type: "button", class: "sv-small", title: "c", on: { click: () => shell.turnTo(n) } }, words)), [group(null, ...this.coordinates), group(null, minus, fit2, plus)];
+  }
+  _views() {
+    let { shell } = this, button = (name, label, words, keys, click) => {
+      let title = `${label} (${keys})`, attributes2 = {
         type: "button",
-        class: "sv-icon",
-        "aria-label": "help: keys",
-        title: "keys (?)",
-        on: { click: () => shell.help.open() }
-      },
-      "?"
-    ), minus = iconButton("minus", "narrower slots", "\u2212", zoom(-1)), fit = iconButton("fit", "slots as wide as they fit", "0", zoom(0));
-    return group(null, minus, fit, iconButton("plus", "wider slots", "+", zoom(1)), help);
+        class: `sv-icon sv-${name}`,
+        "aria-label": label,
+        title
+      };
+      return element("button", { ...attributes2, on: { click } }, words);
+    };
+    return this.whole = button("whole", "whole map", "map", "h", () => shell.screen.toggleMap()), group(
+      null,
+      this.whole,
+      iconButton("full", "full screen", "f", () => shell.screen.toggleFull()),
+      button("help-keys", "help: keys", "?", "?", () => shell.help.open())
+    );
   }
   _transport() {
     let { shell } = this, by = (steps) => () => shell.go(shell.clock + steps);
-    return this.play = iconButton("play", "play", null, () => shell.player.toggle()), this.play.classList.add("sv-play"), this.back = [
+    this.play = iconButton("play", "play", null, () => shell.player.toggle()), this.play.classList.add("sv-play"), this.back = [
       iconButton("first", "first step", "Home", () => shell.go(0)),
       iconButton("back", "previous round", "Shift \u2190", by(-shell.phases)),
       iconButton("previous", "previous phase", "\u2190", by(-1))
@@ -4958,7 +5573,9 @@ var JUMPS = {
       iconButton("next", "next phase", "\u2192", by(1)),
       iconButton("ahead", "next round", "Shift \u2192", by(shell.phases)),
       iconButton("last", "last step", "End", () => shell.go(shell.clocks - 1))
-    ], element("div", { class: "sv-buttons" }, ...this.back, this.play, ...this.ahead);
+    ];
+    let { back, play, ahead } = this;
+    return element("div", { class: "sv-buttons" }, ...back, play, ...ahead, this._speed());
   }
   _speed() {
     let change = () => this.shell.player.setSpeed(this.speed.selectedIndex), label = "speed, phases a second", options = SPEEDS.map((each) => element("option", {}, `${each} / s`));
@@ -4984,15 +5601,17 @@ var JUMPS = {
   // -- showing
   update() {
     let { shell } = this, [{ film, view }] = shell.runs, { clock, clocks } = shell;
-    shell.comparison || setText(this.facts, runFacts(film, view.step).join(" \xB7 ")), this.back.forEach((button) => setUsable(button, clock > 0)), this.ahead.forEach((button) => setUsable(button, clock < clocks - 1)), setUsable(this.before, jumpTarget(shell, this.what, -1) !== null), setUsable(this.after, jumpTarget(shell, this.what, 1) !== null), this.rail.update(clock % shell.phases, film.scene(view.step).ms), this._updateRows(film.rows(view.step), view.row), this._updateWay(shell.comparison?.byTokens ?? !1);
+    shell.comparison || setText(this.facts, runFacts(film, view.step).join(" \xB7 ")), this.back.forEach((button) => setUsable(button, clock > 0)), this.ahead.forEach((button) => setUsable(button, clock < clocks - 1)), setUsable(this.before, jumpTarget(shell, this.what, -1) !== null), setUsable(this.after, jumpTarget(shell, this.what, 1) !== null), this.rail.update(clock % shell.phases, film.scene(view.step).ms), this._updateRows(film.rows(view.step), view.row), this.coordinates.forEach(
+      (button, n) => setAttribute(button, "aria-pressed", String(n === shell.turned))
+    ), setAttribute(this.whole, "aria-pressed", String(!shell.map.low)), this._updateWay(shell.comparison?.byTokens ?? !1);
   }
   /**
    * @param {RowEntry[]} rows
    * @param {number} chosen
    */
-  _updateRows(rows, chosen) {
+  _updateRows(rows, chosen2) {
     let names = rows.map((row, number) => `row ${number} \xB7 request ${row.request}`), key = names.join();
-    key !== this._rowsKey && this.row.replaceChildren(...names.map((name) => element("option", {}, name))), this._rowsKey = key, this.row.selectedIndex = chosen;
+    key !== this._rowsKey && this.row.replaceChildren(...names.map((name) => element("option", {}, name))), this._rowsKey = key, this.row.selectedIndex = chosen2;
   }
   /** @param {boolean} byTokens */
   _updateWay(byTokens) {
@@ -5077,9 +5696,9 @@ var KEYS = [
     ["Shift r", "Shift+R", (shell) => jump(shell, "rejection", -1)]
   ],
   [
-    "\u2026 full acceptance",
-    ["f", "f", (shell) => jump(shell, "full", 1)],
-    ["Shift f", "Shift+F", (shell) => jump(shell, "full", -1)]
+    "\u2026 full acceptance: all drafts accepted",
+    ["a", "a", (shell) => jump(shell, "full", 1)],
+    ["Shift a", "Shift+A", (shell) => jump(shell, "full", -1)]
   ],
   [
     "\u2026 violation",
@@ -5108,6 +5727,16 @@ var KEYS = [
     ["Shift s", "Shift+S", (shell) => shell.map.clear()]
   ],
   ["map by rounds, or by time", ["x", "x", (shell) => shell.map.setByTime(!shell.map.byTime)]],
+  ["full screen", ["f", "f", (shell) => {
+    shell.screen.toggleFull();
+  }]],
+  ["presentation size", ["p", "p", (shell) => shell.screen.togglePresent()]],
+  ["whole map, or low lanes", ["h", "h", (shell) => shell.screen.toggleMap()]],
+  ["rows by slots, or by positions", ["c", "c", (shell) => shell.turnTo(1 - shell.turned)]],
+  [
+    "lens: pin the panel that is shown, follow the phase again",
+    ["l", "l", (shell) => shell.pin(shell.pinned ? null : shell.runs[0].lens.shown)]
+  ],
   ["this list", ["?", "?", (shell) => shell.help.open()]],
   ["first difference of the two runs", ["d", "d", jumpToDifference], !0],
   [
@@ -5167,11 +5796,12 @@ var MapLayout = class {
   /**
    * @param {number} width
    * @param {{ count: number, first: number, timed: boolean, copies: boolean }[]} runs
+   * @param {boolean} [low]
    */
-  constructor(width, runs) {
+  constructor(width, runs, low = !1) {
     this.width = width, this.room = Math.max(width - 66 - 16, 40), this.two = runs.length > 1;
-    let [lanes, lowest] = this.two ? [128, 2] : [192, 3];
-    this.pitch = pitchOf(Math.max(...runs.map(({ count }) => count), 1), lanes, lowest);
+    let [lanes2, lowest] = this.two ? [128, 2] : [192, 3];
+    this.lanesRoom = low && !this.two ? 36 : lanes2, this.pitch = pitchOf(Math.max(...runs.map(({ count }) => count), 1), this.lanesRoom, lowest);
     let y = 4;
     this.groups = runs.map((run) => {
       let group2 = this._group(run, y);
@@ -5184,10 +5814,10 @@ var MapLayout = class {
    * @returns {Group}
    */
   _group({ count, first, timed, copies }, y) {
-    let most = Math.floor((this.two ? 128 : 192) / this.pitch), shown = Math.min(count, most), lanes = y + (this.two ? 18 : 0), time = lanes + shown * this.pitch + 4, bytes = time + (timed ? 22 : 0);
+    let most = Math.floor(this.lanesRoom / this.pitch), shown = Math.min(count, most), lanes2 = y + (this.two ? 18 : 0), time = lanes2 + shown * this.pitch + 4, bytes = time + (timed ? 22 : 0);
     return {
       name: y,
-      lanes,
+      lanes: lanes2,
       pitch: this.pitch,
       count,
       shown,
@@ -5206,8 +5836,8 @@ var MapLayout = class {
    * @param {number} request
    */
   laneY(run, request) {
-    let { lanes, pitch, first, shown } = this.groups[run], place = request - first;
-    return place >= 0 && place < shown ? lanes + place * pitch : null;
+    let { lanes: lanes2, pitch, first, shown } = this.groups[run], place = request - first;
+    return place >= 0 && place < shown ? lanes2 + place * pitch : null;
   }
   /**
    * @param {number} y
@@ -5218,8 +5848,8 @@ var MapLayout = class {
     if (this.lead !== null && y >= this.lead - 2) return { part: "lead", run: 0, request: null };
     let run = this.groups.findIndex(({ name, bottom }) => y >= name && y < bottom);
     if (run < 0) return { part: "none", run: 0, request: null };
-    let { lanes, pitch, first, shown } = this.groups[run], place = Math.floor((y - lanes) / pitch);
-    return place >= 0 && place < shown ? { part: "lane", run, request: first + place } : { part: y >= lanes ? "time" : "none", run, request: null };
+    let { lanes: lanes2, pitch, first, shown } = this.groups[run], place = Math.floor((y - lanes2) / pitch);
+    return place >= 0 && place < shown ? { part: "lane", run, request: first + place } : { part: y >= lanes2 ? "time" : "none", run, request: null };
   }
   /**
    * The first lane to be seen, so that a request's lane is.
@@ -5658,7 +6288,7 @@ var CLOSEST = 13, PlacePainter = class {
   _range(run, rounds) {
     let place = rounds[1] > rounds[0] ? this._across(run, rounds) : null;
     if (!place) return;
-    let { pen, layout } = this, { lanes, bottom } = layout.groups[run], [left, right] = place, [top, height] = [lanes - 3, bottom - lanes + 3];
+    let { pen, layout } = this, { lanes: lanes2, bottom } = layout.groups[run], [left, right] = place, [top, height] = [lanes2 - 3, bottom - lanes2 + 3];
     pen.rect(left, top, right - left, height, { fill: pen.p.blueSoft });
     for (let x of place)
       pen.rect(Math.min(x, right - 1.5), top, 1.5, height, { fill: pen.p.blue });
@@ -5686,25 +6316,25 @@ var CLOSEST = 13, PlacePainter = class {
    * @param {number} run
    */
   _numbers(run) {
-    let { pen, layout, map } = this, { lanes, first, shown, pitch } = layout.groups[run], { h } = blockIn(pitch), chosen = map.shell.runs[run].requestOf(map.shell.runs[run].view.row), every = [1, 2, 4, 8, 16, 32].find((n) => n * pitch >= (n > 1 ? CLOSEST : 10)) ?? 64, look = { size: 10, fill: pen.p.muted, align: "right" }, at = chosen === null ? -1 : chosen - first;
+    let { pen, layout, map } = this, { lanes: lanes2, first, shown, pitch } = layout.groups[run], { h } = blockIn(pitch), chosen2 = map.shell.runs[run].requestOf(map.shell.runs[run].view.row), every = [1, 2, 4, 8, 16, 32].find((n) => n * pitch >= (n > 1 ? CLOSEST : 10)) ?? 64, look = { size: 10, fill: pen.p.muted, align: "right" }, at = chosen2 === null ? -1 : chosen2 - first;
     for (let place = 0; place < shown; place++) {
       let request = first + place, near = Math.abs(place - at) * pitch < 11 && at >= 0 && at < shown;
-      request % every || near || pen.text(`${request}`, 58, lanes + place * pitch + h / 2 + 0.5, look);
+      request % every || near || pen.text(`${request}`, 58, lanes2 + place * pitch + h / 2 + 0.5, look);
     }
     if (at < 0 || at >= shown) return;
-    let y = Math.max(lanes + at * pitch + h / 2 + 0.5, 6), own = { ...look, weight: 700, fill: pen.p.blue };
-    pen.text(`request ${chosen}`, 58, y, { ...own, max: 56 });
+    let y = Math.max(lanes2 + at * pitch + h / 2 + 0.5, 6), own = { ...look, weight: 700, fill: pen.p.blue };
+    pen.text(`request ${chosen2}`, 58, y, { ...own, max: 56 });
   }
   /**
    * Which of the lanes are seen, where not all are.
    * @param {number} run
    */
   _bar(run) {
-    let { pen, layout } = this, { lanes, first, shown, count, pitch } = layout.groups[run];
+    let { pen, layout } = this, { lanes: lanes2, first, shown, count, pitch } = layout.groups[run];
     if (shown >= count) return;
     let height = shown * pitch, x = layout.width - 5;
-    pen.rect(x, lanes, 3, height, { fill: pen.p.greySoft });
-    let top = lanes + height * first / count;
+    pen.rect(x, lanes2, 3, height, { fill: pen.p.greySoft });
+    let top = lanes2 + height * first / count;
     pen.rect(x, top, 3, Math.max(height * shown / count, 6), { fill: pen.p.grey });
   }
   /** px of the round's number on the axis; where it is not seen, none. */
@@ -5957,7 +6587,7 @@ var RunMap = class {
    * @param {string[]} names of the runs
    */
   constructor(shell, names) {
-    this.shell = shell, this.tallies = shell.runs.map(({ film }) => film.tally), this.names = names, this.axis = new Axis(this.tallies), this.axis.setByTime(names.length > 1), this.firsts = this.tallies.map(() => 0), this.range = null, this.anchor = null;
+    this.shell = shell, this.tallies = shell.runs.map(({ film }) => film.tally), this.names = names, this.axis = new Axis(this.tallies), this.axis.setByTime(names.length > 1), this.firsts = this.tallies.map(() => 0), this.low = !1, this.range = null, this.anchor = null;
     let partings = shell.comparison?.partings ?? [];
     this.parts = this.tallies.map(
       (tally) => partings.map((index, request) => index < 0 ? -1 : tally.roundOf(request, index))
@@ -5993,21 +6623,24 @@ var RunMap = class {
   /** What the lanes look like depends on this. */
   lanesKey() {
     let { byTime, from, to } = this.axis;
-    return [byTime, from, to, ...this.firsts].join();
+    return [this.low, byTime, from, to, ...this.firsts].join();
   }
   key() {
     let places = this.shell.runs.map(({ view }) => `${view.step}/${view.row}`);
     return [this.lanesKey(), ...places, ...this.range ?? []].join();
   }
-  /** @param {number} width */
-  layout(width) {
+  /**
+   * @param {number} width
+   * @param {boolean} [low]
+   */
+  layout(width, low = this.low) {
     let runs = this.tallies.map((tally, run) => ({
       count: tally.lanes.length,
       first: this.firsts[run],
-      timed: tally.timed,
-      copies: tally.copies
+      timed: tally.timed && !low,
+      copies: tally.copies && !low
     }));
-    return new MapLayout(width, runs);
+    return new MapLayout(width, runs, low);
   }
   /** @param {number} width */
   height(width) {
@@ -6028,7 +6661,7 @@ var RunMap = class {
   drawLanes(pen, width) {
     let { axis, tallies, parts } = this, layout = this.layout(width), strips = new StripPainter(pen, { axis, layout });
     tallies.forEach((tally, run) => {
-      new LanePainter2(pen, { axis, layout, tally, run, parts: parts[run] }).paint(), strips.paint(tally, run);
+      new LanePainter2(pen, { axis, layout, tally, run, parts: parts[run] }).paint(), this.low || strips.paint(tally, run);
     }), layout.two && strips.lead(tallies);
   }
   /**
@@ -6037,9 +6670,9 @@ var RunMap = class {
    * @param {number} width
    * @param {() => void} lanes
    */
-  drawPlace(pen, width, lanes) {
+  drawPlace(pen, width, lanes2) {
     let { axis } = this, layout = this.layout(width), painter = new PlacePainter(pen, this, layout);
-    painter.under(), lanes(), new StripPainter(pen, { axis, layout }).ruler(painter.playhead()), painter.over();
+    painter.under(), lanes2(), new StripPainter(pen, { axis, layout }).ruler(painter.playhead()), painter.over();
   }
   // -- what lies under a point
   /**
@@ -6135,9 +6768,9 @@ var RunMap = class {
    * @param {number} run
    * @param {number} lanes
    */
-  scroll(run, lanes) {
+  scroll(run, lanes2) {
     let { count, shown } = this.layout(800).groups[run], before = this.firsts[run];
-    return this.firsts[run] = Math.min(Math.max(before + lanes, 0), count - shown), this.firsts[run] !== before;
+    return this.firsts[run] = Math.min(Math.max(before + lanes2, 0), count - shown), this.firsts[run] !== before;
   }
   /**
    * px of the playhead's words
@@ -6215,18 +6848,13 @@ var STILL = 4, SPEED = 3e-3, LANES = 3, MapPointer = class {
 
 // src/page/mapsection.js
 var ZOOM = 1.6, MapSection = class extends Section {
-  /**
-   * @param {Shell} shell
-   * @param {HTMLElement[]} transport
-   */
-  constructor(shell, transport) {
+  /** @param {Shell} shell */
+  constructor(shell) {
     let map = new RunMap(
       shell,
       shell.runs.map(({ film }) => runName(film))
     );
-    super(deskOf(shell), map, [new MapLegend(map)]), this.shell = shell, this.map = map, this.pointer = new MapPointer(this), this.lanes = null, this.slider = this._makeSlider(), this.ways = [!1, !0].map((byTime) => this._way(byTime)), this.totals = element("div", { class: "sv-totals" }), this.said = element("p", { class: "sv-said", "aria-live": "polite" });
-    let [head] = this.root.children;
-    head.prepend(...transport), head.insertBefore(this._tools(), this.toggle), this.body.append(this.slider, this.totals, this.said);
+    super(deskOf(shell), map, [new MapLegend(map)]), this.shell = shell, this.map = map, this.pointer = new MapPointer(this), this.lanes = null, this.slider = this._makeSlider(), this.ways = [!1, !0].map((byTime) => this._way(byTime)), this.totals = element("div", { class: "sv-totals" }), this.said = element("p", { class: "sv-said", "aria-live": "polite" }), this.addTools([this._tools()]), this.body.append(this.slider, this.totals, this.said);
   }
   _makeSlider() {
     let { shell } = this, range = { type: "range", min: "0", max: String(Math.max(shell.clocks - 1, 0)), step: "1", value: "0" };
@@ -6249,6 +6877,21 @@ var ZOOM = 1.6, MapSection = class extends Section {
       iconButton("fit", "the whole run", "0", zoom(0)),
       iconButton("plus", "less of the run", "+", zoom(ZOOM))
     );
+  }
+  get low() {
+    return this.map.low;
+  }
+  /** @param {boolean} low without heading, strips and legend */
+  setLow(low) {
+    this.map.low = low, this.root.classList.toggle("sv-low", low), this.desk.touch(this);
+  }
+  /** @param {number} width */
+  fullHeight(width) {
+    return this.map.layout(width, !1).height + this.under[0].height(width);
+  }
+  /** @param {number} width */
+  lowHeight(width) {
+    return this.map.layout(width, !0).height;
   }
   get byTime() {
     return this.map.axis.byTime;
@@ -6323,9 +6966,9 @@ var ZOOM = 1.6, MapSection = class extends Section {
    */
   _redraw(canvas, look) {
     if (canvas !== this.canvas) return super._redraw(canvas, look);
-    let height = this.map.height(this.width), lanes = this._lanes(look, height), context = this._clear(canvas, { height, ratio: look.ratio }), pen = this._pen(canvas, context, look);
+    let height = this.map.height(this.width), lanes2 = this._lanes(look, height), context = this._clear(canvas, { height, ratio: look.ratio }), pen = this._pen(canvas, context, look);
     return pen.forget(), this.map.drawPlace(pen, this.width, () => {
-      context.save(), context.resetTransform(), context.drawImage(lanes, 0, 0), context.restore(), pen.forget();
+      context.save(), context.resetTransform(), context.drawImage(lanes2, 0, 0), context.restore(), pen.forget();
     }), height;
   }
   /**
@@ -6387,6 +7030,16 @@ function animateMoves(shell) {
   };
   requestAnimationFrame(tick);
 }
+var TURN_MS = 420;
+function animateTurn(shell, to) {
+  let from = shell.runs[0].view.turn, began = performance.now(), calm = matchMedia("(prefers-reduced-motion: reduce)").matches, tick = (now) => {
+    if (shell.turned !== to || shell.ends.signal.aborted) return;
+    let part = calm ? 1 : Math.min(Math.max((now - began) / TURN_MS, 0), 1), eased = part < 0.5 ? 2 * part * part : 1 - 2 * (1 - part) ** 2;
+    for (let { view } of shell.runs) view.turn = from + (to - from) * eased;
+    shell.touchStages(), part < 1 && requestAnimationFrame(tick);
+  };
+  tick(began);
+}
 
 // src/page/saved.js
 function save(model, { step, row }) {
@@ -6398,6 +7051,70 @@ function save(model, { step, row }) {
     }
   }
 }
+
+// src/page/screen.js
+var AROUND = 66, MAP_AROUND = 74, LENS_HEAD = 50, LEAST_ROOM = 300, BESIDE_FROM = 700, Screen = class {
+  /** @param {Shell} shell */
+  constructor(shell) {
+    this.shell = shell, this.low = null, this.seen = "";
+    let { signal } = shell.ends;
+    this.observer = new ResizeObserver(() => this.refit()), this.observer.observe(shell.root), signal.addEventListener("abort", () => this.observer.disconnect()), window.addEventListener("resize", () => this.refit(), { signal }), document.addEventListener("fullscreenchange", () => this.refit(!0), { signal });
+  }
+  toggleMap() {
+    this.low = !this.shell.map.low, this.refit(!0);
+  }
+  /** Where a page may not take the whole screen, the view takes the whole window. */
+  async toggleFull() {
+    let { root } = this.shell;
+    if (document.fullscreenElement === root) return document.exitFullscreen();
+    if (root.classList.contains("sv-window")) return this._fillWindow(!1);
+    try {
+      await root.requestFullscreen();
+    } catch {
+      this._fillWindow(!0);
+    }
+  }
+  /** @param {boolean} on */
+  _fillWindow(on) {
+    this.shell.root.classList.toggle("sv-window", on), this.refit(!0);
+  }
+  togglePresent() {
+    let { shell } = this;
+    shell.large = !shell.large, shell.root.classList.toggle("sv-large", shell.large), this.refit(!0);
+  }
+  get scale() {
+    return this.shell.large ? 1.4 : 1;
+  }
+  /** @param {boolean} [always] */
+  refit(always = !1) {
+    let { shell } = this, [{ root, sections, words, stage, legend }] = shell.runs, width = root.clientWidth, fills = shell.root.matches(":fullscreen, .sv-window"), whole = fills ? window.innerHeight : frameHeight(shell.root), frame = Math.floor(whole / this.scale), seen = [width, frame, fills, this.low].join();
+    if (!width || seen === this.seen && !always) return;
+    this.seen = seen, shell.runs.forEach((run) => run.reserve(width));
+    let inside = sections[0].width || width * (width < BESIDE_FROM ? 1 : 0.6), head = shell.controls.root.offsetHeight + words.offsetHeight, batch = stage.around(inside) + sections[0].head.offsetHeight + legend.height(inside), found = fit({
+      frame,
+      rest: AROUND + head + batch,
+      map: shell.map.fullHeight(shell.root.clientWidth) + MAP_AROUND,
+      lowMap: shell.map.lowHeight(shell.root.clientWidth),
+      rows: stage.openRows,
+      low: this.low
+    });
+    this._take(found, width >= BESIDE_FROM);
+  }
+  /**
+   * @param {{ low: boolean, row: number }} found
+   * @param {boolean} beside
+   */
+  _take({ low, row }, beside) {
+    let { shell } = this, fits = beside && !shell.comparison;
+    shell.map.setLow(fits ? low : this.low ?? !1);
+    for (let run of shell.runs) {
+      run.view.tall = fits ? row : null;
+      let { height } = run.lens.inside.getBoundingClientRect();
+      run.view.room = Math.max(height / this.scale - LENS_HEAD, LEAST_ROOM);
+    }
+    shell.touchAll();
+  }
+};
 
 // src/page/tip.js
 var Tip = class {
@@ -6433,9 +7150,9 @@ var Shell = class {
    * @param {Film[]} films
    */
   constructor(model, root, films) {
-    this.model = model, this.root = root, this.clock = 0, this.way = 1, this.row = 0, this.request = null, this.missing = null, this.ends = new AbortController(), this.comparison = films.length > 1 ? new Comparison(films[0], films[1]) : null, this.phases = films[0].phases, this.clocks = this.comparison ? this.comparison.clocks : films[0].steps, this._readTheme(), this.tip = new Tip(root), this.help = new Help(this.comparison !== null), this.runs = films.map((film, number) => new Run(this, film, number)), this.frames = new Frames((sections) => this._paint(sections)), this.player = new Player(this), this.controls = new Controls(this), this.map = new MapSection(this, this.controls.transport), this.controls.addMap(this.map.root), this.ahead = new Ahead(this);
-    let shown = element("div", { class: "sv-runs" }, ...this.runs.map((run) => run.root));
-    root.replaceChildren(this.controls.root, shown, this.tip.root, this.help.root), root.classList.toggle("sv-compared", this.comparison !== null), this.row = Math.max(model.get("row") ?? 0, 0), this._listen(), this.controls.updatePlay(), this._show(this._clamp(model.get("step") ?? 0), !1);
+    this.model = model, this.root = root, this.clock = 0, this.way = 1, this.row = 0, this.request = null, this.missing = null, this.pinned = null, this.turned = 0, this.large = !1, this.ends = new AbortController(), this.comparison = films.length > 1 ? new Comparison(films[0], films[1]) : null, this.phases = films[0].phases, this.clocks = this.comparison ? this.comparison.clocks : films[0].steps, this._readTheme(), this.tip = new Tip(root), this.help = new Help(this.comparison !== null), this.runs = films.map((film, number) => new Run(this, film, number)), this.frames = new Frames((sections) => this._paint(sections)), this.player = new Player(this), this.controls = new Controls(this), this.runs[0].sections[0].addTools(this.controls.zooms()), this.map = new MapSection(this), this.ahead = new Ahead(this);
+    let shown = element("div", { class: "sv-runs" }, ...this.runs.map((run) => run.root)), { root: top, two } = this.controls;
+    root.replaceChildren(top, this.map.root, ...two, shown, this.tip.root, this.help.root), root.classList.toggle("sv-compared", this.comparison !== null), this.row = Math.max(model.get("row") ?? 0, 0), this._listen(), this.screen = new Screen(this), this.controls.updatePlay(), this._show(this._clamp(model.get("step") ?? 0), !1);
   }
   dispose() {
     this.ends.abort(), this.player.play(!1), this.frames.stop();
@@ -6553,7 +7270,15 @@ var Shell = class {
       this.touchAll();
     }
   }
+  /** @param {string | null} name of the panel that the lens keeps; null: it follows the phase */
+  pin(name) {
+    this.pinned = name, this.runs.forEach((run) => run.turnLens()), this.touchAll(), this.frames.paintAtOnce();
+  }
   // -- looks
+  /** @param {number} to 0: rows stand by slots, 1: by positions */
+  turnTo(to) {
+    this.turned = to, animateTurn(this, to);
+  }
   /** @param {number} direction */
   zoom(direction) {
     for (let { stage } of this.runs) direction ? stage.zoomBy(direction) : stage.reset();

@@ -1,0 +1,104 @@
+// Screen: how much of the reader's screen the view takes, and how its parts share it: the whole
+// screen or a place in the page, larger letters for a projector, a whole map or a low one.
+
+import { fit, frameHeight } from "./fit.js";
+
+/** @import { Shell } from "./shell.js" */
+
+const AROUND = 66; // px of margins and borders between the parts
+const MAP_AROUND = 74; // px of the heading of the map, its totals and its margins
+const LENS_HEAD = 50; // px of the heading of a panel in the lens, and its margins
+const LEAST_ROOM = 300;
+const BESIDE_FROM = 700; // px of a run from which the lens stands beside the batch
+
+export class Screen {
+  /** @param {Shell} shell */
+  constructor(shell) {
+    this.shell = shell;
+    /** Whether the map is low; null until the reader says so. @type {boolean | null} */
+    this.low = null;
+    this.seen = "";
+    const { signal } = shell.ends;
+    this.observer = new ResizeObserver(() => this.refit());
+    this.observer.observe(shell.root);
+    signal.addEventListener("abort", () => this.observer.disconnect());
+    window.addEventListener("resize", () => this.refit(), { signal });
+    document.addEventListener("fullscreenchange", () => this.refit(true), { signal });
+  }
+
+  toggleMap() {
+    this.low = !this.shell.map.low;
+    this.refit(true);
+  }
+
+  /** Where a page may not take the whole screen, the view takes the whole window. */
+  async toggleFull() {
+    const { root } = this.shell;
+    if (document.fullscreenElement === root) return document.exitFullscreen();
+    if (root.classList.contains("sv-window")) return this._fillWindow(false);
+    try {
+      await root.requestFullscreen();
+    } catch {
+      this._fillWindow(true);
+    }
+  }
+
+  /** @param {boolean} on */
+  _fillWindow(on) {
+    this.shell.root.classList.toggle("sv-window", on);
+    this.refit(true);
+  }
+
+  togglePresent() {
+    const { shell } = this;
+    shell.large = !shell.large;
+    shell.root.classList.toggle("sv-large", shell.large);
+    this.refit(true);
+  }
+
+  get scale() {
+    return this.shell.large ? 1.4 : 1; // as in the style sheet
+  }
+
+  /** @param {boolean} [always] */
+  refit(always = false) {
+    const { shell } = this;
+    const [{ root, sections, words, stage, legend }] = shell.runs;
+    const width = root.clientWidth;
+    const fills = shell.root.matches(":fullscreen, .sv-window");
+    const whole = fills ? window.innerHeight : frameHeight(shell.root);
+    const frame = Math.floor(whole / this.scale);
+    const seen = [width, frame, fills, this.low].join();
+    if (!width || (seen === this.seen && !always)) return;
+    this.seen = seen;
+    shell.runs.forEach((run) => run.reserve(width));
+    const inside = sections[0].width || width * (width < BESIDE_FROM ? 1 : 0.6);
+    const head = shell.controls.root.offsetHeight + words.offsetHeight;
+    const batch = stage.around(inside) + sections[0].head.offsetHeight + legend.height(inside);
+    const found = fit({
+      frame,
+      rest: AROUND + head + batch,
+      map: shell.map.fullHeight(shell.root.clientWidth) + MAP_AROUND,
+      lowMap: shell.map.lowHeight(shell.root.clientWidth),
+      rows: stage.openRows,
+      low: this.low,
+    });
+    this._take(found, width >= BESIDE_FROM);
+  }
+
+  /**
+   * @param {{ low: boolean, row: number }} found
+   * @param {boolean} beside
+   */
+  _take({ low, row }, beside) {
+    const { shell } = this;
+    const fits = beside && !shell.comparison;
+    shell.map.setLow(fits ? low : (this.low ?? false));
+    for (const run of shell.runs) {
+      run.view.tall = fits ? row : null;
+      const { height } = run.lens.inside.getBoundingClientRect();
+      run.view.room = Math.max(height / this.scale - LENS_HEAD, LEAST_ROOM);
+    }
+    shell.touchAll();
+  }
+}
