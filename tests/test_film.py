@@ -185,7 +185,10 @@ class ExpectedTokens:
 
     def cell(self, row: int, slot: int) -> tuple[str, int, int, int, int]:
         """Kind, index, position, request and token; the last four are -1 without a token."""
-        code, index, position, request, token = (column[row][slot] for column in self.held)
+        if slot < self.frame.target.state.shape[1]:
+            code, index, position, request, token = (column[row][slot] for column in self.held)
+        else:  # behind the cache, which grows with the next phase
+            code, index, position, request, token = EMPTY, -1, -1, -1, -1
         state = STATES[code]
         own = self.rows["request"][row]
         if self.frame.phase == "draft" and (row, slot) in self.verified:

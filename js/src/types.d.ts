@@ -428,6 +428,7 @@ export interface FigureSettings {
 /** What a section asks of the run that it belongs to. */
 export interface Desk {
   palette(): Palette;
+  scale(): number; // by which the page enlarges the view
   touch(section: any): void;
   tip(hint: string | null | undefined, event?: MouseEvent): void;
   point(place: Place | null): void;

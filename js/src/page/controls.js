@@ -134,6 +134,7 @@ export class Controls {
     this.whole = button("whole", "whole map", "map", "h", () => shell.screen.toggleMap());
     return group(
       null,
+      this.shell.tour.button,
       this.whole,
       iconButton("full", "full screen", "f", () => shell.screen.toggleFull()),
       button("help-keys", "help: keys", "?", "?", () => shell.help.open()),

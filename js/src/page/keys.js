@@ -85,6 +85,7 @@ const KEYS = [
     "lens: pin the panel that is shown, follow the phase again",
     ["l", "l", (shell) => shell.pin(shell.pinned ? null : shell.runs[0].lens.shown)],
   ],
+  ["tour of a minute", ["g", "g", (shell) => shell.tour.toggle()]],
   ["this list", ["?", "?", (shell) => shell.help.open()]],
   ["first difference of the two runs", ["d", "d", jumpToDifference], true],
   [

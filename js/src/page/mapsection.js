@@ -253,6 +253,7 @@ export class MapSection extends Section {
 function deskOf(shell) {
   return {
     palette: () => shell.palette,
+    scale: () => shell.screen?.scale ?? 1,
     touch: (section) => shell.frames.touch(section),
     tip: (hint, event) => shell.tip.show(hint, event),
     point() {},

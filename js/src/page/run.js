@@ -74,6 +74,7 @@ export class Run {
     /** @type {Desk} */
     const desk = {
       palette: () => shell.palette,
+      scale: () => shell.screen?.scale ?? 1,
       touch: (section) => shell.frames.touch(section),
       tip: (hint, event) => shell.tip.show(hint, event),
       point: view.point,

@@ -139,7 +139,7 @@ export class Section {
    * @param {Drawable} panel
    */
   _look(panel) {
-    const ratio = window.devicePixelRatio || 1;
+    const ratio = (window.devicePixelRatio || 1) * this.desk.scale();
     return {
       key: `${panel.key()} ${this.width} ${ratio}`,
       palette: this.desk.palette(),

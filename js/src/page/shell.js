@@ -3,13 +3,13 @@
 // count only in here, `dispose` leaves nothing.
 
 import { element } from "../draw/elements.js";
-import { readPalette } from "../draw/pen.js";
-import { themeNamed, watchTheme } from "../draw/theme.js";
+import { watchTheme } from "../draw/theme.js";
 import { Comparison } from "../film/compare.js";
 import { Ahead } from "./ahead.js";
 import { Controls } from "./controls.js";
 import { Frames } from "./frames.js";
 import { actionOf, Help } from "./keys.js";
+import { Looks } from "./looks.js";
 import { MapSection } from "./mapsection.js";
 import { animateMoves, animateTurn } from "./motion.js";
 import { Player } from "./player.js";
@@ -17,6 +17,7 @@ import { placeIn, Run, samePlace } from "./run.js";
 import { save } from "./saved.js";
 import { Screen } from "./screen.js";
 import { Tip } from "./tip.js";
+import { Tour } from "./tour.js";
 
 /** @import { Film, Model, Palette, Place } from "../types.d.ts" */
 /** @import { Section } from "./section.js" */
@@ -50,19 +51,21 @@ export class Shell {
     this.comparison = films.length > 1 ? new Comparison(films[0], films[1]) : null;
     this.phases = films[0].phases;
     this.clocks = this.comparison ? this.comparison.clocks : films[0].steps;
-    this._readTheme();
+    this.looks = new Looks(this);
     this.tip = new Tip(root);
     this.help = new Help(this.comparison !== null);
     this.runs = films.map((film, number) => new Run(this, film, number));
     this.frames = new Frames((sections) => this._paint(sections));
     this.player = new Player(this);
+    this.tour = new Tour(this);
     this.controls = new Controls(this);
     this.runs[0].sections[0].addTools(this.controls.zooms());
     this.map = new MapSection(this);
     this.ahead = new Ahead(this);
     const shown = element("div", { class: "sv-runs" }, ...this.runs.map((run) => run.root));
     const { root: top, two } = this.controls;
-    root.replaceChildren(top, this.map.root, ...two, shown, this.tip.root, this.help.root);
+    const over = [this.tour.root, this.tip.root, this.help.root];
+    root.replaceChildren(top, this.map.root, ...two, shown, ...over);
     root.classList.toggle("sv-compared", this.comparison !== null);
     this.row = Math.max(model.get("row") ?? 0, 0);
     this._listen();
@@ -85,15 +88,15 @@ export class Shell {
     this.listeners = [
       ["change:step", () => this._show(this._clamp(this.model.get("step")), false)],
       ["change:row", () => this._pickRow(Math.max(this.model.get("row"), 0))],
-      ["change:theme", () => this._themeChanged()],
+      ["change:theme", () => this.looks.changed()],
     ];
     for (const [event, listener] of this.listeners) this.model.on(event, listener);
     this.root.addEventListener("keydown", (event) => this._key(event), { signal });
-    watchTheme(() => this._themeChanged(), signal);
+    watchTheme(() => this.looks.changed(), signal);
     // Another screen may have other pixels.
     window.addEventListener("resize", () => this.touchAll(), { signal });
-    window.addEventListener("beforeprint", () => this._print("light"), { signal });
-    window.addEventListener("afterprint", () => this._print(null), { signal });
+    window.addEventListener("beforeprint", () => this.looks.print("light"), { signal });
+    window.addEventListener("afterprint", () => this.looks.print(null), { signal });
   }
 
   /** @param {KeyboardEvent} event */
@@ -269,28 +272,6 @@ export class Shell {
     const { sections } = this;
     const shown = !sections.every((section) => section.asTable);
     sections.forEach((section) => section.showTable(shown));
-  }
-
-  /** @param {string | null} [forced] */
-  _readTheme(forced = null) {
-    this.root.dataset.theme = themeNamed(forced ?? this.model.get("theme"));
-    this.palette = readPalette(this.root);
-    for (const { view } of this.runs) view.palette = this.palette;
-  }
-
-  _themeChanged() {
-    this._readTheme();
-    this.touchAll();
-  }
-
-  /**
-   * On paper everything is light.
-   * @param {string | null} theme
-   */
-  _print(theme) {
-    this._readTheme(theme);
-    this.touchAll();
-    this.frames.paint();
   }
 
   // -- drawing

@@ -102,10 +102,9 @@ export class FramePainter {
     const look = { size: 8.5, fill: pen.p.muted, align: "right" };
     const positions = lane.positions ?? lane.tokens;
     pen.text("position", GUTTER - 4, positions.y + positions.h / 2, look);
-    pen.text("target K/V", GUTTER - 4, lane.target.y + lane.target.h / 2 - 1, look);
-    if (keepsNothing(this.at.film)) return;
     const drafter = this.at.film.json.head ? "head" : "draft";
-    pen.text(`${drafter} K/V`, GUTTER - 4, lane.draft.y + lane.draft.h / 2 + 3, look);
+    const names = keepsNothing(this.at.film) ? "target K/V" : `target, ${drafter} K/V`;
+    pen.text(names, GUTTER - 4, lane.target.y + lane.target.h, look);
   }
 
   /**

@@ -12,6 +12,7 @@ import {
   signFills,
   SIGNS,
 } from "./lanelooks.js";
+import { drawPosition } from "./positionpaint.js";
 
 /** @import { Band, Cell, FeedRun, LaneName, LaneRun, Pen, RowLanes } from "../types.d.ts" */
 /** @import { StageLayout } from "./layout.js" */
@@ -120,7 +121,8 @@ export class LanePainter {
    * @param {number} x
    */
   _below(lane, cell, x) {
-    if (lane.positions && cell.position >= 0) this._position(lane, cell, x);
+    if (lane.positions && cell.position >= 0)
+      drawPosition(this.pen, this.at, lane.positions, cell, x);
     if (lane.positions && cell.kind === "unverified")
       this._sign(cell, x + this.at.cell / 2, lane.positions.y + lane.positions.h / 2);
     if (COMMITTED.has(cell.kind) && this.at.view.differs?.(cell.request, cell.index))
@@ -198,55 +200,6 @@ export class LanePainter {
       align: "center",
       mono: !sign,
       weight: sign ? 700 : 400,
-    });
-  }
-
-  /**
-   * The position id under its token; where it is not the token's index, in red with the drift, if
-   * that may be said.
-   * @param {RowLanes} lane
-   * @param {Cell} cell
-   * @param {number} x
-   */
-  _position(lane, cell, x) {
-    const { pen, at } = this;
-    const { p } = pen;
-    const band = /** @type {Band} */ (lane.positions);
-    const y = band.y + band.h / 2;
-    const drift = cell.position - cell.index;
-    if (drift && cell.kind !== "stale" && this.film.checked) {
-      const look = {
-        size: at.large ? 10 : 9,
-        fill: p.red,
-        weight: 700,
-        align: "center",
-        max: at.cell - 3,
-      };
-      const middle = x + at.cell / 2;
-      const by = `${drift > 0 ? "+" : "−"}${Math.abs(drift)}`;
-      const apart = at.stacked ? 4.5 : 0;
-      pen.rect(x + 1, band.y, at.cell - 2, band.h, {
-        fill: p.redSoft,
-        radius: 2,
-      });
-      if (apart) pen.text(by, middle, y + apart, { ...look, weight: 400 });
-      return pen.text(
-        apart ? `${cell.position}` : `${cell.position}${by}`,
-        middle,
-        y - apart,
-        look,
-      );
-    }
-    // The sign of a draft that was not reached would look like a minus before its position.
-    const plain = cell.kind === "held" || cell.kind === "unreached_now";
-    const sign = plain ? "" : (SIGNS[cell.kind] ?? "");
-    const look = sign ? { fill: p.ink, weight: 650 } : { fill: p.muted };
-    const size = at.large ? 10 : 9;
-    pen.text(`${sign}${cell.position}`, x + at.cell / 2, y, {
-      size,
-      align: "center",
-      max: at.cell - 1,
-      ...look,
     });
   }
 

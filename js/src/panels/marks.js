@@ -90,7 +90,7 @@ export class MarkPainter {
     const slot = row.end ?? row.pending + row.gained;
     const x = at.x(number, slot);
     const rejects = film.judged(at.step) && row.gained > row.accepted;
-    if (!notes || !at.texts || !rejects || x < GUTTER || x >= at.right) return;
+    if (!notes || !rejects || x < GUTTER || x >= at.right) return;
     if (film.phase(at.step) > 3 && (this.shifts.has(number) || row.pending_after !== slot)) return;
     const token = film.rejectedDraft(row);
     if (token === null || !standsAt(at, number, slot)) return;

@@ -52,7 +52,8 @@ class TokenCells:
         token = self._texts.tokens[self._texts.first[request] + index]
         pending = np.stack([index, position, request, token])
         slots = self._resumed(frame, entries) if phase == _ACCEPT else frame.pending
-        slots = np.where(slots < cells.shape[2], slots, frame.pending)[rows]
+        slots = slots[rows]
+        cells = _widened(cells, slots)
         # The draft that was rejected for the token keeps its slot where the token has another.
         cells[0, rows, frame.pending[rows]] = KINDS.index("stale")
         put_tokens(cells, rows, slots, "pending", pending)
@@ -98,6 +99,19 @@ class TokenCells:
             "unverified",
             np.stack([index, position, frame.requests[row], token]),
         )
+
+
+def _widened(cells: Array, slots: Array) -> Array:
+    """Return cells (5, B, T) with empty ones behind them, so that all of `slots` exist.
+
+    The cache itself may grow only once its rows are synchronised.
+    """
+    more = int(slots.max(initial=-1)) + 1 - cells.shape[2]
+    if more <= 0:
+        return cells
+    empty = np.full((*cells.shape[:2], more), -1, cells.dtype)
+    empty[0] = KINDS.index("empty")
+    return np.concatenate([cells, empty], axis=2)
 
 
 def _drafts(trace: Trace) -> list[Array]:

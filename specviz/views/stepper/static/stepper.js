@@ -2676,9 +2676,9 @@ var TICKS = [1, 5, 10, 25, 50, 100, 250, 500, 1e3], FramePainter = class {
   /** @param {RowLanes} lane */
   _laneNames(lane) {
     let { pen } = this, look = { size: 8.5, fill: pen.p.muted, align: "right" }, positions = lane.positions ?? lane.tokens;
-    if (pen.text("position", GUTTER - 4, positions.y + positions.h / 2, look), pen.text("target K/V", GUTTER - 4, lane.target.y + lane.target.h / 2 - 1, look), keepsNothing(this.at.film)) return;
-    let drafter = this.at.film.json.head ? "head" : "draft";
-    pen.text(`${drafter} K/V`, GUTTER - 4, lane.draft.y + lane.draft.h / 2 + 3, look);
+    pen.text("position", GUTTER - 4, positions.y + positions.h / 2, look);
+    let drafter = this.at.film.json.head ? "head" : "draft", names = keepsNothing(this.at.film) ? "target K/V" : `target, ${drafter} K/V`;
+    pen.text(names, GUTTER - 4, lane.target.y + lane.target.h, look);
   }
   /**
    * @param {RowEntry} row
@@ -2755,6 +2755,31 @@ function drawStrip(pen, look, kind, { x, y, w, h }, cell) {
   if (!(kind === "bonus_now" || kind === "wrong_now") || w < 4 || h < 5)
     return pen.rect(x, y, w, h, { fill: kind === "bonus_now" ? p.bonus : fill });
   pen.rect(x + 1, y, w - 1, h, { fill: kind === "bonus_now" ? p.bonus : fill }), pen.rect(x + w / 2 - 1, y + h / 2 - 1.5, 3, 3, { fill: p.page });
+}
+
+// src/panels/positionpaint.js
+function drawPosition(pen, at, band, cell, x) {
+  let { p } = pen, y = band.y + band.h / 2, drift = cell.position - cell.index;
+  if (drift && cell.kind !== "stale" && at.film.checked) {
+    let look2 = {
+      size: at.large ? 10 : 9,
+      fill: p.red,
+      weight: 700,
+      align: "center",
+      max: at.cell - 3
+    }, middle = x + at.cell / 2, by = `${drift > 0 ? "+" : "\u2212"}${Math.abs(drift)}`, apart = at.stacked ? 4.5 : 0;
+    return pen.rect(x + 1, band.y, at.cell - 2, band.h, {
+      fill: p.redSoft,
+      radius: 2
+    }), apart && pen.text(by, middle, y + apart, { ...look2, weight: 400 }), pen.text(apart ? `${cell.position}` : `${cell.position}${by}`, middle, y - apart, look2);
+  }
+  let sign = cell.kind === "held" || cell.kind === "unreached_now" ? "" : SIGNS[cell.kind] ?? "", look = sign ? { fill: p.ink, weight: 650 } : { fill: p.muted }, size = at.large ? 10 : 9;
+  pen.text(`${sign}${cell.position}`, x + at.cell / 2, y, {
+    size,
+    align: "center",
+    max: at.cell - 1,
+    ...look
+  });
 }
 
 // src/panels/lanes.js
@@ -2836,7 +2861,7 @@ var LanePainter = class {
    * @param {number} x
    */
   _below(lane, cell, x) {
-    lane.positions && cell.position >= 0 && this._position(lane, cell, x), lane.positions && cell.kind === "unverified" && this._sign(cell, x + this.at.cell / 2, lane.positions.y + lane.positions.h / 2), COMMITTED.has(cell.kind) && this.at.view.differs?.(cell.request, cell.index) && this._differs(lane, x);
+    lane.positions && cell.position >= 0 && drawPosition(this.pen, this.at, lane.positions, cell, x), lane.positions && cell.kind === "unverified" && this._sign(cell, x + this.at.cell / 2, lane.positions.y + lane.positions.h / 2), COMMITTED.has(cell.kind) && this.at.view.differs?.(cell.request, cell.index) && this._differs(lane, x);
   }
   /**
    * A run at a time, for cells too small for signs.
@@ -2896,44 +2921,6 @@ var LanePainter = class {
       align: "center",
       mono: !sign,
       weight: sign ? 700 : 400
-    });
-  }
-  /**
-   * The position id under its token; where it is not the token's index, in red with the drift, if
-   * that may be said.
-   * @param {RowLanes} lane
-   * @param {Cell} cell
-   * @param {number} x
-   */
-  _position(lane, cell, x) {
-    let { pen, at } = this, { p } = pen, band = (
-      /** @type {Band} */
-      lane.positions
-    ), y = band.y + band.h / 2, drift = cell.position - cell.index;
-    if (drift && cell.kind !== "stale" && this.film.checked) {
-      let look2 = {
-        size: at.large ? 10 : 9,
-        fill: p.red,
-        weight: 700,
-        align: "center",
-        max: at.cell - 3
-      }, middle = x + at.cell / 2, by = `${drift > 0 ? "+" : "\u2212"}${Math.abs(drift)}`, apart = at.stacked ? 4.5 : 0;
-      return pen.rect(x + 1, band.y, at.cell - 2, band.h, {
-        fill: p.redSoft,
-        radius: 2
-      }), apart && pen.text(by, middle, y + apart, { ...look2, weight: 400 }), pen.text(
-        apart ? `${cell.position}` : `${cell.position}${by}`,
-        middle,
-        y - apart,
-        look2
-      );
-    }
-    let sign = cell.kind === "held" || cell.kind === "unreached_now" ? "" : SIGNS[cell.kind] ?? "", look = sign ? { fill: p.ink, weight: 650 } : { fill: p.muted }, size = at.large ? 10 : 9;
-    pen.text(`${sign}${cell.position}`, x + at.cell / 2, y, {
-      size,
-      align: "center",
-      max: at.cell - 1,
-      ...look
     });
   }
   /**
@@ -3047,7 +3034,7 @@ var MarkPainter = class {
    */
   rejection(row, number) {
     let { pen, at } = this, { notes } = at.lanes[number], { film } = at, slot = row.end ?? row.pending + row.gained, x = at.x(number, slot), rejects = film.judged(at.step) && row.gained > row.accepted;
-    if (!notes || !at.texts || !rejects || x < GUTTER || x >= at.right || film.phase(at.step) > 3 && (this.shifts.has(number) || row.pending_after !== slot)) return;
+    if (!notes || !rejects || x < GUTTER || x >= at.right || film.phase(at.step) > 3 && (this.shifts.has(number) || row.pending_after !== slot)) return;
     let token = film.rejectedDraft(row);
     token === null || !standsAt(at, number, slot) || drawHung(pen, at, at.lanes[number], hungCell(token), x);
   }
@@ -4523,7 +4510,7 @@ var Section = class {
    * @param {Drawable} panel
    */
   _look(panel) {
-    let ratio2 = window.devicePixelRatio || 1;
+    let ratio2 = (window.devicePixelRatio || 1) * this.desk.scale();
     return {
       key: `${panel.key()} ${this.width} ${ratio2}`,
       palette: this.desk.palette(),
@@ -4733,6 +4720,7 @@ var WORDS2 = 14.5, OWN_WORDS = 13, Run = class {
   _makeSections() {
     let { view, shell, film } = this, desk = {
       palette: () => shell.palette,
+      scale: () => shell.screen?.scale ?? 1,
       touch: (section) => shell.frames.touch(section),
       tip: (hint, event) => shell.tip.show(hint, event),
       point: view.point,
@@ -5558,6 +5546,7 @@ var JUMPS = {
     };
     return this.whole = button("whole", "whole map", "map", "h", () => shell.screen.toggleMap()), group(
       null,
+      this.shell.tour.button,
       this.whole,
       iconButton("full", "full screen", "f", () => shell.screen.toggleFull()),
       button("help-keys", "help: keys", "?", "?", () => shell.help.open())
@@ -5737,6 +5726,7 @@ var KEYS = [
     "lens: pin the panel that is shown, follow the phase again",
     ["l", "l", (shell) => shell.pin(shell.pinned ? null : shell.runs[0].lens.shown)]
   ],
+  ["tour of a minute", ["g", "g", (shell) => shell.tour.toggle()]],
   ["this list", ["?", "?", (shell) => shell.help.open()]],
   ["first difference of the two runs", ["d", "d", jumpToDifference], !0],
   [
@@ -5788,6 +5778,27 @@ var Help = class {
     this.root.addEventListener("close", () => before?.focus({ preventScroll: !0 }), {
       once: !0
     }), this.root.showModal();
+  }
+};
+
+// src/page/looks.js
+var Looks = class {
+  /** @param {Shell} shell */
+  constructor(shell) {
+    this.shell = shell, this._read();
+  }
+  /** @param {string | null} [forced] */
+  _read(forced = null) {
+    let { shell } = this;
+    shell.root.dataset.theme = themeNamed(forced ?? shell.model.get("theme")), shell.palette = readPalette(shell.root);
+    for (let { view } of shell.runs) view.palette = shell.palette;
+  }
+  changed() {
+    this._read(), this.shell.touchAll();
+  }
+  /** @param {string | null} theme */
+  print(theme) {
+    this._read(theme), this.shell.touchAll(), this.shell.frames.paint();
   }
 };
 
@@ -7007,6 +7018,7 @@ var ZOOM = 1.6, MapSection = class extends Section {
 function deskOf(shell) {
   return {
     palette: () => shell.palette,
+    scale: () => shell.screen?.scale ?? 1,
     touch: (section) => shell.frames.touch(section),
     tip: (hint, event) => shell.tip.show(hint, event),
     point() {
@@ -7134,6 +7146,137 @@ var Tip = class {
   }
 };
 
+// src/film/tour.js
+function unevenRound(film) {
+  let spreads = film.json.rounds.map(({ rows }) => {
+    let gains = rows.filter(({ gained }) => gained > 0).map(({ gained }) => gained);
+    return gains.length ? Math.max(...gains) - Math.min(...gains) : -1;
+  });
+  return Math.max(spreads.indexOf(Math.max(...spreads)), 0);
+}
+function tourOf(film) {
+  let round = unevenRound(film), rows = film.json.rounds[round].rows, gains = rows.map(({ gained }) => gained), most = gains.indexOf(Math.max(...gains)), least = gains.indexOf(Math.min(...gains.filter((gain) => gain > 0))), short = Math.max(least, 0), begin = round * film.phases, stop = (phase, row, spot, words, more = {}) => ({
+    step: begin + phase,
+    row,
+    lens: null,
+    turned: 0,
+    spot,
+    words,
+    ...more
+  }), drafter = drafterName(film), sizes = `${counted(film.json.requests.length, "request")}, ${counted(film.json.rounds.length, "round")}`;
+  return [
+    stop(
+      0,
+      most,
+      "map",
+      `This is the whole run: ${sizes}. Each block is a round of a request: green is accepted, amber is the target's own token, the low orange part was thrown away. Click a block to go there.`
+    ),
+    stop(
+      0,
+      most,
+      "stage",
+      `Round ${round} begins. Each line is a row of the batch. A bar stands for committed tokens; the last ones can be read. The blue frame is the pending token: its K/V does not exist yet.`
+    ),
+    stop(
+      1,
+      most,
+      "lens",
+      `The ${drafter} proposes tokens for every row, with the probability q of each. The lens beside the batch shows the chosen row. Press \u2193 or click a row to choose another one.`
+    ),
+    stop(
+      2,
+      most,
+      "lens",
+      "One forward of the target reads the pending token and all drafts of all rows. The mask shows which slots each query sees: its own row up to itself, and nothing else."
+    ),
+    stop(3, short, "stage", acceptWords(film, rows, most, short)),
+    stop(
+      3,
+      short,
+      "stage",
+      "The same rows by the positions of their tokens instead of by slots of the cache. Rows of a batch share slots, but each has its own length. Press c to go to and fro.",
+      { turned: 1 }
+    ),
+    stop(
+      4,
+      short,
+      "lens",
+      `${syncWords(film, begin + 4)} Press ? for all keys, \u2192 for the next phase.`
+    )
+  ];
+}
+function acceptWords(film, rows, most, least) {
+  let first = `Row ${most} gained most: ${counted(rows[most].gained, "token")}.`, row = rows[least];
+  if (rows[most].gained === row.gained)
+    return `${first} Accepted drafts are green, the bonus is amber.`;
+  let why = film.rejectedDraft(row) === null ? "" : " Its rejected draft hangs below the token that replaced it.";
+  return `${first} Row ${least} gained ${row.gained}.${why} So the rows are ragged now.`;
+}
+function syncWords(film, step) {
+  let moved = new Set(film.stage(step).moves.map((move) => move[4])).size;
+  return moved ? `To end in one column again, ${counted(moved, "row")} moved their K/V. The list says how far.` : "Nothing moves here: this strategy leaves the K/V where it is. The list says where it ends.";
+}
+
+// src/page/tour.js
+var KNOWN = "specviz-tour", Tour = class {
+  /** @param {Shell} shell */
+  constructor(shell) {
+    this.shell = shell, this.at = -1, this.stops = [];
+    let button = (words, click) => element("button", { type: "button", class: "sv-small", on: { click } }, words);
+    this.words = element("p", { "aria-live": "polite" }), this.place = element("span", { class: "sv-place" }), this.back = button("back", () => this.to(this.at - 1)), this.next = button("next", () => this.to(this.at + 1));
+    let close = button("end", () => this.end()), line = element("div", { class: "sv-group" }, this.place, this.back, this.next, close);
+    this.root = element(
+      "div",
+      { class: "sv-tour", role: "group", "aria-label": "tour", hidden: !0 },
+      this.words,
+      line
+    ), this.button = element(
+      "button",
+      {
+        type: "button",
+        class: "sv-icon sv-whole",
+        "aria-label": "tour of a minute",
+        title: "tour of a minute (g)",
+        on: { click: () => this.toggle() }
+      },
+      "tour"
+    ), this.button.classList.toggle("sv-first", !isKnown());
+  }
+  toggle() {
+    this.at < 0 ? this.to(0) : this.end();
+  }
+  /** @param {number} number of the stop */
+  to(number) {
+    let { shell } = this;
+    if (this.stops = this.stops.length ? this.stops : tourOf(shell.runs[0].film), number < 0) return;
+    if (number >= this.stops.length) return this.end();
+    this.at = number, keepKnown(), this.button.classList.remove("sv-first");
+    let { step, row, lens, turned, spot, words } = this.stops[number];
+    shell.goTo(shell.runs[0], step), shell.pickBy(row - shell.runs[0].view.row), shell.pin(lens), shell.turnTo(turned), this._light(spot), this.root.dataset.spot = spot, setText(this.words, words), setText(this.place, `${number + 1} of ${this.stops.length}`), setText(this.next, number + 1 < this.stops.length ? "next" : "done"), this.back.hidden = number === 0, this.root.hidden = !1;
+  }
+  end() {
+    this.at = -1, this.root.hidden = !0, this._light(null), this.shell.turnTo(0), this.shell.root.focus({ preventScroll: !0 });
+  }
+  /** @param {string | null} spot */
+  _light(spot) {
+    let { root } = this.shell;
+    root.querySelectorAll(".sv-lit").forEach((each) => each.classList.remove("sv-lit")), spot && root.querySelector(`.sv-${spot}`)?.classList.add("sv-lit");
+  }
+};
+function isKnown() {
+  try {
+    return localStorage.getItem(KNOWN) !== null;
+  } catch {
+    return !1;
+  }
+}
+function keepKnown() {
+  try {
+    localStorage.setItem(KNOWN, "1");
+  } catch {
+  }
+}
+
 // src/page/shell.js
 var Shell = class {
   /** @type {Palette} */
@@ -7150,9 +7293,9 @@ var Shell = class {
    * @param {Film[]} films
    */
   constructor(model, root, films) {
-    this.model = model, this.root = root, this.clock = 0, this.way = 1, this.row = 0, this.request = null, this.missing = null, this.pinned = null, this.turned = 0, this.large = !1, this.ends = new AbortController(), this.comparison = films.length > 1 ? new Comparison(films[0], films[1]) : null, this.phases = films[0].phases, this.clocks = this.comparison ? this.comparison.clocks : films[0].steps, this._readTheme(), this.tip = new Tip(root), this.help = new Help(this.comparison !== null), this.runs = films.map((film, number) => new Run(this, film, number)), this.frames = new Frames((sections) => this._paint(sections)), this.player = new Player(this), this.controls = new Controls(this), this.runs[0].sections[0].addTools(this.controls.zooms()), this.map = new MapSection(this), this.ahead = new Ahead(this);
-    let shown = element("div", { class: "sv-runs" }, ...this.runs.map((run) => run.root)), { root: top, two } = this.controls;
-    root.replaceChildren(top, this.map.root, ...two, shown, this.tip.root, this.help.root), root.classList.toggle("sv-compared", this.comparison !== null), this.row = Math.max(model.get("row") ?? 0, 0), this._listen(), this.screen = new Screen(this), this.controls.updatePlay(), this._show(this._clamp(model.get("step") ?? 0), !1);
+    this.model = model, this.root = root, this.clock = 0, this.way = 1, this.row = 0, this.request = null, this.missing = null, this.pinned = null, this.turned = 0, this.large = !1, this.ends = new AbortController(), this.comparison = films.length > 1 ? new Comparison(films[0], films[1]) : null, this.phases = films[0].phases, this.clocks = this.comparison ? this.comparison.clocks : films[0].steps, this.looks = new Looks(this), this.tip = new Tip(root), this.help = new Help(this.comparison !== null), this.runs = films.map((film, number) => new Run(this, film, number)), this.frames = new Frames((sections) => this._paint(sections)), this.player = new Player(this), this.tour = new Tour(this), this.controls = new Controls(this), this.runs[0].sections[0].addTools(this.controls.zooms()), this.map = new MapSection(this), this.ahead = new Ahead(this);
+    let shown = element("div", { class: "sv-runs" }, ...this.runs.map((run) => run.root)), { root: top, two } = this.controls, over = [this.tour.root, this.tip.root, this.help.root];
+    root.replaceChildren(top, this.map.root, ...two, shown, ...over), root.classList.toggle("sv-compared", this.comparison !== null), this.row = Math.max(model.get("row") ?? 0, 0), this._listen(), this.screen = new Screen(this), this.controls.updatePlay(), this._show(this._clamp(model.get("step") ?? 0), !1);
   }
   dispose() {
     this.ends.abort(), this.player.play(!1), this.frames.stop();
@@ -7164,10 +7307,10 @@ var Shell = class {
     this.listeners = [
       ["change:step", () => this._show(this._clamp(this.model.get("step")), !1)],
       ["change:row", () => this._pickRow(Math.max(this.model.get("row"), 0))],
-      ["change:theme", () => this._themeChanged()]
+      ["change:theme", () => this.looks.changed()]
     ];
     for (let [event, listener] of this.listeners) this.model.on(event, listener);
-    this.root.addEventListener("keydown", (event) => this._key(event), { signal }), watchTheme(() => this._themeChanged(), signal), window.addEventListener("resize", () => this.touchAll(), { signal }), window.addEventListener("beforeprint", () => this._print("light"), { signal }), window.addEventListener("afterprint", () => this._print(null), { signal });
+    this.root.addEventListener("keydown", (event) => this._key(event), { signal }), watchTheme(() => this.looks.changed(), signal), window.addEventListener("resize", () => this.touchAll(), { signal }), window.addEventListener("beforeprint", () => this.looks.print("light"), { signal }), window.addEventListener("afterprint", () => this.looks.print(null), { signal });
   }
   /** @param {KeyboardEvent} event */
   _key(event) {
@@ -7295,21 +7438,6 @@ var Shell = class {
   showTables() {
     let { sections } = this, shown = !sections.every((section) => section.asTable);
     sections.forEach((section) => section.showTable(shown));
-  }
-  /** @param {string | null} [forced] */
-  _readTheme(forced = null) {
-    this.root.dataset.theme = themeNamed(forced ?? this.model.get("theme")), this.palette = readPalette(this.root);
-    for (let { view } of this.runs) view.palette = this.palette;
-  }
-  _themeChanged() {
-    this._readTheme(), this.touchAll();
-  }
-  /**
-   * On paper everything is light.
-   * @param {string | null} theme
-   */
-  _print(theme) {
-    this._readTheme(theme), this.touchAll(), this.frames.paint();
   }
   // -- drawing
   /** @returns {Section[]} */
