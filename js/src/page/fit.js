@@ -1,7 +1,7 @@
 // Fit: how tall the rows of the batch and the map may be, so that a run is followed without
 // scrolling. The rest of the view has a height of its own.
 
-export const ROW = { least: 48, most: 68 }; // px of an open row
+export const ROW = { least: 46, most: 68 }; // px of an open row
 const LOW_BELOW = 52; // px of a row from which on the whole map is worth its room
 
 /**
@@ -20,15 +20,22 @@ export function frameHeight(root) {
 }
 
 /**
- * low: whether the map gives up its strips and words; row: px of an open row.
- * @param {{ frame: number, rest: number, map: number, lowMap: number, rows: number,
+ * low: whether the map gives up its strips and words; tight: whether the legend gives up its place;
+ * row: px of an open row.
+ * @param {{ frame: number, rest: number, legend: number, map: number, lowMap: number, rows: number,
  *   low: boolean | null }} at rest: px of all but rows and map; low: what the reader chose
  */
-export function fit({ frame, rest, map, lowMap, rows, low }) {
+export function fit({ frame, rest, legend, map, lowMap, rows, low }) {
   /** @param {boolean} asLow */
   const row = (asLow) => (frame - rest - (asLow ? lowMap : map)) / Math.max(rows, 1);
   const chosen = low ?? row(false) < LOW_BELOW;
-  return { low: chosen, row: Math.round(Math.min(Math.max(row(chosen), ROW.least), ROW.most)) };
+  const tight = row(chosen) < ROW.least;
+  const most = row(chosen) + (tight ? legend / Math.max(rows, 1) : 0);
+  return {
+    low: chosen,
+    tight,
+    row: Math.floor(Math.min(Math.max(most, ROW.least), ROW.most)),
+  };
 }
 
 /**

@@ -95,6 +95,6 @@ export class Lens {
       const hidden = !shown || this.empty[n];
       if (section.root.hidden !== hidden) section.root.hidden = hidden;
     });
-    setText(this.said, this.pinned ? "pinned" : "follows the phase");
+    setText(this.said, this.pinned ? "pinned" : "follows");
   }
 }

@@ -78,6 +78,7 @@ export class Screen {
     const found = fit({
       frame,
       rest: AROUND + head + batch,
+      legend: legend.height(inside) + 4,
       map: shell.map.fullHeight(shell.root.clientWidth) + MAP_AROUND,
       lowMap: shell.map.lowHeight(shell.root.clientWidth),
       rows: stage.openRows,
@@ -87,13 +88,14 @@ export class Screen {
   }
 
   /**
-   * @param {{ low: boolean, row: number }} found
+   * @param {{ low: boolean, tight: boolean, row: number }} found
    * @param {boolean} beside
    */
-  _take({ low, row }, beside) {
+  _take({ low, tight, row }, beside) {
     const { shell } = this;
     const fits = beside && !shell.comparison;
     shell.map.setLow(fits ? low : (this.low ?? false));
+    shell.root.classList.toggle("sv-tight", fits && tight);
     for (const run of shell.runs) {
       run.view.tall = fits ? row : null;
       const { height } = run.lens.inside.getBoundingClientRect();

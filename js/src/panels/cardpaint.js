@@ -10,7 +10,7 @@ import { HOLLOW } from "./cut.js";
 /** @import { CardData, CardPlace, Choice, Pen, TextLook, View } from "../types.d.ts" */
 
 export const CARD = {
-  least: 96,
+  least: 88,
   most: 230,
   gap: 8,
   pad: 9,

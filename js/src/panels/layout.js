@@ -25,7 +25,7 @@ const DRAFT_BAR = 4; // px of a draft model's K/V
 const ARROWS = 13; // px for the arrows of what moves within a row, in a run with trees
 const DEEPER = 9; // px of a slot up to which a drift stands under its position, and what that takes
 const OPEN = 56; // px of an open row
-export const LOWEST = 48; // px of it where room is scarce
+export const LOWEST = 46; // px of it where room is scarce
 export const GUTTER = 100;
 export const RIGHT = 12;
 export const AXIS = 18;
@@ -176,7 +176,7 @@ export class StageLayout {
       y: y + 1,
       h: this.texts ? 15 + Math.min(Math.max(spare, 0) * 0.6, 9) : this.signs ? 16 : 10,
     };
-    const hung = 11 + Math.min(Math.max(spare, 0) * 0.2, 3);
+    const hung = 10 + Math.min(Math.max(spare, 0) * 0.2, 3);
     const notes = this.signs ? { y: tokens.y + tokens.h + 1, h: hung } : null;
     const above = notes ?? tokens;
     const deep = this.stacked ? DEEPER : 0;

@@ -1398,7 +1398,7 @@ function stripIn(capacity, room) {
 }
 
 // src/panels/layout.js
-var ZOOMS = [1, 2, 4, 8, 13, 20, 28, 36, 46, 64, 90, 120], TEXT_FROM = 26, SIGNS_FROM = 10, LARGE_FROM = 60, ALL_FROM = 46, WIDEST = 110, USUAL = 54, FOLDED = 44, FOLDED_SHARE = 0.2, STACKED_BELOW = 44, DRAFT_BAR = 4, ARROWS = 13, DEEPER = 9, OPEN = 56, LOWEST = 48, GUTTER = 100, RIGHT = 12, AXIS = 18, READING = 28, StageLayout = class {
+var ZOOMS = [1, 2, 4, 8, 13, 20, 28, 36, 46, 64, 90, 120], TEXT_FROM = 26, SIGNS_FROM = 10, LARGE_FROM = 60, ALL_FROM = 46, WIDEST = 110, USUAL = 54, FOLDED = 44, FOLDED_SHARE = 0.2, STACKED_BELOW = 44, DRAFT_BAR = 4, ARROWS = 13, DEEPER = 9, OPEN = 56, LOWEST = 46, GUTTER = 100, RIGHT = 12, AXIS = 18, READING = 28, StageLayout = class {
   /**
    * @param {View} view
    * @param {number} width
@@ -1491,7 +1491,7 @@ var ZOOMS = [1, 2, 4, 8, 13, 20, 28, 36, 46, 64, 90, 120], TEXT_FROM = 26, SIGNS
     let spare = height - this.arrows - LOWEST, tokens = {
       y: y + 1,
       h: this.texts ? 15 + Math.min(Math.max(spare, 0) * 0.6, 9) : this.signs ? 16 : 10
-    }, hung = 11 + Math.min(Math.max(spare, 0) * 0.2, 3), notes = this.signs ? { y: tokens.y + tokens.h + 1, h: hung } : null, above = notes ?? tokens, deep = this.stacked ? DEEPER : 0, positions = this.texts ? { y: above.y + above.h, h: 9 + deep } : null, over = positions ?? above, target = { y: over.y + over.h, h: spare > 4 ? 5 : 4 }, draft = { y: target.y + target.h + 1, h: keepsNothing(this.film) ? 0 : this.draftBar }, below = draft.y + this.draftBar + 2, arrows = this.signs && this.arrows ? { y: below, h: this.arrows } : null;
+    }, hung = 10 + Math.min(Math.max(spare, 0) * 0.2, 3), notes = this.signs ? { y: tokens.y + tokens.h + 1, h: hung } : null, above = notes ?? tokens, deep = this.stacked ? DEEPER : 0, positions = this.texts ? { y: above.y + above.h, h: 9 + deep } : null, over = positions ?? above, target = { y: over.y + over.h, h: spare > 4 ? 5 : 4 }, draft = { y: target.y + target.h + 1, h: keepsNothing(this.film) ? 0 : this.draftBar }, below = draft.y + this.draftBar + 2, arrows = this.signs && this.arrows ? { y: below, h: this.arrows } : null;
     return {
       y,
       height,
@@ -4004,7 +4004,7 @@ function numbered(card, n, all) {
 
 // src/panels/cardpaint.js
 var CARD = {
-  least: 96,
+  least: 88,
   most: 230,
   gap: 8,
   pad: 9,
@@ -4356,7 +4356,7 @@ var CONTEXT = 34, VerifyPanel = class {
 };
 
 // src/page/fit.js
-var ROW = { least: 48, most: 68 }, LOW_BELOW = 52;
+var ROW = { least: 46, most: 68 }, LOW_BELOW = 52;
 function frameHeight(root) {
   for (let at = root.parentElement; at; at = at.parentElement) {
     let { overflowY } = getComputedStyle(at);
@@ -4365,9 +4365,13 @@ function frameHeight(root) {
   }
   return window.innerHeight;
 }
-function fit({ frame, rest, map, lowMap, rows, low }) {
-  let row = (asLow) => (frame - rest - (asLow ? lowMap : map)) / Math.max(rows, 1), chosen2 = low ?? row(!1) < LOW_BELOW;
-  return { low: chosen2, row: Math.round(Math.min(Math.max(row(chosen2), ROW.least), ROW.most)) };
+function fit({ frame, rest, legend, map, lowMap, rows, low }) {
+  let row = (asLow) => (frame - rest - (asLow ? lowMap : map)) / Math.max(rows, 1), chosen2 = low ?? row(!1) < LOW_BELOW, tight = row(chosen2) < ROW.least, most = row(chosen2) + (tight ? legend / Math.max(rows, 1) : 0);
+  return {
+    low: chosen2,
+    tight,
+    row: Math.floor(Math.min(Math.max(most, ROW.least), ROW.most))
+  };
 }
 function mostLines(sentences2, linesOf) {
   let longest = [...new Set(sentences2)].sort((a, b) => b.length - a.length).slice(0, 6);
@@ -4425,7 +4429,7 @@ var Lens = class {
       shown ? setAttribute(this.tabs[n], "aria-current", "true") : this.tabs[n].removeAttribute("aria-current"), this.tabs[n].hidden !== this.empty[n] && (this.tabs[n].hidden = this.empty[n]), setAttribute(this.tabs[n], "aria-pressed", String(name === this.pinned));
       let hidden = !shown || this.empty[n];
       section.root.hidden !== hidden && (section.root.hidden = hidden);
-    }), setText(this.said, this.pinned ? "pinned" : "follows the phase");
+    }), setText(this.said, this.pinned ? "pinned" : "follows");
   }
 };
 
@@ -5812,7 +5816,7 @@ var MapLayout = class {
   constructor(width, runs, low = !1) {
     this.width = width, this.room = Math.max(width - 66 - 16, 40), this.two = runs.length > 1;
     let [lanes2, lowest] = this.two ? [128, 2] : [192, 3];
-    this.lanesRoom = low && !this.two ? 36 : lanes2, this.pitch = pitchOf(Math.max(...runs.map(({ count }) => count), 1), this.lanesRoom, lowest);
+    this.lanesRoom = low && !this.two ? 32 : lanes2, this.pitch = pitchOf(Math.max(...runs.map(({ count }) => count), 1), this.lanesRoom, lowest);
     let y = 4;
     this.groups = runs.map((run) => {
       let group2 = this._group(run, y);
@@ -7105,6 +7109,7 @@ var AROUND = 66, MAP_AROUND = 74, LENS_HEAD = 50, LEAST_ROOM = 300, BESIDE_FROM 
     let inside = sections[0].width || width * (width < BESIDE_FROM ? 1 : 0.6), head = shell.controls.root.offsetHeight + words.offsetHeight, batch = stage.around(inside) + sections[0].head.offsetHeight + legend.height(inside), found = fit({
       frame,
       rest: AROUND + head + batch,
+      legend: legend.height(inside) + 4,
       map: shell.map.fullHeight(shell.root.clientWidth) + MAP_AROUND,
       lowMap: shell.map.lowHeight(shell.root.clientWidth),
       rows: stage.openRows,
@@ -7113,12 +7118,12 @@ var AROUND = 66, MAP_AROUND = 74, LENS_HEAD = 50, LEAST_ROOM = 300, BESIDE_FROM 
     this._take(found, width >= BESIDE_FROM);
   }
   /**
-   * @param {{ low: boolean, row: number }} found
+   * @param {{ low: boolean, tight: boolean, row: number }} found
    * @param {boolean} beside
    */
-  _take({ low, row }, beside) {
+  _take({ low, tight, row }, beside) {
     let { shell } = this, fits = beside && !shell.comparison;
-    shell.map.setLow(fits ? low : this.low ?? !1);
+    shell.map.setLow(fits ? low : this.low ?? !1), shell.root.classList.toggle("sv-tight", fits && tight);
     for (let run of shell.runs) {
       run.view.tall = fits ? row : null;
       let { height } = run.lens.inside.getBoundingClientRect();
