@@ -5,10 +5,10 @@ import { fit, frameHeight } from "./fit.js";
 
 /** @import { Shell } from "./shell.js" */
 
-const AROUND = 66; // px of margins and borders between the parts
+const AROUND = 69; // px of margins and borders between the parts
 const MAP_AROUND = 74; // px of the heading of the map, its totals and its margins
-const LENS_HEAD = 50; // px of the heading of a panel in the lens, and its margins
-const LEAST_ROOM = 300;
+const LENS_HEAD = 46; // px of the heading of a panel in the lens, and its margins
+const LEAST_ROOM = 260;
 const BESIDE_FROM = 700; // px of a run from which the lens stands beside the batch
 
 export class Screen {
@@ -21,7 +21,12 @@ export class Screen {
     const { signal } = shell.ends;
     this.observer = new ResizeObserver(() => this.refit());
     this.observer.observe(shell.root);
-    signal.addEventListener("abort", () => this.observer.disconnect());
+    this.lenses = new ResizeObserver(() => this._measureLenses());
+    for (const { lens } of shell.runs) this.lenses.observe(lens.inside);
+    signal.addEventListener("abort", () => {
+      this.observer.disconnect();
+      this.lenses.disconnect();
+    });
     window.addEventListener("resize", () => this.refit(), { signal });
     document.addEventListener("fullscreenchange", () => this.refit(true), { signal });
   }
@@ -60,6 +65,16 @@ export class Screen {
     return this.shell.large ? 1.4 : 1; // as in the style sheet
   }
 
+  /** What the lens shows may be as high as the lens. */
+  _measureLenses() {
+    for (const { lens, view } of this.shell.runs) {
+      const room = Math.max(lens.inside.clientHeight - LENS_HEAD, LEAST_ROOM);
+      if (room === view.room) continue;
+      view.room = room;
+      this.shell.touchAll();
+    }
+  }
+
   /** @param {boolean} [always] */
   refit(always = false) {
     const { shell } = this;
@@ -96,11 +111,7 @@ export class Screen {
     const fits = beside && !shell.comparison;
     shell.map.setLow(fits ? low : (this.low ?? false));
     shell.root.classList.toggle("sv-tight", fits && tight);
-    for (const run of shell.runs) {
-      run.view.tall = fits ? row : null;
-      const { height } = run.lens.inside.getBoundingClientRect();
-      run.view.room = Math.max(height / this.scale - LENS_HEAD, LEAST_ROOM);
-    }
+    for (const { view } of shell.runs) view.tall = fits ? row : null;
     shell.touchAll();
   }
 }

@@ -184,7 +184,8 @@ export class Stage {
 
   table() {
     const { film, step, row } = this.view;
-    const { width } = film.stage(step);
+    const end = film.lane(step, "tokens", row).at(-1)?.[1] ?? 0;
+    const width = Math.max(film.stage(step).width, end);
     const reads = film.json.head !== undefined && !keepsNothing(film);
     /** @param {number} value */
     const number = (value) => (value < 0 ? "" : value);

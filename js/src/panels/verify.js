@@ -8,6 +8,7 @@ import { draftCards } from "../film/cards.js";
 import { drafterName } from "../film/head.js";
 import { leftOut, shareWords } from "../film/selection.js";
 import { branches, slotsOf } from "../film/tree.js";
+import { linePlaces } from "./cardline.js";
 import { CARD, CardPainter } from "./cardpaint.js";
 import { drawCut } from "./cut.js";
 
@@ -80,7 +81,8 @@ export class VerifyPanel {
       const cards = this.cards(last);
       const forms = [4, 3, 2, 1].map((most) => () => this._places(cards, width, most));
       const fits = forms.map((form) => form()).find(({ height }) => height <= (room ?? Infinity));
-      return fits ?? forms[3]();
+      const at = { x: PAD, y: CONTEXT, w: width - 2 * PAD };
+      return fits ?? linePlaces(cards.length, at, room ?? 0) ?? forms[3]();
     });
   }
 

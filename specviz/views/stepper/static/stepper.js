@@ -3302,7 +3302,7 @@ var LISTED2 = 400, Stage = class {
     ].join(" ");
   }
   table() {
-    let { film, step, row } = this.view, { width } = film.stage(step), reads = film.json.head !== void 0 && !keepsNothing(film), number = (value) => value < 0 ? "" : value, rows = [];
+    let { film, step, row } = this.view, end = film.lane(step, "tokens", row).at(-1)?.[1] ?? 0, width = Math.max(film.stage(step).width, end), reads = film.json.head !== void 0 && !keepsNothing(film), number = (value) => value < 0 ? "" : value, rows = [];
     for (let slot = Math.max(0, width - LISTED2); slot < width; slot++) {
       let cell = film.cell(step, "tokens", row, slot);
       cell && rows.push([
@@ -4002,6 +4002,37 @@ function numbered(card, n, all) {
   return card.last ? card : { ...card, number: n > own ? n - 1 : n };
 }
 
+// src/panels/cardline.js
+var CARD_LINE = { least: 40, most: 58, gap: 4 }, NAME3 = 46, CHIP2 = 0.3, TARGET = 0.62;
+function linePlaces(count, { x, y, w }, room) {
+  let pitch = Math.min((room - y) / Math.max(count, 1), CARD_LINE.most + CARD_LINE.gap), h = Math.floor(pitch) - CARD_LINE.gap;
+  return h < CARD_LINE.least ? null : { places: Array.from({ length: count }, (_, n) => ({
+    x,
+    y: y + n * (h + CARD_LINE.gap),
+    w,
+    h,
+    bars: 0,
+    lines: 1,
+    chip: 0
+  })), height: y + count * (h + CARD_LINE.gap) };
+}
+function drawCardLine(pen, view, card, at, [strong, soft]) {
+  let { p } = pen, fate = MARKS[card.fate], quiet = fate.pale || card.fate === "waiting", fill = quiet ? p.muted : p.ink, top = at.y + at.h * 0.32, small = { size: 11, fill: p.muted }, lit = view.hover?.row === view.row && view.hover.index === card.index && card.index !== null;
+  if (pen.rect(at.x, at.y, at.w, at.h, { fill: p.page, stroke: lit ? p.blue : p.faint, radius: 6 }), pen.rect(at.x, at.y + 4, 3, at.h - 8, { fill: strong }), pen.text(card.name, at.x + 10, top, { size: 12, weight: 700, fill, max: NAME3 - 4 }), card.draft !== null) {
+    let chip = { fill: soft, stroke: strong, size: 11, height: 18 }, x = at.x + 10 + NAME3, w = drawChip(pen, view.film.text(card.draft), x, top, at.w * CHIP2, chip);
+    card.q !== null && pen.text(`q ${chance(card.q)}`, x + w + 5, top, small);
+  }
+  let [first] = card.targetChoices;
+  if (first) {
+    let words = `${view.film.text(first[0])} ${chance(first[1])}`, x = at.x + at.w * TARGET;
+    pen.text("p", x, top, small), pen.text(words, x + 11, top, { size: 11, mono: !0, fill, max: at.w * (1 - TARGET) - 34 });
+  }
+  let sign = { size: 13, weight: 700, fill: quiet ? p.muted : strong, align: "right" };
+  pen.text(fate.sign, at.x + at.w - 9, top, sign);
+  let bottom = at.y + at.h * 0.74;
+  pen.text(card.words, at.x + 10, bottom, { size: 11, fill, max: at.w - 20 });
+}
+
 // src/panels/cardpaint.js
 var CARD = {
   least: 88,
@@ -4025,6 +4056,7 @@ var CARD = {
     let [strong, soft] = this._colours();
     this.strong = strong, this.soft = soft;
   }
+  /** @returns {[string, string]} */
   _colours() {
     let { p } = this;
     return {
@@ -4047,7 +4079,9 @@ var CARD = {
     this.pen.text(words, x, y, { size: 11, fill: this.p.muted, ...look });
   }
   paint() {
-    let { pen, p, at, card } = this, lit = this._lit();
+    let { pen, p, at, card } = this;
+    if (!at.bars) return drawCardLine(pen, this.view, card, at, [this.strong, this.soft]);
+    let lit = this._lit();
     pen.rect(at.x, at.y, at.w, at.h, {
       fill: this.hollow ? void 0 : p.page,
       stroke: lit ? p.blue : this.hollow ? p.grey : p.faint,
@@ -4211,8 +4245,8 @@ var CONTEXT = 34, VerifyPanel = class {
   _grid(width) {
     let { film, step, row } = this.view, last = step - film.phase(step) + 4, { room } = this.view;
     return this._grids.get(`${last} ${row} ${width} ${room}`, () => {
-      let cards = this.cards(last), forms = [4, 3, 2, 1].map((most) => () => this._places(cards, width, most));
-      return forms.map((form) => form()).find(({ height }) => height <= (room ?? 1 / 0)) ?? forms[3]();
+      let cards = this.cards(last), forms = [4, 3, 2, 1].map((most) => () => this._places(cards, width, most)), fits = forms.map((form) => form()).find(({ height }) => height <= (room ?? 1 / 0)), at = { x: PAD, y: CONTEXT, w: width - 2 * PAD };
+      return fits ?? linePlaces(cards.length, at, room ?? 0) ?? forms[3]();
     });
   }
   /**
@@ -7069,12 +7103,16 @@ function save(model, { step, row }) {
 }
 
 // src/page/screen.js
-var AROUND = 66, MAP_AROUND = 74, LENS_HEAD = 50, LEAST_ROOM = 300, BESIDE_FROM = 700, Screen = class {
+var AROUND = 69, MAP_AROUND = 74, LENS_HEAD = 46, LEAST_ROOM = 260, BESIDE_FROM = 700, Screen = class {
   /** @param {Shell} shell */
   constructor(shell) {
     this.shell = shell, this.low = null, this.seen = "";
     let { signal } = shell.ends;
-    this.observer = new ResizeObserver(() => this.refit()), this.observer.observe(shell.root), signal.addEventListener("abort", () => this.observer.disconnect()), window.addEventListener("resize", () => this.refit(), { signal }), document.addEventListener("fullscreenchange", () => this.refit(!0), { signal });
+    this.observer = new ResizeObserver(() => this.refit()), this.observer.observe(shell.root), this.lenses = new ResizeObserver(() => this._measureLenses());
+    for (let { lens } of shell.runs) this.lenses.observe(lens.inside);
+    signal.addEventListener("abort", () => {
+      this.observer.disconnect(), this.lenses.disconnect();
+    }), window.addEventListener("resize", () => this.refit(), { signal }), document.addEventListener("fullscreenchange", () => this.refit(!0), { signal });
   }
   toggleMap() {
     this.low = !this.shell.map.low, this.refit(!0);
@@ -7101,6 +7139,13 @@ var AROUND = 66, MAP_AROUND = 74, LENS_HEAD = 50, LEAST_ROOM = 300, BESIDE_FROM 
   get scale() {
     return this.shell.large ? 1.4 : 1;
   }
+  /** What the lens shows may be as high as the lens. */
+  _measureLenses() {
+    for (let { lens, view } of this.shell.runs) {
+      let room = Math.max(lens.inside.clientHeight - LENS_HEAD, LEAST_ROOM);
+      room !== view.room && (view.room = room, this.shell.touchAll());
+    }
+  }
   /** @param {boolean} [always] */
   refit(always = !1) {
     let { shell } = this, [{ root, sections, words, stage, legend }] = shell.runs, width = root.clientWidth, fills = shell.root.matches(":fullscreen, .sv-window"), whole = fills ? window.innerHeight : frameHeight(shell.root), frame = Math.floor(whole / this.scale), seen = [width, frame, fills, this.low].join();
@@ -7124,11 +7169,7 @@ var AROUND = 66, MAP_AROUND = 74, LENS_HEAD = 50, LEAST_ROOM = 300, BESIDE_FROM 
   _take({ low, tight, row }, beside) {
     let { shell } = this, fits = beside && !shell.comparison;
     shell.map.setLow(fits ? low : this.low ?? !1), shell.root.classList.toggle("sv-tight", fits && tight);
-    for (let run of shell.runs) {
-      run.view.tall = fits ? row : null;
-      let { height } = run.lens.inside.getBoundingClientRect();
-      run.view.room = Math.max(height / this.scale - LENS_HEAD, LEAST_ROOM);
-    }
+    for (let { view } of shell.runs) view.tall = fits ? row : null;
     shell.touchAll();
   }
 };
