@@ -90,7 +90,7 @@ class Stepper:
             return
         tab = self.root.locator(".sv-run").nth(run).locator(f"[data-lens={name}]")
         if tab.is_visible():
-            tab.click()
+            tab.evaluate("(tab) => tab.click()")  # the pointer stays where it is
             self.frame()
 
     def canvas(self, name: str, run: int = 0) -> Locator:

@@ -1,4 +1,4 @@
-"""One screen: a run of eight rows is followed without scrolling, and nothing moves while stepping."""
+"""One screen: eight rows are followed without scrolling, and nothing moves while stepping."""
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe

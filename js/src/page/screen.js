@@ -5,7 +5,7 @@ import { fit, frameHeight } from "./fit.js";
 
 /** @import { Shell } from "./shell.js" */
 
-const AROUND = 69; // px of margins and borders between the parts
+const AROUND = 72; // px of margins and borders between the parts
 const MAP_AROUND = 74; // px of the heading of the map, its totals and its margins
 const LENS_HEAD = 46; // px of the heading of a panel in the lens, and its margins
 const LEAST_ROOM = 260;
@@ -18,6 +18,7 @@ export class Screen {
     /** Whether the map is low; null until the reader says so. @type {boolean | null} */
     this.low = null;
     this.seen = "";
+    this.full = false; // what the reader asked for
     const { signal } = shell.ends;
     this.observer = new ResizeObserver(() => this.refit());
     this.observer.observe(shell.root);
@@ -28,7 +29,7 @@ export class Screen {
       this.lenses.disconnect();
     });
     window.addEventListener("resize", () => this.refit(), { signal });
-    document.addEventListener("fullscreenchange", () => this.refit(true), { signal });
+    document.addEventListener("fullscreenchange", () => this._fullChanged(), { signal });
   }
 
   toggleMap() {
@@ -39,18 +40,27 @@ export class Screen {
   /** Where a page may not take the whole screen, the view takes the whole window. */
   async toggleFull() {
     const { root } = this.shell;
-    if (document.fullscreenElement === root) return document.exitFullscreen();
-    if (root.classList.contains("sv-window")) return this._fillWindow(false);
+    this.full = !this.full;
+    this._fillWindow(false);
     try {
-      await root.requestFullscreen();
+      if (this.full) await root.requestFullscreen();
+      if (!this.full && document.fullscreenElement === root) await document.exitFullscreen();
     } catch {
-      this._fillWindow(true);
+      this._fillWindow(this.full);
     }
+  }
+
+  _fullChanged() {
+    const { root } = this.shell;
+    if (!root.classList.contains("sv-window")) this.full = document.fullscreenElement === root;
+    this.refit(true);
   }
 
   /** @param {boolean} on */
   _fillWindow(on) {
-    this.shell.root.classList.toggle("sv-window", on);
+    const { classList } = this.shell.root;
+    if (classList.contains("sv-window") === on) return;
+    classList.toggle("sv-window", on);
     this.refit(true);
   }
 

@@ -7103,16 +7103,16 @@ function save(model, { step, row }) {
 }
 
 // src/page/screen.js
-var AROUND = 69, MAP_AROUND = 74, LENS_HEAD = 46, LEAST_ROOM = 260, BESIDE_FROM = 700, Screen = class {
+var AROUND = 72, MAP_AROUND = 74, LENS_HEAD = 46, LEAST_ROOM = 260, BESIDE_FROM = 700, Screen = class {
   /** @param {Shell} shell */
   constructor(shell) {
-    this.shell = shell, this.low = null, this.seen = "";
+    this.shell = shell, this.low = null, this.seen = "", this.full = !1;
     let { signal } = shell.ends;
     this.observer = new ResizeObserver(() => this.refit()), this.observer.observe(shell.root), this.lenses = new ResizeObserver(() => this._measureLenses());
     for (let { lens } of shell.runs) this.lenses.observe(lens.inside);
     signal.addEventListener("abort", () => {
       this.observer.disconnect(), this.lenses.disconnect();
-    }), window.addEventListener("resize", () => this.refit(), { signal }), document.addEventListener("fullscreenchange", () => this.refit(!0), { signal });
+    }), window.addEventListener("resize", () => this.refit(), { signal }), document.addEventListener("fullscreenchange", () => this._fullChanged(), { signal });
   }
   toggleMap() {
     this.low = !this.shell.map.low, this.refit(!0);
@@ -7120,17 +7120,21 @@ var AROUND = 69, MAP_AROUND = 74, LENS_HEAD = 46, LEAST_ROOM = 260, BESIDE_FROM 
   /** Where a page may not take the whole screen, the view takes the whole window. */
   async toggleFull() {
     let { root } = this.shell;
-    if (document.fullscreenElement === root) return document.exitFullscreen();
-    if (root.classList.contains("sv-window")) return this._fillWindow(!1);
+    this.full = !this.full, this._fillWindow(!1);
     try {
-      await root.requestFullscreen();
+      this.full && await root.requestFullscreen(), !this.full && document.fullscreenElement === root && await document.exitFullscreen();
     } catch {
-      this._fillWindow(!0);
+      this._fillWindow(this.full);
     }
+  }
+  _fullChanged() {
+    let { root } = this.shell;
+    root.classList.contains("sv-window") || (this.full = document.fullscreenElement === root), this.refit(!0);
   }
   /** @param {boolean} on */
   _fillWindow(on) {
-    this.shell.root.classList.toggle("sv-window", on), this.refit(!0);
+    let { classList } = this.shell.root;
+    classList.contains("sv-window") !== on && (classList.toggle("sv-window", on), this.refit(!0));
   }
   togglePresent() {
     let { shell } = this;
