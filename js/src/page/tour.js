@@ -6,8 +6,6 @@ import { tourOf } from "../film/tour.js";
 
 /** @import { Shell } from "./shell.js" */
 
-const KNOWN = "specviz-tour"; // where the browser keeps that the reader has seen it
-
 export class Tour {
   /** @param {Shell} shell */
   constructor(shell) {
@@ -44,7 +42,7 @@ export class Tour {
       },
       "tour",
     );
-    this.button.classList.toggle("sv-first", !isKnown());
+    this.button.classList.add("sv-first"); // until it is taken
   }
 
   toggle() {
@@ -59,7 +57,6 @@ export class Tour {
     if (number < 0) return;
     if (number >= this.stops.length) return this.end();
     this.at = number;
-    keepKnown();
     this.button.classList.remove("sv-first");
     const { step, row, lens, turned, spot, words } = this.stops[number];
     shell.goTo(shell.runs[0], step);
@@ -88,22 +85,5 @@ export class Tour {
     const { root } = this.shell;
     root.querySelectorAll(".sv-lit").forEach((each) => each.classList.remove("sv-lit"));
     if (spot) root.querySelector(`.sv-${spot}`)?.classList.add("sv-lit");
-  }
-}
-
-// A page without storage of its own offers the tour each time.
-function isKnown() {
-  try {
-    return localStorage.getItem(KNOWN) !== null;
-  } catch {
-    return false;
-  }
-}
-
-function keepKnown() {
-  try {
-    localStorage.setItem(KNOWN, "1");
-  } catch {
-    // It is offered again.
   }
 }
