@@ -74,7 +74,7 @@ class TokenCells:
             mark_fates(cells, table, frame.requests, drafts)
         return cells
 
-    def _resumed(self, frame: Frame, entries: Array) -> Array:
+    def _resumed(self, frame: Frame, entries: slice) -> Array:
         """Return by row the slot in which its last token will be read, after an acceptance.
 
         Where no K/V moves, that is the slot of the next round.
