@@ -185,7 +185,10 @@ class ExpectedTokens:
 
     def cell(self, row: int, slot: int) -> tuple[str, int, int, int, int]:
         """Kind, index, position, request and token; the last four are -1 without a token."""
-        code, index, position, request, token = (column[row][slot] for column in self.held)
+        if slot < self.frame.target.state.shape[1]:
+            code, index, position, request, token = (column[row][slot] for column in self.held)
+        else:  # behind the cache, which grows with the next phase
+            code, index, position, request, token = EMPTY, -1, -1, -1, -1
         state = STATES[code]
         own = self.rows["request"][row]
         if self.frame.phase == "draft" and (row, slot) in self.verified:
@@ -194,6 +197,10 @@ class ExpectedTokens:
         if self.frame.phase == "draft" and (row, slot) in self.unverified:
             index, token = self.unverified[row, slot]
             return "unverified", index, -1, own, token
+        if self._resumes(row, slot):
+            state = "pending"
+        elif state == "pending" and self._resumes(row):
+            return self._stale_kind(row, slot, index, token), index, position, request, token
         if state == "pending":
             index = int(self.frame.lengths[row]) - 1
             text = self.trace.prompt(own) + self.trace.output(own)
@@ -208,6 +215,14 @@ class ExpectedTokens:
             position = ANY if state == "bonus" else position
             state = f"{state}_now"
         return state, index, position, request, token
+
+    def _resumes(self, row: int, slot: int | None = None) -> bool:
+        """Whether a row's last token, just accepted, goes on in another slot (in `slot`)."""
+        names = ("finished", "start", "start_after", "pending_after")
+        finished, start, start_after, goes_on = (self.rows[name][row] for name in names)
+        if self.frame.phase != "accept" or finished or start != start_after:
+            return False
+        return goes_on != self.frame.pending[row] and slot in (None, goes_on)
 
     def _stale_kind(self, row: int, slot: int, index: int, token: int) -> str:
         draft = index - self.rows["length"][row]  # from 0

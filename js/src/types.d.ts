@@ -288,6 +288,9 @@ export interface View {
   progress: number;
   zoom: number | null;
   pan: number;
+  tall: number | null; // px of an open row; null: as usual
+  room: number | null; // px of height that the lens has; null: as much as its panel takes
+  turn: number; // 0: rows stand by slots, 1: by positions, between: on the way
   other: Film | null;
   differs(request: number, index: number): boolean;
   pick(row: number): void;
@@ -306,6 +309,7 @@ export interface Drawable {
 export interface Panel extends Drawable {
   empty(): boolean;
   title(): string;
+  heading?(): string; // the title, for a place that is narrow
   table(): TableData;
   hit(x: number, y: number, width: number): Hit | null;
   click?(x: number, y: number, width: number): void;
@@ -433,6 +437,7 @@ export interface FigureSettings {
 /** What a section asks of the run that it belongs to. */
 export interface Desk {
   palette(): Palette;
+  scale(): number; // by which the page enlarges the view
   touch(section: any): void;
   tip(hint: string | null | undefined, event?: MouseEvent): void;
   point(place: Place | null): void;

@@ -36,7 +36,7 @@ function lacking(change = {}) {
  * @returns {any}
  */
 function viewOf(film, step = 2) {
-  return { film, step, row: 0, hover: null, other: null, zoom: null, pan: 0 };
+  return { film, step, row: 0, hover: null, other: null, zoom: null, pan: 0, turn: 0 };
 }
 
 test("a mask of which nothing is known is not drawn, and says why", () => {

@@ -36,7 +36,7 @@ function headed(source = OWN, change = () => {}) {
  * @returns {any}
  */
 function viewOf(film, step = 2) {
-  return { film, step, row: 0, hover: null, other: null, zoom: null, pan: 0 };
+  return { film, step, row: 0, hover: null, other: null, zoom: null, pan: 0, turn: 0 };
 }
 
 test("a slot of the head's K/V says where its feature came from", () => {

@@ -84,7 +84,17 @@ class Stepper:
             return self.root.locator(".sv-panel.sv-map")
         return self.root.locator(".sv-run").nth(run).locator(f".sv-panel.sv-{name}")
 
+    def look(self, name: str, run: int = 0) -> None:
+        """Pin a panel of the lens, unless it is seen already."""
+        if name in ("map", "stage") or self.panel(name, run).is_visible():
+            return
+        tab = self.root.locator(".sv-run").nth(run).locator(f"[data-lens={name}]")
+        if tab.is_visible():
+            tab.evaluate("(tab) => tab.click()")  # the pointer stays where it is
+            self.frame()
+
     def canvas(self, name: str, run: int = 0) -> Locator:
+        self.look(name, run)
         return self.panel(name, run).locator("canvas").first
 
     def sentence(self, run: int = 0) -> str:
@@ -102,6 +112,7 @@ class Stepper:
 
     def table(self, panel: str, run: int = 0) -> list[list[str]]:
         """Return the lines of a panel's table, head first; show the picture again afterwards."""
+        self.look(panel, run)
         toggle = self.panel(panel, run).get_by_role("button", name="show as table")
         toggle.click()
         self.frame()

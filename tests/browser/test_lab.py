@@ -161,7 +161,7 @@ def happens(trace: Trace, entry: int, what: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("key", "what"), [("r", "rejection"), ("f", "full"), ("e", "eos"), ("v", "violation")]
+    ("key", "what"), [("r", "rejection"), ("a", "full"), ("e", "eos"), ("v", "violation")]
 )
 def test_jumps(notebook, runs, key, what):
     cell, trace = (BROKEN, runs["broken"]) if what == "violation" else (FINE, runs["fine"])
@@ -274,8 +274,9 @@ def test_zoom_and_slide(notebook, runs):
 
 LISTED = (
     *("→", "←", "Shift →", "Shift ←", "Home", "End", "Space", "[", "]", "↓", "↑", "t"),
-    *("r", "Shift r", "f", "Shift f", "v", "Shift v", "e", "Shift e"),
+    *("r", "Shift r", "a", "Shift a", "v", "Shift v", "e", "Shift e"),
     *("+", "\N{MINUS SIGN}", "0", ",", ".", "s", "Shift s", "x", "?"),
+    *("f", "p", "h", "c", "l", "g"),
 )
 
 
@@ -303,9 +304,9 @@ def test_help_lists_the_keys(notebook, cell, more):
 def test_keys_stay_in_the_widget(notebook):
     """JupyterLab has commands on these letters: cut, add and run cells; 0 0 restarts the kernel."""
     stepper, cells, kernel = widget(notebook), notebook.sources(), notebook.kernel()
-    for key in "rfvetdmabxyjk0,.+-[]":
+    for key in "rfvetdmabxyjkphclg0,.+-[]":  # each twice: what is switched on is switched off again
         stepper.press(key, key)
-    stepper.press("Shift+R", "Shift+F", "Shift+V", "Shift+E", "ArrowDown", "ArrowUp")
+    stepper.press("Shift+R", "Shift+A", "Shift+V", "Shift+E", "ArrowDown", "ArrowUp")
     stepper.press("Home", "End", "Space", "Space")
     expect(stepper.page.get_by_role("dialog")).to_have_count(0)
     assert (notebook.sources(), notebook.kernel()) == (cells, kernel)

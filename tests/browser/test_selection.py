@@ -166,7 +166,7 @@ def test_jumps_go_by_what_was_verified(saved_page, tetris):
     entries = list(zip(*(tetris.rows[name].tolist() for name in names), strict=True))
     wanted = {
         "r": {r for r, gained, verified, accepted in entries if gained and accepted < verified},
-        "f": {r for r, _, verified, accepted in entries if 0 < verified == accepted},
+        "a": {r for r, _, verified, accepted in entries if 0 < verified == accepted},
     }
     stepper = saved_page(tetris)
     for key, rounds in wanted.items():

@@ -15,7 +15,8 @@ const ICONS = {
   last: "M12 3v10M3 3l7 5-7 5z",
   minus: "M3.5 8h9",
   plus: "M3.5 8h9M8 3.5v9",
-  fit: "M2.5 6V2.5H6M10 2.5h3.5V6M13.5 10v3.5H10M6 13.5H2.5V10",
+  full: "M2.5 6V2.5H6M10 2.5h3.5V6M13.5 10v3.5H10M6 13.5H2.5V10",
+  fit: "M1.5 3v10M14.5 3v10M4 8h8M6 5.5L3.5 8 6 10.5M10 5.5L12.5 8 10 10.5",
 };
 const LONG = 30; // letters of a table's cell from which it may take several lines
 const FILLED = new Set(["first", "play", "last"]);

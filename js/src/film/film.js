@@ -62,6 +62,10 @@ export class Film {
     this.phases = json.phases.length;
     this.steps = json.rounds.length * this.phases;
     this._gains = this._sumGains();
+    this.mostRows = Math.max(...json.rounds.map(({ rows }) => rows.length), 1);
+    const capacities = json.rounds.flatMap(({ capacity }) => capacity ?? []);
+    /** The largest of a round; nothing in a run without a selector. */
+    this.capacity = capacities.length ? Math.max(...capacities) : undefined;
     this.checked = json.violations !== null;
     // Whether it may be said what the target chose.
     this.knowsChoices = this.checked && !json.gaps?.choices;

@@ -9,6 +9,7 @@ const ROOM = 192; // px for all lanes of a run
 const LOWEST = 3;
 const ROOM_OF_TWO = 128; // and of each of two runs
 const LOWEST_OF_TWO = 2;
+const LOW_ROOM = 32; // px for all lanes of a low map
 const NAME = 18; // px over the lanes of each of two runs
 const TIME = 20;
 const BYTES = 6;
@@ -27,13 +28,15 @@ export class MapLayout {
   /**
    * @param {number} width
    * @param {{ count: number, first: number, timed: boolean, copies: boolean }[]} runs
+   * @param {boolean} [low]
    */
-  constructor(width, runs) {
+  constructor(width, runs, low = false) {
     this.width = width;
     this.room = Math.max(width - GUTTER - RIGHT, 40);
     this.two = runs.length > 1;
     const [lanes, lowest] = this.two ? [ROOM_OF_TWO, LOWEST_OF_TWO] : [ROOM, LOWEST];
-    this.pitch = pitchOf(Math.max(...runs.map(({ count }) => count), 1), lanes, lowest);
+    this.lanesRoom = low && !this.two ? LOW_ROOM : lanes;
+    this.pitch = pitchOf(Math.max(...runs.map(({ count }) => count), 1), this.lanesRoom, lowest);
     let y = TOP;
     /** @type {Group[]} */
     this.groups = runs.map((run) => {
@@ -52,7 +55,7 @@ export class MapLayout {
    * @returns {Group}
    */
   _group({ count, first, timed, copies }, y) {
-    const most = Math.floor((this.two ? ROOM_OF_TWO : ROOM) / this.pitch);
+    const most = Math.floor(this.lanesRoom / this.pitch);
     const shown = Math.min(count, most);
     const lanes = y + (this.two ? NAME : 0);
     const time = lanes + shown * this.pitch + 4;

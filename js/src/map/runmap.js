@@ -29,6 +29,7 @@ export class RunMap {
     this.axis = new Axis(this.tallies);
     this.axis.setByTime(names.length > 1); // by time it is seen which of two runs is faster
     this.firsts = this.tallies.map(() => 0); // the first lane that is seen
+    this.low = false; // only low lanes
     /** @type {Range | null} */
     this.range = null; // of the axis
     /** @type {number | null} */
@@ -80,7 +81,7 @@ export class RunMap {
   /** What the lanes look like depends on this. */
   lanesKey() {
     const { byTime, from, to } = this.axis;
-    return [byTime, from, to, ...this.firsts].join();
+    return [this.low, byTime, from, to, ...this.firsts].join();
   }
 
   key() {
@@ -88,15 +89,18 @@ export class RunMap {
     return [this.lanesKey(), ...places, ...(this.range ?? [])].join();
   }
 
-  /** @param {number} width */
-  layout(width) {
+  /**
+   * @param {number} width
+   * @param {boolean} [low]
+   */
+  layout(width, low = this.low) {
     const runs = this.tallies.map((tally, run) => ({
       count: tally.lanes.length,
       first: this.firsts[run],
-      timed: tally.timed,
-      copies: tally.copies,
+      timed: tally.timed && !low,
+      copies: tally.copies && !low,
     }));
-    return new MapLayout(width, runs);
+    return new MapLayout(width, runs, low);
   }
 
   /** @param {number} width */
@@ -123,7 +127,7 @@ export class RunMap {
     const strips = new StripPainter(pen, { axis, layout });
     tallies.forEach((tally, run) => {
       new LanePainter(pen, { axis, layout, tally, run, parts: parts[run] }).paint();
-      strips.paint(tally, run);
+      if (!this.low) strips.paint(tally, run);
     });
     if (layout.two) strips.lead(tallies);
   }

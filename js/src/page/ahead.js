@@ -47,7 +47,10 @@ export class Ahead {
       shell.move(clock, clock === shell.clock + 1);
       draw();
     } finally {
-      shell.runs.forEach((run, n) => Object.assign(run.view, views[n]));
+      shell.runs.forEach((run, n) => {
+        Object.assign(run.view, views[n]);
+        run.turnLens();
+      });
       Object.assign(shell, { request, missing });
     }
   }

@@ -22,6 +22,8 @@ export class Controls {
   /** @type {HTMLElement[]} */ ahead;
   /** @type {HTMLSelectElement} */ speed;
   /** @type {HTMLElement[]} */ ways = [];
+  /** @type {HTMLElement[]} */ coordinates = [];
+  /** @type {HTMLElement} */ whole;
   /** @type {string | undefined} */ _rowsKey;
   /** @type {boolean | undefined} */ _byTokens;
 
@@ -30,20 +32,12 @@ export class Controls {
     this.shell = shell;
     this.what = "rejection";
     this.rail = new Rail(shell);
-    this.parts = [this._bar(), this.rail.root, ...(shell.comparison ? [this._two()] : [])];
-    this.transport = [this._transport(), this._speed()];
-    this.root = element("div", { class: "sv-controls" }, ...this.parts);
+    const steps = element("div", { class: "sv-steps" }, this._transport(), this.rail.root);
+    this.root = element("div", { class: "sv-top" }, this._bar(), steps);
+    this.two = shell.comparison ? [this._two()] : [];
   }
 
   // -- making
-
-  /**
-   * Under the name of the run; what plays the run is in its heading.
-   * @param {HTMLElement} map
-   */
-  addMap(map) {
-    this.root.insertBefore(map, this.rail.root);
-  }
 
   _bar() {
     const [first] = this.shell.runs;
@@ -61,7 +55,7 @@ export class Controls {
       "div",
       { class: "sv-bar" },
       name,
-      element("div", { class: "sv-tools" }, this._jumps(), this._rows(), this._zoom()),
+      element("div", { class: "sv-tools" }, this._jumps(), this._rows(), this._views()),
     );
   }
 
@@ -95,25 +89,49 @@ export class Controls {
     return this.row;
   }
 
-  _zoom() {
+  /** In the heading of the batch: its coordinate, and how wide its slots are. */
+  zooms() {
     const { shell } = this;
     /** @param {number} direction */
     const zoom = (direction) => () => shell.zoom(direction);
-    const click = () => shell.help.open();
-    const help = element(
-      "button",
-      {
-        type: "button",
-        class: "sv-icon",
-        "aria-label": "help: keys",
-        title: "keys (?)",
-        on: { click },
-      },
-      "?",
-    );
     const minus = iconButton("minus", "narrower slots", "−", zoom(-1));
     const fit = iconButton("fit", "slots as wide as they fit", "0", zoom(0));
-    return group(null, minus, fit, iconButton("plus", "wider slots", "+", zoom(1)), help);
+    const plus = iconButton("plus", "wider slots", "+", zoom(1));
+    this.coordinates = ["slots", "positions"].map((words, n) => {
+      const click = () => shell.turnTo(n);
+      const attributes = { type: "button", class: "sv-small", title: "c", on: { click } };
+      return element("button", attributes, words);
+    });
+    return [group(null, ...this.coordinates), group(null, minus, fit, plus)];
+  }
+
+  _views() {
+    const { shell } = this;
+    /**
+     * @param {string} name
+     * @param {string} label
+     * @param {string} words
+     * @param {string} keys
+     * @param {() => void} click
+     */
+    const button = (name, label, words, keys, click) => {
+      const title = `${label} (${keys})`;
+      const attributes = {
+        type: "button",
+        class: `sv-icon sv-${name}`,
+        "aria-label": label,
+        title,
+      };
+      return element("button", { ...attributes, on: { click } }, words);
+    };
+    this.whole = button("whole", "whole map", "map", "h", () => shell.screen.toggleMap());
+    return group(
+      null,
+      this.shell.tour.button,
+      this.whole,
+      iconButton("full", "full screen", "f", () => shell.screen.toggleFull()),
+      button("help-keys", "help: keys", "?", "?", () => shell.help.open()),
+    );
   }
 
   _transport() {
@@ -132,7 +150,8 @@ export class Controls {
       iconButton("ahead", "next round", "Shift →", by(shell.phases)),
       iconButton("last", "last step", "End", () => shell.go(shell.clocks - 1)),
     ];
-    return element("div", { class: "sv-buttons" }, ...this.back, this.play, ...this.ahead);
+    const { back, play, ahead } = this;
+    return element("div", { class: "sv-buttons" }, ...back, play, ...ahead, this._speed());
   }
 
   _speed() {
@@ -182,6 +201,10 @@ export class Controls {
     setUsable(this.after, jumpTarget(shell, this.what, 1) !== null);
     this.rail.update(clock % shell.phases, film.scene(view.step).ms);
     this._updateRows(film.rows(view.step), view.row);
+    this.coordinates.forEach((button, n) =>
+      setAttribute(button, "aria-pressed", String(n === shell.turned)),
+    );
+    setAttribute(this.whole, "aria-pressed", String(!shell.map.low));
     this._updateWay(shell.comparison?.byTokens ?? false);
   }
 

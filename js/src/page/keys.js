@@ -47,8 +47,8 @@ const KEYS = [
   ],
   [
     "… full acceptance of the row",
-    ["f", "f", (shell) => jump(shell, "full", 1)],
-    ["Shift f", "Shift+F", (shell) => jump(shell, "full", -1)],
+    ["a", "a", (shell) => jump(shell, "full", 1)],
+    ["Shift a", "Shift+A", (shell) => jump(shell, "full", -1)],
   ],
   [
     "… violation",
@@ -77,6 +77,15 @@ const KEYS = [
     ["Shift s", "Shift+S", (shell) => shell.map.clear()],
   ],
   ["map by rounds, or by time", ["x", "x", (shell) => shell.map.setByTime(!shell.map.byTime)]],
+  ["full screen", ["f", "f", (shell) => void shell.screen.toggleFull()]],
+  ["presentation size", ["p", "p", (shell) => shell.screen.togglePresent()]],
+  ["whole map, or low lanes", ["h", "h", (shell) => shell.screen.toggleMap()]],
+  ["rows by slots, or by positions", ["c", "c", (shell) => shell.turnTo(1 - shell.turned)]],
+  [
+    "lens: pin the panel that is shown, follow the phase again",
+    ["l", "l", (shell) => shell.pin(shell.pinned ? null : shell.runs[0].lens.shown)],
+  ],
+  ["tour of a minute", ["g", "g", (shell) => shell.tour.toggle()]],
   ["this list", ["?", "?", (shell) => shell.help.open()]],
   ["first difference of the two runs", ["d", "d", jumpToDifference], true],
   [

@@ -1,4 +1,4 @@
-// MapSection: the run map on the page, with what plays the run in its heading. Its slider is
+// MapSection: the run map on the page, whole or as low lanes. Its slider is
 // transparent: it takes the focus and the keys, and tells screen readers where the run is.
 
 import { element, iconButton, setAttribute, setText } from "../draw/elements.js";
@@ -16,11 +16,8 @@ import { Section } from "./section.js";
 const ZOOM = 1.6;
 
 export class MapSection extends Section {
-  /**
-   * @param {Shell} shell
-   * @param {HTMLElement[]} transport
-   */
-  constructor(shell, transport) {
+  /** @param {Shell} shell */
+  constructor(shell) {
     const map = new RunMap(
       shell,
       shell.runs.map(({ film }) => runName(film)),
@@ -35,9 +32,7 @@ export class MapSection extends Section {
     this.ways = [false, true].map((byTime) => this._way(byTime));
     this.totals = element("div", { class: "sv-totals" });
     this.said = element("p", { class: "sv-said", "aria-live": "polite" });
-    const [head] = this.root.children;
-    head.prepend(...transport);
-    head.insertBefore(this._tools(), this.toggle);
+    this.addTools([this._tools()]);
     this.body.append(this.slider, this.totals, this.said);
   }
 
@@ -73,6 +68,26 @@ export class MapSection extends Section {
       iconButton("fit", "the whole run", "0", zoom(0)),
       iconButton("plus", "less of the run", "+", zoom(ZOOM)),
     );
+  }
+
+  get low() {
+    return this.map.low;
+  }
+
+  /** @param {boolean} low without heading, strips and legend */
+  setLow(low) {
+    this.map.low = low;
+    this.root.classList.toggle("sv-low", low);
+    this.desk.touch(this);
+  }
+
+  /** @param {number} width */
+  fullHeight(width) {
+    return this.map.layout(width, false).height + this.under[0].height(width);
+  }
+  /** @param {number} width */
+  lowHeight(width) {
+    return this.map.layout(width, true).height;
   }
 
   get byTime() {
@@ -239,6 +254,7 @@ export class MapSection extends Section {
 function deskOf(shell) {
   return {
     palette: () => shell.palette,
+    scale: () => shell.screen?.scale ?? 1,
     touch: (section) => shell.frames.touch(section),
     tip: (hint, event) => shell.tip.show(hint, event),
     point() {},

@@ -25,3 +25,26 @@ export function animateMoves(shell) {
   };
   requestAnimationFrame(tick);
 }
+
+const TURN_MS = 420;
+
+/**
+ * The rows move from one coordinate to the other; at once for readers who want no motion.
+ * @param {Shell} shell
+ * @param {number} to
+ */
+export function animateTurn(shell, to) {
+  const from = shell.runs[0].view.turn;
+  const began = performance.now();
+  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  /** @param {number} now */
+  const tick = (now) => {
+    if (shell.turned !== to || shell.ends.signal.aborted) return;
+    const part = calm ? 1 : Math.min(Math.max((now - began) / TURN_MS, 0), 1);
+    const eased = part < 0.5 ? 2 * part * part : 1 - 2 * (1 - part) ** 2;
+    for (const { view } of shell.runs) view.turn = from + (to - from) * eased;
+    shell.touchStages();
+    if (part < 1) requestAnimationFrame(tick);
+  };
+  tick(began);
+}

@@ -2,16 +2,20 @@
 // and row; the shell moves it.
 
 import { element } from "../draw/elements.js";
-import { counted } from "../draw/words.js";
+import { counted, wrapWords } from "../draw/words.js";
 import { hasTrees } from "../film/tree.js";
+import { EnteredPanel } from "../panels/entered.js";
 import { InvariantPanel } from "../panels/invariants.js";
 import { Legend } from "../panels/legend.js";
 import { MaskPanel } from "../panels/mask.js";
+import { MovesPanel } from "../panels/moves.js";
 import { PoolPanel } from "../panels/pool.js";
 import { Stage } from "../panels/stage.js";
 import { TimePanel } from "../panels/time.js";
 import { TreePanel } from "../panels/tree.js";
 import { VerifyPanel } from "../panels/verify.js";
+import { mostLines } from "./fit.js";
+import { Lens } from "./lens.js";
 import { ListSection } from "./list.js";
 import { Section } from "./section.js";
 import { SteeredSection } from "./steered.js";
@@ -19,10 +23,13 @@ import { SteeredSection } from "./steered.js";
 /** @import { Desk, Film, PanelClass, Place, View } from "../types.d.ts" */
 /** @import { Shell } from "./shell.js" */
 
+const WORDS = 14.5;
+const OWN_WORDS = 13; // px of letters, as in the style sheet
+
 export class Run {
   /** @type {Stage} */ stage;
   /** @type {Legend} */ legend;
-  /** @type {Section[][]} */ columns;
+  /** @type {Lens} */ lens;
   /** @type {Section[]} */ sections;
   /** @type {HTMLElement} */ root;
   /** @type {HTMLElement} */ title;
@@ -49,6 +56,9 @@ export class Run {
       progress: 1,
       zoom: null,
       pan: 0,
+      tall: null,
+      room: null,
+      turn: 0,
       other: comparison ? comparison.films[1 - number] : null,
       differs: (request, index) => comparison?.differs(request, index) ?? false,
       pick: (row) => shell.pick(this.requestOf(row)),
@@ -64,6 +74,7 @@ export class Run {
     /** @type {Desk} */
     const desk = {
       palette: () => shell.palette,
+      scale: () => shell.screen?.scale ?? 1,
       touch: (section) => shell.frames.touch(section),
       tip: (hint, event) => shell.tip.show(hint, event),
       point: view.point,
@@ -76,28 +87,32 @@ export class Run {
     this.legend = new Legend(view);
     /** @param {PanelClass} Panel */
     const of = (Panel) => new Section(desk, new Panel(view));
-    const invariants = new ListSection(desk, new InvariantPanel(view));
-    const pooled = film.json.rounds.some((round) => round.pool.length > 0);
-    const [mask, time] = [of(MaskPanel), of(TimePanel)];
-    const trees = hasTrees(film) ? [new SteeredSection(desk, new TreePanel(view))] : [];
-    this.columns = pooled
-      ? [
-          [of(VerifyPanel), ...trees, time, invariants],
-          [mask, of(PoolPanel)],
-        ]
-      : [
-          [of(VerifyPanel), ...trees, invariants],
-          [mask, time],
-        ];
-    this.sections = [new Section(desk, this.stage, [this.legend]), ...this.columns.flat()];
+    const tree = hasTrees(film) ? [new SteeredSection(desk, new TreePanel(view))] : [];
+    const [cards, mask] = [of(VerifyPanel), of(MaskPanel)];
+    /** @type {import("./lens.js").Entry[]} */
+    const entries = [
+      { name: "pool", word: "pool", section: of(PoolPanel), phases: [0] },
+      { name: "rows", word: "rows", section: of(EnteredPanel), phases: [0] },
+      { name: "verify", word: "cards", section: cards, phases: [1, 3] },
+      ...tree.map((section) => ({ name: "tree", word: "tree", section, phases: [] })),
+      { name: "mask", word: "mask", section: mask, phases: [2] },
+      { name: "moves", word: "moves", section: of(MovesPanel), phases: [4] },
+      { name: "time", word: "time", section: of(TimePanel), phases: [] },
+      {
+        name: "invariants",
+        word: film.violations.length ? "checks ▲" : "checks",
+        section: new ListSection(desk, new InvariantPanel(view)),
+        phases: [],
+      },
+    ];
+    this.lens = new Lens(entries, (name) => shell.pin(name));
+    const inLens = entries.map(({ section }) => section);
+    this.sections = [new Section(desk, this.stage, [this.legend]), ...inLens];
   }
 
   _makeRoot() {
     this.title = element("p", { class: "sv-title" });
     this.words = element("p", { class: "sv-words", "aria-live": "polite", "aria-atomic": "true" });
-    const columns = this.columns.map((column) =>
-      element("div", { class: "sv-column" }, ...column.map((section) => section.root)),
-    );
     const label = this.shell.comparison
       ? `${this.number ? "second" : "first"} run: ${runName(this.film)}`
       : null;
@@ -106,9 +121,34 @@ export class Run {
       { class: "sv-run", role: label && "group", "aria-label": label },
       ...(label ? [this.title] : []),
       this.words,
-      this.sections[0].root,
-      element("div", { class: "sv-columns" }, ...columns),
+      element("div", { class: "sv-screen" }, this.sections[0].root, this.lens.root),
     );
+  }
+
+  /** The lens of the step that is shown. */
+  turnLens() {
+    this.lens.update(this.film.phase(this.view.step), this.shell.pinned);
+  }
+
+  /**
+   * Room for the longest sentence of the run, so that nothing moves from one step to the next.
+   * @param {number} width
+   */
+  reserve(width) {
+    const { rounds, phases } = this.film.json;
+    const room = Math.min(width, 1150) - 8;
+    const said = rounds.flatMap(({ stages }) =>
+      stages.map(({ words }, phase) => `${capital(phases[phase])}. ${words}`),
+    );
+    const own = rounds.flatMap(({ stages }) =>
+      stages.flatMap(({ words_of }) => (words_of ?? []).map((words) => `Row 99: ${words}.`)),
+    );
+    /** @param {number} size */
+    const lines = (size) => (/** @type {string} */ words) =>
+      wrapWords(words, room, { size, weight: 500 }).length;
+    const [most, mostOwn] = [mostLines(said, lines(WORDS)), mostLines(own, lines(OWN_WORDS))];
+    const height = most * WORDS * 1.42 + (own.length ? mostOwn * OWN_WORDS * 1.42 : 0);
+    this.words.style.height = `${Math.ceil(height) + 2}px`;
   }
 
   dispose() {
@@ -130,6 +170,7 @@ export class Run {
   show(step, row, animate) {
     const moves = animate && step !== this.view.step && this.film.stage(step).moves.length > 0;
     Object.assign(this.view, { step, row, hover: null, progress: moves ? 0 : 1 });
+    this.turnLens();
     return moves;
   }
 
@@ -141,6 +182,7 @@ export class Run {
    */
   tell(missing, over) {
     const { film, view } = this;
+    this.lens.tell();
     const key = [view.step, view.row, missing, over].join();
     if (key === this._shown) return;
     this._shown = key;

@@ -25,6 +25,7 @@ export class Section {
     this.under = under;
     this.width = 0;
     this.asTable = false;
+    this.aside = false; // another panel is seen in its place
     this.dragging = false;
     this.dragged = false;
     /** @type {Map<Element | OffscreenCanvas, CanvasPen & { ratio: number }>} */
@@ -49,11 +50,11 @@ export class Section {
       hidden: true,
     });
     this.body = element("div", { class: "sv-body" }, this.canvas, this.tableBox, ...this.legends);
-    const head = element("div", { class: "sv-head" }, this.heading, this.toggle);
+    this.head = element("div", { class: "sv-head" }, this.heading, this.toggle);
     this.root = element(
       "div",
       { class: `sv-panel sv-${/** @type {any} */ (panel.constructor).id}` },
-      head,
+      this.head,
       this.body,
     );
     this.observer = new ResizeObserver(() => this._resized());
@@ -62,6 +63,11 @@ export class Section {
 
   dispose() {
     this.observer.disconnect();
+  }
+
+  /** @param {HTMLElement[]} tools beside the heading */
+  addTools(tools) {
+    for (const tool of tools) this.head.insertBefore(tool, this.toggle);
   }
 
   _makeCanvas() {
@@ -80,7 +86,7 @@ export class Section {
 
   _resized() {
     const width = Math.floor(this.body.clientWidth);
-    if (width === this.width) return;
+    if (width === this.width || !width) return; // out of sight it keeps its width
     this.width = width;
     this.desk.touch(this);
   }
@@ -96,7 +102,7 @@ export class Section {
 
   // False: it could not be drawn, because it has no place on the page yet.
   paint() {
-    const hidden = this.panel.empty();
+    const hidden = this.aside || this.panel.empty();
     if (this.root.hidden !== hidden) this.root.hidden = hidden;
     if (hidden) return true;
     this.width ||= Math.floor(this.body.clientWidth);
@@ -111,7 +117,7 @@ export class Section {
   tell() {
     if (this.root.hidden || !this.width) return;
     const title = this.panel.title();
-    setText(this.heading, title);
+    setText(this.heading, this.panel.heading?.() ?? title);
     setAttribute(this.toggle, "aria-label", `show as table: ${title}`);
     if (this.asTable) this._fillTable();
     for (const [canvas, { panel }] of this.drawn)
@@ -133,7 +139,7 @@ export class Section {
    * @param {Drawable} panel
    */
   _look(panel) {
-    const ratio = window.devicePixelRatio || 1;
+    const ratio = (window.devicePixelRatio || 1) * this.desk.scale();
     return {
       key: `${panel.key()} ${this.width} ${ratio}`,
       palette: this.desk.palette(),
@@ -191,7 +197,7 @@ export class Section {
 
   // Draw out of sight what the panels will look like; the desk sees to it that they know.
   prepare() {
-    if (this.root.hidden || this.asTable || !this.width || this.panel.empty()) return;
+    if (this.aside || this.asTable || !this.width || this.panel.empty()) return;
     [this.panel, ...this.under].forEach((panel, n) => {
       const canvas = [this.canvas, ...this.legends][n];
       const look = this._look(panel);

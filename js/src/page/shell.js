@@ -10,12 +10,14 @@ import { Frames } from "./frames.js";
 import { actionOf, Help } from "./keys.js";
 import { readTheme, themeChanged, watchLooks } from "./looks.js";
 import { MapSection } from "./mapsection.js";
-import { animateMoves } from "./motion.js";
+import { animateMoves, animateTurn } from "./motion.js";
 import { Notice } from "./notice.js";
 import { Player } from "./player.js";
 import { placeIn, Run, samePlace } from "./run.js";
 import { save } from "./saved.js";
+import { Screen } from "./screen.js";
 import { Tip } from "./tip.js";
+import { Tour } from "./tour.js";
 
 /** @import { Film, Model, Palette, Place } from "../types.d.ts" */
 /** @import { Section } from "./section.js" */
@@ -41,6 +43,10 @@ export class Shell {
     this.request = null;
     /** @type {number | null} */
     this.missing = null;
+    /** The panel that the lens keeps. @type {string | null} */
+    this.pinned = null;
+    this.turned = 0; // 1: the rows stand by positions, 0: by slots
+    this.large = false;
     this.ends = new AbortController();
     this.comparison = films.length > 1 ? new Comparison(films[0], films[1]) : null;
     this.phases = films[0].phases;
@@ -52,21 +58,19 @@ export class Shell {
     this.runs = films.map((film, number) => new Run(this, film, number));
     this.frames = new Frames((sections) => this._paint(sections));
     this.player = new Player(this);
+    this.tour = new Tour(this);
     this.controls = new Controls(this);
-    this.map = new MapSection(this, this.controls.transport);
-    this.controls.addMap(this.map.root);
+    this.runs[0].sections[0].addTools(this.controls.zooms());
+    this.map = new MapSection(this);
     this.ahead = new Ahead(this);
     const shown = element("div", { class: "sv-runs" }, ...this.runs.map((run) => run.root));
-    root.replaceChildren(
-      this.controls.root,
-      shown,
-      this.tip.root,
-      this.help.root,
-      this.notice.root,
-    );
+    const { root: top, two } = this.controls;
+    const over = [this.tour.root, this.tip.root, this.help.root, this.notice.root];
+    root.replaceChildren(top, this.map.root, ...two, shown, ...over);
     root.classList.toggle("sv-compared", this.comparison !== null);
     this.row = Math.max(model.get("row") ?? 0, 0);
     this._listen();
+    this.screen = new Screen(this);
     this.controls.updatePlay();
     this._show(this._clamp(model.get("step") ?? 0), false);
   }
@@ -234,7 +238,21 @@ export class Shell {
     this.touchAll();
   }
 
+  /** @param {string | null} name of the panel that the lens keeps; null: it follows the phase */
+  pin(name) {
+    this.pinned = name;
+    this.runs.forEach((run) => run.turnLens());
+    this.touchAll();
+    this.frames.paintAtOnce();
+  }
+
   // -- looks
+
+  /** @param {number} to 0: rows stand by slots, 1: by positions */
+  turnTo(to) {
+    this.turned = to;
+    animateTurn(this, to);
+  }
 
   /** @param {number} direction */
   zoom(direction) {

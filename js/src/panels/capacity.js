@@ -35,7 +35,7 @@ export function drawCapacity(pen, at) {
   pen.text("capacity", 12, top + TALL / 2, { size: 10.5, fill: pen.p.muted });
   pen.text(
     spent.known ? `${spent.drafts.length} of ${spent.capacity}` : `${spent.capacity}`,
-    104,
+    GUTTER - 8,
     top + TALL / 2,
     {
       size: 10.5,

@@ -5,12 +5,13 @@ import { chance, drawChip, wrapWords } from "../draw/words.js";
 import { MARKS } from "../film/cards.js";
 import { drafterName } from "../film/head.js";
 import { draftAt } from "../film/tree.js";
+import { drawCardLine } from "./cardline.js";
 import { HOLLOW } from "./cut.js";
 
 /** @import { CardData, CardPlace, Choice, Pen, TextLook, View } from "../types.d.ts" */
 
 export const CARD = {
-  least: 96,
+  least: 88,
   most: 230,
   gap: 8,
   pad: 9,
@@ -43,6 +44,7 @@ export class CardPainter {
     this.soft = soft;
   }
 
+  /** @returns {[string, string]} */
   _colours() {
     const { p } = this;
     /** @type {Record<string, [string, string]>} */
@@ -70,6 +72,7 @@ export class CardPainter {
 
   paint() {
     const { pen, p, at, card } = this;
+    if (!at.bars) return drawCardLine(pen, this.view, card, at, [this.strong, this.soft]);
     const lit = this._lit();
     pen.rect(at.x, at.y, at.w, at.h, {
       fill: this.hollow ? undefined : p.page,

@@ -21,7 +21,7 @@ export function drawGuesses(pen, at, number, slide) {
   const { y, h } = at.lanes[number].draft;
   for (const [slot, stop, source] of guessesOf(at.film, at.step, number)) {
     const x = at.x(number, slot) + slide;
-    const w = (stop - slot) * at.cell;
+    const w = at.x(number, stop) + slide - x;
     if (x + w < GUTTER || x > at.right) continue;
     // A full bar lies under it.
     pen.rect(x, y - 0.5, w, h + 1, { fill: pen.p.panel });

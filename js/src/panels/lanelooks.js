@@ -31,6 +31,8 @@ export function liesUnder(index, request, own) {
   return index >= 0 && request === own;
 }
 
+// What a round threw away hangs below the row's text.
+export const HUNG = new Set(["rejected_now", "unreached_now", "discarded_now"]);
 export const PALE = new Set(["stale", "unreached_now", "unverified"]);
 export const COMMITTED = new Set(["held", "pending", "accepted_now", "bonus_now", "wrong_now"]);
 

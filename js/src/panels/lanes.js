@@ -1,8 +1,18 @@
 // LanePainter: the cells and bars of one row's lanes, in the window of a StageLayout.
 
+import { drawFolds, drawHung, drawStrip } from "./fold.js";
 import { drawGuesses } from "./guesses.js";
-import { barLooks, cellLooks, COMMITTED, liesUnder, PALE, signFills, SIGNS } from "./lanelooks.js";
-import { GUTTER } from "./layout.js";
+import {
+  barLooks,
+  cellLooks,
+  COMMITTED,
+  HUNG,
+  liesUnder,
+  PALE,
+  signFills,
+  SIGNS,
+} from "./lanelooks.js";
+import { drawPosition } from "./positionpaint.js";
 
 /** @import { Band, Cell, FeedRun, LaneName, LaneRun, Pen, RowLanes } from "../types.d.ts" */
 /** @import { StageLayout } from "./layout.js" */
@@ -27,25 +37,24 @@ export class LanePainter {
   }
 
   /**
-   * Calls visit(cell, x) for the window's slots of a lane.
+   * Calls visit(cell, x) for the slots of a lane that stand at full width.
    * @param {LaneName} which
    * @param {number} number
    * @param {(cell: Cell, x: number) => void} visit
    */
   _each(which, number, visit) {
     const { at } = this;
-    const first = at.firsts[number] - 1;
-    const stop = at.firsts[number] + at.count + 1;
     for (const run of this.film.lane(at.step, which, number)) {
-      if (run[1] <= first || run[0] >= stop) continue;
-      const last = Math.min(run[1], stop);
-      for (let slot = Math.max(run[0], first); slot < last; slot++)
-        visit(this.film.cellOf(run, slot), at.x(number, slot));
+      if (!at.places.shows(run)) continue;
+      const position = at.places.firstPosition(run);
+      const [first, stop] = at.places.full(number, run[0], run[1], position);
+      for (let slot = first; slot < stop; slot++)
+        visit(this.film.cellOf(run, slot), at.x(number, slot, position + slot - run[0]));
     }
   }
 
   /**
-   * Calls visit(kind, x, width, run) for the runs of a lane that the window shows.
+   * Calls visit(kind, x, width, run) for the runs of a lane.
    * @param {LaneName} which
    * @param {number} number
    * @param {number} slide
@@ -55,9 +64,11 @@ export class LanePainter {
     const { at } = this;
     const { kinds } = this.film.json;
     for (const run of this.film.lane(at.step, which, number)) {
-      const x = at.x(number, run[0]) + slide;
-      const w = (run[1] - run[0]) * at.cell;
-      if (x + w >= GUTTER && x <= at.right) visit(kinds[run[2]], x, w, run);
+      if (!at.places.shows(run)) continue;
+      const position = at.places.firstPosition(run);
+      const x = at.x(number, run[0], position);
+      const w = at.x(number, run[1], position + run[1] - run[0]) - x;
+      if (w > 0) visit(kinds[run[2]], x + slide, w, run);
     }
   }
 
@@ -67,19 +78,27 @@ export class LanePainter {
    * @param {number[]} slides
    */
   paint(slides) {
-    const { at } = this;
+    const { at, pen } = this;
     /** @type {[RowLanes, Cell, number][]} */
     const cells = [];
     at.lanes.forEach((lane, number) => {
       const slide = slides[number];
       if (!at.signs || lane.tokens.h < 10) this._strip(number, lane, slide);
-      else
+      else {
+        drawFolds(pen, at, number, slide);
         this._each("tokens", number, (cell, x) =>
           cells.push([lane, this._judged(cell, number), x + slide]),
         );
+      }
     });
-    for (const cell of cells) this._box(...cell);
-    for (const cell of cells) this._token(...cell);
+    // What was thrown away hangs below the row's text.
+    /** @param {[RowLanes, Cell, number]} at */
+    const hangs = ([lane, { kind }]) => lane.notes !== null && HUNG.has(kind);
+    const hung = cells.filter(hangs);
+    const standing = hung.length ? cells.filter((cell) => !hangs(cell)) : cells;
+    for (const cell of standing) this._box(...cell);
+    for (const cell of standing) this._token(...cell);
+    for (const [lane, cell, x] of hung) drawHung(pen, at, lane, cell, x);
     for (const cell of cells) this._below(...cell);
     for (const [number, slide] of slides.entries()) {
       this._bar("target", number, slide, this.pen.p.target);
@@ -102,7 +121,8 @@ export class LanePainter {
    * @param {number} x
    */
   _below(lane, cell, x) {
-    if (lane.positions && cell.position >= 0) this._position(lane, cell, x);
+    if (lane.positions && cell.position >= 0)
+      drawPosition(this.pen, this.at, lane.positions, cell, x);
     if (lane.positions && cell.kind === "unverified")
       this._sign(cell, x + this.at.cell / 2, lane.positions.y + lane.positions.h / 2);
     if (COMMITTED.has(cell.kind) && this.at.view.differs?.(cell.request, cell.index))
@@ -118,11 +138,8 @@ export class LanePainter {
   _strip(number, lane, slide) {
     this._runs("tokens", number, slide, (kind, x, w) => {
       if (kind === "empty" || kind === "padding") return;
-      const look = this.looks[kind === "bonus_now" && this.wrong.has(number) ? "wrong_now" : kind];
-      this.pen.rect(x, lane.tokens.y, w, lane.tokens.h, {
-        fill: look.strip,
-        hatch: this.at.cell > 3 ? look.hatch : undefined,
-      });
+      const shown = kind === "bonus_now" && this.wrong.has(number) ? "wrong_now" : kind;
+      drawStrip(this.pen, this.looks[shown], shown, { ...lane.tokens, x, w }, this.at.cell);
     });
   }
 
@@ -187,55 +204,6 @@ export class LanePainter {
   }
 
   /**
-   * The position id under its token; where it is not the token's index, in red with the drift, if
-   * that may be said.
-   * @param {RowLanes} lane
-   * @param {Cell} cell
-   * @param {number} x
-   */
-  _position(lane, cell, x) {
-    const { pen, at } = this;
-    const { p } = pen;
-    const band = /** @type {Band} */ (lane.positions);
-    const y = band.y + band.h / 2;
-    const drift = cell.position - cell.index;
-    if (drift && cell.kind !== "stale" && this.film.checked) {
-      const look = {
-        size: at.large ? 10 : 9,
-        fill: p.red,
-        weight: 700,
-        align: "center",
-        max: at.cell - 3,
-      };
-      const middle = x + at.cell / 2;
-      const by = `${drift > 0 ? "+" : "−"}${Math.abs(drift)}`;
-      const apart = at.stacked ? 4.5 : 0;
-      pen.rect(x + 1, band.y, at.cell - 2, band.h, {
-        fill: p.redSoft,
-        radius: 2,
-      });
-      if (apart) pen.text(by, middle, y + apart, { ...look, weight: 400 });
-      return pen.text(
-        apart ? `${cell.position}` : `${cell.position}${by}`,
-        middle,
-        y - apart,
-        look,
-      );
-    }
-    // The sign of a draft that was not reached would look like a minus before its position.
-    const plain = cell.kind === "held" || cell.kind === "unreached_now";
-    const sign = plain ? "" : (SIGNS[cell.kind] ?? "");
-    const look = sign ? { fill: p.ink, weight: 650 } : { fill: p.muted };
-    const size = at.large ? 10 : 9;
-    pen.text(`${sign}${cell.position}`, x + at.cell / 2, y, {
-      size,
-      align: "center",
-      max: at.cell - 1,
-      ...look,
-    });
-  }
-
-  /**
    * @param {RowLanes} lane
    * @param {number} x
    */
@@ -265,9 +233,9 @@ export class LanePainter {
       const look = looks[under ? "stale" : kind] ?? none;
       if (look)
         this.pen.rect(
-          kind === "held" ? x : x + 0.5,
+          kind === "held" || w < 2 ? x : x + 0.5,
           lane.y,
-          kind === "held" ? w : w - 1,
+          kind === "held" || w < 2 ? w : w - 1,
           lane.h,
           look,
         );
@@ -287,7 +255,9 @@ export class LanePainter {
     if (lane.h < 3) return;
     for (const [, , , slot, count] of this.fed.get(`${which === "target" ? 0 : 1} ${number}`) ??
       []) {
-      this.pen.rect(this.at.x(number, slot) + slide, lane.y - 1, count * this.at.cell, lane.h + 2, {
+      const x = this.at.x(number, slot);
+      const w = this.at.x(number, slot + count) - x;
+      this.pen.rect(x + slide, lane.y - 1, Math.max(w, 2), lane.h + 2, {
         stroke: this.pen.p.ink,
         radius: 2,
       });

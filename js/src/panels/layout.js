@@ -1,10 +1,11 @@
 // StageLayout: where rows, lanes and slots of the batch panel lie, in px. Knows no colours and
-// draws nothing. A window shows `count` slots of each row, from firsts[row] on: the same ones for
-// all rows if the round begins in there for all of them, else each row's own, so that all drafts
-// stand in one column.
+// draws nothing. Each row shows `count` slots at full width, from firsts[row] on, so that its round
+// stands in them; the slots before and behind are folded: `fold` px each, one scale for all rows.
+// Rows stand by slots (view.turn 0), by the positions of their tokens (1), or are on the way.
 
 import { keepsNothing } from "../film/head.js";
 import { hasTrees } from "../film/tree.js";
+import { Coordinates } from "./coordinates.js";
 import { stripIn } from "./strip.js";
 
 /** @import { RowEntry, RowLanes, View } from "../types.d.ts" */
@@ -13,20 +14,22 @@ export const ZOOMS = [1, 2, 4, 8, 13, 20, 28, 36, 46, 64, 90, 120]; // px of a s
 const TEXT_FROM = 26;
 const SIGNS_FROM = 10;
 const LARGE_FROM = 60; // px of a slot from which a cell shows its token, its sign, larger letters
-// px of a slot from which the whole cache is shown rather than its end, at which it stops growing,
-// and where only the end is shown
-export const ALL_FROM = 28;
+// px of a slot from which nothing is folded, at which it stops growing, and where some are folded
+const ALL_FROM = 46;
 export const WIDEST = 110;
-export const USUAL = 34;
+export const USUAL = 54;
+const FOLDED = 44; // px that folded slots take at least
+const FOLDED_SHARE = 0.2; // of the room, where tokens need not give theirs
 const STACKED_BELOW = 44;
 const DRAFT_BAR = 4; // px of a draft model's K/V
 const ARROWS = 13; // px for the arrows of what moves within a row, in a run with trees
 const DEEPER = 9; // px of a slot up to which a drift stands under its position, and what that takes
-export const GUTTER = 118;
-export const RIGHT = 14;
-export const AXIS = 20;
-export const READING = 40;
-export const MAP_GAP = 10;
+const OPEN = 56; // px of an open row
+export const LOWEST = 46; // px of it where room is scarce
+export const GUTTER = 100;
+export const RIGHT = 12;
+export const AXIS = 18;
+export const READING = 28;
 
 export class StageLayout {
   /**
@@ -41,9 +44,6 @@ export class StageLayout {
     this.width = width;
     this.stage = film.stage(step);
     this.rows = film.rows(step);
-    /** @type {number[]} */
-    this.firsts = [];
-    this.shared = true;
     /** @type {RowLanes[]} */
     this.lanes = [];
     this.arrows = hasTrees(film) ? ARROWS : 0;
@@ -52,16 +52,20 @@ export class StageLayout {
     this.draftBar = heads ? 6 : DRAFT_BAR;
     this.bottom = 0;
     this.last = this._last();
+    this.span = Math.max(...this.rows.map((row) => Math.max(row.drafted, row.gained)), 0);
     this.cell = this._cell();
-    this.count = Math.max(Math.floor((width - GUTTER - RIGHT) / this.cell), 1);
-    this._window();
-    this.mapped = this.count < this.last || Math.min(...this.firsts, 0) < 0 || !this.shared;
-    this.mapTop = 4;
-    this.mapHeight = this.mapped ? Math.min(Math.max(this.rows.length * 3, 18), 64) : 0;
-    this.top = this.mapTop + (this.mapped ? this.mapHeight + MAP_GAP : 0) + AXIS;
+    this.count = this._count();
+    const room = width - GUTTER - RIGHT;
+    const folded = this.last - this.count;
+    this.fold = folded > 0 ? Math.max((room - this.count * this.cell) / folded, 0) : 0;
+    /** By row, the first slot at full width. @type {number[]} */
+    this.firsts = this._firsts();
+    this.shared = !view.turn && this.firsts.every((first) => first === this.firsts[0]);
+    this.places = new Coordinates(this);
+    this.top = AXIS;
     this._rowTops();
-    this.strip = stripIn(film.scene(step).capacity, width - GUTTER - RIGHT);
-    this.readingTop = this.bottom + this.strip.height + 4;
+    this.strip = stripIn(film.capacity, room);
+    this.readingTop = this.bottom + this.strip.height + 2;
     this.height = this.bottom + this.strip.height + READING;
   }
 
@@ -81,15 +85,24 @@ export class StageLayout {
     return this.cell >= LARGE_FROM;
   }
 
-  // As wide as it fits; else so wide that the drafts of all rows stand in one window, unless that
-  // leaves no room even for signs.
+  // Wide enough for a token's text: where all slots have that room, else where the last ones of
+  // each row have it, beside the folded ones.
   _cell() {
     if (this.view.zoom != null) return ZOOMS[this.view.zoom];
     const room = this.width - GUTTER - RIGHT;
     const fits = room / this.last;
     if (fits >= ALL_FROM) return Math.min(fits, WIDEST);
-    const together = room / (this.last - Math.min(...this.rows.map((row) => this.begin(row))) + 1);
-    return together >= SIGNS_FROM ? Math.min(together, USUAL) : USUAL;
+    const needed = (room - FOLDED) / (this.span + 3);
+    return Math.max(Math.min(needed, USUAL), SIGNS_FROM, fits);
+  }
+
+  // How many slots stand at full width.
+  _count() {
+    const room = this.width - GUTTER - RIGHT;
+    if (this.last * this.cell <= room + 0.5) return this.last;
+    const least = Math.min(this.span + 3, Math.floor((room - FOLDED) / this.cell));
+    const most = Math.floor((room * (1 - FOLDED_SHARE)) / this.cell);
+    return Math.max(Math.min(Math.max(least, most), this.last - 1), 1);
   }
 
   // Slot behind the last one that any row holds or awaits in this round.
@@ -110,35 +123,35 @@ export class StageLayout {
     return row.pending + moved;
   }
 
-  _window() {
-    const begins = this.rows.map((row) => this.begin(row));
-    const span = Math.max(...this.rows.map((row) => Math.max(row.drafted, row.gained)), 0);
-    const first = this.last <= this.count ? 0 : this.last - this.count;
-    this.shared = begins.every((begin) => begin >= first);
-    /** @param {number} begin */
-    const own = (begin) => begin + span + 1 - this.count + 1;
-    const slid = -Math.round(this.view.pan ?? 0);
-    this.firsts = begins.map((begin) => (this.shared ? first : own(begin)) + slid);
+  _firsts() {
+    const slid = Math.round(this.view.pan ?? 0);
+    const most = this.last - this.count;
+    return this.rows.map((row) => {
+      const end = Math.max(this.begin(row) + this.span + 2, row.pending_after + 1);
+      return Math.min(Math.max(end - this.count - slid, 0), Math.max(most, 0));
+    });
   }
 
+  // Room for as many rows as the run ever has, so that the panel keeps its height.
   _rowTops() {
-    const n = this.rows.length;
-    const open = this._heights();
-    const compact = n <= 8 ? open : n <= 24 ? 25 : 13;
+    const most = this.film.mostRows;
+    const open = this.openHeight;
+    const compact = most <= 8 ? open : most <= 24 ? 25 : 13;
     let y = this.top;
-    for (let row = 0; row < n; row++) {
-      const wide = n <= 8 || row === this.view.row;
+    for (let row = 0; row < this.rows.length; row++) {
+      const wide = most <= 8 || row === this.view.row;
       const height = wide ? open : compact;
       this.lanes.push(this._lane(y, height, wide));
       y += height;
     }
-    this.bottom = y;
+    this.bottom = this.top + (most - 1) * compact + open;
   }
 
-  _heights() {
-    if (!this.signs) return 34;
-    const more = this.arrows + this.draftBar - DRAFT_BAR;
-    return (this.texts ? 68 + (this.stacked ? DEEPER : 0) : 50) + more;
+  /** px of an open row; more where the place has room for it */
+  get openHeight() {
+    if (!this.signs) return 36;
+    const more = this.arrows + this.draftBar - DRAFT_BAR + (this.stacked ? DEEPER : 0);
+    return this.texts ? Math.max(this.view.tall ?? OPEN, LOWEST) + more : 48 + more;
   }
 
   /**
@@ -158,12 +171,19 @@ export class StageLayout {
       const none = { positions: null, arrows: null, notes: null };
       return { y, height, open, tokens, target, draft, ...none };
     }
-    const tokens = { y: y + 4, h: this.texts ? 23 : this.signs ? 18 : 10 };
-    const positions = this.texts
-      ? { y: tokens.y + tokens.h + 1, h: 11 + (this.stacked ? DEEPER : 0) }
-      : null;
-    const target = { y: (positions ?? tokens).y + (positions ?? tokens).h + 2, h: 6 };
-    const draft = { y: target.y + 7, h: keepsNothing(this.film) ? 0 : this.draftBar };
+    const spare = height - this.arrows - LOWEST; // px over those of the lowest open row
+    const tokens = {
+      y: y + 1,
+      h: this.texts ? 15 + Math.min(Math.max(spare, 0) * 0.6, 9) : this.signs ? 16 : 10,
+    };
+    const hung = 10 + Math.min(Math.max(spare, 0) * 0.2, 3);
+    const notes = this.signs ? { y: tokens.y + tokens.h + 1, h: hung } : null;
+    const above = notes ?? tokens;
+    const deep = this.stacked ? DEEPER : 0;
+    const positions = this.texts ? { y: above.y + above.h, h: 9 + deep } : null;
+    const over = positions ?? above;
+    const target = { y: over.y + over.h, h: spare > 4 ? 5 : 4 };
+    const draft = { y: target.y + target.h + 1, h: keepsNothing(this.film) ? 0 : this.draftBar };
     const below = draft.y + this.draftBar + 2;
     const arrows = this.signs && this.arrows ? { y: below, h: this.arrows } : null;
     return {
@@ -175,41 +195,31 @@ export class StageLayout {
       target,
       draft,
       arrows,
-      notes: this.signs ? { y: below + this.arrows, h: 12 } : null,
+      notes,
     };
   }
 
   /**
+   * The left edge of a slot. position: that of the token in it, where it is known.
    * @param {number} row
    * @param {number} slot
+   * @param {number} [position]
    */
-  x(row, slot) {
-    return GUTTER + (slot - this.firsts[row]) * this.cell;
+  x(row, slot, position) {
+    return this.places.x(row, slot, position);
   }
   /**
    * @param {number} row
    * @param {number} x
    */
   slotAt(row, x) {
-    return Math.floor((x - GUTTER) / this.cell) + this.firsts[row];
+    return this.places.slotAt(row, x);
   }
   /** @param {number} y */
   rowAt(y) {
     return this.lanes.findIndex((lane) => y >= lane.y && y < lane.y + lane.height);
   }
   get right() {
-    return GUTTER + this.count * this.cell;
-  }
-
-  /**
-   * px of a slot's left edge in the small map of the whole cache
-   * @param {number} slot
-   */
-  mapX(slot) {
-    return GUTTER + (slot * (this.width - GUTTER - RIGHT)) / this.last;
-  }
-  /** @param {number} x */
-  mapSlot(x) {
-    return ((x - GUTTER) * this.last) / (this.width - GUTTER - RIGHT);
+    return this.width - RIGHT;
   }
 }

@@ -1,11 +1,12 @@
 // Legend: what the colours and signs of the batch mean, of those that the run has. Nothing in it
 // can be pointed at.
 
-import { fontOf, measureText } from "../draw/text.js";
+import { fontOf, Kept, measureText } from "../draw/text.js";
 import { eventsOf } from "../film/events.js";
 import { drafterName, hasSource } from "../film/head.js";
 import { drawGuess } from "./guesses.js";
 import { cellLooks } from "./lanelooks.js";
+import { seenAt } from "./seen.js";
 
 /** @import { BoxLook, Film, FilmJson, Move, Pen, View } from "../types.d.ts" */
 
@@ -16,6 +17,10 @@ export class Legend {
   constructor(view) {
     this.view = view;
     this.entries = this._entries();
+    /** @type {Kept<number>} */
+    this._heights = new Kept(20);
+    /** @type {Set<string>[] | null} */
+    this.states = null;
   }
 
   // [what is drawn, words]; of both runs where there are two, so that their panels stand at one
@@ -115,23 +120,49 @@ export class Legend {
   }
 
   key() {
-    return "";
+    return [...this._seen()].sort().join();
   }
 
   describe() {
-    return `Legend: ${this.entries.map(([, words]) => words).join("; ")}.`;
+    return `Legend: ${this._shown()
+      .map(([, words]) => words)
+      .join("; ")}.`;
+  }
+
+  /** The entries of what is on screen. */
+  _shown() {
+    const seen = this._seen();
+    return this.entries.filter(([look]) => seen.has(look));
+  }
+
+  _seen() {
+    return seenAt(this.view.film, this.view.step);
+  }
+
+  /** What is on screen at the steps of the runs, each set once. */
+  _states() {
+    /** @type {Map<string, Set<string>>} */
+    const states = new Map();
+    const { film, other } = this.view;
+    for (const each of other ? [film, other] : [film])
+      for (let step = 0; step < each.steps; step++) {
+        const seen = seenAt(each, step);
+        states.set([...seen].sort().join(), seen);
+      }
+    return [...states.values()];
   }
 
   /**
    * [look, words, x, y] of each entry, line after line
    * @param {number} width
+   * @param {[string, string][]} entries
    */
-  _places(width) {
+  _places(width, entries) {
     /** @type {[string, string, number, number][]} */
     const places = [];
     let x = 12;
     let y = 12;
-    for (const [look, words] of this.entries) {
+    for (const [look, words] of entries) {
       const w = 26 + measureText(words, fontOf({ size: 11 })) + 16;
       if (x > 12 && x + w > width) [x, y] = [12, y + 20];
       places.push([look, words, x, y]);
@@ -140,9 +171,19 @@ export class Legend {
     return places;
   }
 
-  /** @param {number} width */
+  /**
+   * That of the step with most entries, so that nothing moves.
+   * @param {number} width
+   */
   height(width) {
-    return (this._places(width).at(-1)?.[3] ?? 0) + 12;
+    return this._heights.get(width, () => {
+      this.states ??= this._states();
+      const ends = this.states.map((seen) => {
+        const entries = this.entries.filter(([look]) => seen.has(look));
+        return this._places(width, entries).at(-1)?.[3] ?? 0;
+      });
+      return Math.max(...ends, 0) + 12;
+    });
   }
 
   /**
@@ -150,7 +191,7 @@ export class Legend {
    * @param {number} width
    */
   draw(pen, width) {
-    for (const [look, words, x, y] of this._places(width)) {
+    for (const [look, words, x, y] of this._places(width, this._shown())) {
       this._sample(pen, look, x, y);
       pen.text(words, x + 26, y, { size: 11, fill: pen.p.muted });
     }

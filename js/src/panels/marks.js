@@ -1,9 +1,10 @@
 // MarkPainter: what is marked in and under the rows of the batch panel: how their K/V moved, which
 // draft was rejected, where the drafts begin, what is violated, what is pointed at.
 
-import { GUTTER, RIGHT } from "./layout.js";
+import { drawHung } from "./fold.js";
+import { GUTTER } from "./layout.js";
 
-/** @import { Pen, RowEntry, ViolationEntry } from "../types.d.ts" */
+/** @import { Cell, Pen, RowEntry, ViolationEntry } from "../types.d.ts" */
 /** @import { StageLayout } from "./layout.js" */
 
 export class MarkPainter {
@@ -45,7 +46,9 @@ export class MarkPainter {
    */
   slides(away) {
     const { at } = this;
-    return at.rows.map((_, number) => -(this.shifts.get(number)?.by ?? 0) * at.cell * away);
+    return at.rows.map(
+      (_, number) => -(this.shifts.get(number)?.by ?? 0) * at.cell * away * (1 - at.view.turn),
+    );
   }
 
   /**
@@ -76,8 +79,7 @@ export class MarkPainter {
   }
 
   /**
-   * Under a row's last token: the draft that was rejected there, and where that token goes on if
-   * not in its slot.
+   * Under a row's last token: the draft in whose slot it stands, which was rejected for it.
    * @param {RowEntry} row
    * @param {number} number
    */
@@ -88,19 +90,11 @@ export class MarkPainter {
     const slot = row.end ?? row.pending + row.gained;
     const x = at.x(number, slot);
     const rejects = film.judged(at.step) && row.gained > row.accepted;
-    if (!notes || !at.texts || !rejects || x < GUTTER || x >= at.right) return;
-    const rests = row.start === row.start_after;
-    const stays = rests && row.pending_after === slot;
-    if (film.phase(at.step) > 3 && !stays) return;
-    const look = { size: 10 };
-    const draft = film.rejectedDraft(row);
-    const words = draft === null ? "" : `✗ ${pen.cut(film.text(draft), 90, look)} rejected`;
-    const sign = film.wrongEnds(at.step).has(number) ? "▲" : "●";
-    const goes = rests && !stays && !row.finished;
-    const onward = goes ? `${sign} goes to slot ${row.pending_after}` : "";
-    const string = [words, onward].filter(Boolean).join(" · ");
-    const left = Math.min(x + 2, at.width - RIGHT - pen.measure(string, look));
-    pen.text(string, left, notes.y + notes.h / 2, { ...look, fill: pen.p.orange });
+    if (!notes || !rejects || x < GUTTER || x >= at.right) return;
+    if (film.phase(at.step) > 3 && (this.shifts.has(number) || row.pending_after !== slot)) return;
+    const token = film.rejectedDraft(row);
+    if (token === null || !standsAt(at, number, slot)) return;
+    drawHung(pen, at, at.lanes[number], hungCell(token), x);
   }
 
   /** Over all rows. */
@@ -119,7 +113,7 @@ export class MarkPainter {
       const { y, draft } = at.lanes[number];
       if (x >= GUTTER && x <= at.right) pen.line(x, y, x, draft.y + draft.h, look);
     });
-    const y = at.top - (at.shared ? 19 : 8);
+    const y = at.top - 9;
     if (at.rows.length && xs[0] < at.right - 60)
       pen.text("drafts →", xs[0] + 3, y, { size: 10, fill: pen.p.blue });
   }
@@ -135,11 +129,12 @@ export class MarkPainter {
     pen.text("▲", GUTTER - 8, tokens.y + tokens.h / 2, look);
     if (slot === null || slot === undefined) return;
     const x = at.x(row, slot);
+    const w = Math.max(at.x(row, slot + 1) - x, 3);
     if (x < GUTTER - at.cell || x > at.right) return;
     const ofRule = { positions: positions ?? tokens, kv: target }[rule] ?? tokens;
     const { y, h } = model === 1 ? draft : ofRule;
     const box = { stroke: red, width: 2, radius: 3 };
-    pen.rect(Math.max(x, GUTTER), y - 1, Math.max(at.cell, 3), h + 2, box);
+    pen.rect(Math.max(x, GUTTER), y - 1, w, h + 2, box);
   }
 
   _pointed() {
@@ -151,10 +146,29 @@ export class MarkPainter {
     const x = at.x(spot.row, spot.slot);
     if (x < GUTTER || x + 1 > at.right) return;
     const { blue } = pen.p;
-    if (at.shared)
-      pen.rect(x + at.cell / 2 - 0.5, at.top - 2, 1, at.bottom - at.top, { fill: blue });
+    const w = at.x(spot.row, spot.slot + 1) - x;
+    if (at.shared) pen.rect(x + w / 2 - 0.5, at.top - 2, 1, at.bottom - at.top, { fill: blue });
     const height = lane.draft.y + lane.draft.h - lane.y + 1;
     const box = { stroke: blue, width: 2, radius: 4 };
-    pen.rect(x, lane.y + 1, Math.max(at.cell, 2), height, box);
+    pen.rect(x, lane.y + 1, Math.max(w, 3), height, box);
   }
+}
+
+/**
+ * Whether the row's last token stands in that slot; elsewhere the rejected draft has it itself.
+ * @param {StageLayout} at
+ * @param {number} number
+ * @param {number} slot
+ */
+function standsAt(at, number, slot) {
+  const kind = at.film.cell(at.step, "tokens", number, slot)?.kind;
+  return kind === "bonus_now" || kind === "wrong_now";
+}
+
+/**
+ * @param {number} token
+ * @returns {Cell}
+ */
+function hungCell(token) {
+  return { kind: "rejected_now", index: -1, position: -1, request: -1, token, origin: "" };
 }

@@ -76,6 +76,13 @@ export class MaskPanel {
     return `${name} of the ${forwardWords(this.view.film, cells)}, ${queries} × ${counted(cells.slots, "slot")}`;
   }
 
+  heading() {
+    const cells = this.cells();
+    if (!cells) return this.title();
+    const size = `${counted(cells.queries.length, "query", "queries")} × ${counted(cells.slots, "slot")}`;
+    return `Row ${this.view.row} · ${forwardWords(this.view.film, cells)}, ${size}`;
+  }
+
   // Why a log does not say what this phase's queries saw; nothing where it does.
   _unknown() {
     const { film, step } = this.view;

@@ -18,7 +18,7 @@ const UNREAD = new Set(["stale", "rejected_now", "discarded_now", "unreached_now
  */
 export function drawReading(pen, at, number) {
   const { p } = pen;
-  const y = at.readingTop + 18;
+  const y = at.readingTop + 13;
   const looks = cellLooks(p);
   const { words, more } = lastWords(pen, at, number);
   pen.text(`row ${number} reads`, 12, y, { size: 10.5, fill: p.muted });

@@ -8,7 +8,7 @@ import { capacityHit, capacityWords, drawCapacity } from "./capacity.js";
 import { drawCuts } from "./cut.js";
 import { FramePainter } from "./frame.js";
 import { LanePainter } from "./lanes.js";
-import { GUTTER, StageLayout, USUAL, ZOOMS } from "./layout.js";
+import { AXIS, GUTTER, READING, RIGHT, StageLayout, USUAL, ZOOMS } from "./layout.js";
 import { MarkPainter } from "./marks.js";
 import { drawBranch, drawCompaction } from "./branch.js";
 import { drawReading } from "./reading.js";
@@ -29,8 +29,19 @@ export class Stage {
   }
 
   key() {
-    const { step, row, zoom, pan, progress, hover } = this.view;
-    return [step, row, zoom, pan, progress, hover?.row, hover?.slot, hover?.draft].join();
+    const { step, row, zoom, pan, tall, turn, progress, hover } = this.view;
+    return [
+      step,
+      row,
+      zoom,
+      pan,
+      tall,
+      turn,
+      progress,
+      hover?.row,
+      hover?.slot,
+      hover?.draft,
+    ].join();
   }
 
   title() {
@@ -39,6 +50,11 @@ export class Stage {
     const slots = counted(film.stage(step).width, "slot");
     const models = keepsNothing(film) ? "the target" : `target and ${drafterName(film)}`;
     return `Batch, ${rows} × ${slots} · tokens, position ids, K/V of ${models}`;
+  }
+
+  heading() {
+    const { film, step } = this.view;
+    return `Batch · ${counted(film.rows(step).length, "row")} × ${counted(film.stage(step).width, "slot")}`;
   }
 
   empty() {
@@ -51,10 +67,10 @@ export class Stage {
 
   /** @param {number} width */
   _layout(width) {
-    const { step, row, zoom, pan } = this.view;
+    const { step, row, zoom, pan, tall, turn } = this.view;
     this._width = width;
     return this._layouts.get(
-      [step, row, zoom, pan, width].join(),
+      [step, row, zoom, pan, tall, turn, width].join(),
       () => new StageLayout(this.view, width),
     );
   }
@@ -70,7 +86,7 @@ export class Stage {
     const slides = marks.slides(1 - (this.view.progress ?? 1));
     frame.paint();
     // Cells that slide in from outside of the window must not cover labels.
-    pen.clip(GUTTER - 1, at.top, at.right - GUTTER + 2, at.bottom - at.top, () =>
+    pen.clip(GUTTER - 1, at.top, at.right - GUTTER + RIGHT / 2, at.bottom - at.top, () =>
       new LanePainter(pen, at).paint(slides),
     );
     at.rows.forEach((row, number) => {
@@ -87,6 +103,19 @@ export class Stage {
   }
 
   // -- asked by the shell
+
+  /** How many rows of the run are open, and px of all that is not rows. */
+  get openRows() {
+    return this.view.film.mostRows > 8 ? 1 : this.view.film.mostRows;
+  }
+  /** @param {number} width */
+  around(width) {
+    const at = this._layout(width);
+    const { film } = this.view;
+    const compact = film.mostRows > 24 ? 13 : 25;
+    const folded = film.mostRows > 8 ? (film.mostRows - 1) * compact : 0;
+    return AXIS + READING + at.strip.height + at.arrows * this.openRows + folded;
+  }
 
   /**
    * @param {number} x
@@ -121,19 +150,6 @@ export class Stage {
     if (row >= 0 || share?.row != null) this.view.pick(share?.row ?? row);
   }
 
-  /**
-   * @param {number} x
-   * @param {number} y
-   * @param {number} width
-   */
-  drag(x, y, width) {
-    const at = this._layout(width);
-    if (!at.mapped || y > at.mapTop + at.mapHeight + 4 || x < GUTTER) return false;
-    const now = at.firsts[this.view.row] ?? 0;
-    this.panBy(at.mapSlot(x) - at.count / 2 - now);
-    return true;
-  }
-
   /** @param {number} direction */
   zoomBy(direction) {
     const automatic = this._width ? this._layout(this._width).cell : USUAL;
@@ -143,9 +159,9 @@ export class Stage {
 
   /** @param {number} slots */
   panBy(slots) {
-    const at = this._width && this._layout(this._width);
-    const most = at ? Math.max(...at.firsts) + (this.view.pan ?? 0) : 0;
-    this.view.pan = Math.min(Math.max((this.view.pan ?? 0) - slots, -8), Math.max(most, 0));
+    const at = this._width ? this._layout(this._width) : null;
+    const most = at ? at.last - at.count : 0;
+    this.view.pan = Math.min(Math.max((this.view.pan ?? 0) - slots, 0), most);
   }
 
   reset() {
@@ -168,7 +184,8 @@ export class Stage {
 
   table() {
     const { film, step, row } = this.view;
-    const { width } = film.stage(step);
+    const end = film.lane(step, "tokens", row).at(-1)?.[1] ?? 0;
+    const width = Math.max(film.stage(step).width, end);
     const reads = film.json.head !== undefined && !keepsNothing(film);
     /** @param {number} value */
     const number = (value) => (value < 0 ? "" : value);

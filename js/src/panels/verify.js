@@ -8,6 +8,7 @@ import { draftCards } from "../film/cards.js";
 import { drafterName } from "../film/head.js";
 import { leftOut, shareWords } from "../film/selection.js";
 import { branches, slotsOf } from "../film/tree.js";
+import { linePlaces } from "./cardline.js";
 import { CARD, CardPainter } from "./cardpaint.js";
 import { drawCut } from "./cut.js";
 
@@ -35,7 +36,8 @@ export class VerifyPanel {
   key() {
     const { film, step, row, hover } = this.view;
     const pointed = hover?.row === row ? `${hover.index} ${hover.draft ?? hover.slot}` : "";
-    return [film.round(step), Math.min(film.phase(step), 3), row, pointed].join(" ");
+    const { room } = this.view;
+    return [film.round(step), Math.min(film.phase(step), 3), row, room, pointed].join(" ");
   }
 
   /** @param {number} [step] */
@@ -58,6 +60,14 @@ export class VerifyPanel {
     return `${name} · verification: what the ${drafter} said, what the target says`;
   }
 
+  heading() {
+    const plain = !this._entry.gained || !this._entry.drafted || this.view.film.json.gaps?.cards;
+    const phase = this.view.film.phase(this.view.step);
+    if (plain) return this.title();
+    const name = drafterName(this.view.film);
+    return `Row ${this.view.row} · ${phase < 2 ? `what the ${name} said` : `${name} and target`}`;
+  }
+
   /**
    * Where the cards lie: {x, y, w, h} in px, {bars, lines} of a card, chip: px of what the draft
    * said. The phases of a round share it.
@@ -66,19 +76,27 @@ export class VerifyPanel {
   _grid(width) {
     const { film, step, row } = this.view;
     const last = step - film.phase(step) + 4;
-    return this._grids.get(`${last} ${row} ${width}`, () => this._places(this.cards(last), width));
+    const { room } = this.view;
+    return this._grids.get(`${last} ${row} ${width} ${room}`, () => {
+      const cards = this.cards(last);
+      const forms = [4, 3, 2, 1].map((most) => () => this._places(cards, width, most));
+      const fits = forms.map((form) => form()).find(({ height }) => height <= (room ?? Infinity));
+      const at = { x: PAD, y: CONTEXT, w: width - 2 * PAD };
+      return fits ?? linePlaces(cards.length, at, room ?? 0) ?? forms[3]();
+    });
   }
 
   /**
    * @param {CardData[]} cards
    * @param {number} width
+   * @param {number} most choices on a card
    */
-  _places(cards, width) {
+  _places(cards, width, most) {
     const room = width - 2 * PAD;
-    const most = Math.max(Math.floor((room + CARD.gap) / (CARD.least + CARD.gap)), 1);
-    const rows = Math.ceil(cards.length / most);
+    const beside = Math.max(Math.floor((room + CARD.gap) / (CARD.least + CARD.gap)), 1);
+    const rows = Math.ceil(cards.length / beside);
     const across = Math.ceil(cards.length / Math.max(rows, 1));
-    const bars = [4, 4, 3][rows] ?? 2;
+    const bars = Math.min([4, 4, 3][rows] ?? 2, most);
     const chip = cards.length > 1 ? CARD.chip : 20;
     const w = Math.min(
       (room - (across - 1) * CARD.gap) / Math.max(across, 1),

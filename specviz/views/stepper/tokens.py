@@ -15,7 +15,7 @@ from specviz.record.schema import PHASES, Array
 from specviz.record.trace import Trace
 from specviz.record.trees import depths
 from specviz.views.stepper.columns import pending_positions, verified
-from specviz.views.stepper.lanes import cache_cells, is_pending, mark_fates, put_tokens
+from specviz.views.stepper.lanes import KINDS, cache_cells, is_pending, mark_fates, put_tokens
 from specviz.views.stepper.treefates import tree_fates
 from specviz.views.stepper.untold import proposed, put_committed, put_drafts
 
@@ -51,7 +51,12 @@ class TokenCells:
             position = np.full_like(position, -1)
         token = self._texts.tokens[self._texts.first[request] + index]
         pending = np.stack([index, position, request, token])
-        put_tokens(cells, rows, frame.pending[rows], "pending", pending)
+        slots = self._resumed(frame, entries) if phase == _ACCEPT else frame.pending
+        slots = slots[rows]
+        cells = _widened(cells, slots)
+        # The draft that was rejected for the token keeps its slot where the token has another.
+        cells[0, rows, frame.pending[rows]] = KINDS.index("stale")
+        put_tokens(cells, rows, slots, "pending", pending)
 
         drafts = self._drafts[frame.round]
         # Before the forward the cache may not reach as far yet.
@@ -69,6 +74,17 @@ class TokenCells:
             mark_fates(cells, table, frame.requests, drafts)
         return cells
 
+    def _resumed(self, frame: Frame, entries: slice) -> Array:
+        """Return by row the slot in which its last token will be read, after an acceptance.
+
+        Where no K/V moves, that is the slot of the next round.
+        """
+        rows = self._trace.rows
+        rests = rows["start_after"][entries] == rows["start"][entries]
+        rests &= rows["finished"][entries] == 0
+        resumed: Array = np.where(rests, rows["pending_after"][entries], frame.pending)
+        return resumed
+
     def _put_unverified(self, cells: Array, frame: Frame) -> None:
         drafts = self._unverified[frame.round]
         row, slot, index, token = drafts[:, drafts[1] < cells.shape[2]]
@@ -83,6 +99,19 @@ class TokenCells:
             "unverified",
             np.stack([index, position, frame.requests[row], token]),
         )
+
+
+def _widened(cells: Array, slots: Array) -> Array:
+    """Return cells (5, B, T) with empty ones behind them, so that all of `slots` exist.
+
+    The cache itself may grow only once its rows are synchronised.
+    """
+    more = int(slots.max(initial=-1)) + 1 - cells.shape[2]
+    if more <= 0:
+        return cells
+    empty = np.full((*cells.shape[:2], more), -1, cells.dtype)
+    empty[0] = KINDS.index("empty")
+    return np.concatenate([cells, empty], axis=2)
 
 
 def _drafts(trace: Trace) -> list[Array]:

@@ -1,0 +1,80 @@
+// Seen: which signs and colours of the batch are on screen after a step, by the names that the
+// legend gives them.
+
+import { guessesOf } from "../film/head.js";
+import { compacted } from "../film/tree.js";
+
+/** @import { Film, LaneRun } from "../types.d.ts" */
+
+const ALWAYS = ["target", "draft", "gap", "differs"];
+const ACCEPT = 3; // the phase in which only drafts of trees move
+
+/** @type {WeakMap<Film, Map<number, string[]>>} */
+const lanes = new WeakMap();
+
+/**
+ * What a lane holds; it is kept, since most lanes stand in several steps.
+ * @param {Film} film
+ * @param {number} number
+ */
+function heldIn(film, number) {
+  const known = lanes.get(film) ?? new Map();
+  lanes.set(film, known);
+  if (!known.has(number)) known.set(number, kindsOf(film, film.json.lanes[number] ?? []));
+  return known.get(number) ?? [];
+}
+
+/**
+ * @param {Film} film
+ * @param {LaneRun[]} runs
+ */
+function kindsOf(film, runs) {
+  const found = new Set();
+  for (const [first, stop, kind, index, position, request] of runs) {
+    const name = film.json.kinds[kind];
+    if (name !== "held") found.add(name);
+    else if (index < film.json.requests[request].prompt) found.add("p");
+    const { prompt } = film.json.requests[request] ?? { prompt: Infinity };
+    if (name === "held" && index + stop - first > prompt) found.add("a");
+    if (film.checked && position >= 0 && position !== index && name !== "stale") found.add("drift");
+    if (name === "pending" && index >= 0) found.add("under");
+  }
+  return [...found];
+}
+
+/**
+ * @param {Film} film
+ * @param {number} step
+ * @returns {Set<string>}
+ */
+export function seenAt(film, step) {
+  const stage = film.stage(step);
+  const found = new Set(ALWAYS);
+  for (const number of stage.tokens) for (const kind of heldIn(film, number)) found.add(kind);
+  const bars = [...stage.target, ...stage.draft].flatMap((number) => heldIn(film, number));
+  // Under a token that awaits its K/V may lie that of another one.
+  if (bars.includes("stale") || bars.includes("under")) found.add("staleKV");
+  if (stage.feeds.length) found.add("written");
+  if (stage.violations.length) found.add("violation");
+  rowsSeen(film, step, found);
+  return found;
+}
+
+/**
+ * @param {Film} film
+ * @param {number} step
+ * @param {Set<string>} found
+ */
+function rowsSeen(film, step, found) {
+  const { moves } = film.stage(step);
+  const phase = film.phase(step);
+  if (moves.length && phase !== ACCEPT) found.add("moved");
+  const wrong = film.wrongEnds(step);
+  if (wrong.size) found.add("wrong_now");
+  film.rows(step).forEach((row, number) => {
+    if (phase === ACCEPT && film.rejectedDraft(row) !== null) found.add("rejected_now");
+    if (phase === ACCEPT && moves.length && [...compacted(film, step, number)].length)
+      found.add("compacted");
+    for (const [, , source] of guessesOf(film, step, number)) found.add(source);
+  });
+}
