@@ -60,11 +60,12 @@ def _complete(
 
 
 def _phase_events(starts: np.ndarray, stops: np.ndarray) -> list[Event]:
-    return [
-        _complete(phase, "phase", _PHASES, 0, (starts[at], stops[at]), {"round": at[0]})
-        for at in np.ndindex(starts.shape)
-        for phase in [PHASES[at[1]]]
-    ]
+    events = []
+    for number, phase in np.ndindex(starts.shape):
+        span = (float(starts[number, phase]), float(stops[number, phase]))
+        args = {"round": number}
+        events.append(_complete(PHASES[phase], "phase", _PHASES, 0, span, args))
+    return events
 
 
 def _row_events(rows: Table, starts: np.ndarray, stops: np.ndarray) -> list[Event]:
