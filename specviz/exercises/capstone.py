@@ -80,7 +80,7 @@ def colleague(old: str, new: str) -> str:
         decoder = mended(_slots, old, new)
     except ValueError as error:
         raise WrongAnswerError(str(error)) from None
-    asked = work.Work(work.batch().prompts[4:10], batch_size=3)
+    asked = work.three_rows()
     judge(decoder.decode, asked, _FOUND)
     return f"{len(asked.prompts)} texts in three rows, and each is the target's own"
 

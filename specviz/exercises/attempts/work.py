@@ -60,6 +60,12 @@ def batch(batch_size: int = 8) -> Work:
     return Work(tuple(prompts), batch_size=batch_size)
 
 
+def three_rows() -> Work:
+    """Six prompts for three rows. Neither the first nor the last of the first three is longest."""
+    prompts = batch().prompts
+    return Work(tuple(prompts[number] for number in (5, 6, 4, 7, 8, 0)), batch_size=3)
+
+
 def timed(batch_size: int = 8) -> Work:
     """Ten prompts for eight rows, of 10 to 29 tokens; two of the texts end with EOS."""
     return Work(tuple(_bundled((*range(9), 10))), None, 24, batch_size)

@@ -23,7 +23,7 @@ def decode(
     outputs: list[Tokens] = [[] for _ in prompts]
     waiting = list(range(len(prompts)))
     B = min(batch_size, len(prompts))
-    slots = max(len(prompt) for prompt in prompts) + max_new_tokens + K
+    slots = max(map(len, prompts)) + max_new_tokens + K
     tokens = torch.zeros(B, slots, dtype=torch.long, device=target.device)
     caches = SlotCache(B, slots), SlotCache(B, slots)
     request = [-1] * B  # that each row works on
@@ -32,25 +32,18 @@ def decode(
         fresh = [row for row in range(B) if request[row] < 0][: len(waiting)]
         for row in fresh:
             request[row] = waiting.pop(0)
-            prompt = prompts[request[row]]
-            tokens[row, : len(prompt)] = torch.tensor(prompt, device=tokens.device)
-            lengths[row] = len(prompt)
+            lengths[row] = len(prompts[request[row]])
+            tokens[row, : lengths[row]] = torch.tensor(prompts[request[row]])
         if fresh:
             count = max(lengths[fresh[0]] - 1, 1)
-            unread = torch.arange(count, device=tokens.device)
-            for model, cache in zip((target, draft), caches, strict=True):
-                read(model, cache, tokens, fresh, unread.expand(len(fresh), -1))
+            fill(target, caches[0], tokens, fresh, count)
+            fill(draft, caches[1], tokens, fresh, count)
         rows = [row for row in range(B) if request[row] >= 0]
         if not rows:
             return outputs
         n = torch.tensor([lengths[row] for row in rows], device=tokens.device)[:, None]
-        positions = (n + torch.arange(-2, 0, device=tokens.device)).clamp(min=0)
-        for _ in range(K):
-            best = read(draft, caches[1], tokens, rows, positions).argmax(dim=-1)
-            positions = positions[:, -1:] + 1
-            tokens[torch.tensor(rows)[:, None], positions] = best[:, -1:]
-        positions = n + torch.arange(-1, K, device=tokens.device)
-        choices = read(target, caches[0], tokens, rows, positions).argmax(dim=-1).tolist()
+        propose(draft, caches[1], tokens, rows, n, K)
+        choices = verify(target, caches[0], tokens, rows, n, K)
         for row, chosen in zip(rows, choices, strict=True):
             drafts = tokens[row, lengths[row] : lengths[row] + K].tolist()
             new = chosen[: count_accepted(drafts, chosen) + 1]
@@ -58,6 +51,33 @@ def decode(
             lengths[row] += len(new)
             if finish(outputs[request[row]], new, max_new_tokens, eos):
                 request[row] = -1
+
+
+def fill(
+    model: PreTrainedModel, cache: "SlotCache", tokens: Tensor, rows: list[int], count: int
+) -> None:
+    """Read the first `count` tokens of rows that a prompt has entered."""
+    positions = torch.arange(count, device=tokens.device).expand(len(rows), -1)
+    read(model, cache, tokens, rows, positions)
+
+
+def propose(
+    draft: PreTrainedModel, cache: "SlotCache", tokens: Tensor, rows: list[int], n: Tensor, K: int
+) -> None:
+    """Write K drafts behind the n tokens of each row, (rows, 1)."""
+    positions = (n + torch.arange(-2, 0, device=tokens.device)).clamp(min=0)
+    for _ in range(K):
+        best = read(draft, cache, tokens, rows, positions).argmax(dim=-1)
+        positions = positions[:, -1:] + 1
+        tokens[torch.tensor(rows)[:, None], positions] = best[:, -1:]
+
+
+def verify(
+    target: PreTrainedModel, cache: "SlotCache", tokens: Tensor, rows: list[int], n: Tensor, K: int
+) -> list[Tokens]:
+    """Read the last committed token and the drafts; return the target's choices."""
+    positions = n + torch.arange(-1, K, device=tokens.device)
+    return read(target, cache, tokens, rows, positions).argmax(dim=-1).tolist()
 
 
 class SlotCache(DynamicCache):

@@ -152,7 +152,18 @@ def drawing() -> Drawing:
     )
     _draw_row(picture, x, 274, second, "row 1, verified")
     _draw_index(picture, x, 308, second)
-    right = x + CELL * slots + 24
+    _say_gains(picture, x + CELL * slots + 24, first, second)
+    bonus = f"bonus: index n + a = {first.n + first.a}, the next pending token"
+    picture.note(x + CELL * EXAMPLE.new_length + 12, 400, bonus)
+    _draw_after(picture, x, 378, first, "row 0, after")
+    _draw_after(picture, x, 418, second, "row 1, after")
+    picture.span(
+        x, x + CELL * EXAMPLE.new_length, 470, f"L' = max(c + gain) = {EXAMPLE.new_length}", True
+    )
+    return picture
+
+
+def _say_gains(picture: Drawing, right: int, first: Row, second: Row) -> None:
     picture.note(right, 130, f"gain = a + 1 = {first.gain}")
     picture.note(
         right,
@@ -165,14 +176,6 @@ def drawing() -> Drawing:
         318,
         f"d = {EXAMPLE.new_length} - {EXAMPLE.length} - {second.gain} = {EXAMPLE.d(second)}",
     )
-    bonus = f"bonus: index n + a = {first.n + first.a}, the next pending token"
-    picture.note(x + CELL * EXAMPLE.new_length + 12, 400, bonus)
-    _draw_after(picture, x, 378, first, "row 0, after")
-    _draw_after(picture, x, 418, second, "row 1, after")
-    picture.span(
-        x, x + CELL * EXAMPLE.new_length, 470, f"L' = max(c + gain) = {EXAMPLE.new_length}", True
-    )
-    return picture
 
 
 def _draw_row(picture: Drawing, x: int, y: int, row: Row, label: str) -> None:
