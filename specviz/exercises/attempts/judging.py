@@ -117,7 +117,7 @@ def run(decode: Decoder, work: Work) -> Outcome:
     """Run a decoder. Raises NotYetError if it returns nothing."""
     models = pair()
     prompts = [list(prompt) for prompt in work.prompts]
-    options = {} if work.K is None else {"K": work.K}
+    options: dict[str, Any] = {} if work.K is None else {"K": work.K}
 
     def call() -> Any:
         return decode(

@@ -77,6 +77,7 @@ def small(batch_size: int) -> list[Work]:
     ending = _bundled(_ENDING[:1])
     shots = _shots()
     rows = min(batch_size, 2)
+    sets: list[tuple[Sequence[tuple[int, ...]], int]]
     sets = [(short[:1], 1), (ending, 1), (shots[:1], 1)]
     if rows > 1:
         sets[1:1] = [(short[:2], rows), (short, rows), (_bundled((1, 4, 9)), rows)]
