@@ -88,7 +88,8 @@ def _place(model: PreTrainedModel, name: str, parameter: torch.Tensor) -> str:
 
 
 def _device_map(model: PreTrainedModel) -> dict[str, Any]:
-    return getattr(model, "hf_device_map", {})
+    places: dict[str, Any] = getattr(model, "hf_device_map", {})
+    return places
 
 
 def _named(place: str) -> str:

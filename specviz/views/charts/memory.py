@@ -116,7 +116,7 @@ def memory_bars(
 
 
 def _check(
-    tables: Mapping[str, object], budget_bytes: object, weights: object, heading: object
+    tables: Mapping[str, pd.DataFrame], budget_bytes: object, weights: object, heading: object
 ) -> None:
     require_str("heading", heading)
     require_bool("weights", weights)
