@@ -3,7 +3,6 @@
 The formulas and constants are those of `torch.optim.Muon`, which iterates in bfloat16.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,9 +15,8 @@ class Float32Muon(torch.optim.Muon):
     """`torch.optim.Muon` whose Newton-Schulz iteration keeps the dtype of the gradient."""
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> None:
-        """Update the parameters once; `closure` must be None."""
-        assert closure is None
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Update the parameters once. There is no closure to call."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
