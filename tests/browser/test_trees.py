@@ -79,17 +79,23 @@ def test_a_draft_lights_its_branch_in_the_batch_and_its_query_in_the_mask(saved_
     stepper = saved_page(branching(), judge=False)
     number, row = moved_row()
     stepper.go(5 * number + VERIFY, row)
-    before = [stepper.count("blue", panel) for panel in ("stage", "mask", "tree")]
+    mask = stepper.count("blue", "mask")
+    before = [stepper.count("blue", panel) for panel in ("tree", "stage")]
     last = entry_of(number, row)["path"]
     deepest = max(last)
     stepper.find(f"d{deepest + 1} ", "tree")
-    after = [stepper.count("blue", panel) for panel in ("stage", "mask", "tree")]
+    after = [stepper.count("blue", panel) for panel in ("tree", "stage")]
     assert all(new > old for new, old in zip(after, before, strict=True))
     # The first draft follows the pending token alone, so fewer slots are framed.
     stepper.find("d1 ", "tree")
-    assert stepper.count("blue") < after[0]
+    assert stepper.count("blue") < after[1]
     stepper.page.mouse.move(1, 1)
-    assert [stepper.count("blue", panel) for panel in ("stage", "mask", "tree")] == before
+    assert [stepper.count("blue", panel) for panel in ("tree", "stage")] == before
+    stepper.look("mask")
+    rows = branching().rows
+    pending = int(rows["pending"][rows["round"] == number][row])
+    stepper.find(f"row {row}, slot {pending + 1 + deepest}:")
+    assert stepper.count("blue", "mask") > mask
 
 
 def test_arrow_keys_go_from_draft_to_draft_and_not_from_step_to_step(saved_page):
