@@ -76,8 +76,9 @@ export class LanePainter {
    * All rows; slides: px by which each is away from where it belongs. One kind of thing after the
    * other, since a context that has to change its font less is faster.
    * @param {number[]} slides
+   * @param {Set<number>} moved rows with an arrow where thrown-away drafts would hang
    */
-  paint(slides) {
+  paint(slides, moved) {
     const { at, pen } = this;
     /** @type {[RowLanes, Cell, number][]} */
     const cells = [];
@@ -86,9 +87,10 @@ export class LanePainter {
       if (!at.signs || lane.tokens.h < 10) this._strip(number, lane, slide);
       else {
         drawFolds(pen, at, number, slide);
-        this._each("tokens", number, (cell, x) =>
-          cells.push([lane, this._judged(cell, number), x + slide]),
-        );
+        this._each("tokens", number, (cell, x) => {
+          const hidden = moved.has(number) && lane.notes !== null && HUNG.has(cell.kind);
+          if (!hidden) cells.push([lane, this._judged(cell, number), x + slide]);
+        });
       }
     });
     // What was thrown away hangs below the row's text.

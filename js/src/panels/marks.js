@@ -97,6 +97,12 @@ export class MarkPainter {
     drawHung(pen, at, at.lanes[number], hungCell(token), x);
   }
 
+  /** Rows under which it is said how their K/V moved, so that nothing else may hang there. */
+  get moved() {
+    const found = [...this.shifts].filter(([, { by, from }]) => by !== 0 || from !== null);
+    return new Set(found.map(([number]) => number));
+  }
+
   /** Over all rows. */
   paint() {
     const { at } = this;
@@ -126,7 +132,7 @@ export class MarkPainter {
     const { tokens, positions, target, draft } = lane;
     const { red } = pen.p;
     const look = { size: lane.open ? 11 : 8, fill: red, align: "center" };
-    pen.text("▲", GUTTER - 8, tokens.y + tokens.h / 2, look);
+    pen.text("▲", 6, tokens.y + tokens.h / 2, look); // before the row's name
     if (slot === null || slot === undefined) return;
     const x = at.x(row, slot);
     const w = Math.max(at.x(row, slot + 1) - x, 3);

@@ -87,7 +87,7 @@ export class Stage {
     frame.paint();
     // Cells that slide in from outside of the window must not cover labels.
     pen.clip(GUTTER - 1, at.top, at.right - GUTTER + RIGHT / 2, at.bottom - at.top, () =>
-      new LanePainter(pen, at).paint(slides),
+      new LanePainter(pen, at).paint(slides, marks.moved),
     );
     at.rows.forEach((row, number) => {
       frame.label(row, number);
