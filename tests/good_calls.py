@@ -334,9 +334,16 @@ def _views() -> dict[str, Good]:
         "step_through": Good(
             sv.step_through,
             {"trace": TRACE},
-            {"other": "none", "round": "0", "row": "count", "judge": "True"},
+            {
+                "other": "none",
+                "round": "none 0",
+                "phase": "none",
+                "row": "none count",
+                "judge": "True",
+            },
         ),
         "widget.StepThrough.export_html": Good(opened.export_html, {"path": "x"}, {"path": "file"}),
+        "widget.StepThrough.embed": Good(opened.embed, {}, {"limit_mb": "1.5 int inf"}),
         "widget.StepThrough.export_png": Good(opened.export_png, {"path": "x"}, fits),
         "widget.StepThrough.export_svg": Good(opened.export_svg, {"path": "x"}, fits),
         "audit_page.audit_page": Good(audit_page.audit_page, {"audit": sv.audit([[1]], [[1]])}),
@@ -538,7 +545,7 @@ def _simulations() -> dict[str, Good]:
             {"table": table, "policy": Policy(num_draft_tokens=1)},
             drawn_texts | {"costs": "none"},
         ),
-        "simulation.Tetris": Good(simulation.Tetris, {}, {"extra": "count"}),
+        "simulation.Tetris": Good(simulation.Tetris, {}, {"extra": "count", "times": "none"}),
         "simulation.Threshold": Good(simulation.Threshold, {}, {"at_least": "0"}),
         "simulation.Acceptance": Good(
             simulation.Acceptance, {"probabilities": [0.5, 0.5]}

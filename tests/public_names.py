@@ -170,6 +170,7 @@ EXEMPT = {
     "sliders.Explore": "made by explore",
     "sliders.Explore.draw": "made by explore",
     "widget.StepThrough": "made by step_through",
+    "widget.StepThrough.leave_picture_in": "takes an output that is being shown",
     "agreement.Setup": _FOUND,
     "calibration.check_prompts": "a check itself",
     "calibration.check_ranks": "a check itself",
