@@ -205,7 +205,12 @@ def test_by_time_or_by_rounds(saved_page, eqspec):
     stepper = saved_page(eqspec)
     by_rounds = stepper.digest("map")
     stepper.press("x")
-    assert stepper.button("time").get_attribute("aria-pressed") == "true"
+    assert (
+        stepper.panel("map")
+        .get_by_role("button", name="time", exact=True)
+        .get_attribute("aria-pressed")
+        == "true"
+    )
     assert stepper.digest("map") != by_rounds
     drag(stepper, eqspec, 2, 4)
     selected = totals(stepper)
