@@ -12,6 +12,7 @@ import struct
 import sys
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from xml.etree import ElementTree
@@ -91,7 +92,7 @@ def test_it_carries_the_film(widget):
     synced = widget.get_state()
     assert (synced["step"], synced["row"], synced["theme"]) == (0, 0, "auto")
     assert {"film", "other", "_css"} <= set(synced)
-    assert "main_default = { render }" in synced["_esm"]
+    assert "main_default={render}" in synced["_esm"]
 
 
 def test_two_runs_travel_together():
@@ -443,7 +444,8 @@ def test_a_figure_names_the_rejected_draft_and_those_behind_it(drawing, tmp_path
     path = tmp_path / "figure.svg"
     sv.step_through(named()).export_svg(path, step=3, row=0)
     texts = svg_texts(path)
-    assert {"✗ t14 rejected", "✗ rejected", "– not reached"} <= set(texts)
+    assert {("✗", "t14"), ("–", "t15")} <= set(pairwise(texts)), "they hang below the row"
+    assert {"✗ rejected", "– not reached"} <= set(texts)
     assert not {"t14", "t15"} & set(read_aloud(path, 0))
 
 

@@ -3,8 +3,10 @@
 
 import { element, setAttribute, setText, tableElement } from "../draw/elements.js";
 import { CanvasPen } from "../draw/pen.js";
+import { placeOf } from "./place.js";
+import { sideways } from "./wheel.js";
 
-/** @import { Desk, Drawable, Hit, Palette, Panel, Place } from "../types.d.ts" */
+/** @import { Desk, Drawable, Palette, Panel } from "../types.d.ts" */
 
 /**
  * What a drawing depends on; a drawing that was prepared has a picture too.
@@ -277,25 +279,12 @@ export class Section {
    * @param {any} event
    */
   _wheel(event) {
-    const sideways =
-      event.shiftKey && !event.deltaX
-        ? event.deltaY
-        : Math.abs(event.deltaX) > Math.abs(event.deltaY)
-          ? event.deltaX
-          : 0;
-    if (!this.panel.panBy || !sideways) return;
+    const px = sideways(event);
+    if (!this.panel.panBy || !px) return;
     event.preventDefault();
-    this.panel.panBy(sideways / 30);
+    this.panel.panBy(px / 30);
     this.desk.touch(this);
   }
-}
-
-/**
- * @param {Hit} hit
- * @returns {Place}
- */
-export function placeOf({ row, slot, index, draft }) {
-  return draft === undefined ? { row, slot, index } : { row, slot, index, draft };
 }
 
 /**

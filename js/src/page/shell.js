@@ -246,8 +246,6 @@ export class Shell {
     this.frames.paintAtOnce();
   }
 
-  // -- looks
-
   /** @param {number} to 0: rows stand by slots, 1: by positions */
   turnTo(to) {
     this.turned = to;
@@ -271,9 +269,8 @@ export class Shell {
   }
 
   showTables() {
-    const { sections } = this;
-    const shown = !sections.every((section) => section.asTable);
-    sections.forEach((section) => section.showTable(shown));
+    const shown = !this.sections.every((section) => section.asTable);
+    this.sections.forEach((section) => section.showTable(shown));
   }
 
   // -- drawing

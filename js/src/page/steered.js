@@ -2,7 +2,8 @@
 // to lights up as under the pointer, and is said in words.
 
 import { element, setText } from "../draw/elements.js";
-import { placeOf, Section } from "./section.js";
+import { placeOf } from "./place.js";
+import { Section } from "./section.js";
 
 /** @import { Desk, Panel } from "../types.d.ts" */
 
