@@ -94,6 +94,8 @@ def test_without_the_kernel_the_page_lives_and_pictures_are_shown(offline_page, 
         notebook.show(saved.name)
         expect(notebook.output(STEPS).locator("img")).to_be_visible()
         expect(notebook.output(SLIDERS).locator("img")).to_be_visible()
+        # A browser gives no animation frames to a sandboxed frame that is out of sight.
+        notebook.output(PAGE).locator("iframe").scroll_into_view_if_needed()
         frame = notebook.output(PAGE).frame_locator("iframe")
         root = frame.locator(".specviz[data-ready]")
         root.wait_for()
