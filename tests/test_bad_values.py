@@ -27,6 +27,7 @@ PLACES_OF_WORK = (
     "specviz.studies.ceilings._measure",
     "specviz.studies.moves._measure",
     "specviz.studies.figures.check_browser",
+    "specviz.studies.schematics.make.make_schematics",
     "specviz.bench.on_ray.OnRay._run",
     "specviz.servers.protocol.Server.connect",
 )

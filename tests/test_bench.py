@@ -356,6 +356,7 @@ def test_nothing_measured_is_an_error(bench: Callable[..., pd.DataFrame]) -> Non
         bench(small("exspec:window=2"))
 
 
+@pytest.mark.slow
 def test_near_ties_keep_their_speed_and_are_counted() -> None:
     """In bfloat16, rounding makes some texts differ from the reference.
 
@@ -436,7 +437,7 @@ def test_a_recorded_run_that_writes_other_texts_has_no_speed(
 # Baselines
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt2"])
+@pytest.mark.parametrize("name", ["llama", pytest.param("gpt2", marks=pytest.mark.slow)])
 def test_baselines_write_what_the_target_writes_alone(name: str) -> None:
     pair = make_pair(name)
     prompts = make_prompts()
@@ -531,7 +532,10 @@ def test_a_turn_is_timed_without_those_of_the_others(
             torch.OutOfMemoryError("no room"),
             "MemoryError: B = 3 does not fit into the memory",
         ),
-        (4, 2, RuntimeError("the third is too much"), "RuntimeError: the third is too much"),
+        pytest.param(
+            *(4, 2, RuntimeError("the third is too much"), "RuntimeError: the third is too much"),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_cell_that_breaks_stops_no_other(

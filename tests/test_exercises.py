@@ -99,7 +99,7 @@ def crash(*arguments: object, **named: object) -> None:
     raise ZeroDivisionError("a slip in the reader's code")
 
 
-SLOW = {"capstone"}  # its checks run whole decoders
+SLOW = {"capstone", "debug"}  # their checks run whole decoders
 EVERY_CHECK = [
     pytest.param(name, key, id=f"{name}.{key}", marks=[pytest.mark.slow] if name in SLOW else [])
     for name in NAMES
@@ -125,7 +125,10 @@ def test_notebook_solution_and_mistakes_cover_every_check(name):
     assert mistakes(name).keys() == checks_of(name).keys()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in NAMES],
+)
 def test_solution_is_right(name, capsys):
     assert {key for key, _, _ in run_solution(name)} == checks_of(name).keys()
     assert [(key, said) for key, _, said in run_solution(name) if said is not True] == []

@@ -89,13 +89,14 @@ def check_lanes(result: sv.Result):
     assert {request for request, count in seen.items() if count == 2} <= moved
 
 
+@pytest.mark.parametrize("count", [2, pytest.param(14, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", SAMPLINGS)
 @pytest.mark.parametrize("name", ALONE)
-def test_any_interleaving_writes_the_text_of_one_lane(name, kind):
-    """200 interleavings in all, of which one of each kind is recorded and checked."""
+def test_any_interleaving_writes_the_text_of_one_lane(name, kind, count):
+    """Over 200 interleavings in all, of which one of each kind is recorded and checked."""
     whole = in_one(name, kind)
     handovers = 0
-    for seed in range(-(-200 // (len(ALONE) * len(SAMPLINGS)))):
+    for seed in range(count):
         options = {"strategy": name, "sampling": SAMPLINGS[kind], "max_new_tokens": BUDGETS}
         result = in_turns(seed, record=seed == 0, **options)
         assert result.tokens == whole.tokens

@@ -84,6 +84,7 @@ def test_a_table_of_tiny_models(tmp_path: Path) -> None:
     assert json.loads(path.with_suffix(".json").read_text()) == found
 
 
+@pytest.mark.slow
 def test_it_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pair, path = make_pair("llama"), tmp_path / "overlap.csv"
     measured: list[Any] = []

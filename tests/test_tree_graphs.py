@@ -11,7 +11,11 @@ TREES = [sv.drafter("tree", depth=3), sv.drafter("static_tree")]
 each_tree = pytest.mark.parametrize("drafter", TREES, ids=["tree", "static tree"])
 
 
-@each_tree
+@pytest.mark.parametrize(
+    "drafter",
+    [pytest.param(TREES[0], marks=pytest.mark.slow), TREES[1]],
+    ids=["tree", "static tree"],
+)
 def test_replayed_trees_write_the_same_text(drafter: Any) -> None:
     """The stand-in for a capture fails where a phase reads a value on the host."""
     run = prepared(batch_size=2, drafter=drafter, num_draft_tokens=4)

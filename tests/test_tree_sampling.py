@@ -229,7 +229,7 @@ def test_children_drawn_independently_are_judged_by_the_whole_q() -> None:
     assert judged(independent_trees, 0, True) > 0.01  # q has lost nothing
 
 
-@pytest.mark.parametrize("count", [6, 3])
+@pytest.mark.parametrize("count", [pytest.param(6, marks=pytest.mark.slow), 3])
 def test_a_token_that_is_drawn_twice_counts_twice_and_stands_once(count: int) -> None:
     """Exact with another token in its place, which is not accepted; biased if that is forgotten."""
     q = conditional(1000, 1)

@@ -2,6 +2,7 @@
 
 import threading
 import warnings
+from typing import Any
 
 import decoder_work
 import decoders
@@ -44,7 +45,19 @@ def named(name: str) -> Case:
     return next(case for case in CASES if case.name == name)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def quick(cases: tuple[Case, ...]) -> list[Any]:
+    """Return all of them. Those after the first with one effect and rule are marked slow."""
+    seen: set[tuple[str, str]] = set()
+    found: list[Any] = []
+    for case in cases:
+        kind = (case.affects, str(case.rule))
+        marks = [pytest.mark.slow] if kind in seen else []
+        found.append(pytest.param(case, marks=marks, id=case.name))
+        seen.add(kind)
+    return found
+
+
+@pytest.mark.parametrize("case", quick(CASES))
 def test_a_decoder_is_judged_as_what_it_is(case: Case) -> None:
     seen, outputs = watched(case)
     due = reference(eos_of(case))

@@ -55,7 +55,13 @@ def audited(
     return right, seen.audit(GIVEN, outputs, eos_token_ids=[EOS])
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+QUICK = ("llama", "gpt2", "deepseek_v3", "falcon")
+
+
+@pytest.mark.parametrize(
+    "family",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES],
+)
 def test_models_of_this_class_are_watched(family: str) -> None:
     target, draft = models(family, FAMILIES[family])
     right, report = audited(target, draft, "holes.Holes")
