@@ -182,6 +182,19 @@ def test_the_row_of_the_scaling_laws_is_that_of_its_tables() -> None:
     assert f"predicts {shipped:.1f} tokens a round for the shipped draft" in row
 
 
+def test_lanes_are_quoted_as_measured() -> None:
+    row, table = claims()["MineDraft"], data("overlap")
+    assert table["batch_size"].tolist() == [4, 8, 16, 32]
+    for name in ("published_gain", "gain"):
+        assert f": {', '.join(f'{value:.2f}' for value in table[name])}" in row
+    assert f"from {table['gain_low'].min():.2f} to {table['gain_high'].max():.2f}: no gain" in row
+    assert ((table["gain_low"] <= 1) | (table["gain_high"] <= 1)).all()
+    _, _, section = RESULTS.partition("## Two lanes")
+    for entry in table.itertuples():
+        assert f"| {entry.batch_size} | {entry.draft_ms:.1f} |" in section
+        assert f"| {entry.efficiency:.2f} |" in section
+
+
 def test_what_was_not_measured_says_so() -> None:
     """Once figures/data has a study's table, its figures belong into the row."""
     rows = claims()
