@@ -182,6 +182,25 @@ def test_the_row_of_the_scaling_laws_is_that_of_its_tables() -> None:
     assert f"predicts {shipped:.1f} tokens a round for the shipped draft" in row
 
 
+def test_speeds_of_trees_are_quoted_as_measured() -> None:
+    (row,) = [row for name, row in claims().items() if name == "trees"]
+    table = data("trees-speed")
+    assert (table["exact_match"] == 1).all()
+    table["kind"] = table["drafter"].str.partition(":")[0]
+    best = table.groupby(["strategy", "kind", "batch_size"])["ratio_to_autoregressive"].max()
+
+    def ratios(strategy: str, kind: str) -> str:
+        return ", ".join(f"{best[strategy, kind, size]:.2f}" for size in (1, 8))
+
+    tetris = "inplace:selector=tetris+extra=2"
+    assert (
+        f"chains {ratios('inplace', 'model')}; calibrated trees {ratios('inplace', 'tree')};" in row
+    )
+    assert (
+        f"TETRIS on chains {ratios(tetris, 'model')}, on trees {ratios(tetris, 'tree')} [14]" in row
+    )
+
+
 def test_lanes_are_quoted_as_measured() -> None:
     row, table = claims()["MineDraft"], data("overlap")
     assert table["batch_size"].tolist() == [4, 8, 16, 32]
