@@ -17,7 +17,7 @@ from specviz.exercises.attempts.judging import Counterexample, judge, run
 from specviz.exercises.attempts.rows import Rows, rows_of
 from specviz.exercises.attempts.speed import MOST_TURNS, Speed, _is_decided
 from specviz.exercises.base import WrongAnswerError
-from specviz.exercises.decoders import slots
+from specviz.exercises.decoders import mending, slots
 
 MISTAKES = runpy.run_path(str(Path(__file__).parent / "mistakes" / "capstone.py"))
 EVERY = [
@@ -62,6 +62,23 @@ def test_a_decoder_that_does_not_refill_or_batch_is_right_and_not_done():
     rows = rows_of(judge(decode, asked, []), 2)
     assert rows == Rows(most=1, first_empty=0, empty=rows.empty, late=2)
     assert rows.empty > 4
+
+
+@pytest.mark.parametrize(("spare", "is_enough"), [(-1, True), (-2, False)])
+def test_the_slots_of_exercise_1_are_enough_and_no_fewer(spare, is_enough):
+    """A row needs prompt + budget - 1 + K slots, as the check says; here with a budget of 1."""
+    caches = "SlotCache(size, slots), SlotCache(size, slots)"
+    decode = MISTAKES["second"](caches, caches.replace("slots)", f"slots + {spare})"))
+    outcome = run(decode, work.Work(work.timed().prompts[:1], K=4, max_new_tokens=1))
+    assert outcome.is_right is is_enough
+    assert ("out of bounds" in outcome.error) is not is_enough
+
+
+def test_a_folded_decoder_is_shown_whole():
+    plain, folded = (mending.shown(slots, folded=folded).data for folded in (False, True))
+    assert "<details>" not in plain
+    code = plain[plain.index("```python") :]
+    assert folded.endswith(f"</summary>\n\n{code}\n\n</details>")
 
 
 def test_work_is_ragged_ends_and_has_no_near_ties():

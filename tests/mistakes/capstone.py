@@ -82,7 +82,7 @@ BATCHED = {
 
 BOARD = str(Path(tempfile.mkdtemp()) / "capstone.csv")
 WRONG = {
-    "budget": [(28 + 24, [10, 11]), (28 + 24 + 4, [11]), (28 + 24 + 4, [11, 12])],
+    "budget": [(28 + 24 + 4, [10, 11]), (28 + 24 + 3, [11]), (28 + 24 + 3, [11, 12])],
     "alone": [(first(*ALONE["mask:"]),), (first(*ALONE["bonus:"]),)],
     "batched": [(second(*BATCHED["kv:"]),), (second(*BATCHED["positions:"]),)],
     "fast": [(slow, BOARD), (first(*ALONE["acceptance:"]), BOARD)],
