@@ -12,8 +12,8 @@ from specviz.exercises import capstone as check
 # %% [markdown]
 # **1.** The last round begins when one token is missing, with n = 28 + 24 - 1. It writes slots
 # n - 1 to n - 1 + K, so n + K slots are enough. A buffer of tokens that also takes the target's
-# choice behind the last draft has one more. After a full acceptance the draft has never read its own
-# last draft, at n - 2.
+# choice behind the last draft has one more. After a full acceptance the draft has never read its
+# own last draft, at n - 2.
 
 # %%
 slots = 28 + 24 - 1 + 4
