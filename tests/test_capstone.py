@@ -10,16 +10,20 @@ import pytest
 
 import specviz as sv
 from specviz import metrics
+from specviz.checks.watch import capture, origins
+from specviz.checks.watch.causes import UNREAD
+from specviz.checks.watch.diagnose import ADVICE
 from specviz.exercises import capstone
 from specviz.exercises.attempts import work
 from specviz.exercises.attempts.board import COLUMNS, Board
-from specviz.exercises.attempts.judging import Counterexample, judge, run
+from specviz.exercises.attempts.judging import Counterexample, judge, run, watched
 from specviz.exercises.attempts.rows import Rows, rows_of
 from specviz.exercises.attempts.speed import MOST_TURNS, Speed, _is_decided
 from specviz.exercises.base import WrongAnswerError
-from specviz.exercises.decoders import slots
+from specviz.exercises.decoders import mending, slots
 
 MISTAKES = runpy.run_path(str(Path(__file__).parent / "mistakes" / "capstone.py"))
+TWO_ROWS = work.Work(work.timed().prompts[2:4], K=2, max_new_tokens=8, batch_size=2)
 EVERY = [
     pytest.param(check, word, id=f"{check}-{word}")
     for check, table in (("alone", "ALONE"), ("batched", "BATCHED"))
@@ -62,6 +66,70 @@ def test_a_decoder_that_does_not_refill_or_batch_is_right_and_not_done():
     rows = rows_of(judge(decode, asked, []), 2)
     assert rows == Rows(most=1, first_empty=0, empty=rows.empty, late=2)
     assert rows.empty > 4
+
+
+def report_of(decode, asked):
+    """Return what `sv.watch` says of a decoder, right or wrong."""
+    return watched(decode, asked)[1]()
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "said"),
+    [
+        ("second", "positions", "in 2 of 2 requests every position is 1 too large"),
+        ("first", "read again", "keep K/V of all committed tokens but the last one"),
+    ],
+)
+def test_a_right_text_with_a_broken_rule_gets_a_remark(make, name, said):
+    place, _ = change = MISTAKES["REMARKED"][name]
+    right = report_of(MISTAKES[make](place, place), TWO_ROWS)
+    assert (right.is_right, right.costs) == (True, [])
+    report = report_of(MISTAKES[make](*change), TWO_ROWS)
+    assert report.is_right
+    assert [cost.name for cost in report.costs] == [name]
+    assert said in report.costs[0].sentence
+
+
+def test_a_token_that_was_never_read_was_neither_moved_nor_cut():
+    first = report_of(MISTAKES["second"](*MISTAKES["BATCHED"]["kv:"]), TWO_ROWS).faults[0]
+    assert (first.rule, first.advice) == ("kv", ADVICE[UNREAD])
+    assert "was never read" in first.cause
+    assert "moved or cut" not in first.cause
+
+
+def test_a_mask_that_all_queries_share_is_named_as_the_mask():
+    report = report_of(MISTAKES["second"](*MISTAKES["MASK"]), TWO_ROWS)
+    assert report.faults[0].rule == "mask"
+    assert "token 0 sees slot 1" in report.faults[0].cause
+    assert report.notes == []
+
+
+def test_a_mask_that_cannot_be_seen_is_suspected_if_all_else_is_right(monkeypatch):
+    for module in (capture, origins):
+        monkeypatch.setattr(module, "visible", lambda *_: (None, "the mask is odd"))
+    place = MISTAKES["MASK"][0]
+    assert report_of(MISTAKES["second"](place, place), TWO_ROWS).is_right
+    report = report_of(MISTAKES["second"](*MISTAKES["MASK"]), TWO_ROWS)
+    assert (report.faults[0].rule, report.faults[0].advice) == ("mask", ADVICE["mask"])
+    assert "so suspect the mask" in report.faults[0].cause
+    assert "the mask is odd" in report.notes[0]
+
+
+@pytest.mark.parametrize(("spare", "is_enough"), [(-1, True), (-2, False)])
+def test_the_slots_of_exercise_1_are_enough_and_no_fewer(spare, is_enough):
+    """A row needs prompt + budget - 1 + K slots, as the check says; here with a budget of 1."""
+    caches = "SlotCache(size, slots), SlotCache(size, slots)"
+    decode = MISTAKES["second"](caches, caches.replace("slots)", f"slots + {spare})"))
+    outcome = run(decode, work.Work(work.timed().prompts[:1], K=4, max_new_tokens=1))
+    assert outcome.is_right is is_enough
+    assert ("out of bounds" in outcome.error) is not is_enough
+
+
+def test_a_folded_decoder_is_shown_whole():
+    plain, folded = (mending.shown(slots, folded=folded).data for folded in (False, True))
+    assert "<details>" not in plain
+    code = plain[plain.index("```python") :]
+    assert folded.endswith(f"</summary>\n\n{code}\n\n</details>")
 
 
 def test_work_is_ragged_ends_and_has_no_near_ties():

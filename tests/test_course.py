@@ -139,8 +139,9 @@ def links_the_notation(notebook: NotebookNode) -> list[str]:
     return missing([r"\]\(\.\./docs/notation\.md"], prose(notebook)[0])
 
 
-# The form of the second edition, of notebooks 00 to 07 so far.
-FORMED = NOTEBOOKS[:8]
+# The form of the second edition, which these notebooks do not have yet.
+UNFORMED_SO_FAR = {"09", "14", "15", "16", "19"}
+FORMED = [path for path in NOTEBOOKS if path.name[:2] not in UNFORMED_SO_FAR]
 FORMS = (has_the_core_first, adds_up_its_minutes, rates_its_exercises, links_the_notation)
 CHECKS = (
     opens_with_a_promise,

@@ -10,11 +10,13 @@ from transformers import DynamicCache
 from specviz.exercises import capstone as check
 
 # %% [markdown]
-# **1.** The last round may begin one token before the budget's end and read K drafts behind it.
-# After a full acceptance the draft has never read its own last draft, at n - 2.
+# **1.** The last round begins when one token is missing, with n = 28 + 24 - 1. It writes slots
+# n - 1 to n - 1 + K, so n + K slots are enough. A buffer of tokens that also takes the target's
+# choice behind the last draft has one more. After a full acceptance the draft has never read its
+# own last draft, at n - 2.
 
 # %%
-slots = 28 + 24 + 4
+slots = 28 + 24 - 1 + 4
 reads = [10, 11]
 assert check.budget(slots, reads)
 

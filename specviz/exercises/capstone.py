@@ -23,9 +23,13 @@ _FOUND: list[Counterexample] = []
 @exercise
 def budget(slots: int, reads: list[int]) -> str:
     """Exercise 1: slots of a row, and the indices that the draft reads first in a round."""
-    expect(slots, 28 + 24 + 4, "the slots of a row (28 tokens, 24 new ones, K = 4)")
+    longest = 28 + 24 - 1  # the last round begins when one token is missing
+    expect(slots, longest + 4, "the slots of a row (28 tokens, 24 new ones, K = 4)")
     expect(list(reads), [10, 11], "the indices that the draft reads first, for n = 12")
-    return "the last round may draft K tokens past the budget, and the draft reads two tokens"
+    return (
+        f"a round with n = {longest} writes slots {longest - 1} to {longest + 3}, "
+        "and the draft reads two tokens"
+    )
 
 
 @exercise

@@ -1,7 +1,8 @@
 """Plausible wrong answers to the exercises of 19_capstone.
 
 ALONE and BATCHED have the solution with a place of it changed, by what the check must name. All of
-them are tried in test_capstone.py, and two of each in test_exercises.py.
+them are tried in test_capstone.py, and two of each in test_exercises.py. MASK is one mask for all
+queries of a row, that of the last.
 """
 
 import re
@@ -79,10 +80,19 @@ BATCHED = {
     ),
     "the target decodes 1 rows": ("    size = min(batch_size, len(prompts))", "    size = 1"),
 }
+# By what the check remarks, though the texts are right.
+REMARKED = {
+    "positions": ("        position_ids=positions,\n", "        position_ids=positions + 1,\n"),
+    "read again": (
+        "            cut(cache, len(tokens) - 1)",
+        "            cut(cache, len(tokens) - 2)",
+    ),
+}
+MASK = ("        attention_mask=mask[:, None],\n", "        attention_mask=mask[:, None, -1:],\n")
 
 BOARD = str(Path(tempfile.mkdtemp()) / "capstone.csv")
 WRONG = {
-    "budget": [(28 + 24, [10, 11]), (28 + 24 + 4, [11]), (28 + 24 + 4, [11, 12])],
+    "budget": [(28 + 24 + 4, [10, 11]), (28 + 24 + 3, [11]), (28 + 24 + 3, [11, 12])],
     "alone": [(first(*ALONE["mask:"]),), (first(*ALONE["bonus:"]),)],
     "batched": [(second(*BATCHED["kv:"]),), (second(*BATCHED["positions:"]),)],
     "fast": [(slow, BOARD), (first(*ALONE["acceptance:"]), BOARD)],

@@ -8,6 +8,7 @@ known here: logits, and how a repair was found.
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,7 +18,22 @@ from specviz.checks.watch.origins import NOTHING, UNKNOWN
 from specviz.checks.watch.repair import REPAIRS, Bench
 from specviz.checks.watch.requests import Part, Request
 
-Found = tuple[str, str]  # rule and sentence
+
+class Found(NamedTuple):
+    """What broke a forward.
+
+    Attributes:
+        rule: of RULES; "" if it is not known.
+        cause: what was found, in a sentence.
+        advice: which advice helps, if it is not that of the rule.
+    """
+
+    rule: str
+    cause: str
+    advice: str = ""
+
+
+UNREAD = "unread"  # the advice where a token was never read
 
 
 def smallest_repair(mends: Callable[[Collection[str]], bool]) -> tuple[str, ...] | None:
@@ -61,9 +77,10 @@ class Causes:
             repairs: what mends it.
         """
         if not repairs:
-            return "", "its logits are not those that its own input gives, so they were changed"
+            what = "its logits are not those that its own input gives"
+            return _of_unseen_mask(part, what) or Found("", f"{what}, so they were changed")
         if "kv" in repairs:
-            return self._of_kv(part, request, fresh)
+            return self._of_kv(part, request, fresh, "mask" in repairs)
         if "mask" in repairs:
             return self._of_mask(part, request)
         if "inputs" in repairs:
@@ -71,12 +88,13 @@ class Causes:
                 i for i, token in enumerate(part.tokens) if token != request.tokens[part.index + i]
             )
             due = request.tokens[part.index + wrong]
-            return "lengths", (
+            return Found(
+                "lengths",
                 f"token {part.index + wrong} of the row is {due}, and {part.tokens[wrong]} was fed "
-                "in its place"
+                "in its place",
             )
         given = int(part.seen.positions[part.row, part.columns[place]])
-        return "positions", f"token {part.index + place} was given position {given}"
+        return Found("positions", f"token {part.index + place} was given position {given}")
 
     def _of_mask(self, part: Part, request: Request) -> Found:
         past, _ = self.bench.slots(part)
@@ -85,17 +103,20 @@ class Causes:
         for slot in past:
             if seen[slot] and slot not in due:
                 what = self._at(part, request, slot)
-                return "mask", f"token {part.index} sees slot {slot}, which holds {what}"
+                return Found("mask", f"token {part.index} sees slot {slot}, which holds {what}")
         for slot, index in due.items():
             if not seen[slot]:
-                return "mask", (
+                return Found(
+                    "mask",
                     f"token {part.index} does not see slot {slot}, which holds K/V of token "
-                    f"{index} of its row"
+                    f"{index} of its row",
                 )
         missing = sorted(set(range(part.index)) - set(due.values()))
         if missing:
-            return "kv", f"K/V of token {missing[0]} of the row is nowhere in the cache"
-        return "mask", self._among_themselves(part)
+            if not self._was_read(part, request, missing[0]):
+                return Found("kv", f"token {missing[0]} of the row was never read", UNREAD)
+            return Found("kv", f"K/V of token {missing[0]} of the row is nowhere in the cache")
+        return Found("mask", self._among_themselves(part))
 
     def _among_themselves(self, part: Part) -> str:
         """Say which tokens of a forward see each other wrongly."""
@@ -111,8 +132,13 @@ class Causes:
                     )
         return "what its tokens see is wrong"
 
-    def _of_kv(self, part: Part, request: Request, fresh: FreshRow) -> Found:
-        """Follow wrong K/V back to the forward or the move after which it was wrong."""
+    def _of_kv(
+        self, part: Part, request: Request, fresh: FreshRow, is_misled: bool = False
+    ) -> Found:
+        """Follow wrong K/V back to the forward or the move after which it was wrong.
+
+        `is_misled` says that the mask of this forward is wrong as well.
+        """
         due = self.bench.due(part, request)
         seen = part.seen.seen[part.row, part.columns[0]]
         held = part.seen.held[part.row]
@@ -121,15 +147,22 @@ class Causes:
             entry = int(held[slot])
             is_own = self.bench.labels.of(entry, part.request) == (part.request, due[slot])
             if not is_own or not self.bench.is_true(entry, request, due[slot]):
-                return "kv", (
-                    f"slot {slot} should hold K/V of token {due[slot]} of the row, and holds "
-                    f"{self._at(part, request, slot)}{self._since(part)}"
+                holds = f"holds {self._at(part, request, slot)}"
+                if not self._was_read(part, request, due[slot]):
+                    what = f"token {due[slot]} of the row was never read, and slot {slot}"
+                    return Found("kv", f"{what}, which its K/V should be in, {holds}", UNREAD)
+                return Found(
+                    "kv",
+                    f"slot {slot} should hold K/V of token {due[slot]} of the row, and {holds}"
+                    f"{self._since(part)}",
                 )
         for slot in visible:
             entry = int(held[slot])
             if not self._is_right(entry, due[slot], fresh):
                 return self._computed(entry, request, fresh, slot, due[slot])
-        return "kv", "K/V that it reads is wrong"
+        return (
+            self._of_mask(part, request) if is_misled else Found("kv", "K/V that it reads is wrong")
+        )
 
     def _is_right(self, entry: int, index: int, fresh: FreshRow) -> bool:
         """Return whether a token's K/V, in the last layer, is what its row gives at once."""
@@ -160,9 +193,18 @@ class Causes:
 
         repairs = smallest_repair(mends)
         if not repairs:
-            return "kv", f"K/V of token {index} in slot {slot} was computed wrongly in {when}"
-        rule, cause = self.find(part, request, fresh, place, repairs)
-        return rule, f"K/V of token {index} in slot {slot} is wrong since {when}: {cause}"
+            what = f"K/V of token {index} in slot {slot} was computed wrongly in {when}"
+            return _of_unseen_mask(part, what) or Found("kv", what)
+        found = self.find(part, request, fresh, place, repairs)
+        what = f"K/V of token {index} in slot {slot} is wrong since {when}: {found.cause}"
+        return found._replace(cause=what)
+
+    def _was_read(self, part: Part, request: Request, index: int) -> bool:
+        """Return whether an earlier forward read the request's token at this index."""
+        return any(
+            self.bench.where[entry][0] < part.number and self.bench.is_true(entry, request, index)
+            for entry in self.bench.labels.entries(part.request, index)
+        )
 
     def _since(self, part: Part) -> str:
         """Say after which forward a row's K/V was last read."""
@@ -188,6 +230,14 @@ class Causes:
         is_rejected = index < len(request.tokens) and request.tokens[index] != token
         of = "a rejected draft for index" if is_rejected else "index"
         return f"K/V of {of} {index}, read in forward {number}"
+
+
+def _of_unseen_mask(part: Part, what: str) -> Found | None:
+    """Blame a mask that could not be seen, where all that was seen is right; None if it was."""
+    if not part.seen.forward.unseen:
+        return None
+    why = "all that was seen of its input is right, and its mask could not be seen"
+    return Found("mask", f"{what}; {why}, so suspect the mask")
 
 
 def close(found: Tensor, due: Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""Find what a decoder does that leaves its text right and costs time.
+"""Find what a decoder does that leaves its text right and should be mended.
 
 Contract: counts, from what was followed. Not known here: models, and times.
 """
@@ -10,14 +10,16 @@ from specviz.checks.watch.drafts import DraftFault
 from specviz.checks.watch.requests import Request, common
 
 NOISE = 0.05  # up to this share of all tokens, reading again is filling of a rectangle
+OFTEN = 0.8  # in a larger share of forwards it is what the decoder does in each round
 
 
 @dataclass(frozen=True)
 class Cost:
-    """One way in which work was done for nothing.
+    """One way in which work was done for nothing, or in which the text is right by luck.
 
     Attributes:
-        name: "draft cache", "read again", "finished rows", "thrown away" or "bonus dropped".
+        name: "draft cache", "positions", "read again", "finished rows", "thrown away" or "bonus
+            dropped".
         count: how often, in the unit that the sentence names.
         sentence: what was found.
     """
@@ -50,12 +52,7 @@ def find_costs(
                 f"{first.cause}",
             )
         )
-    again = sum(_read_again(request) for request in requests)
-    everything = sum(len(request.tokens) for request in requests)
-    if again > NOISE * everything:
-        costs.append(
-            Cost("read again", again, f"the target read {again} tokens again that it had read")
-        )
+    costs += [*_shifted(requests), *_twice(requests)]
     idle = sum(len(request.idle) for request in requests)
     if idle:
         costs.append(
@@ -68,18 +65,61 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-def _read_again(request: Request) -> int:
-    """Count committed tokens that were read after they had been read once."""
+def _shifted(requests: Sequence[Request]) -> list[Cost]:
+    """Find requests of which all positions are too large or too small by the same number."""
+    found = [shift for request in requests if (shift := _shift(request))]
+    if not found:
+        return []
+    least, most = min(found, key=abs), max(found, key=abs)
+    by = f"{abs(least)}" if least == most else f"{abs(least)} to {abs(most)}"
+    way = "large" if min(found) > 0 else "small" if max(found) < 0 else "large or small"
+    sentence = (
+        f"in {len(found)} of {len(requests)} requests every position is {by} too {way}; rotary "
+        "positions hide that, and a model with learned positions will differ"
+    )
+    return [Cost("positions", len(found), sentence)]
+
+
+def _shift(request: Request) -> int:
+    """Return by how much all positions of a request are too large; 0 if they differ in that."""
+    shifts = {
+        int(part.seen.positions[part.row, column]) - part.index - i
+        for part in request.parts
+        for i, column in enumerate(part.columns)
+    }
+    return shifts.pop() if len(shifts) == 1 else 0
+
+
+def _twice(requests: Sequence[Request]) -> list[Cost]:
+    """Find committed tokens that were read after they had been read once."""
+    again = [count for request in requests for count in _read_again(request)]
+    everything = sum(len(request.tokens) for request in requests)
+    often = sum(count > 0 for count in again)
+    is_rule = often > OFTEN * len(again)
+    if sum(again) <= NOISE * everything and not is_rule:
+        return []
+    sentence = f"the target read {sum(again)} tokens again that it had read"
+    if is_rule:
+        sentence += (
+            f", in {often} of {len(again)} forwards behind the first of a request; keep K/V of all "
+            "committed tokens but the last one"
+        )
+    return [Cost("read again", sum(again), sentence)]
+
+
+def _read_again(request: Request) -> list[int]:
+    """Count committed tokens that were read again, in each part but the first."""
     seen = 0
-    again = 0
+    again = []
     for part in request.parts:
-        committed = part.index + common(part.tokens, request.tokens[part.index :])
+        committed = kept = part.index + common(part.tokens, request.tokens[part.index :])
         for verified in request.rounds:
             if verified.part is part:
                 committed = verified.pending + 1
-        again += max(min(seen, committed) - part.index, 0)
-        seen = max(seen, committed)
-    return again
+                kept = committed + verified.accepted
+        again.append(max(min(seen, committed) - part.index, 0))
+        seen = max(seen, kept)
+    return again[1:]
 
 
 def _lost(requests: Sequence[Request]) -> list[Cost]:

@@ -8,12 +8,12 @@ Rules are those of `violations.RULES`.
 """
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from specviz.checks.watch.causes import Causes, Found, smallest_repair
+from specviz.checks.watch.causes import UNREAD, Causes, Found, smallest_repair
 from specviz.checks.watch.fresh import FreshRow
 from specviz.checks.watch.requests import Request, Verified, choices
 
@@ -63,6 +63,7 @@ ADVICE = {
     "positions": "Give each token its index in its own row; count neither padding nor holes.",
     "mask": "Hide, or cut, all slots but those of the row's own tokens up to the query itself.",
     "lengths": "Feed the last token that was emitted, and behind it the drafts that are judged.",
+    UNREAD: "Read all committed tokens but the last one before a token attends to them.",
     "kv": "After acceptance keep K/V of the committed tokens but the last one, each in its place.",
     "acceptance": "Accept the longest run of drafts that equal the target's choices before them.",
     "bonus": "Take the token behind the accepted drafts from the target, at the first that fails.",
@@ -134,13 +135,13 @@ class Judge:
             scores = fresh.logprobs[index - 1]
             gap = float(scores.max() - scores[token])
             if step == verified.matched + 1 and _goes_on(verified, request):
-                rule, cause = self._of_going_on(number, request, verified)
-                return self._fault(number, verified, index, rule, (), cause, gap)
+                found = self._of_going_on(number, request, verified)
+                return self._fault(number, verified, index, found.rule, (), found.cause, gap)
             if gap <= self.tolerance:
                 if gap > 0:
                     ties.append(Tie(number, index, gap))
                 continue
-            rule, what = self._of_emission(verified, step, token)
+            rule, what, _ = self._of_emission(verified, step, token)
             best = int(scores.argmax())
             cause = (
                 f"{what}, {token}, was emitted where the target's choice is {best}, which lies "
@@ -160,22 +161,25 @@ class Judge:
         due = request.tokens[index]
         drafted = self.drafted(number, index, verified.part.number)
         if drafted is not None and drafted != fed:
-            return "lengths", f"token {index} of the row is {due}, and {fed} was fed in its place"
-        return "acceptance", (
+            what = f"token {index} of the row is {due}, and {fed} was fed in its place"
+            return Found("lengths", what)
+        return Found(
+            "acceptance",
             f"draft {fed} failed, since token {index} of the row is {due}, and what the target "
-            f"wrote behind it was kept as token {index + 1}"
+            f"wrote behind it was kept as token {index + 1}",
         )
 
     def _of_emission(self, verified: Verified, step: int, token: int) -> Found:
         """Return the rule that a wrong token breaks, and what the token is."""
         others = choices(verified)
         if token in others and others.index(token) != step:
-            return "acceptance", f"the target's choice after {others.index(token)} drafts"
+            return Found("acceptance", f"the target's choice after {others.index(token)} drafts")
         is_draft = verified.drafts[step : step + 1] == [token]
         # The last token of a round is the target's own, also where it is a draft's.
         if is_draft and step < verified.gained - 1:
-            return "acceptance", "an accepted draft"
-        return "bonus", "a draft's token" if is_draft else "the token behind the accepted drafts"
+            return Found("acceptance", "an accepted draft")
+        what = "a draft's token" if is_draft else "the token behind the accepted drafts"
+        return Found("bonus", what)
 
     def _end(self, number: int, request: Request, verified: Verified) -> Fault | None:
         """Judge whether a round went on after EOS, or beyond the budget."""
@@ -228,8 +232,9 @@ class Judge:
         if repairs is None:
             cause = "its logits are not the target's, and no repair of its input mends them"
             return self._fault(number, verified, index, "", (), cause, off)
-        rule, cause = self.causes.find(part, request, fresh, place, repairs)
-        return self._fault(number, verified, index, rule, repairs, cause, off)
+        found = self.causes.find(part, request, fresh, place, repairs)
+        fault = self._fault(number, verified, index, found.rule, repairs, found.cause, off)
+        return replace(fault, advice=ADVICE[found.advice]) if found.advice else fault
 
     def _fault(
         self,

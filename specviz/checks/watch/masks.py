@@ -45,7 +45,8 @@ def visible(
     if mask.dim() == 2:
         causal = torch.ones(count, slots, dtype=torch.bool).tril(slots - count)
         return causal & (mask[:, None, :slots] != 0).cpu(), ""
-    if mask.dim() != 4 or mask.shape[2] % count:
+    is_shared = mask.dim() == 4 and mask.shape[2] == 1  # by all queries of a row
+    if mask.dim() != 4 or (mask.shape[2] % count and not is_shared):
         return None, f"the mask has the shape {tuple(mask.shape)}"
     seen = mask[:, 0, :count, :slots].detach()
     seen = seen.clone() if seen.dtype == torch.bool else seen > HIDDEN

@@ -13,12 +13,18 @@ from IPython.display import Markdown
 _numbers = count(1)
 
 
-def shown(decoder: ModuleType) -> Markdown:
-    """Return the source of a decoder for a notebook: all that follows its imports."""
+def shown(decoder: ModuleType, folded: bool = False) -> Markdown:
+    """Return the source of a decoder for a notebook: all that follows its imports.
+
+    `folded` hides the code until the reader unfolds it.
+    """
     source = inspect.getsource(decoder)
     begin = source.index("@torch.inference_mode()")
     docstring = inspect.getdoc(decoder)
-    return Markdown(f"{docstring}\n\n```python\n{source[begin:]}```")
+    code = f"```python\n{source[begin:]}```"
+    if folded:
+        code = f"<details><summary>Show the code</summary>\n\n{code}\n\n</details>"
+    return Markdown(f"{docstring}\n\n{code}")
 
 
 def mended(decoder: ModuleType, old: object, new: object) -> ModuleType:
