@@ -3,11 +3,14 @@
 
 import { fit, frameHeight } from "./fit.js";
 
+/** @import { PairStage } from "../panels/pairstage.js" */
+/** @import { Stage } from "../panels/stage.js" */
 /** @import { Shell } from "./shell.js" */
 
 const AROUND = 72; // px of margins and borders between the parts
 const MAP_AROUND = 74; // px of the heading of the map, its totals and its margins
 const LENS_HEAD = 46; // px of the heading of a panel in the lens, and its margins
+const AROUND_TWO = 24; // px of margins that two runs have besides
 const LEAST_ROOM = 260;
 const BESIDE_FROM = 700; // px of a run from which the lens stands beside the batch
 
@@ -88,8 +91,7 @@ export class Screen {
   /** @param {boolean} [always] */
   refit(always = false) {
     const { shell } = this;
-    const [{ root, sections, words, stage, legend }] = shell.runs;
-    const width = root.clientWidth;
+    const { clientWidth: width } = (shell.duo ?? shell.runs[0]).root;
     const fills = shell.root.matches(":fullscreen, .sv-window");
     const whole = fills ? window.innerHeight : frameHeight(shell.root);
     const frame = Math.floor(whole / this.scale);
@@ -97,19 +99,42 @@ export class Screen {
     if (!width || (seen === this.seen && !always)) return;
     this.seen = seen;
     shell.runs.forEach((run) => run.reserve(width));
-    const inside = sections[0].width || width * (width < BESIDE_FROM ? 1 : 0.6);
-    const head = shell.controls.root.offsetHeight + words.offsetHeight;
-    const batch = stage.around(inside) + sections[0].head.offsetHeight + legend.height(inside);
-    const found = fit({
+    this._open(false);
+    let found = this._fit(width, frame);
+    // Two runs have room for fewer open rows: then only those of the chosen request are.
+    if (shell.duo && found.tight) {
+      this._open(true);
+      found = this._fit(width, frame);
+    }
+    this._take(found, width >= BESIDE_FROM);
+  }
+
+  /** @param {boolean} alone */
+  _open(alone) {
+    for (const { view } of this.shell.runs) view.alone = alone;
+  }
+
+  /**
+   * @param {number} width
+   * @param {number} frame
+   */
+  _fit(width, frame) {
+    const { map, batch, duo, controls, runs, root } = this.shell;
+    const stage = /** @type {Stage | PairStage} */ (batch.panel);
+    const inside = batch.width || width * (width < BESIDE_FROM ? 1 : 0.6);
+    const said = duo?.said ?? runs[0].words;
+    const head =
+      controls.root.offsetHeight + said.offsetHeight + (duo ? duo.around + AROUND_TWO : 0);
+    const legend = batch.under[0].height(inside);
+    return fit({
       frame,
-      rest: AROUND + head + batch,
-      legend: legend.height(inside) + 4,
-      map: shell.map.fullHeight(shell.root.clientWidth) + MAP_AROUND,
-      lowMap: shell.map.lowHeight(shell.root.clientWidth),
+      rest: AROUND + head + stage.around(inside) + batch.head.offsetHeight + legend,
+      legend: legend + 4,
+      map: map.fullHeight(root.clientWidth) + MAP_AROUND,
+      lowMap: map.lowHeight(root.clientWidth),
       rows: stage.openRows,
       low: this.low,
     });
-    this._take(found, width >= BESIDE_FROM);
   }
 
   /**
@@ -118,10 +143,9 @@ export class Screen {
    */
   _take({ low, tight, row }, beside) {
     const { shell } = this;
-    const fits = beside && !shell.comparison;
-    shell.map.setLow(fits ? low : (this.low ?? false));
-    shell.root.classList.toggle("sv-tight", fits && tight);
-    for (const { view } of shell.runs) view.tall = fits ? row : null;
+    shell.map.setLow(beside ? low : (this.low ?? false));
+    shell.root.classList.toggle("sv-tight", beside && tight);
+    for (const { view } of shell.runs) view.tall = beside ? row : null;
     shell.touchAll();
   }
 }
