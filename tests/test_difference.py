@@ -9,7 +9,7 @@ from tiny_run import OUTPUTS, PROMPTS, TRACE
 import specviz as sv
 from specviz.record.schema import PHASES
 from specviz.record.trace import Trace, flatten_requests
-from specviz.views.stepper.difference import Parting, difference_words, first_parting, stand_apart
+from specviz.views.stepper.difference import difference_words, first_parting, stand_apart
 from specviz.views.stepper.packing import packed_film
 
 SYNCHRONISE = PHASES.index("synchronise")
@@ -123,7 +123,8 @@ def test_drawn_tokens_have_no_cause():
 
 
 def test_rows_stand_apart_where_the_strategies_differ():
-    first = Parting(1, 0, 2)
-    assert not stand_apart((TRACE, TRACE), first)
     moved = replace(TRACE, rows=TRACE.rows | {"start": TRACE.rows["start"] + 1})
-    assert stand_apart((TRACE, moved), first)
+    for other, expected in ((TRACE, False), (moved, True)):
+        assert stand_apart((TRACE, other), 0, 1) is expected
+        assert stand_apart((TRACE, other), 1, 2) is expected, "it ended in round 1"
+    assert not stand_apart((TRACE, moved), 2, 0), "it has not begun"

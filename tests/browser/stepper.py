@@ -92,7 +92,8 @@ class Stepper:
             return
         lens = self.root.locator(".sv-lens").nth(run)
         if lens.is_hidden():
-            self.root.get_by_role("group", name="run in the lens").locator("button").nth(run).click()
+            switch = self.root.get_by_role("group", name="run in the lens")
+            switch.locator("button").nth(run).click()
         tab = lens.locator(f"[data-lens={name}]")
         if tab.is_visible():
             tab.evaluate("(tab) => tab.click()")  # the pointer stays where it is

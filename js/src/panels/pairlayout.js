@@ -55,6 +55,22 @@ export class PairLayout extends StageLayout {
     return this._each(rows, (_, row) => row.length);
   }
   /**
+   * Behind the last position that their rounds may take.
+   * @param {RowPair} pair
+   */
+  _ends({ rows }) {
+    return this._each(rows, ({ film, step }, row) => {
+      const number = film.rowOf(step, row.request);
+      const last = film
+        .lane(step, "tokens", number)
+        .filter(([, , , index]) => index >= 0)
+        .at(-1);
+      const [from, stop, , index, position] = last ?? [0, 0, 0, 0, 0];
+      const behind = (position < 0 ? index : position) + stop - from;
+      return Math.max(row.length + this.own + 1, behind + 1);
+    });
+  }
+  /**
    * @param {number[]} rows
    * @param {(view: View, row: RowEntry) => number} of
    */
@@ -72,7 +88,9 @@ export class PairLayout extends StageLayout {
     /** @param {number[]} places */
     const spread = (places) => Math.max(...places) - Math.min(...places);
     const apart = this.pairs.map((pair) =>
-      spread(this.view.turn > 0.5 ? this._lengths(pair) : this._begins(pair)),
+      this.view.turn > 0.5
+        ? Math.max(...this._ends(pair)) - Math.min(...this._lengths(pair)) - this.own - 1
+        : spread(this._begins(pair)),
     );
     return this.own + Math.min(Math.max(...apart, 0), SPREAD);
   }
@@ -99,7 +117,7 @@ export class PairLayout extends StageLayout {
     const heads = this.rows.map(() => 0);
     for (const pair of this.pairs) {
       const row = pair.rows[this.number];
-      const end = Math.max(...this._lengths(pair)) + this.own + 1;
+      const end = Math.max(...this._ends(pair));
       if (row >= 0) heads[row] = Math.max(end - this.count - slid, 0);
     }
     return heads;

@@ -44,7 +44,8 @@ export class PairStage {
   }
 
   title() {
-    return `${this.heading()}: tokens, position ids and K/V of both runs; what differs is in colour`;
+    const requests = counted(this.pairs.length, "request");
+    return `Both batches, ${requests}: tokens, position ids, K/V; what differs is in colour`;
   }
 
   heading() {

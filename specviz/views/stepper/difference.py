@@ -76,13 +76,17 @@ def entry_that_emits(trace: Trace, request: int, index: int) -> int:
     return int(entries[emits.argmax() if emits.any() else -1]) if entries.size else 0
 
 
-def stand_apart(traces: Sequence[Trace], first: Parting) -> bool:
-    """Return whether a request starts in another slot in each run when its texts first differ."""
+def stand_apart(traces: Sequence[Trace], request: int, number: int) -> bool:
+    """Return whether a request starts in another slot in each run in a round.
+
+    If it has ended by then, its last round counts.
+    """
     starts = []
     for trace in traces:
-        index = len(trace.prompt(first.request)) + first.index
-        starts.append(int(trace.rows["start"][entry_that_emits(trace, first.request, index)]))
-    return starts[0] != starts[1]
+        rows = trace.rows
+        entries = np.flatnonzero((rows["request"] == request) & (rows["round"] <= number))
+        starts.append(int(rows["start"][entries[-1]]) if entries.size else None)
+    return None not in starts and starts[0] != starts[1]
 
 
 def difference_words(traces: Sequence[Trace], found: Sequence[Found | None]) -> str:

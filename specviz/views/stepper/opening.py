@@ -5,7 +5,7 @@ difference of two runs, else the first violation, else the first round in which 
 numbers of tokens. Not known here: films and pages.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from specviz.record.schema import PHASES
@@ -55,6 +55,17 @@ def opening(trace: Trace, other: Trace | None, faults: list[Fault | None]) -> Op
 
     faults: the first one of each run.
     """
+    found = _place(trace, other, faults)
+    if other is None:
+        return found
+    number = found.step // len(PHASES)
+    here = trace.rows["request"][trace.rows["round"] == number]
+    # By slots, no cell of rows that start elsewhere would be the same.
+    apart = here.size and stand_apart((trace, other), int(here[found.row]), number)
+    return replace(found, by="positions" if apart else "slots")
+
+
+def _place(trace: Trace, other: Trace | None, faults: list[Fault | None]) -> Opening:
     if other is not None:
         differing = _first_difference(trace, other)
         if differing is not None:
@@ -74,9 +85,7 @@ def _first_difference(trace: Trace, other: Trace) -> Opening | None:
         f"{found.index}, in round {found.round} of the first run."
     )
     step = found.round * len(PHASES) + _ACCEPT
-    # By slots, no cell of theirs would be the same.
-    by = "positions" if stand_apart((trace, other), found) else "slots"
-    return Opening(step, _row_of(trace, found.round, found.request), words, by)
+    return Opening(step, _row_of(trace, found.round, found.request), words)
 
 
 def _at_fault(trace: Trace, fault: Fault, *, two: bool) -> Opening:
