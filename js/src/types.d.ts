@@ -445,7 +445,7 @@ export interface FigureSettings {
   step: number;
   row: number;
   difference?: string; // of two runs, as Python says it
-  by?: string; // "slots" or "positions"
+  opening?: { step: number; row: number; by: string }; // by "slots" or "positions"
 }
 
 /** What a section asks of the run that it belongs to. */

@@ -23,7 +23,7 @@ class Figure {
    * @param {FigureSettings} at
    * @param {Palette} palette
    */
-  constructor(films, { step, row, width, difference, by }, palette) {
+  constructor(films, { step, row, width, difference, opening }, palette) {
     const comparison = films.length > 1 ? new Comparison(films[0], films[1], difference) : null;
     const views = films.map((film, number) => {
       const at = comparison
@@ -34,7 +34,7 @@ class Figure {
     if (comparison)
       views.forEach((view, number) => {
         view.pair = { number, views, names: RUNS, comparison };
-        view.turn = by === "positions" ? 1 : 0;
+        view.turn = opensByPositions(opening, step, row) ? 1 : 0;
       });
     this.runs = views.map((view) => new FigureRun(view, this._room(films.length, width)));
     this.width = width;
@@ -171,6 +171,16 @@ class Figure {
       `${canvas.width} × ${canvas.height} pixels are too many; choose a smaller width or scale`,
     );
   }
+}
+
+/**
+ * Whether two runs stand by positions in a step and a row: those at which the view opens.
+ * @param {FigureSettings["opening"]} opening
+ * @param {number} step
+ * @param {number} row
+ */
+function opensByPositions(opening, step, row) {
+  return opening?.by === "positions" && opening.step === step && opening.row === row;
 }
 
 /** @param {string} text */

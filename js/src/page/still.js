@@ -23,7 +23,7 @@ export function keepPicture(model, films, root) {
     const place = `${step} ${row}`;
     if (!root.isConnected || !wanted || place === sent) return;
     sent = place;
-    const two = { difference: model.get("_difference"), by: model.get("_opening")?.by };
+    const two = { difference: model.get("_difference"), opening: model.get("_opening") };
     model.set("_picture", drawFigure(films, { ...wanted, ...two, step, row }, root));
     try {
       model.save_changes();

@@ -43,7 +43,7 @@ _STATIC_SCALE = 1.5
 
 
 class StepThrough(anywidget.AnyWidget):
-    """The step-through of one run, or of two runs of the same prompts side by side.
+    """The step-through of one run, or of two runs of the same prompts, row by row.
 
     Made by `step_through`.
 
@@ -172,7 +172,7 @@ class StepThrough(anywidget.AnyWidget):
             "step": self.step if step is None else checked_step(step, self._rounds),
             "row": self.row if row is None else require_int("row", row, minimum=0),
             "difference": self._difference,
-            "by": self._opening["by"],
+            "opening": self._opening,
         }
         return export.figure(self._films, settings)
 
@@ -266,7 +266,7 @@ def step_through(
 
     Args:
         trace: `result.trace` of a run with `record=True`, or `Trace.load(path)`.
-        other: a run of the same prompts, shown beside the first one.
+        other: a run of the same prompts; its rows stand below those of the first one.
         round, phase: where the view opens: right after this phase of this round of `trace`; by
             default the phase "schedule", round 0.
         row: the row of the batch that is selected; by default row 0. Without round, phase and row
