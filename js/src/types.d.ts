@@ -293,7 +293,7 @@ export interface View {
   turn: number; // 0: rows stand by slots, 1: by positions, between: on the way
   other: Film | null;
   pair: Pair | null; // in one panel with the other run
-  alone: boolean; // of two runs' rows, only the chosen ones are open
+  dense: number; // of two runs' rows, 1: only the chosen ones are open, 2: and the others are low
   differs(request: number, index: number): boolean;
   pick(row: number): void;
   point(place: Place | null): void;

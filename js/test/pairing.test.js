@@ -61,7 +61,7 @@ function otherDraft(json) {
  */
 function viewsOf(films, step, more = {}) {
   const comparison = new Comparison(films[0], films[1]);
-  const still = { zoom: null, pan: 0, turn: 0, tall: null, room: null, alone: false, hover: null };
+  const still = { zoom: null, pan: 0, turn: 0, tall: null, room: null, dense: 0, hover: null };
   /** @type {any[]} */
   const views = films.map((film, n) => ({
     film,
@@ -156,7 +156,7 @@ for (const width of [390, 700, 1280])
 
 test("with little room only the chosen request is open", () => {
   const films = [tinyFilm(batches([0, 1])), tinyFilm(batches([0, 1]))];
-  const [all, alone] = [{}, { alone: true }].map((more) => layoutsOf(films, 2, more));
+  const [all, alone] = [{}, { dense: 1 }].map((more) => layoutsOf(films, 2, more));
   const open = (/** @type {any[]} */ both) => both.map(({ lanes }) => lanes.map((l) => l.open));
   assert.deepEqual(open(all), [
     [true, true],

@@ -116,7 +116,7 @@ class Figure {
       turn: 0,
       other: comparison ? films[1 - number] : null,
       pair: null,
-      alone: false,
+      dense: 0,
       differs: (request, index) => comparison?.differs(request, index) ?? false,
       pick() {},
       point() {},

@@ -60,7 +60,7 @@ export class Run {
       turn: 0,
       other: comparison ? comparison.films[1 - number] : null,
       pair: null,
-      alone: false,
+      dense: 0,
       differs: (request, index) => comparison?.differs(request, index) ?? false,
       pick: (row) => shell.pick(this.requestOf(row)),
       point: (place) => shell.point(this, place),

@@ -99,19 +99,16 @@ export class Screen {
     if (!width || (seen === this.seen && !always)) return;
     this.seen = seen;
     shell.runs.forEach((run) => run.reserve(width));
-    this._open(false);
-    let found = this._fit(width, frame);
-    // Two runs have room for fewer open rows: then only those of the chosen request are.
-    if (shell.duo && found.tight) {
-      this._open(true);
+    // Two runs have room for fewer open rows, and then for lower ones.
+    const levels = shell.duo ? [0, 1, 2] : [0];
+    let found = null;
+    for (const level of levels) {
+      for (const { view } of shell.runs) view.dense = level;
       found = this._fit(width, frame);
+      if (!found.tight) break;
     }
+    if (!found) return;
     this._take(found, width >= BESIDE_FROM);
-  }
-
-  /** @param {boolean} alone */
-  _open(alone) {
-    for (const { view } of this.shell.runs) view.alone = alone;
   }
 
   /**

@@ -197,7 +197,8 @@ export class StageLayout {
       const none = { positions: null, arrows: null, notes: null };
       return { y, height, open, tokens, target, draft, ...none };
     }
-    const spare = height - this.arrows - LOWEST; // px over those of the lowest open row
+    const deep = this.stacked ? DEEPER : 0;
+    const spare = height - this.arrows - deep - LOWEST; // px over those of the lowest open row
     const tokens = {
       y: y + 1,
       h: this.texts ? 15 + Math.min(Math.max(spare, 0) * 0.6, 9) : this.signs ? 16 : 10,
@@ -205,7 +206,6 @@ export class StageLayout {
     const hung = 10 + Math.min(Math.max(spare, 0) * 0.2, 3);
     const notes = this.signs ? { y: tokens.y + tokens.h + 1, h: hung } : null;
     const above = notes ?? tokens;
-    const deep = this.stacked ? DEEPER : 0;
     const positions = this.texts ? { y: above.y + above.h, h: 9 + deep } : null;
     const over = positions ?? above;
     const target = { y: over.y + over.h, h: spare > 4 ? 5 : 4 };

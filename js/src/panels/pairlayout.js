@@ -126,8 +126,10 @@ export class PairLayout extends StageLayout {
   _rowTops() {
     const most = mostPairs(this.pair.comparison);
     const open = this.openHeight;
-    const all = most <= MOST_OPEN && !this.view.alone;
-    const compact = all ? open : most <= MOST_READ ? 25 : 13;
+    const all = most <= MOST_OPEN && !this.view.dense;
+    const read = most <= MOST_READ && this.view.dense < 2;
+    const compact = all ? open : read ? 25 : 13;
+    const between = all || read ? BETWEEN : 2;
     let y = this.top;
     for (const { request, rows } of this.pairs) {
       const wide = all || request === this.chosen;
@@ -135,9 +137,9 @@ export class PairLayout extends StageLayout {
       const top = y + this.number * height;
       if (rows[this.number] >= 0) this.lanes[rows[this.number]] = this._lane(top, height, wide);
       else this.gaps.push({ request, y: top, height });
-      y += 2 * height + BETWEEN;
+      y += 2 * height + between;
     }
-    this.bottom = this.top + 2 * ((most - 1) * compact + open) + BETWEEN * most;
+    this.bottom = this.top + 2 * ((most - 1) * compact + open) + between * most;
     if (this.number) this.bottom += stripIn(this.views[0].film.capacity, this.room).height;
   }
 

@@ -33,9 +33,9 @@ export class PairStage {
   }
 
   _places() {
-    const { turn, zoom, pan, tall, alone } = this.views[0];
+    const { turn, zoom, pan, tall, dense } = this.views[0];
     const places = this.views.map(({ step, row }) => `${step}/${row}`);
-    return [...places, turn, zoom, pan, tall, alone, this.pair.comparison.byTokens].join();
+    return [...places, turn, zoom, pan, tall, dense, this.pair.comparison.byTokens].join();
   }
 
   key() {
@@ -154,7 +154,7 @@ export class PairStage {
   /** How many rows are open if all are, and px of all that is not rows. */
   get openRows() {
     const most = mostPairs(this.pair.comparison);
-    return this.views[0].alone || most > 4 ? 2 : 2 * most;
+    return this.views[0].dense || most > 4 ? 2 : 2 * most;
   }
 
   /** @param {number} width */
