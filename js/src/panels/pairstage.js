@@ -94,7 +94,7 @@ export class PairStage {
       const marks = new MarkPainter(pen, at);
       const slides = marks.slides(1 - (at.view.progress ?? 1));
       pen.inColours(grey, () => this._rows(pen, at, marks, slides));
-      pen.clipTo(differingBoxes(both, run, slides), () => {
+      pen.clipTo(differingBoxes(both, run, slides).map(wholePixels), () => {
         pen.rect(0, 0, width, at.bottom, { fill: pen.p.panel });
         pen.inColours(grey, () => frames[run].backdrop());
         this._rows(pen, at, marks, slides);
@@ -243,4 +243,10 @@ export class PairStage {
   table() {
     return pairTable(this.views, this.pairs);
   }
+}
+
+/** So that no edge is smoothed. @param {number[]} box */
+function wholePixels([x, y, w, h]) {
+  const [left, top] = [Math.floor(x), Math.floor(y)];
+  return [left, top, Math.ceil(x + w) - left, Math.ceil(y + h) - top];
 }
