@@ -292,10 +292,20 @@ export interface View {
   room: number | null; // px of height that the lens has; null: as much as its panel takes
   turn: number; // 0: rows stand by slots, 1: by positions, between: on the way
   other: Film | null;
+  pair: Pair | null; // in one panel with the other run
+  dense: number; // of two runs' rows, 1: only the chosen ones are open, 2: and the others are low
   differs(request: number, index: number): boolean;
   pick(row: number): void;
   point(place: Place | null): void;
   go(step: number): void;
+}
+
+/** Two runs in one panel, as the view of one of them knows them. */
+export interface Pair {
+  number: number; // of the run
+  views: View[]; // of both
+  names: string[];
+  comparison: Comparison;
 }
 
 /** What can be drawn at a width. */
@@ -310,6 +320,8 @@ export interface Panel extends Drawable {
   empty(): boolean;
   title(): string;
   heading?(): string; // the title, for a place that is narrow
+  zoomBy?(direction: number): void;
+  reset?(): void;
   table(): TableData;
   hit(x: number, y: number, width: number): Hit | null;
   click?(x: number, y: number, width: number): void;
@@ -432,6 +444,8 @@ export interface FigureSettings {
   scale: number;
   step: number;
   row: number;
+  difference?: string; // of two runs, as Python says it
+  opening?: { step: number; row: number; by: string }; // by "slots" or "positions"
 }
 
 /** What a section asks of the run that it belongs to. */

@@ -82,13 +82,19 @@ class Stepper:
     def panel(self, name: str, run: int = 0) -> Locator:
         if name == "map":  # one for all runs
             return self.root.locator(".sv-panel.sv-map")
-        return self.root.locator(".sv-run").nth(run).locator(f".sv-panel.sv-{name}")
+        if name == "stage":  # one for both runs
+            return self.root.locator(".sv-panel.sv-stage")
+        return self.root.locator(".sv-lens").nth(run).locator(f".sv-panel.sv-{name}")
 
     def look(self, name: str, run: int = 0) -> None:
         """Pin a panel of the lens, unless it is seen already."""
         if name in ("map", "stage") or self.panel(name, run).is_visible():
             return
-        tab = self.root.locator(".sv-run").nth(run).locator(f"[data-lens={name}]")
+        lens = self.root.locator(".sv-lens").nth(run)
+        if lens.is_hidden():
+            switch = self.root.get_by_role("group", name="run in the lens")
+            switch.locator("button").nth(run).click()
+        tab = lens.locator(f"[data-lens={name}]")
         if tab.is_visible():
             tab.evaluate("(tab) => tab.click()")  # the pointer stays where it is
             self.frame()

@@ -71,7 +71,10 @@ def test_a_comparison_opens_at_the_first_difference(opened, eqspec):
     assert f"request {request}, new token {new}, in round {number}" in notice(stepper)
     stepper.press("d")
     stepper.is_at(number * len(PHASES) + ACCEPT)
-    assert f"request {request}, token {index}" in notice(stepper)
+    assert notice(stepper).startswith(f"First difference: request {request}, new token {new}, ")
+    line = stepper.root.locator(".sv-difference")
+    assert line.inner_text() == notice(stepper)
+    assert " → p of “" in line.inner_text()
 
 
 def test_others_open_at_the_first_uneven_acceptance(opened, eqspec):

@@ -1,55 +1,26 @@
 // Pens: one set of strokes for a canvas and for SVG, in CSS pixels from the top left. Knows no run
-// and no panel. Palette: the colours that CSS gives to the widget's root, read once for each theme.
+// and no panel.
 
 import { contextOf, cutText, fontOf, measureText } from "./text.js";
 
 /** @import { BoxLook, LineLook, Palette, TextLook } from "../types.d.ts" */
 
-const PALETTE = [
-  "ink",
-  "muted",
-  "faint",
-  "panel",
-  "page",
-  "blue",
-  "blueSoft",
-  "green",
-  "greenSoft",
-  "orange",
-  "orangeSoft",
-  "amber",
-  "amberSoft",
-  "bonus",
-  "red",
-  "redSoft",
-  "grey",
-  "greySoft",
-  "target",
-  "draft",
-  "stale",
-  "held",
-  "prompt",
-  "row0",
-  "row1",
-  "row2",
-  "row3",
-  "row4",
-  "row5",
-];
-/** @param {Element} element */
-export function readPalette(element) {
-  const style = getComputedStyle(element);
-  /** @param {string} name */
-  const dashed = (name) => name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
-  return Object.fromEntries(
-    PALETTE.map((name) => [name, style.getPropertyValue(`--sv-${dashed(name)}`).trim() || "#888"]),
-  );
-}
-
 export class Pen {
   /** @param {Palette} palette */
   constructor(palette) {
     this.p = palette;
+  }
+
+  /**
+   * Draw in the colours of another palette.
+   * @param {Palette} palette
+   * @param {() => void} draw
+   */
+  inColours(palette, draw) {
+    const own = this.p;
+    this.p = palette;
+    draw();
+    this.p = own;
   }
   /**
    * @param {string} string
@@ -225,10 +196,18 @@ export class CanvasPen extends Pen {
    * @param {() => void} draw
    */
   clip(x, y, w, h, draw) {
+    this.clipTo([[x, y, w, h]], draw);
+  }
+
+  /**
+   * @param {number[][]} boxes [x, y, w, h] of each
+   * @param {() => void} draw
+   */
+  clipTo(boxes, draw) {
     const c = this.context;
     c.save();
     c.beginPath();
-    c.rect(x, y, w, h);
+    for (const [x, y, w, h] of boxes) c.rect(x, y, w, h);
     c.clip();
     draw();
     this._restore();

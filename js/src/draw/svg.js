@@ -89,9 +89,20 @@ export class SvgPen extends Pen {
    * @param {() => void} draw
    */
   clip(x, y, w, h, draw) {
+    this.clipTo([[x, y, w, h]], draw);
+  }
+
+  /**
+   * @param {number[][]} boxes [x, y, w, h] of each
+   * @param {() => void} draw
+   */
+  clipTo(boxes, draw) {
     const name = `${this._prefix}-clip-${this.definitions.length}`;
-    const box = attributes({ x: round2(x), y: round2(y), width: round2(w), height: round2(h) });
-    this.definitions.push(`<clipPath id="${name}"><rect${box}/></clipPath>`);
+    const shapes = boxes.map(([x, y, width, height]) => {
+      const box = { x: round2(x), y: round2(y), width: round2(width), height: round2(height) };
+      return `<rect${attributes(box)}/>`;
+    });
+    this.definitions.push(`<clipPath id="${name}">${shapes.join("")}</clipPath>`);
     this.parts.push(`<g clip-path="url(#${name})">`);
     draw();
     this.parts.push("</g>");

@@ -5,10 +5,13 @@
 
 export class Comparison {
   /**
+   * words: where the runs first differ, and why
    * @param {Film} first
    * @param {Film} second
+   * @param {string} [words]
    */
-  constructor(first, second) {
+  constructor(first, second, words = "") {
+    this.words = words;
     this.films = [first, second];
     this.lead = second.steps > first.steps ? 1 : 0;
     this.clocks = this.films[this.lead].steps;
@@ -35,10 +38,6 @@ export class Comparison {
     return this.films[0].token(request, index) !== this.films[1].token(request, index);
   }
 
-  get unequal() {
-    return this.partings.filter((at) => at >= 0).length;
-  }
-
   // {request, index, step}: where the texts part for the first time, step being the first run's;
   // null where they never do.
   get first() {
@@ -48,19 +47,6 @@ export class Comparison {
     return found.length
       ? found.reduce((best, each) => (each.step < best.step ? each : best))
       : null;
-  }
-
-  get words() {
-    const { first } = this;
-    const count = this.partings.length;
-    if (!first) return `all ${count} texts are the same`;
-    const tokens = this.films.map((film) => {
-      const token = film.token(first.request, first.index);
-      return token === undefined ? "its end" : `“${film.text(token)}”`;
-    });
-    const place = `request ${first.request}, token ${first.index}`;
-    const differ = `${this.unequal} of ${count} texts differ`;
-    return `first difference: ${place}: ${tokens.join(" / ")}; ${differ}`;
   }
 
   /**

@@ -35,7 +35,7 @@ export class MapLayout {
     this.room = Math.max(width - GUTTER - RIGHT, 40);
     this.two = runs.length > 1;
     const [lanes, lowest] = this.two ? [ROOM_OF_TWO, LOWEST_OF_TWO] : [ROOM, LOWEST];
-    this.lanesRoom = low && !this.two ? LOW_ROOM : lanes;
+    this.lanesRoom = low ? LOW_ROOM : lanes;
     this.pitch = pitchOf(Math.max(...runs.map(({ count }) => count), 1), this.lanesRoom, lowest);
     let y = TOP;
     /** @type {Group[]} */

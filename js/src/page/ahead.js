@@ -18,7 +18,7 @@ export class Ahead {
   plan() {
     const { runs, ends, clock, clocks, way } = this.shell;
     const to = clock + way;
-    const rest = runs.flatMap((run) => run.sections);
+    const rest = this.shell.sections.slice(1); // without the map
     const work = () => {
       if (this.rest !== rest || !rest.length || ends.signal.aborted) return;
       this._asIfAt(to, () => rest.shift()?.prepare());

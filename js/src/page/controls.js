@@ -6,6 +6,7 @@ import { jump, jumpTarget, JUMPS, jumpToDifference } from "./jumps.js";
 import { SPEEDS } from "./player.js";
 import { Rail } from "./rail.js";
 import { badge, runFacts, runName } from "./run.js";
+import { zoom } from "./slots.js";
 
 /** @import { Comparison, RowEntry } from "../types.d.ts" */
 /** @import { Shell } from "./shell.js" */
@@ -93,10 +94,10 @@ export class Controls {
   zooms() {
     const { shell } = this;
     /** @param {number} direction */
-    const zoom = (direction) => () => shell.zoom(direction);
-    const minus = iconButton("minus", "narrower slots", "−", zoom(-1));
-    const fit = iconButton("fit", "slots as wide as they fit", "0", zoom(0));
-    const plus = iconButton("plus", "wider slots", "+", zoom(1));
+    const by = (direction) => () => zoom(shell, direction);
+    const minus = iconButton("minus", "narrower slots", "−", by(-1));
+    const fit = iconButton("fit", "slots as wide as they fit", "0", by(0));
+    const plus = iconButton("plus", "wider slots", "+", by(1));
     this.coordinates = ["slots", "positions"].map((words, n) => {
       const click = () => shell.turnTo(n);
       const attributes = { type: "button", class: "sv-small", title: "c", on: { click } };
@@ -185,7 +186,7 @@ export class Controls {
       "go there",
     );
     const words = element("span", { class: "sv-difference" }, comparison.words);
-    return element("div", { class: "sv-two" }, group("in step by", ...this.ways), words, go);
+    return element("div", { class: "sv-two" }, words, go, group("in step by", ...this.ways));
   }
 
   // -- showing

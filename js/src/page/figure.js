@@ -1,12 +1,15 @@
 // Figure: one step as a picture, without anything to press: the same panels, one under the other.
 
 import { element } from "../draw/elements.js";
-import { CanvasPen, readPalette } from "../draw/pen.js";
+import { readPalette } from "../draw/palette.js";
+import { CanvasPen } from "../draw/pen.js";
 import { SvgPen } from "../draw/svg.js";
 import { contextOf } from "../draw/text.js";
 import { Comparison } from "../film/compare.js";
-import { BETWEEN_CARDS, FigureRun, tallest } from "./figurerun.js";
-import { runFacts, runName } from "./run.js";
+import { Legend } from "../panels/legend.js";
+import { PairStage } from "../panels/pairstage.js";
+import { BETWEEN_CARDS, differenceBlock, FigureRun, tallest } from "./figurerun.js";
+import { RUNS, runFacts, runName } from "./run.js";
 
 /** @import { FigureSettings, Film, Palette, Pen, View } from "../types.d.ts" */
 
@@ -20,20 +23,23 @@ class Figure {
    * @param {FigureSettings} at
    * @param {Palette} palette
    */
-  constructor(films, { step, row, width }, palette) {
-    const comparison = films.length > 1 ? new Comparison(films[0], films[1]) : null;
-    this.runs = films.map((film, number) => {
+  constructor(films, { step, row, width, difference, opening }, palette) {
+    const comparison = films.length > 1 ? new Comparison(films[0], films[1], difference) : null;
+    const views = films.map((film, number) => {
       const at = comparison
         ? comparison.stepOf(number, Math.min(step, comparison.clocks - 1))
         : Math.min(step, film.steps - 1);
-      return new FigureRun(
-        this._view(films, number, at, row, palette, comparison),
-        this._room(films.length, width),
-      );
+      return this._view(films, number, at, row, palette, comparison);
     });
+    if (comparison)
+      views.forEach((view, number) => {
+        view.pair = { number, views, names: RUNS, comparison };
+        view.turn = opensByPositions(opening, step, row) ? 1 : 0;
+      });
+    this.runs = views.map((view) => new FigureRun(view, this._room(films.length, width)));
     this.width = width;
     this.palette = palette;
-    this.lines = this._lines();
+    this.lines = comparison ? this._both(views, comparison) : this._lines(0);
     this.height =
       2 * MARGIN -
       BETWEEN_CARDS +
@@ -50,11 +56,32 @@ class Figure {
     return runs > 1 && width >= TWO_RUNS ? (room - BETWEEN_CARDS) / 2 : room;
   }
 
-  // Blocks that stand side by side, from the top.
-  _lines() {
-    const [first, second] = this.runs.map((run) => run.blocks);
-    if (!second || this.width < TWO_RUNS)
-      return this.runs.flatMap((run) => run.blocks.map((block) => [block]));
+  /**
+   * What two runs differ in, their names and sentences, their batches in one panel, the rest.
+   * @param {View[]} views
+   * @param {Comparison} comparison
+   */
+  _both(views, comparison) {
+    const [run] = this.runs;
+    const room = this.width - 2 * MARGIN;
+    return [
+      ...(comparison.words ? [[differenceBlock(comparison.words, room)]] : []),
+      ...this._lines(0, run.over),
+      [run.rail(room)],
+      [run.card(new PairStage(views), room, [new Legend(views[0])])],
+      ...this._lines(run.over),
+    ];
+  }
+
+  /**
+   * Blocks that stand side by side, from the top.
+   * @param {number} from
+   * @param {number} [to]
+   */
+  _lines(from, to) {
+    const [first, second] = this.runs.map((run) => run.blocks.slice(from, to));
+    if (!second) return first.map((block) => [block]);
+    if (this.width < TWO_RUNS) return [...first, ...second].map((block) => [block]);
     return Array.from({ length: Math.max(first.length, second.length) }, (_, n) => [
       first[n],
       second[n],
@@ -88,6 +115,8 @@ class Figure {
       room: null,
       turn: 0,
       other: comparison ? films[1 - number] : null,
+      pair: null,
+      dense: 0,
       differs: (request, index) => comparison?.differs(request, index) ?? false,
       pick() {},
       point() {},
@@ -142,6 +171,16 @@ class Figure {
       `${canvas.width} × ${canvas.height} pixels are too many; choose a smaller width or scale`,
     );
   }
+}
+
+/**
+ * Whether two runs stand by positions in a step and a row: those at which the view opens.
+ * @param {FigureSettings["opening"]} opening
+ * @param {number} step
+ * @param {number} row
+ */
+function opensByPositions(opening, step, row) {
+  return opening?.by === "positions" && opening.step === step && opening.row === row;
 }
 
 /** @param {string} text */

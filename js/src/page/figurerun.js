@@ -31,17 +31,22 @@ export class FigureRun {
     const own = this._telling(view);
     this.view = view;
     this.width = width;
-    this.blocks = [
-      this._head(),
-      this._rail(),
-      this._words(),
-      this._card(new Stage(view), width, [new Legend(view)]),
-    ];
+    // Two runs share one panel of their batches, and one line of phases.
+    this.blocks = view.pair
+      ? [this._head(), this._words()]
+      : [
+          this._head(),
+          this.rail(width),
+          this._words(),
+          this.card(new Stage(view), width, [new Legend(view)]),
+        ];
+    /** How many blocks stand over the batch of two runs. */
+    this.over = this.blocks.length;
     while (own.length > 1 && width >= SIDE_BY_SIDE)
       this.blocks.push(this._beside(own.splice(0, 2)));
-    this.blocks.push(...own.map((panel) => this._card(panel, width)));
+    this.blocks.push(...own.map((panel) => this.card(panel, width)));
     const broken = new InvariantPanel(view);
-    if (broken.items().length) this.blocks.push(this._card(broken, width));
+    if (broken.items().length) this.blocks.push(this.card(broken, width));
   }
 
   /**
@@ -59,8 +64,8 @@ export class FigureRun {
   }
 
   _head() {
-    const { film, step } = this.view;
-    const name = runName(film);
+    const { film, step, pair } = this.view;
+    const name = (pair ? `${pair.names[pair.number]} · ` : "") + runName(film);
     const facts = `${runFacts(film, step).join(" · ")} · `;
     const look = { size: 16, weight: 700 };
     const small = { size: 12.5 };
@@ -78,11 +83,14 @@ export class FigureRun {
     return { height: y + 9, draw };
   }
 
-  // Where in the round the step is; a page has buttons there.
-  _rail() {
+  /**
+   * Where in the round the step is; a page has buttons there.
+   * @param {number} width
+   */
+  rail(width) {
     const { film, step } = this.view;
     const now = film.phase(step);
-    const w = this.width / film.phases;
+    const w = width / film.phases;
     /** @param {Pen} pen */
     const draw = (pen) =>
       film.json.phases.forEach((name, phase) => {
@@ -117,7 +125,7 @@ export class FigureRun {
    * @param {number} width
    * @param {Drawable[]} [under]
    */
-  _card(panel, width, under = []) {
+  card(panel, width, under = []) {
     const parts = [panel, ...under];
     const heights = parts.map((each) => Math.ceil(each.height(width)));
     const look = { size: 12.5, weight: 650 };
@@ -149,8 +157,8 @@ export class FigureRun {
   _beside(panels) {
     const room = this.width - BETWEEN_CARDS;
     const divided = [0.5, 0.58, 0.66].map((share) => [
-      this._card(panels[0], room * share),
-      this._card(panels[1], room * (1 - share)),
+      this.card(panels[0], room * share),
+      this.card(panels[1], room * (1 - share)),
     ]);
     const cards = divided.reduce((best, each) => (tallest(each) < tallest(best) ? each : best));
     const height = tallest(cards);
@@ -169,4 +177,22 @@ export class FigureRun {
 /** @param {(Block | undefined)[]} blocks */
 export function tallest(blocks) {
   return Math.max(...blocks.map((block) => block?.height ?? 0));
+}
+
+/**
+ * Where two runs first differ, and why.
+ * @param {string} words
+ * @param {number} width
+ * @returns {Block}
+ */
+export function differenceBlock(words, width) {
+  const look = { size: 13 };
+  const lines = wrapWords(words, width - 2 * PAD, look);
+  const height = 18 * lines.length + 12;
+  /** @param {Pen} pen */
+  const draw = (pen) => {
+    pen.rect(0, 0, width, height, { fill: pen.p.greySoft, radius: 8 });
+    lines.forEach((line, n) => pen.text(line, PAD, 15 + 18 * n, look));
+  };
+  return { height, draw };
 }

@@ -35,9 +35,9 @@ export function jump(shell, what, direction) {
 export function jumpToDifference(shell) {
   const { comparison } = shell;
   const first = comparison?.first;
-  if (!first) return shell.notice.say(comparison ? capital(comparison.words) : "There is one run.");
+  if (!first) return shell.notice.say(comparison?.words ?? "There is one run.");
   visit(shell, shell.runs[0], { ...first, row: -1, slot: null, words: "" });
-  shell.notice.say(capital(comparison.words));
+  shell.notice.say(comparison.words);
 }
 
 /**

@@ -3,6 +3,7 @@
 
 import { element } from "../draw/elements.js";
 import { jump, jumpToDifference } from "./jumps.js";
+import { slide, zoom } from "./slots.js";
 
 /** @import { Shell } from "./shell.js" */
 
@@ -62,14 +63,14 @@ const KEYS = [
   ],
   [
     "slots wider, narrower, as they fit",
-    ["+", "+", (shell) => shell.zoom(1)],
-    ["−", "-", (shell) => shell.zoom(-1)],
-    ["0", "0", (shell) => shell.zoom(0)],
+    ["+", "+", (shell) => zoom(shell, 1)],
+    ["−", "-", (shell) => zoom(shell, -1)],
+    ["0", "0", (shell) => zoom(shell, 0)],
   ],
   [
     "to earlier, later slots",
-    [",", ",", (shell) => shell.slide(-4)],
-    [".", ".", (shell) => shell.slide(4)],
+    [",", ",", (shell) => slide(shell, -4)],
+    [".", ".", (shell) => slide(shell, 4)],
   ],
   [
     "select rounds: from here, and to here",
@@ -83,11 +84,16 @@ const KEYS = [
   ["rows by slots, or by positions", ["c", "c", (shell) => shell.turnTo(1 - shell.turned)]],
   [
     "lens: pin the panel that is shown, follow the phase again",
-    ["l", "l", (shell) => shell.pin(shell.pinned ? null : shell.runs[0].lens.shown)],
+    [
+      "l",
+      "l",
+      (shell) => shell.pin(shell.pinned ? null : shell.runs[shell.duo?.told ?? 0].lens.shown),
+    ],
   ],
   ["tour of a minute", ["g", "g", (shell) => shell.tour.toggle()]],
   ["this list", ["?", "?", (shell) => shell.help.open()]],
   ["first difference of the two runs", ["d", "d", jumpToDifference], true],
+  ["sentence and lens of the other run", ["b", "b", ({ duo }) => duo?.tell(1 - duo.told)], true],
   [
     "in step by round, or by committed tokens",
     ["m", "m", (shell) => shell.setByTokens(!shell.comparison?.byTokens)],

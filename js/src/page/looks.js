@@ -1,7 +1,7 @@
 // Looks: the theme in which the shell draws, and what changes it: the page, the model, a screen
 // with other pixels, paper.
 
-import { readPalette } from "../draw/pen.js";
+import { readPalette } from "../draw/palette.js";
 import { themeNamed, watchTheme } from "../draw/theme.js";
 
 /** @import { Shell } from "./shell.js" */

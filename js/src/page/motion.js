@@ -19,7 +19,7 @@ export function animateMoves(shell) {
     for (const run of shell.runs) {
       if (run.view.progress === 1) continue; // moves nothing at this step
       run.view.progress = eased;
-      shell.frames.touch(run.sections[0]);
+      shell.frames.touch(shell.batch);
     }
     if (part < 1) requestAnimationFrame(tick);
   };
@@ -43,7 +43,7 @@ export function animateTurn(shell, to) {
     const part = calm ? 1 : Math.min(Math.max((now - began) / TURN_MS, 0), 1);
     const eased = part < 0.5 ? 2 * part * part : 1 - 2 * (1 - part) ** 2;
     for (const { view } of shell.runs) view.turn = from + (to - from) * eased;
-    shell.touchStages();
+    shell.frames.touch(shell.batch);
     if (part < 1) requestAnimationFrame(tick);
   };
   tick(began);

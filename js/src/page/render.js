@@ -4,6 +4,7 @@
 import { element } from "../draw/elements.js";
 import { decodeFilm } from "../film/film.js";
 import { Shell } from "./shell.js";
+import { standBy } from "./slots.js";
 import { keepPicture } from "./still.js";
 
 /** @import { Film, Model } from "../types.d.ts" */
@@ -15,7 +16,9 @@ import { keepPicture } from "./still.js";
  */
 function sayOpening(model, shell) {
   const opening = model.get("_opening");
-  if (opening?.step === shell.clock && opening.row === shell.row) shell.notice.say(opening.words);
+  if (opening?.step !== shell.clock || opening.row !== shell.row) return;
+  shell.notice.say(opening.words);
+  if (opening.by === "positions") standBy(shell, 1);
 }
 
 /**

@@ -23,12 +23,11 @@ import { SteeredSection } from "./steered.js";
 /** @import { Desk, Film, PanelClass, Place, View } from "../types.d.ts" */
 /** @import { Shell } from "./shell.js" */
 
+export const RUNS = ["A", "B"]; // what two runs are called, as in Python
 const WORDS = 14.5;
 const OWN_WORDS = 13; // px of letters, as in the style sheet
 
 export class Run {
-  /** @type {Stage} */ stage;
-  /** @type {Legend} */ legend;
   /** @type {Lens} */ lens;
   /** @type {Section[]} */ sections;
   /** @type {HTMLElement} */ root;
@@ -60,6 +59,8 @@ export class Run {
       room: null,
       turn: 0,
       other: comparison ? comparison.films[1 - number] : null,
+      pair: null,
+      dense: 0,
       differs: (request, index) => comparison?.differs(request, index) ?? false,
       pick: (row) => shell.pick(this.requestOf(row)),
       point: (place) => shell.point(this, place),
@@ -83,8 +84,6 @@ export class Run {
       happening: (step) => step <= view.step && film.round(step) === film.round(view.step),
       focus: () => shell.root.focus({ preventScroll: true }),
     };
-    this.stage = new Stage(view);
-    this.legend = new Legend(view);
     /** @param {PanelClass} Panel */
     const of = (Panel) => new Section(desk, new Panel(view));
     const tree = hasTrees(film) ? [new SteeredSection(desk, new TreePanel(view))] : [];
@@ -107,27 +106,35 @@ export class Run {
     ];
     this.lens = new Lens(entries, (name) => shell.pin(name));
     const inLens = entries.map(({ section }) => section);
-    this.sections = [new Section(desk, this.stage, [this.legend]), ...inLens];
+    // Two runs share one panel of their batches.
+    this.batch = shell.comparison ? null : new Section(desk, new Stage(view), [new Legend(view)]);
+    this.sections = this.batch ? [this.batch, ...inLens] : inLens;
   }
 
   _makeRoot() {
     this.title = element("p", { class: "sv-title" });
     this.words = element("p", { class: "sv-words", "aria-live": "polite", "aria-atomic": "true" });
-    const label = this.shell.comparison
-      ? `${this.number ? "second" : "first"} run: ${runName(this.film)}`
-      : null;
-    this.root = element(
-      "div",
-      { class: "sv-run", role: label && "group", "aria-label": label },
-      ...(label ? [this.title] : []),
-      this.words,
-      element("div", { class: "sv-screen" }, this.sections[0].root, this.lens.root),
-    );
+    const { batch, words, lens, title } = this;
+    const label = `${this.number ? "second" : "first"} run: ${runName(this.film)}`;
+    this.root = batch
+      ? element(
+          "div",
+          { class: "sv-run" },
+          words,
+          element("div", { class: "sv-screen" }, batch.root, lens.root),
+        )
+      : element("div", { class: "sv-run", role: "group", "aria-label": label }, title);
+  }
+
+  /** Whether its sentence and its lens are seen; of two runs, one is. */
+  get told() {
+    return (this.shell.duo?.told ?? this.number) === this.number;
   }
 
   /** The lens of the step that is shown. */
   turnLens() {
     this.lens.update(this.film.phase(this.view.step), this.shell.pinned);
+    if (!this.told) this.lens.entries.forEach(({ section }) => (section.aside = true));
   }
 
   /**
@@ -189,9 +196,16 @@ export class Run {
     const away = `Request ${missing} is not in this run's batch now; shown is row ${view.row}.`;
     const { phase, words, own } = sentences(view);
     const extra = element("span", { class: "sv-own" }, missing === null ? own : away);
-    this.words.replaceChildren(element("strong", {}, phase), ` ${words} `, extra);
-    const facts = [...runFacts(film, view.step), ...(over ? ["over"] : [])].join(" · ");
-    this.title.replaceChildren(element("strong", {}, runName(film)), ` ${facts} `, badge(film));
+    const name = this.shell.comparison ? `${RUNS[this.number]} · ` : "";
+    this.words.replaceChildren(element("strong", {}, name + phase), ` ${words} `, extra);
+    const round = `round ${film.round(view.step)} / ${film.json.rounds.length - 1}`;
+    const rest = runFacts(film, view.step).filter((fact) => fact !== round);
+    const facts = [round, ...(over ? ["over"] : []), ...rest].join(" · ");
+    this.title.replaceChildren(
+      element("strong", {}, name + runName(film)),
+      badge(film),
+      element("span", {}, facts),
+    );
   }
 }
 

@@ -3,11 +3,14 @@
 
 import { fit, frameHeight } from "./fit.js";
 
+/** @import { PairStage } from "../panels/pairstage.js" */
+/** @import { Stage } from "../panels/stage.js" */
 /** @import { Shell } from "./shell.js" */
 
 const AROUND = 72; // px of margins and borders between the parts
 const MAP_AROUND = 74; // px of the heading of the map, its totals and its margins
 const LENS_HEAD = 46; // px of the heading of a panel in the lens, and its margins
+const AROUND_TWO = 24; // px of margins that two runs have besides
 const LEAST_ROOM = 260;
 const BESIDE_FROM = 700; // px of a run from which the lens stands beside the batch
 
@@ -88,8 +91,7 @@ export class Screen {
   /** @param {boolean} [always] */
   refit(always = false) {
     const { shell } = this;
-    const [{ root, sections, words, stage, legend }] = shell.runs;
-    const width = root.clientWidth;
+    const { clientWidth: width } = (shell.duo ?? shell.runs[0]).root;
     const fills = shell.root.matches(":fullscreen, .sv-window");
     const whole = fills ? window.innerHeight : frameHeight(shell.root);
     const frame = Math.floor(whole / this.scale);
@@ -97,19 +99,39 @@ export class Screen {
     if (!width || (seen === this.seen && !always)) return;
     this.seen = seen;
     shell.runs.forEach((run) => run.reserve(width));
-    const inside = sections[0].width || width * (width < BESIDE_FROM ? 1 : 0.6);
-    const head = shell.controls.root.offsetHeight + words.offsetHeight;
-    const batch = stage.around(inside) + sections[0].head.offsetHeight + legend.height(inside);
-    const found = fit({
+    // Two runs have room for fewer open rows, and then for lower ones.
+    const levels = shell.duo ? [0, 1, 2] : [0];
+    let found = null;
+    for (const level of levels) {
+      for (const { view } of shell.runs) view.dense = level;
+      found = this._fit(width, frame);
+      if (!found.tight) break;
+    }
+    if (!found) return;
+    this._take(found, width >= BESIDE_FROM);
+  }
+
+  /**
+   * @param {number} width
+   * @param {number} frame
+   */
+  _fit(width, frame) {
+    const { map, batch, duo, controls, runs, root } = this.shell;
+    const stage = /** @type {Stage | PairStage} */ (batch.panel);
+    const inside = batch.width || width * (width < BESIDE_FROM ? 1 : 0.6);
+    const said = duo?.said ?? runs[0].words;
+    const head =
+      controls.root.offsetHeight + said.offsetHeight + (duo ? duo.around + AROUND_TWO : 0);
+    const legend = batch.under[0].height(inside);
+    return fit({
       frame,
-      rest: AROUND + head + batch,
-      legend: legend.height(inside) + 4,
-      map: shell.map.fullHeight(shell.root.clientWidth) + MAP_AROUND,
-      lowMap: shell.map.lowHeight(shell.root.clientWidth),
+      rest: AROUND + head + stage.around(inside) + batch.head.offsetHeight + legend,
+      legend: legend + 4,
+      map: map.fullHeight(root.clientWidth) + MAP_AROUND,
+      lowMap: map.lowHeight(root.clientWidth),
       rows: stage.openRows,
       low: this.low,
     });
-    this._take(found, width >= BESIDE_FROM);
   }
 
   /**
@@ -118,10 +140,9 @@ export class Screen {
    */
   _take({ low, tight, row }, beside) {
     const { shell } = this;
-    const fits = beside && !shell.comparison;
-    shell.map.setLow(fits ? low : (this.low ?? false));
-    shell.root.classList.toggle("sv-tight", fits && tight);
-    for (const { view } of shell.runs) view.tall = fits ? row : null;
+    shell.map.setLow(beside ? low : (this.low ?? false));
+    shell.root.classList.toggle("sv-tight", beside && tight);
+    for (const { view } of shell.runs) view.tall = beside ? row : null;
     shell.touchAll();
   }
 }

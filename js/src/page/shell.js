@@ -6,6 +6,7 @@ import { element } from "../draw/elements.js";
 import { Comparison } from "../film/compare.js";
 import { Ahead } from "./ahead.js";
 import { Controls } from "./controls.js";
+import { Duo } from "./duo.js";
 import { Frames } from "./frames.js";
 import { actionOf, Help } from "./keys.js";
 import { readTheme, themeChanged, watchLooks } from "./looks.js";
@@ -48,7 +49,8 @@ export class Shell {
     this.turned = 0; // 1: the rows stand by positions, 0: by slots
     this.large = false;
     this.ends = new AbortController();
-    this.comparison = films.length > 1 ? new Comparison(films[0], films[1]) : null;
+    const words = model.get("_difference");
+    this.comparison = films.length > 1 ? new Comparison(films[0], films[1], words) : null;
     this.phases = films[0].phases;
     this.clocks = this.comparison ? this.comparison.clocks : films[0].steps;
     readTheme(this);
@@ -56,14 +58,17 @@ export class Shell {
     this.notice = new Notice();
     this.help = new Help(this.comparison !== null);
     this.runs = films.map((film, number) => new Run(this, film, number));
+    this.duo = this.comparison ? new Duo(this) : null;
+    /** The panel of the batch, or of both. @type {Section} */
+    this.batch = this.duo?.section ?? this.runs[0].sections[0];
     this.frames = new Frames((sections) => this._paint(sections));
     this.player = new Player(this);
     this.tour = new Tour(this);
     this.controls = new Controls(this);
-    this.runs[0].sections[0].addTools(this.controls.zooms());
+    this.batch.addTools(this.controls.zooms());
     this.map = new MapSection(this);
     this.ahead = new Ahead(this);
-    const shown = element("div", { class: "sv-runs" }, ...this.runs.map((run) => run.root));
+    const shown = element("div", { class: "sv-runs" }, this.duo?.root ?? this.runs[0].root);
     const { root: top, two } = this.controls;
     const over = [this.tour.root, this.tip.root, this.help.root, this.notice.root];
     root.replaceChildren(top, this.map.root, ...two, shown, ...over);
@@ -81,6 +86,7 @@ export class Shell {
     this.frames.stop();
     for (const [event, listener] of this.listeners) this.model.off(event, listener);
     this.runs.forEach((run) => run.dispose());
+    this.duo?.section.dispose();
     this.map.dispose();
   }
 
@@ -252,22 +258,6 @@ export class Shell {
     animateTurn(this, to);
   }
 
-  /** @param {number} direction */
-  zoom(direction) {
-    for (const { stage } of this.runs) direction ? stage.zoomBy(direction) : stage.reset();
-    this.touchStages();
-  }
-
-  /** @param {number} slots */
-  slide(slots) {
-    for (const { stage } of this.runs) stage.panBy(slots);
-    this.touchStages();
-  }
-
-  touchStages() {
-    for (const { sections } of this.runs) this.frames.touch(sections[0]);
-  }
-
   showTables() {
     const shown = !this.sections.every((section) => section.asTable);
     this.sections.forEach((section) => section.showTable(shown));
@@ -277,7 +267,8 @@ export class Shell {
 
   /** @returns {Section[]} */
   get sections() {
-    return [this.map, ...this.runs.flatMap((run) => run.sections)];
+    const both = this.duo ? [this.duo.section] : [];
+    return [this.map, ...both, ...this.runs.flatMap((run) => run.sections)];
   }
 
   touchAll() {

@@ -23,7 +23,8 @@ export function keepPicture(model, films, root) {
     const place = `${step} ${row}`;
     if (!root.isConnected || !wanted || place === sent) return;
     sent = place;
-    model.set("_picture", drawFigure(films, { ...wanted, step, row }, root));
+    const two = { difference: model.get("_difference"), opening: model.get("_opening") };
+    model.set("_picture", drawFigure(films, { ...wanted, ...two, step, row }, root));
     try {
       model.save_changes();
     } catch {

@@ -8,12 +8,15 @@ import { GUTTER } from "./layout.js";
 /** @import { StageLayout } from "./layout.js" */
 
 export class Coordinates {
-  /** @param {StageLayout} at */
-  constructor(at) {
+  /**
+   * @param {StageLayout} at
+   * @param {number[] | null} heads by row, where they are given
+   */
+  constructor(at, heads) {
     this.at = at;
     this.turn = at.view.turn ?? 0;
     /** By row, the first position at full width. @type {number[]} */
-    this.heads = this.turn ? at.rows.map((_, row) => this._head(row)) : [];
+    this.heads = this.turn ? (heads ?? at.rows.map((_, row) => this._head(row))) : [];
   }
 
   /**

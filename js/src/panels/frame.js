@@ -21,18 +21,18 @@ export class FramePainter {
   }
 
   paint() {
-    this._backdrop();
-    this._axis();
+    this.backdrop();
+    this.axis();
   }
 
-  _backdrop() {
+  backdrop() {
     const { pen, at } = this;
     const lane = at.lanes[at.view.row];
     if (lane && at.rows.length > 1)
       pen.rect(4, lane.y, at.width - 8, lane.height, { fill: pen.p.blueSoft, radius: 6 });
   }
 
-  _axis() {
+  axis() {
     const { pen, at } = this;
     const y = at.top - 8;
     const look = { size: 10, fill: pen.p.muted };
@@ -60,16 +60,18 @@ export class FramePainter {
   /**
    * @param {RowEntry} row
    * @param {number} number
+   * @param {string} [run] before the row, where there are two
    */
-  label(row, number) {
+  label(row, number, run = "") {
     const { pen, at } = this;
     const lane = at.lanes[number];
     const judged = at.film.judged(at.step);
     const middle = lane.tokens.y + lane.tokens.h / 2;
     const small = lane.height <= 14;
     const size = lane.open ? 12.5 : small ? 9.5 : 11;
-    pen.text(small ? String(number) : `row ${number}`, 12, middle, { size, weight: 650 });
-    if (judged) this._gain(row, middle, small);
+    const name = small ? `${run}${number}` : `${run && `${run} `}row ${number}`;
+    pen.text(name, 12, middle, { size: run ? Math.min(size, 10.5) : size, weight: 650 });
+    if (judged) this._gain(row, middle, small, run ? 30 : 38);
     else {
       const look = { size: small ? 9 : 10.5, fill: pen.p.muted, align: "right" };
       pen.text(`n ${row.length}`, GUTTER - 8, middle, look);
@@ -111,15 +113,17 @@ export class FramePainter {
    * @param {RowEntry} row
    * @param {number} y
    * @param {boolean} small
+   * @param {number} w
    */
-  _gain(row, y, small) {
+  _gain(row, y, small, w) {
     const { p } = this.pen;
-    const [x, h, size] = small ? [GUTTER - 46, 11, 9] : [GUTTER - 46, 16, 11];
+    const x = GUTTER - 8 - w;
+    const [h, size] = small ? [11, 9] : [16, w < 38 ? 10 : 11];
     const full = isFull(row);
     const fill = row.gained === 0 ? p.greySoft : row.accepted ? p.greenSoft : p.orangeSoft;
     const stroke = row.gained === 0 ? p.grey : full ? p.green : undefined;
     const words = row.gained ? `+${row.gained}` : "idle";
-    this.pen.rect(x, y - h / 2, 38, h, { fill, stroke, radius: h / 2 });
-    this.pen.text(words, x + 19, y, { size, weight: 650, align: "center" });
+    this.pen.rect(x, y - h / 2, w, h, { fill, stroke, radius: h / 2 });
+    this.pen.text(words, x + w / 2, y, { size, weight: 650, align: "center" });
   }
 }

@@ -9,6 +9,8 @@ import { Coordinates } from "./coordinates.js";
 import { stripIn } from "./strip.js";
 
 /** @import { RowEntry, RowLanes, View } from "../types.d.ts" */
+/** @import { RowPair } from "../film/pairing.js" */
+/** @typedef {{ request: number, y: number, height: number }} Gap */
 
 export const ZOOMS = [1, 2, 4, 8, 13, 20, 28, 36, 46, 64, 90, 120]; // px of a slot
 const TEXT_FROM = 26;
@@ -46,22 +48,25 @@ export class StageLayout {
     this.rows = film.rows(step);
     /** @type {RowLanes[]} */
     this.lanes = [];
+    this.pairs = this._pair();
+    /** Of requests of another run that are not in the batch. @type {Gap[]} */
+    this.gaps = [];
     this.arrows = hasTrees(film) ? ARROWS : 0;
     // A head's K/V may be dashed, which takes more room; two runs stand at one height.
     const heads = [film, view.other].some((each) => each?.json.head);
     this.draftBar = heads ? 6 : DRAFT_BAR;
     this.bottom = 0;
     this.last = this._last();
-    this.span = Math.max(...this.rows.map((row) => Math.max(row.drafted, row.gained)), 0);
+    this.span = this._span();
     this.cell = this._cell();
     this.count = this._count();
-    const room = width - GUTTER - RIGHT;
+    const { room } = this;
     const folded = this.last - this.count;
     this.fold = folded > 0 ? Math.max((room - this.count * this.cell) / folded, 0) : 0;
     /** By row, the first slot at full width. @type {number[]} */
     this.firsts = this._firsts();
     this.shared = !view.turn && this.firsts.every((first) => first === this.firsts[0]);
-    this.places = new Coordinates(this);
+    this.places = new Coordinates(this, this.heads());
     this.top = AXIS;
     this._rowTops();
     this.strip = stripIn(film.capacity, room);
@@ -69,6 +74,15 @@ export class StageLayout {
     this.height = this.bottom + this.strip.height + READING;
   }
 
+  /** The rows of two runs that belong together. @returns {RowPair[]} */
+  _pair() {
+    return [];
+  }
+
+  /** px for slots */
+  get room() {
+    return this.width - GUTTER - RIGHT;
+  }
   get texts() {
     return this.cell >= TEXT_FROM;
   }
@@ -89,7 +103,7 @@ export class StageLayout {
   // each row have it, beside the folded ones.
   _cell() {
     if (this.view.zoom != null) return ZOOMS[this.view.zoom];
-    const room = this.width - GUTTER - RIGHT;
+    const { room } = this;
     const fits = room / this.last;
     if (fits >= ALL_FROM) return Math.min(fits, WIDEST);
     const needed = (room - FOLDED) / (this.span + 3);
@@ -98,7 +112,7 @@ export class StageLayout {
 
   // How many slots stand at full width.
   _count() {
-    const room = this.width - GUTTER - RIGHT;
+    const { room } = this;
     if (this.last * this.cell <= room + 0.5) return this.last;
     const least = Math.min(this.span + 3, Math.floor((room - FOLDED) / this.cell));
     const most = Math.floor((room * (1 - FOLDED_SHARE)) / this.cell);
@@ -106,11 +120,18 @@ export class StageLayout {
   }
 
   // Slot behind the last one that any row holds or awaits in this round.
-  _last() {
-    const ends = this.rows.map(
-      (row) => 1 + Math.max(row.pending + Math.max(row.drafted, row.gained), row.pending_after),
-    );
-    return Math.max(this.stage.width, ...ends);
+  _last(film = this.film, step = this.step) {
+    const ends = film
+      .rows(step)
+      .map(
+        (row) => 1 + Math.max(row.pending + Math.max(row.drafted, row.gained), row.pending_after),
+      );
+    return Math.max(film.stage(step).width, ...ends);
+  }
+
+  // How far a round goes at most behind the pending token.
+  _span(rows = this.rows) {
+    return Math.max(...rows.map((row) => Math.max(row.drafted, row.gained)), 0);
   }
 
   /**
@@ -130,6 +151,11 @@ export class StageLayout {
       const end = Math.max(this.begin(row) + this.span + 2, row.pending_after + 1);
       return Math.min(Math.max(end - this.count - slid, 0), Math.max(most, 0));
     });
+  }
+
+  /** By row, the first position at full width; null: as many as by slots. @returns {number[] | null} */
+  heads() {
+    return null;
   }
 
   // Room for as many rows as the run ever has, so that the panel keeps its height.
@@ -171,7 +197,8 @@ export class StageLayout {
       const none = { positions: null, arrows: null, notes: null };
       return { y, height, open, tokens, target, draft, ...none };
     }
-    const spare = height - this.arrows - LOWEST; // px over those of the lowest open row
+    const deep = this.stacked ? DEEPER : 0;
+    const spare = height - this.arrows - deep - LOWEST; // px over those of the lowest open row
     const tokens = {
       y: y + 1,
       h: this.texts ? 15 + Math.min(Math.max(spare, 0) * 0.6, 9) : this.signs ? 16 : 10,
@@ -179,7 +206,6 @@ export class StageLayout {
     const hung = 10 + Math.min(Math.max(spare, 0) * 0.2, 3);
     const notes = this.signs ? { y: tokens.y + tokens.h + 1, h: hung } : null;
     const above = notes ?? tokens;
-    const deep = this.stacked ? DEEPER : 0;
     const positions = this.texts ? { y: above.y + above.h, h: 9 + deep } : null;
     const over = positions ?? above;
     const target = { y: over.y + over.h, h: spare > 4 ? 5 : 4 };

@@ -136,7 +136,8 @@ export class Legend {
   }
 
   _seen() {
-    return seenAt(this.view.film, this.view.step);
+    const views = this.view.pair?.views ?? [this.view];
+    return new Set(views.flatMap(({ film, step }) => [...seenAt(film, step)]));
   }
 
   /** What is on screen at the steps of the runs, each set once. */

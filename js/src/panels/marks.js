@@ -106,12 +106,19 @@ export class MarkPainter {
   /** Over all rows. */
   paint() {
     const { at } = this;
-    if (at.signs) this._begin();
+    if (at.signs) this.begin();
+    this.verdicts();
+  }
+
+  /** What is violated, what is pointed at. */
+  verdicts() {
+    const { at } = this;
     at.film.violationsAt(at.step).forEach((each) => this._violation(each));
     this._pointed();
   }
 
-  _begin() {
+  /** @param {boolean} [named] whether it is said that the drafts begin there */
+  begin(named = true) {
     const { pen, at } = this;
     const xs = at.rows.map((row, number) => at.x(number, at.begin(row) + 1));
     const look = { stroke: pen.p.blue, dash: [2, 3] };
@@ -120,7 +127,7 @@ export class MarkPainter {
       if (x >= GUTTER && x <= at.right) pen.line(x, y, x, draft.y + draft.h, look);
     });
     const y = at.top - 9;
-    if (at.rows.length && xs[0] < at.right - 60)
+    if (named && at.rows.length && xs[0] < at.right - 60)
       pen.text("drafts →", xs[0] + 3, y, { size: 10, fill: pen.p.blue });
   }
 

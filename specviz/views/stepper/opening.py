@@ -5,24 +5,30 @@ difference of two runs, else the first violation, else the first round in which 
 numbers of tokens. Not known here: films and pages.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
-
-import numpy as np
 
 from specviz.record.schema import PHASES
 from specviz.record.trace import Trace
+from specviz.views.stepper.difference import first_parting, stand_apart
 
 _ACCEPT = PHASES.index("accept")
 
 
 @dataclass(frozen=True)
 class Opening:
-    """step: round * 5 + phase; row: of the batch of the first run; words: why, "" for no reason."""
+    """Where a view opens.
+
+    Attributes:
+        step: round * 5 + phase; row: of the batch of the first run.
+        words: why, "" for no reason.
+        by: whether rows stand by "slots" or by "positions".
+    """
 
     step: int = 0
     row: int = 0
     words: str = ""
+    by: str = "slots"
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,17 @@ def opening(trace: Trace, other: Trace | None, faults: list[Fault | None]) -> Op
 
     faults: the first one of each run.
     """
+    found = _place(trace, other, faults)
+    if other is None:
+        return found
+    number = found.step // len(PHASES)
+    here = trace.rows["request"][trace.rows["round"] == number]
+    # By slots, no cell of rows that start elsewhere would be the same.
+    apart = here.size and stand_apart((trace, other), int(here[found.row]), number)
+    return replace(found, by="positions" if apart else "slots")
+
+
+def _place(trace: Trace, other: Trace | None, faults: list[Fault | None]) -> Opening:
     if other is not None:
         differing = _first_difference(trace, other)
         if differing is not None:
@@ -60,36 +77,15 @@ def opening(trace: Trace, other: Trace | None, faults: list[Fault | None]) -> Op
 
 
 def _first_difference(trace: Trace, other: Trace) -> Opening | None:
-    found = []
-    for request in range(trace.num_requests):
-        index = _parting(trace.output(request), other.output(request))
-        if index is not None:
-            entry = _entry_that_emits(trace, request, len(trace.prompt(request)) + index)
-            found.append((int(trace.rows["round"][entry]), request, index))
-    if not found:
+    found = first_parting(trace, other)
+    if found is None:
         return None
-    number, request, index = min(found)
     words = (
-        f"Opens at the first difference of the two texts: request {request}, new token {index}, "
-        f"in round {number} of the first run."
+        f"Opens at the first difference of the two texts: request {found.request}, new token "
+        f"{found.index}, in round {found.round} of the first run."
     )
-    return Opening(number * len(PHASES) + _ACCEPT, _row_of(trace, number, request), words)
-
-
-def _parting(first: list[int], second: list[int]) -> int | None:
-    """Return the index of the first token that two texts do not share, None if they are equal."""
-    pairs = enumerate(zip(first, second, strict=False))
-    shorter = min(len(first), len(second))
-    at = next((index for index, (one, two) in pairs if one != two), shorter)
-    return at if at < max(len(first), len(second)) else None
-
-
-def _entry_that_emits(trace: Trace, request: int, index: int) -> int:
-    """Return the entry of `rows` that emits a token, or the request's last one."""
-    rows = trace.rows
-    entries = np.flatnonzero((rows["request"] == request) & (rows["gained"] > 0))
-    emits = rows["length"][entries] + rows["gained"][entries] > index
-    return int(entries[emits.argmax() if emits.any() else -1]) if entries.size else 0
+    step = found.round * len(PHASES) + _ACCEPT
+    return Opening(step, _row_of(trace, found.round, found.request), words)
 
 
 def _at_fault(trace: Trace, fault: Fault, *, two: bool) -> Opening:

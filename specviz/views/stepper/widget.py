@@ -9,7 +9,6 @@ import base64
 import gzip
 import json
 import os
-from dataclasses import asdict
 from typing import Any
 
 import anywidget
@@ -34,9 +33,8 @@ from specviz.views.stepper.arguments import (
 from specviz.views.stepper.assets import script, style
 from specviz.views.stepper.browser import browser_starts
 from specviz.views.stepper.embedded import Embedded
-from specviz.views.stepper.opening import first_fault, opening
-from specviz.views.stepper.packing import packed_film
 from specviz.views.stepper.png import with_palette
+from specviz.views.stepper.reel import reel
 
 _WIDTH = 1200  # CSS px of a figure
 # Of the static picture that a notebook keeps, which should stay small: about 200 KB.
@@ -45,7 +43,7 @@ _STATIC_SCALE = 1.5
 
 
 class StepThrough(anywidget.AnyWidget):
-    """The step-through of one run, or of two runs of the same prompts side by side.
+    """The step-through of one run, or of two runs of the same prompts, row by row.
 
     Made by `step_through`.
 
@@ -66,8 +64,10 @@ class StepThrough(anywidget.AnyWidget):
     step = traitlets.Int(0).tag(sync=True)
     row = traitlets.Int(0, min=0).tag(sync=True)
     theme = traitlets.Enum(("auto", *FIGURE_THEMES), "auto").tag(sync=True)
-    # Where the view opens without being told: step, row, and why.
+    # Where the view opens without being told: step, row, why, and by which coordinate.
     _opening = traitlets.Dict().tag(sync=True)
+    # Where two runs first differ, and why.
+    _difference = traitlets.Unicode("").tag(sync=True)
     # Settings of a picture that the page should draw, None where none is wanted.
     _picture_wanted = traitlets.Dict(default_value=None, allow_none=True).tag(sync=True)
     # That picture: PNG in base64.
@@ -79,17 +79,12 @@ class StepThrough(anywidget.AnyWidget):
         self._names = [_name(trace)]
         self._rounds = trace.num_rounds
         self._places: list[DisplayHandle] = []
-        film, violations = packed_film(trace, judge)
-        films = {"film": film}
-        faults = [first_fault(violations, 0)]
         if other is not None:
             check_trace(other, "other")
             check_same_prompts(trace, other)
             self._names.append(_name(other))
             self._rounds = max(self._rounds, other.num_rounds)
-            films["other"], violations = packed_film(other, judge)
-            faults.append(first_fault(violations, 1))
-        super().__init__(**films, _opening=asdict(opening(trace, other, faults)))
+        super().__init__(**reel(trace, other, judge=judge))
 
     def __repr__(self) -> str:
         return f"StepThrough({' | '.join(self._names)})"
@@ -157,7 +152,7 @@ class StepThrough(anywidget.AnyWidget):
         export.write(path, self._figure("svg", step, row, theme, width, 1))
 
     def _page(self) -> str:
-        names = ("step", "row", "theme", "_opening")
+        names = ("step", "row", "theme", "_opening", "_difference")
         settings = {name: getattr(self, name) for name in names}
         return export.page(f"specviz: {' | '.join(self._names)}", self._films, settings)
 
@@ -176,6 +171,8 @@ class StepThrough(anywidget.AnyWidget):
             "scale": float(scale),
             "step": self.step if step is None else checked_step(step, self._rounds),
             "row": self.row if row is None else require_int("row", row, minimum=0),
+            "difference": self._difference,
+            "opening": self._opening,
         }
         return export.figure(self._films, settings)
 
@@ -269,7 +266,7 @@ def step_through(
 
     Args:
         trace: `result.trace` of a run with `record=True`, or `Trace.load(path)`.
-        other: a run of the same prompts, shown beside the first one.
+        other: a run of the same prompts; its rows stand below those of the first one.
         round, phase: where the view opens: right after this phase of this round of `trace`; by
             default the phase "schedule", round 0.
         row: the row of the batch that is selected; by default row 0. Without round, phase and row
