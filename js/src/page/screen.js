@@ -9,6 +9,7 @@ const AROUND = 72; // px of margins and borders between the parts
 const MAP_AROUND = 74; // px of the heading of the map, its totals and its margins
 const LENS_HEAD = 46; // px of the heading of a panel in the lens, and its margins
 const LEAST_ROOM = 260;
+const SIZES = [1.4, 1.35, 1.3, 1.25, 1.2, 1.15, 1.1]; // of the presentation: the largest that fits
 const BESIDE_FROM = 700; // px of a run from which the lens stands beside the batch
 
 export class Screen {
@@ -19,6 +20,7 @@ export class Screen {
     this.low = null;
     this.seen = "";
     this.full = false; // what the reader asked for
+    this.scale = 1;
     const { signal } = shell.ends;
     this.observer = new ResizeObserver(() => this.refit());
     this.observer.observe(shell.root);
@@ -71,8 +73,10 @@ export class Screen {
     this.refit(true);
   }
 
-  get scale() {
-    return this.shell.large ? 1.4 : 1; // as in the style sheet
+  /** @param {number} scale */
+  _setScale(scale) {
+    this.scale = scale;
+    this.shell.root.style.zoom = scale === 1 ? "" : String(scale);
   }
 
   /** What the lens shows may be as high as the lens. */
@@ -88,20 +92,41 @@ export class Screen {
   /** @param {boolean} [always] */
   refit(always = false) {
     const { shell } = this;
-    const [{ root, sections, words, stage, legend }] = shell.runs;
-    const width = root.clientWidth;
     const fills = shell.root.matches(":fullscreen, .sv-window");
     const whole = fills ? window.innerHeight : frameHeight(shell.root);
-    const frame = Math.floor(whole / this.scale);
-    const seen = [width, frame, fills, this.low].join();
-    if (!width || (seen === this.seen && !always)) return;
-    this.seen = seen;
+    const seen = () => [shell.runs[0].root.clientWidth, whole, fills, this.low].join();
+    if (!shell.runs[0].root.clientWidth || (seen() === this.seen && !always)) return;
+    const found = this._scaled(whole);
+    this.seen = seen();
+    this._take(found, shell.runs[0].root.clientWidth >= BESIDE_FROM);
+  }
+
+  /**
+   * How the parts share the height; a presentation is as large as it can be without scrolling.
+   * @param {number} whole px of the window or of the notebook
+   */
+  _scaled(whole) {
+    const { large, comparison, runs } = this.shell;
+    for (const size of large && !comparison ? SIZES : []) {
+      this._setScale(size);
+      const found = this._fitted(whole);
+      if (found.fits && runs[0].root.clientWidth >= BESIDE_FROM) return found;
+    }
+    this._setScale(large ? SIZES[0] : 1);
+    return this._fitted(whole);
+  }
+
+  /** @param {number} whole */
+  _fitted(whole) {
+    const { shell } = this;
+    const [{ root, sections, words, stage, legend }] = shell.runs;
+    const width = root.clientWidth;
     shell.runs.forEach((run) => run.reserve(width));
-    const inside = sections[0].width || width * (width < BESIDE_FROM ? 1 : 0.6);
+    const inside = sections[0].body.clientWidth || width * (width < BESIDE_FROM ? 1 : 0.6);
     const head = shell.controls.root.offsetHeight + words.offsetHeight;
     const batch = stage.around(inside) + sections[0].head.offsetHeight + legend.height(inside);
-    const found = fit({
-      frame,
+    return fit({
+      frame: Math.floor(whole / this.scale),
       rest: AROUND + head + batch,
       legend: legend.height(inside) + 4,
       map: shell.map.fullHeight(shell.root.clientWidth) + MAP_AROUND,
@@ -109,7 +134,6 @@ export class Screen {
       rows: stage.openRows,
       low: this.low,
     });
-    this._take(found, width >= BESIDE_FROM);
   }
 
   /**
