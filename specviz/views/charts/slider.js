@@ -32,8 +32,10 @@ function render({ model, el }) {
     slider.value = String(model.get("index"));
     tell();
   };
+  // Notebooks have other uses for the arrow keys: Notebook 7 heeds the attribute, JupyterLab does not.
+  slider.dataset.lmSuppressShortcuts = "true";
   slider.addEventListener("keydown", (event) => {
-    if (/^(Arrow|Page|Home|End)/.test(event.key)) event.stopPropagation(); // JupyterLab takes them
+    if (/^(Arrow|Page|Home|End)/.test(event.key)) event.stopPropagation();
   });
   slider.addEventListener("input", tell);
   slider.addEventListener("change", () => {
