@@ -1,7 +1,9 @@
 """What the charts hold, from recorded runs of tiny pairs and from hand-made tables."""
 
+import colorsys
 import re
 from dataclasses import replace
+from importlib.resources import files
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,7 +15,7 @@ from specviz import metrics
 from specviz.record.schema import PHASES
 from specviz.views import charts
 from specviz.views.charts import PHASE_LOOKS
-from specviz.views.theme import AMBER, BLUE, GREEN, ORANGE, THEMES, Theme, repainted
+from specviz.views.theme import AMBER, BLUE, GREEN, ORANGE, SHADES, THEMES, Theme, repainted
 
 MARKUP = re.compile(r"</?(span|b|br)( style=\"color:[^\"<>]*\")?>")
 
@@ -123,6 +125,29 @@ def test_text_on_every_fill(page):
 def test_outlines_stand_out(page, colour):
     paper, _ = rgba(PAGES[page].paper)
     assert contrast(colour, paper) >= 3
+
+
+def hue(colour: str | tuple[int, int, int]) -> float:
+    """0 to 360."""
+    red, green, blue = bytes.fromhex(colour[1:]) if isinstance(colour, str) else colour
+    return 360 * colorsys.rgb_to_hls(red / 255, green / 255, blue / 255)[0]
+
+
+def test_one_thing_has_one_colour_everywhere():
+    """The palette of the step-through's style sheet, and the hues of the charts."""
+    css = (files("specviz.views.stepper") / "static" / "stepper.css").read_text(encoding="utf-8")
+    light, dark = css.split('.specviz[data-theme="dark"] {')[:2]
+    for name, shades in SHADES.items():
+        found = [re.search(rf"--sv-{name}: (#\w+);", part)[1] for part in (light, dark)]
+        assert tuple(found) == shades, name
+    charted = {"green": GREEN, "orange": ORANGE, "amber": AMBER, "blue": BLUE}
+    for name, colour in charted.items():
+        for shade in SHADES[name]:
+            assert abs(hue(colour) - hue(shade)) < 8, name
+    for phase, name in (("accept", "green"), ("verify", "target"), ("draft", "draft")):
+        assert abs(hue(PHASE_LOOKS[phase].colour) - hue(SHADES[name][0])) < 8
+    assert hue(charts.TREE_LOOKS["accepted"].colour) == hue(GREEN)
+    assert charts.TREE_LOOKS["draft"].colour == PHASE_LOOKS["draft"].colour
 
 
 def test_contrast_of_known_pairs():

@@ -5,6 +5,7 @@ import base64
 import numpy as np
 import plotly.graph_objects as go
 import pytest
+import traitlets
 
 from specviz.views.charts import redrawn
 from specviz.views.charts.plot import line_chart
@@ -70,6 +71,21 @@ def test_sliders_start_at_the_first_value_and_draw_when_moved(drawn):
     assert asked == [(4, 1), (8, 1)]
     assert explorer.figure.data[0].y == (8.0,)
     assert explorer.sliders["b"].options == (2, 4, 8)
+
+
+def test_a_slider_says_its_name_and_values_to_the_page_and_hears_it(drawn):
+    asked, explorer = drawn
+    slider = explorer.sliders["b"]
+    state = slider.get_state()
+    assert (state["name"], state["words"], state["index"]) == ("b", ["2", "4", "8"], 1)
+    slider.set_state({"index": 0})  # what the page sends
+    assert slider.value == 2
+    assert asked == [(4, 1), (2, 1)]
+    slider.set_state({"index": 99})
+    assert slider.value == 8
+    with pytest.raises(traitlets.TraitError, match="value must be one of 2, 4, 8, got 3"):
+        slider.value = 3
+    assert slider.value == 8
 
 
 def test_a_saved_notebook_shows_the_picture_and_a_stable_text(drawn, monkeypatch):

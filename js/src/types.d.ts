@@ -270,7 +270,8 @@ export interface Place {
   index: number | null;
   draft?: number;
 }
-export type Hit = Place & { hint: string };
+/** top, bottom: of the row that the hint explains, in px of the panel, where it is one. */
+export type Hit = Place & { hint: string; top?: number; bottom?: number };
 
 export interface TableData {
   caption: string;
@@ -453,7 +454,8 @@ export interface Desk {
   palette(): Palette;
   scale(): number; // by which the page enlarges the view
   touch(section: any): void;
-  tip(hint: string | null | undefined, event?: MouseEvent): void;
+  /** band: top and bottom of what must stay free, in px of the window. */
+  tip(hint: string | null | undefined, event?: MouseEvent, band?: [number, number]): void;
   point(place: Place | null): void;
   pick(row: number): void;
   go(step: number): void;

@@ -7,7 +7,7 @@ import { fit, mostLines, ROW } from "../src/page/fit.js";
 import { chosen } from "../src/page/lens.js";
 import { drawStrip } from "../src/panels/fold.js";
 import { EnteredPanel } from "../src/panels/entered.js";
-import { GUTTER, RIGHT, StageLayout } from "../src/panels/layout.js";
+import { GUTTER, LOWEST, RIGHT, StageLayout } from "../src/panels/layout.js";
 import { MovesPanel } from "../src/panels/moves.js";
 import { seenAt } from "../src/panels/seen.js";
 import { tinyFilm } from "./tiny.js";
@@ -25,13 +25,24 @@ function viewOf(film, step, more = {}) {
 
 test("rows take what the screen leaves, and the map gives way first", () => {
   const at = { rest: 260, legend: 60, map: 230, lowMap: 60, rows: 8, low: null };
-  assert.deepEqual(fit({ ...at, frame: 1200 }), { low: false, tight: false, row: ROW.most });
-  assert.deepEqual(fit({ ...at, frame: 800 }), { low: true, tight: false, row: 60 });
-  assert.deepEqual(fit({ ...at, frame: 500 }), { low: true, tight: true, row: ROW.least });
-  assert.deepEqual(fit({ ...at, frame: 680 }), { low: true, tight: true, row: 52 });
+  assert.deepEqual(fit({ ...at, frame: 1200 }), {
+    low: false,
+    tight: false,
+    fits: true,
+    row: ROW.most,
+  });
+  assert.deepEqual(fit({ ...at, frame: 800 }), { low: true, tight: false, fits: true, row: 60 });
+  assert.deepEqual(fit({ ...at, frame: 500 }), {
+    low: true,
+    tight: true,
+    fits: false,
+    row: ROW.least,
+  });
+  assert.deepEqual(fit({ ...at, frame: 680 }), { low: true, tight: true, fits: true, row: 52 });
   assert.deepEqual(fit({ ...at, frame: 800, low: false }), {
     low: false,
     tight: true,
+    fits: true,
     row: ROW.least,
   });
 });
@@ -173,4 +184,15 @@ test("compact rows tell accepted, bonus and thrown away without colours", () => 
   const [bonus, hole] = boxes("bonus_now");
   assert.deepEqual(bonus, [11, 5, 19, 8]);
   assert.ok(hole[2] === 3 && hole[3] === 3);
+});
+
+test("what hangs below a row leaves its positions free, and its K/V ends within the row", () => {
+  const film = tinyFilm();
+  for (const tall of [LOWEST, 52, 60, 68]) {
+    const [lane] = new StageLayout(viewOf(film, 3, { tall }), 800).lanes;
+    const { notes, positions, draft } = lane;
+    assert.ok(notes && positions);
+    assert.ok(positions.y - (notes.y + notes.h) >= 2);
+    assert.ok(draft.y + draft.h <= lane.y + lane.height);
+  }
 });

@@ -16,6 +16,11 @@ test("where the window ends, a tip stands above the pointer", () => {
   assert.ok(top + size.height <= 560 - 24);
 });
 
+test("the tip of a tap stands below the row, or above it", () => {
+  assert.equal(tipPlace({ x: 100, y: 100 }, size, 800, 600, [80, 150]).top, 156);
+  assert.equal(tipPlace({ x: 100, y: 560 }, size, 800, 600, [530, 590]).top, 530 - 6 - 40);
+});
+
 test("a tip stays within the place", () => {
   assert.equal(tipPlace({ x: 790, y: 100 }, size, 800, 600).left, 592);
   assert.equal(tipPlace({ x: 20, y: 100 }, { ...size, width: 900 }, 800, 600).left, 4);

@@ -1,8 +1,11 @@
-"""Colours of the charts, and the colour of text on a light page, a dark page, or any page.
+"""Colours of step-through, charts and schematics; colour of text on a light, a dark or any page.
 
-Contract: colour is never the only sign of a state. Fills are tints: they mix with the page, so they
-serve light and dark ones. Outlines have a contrast of at least 3:1 against white and near-black,
-text on a tint at least 4.5:1. A test computes all of these. Not known here: what is drawn.
+Contract: one thing has one hue everywhere: accepted is green, the bonus amber, what is thrown away
+orange, drafts and the target's K/V blue. `SHADES` is the palette of the step-through and the
+schematics, light and dark. A chart does not know its page, so its colours lie in between. Colour is
+never the only sign of a state. Fills are tints: they mix with the page, so they serve light and
+dark ones. Outlines have a contrast of at least 3:1 against white and near-black, text on a tint at
+least 4.5:1. A test computes all of these. Not known here: what is drawn.
 """
 
 from dataclasses import dataclass
@@ -19,6 +22,26 @@ ORANGE = (205, 92, 12)
 AMBER = (178, 122, 0)
 BLUE = (60, 115, 215)
 GREY = (120, 128, 140)
+
+# By the names of stepper.css (--sv-green): light, dark. "-soft" is a fill, the other an outline.
+SHADES = {
+    "ink": ("#1a2130", "#e7ebf3"),
+    "muted": ("#566074", "#9ca7ba"),
+    "page": ("#ffffff", "#0f141b"),
+    "grey": ("#7a8496", "#77839a"),
+    "grey-soft": ("#eef1f6", "#212936"),
+    "blue": ("#2a5fcf", "#8aacff"),  # drafts, pending, what is chosen
+    "blue-soft": ("#e4ecfb", "#1a2a45"),
+    "green": ("#0b7a54", "#5ed1a1"),  # accepted
+    "green-soft": ("#cfeedf", "#113c2c"),
+    "orange": ("#b04a07", "#ffa061"),  # rejected, stale
+    "orange-soft": ("#fde8d7", "#462811"),
+    "amber": ("#8f5f00", "#efc254"),  # the target's own token
+    "amber-soft": ("#fbe6ad", "#453609"),
+    "red": ("#c3122f", "#ff8089"),  # wrong
+    "target": ("#3569b4", "#6ba0e8"),  # its K/V, and the time to verify
+    "draft": ("#86a9da", "#47709f"),  # its K/V, and the time to draft
+}
 
 MONOSPACE = "DejaVu Sans Mono, Menlo, Consolas, Liberation Mono, monospace"
 SANS = "Inter, Segoe UI, Helvetica Neue, Arial, DejaVu Sans, sans-serif"

@@ -50,6 +50,10 @@ def saved(offline_page, lab) -> Path:
         sliders = notebook.output(SLIDERS).locator("img.jp-needs-light-background")
         expect(sliders).to_have_count(1)
         expect(sliders).to_be_hidden()
+        slider = notebook.output(SLIDERS).get_by_role("slider", name="n", exact=True)
+        expect(slider).to_have_attribute("aria-valuetext", "1")
+        slider.press("ArrowRight")
+        expect(notebook.output(SLIDERS).locator(".gtitle")).to_have_text("n = 2")
         page.wait_for_timeout(3000)  # until the chart's own picture is there
         notebook.save()
         page.wait_for_function("!window.jupyterapp.shell.currentWidget.context.model.dirty")

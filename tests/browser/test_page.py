@@ -210,6 +210,19 @@ def test_a_page_takes_keys_at_once(saved_page, eqspec):
     expect(stepper.root.get_by_role("dialog")).to_be_visible()
 
 
+def test_few_presses_of_the_tab_key_lead_to_the_next_phase(saved_page, eqspec):
+    stepper = saved_page(eqspec)
+    presses = 0
+    while stepper.page.evaluate("document.activeElement.ariaLabel") != "next phase":
+        presses += 1
+        assert presses <= 4
+        stepper.page.keyboard.press("Tab")
+    stepper.page.keyboard.press("Enter")
+    stepper.is_at(1)
+    stepper.page.keyboard.press("ArrowRight")
+    stepper.is_at(2)
+
+
 def test_a_page_inside_another_leaves_the_focus_there(saved_page, eqspec):
     page = saved_page(eqspec).page
     around = Path(page.url.removeprefix("file://")).with_name("around.html")

@@ -83,6 +83,11 @@ def test_others_open_at_the_first_uneven_acceptance(opened, eqspec):
     stepper = opened(sv.step_through(eqspec))
     stepper.is_at(ACCEPT, int(here.argmax()))
     assert "rows gain different numbers of tokens" in notice(stepper)
+    for width in (1400, 1000, 720, 390):
+        stepper.page.set_viewport_size({"width": width, "height": 900})
+        stepper.frame()
+        cut = "(words) => words.scrollHeight - words.clientHeight"
+        assert stepper.root.locator(".sv-words").evaluate(cut) <= 1, width
 
 
 def test_what_was_asked_for_is_not_explained(opened, eqspec):
@@ -134,6 +139,9 @@ def test_a_notice_takes_no_room(opened, eqspec):
     stepper.press("v")
     assert stepper.root.bounding_box()["height"] == height
     box = stepper.root.locator(".sv-notice span").bounding_box()
+    words = stepper.root.locator(".sv-words").bounding_box()
+    assert words["y"] <= box["y"], "it covers nothing: it has a place behind the sentence"
+    assert box["y"] + box["height"] <= words["y"] + words["height"] + 1
     assert box["y"] >= 0
     assert box["y"] + box["height"] <= stepper.page.viewport_size["height"]
 

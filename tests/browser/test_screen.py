@@ -1,5 +1,7 @@
 """One screen: eight rows are followed without scrolling, and nothing moves while stepping."""
 
+import re
+
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
@@ -136,10 +138,31 @@ def test_full_screen_and_presentation(stepper):
     enlarged = stepper.root.locator(".sv-words").evaluate(
         "(each) => each.getBoundingClientRect().height / parseFloat(each.style.height)"
     )
-    assert enlarged / height > 1.3
+    assert enlarged / height > 1.09
     stepper.go(8)
     stepper.find("row 1, slot ")
+    assert scrolls(stepper) == [False, False]
     stepper.press("p")
+    expect(stepper.root).not_to_have_attribute("style", re.compile("zoom"))
+
+
+def scrolls(stepper: Stepper) -> list[bool]:
+    """Whether the page has to be scrolled down, and sideways."""
+    stepper.frame()
+    return stepper.page.evaluate(
+        "(({ scrollHeight, scrollWidth }) => "
+        "[scrollHeight > innerHeight, scrollWidth > innerWidth])(document.scrollingElement)"
+    )
+
+
+def test_a_presentation_is_as_large_as_the_screen_allows(stepper):
+    stepper.press("p")
+    for width, height, size in ((1280, 800, 1.1), (1920, 1080, 1.4)):
+        stepper.page.set_viewport_size({"width": width, "height": height})
+        expect(stepper.root).to_have_css("zoom", re.compile(str(size)))
+        for step in (3, 9, 12):
+            stepper.go(step)
+            assert scrolls(stepper) == [False, False], (width, step)
 
 
 def test_the_whole_map_is_a_key_away(stepper):

@@ -1,5 +1,7 @@
 """A phone: what can be pressed is as large as a finger, and a tap explains."""
 
+import re
+
 import pytest
 from playwright.sync_api import expect
 
@@ -15,6 +17,13 @@ SMALL = """(all) => all.filter((each) => {
 }).map((each) => each.outerHTML.slice(0, 90))"""
 CUT = """(all) => all.filter((each) => each.scrollWidth > each.clientWidth + 1)
   .map((each) => each.textContent)"""
+
+
+ROW_AT = """(canvas, [clientX, clientY]) => {
+  canvas.dispatchEvent(new PointerEvent('pointermove', { clientX, clientY, bubbles: true }));
+  const tip = canvas.closest('.specviz').querySelector('.sv-tip');
+  return tip.hidden ? '' : tip.textContent;
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +50,17 @@ def test_a_tap_explains(saved_page, eqspec):
     tip = stepper.root.locator(".sv-tip")
     expect(tip).to_be_visible()
     expect(tip).to_contain_text("row")
+    shown = tip.bounding_box()
+    top, bottom = shown["y"], shown["y"] + shown["height"]
+    row = stepper.row
+
+    def row_at(y: float) -> int:
+        words = canvas.evaluate(ROW_AT, [box["x"] + 200, y])
+        found = re.search(r"\brow (\d+)", words)
+        return int(found[1]) if found else -1
+
+    assert row not in (row_at(top + 1), row_at(bottom - 1)), "it lies over the row it explains"
+    assert row in (row_at(top - 8), row_at(bottom + 8)), "it lies far from the row"
 
 
 BACKGROUND = """() => {

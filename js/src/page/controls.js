@@ -34,30 +34,24 @@ export class Controls {
     this.what = "rejection";
     this.rail = new Rail(shell);
     const steps = element("div", { class: "sv-steps" }, this._transport(), this.rail.root);
-    this.root = element("div", { class: "sv-top" }, this._bar(), steps);
+    // In the order of the tab key: what is pressed most comes first.
+    this.root = element("div", { class: "sv-top" }, this._name(), steps, this._tools());
     this.two = shell.comparison ? [this._two()] : [];
   }
 
   // -- making
 
-  _bar() {
+  _name() {
     const [first] = this.shell.runs;
     const alone = this.shell.comparison === null;
     this.facts = element("span", { class: "sv-facts" });
     const title = element("h2", {}, alone ? runName(first.film) : "two runs of the same prompts");
-    const name = element(
-      "div",
-      { class: "sv-name" },
-      title,
-      this.facts,
-      ...(alone ? [badge(first.film)] : []),
-    );
-    return element(
-      "div",
-      { class: "sv-bar" },
-      name,
-      element("div", { class: "sv-tools" }, this._jumps(), this._rows(), this._views()),
-    );
+    const verdict = alone ? [badge(first.film)] : [];
+    return element("div", { class: "sv-name" }, title, this.facts, ...verdict);
+  }
+
+  _tools() {
+    return element("div", { class: "sv-tools" }, this._jumps(), this._rows(), this._views());
   }
 
   _jumps() {
@@ -142,17 +136,19 @@ export class Controls {
     this.play = iconButton("play", "play", null, () => shell.player.toggle());
     this.play.classList.add("sv-play");
     this.back = [
-      iconButton("first", "first step", "Home", () => shell.go(0)),
-      iconButton("back", "previous round", "Shift ←", by(-shell.phases)),
       iconButton("previous", "previous phase", "←", by(-1)),
+      iconButton("back", "previous round", "Shift ←", by(-shell.phases)),
+      iconButton("first", "first step", "Home", () => shell.go(0)),
     ];
     this.ahead = [
       iconButton("next", "next phase", "→", by(1)),
       iconButton("ahead", "next round", "Shift →", by(shell.phases)),
       iconButton("last", "last step", "End", () => shell.go(shell.clocks - 1)),
     ];
-    const { back, play, ahead } = this;
-    return element("div", { class: "sv-buttons" }, ...back, play, ...ahead, this._speed());
+    // Phase, round, run: few presses of the tab key lead to the next phase.
+    const [phases, ...wider] = this.back.map((back, n) => [back, this.ahead[n]]);
+    const buttons = [phases[0], this.play, phases[1], this._speed(), ...wider.flat()];
+    return element("div", { class: "sv-buttons" }, ...buttons);
   }
 
   _speed() {

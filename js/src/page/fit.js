@@ -21,7 +21,7 @@ export function frameHeight(root) {
 
 /**
  * low: whether the map gives up its strips and words; tight: whether the legend gives up its place;
- * row: px of an open row.
+ * row: px of an open row; fits: whether nothing has to be scrolled.
  * @param {{ frame: number, rest: number, legend: number, map: number, lowMap: number, rows: number,
  *   low: boolean | null }} at rest: px of all but rows and map; low: what the reader chose
  */
@@ -34,6 +34,7 @@ export function fit({ frame, rest, legend, map, lowMap, rows, low }) {
   return {
     low: chosen,
     tight,
+    fits: most >= ROW.least,
     row: Math.floor(Math.min(Math.max(most, ROW.least), ROW.most)),
   };
 }

@@ -17,6 +17,7 @@ import { VerifyPanel } from "../panels/verify.js";
 import { mostLines } from "./fit.js";
 import { Lens } from "./lens.js";
 import { ListSection } from "./list.js";
+import { withNotices } from "./notice.js";
 import { Section } from "./section.js";
 import { SteeredSection } from "./steered.js";
 
@@ -77,7 +78,7 @@ export class Run {
       palette: () => shell.palette,
       scale: () => shell.screen?.scale ?? 1,
       touch: (section) => shell.frames.touch(section),
-      tip: (hint, event) => shell.tip.show(hint, event),
+      tip: (hint, event, band) => shell.tip.show(hint, event, band),
       point: view.point,
       pick: view.pick,
       go: view.go,
@@ -153,8 +154,9 @@ export class Run {
     /** @param {number} size */
     const lines = (size) => (/** @type {string} */ words) =>
       wrapWords(words, room, { size, weight: 500 }).length;
-    const [most, mostOwn] = [mostLines(said, lines(WORDS)), mostLines(own, lines(OWN_WORDS))];
-    const height = most * WORDS * 1.42 + (own.length ? mostOwn * OWN_WORDS * 1.42 : 0);
+    const most = mostLines(said, lines(WORDS));
+    const mostOwn = mostLines(withNotices(this, own), lines(OWN_WORDS));
+    const height = (most * WORDS + mostOwn * OWN_WORDS) * 1.42;
     this.words.style.height = `${Math.ceil(height) + 2}px`;
   }
 
@@ -196,16 +198,14 @@ export class Run {
     const away = `Request ${missing} is not in this run's batch now; shown is row ${view.row}.`;
     const { phase, words, own } = sentences(view);
     const extra = element("span", { class: "sv-own" }, missing === null ? own : away);
+    if (this.number === (this.shell.duo?.told ?? 0)) extra.append(" ", this.shell.notice.root);
     const name = this.shell.comparison ? `${RUNS[this.number]} · ` : "";
     this.words.replaceChildren(element("strong", {}, name + phase), ` ${words} `, extra);
     const round = `round ${film.round(view.step)} / ${film.json.rounds.length - 1}`;
     const rest = runFacts(film, view.step).filter((fact) => fact !== round);
     const facts = [round, ...(over ? ["over"] : []), ...rest].join(" · ");
-    this.title.replaceChildren(
-      element("strong", {}, name + runName(film)),
-      badge(film),
-      element("span", {}, facts),
-    );
+    const title = element("strong", {}, name + runName(film));
+    this.title.replaceChildren(title, badge(film), element("span", {}, facts));
   }
 }
 

@@ -12,6 +12,7 @@ const MAP_AROUND = 74; // px of the heading of the map, its totals and its margi
 const LENS_HEAD = 46; // px of the heading of a panel in the lens, and its margins
 const AROUND_TWO = 24; // px of margins that two runs have besides
 const LEAST_ROOM = 260;
+const SIZES = [1.4, 1.35, 1.3, 1.25, 1.2, 1.15, 1.1]; // of the presentation: the largest that fits
 const BESIDE_FROM = 700; // px of a run from which the lens stands beside the batch
 
 export class Screen {
@@ -22,6 +23,7 @@ export class Screen {
     this.low = null;
     this.seen = "";
     this.full = false; // what the reader asked for
+    this.scale = 1;
     const { signal } = shell.ends;
     this.observer = new ResizeObserver(() => this.refit());
     this.observer.observe(shell.root);
@@ -74,8 +76,10 @@ export class Screen {
     this.refit(true);
   }
 
-  get scale() {
-    return this.shell.large ? 1.4 : 1; // as in the style sheet
+  /** @param {number} scale */
+  _setScale(scale) {
+    this.scale = scale;
+    this.shell.root.style.zoom = scale === 1 ? "" : String(scale);
   }
 
   /** What the lens shows may be as high as the lens. */
@@ -88,43 +92,68 @@ export class Screen {
     }
   }
 
+  /** px; two runs are as wide as both. */
+  get _width() {
+    const { shell } = this;
+    return (shell.duo ?? shell.runs[0]).root.clientWidth;
+  }
+
   /** @param {boolean} [always] */
   refit(always = false) {
     const { shell } = this;
-    const { clientWidth: width } = (shell.duo ?? shell.runs[0]).root;
     const fills = shell.root.matches(":fullscreen, .sv-window");
     const whole = fills ? window.innerHeight : frameHeight(shell.root);
-    const frame = Math.floor(whole / this.scale);
-    const seen = [width, frame, fills, this.low].join();
-    if (!width || (seen === this.seen && !always)) return;
-    this.seen = seen;
-    shell.runs.forEach((run) => run.reserve(width));
-    // Two runs have room for fewer open rows, and then for lower ones.
-    const levels = shell.duo ? [0, 1, 2] : [0];
-    let found = null;
-    for (const level of levels) {
-      for (const { view } of shell.runs) view.dense = level;
-      found = this._fit(width, frame);
-      if (!found.tight) break;
-    }
-    if (!found) return;
-    this._take(found, width >= BESIDE_FROM);
+    const seen = () => [this._width, whole, fills, this.low].join();
+    if (!this._width || (seen() === this.seen && !always)) return;
+    const found = this._scaled(whole);
+    this.seen = seen();
+    this._take(found, this._width >= BESIDE_FROM);
   }
 
   /**
-   * @param {number} width
-   * @param {number} frame
+   * How the parts share the height; a presentation is as large as it can be without scrolling.
+   * @param {number} whole px of the window or of the notebook
    */
-  _fit(width, frame) {
+  _scaled(whole) {
+    const { large, comparison } = this.shell;
+    for (const size of large && !comparison ? SIZES : []) {
+      this._setScale(size);
+      const found = this._dense(whole);
+      if (found.fits && this._width >= BESIDE_FROM) return found;
+    }
+    this._setScale(large ? SIZES[0] : 1);
+    return this._dense(whole);
+  }
+
+  /**
+   * Two runs have room for fewer open rows, and then for lower ones.
+   * @param {number} whole
+   */
+  _dense(whole) {
+    const { shell } = this;
+    shell.runs.forEach((run) => run.reserve(this._width));
+    let found = this._fitted(whole, 0);
+    for (const level of shell.duo ? [1, 2] : []) {
+      if (found.tight) found = this._fitted(whole, level);
+    }
+    return found;
+  }
+
+  /**
+   * @param {number} whole
+   * @param {number} dense how low the rows of two runs are
+   */
+  _fitted(whole, dense) {
     const { map, batch, duo, controls, runs, root } = this.shell;
+    for (const { view } of runs) view.dense = dense;
     const stage = /** @type {Stage | PairStage} */ (batch.panel);
-    const inside = batch.width || width * (width < BESIDE_FROM ? 1 : 0.6);
+    const inside = batch.width || this._width * (this._width < BESIDE_FROM ? 1 : 0.6);
     const said = duo?.said ?? runs[0].words;
     const head =
       controls.root.offsetHeight + said.offsetHeight + (duo ? duo.around + AROUND_TWO : 0);
     const legend = batch.under[0].height(inside);
     return fit({
-      frame,
+      frame: Math.floor(whole / this.scale),
       rest: AROUND + head + stage.around(inside) + batch.head.offsetHeight + legend,
       legend: legend + 4,
       map: map.fullHeight(root.clientWidth) + MAP_AROUND,

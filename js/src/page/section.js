@@ -4,6 +4,7 @@
 import { element, setAttribute, setText, tableElement } from "../draw/elements.js";
 import { CanvasPen } from "../draw/pen.js";
 import { placeOf } from "./place.js";
+import { bandOf } from "./tip.js";
 import { sideways } from "./wheel.js";
 
 /** @import { Desk, Drawable, Palette, Panel } from "../types.d.ts" */
@@ -234,7 +235,7 @@ export class Section {
     }
     const found = this.panel.hit(event.offsetX, event.offsetY, this.width);
     this.desk.point(found && placeOf(found));
-    this.desk.tip(found?.hint, event);
+    this.desk.tip(found?.hint, event, bandOf(event, found, this.desk.scale()));
   }
 
   _leave() {

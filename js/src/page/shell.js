@@ -70,7 +70,7 @@ export class Shell {
     this.ahead = new Ahead(this);
     const shown = element("div", { class: "sv-runs" }, this.duo?.root ?? this.runs[0].root);
     const { root: top, two } = this.controls;
-    const over = [this.tour.root, this.tip.root, this.help.root, this.notice.root];
+    const over = [this.tour.root, this.tip.root, this.help.root];
     root.replaceChildren(top, this.map.root, ...two, shown, ...over);
     root.classList.toggle("sv-compared", this.comparison !== null);
     this.row = Math.max(model.get("row") ?? 0, 0);

@@ -26,6 +26,7 @@ const STACKED_BELOW = 44;
 const DRAFT_BAR = 4; // px of a draft model's K/V
 const ARROWS = 13; // px for the arrows of what moves within a row, in a run with trees
 const DEEPER = 9; // px of a slot up to which a drift stands under its position, and what that takes
+const HANGS = 2; // px between what hangs below a row and its positions
 const OPEN = 56; // px of an open row
 export const LOWEST = 46; // px of it where room is scarce
 export const GUTTER = 100;
@@ -201,12 +202,12 @@ export class StageLayout {
     const spare = height - this.arrows - deep - LOWEST; // px over those of the lowest open row
     const tokens = {
       y: y + 1,
-      h: this.texts ? 15 + Math.min(Math.max(spare, 0) * 0.6, 9) : this.signs ? 16 : 10,
+      h: this.texts ? 14 + Math.min(Math.max(spare, 0) * 0.6, 10) : this.signs ? 16 : 10,
     };
     const hung = 10 + Math.min(Math.max(spare, 0) * 0.2, 3);
     const notes = this.signs ? { y: tokens.y + tokens.h + 1, h: hung } : null;
     const above = notes ?? tokens;
-    const positions = this.texts ? { y: above.y + above.h, h: 9 + deep } : null;
+    const positions = this.texts ? { y: above.y + above.h + HANGS, h: 9 + deep } : null;
     const over = positions ?? above;
     const target = { y: over.y + over.h, h: spare > 4 ? 5 : 4 };
     const draft = { y: target.y + target.h + 1, h: keepsNothing(this.film) ? 0 : this.draftBar };

@@ -126,16 +126,18 @@ export class Stage {
     const at = this._layout(width);
     const row = at.rowAt(y);
     if (row < 0) return capacityHit(at, x, y);
+    const { y: top, height } = at.lanes[row];
+    const band = { top, bottom: top + height };
     if (x > at.right) return null;
     if (x < GUTTER) {
       const words = at.stage.words_of?.[row] ?? `request ${at.rows[row].request}`;
-      return { row, slot: null, index: null, hint: `row ${row}: ${words}` };
+      return { row, slot: null, index: null, hint: `row ${row}: ${words}`, ...band };
     }
     const slot = at.slotAt(row, x);
     const cell = at.film.cell(at.step, "tokens", row, slot);
     if (!cell) return null;
     const index = cell.index < 0 ? null : cell.index;
-    return { row, slot, index, hint: slotHint(this.view, row, slot, cell) };
+    return { row, slot, index, hint: slotHint(this.view, row, slot, cell), ...band };
   }
 
   /**

@@ -9,20 +9,35 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 
+from specviz.views.theme import SHADES
+
 CELL = 34
 FONT = "DejaVu Sans, Inter, Segoe UI, Helvetica Neue, Arial, sans-serif"
 Cell = tuple[str, str]  # text, kind
 Point = tuple[float, float]
 
+# By the variables of the drawing, the names of their colours.
+_COLOURS = {
+    "page": "page",
+    "ink": "ink",
+    "muted": "muted",
+    "line": "grey",
+    "text": "blue-soft",
+    "text-line": "blue",
+    "accepted": "green-soft",
+    "accepted-line": "green",
+    "rejected": "orange-soft",
+    "rejected-line": "orange",
+    "bonus": "amber-soft",
+    "bonus-line": "amber",
+    "wrong": "red",
+    "model": "grey-soft",
+}
+
+
 _STYLE = """
-svg { --page: #fff; --ink: #1a2130; --muted: #566074; --line: #7a8496;
-  --text: #e4ecfb; --text-line: #2a5fcf; --accepted: #cfeedf; --accepted-line: #0b7a54;
-  --rejected: #fde8d7; --rejected-line: #b04a07; --bonus: #fbe6ad; --bonus-line: #8f5f00;
-  --wrong: #c3122f; --model: #eef1f6 }
-@media (prefers-color-scheme: dark) { svg { --page: #0f141b; --ink: #e7ebf3; --muted: #9ca7ba;
-  --line: #8792a6; --text: #1a2a45; --text-line: #8aacff; --accepted: #113c2c;
-  --accepted-line: #5ed1a1; --rejected: #462811; --rejected-line: #ffa061; --bonus: #4a3a08;
-  --bonus-line: #e8c04d; --wrong: #ff8095; --model: #1c2430 } }
+LIGHT
+@media (prefers-color-scheme: dark) { DARK }
 text { font: 13px FONT; fill: var(--ink) }
 .small { font-size: 11px; fill: var(--muted) } .wrong { fill: var(--wrong); font-weight: 600 }
 .title { font-size: 15px; font-weight: 600 }
@@ -30,14 +45,24 @@ text { font: 13px FONT; fill: var(--ink) }
 .head { fill: var(--line) } rect, circle { stroke-width: 1.5 }
 .text { fill: var(--text); stroke: var(--text-line) }
 .pending { fill: var(--text); stroke: var(--text-line); stroke-width: 3 }
-.accepted, .draft { fill: var(--accepted); stroke: var(--accepted-line) }
-.draft { stroke-dasharray: 5 3 }
+.accepted { fill: var(--accepted); stroke: var(--accepted-line) }
+.draft { fill: var(--text); stroke: var(--text-line); stroke-dasharray: 5 3 }
 .rejected { fill: var(--rejected); stroke: var(--rejected-line) }
 .bonus { fill: var(--bonus); stroke: var(--bonus-line); stroke-width: 3 }
 .empty { fill: none; stroke: var(--line); stroke-dasharray: 2 3 }
 .model { fill: var(--model); stroke: var(--line) } .strike { stroke: var(--rejected-line) }
 .none { fill: none; stroke: none }
 """
+
+
+def _style() -> str:
+    style = _STYLE.replace("LIGHT", _variables(dark=False)).replace("DARK", _variables(dark=True))
+    return style.replace("FONT", FONT)
+
+
+def _variables(*, dark: bool) -> str:
+    lines = [f"--{name}: {SHADES[shade][dark]}" for name, shade in _COLOURS.items()]
+    return f"svg {{ {'; '.join(lines)} }}"
 
 
 @dataclass
@@ -145,7 +170,7 @@ class Drawing:
             'aria-labelledby="name words">\n'
             f'<title id="name">{escape(self.title)}</title>\n'
             f'<desc id="words">{escape(self.alt)}</desc>\n'
-            f"<style>{_STYLE.replace('FONT', FONT)}</style>\n<defs>{marker}</defs>\n"
+            f"<style>{_style()}</style>\n<defs>{marker}</defs>\n"
             f'<rect class="page" width="{self.width}" height="{self.height}" rx="8"/>\n'
             f"{_text(20, 28, self.title, 'start', 'title')}\n{body}\n</svg>\n"
         )
