@@ -281,7 +281,7 @@ LISTED = (
 
 
 @pytest.mark.parametrize(
-    ("cell", "more"), [(FINE, ()), (TWO, ("d", "m"))], ids=["one run", "two runs"]
+    ("cell", "more"), [(FINE, ()), (TWO, ("b", "d", "m"))], ids=["one run", "two runs"]
 )
 def test_help_lists_the_keys(notebook, cell, more):
     stepper, cells = widget(notebook, cell), notebook.sources()
@@ -361,7 +361,8 @@ def test_two_runs(notebook, runs):
     stepper, (number, request, index) = widget(notebook, TWO), parting(runs["fine"], runs["broken"])
     stepper.press("d")
     stepper.is_at(5 * number + PHASES.index("accept"))
-    expect(stepper.root).to_contain_text(f"request {request}, token {index}")
+    new = index - len(runs["fine"].prompt(request))
+    expect(stepper.root).to_contain_text(f"request {request}, new token {new}")
     assert stepper.digest(run=0) != stepper.digest(run=1)
     stepper.press("Home")
     stepper.button("go there").click()
