@@ -168,6 +168,7 @@ EXEMPT = {
     "drawing.TreeDrawing": "made by draw_tree",
     "drawing.TreeDrawing.draw": "made by draw_tree",
     "sliders.Explore": "made by explore",
+    "sliders.Slider": "made by explore",
     "sliders.Explore.draw": "made by explore",
     "widget.StepThrough": "made by step_through",
     "widget.StepThrough.leave_picture_in": "takes an output that is being shown",

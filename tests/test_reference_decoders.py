@@ -177,7 +177,7 @@ MISTAKES = [
     ("realign", "tokens.shape[1] - 1)", "tokens.shape[1] - 2)", "read again"),
     ("realign", "row[: a + 1]", "row[: a or 1]", "thrown away"),
     ("inplace", "ids=positions,", "ids=positions - positions[:, :1],", "positions"),
-    ("inplace", "> positions[:, :, None]", "> positions[:, -1:, None]", "kv"),
+    ("inplace", "> positions[:, :, None]", "> positions[:, -1:, None]", "mask"),
     ("inplace", "unread = 2", "unread = 1", "draft cache"),
 ]
 

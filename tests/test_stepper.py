@@ -295,8 +295,10 @@ def test_a_page_holds_what_the_widget_holds(page):
     assert unpacked(blocks["film"]) == film(trace)
     settings = json.loads(blocks["settings"])
     assert settings.pop("_opening")["words"].startswith("Opens at the first violation")
+    two = " | " in parsed.of("title")[0][1]
+    assert bool(settings.pop("_difference")) == two
     assert settings == {"step": 7, "row": 1, "theme": "auto"}
-    assert ("other" in blocks) == (" | " in parsed.of("title")[0][1])
+    assert ("other" in blocks) == two
 
 
 def blocks_of(page: Page) -> dict[str, bytes]:
