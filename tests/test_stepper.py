@@ -417,10 +417,14 @@ def test_a_figure_that_does_not_judge_names_no_violation(drawing, tmp_path):
 
 @pytest.mark.parametrize(("width", "beside"), [(1000, True), (700, False)])
 def test_a_figure_of_two_runs_shows_both(drawing, tmp_path, width, beside):
-    """Side by side where there is room, panel beside panel."""
+    """One batch; the other panels side by side where there is room."""
     path = tmp_path / "figure.svg"
     sv.step_through(TRACE, other=TRACE).export_svg(path, step=8, width=width)
-    for panel in ("Batch, ", "Row 0 · verification", "Row 0 · attention mask"):
+    assert len(places_of(path, "Both batches, ")) == 1
+    above, below = *places_of(path, "A row 0"), *places_of(path, "B row 0")
+    assert above[0] == below[0]
+    assert above[1] < below[1]
+    for panel in ("Row 0 · verification", "Row 0 · attention mask"):
         (_, first), (_, second) = places_of(path, panel)
         assert (first == second) == beside
 
