@@ -95,8 +95,9 @@ def check_lanes(result: sv.Result):
 def test_any_interleaving_writes_the_text_of_one_lane(name, kind, count):
     """Over 200 interleavings in all, of which one of each kind is recorded and checked."""
     whole = in_one(name, kind)
-    handovers = 0
-    for seed in range(count):
+    handovers = seed = 0
+    # In a hurry the first two, and then as many as it takes until a request has changed its lane.
+    while seed < count or (seed < 14 and not handovers and name != "exspec"):
         options = {"strategy": name, "sampling": SAMPLINGS[kind], "max_new_tokens": BUDGETS}
         result = in_turns(seed, record=seed == 0, **options)
         assert result.tokens == whole.tokens
@@ -104,8 +105,9 @@ def test_any_interleaving_writes_the_text_of_one_lane(name, kind, count):
         if seed == 0:
             check_lanes(result)
         handovers += len(result.meta["handovers"])
+        seed += 1
     # A pool begins with all prompts, so its lanes end at nearly the same time.
-    assert handovers > 0 or name == "exspec" or count < 14  # few may have none
+    assert handovers > 0 or name == "exspec"
 
 
 @pytest.mark.parametrize("kind", ["greedy", "gumbel"])

@@ -40,7 +40,7 @@ RUNS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(run=RUNS, longest=st.integers(8, 120), count=st.integers(1, 8), spare=st.floats(0, 3))
 def test_a_plan_never_exceeds_its_budget(
     run: dict[str, Any], longest: int, count: int, spare: float

@@ -158,7 +158,7 @@ STRATEGIES = st.one_of(
 
 
 @given(PROMPTS, st.data(), STRATEGIES, st.integers(1, 5), st.integers(1, 4))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_the_loop_is_the_reference(prompts, data, strategy, k, batch_size):
     misses = tuple(
         data.draw(st.lists(st.integers(0, 30), max_size=31, unique=True), label="misses")
