@@ -134,6 +134,7 @@ def click_to_paint(page: Page, trace: Trace, path: Path) -> dict[str, list[float
     A few clicks before them warm up.
     """
     stepper, _ = open_file(page, trace, path)
+    stepper.go(0)  # a page opens where the rows first accept unequally
     last, measured = WARM_UP + CLICKS, {}
     for button, before, steps in (
         ("next phase", "", range(1, last + 1)),
