@@ -476,7 +476,7 @@ def test_a_head_says_how_long_it_was_trained(tmp_path: Path) -> None:
 def test_the_shipped_tables_can_be_checked() -> None:
     """They were measured before memory and requests were recorded, and say so."""
     data = Path(__file__).parents[1] / "figures" / "data"
-    for name in ("bench", "heads", "selection-speed"):
+    for name in ("bench", "heads"):
         found = comparisons(read_table(data / f"{name}.csv"))
         assert found
         for each in found:
