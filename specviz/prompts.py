@@ -128,7 +128,7 @@ def spread(items: Sequence[T], limit: int | None) -> list[T]:
     Items that are sorted by kind so stay mixed.
 
     Raises:
-        ValueError: the limit is below 1, or `items` is no sequence.
+        ValueError: the limit is below 1, or `items` is not a sequence.
     """
     if not isinstance(items, Sequence):
         raise ValueError(f"items must be a list, got {short(items)}; pass a list")

@@ -50,7 +50,7 @@ def table() -> AcceptanceTable:
 def drafted(
     model: torch.nn.Module, tokens: list[int]
 ) -> tuple[list[int], list[float], list[float]]:
-    """Draft `DEPTH` tokens after `tokens`, reading everything anew each time."""
+    """Draft `DEPTH` tokens after `tokens`, reading everything again each time."""
     drafts, log_q, entropy = [], [], []
     for _ in range(DEPTH):
         logits = model(torch.tensor([tokens + drafts]), use_cache=False).logits[0, -1]

@@ -136,7 +136,7 @@ def _common(entries: Sequence[Mapping[str, Any]], name: str) -> object:
 def sections(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Return a heading and the entries of each pair, device, dtype and length.
 
-    Raises ValueError if `table` is no table of a benchmark.
+    Raises ValueError if `table` is not that of a benchmark.
     """
     check_table(table)
     return _sections(table)

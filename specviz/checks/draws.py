@@ -116,7 +116,7 @@ class Draws:
 def _own_logprobs(tokens: Array, ids: Array, logprobs: Array, known: Array) -> Array:
     """Return the log-probability of each token (m,), or the most that it can be.
 
-    A token that is no candidate is no more likely than the last of them.
+    A token outside the candidates is at most as likely as the last of them.
     """
     is_token = ids == tokens[:, None]
     of_candidate = np.where(is_token, logprobs, -np.inf).max(1)

@@ -70,7 +70,7 @@ class FedTokens:
         """Return the entry of the table `rows` of each feed, -1 for a row outside the batch."""
         entry = trace.index.feed_rows
         requests = np.append(trace.rows["request"], -1)
-        # -1, a feed of no entry, takes the appended one, which is no request's.
+        # -1, a feed of no entry, takes the appended one, which belongs to no request.
         return np.where(requests[entry] == self.request, entry, -1)
 
     def _has_no_position(self, trace: Trace) -> Array:

@@ -1,7 +1,7 @@
 """The rule "rectangle", of where a row begins and ends; what is moved is in `move_rules`.
 
 Contract: `rectangle` takes the `Rows` of a record and reports to it. It runs after the rules about
-forwards: where they name a wrong mask or lost K/V, a start that does not fit is no fault of its
+forwards: where they name a wrong mask or lost K/V, a start that does not fit is not a fault of its
 own. Not known here: what caches held.
 """
 

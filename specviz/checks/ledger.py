@@ -142,7 +142,7 @@ class Ledger:
     ) -> None:
         """Note that one forward has fed these tokens; all arrays (q,).
 
-        nodes: the column of each in its row's tree, 0 for what is no draft of a tree.
+        nodes: the column of each in its row's tree, 0 for tokens outside a tree.
         """
         self.cells[REQUEST, model, rows, slots] = requests
         self.cells[INDEX, model, rows, slots] = indices

@@ -27,7 +27,7 @@ class _Member(NamedTuple):
 
 
 def schedule(rows: Rows) -> None:
-    """A batch is no larger than B, and a pool's batch is what its decision says."""
+    """Check that a batch has at most B rows, and a pool's batch is what its decision says."""
     _batch_is_small_enough(rows)
     trace = rows.trace
     if trace.pool["round"].size == 0:

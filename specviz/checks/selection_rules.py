@@ -157,7 +157,7 @@ def _scores_are_chances(rows: Rows, options: Mapping[str, Any], *, summed: bool)
     if options.get("score") != "chosen" or not (is_greedy and is_logged):
         return
     if (rows.trace.meta.get("drafter_options") or {}).get("calibration"):
-        return  # chances are no log-probabilities then
+        return  # chances are not log-probabilities then
     due = logprob.cumsum(axis=1) if summed else logprob
     if rows.branches.any:
         on_branch = rows.branches.ancestors[:, 1:, 1:]  # (N, K, K)

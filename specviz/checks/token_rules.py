@@ -64,7 +64,7 @@ def bonus(rows: Rows) -> None:
         if emitted[i] == rejected[i]:
             found += ", which is the draft's token"
         rows.report("bonus", "accept", entry, expected, found)
-    # Without the target's choices one thing can still be told: a rejected draft is not emitted.
+    # Without the target's choices one thing can still be checked: a rejected draft is not emitted.
     # Where the strategy, the budget or EOS cut the tokens, though, the last one may be a draft.
     is_whole = (table["discarded"] == 0) & (table["finished"] == 0)
     is_draft = (rejected >= 0) & (emitted == rejected) & (table["accepted"] < table["verified"])

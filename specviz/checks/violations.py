@@ -179,7 +179,7 @@ class Findings:
             evidence: whether to append `found` to the words of a violation that is known already.
         """
         round_number, phase = divmod(int(stage), len(PHASES))
-        # Sorting needs a number where there is no model, too.
+        # Sorting needs a number also where no model is named.
         model_code = _NO_MODEL if model is None else int(model)
         key = _Key(round_number, phase, model_code, int(row), int(request), rule)
         if evidence and key in self._findings:

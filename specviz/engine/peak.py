@@ -30,7 +30,7 @@ class PeakMeter(TorchDispatchMode):
         weight_bytes: the bytes of the models' weights, which are not among them.
 
     Raises:
-        ValueError: `models` is no list of models.
+        ValueError: `models` is not a list of models.
     """
 
     def __init__(self, models: Iterable[PreTrainedModel] = ()) -> None:

@@ -34,7 +34,7 @@ from specviz.util.validate import (
 MIB = 2**20
 KERNELS = 256  # launched in a row, or captured in one graph
 REPETITIONS = 9
-BLOCK_SECONDS = 0.002  # a stall of the machine spoils one block of runs of this length
+BLOCK_SECONDS = 0.002  # a stall of the machine falsifies one block of runs of this length
 
 
 @dataclass(frozen=True)

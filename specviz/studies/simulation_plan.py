@@ -117,7 +117,8 @@ def compare_policies(plan: Plan, inputs: Inputs) -> pd.DataFrame:
 def size_clusters(plan: Plan, inputs: Inputs) -> pd.DataFrame:
     """Find for each policy the fewest devices that keep the latency.
 
-    Columns: policy, devices, and those of `Sizing.tried`; NaN and a note if no number does.
+    Columns: policy, devices, and those of `Sizing.tried`; NaN and a note if no number of
+    devices keeps it.
     """
     assert plan.rate is not None
     assert plan.latency_s is not None

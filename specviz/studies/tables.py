@@ -221,7 +221,7 @@ def _count_accepted(drafts: Array, output: Sequence[int]) -> Array:
 
 
 def summarise(table: AcceptanceTable) -> pd.DataFrame:
-    """Return one entry a depth. Raises ValueError if `table` is no table.
+    """Return one entry a depth. Raises ValueError if `table` is not a table.
 
     Columns: depth, survival (share of positions whose first drafts up to there are all accepted),
     mean_q (of the proposals), mean_entropy (nats).

@@ -106,7 +106,7 @@ def require_choice(name: str, value: object, choices: Collection[str]) -> str:
 
 
 def require_function(name: str, value: object, remedy: str) -> None:
-    """Raise ValueError unless `value` can be called, and is no class."""
+    """Raise ValueError unless `value` can be called, and is not a class."""
     if not callable(value) or isinstance(value, type):
         raise ValueError(f"{name} must be a function, got {short(value)}; {remedy}")
 

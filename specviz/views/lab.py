@@ -50,7 +50,7 @@ def lab(pair: Pair | None = None, prompts: Sequence[Prompt] | None = None) -> "L
         prompts: to choose from, in order; None for the bundled ones.
 
     Raises:
-        ValueError: this is no pair, or there are no prompts.
+        ValueError: `pair` is not a pair, or there are no prompts.
     """
     return Lab(pair, load_prompts() if prompts is None else prompts)
 

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from specviz.engine.kv.slabs import plain_cache, states_of
 
-MARGIN = 4  # how far beyond measured noise a difference is no noise any more
+MARGIN = 4  # a difference of more than this many times the measured noise is real
 FLOOR = 1e-5  # of log-probabilities in float32
 CHUNK = 5  # tokens a forward, where noise is measured
 

@@ -1,7 +1,7 @@
 """Read masks where attention applies them.
 
-Contract: `visible` says which slots each query sees under a mask. `AttentionReader` shows each call
-of an attention function to whoever asks for it, and changes none. Not known here: models' inputs.
+Contract: `visible` says which slots each query sees under a mask. `AttentionReader` passes each
+call of an attention function to a callback, and changes none. Not known here: models' inputs.
 """
 
 import sys

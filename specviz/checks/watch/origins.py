@@ -209,7 +209,7 @@ def _seen(forward: Forward, slots: Array, width: int) -> Array:
 def _padding(forward: Forward, seen: Array, slots: Array) -> Array:
     """Return which tokens are padding, (b, q): those at either end that their row cannot see.
 
-    A hidden token between others is no padding, but a fault.
+    A hidden token between others is a fault, not padding.
     """
     own = np.take_along_axis(seen, np.maximum(slots, 0)[:, :, None], axis=2)[:, :, 0]
     hidden = ~own

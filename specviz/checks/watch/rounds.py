@@ -1,6 +1,6 @@
 """Write what was followed as rounds: forwards, the moves between them, and what was decided.
 
-Contract: `Builder` is given forwards in order, and told where a round ends. A decoder may read a
+Contract: `Builder` takes forwards in order, and the places where a round ends. A decoder may read a
 prompt when it verifies; the phases of a record have an order, so calls wait for the round's end.
 Not known here: models, and what is right.
 """

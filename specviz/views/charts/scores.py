@@ -63,7 +63,7 @@ def score_map(scores: ArrayLike, verified: ArrayLike, *, theme: ThemeName = "aut
 
 
 def _numbers(values: Any) -> NDArray[np.float64]:
-    """Return the values as floats, or nothing if they are no numbers."""
+    """Return the values as floats, or an empty array if they are not numeric."""
     try:
         return np.asarray(values, np.float64)
     except (TypeError, ValueError, OverflowError, RuntimeError):
