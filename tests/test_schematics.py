@@ -1,4 +1,4 @@
-"""The drawings of figures/schematics are those of today's code, few in elements, with a text for each.
+"""The drawings of figures/schematics are those of today's code, few in elements, each with a text.
 
 The numbers of docs/notation.md are those that the code computes.
 """

@@ -144,7 +144,7 @@ def test_a_replay_of_a_heads_table_is_the_engines_run(kind: str, selector: Any) 
     ("drafter", "said"),
     [
         ("lookup", "selector="),
-        ("tree", "drafter must propose chains, not trees; pass another one"),
+        ("tree", "drafter must propose chains, got one of trees; pass another one"),
         ("eagle3", "drafter='eagle3' needs a head"),
     ],
 )

@@ -37,7 +37,7 @@ def speed_chart(part: pd.DataFrame, *, theme: ThemeName = "auto") -> go.Figure:
     part = part[part["tokens_per_s"].notna()].assign(name=names)
     if part.empty:
         raise ValueError(
-            "no entry has a speed, so there is nothing to draw; "
+            "part must have an entry with a speed, got none; "
             "pass a section in which a cell was measured"
         )
     relative = part["ratio_to_autoregressive"].notna().all()

@@ -133,8 +133,8 @@ class Grid:
                 raise ValueError(f"strategies names {name!r} twice; name it once")
         if not list(self.cells("")):
             raise ValueError(
-                "no cell is left, since baselines draft with the model drafter and numbers as K, "
-                "and hf_assisted at B = 1 only; add another strategy, or B = 1"
+                "strategies must leave a cell, got none: baselines draft with the model drafter "
+                "and numbers as K, and hf_assisted at B = 1 only; add another strategy, or B = 1"
             )
 
     def _check_sizes(self) -> None:

@@ -115,8 +115,9 @@ class Ceilings:
             )
         rates = pd.to_numeric(table["rate"], errors="coerce")
         if not (rates > 0).all():
+            wrong = table["rate"][~(rates > 0)].iloc[0]
             raise ValueError(
-                "table must hold rates above 0, but one is not; "
+                f"table must hold rates above 0, got {short(wrong)}; "
                 "measure again with specviz study ceilings"
             )
         moved = pd.concat([measured["copy"], measured["read"]])

@@ -156,7 +156,7 @@ def _chosen(strategies: Sequence[str | Strategy] | None) -> list[Strategy]:
     if strategies is None:
         return everything()
     if is_list(strategies) and not strategies:
-        raise ValueError("strategies=[] names none; pass at least one, or None for all")
+        raise ValueError("strategies must name at least one, got []; pass names, or None for all")
     require_list("strategies", strategies)
     return [Options(strategy=each).make_strategy() for each in strategies]
 

@@ -103,7 +103,7 @@ class _Noting(Selector):
 
     def choose(self, state: State, draft: Draft, capacity: int) -> Draft:
         if draft.parents is not None:
-            raise ValueError("drafter must propose chains, not trees; pass another one")
+            raise ValueError("drafter must propose chains, got one of trees; pass another one")
         assert draft.logits is not None
         log_q, entropy = _describe(draft.logits, draft.tokens)
         kept = [each.cpu().numpy() for each in (draft.tokens, log_q, entropy)]

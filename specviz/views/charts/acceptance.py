@@ -28,7 +28,7 @@ def acceptance_map(run: Run, *, theme: ThemeName = "auto") -> go.Figure:
     check_recorded(run)
     accepted = _accepted_per_request(run)
     if not accepted:
-        raise ValueError("the run has no rounds; choose one that decoded something")
+        raise ValueError("run must have rounds, got none; pass a run that decoded something")
     painted = themed(theme)
     rounds = max(len(counts) for counts in accepted.values())
     drafts = run.meta["num_draft_tokens"]
@@ -125,9 +125,7 @@ def acceptance_by_position(run: Run, *, theme: ThemeName = "auto") -> go.Figure:
     """
     check_recorded(run)
     if not run.rows["drafted"].any():
-        raise ValueError(
-            "the run drafted nothing, so there are no positions; choose a run with drafts"
-        )
+        raise ValueError("run must have drafts, got none; pass a run of a strategy that drafts")
     painted = themed(theme)
     table = metrics.acceptance(run)
     share = np.nan_to_num(table["acceptance"].to_numpy())  # (K,)

@@ -19,7 +19,9 @@ def pick_ragged_round(run: Run) -> int:
     check_recorded(run)
     scores = [_raggedness(run, round) for round in range(len(run.rounds["batch"]))]
     if not any(continuing > 0 for continuing, _, _ in scores):
-        raise ValueError("the run drafted nothing, so no round is ragged; choose a run with drafts")
+        raise ValueError(
+            "run must have drafts in a round after which a row goes on, got none; pass a longer run"
+        )
     return scores.index(max(scores))
 
 

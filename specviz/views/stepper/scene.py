@@ -209,7 +209,8 @@ class Scenes:
 
     def __getitem__(self, number: int) -> Scene:
         if not 0 <= number < self.trace.num_rounds:
-            raise ValueError(f"round must be from 0 to {self.trace.num_rounds - 1}, got {number}")
+            last = self.trace.num_rounds - 1
+            raise ValueError(f"round must be from 0 to {last}, got {number}; pass one of these")
         return Scene(self, number)
 
     def prefilled(self, number: int) -> dict[int, int]:

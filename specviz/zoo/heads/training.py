@@ -225,9 +225,15 @@ def _checked_windows(tokens: object, head: DraftHead, plan: HeadPlan) -> np.ndar
         )
     size = head.settings.vocabulary_size
     if tokens.min() < 0 or tokens.max() >= size:
-        raise ValueError(f"tokens must be ids from 0 to {size - 1}; encode for this target")
-    if head.settings.draft_vocabulary_size:
-        raise ValueError("draft_vocabulary_size must be 0 in training; leave it out")
+        raise ValueError(
+            f"tokens must be ids from 0 to {size - 1}, got ids from {tokens.min()} to "
+            f"{tokens.max()}; encode the texts for this target"
+        )
+    reduced = head.settings.draft_vocabulary_size
+    if reduced:
+        raise ValueError(
+            f"draft_vocabulary_size must be 0 in training, got {reduced}; leave it out"
+        )
     return tokens.astype(np.int64)
 
 
