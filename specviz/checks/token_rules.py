@@ -12,7 +12,7 @@ from specviz.checks.rows import Rows
 
 
 def acceptance(rows: Rows) -> None:
-    """An accepted draft is the target's choice, and is emitted as it was drafted."""
+    """Check that an accepted draft is the target's choice, and is emitted as it was drafted."""
     drafts, choices = rows.trace.rows["drafts"], target_choices(rows.trace)  # (N, K), (N, K+1)
     k = drafts.shape[1]
     emitted = rows.trace.rows["emitted"][:, :k]
@@ -41,7 +41,7 @@ def acceptance(rows: Rows) -> None:
 
 
 def bonus(rows: Rows) -> None:
-    """The token behind the accepted drafts comes from the target."""
+    """Check that the token behind the accepted drafts comes from the target."""
     table, branches = rows.table, rows.branches
     every = np.arange(rows.size)
     place = (every, table["accepted"])

@@ -149,7 +149,7 @@ class Findings:
     """
 
     def __init__(self, head: str | None = None) -> None:
-        """`head` is the name of the draft head, where one drafts."""
+        """Begin without findings. head: the name of the draft head, where one drafts."""
         self._head = head
         self._findings: dict[_Key, _Finding] = {}
 

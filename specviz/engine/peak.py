@@ -34,7 +34,7 @@ class PeakMeter(TorchDispatchMode):
     """
 
     def __init__(self, models: Iterable[PreTrainedModel] = ()) -> None:
-        """`models`: whose weights do not count."""
+        """Leave the weights of `models` out of the count."""
         super().__init__()
         if not is_list(models):
             raise ValueError(f"models must be a list, got {short(models)}; pass a list of models")

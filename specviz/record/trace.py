@@ -37,7 +37,7 @@ Upgrade = Callable[[dict[str, Any], Table], tuple[dict[str, Any], Table]]
 
 
 def _keep(meta: dict[str, Any], columns: Table) -> tuple[dict[str, Any], Table]:
-    """Version 2 added the columns of `chains`, which are computed where a file lacks them."""
+    """Keep all of version 1: version 2 added the columns of `chains`, which can be computed."""
     return meta, columns
 
 

@@ -231,5 +231,5 @@ def _entry(setup: Setup, result: Result, reference: Result, pair: Pair) -> dict[
 
 
 def _place(entry: Mapping[str, Any]) -> tuple[bool, int, int]:
-    """Where an entry stands in the table."""
+    """Return where an entry stands in the table."""
     return entry["deterministic"], entry["batch_size"], list(STRATEGIES).index(entry["strategy"])

@@ -142,7 +142,7 @@ def _tasks(device: torch.device, dtypes: Sequence[str], sizes: Sizes) -> Iterato
 
 
 def _bandwidth(device: torch.device, sizes: Sizes) -> Iterator[_Task]:
-    """Two buffers at a time, each at most an eighth of a GPU's free memory."""
+    """Measure two buffers at a time, each at most an eighth of a GPU's free memory."""
     largest = max(sizes.buffers)
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)

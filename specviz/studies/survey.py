@@ -96,7 +96,7 @@ class Survey:
         return min(range(len(self.reference.tokens)), key=rank)
 
     def texts(self, prompt: int) -> dict[str, str]:
-        """What the reference and every strategy wrote after a prompt, as `marked` shows it.
+        """Return what the reference and every strategy wrote after a prompt, as `marked` shows it.
 
         Raises ValueError if there is no such prompt.
         """
@@ -175,7 +175,7 @@ def marked(text: str, expected: str, characters: int = 200) -> str:
 
 
 def _left_at(result: Result, reference: Result, prompt: int) -> float:
-    """The first token at which a result differs from the reference, infinity if none does."""
+    """Return the first token at which a result differs from the reference, infinity without one."""
     at = divergence(result.tokens[prompt], reference.tokens[prompt])
     return math.inf if at is None else at
 

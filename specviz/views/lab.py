@@ -214,7 +214,7 @@ class Lab(widgets.VBox):
         return [own] if own.strip() else [*self._prompts[: self.fields["prompts"].value]]
 
     def _chosen(self) -> dict[str, Strategy]:
-        """The one strategy or the two different ones that the form selects, by name."""
+        """Return the one strategy or the two different ones that the form selects, by name."""
         strategy = self._strategies[self.fields["strategy"].value]
         fault = self.fields["fault"].value
         if fault != NOTHING:
@@ -262,7 +262,7 @@ def _name(chosen: Strategy) -> str:
 
 
 def _drafter(values: dict[str, Any]) -> Drafter:
-    """The drafter that the form selects.
+    """Return the drafter that the form selects.
 
     The synthetic one gets rates r, r², ..., since draft j counts only with all before it.
     """
@@ -273,7 +273,7 @@ def _drafter(values: dict[str, Any]) -> Drafter:
 
 
 def _sampling(values: dict[str, Any]) -> SamplingParams | None:
-    """None at temperature 0.
+    """Return the sampling of the form, None at temperature 0.
 
     The synthetic drafter can know the target's token only where both draw with the same noise.
     """

@@ -46,7 +46,7 @@ class Interrupts:
         self.came = False
 
     def listen(self) -> None:
-        """To be called again after each pause, because every cell restores what was before it."""
+        """Listen for the signal. Call it after each pause: a cell restores the handler."""
         in_main_thread = threading.current_thread() is threading.main_thread()
         if in_main_thread and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
             signal.signal(signal.SIGINT, self._note)

@@ -1,4 +1,4 @@
-"""What a model computes when it reads a whole row at once, and how exactly that can be repeated.
+"""Compute what a model returns for a whole row at once, and how exactly that can be repeated.
 
 Contract: forwards of one row, with the positions 0, 1, 2, ... and no cache of anybody's. Not known
 here: what a decoder did.

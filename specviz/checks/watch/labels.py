@@ -1,4 +1,4 @@
-"""Which request each token is of that a model read.
+"""Assign each token that a model read to its request.
 
 Contract: `Labels` keeps what was found out, and knows which prompts begin alike; `context_of` and
 `owner_of` say what a row sees. Not known here: how it is found out.

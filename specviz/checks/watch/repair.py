@@ -97,7 +97,7 @@ class Bench:
         wanted = set(range(part.index))
 
         def rank(slot: int) -> tuple[bool, bool, int]:
-            """First what is seen, then what the row read itself, then what was read last."""
+            """Put first what is seen, then what the row read itself, then what was read last."""
             label = self.labels.get(int(held[slot]))
             is_borrowed = label is None or label[0] != part.request
             return not seen[slot], is_borrowed, -int(held[slot])

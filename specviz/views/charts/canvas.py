@@ -41,7 +41,7 @@ class Look:
         return tint(self.colour, 0.6) if self.hatched else ""
 
     def marker(self, corner_px: int) -> dict[str, Any]:
-        """The look as plotly's `marker`."""
+        """Return the look as plotly's `marker`."""
         marker: dict[str, Any] = {
             "color": self.fill,
             "cornerradius": corner_px,
@@ -85,7 +85,7 @@ def canvas(theme: Theme, width_px: float, height_px: float) -> go.Figure:
 
 
 def title(theme: Theme, heading: str, subtitle: str) -> list[go.Scatter]:
-    """Two lines at the top left. heading, subtitle: plain text."""
+    """Write two lines at the top left. heading, subtitle: plain text."""
     bold = theme.inked(f"<b>{escape(heading)}</b>")
     return [
         texts("title", 8, 18, [bold], 16, "right"),

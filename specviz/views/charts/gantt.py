@@ -127,7 +127,7 @@ def _drawn(
 
 
 def _ticks(theme: Theme, begin: float, end: float, scale: float, y: float) -> list[go.Scatter]:
-    """The axis below the lanes, in ms from the first moment that is drawn."""
+    """Draw the axis below the lanes, in ms from the first moment that is drawn."""
     rough = (end - begin) / _TICKS
     power = 10.0 ** np.floor(np.log10(rough))
     step = power * next(factor for factor in (1, 2, 5, 10) if factor * power >= rough)

@@ -200,7 +200,7 @@ def _total_words(total: float, budget_bytes: float | None) -> str:
 
 
 def _small_parts(sizes: np.ndarray, fits: np.ndarray, table: pd.DataFrame) -> str:
-    """The parts whose labels do not fit their segments, and which phase is the largest."""
+    """Return the parts whose labels do not fit their segments, and which phase is the largest."""
     phase, _ = _largest_phase(table)
     said = [
         f"{name} {as_size(size)}"

@@ -26,7 +26,7 @@ def pick_ragged_round(run: Run) -> int:
 
 
 def _raggedness(run: Run, round: int) -> tuple[int, int, int]:
-    """(rows that drafted and go on, how many of a = 0 and a = K occur, different a) of a round."""
+    """Return (rows that drafted and go on, how many of a = 0 and a = K occur, different a)."""
     drafting = (run.rows["round"] == round) & (run.rows["drafted"] > 0)
     accepted = run.rows["accepted"][drafting]
     continuing = int((run.rows["finished"][drafting] == 0).sum())

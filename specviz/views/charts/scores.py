@@ -94,7 +94,7 @@ def _counts(verified: Any, grid: NDArray[np.float64]) -> list[int]:
 
 
 def _heatmap(grid: NDArray[np.float64], theme: Theme, row: float) -> go.Heatmap:
-    """Cells tinted by their score, with the score in them where it can be read."""
+    """Draw cells tinted by their score, with the score in them where it can be read."""
     return go.Heatmap(
         meta={"kind": "scores"},
         z=grid.tolist(),

@@ -281,7 +281,7 @@ def _batch_rows(trace: Trace, judge: bool) -> list[BatchRow]:
 
 
 def _first_rounds(trace: Trace) -> Array:
-    """By request, the round in which it entered the batch or the pool."""
+    """Return for each request the round in which it entered the batch or the pool."""
     first = np.full(trace.num_requests, trace.num_rounds)
     for table in (trace.rows, trace.pool):
         np.minimum.at(first, table["request"], table["round"])
