@@ -119,6 +119,7 @@ class ForwardRules:
         model = queries.model
         row = int(self._fed.row[queries.feeds[0]])
         request = int(self._fed.request[queries.feeds[0]])
+        # If the target lacks the same tokens, the fault began there and can change the text.
         rule = "caches" if self._target_holds(request, missed) and model != _TARGET else "kv"
         for each in ledger.take_misplacements(model, request, missed):
             expected = f"slot {each.slots[0]} should hold the K/V of index {each.indices[0]}"
@@ -174,6 +175,7 @@ class ForwardRules:
             taint: (q, w), for what each query saw, 0 or 1 + the stage of the faulty forward that
                 the K/V comes from.
         """
+        # Every later query of the row would report the same cause.
         reported = self._inheritance_reported[model]
         requests = self._fed.request[feeds]
         is_earlier = (taint > 0) & (taint <= stage)
@@ -255,6 +257,7 @@ class ForwardRules:
         owner, index, alive, _, node = self._ledger.cells[
             :, fed.model[feed], fed.row[feed], slot
         ].tolist()
+        # The order of these tests decides which cause is named if several hold.
         if slot < fed.row_start[feed]:
             return "which is padding"
         if owner < 0:

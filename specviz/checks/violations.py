@@ -188,6 +188,7 @@ class Findings:
         known = self._findings.setdefault(key, _Finding(expected, found, None, affected[:0], 0))
         if known.first_slot is None and affected.size:
             known.first_slot = int(affected[0])
+        # Several queries of a forward may name the same slot; it counts once.
         known.slots = np.union1d(known.slots, affected)
         known.tokens += int(count)
 

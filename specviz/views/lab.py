@@ -136,7 +136,9 @@ class Lab(widgets.VBox):
         try:
             for _ in steps:
                 interrupts.listen()
+                # Without a pause the kernel reads no messages, and Cancel would never arrive.
                 await asyncio.sleep(0.001)
+                # Raised inside the run, so that it ends as an interrupt of a cell would end it.
                 if interrupts.came:
                     steps.throw(KeyboardInterrupt)
         except KeyboardInterrupt:  # the line under the form says it
@@ -160,6 +162,7 @@ class Lab(widgets.VBox):
             results: dict[str, Result] = {}
             for name, each in chosen.items():
                 results[name] = yield from self._generate(name, each, prompts)
+                # Texts that end early would leave the bar short of its end.
                 self.progress.max -= self._unwritten(results[name], prompts)
             self._show(results)
             self._set_status("")
@@ -222,6 +225,7 @@ class Lab(widgets.VBox):
         chosen = {_name(strategy): strategy}
         other = self.fields["compare"].value
         if other != NOTHING:
+            # A run is not compared with itself: the same name counts once.
             chosen.setdefault(other, self._strategies[other])
         return chosen
 
@@ -245,6 +249,7 @@ class Lab(widgets.VBox):
         stepper = step_through(*traces)  # type: ignore[arg-type]  # recorded, so not None
         self._summary.value = table(results)
         self.children = (*self._parts, stepper)
+        # An open widget keeps its film in the page's memory.
         if self.stepper is not None:
             self.stepper.close()
         self.results = list(results.values())

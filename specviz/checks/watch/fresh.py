@@ -54,6 +54,7 @@ def tolerance_of(model: PreTrainedModel, rows: Sequence[tuple[Sequence[int], Fre
     for tokens, fresh in rows:
         leading = fresh.logprobs.topk(min(8, fresh.logprobs.shape[-1]), -1)
         cache = plain_cache()
+        # Two rows and short forwards use other kernels, as a decoder's forwards do.
         ids = torch.tensor([list(tokens)] * 2, device=model.device)
         first = max(len(tokens) // 2, 1)
         bounds = [0, *range(first, len(tokens), CHUNK), len(tokens)]

@@ -108,6 +108,7 @@ def boxes(
     """
     widths = np.broadcast_to(width, len(top))
     heights = np.broadcast_to(height, len(top))
+    # Bars rather than layout shapes, because shapes have no place in the legend.
     return go.Bar(
         meta={"kind": kind},
         name=look.legend or kind,
@@ -167,6 +168,7 @@ def lines(
     x: list[float | None] = []
     y: list[float | None] = []
     for x0, y0, x1, y1 in segments:
+        # None breaks the line, so that all segments are one trace.
         x += [x0, x1, None]
         y += [y0, y1, None]
     return go.Scatter(

@@ -139,6 +139,7 @@ def _segments(table: pd.DataFrame, *, weights: bool) -> list[float]:
     held = table[table["when"] == ALWAYS]
     for part, size in zip(held["part"], held["bytes"], strict=True):
         sums[_SEGMENT_OF.get(part, "other")] += float(size)
+    # Weights may be far larger than all else, and are the same for each bar.
     if not weights:
         sums["weights"] = 0.0
     sums["workspace"] = _largest_phase(table)[1]

@@ -149,6 +149,7 @@ def _axis(
         "gridcolor": tint(GREY, 0.2),
         "linecolor": tint(GREY, 0.6),
     }
+    # A quantity on an axis that does not begin at 0 looks steeper than it is.
     if not log and not measured:
         axis["rangemode"] = "tozero"
     return axis

@@ -121,6 +121,7 @@ def _steps(counts: list[int], row: float) -> list[tuple[float, float, float, flo
     for number, count in enumerate(counts):
         x = _LEFT + count * _CELL
         y = _TOP + number * row
+        # The frontier is one line, so a step across joins rows of different counts.
         if number and counts[number - 1] != count:
             before = _LEFT + counts[number - 1] * _CELL
             segments.append((before, y, x, y))

@@ -90,6 +90,7 @@ def _phase_bars(
     ends = (left + totals * scale + 6).tolist()
     sums = [theme.inked(_sum_words(*each)) for each in zip(totals, is_known, strict=True)]
     traces.append(texts("totals", ends, [y + 13 for y in tops], sums, 12, "right"))
+    # A phase without a time has nothing to write below either.
     labelled = fits | ~is_known
     small = [theme.faded(_small_phases(*each)) for each in zip(times, labelled, strict=True)]
     below = [y + 38 for y in tops]
