@@ -239,7 +239,7 @@ def test_acceptance_map_of_many_requests_leaves_the_words_out():
 
 
 def test_acceptance_map_needs_rounds():
-    with pytest.raises(ValueError, match="no rounds"):
+    with pytest.raises(ValueError, match="run must have rounds"):
         charts.acceptance_map(make_run([]))
 
 

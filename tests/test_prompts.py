@@ -95,8 +95,11 @@ REFUSED = [
         lambda: sv.load_prompts("text", __file__, field="prompt"),
         "field must be a str, and only with source='jsonl', got 'prompt' with source='text'",
     ),
-    (lambda: sv.load_prompts(field="prompt"), "got 'prompt' with source='bundled'; pass source="),
-    (lambda: sv.load_prompts("jsonl", __file__, field=3), "got 3 with source='jsonl'"),
+    (lambda: sv.load_prompts(field="prompt"), "field must be a str, and only with "),
+    (
+        lambda: sv.load_prompts("jsonl", __file__, field=3),
+        "field must be a str, and only with source='jsonl', got 3 ",
+    ),
     (lambda: sv.load_prompts(chat_template=True), "tokenizer=NoneType has no chat template"),
     (
         lambda: sv.load_prompts(chat_template=True, tokenizer=make_tokenizer(WORDS)),

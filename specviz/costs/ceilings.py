@@ -116,10 +116,7 @@ class Ceilings:
         rates = pd.to_numeric(table["rate"], errors="coerce")
         if not (rates > 0).all():
             wrong = table["rate"][~(rates > 0)].iloc[0]
-            raise ValueError(
-                f"table must hold rates above 0, got {short(wrong)}; "
-                "measure again with specviz study ceilings"
-            )
+            raise ValueError(f"table must hold rates above 0, got {short(wrong)}; measure it again")
         moved = pd.concat([measured["copy"], measured["read"]])
         matmul = {
             str(dtype): _points(part["rows"], part["rate"])

@@ -57,10 +57,8 @@ class Slots:
     def __post_init__(self) -> None:
         shapes = {getattr(self, name).shape for name in (*_SHOWN, "source", "state")}
         if len(shapes) != 1 or any(len(shape) != 2 for shape in shapes):
-            raise ValueError(
-                f"the arrays of Slots must share one (B, T) shape, got {sorted(shapes)}; "
-                "pass arrays of one shape"
-            )
+            problem = f"the arrays of Slots must share one (B, T) shape, got {sorted(shapes)}"
+            raise ValueError(f"{problem}; pass arrays of one shape")
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,9 +93,8 @@ class Frame:
         same_shape = self.target.state.shape == self.draft.state.shape
         if self.phase not in PHASES or not same_rows or not same_shape:
             raise ValueError(
-                f"a Frame must have a known phase and the same rows and slots throughout, got "
-                f"phase={short(self.phase)}, target {self.target.state.shape} and draft "
-                f"{self.draft.state.shape}; pass arrays of one replay"
+                "a Frame must have a known phase and the same rows and slots throughout, got "
+                f"phase={short(self.phase)} and other sizes; pass arrays of one replay"
             )
 
 
