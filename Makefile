@@ -42,7 +42,7 @@ test: $(READY_FOR_ALL) lint types unit ## the fast checks: lint, types, unit tes
 unit: $(READY_FOR_ALL) ## the fast tests, without a browser and notebooks
 	$(BIN)/python -m pytest -n auto -m "$(FAST)" --ignore tests/test_bench_ray.py
 
-nightly: $(READY_FOR_ALL) ## what `make test` leaves out: browser, slow tests (kills, full disks, wheel), Ray, other notebooks
+nightly: $(READY_FOR_ALL) ## what `make test` leaves out: browser, slow tests (kills, full disks, wheel, a short soak), Ray, other notebooks
 	$(BIN)/python -m pytest -n auto -m "slow or browser" --ignore tests/test_bench_ray.py
 	$(BIN)/python -m pytest tests/test_bench_ray.py # Ray starts workers of its own
 	$(NBVAL) $(filter-out $(CORE_NOTEBOOKS),$(NOTEBOOKS))

@@ -128,7 +128,7 @@ def spread(items: Sequence[T], limit: int | None) -> list[T]:
     Items that are sorted by kind so stay mixed.
 
     Raises:
-        ValueError: the limit is below 1, or `items` is no sequence.
+        ValueError: the limit is below 1, or `items` is not a sequence.
     """
     if not isinstance(items, Sequence):
         raise ValueError(f"items must be a list, got {short(items)}; pass a list")
@@ -157,7 +157,8 @@ def _read(
         source = "jsonl"
     if not isinstance(path, str | Path) or not str(path):
         raise ValueError(
-            f"path={short(path)} for source={source!r}; pass the path of {FILES[source]}"
+            f"path must be a str or a Path with source={source!r}, got {short(path)}; "
+            f"pass the path of {FILES[source]}"
         )
     _check_categories(categories, source)
     lines = _lines(Path(path), source)
@@ -171,8 +172,8 @@ def _read(
 def _check_field(field: object, source: str) -> None:
     if not isinstance(field, str) or (field != "text" and source != "jsonl"):
         raise ValueError(
-            f"field={short(field)} with source={source!r}; pass a key as a string, and only with "
-            "source='jsonl'"
+            f"field must be a str, and only with source='jsonl', got {short(field)} with "
+            f"source={source!r}; pass source='jsonl' and the key of the prompts, or leave it out"
         )
 
 
@@ -189,8 +190,8 @@ def _check_categories(categories: object, source: str) -> None:
         )
     if categories is not None and source != "spec_bench":
         raise ValueError(
-            f"categories={short(categories)} with source={source!r}; leave them out, "
-            "only source='spec_bench' has categories"
+            f"categories must be None with source={source!r}, got {short(categories)}; "
+            "pass source='spec_bench', or leave them out"
         )
 
 

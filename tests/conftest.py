@@ -135,7 +135,7 @@ def generate_alone(
 def decoded(strategy: str | Strategy = "inplace", **options: object) -> sv.Result:
     """`make_prompts()` through the tiny Llamas, recorded; a process decodes each such run once.
 
-    Nobody may change a result: other tests read it too.
+    Do not change a result: other tests read it too.
     """
     run = {"batch_size": 4, "num_draft_tokens": 4, "max_new_tokens": NEW_TOKENS, "record": True}
     return _decoded(strategy, tuple(sorted((run | options).items())))

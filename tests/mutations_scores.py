@@ -62,7 +62,7 @@ def own(model: str, by: float) -> Mutation:
 
 
 def own_of_none(trace: Trace, entry: int) -> Trace:
-    """Make a draft that is no candidate as likely as the best one."""
+    """Make a draft outside the candidates as likely as the best one."""
     values = trace.rows["target_logprob"][entry].copy()
     values[0] = trace.rows["target_top_logprobs"][entry, 0, 0]
     return edited(trace, "rows", entry, target_logprob=values)
@@ -147,6 +147,6 @@ MUTATIONS = (
     own("draft", 0.005),
     Mutation(
         "rows.target_logprob of no candidate", own_of_none, ("scores",), is_no_candidate,
-        "a draft that is no candidate",
+        "a draft outside the candidates",
     ),
 )  # fmt: skip

@@ -28,7 +28,7 @@ def serving(answer: Callable[[str, Any, dict[str, Any]], Answer]) -> Iterator[st
             self.send_header("content-type", kind)
             self.send_header("content-length", str(len(content)))
             self.end_headers()
-            with suppress(ConnectionError):  # whoever asked did not wait
+            with suppress(ConnectionError):  # the client did not wait
                 self.wfile.write(content)
 
         do_GET = do_POST = respond  # noqa: N815

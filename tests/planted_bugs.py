@@ -273,7 +273,7 @@ BUGS = (
         file="specviz/engine/sampling.py",
         old='drawn=drawn if judged_by == "each" else None',
         new="drawn=None",
-        harm="of children drawn independently, one that nobody drew is accepted: biased text",
+        harm="of children drawn independently, one that was not drawn is accepted: biased text",
         tests="tests/test_tree_sampling.py -k stands_in",
     ),
     Bug(
@@ -731,7 +731,7 @@ def main(names: Sequence[str]) -> int:
     known = [bug.name for bug in BUGS]
     unknown = [name for name in names if name not in known]
     if unknown:
-        print(f"{unknown[0]!r} is no bug of the list; choose from {', '.join(known)}")
+        print(f"{unknown[0]!r} is not a bug of the list; choose from {', '.join(known)}")
         return 2
     chosen = [bug for bug in BUGS if not names or bug.name in names]
     with tempfile.TemporaryDirectory() as folder:

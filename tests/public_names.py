@@ -60,7 +60,7 @@ MODULES = (
     "specviz.zoo.measure",
     "specviz.zoo.pipeline",
 )
-_FOUND = "what another function returns; nobody else makes one"
+_FOUND = "what another function returns; users do not make one"
 _STEP = "a step of another function in its module, which checks its arguments"
 _LOOP = "called by the benchmark's own loop"
 _FORMULA = "a formula, with whatever numbers and arrays it is given"

@@ -1,4 +1,4 @@
-"""A record of specviz, told to a `TraceWriter` call by call, as another engine would log it."""
+"""A record of specviz, written to a `TraceWriter` call by call, as another engine would log it."""
 
 from typing import Any
 

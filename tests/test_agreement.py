@@ -226,7 +226,7 @@ def test_a_selection_is_spread_over_the_whole() -> None:
         ),
         (
             {"strategies": ("autoregressive",), "batch_sizes": (1,)},
-            "autoregressive decoding at batch 1 is the reference itself; ",
+            "strategies must differ from the reference, autoregressive decoding at batch 1, ",
         ),
         ({"num_draft_tokens": 0}, "num_draft_tokens must be an int >= 1, got 0; "),
         ({"max_new_tokens": None}, "max_new_tokens must be an int >= 1, got None; "),

@@ -1,4 +1,4 @@
-"""`audit`: near ties and faults told apart under teacher forcing, and without a target."""
+"""`audit`: near ties and faults distinguished under teacher forcing, and without a target."""
 
 import functools
 import re

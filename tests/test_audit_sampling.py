@@ -256,7 +256,7 @@ def never(*_: object) -> None:
         ({"max_new_tokens": 12}, "max_new_tokens=12 makes 16 x 6^12 texts over the target's 6 "),
         ({"prompts": [[0, 9]]}, "prompts[0] must be token ids from 0 to 5, got [0, 9]; "),
         ({"prompts": [[]]}, "prompts[0] must have a token, got []; "),
-        ({"prompts": [[1], [1, 2]]}, "prompts[0]=[1] must not be how prompts[1] begins; "),
+        ({"prompts": [[1], [1, 2]]}, "prompts[0] must not be a prefix of prompts[1], got [1]; "),
         ({"target": "a"}, "target must be a model of transformers, got 'a'; "),
         ({"temperature": 0}, "temperature must be a number from 1e-05 to 100000.0, got 0; "),
         (

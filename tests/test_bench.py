@@ -237,7 +237,10 @@ def test_options_are_read_as_what_they_say() -> None:
         ),
         ({"strategies": [3]}, "strategies must hold strategies, got 3"),
         ({"strategies": ["exspec", "exspec:window=32"]}, "strategies names 'exspec' twice"),
-        ({"strategies": ["hf_assisted"], "batch_sizes": [4]}, "no cell is left"),
+        (
+            {"strategies": ["hf_assisted"], "batch_sizes": [4]},
+            "strategies must leave a cell, got none",
+        ),
         ({"drafters": ["eagle"]}, "drafter='eagle' is unknown"),
         ({"drafters": [None]}, "drafters must hold drafters, got None"),
         ({"drafters": ["synthetic"]}, 'drafter "synthetic" needs rates'),

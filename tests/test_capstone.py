@@ -183,7 +183,7 @@ def test_the_board_grows(tmp_path):
 def test_another_file_is_no_board(content, tmp_path):
     path = tmp_path / "capstone.csv"
     path.write_text(content, encoding="latin-1")
-    with pytest.raises(ValueError, match="no leaderboard"):
+    with pytest.raises(ValueError, match="must be a leaderboard"):
         Board(path).table()
     assert path.read_text(encoding="latin-1") == content
 

@@ -221,5 +221,5 @@ def test_what_a_run_has_yet_to_read_is_not_dropped_for_what_it_wrote() -> None:
     store.begin("d", limit_bytes=30)  # "a" to "c" do not speak
     assert store.make_room(10)
     assert "a" not in store
-    store.begin("bc", limit_bytes=15)  # a smaller limit, whoever speaks
+    store.begin("bc", limit_bytes=15)  # a smaller limit, for every chat
     assert len(store) == 1

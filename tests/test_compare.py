@@ -127,7 +127,7 @@ def test_a_bug_is_seen_with_the_pair_alone(fault: str, pair: sv.Pair, reference:
 def test_a_bug_that_no_invariant_sees_does_not_explain_itself(
     fault: str, reference: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broken run's numbers are no measure of noise: they are off by far more than rounding."""
+    """A broken run's numbers do not measure noise: they are off by far more than rounding."""
     monkeypatch.setattr(comparing, "check_invariants", lambda trace: Violations())
     blind = sv.compare(run_broken(fault), reference).summary.iloc[0]
     assert blind["noise"] > CEILINGS["float32"]

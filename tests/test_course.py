@@ -239,7 +239,7 @@ UNFORMED = (
 
 
 def make_notebook(sources: list[str]) -> NotebookNode:
-    """Markdown and code in turns; an empty source is no cell."""
+    """Markdown and code in turns; an empty source gives no cell."""
     kinds = [(new_markdown_cell, new_code_cell)[i % 2] for i in range(len(sources))]
     return new_notebook(
         cells=[make(source) for make, source in zip(kinds, sources, strict=True) if source]

@@ -208,7 +208,7 @@ def test_values_within_five_percent_are_equal() -> None:
 
 
 def test_the_same_drafter_was_trained_as_long() -> None:
-    """Also where nobody says how long."""
+    """Also where no length is stated."""
     table = set_to("eqspec", drafter="model")(fair()).assign(training_s=None)
     found = {each.reference: each for each in comparisons(table)}
     assert "training" in [one.line for one in found["inplace"].of(HOLDS)]

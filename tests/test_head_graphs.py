@@ -43,7 +43,7 @@ DRAFTING = [(kind, kind) for kind in KINDS] + [("eagle3", "static_tree"), ("clov
 
 @pytest.mark.parametrize(("kind", "drafter"), DRAFTING)
 def test_replayed_phases_accept_the_same_drafts(kind, drafter):
-    # To trace a round takes seconds, and each number of rows is traced anew.
+    # To trace a round takes seconds, and each number of rows is traced again.
     plain = accepted(prepared(kind, drafter, batch_size=2))
     assert any(count for rows in plain for _, count in rows)
     run = prepared(kind, drafter, batch_size=2)

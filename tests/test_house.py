@@ -22,7 +22,7 @@ def read_project(text: str) -> dict[str, Any]:
 
 
 def read_pins(text: str) -> dict[str, str]:
-    """Distribution name -> version of a constraints file; a line that is no exact pin raises
+    """Distribution name -> version of a constraints file; a line that is not an exact pin raises
     ValueError.
     """
     pins = {}

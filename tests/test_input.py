@@ -233,7 +233,10 @@ MAKERS = [
         lambda: sv.load_prompts(categories=["math"]),
         "path and categories belong to source='spec_bench'",
     ),
-    (lambda: sv.load_prompts("spec_bench", 3), "path=3 for source='spec_bench'"),
+    (
+        lambda: sv.load_prompts("spec_bench", 3),
+        "path must be a str or a Path with source='spec_bench', got 3",
+    ),
     (
         lambda: sv.load_prompts("spec_bench", __file__, categories="math"),
         "categories must be a list of strings, got 'math'",

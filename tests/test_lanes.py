@@ -423,7 +423,7 @@ def test_what_cannot_be_combined_is_refused(name):
 
 
 def test_both_lanes_run_one_compiled_model(monkeypatch):
-    """Nothing is compiled here: the weights are laid out anew, and are theirs again afterwards."""
+    """Nothing is compiled here: the weights are laid out again, and are theirs again afterwards."""
     monkeypatch.setattr(workers, "_cores", lambda: 2)
     monkeypatch.setattr(torch, "compile", lambda model, options: model)
     made = []

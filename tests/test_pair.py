@@ -458,7 +458,7 @@ def test_a_device_has_an_index_that_exists():
     for name in ("cpu:7", "mps:3", "cuda:99"):
         check_refusal(
             lambda name=name: sv.load_pair(device=name),
-            f"device={name!r} is not there; this machine has cpu",
+            f"device={name!r} is not there; pass one that this machine has: cpu",
         )
     assert sv.load_pair(device="cpu:0").device == torch.device("cpu")
 

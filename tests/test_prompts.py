@@ -80,20 +80,26 @@ def test_a_file_without_a_prompt(source, tmp_path):
     check_refusal(lambda: sv.load_prompts(source, path), f"path={str(path)!r} holds no prompt")
     begins = f"path={str(tmp_path)!r} is not a file"
     check_refusal(lambda: sv.load_prompts(source, tmp_path), begins, error=FileNotFoundError)
-    check_refusal(lambda: sv.load_prompts(source), f"path=None for source={source!r}")
+    check_refusal(
+        lambda: sv.load_prompts(source),
+        f"path must be a str or a Path with source={source!r}, got None",
+    )
 
 
 REFUSED = [
     (
         lambda: sv.load_prompts("jsonl", __file__, categories=["math"]),
-        "categories=['math'] with source='jsonl'",
+        "categories must be None with source='jsonl', got ['math']",
     ),
     (
         lambda: sv.load_prompts("text", __file__, field="prompt"),
-        "field='prompt' with source='text'",
+        "field must be a str, and only with source='jsonl', got 'prompt' with source='text'",
     ),
-    (lambda: sv.load_prompts(field="prompt"), "field='prompt' with source='bundled'"),
-    (lambda: sv.load_prompts("jsonl", __file__, field=3), "field=3 with source='jsonl'"),
+    (lambda: sv.load_prompts(field="prompt"), "field must be a str, and only with "),
+    (
+        lambda: sv.load_prompts("jsonl", __file__, field=3),
+        "field must be a str, and only with source='jsonl', got 3 ",
+    ),
     (lambda: sv.load_prompts(chat_template=True), "tokenizer=NoneType has no chat template"),
     (
         lambda: sv.load_prompts(chat_template=True, tokenizer=make_tokenizer(WORDS)),

@@ -1,4 +1,4 @@
-"""Runs of specviz, told to a `TraceWriter` call by call: the record must be the same one.
+"""Runs of specviz, written to a `TraceWriter` call by call: the record must be the same one.
 
 What a log does not hold is left out of the comparison: the pool, decisions and scores.
 """

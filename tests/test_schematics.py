@@ -1,4 +1,4 @@
-"""The drawings of figures/schematics are those of today's code, few in elements, and told in words.
+"""The drawings of figures/schematics are those of today's code, few in elements, each with a text.
 
 The numbers of docs/notation.md are those that the code computes.
 """

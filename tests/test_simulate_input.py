@@ -168,7 +168,10 @@ def served(**asked: Any) -> Any:
             "workload must have fewer than 16777216 requests a replica, ",
         ),
         (lambda: served().summary(1.0), "skip must be >= 0 and < 1, got 1.0; "),
-        (lambda: compare(drawn(), [], COSTS), "policies must be Policy objects, got []; "),
+        (
+            lambda: compare(drawn(), [], COSTS),
+            "policies must be a list of Policy objects, got []; ",
+        ),
         (
             lambda: compare(drawn(), [Policy()], COSTS),
             "costs must hold those of 5 drafts a round for inplace, got those of 0, 3; ",

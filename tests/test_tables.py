@@ -50,7 +50,7 @@ def table() -> AcceptanceTable:
 def drafted(
     model: torch.nn.Module, tokens: list[int]
 ) -> tuple[list[int], list[float], list[float]]:
-    """Draft `DEPTH` tokens after `tokens`, reading everything anew each time."""
+    """Draft `DEPTH` tokens after `tokens`, reading everything again each time."""
     drafts, log_q, entropy = [], [], []
     for _ in range(DEPTH):
         logits = model(torch.tensor([tokens + drafts]), use_cache=False).logits[0, -1]
@@ -144,7 +144,7 @@ def test_a_replay_of_a_heads_table_is_the_engines_run(kind: str, selector: Any) 
     ("drafter", "said"),
     [
         ("lookup", "selector="),
-        ("tree", "drafter must propose chains, not trees; pass another one"),
+        ("tree", "drafter must propose chains, got one of trees; pass another one"),
         ("eagle3", "drafter='eagle3' needs a head"),
     ],
 )

@@ -70,6 +70,6 @@ def test_copies_of_kv_are_flows(events):
 
 def test_a_log_without_times_is_refused(tmp_path):
     bare = replace(TRACE, meta=TRACE.meta | {"missing": ["times"]})
-    with pytest.raises(ValueError, match="the record has no times"):
+    with pytest.raises(ValueError, match="trace must have times, got a log without them"):
         bare.to_chrome_trace(tmp_path / "run.json")
     assert list(tmp_path.iterdir()) == []

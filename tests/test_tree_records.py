@@ -55,7 +55,7 @@ GROWN = {
     "tree": (sv.drafter("tree", depth=4, width=3, children=3), 6),
     # Of 8 drafts that are read 3 are proposed: slots beyond those of the proposals count.
     "few of many": (sv.drafter("tree", depth=3, width=4, children=3), 3),
-    "read anew": (sv.drafter("tree", depth=3, width=4, children=2, keep_cache=False), 6),
+    "read again": (sv.drafter("tree", depth=3, width=4, children=2, keep_cache=False), 6),
     "static tree": (sv.drafter("static_tree"), 6),
 }
 

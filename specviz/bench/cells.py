@@ -188,7 +188,7 @@ def _write(how: Baseline, work: Work, cell: Cell) -> Steps[Written]:
 
 
 def _pausing(steps: Steps[T], aside: Clock) -> Steps[T]:
-    """The same steps; `aside` sums the time that other cells take in between."""
+    """Yield the same steps, and sum in `aside` the time that other cells take in between."""
     while True:
         try:
             written = next(steps)
@@ -200,7 +200,7 @@ def _pausing(steps: Steps[T], aside: Clock) -> Steps[T]:
 
 
 def _drafting(cell: Cell, uncounted: Clock) -> dict[str, Any]:
-    """The drafter and K. A drafter without options goes by its name: a strategy may set some."""
+    """Return the drafter and K. Name a drafter without options: a strategy may set some."""
     drafter: str | Drafter | None = cell.drafter if cell.drafter in DRAFTERS else cell.proposer
     if drafter is None:
         return {}
@@ -210,7 +210,7 @@ def _drafting(cell: Cell, uncounted: Clock) -> dict[str, Any]:
 
 
 def _baseline_run(written: Written, seconds: float, work: Work, cell: Cell) -> TimedResult:
-    """What a baseline wrote as a result to compare. Every forward of assisted decoding verifies."""
+    """Return a baseline's output as a result. Every forward of assisted decoding verifies."""
     drafts = cell.method.how.drafts
     length = sum(map(len, written.tokens)) / written.row_forwards if drafts else 1.0
     meta = work.reference.meta | {

@@ -37,7 +37,7 @@ def speed_chart(part: pd.DataFrame, *, theme: ThemeName = "auto") -> go.Figure:
     part = part[part["tokens_per_s"].notna()].assign(name=names)
     if part.empty:
         raise ValueError(
-            "no entry has a speed, so there is nothing to draw; "
+            "part must have an entry with a speed, got none; "
             "pass a section in which a cell was measured"
         )
     relative = part["ratio_to_autoregressive"].notna().all()
@@ -72,7 +72,7 @@ def _column(
     theme: Any,
     measure: str,
 ) -> list[go.Scatter]:
-    """The marks of one B with their ranges and values, and for ratios a line at 1."""
+    """Draw the marks of one B with their ranges and values, and for ratios a line at 1."""
     relative = measure == "ratio_to_autoregressive"
     value = part[measure]
     low = part[f"{measure}_low"]
@@ -101,7 +101,7 @@ def _column(
 
 
 def _marks(part: pd.DataFrame, x: pd.Series, y: list[float], best: pd.Series) -> go.Scatter:
-    """A mark for each entry: green for the fastest, a grey square for a baseline."""
+    """Draw a mark for each entry: green for the fastest, a grey square for a baseline."""
     colours = []
     symbols = []
     hover = []

@@ -38,7 +38,7 @@ class ClockedDrafter(SyntheticDrafter):
 
     @classmethod
     def of(cls, drafter: SyntheticDrafter, clock: Clock) -> "ClockedDrafter":
-        """The same drafter with a clock."""
+        """Return the same drafter with a clock."""
         options = {item.name: getattr(drafter, item.name) for item in fields(drafter)}
         return cls(**options, clock=clock)
 

@@ -54,7 +54,7 @@ _Verdict = tuple[str, str] | None
 
 
 def _outputs(ours: Side, theirs: Side) -> _Verdict:
-    """The same prompts and as many new tokens, but for near ties."""
+    """Compare the prompts and the numbers of new tokens, except for near ties."""
     prompts = ours.value("prompts"), theirs.value("prompts")
     tokens = ours.value("new_tokens"), theirs.value("new_tokens")
     ties = (ours.value("near_ties") or 0) + (theirs.value("near_ties") or 0)
@@ -68,7 +68,7 @@ def _outputs(ours: Side, theirs: Side) -> _Verdict:
 
 
 def _verified(ours: Side, theirs: Side) -> _Verdict:
-    """There is a setting of each at which both verify equally many drafts a row and round."""
+    """Find a setting of each at which both verify equally many drafts a row and round."""
     if not (ours.drafts and theirs.drafts):
         return None
     found = []
@@ -86,7 +86,7 @@ def _verified(ours: Side, theirs: Side) -> _Verdict:
 
 
 def _drafting(ours: Side, theirs: Side) -> _Verdict:
-    """No time that drafting took is left out."""
+    """Check that no time of drafting was left out."""
     drafting = [side for side in (ours, theirs) if side.drafts]
     if not drafting:
         return None
@@ -99,7 +99,7 @@ def _drafting(ours: Side, theirs: Side) -> _Verdict:
 
 
 def _in_flight(ours: Side, theirs: Side) -> _Verdict:
-    """As many requests have begun and not ended."""
+    """Check that both keep equally many requests in flight."""
     found = ours.value("in_flight"), theirs.value("in_flight")
     if None not in found:
         return (HOLDS, "") if found[0] == found[1] else (BROKEN, _against(found, "requests"))
@@ -110,7 +110,7 @@ def _in_flight(ours: Side, theirs: Side) -> _Verdict:
 
 
 def _devices(ours: Side, theirs: Side) -> _Verdict:
-    """As many devices and threads, and the same versions."""
+    """Check that devices, threads and versions are the same."""
     missing = []
     for name in ("devices", "threads", *VERSIONS):
         values = ours.value(name), theirs.value(name)
@@ -122,7 +122,7 @@ def _devices(ours: Side, theirs: Side) -> _Verdict:
 
 
 def _memory(ours: Side, theirs: Side) -> _Verdict:
-    """The same peak of memory. If not, say what the smaller one does with the larger one's."""
+    """Compare the peaks of memory. If they differ, say what the smaller one does with more."""
     found = ours.value("memory_mb"), theirs.value("memory_mb")
     if None in found:
         return UNKNOWN, "memory_mb is missing"
@@ -149,7 +149,7 @@ def _with_more(side: Side, memory_mb: float) -> str:
 
 
 def _training(ours: Side, theirs: Side) -> _Verdict:
-    """The same drafter, or drafters that were trained equally long."""
+    """Check that the drafters are the same, or were trained equally long."""
     if not (ours.drafts and theirs.drafts):
         return None
     if ours.best["drafter"] == theirs.best["drafter"]:
@@ -161,7 +161,7 @@ def _training(ours: Side, theirs: Side) -> _Verdict:
 
 
 def _best_settings(ours: Side, theirs: Side) -> _Verdict:
-    """Each at its own best K, found among as many."""
+    """Check that each is at its own best K, found among the same K."""
     tried = [side.tried for side in (ours, theirs) if side.drafts]
     if not tried:
         return None

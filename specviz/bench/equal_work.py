@@ -67,7 +67,7 @@ def comparisons(table: pd.DataFrame, lines: Sequence[str] = tuple(LINES)) -> lis
         lines: which of LINES to judge. Comparisons to which none of them applies are left out.
 
     Raises:
-        ValueError: this is no table of a benchmark, or a line is unknown.
+        ValueError: `table` is not that of a benchmark, or a line is unknown.
     """
     check_table(table)
     require_list("lines", lines)

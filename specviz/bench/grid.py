@@ -133,8 +133,8 @@ class Grid:
                 raise ValueError(f"strategies names {name!r} twice; name it once")
         if not list(self.cells("")):
             raise ValueError(
-                "no cell is left, since baselines draft with the model drafter and numbers as K, "
-                "and hf_assisted at B = 1 only; add another strategy, or B = 1"
+                "strategies must leave a cell, got none: baselines draft with the model drafter "
+                "and numbers as K, and hf_assisted at B = 1 only; add another strategy, or B = 1"
             )
 
     def _check_sizes(self) -> None:
@@ -157,7 +157,7 @@ class Grid:
         return [proposer(entry) for entry in self.drafters]
 
     def cells(self, pair: str) -> Iterator[Cell]:
-        """The cells for one pair, those that share models and texts next to each other."""
+        """Return the cells for one pair, those that share models and texts next to each other."""
         shared = product(
             self.devices, self.dtypes, self.max_new_tokens, self.prompt_tokens, self.batch_sizes
         )
@@ -178,7 +178,7 @@ class Grid:
                 )
 
     def _ways(self, batch_size: int) -> Iterator[tuple[Method, Drafter | None, int | str]]:
-        """(method, drafter, K): one of each method that does not draft."""
+        """Return (method, drafter, K): one of each method that does not draft."""
         for each in self.methods:
             baseline = isinstance(each.how, Baseline)
             if not each.how.drafts:

@@ -114,7 +114,7 @@ class OnRay:
             yield from zip(same, outcomes, strict=False)
 
     def _place(self, ray: Any, cell: Cell) -> dict[str, Any]:
-        """What a task requests from Ray."""
+        """Return the resources that a task requests from Ray."""
         any_gpu = ray.cluster_resources().get("GPU", 0) > 0
         if cell.device == "cuda" or (cell.device is None and any_gpu):
             return {"num_gpus": self.gpus, "num_cpus": self.cpus or 1, "max_retries": RETRIES}
@@ -124,7 +124,7 @@ class OnRay:
 
 
 def _reference(setting: Setting, cell: Cell, place: dict[str, Any]) -> tuple[Result, int]:
-    """In a task: what the target writes for each prompt alone, and how many prompts there are."""
+    """Decode each prompt alone with the target, in a task; return that and how many there are."""
     pair = _load(setting, cell, place)
     ids = setting.prompt_ids(cell, pair)
     return reference_of(pair, ids, cell.max_new_tokens), len(ids)
@@ -137,7 +137,7 @@ def _measure(
     repetitions: int,
     place: dict[str, Any],
 ) -> list[Outcome]:
-    """In a task: the outcomes of a cell's repetitions, up to the first that failed."""
+    """Measure the repetitions of a cell in a task, up to the first that failed."""
     pair = _load(setting, cell, place)
     work = Work(pair, setting.prompt_ids(cell, pair), reference[0])
     memory_mb = warm_up(work, cell)

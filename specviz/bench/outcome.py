@@ -75,7 +75,7 @@ def failed(error: BaseException) -> Outcome:
 
 
 def per_round(result: Result) -> Outcome:
-    """Medians over the rounds of as many rows as there ever were, by events on the stream on a GPU.
+    """Return medians over the largest rounds. On a GPU, events on the stream measure them.
 
     round_ms: a round from its drafts on, without prompts. draft_ms: its phase draft. sync_share:
     its phase synchronise.
@@ -93,7 +93,7 @@ def per_round(result: Result) -> Outcome:
 
 
 def compare_texts(result: Result, work: Work) -> Outcome:
-    """exact_match, near_ties, and a failure if rounding does not explain every difference."""
+    """Return exact_match, near_ties, and a failure if rounding does not explain a difference."""
     reference = work.reference
     differing = 0
     for ours, theirs in zip(result.tokens, reference.tokens, strict=True):

@@ -35,7 +35,7 @@ class TimeLeft:
 
 
 def _keys(cell: Cell) -> Sequence[object]:
-    """What predicts a run, the best first: the same cell, those with its B and lengths, any."""
+    """Return what predicts a run, the best first: the same cell, its B and lengths, any."""
     return cell, (cell.batch_size, cell.texts), "any"
 
 

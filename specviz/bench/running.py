@@ -115,7 +115,7 @@ def _check_work(prompts: object, limit: object, runner: object, **flags: object)
 
 
 def _missing(jobs: Sequence[Job], measurements: Sequence[Measurement]) -> list[Job]:
-    """The jobs that were not measured. What failed stays failed."""
+    """Return the jobs that were not measured. What failed stays failed."""
     done = {key_of(measurement) for measurement in measurements}
     failed = {cell_key(each["cell"]) for each in measurements if each["failure"]}
     return [job for job in jobs if job.key not in done and job.key[0] not in failed]
@@ -124,7 +124,7 @@ def _missing(jobs: Sequence[Job], measurements: Sequence[Measurement]) -> list[J
 def _table(
     measurements: Sequence[Measurement], jobs: Sequence[Job], setting: Setting
 ) -> tuple[pd.DataFrame, dict[str, object]]:
-    """The table of these jobs; the log may hold more."""
+    """Make the table of these jobs; the log may hold more."""
     by_key = {key_of(measurement): measurement for measurement in measurements}
     found = [by_key[job.key] for job in jobs if job.key in by_key]
     if all(measurement["failure"] for measurement in found):
@@ -135,7 +135,7 @@ def _table(
 
 
 def _conditions_to_resume(setting: Setting) -> dict[str, object]:
-    """The conditions that all runs in one log share."""
+    """Return the conditions that all runs in one log share."""
     prompts = json.dumps([list(prompt) for prompt in setting.prompts])
     return {
         "prompts": hashlib.sha256(prompts.encode()).hexdigest()[:16],
@@ -199,7 +199,7 @@ def _outcomes(setting: Setting, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outc
 
 
 def _groups(jobs: Sequence[Job], turns: bool) -> list[list[Job]]:
-    """Jobs that run together: each alone, or with turns all with the same work and B."""
+    """Group the jobs that run together: each alone, or in turns all with the same work and B."""
     if not turns:
         return [[job] for job in jobs]
     groups: dict[object, list[Job]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""Read the table of a benchmark from its CSV file, whoever wrote it."""
+"""Read the table of a benchmark from a CSV file, also from one that specviz did not write."""
 
 import math
 import os
@@ -29,7 +29,7 @@ def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is no such table, or a value in it cannot be one.
+        ValueError: a column is missing, or a value is not one of its column's kind.
     """
     place = require_path("path", path)
     if not is_file(place):

@@ -56,7 +56,7 @@ def make_table(measurements: Sequence[Measurement]) -> pd.DataFrame:
 
 
 def _where(runs: Sequence[Measurement]) -> tuple[object, ...]:
-    """What cells have in common that are compared with each other: the values of WHERE."""
+    """Return the values of WHERE, which cells that are compared have in common."""
     cell = runs[0]["cell"]
     last = runs[-1]
     lengths = (cell["max_new_tokens"], cell["prompt_tokens"])
@@ -64,7 +64,7 @@ def _where(runs: Sequence[Measurement]) -> tuple[object, ...]:
 
 
 def _speeds(runs: Sequence[Measurement]) -> pd.Series:
-    """tokens/s of one cell by repetition. A cell that failed once has no speed."""
+    """Return tokens/s of one cell by repetition. A cell that failed once has no speed."""
     if any(run["failure"] for run in runs):
         return pd.Series(dtype=float)
     return pd.Series({run["repetition"]: run["tokens_per_s"] for run in runs}, dtype=float)
@@ -73,7 +73,7 @@ def _speeds(runs: Sequence[Measurement]) -> pd.Series:
 def _entry(
     runs: Sequence[Measurement], autoregressive: pd.Series, assisted: pd.Series
 ) -> dict[str, Any]:
-    """One cell's entry. `autoregressive` and `assisted`: speeds by repetition to divide by."""
+    """Make one cell's entry. `autoregressive`, `assisted`: speeds by repetition to divide by."""
     cell = runs[0]["cell"]
     last = runs[-1]
     failures = [run for run in runs if run["failure"]]
@@ -114,7 +114,7 @@ def _known(measurements: Sequence[Measurement], name: str) -> pd.Series:
 
 
 def conditions(measurements: Sequence[Measurement], **settings: object) -> dict[str, object]:
-    """What was measured on and with: one value if all agree, else a list, and `settings`."""
+    """Return what was measured on and with: one value if all agree, else a list, and `settings`."""
     cells = [measurement["cell"] for measurement in measurements]
     found: dict[str, object] = {"device": _common(measurements, "device_name")}
     for name in ("dtype", "target", "draft", "prompts", "threads"):
@@ -136,7 +136,7 @@ def _common(entries: Sequence[Mapping[str, Any]], name: str) -> object:
 def sections(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Return a heading and the entries of each pair, device, dtype and length.
 
-    Raises ValueError if `table` is no table of a benchmark.
+    Raises ValueError if `table` is not that of a benchmark.
     """
     check_table(table)
     return _sections(table)

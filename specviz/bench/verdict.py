@@ -81,7 +81,7 @@ def _entry(
     ways: Sequence[dict[str, Any]],
     repetitions: int,
 ) -> dict[str, Any]:
-    """One B. The first repetition warms up and is not counted."""
+    """Make the entry of one B. The first repetition warms up and is not counted."""
     times = []
     speeds = []
     for _ in range(repetitions + 1):

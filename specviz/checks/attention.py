@@ -62,6 +62,7 @@ class Attention:
         phase = PHASES.index(frame.phase)
         feeds = self._index.feeds_by_stage.at(frame.round * len(PHASES) + phase)
         feeds = feeds[self._feeds["model"][feeds] == MODELS.index(model)]
+        # A prefilled row may move within this phase, so the frame no longer shows what was read.
         if phase == _SCHEDULE:
             row, held = self._held_by_prefill(feeds)
         else:
@@ -111,6 +112,7 @@ class Attention:
 
     def _judge(self, feeds: Array, row: Array, held: Array, nodes: Array) -> Iterator[WrongQueries]:
         suspects = np.flatnonzero(~self._is_in_order(feeds, row, held))
+        # A long prompt has too many (query, slot) pairs for one array.
         chunk = max(1, _PAIRS // max(held.shape[1], int(self._feeds["visible_stop"][feeds].max())))
         last: WrongQueries | None = None
         for first in range(0, suspects.size, chunk):
@@ -153,6 +155,7 @@ class Attention:
         if nodes.any():
             entry = self._index.feed_rows[feeds]
             wanted &= self._branches.are_on_branch(entry, self._tree_nodes(feeds), nodes)
+        # The two come from different tables, and each ends at its own last slot.
         slots = max(seen.shape[1], wanted.shape[1])
         seen = np.pad(seen, ((0, 0), (0, slots - seen.shape[1])))
         wanted = np.pad(wanted, ((0, 0), (0, slots - wanted.shape[1])))
@@ -168,6 +171,7 @@ class Attention:
             for name in ("step", "row", "request")
         )
         ahead = self._feeds["index"][query.feed] - self._feeds["index"][last.feed]
+        # Neighbours in a tree sit on different branches, so equal slots mean different things.
         is_draft_of_tree = self._tree_nodes(np.array([last.feed, query.feed])).any()
         return bool(
             same
@@ -179,12 +183,14 @@ class Attention:
 
 def ranges(mask: Array) -> Ranges:
     """Return the runs of neighbouring slots that a mask (T,) names, each as (start, stop)."""
+    # A zero at either end closes runs that touch the edge: edges come in pairs.
     edges = np.diff(mask.astype(np.int8), prepend=0, append=0).nonzero()[0]
     return [(start, stop) for start, stop in edges.reshape(-1, 2).tolist()]
 
 
 def _held_by_cache(cache: Slots) -> Array:
     """Return the index of the row's token whose K/V each slot holds, (B, T), or -1."""
+    # Stale K/V and padding have states outside these, and no query should see them.
     counts = (cache.state >= PROMPT) & (cache.state <= BONUS) | (cache.state == DRAFTED)
     return np.where(counts, cache.index, -1)
 

@@ -53,7 +53,7 @@ class Branches:
     def are_on_branch(self, entries: Array, columns: Array, held: Array) -> Array:
         """Return whether drafts (q, w) are on the branches that end in these columns (q,).
 
-        What is no draft, 0, counts as one of the branch.
+        A 0, which is not a draft, counts as one of the branch.
 
         Args:
             entries: (q,) of the table `rows`.

@@ -27,7 +27,7 @@ def check_invariants(trace: Trace, *, deep: bool = False, pair: "Pair | None" = 
     """Find what was out of step in a recorded run.
 
     The rules (`specviz.checks.violations.RULES`) are checked on the record alone, for your own
-    strategies as for the built-in ones. Padding and waste are no violations.
+    strategies as for the built-in ones. Padding and waste are not violations.
 
     What the target would have drawn in a sampled run follows from the header's seed, as far as the
     recorded candidates decide it. Where they do not, "acceptance" only says that accepted drafts

@@ -140,6 +140,7 @@ def compare(
     noise = math.nan
     if diverging:
         theirs = _with_violations(theirs)
+    # Only greedy choices follow from log-probabilities alone, so only these are measured.
     if diverging and ours.meta["sampling"] is None:
         scores, noise = _measure(ours, theirs, diverging, pair)
     entries = [
@@ -206,6 +207,7 @@ def _measure(
     """Score the diverging prompts' results, if there is a pair, and measure the target's noise."""
     if pair is None:
         return {}, noise_of_records(result, reference)
+    # Imported here, so that records can be compared without torch.
     from specviz.checks.noise import measure_noise, score_text
 
     scores = {}
@@ -215,6 +217,7 @@ def _measure(
     runs = (result, reference)
     if all(run.meta.get("deterministic") for run in runs):
         return scores, noise_of_records(result, reference)
+    # Texts that diverge come first, since the sample is taken from the front.
     exact = sorted(set(range(len(reference.tokens))) - set(diverging))
     texts = []
     for request in (*diverging, *exact):
@@ -265,6 +268,7 @@ def _cause(found: Evidence, noise: float, result: Outputs, reference: Outputs) -
     sampling = result.meta["sampling"]
     if sampling is not None and sampling["coupling"] != "gumbel":
         return ""
+    # The coarser of the two dtypes decides how much noise is possible.
     ceilings = [CEILINGS.get(run.meta["dtype"], math.nan) for run in (result, reference)]
     return found.cause(noise, max(ceilings))
 

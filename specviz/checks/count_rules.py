@@ -12,7 +12,7 @@ from specviz.record.schema import Array
 
 
 def counts_add_up(rows: Rows) -> None:
-    """What a row gains and discards is what the target accepts, up to EOS and the budget."""
+    """Check that gained + discarded tokens are what the target accepted, up to EOS and budget."""
     table = rows.table
     gained, discarded = (table[name] for name in ("gained", "discarded"))
     least, most = _possible(rows)
@@ -39,7 +39,7 @@ def counts_add_up(rows: Rows) -> None:
 
 
 def _nothing_behind(rows: Rows) -> None:
-    """No token is emitted behind those that a row gains."""
+    """Check that no token is emitted behind those that a row gains."""
     emitted = rows.trace.rows["emitted"]
     is_behind = np.arange(emitted.shape[1]) >= rows.column("gained")
     for entry, j in rows.each(is_behind & (emitted > 0)):  # 0 is what a log leaves empty

@@ -17,7 +17,7 @@ _WORK = 2**30  # tokens that are compared at most: a hostile record may claim an
 
 
 def drafts(rows: Rows) -> None:
-    """A row drafts as many tokens as it says, each the choice of its drafter."""
+    """Check that a row drafts as many tokens as it says, each the choice of its drafter."""
     _are_counted(rows)
     drafter = rows.trace.meta["drafter"]
     if drafter == "model":
@@ -42,7 +42,7 @@ def _are_counted(rows: Rows) -> None:
 
 
 def _are_the_models_choice(rows: Rows) -> None:
-    """A greedy draft is the first of its candidates; a drawn one is what the noise chooses."""
+    """Check that a greedy draft is its first candidate, a drawn one what the noise chooses."""
     table, meta = rows.trace.rows, rows.trace.meta
     top = table["draft_top_ids"]
     if top.shape[2] == 0:
@@ -82,7 +82,7 @@ def _are_the_models_choice(rows: Rows) -> None:
 
 
 def _are_looked_up(rows: Rows) -> None:
-    """A draft of prompt lookup is what followed the row's last tokens before."""
+    """Check that a draft of prompt lookup is what followed the row's last tokens before."""
     trace = rows.trace
     sizes = _ngram_sizes(trace.meta.get("drafter_options"))
     if sizes is None or rows.table["length"].sum() * sizes[0] > _WORK:

@@ -13,7 +13,7 @@ from specviz.record.schema import MODELS, PHASES, Array
 
 
 def draws_are_the_seeds(rows: Rows) -> None:
-    """Tokens are those that the seed's noise or coins choose."""
+    """Check that tokens are those that the seed's noise or coins choose."""
     _keeps_the_distribution(rows)
     draws = Draws(rows.trace)
     if draws.coupling == "gumbel":
@@ -26,7 +26,7 @@ def draws_are_the_seeds(rows: Rows) -> None:
 
 
 def _keeps_the_distribution(rows: Rows) -> None:
-    """Drafts are not accepted for being likely enough."""
+    """Check that drafts are not accepted for being likely enough."""
     sampling = rows.trace.meta["sampling"] or {}
     if sampling.get("coupling") != "typical":
         return
@@ -38,7 +38,7 @@ def _keeps_the_distribution(rows: Rows) -> None:
 
 
 def _noise_chooses(rows: Rows, draws: Draws) -> None:
-    """What is emitted is the target's choice under the noise of its index."""
+    """Check that what is emitted is the target's choice under the noise of its index."""
     table = rows.trace.rows
     judged = np.minimum(rows.column("accepted") + 1, rows.column("gained"))
     width = table["emitted"].shape[1]
@@ -78,7 +78,7 @@ def _noise_chooses(rows: Rows, draws: Draws) -> None:
 
 
 def coins_accept(rows: Rows, draws: Draws, p: Array, q: Array, slack: float = 1e-3) -> None:
-    """A draft d is accepted if u q(d) < p(d), where u is the seed's number for its index.
+    """Check that a draft d is accepted if u q(d) < p(d), where u is the seed's number for it.
 
     Args:
         p, q: (N, K), what target and draft give each draft; NaN where that is not known.

@@ -74,9 +74,11 @@ class Draws:
         logprobs = chosen.top_logprobs[at].astype(np.float64)  # (m, k)
         own = _own_logprobs(tokens, ids, logprobs, chosen.logprobs[at].astype(np.float64))
 
+        # The emitted token may not be among the candidates, but its noise is known all the same.
         every = np.append(ids, tokens[:, None], axis=1)
         noise = self._noise.gumbel_at(chosen.requests[at], chosen.indices[at], every)
         scores = logprobs / self._temperature + noise[:, :-1]
+        # A candidate that may have been removed proves nothing against the token.
         scores = np.where(self._surely_allowed(logprobs), scores, -np.inf)
         best = scores.argmax(1)
         margin = MARGIN * (1 + 1 / self._temperature)
@@ -95,6 +97,7 @@ class Draws:
         # The other tokens only make these shares smaller.
         within = before < (self._top_p - MARGIN) * weights.sum(1, keepdims=True)
         allowed: Array = within & np.isfinite(logprobs) & is_top
+        # Top-p keeps the most likely token, however small p is.
         allowed[:, 0] = True
         return allowed
 
@@ -116,7 +119,7 @@ class Draws:
 def _own_logprobs(tokens: Array, ids: Array, logprobs: Array, known: Array) -> Array:
     """Return the log-probability of each token (m,), or the most that it can be.
 
-    A token that is no candidate is no more likely than the last of them.
+    A token outside the candidates is at most as likely as the last of them.
     """
     is_token = ids == tokens[:, None]
     of_candidate = np.where(is_token, logprobs, -np.inf).max(1)

@@ -192,6 +192,7 @@ def evidence(
     if result.meta["sampling"] is not None:
         return Evidence(violated=violated)
     record = None if result.scores is None else result.scores[request]
+    # A run that did not emit its own best token was not turned by rounding.
     plausible = record is None or record.rounds[at] < 0 or bool(record.ids[at, 0] == ours[at])
     trusted: Scores | None = scores
     if trusted is None and reference.scores is not None and reference.sound(request)[at]:
@@ -204,7 +205,9 @@ def evidence(
     if scores is not None:
         below = scores.logprobs[:, 0] - scores.chosen  # (M,)
         is_sound = np.full(len(ours), True) if record is None else result.sound(request)
+        # The result's token may lie below the best one by more than the two tokens differ.
         size = max(size, float(below[at]))
+        # A near tie must not hide a fault that shows only afterwards.
         later_gap = _largest(below[at + 1 :][is_sound[at + 1 :]])
     return Evidence(size, deviation, later_gap, violated, plausible)
 
@@ -234,6 +237,7 @@ def noise_of_records(result: Outputs, reference: Outputs) -> float:
     for request, (ours, theirs) in enumerate(zip(result.tokens, reference.tokens, strict=True)):
         at = divergence(ours, theirs)
         shorter = min(len(ours), len(theirs))
+        # At the divergence itself the prefixes are still equal, so its scores compare too.
         stop = shorter if at is None else min(at + 1, shorter)
         is_sound = result.sound(request)[:stop] & reference.sound(request)[:stop]
         changes = logprob_changes(reference.scores[request], result.scores[request], stop)

@@ -54,9 +54,11 @@ class FedTokens:
         self.tree_node = np.where(np.append(branches.is_tree, False)[entry], self.node, 0)
         self.row_start = self._row_start(trace, entry)
         self.right_token = self._right_token(trace, entry)
+        # K/V that comes from one of these is wrong even if the slot and the mask are right.
         self.faulty = (self.position != self.index) | (self.token != self.right_token)
 
         self.last_stage = np.full(trace.num_requests, -1)
+        # A request occurs many times here, and plain indexing would keep its last entry alone.
         np.maximum.at(self.last_stage, self.request, self.stage)
 
     def by_row(self, which: Array) -> list[Array]:
@@ -70,7 +72,7 @@ class FedTokens:
         """Return the entry of the table `rows` of each feed, -1 for a row outside the batch."""
         entry = trace.index.feed_rows
         requests = np.append(trace.rows["request"], -1)
-        # -1, a feed of no entry, takes the appended one, which is no request's.
+        # -1, a feed of no entry, takes the appended one, which belongs to no request.
         return np.where(requests[entry] == self.request, entry, -1)
 
     def _has_no_position(self, trace: Trace) -> Array:
@@ -84,6 +86,7 @@ class FedTokens:
         if_unknown = self.slot - self.index
         if entry.size == 0 or rows["start"].size == 0:
             return if_unknown
+        # What is fed in this phase is fed after the move.
         is_late = self.phase == _SYNCHRONISE
         start = np.where(is_late, rows["start_after"][entry], rows["start"][entry])
         start = np.where(entry >= 0, start, if_unknown)

@@ -17,7 +17,7 @@ _RULES = ("kv", "caches")  # by model
 
 
 def fed_once(rows: Rows) -> None:
-    """A round feeds the pending token and the drafts, each once in a forward."""
+    """Check that a round feeds the pending token and the drafts, each once in a forward."""
     table = rows.table
     k = rows.trace.rows["drafts"].shape[1]
     drafted, verified = (np.minimum(table[name], k) for name in ("drafted", "verified"))

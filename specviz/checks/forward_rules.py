@@ -59,7 +59,7 @@ class ForwardRules:
         self._inheritance_reported = np.zeros(ledger.computed.shape[:2], bool)
 
     def positions(self) -> None:
-        """The position id of a token is its index in its own row."""
+        """Check that the position id of a token is its index in its own row."""
         fed = self._fed
         for group in fed.by_row(np.flatnonzero(fed.position != fed.index)):
             index = fed.index[group[0]]
@@ -68,7 +68,7 @@ class ForwardRules:
             self._report("positions", group[0], expected, found, fed.slot[group])
 
     def kv_of_fed_tokens(self) -> None:
-        """K/V is computed from the tokens of the row: rule "kv"."""
+        """Check that K/V is computed from the tokens of the row: rule "kv"."""
         fed = self._fed
         for group in fed.by_row(np.flatnonzero(fed.token != fed.right_token)):
             first = group[0]
@@ -85,7 +85,7 @@ class ForwardRules:
                 self.kv_or_caches(queries, missed)
 
     def mask(self, queries: RowQueries) -> None:
-        """A query sees the slots of its own row's tokens up to itself, and no other slot."""
+        """Check that a query sees the slots of its own row's tokens up to itself, and no other."""
         extra = queries.seen & ~queries.meant
         hidden = queries.meant & ~queries.seen
         # That some slot was shown for a token without K/V is not the mask's fault.
@@ -111,7 +111,7 @@ class ForwardRules:
         self._report("mask", feed, expected, " and ".join(problems), slots)
 
     def kv_or_caches(self, queries: RowQueries, missed: Array) -> None:
-        """The slot of a token holds its K/V: rule "kv", or "caches" if only the draft's is wrong.
+        """Check that a token's slot holds its K/V: rule "kv", or "caches" if only in the draft's.
 
         Each of the `missed` indices is reported once, with the phase since which it was misplaced.
         """
@@ -119,6 +119,7 @@ class ForwardRules:
         model = queries.model
         row = int(self._fed.row[queries.feeds[0]])
         request = int(self._fed.request[queries.feeds[0]])
+        # If the target lacks the same tokens, the fault began there and can change the text.
         rule = "caches" if self._target_holds(request, missed) and model != _TARGET else "kv"
         for each in ledger.take_misplacements(model, request, missed):
             expected = f"slot {each.slots[0]} should hold the K/V of index {each.indices[0]}"
@@ -147,7 +148,7 @@ class ForwardRules:
         )  # fmt: skip
 
     def caches_left_behind(self, found: Iterable[tuple[int, int, Misplacement]]) -> None:
-        """What is moved in the draft's cache is all of a row's K/V: rule "caches".
+        """Check that a move in the draft's cache takes all of a row's K/V: rule "caches".
 
         No forward may look for what was left behind, because a draft is fed its last tokens again.
         The target's is looked for anyway.
@@ -166,7 +167,7 @@ class ForwardRules:
                 )  # fmt: skip
 
     def kv_of_faulty_forwards(self, stage: int, model: int, feeds: Array, taint: Array) -> None:
-        """K/V is computed with right positions and masks, from right K/V: rule "kv".
+        """Check that K/V is computed with right positions and masks, from right K/V: rule "kv".
 
         It is reported once for a model and request, because all later K/V of the row inherits it.
 
@@ -174,6 +175,7 @@ class ForwardRules:
             taint: (q, w), for what each query saw, 0 or 1 + the stage of the faulty forward that
                 the K/V comes from.
         """
+        # Every later query of the row would report the same cause.
         reported = self._inheritance_reported[model]
         requests = self._fed.request[feeds]
         is_earlier = (taint > 0) & (taint <= stage)
@@ -255,6 +257,7 @@ class ForwardRules:
         owner, index, alive, _, node = self._ledger.cells[
             :, fed.model[feed], fed.row[feed], slot
         ].tolist()
+        # The order of these tests decides which cause is named if several hold.
         if slot < fed.row_start[feed]:
             return "which is padding"
         if owner < 0:

@@ -53,10 +53,12 @@ class Forwards:
 
     def run(self) -> None:
         """Walk through all rounds, and report what the rules find."""
+        # What was fed can be judged before the caches are followed.
         self._rules.positions()
         self._rules.kv_of_fed_tokens()
         for stage in range(self._trace.num_rounds * len(PHASES)):
             for step in self._trace.index.steps_of(stage):
+                # A log without this model's slots or masks would make every query look wrong.
                 if not sees(self._trace.meta, MODELS[step.model]):
                     continue
                 self._ledger.move(step.moves)
@@ -109,6 +111,7 @@ class Forwards:
         # Of trees, what was committed is left alone here.
         kept = np.where(is_tree, rows["gained"][these], kept)
         self._ledger.reject(batch, rows["length"][these] + kept)
+        # Chains were settled at once above; each tree keeps a branch of its own.
         for k in np.flatnonzero(is_tree).tolist():
             entry = these.start + k
             self._ledger.settle(
@@ -226,6 +229,7 @@ def _saw_each_once(seen: Array, own: Array, held: Array, last: Array) -> Array:
         held: (q, w), the index that each slot holds; last: (q,), the query's own index.
     """
     fits = own & (held <= last[:, None])
+    # Counting alone would accept a query that saw one index twice and missed another.
     found = np.zeros((last.size, int(last.max(initial=0)) + 1), bool)
     query, slot = np.nonzero(seen & fits)
     found[query, held[query, slot]] = True

@@ -21,7 +21,7 @@ With the models, `rerun` checks kv, and `rescore` scores, drafts, acceptance and
 `violations.RULES` says what each rule demands. Sources: arXiv 2510.22876 for the rectangle (I1) and
 the positions (I2). The other rules state what that paper's text needs for its updates to be right.
 
-These are no violations: padding that accumulates, verified tokens that are thrown away, and wrong
+These are not violations: padding that accumulates, verified tokens that are thrown away, and wrong
 K/V that no forward looks at any more.
 """
 

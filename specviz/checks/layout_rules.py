@@ -1,7 +1,7 @@
 """The rule "rectangle", of where a row begins and ends; what is moved is in `move_rules`.
 
 Contract: `rectangle` takes the `Rows` of a record and reports to it. It runs after the rules about
-forwards: where they name a wrong mask or lost K/V, a start that does not fit is no fault of its
+forwards: where they name a wrong mask or lost K/V, a start that does not fit is not a fault of its
 own. Not known here: what caches held.
 """
 
@@ -17,7 +17,7 @@ _VERIFY, _SYNCHRONISE = PHASES.index("verify"), PHASES.index("synchronise")
 
 
 def rectangle(rows: Rows) -> None:
-    """A row's tokens fit between its start and its pending slot; aligned rows end together.
+    """Check that tokens fit between start and pending slot, and that aligned rows end together.
 
     Source: invariant I1 of arXiv 2510.22876.
     """
@@ -59,7 +59,7 @@ def _pending_is_fed_into_its_slot(rows: Rows) -> None:
 
 
 def _aligned_rows_end_in_one_column(rows: Rows) -> None:
-    """Padding + tokens of a row are the same for all rows of a round, where the run promises it."""
+    """Check that padding + tokens are the same for all rows of a round, if the run promises it."""
     # Only the record's own word counts. Rows that happen to end together for some rounds, as those
     # of a strategy that realigns now and then, owe nothing; nor do records without the entry.
     if not rows.trace.meta.get("right_aligned"):
@@ -81,7 +81,7 @@ def _aligned_rows_end_in_one_column(rows: Rows) -> None:
 
 
 def _queries_see_from_the_start_on(rows: Rows) -> None:
-    """The start is the first slot that the queries of the row's verification see."""
+    """Check that the start is the first slot that queries of the row's verification see."""
     seen = rows.verified.seen_from
     is_wrong = (seen >= 0) & (seen != rows.table["start"])
     for entry in rows.where(is_wrong):
@@ -94,7 +94,7 @@ def _queries_see_from_the_start_on(rows: Rows) -> None:
 
 
 def _rows_stay_unless_moved(rows: Rows) -> None:
-    """A row stays where it is unless its K/V is moved or computed again."""
+    """Check that a row stays where it is unless its K/V is moved or computed again."""
     table = rows.table
     journeys = Journeys(rows)
     start, after = (table[name] for name in ("start", "start_after"))
@@ -120,7 +120,7 @@ def _rows_stay_unless_moved(rows: Rows) -> None:
 
 
 def _slots_hold_what_was_seen(rows: Rows) -> None:
-    """No query of a verification sees a slot beyond `slots`, the columns that the round has."""
+    """Check that no query of a verification sees a slot beyond the round's columns, `slots`."""
     trace = rows.trace
     slots = trace.rounds["slots"][trace.rows["round"]].astype(np.int64)
     stop = rows.verified.seen_until

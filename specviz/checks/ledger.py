@@ -142,10 +142,11 @@ class Ledger:
     ) -> None:
         """Note that one forward has fed these tokens; all arrays (q,).
 
-        nodes: the column of each in its row's tree, 0 for what is no draft of a tree.
+        nodes: the column of each in its row's tree, 0 for tokens outside a tree.
         """
         self.cells[REQUEST, model, rows, slots] = requests
         self.cells[INDEX, model, rows, slots] = indices
+        # A write replaces all that the slot held, and thus ends an earlier fault there.
         self.cells[ALIVE, model, rows, slots] = 1
         self.cells[TAINT, model, rows, slots] = 0
         self.cells[NODE, model, rows, slots] = nodes
@@ -192,6 +193,7 @@ class Ledger:
         model, slot = np.nonzero(is_kept)
         column = node[model, slot]
         index = length - 1 + nodes.depths[column]
+        # Only the accepted branch stands in the row now; its indices are set again below.
         self.computed[:, request, length:] = False
         self.computed[model, request, index] = True
         self.offset[model, request, index] = nodes.offsets[column]
@@ -213,6 +215,7 @@ class Ledger:
         """
         known = self.computed[model, batch.requests, :count]
         slots = batch.starts[:, None] + self.offset[model, batch.requests, :count]
+        # A start that is wrong may point outside of the cache. That is a finding, not an error.
         inside = known & (slots >= 0) & (slots < self.cells.shape[3])
         cells = self.cells[:TAINT, model, batch.rows[:, None], np.where(inside, slots, 0)]
         right = (
@@ -258,6 +261,7 @@ class Ledger:
         found = self.content(model, row, request, int(slots[indices[0]]))
         new = Misplacement(stage, row, indices, slots[indices], found)
         self.misplacements[model, request] = [*still_misplaced, new]
+        # Without a move into the row, the K/V was overwritten rather than left behind.
         if self._moved[model, row] > self._compared[model, request]:
             self.left_behind.append((model, request, new))
 

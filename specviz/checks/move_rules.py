@@ -22,7 +22,7 @@ _SCHEDULE, _ACCEPT, _SYNCHRONISE = (
 
 
 def moves_fit(rows: Rows) -> None:
-    """What is moved is K/V of a row's tokens: it fits between start and pending slot."""
+    """Check that moved K/V is of a row's tokens: it fits between start and pending slot."""
     if rows.trace.moves["round"].size == 0 or not says_layout(rows.trace.meta):
         return
     # Rows may trade places in several steps. Where a block stays is what the table `rows` says.
@@ -70,7 +70,7 @@ def _is_last_step(moves: dict[str, Array]) -> Array:
 
 
 def _blocks_fit(rows: Rows, stays: Array) -> None:
-    """Blocks that stay in a row of the batch lie in its slots, and begin where it does."""
+    """Check that blocks that stay in a row of the batch lie in its slots, and begin with it."""
     moves = rows.trace.moves
     entry = rows.trace.index.find_rows(moves["round"], moves["to_row"])
     is_late = moves["phase"] == _SYNCHRONISE
@@ -101,7 +101,7 @@ def _blocks_fit(rows: Rows, stays: Array) -> None:
 
 
 def _waiting_rows_fit(rows: Rows, stays: Array) -> None:
-    """Blocks that stay in a row of the pool hold no more than its K/V."""
+    """Check that blocks that stay in a row of the pool hold no more than its K/V."""
     pool, moves = rows.trace.pool, rows.trace.moves
     members = {}
     for number, row, request, length in zip(
@@ -144,7 +144,7 @@ def _places(moves: dict[str, Array], names: Iterable[str]) -> Iterator[tuple[int
 
 
 def _blocks_move_on_whole(rows: Rows, onward: dict[int, int]) -> None:
-    """A block that is moved on in the same phase is the one that was moved there."""
+    """Check that a block moved on in the same phase is the one that was moved there."""
     moves = rows.trace.moves
     for before, k in onward.items():
         due, length = int(moves["length"][k]), int(moves["length"][before])

@@ -114,6 +114,7 @@ def _forwards(pair: Scoring, texts: Sequence[Text], step: int) -> Iterator[tuple
     new_length = max(len(new) for _, new in texts)
     tokens, mask = _padded(texts, prompt_length, new_length)
     tokens, mask = tokens.to(pair.device), mask.to(pair.device)
+    # Padding would get -1, which an embedding of positions cannot look up.
     positions = (mask.cumsum(1) - 1).clamp(min=0)
 
     def arguments(first: int, stop: int) -> dict[str, Tensor]:
@@ -133,6 +134,7 @@ def _forwards(pair: Scoring, texts: Sequence[Text], step: int) -> Iterator[tuple
         stop = first_fed + min(m + step, new_length)
         out = pair.target(**arguments(first_fed + m, stop), past_key_values=cache, use_cache=True)
         cache = out.past_key_values
+        # A padded LM head has more columns than tokens; they would change the softmax.
         logits = out.logits[..., : pair.vocabulary_size].to(pair.device)
         yield m, logits.float().log_softmax(-1)
 

@@ -27,7 +27,7 @@ class _Member(NamedTuple):
 
 
 def schedule(rows: Rows) -> None:
-    """A batch is no larger than B, and a pool's batch is what its decision says."""
+    """Check that a batch has at most B rows, and a pool's batch is what its decision says."""
     _batch_is_small_enough(rows)
     trace = rows.trace
     if trace.pool["round"].size == 0:
@@ -65,7 +65,7 @@ def _report(rows: Rows, number: int, member: _Member, expected: str, found: str)
 
 
 def _lengths_are_the_rows(rows: Rows) -> None:
-    """A waiting row has the tokens that its last round left it with."""
+    """Check that a waiting row has the tokens that its last round left it with."""
     trace = rows.trace
     pool = trace.pool
     table = trace.rows
@@ -92,7 +92,7 @@ def _lengths_are_the_rows(rows: Rows) -> None:
 
 
 def _batch_is_chosen(rows: Rows, number: int, pool: list[_Member]) -> None:
-    """The chosen rows of the pool are those of the batch, and no row is in it twice."""
+    """Check that the chosen rows of the pool are those of the batch, each at most once."""
     table, batch = rows.trace.rows, rows.trace.index.rows_of(number)
     requests = dict(
         zip(table["row"][batch].tolist(), table["request"][batch].tolist(), strict=True)
@@ -123,7 +123,7 @@ def _batch_is_chosen(rows: Rows, number: int, pool: list[_Member]) -> None:
 def _waits_are_counted(
     rows: Rows, number: int, pool: list[_Member], waits: dict[int, int]
 ) -> dict[int, int]:
-    """A row waits one round more each time that it is passed over, from 0 on.
+    """Check that a row waits one round more each time that it is passed over, from 0 on.
 
     Args:
         waits: how long each request of the last round's pool has waited by now.
@@ -150,7 +150,7 @@ def _waits_are_counted(
 
 
 def _decision_fits(rows: Rows, number: int, pool: list[_Member]) -> None:
-    """The decision names how the batch was found."""
+    """Check that the decision names how the batch was found."""
     meta = rows.trace.meta
     name = meta["decisions"][rows.trace.rounds["decision"][number]]
     options = meta["strategy_options"]

@@ -150,7 +150,7 @@ class Rescored:
             self._drawn("bonus", "accept", n, step, token, logits, slack)
 
     def _scores(self, model: int, n: int, j: int, logprobs: Tensor, slack: float) -> None:
-        """The recorded candidates are the most likely tokens, with their log-probabilities."""
+        """Check that recorded candidates are the likeliest tokens, with their log-probabilities."""
         name = MODELS[model]
         phase = "accept" if model == _TARGET else "draft"
         ids, recorded = (self._table[f"{name}_top_{part}"][n, j] for part in ("ids", "logprobs"))
@@ -172,7 +172,7 @@ class Rescored:
             self._report("scores", phase, n, expected, "the model finds others more likely")
 
     def _score_of_draft(self, model: int, n: int, j: int, logprobs: Tensor, slack: float) -> None:
-        """Draft j has the log-probability that these give it."""
+        """Check that draft j has the log-probability that these give it."""
         name = MODELS[model]
         phase = "accept" if model == _TARGET else "draft"
         k = self._table["drafts"].shape[1]
@@ -188,7 +188,7 @@ class Rescored:
     def _choice(
         self, rule: str, phase: str, n: int, j: int, token: int, logits: Tensor, slack: float
     ) -> None:
-        """A token is the argmax, of the logits or of what sampling makes of them."""
+        """Check that a token is the argmax, of the logits or of what sampling makes of them."""
         if not 0 <= token < logits.numel():
             return
         scores = self._chosen_from(logits, n, j)
@@ -223,7 +223,7 @@ class Rescored:
     def _drawn(
         self, rule: str, phase: str, n: int, j: int, token: int, logits: Tensor, slack: float
     ) -> None:
-        """A token is drawn by the seed's number from the cumulative distribution."""
+        """Check that a token is drawn by the seed's number from the cumulative distribution."""
         if self._params is None or not 0 <= token < logits.numel():
             return
         request, index = self._place(n, j)

@@ -14,7 +14,7 @@ _ACCEPT = PHASES.index("accept")
 
 
 def lengths(rows: Rows) -> None:
-    """A row gains the tokens that its request's output has, and goes on from there."""
+    """Check that a row gains the tokens of its request's output, and goes on from there."""
     table = rows.table
     reached = table["length"] + table["gained"]
     # Entries are sorted by round, so the one before of the same request is that of its last round.
@@ -54,7 +54,7 @@ def _output_tokens(rows: Rows) -> Array:
 
 
 def budget(rows: Rows) -> None:
-    """A request gets no more tokens than its budget, and ends with fewer only if it reached EOS."""
+    """Check that a request stays within its budget, and ends with fewer only if it reached EOS."""
     if "budget" in missing_in(rows.trace.meta):
         return
     table = rows.table
@@ -78,7 +78,7 @@ def budget(rows: Rows) -> None:
 
 
 def eos(rows: Rows) -> None:
-    """Nothing follows the first EOS of an output."""
+    """Check that nothing follows the first EOS of an output."""
     table = rows.table
     for entry in rows.where((table["gained"] > 0) & (table["after"] > table["end"])):
         expected = f"nothing should follow the EOS, which is new token {entry.end}"
@@ -92,7 +92,7 @@ def eos(rows: Rows) -> None:
 
 
 def status(rows: Rows) -> None:
-    """How a request is said to have ended is how it ended: rules "budget" and "eos"."""
+    """Check that a request ended as its status says: rules "budget" and "eos"."""
     statuses = rows.trace.meta.get("status")
     if statuses is None:
         return

@@ -100,6 +100,7 @@ class Rows:
     @cached_property
     def is_last(self) -> Array:
         """Whether an entry is the last one of its request, bool (N,)."""
+        # np.unique returns first places, so it is given the entries from the end.
         found = np.zeros(self.size, bool)
         _, last = np.unique(self.table["request"][::-1], return_index=True)
         found[self.size - 1 - last] = True
@@ -118,6 +119,7 @@ class Rows:
         entry = self.trace.index.feed_rows[which]
         is_own = (entry >= 0) & (feeds["request"][which] == self._of("request", entry))
         which, entry = which[is_own], entry[is_own]
+        # Larger than any slot, so that the minimum below is that of real ones.
         first = np.full(count, np.iinfo(np.int32).max)
         np.minimum.at(first, entry, feeds["visible_start"][which])
         stop = np.full(count, -1)

@@ -15,7 +15,7 @@ _SUM = 0.01  # by how much probabilities may exceed 1 in sum
 
 
 def scores(rows: Rows) -> None:
-    """Log-probabilities are sorted, at most 0, and those of their tokens."""
+    """Check that log-probabilities are sorted, at most 0, and those of their tokens."""
     for model in ("draft", "target"):
         phase = "draft" if model == "draft" else "accept"
         _candidates_are_sorted(rows, model, phase)
@@ -52,7 +52,7 @@ def _candidates_are_sorted(rows: Rows, model: str, phase: str) -> None:
 
 
 def _tokens_have_their_own(rows: Rows, model: str, phase: str) -> None:
-    """A draft's log-probability is that of the candidate, or below all of them if it is none."""
+    """Check that a draft has its candidate's log-probability, or one below all if it is none."""
     table = rows.trace.rows
     drafts = table["drafts"]
     k = drafts.shape[1]

@@ -17,7 +17,7 @@ _ROUNDING = 1e-3  # of a score in float32
 
 
 def verification(rows: Rows) -> None:
-    """A round verifies no more than its capacity, and what its selector's scores call for."""
+    """Check that a round verifies what its selector's scores call for, within its capacity."""
     _fits_capacity(rows)
     _finished_rows_have_none(rows)
     meta = rows.trace.meta
@@ -33,7 +33,7 @@ def verification(rows: Rows) -> None:
 
 
 def foresight(rows: Rows) -> None:
-    """Where drafts are judged by coins, a draft does not decide itself whether it is judged."""
+    """Check that a draft does not decide itself whether it is judged, where coins judge drafts."""
     sampling = rows.trace.meta["sampling"] or {}
     if sampling.get("coupling") != "rejection" or rows.trace.meta.get("foresees") is not True:
         return
@@ -68,7 +68,7 @@ def _finished_rows_have_none(rows: Rows) -> None:
 
 
 def _are_the_largest(rows: Rows, options: Mapping[str, Any]) -> None:
-    """What a round verifies has the largest scores of it, and it verifies as many as it may."""
+    """Check that a round verifies as many drafts as it may, those with the largest scores."""
     table = rows.table
     scores = rows.trace.rows["scores"].astype(np.float64)  # (N, K)
     k = scores.shape[1]
@@ -103,7 +103,7 @@ def _are_the_largest(rows: Rows, options: Mapping[str, Any]) -> None:
 
 
 def _is_used_up(rows: Rows, round_number: int, active: Array) -> None:
-    """A round of a drafter that drafts the same in every row verifies all that it may."""
+    """Check that a round verifies all it may, if the drafter drafts the same in every row."""
     if rows.trace.meta["drafter"] != "model":
         return
     drafted = rows.table["drafted"][active]
@@ -131,7 +131,7 @@ def _is_due(rows: Rows, max_wait: Any) -> Array:
 
 
 def _are_confident(rows: Rows, options: Mapping[str, Any]) -> None:
-    """A row verifies its drafts up to the first whose q is below the threshold."""
+    """Check that a row verifies its drafts up to the first whose q is below the threshold."""
     at_least = options.get("at_least")
     if not isinstance(at_least, float):
         return
@@ -150,14 +150,14 @@ def _are_confident(rows: Rows, options: Mapping[str, Any]) -> None:
 
 
 def _scores_are_chances(rows: Rows, options: Mapping[str, Any], *, summed: bool) -> None:
-    """In greedy decoding, scores by the drafts themselves follow from their log-probabilities."""
+    """Check that in greedy decoding scores of drafts follow from their log-probabilities."""
     logprob = rows.trace.rows["draft_logprob"].astype(np.float64)
     is_greedy = rows.trace.meta["sampling"] is None
     is_logged = bool(np.nan_to_num(logprob).any())
     if options.get("score") != "chosen" or not (is_greedy and is_logged):
         return
     if (rows.trace.meta.get("drafter_options") or {}).get("calibration"):
-        return  # chances are no log-probabilities then
+        return  # chances are not log-probabilities then
     due = logprob.cumsum(axis=1) if summed else logprob
     if rows.branches.any:
         on_branch = rows.branches.ancestors[:, 1:, 1:]  # (N, K, K)

@@ -12,7 +12,7 @@ from specviz.checks.rows import Rows
 
 
 def acceptance(rows: Rows) -> None:
-    """An accepted draft is the target's choice, and is emitted as it was drafted."""
+    """Check that an accepted draft is the target's choice, and is emitted as it was drafted."""
     drafts, choices = rows.trace.rows["drafts"], target_choices(rows.trace)  # (N, K), (N, K+1)
     k = drafts.shape[1]
     emitted = rows.trace.rows["emitted"][:, :k]
@@ -41,7 +41,7 @@ def acceptance(rows: Rows) -> None:
 
 
 def bonus(rows: Rows) -> None:
-    """The token behind the accepted drafts comes from the target."""
+    """Check that the token behind the accepted drafts comes from the target."""
     table, branches = rows.table, rows.branches
     every = np.arange(rows.size)
     place = (every, table["accepted"])
@@ -64,7 +64,7 @@ def bonus(rows: Rows) -> None:
         if emitted[i] == rejected[i]:
             found += ", which is the draft's token"
         rows.report("bonus", "accept", entry, expected, found)
-    # Without the target's choices one thing can still be told: a rejected draft is not emitted.
+    # Without the target's choices one thing can still be checked: a rejected draft is not emitted.
     # Where the strategy, the budget or EOS cut the tokens, though, the last one may be a draft.
     is_whole = (table["discarded"] == 0) & (table["finished"] == 0)
     is_draft = (rejected >= 0) & (emitted == rejected) & (table["accepted"] < table["verified"])

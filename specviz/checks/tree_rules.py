@@ -14,7 +14,7 @@ from specviz.record.schema import PHASES
 
 
 def drafts_form_a_tree(rows: Rows) -> None:
-    """Drafts of one parent differ, feeds name the draft that they are, and the path is one."""
+    """Check that siblings differ, that feeds name the right draft, and that the path is one."""
     _siblings_differ(rows)
     _nodes_are_the_drafts(rows)
     _path_follows_parents(rows)
@@ -38,7 +38,7 @@ def _siblings_differ(rows: Rows) -> None:
 
 
 def _nodes_are_the_drafts(rows: Rows) -> None:
-    """What was fed as a draft has its token, and its index follows from its depth."""
+    """Check that a fed draft has its own token, and an index that follows from its depth."""
     feeds = rows.trace.feeds
     entry = rows.trace.index.feed_rows
     is_own = (entry >= 0) & (np.append(rows.trace.rows["request"], -1)[entry] == feeds["request"])
@@ -86,7 +86,7 @@ def _path_follows_parents(rows: Rows) -> None:
 
 
 def _are_likely(rows: Rows) -> None:
-    """Drafts of the registered trees are the draft's likeliest tokens, as many as it may take."""
+    """Check that drafts of registered trees are the likeliest tokens, as many as may be taken."""
     meta, table = rows.trace.meta, rows.trace.rows
     options = meta.get("drafter_options")
     top, logprobs = table["draft_top_ids"], table["draft_top_logprobs"]
@@ -121,7 +121,7 @@ def _are_paths(paths: Any, count: int) -> TypeGuard[list[list[int]]]:
 
 
 def _are_judged_soundly(rows: Rows) -> None:
-    """Drawn children are judged by q as they were drawn, likely ones by the target's own draw."""
+    """Check that drawn children are judged by q as drawn, likely ones by the target's own draw."""
     meta = rows.trace.meta
     options = meta.get("drafter_options")
     sampling = meta["sampling"] or {}

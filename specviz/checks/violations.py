@@ -149,7 +149,7 @@ class Findings:
     """
 
     def __init__(self, head: str | None = None) -> None:
-        """`head` is the name of the draft head, where one drafts."""
+        """Begin without findings. head: the name of the draft head, where one drafts."""
         self._head = head
         self._findings: dict[_Key, _Finding] = {}
 
@@ -179,7 +179,7 @@ class Findings:
             evidence: whether to append `found` to the words of a violation that is known already.
         """
         round_number, phase = divmod(int(stage), len(PHASES))
-        # Sorting needs a number where there is no model, too.
+        # Sorting needs a number also where no model is named.
         model_code = _NO_MODEL if model is None else int(model)
         key = _Key(round_number, phase, model_code, int(row), int(request), rule)
         if evidence and key in self._findings:
@@ -188,6 +188,7 @@ class Findings:
         known = self._findings.setdefault(key, _Finding(expected, found, None, affected[:0], 0))
         if known.first_slot is None and affected.size:
             known.first_slot = int(affected[0])
+        # Several queries of a forward may name the same slot; it counts once.
         known.slots = np.union1d(known.slots, affected)
         known.tokens += int(count)
 

@@ -31,7 +31,7 @@ def add_check(parser: argparse.ArgumentParser) -> None:
 
 
 def checks_file(options: argparse.Namespace) -> bool:
-    """Whether a file is to be checked, and nothing measured."""
+    """Return whether a file is to be checked, and nothing measured."""
     return isinstance(options.check, Path)
 
 

@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _case(options: argparse.Namespace, named: Shapes | None) -> "Case":
-    """Raises ValueError, FileNotFoundError: an argument cannot be used."""
+    """Make the case of the options. Raise ValueError or FileNotFoundError if it cannot be."""
     ceilings = Ceilings.load(options.ceilings)
     if options.rates is not None:
         check_rates(options.rates)

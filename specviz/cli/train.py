@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def check_heads(options: argparse.Namespace) -> None:
-    """Raise ValueError for names that are no heads, and for options that do not fit together."""
+    """Raise ValueError for unknown names of heads, and for options that do not fit together."""
     if options.heads is None:
         if options.head_steps is not None:
             raise ValueError("--head-steps needs a head; give --heads too")

@@ -115,10 +115,8 @@ class Ceilings:
             )
         rates = pd.to_numeric(table["rate"], errors="coerce")
         if not (rates > 0).all():
-            raise ValueError(
-                "table must hold rates above 0, but one is not; "
-                "measure again with specviz study ceilings"
-            )
+            wrong = table["rate"][~(rates > 0)].iloc[0]
+            raise ValueError(f"table must hold rates above 0, got {short(wrong)}; measure it again")
         moved = pd.concat([measured["copy"], measured["read"]])
         matmul = {
             str(dtype): _points(part["rows"], part["rate"])

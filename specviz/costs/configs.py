@@ -36,7 +36,8 @@ def read_config(config: Mapping[str, Any]) -> dict[str, Any]:
         ) from None
     except (TypeError, ZeroDivisionError):
         raise ValueError(
-            f"config of model_type={model_type!r} must hold sizes that are ints >= 1; correct it"
+            f"config of model_type={model_type!r} must hold sizes that are ints >= 1, got "
+            f"{short(config)}; correct it"
         ) from None
 
 

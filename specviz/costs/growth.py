@@ -126,8 +126,8 @@ def group_by_size(batch_sizes: object, times: object, offset: bool) -> Groups:
     finite = np.isfinite(values).all() and np.isfinite(sizes).all()
     if not finite or (values < 0).any() or (sizes < 1).any():
         raise ValueError(
-            "batch_sizes must be finite numbers >= 1 and times >= 0, got others; leave such rounds"
-            " out"
+            f"batch_sizes must be finite numbers >= 1 and times >= 0, got {short(batch_sizes)} and "
+            f"{short(times)}; leave other rounds out"
         )
     groups = {float(size): values[sizes == size] for size in np.unique(sizes)}
     groups = {size: group for size, group in groups.items() if len(group) >= MIN_ROUNDS}

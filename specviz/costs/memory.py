@@ -149,7 +149,7 @@ def _check_held(target: object, draft: object, strategy: object, levers: object 
 def peak_bytes(table: pd.DataFrame) -> int:
     """Return what is always held plus what the phase with the largest need takes on top.
 
-    Raises ValueError if `table` is no table of `memory`.
+    Raises ValueError if `table` is not one of `memory`.
     """
     if not isinstance(table, pd.DataFrame) or not {"when", "bytes"} <= set(table.columns):
         raise ValueError(f"table must be a table of memory, got {short(table)}; pass that table")

@@ -177,7 +177,7 @@ def clip(
         any_nonfinite = torch.zeros_like(room, dtype=torch.bool)
     # The token chosen from position j is valid if positions 0..j are finite: `finite` tokens are.
     gained = torch.minimum(wanted, finite)
-    # Only if non-finite logits took something away: those behind a rejection harm nobody.
+    # Only if non-finite logits cost a token: those behind a rejection change nothing.
     ended_nonfinite = gained < wanted
     return Outcome(
         verified=torch.full_like(room, width - 1) if lengths is None else lengths,

@@ -35,11 +35,11 @@ class Fault:
     from_round: int
 
     def active(self, kind: str, number: int) -> bool:
-        """Whether this is that kind of fault, and it breaks round `number`."""
+        """Return whether this is that kind of fault, and it breaks round `number`."""
         return kind == self.kind and number >= self.from_round
 
     def includes(self, row: int) -> bool:
-        """Whether it breaks that row of the batch."""
+        """Return whether it breaks that row of the batch."""
         return self.rows is None or row in self.rows
 
     def positions(self, number: int, rows: Tensor, positions: Tensor) -> Tensor:

@@ -30,11 +30,11 @@ class PeakMeter(TorchDispatchMode):
         weight_bytes: the bytes of the models' weights, which are not among them.
 
     Raises:
-        ValueError: `models` is no list of models.
+        ValueError: `models` is not a list of models.
     """
 
     def __init__(self, models: Iterable[PreTrainedModel] = ()) -> None:
-        """`models`: whose weights do not count."""
+        """Leave the weights of `models` out of the count."""
         super().__init__()
         if not is_list(models):
             raise ValueError(f"models must be a list, got {short(models)}; pass a list of models")

@@ -270,7 +270,7 @@ def make_feed(
 def _find_cause(
     model: PreTrainedModel, tokens: Sequence[int], expected: Tensor, limit: float
 ) -> str:
-    """Return which of positions, mask and K/V the model takes otherwise than it is told."""
+    """Return which of positions, mask and K/V the model does not apply as they are passed."""
 
     def differs(*slots: range) -> bool:
         rows = [list(row) for row in slots]

@@ -86,7 +86,8 @@ class Reading:
     def _slide(self, windowed: WindowedModel, row: Row, first: int) -> int:
         """Return the index of the first token that the draft model has to read of a row.
 
-        Where this round's drafts do not fit behind what the window holds, it begins anew.
+        Where this round's drafts do not fit behind what the window holds, the window is filled
+        again from the row's last tokens.
         """
         end = row.length + self.num_draft_tokens
         if first > 0 and end - row.draft_first <= windowed.slots:
@@ -135,7 +136,7 @@ class Reading:
             end = min(begin + most, longest)
             columns = begins + torch.arange(begin, end, device=device)  # (b, q)
             # Filling has to be written somewhere. It lands on the pending token's slot, whose K/V
-            # is written anew before any query sees it.
+            # is overwritten before any query sees it.
             indices = torch.minimum(columns, ends)
             tokens = self.batch.tokens[index].gather(1, indices)
             feed = self._feed(index, tokens, indices, window, columns < ends)

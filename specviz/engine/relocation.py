@@ -60,7 +60,7 @@ def _compacting(row: int, pending: int, places: Sequence[int], due: Sequence[int
 
 
 def _continues(first: Move, then: Move) -> bool:
-    """Whether `then` begins, at both ends, where `first` stops."""
+    """Return whether `then` begins, at both ends, where `first` stops."""
     is_next = then.from_slot == first.from_slot + first.length
     return is_next and then.to_slot == first.to_slot + first.length
 

@@ -87,7 +87,7 @@ class SamplingParams:
 
         The logits of tokens that top-k or top-p removes are -inf.
 
-        Raises ValueError if `logits` is no tensor.
+        Raises ValueError if `logits` is not a tensor.
         """
         require_kind("logits", logits, Tensor, "pass a tensor (..., V)")
         scores = logits.float().reshape(-1, logits.shape[-1])

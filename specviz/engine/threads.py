@@ -1,4 +1,4 @@
-"""How many CPU threads torch computes a run with.
+"""Choose the number of CPU threads with which torch computes a run.
 
 After each operation torch's threads wait for one another, and they spin while they wait. That gains
 little for small models, and costs many times the work itself as soon as other programs want the

@@ -118,7 +118,7 @@ def thresholds(coupling: str, epsilon: float | None, delta: float | None) -> dic
     """Return epsilon and delta as they are used, by name; nothing for another coupling.
 
     Raises:
-        ValueError: one of them is no share, or belongs to another coupling.
+        ValueError: one of them is not in (0, 1], or belongs to another coupling.
     """
     found = {}
     for name, value, usual in (("epsilon", epsilon, EPSILON), ("delta", delta, DELTA)):

@@ -22,7 +22,7 @@ _FOUND: list[Counterexample] = []
 
 @exercise
 def budget(slots: int, reads: list[int]) -> str:
-    """Exercise 1: slots of a row, and the indices that the draft reads first in a round."""
+    """Check exercise 1: slots of a row, and the indices that the draft reads first."""
     longest = 28 + 24 - 1  # the last round begins when one token is missing
     expect(slots, longest + 4, "the slots of a row (28 tokens, 24 new ones, K = 4)")
     expect(list(reads), [10, 11], "the indices that the draft reads first, for n = 12")
@@ -34,7 +34,7 @@ def budget(slots: int, reads: list[int]) -> str:
 
 @exercise
 def alone(decode: Decoder) -> str:
-    """Milestone 1: right with one row."""
+    """Check milestone 1: right with one row."""
     report = judge(decode, work.one_row(), _FOUND)
     _speculates(report)
     return _praise(report, "three texts, one after the other")
@@ -42,7 +42,7 @@ def alone(decode: Decoder) -> str:
 
 @exercise
 def batched(decode: Decoder) -> str:
-    """Milestone 2: right with eight rows, with refill and EOS."""
+    """Check milestone 2: right with eight rows, with refill and EOS."""
     asked = work.batch()
     report = judge(decode, asked, _FOUND)
     _speculates(report)
@@ -63,7 +63,7 @@ def batched(decode: Decoder) -> str:
 
 @exercise
 def fast(decode: Decoder, board: str | Path) -> str:
-    """Milestone 3: faster than batched autoregressive decoding, with eight rows.
+    """Check milestone 3: faster than batched autoregressive decoding, with eight rows.
 
     `board` is the file of the leaderboard, which gets a line.
     """
@@ -79,7 +79,7 @@ def fast(decode: Decoder, board: str | Path) -> str:
 
 @exercise
 def colleague(old: str, new: str) -> str:
-    """Exercise 5: a line of `slots`, and the line in its place."""
+    """Check exercise 5: a line of `slots`, and the line in its place."""
     try:
         decoder = mended(_slots, old, new)
     except ValueError as error:

@@ -10,7 +10,7 @@ from specviz.exercises.base import ask, exercise, expect
 
 @exercise
 def turns(tokens: float, batch: float) -> str:
-    """Where reading and arithmetic take equally long.
+    """Check where reading and arithmetic take equally long.
 
     The answer is the tokens of a forward, and the rows of a verification with K = 4.
     """
@@ -24,7 +24,7 @@ def turns(tokens: float, batch: float) -> str:
 
 @exercise
 def best_k(answer: Callable[..., Any]) -> str:
-    """A function of draft_s, verify_s (K + 1,) and rates (K,) that returns the best K."""
+    """Check a function of draft_s, verify_s (K + 1,) and rates (K,) that returns the best K."""
     rng = random.Random(0)
     seen = set()
     for _ in range(200):
@@ -51,7 +51,7 @@ def best_k(answer: Callable[..., Any]) -> str:
 
 @exercise
 def is_faster(answer: Callable[..., Any]) -> str:
-    """A function of draft_s, verify_s, step_s and rates (K,): does a round beat steps?"""
+    """Check a function of draft_s, verify_s, step_s and rates (K,): does a round beat steps?"""
     rng = random.Random(0)
     yes = 0
     for _ in range(200):

@@ -38,7 +38,7 @@ _MOST_ROUNDS = 14  # of the mystery, once it is mended
 
 @exercise
 def symptoms(answer: Sequence[str]) -> str:
-    """Exercise 1: the symptom of each of six changes, as letters."""
+    """Check exercise 1: the symptom of each of six changes, as letters."""
     found = [str(letter).strip().lower() for letter in answer]
     if len(found) != len(_OF_CHANGES):
         raise WrongAnswerError(f"expected {len(_OF_CHANGES)} letters, got {len(found)}")
@@ -55,14 +55,14 @@ def symptoms(answer: Sequence[str]) -> str:
 
 @exercise
 def repad(old: str, new: str) -> str:
-    """Exercise 2: a line of `repad`, and the line in its place."""
+    """Check exercise 2: a line of `repad`, and the line in its place."""
     _same_texts(_mended(_repad, old, new), _prompts(_PROMPTS))
     return "four rows of different lengths, and each is the target's own text"
 
 
 @exercise
 def refill(old: str, new: str) -> str:
-    """Exercise 3: a line of `refill`, and the line in its place."""
+    """Check exercise 3: a line of `refill`, and the line in its place."""
     decoder = _mended(_refill, old, new)
     for batch_size in (2, 3):
         _same_texts(decoder, _prompts(_PROMPTS), batch_size=batch_size)
@@ -71,7 +71,7 @@ def refill(old: str, new: str) -> str:
 
 @exercise
 def lookup(old: str, new: str) -> str:
-    """Exercise 4: a line of `lookup`, and what comes in its place."""
+    """Check exercise 4: a line of `lookup`, and what comes in its place."""
     decoder = _mended(_lookup, old, new)
     _same_texts(decoder, _shots())
     _same_texts(decoder, _prompts(_PROMPTS[:2]))
@@ -80,7 +80,7 @@ def lookup(old: str, new: str) -> str:
 
 @exercise
 def emitted(answer: Callable[..., Any]) -> str:
-    """answer(p, q, drawn): distribution of the token that comes of one draft, (V,).
+    """Check answer(p, q, drawn): distribution of the token that comes of one draft, (V,).
 
     The draft is drawn from `drawn`, and judged with p and q.
     """
@@ -101,7 +101,7 @@ def emitted(answer: Callable[..., Any]) -> str:
 
 @exercise
 def mystery(old: str, new: str) -> str:
-    """Exercise 6: a line of `mystery`, and the line in its place."""
+    """Check exercise 6: a line of `mystery`, and the line in its place."""
     decoder = _mended(_mystery, old, new)
     rounds = _same_texts(decoder, _prompts(_PROMPTS))
     if rounds > _MOST_ROUNDS:

@@ -16,7 +16,7 @@ COPIED_BYTES = 7 * 500 * 36 * 2 * 8 * 128 * 2
 
 @exercise
 def offsets(answer: Sequence[int]) -> str:
-    """By how many slots each of the four rows moves; to the right is positive."""
+    """Check by how many slots each of the four rows moves; to the right is positive."""
     width = max(n + gain for n, gain in zip(N, GAINS, strict=True))
     expect(list(answer), [width - max(N) - gain for gain in GAINS], "the four offsets")
     return "the rectangle grows by one column, so a row that gains more than one token moves left"
@@ -24,7 +24,7 @@ def offsets(answer: Sequence[int]) -> str:
 
 @exercise
 def copied_bytes(answer: int) -> str:
-    """Bytes of the target's K/V that the realignment of 7 rows copies."""
+    """Check the bytes of the target's K/V that the realignment of 7 rows copies."""
     if answer == COPIED_BYTES // 500 * 501:
         raise WrongAnswerError("that counts the pending tokens, which have no K/V yet")
     expect(answer, COPIED_BYTES, "7 rows of 501 tokens")
@@ -33,7 +33,7 @@ def copied_bytes(answer: int) -> str:
 
 @exercise
 def realign_at_once(answer: Callable[..., Any]) -> str:
-    """A function of kv (B, T, D), starts, n and gain (B,): the moved K/V and the new starts."""
+    """Check a function of kv (B, T, D), starts, n, gain (B,): the moved K/V and new starts."""
     rng = torch.Generator().manual_seed(0)
     for trial in range(50):
         kv, starts, n, gain = _ragged_batch(rng)
@@ -67,7 +67,7 @@ def _ragged_batch(
 
 @exercise
 def shift_row(answer: Callable[..., Any]) -> str:
-    """A function that moves `length` slots within a list, from `start` to `start + d`."""
+    """Check a function that moves `length` slots within a list, from `start` to `start + d`."""
     rng = random.Random(0)
     for _ in range(200):
         size = rng.randint(2, 12)

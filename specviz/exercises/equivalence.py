@@ -47,7 +47,7 @@ def divergences() -> pd.DataFrame:
 
 @exercise
 def causes(answer: dict[str, Any]) -> str:
-    """The cause of each of the `divergences`, by its letter."""
+    """Check the cause of each of the `divergences`, by its letter."""
     if not isinstance(answer, dict):
         raise WrongAnswerError(
             "the answer must be a dict with a cause for each letter, but it is "
@@ -73,7 +73,7 @@ def causes(answer: dict[str, Any]) -> str:
 
 @exercise
 def acceptance(probability: float, rest: Sequence[float]) -> str:
-    """The probability that a draft is accepted, and the distribution after a rejection."""
+    """Check the probability that a draft is accepted, and the distribution after a rejection."""
     if abs(float(probability) - float(np.minimum(_P, _Q).sum())) > 1e-6:
         raise WrongAnswerError(
             f"{probability} is not the probability; for each token, the probability that it is "
@@ -92,7 +92,7 @@ def acceptance(probability: float, rest: Sequence[float]) -> str:
 
 @exercise
 def residual(answer: Callable[..., Any]) -> str:
-    """answer(p, q): the distribution (V,) to draw from after a rejection."""
+    """Check answer(p, q): the distribution (V,) to draw from after a rejection."""
     for ps, qs in _PAIRS:
         p, q = np.array(ps), np.array(qs)
         found, left = np.asarray(ask(answer, p.copy(), q.copy()), float), np.maximum(p - q, 0)
@@ -109,7 +109,7 @@ def residual(answer: Callable[..., Any]) -> str:
 
 @exercise
 def sampler(answer: Callable[..., Any]) -> str:
-    """answer(draft, p, q, u, v): the token emitted for a draft from q, with two uniform numbers.
+    """Check answer(draft, p, q, u, v): the emitted token for a draft from q, with two uniforms.
 
     It is judged by the distribution of its tokens, over all drafts and a fine grid of u and v.
     """

@@ -13,7 +13,7 @@ CERTAIN_WINDOW = 20 * 7 + 1
 
 @exercise
 def certain_window(answer: int) -> str:
-    """The W that makes a group of 8 certain among 20 lengths."""
+    """Check the W that makes a group of 8 certain among 20 lengths."""
     expect(answer, CERTAIN_WINDOW, "20 lengths and B = 8")
     return (
         "20 lengths with seven sequences each make 140, and the next one completes a group of eight"
@@ -22,7 +22,7 @@ def certain_window(answer: int) -> str:
 
 @exercise
 def longest_group(answer: Callable[..., Sequence[int]]) -> str:
-    """A function of {request: n} and B that returns a group of equal length.
+    """Check a function of {request: n} and B that returns a group of equal length.
 
     The group is the first B requests of the largest length that has so many, or [].
     """
@@ -39,7 +39,7 @@ def longest_group(answer: Callable[..., Sequence[int]]) -> str:
 
 @exercise
 def choose_fairly(answer: Callable[..., Sequence[int]]) -> str:
-    """A scheduler that keeps `waited` right and serves every request in time."""
+    """Check a scheduler that keeps `waited` right and serves every request in time."""
     rng = random.Random(0)
     for _ in range(40):
         B, max_wait = rng.randint(1, 3), rng.randint(2, 6)
@@ -87,7 +87,7 @@ def _one_round(
 
 @exercise
 def stay_together(answer: Callable[[float, int], float]) -> str:
-    """The probability that two rows gain the same, as a function of alpha and K."""
+    """Check the probability that two rows gain the same, as a function of alpha and K."""
     for alpha, K in ((0.0, 5), (1.0, 5), (0.5, 1), (0.7, 5), (0.9, 3), (0.2, 8), (0.6, 0)):
         exactly = [alpha**a * (1 - alpha) for a in range(K)] + [alpha**K]
         found, wanted = ask(answer, alpha, K), math.fsum(p * p for p in exactly)

@@ -17,7 +17,7 @@ _A = 3
 
 @exercise
 def entries(answer: Any) -> str:
-    """What the head reads in the next round: (token, feature, "true" or "own") for each entry."""
+    """Check what the head reads in the next round: (token, feature, "true" or "own") an entry."""
     wanted = _entries(_N, _A, _K)
     found = [(int(token), int(feature), str(source)) for token, feature, source in answer]
     tokens = [token for token, _, _ in wanted]
@@ -49,7 +49,7 @@ def _entries(n: int, accepted: int, K: int) -> list[tuple[int, int, str]]:
 
 @exercise
 def independent(answer: Callable[..., Any]) -> str:
-    """answer(first, then): what two ideal heads draft that do not know each other's token.
+    """Check answer(first, then): what two ideal heads draft that do not know each other's token.
 
     It is (a, b, chance): two tokens, and the chance that the text goes on with both.
     """
@@ -78,7 +78,7 @@ def independent(answer: Callable[..., Any]) -> str:
 
 @exercise
 def reread(answer: Callable[..., Any]) -> str:
-    """answer(n, a, K): entries that the next round overwrites, and those that it reads first."""
+    """Check answer(n, a, K): entries that the next round overwrites, and those it reads first."""
     rng = random.Random(0)
     overwrites = 0
     for K in range(1, 7):
@@ -99,7 +99,7 @@ def reread(answer: Callable[..., Any]) -> str:
 
 @exercise
 def expected_length(answer: Callable[..., Any]) -> str:
-    """answer(chances): expected tokens of a round, given each draft's conditional chance."""
+    """Check answer(chances): expected tokens of a round, given each draft's conditional chance."""
     rng = np.random.default_rng(0)
     for _ in range(200):
         chances = rng.uniform(0.05, 1, int(rng.integers(1, 8)))

@@ -11,7 +11,7 @@ _GAINS = (1, 4, 3, 3)
 
 
 def _step(lengths: Iterable[int], gains: Iterable[int]) -> int:
-    """By how much the longest length grows in a round."""
+    """Return by how much the longest length grows in a round."""
     before = list(lengths)
     after = [n + gain for n, gain in zip(before, gains, strict=True)]
     return max(after) - max(before)
@@ -19,7 +19,7 @@ def _step(lengths: Iterable[int], gains: Iterable[int]) -> int:
 
 @exercise
 def stays(answer: Iterable[int]) -> str:
-    """The rows whose K/V stays in its slots, of four rows with given lengths and gains."""
+    """Check the rows whose K/V stays in its slots, of four rows with given lengths and gains."""
     step = _step(_LENGTHS, _GAINS)
     wanted = sorted(row for row, gain in enumerate(_GAINS) if gain == step)
     found = sorted(int(row) for row in answer)
@@ -32,7 +32,7 @@ def stays(answer: Iterable[int]) -> str:
 
 @exercise
 def moved_slots(answer: Callable[..., Any]) -> str:
-    """A function of lengths (B,) before a round and gains (B,): the slots that EQSPEC moves."""
+    """Check a function of lengths (B,) before a round and gains (B,): slots that EQSPEC moves."""
     rng = random.Random(0)
     overtaken = 0
     for _ in range(200):
@@ -52,7 +52,7 @@ def moved_slots(answer: Callable[..., Any]) -> str:
 
 @exercise
 def rows_that_fit(answer: Callable[..., Any]) -> str:
-    """A function that returns the largest B.
+    """Check a function that returns the largest B.
 
     Its arguments are memory, weights, layers, heads, kv_heads, head_dim, itemsize and T.
     """

@@ -11,7 +11,7 @@ from specviz.exercises.base import WrongAnswerError, ask, exercise, expect
 
 @exercise
 def slots(stale: Sequence[int], written_next: Sequence[int]) -> str:
-    """Stale slots after a round of n = 10, K = 4, a = 2, and those that the next one writes."""
+    """Check the stale slots after a round of n = 10, K = 4, a = 2, and those written next."""
     n, K, a = 10, 4, 2
     expect(list(stale), list(range(n + a, n + K)), "the stale slots")
     expect(
@@ -24,7 +24,7 @@ def slots(stale: Sequence[int], written_next: Sequence[int]) -> str:
 
 @exercise
 def write_and_mask(answer: Callable[..., Any]) -> str:
-    """A function of slab (B, T), n (B,) and new (B, K+1).
+    """Check a function of slab (B, T), n (B,) and new (B, K+1).
 
     It writes in place and returns the mask (B, K+1, T).
     """
@@ -57,7 +57,7 @@ def write_and_mask(answer: Callable[..., Any]) -> str:
 
 @exercise
 def paged_slots(answer: Callable[..., Any]) -> str:
-    """A function of n, K, a block table and the block size: the physical slots of K + 1 tokens."""
+    """Check a function of n, K, a block table and block size: physical slots of K + 1 tokens."""
     rng = random.Random(0)
     for _ in range(200):
         size, K, n = rng.choice((1, 2, 4, 16)), rng.randint(0, 6), rng.randint(1, 40)
@@ -72,7 +72,7 @@ def paged_slots(answer: Callable[..., Any]) -> str:
 
 @exercise
 def draft_reads(answer: Callable[..., Any]) -> str:
-    """A function of n, K and a: the positions that the draft reads first in the next round."""
+    """Check a function of n, K and a: the positions that the draft reads first next round."""
     for n in (1, 2, 7):
         for K in (1, 2, 5):
             for a in range(K + 1):

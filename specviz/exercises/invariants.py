@@ -49,7 +49,7 @@ _OFFSETS = [2, 0, -2]
 
 @exercise
 def realigned(length: int, offsets: list[int]) -> str:
-    """The new common length L' and the offsets d of three rows."""
+    """Check the new common length L' and the offsets d of three rows."""
     if length == 8 + 5:
         raise WrongAnswerError(
             "13 is L + the largest gain, but the row that gains most need not end up the longest"
@@ -64,7 +64,7 @@ def realigned(length: int, offsets: list[int]) -> str:
 
 @exercise
 def position_ids(answer: Callable[..., Any]) -> str:
-    """answer(mask): the position of each column, from a mask (columns,) of 0 and 1."""
+    """Check answer(mask): the position of each column, from a mask (columns,) of 0 and 1."""
     for mask in (
         [1, 1, 1, 1],
         [0, 0, 1, 1, 1],
@@ -91,7 +91,7 @@ def position_ids(answer: Callable[..., Any]) -> str:
 
 @exercise
 def positions_check(answer: Callable[..., Any]) -> str:
-    """answer(feeds): the pairs (round, row) with a token whose position is not its index."""
+    """Check answer(feeds): the pairs (round, row) with a token whose position is not its index."""
 
     def wanted(trace: sv.Trace) -> Array:
         return trace.feeds["position"] != trace.feeds["index"]
@@ -101,7 +101,7 @@ def positions_check(answer: Callable[..., Any]) -> str:
 
 @exercise
 def mask_check(answer: Callable[..., Any]) -> str:
-    """answer(feeds, holes): the pairs (round, row) with a query that saw wrong slots.
+    """Check answer(feeds, holes): the pairs (round, row) with a query that saw wrong slots.
 
     It saw another number of slots than its index + 1, or its own slot was not the last one it saw.
     """
@@ -118,7 +118,7 @@ def mask_check(answer: Callable[..., Any]) -> str:
 
 @exercise
 def found(n: int, rule: str, row: int, round: int) -> str:
-    """Which rule mystery n violates first, in which row of the batch and in which round."""
+    """Check which rule mystery n violates first, in which row of the batch and in which round."""
     if n not in _MYSTERIES:
         raise WrongAnswerError(
             f"there is no mystery {n!r}; choose one of {', '.join(map(str, _MYSTERIES))}"

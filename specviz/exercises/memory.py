@@ -29,7 +29,7 @@ _MESSAGE = 12
 
 @exercise
 def lever(answer: Any) -> str:
-    """The name of the lever that frees most memory when it is pulled alone."""
+    """Check the name of the lever that frees most memory when it is pulled alone."""
     if answer not in _LEVERS:
         raise WrongAnswerError(f"got {answer!r}; choose one of {', '.join(_LEVERS)}")
     whole = _peak({})
@@ -57,7 +57,7 @@ def _peak(pulled: dict[str, Any]) -> int:
 
 @exercise
 def kv_bytes(answer: Callable[..., Any]) -> str:
-    """answer(rows, prompt, new, K, layers, kv_heads, head_dim, size): bytes of a model's K/V."""
+    """Check answer(rows, prompt, new, K, layers, kv_heads, head_dim, size): a model's K/V bytes."""
     rng = np.random.default_rng(0)
     for _ in range(100):
         rows, layers, kv_heads = rng.integers(1, 40, 3).tolist()
@@ -80,7 +80,7 @@ def kv_bytes(answer: Callable[..., Any]) -> str:
 
 @exercise
 def rows_alone(answer: Callable[..., Any]) -> str:
-    """answer(budget, target_weights, draft_weights, target_row, draft_row): rows without drafts."""
+    """Check answer(budget, target_weights, draft_weights, target_row, draft_row) without drafts."""
     rng = np.random.default_rng(0)
     for _ in range(200):
         target_weights, draft_weights = rng.integers((50, 1), (200, 60)).tolist()
@@ -100,7 +100,7 @@ def rows_alone(answer: Callable[..., Any]) -> str:
 
 @exercise
 def reading(kept_all: Any, kept_prompt: Any, kept_none: Any) -> str:
-    """How many tokens the target reads as the second turn begins, by what was kept."""
+    """Check how many tokens the target reads as the second turn begins, by what was kept."""
     # The last token of the message is read by the first verification. The last one of the reply
     # was never read, so it has no K/V.
     whole = _PROMPT + _REPLY + _MESSAGE - 1

@@ -59,7 +59,7 @@ class Reader:
 
 @exercise
 def emitted(answer: Sequence[Sequence[int]]) -> str:
-    """Exercise 1: what the row gains in each of `ROUNDS`."""
+    """Check exercise 1: what the row gains in each of `ROUNDS`."""
     found = [list(tokens) for tokens in answer]
     if len(found) != len(ROUNDS):
         raise WrongAnswerError(
@@ -75,7 +75,7 @@ def emitted(answer: Sequence[Sequence[int]]) -> str:
 
 @exercise
 def accept(answer: Accept) -> str:
-    """Exercise 2: a function of drafts (K,) and target choices (K + 1,): the gained tokens."""
+    """Check exercise 2: a function of drafts (K,) and target choices (K + 1,): gained tokens."""
     rng = random.Random(0)
     cases = [*ROUNDS, ([], [6])]
     cases += [
@@ -92,7 +92,7 @@ def accept(answer: Accept) -> str:
 
 @exercise
 def expected_length(answer: Callable[[float, int], float]) -> str:
-    """Exercise 3: the mean acceptance length for a probability `rate` that a draft is accepted."""
+    """Check exercise 3: the mean acceptance length if drafts are accepted with chance `rate`."""
     cases = [(0.5, 1), (0.5, 2), (0.8, 5), (0.87, 10), (0.0, 5), (1.0, 5), (0.3, 0)]
     for rate, k in cases:
         found, wanted = ask(answer, rate, k), math.fsum(rate**j for j in range(k + 1))
@@ -103,7 +103,7 @@ def expected_length(answer: Callable[[float, int], float]) -> str:
 
 @exercise
 def decode(answer: Callable[[Reader, Reader, list[int], int, int], Sequence[int]]) -> str:
-    """Exercise 4: (target, draft, prompt, K, budget) -> new tokens, without wasted rounds."""
+    """Check exercise 4: (target, draft, prompt, K, budget) -> new tokens, without waste."""
     text = _greedy(_PROMPT, _BUDGET)
     for k in (4, 1, 2):
         target, draft = Reader(), Reader(error=6)

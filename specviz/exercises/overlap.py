@@ -17,7 +17,7 @@ _ROUNDS = 3
 
 @exercise
 def finish(answer: Any) -> str:
-    """When the last verification of both lanes ends, in ms."""
+    """Check when the last verification of both lanes ends, in ms."""
     wanted = float(plan_lanes(_DRAFT_MS, _VERIFY_MS, _ROUNDS)["stop_ms"].max())
     found = float(answer)
     in_turns = 2 * _ROUNDS * (_VERIFY_MS + _DRAFT_MS)
@@ -33,7 +33,7 @@ def finish(answer: Any) -> str:
 
 @exercise
 def gain(answer: Callable[..., Any]) -> str:
-    """answer(V, t, m): rows a second in two lanes of m over one lane of 2m."""
+    """Check answer(V, t, m): rows a second in two lanes of m over one lane of 2m."""
     rng = np.random.default_rng(0)
     losing = 0
     for _ in range(200):
@@ -59,7 +59,7 @@ def _line(fixed: float, each: float, rows: float) -> float:
 
 @exercise
 def waiting(answer: Callable[..., Any]) -> str:
-    """answer(V, t): the share of their time in which lanes wait, in the long run."""
+    """Check answer(V, t): the share of their time in which lanes wait, in the long run."""
     rng = np.random.default_rng(0)
     for _ in range(200):
         V, t = rng.uniform(1, 50, 2).tolist()

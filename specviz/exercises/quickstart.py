@@ -17,7 +17,7 @@ _ROUNDS = (
 
 @exercise
 def twins(rounds: int, realigned_slots: int) -> str:
-    """Exercise 1: rounds for 64 tokens with K = 5 and a perfect draft, and the slots realigned."""
+    """Check exercise 1: rounds for 64 tokens with K = 5, a perfect draft; slots realigned."""
     for name, answer in (("rounds", rounds), ("realigned_slots", realigned_slots)):
         if not isinstance(answer, Integral) or isinstance(answer, bool):
             raise WrongAnswerError(
@@ -38,7 +38,7 @@ def twins(rounds: int, realigned_slots: int) -> str:
 
 @exercise
 def kept_by_rollback(answer: Callable[[pd.DataFrame], int]) -> str:
-    """Exercise 2: a function of `metrics.rows(trace)`: the tokens rollback would have kept."""
+    """Check exercise 2: a function of `metrics.rows(trace)`: tokens that rollback keeps."""
     for gains in _ROUNDS:
         entries = []
         kept = 0
@@ -53,7 +53,7 @@ def kept_by_rollback(answer: Callable[[pd.DataFrame], int]) -> str:
 
 @exercise
 def accepted_drafts(answer: Callable[[Sequence[int], Sequence[int]], int]) -> str:
-    """Exercise 3: a function of K drafts and the target's K + 1 choices: the accepted drafts."""
+    """Check exercise 3: a function of K drafts and K + 1 choices: the accepted drafts."""
     cases = [
         ([1, 2, 3], [1, 2, 3, 4], 3),
         ([1, 2, 3], [1, 9, 3, 4], 1),

@@ -21,7 +21,7 @@ Realign = Callable[[list[str], list[int], list[int]], Sequence[Sequence[str]]]
 
 @exercise
 def drift(answer: Sequence[int]) -> str:
-    """Exercise 1: the pending token's column less its index after each of the rounds `ACCEPTED`."""
+    """Check exercise 1: the pending token's column less its index, for each of `ACCEPTED`."""
     rejected = [K - a for a in ACCEPTED]
     wanted = [sum(rejected[: number + 1]) for number in range(len(rejected))]
     found = [int(value) for value in answer]
@@ -35,7 +35,7 @@ def drift(answer: Sequence[int]) -> str:
 
 @exercise
 def alone(answer: Collection[str]) -> str:
-    """Exercise 2: which of `MISTAKES` change the text of a batch of a single row."""
+    """Check exercise 2: which of `MISTAKES` change the text of a batch of a single row."""
     found = {answer} if isinstance(answer, str) else set(answer)
     if unknown := found - set(MISTAKES):
         raise WrongAnswerError(
@@ -53,7 +53,7 @@ def alone(answer: Collection[str]) -> str:
 
 @exercise
 def holes(answer: Holes) -> str:
-    """Exercise 3: (valid, accepted, K) -> `valid` afterwards, positions of the fed tokens."""
+    """Check exercise 3: (valid, accepted, K) -> `valid` afterwards, positions of the fed tokens."""
     rng = random.Random(0)
     cases = [([1, 1, 1], 1, 3), ([0, 0, 1, 1], 3, 3), ([0, 1, 1, 0, 0, 1, 0], 0, 2)]
     cases += [([rng.randrange(2) for _ in range(9)], rng.randrange(k + 1), k) for k in (1, 4, 5, 5)]
@@ -74,7 +74,7 @@ def holes(answer: Holes) -> str:
 
 @exercise
 def realign(answer: Realign) -> str:
-    """Exercise 4: (slots, starts, lengths) -> each row's slots once all rows end in one column."""
+    """Check exercise 4: (slots, starts, lengths) -> slots with all rows ending in one column."""
     rng = random.Random(1)
     cases = [
         (["ABCDabc", "..QRxyz"], [0, 2], [7, 5]),

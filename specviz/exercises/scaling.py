@@ -18,7 +18,7 @@ _BASES = {"log10": np.log(10), "log2": np.log(2)}
 
 @exercise
 def next_rung(answer: Any) -> str:
-    """The length after 640 thousand tokens, by the law of the notebook's three lengths."""
+    """Check the length after 640 thousand tokens, by the law of the notebook's three lengths."""
     tokens, length = _LAST
     doublings = np.log2(_ASKED / tokens)
     wanted = length + doublings * _PER_DOUBLING
@@ -35,7 +35,7 @@ def next_rung(answer: Any) -> str:
 
 @exercise
 def fit(answer: Callable[..., Any]) -> str:
-    """answer(tokens, lengths): (a, b) of length = a + b ln(tokens), by least squares."""
+    """Check answer(tokens, lengths): (a, b) of length = a + b ln(tokens), by least squares."""
     rng = np.random.default_rng(0)
     for _ in range(100):
         count = int(rng.integers(3, 8))
@@ -66,7 +66,7 @@ def _pair(found: Any) -> tuple[float, float]:
 
 @exercise
 def best(answer: Callable[..., Any]) -> str:
-    """answer(lengths, round_ms): the K with most tokens a second; both are dicts by K, from 0."""
+    """Check answer(lengths, round_ms): the K with most tokens a second; dicts by K, from 0."""
     rng = np.random.default_rng(0)
     longest = 0
     for _ in range(200):

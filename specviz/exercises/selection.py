@@ -23,7 +23,7 @@ _CAPACITY = 3
 
 @exercise
 def frontier(counts: Any) -> str:
-    """How many drafts of three rows are verified, C = 5."""
+    """Check how many drafts of three rows are verified, C = 5."""
     expect([int(count) for count in counts], _FRONTIER, "C = 5 and rows 0, 1, 2")
     return (
         "0.9, 0.81, 0.8, 0.405 and one of the two 0.4: the first draft of row 1, "
@@ -33,7 +33,7 @@ def frontier(counts: Any) -> str:
 
 @exercise
 def choose(answer: Callable[..., Any]) -> str:
-    """answer(scores, C): how many drafts of each row are verified; scores (b, K)."""
+    """Check answer(scores, C): how many drafts of each row are verified; scores (b, K)."""
     rng = random.Random(0)
     ties = 0
     for _ in range(300):
@@ -69,7 +69,7 @@ def _by_brute_force(scores: Array, C: int) -> list[int]:
 
 @exercise
 def too_many(scores: Any) -> str:
-    """Scores (3, 3) for which a comparison with the C-th largest verifies more than C = 3."""
+    """Check scores (3, 3) for which a comparison with the C-th largest takes more than C = 3."""
     table = np.asarray(scores, np.float64)
     if table.shape != (_ROWS, _DRAFTED):
         raise WrongAnswerError(f"expected three rows of three scores, got shape {table.shape}")
@@ -123,7 +123,7 @@ def _first_violation(scores: Array, counts: Array) -> str:
 
 @exercise
 def predictable(answer: Callable[..., Any]) -> str:
-    """answer(q, drafts): scores (b, K) that no draft decides for itself.
+    """Check answer(q, drafts): scores (b, K) that no draft decides for itself.
 
     q: (b, K, V), drafts: (b, K).
     """

@@ -14,7 +14,7 @@ _LOAD = 0.7
 
 @exercise
 def own_load(load: float, grows: bool) -> str:
-    """The load of the slower policy, and whether its queue grows without end."""
+    """Check the load of the slower policy, and whether its queue grows without end."""
     wanted = _LOAD * _SERVED / _SLOWER
     if abs(float(load) - wanted) > 0.01:
         raise WrongAnswerError(
@@ -27,7 +27,7 @@ def own_load(load: float, grows: bool) -> str:
 
 @exercise
 def devices(answer: Callable[..., Any]) -> str:
-    """A function of rate, latency_s and B that returns the least number of devices on average."""
+    """Check a function of rate, latency_s and B: the least number of devices on average."""
     for rate, latency_s, rows in (
         (40, 2, 8),
         (40, 2, 64),
@@ -47,7 +47,7 @@ def devices(answer: Callable[..., Any]) -> str:
 
 @exercise
 def p99(answer: Callable[..., Any]) -> str:
-    """A function of the times arrived, started and ended of requests that returns their P99."""
+    """Check a function of the times arrived, started and ended of requests: their P99."""
     rng = random.Random(0)
     for count in (100, 200, 500, 150, 1):
         arrived = [round(rng.uniform(0, 50), 2) for _ in range(count)]

@@ -20,7 +20,7 @@ _GRID = 200  # random numbers of each of two siblings
 
 @exercise
 def mask(answer: Any) -> str:
-    """Which of the seven columns each of the seven tokens attends to, as 0 and 1."""
+    """Check which of the seven columns each of the seven tokens attends to, as 0 and 1."""
     wanted = _ancestors(_PARENTS)
     rows = [[int(cell) for cell in row] for row in answer]
     if [len(row) for row in rows] != [7] * 7:
@@ -36,7 +36,7 @@ def mask(answer: Any) -> str:
 
 @exercise
 def ancestors(answer: Callable[..., Any]) -> str:
-    """answer(parents): bool (N+1, N+1), the columns on the branch of each column."""
+    """Check answer(parents): bool (N+1, N+1), the columns on the branch of each column."""
     rng = random.Random(0)
     for _ in range(200):
         parents = [rng.randint(-1, number - 1) for number in range(rng.randint(1, 9))]
@@ -66,7 +66,7 @@ def _ancestors(parents: Sequence[int]) -> Array:
 
 @exercise
 def compact(answer: Callable[..., Any]) -> str:
-    """answer(kv, path, pending): kv (T, D) after the accepted drafts have moved together."""
+    """Check answer(kv, path, pending): kv (T, D) after the accepted drafts have moved together."""
     rng = random.Random(0)
     moved = 0
     for trial in range(200):
@@ -101,7 +101,7 @@ def _any_path(rng: random.Random, n: int) -> list[int]:
 
 @exercise
 def judge(answer: Callable[..., Any]) -> str:
-    """answer(p, q, children): the distribution (V,) of the token after them.
+    """Check answer(p, q, children): the distribution (V,) of the token after them.
 
     The children were drawn from q one after the other, without replacement.
     """

@@ -14,7 +14,7 @@ _EOS = 0
 
 @exercise
 def taken(a: bool, b: bool, c: bool, d: bool) -> str:
-    """Which of the pairs A to D `load_pair` accepts."""
+    """Check which of the pairs A to D `load_pair` accepts."""
     for name, answer, wanted in (("A", a, True), ("B", b, False), ("C", c, False), ("D", d, True)):
         if not isinstance(answer, bool):
             raise WrongAnswerError(
@@ -29,7 +29,7 @@ def taken(a: bool, b: bool, c: bool, d: bool) -> str:
 
 @exercise
 def match(answer: Callable[..., Any]) -> str:
-    """A function of outputs and references that returns (exact, partial)."""
+    """Check a function of outputs and references that returns (exact, partial)."""
     rng = random.Random(0)
     for _ in range(100):
         references = []
@@ -62,7 +62,7 @@ def _changed(reference: list[int], rng: random.Random) -> list[int]:
 
 @exercise
 def speedup(answer: Callable[..., Any]) -> str:
-    """A function of runs, strategy, B and eos that returns a ratio of medians."""
+    """Check a function of runs, strategy, B and eos that returns a ratio of medians."""
     rng = random.Random(0)
     for _ in range(50):
         runs = [

@@ -24,7 +24,7 @@ from specviz.record.schema import Table
 
 
 class LaneCollected(Collected):
-    """What one lane has written so far; a request that came from the other lane begins anew."""
+    """What one lane has written so far; a request from the other lane starts from no tokens."""
 
     def __init__(self, lane: Lane, *, record: bool) -> None:
         super().__init__(lane.run, record=record)

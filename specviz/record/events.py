@@ -23,7 +23,7 @@ def trace_events(meta: Mapping[str, Any], tables: Mapping[str, Table]) -> dict[s
     """Return the record as JSON. Raise ValueError if it lacks times."""
     if "times" in missing_in(meta):
         raise ValueError(
-            "the record has no times, without which there is nothing to draw; "
+            "trace must have times, got a log without them; "
             "log them with TraceWriter, or record a run of specviz"
         )
     ms = np.stack([tables["rounds"][f"{phase}_ms"] for phase in PHASES], axis=1).astype(np.float64)

@@ -83,7 +83,7 @@ class Committed:
 
         # EOS or the budget may have cut accepted drafts off.
         kept_drafts = np.minimum(rows["accepted"], rows["gained"])
-        # What a row gained is drafts, then the target's token, so what is no draft is a bonus.
+        # What a row gained is drafts, then the target's token, so all other tokens are bonuses.
         self.origins = np.where(is_prompt, PROMPT, BONUS)
         self.origins[joined_ranges(begin, kept_drafts)] = ACCEPTED
 
@@ -152,7 +152,7 @@ class RecordIndex:
 
     @cached_property
     def on_branches(self) -> Array:
-        """Whether each feed is a draft of a row whose drafts are no chain, (F,)."""
+        """Return whether each feed is a draft of a row with a tree of drafts, bool (F,)."""
         is_draft = (self._feeds["node"] > 0) & (self.feed_rows >= 0)
         found = np.zeros(is_draft.shape, bool)
         found[is_draft] = branching(self._rows)[self.feed_rows[is_draft]]

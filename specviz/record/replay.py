@@ -56,8 +56,9 @@ class Slots:
 
     def __post_init__(self) -> None:
         shapes = {getattr(self, name).shape for name in (*_SHOWN, "source", "state")}
-        if len(shapes) != 1 or len(shapes.pop()) != 2:
-            raise ValueError("the arrays of Slots must share one (B, T) shape")
+        if len(shapes) != 1 or any(len(shape) != 2 for shape in shapes):
+            problem = f"the arrays of Slots must share one (B, T) shape, got {sorted(shapes)}"
+            raise ValueError(f"{problem}; pass arrays of one shape")
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +92,10 @@ class Frame:
         same_rows = len({len(values) for values in (*per_row, self.draft.state)}) == 1
         same_shape = self.target.state.shape == self.draft.state.shape
         if self.phase not in PHASES or not same_rows or not same_shape:
-            raise ValueError("a Frame needs a known phase and the same rows and slots throughout")
+            raise ValueError(
+                "a Frame must have a known phase and the same rows and slots throughout, got "
+                f"phase={short(self.phase)} and other sizes; pass arrays of one replay"
+            )
 
 
 class _Batch(NamedTuple):

@@ -37,7 +37,7 @@ Upgrade = Callable[[dict[str, Any], Table], tuple[dict[str, Any], Table]]
 
 
 def _keep(meta: dict[str, Any], columns: Table) -> tuple[dict[str, Any], Table]:
-    """Version 2 added the columns of `chains`, which are computed where a file lacks them."""
+    """Keep all of version 1: version 2 added the columns of `chains`, which can be computed."""
     return meta, columns
 
 
@@ -140,7 +140,7 @@ class Trace:
     def text(self, token: int) -> str:
         """Return the text of a token id, or the id in angle brackets if the record lacks it.
 
-        Raises ValueError if `token` is no int >= 0.
+        Raises ValueError if `token` is not an int >= 0.
         """
         require_int("token", token, minimum=0)
         return str(self.meta["token_texts"].get(str(token), f"<{token}>"))

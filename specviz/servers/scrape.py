@@ -1,6 +1,6 @@
 """Get a Prometheus page, from a server or a file, and its samples.
 
-Contract: names, labels and numbers come out. What is no such page is refused. Not known here: what
+Contract: names, labels and numbers come out. Any other text is refused. Not known here: what
 the numbers mean.
 """
 
@@ -83,7 +83,7 @@ def samples_of(where: str, text: str) -> Samples:
     """Return the samples of a page: counters added up over engines, gauges averaged.
 
     Raises:
-        ValueError: the text is no Prometheus page.
+        ValueError: the text is not a Prometheus page.
         ImportError: `prometheus-client` is not installed.
     """
     if find_spec("prometheus_client") is None:

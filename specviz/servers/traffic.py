@@ -98,7 +98,7 @@ def missing_drafts(log: Log) -> float:
 
 
 def _is_whole(request: Request) -> bool:
-    """Whether the rounds of a request are known in order and make up its whole text.
+    """Return whether the rounds of a request are known in order and make up its whole text.
 
     A server that finds no draft decodes a token without a round. The log does not say where.
     """

@@ -104,7 +104,7 @@ class Acceptance:
 
 
 def floats(values: object) -> Array:
-    """Return numbers as an array of float64; a NaN in place of what are no numbers."""
+    """Return numbers as an array of float64, or one NaN if they are not numeric."""
     try:
         found = np.asarray(values)
     except (TypeError, ValueError):  # lists of different lengths

@@ -30,10 +30,11 @@ def check_workload(workload: object) -> None:
 def check_several(workload: object, policies: object, costs: object) -> None:
     """Check what a comparison of policies takes."""
     check_workload(workload)
-    if not is_list(policies) or not policies:
-        raise ValueError(f"policies must be Policy objects, got {short(policies)}; pass some")
-    if not all(isinstance(policy, Policy) for policy in policies):
-        raise ValueError(f"policies must be Policy objects, got {short(policies)}; pass some")
+    is_known = is_list(policies) and all(isinstance(policy, Policy) for policy in policies)
+    if not is_known or not policies:
+        raise ValueError(
+            f"policies must be a list of Policy objects, got {short(policies)}; pass at least one"
+        )
     check_costs_by_k(costs)
 
 

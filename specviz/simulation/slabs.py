@@ -35,7 +35,7 @@ class Slabs:
 
     @property
     def places(self) -> int:
-        """P."""
+        """P: places, one for each row that fits on a device."""
         return len(self._place)
 
     def free(self, devices: Array) -> Array:

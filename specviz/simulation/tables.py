@@ -116,7 +116,7 @@ class AcceptanceTable:
 
     @property
     def depth(self) -> int:
-        """D."""
+        """D: drafts proposed at each position."""
         return int(self.drafts.shape[1])
 
     @property

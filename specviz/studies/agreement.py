@@ -31,6 +31,7 @@ from specviz.util.validate import (
     require_list,
     require_path,
     require_str,
+    short,
 )
 
 # Columns of the table that come from the comparison.
@@ -87,7 +88,8 @@ class Setups:
                 )
         if not list(self):
             raise ValueError(
-                "autoregressive decoding at batch 1 is the reference itself; "
+                "strategies must differ from the reference, autoregressive decoding at batch 1, "
+                f"got {short(self.strategies)} at {short(self.batch_sizes)}; "
                 "add a strategy or a batch size"
             )
 
@@ -229,5 +231,5 @@ def _entry(setup: Setup, result: Result, reference: Result, pair: Pair) -> dict[
 
 
 def _place(entry: Mapping[str, Any]) -> tuple[bool, int, int]:
-    """Where an entry stands in the table."""
+    """Return where an entry stands in the table."""
     return entry["deterministic"], entry["batch_size"], list(STRATEGIES).index(entry["strategy"])

@@ -34,7 +34,7 @@ from specviz.util.validate import (
 MIB = 2**20
 KERNELS = 256  # launched in a row, or captured in one graph
 REPETITIONS = 9
-BLOCK_SECONDS = 0.002  # a stall of the machine spoils one block of runs of this length
+BLOCK_SECONDS = 0.002  # a stall of the machine falsifies one block of runs of this length
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def _tasks(device: torch.device, dtypes: Sequence[str], sizes: Sizes) -> Iterato
 
 
 def _bandwidth(device: torch.device, sizes: Sizes) -> Iterator[_Task]:
-    """Two buffers at a time, each at most an eighth of a GPU's free memory."""
+    """Measure two buffers at a time, each at most an eighth of a GPU's free memory."""
     largest = max(sizes.buffers)
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)

@@ -83,7 +83,7 @@ class Case:
         return self.prompt_tokens + self.max_new_tokens / 2 + self.num_draft_tokens
 
     def moved(self, rows: Numbers, num_draft_tokens: Numbers, slots: Numbers) -> Numbers:
-        """Slots that a round realigns, on average."""
+        """Return slots that a round realigns, on average."""
         if self.how.name not in REALIGNING or not num_draft_tokens:
             return 0.0
         if self.rates is None:
@@ -102,7 +102,7 @@ class Case:
         return seconds
 
     def floors(self) -> pd.DataFrame:
-        """One entry a batch size and phase, as `specviz.costs.floor.floors`, without prompts."""
+        """Return `specviz.costs.floor.floors` for each batch size, without the phase of prompts."""
         k = self.num_draft_tokens
         tables = []
         for rows in self.batch_sizes:
@@ -113,7 +113,7 @@ class Case:
         return found[["batch_size", *found.columns.drop("batch_size")]]
 
     def paying(self) -> pd.DataFrame:
-        """Whether speculation pays.
+        """Return whether speculation pays.
 
         One entry a batch size: batch_size, step_ms (autoregressive), round_ms, break_even_length
         and break_even_rate at K; with rates also mean_acceptance_length and speedup at K,
@@ -137,7 +137,7 @@ class Case:
         return pd.DataFrame(entries)
 
     def memory(self) -> pd.DataFrame:
-        """One entry a batch size: its memory by use.
+        """Return one entry a batch size: its memory by use.
 
         Columns: batch_size, weights_gb, kv_gb, logits_gb (tokens included), workspace_gb (of the
         largest phase), peak_gb.

@@ -92,7 +92,7 @@ def measure_bias(
         settings: further arguments of `decode`.
 
     Raises:
-        ValueError: `sampling` is no SamplingParams, or as `generate`.
+        ValueError: `sampling` is not a SamplingParams, or as `generate`.
     """
     require_kind("sampling", sampling, SamplingParams, "pass a SamplingParams")
     if sampling.coupling in EXACT:

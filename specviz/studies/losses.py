@@ -174,7 +174,7 @@ def _entry(setup: _Setup, result: Result, reference: Result) -> dict[str, object
 
 
 def _speeds(setups: Sequence[_Setup]) -> Iterator[dict[str, float]]:
-    """Median and range of each setup's speeds, and its ratios to the setups without a loss."""
+    """Yield median and range of each setup's speeds, and its ratios to those without a loss."""
     lossless = {}
     for setup in setups:
         if setup.loss == NOTHING_LOST:

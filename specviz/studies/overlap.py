@@ -249,7 +249,7 @@ def latency_s(result: Result) -> Array:
     """Return the seconds from the run's first phase to the last token of each request, unordered.
 
     Raises:
-        ValueError: `result` is no Result.
+        ValueError: `result` is not a Result.
     """
     if not isinstance(result, Result):
         raise ValueError(f"result must be a Result, got {short(result)}; pass that of generate")

@@ -70,7 +70,7 @@ class Plan:
         self.chosen()  # an unknown policy is refused before a model runs
 
     def chosen(self) -> list[Policy]:
-        """The policies as objects."""
+        """Return the policies as objects."""
         found = []
         for text in self.policies:
             name, options = parse(text)
@@ -90,7 +90,7 @@ class Plan:
         return max(1, min(_MOST_REPLICAS, self.requests // _REPLICA_REQUESTS))
 
     def workload(self, inputs: Inputs) -> Workload:
-        """The requests, all at once or at the rate."""
+        """Draw the requests, all at once or at the rate."""
         return Workload.drawn(
             -(-self.requests // self.replicas),
             inputs.prompt_tokens,
@@ -103,7 +103,7 @@ class Plan:
 
 
 def compare_policies(plan: Plan, inputs: Inputs) -> pd.DataFrame:
-    """`compare`, with the CPU seconds that simulating each policy took in simulated_cpu_s."""
+    """Run `compare`, and add the CPU seconds of simulating each policy as simulated_cpu_s."""
     workload = plan.workload(inputs)
     tables = []
     for policy in plan.chosen():
@@ -117,7 +117,8 @@ def compare_policies(plan: Plan, inputs: Inputs) -> pd.DataFrame:
 def size_clusters(plan: Plan, inputs: Inputs) -> pd.DataFrame:
     """Find for each policy the fewest devices that keep the latency.
 
-    Columns: policy, devices, and those of `Sizing.tried`; NaN and a note if no number does.
+    Columns: policy, devices, and those of `Sizing.tried`; NaN and a note if no number of
+    devices keeps it.
     """
     assert plan.rate is not None
     assert plan.latency_s is not None
@@ -144,13 +145,13 @@ def size_clusters(plan: Plan, inputs: Inputs) -> pd.DataFrame:
 
 
 def study_latency(plan: Plan, inputs: Inputs) -> pd.DataFrame:
-    """`latency_under_load`. Loads are shares of what the last policy can do."""
+    """Run `latency_under_load`. Loads are shares of what the last policy can do."""
     policies = plan.chosen()[::-1]
     return latency_under_load(plan.workload(inputs), policies, inputs.costs, seed=plan.seed)
 
 
 def study_refill(plan: Plan, inputs: Inputs) -> pd.DataFrame:
-    """`refill_or_grouping`."""
+    """Run `refill_or_grouping`."""
     return refill_or_grouping(
         plan.workload(inputs),
         inputs.costs,
@@ -161,7 +162,7 @@ def study_refill(plan: Plan, inputs: Inputs) -> pd.DataFrame:
 
 
 def study_grouping(plan: Plan, inputs: Inputs) -> pd.DataFrame:
-    """`grouping_rates` for the inputs' acceptance and three constant ones."""
+    """Run `grouping_rates` for the inputs' acceptance and three constant ones."""
     acceptances = {}
     for alpha in (0.3, 0.6, 0.9):
         acceptances[f"alpha={alpha}"] = Acceptance.geometric(alpha, plan.num_draft_tokens)
@@ -181,7 +182,7 @@ def study_grouping(plan: Plan, inputs: Inputs) -> pd.DataFrame:
 
 
 def study_held_out(plan: Plan, inputs: Inputs) -> pd.DataFrame:
-    """`held_out`. Raises ValueError if the inputs are not those of recorded runs."""
+    """Run `held_out`. Raise ValueError if the inputs are not those of recorded runs."""
     if not inputs.runs:
         raise ValueError("question='held_out' compares with recorded runs; leave out --ceilings")
     return held_out(inputs.runs)

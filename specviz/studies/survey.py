@@ -96,7 +96,7 @@ class Survey:
         return min(range(len(self.reference.tokens)), key=rank)
 
     def texts(self, prompt: int) -> dict[str, str]:
-        """What the reference and every strategy wrote after a prompt, as `marked` shows it.
+        """Return what the reference and every strategy wrote after a prompt, as `marked` shows it.
 
         Raises ValueError if there is no such prompt.
         """
@@ -156,7 +156,7 @@ def _chosen(strategies: Sequence[str | Strategy] | None) -> list[Strategy]:
     if strategies is None:
         return everything()
     if is_list(strategies) and not strategies:
-        raise ValueError("strategies=[] names none; pass at least one, or None for all")
+        raise ValueError("strategies must name at least one, got []; pass names, or None for all")
     require_list("strategies", strategies)
     return [Options(strategy=each).make_strategy() for each in strategies]
 
@@ -175,7 +175,7 @@ def marked(text: str, expected: str, characters: int = 200) -> str:
 
 
 def _left_at(result: Result, reference: Result, prompt: int) -> float:
-    """The first token at which a result differs from the reference, infinity if none does."""
+    """Return the first token at which a result differs from the reference, infinity without one."""
     at = divergence(result.tokens[prompt], reference.tokens[prompt])
     return math.inf if at is None else at
 

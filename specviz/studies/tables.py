@@ -103,7 +103,7 @@ class _Noting(Selector):
 
     def choose(self, state: State, draft: Draft, capacity: int) -> Draft:
         if draft.parents is not None:
-            raise ValueError("drafter must propose chains, not trees; pass another one")
+            raise ValueError("drafter must propose chains, got one of trees; pass another one")
         assert draft.logits is not None
         log_q, entropy = _describe(draft.logits, draft.tokens)
         kept = [each.cpu().numpy() for each in (draft.tokens, log_q, entropy)]
@@ -221,7 +221,7 @@ def _count_accepted(drafts: Array, output: Sequence[int]) -> Array:
 
 
 def summarise(table: AcceptanceTable) -> pd.DataFrame:
-    """Return one entry a depth. Raises ValueError if `table` is no table.
+    """Return one entry a depth. Raises ValueError if `table` is not a table.
 
     Columns: depth, survival (share of positions whose first drafts up to there are all accepted),
     mean_q (of the proposals), mean_entropy (nats).

@@ -42,7 +42,7 @@ class TreeTable:
 
     @property
     def nodes(self) -> int:
-        """M."""
+        """M: drafts of each tree."""
         return self.scores.shape[1]
 
     def texts(self, numbers: Array) -> "TreeTable":

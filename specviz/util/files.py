@@ -67,7 +67,7 @@ def _resolved(path: Path) -> Path:
 
 
 def is_file(path: Path) -> bool:
-    """Whether there is a file at `path`; not so for a name that no file can have."""
+    """Return whether there is a file at `path`; not so for a name that no file can have."""
     try:
         return path.is_file()
     except (OSError, ValueError):

@@ -17,27 +17,27 @@ MAX_SHOWN = 60  # characters of a value that an error message quotes
 
 
 def is_int(value: object) -> TypeGuard[int]:
-    """Whether `value` is an int, numpy's included. A bool is not."""
+    """Return whether `value` is an int, numpy's included. A bool is not."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def is_real(value: object) -> TypeGuard[float]:
-    """Whether `value` is a real number, numpy's included. A bool is not."""
+    """Return whether `value` is a real number, numpy's included. A bool is not."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def is_count(value: object) -> TypeGuard[int]:
-    """Whether `value` is an int >= 0."""
+    """Return whether `value` is an int >= 0."""
     return is_int(value) and value >= 0
 
 
 def is_share(value: object) -> TypeGuard[float]:
-    """Whether `value` is a number from 0 to 1."""
+    """Return whether `value` is a number from 0 to 1."""
     return is_real(value) and 0 <= value <= 1
 
 
 def is_finite(value: object) -> TypeGuard[float]:
-    """Whether `value` is a real number that a float can hold, neither infinite nor NaN."""
+    """Return whether `value` is a real number that a float can hold, neither infinite nor NaN."""
     try:
         return is_real(value) and math.isfinite(value)
     except OverflowError:  # an int beyond the floats
@@ -45,12 +45,12 @@ def is_finite(value: object) -> TypeGuard[float]:
 
 
 def is_list(value: object) -> TypeGuard[Sequence[Any]]:
-    """Whether `value` is a list, a tuple or another sequence, but no text."""
+    """Return whether `value` is a list, a tuple or another sequence, but not a text."""
     return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray)
 
 
 def is_one_of(value: object, choices: Collection[str]) -> bool:
-    """Whether `value` is one of these strings. Whatever else it is, an array too, it is not."""
+    """Return whether `value` is one of these strings. An array or another object is not."""
     return isinstance(value, str) and value in choices
 
 
@@ -106,7 +106,7 @@ def require_choice(name: str, value: object, choices: Collection[str]) -> str:
 
 
 def require_function(name: str, value: object, remedy: str) -> None:
-    """Raise ValueError unless `value` can be called, and is no class."""
+    """Raise ValueError unless `value` can be called, and is not a class."""
     if not callable(value) or isinstance(value, type):
         raise ValueError(f"{name} must be a function, got {short(value)}; {remedy}")
 

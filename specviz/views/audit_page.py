@@ -37,7 +37,7 @@ def save_audit(audit: Audit, path: str | os.PathLike[str]) -> Path:
     """Write the page of an audit; return its path.
 
     Raises:
-        ValueError: `audit` is no report of `specviz.audit`, or `path` cannot be a path.
+        ValueError: `audit` is not a report of `specviz.audit`, or `path` cannot be a path.
         WriteError: the file cannot be written.
     """
     require_kind("audit", audit, Audit, "pass what specviz.audit returned")
@@ -47,7 +47,7 @@ def save_audit(audit: Audit, path: str | os.PathLike[str]) -> Path:
 
 
 def audit_page(audit: Audit) -> str:
-    """Return the page. Raises ValueError if `audit` is no report of `specviz.audit`."""
+    """Return the page. Raises ValueError if `audit` is not a report of `specviz.audit`."""
     require_kind("audit", audit, Audit, "pass what specviz.audit returned")
     parts = [
         f"<p><strong>{_text(audit.verdict)}</strong></p>",

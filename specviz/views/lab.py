@@ -50,7 +50,7 @@ def lab(pair: Pair | None = None, prompts: Sequence[Prompt] | None = None) -> "L
         prompts: to choose from, in order; None for the bundled ones.
 
     Raises:
-        ValueError: this is no pair, or there are no prompts.
+        ValueError: `pair` is not a pair, or there are no prompts.
     """
     return Lab(pair, load_prompts() if prompts is None else prompts)
 
@@ -136,7 +136,9 @@ class Lab(widgets.VBox):
         try:
             for _ in steps:
                 interrupts.listen()
+                # Without a pause the kernel reads no messages, and Cancel would never arrive.
                 await asyncio.sleep(0.001)
+                # Raised inside the run, so that it ends as an interrupt of a cell would end it.
                 if interrupts.came:
                     steps.throw(KeyboardInterrupt)
         except KeyboardInterrupt:  # the line under the form says it
@@ -160,6 +162,7 @@ class Lab(widgets.VBox):
             results: dict[str, Result] = {}
             for name, each in chosen.items():
                 results[name] = yield from self._generate(name, each, prompts)
+                # Texts that end early would leave the bar short of its end.
                 self.progress.max -= self._unwritten(results[name], prompts)
             self._show(results)
             self._set_status("")
@@ -214,7 +217,7 @@ class Lab(widgets.VBox):
         return [own] if own.strip() else [*self._prompts[: self.fields["prompts"].value]]
 
     def _chosen(self) -> dict[str, Strategy]:
-        """The one strategy or the two different ones that the form selects, by name."""
+        """Return the one strategy or the two different ones that the form selects, by name."""
         strategy = self._strategies[self.fields["strategy"].value]
         fault = self.fields["fault"].value
         if fault != NOTHING:
@@ -222,6 +225,7 @@ class Lab(widgets.VBox):
         chosen = {_name(strategy): strategy}
         other = self.fields["compare"].value
         if other != NOTHING:
+            # A run is not compared with itself: the same name counts once.
             chosen.setdefault(other, self._strategies[other])
         return chosen
 
@@ -245,6 +249,7 @@ class Lab(widgets.VBox):
         stepper = step_through(*traces)  # type: ignore[arg-type]  # recorded, so not None
         self._summary.value = table(results)
         self.children = (*self._parts, stepper)
+        # An open widget keeps its film in the page's memory.
         if self.stepper is not None:
             self.stepper.close()
         self.results = list(results.values())
@@ -262,7 +267,7 @@ def _name(chosen: Strategy) -> str:
 
 
 def _drafter(values: dict[str, Any]) -> Drafter:
-    """The drafter that the form selects.
+    """Return the drafter that the form selects.
 
     The synthetic one gets rates r, r², ..., since draft j counts only with all before it.
     """
@@ -273,7 +278,7 @@ def _drafter(values: dict[str, Any]) -> Drafter:
 
 
 def _sampling(values: dict[str, Any]) -> SamplingParams | None:
-    """None at temperature 0.
+    """Return the sampling of the form, None at temperature 0.
 
     The synthetic drafter can know the target's token only where both draw with the same noise.
     """

@@ -57,7 +57,7 @@ class Progress:
         self.root = widgets.HBox(parts, layout={"align_items": "center"})
 
     def begin(self, most: int) -> None:
-        """most: how many tokens there may be."""
+        """Show that a run has begun. most: how many tokens there may be."""
         self.run.disabled = True
         self.cancel.disabled = False
         self.bar.value = 0

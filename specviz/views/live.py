@@ -29,6 +29,7 @@ def later(draw: Callable[[], bytes | None], keep: Callable[[bytes | None], Any])
 
     def begin() -> None:
         drawn = _worker().submit(_drawn, draw)
+        # The callback runs in the worker, but outputs may be changed on the kernel's loop only.
         drawn.add_done_callback(lambda done: loop.add_callback(keep, done.result()))
 
     loop.add_callback(loop.call_later, REST_S, begin)
@@ -46,8 +47,9 @@ class Interrupts:
         self.came = False
 
     def listen(self) -> None:
-        """To be called again after each pause, because every cell restores what was before it."""
+        """Listen for the signal. Call it after each pause: a cell restores the handler."""
         in_main_thread = threading.current_thread() is threading.main_thread()
+        # Python sets handlers in the main thread only; between cells ipykernel ignores SIGINT.
         if in_main_thread and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
             signal.signal(signal.SIGINT, self._note)
 

@@ -1,7 +1,7 @@
 """The frame of the pages of tables that specviz writes: style, light and dark, and the policy.
 
-Contract: markup goes in, a page that loads nothing comes out. Whoever makes the markup escapes what
-is shown in it. The content security policy is that of every page: inline script and style, and no
+Contract: markup goes in, a page that loads nothing comes out. The caller escapes what the markup
+shows. The content security policy is that of every page: inline script and style, and no
 request.
 """
 

@@ -102,6 +102,7 @@ def repainted(chart_json: str) -> str:
     """
     auto = THEMES["auto"]
     light = THEMES["light"]
+    # Colours also stand inside HTML labels, which only the text as a whole reaches.
     return chart_json.replace(auto.ink, light.ink).replace(auto.muted, light.muted)
 
 

@@ -76,7 +76,7 @@ def _only_decorators(block: str) -> bool:
 
 
 def is_held_out(path: str) -> bool:
-    """Whether the file at this relative POSIX path is held out: a tenth, the same everywhere."""
+    """Return whether the file at this POSIX path is held out: a tenth, the same everywhere."""
     return int(hashlib.sha256(path.encode()).hexdigest(), 16) % 10 == HELD_OUT_TENTH
 
 

@@ -1,6 +1,6 @@
 """16_debug in a real JupyterLab without a network: it runs, and its step-throughs show the faults.
 
-The reader is told where to look: at a stale token, at lost K/V, at a mask that reaches too far.
+The page says where to look: at a stale token, at lost K/V, at a mask that reaches too far.
 """
 
 import shutil

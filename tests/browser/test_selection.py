@@ -161,7 +161,7 @@ def test_a_run_without_a_selector_has_no_strip(saved_page):
 
 
 def test_jumps_go_by_what_was_verified(saved_page, tetris):
-    """A row whose verified drafts are all accepted is no rejection. Jumps follow request 0."""
+    """A row whose verified drafts are all accepted is not a rejection. Jumps follow request 0."""
     names = ("round", "gained", "verified", "accepted")
     mine = tetris.rows["request"] == 0
     entries = list(zip(*(tetris.rows[name][mine].tolist() for name in names), strict=True))

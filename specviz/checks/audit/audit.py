@@ -70,7 +70,7 @@ def audit(
         ValueError: an output cannot be read, the sides are not of the same prompts, or the target
             has another vocabulary; or as `load_pair`.
         FileNotFoundError: a file or folder does not exist.
-        TypeError: the target is no model.
+        TypeError: the target is not a model.
     """
     require_int("batch_size", batch_size)
     require_int("num_draft_tokens", num_draft_tokens, 0)

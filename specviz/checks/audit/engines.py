@@ -12,12 +12,12 @@ from specviz.util.validate import is_list, short
 
 
 def is_vllm(record: Mapping[str, Any]) -> bool:
-    """Whether a record has the fields of vLLM's `RequestOutput`."""
+    """Return whether a record has the fields of vLLM's `RequestOutput`."""
     return "outputs" in record and ("prompt_token_ids" in record or "prompt" in record)
 
 
 def is_sglang(record: Mapping[str, Any]) -> bool:
-    """Whether a record has the fields of what SGLang's `Engine.generate` returns."""
+    """Return whether a record has the fields of what SGLang's `Engine.generate` returns."""
     return "meta_info" in record
 
 

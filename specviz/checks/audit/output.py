@@ -1,4 +1,4 @@
-"""What a decoder wrote after one prompt, in one form whoever wrote it, and that form as JSON.
+"""What a decoder wrote after one prompt, in one form for all engines, and that form as JSON.
 
 Contract: values from files and foreign objects go in, checked `Output`s come out. `where` says in
 errors which one is wrong: "line 3 of a.jsonl" or "reference[2]". Not known here: files, models.
@@ -20,7 +20,7 @@ KEYS = (
 )  # fmt: skip
 # A log-probability is at most 0. Some engines round their sums a little above it.
 _ROUNDING = 1e-3
-# Stands for minus infinity, which JSON has no number for; vLLM's server writes the same.
+# Stands for minus infinity, which JSON cannot write; vLLM's server writes the same.
 _LOWEST = -9999.0
 
 

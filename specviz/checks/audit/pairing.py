@@ -135,7 +135,7 @@ def _how(ours: Sequence[Token], theirs: Sequence[Token]) -> str:
 
 
 def _ends_alike(candidate: Output, reference: Output, ends: frozenset[int]) -> bool:
-    """Whether one side ended by itself where the other wrote the end of a text, and no more."""
+    """Return whether one side ended by itself exactly where the other wrote the end of a text."""
     assert candidate.token_ids is not None
     assert reference.token_ids is not None
     shorter, longer = sorted((candidate, reference), key=lambda side: len(side.tokens or ()))

@@ -17,7 +17,7 @@ def read_printed(text: str) -> Any:
     """Return the plain values of a printed object.
 
     Raises:
-        ValueError: the text is no expression of Python.
+        ValueError: the text is not an expression of Python.
     """
     try:
         with warnings.catch_warnings():

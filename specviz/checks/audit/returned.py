@@ -11,7 +11,7 @@ from specviz.checks.audit.output import Output, Token
 from specviz.checks.audit.pairing import Duo
 from specviz.checks.audit.verdicts import Finding
 
-_LEAST = 1e-6  # a probability below this is not told apart from 0
+_LEAST = 1e-6  # a probability below this counts as 0
 _ENOUGH = 32  # log-probabilities from which a noise is measured
 
 

@@ -1,7 +1,7 @@
 """The tables of an audit: a row per prompt, and the totals.
 
-Contract: what was compared and found goes in, frames come out. Texts are kept as they are; whoever
-shows them makes them safe.
+Contract: what was compared and found goes in, frames come out. Texts are kept as they are: a view
+has to escape them.
 """
 
 from collections.abc import Mapping, Sequence

@@ -33,7 +33,7 @@ class Target:
     """A model that scores texts, and its tokenizer or None. The model is put into evaluation mode.
 
     Raises:
-        ValueError, TypeError: the model is no causal LM, or the tokenizer is not its own.
+        ValueError, TypeError: the model is not a causal LM, or the tokenizer is not its own.
     """
 
     target: PreTrainedModel

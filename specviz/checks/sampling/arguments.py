@@ -86,8 +86,8 @@ def checked_prompts(prompts: object, size: int, is_followed: bool) -> list[list[
         begun = [j for j, other in enumerate(found) if j != i and other[: len(prompt)] == prompt]
         if is_followed and begun:
             raise ValueError(
-                f"prompts[{i}]={short(prompt)} must not be how prompts[{begun[0]}] begins; pass "
-                "others, or causes=False"
+                f"prompts[{i}] must not be a prefix of prompts[{begun[0]}], got {short(prompt)}; "
+                "pass others, or causes=False"
             )
     return found
 

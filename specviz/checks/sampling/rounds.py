@@ -121,8 +121,8 @@ class Seen:
     def _judge(self, request: Request, verified: Verified, queries: dict[int, Drafted]) -> None:
         """Add what became of the drafts of a round, as far as the budget shows it.
 
-        Draft j was accepted if the round gained more than j tokens. Where the budget ends the text
-        with that very token, nobody can tell.
+        Draft j was accepted if the round gained more than j tokens. If the budget ends the text
+        with that very token, the text does not show it.
         """
         room = len(request.tokens) - 1 - verified.pending
         count = len(verified.drafts)

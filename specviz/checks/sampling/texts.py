@@ -40,7 +40,7 @@ class Texts:
 
     @property
     def size(self) -> int:
-        """V."""
+        """V: tokens of the vocabulary."""
         return int(self.p.shape[1])
 
     @property

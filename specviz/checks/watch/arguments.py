@@ -44,7 +44,9 @@ def check_models(target: object, draft: object, tokenizer: object) -> None:
                 "layers attend to all tokens or to a sliding window, as only those are followed"
             )
     if target is draft:
-        raise ValueError("draft must be another model than target; pass None if there is none")
+        raise ValueError(
+            "draft must be another model than target, got the same one; pass None if there is none"
+        )
 
 
 def checked_prompts(prompts: object, tokenizer: Any) -> list[list[int]]:
@@ -54,7 +56,9 @@ def checked_prompts(prompts: object, tokenizer: Any) -> list[list[int]]:
     found = [_ids(f"prompts[{i}]", each, tokenizer, True) for i, each in enumerate(prompts)]
     for i, each in enumerate(found):
         if not each:
-            raise ValueError(f"prompts[{i}] must have a token, got {short(prompts[i])}")
+            raise ValueError(
+                f"prompts[{i}] must have a token, got {short(prompts[i])}; leave it out"
+            )
     return found
 
 

@@ -60,6 +60,7 @@ class Caches:
             rows: {row of the forward: row of the record's cache}.
         """
         model = seen.forward.model
+        # Before the moves, which may overwrite the rows of requests that wait.
         parked = self._park(seen, [part for group in groups for part in group], rows)
         found = [self._found(group, rows) for group in groups]
         moved = [self._noted(model, *each) for each in in_order(found)]

@@ -147,10 +147,12 @@ class Capture:
             return
         if layer not in forward.keys:  # no cache: all K/V is of this forward
             self._note_kv(forward, layer, keys, values, keys, values)
+        # One layer's mask is enough, and keeping each would multiply the memory.
         if layer == self._first and forward.seen is None:
             forward.seen, forward.unseen = visible(mask, forward.shape, keys.shape[2], is_causal)
 
     def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        # Decoders pass arguments by place or by name.
         given = signature(module.forward).bind_partial(*args, **kwargs).arguments
         given = {**given.pop("kwargs", {}), **given}
         tokens = given.get("input_ids")
@@ -189,6 +191,7 @@ class Capture:
             else:
                 cache.update = own
 
+        # On this object alone: patching the class would also read caches of other models.
         cache.update = reading
         self._caches[get_ident()] = let_go
 
@@ -214,6 +217,7 @@ class Capture:
         forward = self._running.get(get_ident())
         positions = kwargs.get("position_ids", args[1] if len(args) > 1 else None)
         if forward is not None and isinstance(positions, Tensor) and positions.dim() == 2:
+            # These are what rotation really applies, even if the model made them itself.
             forward.positions = positions.detach().clone().expand(forward.shape)
 
     def _after(self, _: nn.Module, args: tuple[Any, ...], output: Any) -> None:

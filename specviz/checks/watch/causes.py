@@ -38,6 +38,7 @@ UNREAD = "unread"  # the advice where a token was never read
 
 def smallest_repair(mends: Callable[[Collection[str]], bool]) -> tuple[str, ...] | None:
     """Return the fewest of REPAIRS that mend a forward, () if it needs none; None if all fail."""
+    # The fewest repairs first: putting all right nearly always mends, and names no cause.
     for count in range(len(REPAIRS) + 1):
         for repairs in combinations(REPAIRS, count):
             if mends(repairs):
@@ -168,6 +169,7 @@ class Causes:
         """Return whether a token's K/V, in the last layer, is what its row gives at once."""
         number, row, column = self.bench.where[entry]
         forward = self.bench.forwards[number]
+        # An error in any layer reaches the last one, so one comparison is enough.
         last = max(forward.keys)
         keys, values = fresh.states[sorted(forward.keys).index(last)]
         is_key = close(forward.keys[last][row, :, column], keys[:, index])
@@ -242,6 +244,7 @@ def _of_unseen_mask(part: Part, what: str) -> Found | None:
 
 def close(found: Tensor, due: Tensor) -> bool:
     """Return whether K/V are equal but for rounding."""
+    # Half the digits of the dtype: far above rounding, far below the effect of another token.
     slack = float(torch.finfo(due.dtype).eps ** 0.5)
     due = due.float()
     scale = float(due.abs().max()) + 1e-9

@@ -119,6 +119,7 @@ def _read_again(request: Request) -> list[int]:
                 kept = committed + verified.accepted
         again.append(max(min(seen, committed) - part.index, 0))
         seen = max(seen, kept)
+    # The first part reads the prompt, which nothing read before.
     return again[1:]
 
 
@@ -128,6 +129,7 @@ def _lost(requests: Sequence[Request]) -> list[Cost]:
     thrown = 0
     full = 0
     for request in requests:
+        # In its last round a row throws tokens away because of EOS or the budget, rightly.
         for verified in request.rounds[:-1]:
             is_full = bool(verified.drafts) and verified.matched == len(verified.drafts)
             full += is_full

@@ -102,8 +102,10 @@ class Judge:
             steps = min(verified.matched + 1, max(verified.gained, 1))
             for step in range(steps):
                 off = self._off(verified, step, fresh)
+                # Written so that NaN counts as a difference.
                 if off is not None and not off <= self.tolerance:
                     return self._diagnose(number, request, verified, step, fresh, off), ties
+            # Wrong tokens behind EOS or the budget follow from going on at all.
             fault = self._end(number, request, verified)
             if fault is None and self.is_greedy:
                 fault = self._emitted(number, request, verified, fresh, ties)

@@ -80,6 +80,7 @@ class DraftFollower:
 
         None where it is not known: the model neither read it nor chose it.
         """
+        # A draft may be proposed again in a later forward; the last one was verified.
         for part in reversed(self.parts):
             if part.number > forward or part.request != number or not part.columns:
                 continue
@@ -173,6 +174,7 @@ class DraftFollower:
         visible = seen.held[row, seen.seen[row, part.columns[0]]].tolist()
         own = set(seen.entries[row].tolist())
         indices = []
+        # A constant shift changes nothing under rotary positions; only a jump is a fault.
         shifts = set()
         for entry in visible:
             if entry in own:

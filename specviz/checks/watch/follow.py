@@ -49,6 +49,7 @@ class TargetFollower:
         """Read the next forward of the target."""
         seen = self.origins.read(forward)
         rows = range(len(seen.tokens))
+        # All rows first: whether two rows serve one request cannot be seen from either.
         self._served = Counter(owner_of(self._empty(seen, row), self.labels) for row in rows)
         for row in rows:
             part = self._part(seen, row)
@@ -224,6 +225,7 @@ class TargetFollower:
             self.forks += 1
         pending = self._pending(request, part) if request.rounds else request.next_pending
         if request.is_done and not self._goes_back(request, part, pending):
+            # Many decoders keep finished rows in the batch. That costs time and changes no text.
             request.idle.append(part)
             return
         request.parts.append(part)

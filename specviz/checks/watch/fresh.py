@@ -1,4 +1,4 @@
-"""What a model computes when it reads a whole row at once, and how exactly that can be repeated.
+"""Compute what a model returns for a whole row at once, and how exactly that can be repeated.
 
 Contract: forwards of one row, with the positions 0, 1, 2, ... and no cache of anybody's. Not known
 here: what a decoder did.
@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from specviz.engine.kv.slabs import plain_cache, states_of
 
-MARGIN = 4  # how far beyond measured noise a difference is no noise any more
+MARGIN = 4  # a difference of more than this many times the measured noise is real
 FLOOR = 1e-5  # of log-probabilities in float32
 CHUNK = 5  # tokens a forward, where noise is measured
 
@@ -54,6 +54,7 @@ def tolerance_of(model: PreTrainedModel, rows: Sequence[tuple[Sequence[int], Fre
     for tokens, fresh in rows:
         leading = fresh.logprobs.topk(min(8, fresh.logprobs.shape[-1]), -1)
         cache = plain_cache()
+        # Two rows and short forwards use other kernels, as a decoder's forwards do.
         ids = torch.tensor([list(tokens)] * 2, device=model.device)
         first = max(len(tokens) // 2, 1)
         bounds = [0, *range(first, len(tokens), CHUNK), len(tokens)]

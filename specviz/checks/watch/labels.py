@@ -1,4 +1,4 @@
-"""Which request each token is of that a model read.
+"""Assign each token that a model read to its request.
 
 Contract: `Labels` keeps what was found out, and knows which prompts begin alike; `context_of` and
 `owner_of` say what a row sees. Not known here: how it is found out.
@@ -113,6 +113,7 @@ def begins_behind_prefix(
 
     parts = labels.requests[owner].parts
     is_read = bool(parts) and parts[-1].number == part.number  # by another row of the forward
+    # The request that wrote the context may simply be going on.
     if fits(owner, count) and not is_read:
         return False
     able = [number for number in unread if labels.shared(owner, number) >= count]

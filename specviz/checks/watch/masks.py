@@ -1,7 +1,7 @@
 """Read masks where attention applies them.
 
-Contract: `visible` says which slots each query sees under a mask. `AttentionReader` shows each call
-of an attention function to whoever asks for it, and changes none. Not known here: models' inputs.
+Contract: `visible` says which slots each query sees under a mask. `AttentionReader` passes each
+call of an attention function to a callback, and changes none. Not known here: models' inputs.
 """
 
 import sys
@@ -48,6 +48,7 @@ def visible(
     is_shared = mask.dim() == 4 and mask.shape[2] == 1  # by all queries of a row
     if mask.dim() != 4 or (mask.shape[2] % count and not is_shared):
         return None, f"the mask has the shape {tuple(mask.shape)}"
+    # All heads are masked alike, so the first one is read.
     seen = mask[:, 0, :count, :slots].detach()
     seen = seen.clone() if seen.dtype == torch.bool else seen > HIDDEN
     if seen.shape[-1] < slots:
@@ -97,6 +98,7 @@ class AttentionReader:
             effect = mask
             if name == "eager":
                 effect = _of_eager(mask)
+                # Eager attention applies the mask that it is given, and no causal one of its own.
                 is_causal = False
             for capture in self._captures:
                 capture.attends(module, key, value, effect, bool(is_causal))

@@ -105,7 +105,9 @@ class Origins:
         part = (slice(shape[0]), slice(shape[1]))
         same = (held[part] == prints[part]) & (found[part] == UNKNOWN)
         found[part] = np.where(same, before[part], found[part])
+        # Entries from here on are of this forward, and certain.
         own = entries.min() if entries.size else 0
+        # Lookups are slow, and most rows only grew since the forward before.
         for row in np.unique(np.nonzero(found == UNKNOWN)[0]).tolist():
             # Something was moved, so equal K/V in the same slot may be another row's as well.
             found[row] = np.where((found[row] >= 0) & (found[row] < own), UNKNOWN, found[row])
@@ -179,6 +181,7 @@ def find_slots(own: Array, held: Array, before: Array) -> Array:
         for column, found_at in enumerate(places):
             if found_at.size:
                 agree = np.array([votes[shift] for shift in (found_at - column).tolist()])
+                # lexsort goes by its last key first.
                 order = np.lexsort((found_at, found_at <= last, ~changed[found_at], -agree))
                 last = found[row, column] = found_at[order[0]]
     return found
@@ -209,7 +212,7 @@ def _seen(forward: Forward, slots: Array, width: int) -> Array:
 def _padding(forward: Forward, seen: Array, slots: Array) -> Array:
     """Return which tokens are padding, (b, q): those at either end that their row cannot see.
 
-    A hidden token between others is no padding, but a fault.
+    A hidden token between others is a fault, not padding.
     """
     own = np.take_along_axis(seen, np.maximum(slots, 0)[:, :, None], axis=2)[:, :, 0]
     hidden = ~own
@@ -218,6 +221,7 @@ def _padding(forward: Forward, seen: Array, slots: Array) -> Array:
     for row in range(len(hidden)):
         real = np.flatnonzero(~hidden[row])
         if real.size:
+            # Padding may see itself; that no real token sees it is what counts.
             hidden[row] |= ~seen[row, real[-1], np.maximum(slots[row], 0)]
     left = np.logical_and.accumulate(hidden, axis=1)
     right = np.logical_and.accumulate(hidden[:, ::-1], axis=1)[:, ::-1]

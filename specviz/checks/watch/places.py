@@ -56,6 +56,7 @@ def moves_of(
         sources = ledger.of(mark)
         if sources:
             likely = {each: votes[each[0], each[1] - place[1]] for each in sources}
+            # Blocks move as a whole, so the shift that most slots share is the likely one.
             best = min(sources, key=lambda each: (-likely[each], each[0] != row, each))
             found.append((best, place, mark))
         elif place in lost and place in ledger.held:

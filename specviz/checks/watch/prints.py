@@ -24,9 +24,11 @@ def kv_print(keys: Tensor, values: Tensor, layer: int) -> Tensor:
 
 
 def _print(states: Tensor, seed: int) -> Tensor:
+    # Bits rather than values: a move keeps them, and another computation seldom gives the same.
     bits = states.detach().contiguous().view(_BITS[states.element_size()]).long()
     generator = torch.Generator().manual_seed(seed)
     low, high = -(2**62), 2**62
     shape = (states.shape[1], 1, states.shape[3])
+    # Odd weights can be inverted modulo 2**64, so no change of one number is lost.
     weights = torch.randint(low, high, shape, generator=generator) * 2 + 1
     return (bits * weights.to(bits.device)).sum((1, 3))

@@ -73,6 +73,7 @@ class Bench:
         tokens = part.tokens
         if "inputs" in repairs:
             known = request.tokens[part.index : part.index + len(tokens)]
+            # Behind the known output are rejected drafts, which have no right token.
             tokens = known + tokens[len(known) :]
         positions = [int(part.seen.positions[part.row, column]) for column in part.columns]
         if "positions" in repairs:
@@ -97,7 +98,7 @@ class Bench:
         wanted = set(range(part.index))
 
         def rank(slot: int) -> tuple[bool, bool, int]:
-            """First what is seen, then what the row read itself, then what was read last."""
+            """Put first what is seen, then what the row read itself, then what was read last."""
             label = self.labels.get(int(held[slot]))
             is_borrowed = label is None or label[0] != part.request
             return not seen[slot], is_borrowed, -int(held[slot])
@@ -174,6 +175,7 @@ class Bench:
         cache = plain_cache([(keys[None], values[None]) for keys, values in states])
         before = states[0][0].shape[1] if states else 0
         device, dtype = self.model.device, self.model.dtype
+        # A mask that is added is applied alike by all attention functions.
         added = torch.zeros(seen.shape, dtype=dtype)
         added.masked_fill_(~seen, torch.finfo(dtype).min)
         output = self.model(

@@ -176,6 +176,7 @@ def conclude(
     request: Request, verified: Verified, eos: Collection[int], budget: int | None
 ) -> None:
     """Extend a request whose output is not known by what the target chose, up to its end."""
+    # A round that is verified again replaces what was concluded from it before.
     del request.tokens[verified.pending + 1 :]
     chosen = choices(verified)
     accepted = common(verified.drafts, chosen)
@@ -206,6 +207,7 @@ def parts_that_move(by_forward: Mapping[int, Sequence[Part]]) -> set[tuple[int, 
     of_request: dict[tuple[str, int], Part] = {}
     of_row: dict[tuple[str, int], Part] = {}
     found = set()
+    # From the end, so that a request's next part is known when one is reached.
     for number in sorted(by_forward, reverse=True):
         known = [part for part in by_forward[number] if part.request >= 0]
         for part in known:

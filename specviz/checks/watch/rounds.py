@@ -1,6 +1,6 @@
 """Write what was followed as rounds: forwards, the moves between them, and what was decided.
 
-Contract: `Builder` is given forwards in order, and told where a round ends. A decoder may read a
+Contract: `Builder` takes forwards in order, and the places where a round ends. A decoder may read a
 prompt when it verifies; the phases of a record have an order, so calls wait for the round's end.
 Not known here: models, and what is right.
 """
@@ -79,6 +79,7 @@ class Builder:
                 self.drafted[part.request] = part.index + len(places)
         self._forward(seen, early, rows, begun)
         if is_target:
+            # One forward may hold prompts of new rows and drafts of others: two phases of a record.
             self._forward(seen, late, rows, "verify")
         elif any(places for _, places in late):
             self.drafts = True
@@ -108,6 +109,7 @@ class Builder:
             pending=pending,
             starts_after=starts_after,
             pending_after=pending_after,
+            # A record has choices for all rows of a round or for none.
             choices=known if all(known) else None,
         )
 

@@ -96,6 +96,7 @@ class Watched:
             require_ints("eos_token_ids", eos_token_ids, minimum=0)
         check_followed(self.forwards)
         check_windows({"target": self.target, "draft": self.draft}, self.forwards)
+        # Decoders fill short outputs up with padding, which was never fed.
         known = [without_filling(output, eos_token_ids) for output in known]
         follower = TargetFollower(ids, known, eos_token_ids, max_new_tokens)
         for forward in self._of("target"):
@@ -144,6 +145,7 @@ class Watched:
         """
         known = ""
         if greedy:
+            # A greedy decoder's forwards imply its text, so they can be judged without it.
             report = self.audit(prompts, max_new_tokens=budget, eos_token_ids=eos)
             if not report.is_right:
                 note = f"{mismatch}; the texts are concluded from the forwards instead"
@@ -191,6 +193,7 @@ class Watched:
         by_number = {forward.number: forward for forward in self.forwards}
         bench = Bench(self.target, by_number, follower.origins.where, follower.labels)
         fresh = [read_at_once(self.target, request.tokens) for request in requests]
+        # Noise grows with the length, so the longest rows show most of it.
         longest = sorted(range(len(requests)), key=lambda i: -len(requests[i].tokens))[:SAMPLE]
         sample = [(requests[i].tokens, fresh[i]) for i in longest]
         causes = Causes(bench, follower.parts, rounds)

@@ -1,8 +1,8 @@
 """Proposals that are right at given rates, for benchmarks without a trained draft.
 
 Serving engines offer synthetic acceptance with rates by position. This does the same without
-changing the text: it proposes the target's own continuation and spoils drafts at random. The draws
-are independent. A schedule of smallest variance would hide how ragged real rounds are.
+changing the text: it proposes the target's own continuation and corrupts drafts at random. The
+draws are independent. A schedule of smallest variance would hide how ragged real rounds are.
 """
 
 from collections.abc import Sequence
@@ -42,8 +42,8 @@ class SyntheticDrafter(ModelDrafter):
     name: ClassVar[str] = "synthetic"
     gives_logits: ClassVar[bool] = False
     description: ClassVar[str] = (
-        "the target's own continuation, spoilt at random so that drafts are accepted at given "
-        "rates; for benchmarks"
+        "the target's own continuation, corrupted at random so that drafts are accepted at "
+        "given rates; for benchmarks"
     )
     capturable: ClassVar[bool] = True
 
@@ -65,7 +65,7 @@ class SyntheticDrafter(ModelDrafter):
             )
 
     def prepare(self, task: Task, state: State) -> Tensor:
-        """Return the round's proposals (b, K): the target's own tokens, some of them spoilt.
+        """Return the round's proposals (b, K): the target's own tokens, some of them corrupted.
 
         The target runs ahead for them. The verification overwrites the K/V that this leaves.
         """
@@ -77,7 +77,7 @@ class SyntheticDrafter(ModelDrafter):
         drawn = np.stack(
             [noise.uniforms(row.request.index, row.length, 1)[:, DRAFT] for row in state.batch.rows]
         )  # (b, 1)
-        # A wrong token is the next id that is no EOS, which a row might end with by chance.
+        # A wrong token is the next id except EOS, which a row might end with by chance.
         usable = np.setdiff1d(np.arange(task.pair.vocabulary_size), task.pair.eos_token_ids)
         next_usable = np.searchsorted(usable, right, side="right") % len(usable)
         wrong = usable[next_usable]  # (b, K)

@@ -53,7 +53,7 @@ class DraftHead(PreTrainedModel):
 
     def attach(self, target: PreTrainedModel) -> None:
         """Use the embedding and the LM head of `target` from now on."""
-        # A tuple, so that they are no submodules: they are neither saved nor trained.
+        # A tuple, so that they are not submodules: they are neither saved nor trained.
         self._target = (target.get_input_embeddings(), target.get_output_embeddings())
 
     @property

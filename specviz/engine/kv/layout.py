@@ -1,4 +1,4 @@
-"""Which slot holds which token: one rule for the target's and the draft's slabs.
+"""Find the slot of each token, by one rule for the target's and the draft's slabs.
 
 Contract: three ways to lay out a row.
 - `Layout`: the token with index p lies at slot start + p. Rows aligned on the left have start 0.

@@ -43,7 +43,7 @@ class Workers:
     """Runs two lanes to their ends, each on a thread of its own."""
 
     def __init__(self, admission: Admission, observe: Observe) -> None:
-        """`observe` takes the events of a lane in its thread, before the lane's next phase."""
+        """Pass a lane's events to `observe` in the lane's thread, before its next phase."""
         self._admission = admission
         self._observe = observe
         self._drafting = threading.Lock()

@@ -39,7 +39,7 @@ def check_causal(role: str, model: PreTrainedModel) -> None:
 
     Raises:
         TypeError: `model` is not a transformers model.
-        ValueError: it is no causal LM, or the rows of a batch cannot be kept apart.
+        ValueError: it is not a causal LM, or the rows of a batch cannot be kept apart.
     """
     name = f"{role}={type(model).__name__}"
     if not isinstance(model, PreTrainedModel):
@@ -134,7 +134,7 @@ def layer_types(config: Any) -> set[str]:
 
 
 def _rope_types(model: PreTrainedModel) -> set[str]:
-    """Return the kinds of rotary positions that the model computes, or else those it is told."""
+    """Return the kinds of rotary positions of the model's modules, or else of its config."""
     config = model.config.get_text_config()
     found: list[Any] = [vars(module).get("rope_type") for module in model.modules()]
     for name in ("rope_parameters", "rope_scaling"):

@@ -91,7 +91,7 @@ def _settings_by_layer(config: Any, count: int) -> list[Any]:
 
 
 def describe(model: nn.Module, *, sizes: bool = True) -> list[Any]:
-    """Return what the modules of a model are and how they are set, without a layer's own number.
+    """Return the modules' types and settings; layer numbers are left out.
 
     Args:
         sizes: whether numbers are part of it.

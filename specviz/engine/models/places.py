@@ -29,14 +29,16 @@ def find_device(name: str | None, argument: str = "device") -> torch.device:
         device = torch.device(name)
     except (RuntimeError, TypeError, OverflowError, ValueError):
         raise ValueError(
-            f"{argument}={short(name)} is unknown; this machine has {', '.join(present)}"
+            f"{argument}={short(name)} is unknown; "
+            f"pass one that this machine has: {', '.join(present)}"
         ) from None
     # A machine has one CPU and one MPS device, which may also be called cpu:0 and mps:0.
     is_single = device.type in ("cpu", "mps") and not device.index
     full_name = device.type if is_single else f"{device.type}:{device.index or 0}"
     if full_name not in present:
         raise ValueError(
-            f"{argument}={short(name)} is not there; this machine has {', '.join(present)}"
+            f"{argument}={short(name)} is not there; "
+            f"pass one that this machine has: {', '.join(present)}"
         )
     return torch.device(device.type) if is_single else device
 

@@ -119,7 +119,7 @@ class ExSpecWithHabits(Habits, ExSpec):
 
     def align(self, state: State, fresh: Collection[int] = ()) -> None:
         unread = self._unread(state) if self.drop_cache else []
-        # Unread rows only get their starts: what lies in their slots is no K/V of theirs.
+        # Unread rows only get their starts: what lies in their slots is not their own K/V.
         super().align(state, unread)
         if unread:
             state.prefill(unread)

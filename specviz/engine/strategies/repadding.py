@@ -75,7 +75,7 @@ class Repadding(EqSpec):
     def keep(
         self, drafts: Tensor, accepted: Tensor, emitted: Tensor, room: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """With `draft_bonus`, keep the first mismatch too, and nothing behind a full acceptance."""
+        """Keep the first mismatch too with `draft_bonus`, and nothing behind a full acceptance."""
         k = drafts.shape[1]
         if not self.draft_bonus or k == 0:
             return accepted, emitted

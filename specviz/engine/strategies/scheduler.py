@@ -54,7 +54,7 @@ class Scheduler:
 
     def _choose(self, lengths: Mapping[int, int]) -> tuple[list[int], str]:
         size = min(self.batch_size, len(lengths))
-        # Before any grouping, or a row whose length nobody shares might wait for ever.
+        # Before any grouping: a row whose length no other row shares might wait for ever.
         if self.fallback == "wait" and max(self._waited.values()) >= self.max_wait:
             return list(islice(self._waited, size)), "overdue"
         # In order of arrival, so that groups and the rows within them come oldest first.

@@ -50,10 +50,13 @@ class Board:
         try:
             table = pd.read_csv(self.path)
         except (ValueError, UnicodeDecodeError) as error:
-            raise ValueError(f"{self.path} is no leaderboard: {error}; remove it") from None
+            raise ValueError(
+                f"{self.path} must be a leaderboard, got a file that cannot be read ({error}); "
+                "remove it"
+            ) from None
         if list(table.columns) != list(COLUMNS):
             raise ValueError(
-                f"{self.path} is no leaderboard: its columns are {list(table.columns)}; pass "
-                "another path"
+                f"{self.path} must be a leaderboard with the columns {list(COLUMNS)}, got "
+                f"{list(table.columns)}; pass another path"
             )
         return table

@@ -70,7 +70,9 @@ class Counterexample:
     def step_through(self) -> Any:
         """Open the step-through at the first fault. Raises ValueError if there is no record."""
         if self.report is None:
-            raise ValueError("this decoder stopped before its run could be recorded")
+            raise ValueError(
+                "the decoder must run to its end to be recorded, got an error; mend that first"
+            )
         return self.report.step_through()
 
 

@@ -44,12 +44,12 @@ class Work:
 
 
 def one_row() -> Work:
-    """Three prompts, one after the other. The text of the second ends with EOS."""
+    """Return three prompts, one after the other. The text of the second ends with EOS."""
     return Work(tuple(_bundled((5, 10, 0))))
 
 
 def batch(batch_size: int = 8) -> Work:
-    """Eleven prompts for eight rows, so that three enter by refill.
+    """Return eleven prompts for eight rows, so that three enter by refill.
 
     Two texts end with EOS. One prompt of the first batch and one that enters later contain EOS.
     """
@@ -61,18 +61,18 @@ def batch(batch_size: int = 8) -> Work:
 
 
 def three_rows() -> Work:
-    """Six prompts for three rows. Neither the first nor the last of the first three is longest."""
+    """Return six prompts for three rows. The second of the first three is the longest."""
     prompts = batch().prompts
     return Work(tuple(prompts[number] for number in (5, 6, 4, 7, 8, 0)), batch_size=3)
 
 
 def timed(batch_size: int = 8) -> Work:
-    """Ten prompts for eight rows, of 10 to 29 tokens; two of the texts end with EOS."""
+    """Return ten prompts for eight rows, of 10 to 29 tokens; two of the texts end with EOS."""
     return Work(tuple(_bundled((*range(9), 10))), None, 24, batch_size)
 
 
 def small(batch_size: int) -> list[Work]:
-    """Small pieces of work, the smallest first: one row, two lengths, refill, EOS."""
+    """Return small pieces of work, the smallest first: one row, two lengths, refill, EOS."""
     short = [prompt[:count] for prompt, count in zip(_bundled((1, 4, 9)), (3, 6, 2), strict=True)]
     ending = _bundled(_ENDING[:1])
     shots = _shots()

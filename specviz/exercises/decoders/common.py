@@ -1,4 +1,4 @@
-"""What the decoders share. All of it is right."""
+"""Functions that the decoders share, all of them correct."""
 
 from collections.abc import Sequence
 

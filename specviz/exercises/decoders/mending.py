@@ -37,7 +37,7 @@ def mended(decoder: ModuleType, old: object, new: object) -> ModuleType:
 
     Raises:
         ValueError: `old` is not a text, or does not occur once.
-        SyntaxError: the new source is no Python.
+        SyntaxError: the new source is not Python.
     """
     if not isinstance(old, str) or not isinstance(new, str):
         raise ValueError(f"old and new must be texts, got {old!r} and {new!r}; pass lines of code")

@@ -67,7 +67,7 @@ def _of_rows(name: str, value: Any, shape: tuple[int, ...], most: int = _MOST) -
 
 
 def _picked(valid: Any, index: Array, packed: bool) -> Array:
-    """Return which tokens are no padding, bool (b, q)."""
+    """Return which tokens are not padding, bool (b, q)."""
     if valid is None:
         return index >= 0
     if packed:

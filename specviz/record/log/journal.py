@@ -126,7 +126,7 @@ class Journal:
         return Limits(lengths, self.header["num_draft_tokens"], self.header["vocabulary_size"])
 
     def _check_order(self, phase: str) -> None:
-        """Phases of a round follow one another, as the record replays them."""
+        """Check that the phases of a round follow one another, as the record replays them."""
         if self._latest and PHASES.index(phase) < PHASES.index(self._latest):
             raise ValueError(
                 f"phase must not be before {self._latest}, which this round has reached, "

@@ -146,7 +146,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, Line]]:
 
     A last line without an end is left out as well: the process that wrote it was stopped.
 
-    Raises TraceError where the file cannot be read, or a line is no JSON object with a kind.
+    Raises TraceError where the file cannot be read, or a line is not a JSON object with a kind.
     """
     with path.open("rb") as file:
         for number, content in enumerate(file, 1):
@@ -172,4 +172,4 @@ def _parsed(content: bytes) -> Any:
 
 
 def _refuse(name: str) -> None:
-    raise ValueError(name)  # NaN and Infinity are no JSON
+    raise ValueError(name)  # NaN and Infinity are not JSON

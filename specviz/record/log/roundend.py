@@ -91,7 +91,7 @@ def _tokens(name: str, value: Any, rows: int, width: int, most: int) -> Array:
 
 
 def _drafts(limits: Limits, given: dict[str, Any], b: int) -> dict[str, Array]:
-    """How the drafts of a tree hang together."""
+    """Return how the drafts of a tree hang together."""
     values = {}
     K = limits.num_draft_tokens
     for name in ("parents", "path"):
@@ -113,7 +113,7 @@ def _drafts(limits: Limits, given: dict[str, Any], b: int) -> dict[str, Array]:
 
 
 def _scores(limits: Limits, given: dict[str, Any], b: int) -> dict[str, Array]:
-    """What the models said of the drafts."""
+    """Return what the models said of the drafts."""
     K, most = limits.num_draft_tokens, limits.vocabulary_size - 1
     values = {}
     if given["choices"] is not None:

@@ -28,7 +28,7 @@ def acceptance_map(run: Run, *, theme: ThemeName = "auto") -> go.Figure:
     check_recorded(run)
     accepted = _accepted_per_request(run)
     if not accepted:
-        raise ValueError("the run has no rounds; choose one that decoded something")
+        raise ValueError("run must have rounds, got none; pass a run that decoded something")
     painted = themed(theme)
     rounds = max(len(counts) for counts in accepted.values())
     drafts = run.meta["num_draft_tokens"]
@@ -63,7 +63,7 @@ def acceptance_map(run: Run, *, theme: ThemeName = "auto") -> go.Figure:
 
 
 def _accepted_per_request(run: Run) -> dict[int, list[int]]:
-    """By request, its accepted drafts a in each round in which it gained tokens."""
+    """Return for each request its accepted drafts a, by rounds in which it gained tokens."""
     working = run.rows["gained"] > 0
     requests = run.rows["request"][working].tolist()
     accepted = run.rows["accepted"][working].tolist()
@@ -74,7 +74,7 @@ def _accepted_per_request(run: Run) -> dict[int, list[int]]:
 
 
 def _heatmap(grid: np.ndarray, theme: Theme, drafts: int, cell: float, row: float) -> go.Heatmap:
-    """Cells tinted by their value 0..drafts, with the value in them where it can be read."""
+    """Draw cells tinted by their value 0..drafts, with the value in them where it can be read."""
     readable = min(cell, row) >= _READABLE_CELL
     return go.Heatmap(
         meta={"kind": "acceptance"},
@@ -97,7 +97,7 @@ def _heatmap(grid: np.ndarray, theme: Theme, drafts: int, cell: float, row: floa
 def _mean_lengths(
     run: Run, theme: Theme, left: float, middles: list[float], row: float
 ) -> list[go.Bar | go.Scatter]:
-    """A bar and its value for each request: mean acceptance length, from 0."""
+    """Draw a bar and its value for each request: mean acceptance length, from 0."""
     means = metrics.requests(run)["mean_acceptance_length"].tolist()
     scale = (WIDTH - 60 - left) / (run.meta["num_draft_tokens"] + 1)
     widths = [mean * scale for mean in means]
@@ -125,9 +125,7 @@ def acceptance_by_position(run: Run, *, theme: ThemeName = "auto") -> go.Figure:
     """
     check_recorded(run)
     if not run.rows["drafted"].any():
-        raise ValueError(
-            "the run drafted nothing, so there are no positions; choose a run with drafts"
-        )
+        raise ValueError("run must have drafts, got none; pass a run of a strategy that drafts")
     painted = themed(theme)
     table = metrics.acceptance(run)
     share = np.nan_to_num(table["acceptance"].to_numpy())  # (K,)

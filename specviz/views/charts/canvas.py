@@ -41,7 +41,7 @@ class Look:
         return tint(self.colour, 0.6) if self.hatched else ""
 
     def marker(self, corner_px: int) -> dict[str, Any]:
-        """The look as plotly's `marker`."""
+        """Return the look as plotly's `marker`."""
         marker: dict[str, Any] = {
             "color": self.fill,
             "cornerradius": corner_px,
@@ -85,7 +85,7 @@ def canvas(theme: Theme, width_px: float, height_px: float) -> go.Figure:
 
 
 def title(theme: Theme, heading: str, subtitle: str) -> list[go.Scatter]:
-    """Two lines at the top left. heading, subtitle: plain text."""
+    """Write two lines at the top left. heading, subtitle: plain text."""
     bold = theme.inked(f"<b>{escape(heading)}</b>")
     return [
         texts("title", 8, 18, [bold], 16, "right"),
@@ -108,6 +108,7 @@ def boxes(
     """
     widths = np.broadcast_to(width, len(top))
     heights = np.broadcast_to(height, len(top))
+    # Bars rather than layout shapes, because shapes have no place in the legend.
     return go.Bar(
         meta={"kind": kind},
         name=look.legend or kind,
@@ -167,6 +168,7 @@ def lines(
     x: list[float | None] = []
     y: list[float | None] = []
     for x0, y0, x1, y1 in segments:
+        # None breaks the line, so that all segments are one trace.
         x += [x0, x1, None]
         y += [y0, y1, None]
     return go.Scatter(

@@ -76,6 +76,7 @@ def gantt(
             write_into(bars, labels, painted.inked("%{text}"), 11, SANS)
         figure.add_trace(bars.update(name=painted.inked(phase)))
     figure.data[-len(PHASES) - 1].update(name=painted.inked(BUBBLE.legend))
+    # Of the part that is drawn, so that the words fit the picture.
     share = bubble_share(_cut(table, begin, end))
     words = f"{end - begin:.0f} ms; the lanes wait in {share:.0%} of their time; numbers are rounds"
     return figure.add_traces(title(painted, heading, words))
@@ -127,10 +128,11 @@ def _drawn(
 
 
 def _ticks(theme: Theme, begin: float, end: float, scale: float, y: float) -> list[go.Scatter]:
-    """The axis below the lanes, in ms from the first moment that is drawn."""
+    """Draw the axis below the lanes, in ms from the first moment that is drawn."""
     rough = (end - begin) / _TICKS
     power = 10.0 ** np.floor(np.log10(rough))
     step = power * next(factor for factor in (1, 2, 5, 10) if factor * power >= rough)
+    # A little beyond the end, so that rounding does not drop the last mark.
     marks = np.arange(0, end - begin + step / 1e6, step)
     places = [_LEFT + mark * scale for mark in marks]
     axis = go.Scatter(

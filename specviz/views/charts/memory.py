@@ -139,6 +139,7 @@ def _segments(table: pd.DataFrame, *, weights: bool) -> list[float]:
     held = table[table["when"] == ALWAYS]
     for part, size in zip(held["part"], held["bytes"], strict=True):
         sums[_SEGMENT_OF.get(part, "other")] += float(size)
+    # Weights may be far larger than all else, and are the same for each bar.
     if not weights:
         sums["weights"] = 0.0
     sums["workspace"] = _largest_phase(table)[1]
@@ -200,7 +201,7 @@ def _total_words(total: float, budget_bytes: float | None) -> str:
 
 
 def _small_parts(sizes: np.ndarray, fits: np.ndarray, table: pd.DataFrame) -> str:
-    """The parts whose labels do not fit their segments, and which phase is the largest."""
+    """Return the parts whose labels do not fit their segments, and which phase is the largest."""
     phase, _ = _largest_phase(table)
     said = [
         f"{name} {as_size(size)}"

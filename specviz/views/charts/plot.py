@@ -135,7 +135,7 @@ def _joined(parts: Iterable[Sequence[float]]) -> np.ndarray:
 def _axis(
     theme: Theme, title: str, values: np.ndarray, *, log: bool, measured: bool
 ) -> dict[str, Any]:
-    """Ticks are written as text, because only text takes its colour from the page."""
+    """Describe an axis. Ticks are text, because only text takes its colour from the page."""
     drawable = np.isfinite(values)
     if log:
         drawable &= values > 0
@@ -149,13 +149,14 @@ def _axis(
         "gridcolor": tint(GREY, 0.2),
         "linecolor": tint(GREY, 0.6),
     }
+    # A quantity on an axis that does not begin at 0 looks steeper than it is.
     if not log and not measured:
         axis["rangemode"] = "tozero"
     return axis
 
 
 def _ticks(values: np.ndarray, *, log: bool, measured: bool) -> list[float]:
-    """The measured values themselves where they are few, else round numbers that enclose them."""
+    """Return the measured values where they are few, else round numbers that enclose them."""
     distinct: list[float] = np.unique(values).tolist()
     if measured and len(distinct) <= _FEW:
         return distinct
@@ -166,7 +167,7 @@ def _ticks(values: np.ndarray, *, log: bool, measured: bool) -> list[float]:
 
 
 def _log_ticks(values: np.ndarray) -> list[float]:
-    """Powers of ten; 1, 2 and 5 times each where they span three decades or fewer."""
+    """Return powers of ten; 1, 2 and 5 times each where they span three decades or fewer."""
     low = np.floor(np.log10(values.min()))
     high = np.ceil(np.log10(values.max()))
     factors = (1.0,) if high - low > 3 else (1.0, 2.0, 5.0)
@@ -174,7 +175,7 @@ def _log_ticks(values: np.ndarray) -> list[float]:
 
 
 def _linear_ticks(low: float, high: float) -> list[float]:
-    """About five steps of 1, 2 or 5 times a power of ten."""
+    """Return about five steps of 1, 2 or 5 times a power of ten."""
     rough = (high - low) / 5
     candidates = 10.0 ** np.floor(np.log10(rough)) * np.array([1, 2, 5, 10])
     step = candidates[candidates >= rough][0]

@@ -19,12 +19,14 @@ def pick_ragged_round(run: Run) -> int:
     check_recorded(run)
     scores = [_raggedness(run, round) for round in range(len(run.rounds["batch"]))]
     if not any(continuing > 0 for continuing, _, _ in scores):
-        raise ValueError("the run drafted nothing, so no round is ragged; choose a run with drafts")
+        raise ValueError(
+            "run must have drafts in a round after which a row goes on, got none; pass a longer run"
+        )
     return scores.index(max(scores))
 
 
 def _raggedness(run: Run, round: int) -> tuple[int, int, int]:
-    """(rows that drafted and go on, how many of a = 0 and a = K occur, different a) of a round."""
+    """Return (rows that drafted and go on, how many of a = 0 and a = K occur, different a)."""
     drafting = (run.rows["round"] == round) & (run.rows["drafted"] > 0)
     accepted = run.rows["accepted"][drafting]
     continuing = int((run.rows["finished"][drafting] == 0).sum())

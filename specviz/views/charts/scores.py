@@ -63,7 +63,7 @@ def score_map(scores: ArrayLike, verified: ArrayLike, *, theme: ThemeName = "aut
 
 
 def _numbers(values: Any) -> NDArray[np.float64]:
-    """Return the values as floats, or nothing if they are no numbers."""
+    """Return the values as floats, or an empty array if they are not numeric."""
     try:
         return np.asarray(values, np.float64)
     except (TypeError, ValueError, OverflowError, RuntimeError):
@@ -94,7 +94,7 @@ def _counts(verified: Any, grid: NDArray[np.float64]) -> list[int]:
 
 
 def _heatmap(grid: NDArray[np.float64], theme: Theme, row: float) -> go.Heatmap:
-    """Cells tinted by their score, with the score in them where it can be read."""
+    """Draw cells tinted by their score, with the score in them where it can be read."""
     return go.Heatmap(
         meta={"kind": "scores"},
         z=grid.tolist(),
@@ -121,6 +121,7 @@ def _steps(counts: list[int], row: float) -> list[tuple[float, float, float, flo
     for number, count in enumerate(counts):
         x = _LEFT + count * _CELL
         y = _TOP + number * row
+        # The frontier is one line, so a step across joins rows of different counts.
         if number and counts[number - 1] != count:
             before = _LEFT + counts[number - 1] * _CELL
             segments.append((before, y, x, y))

@@ -67,7 +67,7 @@ def stage_bars(runs: Mapping[str, Run], *, theme: ThemeName = "auto") -> go.Figu
 def _phase_bars(
     runs: list[Run], theme: Theme, left: float, tops: Sequence[float]
 ) -> list[go.Bar | go.Scatter]:
-    """A bar of five segments for each run. A label that does not fit its segment goes below."""
+    """Draw a bar of five segments for each run. A label that does not fit goes below."""
     measured = np.array([_ms_by_phase(run) for run in runs])  # (runs, phases), NaN: not logged
     is_known = np.isfinite(measured)
     times = np.nan_to_num(measured)
@@ -90,6 +90,7 @@ def _phase_bars(
     ends = (left + totals * scale + 6).tolist()
     sums = [theme.inked(_sum_words(*each)) for each in zip(totals, is_known, strict=True)]
     traces.append(texts("totals", ends, [y + 13 for y in tops], sums, 12, "right"))
+    # A phase without a time has nothing to write below either.
     labelled = fits | ~is_known
     small = [theme.faded(_small_phases(*each)) for each in zip(times, labelled, strict=True)]
     below = [y + 38 for y in tops]
@@ -98,7 +99,7 @@ def _phase_bars(
 
 
 def _sum_words(total: float, is_known: np.ndarray) -> str:
-    """The time of a round, or that a log does not say it."""
+    """Return the time of a round, or that a log does not say it."""
     if not is_known.any():
         return "times were not logged"
     return f"<b>{total:.1f}</b>{'' if is_known.all() else ', other times were not logged'}"
@@ -110,7 +111,7 @@ def _ms_by_phase(run: Run) -> list[float]:
 
 
 def _small_phases(times: np.ndarray, fits: np.ndarray) -> str:
-    """The phases whose labels do not fit their segments, with their times."""
+    """Return the phases whose labels do not fit their segments, with their times."""
     parts = zip(PHASES, times, fits, strict=True)
     return " · ".join(f"{phase} {ms:.2f}" for phase, ms, inside in parts if not inside)
 

@@ -58,7 +58,7 @@ class _Tree(NamedTuple):
         return self.pitch * _BOX_SHARE
 
     def left(self, line: int) -> float:
-        """Where the box of a line begins."""
+        """Return where the box of a line begins."""
         return _LEFT + self.depths[line] * self.pitch
 
 
@@ -173,7 +173,7 @@ def _middle(line: int) -> float:
 
 
 def _edges(tree: _Tree, accepted: list[int] | None) -> list[go.Scatter]:
-    """Lines from each parent to its child; those of the accepted branch are thick."""
+    """Draw lines from each parent to its child; those of the accepted branch are thick."""
     thin: list[Edge] = []
     thick: list[Edge] = []
     for number, parent in enumerate(tree.parents):
@@ -237,7 +237,7 @@ def _table(tree: _Tree, theme: Theme, left: float, accepted: list[int]) -> list[
 
 
 def _mask(tree: _Tree, theme: Theme, left: float) -> list[go.Heatmap | go.Scatter]:
-    """A line for each token, a column for each slot of the tree, and one for all before it."""
+    """Draw a line for each token, a column for each slot of the tree, and one for all before."""
     seen = ancestors(np.array([tree.parents], int).reshape(1, -1))[0].astype(int)
     columns = [left + _TEXT + _CELL * (column + 0.5) for column in range(len(seen))]
     slots = [theme.faded(str(tree.slot + column)) for column in range(len(seen))]

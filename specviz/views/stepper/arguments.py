@@ -51,7 +51,7 @@ def step_of(trace: Trace, round: object, phase: object) -> int:
     if not is_int(round) or not 0 <= round <= last:
         raise ValueError(
             f"round must be an int from 0 to {last}, got {short(round)}; "
-            f"the run has {last + 1} rounds"
+            f"pass one of the run's {last + 1} rounds"
         )
     if not isinstance(phase, str) or phase not in PHASES:
         raise ValueError(
@@ -66,7 +66,7 @@ def checked_step(step: object, num_rounds: int) -> int:
     if not is_int(step) or not 0 <= step <= last:
         raise ValueError(
             f"step must be an int from 0 to {last}, got {short(step)}; "
-            f"it is round * {len(PHASES)} + phase"
+            f"pass round * {len(PHASES)} + phase"
         )
     return int(step)
 

@@ -56,7 +56,7 @@ def _bytes(lacking: frozenset[str]) -> str | None:
 
 
 def _cards(lacking: frozenset[str]) -> str | None:
-    """What is not known of what the models said."""
+    """Return what is not known of what the models said."""
     names = {"target": "the target's", "draft": "the draft's"}
     unsaid = [names[model] for model in MODELS if f"logprobs.{model}" in lacking]
     if not unsaid:

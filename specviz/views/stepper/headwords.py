@@ -8,7 +8,7 @@ from specviz.views.stepper.scene import DRAFT, DRAFTER, BatchRow, Scene
 
 
 def head_how(scene: Scene) -> str:
-    """What the drafts were computed from, as part of a sentence."""
+    """Say what the drafts were computed from, as part of a sentence."""
     forwards = scene.forwards[DRAFT, DRAFTER]
     if not forwards:
         return "from the row's last state in the target"
@@ -17,7 +17,7 @@ def head_how(scene: Scene) -> str:
 
 
 def head_words(scene: Scene) -> list[str]:
-    """What the head read, and what it read behind the pending tokens."""
+    """Say what the head read, and what it read behind the pending tokens."""
     read = sum(scene.features_read)
     sentences = [f"It read {count(read, 'accepted draft')} with the target's features."]
     if not read:
@@ -33,7 +33,7 @@ def head_words(scene: Scene) -> list[str]:
 
 
 def row_head(scene: Scene, row: BatchRow) -> str:
-    """How many accepted drafts of the row the head read; "" for none, and without a head."""
+    """Say how many accepted drafts of the row the head read; "" for none, and without a head."""
     read = scene.features_read[row.number]
     if not read:
         return ""

@@ -12,12 +12,12 @@ _MANY = 4  # more numbers than that are counted, not listed
 
 
 def count(number: int, noun: str) -> str:
-    """1 row, 2 rows."""
+    """Write a number with its noun: 1 row, 2 rows."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def names(numbers: Sequence[int], noun: str) -> str:
-    """Row 3, rows 0 and 2, rows 0 to 7, or 5 rows. numbers: ascending, at least one."""
+    """Name rows: row 3, rows 0 and 2, rows 0 to 7, or 5 rows. numbers: ascending, not empty."""
     first = numbers[0]
     last = numbers[-1]
     if len(numbers) == 1:
@@ -30,7 +30,7 @@ def names(numbers: Sequence[int], noun: str) -> str:
 
 
 def row_names(rows: Sequence[BatchRow]) -> str:
-    """Like `names`."""
+    """Name rows as `names` does."""
     return names([row.number for row in rows], "row")
 
 
@@ -40,14 +40,14 @@ def agree(things: Collection[object], one: str, many: str) -> str:
 
 
 def all_of(rows: Sequence[int]) -> str:
-    """Row 3, both rows, or all 5 rows."""
+    """Name all rows: row 3, both rows, or all 5 rows."""
     if len(rows) == 1:
         return names(rows, "row")
     return "both rows" if len(rows) == 2 else f"all {len(rows)} rows"
 
 
 def span(values: Collection[int], noun: str = "") -> str:
-    """From the least to the largest: 3, or 1 to 5; with a noun: 1 slot, 1 to 5 slots."""
+    """Write the least to the largest: 3, or 1 to 5; with a noun: 1 slot, 1 to 5 slots."""
     low = min(values, default=0)
     high = max(values, default=0)
     if low == high:
@@ -56,14 +56,14 @@ def span(values: Collection[int], noun: str = "") -> str:
 
 
 def size(size_bytes: int) -> str:
-    """Bytes in kB or MB."""
+    """Write bytes in kB or MB."""
     if size_bytes >= 100_000:
         return f"{size_bytes / 1e6:.1f} MB"
     return f"{size_bytes / 1e3:.1f} kB"
 
 
 def copied(motion: Motion) -> str:
-    """What was copied inside the caches: in bytes, or in slots where those are not known."""
+    """Write what was copied inside the caches: in bytes, or in slots where those are not known."""
     if motion.size_bytes is None:
         return f"K/V of {count(motion.slots, 'slot')} copied"
     return f"{size(motion.size_bytes)} of K/V copied"

@@ -46,7 +46,7 @@ class Chromium:
         Raises BrowserGoneError where there are no pipes of this kind.
         """
         if os.name != "posix" or not sys.executable:
-            raise BrowserGoneError("this system has no such pipes")
+            raise BrowserGoneError("a running browser needs POSIX pipes and a Python executable")
         self._owner = os.getpid()
         self._folder = tempfile.mkdtemp(prefix="specviz-")
         self._number = 0

@@ -29,7 +29,7 @@ def _schedule(scene: Scene, row: BatchRow) -> str:
 
 
 def draft_phrase(scene: Scene, row: BatchRow) -> str:
-    """What was drafted for a row."""
+    """Say what was drafted for a row."""
     if not row.drafted:
         return "no drafts"
     text = row_to_be_verified(row) if scene.selects else count(row.drafted, "draft")
@@ -56,7 +56,7 @@ def _accept(scene: Scene, row: BatchRow) -> str:
 
 
 def gained_phrase(scene: Scene, row: BatchRow) -> str:
-    """What a row gained, and what ended it."""
+    """Say what a row gained, and what ended it."""
     if not row.gained:
         return "gained nothing: its request has finished"
     text = f"gained {count(row.gained, 'token')}"
@@ -75,7 +75,7 @@ def gained_phrase(scene: Scene, row: BatchRow) -> str:
 
 
 def _end(scene: Scene, row: BatchRow) -> str:
-    """Where the row's tokens end after the acceptance."""
+    """Say where the row's tokens end after the acceptance."""
     if row.resume_slot is not None:
         holes = count(row.resume_slot - row.end, "hole")
         return f"its last token goes to slot {row.resume_slot}, after {holes}"

@@ -209,7 +209,8 @@ class Scenes:
 
     def __getitem__(self, number: int) -> Scene:
         if not 0 <= number < self.trace.num_rounds:
-            raise ValueError(f"round must be from 0 to {self.trace.num_rounds - 1}, got {number}")
+            last = self.trace.num_rounds - 1
+            raise ValueError(f"round must be from 0 to {last}, got {number}; pass one of these")
         return Scene(self, number)
 
     def prefilled(self, number: int) -> dict[int, int]:
@@ -280,7 +281,7 @@ def _batch_rows(trace: Trace, judge: bool) -> list[BatchRow]:
 
 
 def _first_rounds(trace: Trace) -> Array:
-    """By request, the round in which it entered the batch or the pool."""
+    """Return for each request the round in which it entered the batch or the pool."""
     first = np.full(trace.num_requests, trace.num_rounds)
     for table in (trace.rows, trace.pool):
         np.minimum.at(first, table["request"], table["round"])

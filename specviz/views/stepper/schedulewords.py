@@ -37,7 +37,7 @@ def _entered_and_left(scene: Scene) -> str:
 
 
 def _prefilled(scene: Scene, new: list[BatchRow]) -> str:
-    """How much of the prompts of the rows `new` was prefilled."""
+    """Say how much of the prompts of the rows `new` was prefilled."""
     fed = sum(scene.prefilled.get(row.request, 0) for row in new)
     if not fed:
         only = agree(new, "its only prompt token is", "their only prompt tokens are")
@@ -48,7 +48,7 @@ def _prefilled(scene: Scene, new: list[BatchRow]) -> str:
 
 
 def _rearranged(scene: Scene) -> list[str]:
-    """Rows that changed places in the batch, or moved in the cache."""
+    """Say which rows changed places in the batch, or moved in the cache."""
     motion = scene.motion.get(SCHEDULE)
     if motion is None:
         return []
@@ -95,7 +95,7 @@ def _pool(scene: Scene) -> list[str]:
 
 
 def _waiting(waiting: list[PoolEntry]) -> str:
-    """How many sequences are left out of this round, and which one waited longest."""
+    """Say how many sequences are left out of this round, and which one waited longest."""
     words = f"{count(len(waiting), 'sequence')} {agree(waiting, 'waits', 'wait')}"
     longest = max(waiting, key=lambda each: each.waited)
     if not longest.waited:
@@ -105,7 +105,7 @@ def _waiting(waiting: list[PoolEntry]) -> str:
 
 
 def _decision(scene: Scene) -> str:
-    """Which sequences of the pool were chosen, and why."""
+    """Say which sequences of the pool were chosen, and why."""
     pool = len(scene.pool)
     chosen = len(scene.rows)
     tokens = count(scene.rows[0].length, "token")
@@ -128,7 +128,7 @@ def _decision(scene: Scene) -> str:
 
 
 def _fallback(scene: Scene) -> str:
-    """Why there is no full group of one length."""
+    """Say why there is no full group of one length."""
     largest = max(Counter(each.length for each in scene.pool).values())
     group = "two" if largest == 1 else f"more than {largest}"
     return f"Fallback: no {group} of the pool's {len(scene.pool)} sequences have the same length"

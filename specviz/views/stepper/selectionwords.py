@@ -8,7 +8,7 @@ from specviz.views.stepper.scene import BatchRow, Scene
 
 
 def to_be_verified(scene: Scene) -> str:
-    """How many of the batch's drafts the target is going to read."""
+    """Say how many of the batch's drafts the target is going to read."""
     drafted = sum(row.drafted for row in scene.rows)
     verified = sum(row.verified for row in scene.rows)
     are = "is" if verified <= 1 else "are"
@@ -16,7 +16,7 @@ def to_be_verified(scene: Scene) -> str:
 
 
 def spent(scene: Scene) -> list[str]:
-    """What the round's capacity is spent on."""
+    """Say what the round's capacity is spent on."""
     if scene.capacity is None:
         return []
     drafting = [row for row in scene.rows if row.drafted]
@@ -30,7 +30,7 @@ def spent(scene: Scene) -> list[str]:
 
 
 def _shares(drafting: list[BatchRow]) -> str:
-    """Which rows the capacity goes to."""
+    """Say which rows the capacity goes to."""
     best = max(drafting, key=lambda row: row.verified)
     worst = min(drafting, key=lambda row: row.verified)
     if len(drafting) == 1:
@@ -42,7 +42,7 @@ def _shares(drafting: list[BatchRow]) -> str:
 
 
 def tokens_read(scene: Scene) -> str:
-    """What the target's verification reads of the batch."""
+    """Say what the target's verification reads of the batch."""
     verified = [row.verified for row in scene.rows]
     tokens = count(sum(verified) + len(verified), "token")
     drafts = f" and {span(verified, 'draft')}" if any(verified) else ""
@@ -50,19 +50,19 @@ def tokens_read(scene: Scene) -> str:
 
 
 def row_to_be_verified(row: BatchRow) -> str:
-    """How many of the row's drafts the target is going to read."""
+    """Say how many of the row's drafts the target is going to read."""
     return f"{row.verified or 'none'} of {count(row.drafted, 'draft')} to be verified"
 
 
 def row_read(row: BatchRow) -> str:
-    """What the target read behind the row's pending token."""
+    """Say what the target read behind the row's pending token."""
     if not row.verified:
         return f" and none of its {count(row.drafted, 'draft')}"
     return f" and {row.verified} of its {count(row.drafted, 'draft')} after it"
 
 
 def row_accepted(row: BatchRow) -> str:
-    """How many of the drafts that the target read it accepted."""
+    """Say how many of the drafts that the target read it accepted."""
     if not row.verified:
         return "none of its drafts verified"
     return f"accepted {row.accepted} of {count(row.verified, 'verified draft')}"

@@ -88,7 +88,7 @@ class Narrator:
 
 
 def _violated(violations: list[Violation]) -> list[str]:
-    """Which invariants are violated, and the numbers of the first violation."""
+    """Return which invariants are violated, and the numbers of the first violation."""
     if not violations:
         return []
     first = violations[0]

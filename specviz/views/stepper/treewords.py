@@ -13,7 +13,7 @@ Pairs = list[tuple[int, int]]
 
 
 def trees_of(scene: Scene) -> str:
-    """How the drafts of the rows branch, as part of a sentence; "" where none of them does."""
+    """Say how the rows' drafts branch, as part of a sentence; "" where none of them does."""
     rows = scene.branching
     if not rows:
         return ""
@@ -23,28 +23,28 @@ def trees_of(scene: Scene) -> str:
 
 
 def sight_of(scene: Scene) -> list[str]:
-    """What the drafts of a tree attend to."""
+    """Say what the drafts of a tree attend to."""
     if not scene.branching:
         return []
     return ["A draft sees the drafts that it follows, and none of another branch."]
 
 
 def row_tree(row: BatchRow) -> str:
-    """How the row's drafts branch; "" for a chain."""
+    """Say how the row's drafts branch; "" for a chain."""
     if row.branches <= 1:
         return ""
     return f" on {row.branches} branches"
 
 
 def row_path(row: BatchRow) -> str:
-    """Which drafts were accepted; "" for a chain."""
+    """Say which drafts were accepted; "" for a chain."""
     if row.branches <= 1 or not row.accepted:
         return ""
     return f" ({_listed([draft + 1 for draft in row.path[: row.accepted]])})"
 
 
 def compaction(scene: Scene) -> list[str]:
-    """How the accepted drafts of trees came to lie where the row goes on."""
+    """Say how the accepted drafts of trees came to lie where the row goes on."""
     working = [row for row in scene.branching if row.gained]
     if not working:
         return []
@@ -67,7 +67,7 @@ def compaction(scene: Scene) -> list[str]:
 
 
 def _moved(scene: Scene, moved: dict[int, Pairs]) -> list[str]:
-    """The row in which most moved, then the others."""
+    """Name the row in which most moved, then the others."""
     number = max(sorted(moved), key=lambda each: len(moved[each]))
     row = scene.rows[number]
     pairs = moved[number]
@@ -115,7 +115,7 @@ def _stray(row: BatchRow) -> str:
 
 
 def row_compaction(scene: Scene, row: BatchRow) -> str:
-    """How many of the row's accepted drafts moved; "" where none did."""
+    """Say how many of the row's accepted drafts moved; "" where none did."""
     pairs = scene.compacted[TARGET].get(row.number, [])
     if pairs:
         return f", {count(len(pairs), 'accepted draft')} moved"
@@ -125,13 +125,13 @@ def row_compaction(scene: Scene, row: BatchRow) -> str:
 
 
 def _stays(row: BatchRow) -> bool:
-    """Whether accepted drafts lie elsewhere than right behind the pending token."""
+    """Return whether accepted drafts lie elsewhere than right behind the pending token."""
     kept = row.kept_slots
     return kept != [row.pending + 1 + place for place in range(len(kept))]
 
 
 def _drafts(numbers: list[int]) -> str:
-    """Draft 3, or drafts 2, 3 and 5; numbers count from 0."""
+    """Name drafts: draft 3, or drafts 2, 3 and 5; numbers count from 0."""
     return _named("draft", [number + 1 for number in numbers])
 
 
@@ -144,13 +144,13 @@ def _named(noun: str, numbers: list[int]) -> str:
 
 
 def _listed(numbers: Sequence[int | str]) -> str:
-    """12, 12 and 13, or 12, 13 and 15. All are named: they are few."""
+    """List numbers: 12, 12 and 13, or 12, 13 and 15. All are named: they are few."""
     *first, last = map(str, numbers)
     return f"{', '.join(first)} and {last}" if first else last
 
 
 def _ranges(numbers: list[int]) -> str:
-    """12, 14 to 16 and 20: ascending numbers, those in a row joined."""
+    """List ascending numbers, those in a row joined: 12, 14 to 16 and 20."""
     groups: list[list[int]] = []
     for number in numbers:
         if groups and number == groups[-1][-1] + 1:

@@ -64,7 +64,7 @@ class StepThrough(anywidget.AnyWidget):
     step = traitlets.Int(0).tag(sync=True)
     row = traitlets.Int(0, min=0).tag(sync=True)
     theme = traitlets.Enum(("auto", *FIGURE_THEMES), "auto").tag(sync=True)
-    # Where the view opens without being told: step, row, why, and by which coordinate.
+    # Where the view opens by default: step, row, why, and by which coordinate.
     _opening = traitlets.Dict().tag(sync=True)
     # Where two runs first differ, and why.
     _difference = traitlets.Unicode("").tag(sync=True)
@@ -94,7 +94,7 @@ class StepThrough(anywidget.AnyWidget):
         return checked_step(proposal["value"], self._rounds)
 
     def go_to_opening(self) -> None:
-        """Go where the view opens without being told: see `step_through`."""
+        """Go where the view opens by default: see `step_through`."""
         self.step = self._opening["step"]
         self.row = self._opening["row"]
 

@@ -90,7 +90,7 @@ def contenders_of(parts: object) -> list[Contender]:
     """Return the contenders of these parts, each once.
 
     Raises:
-        ValueError: these are no names in PARTS, or one is named twice.
+        ValueError: a name is not in PARTS, or one is named twice.
     """
     require_list("parts", parts)
     assert isinstance(parts, Sequence)

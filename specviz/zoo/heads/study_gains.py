@@ -1,4 +1,4 @@
-"""What one head of `specviz study heads` is right more often than another. Runs no model.
+"""How often one head of `specviz study heads` is right and another is not. Runs no model.
 
 Both are measured at the same positions of the same prompts. So the interval of their difference is
 that of prompts drawn for both, which is much narrower than that of either head.

@@ -213,9 +213,8 @@ def _checked(
 
 def _checked_windows(tokens: object, head: DraftHead, plan: HeadPlan) -> np.ndarray:
     """Return the windows as int64 (n, T). Raise ValueError."""
-    remedy = "pass windows of token ids"
     if not isinstance(tokens, np.ndarray) or tokens.ndim != 2 or tokens.dtype.kind not in "iu":
-        raise ValueError(f"tokens must be a 2-D array of ints, got {short(tokens)}; {remedy}")
+        raise ValueError(f"tokens must be a 2-D array of ints, got {short(tokens)}; pass windows")
     count, length = tokens.shape
     steps = chain_steps(head, plan)
     if count < plan.rows or length <= steps:
@@ -223,11 +222,12 @@ def _checked_windows(tokens: object, head: DraftHead, plan: HeadPlan) -> np.ndar
             f"tokens must be at least {plan.rows} windows of {steps + 1} ids, got {count} of "
             f"{length}; pass more, or a smaller plan"
         )
-    size = head.settings.vocabulary_size
-    if tokens.min() < 0 or tokens.max() >= size:
-        raise ValueError(f"tokens must be ids from 0 to {size - 1}; encode for this target")
-    if head.settings.draft_vocabulary_size:
-        raise ValueError("draft_vocabulary_size must be 0 in training; leave it out")
+    last = head.settings.vocabulary_size - 1
+    if tokens.min() < 0 or tokens.max() > last:
+        span = f"{tokens.min()}..{tokens.max()}"
+        raise ValueError(f"tokens must be ids from 0 to {last}, got {span}; encode them again")
+    if reduced := head.settings.draft_vocabulary_size:
+        raise ValueError(f"draft_vocabulary_size must be 0, got {reduced}; leave it out")
     return tokens.astype(np.int64)
 
 
