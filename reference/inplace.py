@@ -24,7 +24,9 @@ def decode(
     live = list(range(len(prompts)))  # the prompt that each row continues
     device = target.device
     longest = max(len(prompt) for prompt in prompts)
-    tokens = fill(prompts, longest + max_new_tokens + K, device)  # (B, slots)
+    slots = longest + max_new_tokens + K
+    rows = [prompt + [0] * (slots - len(prompt)) for prompt in prompts]
+    tokens = torch.tensor(rows, device=device)  # (B, slots), each token at its position
     target_cache, draft_cache = SlotCache(), SlotCache()
 
     # Prefill all but the last token; a base model computes no logits. What fills the end of a short
@@ -65,12 +67,6 @@ def decode(
     return outputs
 
 
-def fill(prompts: list[list[int]], slots: int, device: torch.device) -> Tensor:
-    """Return the tokens of all prompts, each at its position, and zeros behind them."""
-    rows = [prompt + [0] * (slots - len(prompt)) for prompt in prompts]
-    return torch.tensor(rows, device=device)
-
-
 class SlotCache(DynamicCache):
     """A rectangle of slots. The next forward writes K/V at `positions`, (B, q)."""
 
@@ -96,12 +92,9 @@ def read(model: PreTrainedModel, cache: SlotCache, tokens: Tensor, positions: Te
     # A token attends to the slots up to its own. The mask is added to the scores of all slots.
     later = torch.arange(cache.slots, device=tokens.device) > positions[:, :, None]
     mask = later.to(model.dtype) * torch.finfo(model.dtype).min  # (B, q, slots)
-    return model(
-        input_ids=tokens.gather(1, positions),
-        attention_mask=mask[:, None],
-        position_ids=positions,
-        past_key_values=cache,
-    )[0]  # of a base model, which has no logits: hidden states
+    ids = tokens.gather(1, positions)
+    output = model(ids, attention_mask=mask[:, None], position_ids=positions, past_key_values=cache)
+    return output[0]  # of a base model, which has no logits: hidden states
 
 
 def accept(drafts: Tensor, choices: Tensor) -> list[list[int]]:
@@ -112,15 +105,13 @@ def accept(drafts: Tensor, choices: Tensor) -> list[list[int]]:
     return [row[: a + 1] for row, a in zip(choices.tolist(), accepted, strict=True)]
 
 
-def commit(
-    outputs: list[list[int]], new: list[list[int]], max_new_tokens: int, eos: list[int]
-) -> list[int]:
+def commit(texts: list[list[int]], new: list[list[int]], budget: int, eos: list[int]) -> list[int]:
     """Append each row's new tokens up to EOS or the budget; return the rows that go on."""
     staying = []
-    for row, output in enumerate(outputs):
+    for row, text in enumerate(texts):
         for token in new[row]:
-            output.append(token)
-            if token in eos or len(output) == max_new_tokens:
+            text.append(token)
+            if token in eos or len(text) == budget:
                 break
         else:  # all new tokens are appended, and none ends the row
             staying.append(row)

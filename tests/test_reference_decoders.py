@@ -35,7 +35,7 @@ MODELS = {
 }
 EOS = [5, 9, 17, 40]
 NEW_TOKENS = 20
-MAX_LINES = 85
+MAX_LINES = 80
 
 
 def source(name: str) -> str:
