@@ -93,6 +93,26 @@ def test_texts_are_those_of_generate(name, model):
         assert decode(name, model, B, K) == reference(model)[:B], (B, K)
 
 
+@pytest.mark.parametrize("model", ["llama", "qwen3", "gpt2", "falcon"])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_library_writes_what_the_decoder_writes(name, model, monkeypatch):
+    """The decoder is the reference. Four rows take ten prompts, so the library refills them."""
+    expected = decode(name, model, 10, 3)
+    monkeypatch.setattr(target(model).generation_config, "eos_token_id", EOS)
+    pair = sv.Pair(target(model), draft(model))
+    for strategy in ("eqspec", "inplace"):
+        run = sv.generate(
+            pair,
+            make_prompts(),
+            strategy=sv.strategy(strategy, refill=True),
+            batch_size=4,
+            num_draft_tokens=3,
+            max_new_tokens=NEW_TOKENS,
+            progress=False,
+        )
+        assert run.tokens == expected, strategy
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_any_batch_size(name):
     for B in range(1, 9):
