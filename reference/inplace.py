@@ -24,9 +24,7 @@ def decode(
     live = list(range(len(prompts)))  # the prompt that each row continues
     device = target.device
     longest = max(len(prompt) for prompt in prompts)
-    slots = longest + max_new_tokens + K
-    rows = [prompt + [0] * (slots - len(prompt)) for prompt in prompts]
-    tokens = torch.tensor(rows, device=device)  # (B, slots), each token at its position
+    tokens = fill(prompts, longest + max_new_tokens + K, device)  # (B, slots)
     target_cache, draft_cache = SlotCache(), SlotCache()
 
     # Prefill all but the last token; a base model computes no logits. What fills the end of a short
@@ -65,6 +63,12 @@ def decode(
             target_cache.batch_select_indices(kept)
             draft_cache.batch_select_indices(kept)
     return outputs
+
+
+def fill(prompts: list[list[int]], slots: int, device: torch.device) -> Tensor:
+    """Return the tokens of all prompts, each at its position, and zeros behind them."""
+    rows = [prompt + [0] * (slots - len(prompt)) for prompt in prompts]
+    return torch.tensor(rows, device=device)
 
 
 class SlotCache(DynamicCache):
