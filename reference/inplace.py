@@ -96,12 +96,9 @@ def read(model: PreTrainedModel, cache: SlotCache, tokens: Tensor, positions: Te
     # A token attends to the slots up to its own. The mask is added to the scores of all slots.
     later = torch.arange(cache.slots, device=tokens.device) > positions[:, :, None]
     mask = later.to(model.dtype) * torch.finfo(model.dtype).min  # (B, q, slots)
-    return model(
-        input_ids=tokens.gather(1, positions),
-        attention_mask=mask[:, None],
-        position_ids=positions,
-        past_key_values=cache,
-    )[0]  # of a base model, which has no logits: hidden states
+    ids = tokens.gather(1, positions)
+    output = model(ids, attention_mask=mask[:, None], position_ids=positions, past_key_values=cache)
+    return output[0]  # of a base model, which has no logits: hidden states
 
 
 def accept(drafts: Tensor, choices: Tensor) -> list[list[int]]:
@@ -112,15 +109,13 @@ def accept(drafts: Tensor, choices: Tensor) -> list[list[int]]:
     return [row[: a + 1] for row, a in zip(choices.tolist(), accepted, strict=True)]
 
 
-def commit(
-    outputs: list[list[int]], new: list[list[int]], max_new_tokens: int, eos: list[int]
-) -> list[int]:
+def commit(texts: list[list[int]], new: list[list[int]], budget: int, eos: list[int]) -> list[int]:
     """Append each row's new tokens up to EOS or the budget; return the rows that go on."""
     staying = []
-    for row, output in enumerate(outputs):
+    for row, text in enumerate(texts):
         for token in new[row]:
-            output.append(token)
-            if token in eos or len(output) == max_new_tokens:
+            text.append(token)
+            if token in eos or len(text) == budget:
                 break
         else:  # all new tokens are appended, and none ends the row
             staying.append(row)

@@ -84,15 +84,13 @@ def accept(drafts: Tensor, choices: Tensor) -> list[list[int]]:
     return [row[: a + 1] for row, a in zip(choices.tolist(), accepted, strict=True)]
 
 
-def commit(
-    outputs: list[list[int]], new: list[list[int]], max_new_tokens: int, eos: list[int]
-) -> list[int]:
+def commit(texts: list[list[int]], new: list[list[int]], budget: int, eos: list[int]) -> list[int]:
     """Append each row's new tokens up to EOS or the budget; return the rows that go on."""
     staying = []
-    for row, output in enumerate(outputs):
+    for row, text in enumerate(texts):
         for token in new[row]:
-            output.append(token)
-            if token in eos or len(output) == max_new_tokens:
+            text.append(token)
+            if token in eos or len(text) == budget:
                 break
         else:  # all new tokens are appended, and none ends the row
             staying.append(row)

@@ -35,7 +35,7 @@ MODELS = {
 }
 EOS = [5, 9, 17, 40]
 NEW_TOKENS = 20
-MAX_LINES = 85
+MAX_LINES = 80
 
 
 def source(name: str) -> str:
@@ -91,6 +91,26 @@ def decode(name: str, model: str, B: int, K: int, kind: str = "near") -> list[li
 def test_texts_are_those_of_generate(name, model):
     for B, K in ((1, 3), (3, 5), (8, 1), (10, 3)):
         assert decode(name, model, B, K) == reference(model)[:B], (B, K)
+
+
+@pytest.mark.parametrize("model", ["llama", "qwen3", "gpt2", "falcon"])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_library_writes_what_the_decoder_writes(name, model, monkeypatch):
+    """The decoder is the reference. Four rows take ten prompts, so the library refills them."""
+    expected = decode(name, model, 10, 3)
+    monkeypatch.setattr(target(model).generation_config, "eos_token_id", EOS)
+    pair = sv.Pair(target(model), draft(model))
+    for strategy in ("eqspec", "inplace"):
+        run = sv.generate(
+            pair,
+            make_prompts(),
+            strategy=sv.strategy(strategy, refill=True),
+            batch_size=4,
+            num_draft_tokens=3,
+            max_new_tokens=NEW_TOKENS,
+            progress=False,
+        )
+        assert run.tokens == expected, strategy
 
 
 @pytest.mark.parametrize("name", NAMES)
