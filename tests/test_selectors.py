@@ -337,6 +337,32 @@ def test_scores_are_of_the_distribution_that_was_drawn_from() -> None:
     assert torch.equal(Greedy().log_q(logits), logits.log_softmax(-1))
 
 
+@pytest.mark.parametrize("coupling", ["rejection", "gumbel"])
+def test_recorded_scores_are_of_the_warped_distribution(coupling: Any) -> None:
+    """A score is the sum of log q after temperature and top-p, not of the raw logits."""
+    params = SamplingParams(0.7, top_p=0.9, coupling=coupling)
+    score = "chosen" if coupling == "gumbel" else "largest"
+    run: dict[str, Any] = {
+        "selector": sv.selector("tetris", score=score), "sampling": params, "num_draft_tokens": 2,
+        "max_new_tokens": 8,
+    }  # fmt: skip
+    trace = generate(make_pair("llama"), make_prompts(), record=True, **run).trace
+    assert trace is not None
+    wanted = []
+    for event in sv.decode(make_pair("llama"), make_prompts(), **run):
+        if event.phase != "draft":
+            continue
+        raw, tokens = event.draft.logits, event.draft.tokens
+        for row in range(len(tokens)):
+            before = 0.0
+            for j in range(tokens.shape[1]):
+                q = params.distribution(raw[row, j])
+                chosen = before + math.log(q[tokens[row, j]])
+                wanted.append(chosen if score == "chosen" else before + math.log(q.max()))
+                before = chosen
+    assert trace.rows["scores"].ravel().tolist() == pytest.approx(wanted, abs=1e-5)
+
+
 def test_rows_that_have_finished_claim_no_capacity() -> None:
     """In a static batch they stay; what may be verified falls with the rows that go on."""
     static = sv.strategy("eqspec", refill=False)
