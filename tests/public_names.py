@@ -37,6 +37,7 @@ MODULES = (
     "specviz.views.stepper.replays",
     "specviz.views.stepper.widget",
     "specviz.studies.agreement",
+    "specviz.studies.biases",
     "specviz.studies.calibration",
     "specviz.studies.ceilings",
     "specviz.studies.chat",

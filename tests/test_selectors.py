@@ -20,8 +20,7 @@ from specviz.engine.sampling import SamplingParams
 from specviz.engine.selectors import SELECTORS, Everything, Selector, Threshold
 from specviz.engine.selectors.tetris import SCORES, largest, score_drafts
 from specviz.simulation import selection
-
-V, K, ROWS = 3, 2, 2
+from specviz.studies.exact_selection import ROWS, K, distance, selected
 
 
 def test_the_registered_selectors_are_listed() -> None:
@@ -116,75 +115,12 @@ def test_a_threshold_stops_a_row_where_the_draft_is_unsure() -> None:
 
 # ---- exact enumeration: is the text of a selected draft distributed as the target's? ----
 
-Tree = dict[tuple[int, ...], np.ndarray]
-
-
-def conditional(rng: np.random.Generator, depth: int) -> Tree:
-    """A distribution over V tokens after each text of up to `depth` tokens."""
-    texts = itertools.chain(*(itertools.product(range(V), repeat=n) for n in range(depth + 1)))
-    return {text: rng.dirichlet(np.ones(V)) for text in texts}
-
-
-def judged(p: Tree, q: Tree, drafts: tuple[int, ...], length: int) -> Tree:
-    """What a row emits, by text of K + 1 tokens, if its first `length` drafts are judged.
-
-    What a round does not write, the target writes.
-    """
-    out: dict[tuple[int, ...], float] = {}
-
-    def write(text: tuple[int, ...], chance: float) -> None:
-        if len(text) == K + 1:
-            out[text] = out.get(text, 0.0) + chance
-            return
-        for token in range(V):
-            write((*text, token), chance * p[text][token])
-
-    reached = 1.0
-    for j in range(length):
-        before = drafts[:j]
-        here, drawn = p[before], q[before]
-        rest = np.clip(here - drawn, 0, None)
-        takes = min(1.0, here[drafts[j]] / drawn[drafts[j]])
-        for token in range(V):
-            if rest.sum() > 0:
-                write((*before, token), reached * (1 - takes) * rest[token] / rest.sum())
-        reached *= takes
-    write(drafts[:length], reached)
-    return out  # type: ignore[return-value]
-
-
-def distance(select: Any, seed: int) -> float:
-    """Total variation between what the first row emits and what the target would write."""
-    rng = np.random.default_rng(seed)
-    p = conditional(rng, K)
-    q = [conditional(rng, K - 1) for _ in range(ROWS)]
-    sequences = list(itertools.product(range(V), repeat=K))
-    found: dict[tuple[int, ...], float] = {}
-    for drafts in itertools.product(sequences, repeat=ROWS):
-        chance = 1.0
-        log_q = torch.zeros(ROWS, K, V, dtype=torch.float64)
-        for row, tokens in enumerate(drafts):
-            for j in range(K):
-                given_text = q[row][tokens[:j]]
-                chance *= given_text[tokens[j]]
-                log_q[row, j] = torch.from_numpy(np.log(given_text))
-        length = select(log_q, torch.tensor(drafts))[0]
-        for text, share in judged(p, q[0], drafts[0], length).items():
-            found[text] = found.get(text, 0.0) + chance * float(share)
-    right = {text: math.prod(p[text[:j]][text[j]] for j in range(K + 1)) for text in found}
-    assert math.fsum(right.values()) == pytest.approx(1)
-    return sum(abs(found[text] - right[text]) for text in found) / 2
-
 
 @pytest.mark.parametrize("score", SCORES)
 def test_scores_that_foresee_change_the_text_and_the_others_do_not(score: str) -> None:
     """Two rows of two drafts over three tokens, two of four drafts verified; all cases summed."""
 
-    def select(log_q: torch.Tensor, tokens: torch.Tensor) -> list[int]:
-        usable = torch.ones(ROWS, K, dtype=torch.bool)
-        return list(largest(score_drafts(log_q, tokens, score), usable, 2).tolist())
-
-    distances = [distance(select, seed) for seed in range(6)]
+    distances = [selected(score, seed) for seed in range(6)]
     if sv.selector("tetris", score=score).foresees:
         assert np.median(distances) > 0.01
     else:
