@@ -46,7 +46,6 @@ from specviz.record.replay import Replay
 from specviz.simulation import Acceptance, Costs, Policy, Workload
 from specviz.studies import (
     agreement,
-    biases,
     cost,
     couplings,
     figures,
@@ -885,7 +884,6 @@ def _studies() -> dict[str, Good]:
         "cost.Case.largest_batch": Good(
             cost.Case(**case).largest_batch, {"memory_gb": 1.0}, {"memory_gb": "1.5 small"}
         ),
-        "biases.measure_biases": Good(biases.measure_biases, {"cases": 1, "progress": False}),
         "couplings.couplings_of": Good(
             couplings.couplings_of, {"temperatures": [1.0]}, also_called=("temperature",)
         ),

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -36,6 +37,15 @@ def test_the_command_computes_the_distances(tmp_path: Path) -> None:
     assert json.loads(path.with_suffix(".json").read_text())["cases"] == 1
 
 
-def test_no_cases_are_refused() -> None:
-    with pytest.raises(ValueError, match="cases must be an int >= 1, got 0"):
-        measure_biases(0)
+@pytest.mark.parametrize(
+    ("arguments", "begins"),
+    [
+        ({"cases": 0}, "cases must be an int >= 1, got 0"),
+        ({"cases": "20"}, "cases must be an int >= 1, got '20'"),
+        ({"cases": 10**9}, "cases must be at most 10000, got 1000000000"),
+        ({"progress": "no"}, "progress must be a bool, got 'no'"),
+    ],
+)
+def test_what_cannot_be_computed_is_refused(arguments: dict[str, Any], begins: str) -> None:
+    with pytest.raises(ValueError, match=f"^{begins}"):
+        measure_biases(**arguments)

@@ -60,7 +60,7 @@ def measure_biases(
         entry = {"judged": judged, "rule": rule, "lossless": max(found) < ROUNDING}
         sizes = {"median": float(np.median(found)), "max": max(found)}
         entries.append(entry | {f"total_variation_{name}": size for name, size in sizes.items()})
-    found: dict[str, object] = {"cases": cases}
-    found["created"] = datetime.now(UTC).isoformat(timespec="seconds")
-    found["versions"] = {name: version(name) for name in ("specviz", "torch", "numpy")}
-    return pd.DataFrame(entries), found
+    conditions: dict[str, object] = {"cases": cases}
+    conditions["created"] = datetime.now(UTC).isoformat(timespec="seconds")
+    conditions["versions"] = {name: version(name) for name in ("specviz", "torch", "numpy")}
+    return pd.DataFrame(entries), conditions
