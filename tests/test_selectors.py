@@ -196,6 +196,60 @@ def test_lengths_that_cannot_be_verified_are_named(lengths: Any, message: str) -
 
 
 @dataclass(frozen=True)
+class Scoring(Everything):
+    """Returns scores as a mistaken selector of a user's own might."""
+
+    make: Any = None
+
+    name: ClassVar[str] = "scoring"
+
+    def choose(self, state: Any, draft: Draft, capacity: int) -> Draft:
+        return replace(draft, scores=self.make(*draft.tokens.shape))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {}
+
+
+def one_is_nan(b: int, k: int) -> torch.Tensor:
+    scores = torch.zeros(b, k)
+    scores[-1, 2] = math.nan
+    return scores
+
+
+WRONG_SCORES: list[tuple[Any, str]] = [
+    (one_is_nan, "Draft.scores must not be NaN, got nan for draft 2 of row 7; let the selector"),
+    (
+        lambda b, k: torch.zeros(b, k + 1),
+        r"floats of shape \(\d, 5\), one a draft, got .*, 6\); let",
+    ),
+    (
+        lambda b, k: torch.zeros(b),
+        r"floats of shape \(\d, 5\), one a draft, got torch.float32 of shape",
+    ),
+    (lambda b, k: torch.zeros(b, k).long(), "one a draft, got torch.int64 of shape"),
+    (lambda b, k: [[0.0] * k] * b, "Draft.scores must be a Tensor, got list; pass a tensor"),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), WRONG_SCORES)
+def test_scores_that_cannot_be_ranked_are_named(make: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        generate(make_pair("llama"), make_prompts(), selector=Scoring(make), max_new_tokens=4)
+
+
+def test_a_selector_may_mean_nan() -> None:
+    """As the built-in ones do; -inf needs no such word."""
+
+    class Meaning(Scoring):
+        ranks_nan: ClassVar[bool] = True
+
+    for selector in (Meaning(one_is_nan), Scoring(lambda b, k: torch.full((b, k), -math.inf))):
+        result = generate(make_pair("llama"), make_prompts(), selector=selector, max_new_tokens=4)
+        assert result.tokens == generate_one_by_one(max_new_tokens=4)
+
+
+@dataclass(frozen=True)
 class Cramped(Everything):
     """Verifies all that was drafted, and says that it may verify fewer."""
 
