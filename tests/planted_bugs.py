@@ -285,6 +285,14 @@ BUGS = (
         tests="tests/test_selectors.py -k 'foresee or reads'",
     ),
     Bug(
+        name="score-of-raw-logits",
+        file="specviz/engine/selectors/tetris.py",
+        old="return state.chooser.log_q(draft.logits)",
+        new="return draft.logits.log_softmax(-1)",
+        harm="under temperature and top-p the wrong drafts are verified",
+        tests="tests/test_selectors.py -k warped",
+    ),
+    Bug(
         name="trial-within-the-columns",
         file="specviz/engine/probe.py",
         old="[100, 132, 133, 134, 135]",

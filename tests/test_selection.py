@@ -26,7 +26,7 @@ from specviz.simulation import (
     simulate,
 )
 from specviz.simulation.selection import largest
-from specviz.studies.selection import compare_selectors
+from specviz.studies.selection import QUEUE, _bootstrap, compare_selectors
 
 # Few different values, so that ties are frequent.
 PROBABILITIES = st.sampled_from([1.0, 0.5, 0.25])
@@ -147,6 +147,55 @@ def test_a_replay_of_tetris_is_a_plain_loop(batch_size: int, k: int, extra: int)
     assert sorted(found.series["gained_tokens"]) == sorted(expected)
     verified = found.series["verified_tokens"]
     assert (verified == k * found.series["rows"]).all()
+
+
+def plain_queue(
+    table: AcceptanceTable, texts: list[int], batch_size: int, k: int, extra: int, refill: bool
+) -> tuple[int, list[int]]:
+    """How many rounds a queue of texts takes, and how many of them each of its requests."""
+    waiting, own = list(range(len(texts))), [0] * len(texts)
+    at = [int(table.offsets[text]) for text in texts]
+    end = [int(table.offsets[text + 1]) for text in texts]
+    rows: list[int] = []  # requests
+    rounds = 0
+    while waiting or rows:
+        while waiting and len(rows) < batch_size and (refill or rounds == 0):
+            rows.append(waiting.pop(0))
+        drafts = []
+        for place, request in enumerate(rows):
+            chances = np.cumsum(table.log_q[at[request], : k + extra].astype(float))
+            drafts += [(-chance, j, place) for j, chance in enumerate(chances)]
+        counts = [0] * len(rows)
+        for _, _, place in sorted(drafts)[: k * len(rows)]:
+            counts[place] += 1
+        for request, count in zip(rows, counts, strict=True):
+            gain = min(int(table.accepted[at[request]]), count) + 1
+            at[request] = min(at[request] + gain, end[request])
+            own[request] += 1
+        rows = [request for request in rows if at[request] < end[request]]
+        rounds += 1
+    return rounds, own
+
+
+def test_the_slowest_requests_and_a_static_batch_are_those_of_a_plain_loop() -> None:
+    """The columns p99_rounds_per_token, of both, and static_rounds_percent."""
+    small, samples, batch_size, k, extra = table(), 3, 4, 2, 2
+    found, _ = compare_selectors(
+        small, [batch_size], [k], [extra], samples=samples, seed=5, progress=False
+    )
+    pace: dict[int, list[float]] = {0: [], extra: []}
+    static: dict[int, list[int]] = {0: [], extra: []}
+    for texts in _bootstrap(small, samples, QUEUE * batch_size, 5).tolist():
+        for e in pace:
+            _, own = plain_queue(small, texts, batch_size, k, e, refill=True)
+            pace[e].append(float(np.percentile(own / small.new_tokens[texts], 99)))
+            rounds, _ = plain_queue(small, texts[:batch_size], batch_size, k, e, refill=False)
+            static[e].append(rounds)
+    entry = found.iloc[0]
+    assert entry["p99_rounds_per_token"] == pytest.approx(np.mean(pace[0]))
+    assert entry["tetris_p99_rounds_per_token"] == pytest.approx(np.mean(pace[extra]))
+    longer = 100 * (sum(static[extra]) / sum(static[0]) - 1)
+    assert entry["static_rounds_percent"] == pytest.approx(longer)
 
 
 def test_with_nothing_to_choose_from_tetris_is_uniform() -> None:

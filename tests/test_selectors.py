@@ -20,8 +20,7 @@ from specviz.engine.sampling import SamplingParams
 from specviz.engine.selectors import SELECTORS, Everything, Selector, Threshold
 from specviz.engine.selectors.tetris import SCORES, largest, score_drafts
 from specviz.simulation import selection
-
-V, K, ROWS = 3, 2, 2
+from specviz.studies.exact_selection import ROWS, K, distance, selected
 
 
 def test_the_registered_selectors_are_listed() -> None:
@@ -116,75 +115,12 @@ def test_a_threshold_stops_a_row_where_the_draft_is_unsure() -> None:
 
 # ---- exact enumeration: is the text of a selected draft distributed as the target's? ----
 
-Tree = dict[tuple[int, ...], np.ndarray]
-
-
-def conditional(rng: np.random.Generator, depth: int) -> Tree:
-    """A distribution over V tokens after each text of up to `depth` tokens."""
-    texts = itertools.chain(*(itertools.product(range(V), repeat=n) for n in range(depth + 1)))
-    return {text: rng.dirichlet(np.ones(V)) for text in texts}
-
-
-def judged(p: Tree, q: Tree, drafts: tuple[int, ...], length: int) -> Tree:
-    """What a row emits, by text of K + 1 tokens, if its first `length` drafts are judged.
-
-    What a round does not write, the target writes.
-    """
-    out: dict[tuple[int, ...], float] = {}
-
-    def write(text: tuple[int, ...], chance: float) -> None:
-        if len(text) == K + 1:
-            out[text] = out.get(text, 0.0) + chance
-            return
-        for token in range(V):
-            write((*text, token), chance * p[text][token])
-
-    reached = 1.0
-    for j in range(length):
-        before = drafts[:j]
-        here, drawn = p[before], q[before]
-        rest = np.clip(here - drawn, 0, None)
-        takes = min(1.0, here[drafts[j]] / drawn[drafts[j]])
-        for token in range(V):
-            if rest.sum() > 0:
-                write((*before, token), reached * (1 - takes) * rest[token] / rest.sum())
-        reached *= takes
-    write(drafts[:length], reached)
-    return out  # type: ignore[return-value]
-
-
-def distance(select: Any, seed: int) -> float:
-    """Total variation between what the first row emits and what the target would write."""
-    rng = np.random.default_rng(seed)
-    p = conditional(rng, K)
-    q = [conditional(rng, K - 1) for _ in range(ROWS)]
-    sequences = list(itertools.product(range(V), repeat=K))
-    found: dict[tuple[int, ...], float] = {}
-    for drafts in itertools.product(sequences, repeat=ROWS):
-        chance = 1.0
-        log_q = torch.zeros(ROWS, K, V, dtype=torch.float64)
-        for row, tokens in enumerate(drafts):
-            for j in range(K):
-                given_text = q[row][tokens[:j]]
-                chance *= given_text[tokens[j]]
-                log_q[row, j] = torch.from_numpy(np.log(given_text))
-        length = select(log_q, torch.tensor(drafts))[0]
-        for text, share in judged(p, q[0], drafts[0], length).items():
-            found[text] = found.get(text, 0.0) + chance * float(share)
-    right = {text: math.prod(p[text[:j]][text[j]] for j in range(K + 1)) for text in found}
-    assert math.fsum(right.values()) == pytest.approx(1)
-    return sum(abs(found[text] - right[text]) for text in found) / 2
-
 
 @pytest.mark.parametrize("score", SCORES)
 def test_scores_that_foresee_change_the_text_and_the_others_do_not(score: str) -> None:
     """Two rows of two drafts over three tokens, two of four drafts verified; all cases summed."""
 
-    def select(log_q: torch.Tensor, tokens: torch.Tensor) -> list[int]:
-        usable = torch.ones(ROWS, K, dtype=torch.bool)
-        return list(largest(score_drafts(log_q, tokens, score), usable, 2).tolist())
-
-    distances = [distance(select, seed) for seed in range(6)]
+    distances = [selected(score, seed) for seed in range(6)]
     if sv.selector("tetris", score=score).foresees:
         assert np.median(distances) > 0.01
     else:
@@ -257,6 +193,60 @@ class Wrong(Selector):
 def test_lengths_that_cannot_be_verified_are_named(lengths: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         generate(make_pair("llama"), make_prompts(), selector=Wrong(lengths), max_new_tokens=4)
+
+
+@dataclass(frozen=True)
+class Scoring(Everything):
+    """Returns scores as a mistaken selector of a user's own might."""
+
+    make: Any = None
+
+    name: ClassVar[str] = "scoring"
+
+    def choose(self, state: Any, draft: Draft, capacity: int) -> Draft:
+        return replace(draft, scores=self.make(*draft.tokens.shape))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {}
+
+
+def one_is_nan(b: int, k: int) -> torch.Tensor:
+    scores = torch.zeros(b, k)
+    scores[-1, 2] = math.nan
+    return scores
+
+
+WRONG_SCORES: list[tuple[Any, str]] = [
+    (one_is_nan, "Draft.scores must not be NaN, got nan for draft 2 of row 7; let the selector"),
+    (
+        lambda b, k: torch.zeros(b, k + 1),
+        r"floats of shape \(\d, 5\), one a draft, got .*, 6\); let",
+    ),
+    (
+        lambda b, k: torch.zeros(b),
+        r"floats of shape \(\d, 5\), one a draft, got torch.float32 of shape",
+    ),
+    (lambda b, k: torch.zeros(b, k).long(), "one a draft, got torch.int64 of shape"),
+    (lambda b, k: [[0.0] * k] * b, "Draft.scores must be a Tensor, got list; pass a tensor"),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), WRONG_SCORES)
+def test_scores_that_cannot_be_ranked_are_named(make: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        generate(make_pair("llama"), make_prompts(), selector=Scoring(make), max_new_tokens=4)
+
+
+def test_a_selector_may_mean_nan() -> None:
+    """As the built-in ones do; -inf needs no such word."""
+
+    class Meaning(Scoring):
+        ranks_nan: ClassVar[bool] = True
+
+    for selector in (Meaning(one_is_nan), Scoring(lambda b, k: torch.full((b, k), -math.inf))):
+        result = generate(make_pair("llama"), make_prompts(), selector=selector, max_new_tokens=4)
+        assert result.tokens == generate_one_by_one(max_new_tokens=4)
 
 
 @dataclass(frozen=True)
@@ -335,6 +325,32 @@ def test_scores_are_of_the_distribution_that_was_drawn_from() -> None:
         q = params.chooser(0).log_q(logits).exp()
         assert torch.allclose(q.double(), params.distribution(logits), atol=1e-6)
     assert torch.equal(Greedy().log_q(logits), logits.log_softmax(-1))
+
+
+@pytest.mark.parametrize("coupling", ["rejection", "gumbel"])
+def test_recorded_scores_are_of_the_warped_distribution(coupling: Any) -> None:
+    """A score is the sum of log q after temperature and top-p, not of the raw logits."""
+    params = SamplingParams(0.7, top_p=0.9, coupling=coupling)
+    score = "chosen" if coupling == "gumbel" else "largest"
+    run: dict[str, Any] = {
+        "selector": sv.selector("tetris", score=score), "sampling": params, "num_draft_tokens": 2,
+        "max_new_tokens": 8,
+    }  # fmt: skip
+    trace = generate(make_pair("llama"), make_prompts(), record=True, **run).trace
+    assert trace is not None
+    wanted = []
+    for event in sv.decode(make_pair("llama"), make_prompts(), **run):
+        if event.phase != "draft":
+            continue
+        raw, tokens = event.draft.logits, event.draft.tokens
+        for row in range(len(tokens)):
+            before = 0.0
+            for j in range(tokens.shape[1]):
+                q = params.distribution(raw[row, j])
+                chosen = before + math.log(q[tokens[row, j]])
+                wanted.append(chosen if score == "chosen" else before + math.log(q.max()))
+                before = chosen
+    assert trace.rows["scores"].ravel().tolist() == pytest.approx(wanted, abs=1e-5)
 
 
 def test_rows_that_have_finished_claim_no_capacity() -> None:

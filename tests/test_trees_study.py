@@ -32,13 +32,16 @@ GUMBEL = SamplingParams(0.9, coupling="gumbel")
 
 @pytest.mark.parametrize("sampling", [None, GUMBEL])
 @pytest.mark.parametrize("over_batch", [False, True])
-@pytest.mark.parametrize("drafter", [TreeDrafter(3, 2, 2), TreeDrafter(7, 1, 1)])
+@pytest.mark.parametrize(
+    ("drafter", "batch_size"),
+    [(TreeDrafter(3, 2, 2), 10), (TreeDrafter(3, 2, 2), 4), (TreeDrafter(7, 1, 1), 10)],
+)
 def test_a_replay_is_the_engine(
-    drafter: TreeDrafter, over_batch: bool, sampling: SamplingParams | None
+    drafter: TreeDrafter, batch_size: int, over_batch: bool, sampling: SamplingParams | None
 ) -> None:
-    """Every round of one batch: who is in it, and what each row gains."""
+    """Every round: who is in it, and what each row gains. With four rows, they are refilled."""
     pair, prompts = make_pair("llama"), make_prompts()
-    run: dict[str, Any] = {"batch_size": 10, "max_new_tokens": BUDGET, "sampling": sampling}
+    run: dict[str, Any] = {"batch_size": batch_size, "max_new_tokens": BUDGET, "sampling": sampling}
     table, result = grow_everywhere(pair, prompts, drafter, **run)
     assert table.nodes == drafter.grown()
     nodes = 3
@@ -51,7 +54,7 @@ def test_a_replay_is_the_engine(
     assert found.trace is not None
     rows = found.trace.rows
     queue = np.arange(len(prompts))[None]
-    replayed = list(replay_trees(table, queue, nodes, 10, over_batch=over_batch))
+    replayed = list(replay_trees(table, queue, nodes, batch_size, over_batch=over_batch))
     assert len(replayed) == rows["round"].max() + 1
     for number, (texts, gained) in enumerate(replayed):
         of_round = rows["round"] == number

@@ -32,6 +32,7 @@ STUDIES = {
     "survey": ("specviz.cli.survey", "all strategies: right or wrong, what breaks, what waste"),
     "agreement": ("specviz.cli.agreement", "do valid strategies agree with decoding alone?"),
     "couplings": ("specviz.cli.couplings", "what the ways to accept sampled drafts reach"),
+    "biases": ("specviz.cli.biases", "how far rules that look right are from the target's text"),
     "tables": ("specviz.cli.tables", "the next drafts at every position, to replay schedulers"),
     "selection": ("specviz.cli.selection", "which drafts are worth verifying, without a model"),
     "traffic": ("specviz.cli.traffic", "other policies on a server's logged requests"),

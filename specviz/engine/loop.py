@@ -16,7 +16,7 @@ from specviz.engine.accept import Outcome, check_finite, clip
 from specviz.engine.draft_length import DraftLength
 from specviz.engine.drafters import Draft, Drafter, NoDrafter, check_trees
 from specviz.engine.events import Accepted, Drafted, Event, Scheduled, Synchronised, Verified
-from specviz.engine.selectors import Everything, Selector, check_plan, check_selection
+from specviz.engine.selectors import Everything, Selector, check_plan, check_scores, check_selection
 from specviz.engine.state import State
 from specviz.engine.strategies import Strategy
 from specviz.engine.trees.shape import find_tree
@@ -97,6 +97,8 @@ def propose(state: State, drafter: Drafter, selector: Selector) -> Draft:
         draft = draft.without_logits()
     if draft.parents is not None:
         check_trees(drafter, draft)
+    if draft.scores is not None:
+        check_scores(selector, state, draft)
     if draft.lengths is None:
         return draft
     require_kind("Draft.lengths", draft.lengths, Tensor, "pass a tensor (b,) of ints")

@@ -11,10 +11,12 @@ the target will accept.
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from torch import Tensor
+
 from specviz.engine.drafters.base import Draft, Drafter
 from specviz.engine.registry import plain_options
 from specviz.engine.state import State
-from specviz.util.validate import is_int, require_bool, require_int, short
+from specviz.util.validate import is_int, require_bool, require_int, require_kind, short
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,9 @@ class Selector:
         capturable: whether `choose` reads only tensors that stay in place and no value on the
             host, so that CUDA graphs may replay it. A subclass does not inherit this: each class
             sets it for itself.
+        ranks_nan: whether a score of NaN is meant: its draft is verified last or not at all. The
+            built-in selectors score a draft so where the draft model's logits are NaN, which the
+            run reports itself. Of any other selector, NaN is refused on a CPU.
     """
 
     valid: bool = field(default=True, kw_only=True)
@@ -39,6 +44,7 @@ class Selector:
     description: ClassVar[str] = ""
     needs_logits: ClassVar[bool] = False
     capturable: ClassVar[bool] = False
+    ranks_nan: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         require_bool("valid", self.valid)
@@ -134,6 +140,31 @@ def check_selection(state: State, draft: Draft, capacity: int) -> int:
             f"got {working}; let the selector verify fewer drafts, or override its `round_capacity`"
         )
     return sum(lengths)
+
+
+def check_scores(selector: Selector, state: State, draft: Draft) -> None:
+    """Raise ValueError if the draft's scores are no numbers (b, K).
+
+    NaN is looked for on a CPU alone: elsewhere the host would wait for the device.
+    """
+    scores, shape = draft.scores, tuple(draft.tokens.shape)
+    require_kind("Draft.scores", scores, Tensor, "pass a tensor (b, K) of floats, or None")
+    assert scores is not None
+    if scores.shape != shape or not scores.is_floating_point():
+        raise ValueError(
+            f"Draft.scores must be floats of shape {shape}, one a draft, got {scores.dtype} "
+            f"of shape {tuple(scores.shape)}; let the selector (or drafter) score each draft"
+        )
+    if selector.ranks_nan or scores.device.type != "cpu":
+        return
+    is_nan = scores.isnan()
+    for number, row in enumerate(state.batch.rows):
+        if not row.finished and is_nan[number].any():
+            j = int(is_nan[number].nonzero()[0])
+            raise ValueError(
+                f"Draft.scores must not be NaN, got nan for draft {j} of row {number}; "
+                "let the selector (or drafter) return -inf for a draft without a score"
+            )
 
 
 @dataclass(frozen=True)

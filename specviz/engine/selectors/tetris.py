@@ -27,9 +27,10 @@ MOST = 2**16 - 1  # of extra tokens and of rounds to wait
 class Tetris(Selector):
     """Each row drafts K + extra tokens, and the K * b of the batch that score highest are verified.
 
-    A score is the logarithm of a chance, or stands for one, and never rises along a row. Where
-    drafts branch, "before" means on the draft's own branch, and what is verified of all rows is the
-    best K * b drafts of their trees (EAGLE-2, arXiv 2406.16858, over a batch).
+    A score is the logarithm of a chance, or stands for one, and never rises along a row. Where the
+    draft model's logits are NaN, so is the score, and the draft is ranked last. Where drafts
+    branch, "before" means on the draft's own branch, and what is verified of all rows is the best
+    K * b drafts of their trees (EAGLE-2, arXiv 2406.16858, over a batch).
 
     capacity="best" verifies as many as write the most tokens a second, by the scores and by what
     rounds took so far; see `capacity.py`. It needs scores that are chances, so not "entropy".
@@ -60,6 +61,7 @@ class Tetris(Selector):
     )
     needs_logits: ClassVar[bool] = True
     capturable: ClassVar[bool] = True
+    ranks_nan: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "extra", require_int("extra", self.extra, 0, maximum=MOST))

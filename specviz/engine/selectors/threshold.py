@@ -38,6 +38,7 @@ class Threshold(Selector):
     description: ClassVar[str] = "a row's drafts up to the first that its draft was unsure of"
     needs_logits: ClassVar[bool] = True
     capturable: ClassVar[bool] = True
+    ranks_nan: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not is_real(self.at_least) or not 0 <= self.at_least <= 1:
