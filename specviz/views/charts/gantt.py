@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from specviz.generation.timeline import bubble_share, bubbles
 from specviz.record.schema import PHASES
+from specviz.util.text import SECONDS_FROM, time_words
 from specviz.util.validate import is_finite, require_kind, require_str, short
 from specviz.views.charts.canvas import WIDTH, Look, boxes, canvas, texts, title, write_into
 from specviz.views.charts.stages import PHASE_LOOKS
@@ -77,7 +78,8 @@ def gantt(
         figure.add_trace(bars.update(name=painted.inked(phase)))
     figure.data[-len(PHASES) - 1].update(name=painted.inked(BUBBLE.legend))
     share = bubble_share(_cut(table, begin, end))
-    words = f"{end - begin:.0f} ms; the lanes wait in {share:.0%} of their time; numbers are rounds"
+    lasts = time_words(end - begin, digits=0)
+    words = f"{lasts}; the lanes wait in {share:.0%} of their time; numbers are rounds"
     return figure.add_traces(title(painted, heading, words))
 
 
@@ -127,7 +129,7 @@ def _drawn(
 
 
 def _ticks(theme: Theme, begin: float, end: float, scale: float, y: float) -> list[go.Scatter]:
-    """The axis below the lanes, in ms from the first moment that is drawn."""
+    """The axis below the lanes, from the first moment that is drawn: in ms, or in s."""
     rough = (end - begin) / _TICKS
     power = 10.0 ** np.floor(np.log10(rough))
     step = power * next(factor for factor in (1, 2, 5, 10) if factor * power >= rough)
@@ -142,5 +144,6 @@ def _ticks(theme: Theme, begin: float, end: float, scale: float, y: float) -> li
         hoverinfo="skip",
         showlegend=False,
     )
-    words = [theme.faded(f"{mark:g} ms") for mark in marks]
+    unit_ms, unit = (1000, "s") if end - begin >= SECONDS_FROM else (1, "ms")
+    words = [theme.faded(f"{mark / unit_ms:g} {unit}") for mark in marks]
     return [axis, texts("tick labels", places, y + 2, words, 10.5)]
