@@ -43,6 +43,21 @@ def test_a_run_of_eight_rows_fits_a_laptop(stepper):
     assert abs(lens["height"] - stage["height"]) < 1
 
 
+@pytest.mark.parametrize("runs", [1, 2])
+def test_the_header_stays_in_sight(saved_page, eight, runs):
+    low = {"width": 1280, "height": 420}
+    stepper = saved_page(eight, eight if runs == 2 else None, viewport=low)
+    head = stepper.root.locator(".sv-top")
+    assert head.bounding_box()["height"] <= 90
+    stepper.page.evaluate("scrollTo(0, 200)")
+    stepper.frame()
+    assert stepper.page.evaluate("scrollY") > 100
+    assert head.bounding_box()["y"] == 0
+    stepper.button("next phase").click()
+    stepper.is_at(1)
+    assert head.bounding_box()["y"] == 0
+
+
 def test_nothing_moves_while_stepping(stepper, eight):
     before = boxes(stepper)
     for step in (*range(11), *steps_of(eight, "eos")[:1], 5 * eight.num_rounds - 1):

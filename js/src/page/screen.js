@@ -149,8 +149,7 @@ export class Screen {
     const stage = /** @type {Stage | PairStage} */ (batch.panel);
     const inside = batch.width || this._width * (this._width < BESIDE_FROM ? 1 : 0.6);
     const said = duo?.said ?? runs[0].words;
-    const head =
-      controls.root.offsetHeight + said.offsetHeight + (duo ? duo.around + AROUND_TWO : 0);
+    const head = controls.height + said.offsetHeight + (duo ? duo.around + AROUND_TWO : 0);
     const legend = batch.under[0].height(inside);
     return fit({
       frame: Math.floor(whole / this.scale),
