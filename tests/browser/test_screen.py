@@ -180,6 +180,24 @@ def test_a_presentation_is_as_large_as_the_screen_allows(stepper):
             assert scrolls(stepper) == [False, False], (width, step)
 
 
+def test_a_presentation_of_two_runs_is_as_large_as_the_screen_allows(saved_page):
+    stepper = saved_page(record("eqspec"), record("inplace"), viewport=LAPTOP)
+    stepper.press("p")
+    for width, height, size in ((1280, 800, 1.1), (1440, 900, 1.25), (1920, 1080, 1.4)):
+        stepper.page.set_viewport_size({"width": width, "height": height})
+        expect(stepper.root).to_have_css("zoom", str(size))
+        for step in (3, 9, 12):
+            stepper.go(step)
+            assert scrolls(stepper) == [False, False], (width, step)
+
+
+def test_a_presentation_that_fits_nowhere_is_the_smallest(saved_page, eight):
+    other = record("masking", prompts=8, tokens=64, batch_size=8)
+    stepper = saved_page(eight, other, viewport=LAPTOP)
+    stepper.press("p")
+    expect(stepper.root).to_have_css("zoom", "1.1")
+
+
 def test_the_whole_map_is_a_key_away(stepper):
     legend = stepper.panel("map").locator(".sv-legend")
     expect(legend).to_be_hidden()
