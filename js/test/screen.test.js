@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { Comparison } from "../src/film/compare.js";
 import { tourOf, unevenRound } from "../src/film/tour.js";
 import { fit, mostLines, ROW } from "../src/page/fit.js";
 import { chosen } from "../src/page/lens.js";
@@ -138,6 +139,33 @@ test("the legend has what a step shows", () => {
   assert.ok(!schedule.has("written") && verify.has("written"));
   assert.ok(verify.has("p"));
   assert.ok(!verify.has("moved") && !verify.has("violation"));
+});
+
+test("the legend has K/V, differences and what a log lacks only where cells show them", () => {
+  const film = tinyFilm((json) => {
+    json.lanes.push([[0, 6, 1, -1, -1, -1, 0]], []);
+    json.rounds[0].stages[0].draft = [2];
+    json.rounds[0].stages[1].tokens = json.rounds[0].stages[1].target = [3];
+  });
+  const [schedule, draft] = [0, 1].map((step) => seenAt(film, step));
+  assert.ok(schedule.has("target") && !schedule.has("draft") && schedule.has("gap"));
+  assert.ok(!draft.has("target") && draft.has("draft") && !draft.has("gap"));
+  const same = new Comparison(tinyFilm(), tinyFilm());
+  const other = new Comparison(
+    tinyFilm(),
+    tinyFilm((json) => (json.requests[0].tokens[3] = 8)),
+  );
+  /** @param {Comparison} comparison */
+  const differing = (comparison) =>
+    [0, 1, 2, 3, 4].filter((step) => seenAt(tinyFilm(), step, comparison).has("differs"));
+  assert.deepEqual(differing(same), []);
+  assert.deepEqual(differing(other), []); // the token that differs is not committed in the lanes
+  const [first] = other.films;
+  first.json.lanes[1] = [[0, 4, 2, 0, 0, 0, 0]];
+  assert.deepEqual(
+    [0, 1, 2, 3, 4].filter((step) => seenAt(first, step, other).has("differs")),
+    [2, 3, 4],
+  );
 });
 
 test("who entered, and where rows end", () => {
