@@ -72,7 +72,7 @@ export class Controls {
     );
     this.choice = element(
       "select",
-      { "aria-label": "jump to", title: "r f v e, with Shift backwards", on: { change } },
+      { "aria-label": "jump to", title: "r a v e, with Shift backwards", on: { change } },
       ...options,
     );
     this.before = iconButton("previous", "previous of these", null, go(-1));
