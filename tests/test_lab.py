@@ -54,8 +54,16 @@ def test_what_changes_nothing_is_off(form):
     fields["strategy"].value = "autoregressive"
     assert fields["num_draft_tokens"].disabled
     assert fields["drafter"].disabled
+    assert "bonus" not in fields["fault"].options, "without drafts, none is rejected"
+    assert "kv" in fields["fault"].options
     fields["compare"].value = "inplace"
     assert not fields["num_draft_tokens"].disabled, "the second run drafts"
+    fields["strategy"].value = "eqspec"
+    fields["fault"].value = "bonus"
+    fields["strategy"].value = "masking"
+    assert fields["fault"].value == "bonus"
+    fields["strategy"].value = "autoregressive"
+    assert fields["fault"].value == "nothing"
     fields["fault"].value = "kv"
     fields["strategy"].value = "repadding"
     assert fields["fault"].disabled, "it promises nothing that could be broken"

@@ -8,6 +8,7 @@ from tiny_run import OUTPUTS, PROMPTS, TRACE
 import specviz as sv
 from specviz.record.schema import PHASES
 from specviz.record.trace import Trace, flatten_requests
+from specviz.views.stepper.difference import difference_words
 from specviz.views.stepper.opening import Fault, Opening, first_fault, opening
 
 ACCEPT = PHASES.index("accept")
@@ -55,7 +56,9 @@ def test_a_comparison_opens_at_the_first_difference(request_, index):
     found = opening(TRACE, other, [fault, None])
     assert found.step == 1 * len(PHASES) + ACCEPT, "both tokens are emitted in round 1"
     assert found.row == request_
-    assert f"request {request_}, new token {index}, in round 1" in found.words
+    assert found.words == "Opens at the first difference of the two texts."
+    line = difference_words((TRACE, other), (None, None))
+    assert f"request {request_}, new token {index}, round 1 of A" in line, "it says the place"
 
 
 def test_the_first_violation_is_the_earliest_one():

@@ -15,6 +15,7 @@ from tiny_run import TRACE, blank
 import specviz as sv
 from specviz.record.replay import Replay
 from specviz.record.schema import MODELS, PHASES
+from specviz.util.text import time_words
 from specviz.views.stepper.batchwords import BATCH_WORDS
 from specviz.views.stepper.columns import milliseconds
 from specviz.views.stepper.phrases import all_of, names, size, span
@@ -152,6 +153,16 @@ def test_moves_are_described_with_bytes_and_share_of_time(name):
         *_, ms = lasted[round]
         assert f": {size(copied)} of K/V copied. It took {ms:.1f} ms," in sentences
         assert f" {ms / sum(lasted[round]):.0%} of this round." in sentences
+
+
+def test_from_10_000_ms_on_a_time_is_in_seconds():
+    assert [time_words(ms) for ms in (0.04, 9999.4, 9999.5, 12_340)] == [
+        *("0.0 ms", "9999.4 ms", "10.0 s", "12.3 s"),
+    ]
+    lasted = {f"{name}_ms": np.full(3, 12_340, np.float32) for name in PHASES}
+    slow = replace(TRACE, rounds=TRACE.rounds | lasted)
+    sentences, _ = Narrator(slow).describe(0, "synchronise")
+    assert " It took 12.3 s, 20% of this round." in sentences
 
 
 def test_milliseconds_are_the_record_s():

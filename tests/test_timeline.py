@@ -134,6 +134,16 @@ def test_the_chart_shows_a_part():
             assert left + width <= 900 - 34 + 0.01
 
 
+def test_a_long_chart_is_in_seconds():
+    table = planned(6)
+    table[["start_ms", "stop_ms"]] *= 12_300 / table["stop_ms"].max()
+    words = str(gantt(table, theme="light").to_dict())
+    assert "12.3 s; the lanes wait" in words
+    assert ">2 s<" in words
+    assert ">12 s<" in words
+    assert " ms" not in words
+
+
 def test_the_chart_refuses_what_it_cannot_draw():
     table = planned(2)
     check_refusal(lambda: gantt([1]), "table must be")

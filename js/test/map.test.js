@@ -3,7 +3,14 @@ import test from "node:test";
 import { Axis } from "../src/map/axis.js";
 import { blockIn, GUTTER, MapLayout } from "../src/map/layout.js";
 import { aheadAt, leads } from "../src/map/lead.js";
-import { describeMap, laneHint, mapTable, totalsWords, winnerWords } from "../src/map/words.js";
+import {
+  describeMap,
+  laneHint,
+  mapTable,
+  roundHint,
+  totalsWords,
+  winnerWords,
+} from "../src/map/words.js";
 import { tinyFilm } from "./tiny.js";
 
 const EOS = 2;
@@ -280,6 +287,34 @@ test("the words of a range are its totals", () => {
       "draft 20.0, verify 25.0, accept 5.0, synchronise 0 · 0.4 kB of K/V copied",
   );
   assert.equal(totalsWords(tally, tally.totals(0, 3)).head, "all 3 rounds");
+});
+
+test("the parts of a long time keep their units", () => {
+  const slow = tinyFilm((json) => {
+    long(json);
+    json.rounds[1].ms = [0, 300, 12_300, 0.5, 0];
+  }).tally;
+  const { words } = totalsWords(slow, slow.totals(1, 2));
+  assert.match(
+    words,
+    /· 12\.6 s: schedule 0 ms, draft 300 ms, verify 12\.3 s, accept 0\.5 ms, synchronise 0 ms ·/,
+  );
+  assert.match(roundHint(slow, 1), /^round 1: 12\.6 s, .* verify 12\.3 s/);
+});
+
+test("the axis of a long run is in seconds, that of a part in what tells its numbers apart", () => {
+  const film = tinyFilm((json) => {
+    long(json);
+    json.rounds[2].ms = [0, 0, 20_000, 0, 0];
+  });
+  const axis = new Axis([film.tally]);
+  axis.setByTime(true);
+  const labels = () => axis.ticks(640).map((value) => axis.label(value, 640));
+  assert.deepEqual(labels().slice(0, 4), ["0 s", "5 s", "10 s", "15 s"]);
+  [axis.from, axis.to] = [12_345, 12_355];
+  assert.deepEqual(labels().slice(0, 3), ["12.345 s", "12.346 s", "12.347 s"]);
+  [axis.from, axis.to] = [0, 5];
+  assert.deepEqual(labels().slice(0, 3), ["0 ms", "0.5 ms", "1 ms"]);
 });
 
 test("of two runs it is said which one is faster", () => {

@@ -2,12 +2,15 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { Comparison } from "../src/film/compare.js";
 import { tourOf, unevenRound } from "../src/film/tour.js";
 import { fit, mostLines, ROW } from "../src/page/fit.js";
 import { chosen } from "../src/page/lens.js";
 import { drawStrip } from "../src/panels/fold.js";
 import { EnteredPanel } from "../src/panels/entered.js";
 import { GUTTER, LOWEST, RIGHT, StageLayout } from "../src/panels/layout.js";
+import { LanePainter } from "../src/panels/lanes.js";
+import { MarkPainter } from "../src/panels/marks.js";
 import { MovesPanel } from "../src/panels/moves.js";
 import { seenAt } from "../src/panels/seen.js";
 import { tinyFilm } from "./tiny.js";
@@ -138,6 +141,76 @@ test("the legend has what a step shows", () => {
   assert.ok(!schedule.has("written") && verify.has("written"));
   assert.ok(verify.has("p"));
   assert.ok(!verify.has("moved") && !verify.has("violation"));
+});
+
+test("the legend has K/V, differences and what a log lacks only where cells show them", () => {
+  const film = tinyFilm((json) => {
+    json.lanes.push([[0, 6, 1, -1, -1, -1, 0]], []);
+    json.rounds[0].stages[0].draft = [2];
+    json.rounds[0].stages[1].tokens = json.rounds[0].stages[1].target = [3];
+  });
+  const [schedule, draft] = [0, 1].map((step) => seenAt(film, step));
+  assert.ok(schedule.has("target") && !schedule.has("draft") && schedule.has("gap"));
+  assert.ok(!draft.has("target") && draft.has("draft") && !draft.has("gap"));
+  const same = new Comparison(tinyFilm(), tinyFilm());
+  const other = new Comparison(
+    tinyFilm(),
+    tinyFilm((json) => (json.requests[0].tokens[3] = 8)),
+  );
+  /** @param {Comparison} comparison */
+  const differing = (comparison) =>
+    [0, 1, 2, 3, 4].filter((step) => seenAt(tinyFilm(), step, comparison).has("differs"));
+  assert.deepEqual(differing(same), []);
+  assert.deepEqual(differing(other), []); // the token that differs is not committed in the lanes
+  const [first] = other.films;
+  first.json.lanes[1] = [[0, 4, 2, 0, 0, 0, 0]];
+  assert.deepEqual(
+    [0, 1, 2, 3, 4].filter((step) => seenAt(first, step, other).has("differs")),
+    [2, 3, 4],
+  );
+});
+
+test("under a row that moved nothing hangs where its label stands", () => {
+  for (const by of [0, 2]) {
+    const film = tinyFilm((json) => {
+      json.kinds.push("unreached_now");
+      json.lanes[1][3][2] = json.kinds.length - 1; // the slot behind the drafts
+      if (by) json.rounds[0].stages[4].moves = [[0, 0, 0, 1, 0, 1 + by, 3]];
+    });
+    const at = new StageLayout(viewOf(film, 4, { tall: 60, progress: 1 }), 800);
+    const { notes } = at.lanes[0];
+    /** @type {[string, string | null][]} */
+    const drawn = [];
+    let who = "lanes";
+    /** @type {any} */
+    const pen = new Proxy(
+      { p: new Proxy({}, { get: () => "#000" }), measure: () => 10 },
+      {
+        get: (own, name) =>
+          Reflect.get(own, name) ??
+          ((/** @type {any[]} */ ...of) => {
+            const text = name === "text" ? of[0] : null;
+            const top = text === null ? of[1] : of[2];
+            if (notes && top >= notes.y && top <= notes.y + notes.h) drawn.push([who, text]);
+          }),
+      },
+    );
+    const marks = new MarkPainter(pen, at);
+    new LanePainter(pen, at).paint([0], marks.moved);
+    who = "marks";
+    marks.motion(at.rows[0], 0);
+    marks.rejection(at.rows[0], 0);
+    assert.ok(notes);
+    assert.equal(
+      drawn.some(([by]) => by === "lanes"),
+      by === 0,
+      "what was thrown away",
+    );
+    assert.equal(
+      drawn.some(([, text]) => text === "moved 2 right"),
+      by === 2,
+    );
+  }
 });
 
 test("who entered, and where rows end", () => {

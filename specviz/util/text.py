@@ -1,5 +1,5 @@
 """Make token text safe to show: white space visible, control characters spelled out, markup
-escaped.
+escaped. Write times with their unit.
 
 Contract: plain strings in, plain strings out. Tokens come from a model or from a file, so nothing
 in them is trusted. Not known here: colours, charts and tokenizers.
@@ -12,6 +12,7 @@ import unicodedata
 _MARKUP = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;"})
 _SIGNS = {"\n": "↵", "\t": "⇥", "\r": "␍", " ": "·"}
 _PIECES = re.compile(r" {2,}|.", re.DOTALL)
+SECONDS_FROM = 9999.5  # ms that are written in seconds
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -61,6 +62,11 @@ def shorten(text: str, columns: int) -> str:
             break
         kept += letter
     return kept + "…"
+
+
+def time_words(ms: float, digits: int = 1) -> str:
+    """Return a time in ms, or from 10,000 ms on in seconds; digits: decimals of ms."""
+    return f"{ms:.{digits}f} ms" if ms < SECONDS_FROM else f"{ms / 1000:.1f} s"
 
 
 def _columns(letter: str) -> int:

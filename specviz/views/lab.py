@@ -33,6 +33,7 @@ from specviz.views.stepper.widget import StepThrough, step_through
 
 _SYNTHETIC = SyntheticDrafter.name
 _FAULTY_FROM = 3  # the first round that breaks
+_NEED_DRAFTS = ("bonus",)  # faults without effect where nothing is drafted
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(Options)}
 _DRAFTING = ("num_draft_tokens", "drafter")  # fields that need a strategy which drafts
 
@@ -238,10 +239,19 @@ class Lab(widgets.VBox):
             self.fields[name].disabled = not drafts
         synthetic = self.fields["drafter"].value == _SYNTHETIC
         self.fields["acceptance"].disabled = not (drafts and synthetic)
-        self.fields["fault"].disabled = not strategies[0].valid
-        if not strategies[0].valid:
-            self.fields["fault"].value = NOTHING
+        self._offer_faults(strategies[0])
         self.fields["prompts"].disabled = bool(self.fields["own_prompt"].value.strip())
+
+    def _offer_faults(self, strategy: Strategy) -> None:
+        """Offer the faults that can change a run of this strategy."""
+        field = self.fields["fault"]
+        field.disabled = not strategy.valid
+        faults = [fault for fault in FAULTS if strategy.drafts or fault not in _NEED_DRAFTS]
+        options = (NOTHING, *faults)
+        kept = field.value if strategy.valid and field.value in options else NOTHING
+        if field.options != options:
+            field.options = options
+        field.value = kept
 
     def _show(self, results: dict[str, Result]) -> None:
         # All that may fail comes first: after an error the last run is still shown.

@@ -68,7 +68,7 @@ def test_a_comparison_opens_at_the_first_difference(opened, eqspec):
     stepper = opened(sv.step_through(eqspec, other))
     stepper.is_at(number * len(PHASES) + ACCEPT)
     new = index - len(eqspec.prompt(request))
-    assert f"request {request}, new token {new}, in round {number}" in notice(stepper)
+    assert notice(stepper) == "Opens at the first difference of the two texts."
     stepper.press("d")
     stepper.is_at(number * len(PHASES) + ACCEPT)
     assert notice(stepper).startswith(f"First difference: request {request}, new token {new}, ")

@@ -43,6 +43,21 @@ def test_a_run_of_eight_rows_fits_a_laptop(stepper):
     assert abs(lens["height"] - stage["height"]) < 1
 
 
+@pytest.mark.parametrize("runs", [1, 2])
+def test_the_header_stays_in_sight(saved_page, eight, runs):
+    low = {"width": 1280, "height": 420}
+    stepper = saved_page(eight, eight if runs == 2 else None, viewport=low)
+    head = stepper.root.locator(".sv-top")
+    assert head.bounding_box()["height"] <= 90
+    stepper.page.evaluate("scrollTo(0, 200)")
+    stepper.frame()
+    assert stepper.page.evaluate("scrollY") > 100
+    assert head.bounding_box()["y"] == 0
+    stepper.button("next phase").click()
+    stepper.is_at(1)
+    assert head.bounding_box()["y"] == 0
+
+
 def test_nothing_moves_while_stepping(stepper, eight):
     before = boxes(stepper)
     for step in (*range(11), *steps_of(eight, "eos")[:1], 5 * eight.num_rounds - 1):
@@ -163,6 +178,24 @@ def test_a_presentation_is_as_large_as_the_screen_allows(stepper):
         for step in (3, 9, 12):
             stepper.go(step)
             assert scrolls(stepper) == [False, False], (width, step)
+
+
+def test_a_presentation_of_two_runs_is_as_large_as_the_screen_allows(saved_page):
+    stepper = saved_page(record("eqspec"), record("inplace"), viewport=LAPTOP)
+    stepper.press("p")
+    for width, height, size in ((1280, 800, 1.1), (1440, 900, 1.25), (1920, 1080, 1.4)):
+        stepper.page.set_viewport_size({"width": width, "height": height})
+        expect(stepper.root).to_have_css("zoom", str(size))
+        for step in (3, 9, 12):
+            stepper.go(step)
+            assert scrolls(stepper) == [False, False], (width, step)
+
+
+def test_a_presentation_that_fits_nowhere_is_the_smallest(saved_page, eight):
+    other = record("masking", prompts=8, tokens=64, batch_size=8)
+    stepper = saved_page(eight, other, viewport=LAPTOP)
+    stepper.press("p")
+    expect(stepper.root).to_have_css("zoom", "1.1")
 
 
 def test_the_whole_map_is_a_key_away(stepper):

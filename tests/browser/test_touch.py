@@ -40,6 +40,25 @@ def test_what_can_be_pressed_is_as_large_as_a_finger(saved_page, eqspec):
     assert stepper.page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
+@pytest.mark.parametrize("other", [None, "inplace"])
+def test_what_steps_stays_in_sight(saved_page, eqspec, other):
+    """On a phone that is one line of buttons and the phases."""
+    stepper = saved_page(eqspec, record(other) if other else None, **PHONE)
+    stepper.go(8)
+    last = stepper.root.locator(".sv-inside:visible")
+    last.scroll_into_view_if_needed()
+    stepper.frame()
+    assert stepper.page.evaluate("scrollY") > 600
+    kept = [stepper.button(name) for name in ("previous phase", "play", "next phase", "next round")]
+    for part in (*kept, stepper.root.locator(".sv-rail")):
+        box = part.bounding_box()
+        assert box["y"] >= 0
+        assert box["y"] + box["height"] <= 104
+    kept[2].click()
+    stepper.is_at(9)
+    assert stepper.page.evaluate("scrollY") > 600
+
+
 def test_a_tap_explains(saved_page, eqspec):
     stepper = saved_page(eqspec, **PHONE)
     stepper.go(8)

@@ -6,6 +6,7 @@ import { fontOf, measureText } from "./text.js";
 
 export const PAD = 12; // px left and right of what a panel draws
 export const LONGEST = 150; // px of a token in running text; what is longer is cut
+export const SECONDS_FROM = 9999.5; // ms that are said in seconds
 
 /**
  * @param {number} number
@@ -45,9 +46,19 @@ export function rangeWords(ranges, most = 3) {
  * @param {number} value
  */
 export function milliseconds(value) {
-  if (value >= 9999.5) return `${(value / 1000).toFixed(value >= 99950 ? 0 : 1)} s`;
+  if (value >= SECONDS_FROM) return `${(value / 1000).toFixed(value >= 99950 ? 0 : 1)} s`;
   if (value > 0 && value < 0.005) return "<0.01 ms";
   return `${value.toFixed(value >= 99.95 || value === 0 ? 0 : value >= 0.095 ? 1 : 2)} ms`;
+}
+
+/**
+ * The parts of a time of `all` ms: without their unit where that of the whole stands for them.
+ * @param {number} value
+ * @param {number} all
+ */
+export function partOf(value, all) {
+  const words = milliseconds(value);
+  return milliseconds(all).endsWith(" ms") ? words.replace(/ ms$/, "") : words;
 }
 
 /** @param {number} share */

@@ -1,6 +1,7 @@
 // Axis: from left to right of the map, in rounds or in ms: which part of it is seen, and where in
 // it the rounds of a run lie. Knows no pixels but the width that it is given.
 
+import { SECONDS_FROM } from "../draw/words.js";
 import { sumOf } from "../film/tally.js";
 
 /** @import { Range } from "../types.d.ts" */
@@ -157,13 +158,34 @@ export class Axis {
    * @param {number} room
    */
   ticks(room) {
-    const rough = ((this.to - this.from) / Math.max(room, 1)) * TICK;
-    const power = 10 ** Math.floor(Math.log10(rough));
-    const wanted = power * (STEPS.find((step) => step * power >= rough) ?? 10);
-    const step = this.byTime ? wanted : Math.max(Math.round(wanted), 1);
+    const step = this._step(room);
     const first = Math.ceil(this.from / step - 1e-9);
     const count = Math.floor(this.to / step + 1e-9) - first + 1;
     return Array.from({ length: Math.max(count, 0) }, (_, n) => (first + n) * step);
+  }
+
+  /**
+   * One of these numbers with its unit: of times all in ms, or all in seconds, with the digits that
+   * tell it from its neighbours.
+   * @param {number} value
+   * @param {number} room
+   */
+  label(value, room) {
+    if (!this.byTime) return `${value}`;
+    const [unit, name] = this.to >= SECONDS_FROM ? [1000, "s"] : [1, "ms"];
+    const digits = Math.max(-Math.floor(Math.log10(this._step(room) / unit) + 1e-9), 0);
+    return `${Number((value / unit).toFixed(digits))} ${name}`;
+  }
+
+  /**
+   * From one number to the next.
+   * @param {number} room
+   */
+  _step(room) {
+    const rough = ((this.to - this.from) / Math.max(room, 1)) * TICK;
+    const power = 10 ** Math.floor(Math.log10(rough));
+    const wanted = power * (STEPS.find((step) => step * power >= rough) ?? 10);
+    return this.byTime ? wanted : Math.max(Math.round(wanted), 1);
   }
 }
 

@@ -161,7 +161,7 @@ export class StripPainter {
     for (const value of axis.ticks(layout.room)) {
       const at = axis.byTime ? value : value + 0.5;
       const x = GUTTER + axis.x(at, layout.room);
-      const words = axis.byTime ? `${Number(value.toPrecision(4))} ms` : `${value}`;
+      const words = axis.label(value, layout.room);
       const half = pen.measure(words, SMALL) / 2;
       if (x < GUTTER || x > end) continue;
       pen.line(x, y, x, y + 3, { stroke: p.grey });

@@ -1,7 +1,7 @@
 // Words of the map: what lies under the pointer, what a range adds up to, the map without its
 // picture. Knows no pixels.
 
-import { bytesOf, counted, milliseconds, percent } from "../draw/words.js";
+import { bytesOf, counted, milliseconds, partOf, percent } from "../draw/words.js";
 
 /** @import { TableData } from "../types.d.ts" */
 /** @import { Block, Tally, Totals } from "../film/tally.js" */
@@ -81,7 +81,7 @@ export function totalsWords(tally, { first, stop, tokens, accepted, verified, ro
   if (verified) parts.push(`${percent(accepted / verified)} of drafts accepted`);
   if (rows) parts.push(`mean acceptance length ${(1 + accepted / rows).toFixed(2)}`);
   if (tally.timed && stop > first) {
-    const each = ms.map((value, phase) => `${phases[phase]} ${milliseconds(value).slice(0, -3)}`);
+    const each = ms.map((value, phase) => `${phases[phase]} ${partOf(value, all)}`);
     parts.push(`${milliseconds(all)}: ${each.join(", ")}`);
   }
   if (bytes !== null) parts.push(bytes ? `${bytesOf(bytes)} of K/V copied` : "no K/V copied");

@@ -39,6 +39,12 @@ export class Controls {
     this.two = shell.comparison ? [this._two()] : [];
   }
 
+  /** px; on a phone the parts stand in the page themselves. */
+  get height() {
+    const parts = [...this.root.children].map((each) => /** @type {HTMLElement} */ (each));
+    return this.root.offsetHeight || parts.reduce((sum, { offsetHeight }) => sum + offsetHeight, 0);
+  }
+
   // -- making
 
   _name() {
@@ -66,7 +72,7 @@ export class Controls {
     );
     this.choice = element(
       "select",
-      { "aria-label": "jump to", title: "r f v e, with Shift backwards", on: { change } },
+      { "aria-label": "jump to", title: "r a v e, with Shift backwards", on: { change } },
       ...options,
     );
     this.before = iconButton("previous", "previous of these", null, go(-1));
@@ -148,6 +154,7 @@ export class Controls {
     // Phase, round, run: few presses of the tab key lead to the next phase.
     const [phases, ...wider] = this.back.map((back, n) => [back, this.ahead[n]]);
     const buttons = [phases[0], this.play, phases[1], this._speed(), ...wider.flat()];
+    for (const seldom of [this.speed, ...wider[1]]) seldom.classList.add("sv-seldom");
     return element("div", { class: "sv-buttons" }, ...buttons);
   }
 

@@ -12,7 +12,7 @@ const MAP_AROUND = 74; // px of the heading of the map, its totals and its margi
 const LENS_HEAD = 46; // px of the heading of a panel in the lens, and its margins
 const AROUND_TWO = 24; // px of margins that two runs have besides
 const LEAST_ROOM = 260;
-const SIZES = [1.4, 1.35, 1.3, 1.25, 1.2, 1.15, 1.1]; // of the presentation: the largest that fits
+const SIZES = [1.4, 1.35, 1.3, 1.25, 1.2, 1.15, 1.1]; // of the presentation: the largest that fits, or the least
 const BESIDE_FROM = 700; // px of a run from which the lens stands beside the batch
 
 export class Screen {
@@ -115,13 +115,13 @@ export class Screen {
    * @param {number} whole px of the window or of the notebook
    */
   _scaled(whole) {
-    const { large, comparison } = this.shell;
-    for (const size of large && !comparison ? SIZES : []) {
+    const { large } = this.shell;
+    for (const size of large ? SIZES : []) {
       this._setScale(size);
       const found = this._dense(whole);
       if (found.fits && this._width >= BESIDE_FROM) return found;
     }
-    this._setScale(large ? SIZES[0] : 1);
+    this._setScale(large ? SIZES[SIZES.length - 1] : 1);
     return this._dense(whole);
   }
 
@@ -149,8 +149,7 @@ export class Screen {
     const stage = /** @type {Stage | PairStage} */ (batch.panel);
     const inside = batch.width || this._width * (this._width < BESIDE_FROM ? 1 : 0.6);
     const said = duo?.said ?? runs[0].words;
-    const head =
-      controls.root.offsetHeight + said.offsetHeight + (duo ? duo.around + AROUND_TWO : 0);
+    const head = controls.height + said.offsetHeight + (duo ? duo.around + AROUND_TWO : 0);
     const legend = batch.under[0].height(inside);
     return fit({
       frame: Math.floor(whole / this.scale),

@@ -137,7 +137,8 @@ export class Legend {
 
   _seen() {
     const views = this.view.pair?.views ?? [this.view];
-    return new Set(views.flatMap(({ film, step }) => [...seenAt(film, step)]));
+    const comparison = this.view.pair?.comparison ?? null;
+    return new Set(views.flatMap(({ film, step }) => [...seenAt(film, step, comparison)]));
   }
 
   /** What is on screen at the steps of the runs, each set once. */
@@ -145,9 +146,10 @@ export class Legend {
     /** @type {Map<string, Set<string>>} */
     const states = new Map();
     const { film, other } = this.view;
+    const comparison = this.view.pair?.comparison ?? null;
     for (const each of other ? [film, other] : [film])
       for (let step = 0; step < each.steps; step++) {
-        const seen = seenAt(each, step);
+        const seen = seenAt(each, step, comparison);
         states.set([...seen].sort().join(), seen);
       }
     return [...states.values()];

@@ -3,10 +3,11 @@
 
 import { guessesOf } from "../film/head.js";
 import { compacted } from "../film/tree.js";
+import { COMMITTED } from "./lanelooks.js";
 
-/** @import { Film, LaneRun } from "../types.d.ts" */
+/** @import { Comparison, Film, LaneRun } from "../types.d.ts" */
 
-const ALWAYS = ["target", "draft", "gap", "differs"];
+const KEPT = ["p", "a", "drafted"]; // K/V in the colour of its model
 const ACCEPT = 3; // the phase in which only drafts of trees move
 
 /** @type {WeakMap<Film, Map<number, string[]>>} */
@@ -22,6 +23,22 @@ function heldIn(film, number) {
   lanes.set(film, known);
   if (!known.has(number)) known.set(number, kindsOf(film, film.json.lanes[number] ?? []));
   return known.get(number) ?? [];
+}
+
+/**
+ * Whether a lane holds a committed token that the other run did not write.
+ * @param {Film} film
+ * @param {number} number
+ * @param {Comparison} comparison
+ */
+function differsIn(film, number, comparison) {
+  return film.json.lanes[number].some(([first, stop, kind, index, , request]) => {
+    const parting = comparison.partings[request] ?? -1;
+    if (parting < 0 || index < 0 || !COMMITTED.has(film.json.kinds[kind])) return false;
+    for (let at = Math.max(index, parting); at < index + stop - first; at++)
+      if (comparison.differs(request, at)) return true;
+    return false;
+  });
 }
 
 /**
@@ -45,12 +62,21 @@ function kindsOf(film, runs) {
 /**
  * @param {Film} film
  * @param {number} step
+ * @param {Comparison | null} [comparison] with another run
  * @returns {Set<string>}
  */
-export function seenAt(film, step) {
+export function seenAt(film, step, comparison = null) {
   const stage = film.stage(step);
-  const found = new Set(ALWAYS);
+  /** @type {Set<string>} */
+  const found = new Set();
   for (const number of stage.tokens) for (const kind of heldIn(film, number)) found.add(kind);
+  if (found.size) found.add("gap"); // it says what all these cells lack
+  for (const which of /** @type {const} */ (["target", "draft"])) {
+    const bars = stage[which].flatMap((number) => heldIn(film, number));
+    if (KEPT.some((kind) => bars.includes(kind))) found.add(which);
+  }
+  if (comparison && stage.tokens.some((number) => differsIn(film, number, comparison)))
+    found.add("differs");
   const bars = [...stage.target, ...stage.draft].flatMap((number) => heldIn(film, number));
   // Under a token that awaits its K/V may lie that of another one.
   if (bars.includes("stale") || bars.includes("under")) found.add("staleKV");

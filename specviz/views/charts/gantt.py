@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from specviz.generation.timeline import bubble_share, bubbles
 from specviz.record.schema import PHASES
+from specviz.util.text import SECONDS_FROM, time_words
 from specviz.util.validate import is_finite, require_kind, require_str, short
 from specviz.views.charts.canvas import WIDTH, Look, boxes, canvas, texts, title, write_into
 from specviz.views.charts.stages import PHASE_LOOKS
@@ -78,7 +79,8 @@ def gantt(
     figure.data[-len(PHASES) - 1].update(name=painted.inked(BUBBLE.legend))
     # Of the part that is drawn, so that the words fit the picture.
     share = bubble_share(_cut(table, begin, end))
-    words = f"{end - begin:.0f} ms; the lanes wait in {share:.0%} of their time; numbers are rounds"
+    lasts = time_words(end - begin, digits=0)
+    words = f"{lasts}; the lanes wait in {share:.0%} of their time; numbers are rounds"
     return figure.add_traces(title(painted, heading, words))
 
 
@@ -128,7 +130,7 @@ def _drawn(
 
 
 def _ticks(theme: Theme, begin: float, end: float, scale: float, y: float) -> list[go.Scatter]:
-    """Draw the axis below the lanes, in ms from the first moment that is drawn."""
+    """Draw the axis below the lanes, in ms or s from the first moment that is drawn."""
     rough = (end - begin) / _TICKS
     power = 10.0 ** np.floor(np.log10(rough))
     step = power * next(factor for factor in (1, 2, 5, 10) if factor * power >= rough)
@@ -144,5 +146,6 @@ def _ticks(theme: Theme, begin: float, end: float, scale: float, y: float) -> li
         hoverinfo="skip",
         showlegend=False,
     )
-    words = [theme.faded(f"{mark:g} ms") for mark in marks]
+    unit_ms, unit = (1000, "s") if end - begin >= SECONDS_FROM else (1, "ms")
+    words = [theme.faded(f"{mark / unit_ms:g} {unit}") for mark in marks]
     return [axis, texts("tick labels", places, y + 2, words, 10.5)]

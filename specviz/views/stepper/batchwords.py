@@ -6,6 +6,7 @@
 from collections.abc import Callable
 
 from specviz.record.schema import PHASES
+from specviz.util.text import time_words
 from specviz.views.stepper.headwords import head_how, head_words
 from specviz.views.stepper.phrases import (
     agree,
@@ -223,7 +224,8 @@ def _time(scene: Scene) -> list[str]:
     total_ms = sum(scene.ms)
     if not total_ms:
         return []
-    return [f"It took {synchronise_ms:.1f} ms, {synchronise_ms / total_ms:.0%} of this round."]
+    share = synchronise_ms / total_ms
+    return [f"It took {time_words(synchronise_ms)}, {share:.0%} of this round."]
 
 
 def _why_nothing_moved(scene: Scene) -> str:

@@ -80,10 +80,8 @@ def _first_difference(trace: Trace, other: Trace) -> Opening | None:
     found = first_parting(trace, other)
     if found is None:
         return None
-    words = (
-        f"Opens at the first difference of the two texts: request {found.request}, new token "
-        f"{found.index}, in round {found.round} of the first run."
-    )
+    # Where that is, and why, the line over the runs says.
+    words = "Opens at the first difference of the two texts."
     step = found.round * len(PHASES) + _ACCEPT
     return Opening(step, _row_of(trace, found.round, found.request), words)
 
