@@ -19,10 +19,10 @@ from xml.etree import ElementTree
 
 import pytest
 import traitlets
+from browser.measure import make_run
 from tiny_run import PROMPTS, TRACE, blank, changed
 
 import specviz as sv
-from browser.measure import make_run
 from specviz.record.schema import PHASES
 from specviz.record.trace import flatten_requests
 from specviz.views.stepper import browser
