@@ -2,11 +2,13 @@
 
 import json
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from conftest import check_refusal, generate, make_pair, make_prompts
+from jsonschema import Draft202012Validator
 
 import specviz as sv
 from specviz.engine.lanes import workers
@@ -16,6 +18,7 @@ from specviz.views.charts import gantt
 from specviz.views.charts.gantt import BUBBLE
 
 RUN = {"max_new_tokens": 12, "batch_size": 4, "num_draft_tokens": 4}
+SCHEMA = Path(__file__).parent / "data" / "trace-event-format.schema.json"
 V, T = 30.0, 20.0  # ms of a verification and of drafting
 
 
@@ -59,21 +62,26 @@ def test_a_run_in_one_lane_has_a_timeline_too():
 
 
 def check_trace_events(trace: dict):
-    """What the Trace Event Format asks of complete events and of names."""
-    assert set(trace) == {"traceEvents", "displayTimeUnit"}
-    assert trace["displayTimeUnit"] in ("ms", "ns")
-    for event in trace["traceEvents"]:
-        assert isinstance(event["name"], str)
-        assert type(event["pid"]) is int
-        assert type(event["tid"]) is int
-        assert event["ph"] in ("X", "M")
-        if event["ph"] == "M":
-            assert event["name"] in ("process_name", "thread_name")
-            assert isinstance(event["args"]["name"], str)
-        else:
-            assert isinstance(event["cat"], str)
-            assert event["ts"] >= 0
-            assert event["dur"] >= 0
+    """Every event is one that the Trace Event Format describes."""
+    errors = Draft202012Validator(json.loads(SCHEMA.read_text())).iter_errors(trace)
+    assert [(each.json_path, each.message) for each in errors] == []
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"ph": "X", "name": "a", "cat": "a", "pid": 1, "tid": 0, "ts": 0},
+        {"ph": "X", "name": "a", "cat": "a", "pid": 1, "tid": 0, "ts": 0, "dur": -1},
+        {"ph": "M", "name": "thread_name", "pid": 1, "tid": 0, "args": {"name": 1}},
+        {"ph": "s", "name": "a", "cat": "a", "pid": 1, "tid": 0, "ts": 0},
+        {"ph": "s", "name": "a", "cat": "a", "pid": 1, "tid": 0, "ts": 0, "id": 1, "bp": "e"},
+        {"ph": "C", "name": "a", "pid": 1, "ts": 0, "args": {"a": "1"}},
+        {"ph": "Z", "name": "a", "pid": 1, "tid": 0, "ts": 0},
+    ],
+)
+def test_the_schema_refuses_other_events(event):
+    with pytest.raises(AssertionError):
+        check_trace_events({"traceEvents": [event]})
 
 
 def test_the_file_for_tracers_has_every_phase(tmp_path):

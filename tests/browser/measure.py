@@ -1,6 +1,7 @@
 """Measure how long a reader waits for a picture. `make paint` runs this file.
 
-It measures in headless Chromium without a GPU, on the exported page with all panels in sight:
+It measures in headless Chromium without a GPU, on the exported page, which shows the map of the
+run, the batch and, beside it, one lens:
 - click to paint: from the time stamp of a real click on "next phase" to the first task after the
   next frame, which shows the panels as they are then. This includes script, the wait for that
   frame, style, layout and paint. It excludes the screen's own delay and any motion that follows.
@@ -13,6 +14,9 @@ It measures in headless Chromium without a GPU, on the exported page with all pa
 - open: both.
 - brush, frame to frame: while a range is dragged over the whole map of the run, to and fro with a
   move in every frame, the time from one frame to the next; the browser draws 60 a second at most.
+- page: the size of the exported file.
+- export_png, first: the first figure of this process, which starts a browser. export_png, next: one
+  of those after it.
 Runs are generated here, by random models that only have to have the right shape, and kept nowhere.
 """
 
@@ -198,6 +202,22 @@ def opening(page: Page, trace: Trace, path: Path) -> dict[str, list[float]]:
     return measured
 
 
+def page_size(page: Page, trace: Trace, path: Path) -> dict[str, list[float]]:
+    """Return the kilobytes of the exported page."""
+    sv.step_through(trace).export_html(path)
+    return {"page": [path.stat().st_size / 1000]}
+
+
+def figures(page: Page, trace: Trace, path: Path) -> dict[str, list[float]]:
+    """Return the milliseconds of the first figure, and those of OPENINGS more of other steps."""
+    view, took = sv.step_through(trace), []
+    for step in range(OPENINGS + 1):
+        began = time.perf_counter()
+        view.export_png(path.with_suffix(".png"), step)
+        took.append(1000 * (time.perf_counter() - began))
+    return {"export_png, first": took[:1], "export_png, next": took[1:]}
+
+
 def measure(browser: Browser) -> tuple[pd.DataFrame, Trace]:
     """The table, and one of the runs."""
     records = []
@@ -211,10 +231,11 @@ def measure(browser: Browser) -> tuple[pd.DataFrame, Trace]:
             for what, values in look(page, trace, Path(folder) / "run.html").items():
                 slots = int(trace.rounds["slots"].max())
                 numbers = {
-                    "median_ms": median(values),
-                    "best_ms": min(values),
-                    "worst_ms": max(values),
-                    "goal_ms": goals.get(what),
+                    "median": median(values),
+                    "best": min(values),
+                    "worst": max(values),
+                    "goal": goals.get(what),
+                    "unit": "kB" if what == "page" else "ms",
                 }
                 records.append(
                     {"what": what, "B": rows, "T": slots, "times": len(values), **numbers}
@@ -228,7 +249,9 @@ CASES = (
     (click_to_paint, 32, 1965, 80, {"click to paint": 33, "back, click to paint": 33}),
     (opening, 64, 48, 128, {"open": 1500}),
     (brushing, 64, 48, 128, {"brush, frame to frame": 17}),
-)  # what is done, B, tokens of the longest prompt, new tokens, goals in ms
+    (page_size, 32, 48, 128, {"page": 1000}),
+    (figures, 8, 175, 80, {}),
+)  # what is done, B, tokens of the longest prompt, new tokens, goals in ms or kB
 
 
 def main() -> None:

@@ -5,6 +5,14 @@ Tests never call its scripts.
 
 from playwright.sync_api import Locator, Page, expect
 
+# Options of a profile: the looks in which every view has to be accessible.
+LOOKS = {
+    "light": {"color_scheme": "light"},
+    "dark": {"color_scheme": "dark"},
+    "forced light": {"color_scheme": "light", "forced_colors": "active"},
+    "forced dark": {"color_scheme": "dark", "forced_colors": "active"},
+}
+
 DIGEST = """(canvas) => {
   const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
   let hash = 17;

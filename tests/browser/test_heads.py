@@ -15,7 +15,8 @@ from tiny_heads import STEPS, pair_with
 
 import specviz as sv
 from browser.runs import record
-from browser.test_page import THEMES, VISIT, check_layout
+from browser.stepper import LOOKS
+from browser.test_page import VISIT, check_layout
 from specviz.record.schema import PHASES
 from specviz.views.stepper.film import film
 
@@ -124,12 +125,12 @@ def test_a_head_without_kv_shows_none(saved_page):
     assert "nothing to mask" in stepper.canvas("mask").get_attribute("aria-label")
 
 
-@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize("kind", ["eagle3", "medusa"])
 @pytest.mark.parametrize("width", [700, 1400])
-def test_nothing_is_covered_and_everything_has_a_name(saved_page, theme, kind, width):
+def test_nothing_is_covered_and_everything_has_a_name(saved_page, look, kind, width):
     window = {"width": width, "height": 900}
-    stepper = saved_page(headed(kind), color_scheme=theme, viewport=window)
+    stepper = saved_page(headed(kind), **LOOKS[look], viewport=window)
     number, row = accepting(kind)
     stepper.go(5 * number + DRAFT, row)
     check_layout(stepper)

@@ -10,7 +10,7 @@ from test_charts import contrast
 
 import specviz as sv
 from browser.runs import parting, record
-from browser.stepper import Stepper
+from browser.stepper import LOOKS, Stepper
 from browser.test_page import PALETTE
 from specviz import metrics
 from specviz.record.schema import PHASES
@@ -269,10 +269,10 @@ def test_blocks_and_signs_stand_out(saved_page, eqspec, theme):
     assert [name for name, value in colours.items() if contrast(value[:3], ground) < 3] == []
 
 
-@pytest.mark.parametrize(("width", "theme"), [(390, "dark"), (1280, "light")])
-def test_the_map_is_low_and_accessible(saved_page, width, theme):
+@pytest.mark.parametrize(("width", "look"), [(390, "dark"), (1280, "light"), (1280, "forced dark")])
+def test_the_map_is_low_and_accessible(saved_page, width, look):
     trace = record("eqspec", prompts=8, tokens=24, batch_size=8)
-    stepper = saved_page(trace, viewport={"width": width, "height": 900}, color_scheme=theme)
+    stepper = saved_page(trace, viewport={"width": width, "height": 900}, **LOOKS[look])
     assert stepper.canvas("map").bounding_box()["height"] < 160
     assert stepper.page.evaluate("document.scrollingElement.scrollWidth <= window.innerWidth")
     slider = stepper.root.get_by_role("slider", name="step")

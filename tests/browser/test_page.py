@@ -20,7 +20,7 @@ from tiny_run import TRACE
 
 import specviz as sv
 from browser.runs import record, stages_of, steps_of
-from browser.stepper import Stepper
+from browser.stepper import LOOKS, Stepper
 from specviz.engine.strategies import STRATEGIES, Strategy
 from specviz.record.schema import PHASES
 
@@ -587,15 +587,17 @@ def overlap(a: dict[str, float], b: dict[str, float]) -> float:
     )
 
 
-STATES = [(state, "light") for state in ("pictures", "tables", "help", "violations", "two runs")]
+STATES = ("pictures", "tables", "help", "violations", "two runs")
+SEEN = [(state, look) for look in ("light", "forced light") for state in STATES]
+SEEN += [(state, look) for look in ("dark", "forced dark") for state in ("pictures", "two runs")]
 
 
-@pytest.mark.parametrize(("state", "theme"), [*STATES, ("pictures", "dark"), ("two runs", "dark")])
-def test_no_accessibility_violation(saved_page, eqspec, theme, state):
+@pytest.mark.parametrize(("state", "look"), SEEN)
+def test_no_accessibility_violation(saved_page, eqspec, state, look):
     broken = record("repadding")
     what = "violation" if state == "violations" else "rejection"
     first = broken if state == "violations" else eqspec
-    stepper = saved_page(first, broken if state == "two runs" else None, color_scheme=theme)
+    stepper = saved_page(first, broken if state == "two runs" else None, **LOOKS[look])
     stepper.go(steps_of(first, what)[0])
     stepper.press(*{"tables": "t", "help": "?"}.get(state, ""))
     found = Axe().run(stepper.page).response

@@ -6,7 +6,7 @@ from playwright.sync_api import expect
 
 import specviz as sv
 from browser.runs import record
-from browser.stepper import Stepper
+from browser.stepper import LOOKS, Stepper
 from specviz.record.schema import PHASES
 
 pytestmark = pytest.mark.browser
@@ -124,10 +124,12 @@ def test_a_request_in_one_batch_alone_has_an_empty_partner(saved_page):
     assert all(line[6:] == [""] * 4 for line in lines), "B holds nothing of request 3 yet"
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-def test_a_comparison_is_accessible(saved_page, broken, width):
-    viewport = {"width": width, "height": 844}
-    stepper = at_acceptance(saved_page, broken, record("inplace"), viewport=viewport)
+@pytest.mark.parametrize(
+    ("width", "look"), [(1280, "light"), (390, "light"), (1280, "forced light")]
+)
+def test_a_comparison_is_accessible(saved_page, broken, width, look):
+    options = {"viewport": {"width": width, "height": 844}, **LOOKS[look]}
+    stepper = at_acceptance(saved_page, broken, record("inplace"), **options)
     for keys in ([], ["b", "t"]):
         stepper.press(*keys)
         found = Axe().run(stepper.page).response

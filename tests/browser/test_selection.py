@@ -13,7 +13,8 @@ from axe_playwright_python.sync_playwright import Axe
 
 import specviz as sv
 from browser.runs import record, stages_of
-from browser.test_page import THEMES, VISIT, check_layout
+from browser.stepper import LOOKS
+from browser.test_page import VISIT, check_layout
 from specviz.record.schema import PHASES
 
 pytestmark = pytest.mark.browser
@@ -185,9 +186,9 @@ def test_the_legend_names_the_sign_and_the_bracket(saved_page, tetris):
     assert "⊘ behind ]: not verified" in legend
 
 
-@pytest.mark.parametrize("theme", THEMES)
-def test_a_selection_is_accessible_and_keeps_the_layout(saved_page, tetris, theme):
-    stepper = saved_page(tetris, color_scheme=theme, viewport={"width": 700, "height": 1000})
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_selection_is_accessible_and_keeps_the_layout(saved_page, tetris, look):
+    stepper = saved_page(tetris, **LOOKS[look], viewport={"width": 700, "height": 1000})
     number, row = cut_round(tetris)
     stepper.go(5 * number + DRAFT, row)
     check_layout(stepper)

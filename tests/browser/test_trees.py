@@ -10,7 +10,8 @@ from playwright.sync_api import expect
 
 import specviz as sv
 from browser.runs import record
-from browser.test_page import THEMES, VISIT, check_layout
+from browser.stepper import LOOKS
+from browser.test_page import VISIT, check_layout
 from specviz.record.schema import PHASES
 from specviz.views.stepper.film import film
 
@@ -130,11 +131,11 @@ def test_a_run_of_chains_has_no_such_panel(saved_page):
     expect(stepper.root.locator(".sv-tree")).to_have_count(0)
 
 
-@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize("width", [700, 1400])
-def test_nothing_is_covered_and_everything_has_a_name(saved_page, theme, width):
+def test_nothing_is_covered_and_everything_has_a_name(saved_page, look, width):
     window = {"width": width, "height": 900}
-    stepper = saved_page(branching(), judge=False, color_scheme=theme, viewport=window)
+    stepper = saved_page(branching(), judge=False, **LOOKS[look], viewport=window)
     number, row = moved_row()
     stepper.go(5 * number + ACCEPT, row)
     check_layout(stepper)

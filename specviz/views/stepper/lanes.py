@@ -9,6 +9,7 @@ ids. A lane may also be [number, count, run, ...]: it begins with the first `cou
 earlier lane, as rows full of holes do. Not known here: rounds, JSON.
 """
 
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -147,18 +148,20 @@ class Lanes:
             new = np.arange(rows.size) - np.searchsorted(rows, rows) >= known[rows]
             rows, firsts, stops, foreign = rows[new], firsts[new], stops[new], foreign[new]
 
-        runs = np.column_stack([firsts, stops, cells[:4, rows, firsts].T, np.zeros_like(rows)])
-        runs = runs.astype(np.int32)  # (n, 7)
+        runs = np.zeros((rows.size, 7), np.int32)
+        runs[:, 0] = firsts
+        runs[:, 1] = stops
+        runs[:, 2:6] = cells[:4, rows, firsts].T
         runs[runs[:, 2] < _HELD, 3:6] = -1  # what lies there belongs to nobody
         entries = runs.tolist()
         # A lane is known by the bytes of its runs, and by the tokens that are not the request's.
-        keys = [run.tobytes() for run in np.split(runs, np.searchsorted(rows, np.arange(1, size)))]
-        for run in np.flatnonzero(foreign).tolist():
-            row = rows[run]
-            tokens = cells[4, row, firsts[run] : stops[run]]
-            entries[run][-1] = tokens.tolist()
-            keys[row] += runs[run, :1].tobytes() + tokens.tobytes()
+        written = runs.tobytes()
+        wide = runs.strides[0]
         edges = np.searchsorted(rows, np.arange(size + 1)).tolist()
+        keys = [written[wide * first : wide * stop] for first, stop in pairwise(edges)]
+        for run, row, tokens in _tokens_of(cells, rows, firsts, stops, foreign):
+            entries[run][-1] = tokens.tolist()
+            keys[row] += written[wide * run : wide * run + 4] + tokens.tobytes()
         numbers = []
         for row, (first, stop) in enumerate(pairwise(edges)):
             numbers.append(self._number(keys[row], heads.get(row), entries[first:stop]))
@@ -218,3 +221,15 @@ def _runs(cells: Array) -> tuple[Array, Array, Array]:
     width = kind.shape[1]
     stops = np.append((rows * width + firsts)[1:], kind.size) - rows * width
     return rows, firsts, stops
+
+
+def _tokens_of(
+    cells: Array, rows: Array, firsts: Array, stops: Array, wanted: Array
+) -> Iterator[tuple[int, int, Array]]:
+    """Yield number, row and tokens of each run that is wanted (n,)."""
+    at = np.flatnonzero(wanted)
+    starts = rows[at] * cells.shape[2] + firsts[at]
+    tokens = cells[4].ravel()
+    lengths = stops[at] - firsts[at]
+    for run, row, start, length in np.stack([at, rows[at], starts, lengths], axis=1).tolist():
+        yield run, row, tokens[start : start + length]

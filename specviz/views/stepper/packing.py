@@ -25,14 +25,20 @@ def packed_film(trace: Trace, judge: bool) -> tuple[bytes, list[Json] | None]:
     packer = zlib.compressobj(4, wbits=31)
     with collector_paused(), ThreadPoolExecutor(1) as worker:
         content = film(trace, judge=judge)
+        violations = content["violations"]
         packed = [worker.submit(packer.compress, part) for part in _parts(content)]
-    return b"".join([each.result() for each in packed] + [packer.flush()]), content["violations"]
+        del content  # while the collector is paused, or it would search all of it
+    return b"".join([each.result() for each in packed] + [packer.flush()]), violations
 
 
 def _parts(content: Json) -> Iterator[bytes]:
-    """Yield the JSON of a film in parts, the longest first."""
-    names = sorted(content, key=lambda name: name != "rounds")
-    for number, name in enumerate(names):
-        start = "," if number else "{"
-        yield f'{start}"{name}":{_JSON.encode(content[name])}'.encode()
+    """Yield the JSON of a film in parts: first its rounds, the longest, one by one."""
+    start = '{"rounds":['
+    for each in content["rounds"]:
+        yield f"{start}{_JSON.encode(each)}".encode()
+        start = ","
+    yield b"]" if content["rounds"] else b'{"rounds":[]'
+    for name, value in content.items():
+        if name != "rounds":
+            yield f',"{name}":{_JSON.encode(value)}'.encode()
     yield b"}"

@@ -79,10 +79,9 @@ def _end(scene: Scene, row: BatchRow) -> str:
     if row.resume_slot is not None:
         holes = count(row.resume_slot - row.end, "hole")
         return f"its last token goes to slot {row.resume_slot}, after {holes}"
-    furthest = max(scene.continuing, key=lambda each: each.end)
-    behind = furthest.end - row.end
+    behind = scene.furthest.end - row.end
     if scene.began_aligned and behind:
-        return f"ends {count(behind, 'slot')} left of row {furthest.number}"
+        return f"ends {count(behind, 'slot')} left of row {scene.furthest.number}"
     return f"ends in slot {row.end}"
 
 

@@ -25,7 +25,7 @@ TARGET = MODELS.index("target")
 DRAFTER = MODELS.index("draft")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # a row equals itself alone, so that looking one up is cheap
 class BatchRow:
     """One row of the batch in a round: columns of the record's table `rows`, and what they imply.
 
@@ -180,6 +180,11 @@ class Scene:
         """The rows whose requests go on after this round."""
         later = {row.request for row in self.after}
         return [row for row in self.rows if row.request in later or not row.finished]
+
+    @cached_property
+    def furthest(self) -> BatchRow:
+        """Of the rows that continue, the first one of those that reach furthest to the right."""
+        return max(self.continuing, key=lambda row: row.end)
 
     @cached_property
     def began_aligned(self) -> bool:
