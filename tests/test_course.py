@@ -98,27 +98,34 @@ def asserts_that_no_choice_was_close(notebook: NotebookNode) -> list[str]:
 
 
 def has_the_core_first(notebook: NotebookNode) -> list[str]:
-    """What may be skipped stands behind one heading, in subsections, before the exercises."""
+    """What may be skipped stands behind one heading, in subsections, before the exercises.
+
+    A notebook whose opening states no optional part is all core, and has no such heading.
+    """
     text = "\n".join(prose(notebook))
     headings = re.findall(r"(?m)^## (.+)$", text)
     problems = []
-    if headings[-3:] != ["Optional", "Exercises", "Summary"]:
-        problems.append(f"ends with {headings[-3:]}")
-    if sum("optional" in heading.lower() for heading in headings) != 1:
+    if headings[-2:] != ["Exercises", "Summary"]:
+        problems.append(f"ends with {headings[-2:]}")
+    count = sum("optional" in heading.lower() for heading in headings)
+    if "for the optional part" not in prose(notebook)[0]:
+        return problems + ["optional, and the opening does not say so"] * count
+    if headings[-3:-2] != ["Optional"] or count != 1:
         problems.append("not one heading for what is optional")
     optional = text.partition("\n## Optional\n")[2].partition("\n## Exercises\n")[0]
     return problems + missing([r"(?m)^### \S"], optional)
 
 
 def adds_up_its_minutes(notebook: NotebookNode) -> list[str]:
-    """The opening has the minutes of the core, the optional part and the exercises."""
+    """The opening has the minutes of the core, the optional part if any, and the exercises."""
     parts = re.search(
-        r"(\d+) minutes: (\d+) for the core, (\d+) for the optional part, (\d+) for the exercises",
+        r"(\d+) minutes: (\d+) for the core, (?:(\d+) for the optional part, )?"
+        r"(\d+) for the exercises",
         prose(notebook)[0],
     )
     if parts is None:
         return ["no minutes of its parts"]
-    total, core, optional, exercises = map(int, parts.groups())
+    total, core, optional, exercises = map(int, parts.groups(default="0"))
     stated = re.findall(r"(?m)^(?:\*\*|### )\d+\. .*\((\d+) minutes\)", "\n".join(prose(notebook)))
     problems = []
     if total != core + optional + exercises:
@@ -139,9 +146,6 @@ def links_the_notation(notebook: NotebookNode) -> list[str]:
     return missing([r"\]\(\.\./docs/notation\.md"], prose(notebook)[0])
 
 
-# The form of the second edition, which these notebooks do not have yet.
-UNFORMED_SO_FAR = {"09", "14", "15", "16", "19"}
-FORMED = [path for path in NOTEBOOKS if path.name[:2] not in UNFORMED_SO_FAR]
 FORMS = (has_the_core_first, adds_up_its_minutes, rates_its_exercises, links_the_notation)
 CHECKS = (
     opens_with_a_promise,
@@ -232,6 +236,8 @@ UNFORMED = (
     (adds_up_its_minutes, "5 for the core", "6 for the core"),
     (adds_up_its_minutes, "(4 minutes)", "(5 minutes)"),
     (adds_up_its_minutes, "5 for the core, ", ""),
+    (has_the_core_first, "3 for the optional part, ", ""),
+    (adds_up_its_minutes, "3 for the optional part, ", ""),
     (rates_its_exercises, "2. Write** ●●○", "2. Write**"),
     (rates_its_exercises, "2. Write** ●●○", "2. Write** ○●●"),
     (links_the_notation, "notation.md", "glossary.md"),
@@ -296,7 +302,7 @@ def test_notebook(path, check):
 
 
 @pytest.mark.parametrize("check", FORMS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("path", FORMED, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
 def test_form_of_a_notebook(path, check):
     assert check(stored(path)) == []
 
@@ -309,6 +315,14 @@ def test_a_notebook_without_form_is_refused(check, old, new):
     broken = [source.replace(old, new) for source in FORMED_TEXTS]
     assert broken != FORMED_TEXTS
     assert check(make_notebook(broken))
+
+
+def test_a_notebook_may_be_all_core():
+    opening = FORMED_OPENING.replace("20 minutes: 5", "17 minutes: 5")
+    opening = opening.replace("3 for the optional part, ", "")
+    text = "## A part\n\nOf it."
+    notebook = make_notebook([opening, "1 + 1", text, *FORMED_TEXTS[3:]])
+    assert [problem for check in FORMS for problem in check(notebook)] == []
 
 
 def test_a_good_notebook_passes_all_checks():
