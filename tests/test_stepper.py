@@ -295,7 +295,7 @@ def test_a_page_of_a_large_run_is_below_a_megabyte(tmp_path):
     run = {"strategy": "eqspec", "batch_size": 32, "max_new_tokens": 128, "record": True}
     result = sv.generate(sv.load_pair(device="cpu"), sv.load_prompts(limit=32), **run)
     path = tmp_path / "run.html"
-    sv.step_through(result).export_html(path)
+    sv.step_through(result.trace).export_html(path)
     assert path.stat().st_size < 10**6
 
 
