@@ -233,7 +233,9 @@ def test_a_short_real_run_is_fitted(pair: sv.Pair, prompts: list[list[int]]) -> 
 
 N, TIMES = draw((0.3, 0.05, 1.0), 10, 0)
 RUNS, BASELINE = make_runs(rounds=MIN_ROUNDS)
-NOT_TIMES = "batch_sizes must be finite numbers >= 1 and times >= 0, got "
+NOT_TIMES = (
+    r"batch_sizes must be finite numbers >= 1 and times >= 0, got array.* and array.*; leave"
+)
 
 
 @pytest.mark.parametrize(
