@@ -483,3 +483,10 @@ def test_the_shipped_tables_can_be_checked() -> None:
             assert "memory" in [one.line for one in each.of(UNKNOWN)]
     for _, part in sections(read_table(data / "bench.csv")):
         assert "[h] not at equal best settings" in readable(part)
+
+
+def test_a_table_with_all_columns_leaves_nothing_unknown() -> None:
+    data = Path(__file__).parents[1] / "figures" / "data"
+    found = comparisons(read_table(data / "selection-speed.csv"))
+    assert found
+    assert not [one for each in found for one in each.of(UNKNOWN)]

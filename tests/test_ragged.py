@@ -194,11 +194,12 @@ def test_a_packed_forward_computes_the_logits_of_the_rectangle(model: str, dtype
         logits = cached.forward(feed, select=lambda states: states[-1])
         assert cached.kept is not None
         found.append((logits[valid], cached.kept[valid]))
+    measured = torch.backends.mkl.is_available()  # other libraries may add in another order
+    tolerance = {torch.float32: 1e-5, torch.float64: 1e-14 if measured else 1e-12}[dtype]
     for plain, packed in zip(*found, strict=True):
-        if dtype == torch.float32:
+        assert (plain - packed).abs().max() <= tolerance * plain.std()
+        if measured and dtype == torch.float32:
             assert torch.equal(plain, packed)
-        else:  # matrix products of other shapes add in another order
-            assert (plain - packed).abs().max() <= 1e-14 * plain.std()
 
 
 def test_feeds_are_packed_where_enough_is_left_out() -> None:
