@@ -102,10 +102,11 @@ def same(one: sv.Trace, other: sv.Trace) -> bool:
 @pytest.mark.parametrize("log", [logged, full])
 def test_a_log_is_what_its_schema_says_and_comes_back(log, tmp_path):
     path = tmp_path / "log.jsonl"
-    log().save(path)
+    written = log()
+    written.save(path)
     for line in path.read_text().splitlines():
         VALIDATOR.validate(json.loads(line))
-    assert same(sv.read_log(path), log().trace())
+    assert same(sv.read_log(path), written.trace())
 
 
 def test_schema_is_a_schema_and_knows_the_names_of_the_reader():
