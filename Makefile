@@ -16,6 +16,7 @@ READY_FOR_ALL := .venv/.installed-all
 endif
 
 FAST := not slow and not browser
+SHARE ?= 1
 NBVAL = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadscope --nbval
 CORE_NOTEBOOKS := $(wildcard notebooks/0[0-3]_*.ipynb)
 NOTEBOOKS = $(sort $(shell find notebooks -name '*.ipynb' -not -path '*/.*'))
@@ -27,6 +28,7 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo "  PYTHON=python3.12      the interpreter to build .venv with"
+	@echo "  SHARE=3                with nightly: every third case only of each slow test"
 	@echo "  PIP_ARGS='...'         more arguments for pip; torch without CUDA on Linux:"
 	@echo "                         --extra-index-url https://download.pytorch.org/whl/cpu"
 
@@ -43,7 +45,7 @@ unit: $(READY_FOR_ALL) ## the fast tests, without a browser and notebooks
 	$(BIN)/python -m pytest -n auto -m "$(FAST)" --ignore tests/test_bench_ray.py
 
 nightly: $(READY_FOR_ALL) ## what `make test` leaves out: browser, slow tests (kills, full disks, wheel, a short soak), Ray, other notebooks
-	$(BIN)/python -m pytest -n auto -m "slow or browser" --ignore tests/test_bench_ray.py
+	$(BIN)/python -m pytest -n auto -m "slow or browser" --share $(SHARE) --ignore tests/test_bench_ray.py
 	$(BIN)/python -m pytest tests/test_bench_ray.py # Ray starts workers of its own
 	$(NBVAL) $(filter-out $(CORE_NOTEBOOKS),$(NOTEBOOKS))
 

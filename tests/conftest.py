@@ -43,6 +43,7 @@ CLASSES = {
     "gpt2": (GPT2LMHeadModel, GPT2Config, 0.1),
 }  # class, config, how far the draft's weights are from the target's
 EOS = [5, 9, 17, 40]
+GOLDEN = (5**0.5 - 1) / 2
 
 # Shells start background jobs with Ctrl-C ignored, and all that these start ignores it as well.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -193,12 +194,60 @@ def run_program(command: list[str], **options: Any) -> subprocess.CompletedProce
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 
+def pytest_addoption(parser: pytest.Parser):
+    text = "of each test's slow cases, and of those in a browser, run every N-th (1: all)"
+    parser.addoption("--share", type=int, default=1, metavar="N", help=text)
+
+
+def is_kept(index: int, every: int) -> bool:
+    """Whether this case of a test is one of the kept ones, about every `every`-th.
+
+    Multiples of the golden ratio are spread evenly and share no period with any axis, so that
+    each value of each axis is met.
+    """
+    return index * GOLDEN % 1 < 1 / every
+
+
+def cases(items: Iterable[pytest.Item]) -> list[list[pytest.Item]]:
+    """Return the items of each test, in their order."""
+    tests: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    return list(tests.values())
+
+
+def thin_sweeps(items: list[pytest.Item]):
+    """Mark as slow what a `sweep` leaves out of the fast tests."""
+    sweeps = [item for item in items if item.get_closest_marker("sweep")]
+    for test in cases(item for item in sweeps if not item.get_closest_marker("slow")):
+        for index, item in enumerate(test):
+            if not is_kept(index, *item.get_closest_marker("sweep").args):
+                item.add_marker(pytest.mark.slow)
+
+
+def beyond(items: list[pytest.Item], share: int) -> list[pytest.Item]:
+    """Return the cases that a run with `--share` leaves out."""
+    long = [
+        item
+        for item in items
+        if item.get_closest_marker("slow") or item.get_closest_marker("browser")
+    ]
+    return [
+        item for test in cases(long) for index, item in enumerate(test) if not is_kept(index, share)
+    ]
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` reads the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]):
-    """What takes minutes to hours runs only where `-m` asks for it, and `gpu` only on a GPU."""
+    """Leave out what takes minutes to hours unless `-m` asks for it, and `gpu` without a GPU."""
+    thin_sweeps(items)
+    left_out = beyond(items, config.option.share)
     if "soak" not in config.option.markexpr:
-        long = [item for item in items if item.get_closest_marker("soak")]
-        items[:] = [item for item in items if item not in long]
-        config.hook.pytest_deselected(items=long)
+        left_out += [item for item in items if item.get_closest_marker("soak")]
+    if left_out:
+        names = {item.nodeid for item in left_out}
+        items[:] = [item for item in items if item.nodeid not in names]
+        config.hook.pytest_deselected(items=left_out)
     no_gpu = pytest.mark.skip(reason="needs a CUDA device")
     for item in items:
         if item.get_closest_marker("gpu") and not torch.cuda.is_available():

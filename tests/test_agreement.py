@@ -253,6 +253,7 @@ def test_prompts_that_cannot_be_decoded_end_it_before_anything_runs(
     assert ran == []
 
 
+@pytest.mark.slow
 def test_the_command_measures_prints_and_resumes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], watched: Callable[..., Ran]
 ) -> None:

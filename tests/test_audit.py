@@ -130,6 +130,7 @@ def test_a_fault_behind_a_tie_is_found() -> None:
     assert f"its token {len(text) - 1} lies" in found.verdict
 
 
+@pytest.mark.slow
 def test_real_runs_in_bfloat16_differ_by_ties_alone() -> None:
     pair = sv.load_pair(device="cpu", dtype="bfloat16")
     prompts = sv.load_prompts(limit=10)
@@ -252,6 +253,7 @@ def test_the_control_gives_the_noise_without_a_target() -> None:
     assert not any("pass a control" in note for note in found.notes)
 
 
+@pytest.mark.slow
 def test_recorded_runs_are_judged_by_their_records() -> None:
     alone = decoded("autoregressive", batch_size=1)
     assert sv.audit(alone, decoded("inplace")).verdict == "right: all 10 texts are equal"

@@ -82,6 +82,7 @@ def audit(case: Case, **options: Any) -> sv.SamplingReport:
     return sv.audit_sampling(decoder(case), **options)
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("case", RIGHT_SAMPLERS, ids=name_of)
 def test_right_samplers_pass(case: Case) -> None:
     report = audit(case, **RIGHT.get(name_of(case), {}))
@@ -91,6 +92,7 @@ def test_right_samplers_pass(case: Case) -> None:
     assert report.causes == []
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("case", FAULTY_SAMPLERS, ids=name_of)
 def test_faults_are_found_and_named(case: Case) -> None:
     options, words = PLANTED[name_of(case)]

@@ -25,6 +25,7 @@ def test_the_committed_table_says_which_rules_are_wrong_and_by_how_much() -> Non
     assert wrong["total_variation_max"].round(3).tolist() == [0.253, 0.683, 0.108]
 
 
+@pytest.mark.slow
 def test_the_command_computes_the_distances(tmp_path: Path) -> None:
     path = tmp_path / "biases.csv"
     assert main(["study", "biases", "--cases", "1", "--out", str(path)]) == 0

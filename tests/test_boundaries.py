@@ -425,6 +425,7 @@ def rule_id(rule: Rule) -> str:
     return rule.check.__name__
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("rule", RULES, ids=rule_id)
 def test_rule_holds(rule):
     files = [source for source in every_source() if rule.covers(source.path)]
@@ -483,6 +484,7 @@ def test_a_circle_is_found():
 TORCH_FREE = ("record", "metrics", "costs", "simulation", "views", "servers", "util", "prompts")
 
 
+@pytest.mark.slow
 def test_readers_import_no_torch():
     """All at once, in one fresh interpreter; the engine is the control."""
     names = [module_name(source.path) for source in sources() if room_of(source.path) in TORCH_FREE]

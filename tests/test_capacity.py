@@ -94,6 +94,7 @@ def test_a_run_verifies_what_the_cost_model_calls_for(
     assert found["gained_tokens"].tolist() == metrics.rounds(trace)["gained_tokens"].tolist()
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("options", [{}, {"strategy": "eqspec"}, {"lanes": 2},
                                      {"drafter": sv.drafter("tree", depth=3)}])  # fmt: skip
 def test_the_text_is_the_targets_own(options: dict[str, Any]) -> None:

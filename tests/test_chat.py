@@ -43,6 +43,7 @@ def check_turns(pair: sv.Pair, talk: sv.Chat, turns: int, **run: Any) -> None:
             assert talk.tokens(name) == histories[name]
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("keep", ["all", "prompt", "none"])
 @pytest.mark.parametrize("strategy", VALID)
 def test_the_text_is_that_of_every_turn_from_scratch(keep: str, strategy: str) -> None:
@@ -52,6 +53,7 @@ def test_the_text_is_that_of_every_turn_from_scratch(keep: str, strategy: str) -
     assert (talk.turns["restored_tokens"].sum() > 0) == (keep != "none")
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize(
     "options",
     [
@@ -112,6 +114,7 @@ def test_drafts_are_accepted_as_from_scratch() -> None:
     assert (talk.result.rows["accepted"] == expected.rows["accepted"]).all()
 
 
+@pytest.mark.slow
 def test_a_turn_and_what_is_kept_stay_within_the_budget() -> None:
     """Measured on every tensor, while conversations come, go on, and lose their K/V."""
     pair = make_large_pair()

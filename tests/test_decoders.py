@@ -28,18 +28,21 @@ def run_once(name: str) -> Run:
     return run(BY_NAME[name])
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("case", RIGHT, ids=case_id)
 def test_right_decoders_agree_with_generate(case):
     """Rows that end with an EOS token, and rows that end with their budget."""
     assert run(case, EOS).outputs == reference(EOS)
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("case", WRONG_TEXT, ids=case_id)
 def test_faults_change_the_text(case):
     eos = EOS if case.needs_eos else ()
     assert run(case, eos).outputs != reference(eos)
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("case", SLOW, ids=case_id)
 def test_slow_decoders_are_right_and_cost_more(case):
     slow = run_once(case.name)

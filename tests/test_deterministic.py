@@ -96,6 +96,7 @@ def recorded_logits(result: sv.Result) -> dict[tuple[int, int], tuple[float, ...
     return said
 
 
+@pytest.mark.slow
 def test_logits_are_the_same_bits(prompts):
     pair = make_pair("llama", torch.bfloat16)
     whole = run(pair, prompts, "autoregressive", 1, record=True)

@@ -61,6 +61,7 @@ def test_show_does_nothing_outside_ipython(monkeypatch, capsys):
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 def test_static_picture(browser):
     figure = charts.acceptance_map(TRACE)
     png = base64.b64decode(display.mime_bundle(figure)["image/png"])

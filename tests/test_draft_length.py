@@ -84,6 +84,7 @@ def decoded(**options: Any) -> sv.Result:
 # ---- the text ----
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize(
     "drafter",
     DRAFTERS,
@@ -101,6 +102,7 @@ def test_any_sequence_of_k_writes_the_same_text(strategy: Any, drafter: Any) -> 
     assert result.tokens == expected, f"B={batch_size}"
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("order", [[0], [0] * 20 + [3], [6, 0], [1], [0, 0, 1]], ids=str)
 def test_drafting_stops_and_goes_on(order: list[int]) -> None:
     expected = generate_one_by_one("gpt2", torch.float32, NEW_TOKENS)
@@ -215,6 +217,7 @@ def test_under_rejection_the_distribution_stays(bonus: bool) -> None:
 # ---- the record ----
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("strategy", "drafter"), in_turn(DRAFTING, ["model", "lookup"], every=2), ids=named
 )
@@ -419,6 +422,7 @@ ACCEPTANCE = {
 }
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("cost", "acceptance", "rows"), in_turn(STEPS, ACCEPTANCE, [1, 4, 8, 16], every=4)
 )
@@ -432,6 +436,7 @@ def test_auto_loses_at_most_three_per_cent(cost: str, acceptance: str, rows: int
     assert np.mean(reached) >= 0.97, reached
 
 
+@pytest.mark.slow
 def test_a_short_run_on_a_noisy_machine() -> None:
     """64 prompts of 64 tokens on two shared cores: few rounds, whose times scatter by 18 %.
 

@@ -414,6 +414,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[pd.DataFrame, Pa
     return table, path
 
 
+@pytest.mark.slow
 def test_a_benchmark_records_what_the_lines_need(measured: tuple[pd.DataFrame, Path]) -> None:
     table, _ = measured
     assert (table["failure"] == "").all()

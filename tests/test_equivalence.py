@@ -111,6 +111,7 @@ def assert_equal_to_generate(
     assert result.tokens == generate_one_by_one(name, dtype), f"{name} {dtype} B={batch_size} K={k}"
 
 
+@pytest.mark.sweep(4)
 @each_valid
 def test_every_row_equals_generate(strategy):
     """Every batch size and every K; the slow test joins them with every class and precision."""
@@ -156,11 +157,13 @@ def assert_right(pair: sv.Pair, **options: object):
     assert generate(pair, make_prompts(), **run).tokens == generate_one_by_one()
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("strategy", STATIC, ids=named)
 def test_static_batches_give_the_same_text(strategy, pair):
     assert_right(pair, strategy=strategy)
 
 
+@pytest.mark.sweep(2)
 @each_valid
 def test_budgets_are_kept_row_by_row(strategy, pair, prompts):
     """A small budget cuts its own row and no other; K does not shrink for anyone."""
@@ -204,6 +207,7 @@ def _force_move(monkeypatch: pytest.MonkeyPatch, method: str):
     monkeypatch.setattr(moving, "choose", lambda device, moves: method)
 
 
+@pytest.mark.slow
 def test_the_strategy_of_contributing(pair):
     """The example runs as it stands in the text, and on prompts that make rows ragged."""
     with contextlib.redirect_stdout(io.StringIO()) as printed:
@@ -225,6 +229,7 @@ def check_bundled(strategy: Strategy, pair: sv.Pair, limit: int, max_new_tokens:
     assert result.tokens == bundled_alone(pair, limit, max_new_tokens)
 
 
+@pytest.mark.sweep(3)
 @each_valid
 def test_bundled_prompts_on_the_embedded_pair(strategy, embedded):
     check_bundled(strategy, embedded, 9, 12)  # one more than a batch, so that a row is refilled

@@ -131,6 +131,7 @@ def told_stages(told: dict[str, Any]) -> list[dict[str, Any]]:
     return [stage for each in told["rounds"] for stage in each["stages"]]
 
 
+@pytest.mark.sweep(4)
 @every_run
 def test_lanes_of_the_caches_are_what_the_frames_hold(name):
     lanes = lanes_of(name)

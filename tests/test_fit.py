@@ -47,6 +47,7 @@ def test_a_cost_of_the_other_rows_is_linear_and_has_a_negative_offset() -> None:
     assert fit_growth(sizes, sizes - 1, offset=False, resamples=20).verdict == "superlinear"
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("parameters", "verdict"),
     [

@@ -46,6 +46,7 @@ def test_what_is_not_damaged_is_read(tmp_path):
     check_intact(tmp_path)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("part", range(4))
 def test_damaged_records_are_refused_or_can_be_read(tmp_path, part):
     """The first seeds of `make fuzz`, so each failure has a number: no chance in it."""

@@ -151,6 +151,7 @@ def count_replays(run: Run, name: str = "llama") -> tuple[int, int]:
     return captured, replayed
 
 
+@pytest.mark.slow
 def test_synthetic_drafts_are_new_in_each_replay():
     drafter = sv.drafter("synthetic", rates=[0.7, 0.5])
     run, plain = (prepared(drafter=drafter, batch_size=2) for _ in range(2))

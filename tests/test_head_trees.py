@@ -26,6 +26,7 @@ def grown(base: str, kind: str = "tree", **options: Any) -> Drafter:
 STRATEGIES = ("inplace", "masking", "eqspec", "exspec", "rollback")
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize(
     ("strategy", "base", "kind"), in_turn(STRATEGIES, BASES, ["tree", "static_tree"], every=2)
 )
@@ -48,6 +49,7 @@ def test_the_text_is_the_targets_own(strategy, base, kind):
     assert not sv.check_invariants(result.trace)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("kind", ["tree", "static_tree"])
 @pytest.mark.parametrize("base", BASES)
 def test_each_branch_is_a_chain_of_the_head(base, kind):

@@ -31,6 +31,7 @@ LEVERS = {
 }
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", VALID)
 @pytest.mark.parametrize("levers", [LEVERS["all"], LEVERS["window"]], ids=["all", "window"])
 def test_every_strategy(name: str, levers: sv.Levers) -> None:
@@ -38,6 +39,7 @@ def test_every_strategy(name: str, levers: sv.Levers) -> None:
     assert result.tokens == generate_one_by_one()
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", ["eqspec", "exspec"])
 @pytest.mark.parametrize("levers", LEVERS.values(), ids=LEVERS)
 def test_the_text_is_that_without_levers(name: str, levers: sv.Levers) -> None:
@@ -45,6 +47,7 @@ def test_the_text_is_that_without_levers(name: str, levers: sv.Levers) -> None:
     assert result.tokens == generate_one_by_one()
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("levers", LEVERS.values(), ids=LEVERS)
 def test_learned_positions(levers: sv.Levers) -> None:
     result = generate(make_pair("gpt2"), make_prompts(), strategy="eqspec", levers=levers, **RUN)
@@ -69,6 +72,7 @@ def test_every_drafter(drafter: Any) -> None:
     assert result.tokens == generate_one_by_one()
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("levers", LEVERS.values(), ids=LEVERS)
 def test_sampling_with_gumbel_draws_the_same_text(levers: sv.Levers) -> None:
     sampling = sv.SamplingParams(0.8, coupling="gumbel")
@@ -87,6 +91,7 @@ def test_sampling_with_rejection_draws_the_same_sample(name: str) -> None:
     assert found.tokens == expected.tokens
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", ["chunks of 5", "no logits", "two rows", "blocks of 7"])
 def test_rounds_are_the_same_and_records_are_in_step(name: str) -> None:
     levers = LEVERS[name]

@@ -134,6 +134,7 @@ def mutations() -> list[tuple[int, str, Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_reader_refuses_what_the_schema_refuses(tmp_path):
     refused = 0
     for number, name, value in mutations():

@@ -87,6 +87,7 @@ def wasted(result: sv.Result) -> pd.Series:
 # ---- the text and the record ----
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize(("loss", "size", "drafter"), lossy_runs())
 def test_no_loss_changes_the_text_or_breaks_an_invariant(
     loss: tuple[str, dict[str, Any]], size: tuple[int, int, tuple[int, ...]], drafter: Any
@@ -373,6 +374,7 @@ def test_a_machine_that_slows_down_leaves_the_ratios_as_they_are() -> None:
     assert found["tokens_per_s_high"].tolist() == [100, 150, 120]
 
 
+@pytest.mark.slow
 def test_the_pattern_of_the_published_code() -> None:
     """On mixed lengths EXSPEC finds few groups and reads prompts again; both drafts reread."""
     pair, prompts = make_pair("llama"), [[7 + i] * (20 + 7 * i) for i in range(24)]

@@ -133,6 +133,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(("name", "dtype", "longest", "vocabulary"), CASES)
 def test_peak_is_within_5_per_cent_of_what_tensors_held_on_a_cpu(
     name: str, dtype: str, longest: int, vocabulary: int
@@ -165,6 +166,7 @@ def test_parts_of_a_head_are_the_bytes_of_its_tensors(kind: str) -> None:
     assert found["draft weights"] == sum(tensor.nbytes for tensor in pair.heads[kind].parameters())
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("name", "dtype"), [("inplace", "float32"), ("eqspec", "bfloat16")])
 def test_peak_with_a_head_is_within_5_per_cent(kind: str, name: str, dtype: str) -> None:

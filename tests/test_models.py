@@ -55,6 +55,7 @@ MIXES = [
 ]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(("target", "draft"), MIXES)
 def test_target_and_draft_of_different_families(target: str, draft: str) -> None:
     check_text(tiny(target), tiny(draft), strategy="eqspec")

@@ -65,6 +65,7 @@ def test_known_clocks_give_known_figures() -> None:
     assert overlap._speed(result) == pytest.approx(speed / (V * 12 + T) * 1e3)
 
 
+@pytest.mark.slow
 def test_a_table_of_tiny_models(tmp_path: Path) -> None:
     pair = make_pair("llama")
     path = tmp_path / "overlap.csv"

@@ -114,6 +114,7 @@ LEVERS = [
 ]
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("options", LEVERS, ids=str)
 @pytest.mark.parametrize("budget", ["least", "1GB"])
 def test_the_measured_peak_is_within_2_per_cent_of_the_plan(
@@ -130,6 +131,7 @@ def test_the_measured_peak_is_within_2_per_cent_of_the_plan(
     assert found == pytest.approx(modelled, rel=0.02)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("strategy", ["inplace", "eqspec", "autoregressive"])
 def test_the_text_is_the_same_under_any_budget(strategy: str) -> None:
     pair = make_tiny_pair("llama")

@@ -77,6 +77,7 @@ def test_layers_are_written_as_spans() -> None:
     assert table.set_index("device")["layers"].to_dict() == {"cuda:1": "0, 2", "cuda:0": "1"}
 
 
+@pytest.mark.slow
 def test_a_run_with_a_device_map_stays_within_its_budget() -> None:
     """Laid out by accelerate, module by module, on the one device that every machine has."""
     accelerate = pytest.importorskip("accelerate", reason="device_map needs accelerate")

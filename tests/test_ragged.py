@@ -65,6 +65,7 @@ def cases() -> list[Any]:
     return found
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(("model", "strategy", "dtype"), cases())
 def test_the_text_is_that_of_the_target_alone(model: str, strategy: str, dtype: Any) -> None:
     pair = make_pair(model, dtype)
@@ -86,6 +87,7 @@ def alone(sampling: Any, max_new_tokens: int) -> list[list[int]]:
     ).tokens  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(
     st.integers(0, 2**30), st.integers(1, 8), st.integers(1, 5), st.sampled_from(VALID),
@@ -118,6 +120,7 @@ SELECTORS = (
 )
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize(
     ("selector", "strategy", "sampling"),
     in_turn(SELECTORS, [*VALID, sv.strategy("eqspec", refill=False)], [None, SAMPLED], every=2),
@@ -278,6 +281,7 @@ def test_no_row_waits_longer_than_it_may(embedded: sv.Pair) -> None:
     assert waits[2] <= 2 < waits[None]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     "options",
     [

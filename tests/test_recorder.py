@@ -47,6 +47,7 @@ def entries(trace: Trace) -> Iterator[dict[str, int]]:
         yield dict(zip(names, values, strict=True))
 
 
+@pytest.mark.sweep(2)
 @each_run
 def test_recording_changes_nothing(name, refill):
     plain, kept = run(name, refill, record=False), run(name, refill)

@@ -157,6 +157,7 @@ STRATEGIES = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(PROMPTS, st.data(), STRATEGIES, st.integers(1, 5), st.integers(1, 4))
 @settings(max_examples=300, deadline=None)
 def test_the_loop_is_the_reference(prompts, data, strategy, k, batch_size):

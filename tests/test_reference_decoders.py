@@ -86,6 +86,7 @@ def decode(name: str, model: str, B: int, K: int, kind: str = "near") -> list[li
     return load(name).decode(target(model), draft(model, kind), prompts, K, NEW_TOKENS, EOS)
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("name", NAMES)
 def test_texts_are_those_of_generate(name, model):
@@ -93,6 +94,7 @@ def test_texts_are_those_of_generate(name, model):
         assert decode(name, model, B, K) == reference(model)[:B], (B, K)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("model", ["llama", "qwen3", "gpt2", "falcon"])
 @pytest.mark.parametrize("name", NAMES)
 def test_the_library_writes_what_the_decoder_writes(name, model, monkeypatch):
@@ -175,6 +177,7 @@ def audit(decoder: ModuleType, model: str, K: int = 3) -> sv.WatchReport:
     return seen.audit(prompts, outputs, max_new_tokens=NEW_TOKENS, eos_token_ids=EOS)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_audit_finds_nothing(name, model):

@@ -50,6 +50,7 @@ def differing(one: Trace, other: Trace) -> list[str]:
     return found
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", RUNS)
 def test_a_log_with_the_layout_is_the_record(name):
     trace = recorded(name)
@@ -59,6 +60,7 @@ def test_a_log_with_the_layout_is_the_record(name):
     assert list(sv.check_invariants(again)) == list(sv.check_invariants(trace))
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", [name for name in RUNS if name != "kv"])
 def test_the_layout_follows_from_forwards_and_moves(name):
     """All but where a row would go on after its last round, which nothing says."""

@@ -64,6 +64,7 @@ def signs(entry: list[int]) -> set[str]:
     return {name for place, name in enumerate(SIGNS) if entry[3] >> place & 1}
 
 
+@pytest.mark.sweep(2)
 @every_run
 def test_accepted_and_own_tokens_are_those_of_the_texts(name):
     trace = recorded(name)

@@ -135,6 +135,7 @@ def test_the_enumeration_is_one_worth_testing_against():
 
 
 # Strategies that emit the same tokens need one look at their distribution; those tests follow.
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("strategy", "coupling", "k"),
     [
@@ -151,6 +152,7 @@ def test_what_is_emitted_is_what_the_target_would_say(strategy, coupling, k):
     check_distribution(sample(strategy, coupling, k), coupling)
 
 
+@pytest.mark.slow
 def test_under_gumbel_every_strategy_and_k_emits_the_same_tokens():
     """In float64 a near tie that falls otherwise has odds of about 1e-9."""
     expected = sample("autoregressive", "gumbel", 1)
@@ -166,6 +168,7 @@ def test_under_rejection_strategies_with_the_same_rounds_emit_the_same_tokens():
     assert sample("inplace", "rejection", 1) != sample("inplace", "rejection", 3)
 
 
+@pytest.mark.sweep(2)
 @each_coupling
 @pytest.mark.parametrize(
     "options",
@@ -195,6 +198,7 @@ def one_noise_for_all_places(original: Any) -> Any:
     return lambda self, request, index, size: original(self, request, 0, size)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("coupling", "place", "name", "wrong"),
     [

@@ -83,6 +83,7 @@ def described(name: str, *, violations: bool = False) -> list[tuple[int, str, st
     return told(Narrator(trace, found), trace.num_rounds)
 
 
+@pytest.mark.sweep(2)
 @every_run
 def test_sentences_are_sentences(name):
     for round, phase, sentences, rows in described(name, violations=True):

@@ -34,6 +34,7 @@ def alone(pair: sv.Pair) -> list[list[int]]:
     return sv.generate(pair, prompts, strategy="autoregressive", **RUN).tokens
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("kind", HEADS)
 def test_a_shipped_head_drafts_for_the_shipped_target(kind, embedded):
     assert embedded.heads[kind].settings.target == fingerprint(embedded.target)
@@ -49,6 +50,7 @@ def test_a_shipped_head_serves_the_default_k(kind, embedded):
     assert result.meta["num_draft_tokens"] == 5
 
 
+@pytest.mark.slow
 def test_a_tree_of_medusa_accepts_more_than_a_chain(embedded):
     """At equal nodes; docs/results.md has the figures."""
     prompts = sv.load_prompts(limit=16)

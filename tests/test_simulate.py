@@ -92,6 +92,7 @@ def test_acceptance_belongs_to_the_request_not_to_the_policy() -> None:
     assert all((rounds == own[0]).all() for rounds in own)
 
 
+@pytest.mark.sweep(2)
 @each_policy
 def test_replicas_and_devices_know_nothing_of_each_other(policy: Policy) -> None:
     """A device's own requests alone end when they end among those of other devices."""
@@ -156,6 +157,7 @@ def reference(workload: Workload, policy: Policy) -> tuple[list[tuple[str, int]]
     return rounds, longest
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("fallback", FALLBACKS)
 @pytest.mark.parametrize(("batch_size", "window"), [(1, 1), (2, 9), (3, 3), (4, 16), (8, 64)])
 def test_choices_are_those_of_the_engines_scheduler(
@@ -171,6 +173,7 @@ def test_choices_are_those_of_the_engines_scheduler(
         assert found.summary()["longest_wait_rounds"].item() == longest
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("batch_size", [1, 3, 8])
 @pytest.mark.parametrize("max_wait", [1, 5])
 def test_the_bound_on_waiting_is_kept(batch_size: int, max_wait: int) -> None:

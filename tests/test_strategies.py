@@ -237,6 +237,7 @@ def test_sorted_prompts_come_back_in_the_callers_order(expected):
 # how they fail
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 @pytest.mark.parametrize(
     "strategy",
@@ -274,6 +275,7 @@ def test_a_bonus_from_the_draft_keeps_the_mismatch_and_nothing_after_full_accept
 
 
 # test_invariants has every strategy with every kind.
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("name", "kind"),
     [

@@ -191,6 +191,7 @@ def facts(found: TrainedHead) -> list[dict[str, float]]:
     return [{k: v for k, v in entry.items() if k not in times} for entry in found.history]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_loss_goes_down(
     kind: str, target: LlamaForCausalLM, windows: np.ndarray, tmp_path: Path
@@ -397,6 +398,7 @@ def test_rounds_are_counted_as_a_decoder_makes_them() -> None:
     assert count_rounds([]) == 0
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("kind", in_turn(KINDS, every=2))
 def test_the_measured_length_is_that_of_drafting_token_by_token(
     kind: str, target: LlamaForCausalLM, tmp_path: Path

@@ -49,6 +49,7 @@ def recorded(drafter: str, strategy: str, sampling: Any = None, **fault: Any) ->
     return result.trace
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize(
     ("strategy", "drafter", "sampling"),
     in_turn(STRATEGIES, DRAFTERS, [None, GUMBEL, REJECTION], every=3),
@@ -58,6 +59,7 @@ def test_a_correct_run_has_no_findings(strategy: str, drafter: str, sampling: An
     assert sv.check_invariants(trace, deep=True, pair=make_pair("llama")) == []
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("fault", TREE_FAULTS)
 @pytest.mark.parametrize("drafter", ["tree", "static"])
 @pytest.mark.parametrize("strategy", STRATEGIES)

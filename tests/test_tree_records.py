@@ -23,6 +23,7 @@ OTHERS = (
 )
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("strategy", "sampling"),
     in_turn([*STRATEGIES, *OTHERS], [None, GUMBEL, sv.SamplingParams(1.0)], every=3),
@@ -60,6 +61,7 @@ GROWN = {
 }
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize(("strategy", "name"), in_turn(STRATEGIES, GROWN, every=2))
 def test_both_models_said_of_a_draft_what_they_say_of_its_branch(strategy: str, name: str) -> None:
     """The draft model reads more drafts than are verified, in more slots; it sees its branch."""
@@ -113,6 +115,7 @@ def verified(trace: Trace) -> dict[str, Any]:
     return {name: values[here & (feeds["node"] > 0)] for name, values in feeds.items()}
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("strategy", ["inplace", "eqspec"])
 @pytest.mark.parametrize("fault", ["tree_mask", "tree_positions", "compaction", "bonus", "kv"])
 def test_a_fault_of_trees_changes_the_text(fault: str, strategy: str) -> None:

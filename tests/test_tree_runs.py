@@ -63,6 +63,7 @@ def check_text(
     return result
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     st.integers(0, 2**30), st.integers(1, 16), st.sampled_from(SHAPES),
@@ -106,6 +107,7 @@ def test_paths_are_accepted_that_branch_and_that_hold_an_eos(strategy: str) -> N
     assert {ends[request] for request in rows["request"][cut].tolist()} == {False, True}
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("strategy", "drafter", "sampling"), in_turn(STRATEGIES, GROWN, [None, GUMBEL], every=2)
 )
@@ -130,6 +132,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(("drafter", "options"), in_turn(GROWN, OPTIONS, every=2), ids=str)
 def test_trees_keep_the_text_with_every_option(drafter: Any, options: dict[str, Any]) -> None:
     result = generate(
@@ -153,6 +156,7 @@ def in_double(strategy: Strategy | str, drafter: Any) -> Trace:
     return trace
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize(
     ("strategy", "name"), in_turn(STRATEGIES, ["tree", "wide tree", "static_tree"], every=2)
 )
@@ -179,6 +183,7 @@ def test_drafts_that_a_draft_model_has_not_kept_are_read_again(strategy: str) ->
     np.testing.assert_allclose(found["draft_logprob"], right["draft_logprob"], atol=1e-5)
 
 
+@pytest.mark.sweep(2)
 @each_drafter
 def test_strategies_that_gain_all_accept_the_same(drafter: Any) -> None:
     found = []

@@ -30,12 +30,14 @@ from specviz.studies.exact_trees import (
 )
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("count", [6, 5, 3, 1])
 def test_children_drawn_without_replacement_are_judged_without_bias(count: int) -> None:
     """With q renormalised, and however many drafts are judged."""
     assert max(judged(drawn_trees, seed, True, count) for seed in range(2)) < 1e-12
 
 
+@pytest.mark.slow
 def test_children_drawn_independently_are_judged_by_the_whole_q() -> None:
     """SpecInfer's rule. A second child that is the same token is rejected for certain."""
     assert judged(independent_trees, 1, False) < 1e-12
@@ -56,6 +58,7 @@ def test_a_token_that_is_drawn_twice_counts_twice_and_stands_once(count: int) ->
         assert judged(filled_trees, 0, True) > 0.01
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("trees", "renormalise"),
     [(drawn_trees, False), (likeliest_trees, True), (reranked_trees, True)],
@@ -93,6 +96,7 @@ def sampled(drafter: tuple[str, dict[str, Any]]) -> sv.Result:
     )  # fmt: skip
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", TREES)
 def test_what_is_emitted_with_trees_is_what_the_target_would_say(name: str) -> None:
     """Odds of false failure: 1e-6 for each of the four."""

@@ -44,6 +44,7 @@ def sampled_alone() -> list[list[int]]:
     return generate(make_pair("llama"), make_prompts(), strategy="autoregressive", **run).tokens
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(("strategy", "packed"), in_turn(VALID, [False, True], every=2))
 def test_trees_over_the_batch_leave_the_text_alone(
     strategy: str, packed: bool, monkeypatch: pytest.MonkeyPatch
@@ -71,6 +72,7 @@ def test_trees_over_the_batch_leave_the_text_alone(
         assert (used <= greedy.trace.rounds["capacity"]).all()
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("drafter", ["tree", "static_tree"])
 @pytest.mark.parametrize("score", ["chosen", "largest"])
 def test_a_threshold_on_trees_leaves_the_text_alone(drafter: str, score: str) -> None:
@@ -301,6 +303,7 @@ def distance(seed: int, score: str, judge: str) -> float:
     return sum(abs(found[text] - right[text]) for text in found) / 2
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("judge", ["target", "rest"])
 def test_only_drawn_children_under_a_score_that_reads_them_are_biased(
@@ -375,6 +378,7 @@ def chance_of(counts: np.ndarray) -> float:
     return float(chisquare(observed.ravel(), expected.ravel() * observed.sum() / expected.sum())[1])
 
 
+@pytest.mark.slow
 def test_drawn_trees_have_to_stand_level_by_level() -> None:
     """Drafts of one depth share their noise, so a deeper one tells of those behind it.
 

@@ -30,6 +30,7 @@ BUDGET = 20
 GUMBEL = SamplingParams(0.9, coupling="gumbel")
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("sampling", [None, GUMBEL])
 @pytest.mark.parametrize("over_batch", [False, True])
 @pytest.mark.parametrize(
@@ -231,6 +232,7 @@ def small(**changes: Any) -> pd.DataFrame:
     return trees.compare_trees(make_pair("llama"), make_prompts(), **(given | changes))[0]
 
 
+@pytest.mark.slow
 def test_all_policies_are_compared_with_the_chain() -> None:
     found = small()
     assert found.groupby("nodes").size().tolist() == [8, 8]
@@ -243,6 +245,7 @@ def test_all_policies_are_compared_with_the_chain() -> None:
     pd.testing.assert_frame_equal(found, small())
 
 
+@pytest.mark.slow
 def test_more_drafts_than_a_tree_has_are_left_out() -> None:
     found = small(nodes=[12])
     assert "tree" not in set(found["drafts"]), "a tree of 3,2,2 has ten drafts"
@@ -281,6 +284,7 @@ def test_one_prompt_has_no_halves() -> None:
         check_refusal(lambda: call(make_pair("llama"), [[1, 2]]), "prompts must be two or more")  # noqa: B023
 
 
+@pytest.mark.slow
 def test_the_commands_write_their_tables(tmp_path: Path) -> None:
     small_run = ["--limit", "2", "--max-new-tokens", "4"]
     out = tmp_path / "trees.csv"

@@ -58,6 +58,7 @@ def quick(cases: tuple[Case, ...]) -> list[Any]:
     return found
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("case", quick(CASES))
 def test_a_decoder_is_judged_as_what_it_is(case: Case) -> None:
     seen, outputs = watched(case)
@@ -86,6 +87,7 @@ def test_a_decoder_is_judged_as_what_it_is(case: Case) -> None:
         assert costs == [WASTEFUL[case.name]] if case.name in WASTEFUL else costs == []
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", ["one_row.OneRow", "holes.Holes", "slots.Slots", "lookup.Lookup"])
 def test_outputs_can_be_left_out(name: str) -> None:
     seen, outputs = watched(named(name))
@@ -135,6 +137,7 @@ def engine_run(strategy: object) -> tuple[sv.WatchReport, sv.Trace]:
     return seen.audit(ids, result.tokens, eos_token_ids=[]), result.trace
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", ["autoregressive", "inplace", "eqspec", "exspec", "masking"])
 def test_runs_of_the_engine_are_right(name: str) -> None:
     report, trace = engine_run(name)
@@ -149,6 +152,7 @@ def test_runs_of_the_engine_are_right(name: str) -> None:
     assert sv.check_invariants(found) == []
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("strategy", "options", "rule"),
     [
@@ -169,6 +173,7 @@ def test_faults_of_the_engine_are_named_as_by_its_record(
     assert report.faults[0].round <= of_target[0].round + 1
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", ["one_row.OneRow", "holes.Holes", "slots.Slots"])
 def test_rounding_in_bfloat16_is_no_fault(name: str) -> None:
     small = sv.load_pair(device="cpu", dtype="bfloat16")
@@ -251,6 +256,7 @@ def test_drafts_that_are_read_alone_belong_to_their_row() -> None:
     assert sv.check_invariants(report.trace) == []
 
 
+@pytest.mark.slow
 def test_bad_input_is_refused_with_one_sentence() -> None:
     target, draft = pair().target, pair().draft
     with sv.watch(target, draft) as seen:

@@ -130,6 +130,7 @@ def alike() -> list[list[int]]:
     return [*ids, *(prompt[2:] for prompt in ids)]
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("given", [lengthened, alike])
 @pytest.mark.parametrize(
     ("strategy", "K", "B"),
